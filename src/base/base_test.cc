@@ -1,0 +1,92 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/json.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+Result<int> half(int value) {
+  if (value % 2 != 0) return invalid_input(cat(value, " is odd"));
+  return value / 2;
+}
+Result<int> quarter(int value) {
+  BRAID_ASSIGN(const int first, half(value));
+  return half(first);
+}
+
+TEST(Status, CarriesCodeMessageAndContext) {
+  EXPECT_EQ(*quarter(8), 2);
+  const auto failed = quarter(6).at("quarter");
+  EXPECT_EQ(failed.status(), Status(Code::kInvalidInput, "quarter: 3 is odd"));
+  EXPECT_EQ(exit_code(failed.status().code()), 2);
+  EXPECT_EQ(exit_code(Code::kDeadline), 1);
+}
+
+// Known answers of the reference implementation (Random123, kat_vectors).
+TEST(Rng, PhiloxMatchesPublishedVectors) {
+  const std::array<uint32_t, 4> zero = philox({0, 0, 0, 0}, {0, 0});
+  EXPECT_EQ(zero, (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  const uint32_t all = 0xffffffff;
+  const std::array<uint32_t, 4> ones = philox({all, all, all, all}, {all, all});
+  EXPECT_EQ(ones, (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Rng, UnitIsUniformAndNormalIsStandard) {
+  double sum = 0, normal_sum = 0, normal_square = 0;
+  const int count = 20000;
+  for (int i = 0; i < count; ++i) {
+    const double unit = random_unit(1, 2, i);
+    ASSERT_GE(unit, 0);
+    ASSERT_LT(unit, 1);
+    sum += unit;
+    const double normal = random_normal(3, 4, i);
+    normal_sum += normal;
+    normal_square += normal * normal;
+  }
+  EXPECT_NEAR(sum / count, 0.5, 0.01);
+  EXPECT_NEAR(normal_sum / count, 0, 0.03);
+  EXPECT_NEAR(normal_square / count, 1, 0.05);
+}
+
+TEST(Rng, StreamBelowCoversItsRange) {
+  RandomStream stream(7, 0);
+  std::set<uint64_t> seen;
+  for (int i = 0; i < 200; ++i) seen.insert(stream.below(5));
+  EXPECT_EQ(seen, (std::set<uint64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(Text, SuggestsOnlyNearNames) {
+  EXPECT_EQ(did_you_mean("temprature", {"temperature", "top_p"}), " (did you mean 'temperature'?)");
+  EXPECT_EQ(did_you_mean("zzz", {"temperature", "top_p"}), "");
+}
+
+TEST(Text, StrictNumbers) {
+  int64_t number = 0;
+  EXPECT_TRUE(parse_int("-12", &number));
+  EXPECT_EQ(number, -12);
+  for (const char* bad : {"010", "1 ", "", "-", "1.0", "0x1", "99999999999999999999"})
+    EXPECT_FALSE(parse_int(bad, &number)) << bad;
+  double real = 0;
+  EXPECT_TRUE(parse_double("1e-5", &real));
+  EXPECT_FALSE(parse_double("1e-5x", &real));
+  bool flag = false;
+  EXPECT_TRUE(parse_bool("true", &flag));
+  EXPECT_FALSE(parse_bool("yes", &flag));
+}
+
+TEST(Json, RejectsDuplicateKeysAndBadSyntax) {
+  EXPECT_TRUE(parse_json(R"({"a": {"b": 1}, "b": 2})", "x").ok());
+  EXPECT_EQ(parse_json(R"({"a": 1, "a": 2})", "f.json").status().message(),
+            "f.json: key 'a' occurs twice; remove one");
+  EXPECT_FALSE(parse_json("{", "f.json").ok());
+  EXPECT_EQ(json_field<int>(*parse_json(R"({"a": 1})", "x"), "b").status().message(),
+            "missing key 'b'");
+}
+
+}  // namespace
+}  // namespace braid

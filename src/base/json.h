@@ -1,0 +1,40 @@
+// JSON as a value type (nlohmann), with parse errors as Status and field access that names what is missing.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "base/text.h"
+
+namespace braid {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+
+// Parses one JSON document; duplicate keys and invalid UTF-8 are errors. `where` names the source in the message.
+Result<Json> parse_json(std::string_view text, const std::string& where);
+
+// object[key] converted to T; an error names the key, the type wanted and the type found.
+template <typename T>
+Result<T> json_field(const Json& object, const std::string& key) {
+  const auto found = object.find(key);
+  if (found == object.end()) return invalid_input(cat("missing key '", key, "'"));
+  try {
+    return found->template get<T>();
+  } catch (const nlohmann::json::exception&) {
+    return invalid_input(cat("key '", key, "' has a value of type ", found->type_name(),
+                             " that does not fit"));
+  }
+}
+
+// As json_field, with a default for an absent or null key (a wrong type stays an error).
+template <typename T>
+Result<T> json_field_or(const Json& object, const std::string& key, T fallback) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return fallback;
+  return json_field<T>(object, key);
+}
+
+}  // namespace braid
