@@ -2,7 +2,8 @@
 
 namespace braid {
 
-// Plan side: plan_*.cc. Run side (libtorch): run_*.cc. Each file defines one `Command` value, declared here.
+// Plan side: plan_*.cc. Run side (libtorch): run_*.cc. Each file defines one `Command` value,
+// declared here.
 #ifdef BRAID_WITH_TORCH
 #endif
 

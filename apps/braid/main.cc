@@ -1,4 +1,5 @@
-// braid: the one program. Picks the subcommand, runs it, and turns its Status into one line and an exit code.
+// braid: the one program. Picks the subcommand, runs it, and turns its Status into one line and an
+// exit code.
 #include <cstdio>
 #include <exception>
 #include <map>

@@ -1,4 +1,5 @@
-// Strong identifiers: distinct types around an integer or a name, so that a request cannot be passed for a call.
+// Strong identifiers: distinct types around an integer or a name, so that a request cannot be
+// passed for a call.
 #pragma once
 
 #include <compare>
@@ -16,13 +17,14 @@ struct Id {
   friend std::ostream& operator<<(std::ostream& out, const Id& id) { return out << id.value; }
 };
 
-using SampleId = Id<struct SampleIdTag>;            // one sequence of the rollout, unique within a run
-using GroupId = Id<struct GroupIdTag>;              // samples of one prompt, or the two halves of a preference pair
-using RequestId = Id<struct RequestIdTag>;          // one sequence inside a generation engine
-using CallId = Id<struct CallIdTag, int32_t>;       // index of a function call in its dataflow graph
+using SampleId = Id<struct SampleIdTag>;  // one sequence of the rollout, unique within a run
+using GroupId =
+    Id<struct GroupIdTag>;  // samples of one prompt, or the two halves of a preference pair
+using RequestId = Id<struct RequestIdTag>;     // one sequence inside a generation engine
+using CallId = Id<struct CallIdTag, int32_t>;  // index of a function call in its dataflow graph
 using InstructionId = Id<struct InstructionIdTag, int32_t>;  // index in a rank's instruction list
-using DeviceId = Id<struct DeviceIdTag, int32_t>;   // global device number
-using RoleId = Id<struct RoleIdTag, std::string>;   // "actor", "critic", "reference", "reward", ...
+using DeviceId = Id<struct DeviceIdTag, int32_t>;            // global device number
+using RoleId = Id<struct RoleIdTag, std::string>;  // "actor", "critic", "reference", "reward", ...
 
 }  // namespace braid
 

@@ -1,4 +1,5 @@
-// JSON as a value type (nlohmann), with parse errors as Status and field access that names what is missing.
+// JSON as a value type (nlohmann), with parse errors as Status and field access that names what is
+// missing.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +14,8 @@ namespace braid {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-// Parses one JSON document; duplicate keys and invalid UTF-8 are errors. `where` names the source in the message.
+// Parses one JSON document; duplicate keys and invalid UTF-8 are errors. `where` names the source
+// in the message.
 Result<Json> parse_json(std::string_view text, const std::string& where);
 
 // object[key] converted to T; an error names the key, the type wanted and the type found.
@@ -24,8 +26,8 @@ Result<T> json_field(const Json& object, const std::string& key) {
   try {
     return found->template get<T>();
   } catch (const nlohmann::json::exception&) {
-    return invalid_input(cat("key '", key, "' has a value of type ", found->type_name(),
-                             " that does not fit"));
+    return invalid_input(
+        cat("key '", key, "' has a value of type ", found->type_name(), " that does not fit"));
   }
 }
 

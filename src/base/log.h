@@ -1,4 +1,5 @@
-// Logging to standard error. Thread-safe. spdlog stays behind this header because libtorch ships another fmt.
+// Logging to standard error. Thread-safe. spdlog stays behind this header because libtorch ships
+// another fmt.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
-// Counter-based random numbers: a value is a pure function of (seed, stream, index), so results do not depend on the
-// order in which they are drawn. Philox4x32-10 (Salmon et al., SC'11, "Parallel random numbers: as easy as 1, 2, 3").
+// Counter-based random numbers: a value is a pure function of (seed, stream, index), so results do
+// not depend on the order in which they are drawn. Philox4x32-10 (Salmon et al., SC'11, "Parallel
+// random numbers: as easy as 1, 2, 3").
 #pragma once
 
 #include <array>
@@ -20,7 +21,8 @@ double random_normal(uint64_t seed, uint64_t stream, uint64_t index);
 // Well-mixed combination of two words, for deriving one seed from another.
 uint64_t mix_seed(uint64_t a, uint64_t b);
 
-// A sequential view of one stream: the i-th call returns the value of index i. Satisfies UniformRandomBitGenerator.
+// A sequential view of one stream: the i-th call returns the value of index i. Satisfies
+// UniformRandomBitGenerator.
 class RandomStream {
  public:
   using result_type = uint64_t;

@@ -13,27 +13,40 @@ std::string& check_context() {
 
 const char* code_name(Code code) {
   switch (code) {
-    case Code::kOk: return "ok";
-    case Code::kInvalidInput: return "invalid input";
-    case Code::kNotFound: return "not found";
-    case Code::kInfeasible: return "infeasible";
-    case Code::kIo: return "input/output";
-    case Code::kUnavailable: return "unavailable";
-    case Code::kDeadline: return "deadline";
-    case Code::kOutOfMemory: return "out of memory";
-    case Code::kDataLoss: return "data loss";
-    case Code::kStopped: return "stopped";
+    case Code::kOk:
+      return "ok";
+    case Code::kInvalidInput:
+      return "invalid input";
+    case Code::kNotFound:
+      return "not found";
+    case Code::kInfeasible:
+      return "infeasible";
+    case Code::kIo:
+      return "input/output";
+    case Code::kUnavailable:
+      return "unavailable";
+    case Code::kDeadline:
+      return "deadline";
+    case Code::kOutOfMemory:
+      return "out of memory";
+    case Code::kDataLoss:
+      return "data loss";
+    case Code::kStopped:
+      return "stopped";
   }
   return "unknown";
 }
 
 int exit_code(Code code) {
   switch (code) {
-    case Code::kOk: return 0;
+    case Code::kOk:
+      return 0;
     case Code::kInvalidInput:
     case Code::kNotFound:
-    case Code::kInfeasible: return 2;
-    default: return 1;
+    case Code::kInfeasible:
+      return 2;
+    default:
+      return 1;
   }
 }
 

@@ -1,6 +1,6 @@
-// Status and Result<T>: how an expected failure (bad input, missing file, peer gone, out of memory, infeasible plan)
-// travels. A bug in Braid is a BRAID_CHECK instead, which aborts. Values are immutable after construction and may be
-// copied between threads.
+// Status and Result<T>: how an expected failure (bad input, missing file, peer gone, out of memory,
+// infeasible plan) travels. A bug in Braid is a BRAID_CHECK instead, which aborts. Values are
+// immutable after construction and may be copied between threads.
 #pragma once
 
 #include <optional>
@@ -12,15 +12,15 @@ namespace braid {
 // What the caller should do, not what went wrong; the exit code of the program follows from it.
 enum class Code {
   kOk,
-  kInvalidInput,   // the user must change a config, an argument or a file (exit code 2)
-  kNotFound,       // the user named something that does not exist (exit code 2)
-  kInfeasible,     // no solution under the given limits; raise a limit (exit code 2)
-  kIo,             // reading or writing failed; check disk and permissions (exit code 1)
-  kUnavailable,    // a peer or service is gone; retry or restart it (exit code 1)
-  kDeadline,       // a wait ran past its deadline (exit code 1)
-  kOutOfMemory,    // reduce a budget (exit code 1)
-  kDataLoss,       // stored state is damaged; use an older one (exit code 1)
-  kStopped,        // ended on request or by a policy, state is consistent (exit code 1)
+  kInvalidInput,  // the user must change a config, an argument or a file (exit code 2)
+  kNotFound,      // the user named something that does not exist (exit code 2)
+  kInfeasible,    // no solution under the given limits; raise a limit (exit code 2)
+  kIo,            // reading or writing failed; check disk and permissions (exit code 1)
+  kUnavailable,   // a peer or service is gone; retry or restart it (exit code 1)
+  kDeadline,      // a wait ran past its deadline (exit code 1)
+  kOutOfMemory,   // reduce a budget (exit code 1)
+  kDataLoss,      // stored state is damaged; use an older one (exit code 1)
+  kStopped,       // ended on request or by a policy, state is consistent (exit code 1)
 };
 
 const char* code_name(Code code);
@@ -56,8 +56,8 @@ Status io_error(std::string message);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}           // NOLINT: implicit by design
-  Result(Status status) : status_(std::move(status)) {}   // NOLINT: implicit by design
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit by design
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit by design
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
@@ -91,7 +91,8 @@ std::optional<T>& Result<T>::checked() {
   return value_;
 }
 
-// Text put in front of every check failure of this process, such as "rank 0, actor, step 12"; set by the runtime.
+// Text put in front of every check failure of this process, such as "rank 0, actor, step 12"; set
+// by the runtime.
 void set_check_context(std::string context);
 
 }  // namespace braid
@@ -103,10 +104,9 @@ void set_check_context(std::string context);
   } while (false)
 
 // Returns the failure of a Status expression from the enclosing function.
-#define BRAID_TRY(expression)                                                  \
-  do {                                                                         \
-    if (::braid::Status braid_status = (expression); !braid_status.ok())       \
-      return braid_status;                                                     \
+#define BRAID_TRY(expression)                                                                 \
+  do {                                                                                        \
+    if (::braid::Status braid_status = (expression); !braid_status.ok()) return braid_status; \
   } while (false)
 
 #define BRAID_CONCAT_INNER(a, b) a##b

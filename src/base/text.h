@@ -1,5 +1,5 @@
-// Small text helpers shared by every module: joining, splitting, near-name suggestions, human-readable quantities.
-// All functions are pure.
+// Small text helpers shared by every module: joining, splitting, near-name suggestions,
+// human-readable quantities. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ std::string format_seconds(double seconds);
 // Shortest decimal form that reads back as the same double.
 std::string format_double(double value);
 
-// Strict conversions: the whole text must be the number (decimal, no leading zeros or blanks for integers).
+// Strict conversions: the whole text must be the number (decimal, no leading zeros or blanks for
+// integers).
 bool parse_int(std::string_view text, int64_t* out);
 bool parse_double(std::string_view text, double* out);
 bool parse_bool(std::string_view text, bool* out);

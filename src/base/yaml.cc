@@ -21,7 +21,9 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     add(YamlNode{YamlNode::Kind::kNull, "", false, origin(mark), {}, {}});
   }
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { fail(mark, "aliases (*name) are not supported"); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    fail(mark, "aliases (*name) are not supported");
+  }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     refuse_anchor(mark, anchor);
@@ -31,7 +33,12 @@ class TreeBuilder : public YAML::EventHandler {
     }
     const bool quoted = tag == "!";
     const bool null = !quoted && (value == "null" || value == "~" || value.empty());
-    add(YamlNode{null ? YamlNode::Kind::kNull : YamlNode::Kind::kScalar, value, quoted, origin(mark), {}, {}});
+    add(YamlNode{null ? YamlNode::Kind::kNull : YamlNode::Kind::kScalar,
+                 value,
+                 quoted,
+                 origin(mark),
+                 {},
+                 {}});
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
@@ -63,8 +70,10 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void begin_key(const YAML::Mark& mark, const std::string& key) {
     if (open_.back().find(key) != nullptr)
-      fail(mark, cat("key '", key, "' occurs twice (first at ", open_.back().find(key)->origin, ")"));
-    open_.back().map.emplace_back(key, YamlNode{YamlNode::Kind::kNull, "", false, origin(mark), {}, {}});
+      fail(mark,
+           cat("key '", key, "' occurs twice (first at ", open_.back().find(key)->origin, ")"));
+    open_.back().map.emplace_back(key,
+                                  YamlNode{YamlNode::Kind::kNull, "", false, origin(mark), {}, {}});
     has_key_.back() = true;
   }
   void open(const YAML::Mark& mark, YAML::anchor_t anchor, YamlNode::Kind kind) {
@@ -124,8 +133,8 @@ Status expand_scalar(YamlNode& node,
 bool needs_quotes(const YamlNode& node) {
   if (node.quoted || node.scalar.empty()) return true;
   return node.scalar.find_first_of(":#{}[]&*!|>'\"%@`\n,") != std::string::npos ||
-         node.scalar != std::string(trim(node.scalar)) || node.scalar == "~" || node.scalar == "null" ||
-         node.scalar[0] == '-' ;
+         node.scalar != std::string(trim(node.scalar)) || node.scalar == "~" ||
+         node.scalar == "null" || node.scalar[0] == '-';
 }
 
 std::string scalar_text(const YamlNode& node) {
@@ -148,9 +157,12 @@ void write_value(std::ostringstream& out, const YamlNode& node, int indent, bool
     out << "\n";
     write_block(out, node, indent, origins);
   } else {
-    if (node.kind == YamlNode::Kind::kMap) out << " {}";
-    else if (node.kind == YamlNode::Kind::kList) out << " []";
-    else out << " " << scalar_text(node);
+    if (node.kind == YamlNode::Kind::kMap)
+      out << " {}";
+    else if (node.kind == YamlNode::Kind::kList)
+      out << " []";
+    else
+      out << " " << scalar_text(node);
     if (origins) out << "  # " << node.origin;
     out << "\n";
   }
@@ -197,8 +209,10 @@ void merge_yaml(YamlNode& base, const YamlNode& overlay) {
     return;
   }
   for (const auto& [key, value] : overlay.map) {
-    if (YamlNode* existing = base.find(key)) merge_yaml(*existing, value);
-    else base.map.emplace_back(key, value);
+    if (YamlNode* existing = base.find(key))
+      merge_yaml(*existing, value);
+    else
+      base.map.emplace_back(key, value);
   }
 }
 
@@ -210,7 +224,8 @@ Status set_yaml_path(YamlNode& root, const std::string& path, const std::string&
   YamlNode* node = &root;
   for (const std::string& key : split(path, '.')) {
     if (key.empty()) return invalid_input(cat(origin, ": empty part in key '", path, "'"));
-    if (node->kind != YamlNode::Kind::kMap) *node = YamlNode{YamlNode::Kind::kMap, "", false, origin, {}, {}};
+    if (node->kind != YamlNode::Kind::kMap)
+      *node = YamlNode{YamlNode::Kind::kMap, "", false, origin, {}, {}};
     YamlNode* next = node->find(key);
     if (next == nullptr) next = &node->map.emplace_back(key, YamlNode{}).second;
     node = next;

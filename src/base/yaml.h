@@ -1,5 +1,5 @@
-// YAML as a tree that remembers where each value came from. Stricter than YAML: duplicate keys, anchors, aliases and
-// tags are errors. Scalars stay text; base/config converts them strictly.
+// YAML as a tree that remembers where each value came from. Stricter than YAML: duplicate keys,
+// anchors, aliases and tags are errors. Scalars stay text; base/config converts them strictly.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,8 @@ Result<YamlNode> parse_yaml(std::string_view text, const std::string& file);
 // Values of overlay replace those of base; maps are merged key by key, lists are replaced whole.
 void merge_yaml(YamlNode& base, const YamlNode& overlay);
 
-// Sets the value at a dotted path ("rollout.temperature"), creating maps; value is parsed as YAML ("[1, 2]", "0.5").
+// Sets the value at a dotted path ("rollout.temperature"), creating maps; value is parsed as YAML
+// ("[1, 2]", "0.5").
 Status set_yaml_path(YamlNode& root, const std::string& path, const std::string& value,
                      const std::string& origin);
 

@@ -1,0 +1,47 @@
+#include "host/file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+class FileTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(make_folder(folder_).ok()); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string folder_ = cat(testing::TempDir(), "/braid_file_test_", ::getpid());
+};
+
+TEST_F(FileTest, AtomicWriteReplacesAndLeavesNoTemporary) {
+  const std::string path = join_path(folder_, "a.txt");
+  ASSERT_TRUE(write_file_atomic(path, "one").ok());
+  ASSERT_TRUE(write_file_atomic(path, "two").ok());
+  EXPECT_EQ(*read_file(path), "two");
+  EXPECT_EQ(*list_folder(folder_), std::vector<std::string>{"a.txt"});
+}
+
+TEST_F(FileTest, MapShowsTheBytes) {
+  const std::string path = join_path(folder_, "b.bin");
+  ASSERT_TRUE(write_file_atomic(path, std::string("x\0y", 3)).ok());
+  const auto mapped = MappedFile::open(path);
+  ASSERT_TRUE(mapped.ok());
+  EXPECT_EQ(mapped->text(), std::string_view("x\0y", 3));
+  ASSERT_TRUE(write_file_atomic(path, "").ok());
+  EXPECT_EQ(MappedFile::open(path)->size_bytes(), 0u);
+}
+
+TEST_F(FileTest, ErrorsNameThePath) {
+  const Status missing = read_file(join_path(folder_, "none")).status();
+  EXPECT_EQ(missing.code(), Code::kNotFound);
+  EXPECT_NE(missing.message().find("none"), std::string::npos);
+  EXPECT_FALSE(MappedFile::open(folder_).ok());
+  EXPECT_FALSE(write_file_atomic(join_path(folder_, "no/such/x"), "y").ok());
+}
+
+}  // namespace
+}  // namespace braid
