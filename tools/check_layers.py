@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Checks the includes under src/ against tools/layers.toml: no undeclared module, no cycle, no include without an edge,
+and no libtorch, file, clock or thread header on the plan side. Exits non-zero with one line per violation."""
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+TORCH = re.compile(r'#include [<"](torch|ATen|c10)/')
+OUTSIDE = re.compile(r"#include <(fstream|filesystem|chrono|ctime|thread|mutex|future|unistd\.h|fcntl\.h|sys/)")
+MAY_USE_THREADS = {"optimize"}
+THREADS = re.compile(r"#include <(thread|mutex|future)")
+
+
+def read_layers(path):
+    """Returns ({module: [direct edges]}, set of plan-side modules)."""
+    edges, plan, section = {}, set(), None
+    for line in path.read_text().splitlines():
+        line = line.split("#")[0].strip()
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif "=" in line:
+            name, value = (part.strip() for part in line.split("=", 1))
+            edges[name] = re.findall(r'"(\w+)"', value)
+            if section == "plan":
+                plan.add(name)
+    return edges, plan
+
+
+def closure(edges, name, trail=()):
+    """All modules that `name` may include; a cycle is a ValueError."""
+    if name in trail:
+        raise ValueError("cycle: " + " -> ".join([*trail, name]))
+    seen = set()
+    for edge in edges[name]:
+        seen |= {edge} | closure(edges, edge, (*trail, name))
+    return seen
+
+
+def check_file(path, module, allowed, plan):
+    """Yields the violations of one source file."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        found = re.match(r'#include "(\w+)/', line)
+        if found and found[1] != module and found[1] not in allowed:
+            yield f"{path}:{number}: {module} may not include {found[1]} (tools/layers.toml)"
+        if module not in plan or path.name.endswith("_test.cc"):
+            continue
+        if TORCH.match(line):
+            yield f"{path}:{number}: the plan side may not see libtorch"
+        if OUTSIDE.match(line) and not (module in MAY_USE_THREADS and THREADS.match(line)):
+            yield f"{path}:{number}: the plan side has no files, clocks or threads"
+
+
+def violations(root):
+    edges, plan = read_layers(root / "tools" / "layers.toml")
+    for module, targets in edges.items():
+        for target in targets:
+            if target not in edges:
+                yield f"tools/layers.toml: {module} depends on undeclared module {target}"
+                return
+    try:
+        allowed = {module: closure(edges, module) for module in edges}
+    except ValueError as error:
+        yield f"tools/layers.toml: {error}"
+        return
+    for folder in sorted((root / "src").iterdir()):
+        if folder.name not in edges:
+            yield f"src/{folder.name}: module is not declared in tools/layers.toml"
+            continue
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".h", ".cc"):
+                yield from check_file(path, folder.name, allowed[folder.name], plan)
+
+
+if __name__ == "__main__":
+    found = list(violations(ROOT))
+    print("\n".join(found) or "layers: ok")
+    sys.exit(1 if found else 0)

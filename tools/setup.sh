@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Installs what the build needs and is not there: Debian packages, then libtorch. With BRAID_TORCH_DIR set it only
+# checks: no sudo, no download. The folder of libtorch is remembered in .deps/torch_dir.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mkdir -p .deps
+
+missing=()
+while read -r package; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+done < tools/packages.txt
+
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ -n "${BRAID_TORCH_DIR:-}" ]; then
+    echo "note: with BRAID_TORCH_DIR set nothing is installed; packages not found: ${missing[*]}" >&2
+  elif [ "$(id -u)" = 0 ]; then
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    sudo apt-get update -qq && sudo DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  else
+    echo "These packages are missing; install them as root and run the command again:" >&2
+    echo "  apt-get install ${missing[*]}" >&2
+    exit 2
+  fi
+fi
+
+has_torch() { [ -f "$1/lib/libtorch_cpu.so" ] && [ -d "$1/include/ATen" ]; }
+
+find_torch() {
+  if [ -n "${BRAID_TORCH_DIR:-}" ]; then
+    has_torch "$BRAID_TORCH_DIR" || { echo "BRAID_TORCH_DIR=$BRAID_TORCH_DIR holds no lib/libtorch_cpu.so and include/ATen; name the torch folder itself" >&2; exit 2; }
+    echo "$BRAID_TORCH_DIR"; return
+  fi
+  local python found
+  for python in ${VIRTUAL_ENV:+"$VIRTUAL_ENV/bin/python"} python3; do
+    found=$("$python" -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")' 2>/dev/null || true)
+    if [ -n "$found" ] && has_torch "$found"; then echo "$found"; return; fi
+  done
+  for found in .deps/python/lib/python3*/site-packages/torch; do
+    if has_torch "$found"; then (cd "$found" && pwd); return; fi
+  done
+  [ -x .deps/python/bin/python ] || python3 -m venv .deps/python >&2
+  if [ -n "${BRAID_TORCH_WHEEL:-}" ]; then
+    .deps/python/bin/python -m pip install -q --no-deps "$BRAID_TORCH_WHEEL" >&2
+  else
+    .deps/python/bin/python -m pip install -q torch==2.13.0 >&2
+  fi
+  for found in .deps/python/lib/python3*/site-packages/torch; do
+    if has_torch "$found"; then (cd "$found" && pwd); return; fi
+  done
+  echo "pip ended without a usable torch; see 'Getting libtorch' in the README" >&2
+  exit 2
+}
+
+torch_dir=$(find_torch)
+echo "$torch_dir" > .deps/torch_dir
