@@ -1,0 +1,72 @@
+// What an algorithm computes, tensors in, tensors out: advantage functions over a whole rollout and
+// losses over a micro-batch. Pure functions of their arguments; state that lives across steps (KL
+// controller) is explicit. Per-token fields are packed over the response tokens of the samples in
+// order; legend: R response tokens, S samples.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "config/algorithm_options.h"
+
+namespace braid {
+
+using Fields = std::map<std::string, at::Tensor>;
+
+// A mean as (sum, count), so that means over micro-batches, epochs and ranks are exact; also min
+// and max.
+struct Metric {
+  double sum = 0, count = 0, min = 0, max = 0;
+  void add(double value, double weight = 1);
+  void merge(const Metric& other);
+  double mean() const { return count > 0 ? sum / count : 0; }
+};
+using Metrics = std::map<std::string, Metric>;
+
+// Rollout or micro-batch: packed fields and their borders.
+struct AlgoBatch {
+  Fields fields;                       // f32 [R] per token or [S] per sample
+  std::vector<int64_t> response_lens;  // [S]
+  std::vector<int64_t> groups;  // [S] equal for samples of one prompt (or one preference pair)
+};
+
+// Numbers that must survive a checkpoint, by name (adaptive KL coefficient, running statistics).
+using AlgoState = std::map<std::string, double>;
+
+struct ComputeResult {
+  Fields fields;
+  Metrics metrics;
+};
+using ComputeFn = Result<ComputeResult> (*)(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
+// Totals over the whole optimizer step, by which sums are divided (never a micro-batch's own
+// counts).
+struct Denominators {
+  double tokens = 1, samples = 1, groups = 1;
+};
+
+// What the model gave for the micro-batch, attached to autograd.
+struct ModelOutputs {
+  at::Tensor logprobs_R;  // language-model head; undefined for scalar heads
+  at::Tensor entropy_R;   // when the loss needs it
+  at::Tensor values_R;    // scalar head per response token
+  at::Tensor scores_S;    // scalar head at the last token
+};
+
+struct LossResult {
+  at::Tensor loss;  // scalar, already divided by the global denominators
+  Metrics metrics;
+};
+using LossFn = Result<LossResult> (*)(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                                      const AlgorithmOptions&);
+
+// The functions that graphs name; an unknown name is an error that lists the known ones.
+Result<ComputeFn> find_compute(const std::string& name);
+Result<LossFn> find_loss(const std::string& name);
+
+}  // namespace braid

@@ -1,0 +1,71 @@
+// The architecture of a decoder as its Hugging Face config.json states it: what nn needs to build
+// the model and what the planner needs to price it. A plain value; parsing never touches files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+
+namespace braid {
+
+enum class Activation { kSilu, kGeluTanh, kGelu };
+enum class NormKind { kRms, kLayer };
+
+// Rotary embedding with its scaling rule (transformers `rope_scaling` 4.x / `rope_parameters` 5.x).
+struct RopeSpec {
+  enum class Kind { kNone, kDefault, kLinear, kDynamic, kLlama3, kYarn };
+  Kind kind = Kind::kDefault;
+  double theta = 10000;
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_positions = 0;
+
+  friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
+};
+
+struct ModelSpec {
+  std::string family;        // "llama", "qwen2", "qwen3", "mistral", "gemma", "gpt2"
+  std::string architecture;  // as in config.json, e.g. "LlamaForCausalLM"
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t intermediate = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t vocab = 0;
+  int64_t max_positions = 0;
+  int64_t sliding_window = 0;  // 0 = full attention
+  NormKind norm = NormKind::kRms;
+  double norm_eps = 1e-6;
+  bool norm_unit_offset = false;  // gemma: scale by (1 + weight)
+  bool scale_embedding = false;   // gemma: embeddings times sqrt(hidden)
+  Activation activation = Activation::kSilu;
+  bool gated_mlp = true;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;            // qwen3: RMSNorm of each query and key head
+  bool learned_positions = false;  // gpt2
+  bool tied_embeddings = false;
+  bool scalar_head = false;  // score.weight [1, hidden] instead of a language-model head
+  RopeSpec rope;
+  std::vector<int64_t> bos_ids;
+  std::vector<int64_t> eos_ids;
+  std::optional<int64_t> pad_id;
+  std::string dtype;  // "float32", "bfloat16", "float16" as stated; "" when not
+
+  friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
+};
+
+// Reads config.json in the spellings of transformers 4.x and 5.x. An unknown architecture, an
+// unsupported option and a missing or inconsistent size are errors that name the key; `where` names
+// the file.
+Result<ModelSpec> parse_model_spec(std::string_view config_json, const std::string& where);
+
+}  // namespace braid

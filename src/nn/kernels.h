@@ -1,0 +1,92 @@
+// The tensor functions that models are made of. Each has a forward and, where stated, a backward
+// known to autograd. Batch invariance: every row of a result depends on that row's inputs alone, to
+// the last bit, in any batch (blueprint §7). Functions are stateless and may be called from one
+// thread at a time per process (they use libtorch's thread pool). Shape legend: T tokens of a
+// packed batch, H hidden, I intermediate, A query heads, K key/value heads, D head size, V
+// vocabulary, N selected rows, P cache pages, B tokens per page (kPageTokens).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "dataflow/model_spec.h"
+
+namespace braid {
+
+// Tokens per KV page and per step of the attention reduction: prefill, decode and training sum over
+// keys in blocks of this many positions, in order, so that they give the same bits.
+inline constexpr int64_t kPageTokens = 32;
+
+// Rows that a matrix product is padded to at least: below, libraries choose kernels whose rows
+// depend on the batch.
+inline constexpr int64_t kMinRows = 8;
+
+// y_TO = x_TI w_OI^T + b_O (b may be undefined). Differentiable. Rows are padded to kMinRows.
+at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& w_OI, const at::Tensor& b_O);
+
+// x_TH / rms(x) * (w_H or 1 + w_H). Sums in f32. Differentiable. (Zhang & Sennrich, 2019)
+at::Tensor rms_norm(const at::Tensor& x_TH, const at::Tensor& w_H, double eps, bool unit_offset);
+
+// Layer normalization over the last dimension. Differentiable. (Ba et al., 2016)
+at::Tensor layer_norm(const at::Tensor& x_TH, const at::Tensor& w_H, const at::Tensor& b_H,
+                      double eps);
+
+// act(gate) * up for gate_up_T2I = [gate | up]. Differentiable.
+at::Tensor gated_activation(const at::Tensor& gate_up_T2I, Activation activation);
+
+// Element-wise activation. Differentiable.
+at::Tensor activate(const at::Tensor& x, Activation activation);
+
+// Table of cos and sin, f32 [positions, 2, D/2], by the rule of the spec (Su et al., 2021; llama3
+// scaling as in transformers' modeling_rope_utils).
+at::Tensor rope_table(const RopeSpec& rope, int64_t head_dim, int64_t positions);
+
+// Rotates pairs (i, i + D/2) of each head of x_TAD by the row of the table at each position.
+// Differentiable.
+at::Tensor rotate(const at::Tensor& x_TAD, const at::Tensor& table, const at::Tensor& positions_T);
+
+// One layer's cache pages: keys and values [P, B, K, D].
+struct KvLayer {
+  at::Tensor keys;
+  at::Tensor values;
+};
+
+// Which queries belong to which sequence and where its keys are. Without page tables, keys are the
+// batch's own k and v (whole sequences from position 0). With page tables, the batch's k and v were
+// already stored by store_kv and keys 0 .. cached[s] + queries of s - 1 are read from the pages.
+struct AttentionBatch {
+  std::vector<int32_t> query_begin;  // [S + 1], offsets of the sequences in T
+  std::vector<int32_t> cached;       // [S] tokens before the first query; zeros without pages
+  std::vector<std::vector<int32_t>> page_tables;  // [S] page numbers in order; empty: no cache
+  int64_t window = 0;  // > 0: a query sees only the last `window` keys (itself included)
+};
+
+// Writes k_TKD and v_TKD of the batch's queries into their pages at positions cached[s] + i.
+void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionBatch& batch,
+              const KvLayer& layer);
+
+// Causal softmax(q k^T * scale) v with grouped key/value heads; returns [T, A, D]. Sums in f32 over
+// blocks of kPageTokens keys in order (online softmax, Milakov & Gimelshein 2018; backward as in
+// FlashAttention, Dao et al. 2022, §3.1). Differentiable without a cache; `layer` is null then.
+at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at::Tensor& v_TKD,
+                     const AttentionBatch& batch, double scale, const KvLayer* layer);
+
+struct HeadOutput {
+  at::Tensor logprobs_N;  // f32, log p(target) under softmax(logits / temperature)
+  at::Tensor entropy_N;   // f32, entropy of that distribution; undefined unless asked for
+};
+
+// log-prob and entropy of the language-model head without ever holding all logits: rows are taken
+// in chunks of at most `chunk_rows`, in the backward too. Differentiable in h_NH and w_VH (through
+// logprobs and entropy).
+HeadOutput head_logprobs(const at::Tensor& h_NH, const at::Tensor& w_VH,
+                         const at::Tensor& targets_N, double temperature, bool with_entropy,
+                         int64_t chunk_rows = 256);
+
+// Checks on this machine that linear() and attention() give equal rows in different batches; false
+// = they do not.
+bool batch_invariance_holds();
+
+}  // namespace braid

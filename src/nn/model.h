@@ -1,0 +1,135 @@
+// A decoder over a range of layers, with hidden states in and out, and its heads. One
+// implementation serves sampling, scoring and training. Not thread-safe; parameters may be shared
+// between instances (same storage).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "dataflow/model_spec.h"
+#include "nn/kernels.h"
+
+namespace braid {
+
+// The ranks that share each weight matrix; one rank until tensor parallelism is built on it.
+struct TensorParallelGroup {
+  int64_t tp_rank = 0;
+  int64_t tp_size = 1;
+};
+
+// Layers [begin, end) of the model; the first range holds the embedding, the last the final norm
+// and head.
+struct LayerRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct LoraOptions {
+  int64_t rank = 0;   // 0 = off (Hu et al., 2021)
+  double alpha = 16;  // update is scaled by alpha / rank
+  std::vector<std::string> targets = {"q_proj", "k_proj", "v_proj", "o_proj"};  // HF module names
+};
+
+struct ModelOptions {
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  std::optional<LayerRange> range;  // empty = all layers
+  TensorParallelGroup tensor_parallel;
+  bool recompute =
+      false;  // drop layer activations in training and compute them again in the backward
+  LoraOptions lora;
+  uint64_t seed = 0;  // of random initial weights (heads and adapters that a checkpoint lacks)
+};
+
+// A packed batch of tokens: the input of every forward. Whole sequences without a cache, new tokens
+// with one.
+struct TokenBatch {
+  at::Tensor tokens_T;     // int64
+  at::Tensor positions_T;  // int64
+  AttentionBatch attention;
+};
+
+// Packs whole sequences one after another (no cache).
+TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device);
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  const ModelSpec& spec() const { return spec_; }
+  const ModelOptions& options() const { return options_; }
+
+  // Hidden states [T, H] after the last layer and the final norm (or after the range's last layer).
+  // `kv` has one entry per layer of the range, or is null for whole sequences; hidden_in replaces
+  // the embedding when the range does not start at layer 0. Builds the autograd graph iff grad mode
+  // is on.
+  virtual at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
+                             const at::Tensor& hidden_in = {}) = 0;
+
+  // The head matrix: [V, H] of a language model (tied or not), [1, H] of a scalar head.
+  virtual at::Tensor head_weight() const = 0;
+
+  // Parameters by their Hugging Face names ("model.layers.0.self_attn.q_proj.weight"), in file
+  // order; adapters follow in PEFT's naming. Tied weights occur once.
+  virtual std::vector<std::pair<std::string, at::Tensor>> parameters() const = 0;
+
+  // The parameters that training updates: all of them, or the adapters and the scalar head under
+  // LoRA.
+  std::vector<std::pair<std::string, at::Tensor>> trainable_parameters() const;
+
+  // Turns the adapters off (reference = base of a LoRA actor) or on; no effect without LoRA.
+  virtual void set_adapters(bool on) = 0;
+
+  // Must be called after parameters change: drops whatever was derived from them (packed copies).
+  virtual void weights_changed() = 0;
+
+ protected:
+  ModelSpec spec_;
+  ModelOptions options_;
+};
+
+// Logits [N, V] in f32 of rows of hidden states, for sampling; rows are batch-invariant.
+at::Tensor logits(const Model& model, const at::Tensor& hidden_NH);
+
+// Scalar-head outputs [N] in f32 of rows of hidden states (value or score).
+at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH);
+
+// A model with random weights as transformers initialises them (normal, std 0.02), a function of
+// (spec, seed).
+Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOptions& options);
+
+// How a checkpoint whose head differs from the wanted one is read.
+struct LoadOptions {
+  ModelOptions model;
+  bool scalar_head = false;  // want score.weight: a language-model checkpoint gets a zero score
+                             // head and drops lm_head
+};
+
+// Loads a Hugging Face folder (config.json, model.safetensors or the sharded index), tensor by
+// tensor from a memory map. Errors (unknown architecture, missing or extra tensor, wrong shape,
+// truncated file, corrupt header, NaN) name file and tensor.
+Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadOptions& options);
+
+// A second instance with the same parameter storage (reference = initial actor until training
+// changes it: then use copy_model first).
+std::unique_ptr<Model> share_model(const Model& model);
+std::unique_ptr<Model> copy_model(const Model& model);
+
+struct ExportOptions {
+  std::string source_folder;  // config, tokenizer, template and generation_config are copied from
+                              // here byte for byte
+  std::optional<at::ScalarType> dtype;  // empty = the source's dtype
+  bool merge_adapters =
+      true;  // false: write PEFT adapter_model.safetensors and adapter_config.json instead
+};
+
+// Writes a complete Hugging Face folder; nothing is left behind on failure.
+Status save_model(const Model& model, const std::string& folder, const ExportOptions& options);
+
+}  // namespace braid

@@ -1,0 +1,96 @@
+// The generation engine: continuous batching over a paged KV cache. submit() queues requests,
+// step() runs one forward for a mixed batch of prefills and decodes and samples one token per
+// sequence that is due. Not thread-safe. A sequence's tokens and log-probs are a function of
+// (weights, prompt, seed, sample id) alone, whatever else is batched, preempted or admitted
+// (blueprint §7).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "nn/model.h"
+
+namespace braid {
+
+// The distribution that tokens are drawn from; the same values serve scoring (temperature).
+struct SamplingOptions {
+  double temperature = 1;         // 0 = greedy
+  int64_t top_k = 0;              // 0 = off
+  double top_p = 1;               // 1 = off (Holtzman et al., 2020)
+  double min_p = 0;               // 0 = off
+  double repetition_penalty = 1;  // 1 = off (Keskar et al., 2019)
+  int64_t min_new_tokens = 0;     // stop tokens are masked before
+  int64_t max_new_tokens = 128;
+  bool ignore_eos = false;
+  std::vector<int32_t> stop_tokens;  // end of sequence ids and the user's
+  uint64_t seed = 0;
+};
+
+enum class Finish { kRunning, kStop, kLength };
+
+struct Request {
+  SampleId sample;  // keys the random numbers
+  std::vector<int32_t> prompt_ids;
+  SamplingOptions sampling;
+  int64_t expected_tokens = 0;  // for longest-expected-first admission; 0 = unknown
+};
+
+struct Generated {
+  SampleId sample;
+  std::vector<int32_t> prompt_ids;
+  std::vector<int32_t> response_ids;
+  std::vector<float> logprobs;  // under the distribution that was sampled from
+  Finish finish = Finish::kRunning;
+};
+
+struct EngineOptions {
+  int64_t kv_budget_tokens =
+      0;  // cache capacity; 0 = enough for max_concurrent of the longest request
+  int64_t max_concurrent = 256;     // sequences in flight
+  int64_t max_batch_tokens = 2048;  // tokens of one forward (prefill chunks fit in it)
+  bool longest_first = false;
+};
+
+struct EngineStats {
+  int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, preemptions = 0,
+          shared_prompt_tokens = 0;
+  int64_t peak_concurrent = 0, peak_pages = 0;
+};
+
+// Decides whether text or tokens so far end the sequence (stop strings); called after each token.
+using StopCheck = std::function<bool(const Generated&)>;
+
+class Engine {
+ public:
+  // The model must outlive the engine and hold all layers.
+  static Result<std::unique_ptr<Engine>> create(Model& model, const EngineOptions& options);
+  virtual ~Engine() = default;
+
+  // Queues a request; a prompt that can never fit the budget is an error that names the key to
+  // raise.
+  virtual Status submit(Request request) = 0;
+  virtual void set_stop_check(StopCheck check) = 0;
+
+  // One scheduling round and forward. Returns the sequences that finished in it.
+  virtual Result<std::vector<Generated>> step() = 0;
+  virtual bool drained() const = 0;
+
+  // A running sequence with its cache, for migration to another engine; it leaves this one.
+  struct Exported {
+    Request request;
+    Generated progress;
+    std::vector<KvLayer> kv;  // keys and values [tokens, K, D] per layer
+  };
+  virtual Result<Exported> export_sequence(SampleId sample) = 0;
+  virtual Status import_sequence(Exported exported) = 0;
+
+  virtual const EngineStats& stats() const = 0;
+};
+
+}  // namespace braid
