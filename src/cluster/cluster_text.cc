@@ -1,0 +1,183 @@
+// Cluster and DeviceMesh from and to text.
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "cluster/cluster.h"
+
+namespace braid {
+namespace {
+
+Status wrong(const YamlNode& node, const std::string& what) {
+  return invalid_input(what).at(node.origin);
+}
+
+Result<int> yaml_count(const YamlNode& map, const char* key, int fallback, int limit) {
+  const YamlNode* value = map.find(key);
+  if (value == nullptr) return fallback;
+  int64_t number = 0;
+  if (value->kind != YamlNode::Kind::kScalar || !parse_int(value->scalar, &number) || number < 1 ||
+      number > limit)
+    return wrong(*value, cat(key, " must be a whole number from 1 to ", limit, ", is '",
+                             value->scalar, "'"));
+  return static_cast<int>(number);
+}
+
+Result<double> yaml_speed(const YamlNode& map, const char* key, double fallback) {
+  const YamlNode* value = map.find(key);
+  if (value == nullptr) return fallback;
+  double number = 0;
+  if (value->kind != YamlNode::Kind::kScalar || !parse_double(value->scalar, &number) ||
+      !std::isfinite(number) || number <= 0)
+    return wrong(*value, cat(key, " must be a positive number, is '", value->scalar, "'"));
+  return number;
+}
+
+Status check_keys(const YamlNode& map, const std::vector<std::string>& allowed) {
+  for (const auto& [key, value] : map.map) {
+    if (std::find(allowed.begin(), allowed.end(), key) == allowed.end())
+      return wrong(value, cat("unknown key '", key, "'", did_you_mean(key, allowed),
+                              "; allowed: ", join(allowed, ", ")));
+  }
+  return ok_status();
+}
+
+Result<Node> read_node(const YamlNode& map) {
+  const YamlNode* name = map.find("gpu");
+  if (name == nullptr)
+    return wrong(map, "missing key 'gpu': name a device of the catalogue, such as h100-80g");
+  if (name->kind != YamlNode::Kind::kScalar) return wrong(*name, "gpu must be a name");
+  Node node;
+  BRAID_ASSIGN(node.gpu, find_gpu(name->scalar).at(name->origin));
+  BRAID_ASSIGN(node.devices,
+               yaml_count(map, "gpus_per_node", node.gpu.gpus_per_node, kMaxDevicesPerNode));
+  BRAID_ASSIGN(node.nic_gbps_per_gpu,
+               yaml_speed(map, "nic_gbps_per_gpu", node.gpu.nic_gbps_per_gpu));
+  BRAID_ASSIGN(node.gpu.nvlink_gbytes_per_s,
+               yaml_speed(map, "nvlink_gbytes_per_s", node.gpu.nvlink_gbytes_per_s));
+  BRAID_ASSIGN(node.gpu.pcie_gbytes_per_s,
+               yaml_speed(map, "pcie_gbytes_per_s", node.gpu.pcie_gbytes_per_s));
+  BRAID_ASSIGN(const double gib, yaml_speed(map, "hbm_gib", node.gpu.hbm_bytes / 1073741824.0));
+  node.gpu.hbm_bytes = gib * 1073741824.0;
+  return node;
+}
+
+constexpr int kMaxNodes = 100000;
+
+// Appends `count` copies of a node, with their own NVLink domains where a domain spans nodes.
+Status append_nodes(const Node& node, int count, Cluster* cluster, int* next_domain) {
+  if (cluster->nodes.size() + count > kMaxNodes)
+    return invalid_input(cat("a cluster may have at most ", kMaxNodes, " nodes"));
+  BRAID_ASSIGN(Cluster part, make_cluster(node.gpu, count, node.devices, node.nic_gbps_per_gpu));
+  int last = -1;
+  for (Node& added : part.nodes) {
+    last = std::max(last, added.nvlink_domain);
+    if (added.nvlink_domain >= 0) added.nvlink_domain += *next_domain;
+    cluster->nodes.push_back(added);
+  }
+  *next_domain += last + 1;
+  return ok_status();
+}
+
+const std::vector<std::string>& node_keys() {
+  static const std::vector<std::string> keys = {
+      "gpu",    "gpus_per_node", "nic_gbps_per_gpu", "nvlink_gbytes_per_s", "pcie_gbytes_per_s",
+      "hbm_gib"};
+  return keys;
+}
+
+Result<Cluster> read_node_list(const YamlNode& list) {
+  Cluster cluster;
+  int next_domain = 0;
+  std::vector<std::string> keys = node_keys();
+  keys.push_back("count");
+  for (const YamlNode& item : list.list) {
+    if (item.kind != YamlNode::Kind::kMap)
+      return wrong(item, "each entry of nodes must be a map with the key 'gpu'");
+    BRAID_TRY(check_keys(item, keys));
+    BRAID_ASSIGN(const Node node, read_node(item));
+    BRAID_ASSIGN(const int count, yaml_count(item, "count", 1, kMaxNodes));
+    BRAID_TRY(append_nodes(node, count, &cluster, &next_domain).at(item.origin));
+  }
+  if (cluster.nodes.empty())
+    return wrong(list, "nodes is empty; a cluster needs at least one node");
+  return cluster;
+}
+
+}  // namespace
+
+Result<Cluster> cluster_from_yaml(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::kMap)
+    return wrong(node, "a cluster must be a map with 'gpu' and 'nodes'");
+  const YamlNode* nodes = node.find("nodes");
+  if (nodes != nullptr && nodes->kind == YamlNode::Kind::kList) {
+    BRAID_TRY(check_keys(node, {"nodes"}));
+    return read_node_list(*nodes);
+  }
+  std::vector<std::string> keys = node_keys();
+  keys.push_back("nodes");
+  BRAID_TRY(check_keys(node, keys));
+  BRAID_ASSIGN(const Node each, read_node(node));
+  BRAID_ASSIGN(const int count, yaml_count(node, "nodes", 1, kMaxNodes));
+  Cluster cluster;
+  int next_domain = 0;
+  BRAID_TRY(append_nodes(each, count, &cluster, &next_domain).at(node.origin));
+  return cluster;
+}
+
+Result<Cluster> parse_cluster(std::string_view text, const std::string& where) {
+  BRAID_ASSIGN(const YamlNode root, parse_yaml(text, where));
+  if (const YamlNode* inner = root.find("cluster"); inner != nullptr)
+    return cluster_from_yaml(*inner);
+  return cluster_from_yaml(root).at(where);
+}
+
+Json cluster_json(const Cluster& cluster) {
+  Json nodes = Json::array();
+  for (const Node& node : cluster.nodes) {
+    nodes.push_back({{"gpu", gpu_json(node.gpu)},
+                     {"devices", node.devices},
+                     {"nic_gbps_per_gpu", node.nic_gbps_per_gpu},
+                     {"nvlink_domain", node.nvlink_domain}});
+  }
+  return {{"nodes", nodes}};
+}
+
+Result<Cluster> cluster_from_json(const Json& json) {
+  BRAID_ASSIGN(const Json nodes, json_field<Json>(json, "nodes"));
+  if (!nodes.is_array() || nodes.empty())
+    return invalid_input("'nodes' must be a list of at least one node");
+  Cluster cluster;
+  for (const Json& item : nodes) {
+    Node node;
+    BRAID_ASSIGN(const Json gpu, json_field<Json>(item, "gpu"));
+    BRAID_ASSIGN(node.gpu, gpu_from_json(gpu));
+    BRAID_ASSIGN(node.devices, json_field<int>(item, "devices"));
+    BRAID_ASSIGN(node.nic_gbps_per_gpu, json_field<double>(item, "nic_gbps_per_gpu"));
+    BRAID_ASSIGN(node.nvlink_domain, json_field_or<int>(item, "nvlink_domain", -1));
+    if (node.devices < 1 || node.devices > kMaxDevicesPerNode)
+      return invalid_input(cat("devices must be 1 to ", kMaxDevicesPerNode, ", is ", node.devices));
+    cluster.nodes.push_back(node);
+  }
+  return cluster;
+}
+
+Json mesh_json(const DeviceMesh& mesh) {
+  Json devices = Json::array();
+  for (const DeviceId device : mesh.devices) devices.push_back(device.value);
+  return devices;
+}
+
+Result<DeviceMesh> mesh_from_json(const Json& json) {
+  if (!json.is_array() || json.empty())
+    return invalid_input("a device mesh must be a list of device numbers");
+  DeviceMesh mesh;
+  for (const Json& item : json) {
+    if (!item.is_number_integer())
+      return invalid_input(cat("device '", item.dump(), "' is not a number"));
+    mesh.devices.push_back(DeviceId{item.get<int32_t>()});
+  }
+  return mesh;
+}
+
+}  // namespace braid
