@@ -103,10 +103,14 @@ struct RewardConfig {
   std::string rule;  // rule: contains | regex | numeric | exact | length | lcs | digit_share | ...
   std::string path;  // model: folder; python: file
   std::string function;              // python: function name
+  std::string signature = "auto";    // python: verl | trl; auto = by the parameter names
   std::string url;                   // http
+  std::string auth_token;            // http: sent as "Authorization: Bearer"; "" = none
+  int64_t batch_samples = 32;        // http: samples of one request
   std::vector<std::string> command;  // command: program and arguments
   std::string pattern;               // rule contains/regex: text or expression
-  double target = 0;                 // rule length: tokens aimed at
+  double target = 0;                 // rule length: length aimed at, in `unit`
+  std::string unit = "tokens";       // rule length: tokens | chars
   double weight = 1;
   double timeout_s = 180;
   int64_t workers = 1;
@@ -268,10 +272,14 @@ void visit(V& v, RewardConfig& o) {
   v("rule", o.rule, "rule: contains | regex | numeric | exact | length | lcs | digit_share | ...");
   v("path", o.path, "model: folder; python: file");
   v("function", o.function, "python: function name");
+  v("signature", o.signature, "python: verl | trl; auto = by the parameter names");
   v("url", o.url, "http");
+  v("auth_token", o.auth_token, "http: sent as Authorization: Bearer; \"\" = none");
+  v("batch_samples", o.batch_samples, "http: samples of one request");
   v("command", o.command, "command: program and arguments");
   v("pattern", o.pattern, "rule contains/regex: text or expression");
-  v("target", o.target, "rule length: tokens aimed at");
+  v("target", o.target, "rule length: length aimed at, in `unit`");
+  v("unit", o.unit, "rule length: tokens | chars");
   v("weight", o.weight, "");
   v("timeout_s", o.timeout_s, "");
   v("workers", o.workers, "");
