@@ -1,0 +1,38 @@
+// Shared by the hand-written CPU kernels: the attribute that compiles a function for several x86
+// levels, chosen at load time, and a vectorisable exponential.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define BRAID_SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define BRAID_SIMD
+#endif
+
+namespace braid {
+
+// exp(x) to about 2 units in the last place for x <= 88; exactly 0 below -87. Range reduction by ln
+// 2 in two parts and a polynomial of degree 6 (Cephes expf's scheme).
+__attribute__((always_inline)) inline float fast_exp(float x) {
+  const float clamped = x < -87.0F ? -87.0F : (x > 88.0F ? 88.0F : x);
+  const float shifted =
+      clamped * 1.44269504F + 12582912.0F;  // round to nearest by the 1.5 * 2^23 trick
+  const float n = shifted - 12582912.0F;
+  const float r = (clamped - n * 0.693359375F) + n * 2.12194440e-4F;
+  float p = 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  const float y = p * r * r + r + 1.0F;
+  union {
+    int32_t bits;
+    float value;
+  } scale;
+  scale.bits = (static_cast<int32_t>(n) + 127) << 23;
+  return x < -87.0F ? 0.0F : y * scale.value;
+}
+
+}  // namespace braid
