@@ -1,0 +1,238 @@
+// The command and python types: real child processes.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "host/file.h"
+#include "reward/python_reward_script.h"
+#include "reward/testing.h"
+
+namespace braid {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A program that answers by the words of the response.
+constexpr const char* kProgram = R"(
+import json, os, sys, time
+for line in sys.stdin:
+    request = json.loads(line)
+    word = request["response"]
+    answer = {"id": request["id"], "reward": len(word)}
+    if word == "hang": time.sleep(60)
+    if word == "crash": sys.stderr.write("out of luck\n"); sys.exit(7)
+    if word == "memory": answer["reward"] = len(bytearray(1 << 30))
+    if word == "garbage": print("not json", flush=True); continue
+    if word == "stale": answer["id"] += 1
+    if word == "refuse": answer = {"id": request["id"], "error": "cannot judge"}
+    if word == "truth": answer["reward"] = True
+    if word == "huge": answer["reward"] = float("inf")
+    if word == "label": answer["reward"] = request["label"] + request["weight"] + request["extra"]["id"]
+    if word == "pid": answer["reward"] = os.getpid()
+    print(json.dumps(answer), flush=True)
+)";
+
+RewardOptions command() {
+  RewardOptions options;
+  options.name = "judge";
+  options.type = "command";
+  options.command = {"python3", "-c", kProgram};
+  options.timeout_s = 10;
+  return options;
+}
+
+TEST(CommandReward, GivesNumbersAndEveryField) {
+  const auto outcomes = score_with(
+      command(), {make_sample(0, "four"), make_sample(1, ""),
+                  make_sample(2, "label", {{"label", 1}, {"weight", 0.25}, {"id", 30}})});
+  EXPECT_THAT(brief(outcomes), ElementsAre("4", "0", "31.25"));
+}
+
+TEST(CommandReward, HangIsATimeoutAndTheNextSampleGetsAFreshProcess) {
+  RewardOptions options = command();
+  options.timeout_s = 0.7;
+  const auto outcomes = score_with(options, {make_sample(0, "hang"), make_sample(1, "four")});
+  EXPECT_THAT(brief(outcomes), ElementsAre("timeout", "4"));
+  EXPECT_THAT(outcomes[0].error, HasSubstr("0.7 s"));
+}
+
+TEST(CommandReward, CrashIsAnErrorWithItsLastWordsAndARestart) {
+  const auto outcomes = score_with(
+      command(), {make_sample(0, "pid"), make_sample(1, "crash"), make_sample(2, "pid")});
+  EXPECT_EQ(brief(outcomes[1]), "error");
+  EXPECT_THAT(outcomes[1].error, AllOf(HasSubstr("status 7"), HasSubstr("out of luck")));
+  EXPECT_EQ(outcomes[2].kind, RewardOutcome::Kind::kValue);
+  EXPECT_NE(outcomes[0].value, outcomes[2].value);
+}
+
+TEST(CommandReward, MemoryLimit) {
+  RewardOptions options = command();
+  options.memory_mb = 256;
+  const auto outcomes = score_with(options, {make_sample(0, "memory"), make_sample(1, "four")});
+  EXPECT_THAT(brief(outcomes), ElementsAre("error", "4"));
+  EXPECT_THAT(outcomes[0].error, HasSubstr("MemoryError"));
+}
+
+TEST(CommandReward, AnswersThatAreNoRewards) {
+  const auto outcomes = score_with(
+      command(), {make_sample(0, "garbage"), make_sample(1, "stale"), make_sample(2, "refuse"),
+                  make_sample(3, "truth"), make_sample(4, "huge"), make_sample(5, "four")});
+  EXPECT_THAT(brief(outcomes), ElementsAre("error", "error", "error", "error", "error", "4"));
+  EXPECT_THAT(outcomes[0].error, HasSubstr("not json"));
+  EXPECT_THAT(outcomes[1].error, HasSubstr("id"));
+  EXPECT_EQ(outcomes[2].error, "cannot judge");
+  EXPECT_THAT(outcomes[3].error, HasSubstr("no number"));
+}
+
+TEST(CommandReward, SeveralWorkersKeepTheOrder) {
+  RewardOptions options = command();
+  options.workers = 3;
+  std::vector<RewardSample> samples;
+  std::vector<std::string> wanted;
+  for (int i = 0; i < 20; ++i) {
+    samples.push_back(make_sample(i, std::string(static_cast<size_t>(i) + 10, 'x')));
+    wanted.push_back(std::to_string(i + 10));
+  }
+  EXPECT_EQ(brief(score_with(options, samples)), wanted);
+}
+
+TEST(CommandReward, MissingProgramFailsTheRewardNotTheSample) {
+  RewardOptions options = command();
+  options.command = {"/no/such/judge"};
+  auto reward = make_reward(options);
+  ASSERT_TRUE(reward.ok());
+  const Status status = (*reward)->score({make_sample(0, "x")}).status();
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("'judge'"), HasSubstr("/no/such/judge")));
+}
+
+class PythonReward : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(make_folder(folder_).ok()); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  RewardOptions python(const std::string& text, const std::string& function = "f") {
+    const std::string path = join_path(folder_, "my.py");
+    EXPECT_TRUE(write_file_atomic(path, text).ok());
+    RewardOptions options;
+    options.name = "py";
+    options.type = "python";
+    options.path = path;
+    options.function = function;
+    options.timeout_s = 10;
+    return options;
+  }
+
+  std::string folder_ = cat(testing::TempDir(), "/braid_reward_test_", ::getpid());
+};
+
+TEST_F(PythonReward, EmbeddedScriptIsTheShippedOne) {
+  EXPECT_EQ(*read_file(cat(BRAID_SOURCE_DIR, "/tools/python_reward.py")), kPythonRewardScript);
+}
+
+TEST_F(PythonReward, VerlSignatureSeesEveryField) {
+  const auto outcomes = score_with(python(R"(
+def f(data_source, solution_str, ground_truth, extra_info=None):
+    assert data_source == "gsm8k" and solution_str == "seven" and ground_truth == 7
+    return {"score": extra_info["difficulty"] + extra_info["index"], "acc": True, "note": "text"}
+)"),
+                                   {make_sample(0, "seven",
+                                                {{"data_source", "gsm8k"},
+                                                 {"label", 7},
+                                                 {"difficulty", 0.5},
+                                                 {"extra_info", {{"index", 2}}}})});
+  ASSERT_THAT(brief(outcomes), ElementsAre("2.5")) << outcomes[0].error;
+  EXPECT_EQ(outcomes[0].logs, (std::map<std::string, double>{{"acc", 1.0}}));
+}
+
+TEST_F(PythonReward, VerlGroundTruthOfTheParquetLayout) {
+  const auto outcomes =
+      score_with(python("def f(data_source, solution_str, ground_truth, extra_info):\n"
+                        "    return float(solution_str == ground_truth)\n"),
+                 {make_sample(0, "a", {{"reward_model", {{"ground_truth", "a"}}}}),
+                  make_sample(1, "b", {{"reward_model", {{"ground_truth", "a"}}}})});
+  EXPECT_THAT(brief(outcomes), ElementsAre("1", "0"));
+}
+
+TEST_F(PythonReward, TrlSignatureSeesEveryField) {
+  RewardSample sample = make_sample(3, "seven", {{"label", "7"}, {"difficulty", 0.5}});
+  sample.response_ids = {5, 6};
+  const auto outcomes = score_with(python(R"(
+def f(prompts, completions, completion_ids, label, **columns):
+    print("printing is harmless")
+    assert prompts == ["Q3 "] and completions == ["seven"] and label == ["7"]
+    return [len(ids) + d for ids, d in zip(completion_ids, columns["difficulty"])]
+)"),
+                                   {sample});
+  ASSERT_THAT(brief(outcomes), ElementsAre("2.5")) << outcomes[0].error;
+}
+
+TEST_F(PythonReward, AsyncFunctionAndImportOfANeighbour) {
+  ASSERT_TRUE(write_file_atomic(join_path(folder_, "neighbour.py"), "BONUS = 3\n").ok());
+  const auto outcomes = score_with(python("import neighbour\n"
+                                          "async def f(prompts, completions, **kwargs):\n"
+                                          "    return [neighbour.BONUS]\n"),
+                                   {make_sample(0, "x")});
+  EXPECT_THAT(brief(outcomes), ElementsAre("3"));
+}
+
+TEST_F(PythonReward, FailuresBecomeOutcomes) {
+  RewardOptions options = python(R"(
+import os, sys, time
+def f(data_source, solution_str, ground_truth, extra_info):
+    if solution_str == "raise": return {}["missing"]
+    if solution_str == "hang": time.sleep(60)
+    if solution_str == "none": return None
+    if solution_str == "nan": return float("nan")
+    if solution_str == "exit": sys.exit(3)
+    if solution_str == "die": os._exit(4)
+    return 0
+)");
+  options.timeout_s = 1;
+  std::vector<RewardSample> samples;
+  for (const char* word : {"raise", "none", "nan", "exit", "die", "hang", "fine"})
+    samples.push_back(make_sample(static_cast<int64_t>(samples.size()), word));
+  const auto outcomes = score_with(options, samples);
+  EXPECT_THAT(brief(outcomes),
+              ElementsAre("error", "error", "error", "error", "error", "timeout", "0"));
+  EXPECT_EQ(outcomes[0].error, "KeyError: 'missing'");
+  EXPECT_THAT(outcomes[1].error, HasSubstr("None"));
+  EXPECT_THAT(outcomes[4].error, HasSubstr("status 4"));
+}
+
+TEST_F(PythonReward, TracebackGoesToTheLogWithTheSampleId) {
+  const RewardOptions options = python(
+      "def helper():\n    raise ValueError('bad sample')\n"
+      "def f(prompts, completions, **kwargs):\n    return [helper()]\n");
+  testing::internal::CaptureStderr();
+  score_with(options, {make_sample(1234, "x")});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("sample 1234"), HasSubstr("in helper"), HasSubstr("bad sample")));
+}
+
+TEST_F(PythonReward, UnusableFilesAreRefusedAtOnce) {
+  const auto refusal = [](const RewardOptions& options) {
+    return make_reward(options).status().message();
+  };
+  EXPECT_THAT(refusal(python("def g(): pass\n")), AllOf(HasSubstr("'f'"), HasSubstr("g")));
+  EXPECT_THAT(refusal(python("def f(a, b): return 1\n")), HasSubstr("signature"));
+  EXPECT_THAT(refusal(python("def f(:\n")), HasSubstr("SyntaxError"));
+  RewardOptions missing = python("");
+  missing.path += ".none";
+  EXPECT_THAT(refusal(missing), HasSubstr("no such file"));
+  EXPECT_EQ(make_reward(missing).status().code(), Code::kInvalidInput);
+}
+
+TEST_F(PythonReward, SignatureCanBeSaid) {
+  RewardOptions options = python("def f(**kwargs): return float(len(kwargs['solution_str']))\n");
+  options.signature = "verl";
+  EXPECT_THAT(brief(score_with(options, {make_sample(0, "abc")})), ElementsAre("3"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,94 @@
+// Rewards: what a response is worth, from rules, an HTTP service, a child process or a Python
+// function. A result is a value, a timeout or an error; nothing turns a failure into 0 unless the
+// configuration says so. A Reward is used by one thread at a time; it may use threads inside.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "config/options.h"
+
+namespace braid {
+
+struct RewardSample {
+  int64_t sample_id = 0;
+  std::string prompt, response;
+  std::vector<int32_t> prompt_ids, response_ids;
+  bool truncated = false;
+  Json extra = Json::object();  // every other field of the sample's JSONL line, "label" included
+};
+
+struct RewardOutcome {
+  enum class Kind { kValue, kTimeout, kError };
+  Kind kind = Kind::kError;
+  double value = 0;                    // meaningful for kValue only; finite
+  std::string error;                   // what went wrong, one line; empty for kValue
+  std::map<std::string, double> logs;  // further numbers that the reward reported for this sample
+};
+
+using RewardOptions = RewardConfig;
+
+class Reward {
+ public:
+  virtual ~Reward() = default;
+  // One outcome per sample, in order. A failed Status means that the reward itself cannot be used
+  // (its program is missing, say); a sample that could not be scored is an outcome.
+  virtual Result<std::vector<RewardOutcome>> score(const std::vector<RewardSample>& samples) = 0;
+};
+
+// The column of the metrics: options.name, or the type where the name is empty.
+std::string reward_name(const RewardOptions& options);
+
+// Checks one entry of the list without starting anything.
+Status check_reward(const RewardOptions& options);
+
+// Checks the whole list: every entry, and that names differ.
+Status check_rewards(const std::vector<RewardOptions>& options);
+
+// Makes the reward of one entry; a python reward starts its first worker, so that a missing file or
+// function shows here. Type model is an error: the engine scores with models.
+Result<std::unique_ptr<Reward>> make_reward(const RewardOptions& options);
+
+// Makes all rewards of a list in its order, with a null pointer for each of type model.
+Result<std::vector<std::unique_ptr<Reward>>> make_rewards(
+    const std::vector<RewardOptions>& options);
+
+// outcomes[reward][sample] after retries; empty for a null reward.
+struct RewardOutcomes {
+  std::vector<std::vector<RewardOutcome>> outcomes;
+  int64_t retried = 0;  // samples scored again under on_error: retry
+};
+
+struct RewardTotals {
+  std::vector<double> total;  // weighted sum; NaN where the sample was dropped
+  std::vector<bool> kept;     // false: on_error: drop applied, leave the sample out
+  // Values by reward name, and by "name/log" for further numbers; NaN where there is none.
+  std::map<std::string, std::vector<double>> by_name;
+  int64_t timeouts = 0, errors = 0;  // final outcomes, over all rewards
+  int64_t retried = 0;
+};
+
+// Scores samples with every reward of the list; under on_error: retry failed samples are scored
+// again, `retries` times at most (http tries that often by itself). REQUIRES: rewards and options
+// are aligned; a null reward is skipped.
+Result<RewardOutcomes> collect_outcomes(std::vector<std::unique_ptr<Reward>>& rewards,
+                                        const std::vector<RewardOptions>& options,
+                                        const std::vector<RewardSample>& samples);
+
+// Applies on_error and the weights. kStopped, with reward and sample in the message, where a
+// failure meets on_error: stop or is left over by retry.
+Result<RewardTotals> apply_policies(const std::vector<RewardOptions>& options,
+                                    const RewardOutcomes& outcomes,
+                                    const std::vector<RewardSample>& samples);
+
+// collect_outcomes, then apply_policies.
+Result<RewardTotals> score_all(std::vector<std::unique_ptr<Reward>>& rewards,
+                               const std::vector<RewardOptions>& options,
+                               const std::vector<RewardSample>& samples);
+
+}  // namespace braid
