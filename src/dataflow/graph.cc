@@ -1,0 +1,121 @@
+#include "dataflow/graph.h"
+
+#include <map>
+#include <set>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+struct NamedGraph {
+  const char* name;
+  Graph (*make)(const AlgorithmOptions&);
+};
+constexpr NamedGraph kGraphs[] = {
+    {"ppo", ppo_graph}, {"grpo", grpo_graph}, {"sft", sft_graph}, {"rm", rm_graph}};
+
+bool declared(const Graph& graph, const RoleId& role) {
+  for (const RoleSpec& spec : graph.roles)
+    if (spec.role == role) return true;
+  return false;
+}
+
+}  // namespace
+
+const char* call_kind_name(CallKind kind) {
+  switch (kind) {
+    case CallKind::kFetch:
+      return "fetch";
+    case CallKind::kGenerate:
+      return "generate";
+    case CallKind::kInfer:
+      return "infer";
+    case CallKind::kReward:
+      return "reward";
+    case CallKind::kCompute:
+      return "compute";
+    case CallKind::kTrainStep:
+      return "train_step";
+  }
+  return "unknown";
+}
+
+bool generates(const Graph& graph) {
+  for (const Call& call : graph.calls)
+    if (call.kind == CallKind::kGenerate) return true;
+  return false;
+}
+
+Status verify(const Graph& graph) {
+  std::set<std::string> calls, fields;
+  for (const Call& call : graph.calls) {
+    const std::string where = cat("graph ", graph.name, ", call ", call.name);
+    if (!calls.insert(call.name).second) return invalid_input(cat(where, ": name occurs twice"));
+    if (!call.role.value.empty() && !declared(graph, call.role))
+      return invalid_input(cat(where, ": role '", call.role, "' is not declared"));
+    for (const std::string& field : call.reads)
+      if (fields.count(field) == 0)
+        return invalid_input(cat(where, ": reads '", field, "', which no earlier call writes"));
+    for (const Field& field : call.writes)
+      if (!fields.insert(field.name).second)
+        return invalid_input(cat(where, ": field '", field.name, "' has two producers"));
+  }
+  return ok_status();
+}
+
+std::vector<std::vector<CallId>> dependencies(const Graph& graph) {
+  std::map<std::string, size_t> producer;
+  std::vector<std::vector<CallId>> out(graph.calls.size());
+  for (size_t i = 0; i < graph.calls.size(); ++i) {
+    const Call& call = graph.calls[i];
+    std::set<size_t> before;
+    for (const std::string& field : call.reads) before.insert(producer.at(field));
+    for (size_t j = 0; j < i; ++j) {
+      const bool trains =
+          call.kind == CallKind::kTrainStep || graph.calls[j].kind == CallKind::kTrainStep;
+      if (trains && !call.role.value.empty() && graph.calls[j].role == call.role) before.insert(j);
+    }
+    for (const size_t j : before) out[i].push_back(CallId{static_cast<int32_t>(j)});
+    for (const Field& field : call.writes) producer[field.name] = i;
+  }
+  return out;
+}
+
+Result<Graph> make_graph(const AlgorithmOptions& options) {
+  std::vector<std::string> names;
+  for (const NamedGraph& entry : kGraphs) {
+    if (options.name == entry.name) return entry.make(options);
+    names.push_back(entry.name);
+  }
+  return invalid_input(cat("algorithm.name: unknown algorithm '", options.name, "'",
+                           did_you_mean(options.name, names), "; known: ", join(names, ", ")));
+}
+
+Call fetch_prompts_call() {
+  return {"fetch", CallKind::kFetch,
+          {},      "prompts",
+          {},      {{"prompt_ids", FieldType::kTokens, FieldShape::kPerSample}}};
+}
+
+Call generate_call() {
+  return {"generate",
+          CallKind::kGenerate,
+          RoleId{"actor"},
+          "",
+          {"prompt_ids"},
+          {{"response_ids", FieldType::kTokens, FieldShape::kPerToken},
+           {"sampler_logprobs", FieldType::kReal, FieldShape::kPerToken},
+           {"truncated", FieldType::kFlag, FieldShape::kPerSample}}};
+}
+
+Call reward_call() {
+  return {"reward",
+          CallKind::kReward,
+          {},
+          "",
+          {"prompt_ids", "response_ids", "truncated"},
+          {{"rewards", FieldType::kReal, FieldShape::kPerSample}}};
+}
+
+}  // namespace braid

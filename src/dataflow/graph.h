@@ -1,0 +1,84 @@
+// The dataflow graph of an algorithm: function calls over named sample fields. A value: what runs
+// is decided by whoever compiles it. Field shapes: per token means one number per response token of
+// each sample.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "config/algorithm_options.h"
+
+namespace braid {
+
+enum class CallKind {
+  kFetch,      // prompts (or whole samples) from the data set
+  kGenerate,   // responses, sampled by the role's model
+  kInfer,      // one forward of the role's model: logprobs, values or scores
+  kReward,     // rewards from rules, services and reward models
+  kCompute,    // an algorithm's function over the whole rollout
+  kTrainStep,  // optimizer steps of the role's model on a loss
+};
+const char* call_kind_name(CallKind kind);
+
+enum class FieldType { kTokens, kReal, kFlag };
+enum class FieldShape { kPerSample, kPerToken };
+
+struct Field {
+  std::string name;
+  FieldType type = FieldType::kReal;
+  FieldShape shape = FieldShape::kPerToken;
+  friend bool operator==(const Field&, const Field&) = default;
+};
+
+struct Call {
+  std::string name;  // unique in the graph; also the phase name of metrics ("time/NAME")
+  CallKind kind = CallKind::kCompute;
+  RoleId role;           // the model it uses; empty for fetch, reward and compute
+  std::string function;  // infer: logprobs | values | scores; compute, train step: name in algo/
+  std::vector<std::string> reads;
+  std::vector<Field> writes;
+  friend bool operator==(const Call&, const Call&) = default;
+};
+
+// What a role's model must have.
+struct RoleSpec {
+  RoleId role;
+  bool scalar_head = false;
+  bool trained = false;
+  friend bool operator==(const RoleSpec&, const RoleSpec&) = default;
+};
+
+struct Graph {
+  std::string name;
+  std::vector<RoleSpec> roles;
+  std::vector<Call> calls;  // in a valid order
+  friend bool operator==(const Graph&, const Graph&) = default;
+};
+
+// Whether the step generates text (an RL algorithm) or trains on the data as it is.
+bool generates(const Graph& graph);
+
+// Every field read is written before, every field and call name is unique, every role is declared.
+Status verify(const Graph& graph);
+
+// Indices of the calls that each call waits for: the producers of what it reads, and earlier calls
+// of its role when either of them trains it.
+std::vector<std::vector<CallId>> dependencies(const Graph& graph);
+
+// The graph of options.name; an unknown name is an error that lists the known ones.
+Result<Graph> make_graph(const AlgorithmOptions& options);
+
+// The algorithms' graphs, one file each.
+Graph ppo_graph(const AlgorithmOptions& options);
+Graph grpo_graph(const AlgorithmOptions& options);
+Graph sft_graph(const AlgorithmOptions& options);
+Graph rm_graph(const AlgorithmOptions& options);
+
+// Pieces that several algorithms share.
+Call fetch_prompts_call();
+Call generate_call();
+Call reward_call();
+
+}  // namespace braid

@@ -1,0 +1,39 @@
+// PPO with a critic (Ouyang et al., 2022, §3.5; Schulman et al., 2017).
+#include "dataflow/graph.h"
+
+namespace braid {
+
+Graph ppo_graph(const AlgorithmOptions& options) {
+  const RoleId actor{"actor"}, critic{"critic"}, reference{"reference"};
+  Graph graph{"ppo", {{actor, false, true}, {critic, true, true}}, {}};
+  graph.calls = {fetch_prompts_call(), generate_call(), reward_call()};
+  std::vector<std::string> tokens = {"prompt_ids", "response_ids"};
+  graph.calls.push_back(
+      {"old_logprob", CallKind::kInfer, actor, "logprobs", tokens, {{"old_logprobs"}}});
+  graph.calls.push_back({"values", CallKind::kInfer, critic, "values", tokens, {{"values"}}});
+  std::vector<std::string> inputs = {"rewards", "old_logprobs", "values"};
+  if (options.kl.coef != 0) {
+    graph.roles.push_back({reference, false, false});
+    graph.calls.push_back(
+        {"ref_logprob", CallKind::kInfer, reference, "logprobs", tokens, {{"ref_logprobs"}}});
+    inputs.push_back("ref_logprobs");
+  }
+  graph.calls.push_back({"advantages",
+                         CallKind::kCompute,
+                         {},
+                         "ppo_advantages",
+                         inputs,
+                         {{"advantages"}, {"returns"}}});
+  graph.calls.push_back({"update_critic",
+                         CallKind::kTrainStep,
+                         critic,
+                         "value",
+                         {"prompt_ids", "response_ids", "values", "returns"},
+                         {}});
+  std::vector<std::string> policy = {"prompt_ids", "response_ids", "old_logprobs", "advantages"};
+  if (options.kl.coef != 0) policy.push_back("ref_logprobs");
+  graph.calls.push_back({"update_actor", CallKind::kTrainStep, actor, "policy", policy, {}});
+  return graph;
+}
+
+}  // namespace braid
