@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/status.h"
@@ -410,21 +411,50 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
 }  // namespace
 
-void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionBatch& batch,
-              const KvLayer& layer) {
+namespace {
+
+// Copies rows of [T, K, D] into page slots; memory of a token is contiguous on both sides.
+void copy_to_pages(const at::Tensor& from, const at::Tensor& pages, const AttentionBatch& batch) {
+  const at::Tensor packed = from.contiguous();
+  const int64_t token_bytes = packed.size(1) * packed.size(2) * packed.element_size();
+  const char* source = static_cast<const char*>(packed.const_data_ptr());
+  char* target = static_cast<char*>(pages.mutable_data_ptr());
+  for (size_t s = 0; s < batch.page_tables.size(); ++s)
+    for (int32_t i = 0; i < batch.query_begin[s + 1] - batch.query_begin[s]; ++i) {
+      const int64_t position = batch.cached[s] + i;
+      const int64_t slot =
+          batch.page_tables[s][position / kPageTokens] * kPageTokens + position % kPageTokens;
+      std::memcpy(target + slot * token_bytes, source + (batch.query_begin[s] + i) * token_bytes,
+                  token_bytes);
+    }
+}
+
+// The same on any device, page by page.
+void copy_slices_to_pages(const at::Tensor& from, const at::Tensor& pages,
+                          const AttentionBatch& batch) {
   for (size_t s = 0; s < batch.page_tables.size(); ++s) {
-    int64_t token = batch.query_begin[s];
-    int64_t position = batch.cached[s];
+    int64_t token = batch.query_begin[s], position = batch.cached[s];
     while (token < batch.query_begin[s + 1]) {
       const int64_t slot = position % kPageTokens;
       const int64_t count = std::min<int64_t>(kPageTokens - slot, batch.query_begin[s + 1] - token);
-      const int64_t page = batch.page_tables[s][position / kPageTokens];
-      layer.keys.select(0, page).narrow(0, slot, count).copy_(k_TKD.narrow(0, token, count));
-      layer.values.select(0, page).narrow(0, slot, count).copy_(v_TKD.narrow(0, token, count));
+      pages.select(0, batch.page_tables[s][position / kPageTokens])
+          .narrow(0, slot, count)
+          .copy_(from.narrow(0, token, count));
       token += count;
       position += count;
     }
   }
+}
+
+}  // namespace
+
+void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionBatch& batch,
+              const KvLayer& layer) {
+  const bool direct =
+      layer.keys.device().is_cpu() && layer.keys.is_contiguous() && layer.values.is_contiguous();
+  const auto copy = direct ? copy_to_pages : copy_slices_to_pages;
+  copy(k_TKD, layer.keys, batch);
+  copy(v_TKD, layer.values, batch);
 }
 
 at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at::Tensor& v_TKD,

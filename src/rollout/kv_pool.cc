@@ -1,0 +1,39 @@
+#include "rollout/kv_pool.h"
+
+#include <ATen/ops/empty.h>
+
+namespace braid {
+
+KvPool::KvPool(const Model& model)
+    : layers_(model.spec().layers),
+      options_(at::TensorOptions().dtype(model.options().dtype).device(model.options().device)),
+      kv_heads_(model.spec().kv_heads),
+      head_dim_(model.spec().head_dim) {}
+
+void KvPool::grow(int64_t pages) {
+  const int64_t old = capacity();
+  if (pages <= old) return;
+  for (KvLayer& layer : layers_)
+    for (at::Tensor* tensor : {&layer.keys, &layer.values}) {
+      at::Tensor larger = at::empty({pages, kPageTokens, kv_heads_, head_dim_}, options_);
+      if (old > 0) larger.narrow(0, 0, old).copy_(*tensor);
+      *tensor = larger;
+    }
+  references_.resize(pages, 0);
+  for (int64_t page = pages - 1; page >= old; --page) free_.push_back(static_cast<int32_t>(page));
+}
+
+int32_t KvPool::take() {
+  BRAID_CHECK(!free_.empty(), "no free KV page");
+  const int32_t page = free_.back();
+  free_.pop_back();
+  references_[page] = 1;
+  return page;
+}
+
+void KvPool::release(int32_t page) {
+  BRAID_CHECK(references_[page] > 0, "page released twice");
+  if (--references_[page] == 0) free_.push_back(page);
+}
+
+}  // namespace braid

@@ -1,0 +1,39 @@
+// Pages of the KV cache: reference-counted numbers and the tensors they index. Not thread-safe.
+// Invariant: a page is free or held by at least one sequence; a page held by several is full and
+// never written again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "nn/model.h"
+
+namespace braid {
+
+class KvPool {
+ public:
+  explicit KvPool(const Model& model);
+
+  // Makes room for this many pages in all; contents are kept.
+  void grow(int64_t pages);
+  int64_t capacity() const { return static_cast<int64_t>(references_.size()); }
+  int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
+
+  // REQUIRES: free_pages() > 0.
+  int32_t take();
+  void share(int32_t page) { ++references_[page]; }
+  void release(int32_t page);
+
+  const std::vector<KvLayer>& layers() const { return layers_; }
+
+ private:
+  std::vector<KvLayer> layers_;
+  std::vector<int32_t> references_;
+  std::vector<int32_t> free_;
+  at::TensorOptions options_;
+  int64_t kv_heads_, head_dim_;
+};
+
+}  // namespace braid
