@@ -1,0 +1,210 @@
+#include "cost/compute.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+constexpr double kActivationBytes = 2;
+constexpr double kBackwardScores = 2.5;
+
+// A soft maximum: two limits that nearly meet cost a little more than either.
+double soft_max(double a, double b) { return std::pow(std::pow(a, 4) + std::pow(b, 4), 0.25); }
+
+double hbm_rate(const DeviceModel& device) { return device.gpu.hbm_gbytes_per_s * 1e9; }
+
+// Operations per second of products with a narrowest weight dimension `width` and `rows` rows of
+// activations.
+double matmul_rate(const DeviceModel& device, Precision precision, double width, double rows) {
+  const Efficiency& e = device.efficiency;
+  double share = e.matmul_share, peak = device.gpu.bf16_tflops;
+  if (precision == Precision::kFp8) share *= e.fp8_gain, peak = device.gpu.fp8_tflops;
+  if (precision == Precision::kFp4) share *= e.fp4_gain, peak = device.gpu.fp4_tflops;
+  const double narrow = precision == Precision::kFp8 || precision == Precision::kFp4 ? 2 : 1;
+  return peak * 1e12 * share / (1 + narrow * e.matmul_half_width * (1 / width + 1 / rows));
+}
+
+double score_rate(const DeviceModel& device) {
+  return device.gpu.bf16_tflops * 1e12 * device.efficiency.attention_share;
+}
+
+double stream_rate(const DeviceModel& device) {
+  return hbm_rate(device) * device.efficiency.stream_share;
+}
+
+// The three parts of a forward pass, in seconds.
+struct PassTime {
+  double products = 0;
+  double scores = 0;
+  double streams = 0;
+  double host = 0;
+};
+
+double expert_products_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
+  const Efficiency& e = device.efficiency;
+  const double routed = pass.tokens * model.top_k;
+  const double per_expert = routed * pass.ep / std::max<double>(model.experts, 1);
+  const double width = std::min(model.hidden, model.expert_intermediate);
+  const double rate = matmul_rate(device, device.precision, width, std::max(per_expert, 1.0)) *
+                      e.expert_share / (1 + e.expert_half_tokens / std::max(per_expert, 1.0));
+  const double flops = 2.0 * expert_params(model) * (routed + pass.tokens * model.shared_experts);
+  return flops / pass.tp / rate;
+}
+
+double mlp_products_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
+  if (pass.kind == LayerKind::kMoe) return expert_products_s(model, pass, device);
+  const double width =
+      std::min<double>(model.hidden, static_cast<double>(model.intermediate) / pass.tp);
+  return dense_mlp_flops(model) * pass.tokens / pass.tp /
+         matmul_rate(device, device.precision, width, pass.tokens);
+}
+
+double stream_bytes(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
+  const Efficiency& e = device.efficiency;
+  const double sharded = pass.sequence_parallel ? 1.0 / pass.tp : 0.5 + 0.5 / pass.tp;
+  const bool narrow = device.precision == Precision::kFp8 || device.precision == Precision::kFp4;
+  double passes =
+      e.stream_passes * (pass.fused ? 1 : e.eager_factor) + (narrow ? e.quantize_passes : 0);
+  double values = passes * model.hidden * sharded;
+  const double mlp_width =
+      pass.kind == LayerKind::kMoe
+          ? static_cast<double>((model.top_k + model.shared_experts) * model.expert_intermediate)
+          : static_cast<double>(model.intermediate);
+  values += (model.gated_mlp ? 3 : 2) * mlp_width / pass.tp;
+  if (pass.kind == LayerKind::kMoe)
+    values += e.router_passes * model.top_k * model.hidden / pass.tp;
+  return values * pass.tokens * kActivationBytes;
+}
+
+PassTime pass_time(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
+  const Efficiency& e = device.efficiency;
+  PassTime time;
+  const double width = std::min<double>(model.hidden, attention_width(model) / pass.tp);
+  time.products = attention_linear_flops(model) * pass.tokens / pass.tp /
+                      matmul_rate(device, device.precision, width, pass.tokens) +
+                  mlp_products_s(model, pass, device);
+  time.scores =
+      attention_score_flops(model, pass.context) * pass.tokens / pass.tp / score_rate(device);
+  time.streams = stream_bytes(model, pass, device) / stream_rate(device);
+  time.host = e.layer_host_us * 1e-6;
+  if (pass.kind == LayerKind::kMoe && pass.loops_experts)
+    time.host += static_cast<double>(model.experts) / pass.ep * e.expert_loop_us * 1e-6;
+  return time;
+}
+
+std::optional<double> measured(ProfileOp op, const ModelSize& model, const LayerPass& pass,
+                               const DeviceModel& device) {
+  if (device.profile == nullptr) return std::nullopt;
+  return profiled_layer_s(*device.profile, {op, model.name, pass.tp, pass.tokens, pass.context, 0});
+}
+
+double head_products_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device) {
+  const double width = std::min<double>(model.hidden, static_cast<double>(model.vocab) / tp);
+  return device.efficiency.head_factor * head_flops(model) * tokens / tp /
+         matmul_rate(device, Precision::kBf16, width, std::max(tokens, 1.0));
+}
+
+// Routed experts that a batch touches when every token picks top_k of them evenly.
+double touched_experts(const ModelSize& model, double sequences) {
+  return model.experts *
+         (1 - std::pow(1 - static_cast<double>(model.top_k) / model.experts, sequences));
+}
+
+double decode_weights(const ModelSize& model, const DecodeStep& step) {
+  const double sparse = static_cast<double>(moe_layers(model)), dense = model.layers - sparse;
+  double parameters =
+      static_cast<double>(model.layers * attention_params(model) + head_params(model)) +
+      dense * dense_mlp_params(model);
+  if (sparse > 0)
+    parameters += sparse * (expert_params(model) *
+                                (touched_experts(model, step.sequences) + model.shared_experts) +
+                            static_cast<double>(model.hidden * model.experts));
+  return parameters;
+}
+
+double decode_flops(const ModelSize& model) {
+  const double sparse = static_cast<double>(moe_layers(model));
+  return model.layers * attention_linear_flops(model) +
+         (model.layers - sparse) * dense_mlp_flops(model) + sparse * moe_mlp_flops(model) +
+         head_flops(model);
+}
+
+double decode_host_s(const ModelSize& model, const DecodeStep& step, const Efficiency& e) {
+  const double per_layer = step.graphs ? 0 : e.eager_layer_us * model.layers;
+  return 1e-6 * (e.decode_host_us + e.decode_sequence_us * step.sequences + per_layer);
+}
+
+double product_peak(const DeviceModel& device) {
+  if (device.precision == Precision::kFp8) return device.gpu.fp8_tflops * 1e12;
+  if (device.precision == Precision::kFp4) return device.gpu.fp4_tflops * 1e12;
+  return device.gpu.bf16_tflops * 1e12;
+}
+
+}  // namespace
+
+Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const std::string& engine,
+                                const Calibration& calibration) {
+  BRAID_TRY(peak_flops(gpu, precision).status());
+  return DeviceModel{gpu, precision,
+                     resolve_efficiency(calibration, efficiency_key(gpu, precision, engine)),
+                     nullptr};
+}
+
+double layer_forward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
+  if (const auto time = measured(ProfileOp::kLayerForward, model, pass, device)) return *time;
+  const PassTime time = pass_time(model, pass, device);
+  return soft_max(time.products + time.scores + time.streams, time.host);
+}
+
+double layer_backward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
+  if (const auto time = measured(ProfileOp::kLayerBackward, model, pass, device)) return *time;
+  const PassTime time = pass_time(model, pass, device);
+  const double products = time.products * (pass.frozen ? 1 : 2);
+  return soft_max(products + kBackwardScores * time.scores + 2 * time.streams, 2 * time.host);
+}
+
+double head_forward_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device) {
+  return head_products_s(model, tokens, tp, device);
+}
+
+double head_backward_s(const ModelSize& model, double tokens, int tp, bool frozen,
+                       const DeviceModel& device) {
+  return head_products_s(model, tokens, tp, device) * (frozen ? 1 : 2);
+}
+
+double optimizer_s(double parameters, double bytes_per_parameter, const DeviceModel& device) {
+  return parameters * bytes_per_parameter / stream_rate(device);
+}
+
+double decode_step_s(const ModelSize& model, const DecodeStep& step, const DeviceModel& device) {
+  const Efficiency& e = device.efficiency;
+  const double ranks = step.tp;
+  const double weights = decode_weights(model, step) / ranks * step.weight_bytes /
+                         (hbm_rate(device) * e.decode_weight_share);
+  const double products =
+      decode_flops(model) * step.sequences / ranks / (product_peak(device) * e.decode_matmul_share);
+  const double cached = mean_decode_context(model, step.context) * step.sequences;
+  const double kv_split =
+      model.mla ? 1 : std::min<double>(ranks, static_cast<double>(model.kv_heads));
+  const double cache = cached * kv_bytes_per_token(model, step.kv_bytes) / kv_split /
+                       (hbm_rate(device) * e.decode_kv_share);
+  const double reduces = step.tp > 1 ? 2 * model.layers * e.decode_reduce_us * 1e-6 : 0;
+  const double device_s =
+      soft_max(weights, products) + cache + model.layers * e.decode_layer_us * 1e-6 + reduces;
+  const double host = decode_host_s(model, step, e);
+  return step.graphs ? device_s + host : soft_max(device_s, host);
+}
+
+double prefill_s(const ModelSize& model, double tokens, double length, int tp,
+                 const DeviceModel& device) {
+  const Efficiency& e = device.efficiency;
+  const double linear = (forward_flops_per_token(model, 0) - head_flops(model)) * tokens;
+  const double scores =
+      model.layers * attention_score_flops(model, mean_causal_context(model, length)) * tokens;
+  return (linear / (product_peak(device) * e.prefill_share) + scores / score_rate(device)) / tp;
+}
+
+}  // namespace braid

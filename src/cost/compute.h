@@ -1,0 +1,77 @@
+// Prices of computation on one device: passes of a layer, of the head and the embedding, the
+// optimizer step, one decode step. A roofline: matrix products at a calibrated share of the peak
+// that falls with narrow shapes, score products at their own share, activations at a share of the
+// memory bandwidth, and never faster than the host can launch. Pure functions; thread-safe.
+// Formulas and sources: docs/cost_model.md.
+#pragma once
+
+#include <string>
+
+#include "cluster/gpu.h"
+#include "cost/efficiency.h"
+#include "cost/profile.h"
+#include "dataflow/model_size.h"
+
+namespace braid {
+
+// A device with what software reaches of it. The profile, where given, outlives the value.
+struct DeviceModel {
+  GpuSpec gpu;
+  Precision precision =
+      Precision::kBf16;  // of matrix products; scores, head and activations stay in 16 bit
+  Efficiency efficiency;
+  const Profile* profile = nullptr;
+};
+
+// Device with efficiencies of a calibration. Errors: a precision that the device does not have.
+Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const std::string& engine,
+                                const Calibration& calibration);
+
+enum class LayerKind { kDense, kMoe };
+
+// The part of a layer that a device computes in one pass.
+struct LayerPass {
+  LayerKind kind = LayerKind::kDense;
+  double tokens = 0;   // of the micro-batch on this device, after context parallelism
+  double context = 0;  // tokens that one token attends to, mean
+  int tp = 1;
+  int ep = 1;
+  bool sequence_parallel = true;  // activations between tensor-parallel parts are sharded too
+  bool frozen = false;            // no weight gradients (LoRA base weights)
+  bool fused = true;              // compiled or hand-fused element-wise kernels
+  bool loops_experts = false;     // the engine runs experts one after another
+};
+
+// Seconds of one forward pass without communication.
+double layer_forward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device);
+// Seconds of the backward pass: twice the products, 2.5 times the scores (FlashAttention-2, arXiv
+// 2307.08691, section 3.1: five products against two), twice the activations; frozen weights need
+// half of the products.
+double layer_backward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device);
+// Output head with loss, forward and backward.
+double head_forward_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device);
+double head_backward_s(const ModelSize& model, double tokens, int tp, bool frozen,
+                       const DeviceModel& device);
+// One optimizer step over `parameters` held by this device: reads gradient and states, writes
+// states and weights.
+double optimizer_s(double parameters, double bytes_per_parameter, const DeviceModel& device);
+
+// A batch of sequences, each producing one token.
+struct DecodeStep {
+  double sequences = 1;
+  double context = 0;  // tokens in the cache of a sequence, mean
+  int tp = 1;
+  int ep = 1;
+  double weight_bytes = 2;  // per parameter
+  double kv_bytes = 2;      // per cached number
+  bool graphs = true;       // kernels launched as captured graphs
+};
+// Seconds of one decode step through all layers and the head, tensor-parallel latency and host time
+// included: weights at decode_weight_share and cache at decode_kv_share of the memory bandwidth, or
+// the products where the batch is large.
+double decode_step_s(const ModelSize& model, const DecodeStep& step, const DeviceModel& device);
+// Seconds to process `tokens` prompt tokens of sequences of `length`.
+double prefill_s(const ModelSize& model, double tokens, double length, int tp,
+                 const DeviceModel& device);
+
+}  // namespace braid

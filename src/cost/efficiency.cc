@@ -1,0 +1,166 @@
+#include "cost/efficiency.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "cost/measurement.h"
+
+namespace braid {
+namespace {
+
+using E = Efficiency;
+constexpr FitStage kColl = FitStage::kCollective, kTrain = FitStage::kTrain,
+                   kGen = FitStage::kGenerate, kRl = FitStage::kRl;
+
+void append_term(std::vector<OffsetTerm>* terms, const Knob& knob, const char* level,
+                 const std::string& name, double spread) {
+  if (spread > 0 && !name.empty())
+    terms->push_back({cat(knob.name, "@", level, ":", name), spread});
+}
+
+bool is_narrow(Precision precision) {
+  return precision == Precision::kFp8 || precision == Precision::kFp4;
+}
+
+Status check_offset(const std::string& name, double value) {
+  const std::string knob = name.substr(0, name.find('@'));
+  const auto& all = knobs();
+  if (std::none_of(all.begin(), all.end(), [&](const Knob& k) { return knob == k.name; }))
+    return invalid_input(cat("offsets: unknown efficiency '", knob, "'"));
+  if (!std::isfinite(value) || std::abs(value) > 20)
+    return invalid_input(cat("offsets: '", name, "' is out of range"));
+  return ok_status();
+}
+
+Result<std::map<std::string, double>> number_map(const Json& json, const char* key) {
+  std::map<std::string, double> map;
+  const auto found = json.find(key);
+  if (found == json.end()) return map;
+  if (!found->is_object()) return invalid_input(cat("'", key, "' must be an object of numbers"));
+  for (const auto& [name, value] : found->items()) {
+    if (!value.is_number()) return invalid_input(cat(key, ": '", name, "' must be a number"));
+    map[name] = value.get<double>();
+  }
+  return map;
+}
+
+}  // namespace
+
+// Priors come from published kernel benchmarks and vendor figures (docs/cost_model.md lists them
+// knob by knob).
+const std::vector<Knob>& knobs() {
+  static const std::vector<Knob> all = {
+      // name, member, stage, prior, spread, arch, gpu, precision, engine, release
+      {"matmul_share", &E::matmul_share, kTrain, 0.72, 0.15, 0.12, 0.10, 0, 0.15, 0.05},
+      {"fp8_gain", &E::fp8_gain, kTrain, 0.75, 0.2, 0.15, 0, 0, 0.1, 0.05},
+      {"fp4_gain", &E::fp4_gain, kTrain, 0.5, 0.3, 0, 0.1, 0, 0, 0},
+      {"matmul_half_width", &E::matmul_half_width, kTrain, 200, 0.7, 0.3, 0, 0, 0, 0},
+      {"attention_share", &E::attention_share, kTrain, 0.4, 0.3, 0.2, 0.1, 0, 0.25, 0.05},
+      {"stream_passes", &E::stream_passes, kTrain, 20, 0.4, 0, 0, 0, 0.3, 0.05},
+      {"stream_share", &E::stream_share, kTrain, 0.8, 0, 0, 0, 0, 0, 0},
+      {"quantize_passes", &E::quantize_passes, kTrain, 6, 0.5, 0, 0, 0, 0.3, 0},
+      {"layer_host_us", &E::layer_host_us, kTrain, 250, 0.5, 0, 0, 0, 0.5, 0},
+      {"eager_factor", &E::eager_factor, kTrain, 1.8, 0.3, 0, 0, 0, 0, 0},
+      {"selective_share", &E::selective_share, kTrain, 0.25, 0.4, 0, 0, 0, 0, 0},
+      {"unknown_share", &E::unknown_share, kTrain, 0.08, 0.5, 0, 0, 0, 0, 0},
+      {"lora_factor", &E::lora_factor, kTrain, 1.1, 0.1, 0, 0, 0, 0.1, 0},
+      {"rl_loss_factor", &E::rl_loss_factor, kTrain, 1.6, 0.3, 0, 0, 0, 0, 0},
+      {"step_host_s", &E::step_host_s, kTrain, 0.02, 0.5, 0, 0, 0, 0.5, 0},
+      {"head_factor", &E::head_factor, kTrain, 1.2, 0.2, 0, 0, 0, 0, 0},
+      {"expert_share", &E::expert_share, kTrain, 0.8, 0.2, 0.1, 0, 0, 0.15, 0.1},
+      {"expert_half_tokens", &E::expert_half_tokens, kTrain, 200, 0.6, 0, 0, 0, 0, 0},
+      {"router_passes", &E::router_passes, kTrain, 14, 0.5, 0, 0, 0, 0.2, 0.15},
+      {"expert_loop_us", &E::expert_loop_us, kTrain, 150, 0.5, 0, 0, 0, 0, 0},
+      {"tp_exposed", &E::tp_exposed, kTrain, 0.8, 0.2, 0, 0, 0, 0.2, 0},
+      {"cp_exposed", &E::cp_exposed, kTrain, 0.3, 0.4, 0, 0, 0, 0, 0},
+      {"ep_exposed", &E::ep_exposed, kTrain, 0.8, 0.2, 0, 0, 0, 0.2, 0.1},
+      {"pp_exposed", &E::pp_exposed, kTrain, 0.4, 0.4, 0, 0, 0, 0, 0},
+      {"dp_exposed", &E::dp_exposed, kTrain, 0.5, 0.4, 0, 0, 0, 0.2, 0},
+      {"fsdp_exposed", &E::fsdp_exposed, kTrain, 0.3, 0.4, 0, 0, 0, 0.3, 0},
+      {"pipeline_jitter", &E::pipeline_jitter, kTrain, 0.03, 0.5, 0, 0, 0, 0, 0},
+      {"nvlink_ring_share", &E::nvlink_ring_share, kColl, 0.8, 0.1, 0.05, 0, 0, 0, 0},
+      {"nvls_share", &E::nvls_share, kColl, 0.58, 0.1, 0.15, 0, 0, 0, 0},
+      {"pcie_share", &E::pcie_share, kColl, 0.75, 0, 0, 0, 0, 0, 0},
+      {"network_share", &E::network_share, kColl, 0.9, 0.1, 0, 0, 0, 0, 0},
+      {"nvlink_latency_us", &E::nvlink_latency_us, kColl, 17, 0.3, 0.3, 0.2, 0, 0, 0},
+      {"network_latency_us", &E::network_latency_us, kColl, 60, 0.7, 0.3, 0, 0, 0, 0},
+      {"pipeline_fill", &E::pipeline_fill, kColl, 1.3, 0.3, 0.2, 0, 0, 0, 0},
+      {"decode_weight_share", &E::decode_weight_share, kGen, 0.75, 0.12, 0.08, 0.12, 0, 0.1, 0},
+      {"decode_kv_share", &E::decode_kv_share, kGen, 0.8, 0.15, 0, 0.1, 0.1, 0.15, 0},
+      {"decode_matmul_share", &E::decode_matmul_share, kGen, 0.5, 0.2, 0, 0, 0, 0.1, 0},
+      {"prefill_share", &E::prefill_share, kGen, 0.5, 0.15, 0.1, 0.1, 0.1, 0.15, 0},
+      {"decode_layer_us", &E::decode_layer_us, kGen, 20, 0.5, 0, 0.2, 0, 0.3, 0},
+      {"decode_host_us", &E::decode_host_us, kGen, 1200, 0.5, 0, 0, 0, 0.6, 0.5},
+      {"decode_sequence_us", &E::decode_sequence_us, kGen, 10, 0.7, 0, 0, 0, 0.5, 0.5},
+      {"decode_reduce_us", &E::decode_reduce_us, kGen, 18, 0.3, 0, 0, 0, 0.3, 0},
+      {"eager_layer_us", &E::eager_layer_us, kGen, 900, 0.3, 0, 0, 0, 0.15, 0},
+      {"rl_train_factor", &E::rl_train_factor, kRl, 1.5, 0.3, 0, 0, 0, 0.2, 0},
+      {"rl_infer_factor", &E::rl_infer_factor, kRl, 1.5, 0.3, 0, 0, 0, 0, 0},
+      {"rl_generate_factor", &E::rl_generate_factor, kRl, 1.2, 0.3, 0, 0, 0, 0.2, 0},
+      {"rl_reshard_gbytes_per_s", &E::rl_reshard_gbytes_per_s, kRl, 4, 0.5, 0, 0, 0, 0.3, 0},
+      {"rl_step_host_s", &E::rl_step_host_s, kRl, 5, 0.5, 0, 0, 0, 0.5, 0},
+      {"length_spread", &E::length_spread, kRl, 0.7, 0.3, 0, 0, 0, 0, 0},
+      {"stage3_generate_factor", &E::stage3_generate_factor, kRl, 1.5, 0.4, 0, 0, 0, 0, 0}};
+  return all;
+}
+
+EfficiencyKey efficiency_key(const GpuSpec& gpu, Precision precision, const std::string& engine) {
+  return {gpu.architecture, gpu.key, precision, engine};
+}
+
+std::vector<OffsetTerm> offset_terms(const Knob& knob, const EfficiencyKey& key) {
+  std::vector<OffsetTerm> terms;
+  if (knob.spread > 0) terms.push_back({knob.name, knob.spread});
+  append_term(&terms, knob, "arch", key.architecture, knob.by_arch);
+  append_term(&terms, knob, "gpu", key.gpu, knob.by_gpu);
+  if (is_narrow(key.precision))
+    append_term(&terms, knob, "precision",
+                cat(key.architecture, "-", precision_name(key.precision)), knob.by_precision);
+  append_term(&terms, knob, "engine", engine_family(key.engine), knob.by_engine);
+  if (engine_family(key.engine) != key.engine)
+    append_term(&terms, knob, "release", key.engine, knob.by_release);
+  return terms;
+}
+
+Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKey& key) {
+  Efficiency efficiency;
+  for (const Knob& knob : knobs()) {
+    double sum = 0;
+    for (const OffsetTerm& term : offset_terms(knob, key)) {
+      const auto found = calibration.offsets.find(term.name);
+      if (found != calibration.offsets.end()) sum += found->second;
+    }
+    efficiency.*knob.member = knob.prior * std::exp(sum);
+  }
+  return efficiency;
+}
+
+bool engine_is_known(const Calibration& calibration, const std::string& engine) {
+  return std::binary_search(calibration.engines.begin(), calibration.engines.end(), engine);
+}
+
+std::ostream& operator<<(std::ostream& out, const Calibration& calibration) {
+  return out << calibration_json(calibration).dump(1);
+}
+
+Json calibration_json(const Calibration& calibration) {
+  return {{"offsets", calibration.offsets},
+          {"intervals", calibration.intervals},
+          {"memory", calibration.memory},
+          {"engines", calibration.engines}};
+}
+
+Result<Calibration> calibration_from_json(const Json& json) {
+  if (!json.is_object()) return invalid_input("a calibration must be a JSON object");
+  Calibration calibration;
+  BRAID_ASSIGN(calibration.offsets, number_map(json, "offsets"));
+  BRAID_ASSIGN(calibration.intervals, number_map(json, "intervals"));
+  BRAID_ASSIGN(calibration.memory, number_map(json, "memory"));
+  BRAID_ASSIGN(calibration.engines, json_field_or<std::vector<std::string>>(json, "engines", {}));
+  std::sort(calibration.engines.begin(), calibration.engines.end());
+  for (const auto& [name, value] : calibration.offsets) BRAID_TRY(check_offset(name, value));
+  return calibration;
+}
+
+}  // namespace braid

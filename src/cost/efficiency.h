@@ -1,0 +1,142 @@
+// What software reaches of what hardware offers: the efficiencies ("knobs") of the cost model, and
+// the calibration that holds their fitted values. A knob is a positive number. Its value for a row
+// of work is
+//   prior x exp(sum of the offsets that apply),
+// with offsets for everything, for the architecture, the device, the low precision on that
+// architecture, the engine (software) and the engine's release. Offsets shrink to zero where data
+// are few (hierarchical shrinkage), so an engine or device that was never measured gets the value
+// of its architecture and of the average engine: the documented default. Nothing depends on a
+// single model. Pure values; thread-safe.
+#pragma once
+
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "cluster/gpu.h"
+
+namespace braid {
+
+// Shares are of a published peak, 0..1 in practice. Times in the unit of the name.
+struct Efficiency {
+  // Compute of training and inference passes.
+  double matmul_share = 0;       // large 16-bit matrix multiplications, of the bf16 peak
+  double fp8_gain = 0;           // matmul_share in fp8 (of the fp8 peak) over that in bf16
+  double fp4_gain = 0;           // the same for fp4
+  double matmul_half_width = 0;  // width of a matrix at which multiplication reaches half its share
+  double attention_share = 0;    // score and value products, of the bf16 peak
+  double stream_passes =
+      0;  // activations read or written per layer and hidden value, forward pass, in 16 bit
+  double stream_share = 0;     // memory bandwidth of those passes
+  double quantize_passes = 0;  // further passes for casting to a narrow precision
+  double layer_host_us = 0;    // host time to launch one layer's kernels, forward
+  double eager_factor = 0;  // stream_passes of uncompiled over compiled code where a source says so
+  double selective_share = 0;  // forward work repeated under "selective" recomputation
+  double unknown_share = 0;    // the same where a source does not state recomputation
+  double lora_factor = 0;      // time of a pass with adapters over one without
+  double rl_loss_factor = 0;   // time of a step with a policy loss over one with next-token loss
+  double step_host_s = 0;      // fixed time per optimizer step
+  double head_factor = 0;      // time of output head and loss over that of its matrix product
+  // Mixture of experts.
+  double expert_share = 0;        // matmul_share of grouped expert products over dense ones
+  double expert_half_tokens = 0;  // tokens per local expert at which they reach half of that
+  double router_passes = 0;       // activations moved per routed token and hidden value for routing
+  double expert_loop_us = 0;      // host time per expert where an engine runs experts one by one
+  // Exposed shares of communication in training: the part that computation does not hide.
+  double tp_exposed = 0;
+  double cp_exposed = 0;
+  double ep_exposed = 0;
+  double pp_exposed = 0;
+  double dp_exposed = 0;
+  double fsdp_exposed = 0;
+  double pipeline_jitter =
+      0;  // extra time per pipeline stage and micro-batch, share of the stage time
+  // Collectives.
+  double nvlink_ring_share = 0;  // of the NVLink rate, ring algorithms
+  double nvls_share = 0;         // of the NVLink rate, in-switch reduction
+  double pcie_share = 0;
+  double network_share = 0;       // of the NIC rate
+  double nvlink_latency_us = 0;   // of one collective inside a node
+  double network_latency_us = 0;  // added by going through the network
+  double pipeline_fill = 0;       // chunking term, see collective.h
+  // Generation.
+  double decode_weight_share = 0;  // memory bandwidth when weights are read
+  double decode_kv_share = 0;      // memory bandwidth when the KV cache is read
+  double decode_matmul_share = 0;  // of the peak, in large decode batches
+  double prefill_share = 0;        // of the peak
+  double decode_layer_us = 0;      // fixed device time per layer and step
+  double decode_host_us = 0;       // host time per step
+  double decode_sequence_us = 0;   // host time per step and sequence
+  double decode_reduce_us = 0;     // one tensor-parallel all-reduce of a decode step
+  double eager_layer_us = 0;       // host time per layer and step without captured graphs
+  // Reinforcement-learning steps.
+  double rl_train_factor = 0;          // training inside an RL step over a pre-training step
+  double rl_infer_factor = 0;          // log-probability pass over a plain forward pass
+  double rl_generate_factor = 0;       // generation inside an RL step over a served one
+  double rl_reshard_gbytes_per_s = 0;  // weights brought to the engine, per device
+  double rl_step_host_s = 0;           // data handling, rewards, logging per step
+  double length_spread =
+      0;  // sigma of the lognormal response length where only mean and limit are stated
+  double stage3_generate_factor = 0;  // generation by the training engine with gathered weights
+
+  friend bool operator==(const Efficiency&, const Efficiency&) = default;
+};
+
+// Which rows fit a knob; stages are fitted in this order, later ones with earlier ones fixed.
+enum class FitStage { kCollective, kTrain, kGenerate, kRl };
+
+struct Knob {
+  const char* name;
+  double Efficiency::*member;
+  FitStage stage;
+  double prior;         // value without data
+  double spread;        // standard deviation of ln(value / prior) before data; 0: never fitted
+  double by_arch;       // standard deviation of the offset of an architecture; 0: none
+  double by_gpu;        // of a device within its architecture
+  double by_precision;  // of a narrow precision on an architecture
+  double by_engine;     // of an engine
+  double by_release;    // of a release of an engine
+};
+const std::vector<Knob>& knobs();
+
+// Where work runs, as far as efficiencies care.
+struct EfficiencyKey {
+  std::string architecture, gpu;
+  Precision precision = Precision::kBf16;
+  std::string engine;  // with release, as in the measurement files; "" = not known
+  friend bool operator==(const EfficiencyKey&, const EfficiencyKey&) = default;
+};
+EfficiencyKey efficiency_key(const GpuSpec& gpu, Precision precision, const std::string& engine);
+
+struct Calibration {
+  std::map<std::string, double> offsets;    // "knob" or "knob@level:name" -> ln offset
+  std::map<std::string, double> intervals;  // "train_step/seen" -> half width of the 80 % interval
+                                            // of ln(measured / predicted)
+  std::map<std::string, double> memory;     // fitted numbers of the memory model, see memory_fit.h
+  std::vector<std::string> engines;         // releases that the fit has seen, sorted
+  friend bool operator==(const Calibration&, const Calibration&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Calibration& calibration);
+
+// The offsets' names that apply to a knob under a key, most general first, with their prior
+// standard deviations.
+struct OffsetTerm {
+  std::string name;
+  double spread = 0;
+};
+std::vector<OffsetTerm> offset_terms(const Knob& knob, const EfficiencyKey& key);
+Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKey& key);
+
+bool engine_is_known(const Calibration& calibration, const std::string& engine);
+
+Json calibration_json(const Calibration& calibration);
+// Errors name the entry: not a number, not finite, or a knob that does not exist.
+Result<Calibration> calibration_from_json(const Json& json);
+// The committed result of `braid calibrate` on published measurements
+// (src/cost/calibration_data.cc).
+const Calibration& committed_calibration();
+
+}  // namespace braid

@@ -1,0 +1,304 @@
+#include "cost/measurement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/text.h"
+#include "cost/csv.h"
+
+namespace braid {
+namespace {
+
+struct TextColumn {
+  const char* name;
+  std::string Measurement::*member;
+  std::vector<std::string> allowed;  // empty: any text
+};
+struct CountColumn {
+  const char* name;
+  std::optional<int> Measurement::*member;
+  int least;
+};
+struct NumberColumn {
+  const char* name;
+  std::optional<double> Measurement::*member;
+  bool may_be_zero;
+};
+
+const std::vector<TextColumn>& text_columns() {
+  static const std::vector<TextColumn> columns = {
+      {"id", &Measurement::id, {}},
+      {"phase",
+       &Measurement::phase,
+       {"", "total", "generate", "logprob", "ref_logprob", "train", "reshard", "weight_sync",
+        "first_token", "decode_step"}},
+      {"model", &Measurement::model, {}},
+      {"critic_model", &Measurement::critic_model, {}},
+      {"gpu", &Measurement::gpu, {}},
+      {"precision", &Measurement::precision, {"", "bf16", "fp16", "fp8", "fp4", "f32"}},
+      {"kv_precision", &Measurement::kv_precision, {"", "bf16", "fp16", "fp8", "fp4", "f32"}},
+      {"recompute", &Measurement::recompute, {"", "none", "selective", "full", "unknown"}},
+      {"tuning", &Measurement::tuning, {"", "full", "lora"}},
+      {"engine", &Measurement::engine, {}},
+      {"collective",
+       &Measurement::collective,
+       {"", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"}},
+      {"coll_algo", &Measurement::coll_algo, {"", "ring", "nvls", "tree"}},
+      {"algorithm", &Measurement::algorithm, {}},
+      {"placement", &Measurement::placement, {"", "colocated", "split", "one_step_off", "async"}},
+      {"group", &Measurement::group, {}},
+      {"note", &Measurement::note, {}},
+      {"source", &Measurement::source, {}}};
+  return columns;
+}
+
+const std::vector<TextColumn>& memory_text_columns() {
+  static const std::vector<TextColumn> columns = {
+      {"memory_kind",
+       &Measurement::memory_kind,
+       {"allocated", "reserved", "nvidia_smi", "unstated", "fits", "oom"}},
+      {"optimizer", &Measurement::optimizer, {}},
+      {"offload",
+       &Measurement::offload,
+       {"", "none", "optimizer", "activations", "params+grads+optimizer", "unknown"}}};
+  return columns;
+}
+
+constexpr CountColumn kCounts[] = {{"n_gpus", &Measurement::n_gpus, 1},
+                                   {"gpus_per_node", &Measurement::gpus_per_node, 1},
+                                   {"dp", &Measurement::dp, 1},
+                                   {"tp", &Measurement::tp, 1},
+                                   {"pp", &Measurement::pp, 1},
+                                   {"vpp", &Measurement::vpp, 1},
+                                   {"cp", &Measurement::cp, 1},
+                                   {"ep", &Measurement::ep, 1},
+                                   {"zero_stage", &Measurement::zero_stage, 0},
+                                   {"gen_tp", &Measurement::gen_tp, 1},
+                                   {"train_gpus", &Measurement::train_gpus, 1},
+                                   {"rollout_gpus", &Measurement::rollout_gpus, 1}};
+
+constexpr NumberColumn kNumbers[] = {
+    {"internode_gbps_per_gpu", &Measurement::internode_gbps_per_gpu, false},
+    {"micro_batch", &Measurement::micro_batch, false},
+    {"global_batch", &Measurement::global_batch, false},
+    {"mini_batch", &Measurement::mini_batch, false},
+    {"seq_len", &Measurement::seq_len, false},
+    {"prompt_len", &Measurement::prompt_len, true},
+    {"output_len", &Measurement::output_len, false},
+    {"max_output_len", &Measurement::max_output_len, false},
+    {"concurrency", &Measurement::concurrency, false},
+    {"requests", &Measurement::requests, false},
+    {"bytes", &Measurement::bytes, false},
+    {"prompts", &Measurement::prompts, false},
+    {"samples_per_prompt", &Measurement::samples_per_prompt, false},
+    {"staleness", &Measurement::staleness, true},
+    {"value", &Measurement::value, false}};
+
+constexpr NumberColumn kPeakMemory = {"peak_memory_gib", &Measurement::peak_memory_gib, false};
+constexpr int kMostDevices = 1 << 24;
+
+// Columns that a row may hold without being part of the workload that a prediction takes.
+const std::vector<std::string>& other_columns() {
+  static const std::vector<std::string> names = {"kind", "metric", "flop_convention", "approx"};
+  return names;
+}
+
+class RowReader {
+ public:
+  RowReader(const CsvTable& table, const std::string& file) : table_(table), file_(file) {}
+
+  Status find_columns() {
+    for (const auto& column : text_columns()) BRAID_TRY(require(column.name));
+    for (const auto& column : kCounts) BRAID_TRY(require(column.name));
+    for (const auto& column : kNumbers) BRAID_TRY(require(column.name));
+    for (const auto& name : other_columns()) BRAID_TRY(require(name));
+    is_memory_ = index("memory_kind") >= 0 || index("peak_memory_gib") >= 0;
+    if (!is_memory_) return ok_status();
+    BRAID_TRY(require(kPeakMemory.name));
+    for (const auto& column : memory_text_columns()) BRAID_TRY(require(column.name));
+    return ok_status();
+  }
+
+  Result<Measurement> read(const CsvRow& row) const {
+    Measurement out;
+    out.line = row.line;
+    out.is_memory = is_memory_;
+    for (const auto& column : text_columns()) BRAID_TRY(read_text(row, column, &out));
+    for (const auto& column : kCounts) BRAID_TRY(read_count(row, column, &out));
+    for (const auto& column : kNumbers) BRAID_TRY(read_number(row, column, &out));
+    BRAID_TRY(read_kind(row, &out));
+    BRAID_TRY(read_metric(row, &out));
+    BRAID_TRY(read_approx(row, &out));
+    if (out.id.empty()) return wrong(row, "id", "must not be empty");
+    if (!is_memory_) return out;
+    BRAID_TRY(read_number(row, kPeakMemory, &out));
+    for (const auto& column : memory_text_columns()) BRAID_TRY(read_text(row, column, &out));
+    return out;
+  }
+
+ private:
+  int index(const std::string& name) const {
+    const auto found = std::find(table_.header.begin(), table_.header.end(), name);
+    return found == table_.header.end() ? -1 : static_cast<int>(found - table_.header.begin());
+  }
+
+  Status require(const std::string& name) const {
+    if (index(name) >= 0) return ok_status();
+    return invalid_input(
+        cat(file_, ":1: missing column '", name, "'", did_you_mean(name, table_.header),
+            "; the header must hold every column of the schema, cells may be empty"));
+  }
+
+  const std::string& cell(const CsvRow& row, const std::string& name) const {
+    return row.cells[index(name)];
+  }
+
+  Status wrong(const CsvRow& row, const std::string& column, const std::string& rule) const {
+    return invalid_input(cat(file_, ":", row.line, ": column '", column, "' ", rule, ", is '",
+                             cell(row, column), "'"));
+  }
+
+  Status read_text(const CsvRow& row, const TextColumn& column, Measurement* out) const {
+    const std::string& text = cell(row, column.name);
+    const auto& allowed = column.allowed;
+    if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), text) == allowed.end())
+      return wrong(row, column.name, cat("must be one of: ", join(allowed, " ")));
+    out->*column.member = text;
+    return ok_status();
+  }
+
+  Status read_count(const CsvRow& row, const CountColumn& column, Measurement* out) const {
+    const std::string& text = cell(row, column.name);
+    if (text.empty()) return ok_status();
+    int64_t number = 0;
+    if (!parse_int(text, &number) || number < column.least || number > kMostDevices)
+      return wrong(row, column.name,
+                   cat("must be a whole number from ", column.least, " or empty"));
+    out->*column.member = static_cast<int>(number);
+    return ok_status();
+  }
+
+  Status read_number(const CsvRow& row, const NumberColumn& column, Measurement* out) const {
+    const std::string& text = cell(row, column.name);
+    if (text.empty()) return ok_status();
+    double number = 0;
+    if (!parse_double(text, &number) || !std::isfinite(number) || number < 0 ||
+        (number == 0 && !column.may_be_zero))
+      return wrong(row, column.name,
+                   column.may_be_zero ? "must be a finite number from 0 or empty"
+                                      : "must be a finite number above 0 or empty");
+    out->*column.member = number;
+    return ok_status();
+  }
+
+  Status read_kind(const CsvRow& row, Measurement* out) const {
+    for (const MeasurementKind kind : {MeasurementKind::kTrainStep, MeasurementKind::kGenerate,
+                                       MeasurementKind::kCollective, MeasurementKind::kRlStep}) {
+      if (cell(row, "kind") != kind_name(kind)) continue;
+      out->kind = kind;
+      return ok_status();
+    }
+    return wrong(row, "kind", "must be train_step, generate, collective or rl_step");
+  }
+
+  Status read_metric(const CsvRow& row, Measurement* out) const {
+    for (const Metric metric :
+         {Metric::kNone, Metric::kSecondsPerStep, Metric::kTokensPerSecondPerGpu,
+          Metric::kOutputTokensPerSecond, Metric::kBusbw, Metric::kTimeUs}) {
+      if (cell(row, "metric") != metric_name(metric)) continue;
+      out->metric = metric;
+      if (metric == Metric::kNone && !is_memory_) break;
+      return ok_status();
+    }
+    return wrong(row, "metric",
+                 "must be seconds_per_step, tokens_per_s_per_gpu, output_tokens_per_s, "
+                 "busbw_gbytes_per_s or time_us");
+  }
+
+  Status read_approx(const CsvRow& row, Measurement* out) const {
+    const std::string& text = cell(row, "approx");
+    if (text != "" && text != "true" && text != "false")
+      return wrong(row, "approx", "must be true or false");
+    out->approx = text == "true";
+    return ok_status();
+  }
+
+  const CsvTable& table_;
+  const std::string& file_;
+  bool is_memory_ = false;
+};
+
+std::string key_part(const std::optional<int>& value) { return value ? cat(*value, "|") : "|"; }
+std::string key_part(const std::optional<double>& value) { return value ? cat(*value, "|") : "|"; }
+
+}  // namespace
+
+const char* kind_name(MeasurementKind kind) {
+  switch (kind) {
+    case MeasurementKind::kTrainStep:
+      return "train_step";
+    case MeasurementKind::kGenerate:
+      return "generate";
+    case MeasurementKind::kCollective:
+      return "collective";
+    case MeasurementKind::kRlStep:
+      return "rl_step";
+  }
+  return "?";
+}
+
+const char* metric_name(Metric metric) {
+  switch (metric) {
+    case Metric::kNone:
+      return "";
+    case Metric::kSecondsPerStep:
+      return "seconds_per_step";
+    case Metric::kTokensPerSecondPerGpu:
+      return "tokens_per_s_per_gpu";
+    case Metric::kOutputTokensPerSecond:
+      return "output_tokens_per_s";
+    case Metric::kBusbw:
+      return "busbw_gbytes_per_s";
+    case Metric::kTimeUs:
+      return "time_us";
+  }
+  return "?";
+}
+
+Result<std::vector<Measurement>> parse_measurements(std::string_view text,
+                                                    const std::string& file) {
+  BRAID_ASSIGN(const CsvTable table, parse_csv(text, file));
+  RowReader reader(table, file);
+  BRAID_TRY(reader.find_columns());
+  std::vector<Measurement> rows;
+  std::set<std::string> ids;
+  for (const CsvRow& row : table.rows) {
+    BRAID_ASSIGN(Measurement measurement, reader.read(row));
+    if (!ids.insert(measurement.id).second)
+      return invalid_input(cat(file, ":", row.line, ": id '", measurement.id, "' is there twice"));
+    rows.push_back(std::move(measurement));
+  }
+  if (rows.empty()) return invalid_input(cat(file, ": no rows below the header"));
+  return rows;
+}
+
+std::string configuration_key(const Measurement& row) {
+  std::string key =
+      cat(kind_name(row.kind), "|", row.phase, "|", row.model, "|", row.gpu, "|", row.precision,
+          "|", row.kv_precision, "|", row.recompute, "|", row.tuning, "|", row.collective, "|",
+          row.coll_algo, "|", row.algorithm, "|", row.placement, "|");
+  for (const CountColumn& column : kCounts) key += key_part(row.*column.member);
+  for (const NumberColumn& column : kNumbers)
+    if (column.member != &Measurement::value) key += key_part(row.*column.member);
+  return key;
+}
+
+std::string engine_family(const std::string& engine) {
+  const size_t dash = engine.rfind('-');
+  const bool release =
+      dash != std::string::npos && dash + 1 < engine.size() && std::isdigit(engine[dash + 1]);
+  return release ? engine.substr(0, dash) : engine;
+}
+
+}  // namespace braid

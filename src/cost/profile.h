@@ -1,0 +1,70 @@
+// A measured profile: times of layers and collectives by shape on one machine. Where it covers a
+// shape, its times replace those that the cost model derives from the catalogue. Written by `braid
+// profile`, read by the cost model. Plain values.
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "cluster/gpu.h"
+
+namespace braid {
+
+// What was timed. A pass of one layer, of the output head with its loss, or of the embedding.
+enum class ProfileOp {
+  kLayerForward,
+  kLayerBackward,
+  kLayerDecode,
+  kHeadForward,
+  kHeadBackward,
+  kEmbedding,
+  kOptimizer
+};
+const char* profile_op_name(ProfileOp op);
+
+struct LayerTime {
+  ProfileOp op = ProfileOp::kLayerForward;
+  std::string model;
+  int tp = 1;
+  double tokens = 0;   // of the pass; decode: sequences in the batch; optimizer: parameters
+  double context = 0;  // tokens that one token attends to, mean; 0 where it does not matter
+  double seconds = 0;
+  friend bool operator==(const LayerTime&, const LayerTime&) = default;
+};
+
+struct CollectiveTime {
+  std::string op;  // "all_reduce", "all_gather", "reduce_scatter", "send"
+  int members = 2;
+  bool inside_node = true;
+  double bytes = 0;
+  double seconds = 0;
+  friend bool operator==(const CollectiveTime&, const CollectiveTime&) = default;
+};
+
+struct Profile {
+  GpuSpec gpu;  // key "this-machine", or the catalogue's
+  Precision precision = Precision::kF32;
+  std::string engine;  // "braid"
+  std::vector<LayerTime> layers;
+  std::vector<CollectiveTime> collectives;
+  friend bool operator==(const Profile&, const Profile&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Profile& profile);
+
+Json profile_json(const Profile& profile);
+// Errors name the entry and the rule: unknown operation, a time or size that is not positive and
+// finite.
+Result<Profile> profile_from_json(const Json& json);
+
+// Time of an operation, interpolated between the two nearest measured token counts of the same
+// model, tp and nearest context; beyond the measured range in proportion to tokens from the nearest
+// point. Nothing where the profile has no entry of that operation, model and tp.
+std::optional<double> profiled_layer_s(const Profile& profile, const LayerTime& wanted);
+// Likewise for a collective of the same operation and members, in bytes.
+std::optional<double> profiled_collective_s(const Profile& profile, const CollectiveTime& wanted);
+
+}  // namespace braid
