@@ -1,0 +1,271 @@
+// braid reward-test: the rewards of a configuration on a file of samples, without a model.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include "base/json.h"
+#include "base/yaml.h"
+#include "commands.h"
+#include "config/options.h"
+#include "host/file.h"
+#include "reward/reward.h"
+#include "reward/samples.h"
+
+namespace braid {
+namespace {
+
+struct RewardTestOptions {
+  std::string config;
+  std::string samples;
+  bool json = false;
+};
+
+// What is printed: totals, and the outcomes behind them.
+struct Report {
+  std::vector<RewardOptions> options;
+  std::vector<RewardSample> samples;
+  RewardOutcomes outcomes;
+  RewardTotals totals;
+};
+
+// Sets the fields of an option struct from the entries of a YAML map.
+class FieldReader {
+ public:
+  explicit FieldReader(const YamlNode& map) : map_(map) {}
+
+  template <typename T>
+  void operator()(const char* key, T& field, const char*) {
+    keys_.push_back(key);
+    const YamlNode* node = map_.find(key);
+    if (node != nullptr && status_.ok() && !read(*node, field))
+      status_ = invalid_input(cat(node->origin, ": ", key, ": '", node->scalar, "' does not fit"));
+  }
+
+  // The first failure: a value of the wrong type or a key that no field has.
+  Status finish() const {
+    BRAID_TRY(status_);
+    for (const auto& [key, node] : map_.map)
+      if (std::find(keys_.begin(), keys_.end(), key) == keys_.end())
+        return invalid_input(
+            cat(node.origin, ": unknown key '", key, "'", did_you_mean(key, keys_)));
+    return ok_status();
+  }
+
+ private:
+  using Kind = YamlNode::Kind;
+  static bool read(const YamlNode& node, std::string& field) {
+    field = node.scalar;
+    return node.kind == Kind::kScalar;
+  }
+  static bool read(const YamlNode& node, double& field) {
+    return node.kind == Kind::kScalar && !node.quoted && parse_double(node.scalar, &field);
+  }
+  static bool read(const YamlNode& node, int64_t& field) {
+    return node.kind == Kind::kScalar && !node.quoted && parse_int(node.scalar, &field);
+  }
+  static bool read(const YamlNode& node, std::vector<std::string>& field) {
+    if (node.kind != Kind::kList) return false;
+    field.assign(node.list.size(), "");
+    for (size_t i = 0; i < node.list.size(); ++i)
+      if (!read(node.list[i], field[i])) return false;
+    return true;
+  }
+
+  const YamlNode& map_;
+  std::vector<std::string> keys_;
+  Status status_;
+};
+
+std::optional<std::string> environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+Result<YamlNode> read_config(const std::string& path) {
+  BRAID_ASSIGN(const std::string text, read_file(path));
+  BRAID_ASSIGN(YamlNode root, parse_yaml(text, path));
+  BRAID_TRY(expand_variables(root, environment));
+  return root;
+}
+
+Result<std::vector<RewardOptions>> read_rewards(const YamlNode& root, const std::string& path) {
+  const YamlNode* list = root.find("reward");
+  if (list == nullptr || list->kind != YamlNode::Kind::kList || list->list.empty())
+    return invalid_input(cat(path, ": needs a list 'reward:' with at least one entry"));
+  std::vector<RewardOptions> rewards;
+  for (const YamlNode& entry : list->list) {
+    if (entry.kind != YamlNode::Kind::kMap)
+      return invalid_input(cat(entry.origin, ": an entry of 'reward' must be a map with 'type'"));
+    RewardOptions options;
+    FieldReader reader(entry);
+    visit(reader, options);
+    BRAID_TRY(reader.finish());
+    BRAID_TRY(check_reward(options).at(entry.origin));
+    rewards.push_back(std::move(options));
+  }
+  BRAID_TRY(check_rewards(rewards).at(path));
+  return rewards;
+}
+
+std::string label_key(const YamlNode& root) {
+  const YamlNode* data = root.find("data");
+  const YamlNode* key = data == nullptr ? nullptr : data->find("label_key");
+  return key == nullptr ? DataConfig().label_key : key->scalar;
+}
+
+// Every sample is shown even where a policy says stop: the totals then leave failed samples out.
+RewardTotals totals_to_show(const Report& report) {
+  std::vector<RewardOptions> lenient = report.options;
+  for (RewardOptions& options : lenient)
+    if (options.on_error != "zero") options.on_error = "drop";
+  return apply_policies(lenient, report.outcomes, report.samples).value();
+}
+
+Json number_or_null(double value) { return std::isnan(value) ? Json() : Json(value); }
+
+std::string number_or_dash(double value) { return std::isnan(value) ? "-" : format_double(value); }
+
+double mean_of_present(const std::vector<double>& values) {
+  double sum = 0, count = 0;
+  for (const double value : values) {
+    if (std::isnan(value)) continue;
+    sum += value;
+    ++count;
+  }
+  return count > 0 ? sum / count : std::nan("");
+}
+
+const char* kind_name(RewardOutcome::Kind kind) {
+  return kind == RewardOutcome::Kind::kTimeout ? "timeout" : "error";
+}
+
+// Calls see(options, outcome) for every reward that could not score the sample.
+template <typename See>
+void for_each_failure(const Report& report, size_t sample, const See& see) {
+  for (size_t i = 0; i < report.options.size(); ++i) {
+    if (report.outcomes.outcomes[i].empty()) continue;
+    const RewardOutcome& outcome = report.outcomes.outcomes[i][sample];
+    if (outcome.kind != RewardOutcome::Kind::kValue) see(report.options[i], outcome);
+  }
+}
+
+int64_t dropped_count(const Report& report) {
+  return std::count(report.totals.kept.begin(), report.totals.kept.end(), false);
+}
+
+OrderedJson sample_json(const Report& report, size_t sample) {
+  OrderedJson rewards = OrderedJson::object(), failures = OrderedJson::object();
+  for (const auto& [name, values] : report.totals.by_name)
+    rewards[name] = number_or_null(values[sample]);
+  for_each_failure(report, sample, [&](const RewardOptions& options, const RewardOutcome& outcome) {
+    failures[reward_name(options)] = {{"kind", kind_name(outcome.kind)}, {"error", outcome.error}};
+  });
+  return {{"sample", report.samples[sample].sample_id},
+          {"rewards", rewards},
+          {"total", number_or_null(report.totals.total[sample])},
+          {"failures", failures}};
+}
+
+OrderedJson summary_json(const Report& report) {
+  OrderedJson means = OrderedJson::object();
+  for (const auto& [name, values] : report.totals.by_name)
+    means[name] = number_or_null(mean_of_present(values));
+  Json skipped = Json::array();
+  for (const RewardOptions& options : report.options)
+    if (options.type == "model") skipped.push_back(reward_name(options));
+  return {{"summary",
+           {{"samples", report.samples.size()},
+            {"mean", means},
+            {"mean_total", number_or_null(mean_of_present(report.totals.total))},
+            {"timeouts", report.totals.timeouts},
+            {"errors", report.totals.errors},
+            {"retried", report.totals.retried},
+            {"dropped", dropped_count(report)},
+            {"skipped_models", skipped}}}};
+}
+
+void print_json(const Report& report) {
+  const auto print = [](const OrderedJson& line) {
+    std::printf("%s\n", line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+  };
+  for (size_t i = 0; i < report.samples.size(); ++i) print(sample_json(report, i));
+  print(summary_json(report));
+}
+
+void print_row(const std::string& first, const std::vector<std::string>& cells) {
+  std::string line = first;
+  line.resize(std::max<size_t>(line.size(), 8), ' ');
+  for (const std::string& cell : cells)
+    line += cat("  ", std::string(std::max<size_t>(cell.size(), 12) - cell.size(), ' '), cell);
+  std::printf("%s\n", line.c_str());
+}
+
+void print_table(const Report& report) {
+  std::vector<std::string> head, means;
+  for (const auto& [name, values] : report.totals.by_name) {
+    head.push_back(name);
+    means.push_back(number_or_dash(mean_of_present(values)));
+  }
+  head.push_back("total");
+  means.push_back(number_or_dash(mean_of_present(report.totals.total)));
+  print_row("sample", head);
+  for (size_t i = 0; i < report.samples.size(); ++i) {
+    std::vector<std::string> cells;
+    for (const auto& [name, values] : report.totals.by_name)
+      cells.push_back(number_or_dash(values[i]));
+    cells.push_back(number_or_dash(report.totals.total[i]));
+    print_row(std::to_string(report.samples[i].sample_id), cells);
+  }
+  print_row("mean", means);
+}
+
+void print_text(const Report& report) {
+  print_table(report);
+  for (size_t i = 0; i < report.samples.size(); ++i)
+    for_each_failure(report, i, [&](const RewardOptions& options, const RewardOutcome& outcome) {
+      std::printf("sample %lld, %s: %s: %s\n", static_cast<long long>(report.samples[i].sample_id),
+                  reward_name(options).c_str(), kind_name(outcome.kind), outcome.error.c_str());
+    });
+  for (const RewardOptions& options : report.options)
+    if (options.type == "model")
+      std::printf("%s: not scored: type model needs the engine\n", reward_name(options).c_str());
+  std::printf("%zu samples, %lld timeouts, %lld errors, %lld retried, %lld dropped\n",
+              report.samples.size(), static_cast<long long>(report.totals.timeouts),
+              static_cast<long long>(report.totals.errors),
+              static_cast<long long>(report.totals.retried),
+              static_cast<long long>(dropped_count(report)));
+}
+
+Status run_reward_test(const RewardTestOptions& options) {
+  BRAID_ASSIGN(const YamlNode config, read_config(options.config));
+  Report report;
+  BRAID_ASSIGN(report.options, read_rewards(config, options.config));
+  BRAID_ASSIGN(const std::string text, read_file(options.samples));
+  BRAID_ASSIGN(report.samples, parse_samples(text, options.samples, label_key(config)));
+  BRAID_ASSIGN(auto rewards, make_rewards(report.options));
+  BRAID_ASSIGN(report.outcomes, collect_outcomes(rewards, report.options, report.samples));
+  Result<RewardTotals> totals = apply_policies(report.options, report.outcomes, report.samples);
+  report.totals = totals.ok() ? *totals : totals_to_show(report);
+  options.json ? print_json(report) : print_text(report);
+  return totals.status();
+}
+
+Action define_reward_test(CLI::App& app) {
+  auto options = std::make_shared<RewardTestOptions>();
+  app.add_option("CONFIG", options->config, "YAML file with a list 'reward:'")->required();
+  app.add_option("--samples", options->samples,
+                 "JSON lines {\"prompt\", \"response\", \"label\", ...}; - is standard input")
+      ->required();
+  app.add_flag("--json", options->json, "one JSON object per sample, then a summary");
+  return [options] { return run_reward_test(*options); };
+}
+
+}  // namespace
+
+extern const Command kRewardTestCommand = {
+    "reward-test", "score a file of samples with the configured rewards, without a model",
+    define_reward_test};
+
+}  // namespace braid

@@ -1,0 +1,52 @@
+#include "reward/samples.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+Result<RewardSample> parse_sample(std::string_view line, const std::string& where,
+                                  const std::string& label_key) {
+  BRAID_ASSIGN(Json fields, parse_json(line, where));
+  if (!fields.is_object()) return invalid_input(cat(where, ": must be a JSON object"));
+  const auto read = [&](RewardSample& sample) -> Status {
+    BRAID_ASSIGN(sample.prompt, json_field<std::string>(fields, "prompt"));
+    BRAID_ASSIGN(sample.response, json_field<std::string>(fields, "response"));
+    BRAID_ASSIGN(sample.prompt_ids, json_field_or(fields, "prompt_ids", std::vector<int32_t>()));
+    BRAID_ASSIGN(sample.response_ids,
+                 json_field_or(fields, "response_ids", std::vector<int32_t>()));
+    BRAID_ASSIGN(sample.truncated, json_field_or(fields, "truncated", false));
+    return ok_status();
+  };
+  RewardSample sample;
+  BRAID_TRY(read(sample).at(where));
+  for (const char* key : {"prompt", "response", "prompt_ids", "response_ids", "truncated"})
+    fields.erase(key);
+  if (!fields.contains("label") && fields.contains(label_key)) fields["label"] = fields[label_key];
+  sample.extra = std::move(fields);
+  return sample;
+}
+
+}  // namespace
+
+Result<std::vector<RewardSample>> parse_samples(std::string_view text, const std::string& file,
+                                                const std::string& label_key) {
+  std::vector<RewardSample> samples;
+  int64_t line_number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++line_number;
+    if (trim(line).empty()) continue;
+    BRAID_ASSIGN(RewardSample sample, parse_sample(line, cat(file, ":", line_number), label_key));
+    sample.sample_id = line_number - 1;
+    samples.push_back(std::move(sample));
+  }
+  if (samples.empty()) return invalid_input(cat(file, ": holds no samples"));
+  return samples;
+}
+
+}  // namespace braid
