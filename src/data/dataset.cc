@@ -1,0 +1,181 @@
+#include "data/dataset.h"
+
+#include <algorithm>
+
+#include "base/rng.h"
+#include "base/text.h"
+#include "host/file.h"
+
+namespace braid {
+namespace {
+
+constexpr uint64_t kShuffleStream = 0x5af1, kTaskStream = 0x7a5c;
+constexpr int64_t kTaskLines = 4096;
+
+// A pseudo-random permutation of 0 .. n-1: a Feistel network on the next power of four, walked
+// until it lands inside (cycle walking; Black & Rogaway, 2002).
+int64_t permuted(int64_t index, int64_t count, uint64_t seed) {
+  int half_bits = 1;
+  while ((int64_t{1} << (2 * half_bits)) < count) ++half_bits;
+  const uint64_t mask = (uint64_t{1} << half_bits) - 1;
+  auto value = static_cast<uint64_t>(index);
+  do {
+    uint64_t left = value >> half_bits, right = value & mask;
+    for (uint64_t round = 0; round < 4; ++round) {
+      const uint64_t next = left ^ (random_u64(seed, kShuffleStream + round, right) & mask);
+      left = right;
+      right = next;
+    }
+    value = (left << half_bits) | right;
+  } while (value >= static_cast<uint64_t>(count));
+  return static_cast<int64_t>(value);
+}
+
+Result<std::vector<int32_t>> ids_field(const Json& line, const char* key) {
+  return json_field<std::vector<int32_t>>(line, key);
+}
+
+// Ids of line[key] given as a list of ids or as text.
+Result<std::vector<int32_t>> text_or_ids(const Json& line, const std::string& key,
+                                         const Tokenizer* tokenizer, bool add_special) {
+  const auto found = line.find(key);
+  if (found == line.end()) return invalid_input(cat("missing key '", key, "'"));
+  if (found->is_array()) return ids_field(line, key.c_str());
+  if (!found->is_string())
+    return invalid_input(cat("key '", key, "' must be text or a list of ids"));
+  if (tokenizer == nullptr)
+    return invalid_input(cat("key '", key, "' is text, but there is no tokenizer; give ids"));
+  return tokenizer->encode(found->get<std::string>(), add_special);
+}
+
+Result<std::vector<int32_t>> response_ids(const Json& line, const std::string& key,
+                                          const Tokenizer* tokenizer) {
+  BRAID_ASSIGN(std::vector<int32_t> ids, text_or_ids(line, key, tokenizer, false));
+  if (line[key].is_string() && tokenizer->eos_id()) ids.push_back(*tokenizer->eos_id());
+  if (ids.empty()) return invalid_input(cat("key '", key, "' is empty"));
+  return ids;
+}
+
+Result<DataRecord> make_record(const Json& line, DataNeed need, const Tokenizer* tokenizer,
+                               const DataConfig& config) {
+  if (!line.is_object()) return invalid_input("a line must be a JSON object");
+  DataRecord record;
+  const std::string prompt_key = line.contains("ids") ? "ids" : config.prompt_key;
+  BRAID_ASSIGN(record.prompt_ids, text_or_ids(line, prompt_key, tokenizer, true));
+  if (record.prompt_ids.empty()) return invalid_input("the prompt is empty");
+  if (line.contains(config.prompt_key) && line[config.prompt_key].is_string())
+    record.prompt = line[config.prompt_key];
+  if (need == DataNeed::kSamples) {
+    const std::string key = line.contains("response") ? "response" : config.label_key;
+    BRAID_ASSIGN(record.response_ids, response_ids(line, key, tokenizer));
+  }
+  if (need == DataNeed::kPairs) {
+    BRAID_ASSIGN(record.response_ids, response_ids(line, "chosen", tokenizer));
+    BRAID_ASSIGN(record.rejected_ids, response_ids(line, "rejected", tokenizer));
+  }
+  for (const auto& [key, value] : line.items())
+    if (key != prompt_key) record.extra[key == config.label_key ? "label" : key] = value;
+  return record;
+}
+
+std::string digits_or_letters(RandomStream& random, int64_t length, char first, int64_t choices) {
+  std::string out;
+  for (int64_t i = 0; i < length; ++i) out += static_cast<char>(first + random.below(choices));
+  return out;
+}
+
+Json task_line(const std::string& name, RandomStream& random) {
+  const auto length = static_cast<int64_t>(3 + random.below(4));
+  if (name == "reverse") {
+    const std::string word = digits_or_letters(random, length, 'a', 26);
+    return {{"prompt", "reverse " + word + "="},
+            {"label", std::string(word.rbegin(), word.rend())}};
+  }
+  std::string digits = digits_or_letters(random, length, '0', 10);
+  if (name == "sum_digits") {
+    int total = 0;
+    for (const char c : digits) total += c - '0';
+    return {{"prompt", "sum " + digits + "="}, {"label", std::to_string(total)}};
+  }
+  const std::string prompt = "sort " + digits + "=";
+  std::sort(digits.begin(), digits.end());
+  return {{"prompt", prompt}, {"label", digits}};
+}
+
+}  // namespace
+
+const DataRecord& DataSet::at(int64_t position) const {
+  const int64_t index = position % size();
+  return records_[shuffle_ ? permuted(index, size(), mix_seed(seed_, epoch(position))) : index];
+}
+
+Result<DataSet> make_data_set(const std::vector<Json>& lines, const std::string& where,
+                              DataNeed need, const Tokenizer* tokenizer, const DataConfig& config) {
+  DataSet out;
+  out.shuffle_ = config.shuffle;
+  out.seed_ = static_cast<uint64_t>(config.seed);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string place = cat(where, ":", i + 1);
+    BRAID_ASSIGN(DataRecord record, make_record(lines[i], need, tokenizer, config).at(place));
+    const auto length = static_cast<int64_t>(record.prompt_ids.size());
+    if (length > config.max_prompt_length) {
+      if (config.overlong == "error")
+        return invalid_input(cat(
+            place, ": the prompt has ", length, " tokens, more than data.max_prompt_length = ",
+            config.max_prompt_length, "; raise it, or set data.overlong to drop or truncate_left"));
+      if (config.overlong == "drop") {
+        ++out.dropped_;
+        continue;
+      }
+      record.prompt_ids.erase(record.prompt_ids.begin(),
+                              record.prompt_ids.end() - config.max_prompt_length);
+      ++out.truncated_;
+    }
+    out.records_.push_back(std::move(record));
+  }
+  if (out.records_.empty()) return invalid_input(cat(where, ": no usable line"));
+  return out;
+}
+
+Result<std::vector<Json>> parse_jsonl(std::string_view text, const std::string& where) {
+  std::vector<Json> out;
+  int64_t number = 0;
+  while (!text.empty()) {
+    ++number;
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = trim(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty()) continue;
+    BRAID_ASSIGN(Json parsed, parse_json(line, cat(where, ":", number)));
+    out.push_back(std::move(parsed));
+  }
+  return out;
+}
+
+Result<std::vector<Json>> task_lines(const std::string& name, int64_t count, uint64_t seed) {
+  const std::vector<std::string> names = {"sort_digits", "reverse", "sum_digits"};
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    return invalid_input(cat("task:", name, ": unknown task", did_you_mean(name, names),
+                             "; known: ", join(names, ", ")));
+  RandomStream random(seed, kTaskStream);
+  std::vector<Json> out;
+  for (int64_t i = 0; i < count; ++i) out.push_back(task_line(name, random));
+  return out;
+}
+
+Result<DataSet> load_data_set(const std::string& source, DataNeed need, const Tokenizer* tokenizer,
+                              const DataConfig& config) {
+  if (source.empty())
+    return invalid_input("data.train: no data given; name a JSONL file or task:NAME");
+  std::vector<Json> lines;
+  if (source.rfind("task:", 0) == 0) {
+    BRAID_ASSIGN(lines,
+                 task_lines(source.substr(5), kTaskLines, static_cast<uint64_t>(config.seed)));
+  } else {
+    BRAID_ASSIGN(const std::string text, read_file(source));
+    BRAID_ASSIGN(lines, parse_jsonl(text, source));
+  }
+  return make_data_set(lines, source, need, tokenizer, config);
+}
+
+}  // namespace braid
