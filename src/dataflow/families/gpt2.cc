@@ -1,0 +1,50 @@
+#include "dataflow/families/families.h"
+
+namespace braid {
+namespace {
+
+void read_gpt2(ConfigReader& config, ModelSpec& spec) {
+  spec.layers = config.size("n_layer");
+  spec.hidden = config.size("n_embd");
+  spec.heads = config.size("n_head");
+  spec.kv_heads = spec.heads;
+  spec.head_dim = spec.hidden / spec.heads;
+  spec.intermediate = config.size_or("n_inner", 4 * spec.hidden);
+  spec.vocab = config.size("vocab_size");
+  spec.max_positions = config.size("n_positions");
+  spec.norm = NormKind::kLayer;
+  spec.norm_eps = config.number_or("layer_norm_epsilon", 1e-5);
+  spec.activation = read_activation(config, "activation_function", "gelu_new");
+  spec.gated_mlp = false;
+  spec.qkv_bias = true;
+  spec.output_bias = true;
+  spec.mlp_bias = true;
+  spec.learned_positions = true;
+  spec.tied_embeddings = config.flag_or("tie_word_embeddings", true);
+  spec.rope.kind = RopeSpec::Kind::kNone;
+  config.require_flag("scale_attn_weights", true);
+  config.require_flag("scale_attn_by_inverse_layer_idx", false);
+  config.require_flag("add_cross_attention", false);
+}
+
+}  // namespace
+
+ModelFamily gpt2_family() {
+  TensorNames names;
+  names.prefix = "transformer.";
+  names.embedding = "wte.weight";
+  names.positions = "wpe.weight";
+  names.layer = "h.";
+  names.attention_norm = "ln_1";
+  names.qkv = {"attn.c_attn"};
+  names.output = "attn.c_proj";
+  names.mlp_norm = "ln_2";
+  names.up = {"mlp.c_fc"};
+  names.down = "mlp.c_proj";
+  names.final_norm = "ln_f";
+  names.transposed = true;
+  names.ignored = {".attn.bias", ".attn.masked_bias"};
+  return {"gpt2", "GPT2LMHeadModel", "GPT2ForSequenceClassification", read_gpt2, names};
+}
+
+}  // namespace braid

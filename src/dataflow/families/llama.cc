@@ -1,0 +1,20 @@
+#include "dataflow/families/families.h"
+
+namespace braid {
+namespace {
+
+void read_llama(ConfigReader& config, ModelSpec& spec) {
+  read_decoder_config(config, {}, spec);
+  const bool bias = config.flag_or("attention_bias", false);
+  spec.qkv_bias = bias;
+  spec.output_bias = bias;
+  spec.mlp_bias = config.flag_or("mlp_bias", false);
+}
+
+}  // namespace
+
+ModelFamily llama_family() {
+  return {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification", read_llama, {}};
+}
+
+}  // namespace braid

@@ -1,0 +1,24 @@
+#include "dataflow/families/families.h"
+
+namespace braid {
+namespace {
+
+void read_qwen3(ConfigReader& config, ModelSpec& spec) {
+  read_decoder_config(config, {.tied_embeddings = false, .head_dim = 128}, spec);
+  const bool bias = config.flag_or("attention_bias", false);
+  spec.qkv_bias = bias;
+  spec.output_bias = bias;
+  spec.qk_norm = true;
+  spec.sliding_window = read_layered_window(config, spec.layers);
+}
+
+}  // namespace
+
+ModelFamily qwen3_family() {
+  TensorNames names;
+  names.query_norm = "self_attn.q_norm";
+  names.key_norm = "self_attn.k_norm";
+  return {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", read_qwen3, names};
+}
+
+}  // namespace braid

@@ -1,0 +1,190 @@
+#include "dataflow/model_spec.h"
+
+#include "dataflow/model_family.h"
+
+namespace braid {
+
+namespace {
+
+constexpr int64_t kMaxLayers = 4096;
+
+double read_llama3_factors(ConfigReader& config, RopeSpec* rope) {
+  rope->low_freq_factor = config.number("low_freq_factor");
+  rope->high_freq_factor = config.number("high_freq_factor");
+  rope->original_max_positions = config.size("original_max_position_embeddings");
+  if (!(rope->high_freq_factor > rope->low_freq_factor))
+    config.fail("'high_freq_factor' must be above 'low_freq_factor'");
+  return config.number("factor");
+}
+
+// One object of rotary settings; its failures are reported under the name of the key that held it.
+RopeSpec read_rope_object(ConfigReader& config, const char* key, double theta) {
+  ConfigReader inner(config.object().at(key));
+  RopeSpec rope;
+  rope.theta = inner.number_or("rope_theta", theta);
+  const std::string type = inner.text_or("rope_type", inner.text_or("type", "default"));
+  if (type == "linear") {
+    rope.kind = RopeSpec::Kind::kLinear;
+    rope.factor = inner.number("factor");
+  } else if (type == "llama3") {
+    rope.kind = RopeSpec::Kind::kLlama3;
+    rope.factor = read_llama3_factors(inner, &rope);
+  } else if (type != "default") {
+    inner.fail(cat("rotary scaling '", type, "' is not supported; use default, linear or llama3"));
+  }
+  if (inner.number_or("partial_rotary_factor", 1) != 1)
+    inner.fail("'partial_rotary_factor' other than 1 is not supported");
+  if (!(rope.factor > 0)) inner.fail("'factor' must be positive");
+  if (!inner.status().ok()) config.fail(cat(key, ": ", inner.status().message()));
+  return rope;
+}
+
+void read_tokens_and_dtype(ConfigReader& config, ModelSpec* spec) {
+  spec->bos_ids = config.ids("bos_token_id");
+  spec->eos_ids = config.ids("eos_token_id");
+  if (const auto pad = config.ids("pad_token_id"); !pad.empty()) spec->pad_id = pad[0];
+  spec->dtype = config.text_or("dtype", config.text_or("torch_dtype", ""));
+  if (spec->dtype.empty()) return;
+  for (const char* known : {"float32", "bfloat16", "float16"})
+    if (spec->dtype == known) return;
+  config.fail(cat("dtype '", spec->dtype, "' is not supported; use float32, bfloat16 or float16"));
+}
+
+// transformers counts the outputs of a sequence classifier by `num_labels` or by `id2label`.
+void check_single_label(ConfigReader& config) {
+  int64_t labels = config.size_or("num_labels", 0);
+  if (config.has("id2label")) labels = static_cast<int64_t>(config.object().at("id2label").size());
+  if (labels == 0)
+    config.fail("a sequence classifier needs 'id2label' with one label; none is given");
+  if (labels > 1)
+    config.fail(
+        cat("the model has ", labels, " labels; only a scalar head (1 label) is supported"));
+}
+
+Status check_sizes(const ModelSpec& spec) {
+  if (spec.layers > kMaxLayers)
+    return invalid_input(cat("'num_hidden_layers' is ", spec.layers, "; at most ", kMaxLayers));
+  if (spec.heads % spec.kv_heads != 0)
+    return invalid_input(cat("'num_attention_heads' (", spec.heads,
+                             ") must be a multiple of 'num_key_value_heads' (", spec.kv_heads,
+                             ")"));
+  if (spec.head_dim < 1 || (spec.rope.kind != RopeSpec::Kind::kNone && spec.head_dim % 2 != 0))
+    return invalid_input(cat("the head size is ", spec.head_dim, "; rotary heads must be even"));
+  if (spec.learned_positions && spec.heads * spec.head_dim != spec.hidden)
+    return invalid_input(
+        cat("'n_embd' (", spec.hidden, ") must be a multiple of 'n_head' (", spec.heads, ")"));
+  if (!(spec.norm_eps > 0)) return invalid_input("the norm's epsilon must be positive");
+  return ok_status();
+}
+
+struct NamedFamily {
+  const ModelFamily* family = nullptr;
+  bool scalar_head = false;
+};
+
+Result<NamedFamily> find_architecture(const std::string& architecture) {
+  std::vector<std::string> known;
+  for (const ModelFamily& family : model_families()) {
+    if (architecture == family.lm_architecture) return NamedFamily{&family, false};
+    if (architecture == family.score_architecture) return NamedFamily{&family, true};
+    known.push_back(family.lm_architecture);
+    known.push_back(family.score_architecture);
+  }
+  return invalid_input(cat("unknown architecture '", architecture, "'",
+                           did_you_mean(architecture, known), "; known: ", join(known, ", ")));
+}
+
+Result<std::string> architecture_of(const Json& json) {
+  const auto found = json.find("architectures");
+  if (found == json.end() || !found->is_array() || found->size() != 1 || !(*found)[0].is_string())
+    return invalid_input("key 'architectures' must be a list of one name");
+  return (*found)[0].get<std::string>();
+}
+
+Result<ModelSpec> parse_config_object(const Json& json) {
+  if (!json.is_object()) return invalid_input("a model configuration must be a JSON object");
+  ModelSpec spec;
+  BRAID_ASSIGN(spec.architecture, architecture_of(json));
+  BRAID_ASSIGN(const NamedFamily named, find_architecture(spec.architecture));
+  spec.family = named.family->name;
+  spec.scalar_head = named.scalar_head;
+  ConfigReader config(json);
+  if (config.has("quantization_config"))
+    config.fail("key 'quantization_config': quantized weights are not supported");
+  named.family->read(config, spec);
+  read_tokens_and_dtype(config, &spec);
+  if (spec.scalar_head) check_single_label(config);
+  BRAID_TRY(config.status());
+  BRAID_TRY(check_sizes(spec));
+  return spec;
+}
+
+}  // namespace
+
+RopeSpec read_rope(ConfigReader& config, int64_t max_positions) {
+  const double theta = config.number_or("rope_theta", 10000);
+  RopeSpec rope;
+  rope.theta = theta;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (!config.has(key)) continue;
+    if (!config.object().at(key).is_object()) {
+      config.fail(cat("key '", key, "' must be an object"));
+      return rope;
+    }
+    rope = read_rope_object(config, key, theta);
+    break;
+  }
+  if (rope.original_max_positions == 0) rope.original_max_positions = max_positions;
+  if (!(rope.theta > 0)) config.fail("'rope_theta' must be positive");
+  return rope;
+}
+
+Activation read_activation(ConfigReader& config, const char* key, const char* fallback) {
+  const std::string name = config.text_or(key, fallback);
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu") return Activation::kGelu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
+  config.fail(cat("key '", key, "': activation '", name,
+                  "' is not supported; use silu, gelu, gelu_new or gelu_pytorch_tanh"));
+  return Activation::kSilu;
+}
+
+int64_t read_layered_window(ConfigReader& config, int64_t layers) {
+  int64_t windowed = 0;
+  const int64_t window = config.size_or("sliding_window", 0);
+  if (config.has("layer_types") && config.object().at("layer_types").is_array()) {
+    for (const Json& kind : config.object().at("layer_types"))
+      windowed += kind == "sliding_attention" ? 1 : 0;
+  } else if (config.flag_or("use_sliding_window", false)) {
+    // An integer key that may be 0, unlike a size.
+    const auto full = static_cast<int64_t>(config.number_or("max_window_layers", 28));
+    windowed = window > 0 && full < layers ? layers - full : 0;
+  }
+  if (windowed == 0) return 0;
+  if (windowed != layers || window == 0)
+    config.fail("a mixture of full and sliding-window layers is not supported");
+  return window;
+}
+
+void read_decoder_config(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
+  spec.layers = config.size("num_hidden_layers");
+  spec.hidden = config.size("hidden_size");
+  spec.intermediate = config.size("intermediate_size");
+  spec.heads = config.size("num_attention_heads");
+  spec.kv_heads = config.size_or("num_key_value_heads", spec.heads);
+  const int64_t head_dim = defaults.head_dim > 0 ? defaults.head_dim : spec.hidden / spec.heads;
+  spec.head_dim = config.size_or("head_dim", head_dim);
+  spec.vocab = config.size("vocab_size");
+  spec.max_positions = config.size("max_position_embeddings");
+  spec.norm_eps = config.number_or("rms_norm_eps", 1e-6);
+  spec.activation = read_activation(config, "hidden_act", "silu");
+  spec.tied_embeddings = config.flag_or("tie_word_embeddings", defaults.tied_embeddings);
+  spec.rope = read_rope(config, spec.max_positions);
+}
+
+Result<ModelSpec> parse_model_spec(std::string_view config_json, const std::string& where) {
+  BRAID_ASSIGN(const Json json, parse_json(config_json, where));
+  return parse_config_object(json).at(where);
+}
+
+}  // namespace braid

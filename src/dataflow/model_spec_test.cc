@@ -1,0 +1,227 @@
+#include "dataflow/model_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dataflow/model_family.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+Json llama_config() {
+  return Json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 200,
+      "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "bos_token_id": 1,
+      "eos_token_id": [2, 3]})");
+}
+
+ModelSpec parse(const Json& config) {
+  auto spec = parse_model_spec(config.dump(), "config.json");
+  EXPECT_TRUE(spec.ok()) << spec.status().message();
+  return spec.ok() ? *spec : ModelSpec{};
+}
+
+std::string failure(const Json& config) {
+  const auto spec = parse_model_spec(config.dump(), "x/config.json");
+  EXPECT_EQ(spec.status().code(), Code::kInvalidInput);
+  EXPECT_THAT(spec.status().message(), HasSubstr("x/config.json: "));
+  return spec.status().message();
+}
+
+TEST(ModelSpec, ReadsLlama) {
+  const ModelSpec spec = parse(llama_config());
+  EXPECT_EQ(spec.family, "llama");
+  EXPECT_EQ(spec.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(spec.layers, 2);
+  EXPECT_EQ(spec.kv_heads, 2);
+  EXPECT_EQ(spec.head_dim, 16);
+  EXPECT_EQ(spec.norm_eps, 1e-5);
+  EXPECT_EQ(spec.bos_ids, std::vector<int64_t>{1});
+  EXPECT_EQ(spec.eos_ids, (std::vector<int64_t>{2, 3}));
+  EXPECT_FALSE(spec.pad_id.has_value());
+  EXPECT_FALSE(spec.tied_embeddings);
+  EXPECT_FALSE(spec.scalar_head);
+  EXPECT_EQ(spec.rope.theta, 10000);
+}
+
+TEST(ModelSpec, SpellingsOf4And5MeanTheSame) {
+  Json old_config = llama_config(), new_config = llama_config();
+  const Json scaling = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 64}};
+  old_config["rope_theta"] = 500000.0;
+  old_config["rope_scaling"] = scaling;
+  old_config["torch_dtype"] = "bfloat16";
+  new_config["rope_parameters"] = scaling;
+  new_config["rope_parameters"]["rope_theta"] = 500000.0;
+  new_config["dtype"] = "bfloat16";
+  const ModelSpec spec = parse(new_config);
+  EXPECT_EQ(parse(old_config), spec);
+  EXPECT_EQ(spec.rope.kind, RopeSpec::Kind::kLlama3);
+  EXPECT_EQ(spec.rope.theta, 500000);
+  EXPECT_EQ(spec.rope.original_max_positions, 64);
+  EXPECT_EQ(spec.dtype, "bfloat16");
+}
+
+TEST(ModelSpec, OldLinearScalingUsesTheKeyType) {
+  Json config = llama_config();
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ(parse(config).rope.kind, RopeSpec::Kind::kLinear);
+  EXPECT_EQ(parse(config).rope.factor, 2);
+  config["rope_scaling"] = nullptr;
+  EXPECT_EQ(parse(config).rope.kind, RopeSpec::Kind::kDefault);
+}
+
+TEST(ModelSpec, ReadsQwen) {
+  Json config = llama_config();
+  config["architectures"] = {"Qwen2ForCausalLM"};
+  config["use_sliding_window"] = false;
+  config["sliding_window"] = 128;
+  EXPECT_TRUE(parse(config).qkv_bias);
+  EXPECT_FALSE(parse(config).output_bias);
+  EXPECT_EQ(parse(config).sliding_window, 0);
+  config["layer_types"] = {"sliding_attention", "sliding_attention"};
+  EXPECT_EQ(parse(config).sliding_window, 128);
+  config["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_THAT(failure(config), HasSubstr("mixture"));
+  config.erase("layer_types");
+  config["architectures"] = {"Qwen3ForCausalLM"};
+  EXPECT_TRUE(parse(config).qk_norm);
+  EXPECT_EQ(parse(config).head_dim, 128);
+  EXPECT_FALSE(parse(config).qkv_bias);
+}
+
+TEST(ModelSpec, OldQwenWindowStartsAtALayer) {
+  Json config = llama_config();
+  config["architectures"] = {"Qwen2ForCausalLM"};
+  config["use_sliding_window"] = true;
+  config["sliding_window"] = 128;
+  config["max_window_layers"] = 2;
+  EXPECT_EQ(parse(config).sliding_window, 0);
+  config["max_window_layers"] = 0;
+  EXPECT_EQ(parse(config).sliding_window, 128);
+  config["max_window_layers"] = 1;
+  EXPECT_THAT(failure(config), HasSubstr("mixture"));
+}
+
+TEST(ModelSpec, ReadsMistralWindow) {
+  Json config = llama_config();
+  config["architectures"] = {"MistralForCausalLM"};
+  EXPECT_EQ(parse(config).sliding_window, 4096);
+  config["sliding_window"] = 32;
+  EXPECT_EQ(parse(config).sliding_window, 32);
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(parse(config).sliding_window, 0);
+}
+
+TEST(ModelSpec, ReadsGemma) {
+  Json config = llama_config();
+  config["architectures"] = {"GemmaForCausalLM"};
+  config["hidden_act"] = "gelu";
+  const ModelSpec spec = parse(config);
+  EXPECT_EQ(spec.activation, Activation::kGeluTanh);
+  EXPECT_TRUE(spec.norm_unit_offset);
+  EXPECT_TRUE(spec.scale_embedding);
+  EXPECT_TRUE(spec.tied_embeddings);
+  EXPECT_EQ(spec.head_dim, 256);
+}
+
+TEST(ModelSpec, ReadsGpt2) {
+  const Json config = Json::parse(R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 48,
+      "n_head": 4, "n_layer": 2, "n_positions": 128, "vocab_size": 199, "n_inner": null,
+      "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"})");
+  const ModelSpec spec = parse(config);
+  EXPECT_EQ(spec.intermediate, 192);
+  EXPECT_EQ(spec.norm, NormKind::kLayer);
+  EXPECT_EQ(spec.activation, Activation::kGeluTanh);
+  EXPECT_TRUE(spec.learned_positions);
+  EXPECT_TRUE(spec.tied_embeddings);
+  EXPECT_FALSE(spec.gated_mlp);
+  EXPECT_EQ(spec.rope.kind, RopeSpec::Kind::kNone);
+}
+
+TEST(ModelSpec, SequenceClassifierHasOneLabel) {
+  Json config = llama_config();
+  config["architectures"] = {"LlamaForSequenceClassification"};
+  EXPECT_THAT(failure(config), HasSubstr("id2label"));
+  config["id2label"] = {{"0", "LABEL_0"}};
+  EXPECT_TRUE(parse(config).scalar_head);
+  config["id2label"] = {{"0", "A"}, {"1", "B"}};
+  EXPECT_THAT(failure(config), HasSubstr("2 labels"));
+}
+
+TEST(ModelSpec, UnknownArchitectureListsTheKnownOnes) {
+  Json config = llama_config();
+  config["architectures"] = {"LlamaForCausalML"};
+  EXPECT_THAT(failure(config), HasSubstr("did you mean 'LlamaForCausalLM'?"));
+  config["architectures"] = {"MambaForCausalLM"};
+  EXPECT_THAT(failure(config), HasSubstr("known: LlamaForCausalLM"));
+  config.erase("architectures");
+  EXPECT_THAT(failure(config), HasSubstr("'architectures'"));
+}
+
+struct BadKey {
+  const char* key;
+  Json value;
+  const char* message;
+};
+
+TEST(ModelSpec, BadValuesNameTheKey) {
+  const BadKey cases[] = {
+      {"hidden_size", nullptr, "missing key 'hidden_size'"},
+      {"hidden_size", 64.5, "'hidden_size' must be an integer"},
+      {"hidden_size", "64", "'hidden_size' must be an integer"},
+      {"num_hidden_layers", 0, "'num_hidden_layers' is 0"},
+      {"num_hidden_layers", 1000000, "'num_hidden_layers'"},
+      {"vocab_size", 1e18, "'vocab_size'"},
+      {"num_key_value_heads", 3, "multiple of 'num_key_value_heads'"},
+      {"head_dim", 15, "head size is 15"},
+      {"hidden_act", "relu6", "'relu6' is not supported"},
+      {"rms_norm_eps", "small", "'rms_norm_eps' must be a number"},
+      {"rms_norm_eps", 0, "epsilon must be positive"},
+      {"tie_word_embeddings", 1, "'tie_word_embeddings' must be true or false"},
+      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}, "'yarn' is not supported"},
+      {"rope_scaling", {{"rope_type", "linear"}}, "rope_scaling: missing key 'factor'"},
+      {"rope_scaling", 3, "'rope_scaling' must be an object"},
+      {"torch_dtype", "int8", "dtype 'int8'"},
+      {"eos_token_id", "end", "'eos_token_id'"},
+      {"quantization_config", {{"bits", 4}}, "quantized"}};
+  for (const BadKey& bad : cases) {
+    Json config = llama_config();
+    config[bad.key] = bad.value;
+    EXPECT_THAT(failure(config), HasSubstr(bad.message));
+  }
+}
+
+TEST(ModelSpec, NotAnObjectIsAnError) {
+  EXPECT_THAT(failure(Json::array()), HasSubstr("must be a JSON object"));
+  EXPECT_FALSE(parse_model_spec("{\"a\": ", "c").ok());
+}
+
+TEST(ModelTensors, RangesCoverTheModelOnce) {
+  const ModelSpec spec = parse(llama_config());
+  const auto all = model_tensors(spec, 0, 2);
+  auto parts = model_tensors(spec, 0, 1);
+  for (const TensorSpec& tensor : model_tensors(spec, 1, 2)) parts.push_back(tensor);
+  EXPECT_EQ(parts, all);
+  EXPECT_EQ(all.front().name, "model.embed_tokens.weight");
+  EXPECT_EQ(all.back().name, "lm_head.weight");
+  EXPECT_EQ(all[3].name, "model.layers.0.self_attn.k_proj.weight");
+  EXPECT_EQ(all[3].shape, (std::vector<int64_t>{32, 64}));
+}
+
+TEST(ModelTensors, TiedModelHasNoHeadExceptOnALaterStage) {
+  Json config = llama_config();
+  config["tie_word_embeddings"] = true;
+  const ModelSpec spec = parse(config);
+  EXPECT_EQ(model_tensors(spec, 0, 2).back().name, "model.norm.weight");
+  EXPECT_EQ(model_tensors(spec, 1, 2).back().name, "model.embed_tokens.weight");
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,337 @@
+#include "nn/decoder.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/text.h"
+
+namespace braid {
+
+namespace {
+
+LayerRange range_of(const ModelSpec& spec, const ModelOptions& options) {
+  return options.range.value_or(LayerRange{0, spec.layers});
+}
+
+// True when PEFT would put an adapter on the module: a target is its name or its last components.
+bool is_target(const std::string& module, const std::string& target) {
+  if (module == target) return true;
+  const std::string end = cat(".", target);
+  return module.size() > end.size() &&
+         module.compare(module.size() - end.size(), end.size(), end) == 0;
+}
+
+std::vector<std::string> linear_modules(const TensorNames& names) {
+  std::vector<std::string> modules = names.qkv;
+  modules.push_back(names.output);
+  modules.insert(modules.end(), names.up.begin(), names.up.end());
+  modules.push_back(names.down);
+  return modules;
+}
+
+Status check_targets(const ModelSpec& spec, const LoraOptions& lora) {
+  if (lora.rank < 0) return invalid_input(cat("lora rank is ", lora.rank, "; 0 turns it off"));
+  if (lora.rank == 0) return ok_status();
+  const std::vector<std::string> modules = linear_modules(family_of(spec).names);
+  for (const std::string& target : lora.targets) {
+    const bool found = std::any_of(modules.begin(), modules.end(), [&](const std::string& module) {
+      return is_target("layer." + module, target);
+    });
+    if (!found)
+      return invalid_input(cat("lora target '", target, "' names no module of ", spec.family,
+                               "; modules: ", join(modules, ", ")));
+  }
+  return ok_status();
+}
+
+// Shapes by name, and the modules built from them.
+class LayerBuilder {
+ public:
+  LayerBuilder(const ModelSpec& spec, LayerRange range, const at::TensorOptions& options)
+      : options_(options) {
+    for (TensorSpec& tensor : model_tensors(spec, range.begin, range.end))
+      specs_[tensor.name] = std::move(tensor);
+  }
+
+  at::Tensor tensor(const std::string& name) const {
+    const auto found = specs_.find(name);
+    return found == specs_.end() ? at::Tensor() : at::empty(found->second.shape, options_);
+  }
+  NormWeights norm(const std::string& module) const {
+    return {module, tensor(module + ".weight"), tensor(module + ".bias")};
+  }
+  LinearLayer linear(const std::string& at, const std::vector<std::string>& modules) const {
+    LinearLayer layer;
+    const TensorSpec& first = specs_.at(at + modules[0] + ".weight");
+    layer.transposed = first.transposed;
+    for (const std::string& module : modules) {
+      LinearPart part;
+      part.module = at + module;
+      part.rows = specs_.at(part.module + ".weight").shape[0];
+      layer.parts.push_back(std::move(part));
+    }
+    const bool bias = specs_.count(layer.parts[0].module + ".bias") > 0;
+    allocate_linear(&layer, first.shape[1], bias, options_);
+    return layer;
+  }
+
+ private:
+  at::TensorOptions options_;
+  std::map<std::string, TensorSpec> specs_;
+};
+
+DecoderLayer build_layer(const LayerBuilder& build, const TensorNames& names,
+                         const std::string& at) {
+  DecoderLayer layer;
+  layer.attention_norm = build.norm(at + names.attention_norm);
+  layer.query_norm = build.norm(at + names.query_norm);
+  layer.key_norm = build.norm(at + names.key_norm);
+  layer.mlp_norm = build.norm(at + names.mlp_norm);
+  layer.qkv = build.linear(at, names.qkv);
+  layer.output = build.linear(at, {names.output});
+  layer.up = build.linear(at, names.up);
+  layer.down = build.linear(at, {names.down});
+  return layer;
+}
+
+void visit_norm(NormWeights& norm, const Decoder::Visit& visit) {
+  if (norm.weight.defined()) visit(norm.module + ".weight", norm.weight);
+  if (norm.bias.defined()) visit(norm.module + ".bias", norm.bias);
+}
+
+void visit_linear(LinearLayer& layer, const Decoder::Visit& visit) {
+  for (LinearPart& part : layer.parts) {
+    visit(part.module + ".weight", part.weight);
+    if (part.bias.defined()) visit(part.module + ".bias", part.bias);
+  }
+}
+
+void visit_layer(DecoderLayer& layer, const Decoder::Visit& visit) {
+  visit_norm(layer.attention_norm, visit);
+  visit_linear(layer.qkv, visit);
+  visit_norm(layer.query_norm, visit);
+  visit_norm(layer.key_norm, visit);
+  visit_linear(layer.output, visit);
+  visit_norm(layer.mlp_norm, visit);
+  visit_linear(layer.up, visit);
+  visit_linear(layer.down, visit);
+}
+
+}  // namespace
+
+Status Decoder::validate_options(const ModelSpec& spec, const ModelOptions& options) {
+  const LayerRange range = range_of(spec, options);
+  if (range.begin < 0 || range.end > spec.layers || range.begin >= range.end)
+    return invalid_input(cat("layers ", range.begin, " to ", range.end, " of a model with ",
+                             spec.layers, " layers"));
+  if (options.tensor_parallel.tp_size != 1)
+    return invalid_input(cat("tensor parallelism over ", options.tensor_parallel.tp_size,
+                             " ranks is not built; use 1"));
+  return check_targets(spec, options.lora);
+}
+
+Decoder::Decoder(const ModelSpec& spec, const ModelOptions& options) {
+  spec_ = spec;
+  options_ = options;
+  range_ = range_of(spec, options);
+  const auto tensor_options = at::TensorOptions().dtype(options.dtype).device(options.device);
+  allocate(tensor_options);
+  if (options_.lora.rank > 0) add_adapters(tensor_options);
+  mark_trainable();
+}
+
+void Decoder::allocate(const at::TensorOptions& tensor_options) {
+  const ModelFamily& family = family_of(spec_);
+  const TensorNames& names = family.names;
+  const LayerBuilder build(spec_, range_, tensor_options);
+  if (range_.begin == 0) {
+    embedding_ = build.tensor(names.prefix + names.embedding);
+    if (spec_.learned_positions) positions_ = build.tensor(names.prefix + names.positions);
+  }
+  for (int64_t layer = range_.begin; layer < range_.end; ++layer)
+    layers_.push_back(build_layer(build, names, layer_prefix(family, layer)));
+  if (range_.end < spec_.layers) return;
+  final_norm_ = build.norm(names.prefix + names.final_norm);
+  if (spec_.scalar_head) {
+    head_ = build.tensor(kScoreName);
+  } else if (!spec_.tied_embeddings) {
+    head_ = build.tensor(kLmHeadName);
+  } else if (range_.begin > 0) {
+    head_ = build.tensor(names.prefix + names.embedding);
+  }
+}
+
+void Decoder::add_adapters(const at::TensorOptions& tensor_options) {
+  const LoraOptions& lora = options_.lora;
+  for (DecoderLayer& layer : layers_)
+    visit_parts(layer, [&](LinearLayer& linear, LinearPart& part) {
+      const bool wanted =
+          std::any_of(lora.targets.begin(), lora.targets.end(),
+                      [&](const std::string& target) { return is_target(part.module, target); });
+      if (!wanted) return;
+      part.lora_a = at::empty({lora.rank, linear.weight.size(1)}, tensor_options);
+      part.lora_b = at::empty({part.rows, lora.rank}, tensor_options);
+    });
+}
+
+void Decoder::mark_trainable() {
+  const bool all = options_.lora.rank == 0;
+  visit_base([&](const std::string& name, at::Tensor& tensor) {
+    tensor.set_requires_grad(all || name == kScoreName);
+  });
+  visit_adapters([](const std::string&, at::Tensor& tensor) { tensor.set_requires_grad(true); });
+}
+
+void Decoder::visit_base(const Visit& visit) {
+  const TensorNames& names = family_of(spec_).names;
+  if (embedding_.defined()) visit(names.prefix + names.embedding, embedding_);
+  if (positions_.defined()) visit(names.prefix + names.positions, positions_);
+  for (DecoderLayer& layer : layers_) visit_layer(layer, visit);
+  visit_norm(final_norm_, visit);
+  if (!head_.defined()) return;
+  const std::string lm_name =
+      spec_.tied_embeddings ? names.prefix + names.embedding : std::string(kLmHeadName);
+  visit(spec_.scalar_head ? std::string(kScoreName) : lm_name, head_);
+}
+
+void Decoder::visit_adapters(const Visit& visit) {
+  for (DecoderLayer& layer : layers_)
+    visit_parts(layer, [&](LinearLayer&, LinearPart& part) {
+      if (!part.lora_a.defined()) return;
+      visit("base_model.model." + part.module + ".lora_A.weight", part.lora_a);
+      visit("base_model.model." + part.module + ".lora_B.weight", part.lora_b);
+    });
+}
+
+std::vector<Decoder::Named> Decoder::parameters() const {
+  std::vector<Named> list;
+  const Visit add = [&](const std::string& name, at::Tensor& tensor) {
+    list.emplace_back(name, tensor);
+  };
+  auto* self = const_cast<Decoder*>(this);  // the visitor only reads
+  self->visit_base(add);
+  self->visit_adapters(add);
+  return list;
+}
+
+std::vector<Decoder::Named> Decoder::merged_parameters() const {
+  std::map<std::string, at::Tensor> merged;
+  const double scale = options_.lora.rank > 0 ? options_.lora.alpha / options_.lora.rank : 0;
+  for (const DecoderLayer& layer : layers_)
+    visit_parts(layer, [&](const LinearLayer&, const LinearPart& part) {
+      if (part.lora_a.defined()) merged[part.module + ".weight"] = merged_weight(part, scale);
+    });
+  std::vector<Named> list;
+  const_cast<Decoder*>(this)->visit_base([&](const std::string& name, at::Tensor& tensor) {
+    const auto found = merged.find(name);
+    list.emplace_back(name, found == merged.end() ? tensor : found->second);
+  });
+  return list;
+}
+
+void Decoder::detach_leaves() {
+  const Visit detach = [](const std::string&, at::Tensor& tensor) {
+    const bool trainable = tensor.requires_grad();
+    tensor = tensor.detach();
+    tensor.set_requires_grad(trainable);
+  };
+  visit_base(detach);
+  visit_adapters(detach);
+}
+
+void Decoder::clone_storage() {
+  const at::NoGradGuard no_grad;
+  const Visit clone = [](const std::string&, at::Tensor& tensor) {
+    tensor = tensor.detach().clone();
+  };
+  visit_base(clone);
+  visit_adapters(clone);
+  for (DecoderLayer& layer : layers_)
+    for (LinearLayer* linear : {&layer.qkv, &layer.output, &layer.up, &layer.down}) {
+      linear->weight = linear->weight.clone();
+      if (linear->bias.defined()) linear->bias = linear->bias.clone();
+      bind_parts(linear);
+    }
+  mark_trainable();
+}
+
+double Decoder::lora_scale() const {
+  const bool on = adapters_on_ && options_.lora.rank > 0;
+  return on ? options_.lora.alpha / static_cast<double>(options_.lora.rank) : 0;
+}
+
+at::Tensor Decoder::head_weight() const {
+  BRAID_CHECK(range_.end == spec_.layers, "only the last range of layers has a head");
+  return head_.defined() ? head_ : embedding_;
+}
+
+void Decoder::weights_changed() {
+  for (DecoderLayer& layer : layers_)
+    visit_parts(layer, [](LinearLayer& linear, LinearPart& part) {
+      BRAID_CHECK(part.weight.is_alias_of(linear.weight),
+                  part.module + ": parameters must be changed in place");
+    });
+}
+
+at::Tensor Decoder::embed(const TokenBatch& batch) const {
+  BRAID_CHECK(embedding_.defined(), "a range that starts above layer 0 needs hidden states");
+  at::Tensor h = at::embedding(embedding_, batch.tokens_T);
+  // As in transformers, the factor is rounded to the dtype of the weights.
+  if (spec_.scale_embedding)
+    h = h * at::full({}, std::sqrt(static_cast<double>(spec_.hidden)), h.options());
+  if (positions_.defined()) h = h + at::embedding(positions_, batch.positions_T);
+  return h;
+}
+
+void Decoder::grow_rope(const AttentionBatch& batch) {
+  if (spec_.rope.kind == RopeSpec::Kind::kNone) return;
+  int64_t needed = 1;
+  for (size_t s = 0; s + 1 < batch.query_begin.size(); ++s)
+    needed = std::max<int64_t>(needed,
+                               batch.cached[s] + batch.query_begin[s + 1] - batch.query_begin[s]);
+  if (rope_.defined() && rope_.size(0) >= needed) return;
+  int64_t rows = 256;
+  while (rows < needed) rows *= 2;
+  rope_ = rope_table(spec_.rope, spec_.head_dim, rows).to(options_.device);
+}
+
+LayerContext Decoder::layer_context(const TokenBatch& batch) {
+  grow_rope(batch.attention);
+  LayerContext context;
+  context.spec = &spec_;
+  context.rope = rope_;
+  context.positions_T = batch.positions_T;
+  context.lora_scale = lora_scale();
+  if (spec_.sliding_window == 0 && !options_.recompute) {
+    // Not owned: it need only live as long as this forward.
+    context.attention =
+        std::shared_ptr<const AttentionBatch>(std::shared_ptr<void>(), &batch.attention);
+    return context;
+  }
+  auto attention = std::make_shared<AttentionBatch>(batch.attention);
+  attention->window = spec_.sliding_window;
+  context.attention = std::move(attention);
+  return context;
+}
+
+at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
+                            const at::Tensor& hidden_in) {
+  BRAID_CHECK(kv == nullptr || kv->size() == layers_.size(), "one cache entry per layer");
+  at::Tensor h = hidden_in.defined() ? hidden_in : embed(batch);
+  const LayerContext context = layer_context(batch);
+  const bool recompute = options_.recompute && kv == nullptr && at::GradMode::is_enabled();
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    h = recompute ? run_layer_recomputed(layers_[i], context, h)
+                  : run_layer(layers_[i], context, h, kv == nullptr ? nullptr : &(*kv)[i]);
+  }
+  return range_.end == spec_.layers ? apply_norm(final_norm_, spec_, h) : h;
+}
+
+}  // namespace braid

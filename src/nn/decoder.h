@@ -1,0 +1,67 @@
+// The one Model: a decoder built from a ModelSpec and its family's tensor names. Not thread-safe.
+// Invariant: every part of a linear layer is a view of the joined storage.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dataflow/model_family.h"
+#include "nn/decoder_layer.h"
+#include "nn/model.h"
+
+namespace braid {
+
+class Decoder : public Model {
+ public:
+  using Named = std::pair<std::string, at::Tensor>;
+  using Visit = std::function<void(const std::string& name, at::Tensor& tensor)>;
+
+  // All weights are allocated and uninitialized. REQUIRES: validate_options() accepts the two.
+  Decoder(const ModelSpec& spec, const ModelOptions& options);
+
+  // A layer range outside the model, a tensor-parallel size that is not built and LoRA targets that
+  // name no module are errors.
+  static Status validate_options(const ModelSpec& spec, const ModelOptions& options);
+
+  at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
+                     const at::Tensor& hidden_in) override;
+  at::Tensor head_weight() const override;
+  std::vector<Named> parameters() const override;
+  void set_adapters(bool on) override { adapters_on_ = on; }
+  void weights_changed() override;
+
+  LayerRange range() const { return range_; }
+  double lora_scale() const;
+  // The tensors of a checkpoint in the order of model_tensors(), and the adapters in PEFT's names.
+  void visit_base(const Visit& visit);
+  void visit_adapters(const Visit& visit);
+  // As visit_base with read access, where a matrix with an adapter has it merged in.
+  std::vector<Named> merged_parameters() const;
+
+  // Gives this instance its own leaves over the same storage, or over copies.
+  void detach_leaves();
+  void clone_storage();
+
+ private:
+  void allocate(const at::TensorOptions& tensor_options);
+  void add_adapters(const at::TensorOptions& tensor_options);
+  void mark_trainable();
+  at::Tensor embed(const TokenBatch& batch) const;
+  LayerContext layer_context(const TokenBatch& batch);
+  void grow_rope(const AttentionBatch& batch);
+
+  LayerRange range_;
+  at::Tensor embedding_, positions_, head_, rope_;
+  std::vector<DecoderLayer> layers_;
+  NormWeights final_norm_;
+  bool adapters_on_ = true;
+};
+
+// Fills base weights as transformers initializes them, and adapters as PEFT does (A uniform in
+// +-1/sqrt(in), B zero): functions of (seed, tensor name) alone.
+void init_weights(Decoder& decoder);
+void init_adapters(Decoder& decoder);
+
+}  // namespace braid

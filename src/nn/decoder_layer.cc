@@ -1,0 +1,127 @@
+#include "nn/decoder_layer.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <cmath>
+
+namespace braid {
+
+at::Tensor apply_norm(const NormWeights& norm, const ModelSpec& spec, const at::Tensor& x) {
+  if (spec.norm == NormKind::kLayer) return layer_norm(x, norm.weight, norm.bias, spec.norm_eps);
+  return rms_norm(x, norm.weight, spec.norm_eps, spec.norm_unit_offset);
+}
+
+namespace {
+
+// Norm (qwen3) and rotation of query or key heads [T, heads, D].
+at::Tensor prepare_heads(const at::Tensor& heads, const NormWeights& norm,
+                         const LayerContext& context) {
+  at::Tensor x = heads;
+  if (norm.weight.defined()) {
+    const int64_t width = heads.size(2);
+    x = apply_norm(norm, *context.spec, heads.reshape({-1, width})).view(heads.sizes());
+  }
+  return context.rope.defined() ? rotate(x, context.rope, context.positions_T) : x;
+}
+
+at::Tensor self_attention(const DecoderLayer& layer, const LayerContext& context,
+                          const at::Tensor& x_TH, const KvLayer* cache) {
+  const ModelSpec& spec = *context.spec;
+  const int64_t tokens = x_TH.size(0);
+  const int64_t query_rows = spec.heads * spec.head_dim, key_rows = spec.kv_heads * spec.head_dim;
+  const at::Tensor qkv = apply_linear(layer.qkv, x_TH, context.lora_scale);
+  const auto heads = [&](int64_t begin, int64_t rows) {
+    return qkv.narrow(1, begin, rows).view({tokens, rows / spec.head_dim, spec.head_dim});
+  };
+  const at::Tensor q = prepare_heads(heads(0, query_rows), layer.query_norm, context);
+  const at::Tensor k = prepare_heads(heads(query_rows, key_rows), layer.key_norm, context);
+  const at::Tensor v = heads(query_rows + key_rows, key_rows);
+  if (cache != nullptr) store_kv(k, v, *context.attention, *cache);
+  const double scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
+  const at::Tensor mixed = attention(q, k, v, *context.attention, scale, cache);
+  return apply_linear(layer.output, mixed.reshape({tokens, query_rows}), context.lora_scale);
+}
+
+at::Tensor mlp(const DecoderLayer& layer, const LayerContext& context, const at::Tensor& x_TH) {
+  const at::Tensor up = apply_linear(layer.up, x_TH, context.lora_scale);
+  const at::Tensor active = context.spec->gated_mlp ? gated_activation(up, context.spec->activation)
+                                                    : activate(up, context.spec->activation);
+  return apply_linear(layer.down, active, context.lora_scale);
+}
+
+}  // namespace
+
+at::Tensor run_layer(const DecoderLayer& layer, const LayerContext& context, const at::Tensor& h_TH,
+                     const KvLayer* cache) {
+  const at::Tensor x = apply_norm(layer.attention_norm, *context.spec, h_TH);
+  const at::Tensor h = h_TH + self_attention(layer, context, x, cache);
+  return h + mlp(layer, context, apply_norm(layer.mlp_norm, *context.spec, h));
+}
+
+namespace {
+
+// What the backward needs to run a layer again, in the form that an autograd context can hold.
+struct LayerCall : torch::CustomClassHolder {
+  const DecoderLayer* layer = nullptr;
+  LayerContext context;
+  torch::autograd::variable_list parameters;
+};
+
+struct RecomputedLayer : torch::autograd::Function<RecomputedLayer> {
+  static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& h_TH,
+                            const std::vector<at::Tensor>& /*parameters*/,
+                            const c10::intrusive_ptr<LayerCall>& call) {
+    saved->save_for_backward({h_TH});
+    saved->saved_data["call"] = c10::IValue::make_capsule(call);
+    return run_layer(*call->layer, call->context, h_TH, nullptr);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
+                                                 const torch::autograd::variable_list& grads) {
+    const auto capsule = saved->saved_data["call"].toCapsule();
+    const auto& call = static_cast<const LayerCall&>(*capsule);
+    const at::AutoGradMode with_grad(true);
+    torch::autograd::variable_list inputs = {
+        saved->get_saved_variables()[0].detach().requires_grad_(true)};
+    const at::Tensor out = run_layer(*call.layer, call.context, inputs[0], nullptr);
+    inputs.insert(inputs.end(), call.parameters.begin(), call.parameters.end());
+    auto result = torch::autograd::grad({out}, inputs, {grads[0]}, std::nullopt, false, true);
+    result.emplace_back();
+    return result;
+  }
+};
+
+void collect(const at::Tensor& tensor, torch::autograd::variable_list* parameters) {
+  if (tensor.defined() && tensor.requires_grad()) parameters->push_back(tensor);
+}
+
+torch::autograd::variable_list layer_parameters(const DecoderLayer& layer) {
+  torch::autograd::variable_list parameters;
+  for (const NormWeights* norm :
+       {&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.mlp_norm}) {
+    collect(norm->weight, &parameters);
+    collect(norm->bias, &parameters);
+  }
+  visit_parts(layer, [&](const LinearLayer&, const LinearPart& part) {
+    for (const at::Tensor* tensor : {&part.weight, &part.bias, &part.lora_a, &part.lora_b})
+      collect(*tensor, &parameters);
+  });
+  return parameters;
+}
+
+}  // namespace
+
+at::Tensor run_layer_recomputed(const DecoderLayer& layer, const LayerContext& context,
+                                const at::Tensor& h_TH) {
+  auto call = c10::make_intrusive<LayerCall>();
+  call->layer = &layer;
+  call->context = context;
+  call->parameters = layer_parameters(layer);
+  return RecomputedLayer::apply(h_TH, call->parameters, call);
+}
+
+}  // namespace braid

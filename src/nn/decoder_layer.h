@@ -1,0 +1,54 @@
+// One decoder layer of any family: weights, forward, and the forward that drops its activations.
+// Not thread-safe. Shapes as in kernels.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataflow/model_spec.h"
+#include "nn/kernels.h"
+#include "nn/linear_layer.h"
+
+namespace braid {
+
+struct NormWeights {
+  std::string module;       // full Hugging Face name; "" = the family has no such norm
+  at::Tensor weight, bias;  // bias is undefined unless it is a layer norm
+};
+
+struct DecoderLayer {
+  NormWeights attention_norm, query_norm, key_norm, mlp_norm;
+  LinearLayer qkv, output, up, down;
+};
+
+// What a forward of one layer needs besides weights and hidden states; cheap to copy.
+struct LayerContext {
+  const ModelSpec* spec = nullptr;
+  at::Tensor rope;  // table of rope_table(), undefined without rotary positions
+  at::Tensor positions_T;
+  std::shared_ptr<const AttentionBatch> attention;
+  double lora_scale = 0;  // 0 = adapters off
+};
+
+at::Tensor apply_norm(const NormWeights& norm, const ModelSpec& spec, const at::Tensor& x);
+
+// Hidden states [T, H] after the layer; `cache` is null for whole sequences.
+at::Tensor run_layer(const DecoderLayer& layer, const LayerContext& context, const at::Tensor& h_TH,
+                     const KvLayer* cache);
+
+// The same without a cache, keeping only h_TH for the backward, which runs the layer again (Chen et
+// al., 2016). The layer must outlive the backward.
+at::Tensor run_layer_recomputed(const DecoderLayer& layer, const LayerContext& context,
+                                const at::Tensor& h_TH);
+
+// Calls visit(module, part) for every linear part, in file order.
+template <typename Layer, typename Visit>
+void visit_parts(Layer& layer, const Visit& visit) {
+  for (auto* linear : {&layer.qkv, &layer.output, &layer.up, &layer.down})
+    for (auto& part : linear->parts) visit(*linear, part);
+}
+
+}  // namespace braid

@@ -1,0 +1,63 @@
+#include "nn/model.h"
+
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "nn/decoder.h"
+
+namespace braid {
+
+TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device) {
+  std::vector<int64_t> tokens, positions;
+  TokenBatch batch;
+  batch.attention.query_begin = {0};
+  for (const std::vector<int32_t>& sequence : sequences) {
+    for (size_t i = 0; i < sequence.size(); ++i) {
+      tokens.push_back(sequence[i]);
+      positions.push_back(static_cast<int64_t>(i));
+    }
+    batch.attention.query_begin.push_back(static_cast<int32_t>(tokens.size()));
+    batch.attention.cached.push_back(0);
+  }
+  batch.tokens_T = at::tensor(tokens, at::kLong).to(device);
+  batch.positions_T = at::tensor(positions, at::kLong).to(device);
+  return batch;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Model::trainable_parameters() const {
+  std::vector<std::pair<std::string, at::Tensor>> trainable;
+  for (auto& item : parameters())
+    if (item.second.requires_grad()) trainable.push_back(item);
+  return trainable;
+}
+
+at::Tensor logits(const Model& model, const at::Tensor& hidden_NH) {
+  return braid::linear(hidden_NH, model.head_weight(), {}).to(at::kFloat);
+}
+
+at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH) {
+  BRAID_CHECK(model.spec().scalar_head, "the model has no scalar head");
+  return braid::linear(hidden_NH, model.head_weight(), {}).squeeze(1).to(at::kFloat);
+}
+
+Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOptions& options) {
+  BRAID_TRY(Decoder::validate_options(spec, options));
+  auto decoder = std::make_unique<Decoder>(spec, options);
+  init_weights(*decoder);
+  init_adapters(*decoder);
+  return std::unique_ptr<Model>(std::move(decoder));
+}
+
+std::unique_ptr<Model> share_model(const Model& model) {
+  auto shared = std::make_unique<Decoder>(dynamic_cast<const Decoder&>(model));
+  shared->detach_leaves();
+  return shared;
+}
+
+std::unique_ptr<Model> copy_model(const Model& model) {
+  auto copy = std::make_unique<Decoder>(dynamic_cast<const Decoder&>(model));
+  copy->clone_storage();
+  return copy;
+}
+
+}  // namespace braid

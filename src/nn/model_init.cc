@@ -1,0 +1,73 @@
+// Initial weights: each tensor is a function of (seed, its name), whatever range of layers is
+// built.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+
+#include "base/rng.h"
+#include "nn/decoder.h"
+
+namespace braid {
+
+namespace {
+
+constexpr double kInitStd = 0.02;  // transformers' initializer_range
+
+// FNV-1a of the name, mixed with the seed.
+uint64_t seed_of(uint64_t seed, const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return mix_seed(seed, hash);
+}
+
+at::Tensor random_normal(at::IntArrayRef shape, double std, uint64_t seed) {
+  return at::empty(shape, at::kFloat).normal_(0, std, at::detail::createCPUGenerator(seed));
+}
+
+void init_tensor(const TensorSpec& spec, double residual_std, uint64_t seed, at::Tensor& tensor) {
+  switch (spec.init) {
+    case TensorSpec::Init::kZero:
+      tensor.zero_();
+      return;
+    case TensorSpec::Init::kOne:
+      tensor.fill_(1);
+      return;
+    case TensorSpec::Init::kNormal:
+      tensor.copy_(random_normal(tensor.sizes(), kInitStd, seed));
+      return;
+    case TensorSpec::Init::kResidualNormal:
+      tensor.copy_(random_normal(tensor.sizes(), residual_std, seed));
+      return;
+  }
+}
+
+}  // namespace
+
+void init_weights(Decoder& decoder) {
+  const at::NoGradGuard no_grad;
+  const ModelSpec& spec = decoder.spec();
+  const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(spec.layers));
+  const auto specs = model_tensors(spec, decoder.range().begin, decoder.range().end);
+  size_t next = 0;
+  decoder.visit_base([&](const std::string& name, at::Tensor& tensor) {
+    BRAID_CHECK(specs[next].name == name, "tensors come in the order of model_tensors()");
+    init_tensor(specs[next++], residual_std, seed_of(decoder.options().seed, name), tensor);
+  });
+}
+
+void init_adapters(Decoder& decoder) {
+  const at::NoGradGuard no_grad;
+  decoder.visit_adapters([&](const std::string& name, at::Tensor& tensor) {
+    if (name.find(".lora_B.") != std::string::npos) {
+      tensor.zero_();
+      return;
+    }
+    const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(1)));
+    auto generator = at::detail::createCPUGenerator(seed_of(decoder.options().seed, name));
+    tensor.copy_(at::empty(tensor.sizes(), at::kFloat).uniform_(-bound, bound, generator));
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,128 @@
+// Loading of Hugging Face folders: names and shapes are checked against the spec before anything is
+// allocated, then tensors are copied one by one from the map.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/all.h>
+#include <ATen/ops/isfinite.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "nn/decoder.h"
+#include "nn/safetensors.h"
+
+namespace braid {
+
+namespace {
+
+// The checkpoint of one folder seen through the names that its family uses.
+struct Source {
+  ModelSpec spec;  // as stored
+  WeightFolder weights;
+  std::string prefix;  // of the family; some checkpoints of the bare decoder leave it out
+  bool bare = false;
+
+  std::string stored_name(const std::string& name) const {
+    return bare && name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : name;
+  }
+};
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::vector<std::string> sizes;
+  for (const int64_t size : shape) sizes.push_back(std::to_string(size));
+  return cat("[", join(sizes, ", "), "]");
+}
+
+Status check_tensor(const Source& source, const TensorSpec& tensor, const std::string& folder) {
+  const std::string name = source.stored_name(tensor.name);
+  if (!source.weights.has(name))
+    return invalid_input(cat(folder, ": tensor ", name, " is missing; config.json says ",
+                             source.spec.architecture, " with ", source.spec.layers, " layers"));
+  std::vector<int64_t> wanted = tensor.shape;
+  if (tensor.transposed) std::reverse(wanted.begin(), wanted.end());
+  const std::vector<int64_t>& found = source.weights.entry(name).shape;
+  if (found == wanted) return ok_status();
+  return invalid_input(cat(source.weights.file(name).path(), ": tensor ", name, " has shape ",
+                           shape_text(found), ", config.json asks for ", shape_text(wanted)));
+}
+
+Status check_names(const Source& source, const std::string& folder) {
+  std::set<std::string> expected;
+  for (const TensorSpec& tensor : model_tensors(source.spec, 0, source.spec.layers)) {
+    BRAID_TRY(check_tensor(source, tensor, folder));
+    expected.insert(source.stored_name(tensor.name));
+  }
+  if (source.spec.tied_embeddings) expected.insert(kLmHeadName);  // an equal copy in some files
+  const std::vector<std::string>& ignored = family_of(source.spec).names.ignored;
+  for (const std::string& name : source.weights.names()) {
+    const bool known = expected.count(name) > 0 ||
+                       std::any_of(ignored.begin(), ignored.end(),
+                                   [&](const std::string& end) { return ends_with(name, end); });
+    if (!known)
+      return invalid_input(cat(source.weights.file(name).path(), ": tensor ", name,
+                               " does not belong to ", source.spec.architecture));
+  }
+  return ok_status();
+}
+
+Status copy_tensor(const Source& source, const TensorSpec& tensor, at::Tensor& target) {
+  const std::string name = source.stored_name(tensor.name);
+  BRAID_ASSIGN(at::Tensor value, source.weights.read(name));
+  if (!at::isfinite(value).all().item<bool>())
+    return invalid_input(
+        cat(source.weights.file(name).path(), ": tensor ", name, " holds NaN or infinite values"));
+  target.copy_(tensor.transposed ? value.t() : value);
+  return ok_status();
+}
+
+Status copy_weights(const Source& source, Decoder& decoder) {
+  const at::NoGradGuard no_grad;
+  const bool new_head = decoder.spec().scalar_head && !source.spec.scalar_head;
+  const auto specs = model_tensors(decoder.spec(), decoder.range().begin, decoder.range().end);
+  Status status;
+  size_t next = 0;
+  decoder.visit_base([&](const std::string& name, at::Tensor& target) {
+    const TensorSpec& tensor = specs[next++];
+    BRAID_CHECK(tensor.name == name, "tensors come in the order of model_tensors()");
+    if (new_head && name == kScoreName) {
+      target.zero_();
+    } else if (status.ok()) {
+      status = copy_tensor(source, tensor, target);
+    }
+  });
+  return status;
+}
+
+Result<Source> open_source(const std::string& folder) {
+  const std::string config_path = join_path(folder, "config.json");
+  BRAID_ASSIGN(const std::string config, read_file(config_path));
+  BRAID_ASSIGN(ModelSpec spec, parse_model_spec(config, config_path));
+  BRAID_ASSIGN(WeightFolder weights, WeightFolder::open(folder));
+  const TensorNames& names = family_of(spec).names;
+  const bool bare = !weights.has(names.prefix + names.embedding) && weights.has(names.embedding);
+  Source source{std::move(spec), std::move(weights), names.prefix, bare};
+  BRAID_TRY(check_names(source, folder));
+  return source;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadOptions& options) {
+  BRAID_ASSIGN(const Source source, open_source(folder));
+  ModelSpec spec = source.spec;
+  if (options.scalar_head && !spec.scalar_head) {
+    spec.scalar_head = true;
+    spec.architecture = family_of(spec).score_architecture;
+  }
+  BRAID_TRY(Decoder::validate_options(spec, options.model).at(folder));
+  auto decoder = std::make_unique<Decoder>(spec, options.model);
+  BRAID_TRY(copy_weights(source, *decoder));
+  init_adapters(*decoder);
+  return std::unique_ptr<Model>(std::move(decoder));
+}
+
+}  // namespace braid

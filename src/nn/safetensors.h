@@ -1,0 +1,77 @@
+// Reading and writing of safetensors files: an 8-byte header length, a JSON header, then the raw
+// tensors. A file is validated whole when it is opened, so later reads cannot leave the map.
+// Readers are immutable after open() and thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "host/file.h"
+
+namespace braid {
+
+struct TensorEntry {
+  std::string dtype;           // "F32", "BF16", ...
+  std::vector<int64_t> shape;  // as stored
+  int64_t begin_byte = 0;      // range within the data part of the file
+  int64_t end_byte = 0;
+};
+
+class SafetensorsFile {
+ public:
+  // Maps the file and checks header length, header JSON, dtypes, shapes against byte ranges, gaps,
+  // overlaps and the file's end.
+  static Result<SafetensorsFile> open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::map<std::string, TensorEntry>& entries() const { return entries_; }
+
+  // A copy of one tensor in its stored dtype (F32, BF16 or F16). REQUIRES: entries() has the name.
+  Result<at::Tensor> read(const std::string& name) const;
+
+ private:
+  SafetensorsFile(std::string path, MappedFile map)
+      : path_(std::move(path)), map_(std::move(map)) {}
+  Status parse_header();
+  Status check_ranges() const;
+
+  std::string path_;
+  MappedFile map_;
+  int64_t data_offset_ = 0;
+  std::map<std::string, TensorEntry> entries_;
+};
+
+// The weights of a Hugging Face folder: model.safetensors or the shards of
+// model.safetensors.index.json.
+class WeightFolder {
+ public:
+  static Result<WeightFolder> open(const std::string& folder);
+
+  // Names in alphabetical order.
+  std::vector<std::string> names() const;
+  bool has(const std::string& name) const { return file_of_.count(name) > 0; }
+  // REQUIRES for the three: has(name).
+  const SafetensorsFile& file(const std::string& name) const { return files_[file_of_.at(name)]; }
+  const TensorEntry& entry(const std::string& name) const { return file(name).entries().at(name); }
+  Result<at::Tensor> read(const std::string& name) const { return file(name).read(name); }
+
+ private:
+  Status add_file(const std::string& path);
+  Status check_index(const std::map<std::string, std::string>& weight_map,
+                     const std::string& folder) const;
+
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, size_t> file_of_;
+};
+
+// Writes tensors (f32, bf16 or f16, any device) in the given order and syncs the file.
+Status write_safetensors(const std::string& path,
+                         const std::vector<std::pair<std::string, at::Tensor>>& tensors);
+
+}  // namespace braid
