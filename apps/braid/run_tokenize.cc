@@ -1,0 +1,92 @@
+// braid tokenize: text to token ids and back, line by line.
+#include <cstdio>
+#include <memory>
+
+#include "base/json.h"
+#include "commands.h"
+#include "data/tokenizer.h"
+#include "host/file.h"
+
+namespace braid {
+namespace {
+
+struct TokenizeOptions {
+  std::string model;
+  std::string input;
+  bool json = false;
+  bool decode = false;
+};
+
+Result<std::string> encode_line(const Tokenizer& tokenizer, const Json& line, bool json) {
+  BRAID_ASSIGN(const std::string text, json_field<std::string>(line, "text"));
+  BRAID_ASSIGN(const std::vector<int32_t> ids, tokenizer.encode(text, true));
+  if (json) return Json::object({{"ids", ids}}).dump();
+  std::string out;
+  for (const int32_t id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
+  return out;
+}
+
+// Unlike a model with a padded vocabulary, a person who writes an id means a token.
+Status check_id(const Tokenizer& tokenizer, const Json& id) {
+  if (!id.is_number_integer()) return invalid_input(cat("token id ", id.dump(), " is no integer"));
+  const int64_t value =
+      id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX ? INT32_MAX : id.get<int64_t>();
+  if (value < 0 || value >= tokenizer.vocab_size())
+    return invalid_input(cat("token id ", id.dump(), " is outside the vocabulary of ",
+                             tokenizer.vocab_size(), " tokens"));
+  return ok_status();
+}
+
+Result<std::string> decode_line(const Tokenizer& tokenizer, const Json& line, bool json) {
+  BRAID_ASSIGN(const Json ids, json_field<Json>(line, "ids"));
+  if (!ids.is_array()) return invalid_input("key 'ids' must be an array of token ids");
+  for (const Json& id : ids) BRAID_TRY(check_id(tokenizer, id));
+  BRAID_ASSIGN(std::string text, tokenizer.decode(ids.get<std::vector<int32_t>>(), false));
+  return json ? Json::object({{"text", text}}).dump() : text;
+}
+
+Result<std::string> convert_line(const Tokenizer& tokenizer, const TokenizeOptions& options,
+                                 std::string_view line, const std::string& where) {
+  BRAID_ASSIGN(const Json parsed, parse_json(line, where));
+  if (!parsed.is_object()) return invalid_input(cat(where, ": must be a JSON object"));
+  return (options.decode ? decode_line(tokenizer, parsed, options.json)
+                         : encode_line(tokenizer, parsed, options.json))
+      .at(where);
+}
+
+// Blank lines give no output.
+Status run_tokenize(const TokenizeOptions& options) {
+  BRAID_ASSIGN(const Tokenizer tokenizer, load_tokenizer(options.model));
+  BRAID_ASSIGN(const std::string content, read_file(options.input));
+  const std::string_view text = content;
+  const std::string name = options.input == "-" ? "standard input" : options.input;
+  int64_t line_number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++line_number;
+    if (trim(line).empty()) continue;
+    BRAID_ASSIGN(const std::string out,
+                 convert_line(tokenizer, options, line, cat(name, ":", line_number)));
+    std::printf("%s\n", out.c_str());
+  }
+  return ok_status();
+}
+
+Action define_tokenize(CLI::App& app) {
+  auto options = std::make_shared<TokenizeOptions>();
+  app.add_option("MODEL", options->model, "folder with a tokenizer.json, or the file")->required();
+  app.add_option("--input", options->input, "JSON lines {\"text\": ...}; - is standard input")
+      ->required();
+  app.add_flag("--json", options->json, "write JSON lines instead of plain text");
+  app.add_flag("--decode", options->decode, "read {\"ids\": [...]} and write the text");
+  return [options] { return run_tokenize(*options); };
+}
+
+}  // namespace
+
+extern const Command kTokenizeCommand{"tokenize", "convert text to token ids and back",
+                                      define_tokenize};
+
+}  // namespace braid

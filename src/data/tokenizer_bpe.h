@@ -1,0 +1,85 @@
+// The "model" of a tokenizer.json: byte-pair encoding of one word (Sennrich et al. 2016), with
+// SentencePiece's byte fallback. Immutable after parsing except for a word cache with its own
+// locks: const use is thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/json.h"
+
+namespace braid {
+
+struct TextHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+
+// token text → value, searchable by views
+template <typename Value>
+using TextMap = std::unordered_map<std::string, Value, TextHash, std::equal_to<>>;
+
+// Pair of token ids → its merge; open addressing, filled once.
+class MergeTable {
+ public:
+  struct Merge {
+    int32_t rank;  // lower merges first
+    int32_t id;    // of the merged token
+  };
+  explicit MergeTable(size_t count = 0);
+  void set(int32_t left, int32_t right, Merge merge);
+  const Merge* find(int32_t left, int32_t right) const;
+
+ private:
+  struct Slot {
+    uint64_t key;
+    Merge merge;
+  };
+  size_t slot_of(uint64_t key) const;
+  std::vector<Slot> slots_;
+  int shift_ = 0;
+};
+
+class WordCache;
+
+class BpeModel {
+ public:
+  static Result<BpeModel> parse(const Json& json);
+
+  // Appends the ids of a word. Characters outside the vocabulary become byte tokens, the unknown
+  // token, or nothing, as the file says.
+  void encode(std::string_view word, std::vector<int32_t>* out) const;
+
+  const TextMap<int32_t>& vocabulary() const { return vocabulary_; }
+
+ private:
+  struct Unknown;
+  Status parse_options(const Json& json);
+  Status parse_merges(const Json& json);
+  Status add_merge(const std::string& left, const std::string& right, int32_t rank);
+  void find_byte_tokens();
+  void encode_cached(std::string_view word, std::vector<int32_t>* out) const;
+  void encode_word(std::string_view word, std::vector<int32_t>* out) const;
+  void split_characters(std::string_view word, std::vector<int32_t>* out) const;
+  void add_unknown(std::string_view character, Unknown* pending, std::vector<int32_t>* out) const;
+  int32_t character_id(std::string_view character, bool is_first, bool is_last) const;
+
+  TextMap<int32_t> vocabulary_;
+  MergeTable merges_;
+  std::optional<int32_t> unknown_id_;
+  bool fuse_unknown_ = false;
+  bool ignore_merges_ = false;
+  bool byte_fallback_ = false;
+  std::vector<int32_t> byte_tokens_;  // [256], -1 where the vocabulary has no <0xNN>
+  std::string continuing_prefix_;
+  std::string word_suffix_;
+  bool cut_at_spaces_ = false;  // no token reaches over the beginning of a run of U+2581
+  std::shared_ptr<WordCache> cache_;
+};
+
+}  // namespace braid
