@@ -28,6 +28,12 @@ struct Metric {
 };
 using Metrics = std::map<std::string, Metric>;
 
+void merge(Metrics& into, const Metrics& from);
+
+// The number shown under a name: the maximum for names that end in "max", the minimum for names
+// that end in "min", otherwise the mean.
+double reported(const std::string& name, const Metric& metric);
+
 // Rollout or micro-batch: packed fields and their borders.
 struct AlgoBatch {
   Fields fields;                       // f32 [R] per token or [S] per sample
@@ -68,5 +74,13 @@ using LossFn = Result<LossResult> (*)(const ModelOutputs&, const AlgoBatch&, con
 // The functions that graphs name; an unknown name is an error that lists the known ones.
 Result<ComputeFn> find_compute(const std::string& name);
 Result<LossFn> find_loss(const std::string& name);
+
+// The values that the options of an algorithm have before a config sets any (users-and-peers
+// defaults: PPO penalizes k1 in the reward, GRPO k3 in the loss and normalizes by group).
+AlgorithmOptions default_options(const std::string& name);
+
+// Rejects unknown choices, numbers out of range and combinations that would be ignored; the error
+// names the key and what it allows.
+Status validate(const AlgorithmOptions& options);
 
 }  // namespace braid

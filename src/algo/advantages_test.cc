@@ -1,0 +1,279 @@
+// Advantages, KL estimators and controller, option checks, metrics.
+#include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "algo/batch.h"
+#include "algo/functions.h"
+#include "algo/gae.h"
+#include "algo/kl.h"
+#include "algo/statistics.h"
+
+namespace braid {
+namespace {
+
+using testing::DoubleNear;
+using testing::HasSubstr;
+using testing::Pointwise;
+using Numbers = std::vector<double>;
+
+at::Tensor tensor_of(const Numbers& values) { return at::tensor(values, at::kDouble); }
+
+AlgoBatch ppo_batch() {
+  return {{{"rewards", tensor_of({1, -0.5, 2})},
+           {"old_logprobs", tensor_of({-1, -2, -0.5, -1, -1.5, -0.25})},
+           {"ref_logprobs", tensor_of({-1.5, -1.75, -0.5, -2, -1, -0.5})},
+           {"values", tensor_of({0.5, 0.25, -1, 1, 0.75, 0.125})}},
+          {2, 1, 3},
+          {0, 0, 1}};
+}
+
+// The definition: A_t = sum over l of (gamma lam)^l delta_{t+l} inside the sample.
+Numbers gae_by_definition(const Numbers& rewards, const Numbers& values,
+                          const std::vector<int64_t>& begins, double gamma, double lam) {
+  Numbers advantages(values.size());
+  for (size_t s = 0; s + 1 < begins.size(); ++s) {
+    for (int64_t t = begins[s]; t < begins[s + 1]; ++t) {
+      for (int64_t u = t; u < begins[s + 1]; ++u) {
+        const double next = u + 1 < begins[s + 1] ? values[u + 1] : 0;
+        const double delta = rewards[u] + gamma * next - values[u];
+        advantages[t] += std::pow(gamma * lam, static_cast<double>(u - t)) * delta;
+      }
+    }
+  }
+  return advantages;
+}
+
+TEST(Gae, EqualsItsDefinition) {
+  const std::vector<int64_t> begins = {0, 2, 3, 8, 8, 9};
+  Numbers rewards, values;
+  for (int i = 0; i < 9; ++i) {
+    rewards.push_back(std::sin(i * 1.3));
+    values.push_back(std::cos(i * 0.7));
+  }
+  for (const double lam : {0.0, 0.95, 1.0}) {
+    const GaeResult result = gae(rewards, values, begins, 0.9, lam);
+    EXPECT_THAT(result.advantages,
+                Pointwise(DoubleNear(1e-12), gae_by_definition(rewards, values, begins, 0.9, lam)));
+    for (size_t t = 0; t < values.size(); ++t) {
+      EXPECT_DOUBLE_EQ(result.returns[t], result.advantages[t] + values[t]);
+    }
+  }
+}
+
+TEST(PpoAdvantages, PutsRewardAtTheLastTokenAndKlOnAll) {
+  AlgorithmOptions options;
+  options.normalize_advantages = "none";
+  options.kl.coef = 0.1;
+  AlgoState state;
+  const auto result = ppo_advantages(ppo_batch(), options, state).value();
+  // Rewards by hand: -0.1 * (old - ref) per token plus the sample's reward at its last token.
+  const Numbers rewards = {-0.05, 0.025 + 1, -0.5, -0.1, 0.05, -0.025 + 2};
+  const Numbers expected = gae_by_definition(rewards, {0.5, 0.25, -1, 1, 0.75, 0.125}, {0, 2, 3, 6},
+                                             options.gamma, options.lam);
+  EXPECT_THAT(to_doubles(result.fields.at("advantages")), Pointwise(DoubleNear(1e-6), expected));
+  EXPECT_EQ(result.fields.at("advantages").scalar_type(), at::kFloat);
+  EXPECT_NEAR(result.metrics.at("kl/ref_k1").mean(), 1.0 / 6, 1e-12);
+  EXPECT_NEAR(result.metrics.at("reward/kl_penalty_mean").mean(), 0.1 / 3, 1e-12);
+  EXPECT_NEAR(result.metrics.at("reward/total_mean").mean(), (2.5 - 0.1) / 3, 1e-12);
+  EXPECT_TRUE(state.empty());
+}
+
+TEST(PpoAdvantages, WithoutKlNeedsNoReference) {
+  AlgoBatch batch = ppo_batch();
+  batch.fields.erase("ref_logprobs");
+  AlgorithmOptions options;
+  AlgoState state;
+  EXPECT_THAT(ppo_advantages(batch, options, state).status().message(),
+              HasSubstr("field ref_logprobs is missing"));
+  options.kl.coef = 0;
+  EXPECT_TRUE(ppo_advantages(batch, options, state).ok());
+}
+
+TEST(PpoAdvantages, BatchNormalizationHasMeanZeroAndUnbiasedVarianceOne) {
+  AlgorithmOptions options;
+  AlgoState state;
+  const auto result = ppo_advantages(ppo_batch(), options, state).value();
+  const Moments m = moments(to_doubles(result.fields.at("advantages")));
+  EXPECT_NEAR(m.mean, 0, 1e-6);
+  EXPECT_NEAR(m.variance, 1, 1e-5);
+}
+
+TEST(PpoAdvantages, GroupNormalizationWhitensEachGroup) {
+  AlgorithmOptions options;
+  options.normalize_advantages = "group";
+  AlgoState state;
+  const auto result = ppo_advantages(ppo_batch(), options, state).value();
+  const Numbers all = to_doubles(result.fields.at("advantages"));
+  for (const Numbers& group :
+       {Numbers(all.begin(), all.begin() + 3), Numbers(all.begin() + 3, all.end())}) {
+    EXPECT_NEAR(moments(group).mean, 0, 1e-6);
+    EXPECT_NEAR(moments(group).variance, 1, 1e-5);
+  }
+}
+
+TEST(PpoAdvantages, WhitenedRewardsKeepTheirMean) {
+  Numbers rewards = {0, 0, 3, -1, 5};
+  const double mean = moments(rewards).mean;
+  whiten(rewards, true);
+  EXPECT_NEAR(moments(rewards).mean, mean, 1e-12);
+  EXPECT_NEAR(moments(rewards).variance, 1, 1e-7);
+
+  AlgorithmOptions options;
+  options.kl.coef = 0;
+  options.whiten_rewards = true;
+  options.normalize_advantages = "none";
+  AlgoState state;
+  Numbers expected_rewards = {0, 1, -0.5, 0, 0, 2};
+  whiten(expected_rewards, true);
+  const auto result = ppo_advantages(ppo_batch(), options, state).value();
+  EXPECT_THAT(to_doubles(result.fields.at("advantages")),
+              Pointwise(DoubleNear(1e-6),
+                        gae_by_definition(expected_rewards, {0.5, 0.25, -1, 1, 0.75, 0.125},
+                                          {0, 2, 3, 6}, 1, 0.95)));
+}
+
+TEST(PpoAdvantages, EmptyResponseIsAnError) {
+  AlgoBatch batch = ppo_batch();
+  batch.response_lens = {2, 0, 4};
+  AlgoState state;
+  EXPECT_THAT(ppo_advantages(batch, {}, state).status().message(), HasSubstr("sample 1"));
+}
+
+TEST(AdaptiveKl, MovesTheCoefficientTowardsTheTarget) {
+  AlgorithmOptions options;
+  options.kl.controller = "adaptive";
+  options.kl.horizon = 30;
+  for (const double target : {0.1, 100.0}) {
+    options.kl.target = target;  // the batch has a KL of 1/3 per sequence
+    AlgoState state;
+    const auto first = ppo_advantages(ppo_batch(), options, state).value();
+    EXPECT_DOUBLE_EQ(first.metrics.at("kl/coef").mean(), 0.05);
+    const double sign = target < 1 ? 1 : -1;
+    EXPECT_NEAR(state.at("kl_coef"), 0.05 * (1 + sign * 0.2 * 3 / 30), 1e-15);
+    const auto second = ppo_advantages(ppo_batch(), options, state).value();
+    EXPECT_NEAR(second.metrics.at("kl/coef").mean(), 0.05 * (1 + sign * 0.02), 1e-15);
+  }
+}
+
+TEST(KlEstimators, AgreeWithTheirFormulasAndTensors) {
+  for (const char* name : {"k1", "k2", "k3"}) {
+    EXPECT_EQ(kl_estimate(name, -1.25, -1.25), 0);
+    const double scalar = kl_estimate(name, -1.0, -1.7);
+    const at::Tensor tensor = kl_estimate(name, tensor_of({-1.0}), tensor_of({-1.7}));
+    EXPECT_DOUBLE_EQ(scalar, tensor.item<double>()) << name;
+  }
+  EXPECT_DOUBLE_EQ(kl_estimate("k1", -1.0, -1.7), 0.7);
+  EXPECT_DOUBLE_EQ(kl_estimate("k2", -1.0, -1.7), 0.245);
+  EXPECT_DOUBLE_EQ(kl_estimate("k3", -1.0, -1.7), std::exp(-0.7) - 1 + 0.7);
+}
+
+TEST(KlEstimators, K1AndK3AreUnbiased) {
+  const Numbers p = {0.5, 0.3, 0.2}, q = {0.2, 0.2, 0.6};
+  double exact = 0, k1 = 0, k3 = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    exact += p[i] * std::log(p[i] / q[i]);
+    k1 += p[i] * kl_estimate("k1", std::log(p[i]), std::log(q[i]));
+    k3 += p[i] * kl_estimate("k3", std::log(p[i]), std::log(q[i]));
+  }
+  EXPECT_NEAR(k1, exact, 1e-12);
+  EXPECT_NEAR(k3, exact, 1e-12);
+}
+
+AlgoBatch grpo_batch() {
+  return {{{"rewards", tensor_of({1, 0, 3, 3, 2, 3})}}, {1, 2, 1, 1, 1, 2}, {4, 4, 7, 7, 4, 7}};
+}
+
+TEST(GrpoAdvantages, AreGroupScores) {
+  AlgorithmOptions options = default_options("grpo");
+  AlgoState state;
+  const auto result = grpo_advantages(grpo_batch(), options, state).value();
+  // Group 4 has rewards 1, 0, 2 (unbiased deviation 1); group 7 has 3, 3, 3.
+  const double high = 1 / (1 + 1e-4);
+  EXPECT_THAT(to_doubles(result.fields.at("advantages")),
+              Pointwise(DoubleNear(1e-6), Numbers{0, -high, -high, 0, 0, high, 0, 0}));
+  EXPECT_DOUBLE_EQ(result.metrics.at("adv/zero_std_frac").mean(), 0.5);
+  EXPECT_DOUBLE_EQ(reported("adv/max", result.metrics.at("adv/max")), high);
+  EXPECT_DOUBLE_EQ(reported("adv/min", result.metrics.at("adv/min")), -high);
+}
+
+TEST(GrpoAdvantages, OtherNormalizationsScaleByBatchOrNot) {
+  AlgorithmOptions options = default_options("grpo");
+  AlgoState state;
+  options.normalize_advantages = "none";
+  const auto raw = grpo_advantages(grpo_batch(), options, state).value();
+  EXPECT_THAT(to_doubles(raw.fields.at("advantages")),
+              Pointwise(DoubleNear(1e-6), Numbers{0, -1, -1, 0, 0, 1, 0, 0}));
+  options.normalize_advantages = "batch";
+  const auto scaled = grpo_advantages(grpo_batch(), options, state).value();
+  const double unit = 1 / (std::sqrt(moments({1, 0, 3, 3, 2, 3}).variance) + 1e-4);
+  EXPECT_NEAR(to_doubles(scaled.fields.at("advantages"))[5], unit, 1e-6);
+}
+
+TEST(GrpoAdvantages, GroupOfOneIsAnError) {
+  AlgoBatch batch = grpo_batch();
+  batch.groups = {4, 4, 7, 7, 4, 9};
+  AlgoState state;
+  EXPECT_THAT(grpo_advantages(batch, default_options("grpo"), state).status().message(),
+              HasSubstr("group 9 has one sample"));
+}
+
+TEST(Registry, UnknownNamesListTheKnownOnes) {
+  EXPECT_TRUE(find_compute("ppo_advantages").ok());
+  EXPECT_THAT(find_compute("ppo_advantage").status().message(),
+              HasSubstr("did you mean 'ppo_advantages'?"));
+  EXPECT_THAT(find_loss("dpo").status().message(), HasSubstr("pairwise, policy, sft, value"));
+}
+
+TEST(Validate, AcceptsTheDefaults) {
+  for (const char* name : {"ppo", "grpo", "sft", "rm"}) {
+    EXPECT_TRUE(validate(default_options(name)).ok()) << name;
+  }
+}
+
+TEST(Validate, NamesKeyAndAllowedValues) {
+  AlgorithmOptions options;
+  options.loss_agg = "token-mean";
+  EXPECT_THAT(validate(options).message(),
+              testing::AllOf(HasSubstr("algorithm.loss_agg"), HasSubstr("token-mean"),
+                             HasSubstr("token_mean | seq_mean_token_mean")));
+  options = {};
+  options.kl.estimator = "k4";
+  EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.kl.estimator"));
+  options = {};
+  options.gamma = std::nan("");
+  EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.gamma"));
+  options = {};
+  options.dual_clip = 0.5;
+  EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.dual_clip"));
+}
+
+TEST(Validate, RefusesCombinationsThatWouldBeIgnored) {
+  AlgorithmOptions options = default_options("grpo");
+  options.kl.in = "reward";
+  EXPECT_THAT(validate(options).message(), HasSubstr("kl.in: loss"));
+  options = {};
+  options.kl.in = "loss";
+  options.kl.controller = "adaptive";
+  EXPECT_THAT(validate(options).message(), HasSubstr("kl.controller"));
+  options = {};
+  options.loss_agg = "constant_norm";
+  EXPECT_THAT(validate(options).message(), HasSubstr("loss_norm_tokens"));
+}
+
+TEST(Metric, MergeEqualsAddingAll) {
+  Metric all, left, right, empty;
+  for (const double v : {-3.0, 1.0}) left.add(v, 2), all.add(v, 2);
+  for (const double v : {-7.0, -5.0}) right.add(v), all.add(v);
+  left.merge(empty);
+  left.merge(right);
+  EXPECT_DOUBLE_EQ(left.mean(), -16.0 / 6);
+  EXPECT_EQ(left.mean(), all.mean());
+  EXPECT_EQ(left.min, -7);
+  EXPECT_EQ(left.max, 1);
+  EXPECT_EQ(empty.mean(), 0);
+}
+
+}  // namespace
+}  // namespace braid

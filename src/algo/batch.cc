@@ -1,0 +1,72 @@
+#include "algo/batch.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <numeric>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+Result<at::Tensor> field(const AlgoBatch& batch, const std::string& name, int64_t size) {
+  const auto found = batch.fields.find(name);
+  if (found == batch.fields.end() || !found->second.defined()) {
+    return invalid_input(cat("field ", name, " is missing; no call of the graph wrote it"));
+  }
+  BRAID_TRY(check_output(found->second, size, cat("field ", name)));
+  return found->second.reshape({size});
+}
+
+Result<std::vector<double>> numbers(Result<at::Tensor> tensor) {
+  if (!tensor.ok()) return tensor.status();
+  return to_doubles(*tensor);
+}
+
+}  // namespace
+
+std::vector<int64_t> sample_begins(const AlgoBatch& batch) {
+  std::vector<int64_t> begins(batch.response_lens.size() + 1, 0);
+  std::partial_sum(batch.response_lens.begin(), batch.response_lens.end(), begins.begin() + 1);
+  return begins;
+}
+
+int64_t token_count(const AlgoBatch& batch) { return sample_begins(batch).back(); }
+
+Result<at::Tensor> token_field(const AlgoBatch& batch, const std::string& name) {
+  return field(batch, name, token_count(batch));
+}
+
+Result<at::Tensor> sample_field(const AlgoBatch& batch, const std::string& name) {
+  return field(batch, name, static_cast<int64_t>(batch.response_lens.size()));
+}
+
+Result<std::vector<double>> token_numbers(const AlgoBatch& batch, const std::string& name) {
+  return numbers(token_field(batch, name));
+}
+
+Result<std::vector<double>> sample_numbers(const AlgoBatch& batch, const std::string& name) {
+  return numbers(sample_field(batch, name));
+}
+
+Status check_output(const at::Tensor& output, int64_t size, const std::string& name) {
+  if (!output.defined()) return invalid_input(cat(name, " is missing"));
+  if (output.numel() == size) return {};
+  return invalid_input(cat(name, " has ", output.numel(), " elements, expected ", size));
+}
+
+std::vector<double> to_doubles(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().to(at::kCPU, at::kDouble).contiguous();
+  const double* begin = flat.const_data_ptr<double>();
+  return {begin, begin + flat.numel()};
+}
+
+at::Tensor from_doubles(const std::vector<double>& values, const at::Tensor& like) {
+  const auto size = static_cast<int64_t>(values.size());
+  const at::Tensor view =
+      at::from_blob(const_cast<double*>(values.data()), {size}, at::TensorOptions(at::kDouble));
+  return at::empty({size}, like.options().dtype(at::kFloat)).copy_(view);
+}
+
+}  // namespace braid

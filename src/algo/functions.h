@@ -1,0 +1,41 @@
+// The functions behind the names of find_compute() and find_loss(), one file each. Thread-safe:
+// they touch nothing but their arguments. Shapes: R response tokens, S samples.
+#pragma once
+
+#include "algo/algorithm.h"
+
+namespace braid {
+
+// PPO (Schulman et al., 2017; Ouyang et al., 2022, §3.5): the sample's reward at its last token,
+// minus kl.coef * KL(old || ref) per token when kl.in is reward; GAE; normalization.
+// In: rewards [S], old_logprobs [R], values [R], ref_logprobs [R] (not needed when kl.coef is 0).
+// Out: advantages [R], returns [R]. State: "kl_coef" under the adaptive controller.
+Result<ComputeResult> ppo_advantages(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
+// GRPO (Shao et al., 2024, §4.1.2): the reward minus the mean of its group, divided by the unbiased
+// standard deviation of the group (group), of the batch (batch) or by nothing (none, Liu et al.,
+// 2025, "Dr. GRPO").
+// In: rewards [S]. Out: advantages [R].
+Result<ComputeResult> grpo_advantages(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
+// Clipped policy gradient with optional dual clip, entropy bonus and KL penalty.
+// Fields: old_logprobs [R], advantages [R], ref_logprobs [R] when the KL penalty is in the loss.
+Result<LossResult> policy_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                               const AlgorithmOptions&);
+
+// Half the squared error of values_R, the worse of clipped and unclipped, mean over tokens.
+// Fields: values [R] (of the rollout), returns [R].
+Result<LossResult> value_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                              const AlgorithmOptions&);
+
+// Negative log-likelihood of the response tokens, mean over the tokens that loss_mask [R] (optional
+// field, 0 or 1) keeps: Denominators::tokens counts kept tokens.
+Result<LossResult> sft_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                            const AlgorithmOptions&);
+
+// Bradley-Terry (Ouyang et al., 2022, §3.5, eq. 1) over pairs: sample 2i is preferred to 2i + 1.
+// Mean over Denominators::groups, which counts pairs.
+Result<LossResult> pairwise_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                                 const AlgorithmOptions&);
+
+}  // namespace braid

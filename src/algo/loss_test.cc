@@ -1,0 +1,352 @@
+// Losses against float64 re-implementations, finite differences, and their split into
+// micro-batches.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <functional>
+
+#include "algo/batch.h"
+#include "algo/functions.h"
+
+namespace braid {
+namespace {
+
+using Numbers = std::vector<double>;
+
+at::Tensor tensor_of(const Numbers& values) { return at::tensor(values, at::kDouble); }
+
+// Random samples with fields large enough that every branch of the losses is taken.
+struct Case {
+  std::vector<int64_t> lens = {3, 1, 5, 2, 4, 4};
+  std::vector<int64_t> groups = {0, 0, 1, 1, 2, 2};
+  Numbers x, entropy, old_logprobs, ref_logprobs, advantages, values, returns;  // x: model output
+
+  explicit Case(uint64_t seed) {
+    uint64_t state = seed;
+    const auto draw = [&state] {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      return static_cast<double>(state >> 11) / 9007199254740992.0 * 2 - 1;
+    };
+    for (int i = 0; i < 19; ++i) {
+      x.push_back(-1.5 + draw());
+      entropy.push_back(1 + draw());
+      old_logprobs.push_back(x.back() + 0.6 * draw());
+      ref_logprobs.push_back(x.back() + 0.5 * draw());
+      advantages.push_back(2 * draw());
+      values.push_back(x.back() + 0.5 * draw());
+      returns.push_back(draw());
+    }
+  }
+
+  AlgoBatch batch() const {
+    return {{{"old_logprobs", tensor_of(old_logprobs)},
+             {"ref_logprobs", tensor_of(ref_logprobs)},
+             {"advantages", tensor_of(advantages)},
+             {"values", tensor_of(values)},
+             {"returns", tensor_of(returns)}},
+            lens,
+            groups};
+  }
+  Denominators totals() const { return {19, 6, 3}; }
+};
+
+// Samples [begin, end) as a micro-batch of their own.
+AlgoBatch part(const AlgoBatch& batch, size_t begin, size_t end) {
+  const auto offsets = sample_begins(batch);
+  AlgoBatch result;
+  for (const auto& [name, field] : batch.fields) {
+    result.fields[name] = field.slice(0, offsets[begin], offsets[end]);
+  }
+  result.response_lens.assign(batch.response_lens.begin() + begin,
+                              batch.response_lens.begin() + end);
+  result.groups.assign(batch.groups.begin() + begin, batch.groups.begin() + end);
+  return result;
+}
+
+double kl_reference(const std::string& estimator, double logp, double ref) {
+  if (estimator == "k1") return logp - ref;
+  if (estimator == "k2") return 0.5 * (logp - ref) * (logp - ref);
+  return std::exp(ref - logp) - 1 - (ref - logp);
+}
+
+double weight_reference(const AlgorithmOptions& o, double length) {
+  if (o.loss_agg == "token_mean") return 1.0 / 19;
+  if (o.loss_agg == "seq_mean_token_mean") return 1 / length / 6;
+  return o.loss_agg == "seq_mean_token_sum" ? 1.0 / 6 : 1.0 / 6 / o.loss_norm_tokens;
+}
+
+double ratio_reference(const Case& c, const AlgorithmOptions& o, size_t sample, size_t begin,
+                       size_t t) {
+  if (o.ratio_level == "token") return std::exp(c.x[t]) / std::exp(c.old_logprobs[t]);
+  double product = 1;
+  for (size_t i = begin; i < begin + c.lens[sample]; ++i) {
+    product *= std::exp(c.x[i]) / std::exp(c.old_logprobs[i]);
+  }
+  return std::pow(product, 1.0 / static_cast<double>(c.lens[sample]));
+}
+
+double policy_reference(const Case& c, const AlgorithmOptions& o) {
+  double total = 0;
+  size_t begin = 0;
+  for (size_t s = 0; s < c.lens.size(); ++s) {
+    for (size_t t = begin; t < begin + c.lens[s]; ++t) {
+      const double ratio = ratio_reference(c, o, s, begin, t);
+      const double bounded = std::min(std::max(ratio, 1 - o.clip_low), 1 + o.clip_high);
+      double gain = std::min(ratio * c.advantages[t], bounded * c.advantages[t]);
+      if (o.dual_clip > 0 && c.advantages[t] < 0) {
+        gain = std::max(gain, o.dual_clip * c.advantages[t]);
+      }
+      double loss = -gain - o.entropy_coef * c.entropy[t];
+      if (o.kl.in == "loss") {
+        loss += o.kl.coef * kl_reference(o.kl.estimator, c.x[t], c.ref_logprobs[t]);
+      }
+      total += loss * weight_reference(o, static_cast<double>(c.lens[s]));
+    }
+    begin += c.lens[s];
+  }
+  return total;
+}
+
+// All combinations of the choices of the policy loss.
+std::vector<AlgorithmOptions> policy_variants() {
+  std::vector<AlgorithmOptions> variants;
+  for (const char* agg :
+       {"token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_norm"}) {
+    for (const char* level : {"token", "sequence"}) {
+      for (const char* estimator : {"k1", "k2", "k3"}) {
+        AlgorithmOptions o;
+        o.loss_agg = agg;
+        o.loss_norm_tokens = 7;
+        o.ratio_level = level;
+        o.kl = {0.3, estimator, "loss", "fixed", 6, 10000};
+        o.clip_low = 0.1;
+        o.clip_high = 0.25;
+        o.dual_clip = estimator[1] == '3' ? 1.3 : 0;
+        o.entropy_coef = 0.05;
+        variants.push_back(o);
+      }
+    }
+  }
+  return variants;
+}
+
+LossResult run_policy(const Case& c, const AlgorithmOptions& o, const at::Tensor& x) {
+  return policy_loss({x, tensor_of(c.entropy), {}, {}}, c.batch(), c.totals(), o).value();
+}
+
+// Compares autograd with central differences of `loss`, element by element.
+void expect_gradient(const Numbers& point,
+                     const std::function<at::Tensor(const at::Tensor&)>& loss) {
+  at::Tensor x = tensor_of(point).requires_grad_(true);
+  loss(x).backward();
+  const Numbers gradient = to_doubles(x.grad());
+  constexpr double kStep = 1e-6;
+  for (size_t i = 0; i < point.size(); ++i) {
+    Numbers up = point, down = point;
+    up[i] += kStep;
+    down[i] -= kStep;
+    const double difference =
+        loss(tensor_of(up)).item<double>() - loss(tensor_of(down)).item<double>();
+    EXPECT_NEAR(gradient[i], difference / (2 * kStep), 1e-7) << "element " << i;
+  }
+}
+
+TEST(PolicyLoss, EqualsReferenceInAllVariants) {
+  const Case c(1);
+  for (const auto& options : policy_variants()) {
+    const LossResult result = run_policy(c, options, tensor_of(c.x));
+    EXPECT_NEAR(result.loss.item<double>(), policy_reference(c, options), 1e-12)
+        << options.loss_agg << " " << options.ratio_level << " " << options.kl.estimator;
+  }
+}
+
+TEST(PolicyLoss, GradientEqualsFiniteDifferencesInAllVariants) {
+  const Case c(2);
+  for (const auto& options : policy_variants()) {
+    expect_gradient(c.x, [&](const at::Tensor& x) { return run_policy(c, options, x).loss; });
+  }
+}
+
+TEST(PolicyLoss, EntropyGradientIsMinusCoefficientTimesWeight) {
+  const Case c(3);
+  AlgorithmOptions options;
+  options.entropy_coef = 0.2;
+  expect_gradient(c.entropy, [&](const at::Tensor& entropy) {
+    return policy_loss({tensor_of(c.x), entropy, {}, {}}, c.batch(), c.totals(), options)
+        .value()
+        .loss;
+  });
+}
+
+TEST(PolicyLoss, UnchangedPolicyHasRatioOneAndNoKl) {
+  Case c(4);
+  c.old_logprobs = c.ref_logprobs = c.x;
+  AlgorithmOptions options = default_options("grpo");
+  const LossResult result = run_policy(c, options, tensor_of(c.x));
+  EXPECT_EQ(result.metrics.at("policy/ratio_mean").min, 1);
+  EXPECT_EQ(reported("policy/ratio_max", result.metrics.at("policy/ratio_max")), 1);
+  EXPECT_EQ(result.metrics.at("kl/update").mean(), 0);
+  EXPECT_EQ(result.metrics.at("kl/ref_k3").mean(), 0);
+  EXPECT_EQ(result.metrics.at("policy/clipfrac").mean(), 0);
+}
+
+TEST(PolicyLoss, ClipFractionsCountTheClippedSides) {
+  Case c(5);
+  c.lens = {3};
+  c.groups = {0};
+  c.x = {-1, -1, -1};
+  c.old_logprobs = {-1.5, -0.5, -1.5};  // ratios e^0.5, e^-0.5, e^0.5
+  c.advantages = {1, -1, -1};
+  c.entropy = c.ref_logprobs = c.values = c.returns = {0, 0, 0};
+  const Metrics metrics = run_policy(c, AlgorithmOptions{}, tensor_of(c.x)).metrics;
+  EXPECT_DOUBLE_EQ(metrics.at("policy/clipfrac_high").mean(), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(metrics.at("policy/clipfrac_low").mean(), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(metrics.at("policy/clipfrac").mean(), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(reported("policy/ratio_max", metrics.at("policy/ratio_max")), std::exp(0.5));
+}
+
+TEST(PolicyLoss, MissingFieldIsNamed) {
+  const Case c(6);
+  AlgoBatch batch = c.batch();
+  batch.fields.erase("advantages");
+  const auto result =
+      policy_loss({tensor_of(c.x), {}, {}, {}}, batch, c.totals(), AlgorithmOptions{});
+  EXPECT_THAT(result.status().message(), testing::HasSubstr("field advantages is missing"));
+}
+
+TEST(PolicyLoss, WrongSizeIsNamed) {
+  const Case c(6);
+  AlgoBatch batch = c.batch();
+  batch.fields["old_logprobs"] = tensor_of({1, 2});
+  const auto result =
+      policy_loss({tensor_of(c.x), {}, {}, {}}, batch, c.totals(), AlgorithmOptions{});
+  EXPECT_THAT(result.status().message(), testing::HasSubstr("old_logprobs has 2 elements"));
+}
+
+// Sum of the losses and merged metrics over micro-batches of `width` samples, with the gradient.
+struct Split {
+  double loss = 0;
+  Numbers gradient;
+  Metrics metrics;
+};
+
+Split run_split(const Case& c, LossFn loss, const AlgorithmOptions& options, size_t width) {
+  const AlgoBatch whole = c.batch();
+  const auto offsets = sample_begins(whole);
+  at::Tensor x = tensor_of(c.x).requires_grad_(true);
+  Split split;
+  for (size_t s = 0; s < c.lens.size(); s += width) {
+    const auto cut = [&](const at::Tensor& all) {
+      return all.slice(0, offsets[s], offsets[s + width]);
+    };
+    const ModelOutputs outputs{
+        cut(x), cut(tensor_of(c.entropy)), cut(x),
+        x.slice(0, static_cast<int64_t>(s), static_cast<int64_t>(s + width))};
+    LossResult result = loss(outputs, part(whole, s, s + width), c.totals(), options).value();
+    result.loss.backward();
+    split.loss += result.loss.item<double>();
+    merge(split.metrics, result.metrics);
+  }
+  split.gradient = to_doubles(x.grad());
+  return split;
+}
+
+void expect_same(const Split& a, const Split& b) {
+  EXPECT_NEAR(a.loss, b.loss, 1e-12);
+  EXPECT_THAT(a.gradient, testing::Pointwise(testing::DoubleNear(1e-12), b.gradient));
+  ASSERT_EQ(a.metrics.size(), b.metrics.size());
+  for (const auto& [name, metric] : a.metrics) {
+    EXPECT_NEAR(reported(name, metric), reported(name, b.metrics.at(name)), 1e-12) << name;
+  }
+}
+
+TEST(Losses, DoNotDependOnTheSplitIntoMicroBatches) {
+  const Case c(7);
+  std::vector<AlgorithmOptions> variants = policy_variants();
+  for (const char* name : {"policy", "value", "sft", "pairwise"}) {
+    const LossFn loss = find_loss(name).value();
+    for (const auto& options : variants) {
+      const Split whole = run_split(c, loss, options, 6);
+      expect_same(run_split(c, loss, options, 2), whole);
+      if (std::string(name) != "pairwise") expect_same(run_split(c, loss, options, 1), whole);
+    }
+  }
+}
+
+double value_reference(const Case& c, const AlgorithmOptions& o) {
+  double total = 0;
+  for (size_t t = 0; t < c.x.size(); ++t) {
+    double error = std::pow(c.x[t] - c.returns[t], 2);
+    if (o.value_clip > 0) {
+      const double low = c.values[t] - o.value_clip, high = c.values[t] + o.value_clip;
+      error = std::max(error, std::pow(std::min(std::max(c.x[t], low), high) - c.returns[t], 2));
+    }
+    total += 0.5 * error / 19;
+  }
+  return o.critic_coef * total;
+}
+
+TEST(ValueLoss, EqualsReferenceAndFiniteDifferences) {
+  const Case c(8);
+  for (const double clip : {0.0, 0.2}) {
+    AlgorithmOptions options;
+    options.value_clip = clip;
+    options.critic_coef = 0.4;
+    const auto loss = [&](const at::Tensor& x) {
+      return value_loss({{}, {}, x, {}}, c.batch(), c.totals(), options).value().loss;
+    };
+    EXPECT_NEAR(loss(tensor_of(c.x)).item<double>(), value_reference(c, options), 1e-12);
+    expect_gradient(c.x, loss);
+  }
+}
+
+TEST(SftLoss, CountsOnlyUnmaskedTokens) {
+  const Case c(9);
+  AlgoBatch batch = c.batch();
+  Numbers mask(19, 0);
+  double expected = 0;
+  for (size_t t = 0; t < mask.size(); t += 3) {
+    mask[t] = 1;
+    expected -= c.x[t] / 7;
+  }
+  batch.fields["loss_mask"] = tensor_of(mask);
+  const auto run = [&](const at::Tensor& x) {
+    return sft_loss({x, {}, {}, {}}, batch, {7, 6, 3}, {}).value();
+  };
+  const LossResult result = run(tensor_of(c.x));
+  EXPECT_NEAR(result.loss.item<double>(), expected, 1e-12);
+  EXPECT_NEAR(result.metrics.at("sft/loss").mean(), expected, 1e-12);
+  EXPECT_EQ(result.metrics.at("sft/loss").count, 7);
+  expect_gradient(c.x, [&](const at::Tensor& x) { return run(x).loss; });
+}
+
+TEST(PairwiseLoss, EqualsReferenceAndFiniteDifferences) {
+  const Case c(10);
+  const Numbers scores = {0.5, -0.2, -1, 2, 0.1, 0.3};
+  const auto run = [&](const at::Tensor& x) {
+    return pairwise_loss({{}, {}, {}, x}, c.batch(), c.totals(), {}).value();
+  };
+  double expected = 0;
+  for (size_t i = 0; i < 6; i += 2) {
+    expected -= std::log(1 / (1 + std::exp(scores[i + 1] - scores[i]))) / 3;
+  }
+  const LossResult result = run(tensor_of(scores));
+  EXPECT_NEAR(result.loss.item<double>(), expected, 1e-12);
+  EXPECT_DOUBLE_EQ(result.metrics.at("rm/accuracy").mean(), 1.0 / 3);
+  expect_gradient(scores, [&](const at::Tensor& x) { return run(x).loss; });
+}
+
+TEST(PairwiseLoss, RefusesSamplesThatAreNoPairs) {
+  const Case c(11);
+  AlgoBatch batch = c.batch();
+  batch.groups = {0, 1, 1, 2, 2, 3};
+  const auto result =
+      pairwise_loss({{}, {}, {}, tensor_of(Numbers(6))}, batch, c.totals(), AlgorithmOptions{});
+  EXPECT_THAT(result.status().message(), testing::HasSubstr("samples 0 and 1"));
+  EXPECT_FALSE(pairwise_loss({{}, {}, {}, tensor_of({1})}, {{}, {1}, {0}}, {}, {}).ok());
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,98 @@
+// Defaults of the algorithms and the check of their options.
+#include <cmath>
+
+#include "algo/algorithm.h"
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+Status check_choice(const char* key, const std::string& value,
+                    const std::vector<std::string>& allowed) {
+  for (const auto& choice : allowed) {
+    if (value == choice) return {};
+  }
+  return invalid_input(cat("algorithm.", key, ": unknown value \"", value, "\"",
+                           did_you_mean(value, allowed), "; allowed: ", join(allowed, " | ")));
+}
+
+Status check_range(const char* key, double value, double low, double high) {
+  if (value >= low && value <= high) return {};
+  return invalid_input(cat("algorithm.", key, ": ", format_double(value),
+                           " is out of range; allowed: ", format_double(low), " to ",
+                           format_double(high)));
+}
+
+Status check_choices(const AlgorithmOptions& o) {
+  BRAID_TRY(
+      check_choice("normalize_advantages", o.normalize_advantages, {"batch", "group", "none"}));
+  BRAID_TRY(
+      check_choice("loss_agg", o.loss_agg,
+                   {"token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_norm"}));
+  BRAID_TRY(check_choice("ratio_level", o.ratio_level, {"token", "sequence"}));
+  BRAID_TRY(check_choice("kl.estimator", o.kl.estimator, {"k1", "k2", "k3"}));
+  BRAID_TRY(check_choice("kl.in", o.kl.in, {"reward", "loss"}));
+  return check_choice("kl.controller", o.kl.controller, {"fixed", "adaptive"});
+}
+
+constexpr double kLargest = 1e30;  // any finite number a user may mean
+
+Status check_numbers(const AlgorithmOptions& o) {
+  BRAID_TRY(check_range("gamma", o.gamma, 0, 1));
+  BRAID_TRY(check_range("lam", o.lam, 0, 1));
+  BRAID_TRY(check_range("kl.coef", o.kl.coef, 0, kLargest));
+  BRAID_TRY(check_range("clip_low", o.clip_low, 0, 1));
+  BRAID_TRY(check_range("clip_high", o.clip_high, 0, kLargest));
+  BRAID_TRY(check_range("entropy_coef", o.entropy_coef, -kLargest, kLargest));
+  BRAID_TRY(check_range("value_clip", o.value_clip, 0, kLargest));
+  BRAID_TRY(check_range("critic_coef", o.critic_coef, 0, kLargest));
+  BRAID_TRY(check_range("stop_kl", o.stop_kl, 0, kLargest));
+  if (o.dual_clip == 0 || (o.dual_clip > 1 && o.dual_clip <= kLargest)) return {};
+  return invalid_input(cat("algorithm.dual_clip: ", format_double(o.dual_clip),
+                           " is out of range; allowed: 0 (off) or a number above 1"));
+}
+
+Status check_combinations(const AlgorithmOptions& o) {
+  if (o.loss_agg == "constant_norm" && !(o.loss_norm_tokens > 0)) {
+    return invalid_input(
+        "algorithm.loss_norm_tokens: loss_agg constant_norm needs a positive number of tokens");
+  }
+  const bool penalized = o.kl.coef > 0;
+  if (penalized && o.kl.controller == "adaptive") {
+    if (o.kl.in == "loss") {
+      return invalid_input(
+          "algorithm.kl.controller: adaptive needs kl.in: reward; use fixed with kl.in: loss");
+    }
+    if (!(o.kl.target > 0 && o.kl.horizon > 0)) {
+      return invalid_input(
+          "algorithm.kl.target and algorithm.kl.horizon: adaptive needs positive numbers");
+    }
+  }
+  if (o.name == "grpo" && penalized && o.kl.in == "reward") {
+    return invalid_input(
+        "algorithm.kl.in: grpo has no per-token rewards; use kl.in: loss, or kl.coef: 0");
+  }
+  return {};
+}
+
+}  // namespace
+
+AlgorithmOptions default_options(const std::string& name) {
+  AlgorithmOptions options;
+  options.name = name;
+  if (name == "grpo") {
+    options.normalize_advantages = "group";
+    options.kl.coef = 0.001;
+    options.kl.estimator = "k3";
+    options.kl.in = "loss";
+  }
+  return options;
+}
+
+Status validate(const AlgorithmOptions& options) {
+  BRAID_TRY(check_choices(options));
+  BRAID_TRY(check_numbers(options));
+  return check_combinations(options);
+}
+
+}  // namespace braid

@@ -1,0 +1,40 @@
+// The explicit tables of algorithm functions.
+#include "algo/functions.h"
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+const std::map<std::string, ComputeFn>& computes() {
+  static const std::map<std::string, ComputeFn> table = {{"ppo_advantages", ppo_advantages},
+                                                         {"grpo_advantages", grpo_advantages}};
+  return table;
+}
+
+const std::map<std::string, LossFn>& losses() {
+  static const std::map<std::string, LossFn> table = {{"policy", policy_loss},
+                                                      {"value", value_loss},
+                                                      {"sft", sft_loss},
+                                                      {"pairwise", pairwise_loss}};
+  return table;
+}
+
+template <typename Fn>
+Result<Fn> find(const std::map<std::string, Fn>& table, const std::string& kind,
+                const std::string& name) {
+  if (const auto found = table.find(name); found != table.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, unused] : table) names.push_back(known);
+  return not_found(
+      cat("unknown ", kind, " ", name, did_you_mean(name, names), "; known: ", join(names, ", ")));
+}
+
+}  // namespace
+
+Result<ComputeFn> find_compute(const std::string& name) {
+  return find(computes(), "compute function", name);
+}
+
+Result<LossFn> find_loss(const std::string& name) { return find(losses(), "loss", name); }
+
+}  // namespace braid
