@@ -1,4 +1,5 @@
 // braid reward-test: the rewards of a configuration on a file of samples, without a model.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include "base/json.h"
 #include "base/yaml.h"
 #include "commands.h"
+#include "config/binder.h"
 #include "config/options.h"
 #include "host/file.h"
 #include "reward/reward.h"
@@ -30,89 +32,25 @@ struct Report {
   RewardTotals totals;
 };
 
-// Sets the fields of an option struct from the entries of a YAML map.
-class FieldReader {
- public:
-  explicit FieldReader(const YamlNode& map) : map_(map) {}
-
-  template <typename T>
-  void operator()(const char* key, T& field, const char*) {
-    keys_.push_back(key);
-    const YamlNode* node = map_.find(key);
-    if (node != nullptr && status_.ok() && !read(*node, field))
-      status_ = invalid_input(cat(node->origin, ": ", key, ": '", node->scalar, "' does not fit"));
-  }
-
-  // The first failure: a value of the wrong type or a key that no field has.
-  Status finish() const {
-    BRAID_TRY(status_);
-    for (const auto& [key, node] : map_.map)
-      if (std::find(keys_.begin(), keys_.end(), key) == keys_.end())
-        return invalid_input(
-            cat(node.origin, ": unknown key '", key, "'", did_you_mean(key, keys_)));
-    return ok_status();
-  }
-
- private:
-  using Kind = YamlNode::Kind;
-  static bool read(const YamlNode& node, std::string& field) {
-    field = node.scalar;
-    return node.kind == Kind::kScalar;
-  }
-  static bool read(const YamlNode& node, double& field) {
-    return node.kind == Kind::kScalar && !node.quoted && parse_double(node.scalar, &field);
-  }
-  static bool read(const YamlNode& node, int64_t& field) {
-    return node.kind == Kind::kScalar && !node.quoted && parse_int(node.scalar, &field);
-  }
-  static bool read(const YamlNode& node, std::vector<std::string>& field) {
-    if (node.kind != Kind::kList) return false;
-    field.assign(node.list.size(), "");
-    for (size_t i = 0; i < node.list.size(); ++i)
-      if (!read(node.list[i], field[i])) return false;
-    return true;
-  }
-
-  const YamlNode& map_;
-  std::vector<std::string> keys_;
-  Status status_;
-};
-
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-Result<YamlNode> read_config(const std::string& path) {
+// The configuration, its rewards checked; no other part of it needs to be complete.
+Result<Config> read_config(const std::string& path) {
   BRAID_ASSIGN(const std::string text, read_file(path));
   BRAID_ASSIGN(YamlNode root, parse_yaml(text, path));
   BRAID_TRY(expand_variables(root, environment));
-  return root;
-}
-
-Result<std::vector<RewardOptions>> read_rewards(const YamlNode& root, const std::string& path) {
-  const YamlNode* list = root.find("reward");
-  if (list == nullptr || list->kind != YamlNode::Kind::kList || list->list.empty())
+  Config config;
+  BRAID_TRY(OptionReader::read(root, "", config));
+  if (config.reward.empty())
     return invalid_input(cat(path, ": needs a list 'reward:' with at least one entry"));
-  std::vector<RewardOptions> rewards;
-  for (const YamlNode& entry : list->list) {
-    if (entry.kind != YamlNode::Kind::kMap)
-      return invalid_input(cat(entry.origin, ": an entry of 'reward' must be a map with 'type'"));
-    RewardOptions options;
-    FieldReader reader(entry);
-    visit(reader, options);
-    BRAID_TRY(reader.finish());
-    BRAID_TRY(check_reward(options).at(entry.origin));
-    rewards.push_back(std::move(options));
-  }
-  BRAID_TRY(check_rewards(rewards).at(path));
-  return rewards;
-}
-
-std::string label_key(const YamlNode& root) {
-  const YamlNode* data = root.find("data");
-  const YamlNode* key = data == nullptr ? nullptr : data->find("label_key");
-  return key == nullptr ? DataConfig().label_key : key->scalar;
+  const YamlNode* list = root.find("reward");
+  for (size_t i = 0; i < config.reward.size(); ++i)
+    BRAID_TRY(check_reward(config.reward[i]).at(list->list[i].origin));
+  BRAID_TRY(check_rewards(config.reward).at(path));
+  return config;
 }
 
 // Every sample is shown even where a policy says stop: the totals then leave failed samples out.
@@ -239,11 +177,11 @@ void print_text(const Report& report) {
 }
 
 Status run_reward_test(const RewardTestOptions& options) {
-  BRAID_ASSIGN(const YamlNode config, read_config(options.config));
+  BRAID_ASSIGN(const Config config, read_config(options.config));
   Report report;
-  BRAID_ASSIGN(report.options, read_rewards(config, options.config));
+  report.options = config.reward;
   BRAID_ASSIGN(const std::string text, read_file(options.samples));
-  BRAID_ASSIGN(report.samples, parse_samples(text, options.samples, label_key(config)));
+  BRAID_ASSIGN(report.samples, parse_samples(text, options.samples, config.data.label_key));
   BRAID_ASSIGN(auto rewards, make_rewards(report.options));
   BRAID_ASSIGN(report.outcomes, collect_outcomes(rewards, report.options, report.samples));
   Result<RewardTotals> totals = apply_policies(report.options, report.outcomes, report.samples);

@@ -87,7 +87,7 @@ Status add_reward(const RewardOptions& options, const std::vector<RewardOutcome>
     ++(outcome.kind == Kind::kTimeout ? totals->timeouts : totals->errors);
     if (!drop && options.on_error != "zero") return stop_status(options, outcomes, samples);
     log_warning(cat(describe_failure(options, outcome, samples[i].sample_id),
-                    drop ? "; sample dropped" : "; counted as 0, as on_error: zero says"));
+                    drop ? "; sample left out" : "; counted as 0, as on_error: zero says"));
     if (drop) totals->kept[i] = false;
     if (!drop) column[i] = 0;
   }
