@@ -1,0 +1,106 @@
+#include "cost/predict.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+Result<double> price(const CollectiveCase& work, const DeviceModel& device,
+                     const PredictionCase& row) {
+  const double seconds =
+      collective_s(work.op, work.bytes, work.group, device.efficiency, work.algorithm);
+  if (row.metric == Metric::kTimeUs) return seconds * 1e6;
+  return work.bytes / seconds * bus_factor(work.op, work.group.members) / 1e9;
+}
+
+Result<double> price(const TrainCase& work, const DeviceModel& device, const PredictionCase& row) {
+  const double seconds = train_step_time(work.model, work.layout, work.work, device).total_s;
+  if (row.metric == Metric::kSecondsPerStep) return seconds;
+  return work.work.global_batch * work.work.seq_len / seconds / row.n_gpus;
+}
+
+Result<double> price(const GenerateCase& work, const DeviceModel& device,
+                     const PredictionCase& row) {
+  if (work.phase == "decode_step") {
+    GenerateWork one = work.work;
+    one.output_len = 1;
+    one.requests = std::max(one.concurrency, 1.0);
+    const double prompt = one.prompt_len;
+    one.prompt_len = 0;  // already in the cache
+    DecodeStep step;
+    step.sequences = one.requests / work.layout.replicas;
+    step.context = prompt;
+    step.tp = work.layout.tp;
+    step.weight_bytes = work.layout.weight_bytes;
+    step.kv_bytes = work.layout.kv_bytes;
+    step.graphs = work.layout.graphs;
+    return decode_step_s(work.model, step, device) * 1e6;
+  }
+  BRAID_ASSIGN(const GenerateTime time, generate_time(work.model, work.work, work.layout, device));
+  if (row.metric == Metric::kTimeUs) return time.total_s * 1e6;
+  return time.tokens_per_s;
+}
+
+double phase_s(const RlTime& time, const std::string& phase, int logprob_passes) {
+  if (phase == "generate") return time.generate_s;
+  if (phase == "logprob") return time.logprob_s;
+  if (phase == "ref_logprob") return time.logprob_s / logprob_passes;
+  if (phase == "train") return time.train_s;
+  if (phase == "reshard" || phase == "weight_sync") return time.reshard_s;
+  return time.total_s;
+}
+
+Result<double> price(const RlCase& work, const DeviceModel& device, const PredictionCase&) {
+  DeviceModel generate = device;
+  generate.precision = work.generate_precision;
+  BRAID_ASSIGN(const RlTime time, rl_step_time(work.model, work.critic ? &*work.critic : nullptr,
+                                               work.work, device, generate));
+  return phase_s(time, work.phase, work.work.logprob_passes);
+}
+
+// Half width of the 80 % interval, in logarithms. Collectives have no engine.
+double interval_of(const Measurement& row, const Calibration& calibration) {
+  constexpr double kDefault = 0.3;
+  const bool known = row.engine.empty() || engine_is_known(calibration, row.engine);
+  const std::string kind = kind_name(row.kind);
+  for (const std::string& key : {kind + (known ? "/seen" : "/unseen"), kind + "/seen"})
+    if (const auto found = calibration.intervals.find(key); found != calibration.intervals.end())
+      return found->second;
+  return kDefault;
+}
+
+}  // namespace
+
+Result<double> predict_case(const PredictionCase& row, const Efficiency& efficiency) {
+  const DeviceModel device{row.gpu, row.precision, efficiency, nullptr};
+  return std::visit([&](const auto& work) { return price(work, device, row); }, row.work);
+}
+
+Prediction predict_row(const Measurement& row, const Calibration& calibration) {
+  Prediction out;
+  out.id = row.id;
+  const auto work = resolve_row(row);
+  const auto value = work.ok() ? predict_case(*work, resolve_efficiency(calibration, work->key))
+                               : Result<double>(work.status());
+  if (!value.ok()) {
+    out.reason = value.status().message();
+    return out;
+  }
+  const double half = interval_of(row, calibration);
+  out.supported = true;
+  out.predicted = *value;
+  out.low = *value * std::exp(-half);
+  out.high = *value * std::exp(half);
+  return out;
+}
+
+FitStage fit_stage(const PredictionCase& row) {
+  if (std::holds_alternative<CollectiveCase>(row.work)) return FitStage::kCollective;
+  if (std::holds_alternative<TrainCase>(row.work)) return FitStage::kTrain;
+  return std::holds_alternative<GenerateCase>(row.work) ? FitStage::kGenerate : FitStage::kRl;
+}
+
+}  // namespace braid

@@ -1,0 +1,235 @@
+// From a measurement row to a case that can be priced.
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "cost/predict.h"
+
+namespace braid {
+namespace {
+
+bool says(const Measurement& row, std::string_view phrase) {
+  return row.note.find(phrase) != std::string::npos;
+}
+
+Status missing(const char* column) { return invalid_input(cat("the row does not state ", column)); }
+
+Result<double> needed(const std::optional<double>& value, const char* column) {
+  if (!value) return missing(column);
+  return *value;
+}
+
+Precision precision_of(const Measurement& row) {
+  const auto parsed = parse_precision(row.precision.empty() ? "bf16" : row.precision);
+  return parsed.ok() ? *parsed : Precision::kBf16;
+}
+
+Recompute recompute_of(const Measurement& row) {
+  if (row.recompute == "none") return Recompute::kNone;
+  if (row.recompute == "selective") return Recompute::kSelective;
+  if (row.recompute == "full") return Recompute::kFull;
+  return Recompute::kUnknown;
+}
+
+Result<TrainLayout> train_layout(const Measurement& row, int devices, const GpuSpec& gpu) {
+  TrainLayout layout;
+  layout.tp = row.tp.value_or(1);
+  layout.pp = row.pp.value_or(1);
+  layout.cp = row.cp.value_or(1);
+  layout.ep = row.ep.value_or(1);
+  layout.vpp = row.vpp.value_or(1);
+  const int others = layout.tp * layout.pp * layout.cp;
+  layout.dp = row.dp.value_or(std::max(1, devices / others));
+  if (layout.dp * others != devices)
+    return invalid_input(cat("dp x tp x pp x cp is ", layout.dp * others, ", but the row has ",
+                             devices, " devices"));
+  layout.zero_stage = row.zero_stage.value_or(layout.dp > 1 ? 1 : 0);
+  layout.gpus_per_node = row.gpus_per_node.value_or(gpu.gpus_per_node);
+  layout.nic_gbps_per_gpu = row.internode_gbps_per_gpu.value_or(0);
+  layout.sequence_parallel = !says(row, "no sequence parallel");
+  return layout;
+}
+
+TrainWork train_work(const Measurement& row, double sequences, double seq_len, int dp) {
+  TrainWork work;
+  work.global_batch = sequences;
+  work.seq_len = seq_len;
+  work.micro_batch = std::min(row.micro_batch.value_or(1), std::max(1.0, sequences / dp));
+  work.recompute = recompute_of(row);
+  work.lora = row.tuning == "lora";
+  work.policy_loss = says(row, "RL loss");
+  work.fused = !says(row, "eager");
+  work.loops_experts = engine_traits(row.engine).loops_experts;
+  work.reduce_bytes = says(row, "PURE") ? 2 : 4;
+  work.offload_states = says(row, "offload: params+grads+optimizer");
+  return work;
+}
+
+Result<TrainCase> resolve_train(const Measurement& row, const GpuSpec& gpu) {
+  TrainCase work;
+  BRAID_ASSIGN(work.model, find_model(row.model));
+  BRAID_ASSIGN(const double length, needed(row.seq_len, "seq_len"));
+  BRAID_ASSIGN(const double batch, needed(row.global_batch, "global_batch"));
+  BRAID_ASSIGN(work.layout, train_layout(row, *row.n_gpus, gpu));
+  work.work = train_work(row, batch, length, work.layout.dp);
+  BRAID_TRY(validate_train(work.model, work.layout, work.work));
+  return work;
+}
+
+double weight_bytes(Precision precision) { return precision_bytes(precision); }
+
+double kv_bytes(const Measurement& row, Precision precision) {
+  const auto stated = parse_precision(row.kv_precision);
+  if (stated.ok()) return precision_bytes(*stated);
+  return precision == Precision::kF32 ? 4 : 2;
+}
+
+GenerateLayout generate_layout(const Measurement& row, Precision precision) {
+  const EngineTraits traits = engine_traits(row.engine);
+  GenerateLayout layout;
+  layout.weight_bytes = weight_bytes(precision);
+  layout.kv_bytes = kv_bytes(row, precision);
+  layout.graphs = traits.graphs && !says(row, "eager");
+  layout.pipelines_batches = traits.pipelines_batches;
+  return layout;
+}
+
+Result<GenerateCase> resolve_generate(const Measurement& row) {
+  GenerateCase work;
+  BRAID_ASSIGN(work.model, find_model(row.model));
+  BRAID_ASSIGN(work.work.prompt_len, needed(row.prompt_len, "prompt_len"));
+  BRAID_ASSIGN(work.work.output_len, needed(row.output_len, "output_len"));
+  work.layout = generate_layout(row, precision_of(row));
+  work.layout.tp = row.tp.value_or(1);
+  work.layout.pp = row.pp.value_or(1);
+  work.layout.replicas =
+      row.dp.value_or(std::max(1, *row.n_gpus / (work.layout.tp * work.layout.pp)));
+  work.work.concurrency = row.concurrency.value_or(0);
+  work.work.requests = row.requests.value_or(0);
+  work.phase = row.phase;
+  return work;
+}
+
+Result<CollectiveCase> resolve_collective(const Measurement& row, const GpuSpec& gpu) {
+  CollectiveCase work;
+  BRAID_ASSIGN(work.op, parse_collective(row.collective));
+  BRAID_ASSIGN(work.bytes, needed(row.bytes, "bytes"));
+  if (*row.n_gpus < 2) return invalid_input("a collective needs at least two devices");
+  if (row.coll_algo == "ring") work.algorithm = CollectiveAlgorithm::kRing;
+  if (row.coll_algo == "nvls") work.algorithm = CollectiveAlgorithm::kNvls;
+  work.group = make_group(gpu, *row.n_gpus, 1, row.gpus_per_node.value_or(gpu.gpus_per_node),
+                          row.internode_gbps_per_gpu.value_or(0));
+  return work;
+}
+
+RlPlacement placement_of(const Measurement& row) {
+  if (row.placement == "split") return RlPlacement::kSplit;
+  if (row.placement == "one_step_off") return RlPlacement::kOneStepOff;
+  if (row.placement == "async") return RlPlacement::kAsync;
+  return RlPlacement::kColocated;
+}
+
+// The smallest power of two of devices that holds the weights in half of their memory.
+int smallest_engine(const ModelSize& model, const GenerateLayout& layout, const GpuSpec& gpu,
+                    int devices) {
+  int tp = 1;
+  while (tp * 2 <= devices && total_params(model) * layout.weight_bytes / tp > gpu.hbm_bytes * 0.5)
+    tp *= 2;
+  return tp;
+}
+
+Result<RlCase> resolve_rl(const Measurement& row, const GpuSpec& gpu) {
+  RlCase work;
+  BRAID_ASSIGN(work.model, find_model(row.model));
+  if (!row.critic_model.empty()) {
+    BRAID_ASSIGN(work.critic, find_model(row.critic_model));
+  }
+  BRAID_ASSIGN(const double prompt, needed(row.prompt_len, "prompt_len"));
+  BRAID_ASSIGN(const double output,
+               needed(row.output_len, "output_len (max_output_len is only a limit)"));
+  BRAID_ASSIGN(const double prompts, needed(row.prompts, "prompts per step"));
+  const double sequences = prompts * row.samples_per_prompt.value_or(1);
+  RlWork& rl = work.work;
+  rl.placement = placement_of(row);
+  rl.generate = {prompt, output,    row.max_output_len.value_or(0),
+                 0,      sequences, row.concurrency.value_or(0)};
+  if (rl.generate.max_output_len > 0)
+    rl.generate.max_output_len = std::max(rl.generate.max_output_len, output);
+  work.generate_precision = precision_of(row);
+  rl.generate_layout = generate_layout(row, work.generate_precision);
+  const int rollout = row.rollout_gpus.value_or(*row.n_gpus),
+            train = row.train_gpus.value_or(*row.n_gpus);
+  rl.generate_layout.tp =
+      row.gen_tp.value_or(smallest_engine(work.model, rl.generate_layout, gpu, rollout));
+  rl.generate_layout.replicas = std::max(1, rollout / rl.generate_layout.tp);
+  BRAID_ASSIGN(rl.train_layout, train_layout(row, train, gpu));
+  rl.training_engine_generates = engine_family(row.engine) == "deepspeed-chat";
+  if (rl.training_engine_generates) rl.train_layout.zero_stage = row.zero_stage.value_or(3);
+  rl.train = train_work(row, sequences, prompt + output, rl.train_layout.dp);
+  rl.mini_batch = row.mini_batch.value_or(0);
+  rl.logprob_passes = 2;
+  work.phase = row.phase;
+  BRAID_TRY(validate_train(work.model, rl.train_layout, rl.train));
+  return work;
+}
+
+bool metric_fits(MeasurementKind kind, Metric metric) {
+  switch (kind) {
+    case MeasurementKind::kTrainStep:
+      return metric == Metric::kSecondsPerStep || metric == Metric::kTokensPerSecondPerGpu;
+    case MeasurementKind::kGenerate:
+      return metric == Metric::kOutputTokensPerSecond || metric == Metric::kTimeUs;
+    case MeasurementKind::kCollective:
+      return metric == Metric::kBusbw || metric == Metric::kTimeUs;
+    case MeasurementKind::kRlStep:
+      return metric == Metric::kSecondsPerStep;
+  }
+  return false;
+}
+
+Status resolve_work(const Measurement& row, PredictionCase* out) {
+  if (row.kind == MeasurementKind::kTrainStep) {
+    BRAID_ASSIGN(out->work, resolve_train(row, out->gpu));
+  } else if (row.kind == MeasurementKind::kGenerate) {
+    BRAID_ASSIGN(out->work, resolve_generate(row));
+  } else if (row.kind == MeasurementKind::kCollective) {
+    BRAID_ASSIGN(out->work, resolve_collective(row, out->gpu));
+  } else {
+    BRAID_ASSIGN(out->work, resolve_rl(row, out->gpu));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+EngineTraits engine_traits(const std::string& engine) {
+  const std::string family = engine_family(engine);
+  const auto contains = [&](std::string_view word) {
+    return family.find(word) != std::string::npos;
+  };
+  EngineTraits traits;
+  const bool eager =
+      contains("transformers") || contains("litgpt") || contains("deepspeed") || contains("trl");
+  traits.graphs = !eager;
+  traits.pipelines_batches = !eager;
+  traits.loops_experts = contains("transformers") || contains("deepspeed") || contains("trl");
+  return traits;
+}
+
+Result<PredictionCase> resolve_row(const Measurement& row) {
+  PredictionCase out;
+  BRAID_ASSIGN(out.gpu, find_gpu(row.gpu));
+  if (!row.n_gpus) return missing("n_gpus");
+  if (!row.is_memory && !metric_fits(row.kind, row.metric))
+    return invalid_input(
+        cat("metric ", metric_name(row.metric), " does not belong to ", kind_name(row.kind)));
+  out.n_gpus = *row.n_gpus;
+  out.metric = row.metric;
+  out.precision = row.kind == MeasurementKind::kRlStep ? Precision::kBf16 : precision_of(row);
+  BRAID_TRY(peak_flops(out.gpu, precision_of(row)).status());
+  out.key = efficiency_key(out.gpu, out.precision, row.engine);
+  BRAID_TRY(resolve_work(row, &out));
+  return out;
+}
+
+}  // namespace braid
