@@ -121,6 +121,15 @@ Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadO
 std::unique_ptr<Model> share_model(const Model& model);
 std::unique_ptr<Model> copy_model(const Model& model);
 
+// The rank, alpha and targets of a PEFT adapter folder (adapter_config.json); variants of LoRA that
+// compute something else are errors.
+Result<LoraOptions> read_lora_options(const std::string& folder);
+
+// Fills the adapters (and a saved score head) of a model that was built with read_lora_options() of
+// the same folder from its adapter_model.safetensors; missing, extra or misshapen tensors are
+// errors.
+Status load_adapters(Model& model, const std::string& folder);
+
 struct ExportOptions {
   std::string source_folder;  // config, tokenizer, template and generation_config are copied from
                               // here byte for byte

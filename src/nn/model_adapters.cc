@@ -1,0 +1,102 @@
+// LoRA adapters in PEFT's folder layout: adapter_config.json and adapter_model.safetensors.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/all.h>
+#include <ATen/ops/isfinite.h>
+
+#include "base/json.h"
+#include "nn/decoder.h"
+#include "nn/model_export.h"
+#include "nn/safetensors.h"
+
+namespace braid {
+
+namespace {
+
+// Fields of PEFT's LoraConfig that change what an adapter computes, with their neutral values.
+Status refuse_variants(const Json& config) {
+  for (const char* key : {"use_dora", "use_rslora", "lora_bias"}) {
+    BRAID_ASSIGN(const bool on, json_field_or<bool>(config, key, false));
+    if (on) return invalid_input(cat("key '", key, "' is true, which is not supported"));
+  }
+  for (const char* key : {"rank_pattern", "alpha_pattern", "layers_to_transform"})
+    if (const auto found = config.find(key); found != config.end() && !found->empty())
+      return invalid_input(cat("key '", key, "' is not supported"));
+  return ok_status();
+}
+
+Result<LoraOptions> parse_lora_options(const Json& config) {
+  BRAID_ASSIGN(const std::string type, json_field<std::string>(config, "peft_type"));
+  if (type != "LORA") return invalid_input(cat("peft_type is '", type, "'; only LORA is read"));
+  BRAID_TRY(refuse_variants(config));
+  LoraOptions lora;
+  BRAID_ASSIGN(lora.rank, json_field<int64_t>(config, "r"));
+  BRAID_ASSIGN(lora.alpha, json_field<double>(config, "lora_alpha"));
+  BRAID_ASSIGN(lora.targets, json_field<std::vector<std::string>>(config, "target_modules"));
+  if (lora.rank <= 0) return invalid_input(cat("'r' is ", lora.rank, "; it must be positive"));
+  return lora;
+}
+
+Status copy_adapter(const SafetensorsFile& file, const std::string& name, at::Tensor& target) {
+  const auto entry = file.entries().find(name);
+  if (entry == file.entries().end())
+    return invalid_input(cat(file.path(), ": tensor ", name, " is missing"));
+  if (entry->second.shape != target.sizes().vec())
+    return invalid_input(
+        cat(file.path(), ": tensor ", name, " does not have the shape that the model asks for"));
+  BRAID_ASSIGN(const at::Tensor value, file.read(name));
+  if (!at::isfinite(value).all().item<bool>())
+    return invalid_input(cat(file.path(), ": tensor ", name, " holds NaN or infinite values"));
+  target.copy_(value);
+  return ok_status();
+}
+
+}  // namespace
+
+Result<LoraOptions> read_lora_options(const std::string& folder) {
+  const std::string path = join_path(folder, "adapter_config.json");
+  BRAID_ASSIGN(const std::string text, read_file(path));
+  BRAID_ASSIGN(const Json config, parse_json(text, path));
+  if (!config.is_object()) return invalid_input(cat(path, ": must be a JSON object"));
+  return parse_lora_options(config).at(path);
+}
+
+Status load_adapters(Model& model, const std::string& folder) {
+  auto& decoder = dynamic_cast<Decoder&>(model);
+  BRAID_ASSIGN(const SafetensorsFile file,
+               SafetensorsFile::open(join_path(folder, "adapter_model.safetensors")));
+  const at::NoGradGuard no_grad;
+  size_t used = 0;
+  Status status;
+  const auto copy = [&](const std::string& name, at::Tensor& target) {
+    ++used;
+    if (status.ok()) status = copy_adapter(file, name, target);
+  };
+  decoder.visit_adapters(copy);
+  decoder.visit_base([&](const std::string& name, at::Tensor& target) {
+    if (name == kScoreName) copy(adapter_score_name(), target);
+  });
+  BRAID_TRY(status);
+  if (used != file.entries().size())
+    return invalid_input(cat(file.path(), ": holds ", file.entries().size(),
+                             " tensors, the model has ", used, " of them"));
+  return ok_status();
+}
+
+Json adapter_config(const Decoder& decoder, const std::string& base_folder) {
+  const LoraOptions& lora = decoder.options().lora;
+  const bool scalar = decoder.spec().scalar_head;
+  Json config = {{"peft_type", "LORA"},
+                 {"task_type", scalar ? "SEQ_CLS" : "CAUSAL_LM"},
+                 {"base_model_name_or_path", base_folder},
+                 {"r", lora.rank},
+                 {"lora_alpha", lora.alpha},
+                 {"lora_dropout", 0.0},
+                 {"target_modules", lora.targets},
+                 {"bias", "none"},
+                 {"fan_in_fan_out", family_of(decoder.spec()).names.transposed},
+                 {"inference_mode", true}};
+  if (scalar) config["modules_to_save"] = {"score"};
+  return config;
+}
+
+}  // namespace braid

@@ -1,0 +1,153 @@
+#include "nn/model_export.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "base/text.h"
+#include "nn/safetensors.h"
+
+namespace braid {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Everything of a folder that is neither weights nor config.json.
+const char* const kCopiedFiles[] = {"generation_config.json",
+                                    "tokenizer.json",
+                                    "tokenizer_config.json",
+                                    "tokenizer.model",
+                                    "special_tokens_map.json",
+                                    "added_tokens.json",
+                                    "vocab.json",
+                                    "merges.txt",
+                                    "chat_template.jinja",
+                                    "chat_template.json"};
+
+const char* dtype_text(at::ScalarType type) {
+  if (type == at::kBFloat16) return "bfloat16";
+  return type == at::kHalf ? "float16" : "float32";
+}
+
+at::ScalarType stated_dtype(const ModelSpec& spec, at::ScalarType otherwise) {
+  if (spec.dtype == "bfloat16") return at::kBFloat16;
+  if (spec.dtype == "float16") return at::kHalf;
+  return spec.dtype == "float32" ? at::kFloat : otherwise;
+}
+
+// config.json of the source; changed only where the model has another head or dtype than it states.
+Result<std::string> config_text(const Model& model, const ExportOptions& options,
+                                at::ScalarType dtype) {
+  const std::string path = join_path(options.source_folder, "config.json");
+  BRAID_ASSIGN(std::string text, read_file(path));
+  BRAID_ASSIGN(const ModelSpec source, parse_model_spec(text, path));
+  const bool other_head = source.scalar_head != model.spec().scalar_head;
+  const bool other_dtype = !source.dtype.empty() && source.dtype != dtype_text(dtype);
+  if (!other_head && !other_dtype) return text;
+  OrderedJson config = OrderedJson::parse(text);
+  if (other_dtype) config[config.contains("dtype") ? "dtype" : "torch_dtype"] = dtype_text(dtype);
+  if (other_head) {
+    config["architectures"] = {model.spec().architecture};
+    config["id2label"] = {{"0", "LABEL_0"}};
+    config["label2id"] = {{"LABEL_0", 0}};
+    config.erase("num_labels");
+  }
+  return config.dump(2) + "\n";
+}
+
+std::vector<Decoder::Named> file_tensors(const Decoder& decoder, at::ScalarType dtype) {
+  const auto specs = model_tensors(decoder.spec(), 0, decoder.spec().layers);
+  std::vector<Decoder::Named> tensors = decoder.merged_parameters();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor value = tensors[i].second.detach().to(dtype);
+    tensors[i].second = specs[i].transposed ? value.t() : value;
+  }
+  return tensors;
+}
+
+Status copy_files(const std::string& from, const std::string& to) {
+  for (const char* name : kCopiedFiles) {
+    const std::string path = join_path(from, name);
+    if (!path_exists(path)) continue;
+    BRAID_ASSIGN(const std::string bytes, read_file(path));
+    BRAID_TRY(write_file_atomic(join_path(to, name), bytes));
+  }
+  return ok_status();
+}
+
+Status write_merged(const Decoder& decoder, const std::string& folder,
+                    const ExportOptions& options) {
+  const at::ScalarType dtype =
+      options.dtype.value_or(stated_dtype(decoder.spec(), decoder.options().dtype));
+  BRAID_ASSIGN(const std::string config, config_text(decoder, options, dtype));
+  BRAID_TRY(copy_files(options.source_folder, folder));
+  BRAID_TRY(write_file_atomic(join_path(folder, "config.json"), config));
+  return write_safetensors(join_path(folder, "model.safetensors"), file_tensors(decoder, dtype));
+}
+
+Status write_adapters(const Decoder& decoder, const std::string& folder,
+                      const ExportOptions& options) {
+  std::vector<Decoder::Named> tensors;
+  for (const Decoder::Named& item : decoder.trainable_parameters()) {
+    const bool score = item.first == kScoreName;
+    const at::Tensor value = item.second.detach();
+    tensors.emplace_back(score ? adapter_score_name() : item.first,
+                         options.dtype ? value.to(*options.dtype) : value);
+  }
+  const std::string config = adapter_config(decoder, options.source_folder).dump(2) + "\n";
+  BRAID_TRY(write_file_atomic(join_path(folder, "adapter_config.json"), config));
+  return write_safetensors(join_path(folder, "adapter_model.safetensors"), tensors);
+}
+
+// An existing folder is replaced only when it is empty or an earlier export.
+Status check_target(const std::string& folder) {
+  if (!path_exists(folder)) return ok_status();
+  if (!is_folder(folder)) return invalid_input(cat(folder, ": exists and is not a folder"));
+  BRAID_ASSIGN(const std::vector<std::string> names, list_folder(folder));
+  const bool exported = path_exists(join_path(folder, "model.safetensors")) ||
+                        path_exists(join_path(folder, "adapter_model.safetensors"));
+  if (names.empty() || exported) return ok_status();
+  return invalid_input(cat(folder, ": exists and holds no model; give a new folder"));
+}
+
+Status move_into_place(const std::string& temporary, const std::string& folder) {
+  std::error_code error;
+  const std::string old = cat(folder, ".old-", ::getpid());
+  const bool replaces = path_exists(folder);
+  if (replaces) fs::rename(folder, old, error);
+  if (!error) fs::rename(temporary, folder, error);
+  if (error) return io_error(cat(folder, ": cannot be put in place: ", error.message()));
+  if (replaces) fs::remove_all(old, error);
+  const std::string parent = fs::absolute(folder).parent_path().string();
+  return sync_path(parent);
+}
+
+Status write_all(const Decoder& decoder, const std::string& folder, const ExportOptions& options) {
+  BRAID_TRY(make_folder(folder));
+  BRAID_TRY(options.merge_adapters ? write_merged(decoder, folder, options)
+                                   : write_adapters(decoder, folder, options));
+  return sync_path(folder);
+}
+
+}  // namespace
+
+Status save_model(const Model& model, const std::string& folder_in, const ExportOptions& options) {
+  const auto& decoder = dynamic_cast<const Decoder&>(model);
+  if (decoder.range().begin != 0 || decoder.range().end != decoder.spec().layers)
+    return invalid_input("only a model with all its layers can be exported");
+  if (!options.merge_adapters && decoder.options().lora.rank == 0)
+    return invalid_input("the model has no adapters to export");
+  std::string folder = folder_in;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  BRAID_TRY(check_target(folder));
+  const std::string temporary = cat(folder, ".tmp-", ::getpid());
+  Status status = write_all(decoder, temporary, options);
+  if (status.ok()) status = move_into_place(temporary, folder);
+  std::error_code ignored;
+  if (!status.ok()) fs::remove_all(temporary, ignored);
+  return status;
+}
+
+}  // namespace braid
