@@ -84,6 +84,16 @@ std::string digits_or_letters(RandomStream& random, int64_t length, char first, 
   return out;
 }
 
+// A wrong answer near the right one: one character replaced by another of the answer's kind.
+std::string corrupted(std::string answer, RandomStream& random) {
+  char& c = answer[random.below(answer.size())];
+  const char first = c >= 'a' ? 'a' : '0';
+  const int64_t choices = c >= 'a' ? 26 : 10;
+  c = static_cast<char>(first + (c - first + 1 + static_cast<int64_t>(random.below(choices - 1))) %
+                                    choices);
+  return answer;
+}
+
 Json task_line(const std::string& name, RandomStream& random) {
   const auto length = static_cast<int64_t>(3 + random.below(4));
   if (name == "reverse") {
@@ -159,7 +169,12 @@ Result<std::vector<Json>> task_lines(const std::string& name, int64_t count, uin
                              "; known: ", join(names, ", ")));
   RandomStream random(seed, kTaskStream);
   std::vector<Json> out;
-  for (int64_t i = 0; i < count; ++i) out.push_back(task_line(name, random));
+  for (int64_t i = 0; i < count; ++i) {
+    Json line = task_line(name, random);
+    line["chosen"] = line["label"];
+    line["rejected"] = corrupted(line["label"], random);
+    out.push_back(std::move(line));
+  }
   return out;
 }
 

@@ -80,6 +80,8 @@ TEST(DataSet, TasksAreRightAndRepeatable) {
     for (const char c : line["prompt"].get<std::string>())
       if (c >= '0' && c <= '9') total += c - '0';
     EXPECT_EQ(line["label"], std::to_string(total));
+    EXPECT_EQ(line["chosen"], line["label"]);
+    EXPECT_NE(line["rejected"], line["label"]);
   }
   EXPECT_NE(task_lines("revese", 1, 0).status().message().find("did you mean 'reverse'"),
             std::string::npos);

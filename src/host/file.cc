@@ -81,8 +81,7 @@ Status write_file_atomic(const std::string& path, std::string_view contents) {
     return written;
   }
   if (::rename(temporary.c_str(), path.c_str()) != 0) return failed(path, "rename into place");
-  const std::string parent = fs::path(path).parent_path().string();
-  return sync_path(parent.empty() ? "." : parent);
+  return sync_path(parent_folder(path));
 }
 
 Status make_folder(const std::string& path) {
@@ -127,6 +126,11 @@ Result<int64_t> free_disk_bytes(const std::string& path) {
 
 std::string join_path(std::string_view folder, std::string_view name) {
   return (fs::path(folder) / fs::path(name)).string();
+}
+
+std::string parent_folder(const std::string& path) {
+  const std::string parent = fs::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {

@@ -36,6 +36,9 @@ Result<int64_t> free_disk_bytes(const std::string& path);
 // "a/b" from "a" and "b"; an absolute b stays as it is.
 std::string join_path(std::string_view folder, std::string_view name);
 
+// "a/b" of "a/b/c"; "." for a bare name.
+std::string parent_folder(const std::string& path);
+
 // A read-only memory map of a whole file; movable, unmapped on destruction. An empty file has size
 // 0.
 class MappedFile {
