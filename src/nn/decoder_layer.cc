@@ -73,7 +73,7 @@ struct LayerCall : torch::CustomClassHolder {
 
 struct RecomputedLayer : torch::autograd::Function<RecomputedLayer> {
   static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& h_TH,
-                            const std::vector<at::Tensor>& /*parameters*/,
+                            at::TensorList /*parameters*/,
                             const c10::intrusive_ptr<LayerCall>& call) {
     saved->save_for_backward({h_TH});
     saved->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -121,7 +121,7 @@ at::Tensor run_layer_recomputed(const DecoderLayer& layer, const LayerContext& c
   call->layer = &layer;
   call->context = context;
   call->parameters = layer_parameters(layer);
-  return RecomputedLayer::apply(h_TH, call->parameters, call);
+  return RecomputedLayer::apply(h_TH, at::TensorList(call->parameters), call);
 }
 
 }  // namespace braid

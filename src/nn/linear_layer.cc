@@ -17,8 +17,8 @@ namespace {
 // The joined tensor as a differentiable function of its parts, without copying: the backward hands
 // each part its rows of the gradient.
 struct JoinParts : torch::autograd::Function<JoinParts> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context,
-                            const std::vector<at::Tensor>& parts, const at::Tensor& joined) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList parts,
+                            const at::Tensor& joined) {
     std::vector<int64_t> rows;
     for (const at::Tensor& part : parts) rows.push_back(part.size(0));
     context->saved_data["rows"] = rows;
@@ -45,7 +45,7 @@ at::Tensor joined(const LinearLayer& layer, at::Tensor LinearPart::*member,
   if (layer.parts.size() == 1) return layer.parts[0].*member;
   std::vector<at::Tensor> parts;
   for (const LinearPart& part : layer.parts) parts.push_back(part.*member);
-  return JoinParts::apply(parts, whole);
+  return JoinParts::apply(at::TensorList(parts), whole);
 }
 
 at::Tensor adapter_output(const LinearPart& part, const at::Tensor& x, double scale) {

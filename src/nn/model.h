@@ -39,11 +39,11 @@ struct LoraOptions {
 struct ModelOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
-  std::optional<LayerRange> range;  // empty = all layers
-  TensorParallelGroup tensor_parallel;
+  std::optional<LayerRange> range = {};  // empty = all layers
+  TensorParallelGroup tensor_parallel = {};
   bool recompute =
       false;  // drop layer activations in training and compute them again in the backward
-  LoraOptions lora;
+  LoraOptions lora = {};
   uint64_t seed = 0;  // of random initial weights (heads and adapters that a checkpoint lacks)
 };
 
@@ -106,7 +106,7 @@ Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOpti
 
 // How a checkpoint whose head differs from the wanted one is read.
 struct LoadOptions {
-  ModelOptions model;
+  ModelOptions model = {};
   bool scalar_head = false;  // want score.weight: a language-model checkpoint gets a zero score
                              // head and drops lm_head
 };
@@ -133,7 +133,7 @@ Status load_adapters(Model& model, const std::string& folder);
 struct ExportOptions {
   std::string source_folder;  // config, tokenizer, template and generation_config are copied from
                               // here byte for byte
-  std::optional<at::ScalarType> dtype;  // empty = the source's dtype
+  std::optional<at::ScalarType> dtype = {};  // empty = the source's dtype
   bool merge_adapters =
       true;  // false: write PEFT adapter_model.safetensors and adapter_config.json instead
 };

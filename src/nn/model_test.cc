@@ -1,0 +1,218 @@
+#include "nn/model.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/test_models.h"
+
+namespace braid {
+namespace {
+
+const std::vector<std::vector<int32_t>> kSequences = {{3, 14, 15, 92, 6, 5}, {35, 89, 79}};
+
+using Gradients = std::map<std::string, at::Tensor>;
+
+// Gradients of the sum of squared hidden states of a packed batch.
+Gradients gradients(Model& model) {
+  const at::Tensor hidden = model.forward(pack_sequences(kSequences, at::kCPU), nullptr);
+  (hidden * hidden).sum().backward();
+  Gradients grads;
+  for (const auto& item : model.trainable_parameters())
+    if (item.second.grad().defined()) grads[item.first] = item.second.grad().clone();
+  return grads;
+}
+
+double loss_of(Model& model) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor hidden = model.forward(pack_sequences(kSequences, at::kCPU), nullptr);
+  return (hidden.to(at::kDouble) * hidden.to(at::kDouble)).sum().item<double>();
+}
+
+at::Tensor hidden_of(Model& model) {
+  const at::NoGradGuard no_grad;
+  return model.forward(pack_sequences(kSequences, at::kCPU), nullptr);
+}
+
+at::Tensor parameter(const Model& model, const std::string& name) {
+  for (const auto& item : model.parameters())
+    if (item.first == name) return item.second;
+  ADD_FAILURE() << "no parameter " << name;
+  return {};
+}
+
+std::unique_ptr<Model> load(const std::string& name, const ModelOptions& options = {}) {
+  auto model = load_model(golden_folder(name), {.model = options});
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return std::move(model).value();
+}
+
+class EveryFamily : public testing::TestWithParam<const char*> {};
+
+// The derivative along each tensor's own gradient equals the squared norm of that gradient.
+TEST_P(EveryFamily, GradientsMatchFiniteDifferences) {
+  const auto model = load(GetParam());
+  const Gradients grads = gradients(*model);
+  const at::NoGradGuard no_grad;
+  for (const auto& item : model->parameters()) {
+    ASSERT_EQ(grads.count(item.first), item.first == "lm_head.weight" ? 0u : 1u) << item.first;
+    if (item.first == "lm_head.weight") continue;
+    const at::Tensor& grad = grads.at(item.first);
+    const double squared = (grad * grad).sum().item<double>();
+    const double step = 0.02 / std::sqrt(squared);
+    at::Tensor value = item.second;
+    const at::Tensor original = value.clone();
+    value.copy_(original + grad * step);
+    const double above = loss_of(*model);
+    value.copy_(original - grad * step);
+    const double below = loss_of(*model);
+    value.copy_(original);
+    const double slope = (above - below) / (2 * step);
+    // A key bias cannot change a softmax over keys when nothing rotates: both sides are near zero.
+    EXPECT_NEAR(slope, squared, 0.03 * squared + 1e-3 * std::sqrt(squared)) << item.first;
+  }
+}
+
+TEST_P(EveryFamily, RecomputationGivesTheSameBits) {
+  const auto kept = load(GetParam());
+  const auto recomputed = load(GetParam(), {.recompute = true});
+  const Gradients expected = gradients(*kept), found = gradients(*recomputed);
+  ASSERT_EQ(found.size(), expected.size());
+  for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
+}
+
+TEST_P(EveryFamily, LayerRangesComposeToTheWholeModel) {
+  const auto whole = load(GetParam());
+  const auto first = load(GetParam(), {.range = LayerRange{0, 1}});
+  const auto second = load(GetParam(), {.range = LayerRange{1, 2}});
+  const at::NoGradGuard no_grad;
+  const TokenBatch batch = pack_sequences(kSequences, at::kCPU);
+  const at::Tensor middle = first->forward(batch, nullptr, {});
+  EXPECT_TRUE(second->forward(batch, nullptr, middle).equal(hidden_of(*whole)));
+  EXPECT_TRUE(second->head_weight().equal(whole->head_weight()));
+}
+
+TEST_P(EveryFamily, InitialWeightsAreAFunctionOfTheSeed) {
+  const auto a = small_model(GetParam(), {.seed = 5}), b = small_model(GetParam(), {.seed = 5});
+  const auto c = small_model(GetParam(), {.seed = 6});
+  EXPECT_TRUE(hidden_of(*a).equal(hidden_of(*b)));
+  EXPECT_FALSE(hidden_of(*a).equal(hidden_of(*c)));
+  const at::Tensor embedding = a->parameters()[0].second;
+  EXPECT_NEAR(embedding.std().item<double>(), 0.02, 0.001);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, EveryFamily,
+                         testing::Values("llama", "llama3", "qwen2", "qwen3", "mistral", "gemma",
+                                         "gpt2"));
+
+TEST(Model, PackedBatchListsSequences) {
+  const TokenBatch batch = pack_sequences(kSequences, at::kCPU);
+  EXPECT_EQ(batch.attention.query_begin, (std::vector<int32_t>{0, 6, 9}));
+  EXPECT_EQ(batch.attention.cached, (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(batch.tokens_T[6].item<int64_t>(), 35);
+  EXPECT_EQ(batch.positions_T[8].item<int64_t>(), 2);
+}
+
+TEST(Model, SharedInstanceFollowsChangesACopyDoesNot) {
+  const auto model = load("qwen2");
+  const auto shared = share_model(*model), copy = copy_model(*model);
+  const at::Tensor before = hidden_of(*model);
+  {
+    const at::NoGradGuard no_grad;
+    parameter(*model, "model.layers.1.self_attn.k_proj.weight").mul_(2);
+  }
+  model->weights_changed();
+  EXPECT_FALSE(hidden_of(*model).equal(before));
+  EXPECT_TRUE(hidden_of(*shared).equal(hidden_of(*model)));
+  EXPECT_TRUE(hidden_of(*copy).equal(before));
+}
+
+TEST(Model, SharedInstanceHasItsOwnGradients) {
+  const auto model = load("llama");
+  const auto shared = share_model(*model);
+  const Gradients grads = gradients(*model);
+  EXPECT_FALSE(shared->parameters()[0].second.grad().defined());
+  EXPECT_TRUE(gradients(*shared).at("model.norm.weight").equal(grads.at("model.norm.weight")));
+}
+
+TEST(Model, CopyTrainsAlone) {
+  const auto model = load("llama");
+  const auto copy = copy_model(*model);
+  const Gradients expected = gradients(*model), found = gradients(*copy);
+  ASSERT_EQ(found.size(), expected.size());
+  for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
+}
+
+TEST(Model, CriticFromLanguageModelStartsAtZero) {
+  const auto critic = load_model(golden_folder("llama"), {.model = {}, .scalar_head = true});
+  ASSERT_TRUE(critic.ok()) << critic.status().message();
+  EXPECT_EQ((*critic)->spec().architecture, "LlamaForSequenceClassification");
+  const at::Tensor values = scalar_outputs(**critic, hidden_of(**critic));
+  EXPECT_EQ(values.sizes(), at::IntArrayRef({9}));
+  EXPECT_EQ(values.abs().max().item<float>(), 0);
+  EXPECT_TRUE(hidden_of(**critic).equal(hidden_of(*load("llama"))));
+}
+
+TEST(Lora, NewAdapterChangesNothingAndOnlyItIsTrained) {
+  const auto base = load("llama");
+  const auto model = load("llama", {.lora = {.rank = 2, .alpha = 4}});
+  EXPECT_TRUE(hidden_of(*model).equal(hidden_of(*base)));
+  const auto trainable = model->trainable_parameters();
+  ASSERT_EQ(trainable.size(), 16u);  // 2 layers x 4 targets x (A, B)
+  EXPECT_EQ(trainable[0].first, "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
+  EXPECT_EQ(trainable[0].second.sizes(), at::IntArrayRef({2, 32}));
+  for (const auto& item : gradients(*model))
+    EXPECT_NE(item.first.find(".lora_"), std::string::npos);
+  EXPECT_FALSE(parameter(*model, "model.norm.weight").grad().defined());
+}
+
+TEST(Lora, ScalarHeadIsTrainedBesideAdapters) {
+  ModelOptions options;
+  options.lora.rank = 2;
+  const auto critic = load_model(golden_folder("llama"), {.model = options, .scalar_head = true});
+  ASSERT_TRUE(critic.ok());
+  EXPECT_EQ((*critic)->trainable_parameters().size(), 17u);
+  EXPECT_EQ((*critic)->trainable_parameters()[0].first, "score.weight");
+}
+
+TEST(Lora, ReferenceSharesTheBaseWithoutAdapter) {
+  const auto actor = load("llama", {.lora = {.rank = 2}});
+  const auto reference = share_model(*actor);
+  reference->set_adapters(false);
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& item : actor->trainable_parameters()) at::Tensor(item.second).fill_(0.1);
+  }
+  EXPECT_FALSE(hidden_of(*actor).equal(hidden_of(*reference)));
+  EXPECT_TRUE(hidden_of(*reference).equal(hidden_of(*load("llama"))));
+  EXPECT_EQ(actor->head_weight().data_ptr(), reference->head_weight().data_ptr());
+}
+
+TEST(Lora, RecomputationKeepsAdapterGradients) {
+  const LoraOptions lora = {.rank = 2, .alpha = 16, .targets = {"q_proj", "up_proj"}};
+  const auto kept = load("llama", {.lora = lora});
+  const auto recomputed = load("llama", {.recompute = true, .lora = lora});
+  const Gradients expected = gradients(*kept), found = gradients(*recomputed);
+  ASSERT_EQ(found.size(), 8u);
+  for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
+}
+
+std::string option_failure(const ModelOptions& options) {
+  const auto model = make_model(small_spec("llama"), options);
+  EXPECT_EQ(model.status().code(), Code::kInvalidInput);
+  return model.status().message();
+}
+
+TEST(Model, BadOptionsAreErrors) {
+  using testing::HasSubstr;
+  const LoraOptions unknown = {.rank = 2, .alpha = 16, .targets = {"query"}};
+  EXPECT_THAT(option_failure({.lora = unknown}), HasSubstr("'query' names no module of llama"));
+  EXPECT_THAT(option_failure({.lora = {.rank = -1}}), HasSubstr("rank"));
+  EXPECT_THAT(option_failure({.range = LayerRange{1, 3}}), HasSubstr("layers 1 to 3"));
+  EXPECT_THAT(option_failure({.tensor_parallel = {.tp_rank = 0, .tp_size = 2}}),
+              HasSubstr("tensor parallelism"));
+}
+
+}  // namespace
+}  // namespace braid
