@@ -1,0 +1,139 @@
+#include "train/optimizer.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+// Sum of squares in f64. On the CPU in fixed blocks, so that it does not depend on the threads.
+double sum_of_squares(const at::Tensor& gradient) {
+  if (!gradient.is_cpu()) return std::pow(at::linalg_vector_norm(gradient).item<double>(), 2);
+  constexpr int64_t kBlock = 1 << 15;
+  const at::Tensor flat = gradient.contiguous();
+  const float* data = flat.const_data_ptr<float>();
+  const int64_t size = flat.numel();
+  std::vector<double> sums((size + kBlock - 1) / kBlock);
+  at::parallel_for(0, static_cast<int64_t>(sums.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      double sum = 0;
+      for (int64_t i = block * kBlock; i < std::min(size, (block + 1) * kBlock); ++i) {
+        sum += static_cast<double>(data[i]) * data[i];
+      }
+      sums[block] = sum;
+    }
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+Status check_entry(const std::string& name, const at::Tensor& loaded, const at::Tensor& own) {
+  if (loaded.sizes() == own.sizes() && loaded.scalar_type() == own.scalar_type()) return {};
+  return invalid_input(cat("optimizer state ", name, " is ", loaded.scalar_type(), loaded.sizes(),
+                           ", expected ", own.scalar_type(), own.sizes()));
+}
+
+}  // namespace
+
+AdamW::AdamW(std::vector<std::pair<std::string, at::Tensor>> parameters,
+             const OptimizerConfig& config)
+    : config_(config) {
+  const at::NoGradGuard no_grad;
+  for (auto& [name, parameter] : parameters) {
+    const bool f32 = parameter.scalar_type() == at::kFloat;
+    at::Tensor master = f32 ? parameter : parameter.detach().to(at::kFloat);
+    const at::Tensor zeros = at::zeros_like(master.detach());
+    slots_.push_back({name, parameter, std::move(master), zeros, zeros.clone()});
+  }
+}
+
+AdamW::StepReport AdamW::step(int64_t total_steps) {
+  const at::NoGradGuard no_grad;
+  std::vector<std::pair<Slot*, at::Tensor>> gradients;
+  double squares = 0;
+  for (Slot& slot : slots_) {
+    if (!slot.parameter.grad().defined()) continue;
+    gradients.emplace_back(&slot, slot.parameter.grad().to(at::kFloat));
+    squares += sum_of_squares(gradients.back().second);
+  }
+  StepReport report{std::sqrt(squares), learning_rate(config_, step_, total_steps), false};
+  if (std::isfinite(report.grad_norm)) {
+    ++step_;
+    update(gradients, report.lr, report.grad_norm);
+    report.applied = true;
+  }
+  gradients.clear();
+  zero_grad();
+  return report;
+}
+
+void AdamW::update(const std::vector<std::pair<Slot*, at::Tensor>>& gradients, double lr,
+                   double grad_norm) {
+  if (gradients.empty()) return;
+  std::vector<at::Tensor> masters, grads, exp_avgs, exp_avg_sqs;
+  for (const auto& [slot, gradient] : gradients) {
+    masters.push_back(slot->master);
+    grads.push_back(gradient);
+    exp_avgs.push_back(slot->exp_avg);
+    exp_avg_sqs.push_back(slot->exp_avg_sq);
+  }
+  const auto scalar = grads[0].options().requires_grad(false);
+  const std::vector<at::Tensor> steps(grads.size(),
+                                      at::full({}, static_cast<double>(step_), scalar));
+  std::optional<at::Tensor> divisor;  // of the gradients, applied inside the fused update
+  if (config_.max_grad_norm > 0 && grad_norm > config_.max_grad_norm) {
+    divisor = at::full({}, grad_norm / config_.max_grad_norm, scalar);
+  }
+  at::_fused_adamw_(masters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, config_.betas[0],
+                    config_.betas[1], config_.weight_decay, config_.eps, false, false, divisor);
+  for (const auto& [slot, gradient] : gradients) {
+    if (slot->has_master()) slot->parameter.copy_(slot->master);
+  }
+}
+
+void AdamW::zero_grad() {
+  for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();
+}
+
+std::vector<std::pair<std::string, at::Tensor>> AdamW::state() const {
+  std::vector<std::pair<std::string, at::Tensor>> result;
+  for (const Slot& slot : slots_) {
+    result.emplace_back(slot.name + ".exp_avg", slot.exp_avg);
+    result.emplace_back(slot.name + ".exp_avg_sq", slot.exp_avg_sq);
+    if (slot.has_master()) result.emplace_back(slot.name + ".master", slot.master);
+  }
+  result.emplace_back("step", at::tensor(step_, at::kLong));
+  return result;
+}
+
+Status AdamW::load_state(const std::map<std::string, at::Tensor>& state) {
+  const at::NoGradGuard no_grad;
+  const auto own = this->state();
+  for (const auto& [name, tensor] : own) {
+    const auto found = state.find(name);
+    if (found == state.end()) return invalid_input(cat("optimizer state lacks ", name));
+    BRAID_TRY(check_entry(name, found->second, tensor));
+  }
+  if (state.size() != own.size()) {
+    return invalid_input(cat("optimizer state has ", state.size(), " entries, expected ",
+                             own.size(), ": it belongs to another model"));
+  }
+  for (const auto& [name, tensor] : own) tensor.copy_(state.at(name));
+  step_ = own.back().second.item<int64_t>();
+  for (Slot& slot : slots_) {
+    if (slot.has_master()) slot.parameter.copy_(slot.master);
+  }
+  return {};
+}
+
+}  // namespace braid

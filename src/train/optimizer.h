@@ -1,0 +1,70 @@
+// AdamW over a model's parameters, with gradient clipping and learning-rate schedules. Not
+// thread-safe; libtorch's threads are used inside. Results do not depend on the thread count.
+// Invariant: masters are f32; a parameter of another type is always its master rounded.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "config/options.h"
+
+namespace braid {
+
+// Rejects an unknown schedule and numbers out of range; `key` ("optim.actor") is named in the
+// error.
+Status validate(const OptimizerConfig& config, const std::string& key);
+
+// The rate of optimizer step `step` (from 0): it rises linearly over warmup_steps, the first step
+// having lr / warmup_steps; then constant, or falls along a line or half a cosine
+// (Loshchilov & Hutter, 2017) to lr * min_lr_ratio at total_steps and stays there.
+// REQUIRES: validate(config) is ok.
+double learning_rate(const OptimizerConfig& config, int64_t step, int64_t total_steps);
+
+class AdamW {
+ public:
+  // Parameters are updated in place: f32 ones directly, others (bf16) through f32 masters.
+  AdamW(std::vector<std::pair<std::string, at::Tensor>> parameters, const OptimizerConfig& config);
+
+  struct StepReport {
+    double grad_norm = 0;  // global L2 norm before clipping
+    double lr = 0;
+    bool applied = false;  // false when the norm is not finite: nothing but the gradients changed
+  };
+
+  // One update from the accumulated gradients, scaled down to a global norm of max_grad_norm
+  // (Pascanu et al., 2013); decoupled weight decay (Loshchilov & Hutter, 2019, algorithm 2). A
+  // parameter without a gradient stays as it is. Clears the gradients.
+  StepReport step(int64_t total_steps);
+
+  void zero_grad();
+
+  // "NAME.exp_avg", "NAME.exp_avg_sq" for each parameter, "NAME.master" for those not in f32, and
+  // "step". The tensors alias the optimizer's own.
+  std::vector<std::pair<std::string, at::Tensor>> state() const;
+
+  // Takes over what state() gave; later steps are bitwise those of the saved optimizer. A missing,
+  // extra or misshapen entry is an error that names it, and nothing is changed then.
+  Status load_state(const std::map<std::string, at::Tensor>& state);
+
+ private:
+  struct Slot {
+    std::string name;
+    at::Tensor parameter, master, exp_avg, exp_avg_sq;
+    bool has_master() const { return !master.is_same(parameter); }
+  };
+
+  void update(const std::vector<std::pair<Slot*, at::Tensor>>& gradients, double lr,
+              double grad_norm);
+
+  OptimizerConfig config_;
+  std::vector<Slot> slots_;
+  int64_t step_ = 0;  // updates applied
+};
+
+}  // namespace braid
