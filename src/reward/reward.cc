@@ -51,7 +51,8 @@ Status check_type(const RewardOptions& options) {
 
 Status check_numbers(const RewardOptions& options) {
   if (!std::isfinite(options.weight)) return invalid_input("weight must be a finite number");
-  if (!(options.timeout_s > 0)) return invalid_input("timeout_s must be above 0");
+  if (!(options.timeout_s > 0 && options.timeout_s <= 1e6))
+    return invalid_input("timeout_s must be above 0 and at most 1000000");
   if (options.retries < 1) return invalid_input("retries must be at least 1");
   if (options.workers < 1 || options.workers > 1024)
     return invalid_input("workers must be between 1 and 1024");
