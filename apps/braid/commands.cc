@@ -4,16 +4,23 @@ namespace braid {
 
 // Plan side: plan_*.cc. Run side (libtorch): run_*.cc. Each file defines one `Command` value,
 // declared here.
+extern const Command kSearchTableCommand;
 #ifdef BRAID_WITH_TORCH
+extern const Command kTrainCommand;
+extern const Command kSftCommand;
+extern const Command kRmCommand;
+extern const Command kConfigCommand;
 extern const Command kTokenizeCommand;
+extern const Command kScoreCommand;
 extern const Command kRewardTestCommand;
 #endif
 
 std::vector<Command> all_commands() {
   return {
+      kSearchTableCommand,
 #ifdef BRAID_WITH_TORCH
-      kTokenizeCommand,
-      kRewardTestCommand,
+      kTrainCommand,       kSftCommand,   kRmCommand,         kConfigCommand,
+      kTokenizeCommand,    kScoreCommand, kRewardTestCommand,
 #endif
   };
 }

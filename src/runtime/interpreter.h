@@ -1,0 +1,33 @@
+// Executes one rank's instruction list. Nothing else runs calls. What an instruction means for
+// models and samples is the Executor's part; the interpreter keeps order, regions and exit
+// conditions.
+#pragma once
+
+#include <functional>
+
+#include "program/program.h"
+
+namespace braid {
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual Status run_call(const Call& call) = 0;
+  virtual Status begin_region(const Call& call) = 0;
+  virtual Status generate_step(const Call& call) = 0;
+  virtual Status run_schedule(const Call& call) = 0;
+  virtual Status agree(const Call& call) = 0;
+  virtual Status optimizer_step(const Call& call) = 0;
+  // Whether the region's exit condition holds; a pure function of what agree() gathered.
+  virtual bool region_done(ExitCondition exit) const = 0;
+  virtual Status end_region(const Call& call) = 0;
+};
+
+// Called after each call (a region counts as one) with the seconds that it took.
+using CallTimer = std::function<void(const Call& call, double seconds)>;
+
+// Runs the list once. An exception of libtorch or std becomes a Status that names the instruction.
+Status interpret(const Graph& graph, const RankProgram& rank, Executor& executor,
+                 const CallTimer& timer);
+
+}  // namespace braid
