@@ -29,7 +29,7 @@ at::Tensor TokenWeights::apply(const at::Tensor& losses_R) const {
 }
 
 void TokenWeights::report(Metrics& metrics, const std::string& name, const at::Tensor& loss) const {
-  metrics[name].add(loss.item<double>() * denominator / count, count);
+  if (count > 0) metrics[name].add(loss.item<double>() * denominator / count, count);
 }
 
 TokenWeights token_weights(const AlgoBatch& batch, const Denominators& denominators,

@@ -44,10 +44,13 @@ void update_kl_coefficient(const KlOptions& kl, double measured, double sequence
 
 void add_kl_metrics(Metrics& metrics, const std::vector<double>& logprobs,
                     const std::vector<double>& ref_logprobs) {
+  Metric k1, k3;
   for (size_t i = 0; i < logprobs.size(); ++i) {
-    metrics["kl/ref_k1"].add(kl_estimate("k1", logprobs[i], ref_logprobs[i]));
-    metrics["kl/ref_k3"].add(kl_estimate("k3", logprobs[i], ref_logprobs[i]));
+    k1.add(kl_estimate("k1", logprobs[i], ref_logprobs[i]));
+    k3.add(kl_estimate("k3", logprobs[i], ref_logprobs[i]));
   }
+  metrics["kl/ref_k1"].merge(k1);
+  metrics["kl/ref_k3"].merge(k3);
 }
 
 }  // namespace braid

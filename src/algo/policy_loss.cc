@@ -9,6 +9,7 @@
 #include "algo/batch.h"
 #include "algo/functions.h"
 #include "algo/kl.h"
+#include "algo/statistics.h"
 
 namespace braid {
 namespace {
@@ -52,16 +53,21 @@ void add_ratio_metrics(const PolicyTerms& terms, const AlgorithmOptions& options
   const std::vector<double> advantages = to_doubles(terms.advantages_R);
   const std::vector<double> logprobs = to_doubles(terms.logprobs_R);
   const std::vector<double> old = to_doubles(terms.old_R);
+  Metric clipped, clipped_low, clipped_high, ratio, update;
   for (size_t i = 0; i < ratios.size(); ++i) {
     const bool low = ratios[i] < 1 - options.clip_low && advantages[i] < 0;
     const bool high = ratios[i] > 1 + options.clip_high && advantages[i] > 0;
-    metrics["policy/clipfrac"].add(low || high ? 1 : 0);
-    metrics["policy/clipfrac_low"].add(low ? 1 : 0);
-    metrics["policy/clipfrac_high"].add(high ? 1 : 0);
-    metrics["policy/ratio_mean"].add(ratios[i]);
-    metrics["kl/update"].add(kl_estimate("k3", old[i], logprobs[i]));
+    clipped.add(low || high ? 1 : 0);
+    clipped_low.add(low ? 1 : 0);
+    clipped_high.add(high ? 1 : 0);
+    ratio.add(ratios[i]);
+    update.add(kl_estimate("k3", old[i], logprobs[i]));
   }
-  metrics["policy/ratio_max"] = metrics["policy/ratio_mean"];
+  metrics["policy/clipfrac"] = clipped;
+  metrics["policy/clipfrac_low"] = clipped_low;
+  metrics["policy/clipfrac_high"] = clipped_high;
+  metrics["policy/ratio_mean"] = metrics["policy/ratio_max"] = ratio;
+  metrics["kl/update"] = update;
 }
 
 // Adds coef * KL(new || ref) to the loss.
@@ -82,9 +88,7 @@ Status add_entropy_term(const ModelOutputs& outputs, const AlgoBatch& batch, dou
                         const TokenWeights& weights, LossResult& result) {
   if (coef == 0 && !outputs.entropy_R.defined()) return {};
   BRAID_TRY(check_output(outputs.entropy_R, token_count(batch), "policy entropy"));
-  for (const double entropy : to_doubles(outputs.entropy_R)) {
-    result.metrics["policy/entropy"].add(entropy);
-  }
+  result.metrics["policy/entropy"] = distribution(to_doubles(outputs.entropy_R));
   if (coef != 0) result.loss = result.loss - coef * weights.apply(outputs.entropy_R);
   return {};
 }

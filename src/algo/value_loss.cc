@@ -5,6 +5,7 @@
 
 #include "algo/batch.h"
 #include "algo/functions.h"
+#include "algo/statistics.h"
 
 namespace braid {
 
@@ -27,7 +28,7 @@ Result<LossResult> value_loss(const ModelOutputs& outputs, const AlgoBatch& batc
     if (count > 0) result.metrics["critic/clipfrac"].add(moved / count, count);
     errors_R = at::maximum(errors_R, clipped_errors_R);
   }
-  for (const double error : to_doubles(errors_R)) result.metrics["critic/loss"].add(error / 2);
+  result.metrics["critic/loss"] = distribution(to_doubles(errors_R / 2));
   result.loss = errors_R.sum() * (options.critic_coef / (2 * denominators.tokens));
   return result;
 }

@@ -1,5 +1,6 @@
 // AdamW over a model's parameters, with gradient clipping and learning-rate schedules. Not
-// thread-safe; libtorch's threads are used inside. Results do not depend on the thread count.
+// thread-safe; libtorch's threads are used inside. For a fixed thread count results are
+// bitwise reproducible; the gradient norm on the CPU does not depend on it at all.
 // Invariant: masters are f32; a parameter of another type is always its master rounded.
 #pragma once
 
