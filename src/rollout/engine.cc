@@ -6,8 +6,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
+#include <deque>
 
 #include "base/text.h"
 #include "rollout/kv_pool.h"
@@ -25,7 +24,6 @@ struct Sequence {
   Generated progress;
   std::vector<int32_t> pages;
   int64_t cached = 0;
-  int64_t arrival = 0;
 
   int64_t tokens() const {
     return static_cast<int64_t>(progress.prompt_ids.size() + progress.response_ids.size());
@@ -35,6 +33,13 @@ struct Sequence {
     return i < prompt ? progress.prompt_ids[i] : progress.response_ids[i - prompt];
   }
   bool decoding() const { return cached > 0 && cached + 1 >= tokens(); }
+  int64_t shareable_pages() const {
+    return (static_cast<int64_t>(progress.prompt_ids.size()) - 1) / kPageTokens;
+  }
+  int64_t most_pages() const {
+    return pages_for(static_cast<int64_t>(progress.prompt_ids.size()) +
+                     request.sampling.max_new_tokens);
+  }
 };
 
 // The part of a sequence that one forward processes.
@@ -57,16 +62,23 @@ class PagedEngine : public Engine {
   const EngineStats& stats() const override { return stats_; }
 
  private:
-  int64_t page_limit() const;
+  Status check(const Request& request) const;
+  Status check_cache(const Exported& exported) const;
+  int64_t page_limit(int64_t live) const;
   void admit();
   bool waits_for_twin(const Sequence& sequence) const;
-  void share_prefix(Sequence& sequence);
+  const Sequence* find_donor(const Sequence& sequence) const;
+  void share_prefix(const Sequence& donor, Sequence& sequence);
   std::vector<Slice> plan_slices();
   bool provide_pages(Sequence& sequence, int64_t tokens);
   void preempt_last();
   void release(Sequence& sequence);
   TokenBatch make_batch(const std::vector<Slice>& slices) const;
-  void sample(const std::vector<Slice>& slices, const at::Tensor& hidden);
+  Result<std::vector<SampledToken>> draw(const std::vector<size_t>& due, std::vector<int64_t> rows,
+                                         const at::Tensor& hidden) const;
+  Status advance(const std::vector<Slice>& slices, const at::Tensor& hidden);
+  void count_pages();
+  std::vector<KvLayer> copy_cache(const Sequence& sequence) const;
   Finish finish_of(const Sequence& sequence) const;
   std::vector<Generated> collect_finished();
 
@@ -77,81 +89,88 @@ class PagedEngine : public Engine {
   std::deque<Sequence> waiting_;
   std::vector<Sequence> running_;  // in order of admission
   EngineStats stats_;
-  int64_t arrivals_ = 0;
   int64_t longest_pages_ = 1;
 };
 
-Status PagedEngine::submit(Request request) {
-  const int64_t prompt = static_cast<int64_t>(request.prompt_ids.size());
-  const int64_t longest = prompt + request.sampling.max_new_tokens;
-  const std::string where = cat("sample ", request.sample);
-  if (prompt == 0)
-    return invalid_input(cat(where, ": the prompt is empty; give at least one token"));
+Status PagedEngine::check(const Request& request) const {
+  const ModelSpec& spec = model_.spec();
+  const auto prompt = static_cast<int64_t>(request.prompt_ids.size());
+  const int64_t new_tokens = request.sampling.max_new_tokens;
+  if (prompt == 0) return invalid_input("the prompt is empty; give at least one token");
   for (const int32_t id : request.prompt_ids)
-    if (id < 0 || id >= model_.spec().vocab)
+    if (id < 0 || id >= spec.vocab)
       return invalid_input(
-          cat(where, ": token id ", id, " is outside of the vocabulary of ", model_.spec().vocab));
-  if (model_.spec().max_positions > 0 && longest > model_.spec().max_positions)
-    return invalid_input(cat(where, ": prompt of ", prompt, " and up to ",
-                             request.sampling.max_new_tokens, " new tokens exceed the model's ",
-                             model_.spec().max_positions, " positions; lower the response length"));
-  if (options_.kv_budget_tokens > 0 && pages_for(longest) * kPageTokens > options_.kv_budget_tokens)
-    return invalid_input(cat(where, ": needs a KV cache of ", pages_for(longest) * kPageTokens,
+          cat("token id ", id, " is outside of the vocabulary of ", spec.vocab, " tokens"));
+  BRAID_TRY(check_sampling(request.sampling, spec.vocab));
+  if (spec.max_positions > 0 && prompt + new_tokens > spec.max_positions)
+    return invalid_input(cat("prompt of ", prompt, " and up to ", new_tokens,
+                             " new tokens exceed the model's ", spec.max_positions,
+                             " positions; shorten the prompt or lower the response length"));
+  const int64_t need = pages_for(prompt + new_tokens) * kPageTokens;
+  if (options_.kv_budget_tokens > 0 && need > options_.kv_budget_tokens)
+    return invalid_input(cat("needs a KV cache of ", need,
                              " tokens; raise rollout.kv_budget_tokens from ",
                              options_.kv_budget_tokens));
-  longest_pages_ = std::max(longest_pages_, pages_for(longest));
+  return ok_status();
+}
+
+Status PagedEngine::submit(Request request) {
+  BRAID_TRY(check(request).at(cat("sample ", request.sample)));
   Sequence sequence;
   sequence.progress.sample = request.sample;
   sequence.progress.prompt_ids = request.prompt_ids;
   sequence.request = std::move(request);
-  sequence.arrival = arrivals_++;
+  longest_pages_ = std::max(longest_pages_, sequence.most_pages());
   waiting_.push_back(std::move(sequence));
   return ok_status();
 }
 
-int64_t PagedEngine::page_limit() const {
-  if (options_.kv_budget_tokens > 0) return options_.kv_budget_tokens / kPageTokens;
-  const auto live = static_cast<int64_t>(waiting_.size() + running_.size());
-  return std::max(pool_.capacity(), std::min(options_.max_concurrent, live) * longest_pages_);
+int64_t PagedEngine::page_limit(int64_t live) const {
+  const int64_t wanted =
+      std::max(pool_.capacity(), std::min(options_.max_concurrent, live) * longest_pages_);
+  if (options_.kv_budget_tokens == 0) return wanted;
+  return std::min(wanted, options_.kv_budget_tokens / kPageTokens);
 }
 
-// True while a running sequence is computing the same prompt: waiting one step lets this one share
-// its pages.
+// True while a running sequence is computing the same prompt: waiting lets this one share its
+// pages.
 bool PagedEngine::waits_for_twin(const Sequence& sequence) const {
   for (const Sequence& other : running_)
-    if (other.cached < static_cast<int64_t>(other.progress.prompt_ids.size()) &&
-        other.progress.prompt_ids.size() > kPageTokens &&
+    if (other.cached < sequence.shareable_pages() * kPageTokens &&
         other.progress.prompt_ids == sequence.progress.prompt_ids)
       return true;
   return false;
 }
 
-// Takes over the full prompt pages of a running sequence with the same prompt; the last token is
-// always computed.
-void PagedEngine::share_prefix(Sequence& sequence) {
-  const auto prompt = static_cast<int64_t>(sequence.progress.prompt_ids.size());
-  const int64_t full = (prompt - 1) / kPageTokens;
-  if (full == 0) return;
-  for (const Sequence& other : running_) {
-    if (other.cached < full * kPageTokens ||
-        other.progress.prompt_ids != sequence.progress.prompt_ids)
-      continue;
-    sequence.pages.assign(other.pages.begin(), other.pages.begin() + full);
-    for (const int32_t page : sequence.pages) pool_.share(page);
-    sequence.cached = full * kPageTokens;
-    stats_.shared_prompt_tokens += sequence.cached;
-    return;
-  }
+// A running sequence with the same prompt whose full prompt pages are computed, or null. The last
+// prompt token is always computed anew, as its hidden state gives the first token.
+const Sequence* PagedEngine::find_donor(const Sequence& sequence) const {
+  const int64_t full = sequence.shareable_pages();
+  if (full == 0) return nullptr;
+  for (const Sequence& other : running_)
+    if (other.cached >= full * kPageTokens &&
+        other.progress.prompt_ids == sequence.progress.prompt_ids)
+      return &other;
+  return nullptr;
 }
 
+void PagedEngine::share_prefix(const Sequence& donor, Sequence& sequence) {
+  const int64_t full = sequence.shareable_pages();
+  sequence.pages.assign(donor.pages.begin(), donor.pages.begin() + full);
+  for (const int32_t page : sequence.pages) pool_.share(page);
+  sequence.cached = full * kPageTokens;
+  stats_.shared_prompt_tokens += sequence.cached;
+}
+
+// Moves waiting sequences to running_ while the pages for the tokens that they have, and for one
+// more, are free. The first is always admitted: check() made sure that it fits alone.
 void PagedEngine::admit() {
-  pool_.grow(page_limit());
+  pool_.grow(page_limit(static_cast<int64_t>(waiting_.size() + running_.size())));
   if (options_.longest_first)
     std::stable_sort(waiting_.begin(), waiting_.end(), [](const Sequence& a, const Sequence& b) {
       return a.request.expected_tokens > b.request.expected_tokens;
     });
-  // Pages that running sequences still need for the tokens they already have.
-  int64_t promised = 0;
+  int64_t promised = 0;  // pages that running sequences still need for the tokens they have
   for (const Sequence& s : running_)
     promised += pages_for(s.tokens()) - static_cast<int64_t>(s.pages.size());
   size_t next = 0;
@@ -161,14 +180,14 @@ void PagedEngine::admit() {
       ++next;
       continue;
     }
-    // One page beyond the present tokens, so that a fresh sequence can decode before it competes
-    // for pages.
-    const int64_t need = pages_for(waiting_[next].tokens() + 1);
+    const Sequence* donor = find_donor(waiting_[next]);
+    const int64_t need = pages_for(waiting_[next].tokens() + 1) -
+                         (donor == nullptr ? 0 : waiting_[next].shareable_pages());
     if (!running_.empty() && pool_.free_pages() - promised < need) break;
     Sequence sequence = std::move(waiting_[next]);
     waiting_.erase(waiting_.begin() + static_cast<int64_t>(next));
-    share_prefix(sequence);
-    promised += need - static_cast<int64_t>(sequence.pages.size());
+    if (donor != nullptr) share_prefix(*donor, sequence);
+    promised += need;
     running_.push_back(std::move(sequence));
   }
   stats_.peak_concurrent = std::max(stats_.peak_concurrent, static_cast<int64_t>(running_.size()));
@@ -247,41 +266,63 @@ TokenBatch PagedEngine::make_batch(const std::vector<Slice>& slices) const {
   return batch;
 }
 
-void PagedEngine::sample(const std::vector<Slice>& slices, const at::Tensor& hidden) {
-  std::vector<int64_t> rows;
-  std::vector<size_t> due;
-  int64_t row = 0;
-  for (const Slice& slice : slices) {
-    Sequence& sequence = running_[slice.sequence];
-    (sequence.decoding() ? stats_.decode_tokens : stats_.prefill_tokens) += slice.count;
-    row += slice.count;
-    sequence.cached += slice.count;
-    if (sequence.cached < sequence.tokens()) continue;
-    rows.push_back(row - 1);
-    due.push_back(slice.sequence);
-  }
-  if (due.empty()) return;
-  const at::Tensor index =
-      at::from_blob(rows.data(), {static_cast<int64_t>(rows.size())}, at::kLong)
-          .to(hidden.device());
+// Draws the next token of each due sequence from the logits of its row of `hidden`.
+Result<std::vector<SampledToken>> PagedEngine::draw(const std::vector<size_t>& due,
+                                                    std::vector<int64_t> rows,
+                                                    const at::Tensor& hidden) const {
+  const auto count = static_cast<int64_t>(due.size());
+  const at::Tensor index = at::from_blob(rows.data(), {count}, at::kLong).to(hidden.device());
   const at::Tensor scores = logits(model_, hidden.index_select(0, index)).to(at::kCPU).contiguous();
   float* data = scores.mutable_data_ptr<float>();
   const int64_t vocab = scores.size(1);
   std::vector<SampledToken> drawn(due.size());
-  at::parallel_for(0, static_cast<int64_t>(due.size()), 4, [&](int64_t begin, int64_t end) {
+  std::vector<Status> failed(due.size());
+  at::parallel_for(0, count, 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Sequence& sequence = running_[due[i]];
       const SamplingContext context{&sequence.progress.prompt_ids, &sequence.progress.response_ids,
                                     static_cast<uint64_t>(sequence.progress.sample.value)};
-      drawn[i] = sample_token(data + i * vocab, vocab, sequence.request.sampling, context);
+      const auto token = sample_token(data + i * vocab, vocab, sequence.request.sampling, context);
+      failed[i] = token.status();
+      if (token.ok()) drawn[i] = *token;
     }
   });
+  for (size_t i = 0; i < due.size(); ++i) {
+    const Generated& progress = running_[due[i]].progress;
+    BRAID_TRY(failed[i].at(
+        cat("sample ", progress.sample, ", new token ", progress.response_ids.size())));
+  }
+  return drawn;
+}
+
+// Samples for the sequences whose last token the forward computed; then all slices count as cached.
+Status PagedEngine::advance(const std::vector<Slice>& slices, const at::Tensor& hidden) {
+  std::vector<int64_t> rows;
+  std::vector<size_t> due;
+  int64_t row = 0;
+  for (const Slice& slice : slices) {
+    const Sequence& sequence = running_[slice.sequence];
+    row += slice.count;
+    if (sequence.cached + slice.count < sequence.tokens()) continue;
+    rows.push_back(row - 1);
+    due.push_back(slice.sequence);
+  }
+  std::vector<SampledToken> drawn;
+  if (!due.empty()) {
+    BRAID_ASSIGN(drawn, draw(due, std::move(rows), hidden));
+  }
+  for (const Slice& slice : slices) {
+    Sequence& sequence = running_[slice.sequence];
+    (sequence.decoding() ? stats_.decode_tokens : stats_.prefill_tokens) += slice.count;
+    sequence.cached += slice.count;
+  }
   for (size_t i = 0; i < due.size(); ++i) {
     Sequence& sequence = running_[due[i]];
     sequence.progress.response_ids.push_back(drawn[i].token);
     sequence.progress.logprobs.push_back(drawn[i].logprob);
     sequence.progress.finish = finish_of(sequence);
   }
+  return ok_status();
 }
 
 Finish PagedEngine::finish_of(const Sequence& sequence) const {
@@ -311,66 +352,98 @@ std::vector<Generated> PagedEngine::collect_finished() {
   return finished;
 }
 
+void PagedEngine::count_pages() {
+  stats_.held_pages = pool_.capacity() - pool_.free_pages();
+  stats_.peak_pages = std::max(stats_.peak_pages, stats_.held_pages);
+}
+
 Result<std::vector<Generated>> PagedEngine::step() {
   const at::NoGradGuard no_grad;
   admit();
   const std::vector<Slice> slices = plan_slices();
-  stats_.peak_pages = std::max(stats_.peak_pages, pool_.capacity() - pool_.free_pages());
+  count_pages();
   if (slices.empty()) return std::vector<Generated>{};
   ++stats_.steps;
   const at::Tensor hidden = model_.forward(make_batch(slices), &pool_.layers());
-  sample(slices, hidden);
-  return collect_finished();
+  BRAID_TRY(advance(slices, hidden));
+  std::vector<Generated> finished = collect_finished();
+  count_pages();
+  return finished;
 }
 
-Result<Engine::Exported> PagedEngine::export_sequence(SampleId sample) {
-  const auto found = std::find_if(running_.begin(), running_.end(),
-                                  [&](const Sequence& s) { return s.progress.sample == sample; });
-  if (found == running_.end())
-    return not_found(cat("sample ", sample, " is not running in this engine"));
-  Exported out{found->request, found->progress, {}};
+std::vector<KvLayer> PagedEngine::copy_cache(const Sequence& sequence) const {
+  std::vector<KvLayer> copies;
   for (const KvLayer& layer : pool_.layers()) {
     KvLayer copy;
     for (const auto& [from, to] :
          {std::pair(&layer.keys, &copy.keys), std::pair(&layer.values, &copy.values)}) {
-      *to = at::empty({found->cached, from->size(2), from->size(3)}, from->options());
-      for (int64_t begin = 0; begin < found->cached; begin += kPageTokens) {
-        const int64_t count = std::min(kPageTokens, found->cached - begin);
+      *to = at::empty({sequence.cached, from->size(2), from->size(3)}, from->options());
+      for (int64_t begin = 0; begin < sequence.cached; begin += kPageTokens) {
+        const int64_t count = std::min(kPageTokens, sequence.cached - begin);
         to->narrow(0, begin, count)
-            .copy_(from->select(0, found->pages[begin / kPageTokens]).narrow(0, 0, count));
+            .copy_(from->select(0, sequence.pages[begin / kPageTokens]).narrow(0, 0, count));
       }
     }
-    out.kv.push_back(std::move(copy));
+    copies.push_back(std::move(copy));
   }
-  release(*found);
-  running_.erase(found);
+  return copies;
+}
+
+Result<Engine::Exported> PagedEngine::export_sequence(SampleId sample) {
+  const auto is_wanted = [&](const Sequence& s) { return s.progress.sample == sample; };
+  const auto running = std::find_if(running_.begin(), running_.end(), is_wanted);
+  if (running != running_.end()) {
+    Exported out{running->request, running->progress, {}};
+    if (running->cached > 0) out.kv = copy_cache(*running);
+    release(*running);
+    running_.erase(running);
+    count_pages();
+    return out;
+  }
+  const auto waiting = std::find_if(waiting_.begin(), waiting_.end(), is_wanted);
+  if (waiting == waiting_.end()) return not_found(cat("sample ", sample, " is not in this engine"));
+  Exported out{std::move(waiting->request), std::move(waiting->progress), {}};
+  waiting_.erase(waiting);
   return out;
 }
 
+Status PagedEngine::check_cache(const Exported& exported) const {
+  if (exported.kv.empty()) return ok_status();
+  const ModelSpec& spec = model_.spec();
+  const int64_t tokens = exported.kv[0].keys.size(0);
+  const auto known = static_cast<int64_t>(exported.progress.prompt_ids.size() +
+                                          exported.progress.response_ids.size());
+  bool fits = static_cast<int64_t>(exported.kv.size()) == spec.layers && tokens < known;
+  for (const KvLayer& layer : exported.kv)
+    for (const at::Tensor* tensor : {&layer.keys, &layer.values})
+      fits = fits && tensor->sizes() == at::IntArrayRef({tokens, spec.kv_heads, spec.head_dim});
+  if (!fits) return invalid_input("the imported KV cache does not have this model's shape");
+  return ok_status();
+}
+
 Status PagedEngine::import_sequence(Exported exported) {
+  const std::string where = cat("sample ", exported.progress.sample);
+  BRAID_TRY(check(exported.request).at(where));
+  BRAID_TRY(check_cache(exported).at(where));
   Sequence sequence;
   sequence.request = std::move(exported.request);
   sequence.progress = std::move(exported.progress);
-  sequence.arrival = arrivals_++;
-  longest_pages_ = std::max(
-      longest_pages_, pages_for(sequence.tokens() + sequence.request.sampling.max_new_tokens));
+  longest_pages_ = std::max(longest_pages_, sequence.most_pages());
+  pool_.grow(page_limit(static_cast<int64_t>(waiting_.size() + running_.size()) + 1));
   const int64_t tokens = exported.kv.empty() ? 0 : exported.kv[0].keys.size(0);
-  if (options_.kv_budget_tokens == 0)
-    pool_.grow(pool_.capacity() + longest_pages_);
-  else
-    pool_.grow(page_limit());
-  if (pool_.free_pages() < pages_for(tokens) ||
-      static_cast<int64_t>(running_.size()) >= options_.max_concurrent) {
-    waiting_.push_front(
-        std::move(sequence));  // no room for its cache: it is recomputed when admitted
+  const bool room = pool_.free_pages() >= pages_for(tokens) &&
+                    static_cast<int64_t>(running_.size()) < options_.max_concurrent;
+  if (tokens == 0 || !room) {
+    waiting_.push_front(std::move(sequence));
     return ok_status();
   }
   provide_pages(sequence, tokens);
-  AttentionBatch target{{0, static_cast<int32_t>(tokens)}, {0}, {sequence.pages}, 0};
+  const AttentionBatch target{{0, static_cast<int32_t>(tokens)}, {0}, {sequence.pages}, 0};
   for (size_t layer = 0; layer < exported.kv.size(); ++layer)
     store_kv(exported.kv[layer].keys, exported.kv[layer].values, target, pool_.layers()[layer]);
   sequence.cached = tokens;
   running_.push_back(std::move(sequence));
+  count_pages();
   return ok_status();
 }
 
@@ -379,8 +452,13 @@ Status PagedEngine::import_sequence(Exported exported) {
 Result<std::unique_ptr<Engine>> Engine::create(Model& model, const EngineOptions& options) {
   if (model.spec().scalar_head)
     return invalid_input("a model with a scalar head cannot generate; give a language model");
-  if (options.max_concurrent < 1 || options.max_batch_tokens < 1)
-    return invalid_input("rollout.max_concurrent and the batch limit must be at least 1");
+  const LayerRange range = model.options().range.value_or(LayerRange{0, model.spec().layers});
+  if (range.begin != 0 || range.end != model.spec().layers)
+    return invalid_input(cat("layers ", range.begin, " to ", range.end, " of ", model.spec().layers,
+                             " cannot generate; give the whole model"));
+  if (options.max_concurrent < 1 || options.max_batch_tokens < 1 || options.kv_budget_tokens < 0)
+    return invalid_input(
+        "rollout.max_concurrent and the batch limit must be at least 1, the KV budget at least 0");
   return std::unique_ptr<Engine>(std::make_unique<PagedEngine>(model, options));
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,14 +19,14 @@ namespace braid {
 
 // The distribution that tokens are drawn from; the same values serve scoring (temperature).
 struct SamplingOptions {
-  double temperature = 1;         // 0 = greedy
+  double temperature = 1;         // 0 = greedy; log-probs are then those of temperature 1
   int64_t top_k = 0;              // 0 = off
   double top_p = 1;               // 1 = off (Holtzman et al., 2020)
   double min_p = 0;               // 0 = off
   double repetition_penalty = 1;  // 1 = off (Keskar et al., 2019)
   int64_t min_new_tokens = 0;     // stop tokens are masked before
   int64_t max_new_tokens = 128;
-  bool ignore_eos = false;
+  bool ignore_eos = false;  // stop tokens are drawn like others and do not end the sequence
   std::vector<int32_t> stop_tokens;  // end of sequence ids and the user's
   uint64_t seed = 0;
 };
@@ -44,14 +43,14 @@ struct Request {
 struct Generated {
   SampleId sample;
   std::vector<int32_t> prompt_ids;
-  std::vector<int32_t> response_ids;
-  std::vector<float> logprobs;  // under the distribution that was sampled from
+  std::vector<int32_t> response_ids;  // with the stop token that ended it
+  std::vector<float> logprobs;        // under the distribution that was sampled from
   Finish finish = Finish::kRunning;
 };
 
 struct EngineOptions {
-  int64_t kv_budget_tokens =
-      0;  // cache capacity; 0 = enough for max_concurrent of the longest request
+  // Cache capacity; 0 = enough for max_concurrent of the longest request.
+  int64_t kv_budget_tokens = 0;
   int64_t max_concurrent = 256;     // sequences in flight
   int64_t max_batch_tokens = 2048;  // tokens of one forward (prefill chunks fit in it)
   bool longest_first = false;
@@ -61,6 +60,7 @@ struct EngineStats {
   int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, preemptions = 0,
           shared_prompt_tokens = 0;
   int64_t peak_concurrent = 0, peak_pages = 0;
+  int64_t held_pages = 0;  // of sequences in flight; 0 once the engine is drained
 };
 
 // Decides whether text or tokens so far end the sequence (stop strings); called after each token.
@@ -72,22 +72,26 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(Model& model, const EngineOptions& options);
   virtual ~Engine() = default;
 
-  // Queues a request; a prompt that can never fit the budget is an error that names the key to
-  // raise.
+  // Queues a request. Errors: an empty prompt, an id outside of the vocabulary, sampling options
+  // without meaning, and a length that can never fit the model or the budget (names the key to
+  // raise).
   virtual Status submit(Request request) = 0;
   virtual void set_stop_check(StopCheck check) = 0;
 
-  // One scheduling round and forward. Returns the sequences that finished in it.
+  // One scheduling round and forward. Returns the sequences that finished in it. When the model
+  // gives no finite logits for a sequence, the error names it and no sequence has advanced.
   virtual Result<std::vector<Generated>> step() = 0;
   virtual bool drained() const = 0;
 
-  // A running sequence with its cache, for migration to another engine; it leaves this one.
+  // An unfinished sequence with its cache, for migration to another engine; it leaves this one.
   struct Exported {
     Request request;
     Generated progress;
-    std::vector<KvLayer> kv;  // keys and values [tokens, K, D] per layer
+    std::vector<KvLayer> kv;  // keys and values [tokens, K, D] per layer; empty if it was waiting
   };
   virtual Result<Exported> export_sequence(SampleId sample) = 0;
+  // Continues an exported sequence; where its cache finds no room it is computed again. Errors as
+  // submit, and a cache whose shape is not this model's.
   virtual Status import_sequence(Exported exported) = 0;
 
   virtual const EngineStats& stats() const = 0;

@@ -3,15 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "base/rng.h"
+#include "base/text.h"
 #include "nn/kernel_simd.h"
 
 namespace braid {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr int64_t kLanes = 16;
+constexpr int64_t kBlock = 1024;  // weights summed in f32 before the sum goes on in f64
 
 void penalise_repetition(float* logits, const std::vector<int32_t>& ids, float penalty,
                          std::vector<bool>& seen) {
@@ -34,53 +36,93 @@ void shape_logits(float* logits, int64_t vocab, const SamplingOptions& options,
     for (const int32_t stop : options.stop_tokens) logits[stop] = kNever;
 }
 
-// logits become probabilities before division by their sum; returns that sum and the largest logit.
-BRAID_SIMD float exponentiate(float* logits, int64_t vocab, float inverse_temperature,
-                              float* top_out) {
+// The largest logit; NaN when any logit is NaN.
+BRAID_SIMD float largest_logit(const float* logits, int64_t vocab) {
   float top = logits[0];
-  for (int64_t i = 1; i < vocab; ++i) top = logits[i] > top ? logits[i] : top;
-  float lanes[16] = {};
+  int32_t unordered = 0;
+  for (int64_t i = 0; i < vocab; ++i) {
+    unordered |= static_cast<int32_t>(logits[i] != logits[i]);
+    top = logits[i] > top ? logits[i] : top;
+  }
+  return unordered != 0 ? std::numeric_limits<float>::quiet_NaN() : top;
+}
+
+// A block of logits becomes weights exp((logit - top) / temperature); returns their sum.
+BRAID_SIMD float exponentiate_block(float* logits, int64_t count, float top,
+                                    float inverse_temperature) {
+  float lanes[kLanes] = {};
   int64_t i = 0;
-  for (; i + 16 <= vocab; i += 16)
-    for (int lane = 0; lane < 16; ++lane) {
+  for (; i + kLanes <= count; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
       logits[i + lane] = fast_exp((logits[i + lane] - top) * inverse_temperature);
       lanes[lane] += logits[i + lane];
     }
   float sum = 0;
   for (const float lane : lanes) sum += lane;
-  for (; i < vocab; ++i) {
+  for (; i < count; ++i) {
     logits[i] = fast_exp((logits[i] - top) * inverse_temperature);
     sum += logits[i];
   }
-  *top_out = top;
   return sum;
+}
+
+double exponentiate(float* logits, int64_t vocab, float top, double temperature) {
+  const auto inverse = static_cast<float>(1 / temperature);
+  double sum = 0;
+  for (int64_t begin = 0; begin < vocab; begin += kBlock)
+    sum += exponentiate_block(logits + begin, std::min(kBlock, vocab - begin), top, inverse);
+  return sum;
+}
+
+// Order of truncation: by weight, equal ones by id.
+struct Heavier {
+  const float* weights;
+  bool operator()(int32_t a, int32_t b) const {
+    return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
+  }
+};
+
+// How many of the first `limit` tokens of `order` are needed, heaviest first, to reach the weight
+// `wanted`; that many are sorted to the front. Sorting grows in steps, as the nucleus is mostly
+// small.
+size_t sort_nucleus(const float* weights, std::vector<int32_t>& order, size_t limit,
+                    double wanted) {
+  double before = 0;
+  size_t count = 0, sorted = 0;
+  while (count < limit && before < wanted) {
+    if (count == sorted) {
+      sorted = std::min(limit, std::max<size_t>(64, sorted * 8));
+      std::partial_sort(order.begin() + static_cast<int64_t>(count),
+                        order.begin() + static_cast<int64_t>(sorted),
+                        order.begin() + static_cast<int64_t>(limit), Heavier{weights});
+    }
+    before += weights[order[count++]];
+  }
+  return std::max<size_t>(1, count);
 }
 
 // Keeps the most probable tokens by top-k, top-p and min-p; the others get weight 0. Returns the
 // new sum.
-float truncate(float* weights, int64_t vocab, float sum, const SamplingOptions& options) {
-  std::vector<int32_t> order(vocab);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return weights[a] > weights[b]; });
+double truncate(float* weights, int64_t vocab, double sum, const SamplingOptions& options) {
+  std::vector<int32_t> order;
+  for (int64_t i = 0; i < vocab; ++i)
+    if (weights[i] > 0) order.push_back(static_cast<int32_t>(i));
   size_t keep = order.size();
-  if (options.top_k > 0) keep = std::min<size_t>(keep, options.top_k);
-  if (options.top_p < 1) {
-    double kept_sum = 0, before = 0;
-    for (size_t i = 0; i < keep; ++i) kept_sum += weights[order[i]];
-    size_t count = 0;
-    while (count < keep && before < options.top_p * kept_sum) before += weights[order[count++]];
-    keep = std::max<size_t>(1, count);
+  if (options.top_k > 0 && options.top_k < static_cast<int64_t>(keep)) {
+    keep = static_cast<size_t>(options.top_k);
+    std::partial_sort(order.begin(), order.begin() + options.top_k, order.end(), Heavier{weights});
+    sum = 0;
+    for (size_t i = 0; i < keep; ++i) sum += weights[order[i]];
   }
-  const float least = static_cast<float>(options.min_p) * weights[order[0]];
-  while (keep > 1 && weights[order[keep - 1]] < least) --keep;
-  for (size_t i = keep; i < order.size(); ++i) {
-    sum -= weights[order[i]];
-    weights[order[i]] = 0;
+  if (options.top_p < 1) keep = sort_nucleus(weights, order, keep, options.top_p * sum);
+  const auto least = static_cast<float>(options.min_p);  // the largest weight is exp(0) = 1
+  double kept_sum = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    float& weight = weights[order[i]];
+    if (i >= keep || weight < least) weight = 0;
+    kept_sum += weight;
   }
-  sum = 0;
-  for (size_t i = 0; i < keep; ++i) sum += weights[order[i]];
-  return sum;
+  return kept_sum;
 }
 
 SampledToken greedy(const float* logits, int64_t vocab) {
@@ -91,27 +133,63 @@ SampledToken greedy(const float* logits, int64_t vocab) {
   return {static_cast<int32_t>(best), static_cast<float>(-std::log(sum))};
 }
 
+// The first token at which the running sum of weights passes `target`, or the last with a weight.
+int64_t token_at(const float* weights, int64_t vocab, double target) {
+  double below = 0;
+  int64_t token = -1;
+  for (int64_t i = 0; i < vocab; ++i) {
+    if (weights[i] == 0) continue;
+    token = i;
+    below += weights[i];
+    if (below > target) break;
+  }
+  return token;
+}
+
 }  // namespace
 
-SampledToken sample_token(float* logits, int64_t vocab, const SamplingOptions& options,
-                          const SamplingContext& context) {
+Status check_sampling(const SamplingOptions& options, int64_t vocab) {
+  const auto wrong = [](const char* name, auto value, const char* wanted) {
+    return invalid_input(cat(name, " is ", value, "; it must be ", wanted));
+  };
+  const bool draws = options.temperature >= 1e-6 && std::isfinite(options.temperature);
+  if (options.temperature != 0 && !draws)
+    return wrong("temperature", options.temperature, "0 (greedy) or at least 1e-6");
+  if (options.top_k < 0) return wrong("top_k", options.top_k, "0 (off) or larger");
+  if (!(options.top_p > 0 && options.top_p <= 1))
+    return wrong("top_p", options.top_p, "above 0 and at most 1 (off)");
+  if (!(options.min_p >= 0 && options.min_p <= 1))
+    return wrong("min_p", options.min_p, "from 0 (off) to 1");
+  if (!(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty)))
+    return wrong("repetition_penalty", options.repetition_penalty, "above 0; 1 is off");
+  if (options.max_new_tokens < 1)
+    return wrong("max_new_tokens", options.max_new_tokens, "at least 1");
+  if (options.min_new_tokens < 0 || options.min_new_tokens > options.max_new_tokens)
+    return wrong("min_new_tokens", options.min_new_tokens, "from 0 to max_new_tokens");
+  for (const int32_t stop : options.stop_tokens)
+    if (stop < 0 || stop >= vocab) return wrong("stop token", stop, "inside the vocabulary");
+  return ok_status();
+}
+
+Result<SampledToken> sample_token(float* logits, int64_t vocab, const SamplingOptions& options,
+                                  const SamplingContext& context) {
   shape_logits(logits, vocab, options, context);
+  const float top = largest_logit(logits, vocab);
+  if (!std::isfinite(top))
+    return Status(
+        Code::kDataLoss,
+        std::isnan(top) || top > 0
+            ? "the model gave a logit that is not finite; check its weights and dtype"
+            : "every token is masked or has probability 0; check stop tokens and weights");
   if (options.temperature == 0) return greedy(logits, vocab);
-  float top = 0;
-  float sum = exponentiate(logits, vocab, static_cast<float>(1 / options.temperature), &top);
+  double sum = exponentiate(logits, vocab, top, options.temperature);
   if (options.top_k > 0 || options.top_p < 1 || options.min_p > 0)
     sum = truncate(logits, vocab, sum, options);
   const double target =
       random_unit(options.seed, context.sample, context.response_ids->size()) * sum;
-  double below = 0;
-  int64_t token = -1;
-  for (int64_t i = 0; i < vocab; ++i) {
-    if (logits[i] == 0) continue;
-    token = i;
-    below += logits[i];
-    if (below > target) break;
-  }
-  return {static_cast<int32_t>(token), std::log(logits[token]) - std::log(sum)};
+  const int64_t token = token_at(logits, vocab, target);
+  const double logprob = std::log(static_cast<double>(logits[token])) - std::log(sum);
+  return SampledToken{static_cast<int32_t>(token), static_cast<float>(logprob)};
 }
 
 }  // namespace braid
