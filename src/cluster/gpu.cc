@@ -19,7 +19,8 @@ constexpr NumberField kNumbers[] = {{"bf16_tflops", &GpuSpec::bf16_tflops, false
                                     {"hbm_gbytes_per_s", &GpuSpec::hbm_gbytes_per_s, false},
                                     {"nvlink_gbytes_per_s", &GpuSpec::nvlink_gbytes_per_s, true},
                                     {"pcie_gbytes_per_s", &GpuSpec::pcie_gbytes_per_s, false},
-                                    {"nic_gbps_per_gpu", &GpuSpec::nic_gbps_per_gpu, true}};
+                                    {"nic_gbps_per_gpu", &GpuSpec::nic_gbps_per_gpu, true},
+                                    {"sustained_share", &GpuSpec::sustained_share, false}};
 
 Status validate(const GpuSpec& gpu) {
   for (const NumberField& field : kNumbers) {

@@ -27,6 +27,7 @@ struct GpuSpec {
   int nvlink_domain_gpus = 1;  // devices that reach each other over NVLink
   bool unsure = false;         // a value from memory or inferred
   std::string source;
+  double sustained_share = 1;  // of the peaks that a power limit below the usual one leaves
 
   friend bool operator==(const GpuSpec&, const GpuSpec&) = default;
 };

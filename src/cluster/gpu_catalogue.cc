@@ -6,7 +6,8 @@ namespace {
 
 std::vector<GpuSpec> make_catalogue() {
   // key, name, architecture, bf16, fp8 and fp4 TFLOP/s, HBM bytes, HBM GB/s, NVLink, PCIe GB/s, NIC
-  // Gbit/s, devices per node, devices per NVLink domain, unsure, source
+  // Gbit/s, devices per node, devices per NVLink domain, unsure, source, sustained share (500 W of
+  // 700 W: clocks under matrix load go with about the cube root to the square root of power)
   return {
       {"a100-40g", "A100-SXM4-40GB", "ampere", 312, 0, 0, 42949672960, 1555, 300, 31, 200, 8, 8,
        false, "vendor data sheet"},
@@ -36,7 +37,8 @@ std::vector<GpuSpec> make_catalogue() {
       {"h100-96g", "H100 96GB HBM2e, 500 W", "hopper", 989, 1979, 0, 102625181696, 2400, 450, 63,
        400, 8, 8, true,
        "stated by the torchtitan benchmark page: HBM2e 2.4 TB/s, 500 W limit; peaks are the SXM5 "
-       "ones and are not reached at 500 W"},
+       "ones and are not reached at 500 W",
+       0.8},
       {"h100-pcie", "H100-PCIe-80GB", "hopper", 756, 1513, 0, 85520809984, 2000, 300, 63, 100, 8, 2,
        false, "vendor data sheet (dense); NVLink only as a bridge between two cards"},
       {"h20", "H20-96GB", "hopper", 148, 296, 0, 102625181696, 4000, 450, 63, 400, 8, 8, true,

@@ -188,7 +188,8 @@ std::vector<Prediction> predict_unseen(const std::vector<Measurement>& rows,
 
 std::function<std::string(const Measurement&)> folds_by_configuration(int folds) {
   return [folds](const Measurement& row) {
-    return cat("fold ", stable_hash(configuration_key(row)) % folds);
+    const std::string unit = row.group.empty() ? configuration_key(row) : row.group;
+    return cat("fold ", stable_hash(unit) % folds);
   };
 }
 

@@ -24,11 +24,16 @@ double matmul_rate(const DeviceModel& device, Precision precision, double width,
   if (precision == Precision::kFp8) share *= e.fp8_gain, peak = device.gpu.fp8_tflops;
   if (precision == Precision::kFp4) share *= e.fp4_gain, peak = device.gpu.fp4_tflops;
   const double narrow = precision == Precision::kFp8 || precision == Precision::kFp4 ? 2 : 1;
-  return peak * 1e12 * share / (1 + narrow * e.matmul_half_width * (1 / width + 1 / rows));
+  return peak * device.gpu.sustained_share * 1e12 * share /
+         (1 + narrow * e.matmul_half_width * (1 / width + 1 / rows));
 }
 
-double score_rate(const DeviceModel& device) {
-  return device.gpu.bf16_tflops * 1e12 * device.efficiency.attention_share;
+// Narrow heads leave tensor cores idle: half the rate at head width 64 of that at 128 and above,
+// smoothed (FlashAttention-2, arXiv 2307.08691, section 4.1, compares 64 and 128).
+double score_rate(const ModelSize& model, const DeviceModel& device) {
+  const double width = model.mla ? 128 : static_cast<double>(model.head_dim);
+  return std::sqrt(std::min(1.0, width / 128)) * device.gpu.bf16_tflops *
+         device.gpu.sustained_share * 1e12 * device.efficiency.attention_share;
 }
 
 double stream_rate(const DeviceModel& device) {
@@ -86,10 +91,10 @@ PassTime pass_time(const ModelSize& model, const LayerPass& pass, const DeviceMo
   time.products = attention_linear_flops(model) * pass.tokens / pass.tp /
                       matmul_rate(device, device.precision, width, pass.tokens) +
                   mlp_products_s(model, pass, device);
-  time.scores =
-      attention_score_flops(model, pass.context) * pass.tokens / pass.tp / score_rate(device);
+  time.scores = attention_score_flops(model, pass.context) * pass.tokens / pass.tp /
+                score_rate(model, device);
   time.streams = stream_bytes(model, pass, device) / stream_rate(device);
-  time.host = e.layer_host_us * 1e-6;
+  time.host = (pass.graphs ? e.layer_host_us : e.eager_host_us) * 1e-6;
   if (pass.kind == LayerKind::kMoe && pass.loops_experts)
     time.host += static_cast<double>(model.experts) / pass.ep * e.expert_loop_us * 1e-6;
   return time;
@@ -191,7 +196,8 @@ double decode_step_s(const ModelSize& model, const DecodeStep& step, const Devic
       model.mla ? 1 : std::min<double>(ranks, static_cast<double>(model.kv_heads));
   const double cache = cached * kv_bytes_per_token(model, step.kv_bytes) / kv_split /
                        (hbm_rate(device) * e.decode_kv_share);
-  const double reduces = step.tp > 1 ? 2 * model.layers * e.decode_reduce_us * 1e-6 : 0;
+  const double reduce_us = e.decode_reduce_us + (step.spans_domains ? e.decode_network_us : 0);
+  const double reduces = step.tp > 1 ? 2 * model.layers * reduce_us * 1e-6 : 0;
   const double device_s =
       soft_max(weights, products) + cache + model.layers * e.decode_layer_us * 1e-6 + reduces;
   const double host = decode_host_s(model, step, e);
@@ -204,7 +210,8 @@ double prefill_s(const ModelSize& model, double tokens, double length, int tp,
   const double linear = (forward_flops_per_token(model, 0) - head_flops(model)) * tokens;
   const double scores =
       model.layers * attention_score_flops(model, mean_causal_context(model, length)) * tokens;
-  return (linear / (product_peak(device) * e.prefill_share) + scores / score_rate(device)) / tp;
+  return (linear / (product_peak(device) * e.prefill_share) + scores / score_rate(model, device)) /
+         tp;
 }
 
 }  // namespace braid

@@ -39,7 +39,8 @@ struct LayerPass {
   bool sequence_parallel = true;  // activations between tensor-parallel parts are sharded too
   bool frozen = false;            // no weight gradients (LoRA base weights)
   bool fused = true;              // compiled or hand-fused element-wise kernels
-  bool loops_experts = false;     // the engine runs experts one after another
+  bool graphs = true;          // launched by a compiled or native engine, not operator by operator
+  bool loops_experts = false;  // the engine runs experts one after another
 };
 
 // Seconds of one forward pass without communication.
@@ -62,9 +63,10 @@ struct DecodeStep {
   double context = 0;  // tokens in the cache of a sequence, mean
   int tp = 1;
   int ep = 1;
-  double weight_bytes = 2;  // per parameter
-  double kv_bytes = 2;      // per cached number
-  bool graphs = true;       // kernels launched as captured graphs
+  double weight_bytes = 2;     // per parameter
+  double kv_bytes = 2;         // per cached number
+  bool graphs = true;          // kernels launched as captured graphs
+  bool spans_domains = false;  // the tensor-parallel group reaches over the network
 };
 // Seconds of one decode step through all layers and the head, tensor-parallel latency and host time
 // included: weights at decode_weight_share and cache at decode_kv_share of the memory bandwidth, or

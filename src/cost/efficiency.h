@@ -32,6 +32,7 @@ struct Efficiency {
       0;  // activations read or written per layer and hidden value, forward pass, in 16 bit
   double stream_share = 0;     // memory bandwidth of those passes
   double quantize_passes = 0;  // further passes for casting to a narrow precision
+  double eager_host_us = 0;    // the same in engines that launch operator by operator
   double layer_host_us = 0;    // host time to launch one layer's kernels, forward
   double eager_factor = 0;  // stream_passes of uncompiled over compiled code where a source says so
   double selective_share = 0;  // forward work repeated under "selective" recomputation
@@ -71,13 +72,15 @@ struct Efficiency {
   double decode_host_us = 0;       // host time per step
   double decode_sequence_us = 0;   // host time per step and sequence
   double decode_reduce_us = 0;     // one tensor-parallel all-reduce of a decode step
+  double decode_network_us = 0;    // added to it when the group spans nodes
   double eager_layer_us = 0;       // host time per layer and step without captured graphs
   // Reinforcement-learning steps.
   double rl_train_factor = 0;          // training inside an RL step over a pre-training step
   double rl_infer_factor = 0;          // log-probability pass over a plain forward pass
   double rl_generate_factor = 0;       // generation inside an RL step over a served one
   double rl_reshard_gbytes_per_s = 0;  // weights brought to the engine, per device
-  double rl_step_host_s = 0;           // data handling, rewards, logging per step
+  double rl_switch_s = 0;     // changing between training and generation on the same devices
+  double rl_step_host_s = 0;  // data handling, rewards, logging per step
   double length_spread =
       0;  // sigma of the lognormal response length where only mean and limit are stated
   double stage3_generate_factor = 0;  // generation by the training engine with gathered weights

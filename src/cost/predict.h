@@ -61,6 +61,7 @@ FitStage fit_stage(const PredictionCase& work);
 struct EngineTraits {
   bool graphs = true;             // decode steps are captured graphs
   bool loops_experts = false;     // experts run one after another
+  bool sequence_parallel = true;  // default with tensor parallelism where a row does not say
   bool pipelines_batches = true;  // several batches in flight with pipeline stages
 };
 EngineTraits engine_traits(const std::string& engine);

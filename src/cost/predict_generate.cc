@@ -4,12 +4,16 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "cost/collective.h"
 
 namespace braid {
 namespace {
 
-DecodeStep decode_step(const GenerateLayout& layout, double sequences, double context) {
+DecodeStep decode_step(const GenerateLayout& layout, const DeviceModel& device, double sequences,
+                       double context) {
   DecodeStep step;
+  const CollectiveGroup group = make_group(device.gpu, layout.tp, 1, layout.gpus_per_node, 0);
+  step.spans_domains = group.per_domain < layout.tp;
   step.sequences = sequences;
   step.context = context;
   step.tp = layout.tp;
@@ -56,9 +60,10 @@ double tail_decode_s(const ModelSize& model, const GenerateWork& work, const Gen
     const double at = (i + 0.5) * limit / kSteps;
     const double alive = sequences * longer_share(at, mean, work.length_spread);
     if (alive < 0.5) break;
-    seconds += limit / kSteps *
-               decode_step_s(model, decode_step(layout, std::max(alive, 1.0), work.prompt_len + at),
-                             device);
+    seconds +=
+        limit / kSteps *
+        decode_step_s(
+            model, decode_step(layout, device, std::max(alive, 1.0), work.prompt_len + at), device);
   }
   return seconds;
 }
@@ -66,7 +71,8 @@ double tail_decode_s(const ModelSize& model, const GenerateWork& work, const Gen
 double even_decode_s(const ModelSize& model, const GenerateWork& work, const GenerateLayout& layout,
                      const DeviceModel& device, double sequences) {
   const double context = work.prompt_len + work.output_len / 2;
-  return work.output_len * decode_step_s(model, decode_step(layout, sequences, context), device);
+  return work.output_len *
+         decode_step_s(model, decode_step(layout, device, sequences, context), device);
 }
 
 }  // namespace

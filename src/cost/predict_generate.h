@@ -22,7 +22,8 @@ struct GenerateLayout {
   double weight_bytes = 2, kv_bytes = 2;
   bool graphs = true;             // the engine launches captured graphs
   bool pipelines_batches = true;  // with pp, several batches are in flight
-  double memory_share = 0.9;      // of the device for weights and cache
+  int gpus_per_node = 8;
+  double memory_share = 0.9;  // of the device for weights and cache
   friend bool operator==(const GenerateLayout&, const GenerateLayout&) = default;
 };
 

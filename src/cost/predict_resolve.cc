@@ -46,19 +46,24 @@ Result<TrainLayout> train_layout(const Measurement& row, int devices, const GpuS
   layout.zero_stage = row.zero_stage.value_or(layout.dp > 1 ? 1 : 0);
   layout.gpus_per_node = row.gpus_per_node.value_or(gpu.gpus_per_node);
   layout.nic_gbps_per_gpu = row.internode_gbps_per_gpu.value_or(0);
-  layout.sequence_parallel = !says(row, "no sequence parallel");
+  layout.sequence_parallel = engine_traits(row.engine).sequence_parallel;
+  if (says(row, "sequence parallel")) layout.sequence_parallel = !says(row, "no sequence parallel");
   return layout;
 }
 
-TrainWork train_work(const Measurement& row, double sequences, double seq_len, int dp) {
+TrainWork train_work(const Measurement& row, double sequences, double seq_len, int dp,
+                     double unstated_micro_batch) {
   TrainWork work;
   work.global_batch = sequences;
   work.seq_len = seq_len;
-  work.micro_batch = std::min(row.micro_batch.value_or(1), std::max(1.0, sequences / dp));
+  work.micro_batch =
+      std::min(row.micro_batch.value_or(unstated_micro_batch), std::max(1.0, sequences / dp));
   work.recompute = recompute_of(row);
   work.lora = row.tuning == "lora";
   work.policy_loss = says(row, "RL loss");
-  work.fused = !says(row, "eager");
+  const bool plain_norm = says(row, "flash attention2") && !says(row, "RMS kernel");
+  work.fused = !says(row, "eager") && !plain_norm;
+  work.graphs = engine_traits(row.engine).graphs;
   work.loops_experts = engine_traits(row.engine).loops_experts;
   work.reduce_bytes = says(row, "PURE") ? 2 : 4;
   work.offload_states = says(row, "offload: params+grads+optimizer");
@@ -71,7 +76,7 @@ Result<TrainCase> resolve_train(const Measurement& row, const GpuSpec& gpu) {
   BRAID_ASSIGN(const double length, needed(row.seq_len, "seq_len"));
   BRAID_ASSIGN(const double batch, needed(row.global_batch, "global_batch"));
   BRAID_ASSIGN(work.layout, train_layout(row, *row.n_gpus, gpu));
-  work.work = train_work(row, batch, length, work.layout.dp);
+  work.work = train_work(row, batch, length, work.layout.dp, 1);
   BRAID_TRY(validate_train(work.model, work.layout, work.work));
   return work;
 }
@@ -84,22 +89,23 @@ double kv_bytes(const Measurement& row, Precision precision) {
   return precision == Precision::kF32 ? 4 : 2;
 }
 
-GenerateLayout generate_layout(const Measurement& row, Precision precision) {
+GenerateLayout generate_layout(const Measurement& row, Precision precision, const GpuSpec& gpu) {
   const EngineTraits traits = engine_traits(row.engine);
   GenerateLayout layout;
   layout.weight_bytes = weight_bytes(precision);
   layout.kv_bytes = kv_bytes(row, precision);
   layout.graphs = traits.graphs && !says(row, "eager");
   layout.pipelines_batches = traits.pipelines_batches;
+  layout.gpus_per_node = row.gpus_per_node.value_or(gpu.gpus_per_node);
   return layout;
 }
 
-Result<GenerateCase> resolve_generate(const Measurement& row) {
+Result<GenerateCase> resolve_generate(const Measurement& row, const GpuSpec& gpu) {
   GenerateCase work;
   BRAID_ASSIGN(work.model, find_model(row.model));
   BRAID_ASSIGN(work.work.prompt_len, needed(row.prompt_len, "prompt_len"));
   BRAID_ASSIGN(work.work.output_len, needed(row.output_len, "output_len"));
-  work.layout = generate_layout(row, precision_of(row));
+  work.layout = generate_layout(row, precision_of(row), gpu);
   work.layout.tp = row.tp.value_or(1);
   work.layout.pp = row.pp.value_or(1);
   work.layout.replicas =
@@ -138,6 +144,16 @@ int smallest_engine(const ModelSize& model, const GenerateLayout& layout, const 
   return tp;
 }
 
+// Tokens per micro-batch of an RL trainer where a row does not state its micro-batch.
+constexpr double kUnstatedTokenBudget = 4096;
+
+// ZeRO-3 keeps 16 bytes per parameter spread over all devices; engines that generate with them move
+// what does not fit into host memory.
+bool states_fit(const ModelSize& model, int dp, const GpuSpec& gpu) {
+  constexpr double kStateBytes = 16;
+  return total_params(model) * kStateBytes / dp < 0.9 * gpu.hbm_bytes;
+}
+
 Result<RlCase> resolve_rl(const Measurement& row, const GpuSpec& gpu) {
   RlCase work;
   BRAID_ASSIGN(work.model, find_model(row.model));
@@ -156,7 +172,7 @@ Result<RlCase> resolve_rl(const Measurement& row, const GpuSpec& gpu) {
   if (rl.generate.max_output_len > 0)
     rl.generate.max_output_len = std::max(rl.generate.max_output_len, output);
   work.generate_precision = precision_of(row);
-  rl.generate_layout = generate_layout(row, work.generate_precision);
+  rl.generate_layout = generate_layout(row, work.generate_precision, gpu);
   const int rollout = row.rollout_gpus.value_or(*row.n_gpus),
             train = row.train_gpus.value_or(*row.n_gpus);
   rl.generate_layout.tp =
@@ -165,7 +181,10 @@ Result<RlCase> resolve_rl(const Measurement& row, const GpuSpec& gpu) {
   BRAID_ASSIGN(rl.train_layout, train_layout(row, train, gpu));
   rl.training_engine_generates = engine_family(row.engine) == "deepspeed-chat";
   if (rl.training_engine_generates) rl.train_layout.zero_stage = row.zero_stage.value_or(3);
-  rl.train = train_work(row, sequences, prompt + output, rl.train_layout.dp);
+  rl.train = train_work(row, sequences, prompt + output, rl.train_layout.dp,
+                        std::max(1.0, std::floor(kUnstatedTokenBudget / (prompt + output))));
+  if (rl.training_engine_generates)
+    rl.train.offload_states = !states_fit(work.model, rl.train_layout.dp, gpu);
   rl.mini_batch = row.mini_batch.value_or(0);
   rl.logprob_passes = 2;
   work.phase = row.phase;
@@ -191,7 +210,7 @@ Status resolve_work(const Measurement& row, PredictionCase* out) {
   if (row.kind == MeasurementKind::kTrainStep) {
     BRAID_ASSIGN(out->work, resolve_train(row, out->gpu));
   } else if (row.kind == MeasurementKind::kGenerate) {
-    BRAID_ASSIGN(out->work, resolve_generate(row));
+    BRAID_ASSIGN(out->work, resolve_generate(row, out->gpu));
   } else if (row.kind == MeasurementKind::kCollective) {
     BRAID_ASSIGN(out->work, resolve_collective(row, out->gpu));
   } else {
@@ -211,6 +230,7 @@ EngineTraits engine_traits(const std::string& engine) {
   const bool eager =
       contains("transformers") || contains("litgpt") || contains("deepspeed") || contains("trl");
   traits.graphs = !eager;
+  traits.sequence_parallel = !contains("aleph-alpha");
   traits.pipelines_batches = !eager;
   traits.loops_experts = contains("transformers") || contains("deepspeed") || contains("trl");
   return traits;

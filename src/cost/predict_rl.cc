@@ -15,12 +15,27 @@ double update_s(const ModelSize& model, const RlWork& work, const DeviceModel& d
          device.efficiency.rl_train_factor;
 }
 
+// Every node takes part in moving the weights to the engine, but not in proportion: measured times
+// grow with size and fall about with the square root of the nodes.
 double reshard_s(const ModelSize& model, const RlWork& work, const DeviceModel& device) {
   if (work.training_engine_generates) return 0;
-  const double devices = work.generate_layout.tp * work.generate_layout.pp;
-  const double bytes =
-      static_cast<double>(total_params(model)) * work.generate_layout.weight_bytes / devices;
-  return bytes / (device.efficiency.rl_reshard_gbytes_per_s * 1e9);
+  const TrainLayout& layout = work.train_layout;
+  const double devices = layout.dp * layout.tp * layout.pp * layout.cp;
+  const double nodes = std::max(1.0, devices / layout.gpus_per_node);
+  const double bytes = static_cast<double>(total_params(model)) * work.generate_layout.weight_bytes;
+  return bytes / (device.efficiency.rl_reshard_gbytes_per_s * 1e9 * std::sqrt(nodes));
+}
+
+// Devices that both train and generate put the training states away and the engine to sleep, in
+// turn.
+double switch_s(const ModelSize& model, const RlWork& work, const DeviceModel& device) {
+  constexpr double kStateBytes = 16;
+  if (work.placement != RlPlacement::kColocated || work.training_engine_generates) return 0;
+  const TrainLayout& layout = work.train_layout;
+  const double devices = layout.dp * layout.tp * layout.pp * layout.cp;
+  const double link = device.gpu.pcie_gbytes_per_s * 1e9 * device.efficiency.pcie_share;
+  return device.efficiency.rl_switch_s +
+         2 * kStateBytes * static_cast<double>(total_params(model)) / devices / link;
 }
 
 double combined_s(const RlTime& time, RlPlacement placement) {
@@ -59,7 +74,7 @@ Result<RlTime> rl_step_time(const ModelSize& actor, const ModelSize* critic, con
     time.critic_s = update_s(*critic, work, train_device) +
                     2 * inference_pass_s(*critic, work.train_layout, work.train, train_device) *
                         e.rl_infer_factor;
-  time.reshard_s = reshard_s(actor, work, train_device);
+  time.reshard_s = reshard_s(actor, work, train_device) + switch_s(actor, work, train_device);
   time.host_s = e.rl_step_host_s;
   time.total_s = combined_s(time, work.placement);
   return time;

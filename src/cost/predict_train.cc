@@ -64,6 +64,7 @@ LayerPass layer_pass(const Step& step, LayerKind kind) {
   pass.sequence_parallel = step.layout.sequence_parallel;
   pass.frozen = step.work.lora;
   pass.fused = step.work.fused;
+  pass.graphs = step.work.graphs;
   pass.loops_experts = step.work.loops_experts;
   return pass;
 }
@@ -137,7 +138,8 @@ LayerCost mean_layer_time(const Step& step) {
 }
 
 double head_s(const Step& step, bool backward) {
-  const double heads = 1 + step.model.mtp_layers;
+  const double loss = step.work.policy_loss ? step.device.efficiency.rl_loss_factor : 1;
+  const double heads = loss * (1 + step.model.mtp_layers);
   const double forward = head_forward_s(step.model, step.tokens, step.layout.tp, step.device);
   const double back = backward ? head_backward_s(step.model, step.tokens, step.layout.tp,
                                                  step.work.lora, step.device)
@@ -268,13 +270,12 @@ TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout, con
   const double share = exchange / (per_layer + exchange);
   const double jitter =
       1 + device.efficiency.pipeline_jitter * std::log2(static_cast<double>(layout.pp));
-  const double loss = work.policy_loss ? device.efficiency.rl_loss_factor : 1;
   TrainTime time;
-  const double steady = step.micro_batches * slowest * jitter * loss;
+  const double steady = step.micro_batches * slowest * jitter;
   const double mean_stage = (model.layers * (per_layer + exchange) + head) / layout.pp;
   time.exchange_s = steady * share + 2 * layout.vpp * pipeline_send_s(step) * step.micro_batches;
   time.compute_s = steady * (1 - share);
-  time.bubble_s = (layout.pp - 1.0) / layout.vpp * mean_stage * jitter * loss;
+  time.bubble_s = (layout.pp - 1.0) / layout.vpp * mean_stage * jitter;
   time.gradient_s = gradient_exchange_s(step, time.compute_s);
   time.optimizer_s = step_optimizer_s(step) + offload_s(step);
   time.host_s = device.efficiency.step_host_s;

@@ -28,6 +28,7 @@ struct TrainWork {
   bool lora = false;
   bool policy_loss = false;  // loss of a policy-gradient method in an engine where it costs extra
   bool fused = true;         // compiled or hand-fused element-wise kernels
+  bool graphs = true;        // see LayerPass
   bool loops_experts = false;
   double reduce_bytes = 4;      // per gradient in the reduction
   bool offload_states = false;  // weights, gradients and optimizer states stay in host memory
