@@ -99,7 +99,36 @@ size_t TextMatcher::match(std::string_view text, size_t position, int32_t* index
   return length;
 }
 
-Result<AddedTokens> AddedTokens::parse(const Json& json, const Normalizer& normalizer) {
+void AddedTokens::assign_ids(const TextMap<int32_t>& vocabulary) {
+  int32_t next_id = vocabulary.size();
+  for (AddedToken& token : tokens_) {
+    const auto found = vocabulary.find(token.content);
+    token.id = found != vocabulary.end() ? found->second : next_id;
+    next_id = std::max(next_id, token.id + 1);
+  }
+}
+
+Status AddedTokens::build_index(const Normalizer& normalizer) {
+  // The reference searches special tokens before others; equal normalized texts go to the first.
+  std::vector<int32_t> order;
+  for (const bool special : {true, false})
+    for (size_t i = 0; i < tokens_.size(); ++i)
+      if (tokens_[i].special == special) order.push_back(i);
+  for (const int32_t index : order) {
+    AddedToken& token = tokens_[index];
+    index_of_id_.emplace(token.id, index);
+    index_of_content_.emplace(token.content, index);
+    token.matched = token.content;
+    if (token.normalized) {
+      BRAID_ASSIGN(token.matched, normalizer.apply(token.content));
+    }
+    (token.normalized ? normalized_ : raw_).add(token.matched, index);
+  }
+  return ok_status();
+}
+
+Result<AddedTokens> AddedTokens::parse(const Json& json, const Normalizer& normalizer,
+                                       const TextMap<int32_t>& vocabulary) {
   AddedTokens added;
   if (json.is_null()) return added;
   if (!json.is_array()) return invalid_input("added_tokens must be an array");
@@ -107,21 +136,8 @@ Result<AddedTokens> AddedTokens::parse(const Json& json, const Normalizer& norma
     BRAID_ASSIGN(AddedToken token, parse_added_token(item).at("added_tokens"));
     if (!token.content.empty()) added.tokens_.push_back(std::move(token));
   }
-  // The reference searches special tokens before others; equal normalized texts go to the first.
-  std::vector<int32_t> order;
-  for (const bool special : {true, false})
-    for (size_t i = 0; i < added.tokens_.size(); ++i)
-      if (added.tokens_[i].special == special) order.push_back(i);
-  for (const int32_t index : order) {
-    AddedToken& token = added.tokens_[index];
-    added.index_of_id_.emplace(token.id, index);
-    added.index_of_content_.emplace(token.content, index);
-    token.matched = token.content;
-    if (token.normalized) {
-      BRAID_ASSIGN(token.matched, normalizer.apply(token.content));
-    }
-    (token.normalized ? added.normalized_ : added.raw_).add(token.matched, index);
-  }
+  added.assign_ids(vocabulary);
+  BRAID_TRY(added.build_index(normalizer));
   return added;
 }
 

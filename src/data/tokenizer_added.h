@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "data/tokenizer_bpe.h"
 #include "data/tokenizer_normalizer.h"
 #include "data/tokenizer_pieces.h"
 
@@ -47,7 +48,10 @@ class TextMatcher {
 
 class AddedTokens {
  public:
-  static Result<AddedTokens> parse(const Json& json, const Normalizer& normalizer);
+  // Ids follow the reference, which gives them out anew: a text of the vocabulary keeps its id
+  // there, any other gets the next free one in the order of the file.
+  static Result<AddedTokens> parse(const Json& json, const Normalizer& normalizer,
+                                   const TextMap<int32_t>& vocabulary);
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
   const AddedToken* find_id(int32_t id) const;
@@ -58,6 +62,8 @@ class AddedTokens {
   Result<Pieces> extract(std::string_view text, const Normalizer& normalizer) const;
 
  private:
+  void assign_ids(const TextMap<int32_t>& vocabulary);
+  Status build_index(const Normalizer& normalizer);
   void find_matches(std::string_view text, const TextMatcher& matcher,
                     std::vector<Piece>* out) const;
   Status append_normalized(std::string_view text, bool at_start, const Normalizer& normalizer,

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <thread>
 
 #include "host/file.h"
@@ -174,6 +175,38 @@ TEST(TokenizerTest, DamagedModelIsNamed) {
   const auto missing = parse_tokenizer(
       R"({"model": {"vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]]}})", "t.json");
   EXPECT_THAT(missing.status().message(), HasSubstr("'ab' is not in the vocabulary"));
+}
+
+TEST(TokenizerTest, AddedTokenOutsideTheVocabularyGetsTheNextId) {
+  // As in the reference, which does not keep an id that leaves a gap.
+  const auto tokenizer = parse_tokenizer(
+      minimal(R"(, "added_tokens": [{"id": 9, "content": "<x>"}, {"id": 4, "content": "<y>"}])"),
+      "t");
+  EXPECT_EQ(tokenizer->token_to_id("<x>"), 3);
+  EXPECT_EQ(tokenizer->token_to_id("<y>"), 4);
+  EXPECT_EQ(tokenizer->token_to_id("a"), 0);
+  EXPECT_EQ(tokenizer->vocab_size(), 5);
+}
+
+TEST(TokenizerTest, FilesBesideTheTokenizerGiveSpecialIdsAndTemplate) {
+  const std::string folder = ::testing::TempDir() + "/tokenizer_files";
+  std::remove((folder + "/chat_template.jinja").c_str());  // of an earlier run
+  ASSERT_TRUE(make_folder(folder).ok());
+  const auto write = [&](const char* name, const std::string& text) {
+    ASSERT_TRUE(write_file_atomic(join_path(folder, name), text).ok());
+  };
+  write("tokenizer.json", minimal(""));
+  write("tokenizer_config.json",
+        R"({"bos_token": {"content": "a"}, "eos_token": "ab", "pad_token": null,
+            "chat_template": [{"name": "default", "template": "T"}]})");
+  const Tokenizer tokenizer = *load_tokenizer(folder);
+  EXPECT_EQ(tokenizer.bos_id(), 0);
+  EXPECT_EQ(tokenizer.eos_id(), 2);
+  EXPECT_EQ(tokenizer.pad_id(), std::nullopt);
+  EXPECT_EQ(tokenizer.chat_template(), "T");
+  write("chat_template.jinja", "from the file");
+  EXPECT_EQ(load_tokenizer(folder + "/tokenizer.json")->chat_template(), "from the file");
+  EXPECT_THAT(load_tokenizer(folder + "/none").status().message(), HasSubstr("does not exist"));
 }
 
 TEST(TokenizerTest, ManyMergesAgreeWithFew) {
