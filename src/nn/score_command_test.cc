@@ -1,0 +1,122 @@
+// `braid score` as a user runs it, and exported folders as transformers reads them.
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "base/json.h"
+#include "host/process.h"
+#include "nn/test_models.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kLimitS = 120;
+
+struct Finished {
+  std::string end;
+  std::vector<std::string> lines;
+  std::string errors;
+};
+
+Finished run(const std::vector<std::string>& argv) {
+  Finished result;
+  auto process = ChildProcess::start({argv});
+  EXPECT_TRUE(process.ok()) << process.status().message();
+  if (!process.ok()) return result;
+  const Deadline deadline = deadline_in(kLimitS);
+  for (auto line = (*process)->read_line(deadline); line.ok();
+       line = (*process)->read_line(deadline))
+    result.lines.push_back(*line);
+  result.end = (*process)->wait(deadline).value();
+  result.errors = (*process)->take_errors();
+  return result;
+}
+
+class ScoreCommand : public FolderTest {
+ protected:
+  void SetUp() override {
+    FolderTest::SetUp();
+    if (!path_exists(BRAID_BINARY)) GTEST_SKIP() << "the program is not built: " << BRAID_BINARY;
+  }
+  Finished score(const std::string& model, const std::string& input) {
+    const std::string path = join_path(folder_, "in.jsonl");
+    EXPECT_TRUE(write_file_atomic(path, input).ok());
+    return run({BRAID_BINARY, "score", model, "--input", path, "--json"});
+  }
+};
+
+TEST_F(ScoreCommand, LogprobsAreThoseOfTheModel) {
+  const Finished out = score(golden_folder("llama"),
+                             "{\"ids\": [5, 17, 101]}\n\n{\"ids\": [7]}\n{\"ids\": [9, 1]}\n");
+  ASSERT_EQ(out.lines.size(), 3u) << out.errors;
+  const auto model = load_model(golden_folder("llama"), {});
+  const at::NoGradGuard no_grad;
+  const at::Tensor hidden = (*model)->forward(pack_sequences({{5, 17, 101}}, at::kCPU), nullptr);
+  const at::Tensor expected = logits(**model, hidden).log_softmax(-1);
+  const Json first = *parse_json(out.lines[0], "line 1");
+  EXPECT_EQ(first.at("ids"), Json({5, 17, 101}));
+  ASSERT_EQ(first.at("logprobs").size(), 3u);
+  EXPECT_TRUE(first.at("logprobs")[0].is_null());
+  EXPECT_NEAR(first.at("logprobs")[1].get<double>(), expected[0][17].item<double>(), 1e-5);
+  EXPECT_NEAR(first.at("logprobs")[2].get<double>(), expected[1][101].item<double>(), 1e-5);
+  EXPECT_EQ(*parse_json(out.lines[1], "line 2"), Json({{"ids", {7}}, {"logprobs", {nullptr}}}));
+  EXPECT_FALSE(first.contains("values"));
+}
+
+TEST_F(ScoreCommand, ScalarHeadGivesAValuePerToken) {
+  const std::string folder = golden_folder("qwen2-score");
+  const Json golden =
+      parse_json(*read_file(join_path(folder, "golden.json")), "golden")->at("prompts")[0];
+  const Finished out = score(folder, Json({{"ids", golden.at("ids")}}).dump());
+  ASSERT_EQ(out.lines.size(), 1u) << out.errors;
+  const Json values = parse_json(out.lines[0], "line")->at("values");
+  ASSERT_EQ(values.size(), golden.at("values").size());
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_NEAR(values[i].get<double>(), golden.at("values")[i].get<double>(), 2e-4);
+}
+
+TEST_F(ScoreCommand, BadLinesAndFoldersExitWith2AndOneLine) {
+  const char* const cases[][2] = {{"{\"ids\": [5, 199]}", "in.jsonl:1: token id 199"},
+                                  {"{\"ids\": [1]}\n{\"ids\": []}", "in.jsonl:2: no tokens"},
+                                  {"{\"prompt\": \"x\"}", "needs either 'ids' or 'text'"},
+                                  {"{\"text\": \"x\"}", "tokenizer.json"},
+                                  {"[1, 2", "in.jsonl:1"}};
+  for (const auto& bad : cases) {
+    const Finished out = score(golden_folder("llama"), bad[0]);
+    EXPECT_EQ(out.end, "exited with status 2");
+    EXPECT_TRUE(out.lines.empty());
+    EXPECT_THAT(out.errors, HasSubstr(bad[1]));
+    EXPECT_EQ(std::count(out.errors.begin(), out.errors.end(), '\n'), 1) << out.errors;
+  }
+  EXPECT_EQ(score(folder_, "{\"ids\": [1]}").end, "exited with status 2");
+}
+
+// Interpreter with transformers: BRAID_PYTHON, else python3.
+std::string python() {
+  const char* chosen = std::getenv("BRAID_PYTHON");
+  return chosen == nullptr ? "python3" : chosen;
+}
+
+TEST_F(ScoreCommand, ExportedFolderGivesTheSameNumbersInTransformers) {
+  for (const char* name : {"gpt2", "qwen3", "llama-score"}) {
+    const std::string source = golden_folder(name), target = join_path(folder_, name);
+    const auto model = load_model(source, {});
+    ASSERT_TRUE(save_model(**model, target, {.source_folder = source}).ok());
+    const Finished scores = score(target, "{\"ids\": [5, 17, 101, 42, 8, 1]}");
+    ASSERT_EQ(scores.lines.size(), 1u) << scores.errors;
+    const std::string path = join_path(folder_, "scores.jsonl");
+    ASSERT_TRUE(write_file_atomic(path, scores.lines[0] + "\n").ok());
+    const Finished check =
+        run({python(), cat(BRAID_SOURCE_DIR, "/tools/check_export.py"), target, path});
+    if (check.end == "exited with status 3") GTEST_SKIP() << "transformers is not installed";
+    EXPECT_EQ(check.end, "exited with status 0") << check.errors;
+  }
+}
+
+}  // namespace
+}  // namespace braid
