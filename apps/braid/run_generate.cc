@@ -1,0 +1,347 @@
+// braid generate: responses to one prompt, streamed, or to a file of prompts.
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/json.h"
+#include "commands.h"
+#include "data/chat_template.h"
+#include "data/tokenizer.h"
+#include "host/file.h"
+#include "rollout/engine.h"
+
+namespace braid {
+namespace {
+
+struct GenerateOptions {
+  std::string model;
+  std::optional<std::string> prompt;
+  std::string prompts;
+  bool json = false;
+  SamplingOptions sampling;
+  std::vector<std::string> stop;
+  int threads = 0;
+  EngineOptions engine;
+  std::string dtype = "f32";
+};
+
+// What every step of the command uses.
+struct Session {
+  std::unique_ptr<Model> model;
+  std::optional<Tokenizer> tokenizer;  // empty: prompts are ids and the output has no text
+  SamplingOptions sampling;
+};
+
+Result<std::vector<int64_t>> eos_of_generation_config(const std::string& folder) {
+  const std::string path = join_path(folder, "generation_config.json");
+  if (!path_exists(path)) return std::vector<int64_t>{};
+  BRAID_ASSIGN(const std::string text, read_file(path));
+  BRAID_ASSIGN(const Json config, parse_json(text, path));
+  if (!config.is_object()) return invalid_input(cat(path, ": must be a JSON object"));
+  const Json eos = config.value("eos_token_id", Json());
+  if (eos.is_null()) return std::vector<int64_t>{};
+  const Json list = eos.is_array() ? eos : Json::array({eos});
+  for (const Json& id : list)
+    if (!id.is_number_integer())
+      return invalid_input(cat(path, ": eos_token_id ", eos.dump(), " is no token id"));
+  return list.get<std::vector<int64_t>>();
+}
+
+Result<Session> open_session(const GenerateOptions& options) {
+  Session session;
+  LoadOptions load;
+  load.model.dtype = options.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+  BRAID_ASSIGN(session.model, load_model(options.model, load));
+  if (path_exists(join_path(options.model, "tokenizer.json"))) {
+    BRAID_ASSIGN(session.tokenizer, load_tokenizer(options.model));
+  }
+  session.sampling = options.sampling;
+  BRAID_ASSIGN(std::vector<int64_t> stops, eos_of_generation_config(options.model));
+  const std::vector<int64_t>& eos = session.model->spec().eos_ids;
+  stops.insert(stops.end(), eos.begin(), eos.end());
+  std::sort(stops.begin(), stops.end());
+  stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
+  for (const int64_t stop : stops)
+    if (stop >= 0 &&
+        stop < session.model->spec().vocab)  // some configs name ids beyond a cut model
+      session.sampling.stop_tokens.push_back(static_cast<int32_t>(stop));
+  if (!options.stop.empty() && !session.tokenizer)
+    return invalid_input(cat(options.model, ": --stop needs a tokenizer.json in the folder"));
+  return session;
+}
+
+Result<std::vector<int32_t>> ids_of(const Json& ids) {
+  if (!ids.is_array()) return invalid_input("key 'ids' must be an array of token ids");
+  std::vector<int32_t> out;
+  for (const Json& id : ids) {
+    const bool fits = id.is_number_integer() && id >= 0 && id <= INT32_MAX;
+    if (!fits) return invalid_input(cat("token id ", id.dump(), " is outside of the vocabulary"));
+    out.push_back(id.get<int32_t>());
+  }
+  return out;
+}
+
+Result<std::vector<int32_t>> prompt_ids(const Session& session, const Json& line) {
+  const int kinds =
+      static_cast<int>(line.count("ids") + line.count("prompt") + line.count("messages"));
+  if (!line.is_object() || kinds != 1)
+    return invalid_input("must be an object with one of 'prompt', 'messages' and 'ids'");
+  if (line.contains("ids")) return ids_of(line["ids"]);
+  if (!session.tokenizer)
+    return invalid_input("the model folder has no tokenizer.json; give the prompt as 'ids'");
+  if (line.contains("messages")) {
+    BRAID_ASSIGN(const auto messages, parse_messages(line["messages"]));
+    BRAID_ASSIGN(const auto chat, recognize_chat_template(session.tokenizer->chat_template()));
+    return encode_chat(*session.tokenizer, chat, messages, true);
+  }
+  BRAID_ASSIGN(const std::string text, json_field<std::string>(line, "prompt"));
+  if (text.empty()) return invalid_input("the prompt is empty");
+  return session.tokenizer->encode(text, true);
+}
+
+struct PlacedRequest {
+  std::string where;  // file and line, for messages
+  Request request;
+};
+
+// Blank lines count in error messages but give no output; sample ids are indices of the others.
+Result<std::vector<PlacedRequest>> read_requests(const Session& session,
+                                                 const GenerateOptions& options) {
+  std::vector<std::pair<std::string, Json>> lines;
+  if (options.prompt) {
+    lines.emplace_back("--prompt", Json{{"prompt", *options.prompt}});
+  } else {
+    BRAID_ASSIGN(const std::string content, read_file(options.prompts));
+    const std::string name = options.prompts == "-" ? "standard input" : options.prompts;
+    const std::vector<std::string> texts = split(content, '\n');
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (trim(texts[i]).empty()) continue;
+      std::string where = cat(name, ":", i + 1);
+      BRAID_ASSIGN(Json line, parse_json(texts[i], where));
+      lines.emplace_back(std::move(where), std::move(line));
+    }
+  }
+  if (lines.empty()) return invalid_input(cat(options.prompts, ": has no prompts"));
+  std::vector<PlacedRequest> requests;
+  for (const auto& [where, line] : lines) {
+    Request request;
+    request.sample = SampleId{static_cast<int64_t>(requests.size())};
+    request.sampling = session.sampling;
+    BRAID_ASSIGN(request.prompt_ids, prompt_ids(session, line).at(where));
+    requests.push_back({where, std::move(request)});
+  }
+  return requests;
+}
+
+// Ends a sequence whose text holds a stop string. A match may begin anywhere in the text, so all of
+// the response is decoded; ids are kept, the text is cut before the match.
+size_t stop_position(const std::vector<std::string>& stops, const std::string& text) {
+  size_t first = std::string::npos;
+  for (const std::string& stop : stops) first = std::min(first, text.find(stop));
+  return first;
+}
+
+StopCheck stop_check(const Session& session, const std::vector<std::string>& stops) {
+  if (stops.empty()) return nullptr;
+  return [&session, stops](const Generated& sample) {
+    const auto text = session.tokenizer->decode(sample.response_ids, true);
+    return text.ok() && stop_position(stops, *text) != std::string::npos;
+  };
+}
+
+Result<std::string> text_of(const Session& session, const GenerateOptions& options,
+                            const Generated& sample) {
+  BRAID_ASSIGN(std::string text, session.tokenizer->decode(sample.response_ids, true));
+  return text.substr(0, stop_position(options.stop, text));
+}
+
+Status print_sample(const Session& session, const GenerateOptions& options,
+                    const Generated& sample) {
+  Json text;
+  if (session.tokenizer) {
+    BRAID_ASSIGN(text, text_of(session, options, sample));
+  }
+  if (!options.json) {
+    std::printf("%s\n", text.is_null() ? Json(sample.response_ids).dump().c_str()
+                                       : text.get_ref<const std::string&>().c_str());
+    return ok_status();
+  }
+  const OrderedJson line = {{"ids", sample.response_ids},
+                            {"text", text},
+                            {"logprobs", sample.logprobs},
+                            {"finish", sample.finish == Finish::kStop ? "stop" : "length"}};
+  std::printf("%s\n", line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+  return ok_status();
+}
+
+// Prints finished samples as soon as all before them are printed.
+class OrderedPrinter {
+ public:
+  OrderedPrinter(const Session& session, const GenerateOptions& options)
+      : session_(session), options_(options) {}
+
+  Status add(Generated sample) {
+    pending_.emplace(sample.sample.value, std::move(sample));
+    for (auto it = pending_.begin(); it != pending_.end() && it->first == next_; ++next_) {
+      BRAID_TRY(print_sample(session_, options_, it->second));
+      it = pending_.erase(it);
+    }
+    return ok_status();
+  }
+
+ private:
+  const Session& session_;
+  const GenerateOptions& options_;
+  std::map<int64_t, Generated> pending_;
+  int64_t next_ = 0;
+};
+
+// Writes the text of a growing response, holding back what may become a stop string.
+class TextStream {
+ public:
+  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stops)
+      : decoder_(tokenizer, true), stops_(stops) {
+    for (const std::string& stop : stops) held_bytes_ = std::max(held_bytes_, stop.size());
+  }
+
+  Status push(int32_t id) {
+    BRAID_ASSIGN(const std::string piece, decoder_.push(id));
+    text_ += piece;
+    write_until(
+        std::min(stop_position(stops_, text_), text_.size() - std::min(text_.size(), held_bytes_)));
+    return ok_status();
+  }
+  Status finish() {
+    BRAID_ASSIGN(const std::string piece, decoder_.finish());
+    text_ += piece;
+    write_until(std::min(stop_position(stops_, text_), text_.size()));
+    std::printf("\n");
+    return ok_status();
+  }
+
+ private:
+  void write_until(size_t end) {
+    if (end <= written_) return;
+    std::fwrite(text_.data() + written_, 1, end - written_, stdout);
+    std::fflush(stdout);
+    written_ = end;
+  }
+
+  IncrementalDecoder decoder_;
+  const std::vector<std::string>& stops_;
+  std::string text_;
+  size_t written_ = 0, held_bytes_ = 0;
+};
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void print_statistics(const EngineStats& stats, int64_t samples, int64_t tokens, double seconds) {
+  std::fprintf(stderr, "%s\n",
+               cat(samples, " samples, ", tokens, " new tokens in ", format_seconds(seconds), ": ",
+                   static_cast<int64_t>(static_cast<double>(tokens) / std::max(seconds, 1e-9)),
+                   " tokens/s; ", stats.steps, " steps, ", stats.prefill_tokens,
+                   " prompt tokens computed, ", stats.shared_prompt_tokens, " shared, at most ",
+                   stats.peak_concurrent, " sequences and ", stats.peak_pages * kPageTokens,
+                   " cache tokens at once, ", stats.preemptions, " preemptions")
+                   .c_str());
+}
+
+// Runs the engine to the end; every finished sample goes to `done`.
+Status drain(Engine& engine, const std::function<Status(Generated)>& done) {
+  const double start = seconds_now();
+  int64_t samples = 0, tokens = 0;
+  while (!engine.drained()) {
+    BRAID_ASSIGN(std::vector<Generated> finished, engine.step());
+    for (Generated& sample : finished) {
+      ++samples;
+      tokens += static_cast<int64_t>(sample.response_ids.size());
+      BRAID_TRY(done(std::move(sample)));
+    }
+    std::fflush(stdout);
+  }
+  print_statistics(engine.stats(), samples, tokens, seconds_now() - start);
+  return ok_status();
+}
+
+Status stream_one(Engine& engine, const Session& session, const GenerateOptions& options) {
+  TextStream stream(*session.tokenizer, options.stop);
+  const StopCheck stops = stop_check(session, options.stop);
+  Status status;
+  size_t shown = 0;
+  const auto show = [&](const Generated& sample) {
+    for (; shown < sample.response_ids.size() && status.ok(); ++shown)
+      status = stream.push(sample.response_ids[shown]);
+  };
+  // Called after each token unless a stop token ended the sequence.
+  engine.set_stop_check([&](const Generated& sample) {
+    show(sample);
+    return stops && stops(sample);
+  });
+  BRAID_TRY(drain(engine, [&](const Generated& sample) {
+    show(sample);
+    return status.ok() ? stream.finish() : status;
+  }));
+  return ok_status();
+}
+
+Status run_generate(const GenerateOptions& options) {
+  if (options.prompt.has_value() == !options.prompts.empty())
+    return invalid_input("give one of --prompt TEXT and --prompts FILE.jsonl");
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  if (std::count(options.stop.begin(), options.stop.end(), "") > 0)
+    return invalid_input("--stop: the text is empty");
+  BRAID_ASSIGN(const Session session, open_session(options));
+  BRAID_ASSIGN(const std::vector<PlacedRequest> requests, read_requests(session, options));
+  BRAID_ASSIGN(const std::unique_ptr<Engine> engine,
+               Engine::create(*session.model, options.engine));
+  for (const PlacedRequest& placed : requests)
+    BRAID_TRY(engine->submit(placed.request).at(placed.where));
+  if (options.prompt && !options.json) return stream_one(*engine, session, options);
+  engine->set_stop_check(stop_check(session, options.stop));
+  OrderedPrinter printer(session, options);
+  return drain(*engine, [&](Generated sample) { return printer.add(std::move(sample)); });
+}
+
+void add_sampling(CLI::App& app, SamplingOptions& sampling) {
+  app.add_option("--max-new-tokens", sampling.max_new_tokens, "tokens of a response at most");
+  app.add_option("--temperature", sampling.temperature, "0 = greedy");
+  app.add_option("--top-p", sampling.top_p,
+                 "smallest set of tokens with this probability; 1 = off");
+  app.add_option("--top-k", sampling.top_k, "most probable tokens kept; 0 = off");
+  app.add_option("--min-p", sampling.min_p, "least probability, of the largest one; 0 = off");
+  app.add_option("--repetition-penalty", sampling.repetition_penalty, "1 = off");
+  app.add_option("--seed", sampling.seed, "of the random numbers");
+  app.add_flag("--ignore-eos", sampling.ignore_eos, "go on after an end-of-sequence token");
+}
+
+Action define_generate(CLI::App& app) {
+  auto options = std::make_shared<GenerateOptions>();
+  app.add_option("MODEL", options->model, "Hugging Face folder")->required();
+  app.add_option("--prompt", options->prompt, "one prompt; its response is streamed");
+  app.add_option("--prompts", options->prompts,
+                 "JSON lines {\"prompt\"}, {\"messages\"} or {\"ids\"}; - is standard input");
+  app.add_flag("--json", options->json, "one JSON object per prompt, in input order");
+  add_sampling(app, options->sampling);
+  app.add_option("--stop", options->stop, "text that ends a response; repeatable")
+      ->allow_extra_args(false);
+  app.add_option("--threads", options->threads, "0 = as many as the machine has cores");
+  app.add_option("--max-concurrent", options->engine.max_concurrent, "sequences in flight");
+  app.add_option("--kv-budget-tokens", options->engine.kv_budget_tokens,
+                 "tokens of the cache; 0 = as many as --max-concurrent sequences need");
+  app.add_option("--dtype", options->dtype, "of weights and cache")
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  return [options] { return run_generate(*options); };
+}
+
+}  // namespace
+
+extern const Command kGenerateCommand{"generate", "generate responses to prompts", define_generate};
+
+}  // namespace braid
