@@ -11,6 +11,7 @@ extern const Command kSftCommand;
 extern const Command kRmCommand;
 extern const Command kConfigCommand;
 extern const Command kTokenizeCommand;
+extern const Command kGenerateCommand;
 extern const Command kScoreCommand;
 extern const Command kRewardTestCommand;
 #endif
@@ -19,8 +20,8 @@ std::vector<Command> all_commands() {
   return {
       kSearchTableCommand,
 #ifdef BRAID_WITH_TORCH
-      kTrainCommand,       kSftCommand,   kRmCommand,         kConfigCommand,
-      kTokenizeCommand,    kScoreCommand, kRewardTestCommand,
+      kTrainCommand,       kSftCommand,      kRmCommand,    kConfigCommand,
+      kTokenizeCommand,    kGenerateCommand, kScoreCommand, kRewardTestCommand,
 #endif
   };
 }
