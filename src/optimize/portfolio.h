@@ -1,0 +1,241 @@
+// A portfolio of searches over one domain, cut into work units: descents from random starts and
+// from disturbed best states, Metropolis walks, and a branch-and-bound proof. The result is a
+// function of (domain, options that change results, number of units); threads, clock and stop
+// callback only decide how many units there are and when.
+//
+// The domain is read by several threads at once; its const functions must allow that.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/rng.h"
+#include "base/status.h"
+#include "optimize/anneal.h"
+#include "optimize/branch.h"
+#include "optimize/descent.h"
+#include "optimize/units.h"
+
+namespace braid::optimize {
+
+// What a portfolio must know of its domain besides coordinates and changes.
+//   Tree:        a cursor over partial states; the costs of its leaves are numbers without
+//   infeasibility. Root:        what all trees share for one limit (such as shortened value lists);
+//   a constant. Its `bound` is below the
+//                cost of every leaf that costs less than the limit.
+//   limit_of:    what a leaf must cost less than, once a state of this cost is known (or none is).
+//   state_of:    the state at a leaf.
+//   fixed_start: where Metropolis walks start.
+template <typename D>
+concept PortfolioDomain = CoordinateDomain<D> && WalkDomain<D> &&
+    requires(const D& domain, const std::optional<typename D::Cost>& cost,
+             const typename D::Tree::Cost& limit, std::shared_ptr<const typename D::Root> root,
+             const std::vector<typename D::Tree::Choice>& path) {
+  requires BranchTree<typename D::Tree>;
+  { domain.make_root(limit) } -> std::same_as<std::shared_ptr<const typename D::Root>>;
+  { root->bound } -> std::convertible_to<typename D::Tree::Cost>;
+  { domain.make_tree(root) } -> std::same_as<typename D::Tree>;
+  { domain.limit_of(cost) } -> std::same_as<typename D::Tree::Cost>;
+  { domain.state_of(path) } -> std::same_as<typename D::State>;
+  { domain.fixed_start() } -> std::same_as<typename D::State>;
+};
+
+enum class Method {
+  kAuto,        // descents, then the proof with a share of further descents
+  kDescent,     // descents only
+  kAnnealing,   // independent walks from random starts
+  kMetropolis,  // independent walks from the fixed start
+};
+
+// All fields change results.
+struct PortfolioOptions {
+  Method method = Method::kAuto;
+  uint64_t seed = 1;
+  int64_t first_descents = kUnitWindow;  // units before the proof starts
+  int64_t proof_period = 4;              // during the proof, every n-th unit is a descent
+  int64_t proof_work = 50'000;           // budget of one proof unit, in the tree's work
+  WalkOptions walk;                      // of one walk unit
+};
+
+// A unit that improved on all units before it.
+template <typename Cost>
+struct Improvement {
+  int64_t unit = 0;
+  double elapsed_s = 0;  // when the work on that unit ended
+  Cost cost;
+};
+
+template <PortfolioDomain D>
+class Portfolio final : public UnitSource {
+ public:
+  using State = typename D::State;
+  using Cost = typename D::Cost;
+  using Tree = typename D::Tree;
+  using Bound = typename Tree::Cost;
+
+  Portfolio(const D& domain, const PortfolioOptions& options)
+      : domain_(domain), options_(options) {}
+
+  bool start(int64_t unit) override {
+    Slot& slot = slots_[unit % kUnitWindow];
+    slot.best = best_;
+    slot.cost = cost_;
+    slot.kind = kind_of(unit);
+    if (slot.kind != Kind::kProof) return true;
+    return start_proof(slot);
+  }
+
+  void run(int64_t unit) override {
+    Slot& slot = slots_[unit % kUnitWindow];
+    RandomStream random(options_.seed, static_cast<uint64_t>(unit));
+    if (slot.kind == Kind::kDescent) run_descent(unit, slot, random);
+    if (slot.kind == Kind::kWalk) run_walk(slot, random);
+    if (slot.kind == Kind::kProof) run_proof(slot);
+  }
+
+  void finish(int64_t unit, double elapsed_s) override {
+    Slot& slot = slots_[unit % kUnitWindow];
+    evaluations_ += std::exchange(slot.evaluations, 0);
+    bounds_ += std::exchange(slot.bounds, 0);
+    if (slot.best && (!best_ || *slot.cost < *cost_)) {
+      best_ = std::move(slot.best);
+      cost_ = slot.cost;
+      log_.push_back({unit, elapsed_s, *cost_});
+    }
+    for (Frontier<Tree>& frontier : slot.open) open(std::move(frontier));
+    slot.open.clear();
+  }
+
+  const std::optional<State>& best() const { return best_; }
+  const std::optional<Cost>& cost() const { return cost_; }
+  const std::vector<Improvement<Cost>>& log() const { return log_; }
+  int64_t evaluations() const { return evaluations_; }  // whole states priced
+  int64_t bounds() const { return bounds_; }            // partial states bounded
+
+  // The next three are for after run_units. Whether no solution is better than best(), or there is
+  // none at all.
+  bool proven() const {
+    return proof_started_ && (open_.empty() || !(open_.begin()->first.first < limit()));
+  }
+  // What no solution costs less than; limit_of(cost()) when proven.
+  Bound lower_bound() const {
+    if (!proof_started_) return std::min<Bound>(domain_.make_root(limit())->bound, limit());
+    return open_.empty() ? limit() : std::min<Bound>(open_.begin()->first.first, limit());
+  }
+
+ private:
+  enum class Kind { kDescent, kWalk, kProof };
+
+  struct Slot {
+    Kind kind = Kind::kDescent;
+    std::optional<State>
+        best;  // in: the best so far; out: the better of that and what the unit found
+    std::optional<Cost> cost;
+    std::shared_ptr<const typename D::Root> root;  // of `tree`
+    std::optional<Tree> tree;                      // kept for the next unit of the slot
+    Frontier<Tree> frontier;                       // in
+    std::vector<Frontier<Tree>> open;              // out
+    int64_t evaluations = 0;
+    int64_t bounds = 0;
+  };
+
+  Bound limit() const { return domain_.limit_of(cost_); }
+
+  Kind kind_of(int64_t unit) const {
+    if (options_.method == Method::kDescent) return Kind::kDescent;
+    if (options_.method != Method::kAuto) return Kind::kWalk;
+    if (unit < options_.first_descents) return Kind::kDescent;
+    const bool has_work = !proof_started_ || !open_.empty();
+    return has_work && unit % options_.proof_period == 0 ? Kind::kDescent : Kind::kProof;
+  }
+
+  void open(Frontier<Tree> frontier) {
+    open_.emplace(std::make_pair(frontier.bound(), frontiers_++), std::move(frontier));
+  }
+
+  // Every child of the root becomes a frontier of its own, so that all threads find work.
+  void open_root() {
+    proof_started_ = true;
+    root_limit_ = limit();
+    root_ = domain_.make_root(root_limit_);
+    Tree tree = domain_.make_tree(root_);
+    std::vector<Child<Bound, typename Tree::Choice>> children;
+    tree.expand(root_limit_, children);
+    for (auto& child : children) open({{}, {std::move(child)}});
+  }
+
+  bool start_proof(Slot& slot) {
+    if (!proof_started_) open_root();
+    while (!open_.empty() && !(std::prev(open_.end())->first.first < limit()))
+      open_.erase(std::prev(open_.end()));
+    if (open_.empty()) return false;
+    if (limit() < root_limit_) {
+      root_limit_ = limit();
+      root_ = domain_.make_root(root_limit_);
+    }
+    slot.frontier = std::move(open_.begin()->second);
+    open_.erase(open_.begin());
+    if (slot.root != root_) {
+      slot.root = root_;
+      slot.tree.reset();
+    }
+    return true;
+  }
+
+  void run_descent(int64_t unit, Slot& slot, RandomStream& random) {
+    State state = domain_.random_state(random);
+    if (slot.best && unit % 2 == 1) {
+      state = *slot.best;
+      perturb(domain_, state, 2, random);
+    }
+    coordinate_descent(domain_, state, random, slot.evaluations);
+    take_if_better(slot, std::move(state));
+  }
+
+  void run_walk(Slot& slot, RandomStream& random) {
+    State state = options_.method == Method::kMetropolis ? domain_.fixed_start()
+                                                         : domain_.random_state(random);
+    take_if_better(slot, state);
+    walk(domain_, state, options_.walk, random, *slot.best, *slot.cost);
+    slot.evaluations += options_.walk.steps;
+  }
+
+  void run_proof(Slot& slot) {
+    if (!slot.tree) slot.tree.emplace(domain_.make_tree(slot.root));
+    const int64_t work_before = slot.tree->work();
+    BranchSearch<Tree> search(*slot.tree, domain_.limit_of(slot.cost), options_.proof_work);
+    BranchOutcome<Tree> outcome = search.run(std::move(slot.frontier));
+    slot.bounds += slot.tree->work() - work_before;
+    slot.open = std::move(outcome.open);
+    if (outcome.best) take_if_better(slot, domain_.state_of(*outcome.best));
+  }
+
+  void take_if_better(Slot& slot, State state) const {
+    const Cost cost = domain_.cost(state);
+    if (slot.cost && !(cost < *slot.cost)) return;
+    slot.cost = cost;
+    slot.best = std::move(state);
+  }
+
+  const D& domain_;
+  const PortfolioOptions options_;
+  std::array<Slot, kUnitWindow> slots_;
+  std::optional<State> best_;
+  std::optional<Cost> cost_;
+  std::vector<Improvement<Cost>> log_;
+  int64_t evaluations_ = 0;
+  int64_t bounds_ = 0;
+  bool proof_started_ = false;
+  Bound root_limit_{};
+  std::shared_ptr<const typename D::Root> root_;
+  int64_t frontiers_ = 0;  // ever opened; the second key, so that equal bounds keep their order
+  std::map<std::pair<Bound, int64_t>, Frontier<Tree>> open_;
+};
+
+}  // namespace braid::optimize
