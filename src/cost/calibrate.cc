@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "cost/least_squares.h"
-#include "cost/memory_fit.h"
 
 namespace braid {
 namespace {
@@ -19,10 +18,15 @@ struct RowKnob {
   std::vector<int> parameters;
 };
 
+// What a row says about the quantity: its value, or a bound (a run that fitted, or that ran out of
+// memory).
+enum class Bound { kExact, kAtMost, kAtLeast };
+
 struct FitRow {
   PredictionCase work;
   Efficiency start;  // with the stages before this one fitted
   double log_measured = 0;
+  Bound bound = Bound::kExact;
   double noise = 0;
   std::vector<RowKnob> knobs;
 };
@@ -66,6 +70,8 @@ Residual row_residual(const FitRow& row, const std::vector<double>& at) {
   const double base = log_prediction(row, efficiency);
   Residual residual;
   residual.value = row.log_measured - base;
+  if (row.bound == Bound::kAtMost && residual.value >= 0) return {};
+  if (row.bound == Bound::kAtLeast && residual.value <= 0) return {};
   for (const RowKnob& knob : row.knobs) {
     double& value = efficiency.*knob.knob->member;
     const double kept = value;
@@ -78,19 +84,47 @@ Residual row_residual(const FitRow& row, const std::vector<double>& at) {
   return residual;
 }
 
+// A bound keeps this far from the limit of the device, a little more than predictions call
+// uncertain.
+constexpr double kBoundMargin = 0.07;
+
+// Sets what the row measured; false where it measured nothing that a fit can use.
+bool set_target(const Measurement& row, const FitOptions& options, FitRow* fit) {
+  fit->noise = row.approx ? options.approx_noise : options.noise;
+  if (!row.is_memory) {
+    if (row.value) fit->log_measured = std::log(*row.value);
+    return row.value.has_value();
+  }
+  const double limit_gib = usable_bytes(fit->work.gpu.hbm_bytes, fit->start) / 1073741824.0;
+  if (!row.peak_memory_gib) {
+    if (row.memory_kind != "oom" && row.memory_kind != "fits") return false;
+    fit->bound = row.memory_kind == "oom" ? Bound::kAtLeast : Bound::kAtMost;
+    fit->log_measured =
+        std::log(limit_gib) + (row.memory_kind == "oom" ? kBoundMargin : -kBoundMargin);
+    return true;
+  }
+  fit->log_measured = std::log(*row.peak_memory_gib);
+  constexpr double kFullCard = 0.97;  // a reserve near the limit says only that the card is full
+  if (row.memory_kind != "allocated" && *row.peak_memory_gib > kFullCard * limit_gib)
+    fit->bound = Bound::kAtLeast;
+  return true;
+}
+
 std::vector<FitRow> stage_rows(const std::vector<Measurement>& rows, FitStage stage,
                                const Calibration& calibration, const FitOptions& options) {
   std::vector<FitRow> out;
+  std::map<std::string, int> per_source;
+  for (const Measurement& row : rows) ++per_source[row.source];
   for (const Measurement& row : rows) {
-    if (row.is_memory || !row.value) continue;
     auto work = resolve_row(row);
     if (!work.ok() || fit_stage(*work) != stage) continue;
     FitRow fit;
     fit.start = resolve_efficiency(calibration, work->key);
     fit.work = std::move(*work);
-    if (!predict_case(fit.work, fit.start).ok()) continue;
-    fit.log_measured = std::log(*row.value);
-    fit.noise = row.approx ? options.approx_noise : options.noise;
+    if (!set_target(row, options, &fit) || !predict_case(fit.work, fit.start).ok()) continue;
+    // Sources of memory figures count about equally: many rows of one source are one kind of
+    // evidence.
+    if (row.is_memory) fit.noise *= std::pow(per_source[row.source], 0.25);
     out.push_back(std::move(fit));
   }
   return out;
@@ -160,10 +194,9 @@ void measure_intervals(const std::vector<Measurement>& rows,
 
 Calibration fit_calibration(const std::vector<Measurement>& rows, const FitOptions& options) {
   Calibration calibration;
-  for (const FitStage stage :
-       {FitStage::kCollective, FitStage::kTrain, FitStage::kGenerate, FitStage::kRl})
+  for (const FitStage stage : {FitStage::kCollective, FitStage::kTrain, FitStage::kGenerate,
+                               FitStage::kRl, FitStage::kMemory})
     fit_stage_of(rows, stage, options, &calibration);
-  calibration.memory = fit_memory(rows);
   calibration.engines = seen_engines(rows);
   return calibration;
 }

@@ -11,7 +11,7 @@ namespace {
 
 using E = Efficiency;
 constexpr FitStage kColl = FitStage::kCollective, kTrain = FitStage::kTrain,
-                   kGen = FitStage::kGenerate, kRl = FitStage::kRl;
+                   kGen = FitStage::kGenerate, kRl = FitStage::kRl, kMem = FitStage::kMemory;
 
 void append_term(std::vector<OffsetTerm>* terms, const Knob& knob, const char* level,
                  const std::string& name, double spread) {
@@ -104,7 +104,21 @@ const std::vector<Knob>& knobs() {
       {"rl_switch_s", &E::rl_switch_s, kRl, 8, 0.7, 0, 0, 0, 0, 0},
       {"rl_step_host_s", &E::rl_step_host_s, kRl, 5, 0.5, 0, 0, 0, 0.5, 0},
       {"length_spread", &E::length_spread, kRl, 0.7, 0.3, 0, 0, 0, 0, 0},
-      {"stage3_generate_factor", &E::stage3_generate_factor, kRl, 1.5, 0.4, 0, 0, 0, 0, 0}};
+      {"stage3_generate_factor", &E::stage3_generate_factor, kRl, 1.5, 0.4, 0, 0, 0, 0, 0},
+      {"mem_gradient_bytes", &E::mem_gradient_bytes, kMem, 3.5, 0.15, 0, 0, 0, 0.3, 0},
+      {"mem_fused_factor", &E::mem_fused_factor, kMem, 1.05, 0.15, 0, 0, 0, 0.2, 0},
+      {"mem_eager_factor", &E::mem_eager_factor, kMem, 1.5, 0.2, 0, 0, 0, 0.2, 0},
+      {"mem_selective_share", &E::mem_selective_share, kMem, 0.6, 0.2, 0, 0, 0, 0, 0},
+      {"mem_unknown_share", &E::mem_unknown_share, kMem, 0.6, 0.3, 0, 0, 0, 0, 0},
+      {"mem_work_layers", &E::mem_work_layers, kMem, 1.5, 0.3, 0, 0, 0, 0.3, 0},
+      {"mem_logit_bytes", &E::mem_logit_bytes, kMem, 8, 0.2, 0, 0, 0, 0.2, 0},
+      {"mem_logit_eager_bytes", &E::mem_logit_eager_bytes, kMem, 12, 0.2, 0, 0, 0, 0.2, 0},
+      {"mem_step_bytes", &E::mem_step_bytes, kMem, 2, 0.3, 0, 0, 0, 0.2, 0},
+      {"mem_prefill_factor", &E::mem_prefill_factor, kMem, 0.6, 0.5, 0, 0, 0, 0.3, 0.5},
+      {"mem_reserve_factor", &E::mem_reserve_factor, kMem, 1.06, 0.03, 0, 0, 0, 0.03, 0},
+      {"mem_fixed_gib", &E::mem_fixed_gib, kMem, 0.5, 0.3, 0, 0, 0, 0.3, 0},
+      {"mem_bucket_gib", &E::mem_bucket_gib, kMem, 8, 0.4, 0, 0, 0, 0, 0},
+      {"mem_context_gib", &E::mem_context_gib, kMem, 0.8, 0, 0, 0, 0, 0, 0}};
   return all;
 }
 
@@ -150,7 +164,6 @@ std::ostream& operator<<(std::ostream& out, const Calibration& calibration) {
 Json calibration_json(const Calibration& calibration) {
   return {{"offsets", calibration.offsets},
           {"intervals", calibration.intervals},
-          {"memory", calibration.memory},
           {"engines", calibration.engines}};
 }
 
@@ -159,7 +172,6 @@ Result<Calibration> calibration_from_json(const Json& json) {
   Calibration calibration;
   BRAID_ASSIGN(calibration.offsets, number_map(json, "offsets"));
   BRAID_ASSIGN(calibration.intervals, number_map(json, "intervals"));
-  BRAID_ASSIGN(calibration.memory, number_map(json, "memory"));
   BRAID_ASSIGN(calibration.engines, json_field_or<std::vector<std::string>>(json, "engines", {}));
   std::sort(calibration.engines.begin(), calibration.engines.end());
   for (const auto& [name, value] : calibration.offsets) BRAID_TRY(check_offset(name, value));

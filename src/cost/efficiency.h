@@ -84,12 +84,28 @@ struct Efficiency {
   double length_spread =
       0;  // sigma of the lognormal response length where only mean and limit are stated
   double stage3_generate_factor = 0;  // generation by the training engine with gathered weights
+  // Memory.
+  double mem_gradient_bytes = 0;  // per parameter, where the optimizer's description does not say
+  double mem_fused_factor =
+      0;  // activations kept over the count of activation_bytes_per_token, fused kernels
+  double mem_eager_factor = 0;     // the same operator by operator
+  double mem_selective_share = 0;  // of them under "selective" recomputation
+  double mem_unknown_share = 0;    // of them where recomputation is not stated
+  double mem_work_layers = 0;  // layers' worth of activations alive while one layer is recomputed
+  double mem_logit_bytes = 0;  // per token and vocabulary entry, fused loss kernels
+  double mem_logit_eager_bytes = 0;  // the same operator by operator
+  double mem_step_bytes = 0;         // temporaries per parameter of an eager optimizer step
+  double mem_prefill_factor = 0;     // activations of a prefill over those of one layer
+  double mem_reserve_factor = 0;     // allocator reserve over live tensors
+  double mem_fixed_gib = 0;          // workspaces and communication buffers
+  double mem_bucket_gib = 0;         // fixed buckets of sharded optimizers that keep them
+  double mem_context_gib = 0;        // driver context and libraries
 
   friend bool operator==(const Efficiency&, const Efficiency&) = default;
 };
 
 // Which rows fit a knob; stages are fitted in this order, later ones with earlier ones fixed.
-enum class FitStage { kCollective, kTrain, kGenerate, kRl };
+enum class FitStage { kCollective, kTrain, kGenerate, kRl, kMemory };
 
 struct Knob {
   const char* name;
@@ -118,7 +134,6 @@ struct Calibration {
   std::map<std::string, double> offsets;    // "knob" or "knob@level:name" -> ln offset
   std::map<std::string, double> intervals;  // "train_step/seen" -> half width of the 80 % interval
                                             // of ln(measured / predicted)
-  std::map<std::string, double> memory;     // fitted numbers of the memory model, see memory_fit.h
   std::vector<std::string> engines;         // releases that the fit has seen, sorted
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };

@@ -8,6 +8,8 @@
 namespace braid {
 namespace {
 
+constexpr double kGib = 1073741824.0;
+
 Result<double> price(const CollectiveCase& work, const DeviceModel& device,
                      const PredictionCase& row) {
   const double seconds =
@@ -65,14 +67,41 @@ Result<double> price(const RlCase& work, const DeviceModel& device, const Predic
 double interval_of(const Measurement& row, const Calibration& calibration) {
   constexpr double kDefault = 0.3;
   const bool known = row.engine.empty() || engine_is_known(calibration, row.engine);
-  const std::string kind = kind_name(row.kind);
+  const std::string kind = row.is_memory ? "memory" : kind_name(row.kind);
   for (const std::string& key : {kind + (known ? "/seen" : "/unseen"), kind + "/seen"})
     if (const auto found = calibration.intervals.find(key); found != calibration.intervals.end())
       return found->second;
   return kDefault;
 }
 
+Result<double> price(const TrainMemoryCase& work, const DeviceModel& device,
+                     const PredictionCase&) {
+  const TrainCase& train = work.train;
+  const MemoryParts parts =
+      train_memory(train.model, train.layout, train.work, work.memory, device.efficiency);
+  return reported_bytes(peak_bytes(parts), work.reading, device.efficiency) / kGib;
+}
+
+Result<double> price(const GenerateMemoryCase& work, const DeviceModel& device,
+                     const PredictionCase&) {
+  const GenerateCase& generate = work.generate;
+  const MemoryParts parts =
+      generate_memory(generate.model, generate.layout, generate.work, device.efficiency);
+  return reported_bytes(peak_bytes(parts), work.reading, device.efficiency) / kGib;
+}
+
+MemoryReading reading_of(const PredictionCase& row) {
+  if (const auto* train = std::get_if<TrainMemoryCase>(&row.work)) return train->reading;
+  if (const auto* generate = std::get_if<GenerateMemoryCase>(&row.work)) return generate->reading;
+  return MemoryReading::kUnstated;
+}
+
 }  // namespace
+
+double peak_of_reading(double reported_gib, const PredictionCase& row, const Efficiency& e) {
+  const double reported = reported_gib * kGib, none = reported_bytes(0, reading_of(row), e);
+  return (reported - none) / (reported_bytes(1, reading_of(row), e) - none);
+}
 
 Result<double> predict_case(const PredictionCase& row, const Efficiency& efficiency) {
   const DeviceModel device{row.gpu, row.precision, efficiency, nullptr};
@@ -94,13 +123,19 @@ Prediction predict_row(const Measurement& row, const Calibration& calibration) {
   out.predicted = *value;
   out.low = *value * std::exp(-half);
   out.high = *value * std::exp(half);
+  if (row.is_memory) {
+    const Efficiency efficiency = resolve_efficiency(calibration, work->key);
+    out.fits = fit_name(
+        judge_fit(peak_of_reading(*value, *work, efficiency), work->gpu.hbm_bytes, efficiency));
+  }
   return out;
 }
 
 FitStage fit_stage(const PredictionCase& row) {
   if (std::holds_alternative<CollectiveCase>(row.work)) return FitStage::kCollective;
   if (std::holds_alternative<TrainCase>(row.work)) return FitStage::kTrain;
-  return std::holds_alternative<GenerateCase>(row.work) ? FitStage::kGenerate : FitStage::kRl;
+  if (std::holds_alternative<GenerateCase>(row.work)) return FitStage::kGenerate;
+  return std::holds_alternative<RlCase>(row.work) ? FitStage::kRl : FitStage::kMemory;
 }
 
 }  // namespace braid

@@ -10,6 +10,7 @@
 
 #include "cost/collective.h"
 #include "cost/measurement.h"
+#include "cost/memory.h"
 #include "cost/predict_rl.h"
 
 namespace braid {
@@ -42,8 +43,20 @@ struct RlCase {
   Precision generate_precision = Precision::kBf16;
 };
 
+struct TrainMemoryCase {
+  TrainCase train;
+  TrainMemoryWork memory;
+  MemoryReading reading = MemoryReading::kUnstated;
+};
+
+struct GenerateMemoryCase {
+  GenerateCase generate;
+  MemoryReading reading = MemoryReading::kUnstated;
+};
+
 struct PredictionCase {
-  std::variant<CollectiveCase, TrainCase, GenerateCase, RlCase> work;
+  std::variant<CollectiveCase, TrainCase, GenerateCase, RlCase, TrainMemoryCase, GenerateMemoryCase>
+      work;
   GpuSpec gpu;
   Precision precision = Precision::kBf16;
   EfficiencyKey key;
@@ -53,16 +66,22 @@ struct PredictionCase {
 
 // A row that cannot be predicted: the status says what it does not state or what is unknown.
 Result<PredictionCase> resolve_row(const Measurement& row);
-// The metric's value under given efficiencies. Errors: an infeasible case (weights do not fit).
+// The metric's value (memory rows: GiB as the row's tool would read it) under given efficiencies.
+// Errors: an infeasible case (weights do not fit).
 Result<double> predict_case(const PredictionCase& work, const Efficiency& efficiency);
+// The peak behind a reported figure, in bytes: what has to fit on the device.
+double peak_of_reading(double reported_gib, const PredictionCase& row,
+                       const Efficiency& efficiency);
 FitStage fit_stage(const PredictionCase& work);
 
 // What is known about an engine from its documentation, by the family's name.
 struct EngineTraits {
-  bool graphs = true;             // decode steps are captured graphs
-  bool loops_experts = false;     // experts run one after another
-  bool sequence_parallel = true;  // default with tensor parallelism where a row does not say
-  bool pipelines_batches = true;  // several batches in flight with pipeline stages
+  bool graphs = true;                // decode steps are captured graphs
+  bool chunked_policy_loss = false;  // logits of a policy loss never exist at once
+  bool sharded_buckets = false;      // fixed buckets of a sharded optimizer, even on one device
+  bool loops_experts = false;        // experts run one after another
+  bool sequence_parallel = true;     // default with tensor parallelism where a row does not say
+  bool pipelines_batches = true;     // several batches in flight with pipeline stages
 };
 EngineTraits engine_traits(const std::string& engine);
 

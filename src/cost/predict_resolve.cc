@@ -192,6 +192,51 @@ Result<RlCase> resolve_rl(const Measurement& row, const GpuSpec& gpu) {
   return work;
 }
 
+MemoryReading reading_of(const Measurement& row) {
+  if (row.memory_kind == "allocated") return MemoryReading::kAllocated;
+  if (row.memory_kind == "reserved") return MemoryReading::kReserved;
+  if (row.memory_kind == "nvidia_smi") return MemoryReading::kProcess;
+  return MemoryReading::kUnstated;
+}
+
+Result<TrainMemoryWork> memory_work(const Measurement& row, const TrainCase& train) {
+  const EngineTraits traits = engine_traits(row.engine);
+  TrainMemoryWork memory;
+  BRAID_ASSIGN(memory.optimizer, parse_optimizer_memory(row.optimizer));
+  if (row.offload == "unknown") return missing("what is offloaded to host memory");
+  // Data-parallel and FSDP trainers compute with a cast of the 32-bit weights, which is one of the
+  // three states.
+  const bool casts = train.layout.zero_stage >= 2 && !traits.sharded_buckets;
+  if (casts && memory.optimizer.state_bytes == 12)
+    memory.optimizer = {4, 8, 4, memory.optimizer.lora_rank};
+  memory.eager = !traits.graphs || says(row, "eager");
+  memory.fused_loss = traits.chunked_policy_loss && train.work.policy_loss;
+  memory.sharded_buffers =
+      traits.sharded_buckets && train.layout.zero_stage >= 1 && memory.optimizer.lora_rank == 0;
+  memory.offload_states = row.offload == "params+grads+optimizer";
+  memory.offload_optimizer = row.offload == "optimizer";
+  memory.offload_activations = row.offload == "activations";
+  return memory;
+}
+
+// The peak of a step does not depend on how many micro-batches follow each other, so the batch may
+// be missing.
+Result<TrainMemoryCase> resolve_train_memory(const Measurement& row, const GpuSpec& gpu) {
+  TrainMemoryCase out;
+  BRAID_ASSIGN(out.train.model, find_model(row.model));
+  BRAID_ASSIGN(const double length, needed(row.seq_len, "seq_len"));
+  BRAID_ASSIGN(const double micro_batch, needed(row.micro_batch, "micro_batch"));
+  BRAID_ASSIGN(out.train.layout, train_layout(row, *row.n_gpus, gpu));
+  const TrainLayout& layout = out.train.layout;
+  const double batch = row.global_batch.value_or(micro_batch * layout.dp * layout.pp * 2);
+  out.train.work =
+      train_work(row, std::max(batch, micro_batch * layout.dp), length, layout.dp, micro_batch);
+  BRAID_ASSIGN(out.memory, memory_work(row, out.train));
+  out.reading = reading_of(row);
+  BRAID_TRY(validate_train(out.train.model, layout, out.train.work));
+  return out;
+}
+
 bool metric_fits(MeasurementKind kind, Metric metric) {
   switch (kind) {
     case MeasurementKind::kTrainStep:
@@ -206,7 +251,31 @@ bool metric_fits(MeasurementKind kind, Metric metric) {
   return false;
 }
 
+// Of an RL step the training phase is priced: it holds the states that other phases keep too.
+Status resolve_memory(const Measurement& row, PredictionCase* out) {
+  if (row.kind == MeasurementKind::kGenerate) {
+    GenerateMemoryCase work;
+    BRAID_ASSIGN(work.generate, resolve_generate(row, out->gpu));
+    work.reading = reading_of(row);
+    out->work = work;
+    return ok_status();
+  }
+  if (row.kind == MeasurementKind::kCollective)
+    return invalid_input("a collective has no memory row");
+  Measurement train = row;
+  if (row.kind == MeasurementKind::kRlStep && !row.seq_len) {
+    BRAID_ASSIGN(const double prompt, needed(row.prompt_len, "prompt_len"));
+    BRAID_ASSIGN(const double output,
+                 needed(row.max_output_len ? row.max_output_len : row.output_len, "output_len"));
+    train.seq_len = prompt + output;
+    if (row.train_gpus) train.n_gpus = row.train_gpus;
+  }
+  BRAID_ASSIGN(out->work, resolve_train_memory(train, out->gpu));
+  return ok_status();
+}
+
 Status resolve_work(const Measurement& row, PredictionCase* out) {
+  if (row.is_memory) return resolve_memory(row, out);
   if (row.kind == MeasurementKind::kTrainStep) {
     BRAID_ASSIGN(out->work, resolve_train(row, out->gpu));
   } else if (row.kind == MeasurementKind::kGenerate) {
@@ -230,6 +299,8 @@ EngineTraits engine_traits(const std::string& engine) {
   const bool eager =
       contains("transformers") || contains("litgpt") || contains("deepspeed") || contains("trl");
   traits.graphs = !eager;
+  traits.chunked_policy_loss = contains("prime-rl");
+  traits.sharded_buckets = contains("deepspeed");
   traits.sequence_parallel = !contains("aleph-alpha");
   traits.pipelines_batches = !eager;
   traits.loops_experts = contains("transformers") || contains("deepspeed") || contains("trl");
