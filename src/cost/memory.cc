@@ -55,7 +55,8 @@ void add_states(const ModelSize& model, const TrainLayout& layout, const TrainMe
                 const Efficiency& e, MemoryParts* parts) {
   const StageParameters held = stage_parameters(model, layout);
   const OptimizerMemory& optimizer = memory.optimizer;
-  parts->weights = optimizer.weight_bytes * sharded(held, layout, 3);
+  const double whole = held.shared + held.experts, share = sharded(held, layout, 3);
+  parts->weights = optimizer.weight_bytes * (share + e.mem_unsharded_share * (whole - share));
   const double gradient_bytes =
       optimizer.gradient_bytes > 0 ? optimizer.gradient_bytes : e.mem_gradient_bytes;
   if (optimizer.lora_rank > 0) {

@@ -296,8 +296,8 @@ EngineTraits engine_traits(const std::string& engine) {
     return family.find(word) != std::string::npos;
   };
   EngineTraits traits;
-  const bool eager =
-      contains("transformers") || contains("litgpt") || contains("deepspeed") || contains("trl");
+  const bool eager = contains("transformers") || contains("litgpt") || contains("deepspeed") ||
+                     contains("trl") || family == "ms-swift";
   traits.graphs = !eager;
   traits.chunked_policy_loss = contains("prime-rl");
   traits.sharded_buckets = contains("deepspeed");
