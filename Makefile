@@ -4,7 +4,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 TEST_TIMEOUT ?= 600
 
-.PHONY: help setup configure build quickstart test test-full lint layers format format-check sizes bench bench-peer clean
+.PHONY: help setup configure build quickstart test layers format format-check sizes bench clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,9 +25,6 @@ test: configure ## build and run the fast test tier
 	@cmake --build $(BUILD) -j $(JOBS)
 	@cd $(BUILD) && ctest --output-on-failure --timeout $(TEST_TIMEOUT)
 
-test-full: test ## everything: long suites too, with evidence files in docs/evidence
-	@tools/test_full.sh $(BUILD)
-
 layers: ## check the includes against tools/layers.toml
 	@python3 tools/check_layers.py
 
@@ -40,15 +37,9 @@ format: ## format all C++ sources
 format-check: ## fail if a C++ source is not formatted
 	@git ls-files '*.cc' '*.h' | xargs clang-format --dry-run --Werror
 
-lint: configure ## compile every file with clang's front end and run clang-tidy
-	@tools/lint.sh $(BUILD)
-
 bench: configure ## run the micro-benchmarks
 	@cmake --build $(BUILD) -j $(JOBS)
 	@for program in $(BUILD)/*_bench; do $$program; done
-
-bench-peer: build ## time Braid beside TRL and the bare matrix multiplications (docs/benchmarks.md)
-	@bench/peer.sh $(BUILD)/braid
 
 clean: ## remove build results (keeps downloaded dependencies)
 	rm -rf $(BUILD)

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "algo/algorithm.h"
 #include "base/log.h"
 #include "commands.h"
 #include "config/load.h"
@@ -91,6 +92,7 @@ Action define_config(CLI::App& app) {
 Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& inputs) {
   ConfigSources sources;
   sources.environment = environment;
+  sources.algorithm_defaults = default_options;
   for (const std::string& input : inputs) {
     const bool file = path_exists(input);
     if (!file && input.find('=') != std::string::npos) {

@@ -75,6 +75,12 @@ Result<LoadedConfig> load_config(const ConfigSources& sources) {
   }
   if (sources.environment) BRAID_TRY(expand_variables(tree, sources.environment));
   LoadedConfig out;
+  if (sources.algorithm_defaults) {
+    const YamlNode* algorithm = tree.find("algorithm");
+    const YamlNode* name = algorithm == nullptr ? nullptr : algorithm->find("name");
+    out.config.algorithm =
+        sources.algorithm_defaults(name == nullptr ? out.config.algorithm.name : name->scalar);
+  }
   BRAID_TRY(OptionReader::read(tree, "", out.config));
   BRAID_TRY(check(out.config));
   out.resolved = OptionPrinter::print(out.config, &tree);

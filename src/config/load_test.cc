@@ -69,6 +69,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"train: {total_steps: 0}", "train.total_steps: must be greater than 0"},
         BadCase{"a: [", "not valid YAML"}));
 
+TEST(Config, AlgorithmDefaultsComeBeforeTheFile) {
+  ConfigSources sources;
+  sources.files = {{"a.yaml", "algorithm: {name: other, gamma: 0.5}"}};
+  sources.algorithm_defaults = [](const std::string& name) {
+    AlgorithmOptions options;
+    options.lam = name == "other" ? 0.25 : 0.75;
+    return options;
+  };
+  const auto loaded = load_config(sources);
+  EXPECT_EQ(loaded->config.algorithm.lam, 0.25);
+  EXPECT_EQ(loaded->config.algorithm.gamma, 0.5);
+}
+
 TEST(Config, ArithmeticNamesNearestValidValues) {
   const auto loaded =
       load("rollout: {prompts_per_step: 8, samples_per_prompt: 4}\ntrain: {minibatches: 5}");

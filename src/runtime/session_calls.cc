@@ -26,7 +26,7 @@ Result<std::map<std::string, double>> Session::run_step() {
         total += seconds;
       }));
   row["time/step"] = total;
-  for (const auto& [name, metric] : metrics_) row[name] = metric.mean();
+  for (const auto& [name, metric] : metrics_) row[name] = reported(name, metric);
   row["data/prompts_seen"] = static_cast<double>(cursor_);
   row["data/epoch"] = static_cast<double>(data_->epoch(cursor_));
   if (row.count("time/generate") != 0)

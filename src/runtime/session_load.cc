@@ -57,6 +57,9 @@ Session::Session(const Config& config, const Program& program)
 Result<std::unique_ptr<Session>> Session::create(const Config& config, const Program& program) {
   BRAID_TRY(validate(config.algorithm));
   BRAID_TRY(check_rewards(config.reward));
+  BRAID_TRY(validate(config.optim.actor, "optim.actor"));
+  BRAID_TRY(validate(config.optim.critic, "optim.critic"));
+  BRAID_TRY(validate(config.optim.reward, "optim.reward"));
   if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
   std::unique_ptr<Session> session(new Session(config, program));
   BRAID_TRY(session->load_data());
