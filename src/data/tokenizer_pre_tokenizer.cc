@@ -86,8 +86,9 @@ Status split_pieces(const SplitStep& step, Pieces* pieces) {
       for (TextSpan& span : spans) span.is_match = !span.is_match;
     cut(spans, step.behavior, &cuts);
     for (const TextSpan& span : cuts)
-      items.push_back({piece.begin + span.begin, piece.begin + span.end, -1,
-                       piece.at_start && span.begin == 0});
+      if (span.end > span.begin)
+        items.push_back({piece.begin + span.begin, piece.begin + span.end, -1,
+                         piece.at_start && span.begin == 0});
   }
   pieces->items = std::move(items);
   return ok_status();

@@ -25,8 +25,8 @@ class Regex {
   // Finds exactly this text.
   static Result<Regex> literal(const std::string& text);
 
-  // Matches and gaps that cover the text from begin to end, in order. Fails when the matcher runs
-  // out of its limits. REQUIRES well-formed UTF-8.
+  // Matches, which may be empty, and gaps; they cover the text from begin to end, in order. Fails
+  // when the matcher runs out of its limits. REQUIRES well-formed UTF-8.
   Status find_all(std::string_view text, std::vector<TextSpan>* out) const;
 
  private:
@@ -36,8 +36,5 @@ class Regex {
   std::shared_ptr<void> code_;  // pcre2_code
   bool is_literal_ = false;
 };
-
-// The pattern in PCRE2's syntax: \w and script names get the meaning they have in Oniguruma.
-Result<std::string> translate_pattern(const std::string& pattern);
 
 }  // namespace braid

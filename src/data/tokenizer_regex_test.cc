@@ -43,6 +43,36 @@ TEST(RegexTest, LineBordersAreAnchors) {
   EXPECT_THAT(matches("^a", "a\na"), ElementsAre("a", "a"));
 }
 
+TEST(RegexTest, OnlyStarPlusAndQuestionMarkArePossessive) {
+  EXPECT_THAT(matches("a{1,2}+b", "aaab"), ElementsAre("aaab"));
+  EXPECT_THAT(matches("a++b", "aaab"), ElementsAre("aaab"));
+  EXPECT_THAT(matches("a++a", "aaa"), ElementsAre());
+  EXPECT_THAT(matches("(?:ab){2}?", "abab"), ElementsAre("abab"));
+  EXPECT_THAT(matches("a{,2}b", "aaab"), ElementsAre("aab"));
+  EXPECT_THAT(matches("a{x", "a{x"), ElementsAre("a{x"));
+}
+
+TEST(RegexTest, EscapesWithAnotherMeaningInPcre) {
+  EXPECT_THAT(matches("\\h+", "9fG \t"), ElementsAre("9f"));
+  EXPECT_THAT(matches("[\\h_]+", "9f_G"), ElementsAre("9f_"));
+  EXPECT_THAT(matches("\\u0042|\\x41|\\x{43}", "ABCD"), ElementsAre("A", "B", "C"));
+  EXPECT_THAT(matches("\\v", "\x0b\x0c"), ElementsAre("\x0b"));
+  EXPECT_THAT(matches("(?m:a.)", "a\n"), ElementsAre("a\n"));
+  EXPECT_THAT(matches("a.", "a\na\r"), ElementsAre("a\r"));
+  EXPECT_THAT(matches("\\bb\u0301?\\b", "b\u0301b b"), ElementsAre("b"));
+}
+
+// An empty match is a border between two pieces, except right behind another match.
+TEST(RegexTest, EmptyMatchesCount) {
+  std::vector<TextSpan> spans;
+  ASSERT_TRUE(Regex::compile("(?=[A-Z])")->find_all("aBcD", &spans).ok());
+  ASSERT_EQ(spans.size(), 5u);
+  EXPECT_EQ(spans[1].begin, 1u);
+  EXPECT_EQ(spans[1].end, 1u);
+  EXPECT_THAT(matches("x*", "xxax"), ElementsAre("xx", "x"));
+  EXPECT_THAT(matches("x*", ""), ElementsAre());
+}
+
 TEST(RegexTest, LongRunsDoNotExhaustTheMatcher) {
   const std::string text(1 << 20, ' ');
   EXPECT_THAT(matches("\\s+(?!\\S)|\\s+", text), ElementsAre(text));
@@ -50,7 +80,8 @@ TEST(RegexTest, LongRunsDoNotExhaustTheMatcher) {
 
 TEST(RegexTest, WhatPcreReadsDifferentlyIsAnError) {
   for (const char* pattern :
-       {"[a&&b]", "a{1,3}+", "\\h", "\\ba", "[^\\W_]", "[a[b]]", "(", "[[:"}) {
+       {"[a&&b]", "[^\\W_]", "[a[b]]", "[[:alpha:]]", "[]a]", "[a", "(", ")", "*a", "\\X", "\\k<a>",
+        "(?<n>a)", "a(?i)b", "(?i:\u00E9)", "\\p{Cyrillic}", "\\pL", "\\xE9", "\\u12", "a\\"}) {
     const auto regex = Regex::compile(pattern);
     ASSERT_FALSE(regex.ok()) << pattern;
     EXPECT_THAT(regex.status().message(), HasSubstr(pattern));
