@@ -1,9 +1,11 @@
-// braid tokenize: text to token ids and back, line by line.
+// braid tokenize: text or conversations to token ids, and ids to text, line by line. Text gets the
+// special tokens of the post-processor; decoding shows every special token unless --skip-special.
 #include <cstdio>
 #include <memory>
 
 #include "base/json.h"
 #include "commands.h"
+#include "data/render_messages.h"
 #include "data/tokenizer.h"
 #include "host/file.h"
 
@@ -15,12 +17,22 @@ struct TokenizeOptions {
   std::string input;
   bool json = false;
   bool decode = false;
+  bool skip_special = false;
+  bool add_generation_prompt = false;
 };
 
-Result<std::string> encode_line(const Tokenizer& tokenizer, const Json& line, bool json) {
+Result<std::vector<int32_t>> ids_of(const Tokenizer& tokenizer, const TokenizeOptions& options,
+                                    const Json& line) {
+  if (line.contains("messages"))
+    return render_messages(tokenizer, line["messages"], options.add_generation_prompt);
   BRAID_ASSIGN(const std::string text, json_field<std::string>(line, "text"));
-  BRAID_ASSIGN(const std::vector<int32_t> ids, tokenizer.encode(text, true));
-  if (json) return Json::object({{"ids", ids}}).dump();
+  return tokenizer.encode(text, true);
+}
+
+Result<std::string> encode_line(const Tokenizer& tokenizer, const TokenizeOptions& options,
+                                const Json& line) {
+  BRAID_ASSIGN(const std::vector<int32_t> ids, ids_of(tokenizer, options, line));
+  if (options.json) return Json::object({{"ids", ids}}).dump();
   std::string out;
   for (const int32_t id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
   return out;
@@ -37,20 +49,22 @@ Status check_id(const Tokenizer& tokenizer, const Json& id) {
   return ok_status();
 }
 
-Result<std::string> decode_line(const Tokenizer& tokenizer, const Json& line, bool json) {
+Result<std::string> decode_line(const Tokenizer& tokenizer, const TokenizeOptions& options,
+                                const Json& line) {
   BRAID_ASSIGN(const Json ids, json_field<Json>(line, "ids"));
   if (!ids.is_array()) return invalid_input("key 'ids' must be an array of token ids");
   for (const Json& id : ids) BRAID_TRY(check_id(tokenizer, id));
-  BRAID_ASSIGN(std::string text, tokenizer.decode(ids.get<std::vector<int32_t>>(), false));
-  return json ? Json::object({{"text", text}}).dump() : text;
+  BRAID_ASSIGN(std::string text,
+               tokenizer.decode(ids.get<std::vector<int32_t>>(), options.skip_special));
+  return options.json ? Json::object({{"text", text}}).dump() : text;
 }
 
 Result<std::string> convert_line(const Tokenizer& tokenizer, const TokenizeOptions& options,
                                  std::string_view line, const std::string& where) {
   BRAID_ASSIGN(const Json parsed, parse_json(line, where));
   if (!parsed.is_object()) return invalid_input(cat(where, ": must be a JSON object"));
-  return (options.decode ? decode_line(tokenizer, parsed, options.json)
-                         : encode_line(tokenizer, parsed, options.json))
+  return (options.decode ? decode_line(tokenizer, options, parsed)
+                         : encode_line(tokenizer, options, parsed))
       .at(where);
 }
 
@@ -69,18 +83,26 @@ Status run_tokenize(const TokenizeOptions& options) {
     if (trim(line).empty()) continue;
     BRAID_ASSIGN(const std::string out,
                  convert_line(tokenizer, options, line, cat(name, ":", line_number)));
-    std::printf("%s\n", out.c_str());
+    std::fwrite(out.data(), 1, out.size(), stdout);  // the text may hold a NUL
+    std::putchar('\n');
   }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    return io_error("standard output could not be written");
   return ok_status();
 }
 
 Action define_tokenize(CLI::App& app) {
   auto options = std::make_shared<TokenizeOptions>();
   app.add_option("MODEL", options->model, "folder with a tokenizer.json, or the file")->required();
-  app.add_option("--input", options->input, "JSON lines {\"text\": ...}; - is standard input")
+  app.add_option("--input", options->input,
+                 "JSON lines {\"text\": ...} or {\"messages\": [...]}; - is standard input")
       ->required();
   app.add_flag("--json", options->json, "write JSON lines instead of plain text");
   app.add_flag("--decode", options->decode, "read {\"ids\": [...]} and write the text");
+  app.add_flag("--skip-special", options->skip_special, "leave special tokens out of the text")
+      ->needs("--decode");
+  app.add_flag("--add-generation-prompt", options->add_generation_prompt,
+               "end messages with the beginning of the assistant's turn");
   return [options] { return run_tokenize(*options); };
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 
+#include "base/text.h"
 #include "host/file.h"
 
 namespace braid {
@@ -18,9 +19,11 @@ struct Outcome {
   std::string output;  // standard output and error together
 };
 
+// The arguments begin with the model: an absolute path or a name in tests/data/tokenizer.
 Outcome run_tokenize(const std::string& arguments) {
-  const std::string command = std::string(BRAID_BINARY) + " tokenize " + BRAID_SOURCE_DIR +
-                              "/tests/data/tokenizer/" + arguments + " 2>&1";
+  const std::string folder = std::string(BRAID_SOURCE_DIR) + "/tests/data/tokenizer";
+  const std::string command =
+      cat(BRAID_BINARY, " tokenize ", join_path(folder, arguments), " 2>&1");
   FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   std::array<char, 4096> buffer;
@@ -50,6 +53,46 @@ TEST_F(TokenizeCommand, TextToIdsAndBack) {
   const std::string ids = write_lines("ids.jsonl", encoded.output);
   EXPECT_EQ(run_tokenize("llama2.json --json --decode --input - < " + ids).output,
             "{\"text\":\"<s> a b\"}\n{\"text\":\"<s>\"}\n");
+}
+
+TEST_F(TokenizeCommand, SpecialTokensCanBeSkipped) {
+  const std::string ids = write_lines("ids.jsonl", "{\"ids\": [1]}\n");
+  EXPECT_EQ(run_tokenize("llama2.json --decode --input " + ids).output, "<s>\n");
+  EXPECT_EQ(run_tokenize("llama2.json --decode --skip-special --input " + ids).output, "\n");
+  EXPECT_EQ(run_tokenize("llama2.json --skip-special --input " + ids).exit_code, 2);
+}
+
+TEST_F(TokenizeCommand, PlainOutputIsIdsWithBlanks) {
+  const std::string texts = write_lines("texts.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n");
+  EXPECT_EQ(run_tokenize("../chat/tokenizer.json --input " + texts).output, "256 64 65\n256\n");
+}
+
+// The folder of the chat tests with a template beside the tokenizer.
+TEST_F(TokenizeCommand, MessagesUseTheTemplateOfTheFolder) {
+  const std::string folder = ::testing::TempDir() + "/chat_model";
+  ASSERT_TRUE(make_folder(folder).ok());
+  const std::string source = std::string(BRAID_SOURCE_DIR) + "/tests/data/chat/";
+  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"})
+    ASSERT_TRUE(write_file_atomic(folder + name, *read_file(source + name)).ok());
+  ASSERT_TRUE(write_file_atomic(folder + "/chat_template.jinja",
+                                "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}"
+                                "{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}"
+                                "{% endif %}")
+                  .ok());
+  const std::string lines = write_lines(
+      "messages.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n");
+  const auto shown = [&](const std::string& options) {
+    const std::string ids =
+        write_lines("ids.jsonl", run_tokenize(options + " --json --input " + lines).output);
+    return run_tokenize(options.substr(0, options.find(' ')) + " --decode --json --input " + ids)
+        .output;
+  };
+  EXPECT_EQ(shown(folder), "{\"text\":\"<s>user: hi\\n\"}\n");
+  EXPECT_EQ(shown(folder + " --add-generation-prompt"),
+            "{\"text\":\"<s>user: hi\\nassistant: \"}\n");
+  const Outcome without = run_tokenize("gpt2.json --json --input " + lines);
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_THAT(without.output, HasSubstr("messages.jsonl:1: messages need a chat template"));
 }
 
 TEST_F(TokenizeCommand, BadLinesAreNamed) {
