@@ -5,6 +5,8 @@ namespace braid {
 // Plan side: plan_*.cc. Run side (libtorch): run_*.cc. Each file defines one `Command` value,
 // declared here.
 extern const Command kSearchTableCommand;
+extern const Command kValidateCommand;
+extern const Command kCalibrateCommand;
 #ifdef BRAID_WITH_TORCH
 extern const Command kTrainCommand;
 extern const Command kSftCommand;
@@ -18,10 +20,10 @@ extern const Command kRewardTestCommand;
 
 std::vector<Command> all_commands() {
   return {
-      kSearchTableCommand,
+      kSearchTableCommand, kValidateCommand, kCalibrateCommand,
 #ifdef BRAID_WITH_TORCH
-      kTrainCommand,       kSftCommand,      kRmCommand,    kConfigCommand,
-      kTokenizeCommand,    kGenerateCommand, kScoreCommand, kRewardTestCommand,
+      kTrainCommand,       kSftCommand,      kRmCommand,        kConfigCommand,
+      kTokenizeCommand,    kGenerateCommand, kScoreCommand,     kRewardTestCommand,
 #endif
   };
 }

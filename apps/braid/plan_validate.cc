@@ -1,4 +1,5 @@
-// braid validate: predicts every row of a measurement file and reports how far off the predictions are.
+// braid validate: predicts every row of a measurement file and reports how far off the predictions
+// are.
 #include <iostream>
 #include <memory>
 
@@ -23,7 +24,8 @@ Result<Calibration> load_calibration(const std::string& path) {
   return calibration_from_json(json).at(path);
 }
 
-std::vector<Prediction> predict_all(const std::vector<Measurement>& rows, const Calibration& calibration) {
+std::vector<Prediction> predict_all(const std::vector<Measurement>& rows,
+                                    const Calibration& calibration) {
   std::vector<Prediction> predictions;
   for (const Measurement& row : rows) predictions.push_back(predict_row(row, calibration));
   return predictions;
@@ -31,9 +33,12 @@ std::vector<Prediction> predict_all(const std::vector<Measurement>& rows, const 
 
 std::vector<Prediction> predictions_of(const Options& options, const std::vector<Measurement>& rows,
                                        const Calibration& calibration) {
-  if (options.folds > 1) return predict_unseen(rows, folds_by_configuration(options.folds), calibration.intervals);
+  if (options.folds > 1)
+    return predict_unseen(rows, folds_by_configuration(options.folds), calibration.intervals);
   if (options.leave_one_engine_out)
-    return predict_unseen(rows, [](const Measurement& row) { return engine_family(row.engine); }, calibration.intervals);
+    return predict_unseen(
+        rows, [](const Measurement& row) { return engine_family(row.engine); },
+        calibration.intervals);
   return predict_all(rows, calibration);
 }
 
@@ -44,7 +49,8 @@ Status validate(const Options& options) {
   BRAID_ASSIGN(const Calibration calibration, load_calibration(options.calibration));
   const std::vector<Prediction> predictions = predictions_of(options, rows, calibration);
   print_errors(std::cout, rows, predictions);
-  for (const std::string& line : summarize_decisions(rows, predictions).lines) std::cout << line << "\n";
+  for (const std::string& line : summarize_decisions(rows, predictions).lines)
+    std::cout << line << "\n";
   print_goals(std::cout, "goals", check_goals(rows, predictions, options.leave_one_engine_out));
   if (options.json_out.empty()) return ok_status();
   return write_file_atomic(options.json_out, validation_json(rows, predictions).dump(1) + "\n");
@@ -52,16 +58,21 @@ Status validate(const Options& options) {
 
 Action define(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("file", options->file, "measurements in the CSV schema of docs/cost_model.md")->required();
+  app.add_option("file", options->file, "measurements in the CSV schema of docs/cost_model.md")
+      ->required();
   app.add_option("--json", options->json_out, "write predictions of all rows to this file");
-  app.add_option("--calibration", options->calibration, "use this calibration (JSON) instead of the built-in one");
-  app.add_option("--folds", options->folds, "cross-validate: refit without each of K parts of the configurations");
-  app.add_flag("--leave-one-engine-out", options->leave_one_engine_out, "cross-validate: refit without each engine");
+  app.add_option("--calibration", options->calibration,
+                 "use this calibration (JSON) instead of the built-in one");
+  app.add_option("--folds", options->folds,
+                 "cross-validate: refit without each of K parts of the configurations");
+  app.add_flag("--leave-one-engine-out", options->leave_one_engine_out,
+               "cross-validate: refit without each engine");
   return [options] { return validate(*options); };
 }
 
 }  // namespace
 
-const Command kValidateCommand = {"validate", "predict published measurements and report the errors", define};
+extern const Command kValidateCommand = {
+    "validate", "predict published measurements and report the errors", define};
 
 }  // namespace braid

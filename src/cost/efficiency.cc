@@ -45,6 +45,15 @@ Result<std::map<std::string, double>> number_map(const Json& json, const char* k
   return map;
 }
 
+// Four digits are more than the data carry, and keep differences between fits readable.
+Json rounded(Json json) {
+  for (auto& item : json) {
+    if (item.is_object()) item = rounded(item);
+    if (item.is_number_float()) item = std::round(item.get<double>() * 1e4) / 1e4;
+  }
+  return json;
+}
+
 }  // namespace
 
 // Priors come from published kernel benchmarks and vendor figures (docs/cost_model.md lists them
@@ -98,7 +107,7 @@ const std::vector<Knob>& knobs() {  // NOLINT(size): a table is one expression
       {"decode_network_us", &E::decode_network_us, kRl, 40, 0.5, 0, 0, 0, 0, 0},
       {"eager_layer_us", &E::eager_layer_us, kGen, 900, 0.3, 0, 0, 0, 0.15, 0},
       {"rl_train_factor", &E::rl_train_factor, kRl, 1.5, 0.3, 0, 0, 0, 0.2, 0},
-      {"rl_infer_factor", &E::rl_infer_factor, kRl, 1.5, 0.3, 0, 0, 0, 0, 0},
+      {"rl_infer_factor", &E::rl_infer_factor, kRl, 1.5, 0.3, 0, 0, 0, 0.1, 0},
       {"rl_generate_factor", &E::rl_generate_factor, kRl, 1.2, 0.3, 0, 0, 0, 0.2, 0},
       {"rl_reshard_gbytes_per_s", &E::rl_reshard_gbytes_per_s, kRl, 6, 0.5, 0, 0, 0, 0.3, 0},
       {"rl_switch_s", &E::rl_switch_s, kRl, 8, 0.7, 0, 0, 0, 0, 0},
@@ -166,6 +175,21 @@ Json calibration_json(const Calibration& calibration) {
   return {{"offsets", calibration.offsets},
           {"intervals", calibration.intervals},
           {"engines", calibration.engines}};
+}
+
+std::string calibration_source(const Calibration& calibration) {
+  return cat(
+      "// Written by `braid calibrate --out`: refit instead of editing.\n#include "
+      "\"base/json.h\"\n",
+      "#include \"cost/efficiency.h\"\n\nnamespace braid {\n\n// clang-format off\n",
+      "static const char kJson[] = R\"json(", rounded(calibration_json(calibration)).dump(1),
+      ")json\";\n", "// clang-format on\n\nconst Calibration& committed_calibration() {\n",
+      "  static const Calibration calibration = [] {\n",
+      "    const auto json = parse_json(kJson, \"committed calibration\");\n",
+      "    BRAID_CHECK(json.ok(), json.status().message());\n",
+      "    const auto parsed = calibration_from_json(*json);\n",
+      "    BRAID_CHECK(parsed.ok(), parsed.status().message());\n    return *parsed;\n  }();\n",
+      "  return calibration;\n}\n\n}  // namespace braid\n");
 }
 
 Result<Calibration> calibration_from_json(const Json& json) {

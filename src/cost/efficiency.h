@@ -154,6 +154,8 @@ bool engine_is_known(const Calibration& calibration, const std::string& engine);
 Json calibration_json(const Calibration& calibration);
 // Errors name the entry: not a number, not finite, or a knob that does not exist.
 Result<Calibration> calibration_from_json(const Json& json);
+// The C++ source that builds a calibration into the program (src/cost/calibration_data.cc).
+std::string calibration_source(const Calibration& calibration);
 // The committed result of `braid calibrate` on published measurements
 // (src/cost/calibration_data.cc).
 const Calibration& committed_calibration();

@@ -210,6 +210,25 @@ void print_errors(std::ostream& out, const std::vector<Measurement>& rows,
   print_table(out, "by kind and engine", engines);
 }
 
+void print_fit(std::ostream& out, const Calibration& calibration) {
+  out << "efficiencies: prior -> fitted, then factors by architecture, device, precision, engine, "
+         "release\n";
+  for (const Knob& knob : knobs()) {
+    const auto base = calibration.offsets.find(knob.name);
+    const double fitted =
+        knob.prior * (base == calibration.offsets.end() ? 1 : std::exp(base->second));
+    out << "  " << std::left << std::setw(26) << knob.name << std::right << std::setw(10)
+        << fixed(knob.prior, 3) << " -> " << std::setw(10) << fixed(fitted, 3);
+    for (const auto& [name, offset] : calibration.offsets)
+      if (name.rfind(cat(knob.name, "@"), 0) == 0 && std::abs(offset) > 0.02)
+        out << "  " << name.substr(name.find('@') + 1) << " x" << fixed(std::exp(offset), 2);
+    out << "\n";
+  }
+  out << "80 % intervals (half width of ln(measured / predicted))\n";
+  for (const auto& [name, half] : calibration.intervals)
+    out << "  " << name << " " << fixed(half, 3) << "\n";
+}
+
 OrderedJson validation_json(const std::vector<Measurement>& rows,
                             const std::vector<Prediction>& predictions) {
   OrderedJson list = OrderedJson::array();
@@ -229,37 +248,90 @@ OrderedJson validation_json(const std::vector<Measurement>& rows,
   return {{"rows", list}};
 }
 
+namespace {
+
+void add_error_goals(const Table& errors, const std::map<std::string, double>& limits,
+                     std::vector<Goal>* goals) {
+  for (const auto& [kind, limit] : limits) {
+    const auto found = errors.find(kind);
+    if (found == errors.end()) continue;
+    const ErrorSummary s = summarize_errors(found->second);
+    goals->push_back(at_most(cat(kind, " median error %"), s.median, limit,
+                             cat(s.rows, " rows, p90 ", fixed(s.p90), " %")));
+    const double allowed = std::max(5.0, 2 * s.bias_error);
+    goals->push_back(at_most(cat(kind, " |bias| %"), std::abs(s.bias), allowed,
+                             cat("bias ", fixed(s.bias), " +- ", fixed(s.bias_error))));
+  }
+}
+
+void add_memory_goals(const MemorySummary& s, std::vector<Goal>* goals) {
+  const auto share = [](int part, int all) { return all > 0 ? 100.0 * part / all : 0; };
+  goals->push_back(at_most("memory median error %", s.median_error_pct, 10,
+                           cat(s.measured, " rows, sources weighted equally")));
+  goals->push_back(at_most("memory oom called yes %", share(s.oom_called_yes, s.oom), 3,
+                           cat(s.oom_called_yes, " of ", s.oom)));
+  goals->push_back(at_most("memory ran called no %", share(s.ran_called_no, s.ran), 3,
+                           cat(s.ran_called_no, " of ", s.ran)));
+  goals->push_back(at_most("memory uncertain %", share(s.uncertain, s.judged), 15,
+                           cat(s.uncertain, " of ", s.judged)));
+}
+
+void add_decision_goal(const DecisionSummary& s, std::vector<Goal>* goals) {
+  if (s.groups == 0) return;
+  goals->push_back(at_most("decisions reversed", s.reversed, 0,
+                           cat(s.groups, " groups, ", s.agreed, " pairs agreed, ", s.within_noise,
+                               " within noise, regret mean ", fixed(s.mean_regret_pct),
+                               " %, worst ", fixed(s.worst_regret_pct), " %")));
+}
+
+}  // namespace
+
+bool states_what_it_needs(const Measurement& row) {
+  if (row.is_memory) {
+    if (row.offload == "unknown") return false;
+    if (row.kind == MeasurementKind::kGenerate) return row.prompt_len && row.output_len;
+    return row.micro_batch && (row.seq_len || (row.prompt_len && row.output_len));
+  }
+  switch (row.kind) {
+    case MeasurementKind::kTrainStep:
+      return row.seq_len && row.global_batch;
+    case MeasurementKind::kGenerate:
+      return row.prompt_len && row.output_len;
+    case MeasurementKind::kCollective:
+      return row.bytes.has_value();
+    case MeasurementKind::kRlStep:
+      return row.prompt_len && row.output_len && row.prompts;
+  }
+  return false;
+}
+
 std::vector<Goal> check_goals(const std::vector<Measurement>& rows,
                               const std::vector<Prediction>& predictions, bool unseen_engine) {
-  const std::map<std::string, double> limits =
+  using Limits = std::map<std::string, double>;
+  const Limits limits =
       unseen_engine
-          ? std::map<std::string, double>{{"train_step", 20}, {"generate", 35}}
-          : std::map<std::string, double>{
-                {"train_step", 10}, {"generate", 15}, {"collective", 15}, {"rl_step", 25}};
+          ? Limits{{"train_step", 20}, {"generate", 35}}
+          : Limits{{"train_step", 10}, {"generate", 15}, {"collective", 15}, {"rl_step", 25}};
   Table errors;
-  for (size_t i = 0; i < rows.size(); ++i)
+  int stated = 0, supported = 0, memory = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    stated += states_what_it_needs(rows[i]);
+    supported += states_what_it_needs(rows[i]) && predictions[i].supported;
+    memory += rows[i].is_memory;
     if (const auto error = log_error(rows[i], predictions[i]);
         error && counts_for_goal(rows[i]) && !rows[i].is_memory)
       errors[kind_name(rows[i].kind)].push_back(*error);
-  std::vector<Goal> goals;
-  for (const auto& [kind, limit] : limits) {
-    const ErrorSummary s = summarize_errors(errors[kind]);
-    goals.push_back(at_most(cat(kind, " median error %"), s.median, limit,
-                            cat(s.rows, " rows, p90 ", fixed(s.p90), " %")));
-    const double allowed = std::max(5.0, 2 * s.bias_error);
-    goals.push_back(at_most(cat(kind, " |bias| %"), std::abs(s.bias), allowed,
-                            cat("bias ", fixed(s.bias), " +- ", fixed(s.bias_error))));
   }
+  std::vector<Goal> goals;
+  add_error_goals(errors, limits, &goals);
+  if (memory > 0) add_memory_goals(summarize_memory(rows, predictions), &goals);
   const double coverage = 100 * interval_coverage(rows, predictions);
   goals.push_back(
       {"interval coverage %", coverage, 90, coverage >= 70 && coverage <= 90, "70 to 90"});
-  if (unseen_engine) return goals;
-  const DecisionSummary decisions = summarize_decisions(rows, predictions);
-  goals.push_back(at_most(
-      "decisions reversed", decisions.reversed, 0,
-      cat(decisions.groups, " groups, ", decisions.agreed, " agreed, ", decisions.within_noise,
-          " within noise, mean regret ", fixed(decisions.mean_regret_pct), " %, worst ",
-          fixed(decisions.worst_regret_pct), " %")));
+  const double share = stated > 0 ? 100.0 * supported / stated : 0;
+  goals.push_back({"supported %", share, 90, share >= 90,
+                   cat(supported, " of ", stated, " rows that state what they need")});
+  if (!unseen_engine) add_decision_goal(summarize_decisions(rows, predictions), &goals);
   return goals;
 }
 

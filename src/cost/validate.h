@@ -52,9 +52,16 @@ MemorySummary summarize_memory(const std::vector<Measurement>& rows,
 void print_errors(std::ostream& out, const std::vector<Measurement>& rows,
                   const std::vector<Prediction>& predictions);
 
+// Fitted values: each efficiency with its prior, and the offsets that moved it by more than 2 %.
+void print_fit(std::ostream& out, const Calibration& calibration);
+
 // {"rows": [...]} as documented for `braid validate --json`.
 OrderedJson validation_json(const std::vector<Measurement>& rows,
                             const std::vector<Prediction>& predictions);
+
+// Whether a row holds the columns that its kind of prediction takes (lengths, batch, what is
+// offloaded).
+bool states_what_it_needs(const Measurement& row);
 
 // One line of the table of goals.
 struct Goal {
