@@ -118,16 +118,17 @@ double touched_experts(const ModelSize& model, double sequences) {
          (1 - std::pow(1 - static_cast<double>(model.top_k) / model.experts, sequences));
 }
 
-double decode_weights(const ModelSize& model, const DecodeStep& step) {
+// Parameters that a step reads, those of routed experts counted by how much slower their kernels
+// read.
+double decode_weights(const ModelSize& model, const DecodeStep& step, const Efficiency& e) {
   const double sparse = static_cast<double>(moe_layers(model)), dense = model.layers - sparse;
   double parameters =
       static_cast<double>(model.layers * attention_params(model) + head_params(model)) +
       dense * dense_mlp_params(model);
-  if (sparse > 0)
-    parameters += sparse * (expert_params(model) *
-                                (touched_experts(model, step.sequences) + model.shared_experts) +
-                            static_cast<double>(model.hidden * model.experts));
-  return parameters;
+  if (sparse == 0) return parameters;
+  const double routed = touched_experts(model, step.sequences) / e.decode_expert_share;
+  return parameters + sparse * (expert_params(model) * (routed + model.shared_experts) +
+                                static_cast<double>(model.hidden * model.experts));
 }
 
 double decode_flops(const ModelSize& model) {
@@ -187,7 +188,7 @@ double optimizer_s(double parameters, double bytes_per_parameter, const DeviceMo
 double decode_step_s(const ModelSize& model, const DecodeStep& step, const DeviceModel& device) {
   const Efficiency& e = device.efficiency;
   const double ranks = step.tp;
-  const double weights = decode_weights(model, step) / ranks * step.weight_bytes /
+  const double weights = decode_weights(model, step, e) / ranks * step.weight_bytes /
                          (hbm_rate(device) * e.decode_weight_share);
   const double products =
       decode_flops(model) * step.sequences / ranks / (product_peak(device) * e.decode_matmul_share);

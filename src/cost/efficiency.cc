@@ -61,11 +61,11 @@ Json rounded(Json json) {
 const std::vector<Knob>& knobs() {  // NOLINT(size): a table is one expression
   static const std::vector<Knob> all = {
       // name, member, stage, prior, spread, arch, gpu, precision, engine, release
-      {"matmul_share", &E::matmul_share, kTrain, 0.72, 0.15, 0.12, 0.10, 0, 0.15, 0.05},
+      {"matmul_share", &E::matmul_share, kTrain, 0.72, 0.15, 0.06, 0.08, 0, 0.2, 0.05},
       {"fp8_gain", &E::fp8_gain, kTrain, 0.75, 0.2, 0.15, 0, 0, 0.1, 0.05},
       {"fp4_gain", &E::fp4_gain, kTrain, 0.5, 0.3, 0, 0.1, 0, 0, 0},
       {"matmul_half_width", &E::matmul_half_width, kTrain, 200, 0.7, 0.3, 0, 0, 0, 0},
-      {"attention_share", &E::attention_share, kTrain, 0.4, 0.3, 0.2, 0.1, 0, 0.25, 0.05},
+      {"attention_share", &E::attention_share, kTrain, 0.36, 0.3, 0.25, 0.1, 0, 0.3, 0.05},
       {"stream_passes", &E::stream_passes, kTrain, 20, 0.4, 0, 0, 0, 0.3, 0.05},
       {"stream_share", &E::stream_share, kTrain, 0.8, 0, 0, 0, 0, 0, 0},
       {"quantize_passes", &E::quantize_passes, kTrain, 6, 0.5, 0, 0, 0, 0.3, 0},
@@ -97,6 +97,7 @@ const std::vector<Knob>& knobs() {  // NOLINT(size): a table is one expression
       {"network_latency_us", &E::network_latency_us, kColl, 60, 0.7, 0.3, 0, 0, 0, 0},
       {"pipeline_fill", &E::pipeline_fill, kColl, 1.3, 0.3, 0.2, 0, 0, 0, 0},
       {"decode_weight_share", &E::decode_weight_share, kGen, 0.75, 0.12, 0.08, 0.12, 0, 0.1, 0},
+      {"decode_expert_share", &E::decode_expert_share, kRl, 0.5, 0.3, 0, 0, 0, 0, 0},
       {"decode_kv_share", &E::decode_kv_share, kGen, 0.8, 0.15, 0, 0.1, 0.1, 0.15, 0},
       {"decode_matmul_share", &E::decode_matmul_share, kGen, 0.5, 0.2, 0, 0, 0, 0.1, 0},
       {"prefill_share", &E::prefill_share, kGen, 0.5, 0.15, 0.1, 0.1, 0.1, 0.15, 0},
@@ -110,7 +111,7 @@ const std::vector<Knob>& knobs() {  // NOLINT(size): a table is one expression
       {"rl_infer_factor", &E::rl_infer_factor, kRl, 1.5, 0.3, 0, 0, 0, 0.1, 0},
       {"rl_generate_factor", &E::rl_generate_factor, kRl, 1.2, 0.3, 0, 0, 0, 0.2, 0},
       {"rl_reshard_gbytes_per_s", &E::rl_reshard_gbytes_per_s, kRl, 6, 0.5, 0, 0, 0, 0.3, 0},
-      {"rl_switch_s", &E::rl_switch_s, kRl, 8, 0.7, 0, 0, 0, 0, 0},
+      {"rl_switch_factor", &E::rl_switch_factor, kRl, 1, 0.5, 0, 0, 0, 0, 0},
       {"rl_step_host_s", &E::rl_step_host_s, kRl, 5, 0.5, 0, 0, 0, 0.5, 0},
       {"length_spread", &E::length_spread, kRl, 0.7, 0.3, 0, 0, 0, 0, 0},
       {"stage3_generate_factor", &E::stage3_generate_factor, kRl, 1.5, 0.4, 0, 0, 0, 0, 0},

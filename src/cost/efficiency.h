@@ -65,6 +65,7 @@ struct Efficiency {
   double pipeline_fill = 0;       // chunking term, see collective.h
   // Generation.
   double decode_weight_share = 0;  // memory bandwidth when weights are read
+  double decode_expert_share = 0;  // of that in grouped expert kernels
   double decode_kv_share = 0;      // memory bandwidth when the KV cache is read
   double decode_matmul_share = 0;  // of the peak, in large decode batches
   double prefill_share = 0;        // of the peak
@@ -79,7 +80,8 @@ struct Efficiency {
   double rl_infer_factor = 0;          // log-probability pass over a plain forward pass
   double rl_generate_factor = 0;       // generation inside an RL step over a served one
   double rl_reshard_gbytes_per_s = 0;  // weights brought to the engine, per device
-  double rl_switch_s = 0;     // changing between training and generation on the same devices
+  double rl_switch_factor =
+      0;  // the same again, and how often, where training and generation share devices
   double rl_step_host_s = 0;  // data handling, rewards, logging per step
   double length_spread =
       0;  // sigma of the lognormal response length where only mean and limit are stated

@@ -314,6 +314,9 @@ Result<PredictionCase> resolve_row(const Measurement& row) {
   if (!row.is_memory && !metric_fits(row.kind, row.metric))
     return invalid_input(
         cat("metric ", metric_name(row.metric), " does not belong to ", kind_name(row.kind)));
+  constexpr double kPowerLimited = 0.8;  // as the catalogue has for a limit of 500 of 700 W
+  if (says(row, "power limited"))
+    out.gpu.sustained_share = std::min(out.gpu.sustained_share, kPowerLimited);
   out.n_gpus = *row.n_gpus;
   out.metric = row.metric;
   out.precision = row.kind == MeasurementKind::kRlStep ? Precision::kBf16 : precision_of(row);

@@ -26,15 +26,15 @@ double reshard_s(const ModelSize& model, const RlWork& work, const DeviceModel& 
   return bytes / (device.efficiency.rl_reshard_gbytes_per_s * 1e9 * std::sqrt(nodes));
 }
 
-// Devices that both train and generate put the training states away and the engine to sleep, in
-// turn.
+// Devices that both train and generate also put the training states away and the engine to sleep,
+// in turn.
 double switch_s(const ModelSize& model, const RlWork& work, const DeviceModel& device) {
   constexpr double kStateBytes = 16;
   if (work.placement != RlPlacement::kColocated || work.training_engine_generates) return 0;
   const TrainLayout& layout = work.train_layout;
   const double devices = layout.dp * layout.tp * layout.pp * layout.cp;
   const double link = device.gpu.pcie_gbytes_per_s * 1e9 * device.efficiency.pcie_share;
-  return device.efficiency.rl_switch_s +
+  return device.efficiency.rl_switch_factor * reshard_s(model, work, device) +
          2 * kStateBytes * static_cast<double>(total_params(model)) / devices / link;
 }
 
