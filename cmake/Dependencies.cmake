@@ -30,4 +30,13 @@ if(BRAID_WITH_TORCH)
   target_link_directories(braid_torch INTERFACE ${BRAID_TORCH_ROOT}/lib)
   target_link_options(braid_torch INTERFACE -Wl,-rpath,${BRAID_TORCH_ROOT}/lib -Wl,--no-as-needed)
   target_link_libraries(braid_torch INTERFACE torch torch_cpu c10 ${BRAID_TORCH_CUDA_LIBRARIES} Threads::Threads)
+
+  # One precompiled header for every target on libtorch: parsing its headers is most of their compile time.
+  file(WRITE ${PROJECT_BINARY_DIR}/generated/torch_pch.cc.tmp "")
+  file(COPY_FILE ${PROJECT_BINARY_DIR}/generated/torch_pch.cc.tmp ${PROJECT_BINARY_DIR}/generated/torch_pch.cc ONLY_IF_DIFFERENT)
+  add_library(braid_torch_pch OBJECT ${PROJECT_BINARY_DIR}/generated/torch_pch.cc)
+  target_link_libraries(braid_torch_pch PRIVATE braid_torch)
+  target_precompile_headers(braid_torch_pch PRIVATE
+    <ATen/core/Tensor.h> <ATen/TensorOperators.h> <ATen/core/grad_mode.h> <torch/csrc/autograd/custom_function.h>
+    <functional> <map> <memory> <string> <vector>)
 endif()

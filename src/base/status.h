@@ -52,7 +52,8 @@ Status invalid_input(std::string message);
 Status not_found(std::string message);
 Status io_error(std::string message);
 
-// Either a value or the failure that prevented it. REQUIRES for value access: ok().
+// Either a value or the failure that prevented it. REQUIRES for value access: ok(). A temporary
+// gives its value away by value, so that `for (x : *f())` does not dangle.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -64,10 +65,10 @@ class [[nodiscard]] Result {
 
   T& value() & { return *checked(); }
   const T& value() const& { return *const_cast<Result*>(this)->checked(); }
-  T&& value() && { return std::move(*checked()); }
+  T value() && { return std::move(*checked()); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
-  T&& operator*() && { return std::move(*this).value(); }
+  T operator*() && { return std::move(*this).value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 

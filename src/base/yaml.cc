@@ -19,7 +19,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     refuse_anchor(mark, anchor);
-    add(YamlNode{YamlNode::Kind::kNull, "", false, origin(mark), {}, {}});
+    add(YamlNode{YamlNode::Kind::kNull, "", false, origin(mark)});
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     fail(mark, "aliases (*name) are not supported");
@@ -33,12 +33,8 @@ class TreeBuilder : public YAML::EventHandler {
     }
     const bool quoted = tag == "!";
     const bool null = !quoted && (value == "null" || value == "~" || value.empty());
-    add(YamlNode{null ? YamlNode::Kind::kNull : YamlNode::Kind::kScalar,
-                 value,
-                 quoted,
-                 origin(mark),
-                 {},
-                 {}});
+    add(YamlNode{null ? YamlNode::Kind::kNull : YamlNode::Kind::kScalar, value, quoted,
+                 origin(mark)});
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
@@ -72,8 +68,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (open_.back().find(key) != nullptr)
       fail(mark,
            cat("key '", key, "' occurs twice (first at ", open_.back().find(key)->origin, ")"));
-    open_.back().map.emplace_back(key,
-                                  YamlNode{YamlNode::Kind::kNull, "", false, origin(mark), {}, {}});
+    open_.back().map.emplace_back(key, YamlNode{YamlNode::Kind::kNull, "", false, origin(mark)});
     has_key_.back() = true;
   }
   void open(const YAML::Mark& mark, YAML::anchor_t anchor, YamlNode::Kind kind) {
@@ -82,7 +77,7 @@ class TreeBuilder : public YAML::EventHandler {
       fail(mark, "a key must be a plain word");
       begin_key(mark, "?");
     }
-    open_.push_back(YamlNode{kind, "", false, origin(mark), {}, {}});
+    open_.push_back(YamlNode{kind, "", false, origin(mark)});
     has_key_.push_back(false);
   }
   void close() {
@@ -182,6 +177,16 @@ void write_block(std::ostringstream& out, const YamlNode& node, int indent, bool
 
 }  // namespace
 
+// Out of the header: the tree's own type is incomplete inside it.
+YamlNode::YamlNode() = default;
+YamlNode::YamlNode(Kind kind, std::string scalar, bool quoted, std::string origin)
+    : kind(kind), scalar(std::move(scalar)), quoted(quoted), origin(std::move(origin)) {}
+YamlNode::YamlNode(const YamlNode&) = default;
+YamlNode::YamlNode(YamlNode&&) noexcept = default;
+YamlNode& YamlNode::operator=(const YamlNode&) = default;
+YamlNode& YamlNode::operator=(YamlNode&&) noexcept = default;
+YamlNode::~YamlNode() = default;
+
 YamlNode* YamlNode::find(std::string_view key) {
   for (auto& [name, value] : map)
     if (name == key) return &value;
@@ -225,7 +230,7 @@ Status set_yaml_path(YamlNode& root, const std::string& path, const std::string&
   for (const std::string& key : split(path, '.')) {
     if (key.empty()) return invalid_input(cat(origin, ": empty part in key '", path, "'"));
     if (node->kind != YamlNode::Kind::kMap)
-      *node = YamlNode{YamlNode::Kind::kMap, "", false, origin, {}, {}};
+      *node = YamlNode{YamlNode::Kind::kMap, "", false, origin};
     YamlNode* next = node->find(key);
     if (next == nullptr) next = &node->map.emplace_back(key, YamlNode{}).second;
     node = next;

@@ -15,6 +15,15 @@ namespace braid {
 
 struct YamlNode {
   enum class Kind { kNull, kScalar, kMap, kList };
+
+  YamlNode();
+  YamlNode(Kind kind, std::string scalar, bool quoted, std::string origin);
+  YamlNode(const YamlNode&);
+  YamlNode(YamlNode&&) noexcept;
+  YamlNode& operator=(const YamlNode&);
+  YamlNode& operator=(YamlNode&&) noexcept;
+  ~YamlNode();
+
   Kind kind = Kind::kNull;
   std::string scalar;   // text of a scalar, unquoted
   bool quoted = false;  // "12" is text even where 12 would be a number

@@ -47,7 +47,7 @@ struct ModelSize {
   int64_t first_dense_layers = 0;  // leading layers that keep the dense MLP
   int64_t mtp_layers = 0;          // multi-token-prediction layers trained beside the model
 
-  std::optional<LatentAttention> mla;
+  std::optional<LatentAttention> mla = std::nullopt;
   int64_t sliding_window = 0;        // 0: full attention
   int64_t sliding_window_every = 1;  // each n-th layer sees only the window
 

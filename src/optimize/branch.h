@@ -63,17 +63,27 @@ class BranchSearch {
   // Searches below a frontier for leaves that cost less than the limit. The tree's cursor must be
   // at the root, and is there again afterwards.
   BranchOutcome<T> run(Frontier<T> frontier) {
-    path_ = std::move(frontier.path);
-    size_t depth = 0;
-    bool alive = true;
-    while (alive && depth < path_.size()) alive = tree_.push(path_[depth++], outcome_.limit);
-    if (alive) search(std::move(frontier.children));
-    for (; depth > 0; --depth) tree_.pop();
-    return std::move(outcome_);
+    return run_below(std::move(frontier.path), [&] { search(std::move(frontier.children)); });
+  }
+
+  // As run, for all children of the node that a path leads to.
+  BranchOutcome<T> run_subtree(std::vector<typename T::Choice> path) {
+    return run_below(std::move(path), [&] { search_node(); });
   }
 
  private:
   using Children = std::vector<Child<typename T::Cost, typename T::Choice>>;
+
+  template <typename Search>
+  BranchOutcome<T> run_below(std::vector<typename T::Choice> path, const Search& search_there) {
+    path_ = std::move(path);
+    size_t depth = 0;
+    bool alive = true;
+    while (alive && depth < path_.size()) alive = tree_.push(path_[depth++], outcome_.limit);
+    if (alive) search_there();
+    for (; depth > 0; --depth) tree_.pop();
+    return std::move(outcome_);
+  }
 
   void search(Children children) {
     for (size_t i = 0; i < children.size(); ++i) {
@@ -91,12 +101,14 @@ class BranchSearch {
   }
 
   void descend(const typename T::Choice& choice) {
-    if (tree_.push(choice, outcome_.limit)) {
-      Children children;
-      tree_.expand(outcome_.limit, children);
-      search(std::move(children));
-    }
+    if (tree_.push(choice, outcome_.limit)) search_node();
     tree_.pop();
+  }
+
+  void search_node() {
+    Children children;
+    tree_.expand(outcome_.limit, children);
+    search(std::move(children));
   }
 
   void leave_open(const Children& children, size_t from) {

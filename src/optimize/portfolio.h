@@ -31,7 +31,8 @@ namespace braid::optimize {
 //                cost of every leaf that costs less than the limit.
 //   limit_of:    what a leaf must cost less than, once a state of this cost is known (or none is).
 //   state_of:    the state at a leaf.
-//   fixed_start: where Metropolis walks start.
+//   choice_of:   the tree's choice that gives a coordinate the value it has in a state; any order
+//   of choices is a path. fixed_start: where Metropolis walks start.
 template <typename D>
 concept PortfolioDomain = CoordinateDomain<D> && WalkDomain<D> &&
     requires(const D& domain, const std::optional<typename D::Cost>& cost,
@@ -47,8 +48,8 @@ concept PortfolioDomain = CoordinateDomain<D> && WalkDomain<D> &&
 };
 
 enum class Method {
-  kAuto,        // descents, then the proof with a share of further descents
-  kDescent,     // descents only
+  kAuto,     // descents, then the proof with a share of neighbourhood searches and further descents
+  kDescent,  // descents only
   kAnnealing,   // independent walks from random starts
   kMetropolis,  // independent walks from the fixed start
 };
@@ -58,9 +59,9 @@ struct PortfolioOptions {
   Method method = Method::kAuto;
   uint64_t seed = 1;
   int64_t first_descents = kUnitWindow;  // units before the proof starts
-  int64_t proof_period = 4;              // during the proof, every n-th unit is a descent
-  int64_t proof_work = 50'000;           // budget of one proof unit, in the tree's work
-  WalkOptions walk;                      // of one walk unit
+  int64_t proof_period = 4;        // during the proof, every n-th unit looks for better states
+  int64_t proof_work = 2'000'000;  // budget of one proof unit, in the tree's work
+  WalkOptions walk;                // of one walk unit
 };
 
 // A unit that improved on all units before it.
@@ -87,8 +88,9 @@ class Portfolio final : public UnitSource {
     slot.best = best_;
     slot.cost = cost_;
     slot.kind = kind_of(unit);
-    if (slot.kind != Kind::kProof) return true;
-    return start_proof(slot);
+    if (slot.kind == Kind::kDescent || slot.kind == Kind::kWalk) return true;
+    if (!proof_started_) open_root();
+    return slot.kind == Kind::kProof ? start_proof(slot) : start_on_tree(slot);
   }
 
   void run(int64_t unit) override {
@@ -96,6 +98,7 @@ class Portfolio final : public UnitSource {
     RandomStream random(options_.seed, static_cast<uint64_t>(unit));
     if (slot.kind == Kind::kDescent) run_descent(unit, slot, random);
     if (slot.kind == Kind::kWalk) run_walk(slot, random);
+    if (slot.kind == Kind::kNeighbourhood) run_neighbourhoods(slot, random);
     if (slot.kind == Kind::kProof) run_proof(slot);
   }
 
@@ -130,7 +133,9 @@ class Portfolio final : public UnitSource {
   }
 
  private:
-  enum class Kind { kDescent, kWalk, kProof };
+  static constexpr int kNeighbourhoods = 8;  // per unit, sharing the budget of a proof unit
+
+  enum class Kind { kDescent, kWalk, kNeighbourhood, kProof };
 
   struct Slot {
     Kind kind = Kind::kDescent;
@@ -151,8 +156,9 @@ class Portfolio final : public UnitSource {
     if (options_.method == Method::kDescent) return Kind::kDescent;
     if (options_.method != Method::kAuto) return Kind::kWalk;
     if (unit < options_.first_descents) return Kind::kDescent;
-    const bool has_work = !proof_started_ || !open_.empty();
-    return has_work && unit % options_.proof_period == 0 ? Kind::kDescent : Kind::kProof;
+    const int64_t turn = unit - options_.first_descents;
+    if (turn == 0 || turn % options_.proof_period != 0 || open_.empty()) return Kind::kProof;
+    return turn / options_.proof_period % 4 == 0 ? Kind::kDescent : Kind::kNeighbourhood;
   }
 
   void open(Frontier<Tree> frontier) {
@@ -171,16 +177,19 @@ class Portfolio final : public UnitSource {
   }
 
   bool start_proof(Slot& slot) {
-    if (!proof_started_) open_root();
     while (!open_.empty() && !(std::prev(open_.end())->first.first < limit()))
       open_.erase(std::prev(open_.end()));
     if (open_.empty()) return false;
+    slot.frontier = std::move(open_.begin()->second);
+    open_.erase(open_.begin());
+    return start_on_tree(slot);
+  }
+
+  bool start_on_tree(Slot& slot) {
     if (limit() < root_limit_) {
       root_limit_ = limit();
       root_ = domain_.make_root(root_limit_);
     }
-    slot.frontier = std::move(open_.begin()->second);
-    open_.erase(open_.begin());
     if (slot.root != root_) {
       slot.root = root_;
       slot.tree.reset();
@@ -206,14 +215,34 @@ class Portfolio final : public UnitSource {
     slot.evaluations += options_.walk.steps;
   }
 
+  void run_neighbourhoods(Slot& slot, RandomStream& random) {
+    const int count = domain_.num_coordinates();
+    for (int i = 0; i < kNeighbourhoods && slot.best; ++i) {
+      std::vector<typename Tree::Choice> kept;
+      const int num_kept = static_cast<int>(random.below(uint64_t(count)));
+      for (const int coordinate : shuffled(count, random))
+        if (static_cast<int>(kept.size()) < num_kept)
+          kept.push_back(domain_.choice_of(*slot.best, coordinate));
+      use_tree(slot, options_.proof_work / kNeighbourhoods,
+               [&](auto& search) { return search.run_subtree(std::move(kept)); });
+    }
+  }
+
   void run_proof(Slot& slot) {
+    slot.open = use_tree(slot, options_.proof_work, [&](auto& search) {
+                  return search.run(std::move(slot.frontier));
+                }).open;
+  }
+
+  template <typename Run>
+  BranchOutcome<Tree> use_tree(Slot& slot, int64_t budget, const Run& run) {
     if (!slot.tree) slot.tree.emplace(domain_.make_tree(slot.root));
-    const int64_t work_before = slot.tree->work();
-    BranchSearch<Tree> search(*slot.tree, domain_.limit_of(slot.cost), options_.proof_work);
-    BranchOutcome<Tree> outcome = search.run(std::move(slot.frontier));
-    slot.bounds += slot.tree->work() - work_before;
-    slot.open = std::move(outcome.open);
+    const int64_t bounds_before = slot.tree->bounds();
+    BranchSearch<Tree> search(*slot.tree, domain_.limit_of(slot.cost), budget);
+    BranchOutcome<Tree> outcome = run(search);
+    slot.bounds += slot.tree->bounds() - bounds_before;
     if (outcome.best) take_if_better(slot, domain_.state_of(*outcome.best));
+    return outcome;
   }
 
   void take_if_better(Slot& slot, State state) const {

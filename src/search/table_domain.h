@@ -74,6 +74,7 @@ class PlanDomain {
   Tree make_tree(std::shared_ptr<const Root> root) const { return Tree(model_, std::move(root)); }
   int64_t limit_of(const std::optional<Cost>& cost) const;
   State state_of(const std::vector<PlanChoice>& path) const;
+  PlanChoice choice_of(const State& state, int call) const { return {call, state.choice[call]}; }
 
  private:
   State state_with(std::vector<int> choice) const;

@@ -137,53 +137,64 @@ void PlanTree::rebound_all(Level& level) {
 }
 
 bool PlanTree::push(const PlanChoice& choice, int64_t limit_us) {
-  levels_[depth_ + 1] = levels_[depth_];
+  const Level& parent = level();
   ++depth_;
   Level& here = level();
+  here.plan = parent.plan;
+  here.segment_us = parent.segment_us;
+  here.demand = parent.demand;
+  here.path_around_us = parent.path_around_us;
+  here.total_us = parent.total_us;
+  here.remaining.resize(model_.num_calls);
   assign(model_, choice, here.plan);
-  here.remaining[choice.call] = {choice.candidate};
   for (const int s : model_.segments_of[choice.call]) rebound(here, s);
-  return here.total_us < limit_us && filter(here, limit_us);
+  return here.total_us < limit_us && filter(parent.remaining, here, limit_us);
 }
 
 void PlanTree::pop() { --depth_; }
 
 // Drops candidates of open calls without room in memory or time, and takes the higher minima into
 // the bounds.
-bool PlanTree::filter(Level& here, int64_t limit_us) {
+bool PlanTree::filter(const Remaining& before, Level& here, int64_t limit_us) {
   room_.look_at(here.plan);
   for (int c = 0; c < model_.num_calls; ++c) {
     if (here.plan.calls[c].assigned) continue;
     std::vector<int32_t>& list = here.remaining[c];
-    const std::vector<Candidate>& candidates = model_.candidates[c];
-    const auto goes = [&](int32_t i) { return !may_stay(here, c, candidates[i], limit_us); };
-    list.erase(std::remove_if(list.begin(), list.end(), goes), list.end());
+    list.clear();
+    CallBounds least = no_candidates();
+    for (const int32_t i : before[c]) {
+      const Candidate& candidate = model_.candidates[c][i];
+      const CallBounds own = bounds_of(candidate, model_.problem->num_devices);
+      if (!room_.fits(candidate) || !may_stay(here, c, own, limit_us)) continue;
+      list.push_back(i);
+      take_least(least, own);
+    }
+    work_ += static_cast<int64_t>(before[c].size());
     if (list.empty()) return false;
-    take_candidates(model_, c, list, here.plan);
+    here.plan.calls[c] = least;
   }
   rebound_all(here);
   return here.total_us < limit_us;
 }
 
-bool PlanTree::may_stay(const Level& here, int call, const Candidate& candidate, int64_t limit_us) {
-  ++work_;
-  if (!room_.fits(candidate)) return false;
+bool PlanTree::may_stay(const Level& here, int call, const CallBounds& own,
+                        int64_t limit_us) const {
   const int home = model_.home[call];
   const int64_t allowed_us = limit_us - 1 - (here.total_us - here.segment_us[home]);
-  if (here.path_around_us[call] + candidate.time_us > allowed_us) return false;
+  if (here.path_around_us[call] + own.time_us > allowed_us) return false;
   const int64_t num_devices = model_.problem->num_devices;
   const CallBounds& least = here.plan.calls[call];
-  const CallBounds own = bounds_of(candidate, model_.problem->num_devices);
   const SegmentDemand& demand = here.demand[home];
   return demand.area - least.area + own.area <= allowed_us * num_devices &&
          demand.wide_area - least.wide_area + own.wide_area <= 2 * allowed_us;
 }
 
+// The open call that is longest even at its fastest: its choice moves the bound most.
 int PlanTree::branching_call(const Level& here) const {
   int best = -1;
   for (int c = 0; c < model_.num_calls; ++c) {
     if (here.plan.calls[c].assigned) continue;
-    if (best < 0 || here.remaining[c].size() < here.remaining[best].size()) best = c;
+    if (best < 0 || here.plan.calls[c].time_us > here.plan.calls[best].time_us) best = c;
   }
   return best;
 }
@@ -191,11 +202,11 @@ int PlanTree::branching_call(const Level& here) const {
 void PlanTree::expand(int64_t limit_us, Children& children) {
   children.clear();
   Level& here = level();
-  if (any_empty(here.remaining)) return;
+  if (depth_ == 0 && any_empty(here.remaining)) return;
   const int call = branching_call(here);
   const bool is_leaf = depth_ + 1 == model_.num_calls;
+  bounds_ += static_cast<int64_t>(here.remaining[call].size());
   for (const int32_t i : here.remaining[call]) {
-    ++work_;
     const PlanChoice choice{call, i};
     const int64_t bound_us =
         bound_with(model_, bounder_, here.plan, choice, here.segment_us, here.total_us);

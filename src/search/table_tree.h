@@ -42,10 +42,14 @@ class PlanTree {
   bool push(const PlanChoice& choice, int64_t limit_us);
   void pop();
   void expand(int64_t limit_us, Children& children);
-  // Candidates looked at with a bound.
-  int64_t work() const { return work_; }
+  // In candidates looked at; bounding one costs about as much as looking at kBoundWork.
+  int64_t work() const { return work_ + kBoundWork * bounds_; }
+  // Partial plans bounded.
+  int64_t bounds() const { return bounds_; }
 
  private:
+  static constexpr int64_t kBoundWork = 16;
+
   struct Level {
     PartialPlan plan;
     Remaining remaining;
@@ -58,8 +62,8 @@ class PlanTree {
   Level& level() { return levels_[depth_]; }
   void rebound(Level& level, int segment);
   void rebound_all(Level& level);
-  bool filter(Level& level, int64_t limit_us);
-  bool may_stay(const Level& level, int call, const Candidate& candidate, int64_t limit_us);
+  bool filter(const Remaining& before, Level& level, int64_t limit_us);
+  bool may_stay(const Level& level, int call, const CallBounds& own, int64_t limit_us) const;
   int branching_call(const Level& level) const;
 
   const Model& model_;
@@ -69,6 +73,7 @@ class PlanTree {
   std::vector<Level> levels_;
   int depth_ = 0;
   int64_t work_ = 0;
+  int64_t bounds_ = 0;
 };
 
 }  // namespace braid::table

@@ -1,0 +1,76 @@
+// The execution plan: which call runs on which devices with which parallelization, placed and kept
+// in memory how. Plain values; a person edits the YAML form, the search proposes them, compile()
+// turns one into a program. Invariants are those of validate().
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "cluster/cluster.h"
+
+namespace braid {
+
+// What the backward pass computes again instead of keeping it (Korthikanti et al., arXiv
+// 2205.05198).
+enum class Recompute { kNone, kSelective, kFull };
+
+// How one call is cut over the devices of its mesh; dp * tp * pp = devices of the mesh.
+// Coordinates: tensor-parallel ranks are neighbours in the mesh, then data parallel, pipeline
+// stages outermost.
+struct Strategy {
+  int dp = 1;  // generate: replicas of the engine
+  int tp = 1;
+  int pp = 1;
+  int interleave = 1;                      // model chunks of one pipeline stage
+  bool sequence_parallel = false;          // needs tp > 1
+  int zero_stage = 0;                      // train: 0..3 over dp
+  Recompute recompute = Recompute::kNone;  // train
+  int64_t micro_batches = 1;     // of one mini-batch (train) or of the call (infer) per dp rank
+  int64_t micro_tokens = 0;      // > 0: token budget of a micro-batch in place of micro_batches
+  int64_t kv_budget_tokens = 0;  // generate, per replica; 0 = what memory leaves
+  int64_t max_concurrent = 0;    // generate, sequences per replica; 0 = as many as fit
+  friend bool operator==(const Strategy&, const Strategy&) = default;
+};
+
+struct CallPlan {
+  std::string call;  // name in the graph; calls without a model need none
+  DeviceMesh mesh;
+  Strategy strategy;
+  friend bool operator==(const CallPlan&, const CallPlan&) = default;
+};
+
+// Where a role's state is while no call uses it.
+enum class Residency {
+  kDevice,  // stays
+  kHost,    // moved to host memory after its last call, back before its next
+};
+
+struct RolePlan {
+  RoleId role;
+  Residency weights = Residency::kDevice;
+  Residency optimizer = Residency::kDevice;  // master weights and moments
+  friend bool operator==(const RolePlan&, const RolePlan&) = default;
+};
+
+// Reserved for fused schedules and streaming between stages; validated, not yet compiled.
+struct Fusion {
+  bool train_schedules = false;       // weave the pipelines of two train calls
+  int64_t migrate_below_samples = 0;  // hand samples on when fewer are unfinished; 0 = off
+  friend bool operator==(const Fusion&, const Fusion&) = default;
+};
+
+struct ExecutionPlan {
+  std::string graph;  // name of the graph that it is for
+  int devices = 1;    // of the cluster that it is for
+  std::vector<CallPlan> calls;
+  std::vector<RolePlan> roles;
+  Fusion fusion;
+  int64_t staleness = 0;  // steps that rollouts may be older than the weights that learn from them
+  friend bool operator==(const ExecutionPlan&, const ExecutionPlan&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const ExecutionPlan& plan);
+
+}  // namespace braid

@@ -1,0 +1,51 @@
+// What a plan is made for: a graph, the size of each role's model, the workload and the cluster.
+// Plain values.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cluster/cluster.h"
+#include "dataflow/graph.h"
+#include "dataflow/model_size.h"
+
+namespace braid {
+
+// Lengths in tokens: all equal, lognormal, or drawn from a list.
+struct LengthDistribution {
+  enum class Kind { kFixed, kLognormal, kEmpirical };
+  Kind kind = Kind::kFixed;
+  double mean = 0;
+  double sigma = 0;              // lognormal: standard deviation of the logarithm
+  int64_t longest = 0;           // lengths are cut here; 0 = not cut
+  std::vector<int64_t> samples;  // empirical
+  friend bool operator==(const LengthDistribution&, const LengthDistribution&) = default;
+};
+
+struct Workload {
+  int64_t prompts = 0;             // per step
+  int64_t samples_per_prompt = 1;  // responses
+  int64_t minibatches = 1;         // optimizer steps per epoch over one rollout
+  int64_t epochs = 1;
+  LengthDistribution prompt, response;
+  friend bool operator==(const Workload&, const Workload&) = default;
+};
+
+struct RoleModel {
+  ModelSize size;
+  Trainable trainable;
+  Precision precision = Precision::kBf16;
+  friend bool operator==(const RoleModel&, const RoleModel&) = default;
+};
+
+struct PlanningProblem {
+  Graph graph;
+  std::map<std::string, RoleModel> models;  // by role
+  Workload workload;
+  Cluster cluster;
+  double memory_limit_gib = 0;  // per device; 0 = the device's
+  friend bool operator==(const PlanningProblem&, const PlanningProblem&) = default;
+};
+
+}  // namespace braid
