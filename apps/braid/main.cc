@@ -1,6 +1,9 @@
 // braid: the one program. Picks the subcommand, runs it, and turns its Status into one line and an
 // exit code.
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <new>
@@ -9,6 +12,16 @@
 
 namespace braid {
 namespace {
+
+// Threads of a parallel region wait for each other by spinning, by default for milliseconds: alone
+// on the machine that is fastest, but beside one other busy process they spin while the thread they
+// wait for has no core. A short spin keeps both cases fast (docs/benchmarks.md). libgomp reads the
+// variable when it is loaded, hence the second start; a setting of the user's stays.
+void limit_spinning(char** argv) {
+  for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"})
+    if (std::getenv(name) != nullptr) return;
+  if (setenv("GOMP_SPINCOUNT", "20000", 0) == 0) execv("/proc/self/exe", argv);
+}
 
 int finish(const Status& status) {
   if (!status.ok()) std::fprintf(stderr, "braid: error: %s\n", status.message().c_str());
@@ -36,6 +49,7 @@ int run(int argc, char** argv) {
 }  // namespace braid
 
 int main(int argc, char** argv) {
+  braid::limit_spinning(argv);
   try {
     return braid::run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -14,6 +14,7 @@
 #include "data/tokenizer.h"
 #include "host/file.h"
 #include "rollout/engine.h"
+#include "rollout/stop_strings.h"
 
 namespace braid {
 namespace {
@@ -138,20 +139,15 @@ Result<std::vector<PlacedRequest>> read_requests(const Session& session,
   return requests;
 }
 
-// Ends a sequence whose text holds a stop string. A match may begin anywhere in the text, so all of
-// the response is decoded; ids are kept, the text is cut before the match.
+// Where the text is cut: before the first stop string in it. Ids are kept.
 size_t stop_position(const std::vector<std::string>& stops, const std::string& text) {
   size_t first = std::string::npos;
   for (const std::string& stop : stops) first = std::min(first, text.find(stop));
   return first;
 }
 
-StopCheck stop_check(const Session& session, const std::vector<std::string>& stops) {
-  if (stops.empty()) return nullptr;
-  return [&session, stops](const Generated& sample) {
-    const auto text = session.tokenizer->decode(sample.response_ids, true);
-    return text.ok() && stop_position(stops, *text) != std::string::npos;
-  };
+StopCheck stop_check(const Session& session, const GenerateOptions& options) {
+  return session.tokenizer ? stop_at_strings(*session.tokenizer, options.stop) : nullptr;
 }
 
 Result<std::string> text_of(const Session& session, const GenerateOptions& options,
@@ -272,7 +268,7 @@ Status drain(Engine& engine, const std::function<Status(Generated)>& done) {
 
 Status stream_one(Engine& engine, const Session& session, const GenerateOptions& options) {
   TextStream stream(*session.tokenizer, options.stop);
-  const StopCheck stops = stop_check(session, options.stop);
+  const StopCheck stops = stop_check(session, options);
   Status status;
   size_t shown = 0;
   const auto show = [&](const Generated& sample) {
@@ -304,7 +300,7 @@ Status run_generate(const GenerateOptions& options) {
   for (const PlacedRequest& placed : requests)
     BRAID_TRY(engine->submit(placed.request).at(placed.where));
   if (options.prompt && !options.json) return stream_one(*engine, session, options);
-  engine->set_stop_check(stop_check(session, options.stop));
+  engine->set_stop_check(stop_check(session, options));
   OrderedPrinter printer(session, options);
   return drain(*engine, [&](Generated sample) { return printer.add(std::move(sample)); });
 }

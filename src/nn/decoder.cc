@@ -245,6 +245,7 @@ void Decoder::detach_leaves() {
   };
   visit_base(detach);
   visit_adapters(detach);
+  drop_packed();
 }
 
 void Decoder::clone_storage() {
@@ -304,7 +305,19 @@ at::Tensor Decoder::head_weight() const {
   return head_.defined() ? head_ : embedding_;
 }
 
+void Decoder::drop_packed() {
+  head_packed_ = {};
+  for (DecoderLayer& layer : layers_)
+    visit_linears(layer, [](LinearLayer* linear) { linear->packed = {}; });
+}
+
+const PackedLinear& Decoder::packed_head() {
+  if (!head_packed_.forward.defined()) head_packed_ = pack_linear(head_weight().detach(), false);
+  return head_packed_;
+}
+
 void Decoder::weights_changed() {
+  drop_packed();
   for (DecoderLayer& layer : layers_)
     visit_parts(layer, [](LinearLayer& linear, LinearPart& part) {
       BRAID_CHECK(part.weight.is_alias_of(linear.weight),
@@ -359,7 +372,11 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   at::Tensor h = hidden_in.defined() ? hidden_in : embed(batch);
   const LayerContext context = layer_context(batch);
   const bool recompute = options_.recompute && kv == nullptr && at::GradMode::is_enabled();
+  const bool training = at::GradMode::is_enabled() && kv == nullptr;
+  const bool keep_packed = training || kv != nullptr;
   for (size_t i = 0; i < layers_.size(); ++i) {
+    if (keep_packed)
+      visit_linears(layers_[i], [&](LinearLayer* linear) { pack_layer(linear, training); });
     h = recompute ? run_layer_recomputed(layers_[i], context, h)
                   : run_layer(layers_[i], context, h, kv == nullptr ? nullptr : &(*kv)[i]);
   }

@@ -1,5 +1,7 @@
 // The one Model: a decoder built from a ModelSpec and its family's tensor names. Not thread-safe.
-// Invariant: every part of a linear layer is a view of the joined storage.
+// Invariant: every part of a linear layer is a view of the joined storage. Packed copies of
+// matrices are kept from a generating or training forward until weights_changed(); inference packs
+// and forgets.
 #pragma once
 
 #include <functional>
@@ -31,6 +33,7 @@ class Decoder : public Model {
   std::vector<Named> parameters() const override;
   void set_adapters(bool on) override { adapters_on_ = on; }
   void weights_changed() override;
+  const PackedLinear& packed_head() override;
 
   LayerRange range() const { return range_; }
   double lora_scale() const;
@@ -57,11 +60,13 @@ class Decoder : public Model {
   at::Tensor embed(const TokenBatch& batch) const;
   LayerContext layer_context(const TokenBatch& batch);
   void grow_rope(const AttentionBatch& batch);
+  void drop_packed();
 
   LayerRange range_;
   at::Tensor embedding_, positions_, head_, rope_;
   std::vector<DecoderLayer> layers_;
   NormWeights final_norm_;
+  PackedLinear head_packed_;
   bool adapters_on_ = true;
 };
 

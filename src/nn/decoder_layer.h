@@ -51,4 +51,10 @@ void visit_parts(Layer& layer, const Visit& visit) {
     for (auto& part : linear->parts) visit(*linear, part);
 }
 
+// Calls visit(linear) for each of the layer's matrices.
+template <typename Layer, typename Visit>
+void visit_linears(Layer& layer, const Visit& visit) {
+  for (auto* linear : {&layer.qkv, &layer.output, &layer.up, &layer.down}) visit(linear);
+}
+
 }  // namespace braid

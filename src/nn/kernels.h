@@ -23,8 +23,21 @@ inline constexpr int64_t kPageTokens = 32;
 // depend on the batch.
 inline constexpr int64_t kMinRows = 8;
 
+// A weight in the layout of the library that multiplies fastest by it (kernel_choice.h), valid
+// until the weight changes. Undefined members: the library works on the weight itself, or not
+// packed.
+struct PackedLinear {
+  at::Tensor forward;   // of w, for y = x w^T
+  at::Tensor backward;  // of w^T, for dx = dy w
+};
+
+PackedLinear pack_linear(const at::Tensor& w_OI, bool for_backward);
+
 // y_TO = x_TI w_OI^T + b_O (b may be undefined). Differentiable. Rows are padded to kMinRows.
-at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& w_OI, const at::Tensor& b_O);
+// `packed` is pack_linear() of w; without it a weight of a shape that wants packing is packed here.
+// Results do not depend on whether it is given.
+at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& w_OI, const at::Tensor& b_O,
+                  const PackedLinear* packed = nullptr);
 
 // x_TH / rms(x) * (w_H or 1 + w_H). Sums in f32. Differentiable. (Zhang & Sennrich, 2019)
 at::Tensor rms_norm(const at::Tensor& x_TH, const at::Tensor& w_H, double eps, bool unit_offset);

@@ -54,7 +54,14 @@ at::Tensor adapter_output(const LinearPart& part, const at::Tensor& x, double sc
 
 }  // namespace
 
+void pack_layer(LinearLayer* layer, bool for_backward) {
+  PackedLinear& packed = layer->packed;
+  if (packed.forward.defined() && (packed.backward.defined() || !for_backward)) return;
+  packed = pack_linear(layer->weight, for_backward);
+}
+
 void bind_parts(LinearLayer* layer) {
+  layer->packed = {};
   int64_t begin = 0;
   for (LinearPart& part : layer->parts) {
     part.weight = layer->weight.narrow(0, begin, part.rows).detach();
@@ -73,7 +80,7 @@ void allocate_linear(LinearLayer* layer, int64_t in, bool bias, const at::Tensor
 
 at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI, double lora_scale) {
   const at::Tensor y = braid::linear(x_TI, joined(layer, &LinearPart::weight, layer.weight),
-                                     joined(layer, &LinearPart::bias, layer.bias));
+                                     joined(layer, &LinearPart::bias, layer.bias), &layer.packed);
   if (lora_scale == 0) return y;
   std::vector<at::Tensor> updates;
   bool adapted = false;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "nn/kernels.h"
+
 namespace braid {
 
 struct LinearPart {
@@ -22,7 +24,11 @@ struct LinearLayer {
   at::Tensor weight, bias;  // [sum of rows, in] and [sum of rows], without gradient
   std::vector<LinearPart> parts;
   bool transposed = false;  // files hold [in, out]
+  PackedLinear packed;      // of weight; must be dropped when the weight changes
 };
+
+// Packs the weight if it is not yet (see pack_linear).
+void pack_layer(LinearLayer* layer, bool for_backward);
 
 // Allocates the joined storage for parts whose module and rows are set, and makes their views.
 void allocate_linear(LinearLayer* layer, int64_t in, bool bias, const at::TensorOptions& options);

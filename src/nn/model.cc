@@ -31,8 +31,8 @@ std::vector<std::pair<std::string, at::Tensor>> Model::trainable_parameters() co
   return trainable;
 }
 
-at::Tensor logits(const Model& model, const at::Tensor& hidden_NH) {
-  return braid::linear(hidden_NH, model.head_weight(), {}).to(at::kFloat);
+at::Tensor logits(Model& model, const at::Tensor& hidden_NH) {
+  return braid::linear(hidden_NH, model.head_weight(), {}, &model.packed_head()).to(at::kFloat);
 }
 
 at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH) {

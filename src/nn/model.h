@@ -89,6 +89,9 @@ class Model {
   // Must be called after parameters change: drops whatever was derived from them (packed copies).
   virtual void weights_changed() = 0;
 
+  // The head matrix as pack_linear() gives it, made on first use and kept until weights_changed().
+  virtual const PackedLinear& packed_head() = 0;
+
   // Says that the model is not needed for a while: offloaded weights (model_share.h) leave memory
   // until the next forward. Results do not depend on it.
   virtual void rest() {}
@@ -99,7 +102,7 @@ class Model {
 };
 
 // Logits [N, V] in f32 of rows of hidden states, for sampling; rows are batch-invariant.
-at::Tensor logits(const Model& model, const at::Tensor& hidden_NH);
+at::Tensor logits(Model& model, const at::Tensor& hidden_NH);
 
 // Scalar-head outputs [N] in f32 of rows of hidden states (value or score).
 at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH);

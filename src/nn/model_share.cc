@@ -35,6 +35,7 @@ class WrappedModel : public Model {
   }
   void set_adapters(bool) override {}
   void weights_changed() override { inner_->weights_changed(); }
+  const PackedLinear& packed_head() override { return inner_->packed_head(); }
   void rest() override { inner_->rest(); }
 
  protected:

@@ -62,6 +62,7 @@ class PagedEngine : public Engine {
   const EngineStats& stats() const override { return stats_; }
 
  private:
+  bool holds(SampleId sample) const;
   Status check(const Request& request) const;
   Status check_cache(const Exported& exported) const;
   int64_t page_limit(int64_t live) const;
@@ -96,6 +97,10 @@ Status PagedEngine::check(const Request& request) const {
   const ModelSpec& spec = model_.spec();
   const auto prompt = static_cast<int64_t>(request.prompt_ids.size());
   const int64_t new_tokens = request.sampling.max_new_tokens;
+  if (holds(request.sample))
+    return invalid_input(
+        "this engine holds a sample of that id already; ids key the random numbers and must "
+        "differ");
   if (prompt == 0) return invalid_input("the prompt is empty; give at least one token");
   for (const int32_t id : request.prompt_ids)
     if (id < 0 || id >= spec.vocab)
@@ -112,6 +117,12 @@ Status PagedEngine::check(const Request& request) const {
                              " tokens; raise rollout.kv_budget_tokens from ",
                              options_.kv_budget_tokens));
   return ok_status();
+}
+
+bool PagedEngine::holds(SampleId sample) const {
+  const auto is_it = [&](const Sequence& s) { return s.request.sample == sample; };
+  return std::any_of(waiting_.begin(), waiting_.end(), is_it) ||
+         std::any_of(running_.begin(), running_.end(), is_it);
 }
 
 Status PagedEngine::submit(Request request) {

@@ -72,9 +72,9 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(Model& model, const EngineOptions& options);
   virtual ~Engine() = default;
 
-  // Queues a request. Errors: an empty prompt, an id outside of the vocabulary, sampling options
-  // without meaning, and a length that can never fit the model or the budget (names the key to
-  // raise).
+  // Queues a request. Errors: the id of a sample that is in the engine, an empty prompt, an id
+  // outside of the vocabulary, sampling options without meaning, and a length that can never fit
+  // the model or the budget (names the key to raise).
   virtual Status submit(Request request) = 0;
   virtual void set_stop_check(StopCheck check) = 0;
 

@@ -308,6 +308,17 @@ TEST_F(EngineTest, SubmitNamesWhatIsWrong) {
   EXPECT_TRUE(engine->drained());
 }
 
+TEST_F(EngineTest, RefusesTheIdOfASampleThatItHolds) {
+  const auto engine = std::move(Engine::create(*model_, {})).value();
+  ASSERT_TRUE(engine->submit(request_of(3, {1, 2}, 2)).ok());
+  EXPECT_THAT(engine->submit(request_of(3, {1, 2}, 2)).message(),
+              HasSubstr("sample 3: this engine holds a sample of that id"));
+  ASSERT_TRUE(engine->step().ok());  // now it is running
+  EXPECT_FALSE(engine->submit(request_of(3, {1, 2}, 2)).ok());
+  while (!engine->drained()) ASSERT_TRUE(engine->step().ok());
+  EXPECT_TRUE(engine->submit(request_of(3, {1, 2}, 2)).ok());
+}
+
 TEST_F(EngineTest, LongestExpectedComesFirst) {
   std::vector<Request> requests;
   for (const int64_t length : {3, 9, 6}) {
