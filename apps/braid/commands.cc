@@ -11,6 +11,9 @@ extern const Command kCalibrateCommand;
 extern const Command kTrainCommand;
 extern const Command kSftCommand;
 extern const Command kRmCommand;
+extern const Command kEvalCommand;
+extern const Command kDataCommand;
+extern const Command kDoctorCommand;
 extern const Command kConfigCommand;
 extern const Command kTokenizeCommand;
 extern const Command kGenerateCommand;
@@ -22,8 +25,9 @@ std::vector<Command> all_commands() {
   return {
       kSearchTableCommand, kValidateCommand, kCalibrateCommand,
 #ifdef BRAID_WITH_TORCH
-      kTrainCommand,       kSftCommand,      kRmCommand,        kConfigCommand,
-      kTokenizeCommand,    kGenerateCommand, kScoreCommand,     kRewardTestCommand,
+      kTrainCommand,       kSftCommand,      kRmCommand,         kConfigCommand,
+      kEvalCommand,        kDataCommand,     kDoctorCommand,     kTokenizeCommand,
+      kGenerateCommand,    kScoreCommand,    kRewardTestCommand,
 #endif
   };
 }

@@ -10,63 +10,77 @@
 #include "host/file.h"
 #include "report/metrics_log.h"
 #include "run_commands.h"
-#include "runtime/run_keeper.h"
+#include "runtime/evaluate.h"
 #include "runtime/session.h"
-#include "runtime/stop_signal.h"
 
 namespace braid {
 namespace {
-
-using MetricsRow = std::map<std::string, double>;
-
-// Of the checkpoint and export after the step before: a row is written before its own.
-constexpr const char* kCheckpointTime = "time/checkpoint";
 
 struct TrainArguments {
   bool print_program = false;
   bool dry_run = false;
 };
 
-// One step and everything that it writes. Returns whether its state is in a checkpoint.
-Result<bool> train_step(const Config& config, Session& session, MetricsLog& log, MetricsRow& row) {
-  using Clock = std::chrono::steady_clock;
+struct Run {
+  const Config& config;
+  Session& session;
+  Evaluator* evaluator;  // null without eval.*
+};
+
+MetricsLogOptions log_options(const Config& config, const std::string& folder) {
+  MetricsLogOptions out;
+  out.folder = folder;
+  out.jsonl = config.log.jsonl;
+  out.console = config.log.console;
+  out.total_steps = config.train.total_steps;
+  out.tensorboard = config.log.tensorboard;
+  out.command = {config.log.command, config.log.command_timeout_s,
+                 config.log.command_on_error == "stop"};
+  return out;
+}
+
+// Evaluates the policy into a row of metrics.
+Status evaluate(Evaluator& evaluator, Session& session, MetricsRow& row) {
+  const auto start = std::chrono::steady_clock::now();
+  BRAID_ASSIGN(const EvalReport report, evaluator.run(*session.roles().at("actor").model));
+  row.insert(report.metrics.begin(), report.metrics.end());
+  row["time/eval"] =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return ok_status();
+}
+
+// The evaluator that eval.* asks for; null for none.
+Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Session& session) {
+  if (config.eval.every_steps == 0 && !config.eval.at_start) return std::unique_ptr<Evaluator>();
+  if (session.roles().count("actor") == 0)
+    return invalid_input(cat("eval.every_steps, eval.at_start: algorithm ", config.algorithm.name,
+                             " trains no policy that could answer; remove them"));
+  return Evaluator::create(config);
+}
+
+Status train_step(const Run& run, MetricsLog& log) {
+  const auto& [config, session, evaluator] = run;
   const int64_t step = session.step();
-  const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
-  BRAID_ASSIGN(row, session.run_step());
-  row[kCheckpointTime] = checkpoint_s;
+  BRAID_ASSIGN(MetricsRow row, session.run_step());
+  if (config.eval.every_steps > 0 && (step + 1) % config.eval.every_steps == 0)
+    BRAID_TRY(evaluate(*evaluator, session, row));
   BRAID_TRY(log.write(step, row));
   if (config.log.samples_every > 0 && step % config.log.samples_every == 0)
     for (const Json& sample : session.sample_rows(3)) BRAID_TRY(log.write_sample(sample));
-  const auto begin = Clock::now();
-  BRAID_ASSIGN(const bool saved, keep_step(config, session, row));
-  row[kCheckpointTime] = std::chrono::duration<double>(Clock::now() - begin).count();
-  return saved;
+  return ok_status();
 }
 
-Status stopped(const Config& config, const Session& session, const std::string& signal) {
-  return {Code::kStopped, cat("stopped by ", signal, " after step ", session.step(), " of ",
-                              config.train.total_steps,
-                              "; everything is in the last checkpoint, continue with "
-                              "checkpoint.resume=auto")};
-}
-
-Status train_loop(const Config& config, Session& session, const std::string& folder) {
-  MetricsLogOptions options;
-  options.folder = folder;
-  options.jsonl = config.log.jsonl;
-  options.console = config.log.console;
-  options.total_steps = config.train.total_steps;
-  BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session.step()));
-  catch_stop_signals();
-  MetricsRow row;
-  bool saved = true;
-  while (session.step() < config.train.total_steps && stop_signal().empty()) {
-    BRAID_ASSIGN(saved, train_step(config, session, log, row));
+Status train_loop(const Run& run, const std::string& folder) {
+  const auto& [config, session, evaluator] = run;
+  BRAID_ASSIGN(MetricsLog log, MetricsLog::open(log_options(config, folder), session.step()));
+  if (config.eval.at_start && session.step() == 0) {
+    MetricsRow row;
+    BRAID_TRY(evaluate(*evaluator, session, row));
+    BRAID_TRY(log.write(-1, row));
   }
-  if (!saved) BRAID_TRY(save_session(config, session, row).status());
-  if (!stop_signal().empty() && session.step() < config.train.total_steps)
-    return stopped(config, session, stop_signal());
-  return session.export_models(join_path(folder, "export"));
+  while (session.step() < config.train.total_steps) BRAID_TRY(train_step(run, log));
+  BRAID_TRY(session.export_models(join_path(folder, "export")));
+  return log.finish();
 }
 
 Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
@@ -83,14 +97,13 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   const auto arithmetic = batch_arithmetic(config);
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
   log_info(arithmetic_text(config, *arithmetic));
-  BRAID_TRY(check_run_state(config, graph));
   if (arguments.dry_run) return check_run_inputs(config, graph);
-  BRAID_ASSIGN(const FileHandle claim, claim_run_folder(config));
   BRAID_ASSIGN(std::unique_ptr<Session> session, Session::create(config, program));
-  BRAID_TRY(resume_session(config, *session));
-  const std::string folder = run_folder(config);
+  const std::string folder = join_path(config.run.dir, config.run.name);
+  BRAID_TRY(make_folder(folder));
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
-  BRAID_TRY(train_loop(config, *session, folder));
+  BRAID_ASSIGN(const std::unique_ptr<Evaluator> evaluator, make_evaluator(config, *session));
+  BRAID_TRY(train_loop({config, *session, evaluator.get()}, folder));
   log_info("done; metrics, samples and the exported model are in " + folder);
   return ok_status();
 }

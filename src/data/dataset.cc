@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "data/record.h"
 #include "host/file.h"
 
 namespace braid {
@@ -31,67 +32,44 @@ int64_t permuted(int64_t index, int64_t count, uint64_t seed) {
   return static_cast<int64_t>(value);
 }
 
-Result<std::vector<int32_t>> ids_field(const Json& line, const char* key) {
-  return json_field<std::vector<int32_t>>(line, key);
-}
-
-// Ids of line[key] given as a list of ids or as text.
-Result<std::vector<int32_t>> text_or_ids(const Json& line, const std::string& key,
-                                         const Tokenizer* tokenizer, bool add_special) {
-  const auto found = line.find(key);
-  if (found == line.end()) return invalid_input(cat("missing key '", key, "'"));
-  if (found->is_array()) return ids_field(line, key.c_str());
-  if (!found->is_string())
-    return invalid_input(cat("key '", key, "' must be text or a list of ids"));
-  if (tokenizer == nullptr)
-    return invalid_input(cat("key '", key, "' is text, but there is no tokenizer; give ids"));
-  return tokenizer->encode(found->get<std::string>(), add_special);
-}
-
-Result<std::vector<int32_t>> response_ids(const Json& line, const std::string& key,
-                                          const Tokenizer* tokenizer) {
-  BRAID_ASSIGN(std::vector<int32_t> ids, text_or_ids(line, key, tokenizer, false));
-  if (line[key].is_string() && tokenizer->eos_id()) ids.push_back(*tokenizer->eos_id());
-  if (ids.empty()) return invalid_input(cat("key '", key, "' is empty"));
-  return ids;
-}
-
-Result<DataRecord> make_record(const Json& line, DataNeed need, const Tokenizer* tokenizer,
-                               const DataConfig& config) {
-  if (!line.is_object()) return invalid_input("a line must be a JSON object");
-  DataRecord record;
-  const std::string prompt_key = line.contains("ids") ? "ids" : config.prompt_key;
-  BRAID_ASSIGN(record.prompt_ids, text_or_ids(line, prompt_key, tokenizer, true));
-  if (record.prompt_ids.empty()) return invalid_input("the prompt is empty");
-  if (line.contains(config.prompt_key) && line[config.prompt_key].is_string())
-    record.prompt = line[config.prompt_key];
-  if (need == DataNeed::kSamples) {
-    const std::string key = line.contains("response") ? "response" : config.label_key;
-    BRAID_ASSIGN(record.response_ids, response_ids(line, key, tokenizer));
-  }
-  if (need == DataNeed::kPairs) {
-    BRAID_ASSIGN(record.response_ids, response_ids(line, "chosen", tokenizer));
-    BRAID_ASSIGN(record.rejected_ids, response_ids(line, "rejected", tokenizer));
-  }
-  for (const auto& [key, value] : line.items())
-    if (key != prompt_key) record.extra[key == config.label_key ? "label" : key] = value;
-  return record;
-}
-
 std::string digits_or_letters(RandomStream& random, int64_t length, char first, int64_t choices) {
   std::string out;
   for (int64_t i = 0; i < length; ++i) out += static_cast<char>(first + random.below(choices));
   return out;
 }
 
-// A wrong answer near the right one: one character replaced by another of the answer's kind.
-std::string corrupted(std::string answer, RandomStream& random) {
-  char& c = answer[random.below(answer.size())];
-  const char first = c >= 'a' ? 'a' : '0';
-  const int64_t choices = c >= 'a' ? 26 : 10;
-  c = static_cast<char>(first + (c - first + 1 + static_cast<int64_t>(random.below(choices - 1))) %
-                                    choices);
+// One small mistake: a character replaced by another of the answer's kind, left out, put in, or
+// swapped with its neighbour.
+std::string with_mistake(std::string answer, RandomStream& random) {
+  const char first = answer[0] >= 'a' ? 'a' : '0';
+  const auto other = [&] {
+    return static_cast<char>(first + random.below(first == 'a' ? 26 : 10));
+  };
+  const size_t place = random.below(answer.size());
+  switch (random.below(answer.size() > 1 ? 4 : 2)) {
+    case 0:
+      answer[place] = other();
+      break;
+    case 1:
+      answer.insert(answer.begin() + static_cast<int64_t>(place), other());
+      break;
+    case 2:
+      answer.erase(place, 1);
+      break;
+    default:
+      std::swap(answer[place], answer[place == 0 ? 1 : place - 1]);
+  }
   return answer;
+}
+
+// A wrong answer near the right one: one mistake or two, as an untrained policy makes them.
+std::string corrupted(const std::string& answer, RandomStream& random) {
+  std::string wrong = answer;
+  while (wrong == answer) {
+    wrong = with_mistake(answer, random);
+    if (random.below(2) == 1) wrong = with_mistake(wrong, random);
+  }
+  return wrong;
 }
 
 Json task_line(const std::string& name, RandomStream& random) {
@@ -125,9 +103,11 @@ Result<DataSet> make_data_set(const std::vector<Json>& lines, const std::string&
   out.shuffle_ = config.shuffle;
   out.seed_ = static_cast<uint64_t>(config.seed);
   for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].is_discarded()) continue;
     const std::string place = cat(where, ":", i + 1);
     BRAID_ASSIGN(DataRecord record, make_record(lines[i], need, tokenizer, config).at(place));
     const auto length = static_cast<int64_t>(record.prompt_ids.size());
+    ++out.lines_;
     if (length > config.max_prompt_length) {
       if (config.overlong == "error")
         return invalid_input(cat(
@@ -155,7 +135,10 @@ Result<std::vector<Json>> parse_jsonl(std::string_view text, const std::string& 
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = trim(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.empty()) continue;
+    if (line.empty()) {
+      out.emplace_back(Json::value_t::discarded);
+      continue;
+    }
     BRAID_ASSIGN(Json parsed, parse_json(line, cat(where, ":", number)));
     out.push_back(std::move(parsed));
   }

@@ -16,7 +16,7 @@ std::vector<Json> lines_of_ids(int count) {
 TEST(DataSet, EveryEpochIsADifferentPermutation) {
   DataConfig config;
   const auto data = make_data_set(lines_of_ids(37), "x", DataNeed::kPrompts, nullptr, config);
-  ASSERT_TRUE(data.ok());
+  ASSERT_TRUE(data.ok()) << data.status().message();
   std::vector<std::vector<int32_t>> orders;
   for (int epoch = 0; epoch < 3; ++epoch) {
     std::vector<int32_t> order;

@@ -68,7 +68,7 @@ std::string console_line(const MetricsRow& row, int64_t step, int64_t total_step
     if (found != row.end()) line += cat("  ", column.label, printed(" %.4g", found->second));
   }
   line += phases(row);
-  const auto speed = row.find("perf/tokens_per_s");
+  const auto speed = row.find("perf/tokens_per_s_per_device");
   if (speed != row.end()) line += printed("  %.0f tokens/s", speed->second);
   const auto minutes = static_cast<int64_t>(left_s / 60);
   return line + (minutes > 0 ? cat("  left ", minutes, " min") : printed("  left %.0f s", left_s));

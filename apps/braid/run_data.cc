@@ -1,0 +1,123 @@
+// braid data: what the model will see of a configuration's data.
+#include <algorithm>
+#include <cstdio>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "commands.h"
+#include "run_commands.h"
+#include "runtime/run_data.h"
+
+namespace braid {
+namespace {
+
+struct DataArguments {
+  int64_t show = 3;
+  bool json = false;
+  bool eval = false;
+};
+
+struct Lengths {
+  int64_t least = 0, most = 0;
+  double mean = 0;
+};
+
+Lengths lengths_of(const DataSet& data, std::vector<int32_t> DataRecord::*field) {
+  Lengths out;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const auto length = static_cast<int64_t>((data.record(i).*field).size());
+    out.least = i == 0 ? length : std::min(out.least, length);
+    out.most = std::max(out.most, length);
+    out.mean += static_cast<double>(length) / static_cast<double>(data.size());
+  }
+  return out;
+}
+
+Json lengths_json(const Lengths& lengths) {
+  return {{"min", lengths.least}, {"mean", lengths.mean}, {"max", lengths.most}};
+}
+
+Json summary_json(const DataSet& data) {
+  Json out = {{"lines", data.lines()},
+              {"usable", data.size()},
+              {"dropped", data.dropped()},
+              {"truncated", data.truncated()},
+              {"prompt_tokens", lengths_json(lengths_of(data, &DataRecord::prompt_ids))}};
+  const Lengths responses = lengths_of(data, &DataRecord::response_ids);
+  if (responses.most > 0) out["response_tokens"] = lengths_json(responses);
+  const Lengths rejected = lengths_of(data, &DataRecord::rejected_ids);
+  if (rejected.most > 0) out["rejected_tokens"] = lengths_json(rejected);
+  return out;
+}
+
+// A sequence as the model sees it; the mask is 1 where training learns (or generation writes).
+Result<OrderedJson> sequence_json(const RunData& run, const DataRecord& record,
+                                  const std::vector<int32_t>& response) {
+  std::vector<int32_t> ids = record.prompt_ids;
+  ids.insert(ids.end(), response.begin(), response.end());
+  std::vector<int> mask(record.prompt_ids.size(), 0);
+  mask.resize(ids.size(), 1);
+  OrderedJson out;
+  if (run.tokenizer) {
+    BRAID_ASSIGN(out["text"], run.tokenizer->decode(ids, false));
+  }
+  out["ids"] = ids;
+  out["mask"] = mask;
+  return out;
+}
+
+Result<OrderedJson> record_json(const RunData& run, int64_t position) {
+  const DataRecord& record = run.data.at(position);
+  BRAID_ASSIGN(OrderedJson out, sequence_json(run, record, record.response_ids));
+  if (!record.rejected_ids.empty()) {
+    BRAID_ASSIGN(out["rejected"], sequence_json(run, record, record.rejected_ids));
+  }
+  out["position"] = position;
+  out["extra"] = record.extra;
+  return out;
+}
+
+std::string dumped(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+void print_record(const OrderedJson& record) {
+  std::printf("-- position %s\n", record["position"].dump().c_str());
+  for (const auto& [key, value] : record.items())
+    if (key != "position") std::printf("%-9s %s\n", key.c_str(), dumped(value).c_str());
+}
+
+Status show_data(const DataArguments& arguments, const std::vector<std::string>& inputs) {
+  BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
+  BRAID_ASSIGN(const Graph graph, make_graph(loaded.config.algorithm));
+  const DataConfig& data = loaded.config.data;
+  const std::string& source = arguments.eval ? data.eval : data.train;
+  BRAID_ASSIGN(
+      const RunData run,
+      load_run_data(loaded.config, source, arguments.eval ? DataNeed::kPrompts : data_need(graph)));
+  for (int64_t position = 0; position < std::min(arguments.show, run.data.size()); ++position) {
+    BRAID_ASSIGN(const OrderedJson record, record_json(run, position));
+    if (arguments.json)
+      std::printf("%s\n", dumped(record).c_str());
+    else
+      print_record(record);
+  }
+  std::printf("%s\n", Json{{"summary", summary_json(run.data)}}.dump().c_str());
+  return ok_status();
+}
+
+Action define_data(CLI::App& app) {
+  auto arguments = std::make_shared<DataArguments>();
+  take_config_inputs(app);
+  app.add_option("--show", arguments->show, "records to print, in the order of training")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--json", arguments->json, "one JSON object per line");
+  app.add_flag("--eval", arguments->eval, "data.eval instead of data.train");
+  return [arguments, &app] { return show_data(*arguments, app.remaining()); };
+}
+
+}  // namespace
+
+extern const Command kDataCommand{"data", "show the data as the model will see it", define_data};
+
+}  // namespace braid

@@ -1,0 +1,82 @@
+// `braid data`, and bad data as a person meets it: exit code 2 and one line.
+#include <gmock/gmock.h>
+
+#include "base/json.h"
+#include "host/testing.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kModel = " tokenizer.path=examples/quickstart/model";
+
+class DataCommand : public CommandTest {};
+
+TEST_F(DataCommand, ShowsTextIdsAndMask) {
+  const CommandOutcome shown = run_braid(
+      std::string("data data.train=task:sort_digits algorithm.name=sft --show 1 --json") + kModel);
+  ASSERT_EQ(shown.exit_code, 0) << shown.output;
+  const std::vector<std::string> lines = split(shown.output, '\n');
+  const Json record = parse_json(lines[0], "output").value();
+  const auto ids = record["ids"].get<std::vector<int>>(),
+             mask = record["mask"].get<std::vector<int>>();
+  ASSERT_EQ(ids.size(), mask.size());
+  const std::string label = record["extra"]["label"];
+  EXPECT_EQ(std::count(mask.begin(), mask.end(), 1), static_cast<int64_t>(label.size()) + 1);
+  EXPECT_THAT(record["text"].get<std::string>(), HasSubstr("=" + label));
+  const Json summary = parse_json(lines[1], "output").value()["summary"];
+  EXPECT_EQ(summary["lines"], summary["usable"]);
+  EXPECT_GT(summary["response_tokens"]["max"], 0);
+}
+
+TEST_F(DataCommand, CountsOverlongLines) {
+  const std::string file = write("a.jsonl", "{\"ids\": [1, 2, 3]}\n{\"ids\": [1]}\n");
+  const std::string base = "data --show 0 data.max_prompt_length=2 data.train=" + file;
+  const CommandOutcome dropped = run_braid(base + " data.overlong=drop");
+  EXPECT_THAT(dropped.output, HasSubstr("\"dropped\":1,\"lines\":2"));
+  const CommandOutcome cut = run_braid(base + " data.overlong=truncate_left");
+  EXPECT_THAT(cut.output, HasSubstr("\"truncated\":1,\"usable\":2"));
+  const CommandOutcome refused = run_braid(base);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr(file + ":1: the prompt has 3 tokens"));
+}
+
+struct BadData {
+  const char* name;
+  std::string lines;
+  const char* message;
+};
+void PrintTo(const BadData& bad, std::ostream* out) { *out << bad.name; }
+
+class BadDataFile : public CommandTest, public ::testing::WithParamInterface<BadData> {};
+
+TEST_P(BadDataFile, NamesTheLine) {
+  const std::string file =
+      join_path(testing::TempDir(), cat("braid-bad-data-", ::getpid(), ".jsonl"));
+  ASSERT_TRUE(write_file_atomic(file, GetParam().lines).ok());
+  const CommandOutcome outcome = run_braid("data data.train=" + file + kModel);
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr(GetParam().message));
+  EXPECT_EQ(error_lines(outcome.output), 1);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BadDataFile,
+    ::testing::Values(
+        BadData{"syntax", "{\"prompt\": \"sort 1=\"}\n{oops}\n", ".jsonl:2"},
+        BadData{"utf8", "{\"prompt\": \"sort 1=\"}\n{\"prompt\": \"\xc3(\"}\n", ".jsonl:2"},
+        BadData{"missing", "{\"text\": \"sort 1=\"}\n", ".jsonl:1: missing key 'prompt'"},
+        BadData{"duplicate", "{\"prompt\": \"1\", \"prompt\": \"2\"}\n", ".jsonl:1"},
+        BadData{"empty", "\n\n", "no usable line"},
+        BadData{"not an object", "[1, 2]\n", "a line must be a JSON object"},
+        BadData{"no template", "{\"messages\": [{\"role\": \"user\", \"content\": \"1\"}]}\n",
+                "tools/render_prompts.py"}),
+    [](const auto& info) {
+      std::string name = info.param.name;
+      for (char& c : name)
+        if (c == ' ') c = '_';
+      return name;
+    });
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,112 @@
+#include "data/record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "host/file.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The digits tokenizer of the tests with a chat template of its own.
+Tokenizer chat_tokenizer() {
+  static const std::string folder = [] {
+    const std::string path = testing::TempDir() + "/braid-record-tokenizer";
+    const std::string source = std::string(BRAID_SOURCE_DIR) + "/tests/data/tokenizer/qwen2.json";
+    EXPECT_TRUE(make_folder(path).ok());
+    EXPECT_TRUE(write_file_atomic(join_path(path, "tokenizer.json"), *read_file(source)).ok());
+    EXPECT_TRUE(write_file_atomic(
+                    join_path(path, "chat_template.jinja"),
+                    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
+                    "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+                    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+                    .ok());
+    return path;
+  }();
+  return load_tokenizer(folder).value();
+}
+
+std::string error_of(const Json& line, DataNeed need, const Tokenizer* tokenizer = nullptr,
+                     const DataConfig& config = {}) {
+  const auto record = make_record(line, need, tokenizer, config);
+  return record.ok() ? "" : record.status().message();
+}
+
+TEST(Record, ATemplateSurroundsThePrompt) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  DataConfig config;
+  config.prompt_template = "Q: {prompt} A:";
+  const auto record = make_record({{"prompt", "1+1"}}, DataNeed::kPrompts, &tokenizer, config);
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->prompt, "Q: 1+1 A:");
+  EXPECT_EQ(record->prompt_ids, *tokenizer.encode("Q: 1+1 A:", true));
+}
+
+TEST(Record, ChatFormatEqualsTheSameMessages) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  DataConfig config;
+  config.prompt_format = "chat";
+  const auto text = make_record({{"prompt", "hello"}}, DataNeed::kPrompts, &tokenizer, config);
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  const Json messages = Json::array({{{"role", "user"}, {"content", "hello"}}});
+  for (const char* key : {"messages", "prompt"}) {
+    const auto spoken = make_record({{key, messages}}, DataNeed::kPrompts, &tokenizer, {});
+    ASSERT_TRUE(spoken.ok()) << spoken.status().message();
+    EXPECT_EQ(spoken->prompt_ids, text->prompt_ids);
+    EXPECT_EQ(spoken->prompt, "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
+  }
+}
+
+TEST(Record, AConversationThatEndsWithTheAssistantIsASample) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const Json messages = Json::array(
+      {{{"role", "user"}, {"content", "hi"}}, {{"role", "assistant"}, {"content", "there"}}});
+  const auto record = make_record({{"messages", messages}}, DataNeed::kSamples, &tokenizer, {});
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(*tokenizer.decode(record->prompt_ids, false),
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(*tokenizer.decode(record->response_ids, false), "there<|im_end|>\n");
+  EXPECT_THAT(error_of({{"messages", Json::array({messages[0]})}}, DataNeed::kSamples, &tokenizer),
+              HasSubstr("must end with the assistant's message"));
+}
+
+TEST(Record, ErrorsNameTheKey) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  EXPECT_THAT(error_of({{"question", "x"}}, DataNeed::kPrompts),
+              HasSubstr("missing key 'prompt' (data.prompt_key); keys here: question"));
+  EXPECT_THAT(error_of({{"prompt", 5}}, DataNeed::kPrompts), HasSubstr("not number"));
+  EXPECT_THAT(error_of({{"prompt", "x"}}, DataNeed::kPrompts), HasSubstr("no tokenizer"));
+  EXPECT_THAT(error_of({{"prompt", ""}}, DataNeed::kPrompts, &tokenizer),
+              HasSubstr("the prompt is empty"));
+  EXPECT_THAT(error_of({{"ids", {1, -2}}}, DataNeed::kPrompts), HasSubstr("-2 is no token id"));
+  EXPECT_THAT(error_of({{"ids", {1.5}}}, DataNeed::kPrompts), HasSubstr("1.5 is no token id"));
+  EXPECT_THAT(error_of({{"ids", {3000000000}}}, DataNeed::kPrompts), HasSubstr("is no token id"));
+  EXPECT_THAT(error_of({{"ids", "1 2"}}, DataNeed::kPrompts), HasSubstr("key 'ids' must be"));
+  EXPECT_THAT(error_of({{"ids", {1}}}, DataNeed::kSamples), HasSubstr("missing key 'label'"));
+  EXPECT_THAT(error_of({{"ids", {1}}, {"label", true}}, DataNeed::kSamples),
+              HasSubstr("key 'label' must be text or a list of ids, not boolean"));
+  EXPECT_THAT(error_of({{"ids", {1}}, {"chosen", {2}}}, DataNeed::kPairs),
+              HasSubstr("missing key 'rejected'"));
+  EXPECT_THAT(error_of(Json::array({1}), DataNeed::kPrompts), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(error_of({{"messages", "x"}}, DataNeed::kPrompts, &tokenizer),
+              HasSubstr("key 'messages'"));
+}
+
+TEST(Record, PlacesAreLineNumbersWithBlankLinesCounted) {
+  const auto lines = parse_jsonl("{\"ids\": [1]}\n\n\r\n{\"text\": 1}\n", "f.jsonl");
+  ASSERT_TRUE(lines.ok());
+  const Status status = make_data_set(*lines, "f.jsonl", DataNeed::kPrompts, nullptr, {}).status();
+  EXPECT_THAT(status.message(), HasSubstr("f.jsonl:4: missing key"));
+}
+
+TEST(Record, InvalidUtf8AndDuplicateKeysNameTheLine) {
+  EXPECT_THAT(parse_jsonl("{\"ids\": [1]}\n{\"prompt\": \"\xff\"}", "f.jsonl").status().message(),
+              HasSubstr("f.jsonl:2"));
+  EXPECT_THAT(parse_jsonl("{\"a\": 1, \"a\": 2}", "f.jsonl").status().message(),
+              AllOf(HasSubstr("f.jsonl:1"), HasSubstr("twice")));
+}
+
+}  // namespace
+}  // namespace braid

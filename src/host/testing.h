@@ -1,0 +1,63 @@
+// For tests of commands as a person runs them. Only tests include this.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "base/text.h"
+#include "host/file.h"
+
+namespace braid {
+
+struct CommandOutcome {
+  int exit_code = 0;
+  std::string output;  // standard output and error together
+};
+
+// Runs the built program in the source folder with shell-quoted arguments.
+inline CommandOutcome run_braid(const std::string& arguments) {
+  const std::string command =
+      cat("cd ", BRAID_SOURCE_DIR, " && ", BRAID_BINARY, " ", arguments, " 2>&1");
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string output;
+  std::array<char, 4096> buffer;
+  while (const size_t size = fread(buffer.data(), 1, buffer.size(), pipe))
+    output.append(buffer.data(), size);
+  return {WEXITSTATUS(pclose(pipe)), output};
+}
+
+// Skips where the program is not built; gives each test a folder of its own.
+class CommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!path_exists(BRAID_BINARY)) GTEST_SKIP() << BRAID_BINARY << " is not built";
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = join_path(::testing::TempDir(), cat("braid-", info->name(), "-", ::getpid()));
+    ASSERT_TRUE(make_folder(folder_).ok());
+  }
+  void TearDown() override {
+    if (!folder_.empty()) std::filesystem::remove_all(folder_);
+  }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    const std::string path = join_path(folder_, name);
+    EXPECT_TRUE(write_file_atomic(path, text).ok());
+    return path;
+  }
+
+  std::string folder_;
+};
+
+// "braid: error: ..." lines of an output.
+inline int error_lines(const std::string& output) {
+  int count = 0;
+  for (size_t at = 0; (at = output.find("braid: error: ", at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+}  // namespace braid

@@ -1,0 +1,213 @@
+#include "runtime/evaluate.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/index_select.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "algo/algorithm.h"
+#include "base/text.h"
+#include "reward/pass_at_k.h"
+#include "runtime/response_rows.h"
+#include "train/packing.h"
+
+namespace braid {
+namespace {
+
+SamplingOptions sampling_options(const Config& config, const Model& model) {
+  SamplingOptions out;
+  out.temperature = config.eval.temperature;
+  out.min_new_tokens = config.rollout.min_response_length;
+  out.max_new_tokens = config.rollout.max_response_length;
+  out.ignore_eos = config.rollout.ignore_eos;
+  out.seed = static_cast<uint64_t>(config.train.seed);
+  for (const int64_t id : model.spec().eos_ids) out.stop_tokens.push_back(static_cast<int32_t>(id));
+  return out;
+}
+
+StopCheck stop_check(const Tokenizer* tokenizer, const std::vector<std::string>& stops) {
+  if (stops.empty() || tokenizer == nullptr) return nullptr;
+  return [tokenizer, stops](const Generated& sample) {
+    const auto text = tokenizer->decode(sample.response_ids, true);
+    return text.ok() && std::any_of(stops.begin(), stops.end(), [&](const std::string& stop) {
+             return text->find(stop) != std::string::npos;
+           });
+  };
+}
+
+// Scores of a reward model for whole samples.
+std::vector<RewardOutcome> model_outcomes(Model& model, const std::vector<RewardSample>& samples,
+                                          int64_t micro_tokens) {
+  const at::NoGradGuard no_grad;
+  std::vector<std::vector<int32_t>> prompts, responses;
+  std::vector<int64_t> counts;
+  for (const RewardSample& sample : samples) {
+    prompts.push_back(sample.prompt_ids);
+    responses.push_back(sample.response_ids);
+    counts.push_back(static_cast<int64_t>(sample.prompt_ids.size() + sample.response_ids.size()));
+  }
+  std::vector<RewardOutcome> out;
+  for (const auto& rows : pack_micro_batches(counts, micro_tokens)) {
+    const ResponseRows packed = pack_responses(prompts, responses, rows, model.options().device);
+    const at::Tensor hidden = model.forward(packed.batch, nullptr);
+    const at::Tensor scores =
+        scalar_outputs(model, at::index_select(hidden, 0, packed.last_S)).to(at::kCPU);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      RewardOutcome outcome;
+      outcome.kind = RewardOutcome::Kind::kValue;
+      outcome.value = scores[static_cast<int64_t>(i)].item<double>();
+      out.push_back(std::move(outcome));
+    }
+  }
+  return out;
+}
+
+void add_means(const std::vector<RewardSample>& samples, const RewardTotals& totals,
+               EvalReport& report) {
+  Metrics means;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (totals.kept[i]) means["eval/reward_mean"].add(totals.total[i]);
+    means["eval/response_mean"].add(static_cast<double>(samples[i].response_ids.size()));
+    means["eval/truncated_frac"].add(samples[i].truncated ? 1 : 0);
+  }
+  for (const auto& [name, values] : totals.by_name)
+    for (const double value : values)
+      if (std::isfinite(value)) means[cat("eval/", name, "_mean")].add(value);
+  for (const auto& [name, metric] : means) report.metrics[name] = metric.mean();
+  report.metrics["eval/timeout"] = static_cast<double>(totals.timeouts);
+  report.metrics["eval/error"] = static_cast<double>(totals.errors);
+}
+
+Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+std::vector<Json> sample_rows(const std::vector<RewardSample>& samples,
+                              const RewardTotals& totals) {
+  std::vector<Json> out;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    Json rewards = Json::object();
+    for (const auto& [name, values] : totals.by_name) rewards[name] = number_or_null(values[i]);
+    out.push_back({{"sample", samples[i].sample_id},
+                   {"prompt", samples[i].prompt},
+                   {"response", samples[i].response},
+                   {"response_ids", samples[i].response_ids},
+                   {"finish", samples[i].truncated ? "length" : "stop"},
+                   {"rewards", rewards},
+                   {"total", number_or_null(totals.total[i])}});
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Evaluator>> Evaluator::create(const Config& config) {
+  if (config.data.eval.empty())
+    return invalid_input("data.eval: nothing to evaluate on; name a JSONL file or task:NAME");
+  if (config.reward.empty())
+    return invalid_input("reward: the list is empty; evaluation needs at least one reward");
+  DataConfig in_order = config.data;
+  in_order.shuffle = false;
+  Config ordered = config;
+  ordered.data = in_order;
+  BRAID_ASSIGN(RunData data,
+               load_run_data(ordered, config.data.eval, DataNeed::kPrompts).at("data.eval"));
+  std::unique_ptr<Evaluator> out(new Evaluator(config, std::move(data)));
+  if (!config.rollout.stop.empty() && !out->data_.tokenizer)
+    return invalid_input("rollout.stop: stop strings need a tokenizer; set tokenizer.path");
+  const int64_t lines = out->data_.data.size();
+  out->prompts_ = config.eval.prompts > 0 ? std::min(config.eval.prompts, lines) : lines;
+  BRAID_TRY(out->load_rewards());
+  return out;
+}
+
+Status Evaluator::load_rewards() {
+  BRAID_ASSIGN(rewards_, make_rewards(config_.reward));
+  for (const RewardConfig& reward : config_.reward) {
+    std::unique_ptr<Model> model;
+    if (reward.type == "model") {
+      BRAID_ASSIGN(model, load_model(reward.path, {{}, true}).at("reward model"));
+    }
+    reward_models_.push_back(std::move(model));
+  }
+  return ok_status();
+}
+
+Result<std::vector<RewardSample>> Evaluator::generate(Model& policy) {
+  EngineOptions options;
+  options.kv_budget_tokens = config_.rollout.kv_budget_tokens;
+  options.max_concurrent = config_.rollout.max_concurrent;
+  BRAID_ASSIGN(const std::unique_ptr<Engine> engine, Engine::create(policy, options));
+  engine->set_stop_check(
+      stop_check(data_.tokenizer ? &*data_.tokenizer : nullptr, config_.rollout.stop));
+  const SamplingOptions sampling = sampling_options(config_, policy);
+  const int64_t copies = config_.eval.samples_per_prompt;
+  for (int64_t sample = 0; sample < prompts_ * copies; ++sample)
+    BRAID_TRY(
+        engine->submit({SampleId{sample}, data_.data.at(sample / copies).prompt_ids, sampling, 0}));
+  std::vector<RewardSample> out(prompts_ * copies);
+  while (!engine->drained()) {
+    BRAID_ASSIGN(const std::vector<Generated> finished, engine->step());
+    for (const Generated& sample : finished) {
+      const int64_t id = sample.sample.value;
+      BRAID_ASSIGN(out[id], reward_sample(sample, id / copies));
+    }
+  }
+  return out;
+}
+
+Result<RewardSample> Evaluator::reward_sample(const Generated& generated, int64_t prompt) const {
+  const DataRecord& record = data_.data.at(prompt);
+  RewardSample out;
+  out.sample_id = generated.sample.value;
+  out.prompt = record.prompt;
+  out.prompt_ids = record.prompt_ids;
+  out.response_ids = generated.response_ids;
+  out.truncated = generated.finish == Finish::kLength;
+  out.extra = record.extra;
+  if (data_.tokenizer) {
+    BRAID_ASSIGN(out.response, data_.tokenizer->decode(out.response_ids, true));
+  }
+  return out;
+}
+
+Result<RewardTotals> Evaluator::score(const std::vector<RewardSample>& samples) {
+  BRAID_ASSIGN(RewardOutcomes outcomes, collect_outcomes(rewards_, config_.reward, samples));
+  for (size_t i = 0; i < reward_models_.size(); ++i)
+    if (reward_models_[i])
+      outcomes.outcomes[i] =
+          model_outcomes(*reward_models_[i], samples, config_.train.micro_tokens);
+  return apply_policies(config_.reward, outcomes, samples);
+}
+
+void Evaluator::add_passes(const std::vector<double>& totals, EvalReport& report) const {
+  const int64_t copies = config_.eval.samples_per_prompt;
+  Metrics means;
+  for (int64_t prompt = 0; prompt < prompts_; ++prompt) {
+    int64_t scored = 0, right = 0;
+    for (int64_t copy = 0; copy < copies; ++copy) {
+      const double total = totals[prompt * copies + copy];
+      if (!std::isfinite(total)) continue;
+      ++scored;
+      right += total >= config_.eval.pass_threshold;
+      means["eval/accuracy"].add(total >= config_.eval.pass_threshold ? 1 : 0);
+    }
+    for (const int64_t k : reported_k(copies))
+      if (k <= scored && copies > 1)
+        means[cat("eval/pass_at_", k)].add(pass_at_k(scored, right, k));
+  }
+  for (const auto& [name, metric] : means) report.metrics[name] = metric.mean();
+}
+
+Result<EvalReport> Evaluator::run(Model& policy) {
+  const at::NoGradGuard no_grad;
+  BRAID_ASSIGN(const std::vector<RewardSample> samples, generate(policy));
+  BRAID_ASSIGN(const RewardTotals totals, score(samples));
+  EvalReport report;
+  add_means(samples, totals, report);
+  add_passes(totals.total, report);
+  report.metrics["eval/prompts"] = static_cast<double>(prompts_);
+  report.samples = sample_rows(samples, totals);
+  return report;
+}
+
+}  // namespace braid

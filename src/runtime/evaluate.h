@@ -1,0 +1,49 @@
+// Evaluation of a policy: responses to data.eval under eval.*, scored by the configuration's
+// rewards. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/options.h"
+#include "nn/model.h"
+#include "reward/reward.h"
+#include "rollout/engine.h"
+#include "runtime/run_data.h"
+
+namespace braid {
+
+struct EvalReport {
+  // eval/{reward_mean,accuracy,pass_at_K,NAME_mean,response_mean,truncated_frac,prompts}. A
+  // response is right when its total reward reaches eval.pass_threshold; accuracy is the share of
+  // right responses, pass_at_K the unbiased estimate of pass@K.
+  std::map<std::string, double> metrics;
+  std::vector<Json> samples;  // one row per response
+};
+
+class Evaluator {
+ public:
+  // Reads tokenizer, data.eval and rewards (reward models as instances of its own). Errors name the
+  // key.
+  static Result<std::unique_ptr<Evaluator>> create(const Config& config);
+
+  Result<EvalReport> run(Model& policy);
+
+ private:
+  Evaluator(const Config& config, RunData data) : config_(config), data_(std::move(data)) {}
+  Status load_rewards();
+  Result<std::vector<RewardSample>> generate(Model& policy);
+  Result<RewardSample> reward_sample(const Generated& generated, int64_t prompt) const;
+  Result<RewardTotals> score(const std::vector<RewardSample>& samples);
+  void add_passes(const std::vector<double>& totals, EvalReport& report) const;
+
+  Config config_;
+  RunData data_;
+  int64_t prompts_ = 0;  // lines that are used
+  std::vector<std::unique_ptr<Reward>> rewards_;
+  std::vector<std::unique_ptr<Model>> reward_models_;  // aligned; null for other types
+};
+
+}  // namespace braid
