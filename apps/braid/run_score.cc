@@ -127,18 +127,19 @@ std::vector<Scores> score_batch(Model& model, const Sequences& sequences) {
   return scores;
 }
 
+// A scalar head stands in the place of the language-model head: such a model has no
+// log-probabilities, and the line says so with nulls.
+OrderedJson json_line(const std::vector<int32_t>& ids, const Scores& scores, bool scalar) {
+  OrderedJson line = {{"ids", ids}, {"logprobs", OrderedJson::array({nullptr})}};
+  for (size_t i = 1; i < ids.size(); ++i)
+    line["logprobs"].push_back(scalar ? OrderedJson() : OrderedJson(scores.logprobs[i - 1]));
+  if (scalar) line["values"] = scores.values;
+  return line;
+}
+
 std::string score_line(const std::vector<int32_t>& ids, const Scores& scores, bool scalar,
                        bool json) {
-  if (json) {
-    OrderedJson line = {{"ids", ids}};
-    if (scalar) {
-      line["values"] = scores.values;
-    } else {
-      line["logprobs"] = OrderedJson::array({nullptr});
-      for (const float logprob : scores.logprobs) line["logprobs"].push_back(logprob);
-    }
-    return line.dump();
-  }
+  if (json) return json_line(ids, scores, scalar).dump();
   if (scalar) return cat("tokens ", ids.size(), "  value ", scores.values.back());
   const double sum = std::accumulate(scores.logprobs.begin(), scores.logprobs.end(), 0.0);
   return cat("tokens ", ids.size(), "  log-probability ", sum);

@@ -219,6 +219,15 @@ TEST(GrpoAdvantages, GroupOfOneIsAnError) {
               HasSubstr("group 9 has one sample"));
 }
 
+TEST(SamplerLogprobs, StandForTheOldPolicy) {
+  AlgoBatch batch = ppo_batch();
+  batch.fields["sampler_logprobs"] = tensor_of({-3, -1, -2, -5, -4, -6});
+  AlgoState state;
+  const auto result = sampler_logprobs(batch, {}, state).value();
+  EXPECT_EQ(to_doubles(result.fields.at("old_logprobs")), (Numbers{-3, -1, -2, -5, -4, -6}));
+  EXPECT_FALSE(sampler_logprobs(ppo_batch(), {}, state).ok());
+}
+
 TEST(Registry, UnknownNamesListTheKnownOnes) {
   EXPECT_TRUE(find_compute("ppo_advantages").ok());
   EXPECT_THAT(find_compute("ppo_advantage").status().message(),
@@ -257,6 +266,10 @@ TEST(Validate, RefusesCombinationsThatWouldBeIgnored) {
   options.kl.in = "loss";
   options.kl.controller = "adaptive";
   EXPECT_THAT(validate(options).message(), HasSubstr("kl.controller"));
+  options = {};
+  options.tis_cap = 2;
+  options.old_logprobs = "sampler";
+  EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.tis_cap"));
   options = {};
   options.loss_agg = "constant_norm";
   EXPECT_THAT(validate(options).message(), HasSubstr("loss_norm_tokens"));

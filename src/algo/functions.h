@@ -18,8 +18,15 @@ Result<ComputeResult> ppo_advantages(const AlgoBatch&, const AlgorithmOptions&, 
 // In: rewards [S]. Out: advantages [R].
 Result<ComputeResult> grpo_advantages(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
 
+// The sampler's own log-probs as those of the old policy: the ratio is then against the
+// distribution that was sampled from, truncated or not. In: sampler_logprobs [R]. Out: old_logprobs
+// [R].
+Result<ComputeResult> sampler_logprobs(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
 // Clipped policy gradient with optional dual clip, entropy bonus and KL penalty.
-// Fields: old_logprobs [R], advantages [R], ref_logprobs [R] when the KL penalty is in the loss.
+// Fields: old_logprobs [R], advantages [R], ref_logprobs [R] when the KL penalty is in the loss,
+// sampler_logprobs [R] when tis_cap is on: the clipped loss of a token is then weighted by
+// min(exp(old - sampler), tis_cap), a constant (truncated importance sampling, Yao et al., 2025).
 Result<LossResult> policy_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
                                const AlgorithmOptions&);
 

@@ -22,6 +22,7 @@ struct Case {
   std::vector<int64_t> lens = {3, 1, 5, 2, 4, 4};
   std::vector<int64_t> groups = {0, 0, 1, 1, 2, 2};
   Numbers x, entropy, old_logprobs, ref_logprobs, advantages, values, returns;  // x: model output
+  Numbers sampler_logprobs;
 
   explicit Case(uint64_t seed) {
     uint64_t state = seed;
@@ -37,6 +38,7 @@ struct Case {
       advantages.push_back(2 * draw());
       values.push_back(x.back() + 0.5 * draw());
       returns.push_back(draw());
+      sampler_logprobs.push_back(old_logprobs.back() + 0.5 * draw());
     }
   }
 
@@ -45,7 +47,8 @@ struct Case {
              {"ref_logprobs", tensor_of(ref_logprobs)},
              {"advantages", tensor_of(advantages)},
              {"values", tensor_of(values)},
-             {"returns", tensor_of(returns)}},
+             {"returns", tensor_of(returns)},
+             {"sampler_logprobs", tensor_of(sampler_logprobs)}},
             lens,
             groups};
   }
@@ -98,6 +101,8 @@ double policy_reference(const Case& c, const AlgorithmOptions& o) {
       if (o.dual_clip > 0 && c.advantages[t] < 0) {
         gain = std::max(gain, o.dual_clip * c.advantages[t]);
       }
+      if (o.tis_cap > 0)
+        gain *= std::min(std::exp(c.old_logprobs[t]) / std::exp(c.sampler_logprobs[t]), o.tis_cap);
       double loss = -gain - o.entropy_coef * c.entropy[t];
       if (o.kl.in == "loss") {
         loss += o.kl.coef * kl_reference(o.kl.estimator, c.x[t], c.ref_logprobs[t]);
@@ -124,6 +129,7 @@ std::vector<AlgorithmOptions> policy_variants() {
         o.clip_low = 0.1;
         o.clip_high = 0.25;
         o.dual_clip = estimator[1] == '3' ? 1.3 : 0;
+        o.tis_cap = estimator[1] == '2' ? 1.2 : 0;
         o.entropy_coef = 0.05;
         variants.push_back(o);
       }
@@ -205,6 +211,23 @@ TEST(PolicyLoss, ClipFractionsCountTheClippedSides) {
   EXPECT_DOUBLE_EQ(metrics.at("policy/clipfrac_low").mean(), 1.0 / 3);
   EXPECT_DOUBLE_EQ(metrics.at("policy/clipfrac").mean(), 2.0 / 3);
   EXPECT_DOUBLE_EQ(reported("policy/ratio_max", metrics.at("policy/ratio_max")), std::exp(0.5));
+}
+
+TEST(PolicyLoss, SamplerWeightsAreTruncatedAtTheCap) {
+  const Case c(12);
+  AlgorithmOptions options;
+  options.tis_cap = 1.1;
+  const LossResult result = run_policy(c, options, tensor_of(c.x));
+  double sum = 0;
+  for (size_t t = 0; t < c.x.size(); ++t)
+    sum += std::min(std::exp(c.old_logprobs[t] - c.sampler_logprobs[t]), 1.1);
+  EXPECT_NEAR(result.metrics.at("policy/tis_weight_mean").mean(), sum / 19, 1e-12);
+  EXPECT_NEAR(result.loss.item<double>(), policy_reference(c, options), 1e-12);
+  AlgoBatch batch = c.batch();
+  batch.fields.erase("sampler_logprobs");
+  EXPECT_THAT(
+      policy_loss({tensor_of(c.x), {}, {}, {}}, batch, c.totals(), options).status().message(),
+      testing::HasSubstr("field sampler_logprobs is missing"));
 }
 
 TEST(PolicyLoss, MissingFieldIsNamed) {

@@ -30,6 +30,7 @@ Status check_choices(const AlgorithmOptions& o) {
       check_choice("loss_agg", o.loss_agg,
                    {"token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_norm"}));
   BRAID_TRY(check_choice("ratio_level", o.ratio_level, {"token", "sequence"}));
+  BRAID_TRY(check_choice("old_logprobs", o.old_logprobs, {"recompute", "sampler"}));
   BRAID_TRY(check_choice("kl.estimator", o.kl.estimator, {"k1", "k2", "k3"}));
   BRAID_TRY(check_choice("kl.in", o.kl.in, {"reward", "loss"}));
   return check_choice("kl.controller", o.kl.controller, {"fixed", "adaptive"});
@@ -47,6 +48,7 @@ Status check_numbers(const AlgorithmOptions& o) {
   BRAID_TRY(check_range("value_clip", o.value_clip, 0, kLargest));
   BRAID_TRY(check_range("critic_coef", o.critic_coef, 0, kLargest));
   BRAID_TRY(check_range("stop_kl", o.stop_kl, 0, kLargest));
+  BRAID_TRY(check_range("tis_cap", o.tis_cap, 0, kLargest));
   if (o.dual_clip == 0 || (o.dual_clip > 1 && o.dual_clip <= kLargest)) return {};
   return invalid_input(cat("algorithm.dual_clip: ", format_double(o.dual_clip),
                            " is out of range; allowed: 0 (off) or a number above 1"));
@@ -67,6 +69,10 @@ Status check_combinations(const AlgorithmOptions& o) {
       return invalid_input(
           "algorithm.kl.target and algorithm.kl.horizon: adaptive needs positive numbers");
     }
+  }
+  if (o.tis_cap > 0 && o.old_logprobs == "sampler") {
+    return invalid_input(
+        "algorithm.tis_cap: with old_logprobs: sampler every weight is 1; use recompute, or 0");
   }
   if (o.name == "grpo" && penalized && o.kl.in == "reward") {
     return invalid_input(

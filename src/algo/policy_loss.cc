@@ -47,6 +47,20 @@ at::Tensor clipped_losses(const PolicyTerms& terms, const AlgorithmOptions& opti
   return at::where(a < 0, at::minimum(losses, -a * options.dual_clip), losses);
 }
 
+// The clipped losses, each weighted by how much likelier the trainer finds its token than the
+// sampler did, at most tis_cap.
+Result<at::Tensor> sampled_losses(const PolicyTerms& terms, const AlgoBatch& batch,
+                                  const AlgorithmOptions& options, Metrics& metrics) {
+  const at::Tensor losses_R = clipped_losses(terms, options);
+  if (options.tis_cap == 0) return losses_R;
+  BRAID_ASSIGN(const at::Tensor sampler_R, token_field(batch, "sampler_logprobs"));
+  const at::Tensor weights_R =
+      at::exp(terms.old_R - sampler_R.to(terms.old_R.scalar_type())).clamp_max(options.tis_cap);
+  metrics["policy/tis_weight_mean"] = metrics["policy/tis_weight_min"] =
+      distribution(to_doubles(weights_R));
+  return losses_R * weights_R;
+}
+
 void add_ratio_metrics(const PolicyTerms& terms, const AlgorithmOptions& options,
                        Metrics& metrics) {
   const std::vector<double> ratios = to_doubles(terms.ratio_R);
@@ -100,7 +114,8 @@ Result<LossResult> policy_loss(const ModelOutputs& outputs, const AlgoBatch& bat
   BRAID_ASSIGN(const PolicyTerms terms, policy_terms(outputs, batch, options));
   const TokenWeights weights = token_weights(batch, denominators, options, terms.logprobs_R);
   LossResult result;
-  result.loss = weights.apply(clipped_losses(terms, options));
+  BRAID_ASSIGN(const at::Tensor losses_R, sampled_losses(terms, batch, options, result.metrics));
+  result.loss = weights.apply(losses_R);
   weights.report(result.metrics, "policy/loss", result.loss);
   add_ratio_metrics(terms, options, result.metrics);
   BRAID_TRY(add_kl_term(terms, batch, options.kl, weights, result));

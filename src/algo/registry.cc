@@ -7,7 +7,8 @@ namespace {
 
 const std::map<std::string, ComputeFn>& computes() {
   static const std::map<std::string, ComputeFn> table = {{"ppo_advantages", ppo_advantages},
-                                                         {"grpo_advantages", grpo_advantages}};
+                                                         {"grpo_advantages", grpo_advantages},
+                                                         {"sampler_logprobs", sampler_logprobs}};
   return table;
 }
 

@@ -35,6 +35,8 @@ struct AlgorithmOptions {
   double value_clip = 0.2;
   double critic_coef = 1;
   double stop_kl = 0;
+  std::string old_logprobs = "recompute";
+  double tis_cap = 0;
 };
 
 template <class V>
@@ -68,6 +70,12 @@ void visit(V& v, AlgorithmOptions& o) {
   v("value_clip", o.value_clip, "critic: clip around the old value; 0 = off");
   v("critic_coef", o.critic_coef, "weight of the value loss");
   v("stop_kl", o.stop_kl, "end the epochs of a step when KL(old, new) exceeds it; 0 = off");
+  v("old_logprobs", o.old_logprobs,
+    "denominators of the ratio: recompute | sampler (as sampled; saves a forward, and allows "
+    "rollout.top_p, top_k, min_p)");
+  v("tis_cap", o.tis_cap,
+    "truncated importance sampling: tokens weigh min(old / sampler, cap) (Yao et al., 2025); 0 = "
+    "off");
 }
 
 }  // namespace braid

@@ -88,11 +88,12 @@ Status check_rollout(const Config& config) {
       {"rollout.min_p", rollout.min_p != 0},
       {"rollout.repetition_penalty", rollout.repetition_penalty != 1}};
   for (const auto& [key, cut] : cuts)
-    if (cut)
-      return invalid_input(
-          cat(key,
-              ": changes the distribution that is sampled from, but training scores with the "
-              "whole one; remove it (it is free in 'braid generate')"));
+    if (cut && config.algorithm.old_logprobs != "sampler")
+      return invalid_input(cat(
+          key,
+          ": changes the distribution that is sampled from, but training scores with the "
+          "whole one; remove it (it is free in 'braid generate'), or set algorithm.old_logprobs: "
+          "sampler"));
   const bool by_group = config.algorithm.normalize_advantages == "group";
   if (by_group && rollout.samples_per_prompt < 2)
     return invalid_input(

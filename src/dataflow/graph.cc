@@ -109,6 +109,18 @@ Call generate_call() {
            {"truncated", FieldType::kFlag, FieldShape::kPerSample}}};
 }
 
+Call old_logprob_call(const AlgorithmOptions& options) {
+  if (options.old_logprobs == "sampler")
+    return {"old_logprob",      CallKind::kCompute,   {},
+            "sampler_logprobs", {"sampler_logprobs"}, {{"old_logprobs"}}};
+  return {"old_logprob",
+          CallKind::kInfer,
+          RoleId{"actor"},
+          "logprobs",
+          {"prompt_ids", "response_ids"},
+          {{"old_logprobs"}}};
+}
+
 Call reward_call() {
   return {"reward",
           CallKind::kReward,

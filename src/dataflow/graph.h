@@ -39,6 +39,8 @@ struct Call {
   std::string function;  // infer: logprobs | values | scores; compute, train step: name in algo/
   std::vector<std::string> reads;
   std::vector<Field> writes;
+  std::string metrics =
+      {};  // train step: group of its update's metrics ("policy/lr"); "" = the role
   friend bool operator==(const Call&, const Call&) = default;
 };
 
@@ -80,5 +82,8 @@ Graph rm_graph(const AlgorithmOptions& options);
 Call fetch_prompts_call();
 Call generate_call();
 Call reward_call();
+// Log-probs of the policy that generated, by algorithm.old_logprobs: a pass of the trainer, or the
+// sampler's own.
+Call old_logprob_call(const AlgorithmOptions& options);
 
 }  // namespace braid

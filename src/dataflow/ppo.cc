@@ -8,8 +8,7 @@ Graph ppo_graph(const AlgorithmOptions& options) {
   Graph graph{"ppo", {{actor, false, true}, {critic, true, true}}, {}};
   graph.calls = {fetch_prompts_call(), generate_call(), reward_call()};
   std::vector<std::string> tokens = {"prompt_ids", "response_ids"};
-  graph.calls.push_back(
-      {"old_logprob", CallKind::kInfer, actor, "logprobs", tokens, {{"old_logprobs"}}});
+  graph.calls.push_back(old_logprob_call(options));
   graph.calls.push_back({"values", CallKind::kInfer, critic, "values", tokens, {{"values"}}});
   std::vector<std::string> inputs = {"rewards", "old_logprobs", "values"};
   if (options.kl.coef != 0) {
@@ -32,7 +31,9 @@ Graph ppo_graph(const AlgorithmOptions& options) {
                          {}});
   std::vector<std::string> policy = {"prompt_ids", "response_ids", "old_logprobs", "advantages"};
   if (options.kl.coef != 0) policy.push_back("ref_logprobs");
-  graph.calls.push_back({"update_actor", CallKind::kTrainStep, actor, "policy", policy, {}});
+  if (options.tis_cap != 0) policy.push_back("sampler_logprobs");
+  graph.calls.push_back(
+      {"update_actor", CallKind::kTrainStep, actor, "policy", policy, {}, "policy"});
   return graph;
 }
 

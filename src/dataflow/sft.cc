@@ -13,8 +13,13 @@ Graph sft_graph(const AlgorithmOptions&) {
                          {},
                          {{"prompt_ids", FieldType::kTokens, FieldShape::kPerSample},
                           {"response_ids", FieldType::kTokens, FieldShape::kPerToken}}});
-  graph.calls.push_back(
-      {"update_actor", CallKind::kTrainStep, actor, "sft", {"prompt_ids", "response_ids"}, {}});
+  graph.calls.push_back({"update_actor",
+                         CallKind::kTrainStep,
+                         actor,
+                         "sft",
+                         {"prompt_ids", "response_ids"},
+                         {},
+                         "policy"});
   return graph;
 }
 

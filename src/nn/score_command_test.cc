@@ -74,10 +74,24 @@ TEST_F(ScoreCommand, ScalarHeadGivesAValuePerToken) {
       parse_json(*read_file(join_path(folder, "golden.json")), "golden")->at("prompts")[0];
   const Finished out = score(folder, Json({{"ids", golden.at("ids")}}).dump());
   ASSERT_EQ(out.lines.size(), 1u) << out.errors;
-  const Json values = parse_json(out.lines[0], "line")->at("values");
+  const Json line = *parse_json(out.lines[0], "line");
+  const Json values = line.at("values");
+  EXPECT_EQ(line.at("logprobs"), Json(std::vector<Json>(values.size(), nullptr)));
   ASSERT_EQ(values.size(), golden.at("values").size());
   for (size_t i = 0; i < values.size(); ++i)
     EXPECT_NEAR(values[i].get<double>(), golden.at("values")[i].get<double>(), 2e-4);
+}
+
+TEST_F(ScoreCommand, TextIsTokenizedByTheFolder) {
+  const std::string source = cat(BRAID_SOURCE_DIR, "/examples/quickstart/model");
+  const auto spec = parse_model_spec(*read_file(join_path(source, "config.json")), source);
+  const std::string model = join_path(folder_, "model");
+  ASSERT_TRUE(save_model(**make_model(*spec, {}), model, {.source_folder = source}).ok());
+  const Finished text = score(model, "{\"text\": \"sort 31=\"}");
+  ASSERT_EQ(text.lines.size(), 1u) << text.errors;
+  const Json ids = parse_json(text.lines[0], "line")->at("ids");
+  EXPECT_GT(ids.size(), 8u);  // a token per character, after the beginning of sequence
+  EXPECT_EQ(score(model, Json({{"ids", ids}}).dump()).lines, text.lines);
 }
 
 TEST_F(ScoreCommand, BadLinesAndFoldersExitWith2AndOneLine) {
