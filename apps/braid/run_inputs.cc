@@ -31,6 +31,21 @@ std::string counts_text(const std::string& source, const DataSet& data) {
              data.truncated(), " cut as longer than data.max_prompt_length");
 }
 
+// Starts what can be started cheaply; a program of type command is only looked for.
+Status check_reward_files(const std::vector<RewardConfig>& rewards) {
+  BRAID_TRY(make_rewards(rewards).status());
+  for (const RewardConfig& reward : rewards) {
+    const std::string place = cat("reward '", reward_name(reward), "': ");
+    if (reward.type == "model" && !is_folder(reward.path))
+      return not_found(cat(place, reward.path, " is not a model folder"));
+    const bool has_path =
+        reward.type == "command" && reward.command[0].find('/') != std::string::npos;
+    if (has_path && !path_exists(reward.command[0]))
+      return not_found(cat(place, reward.command[0], " does not exist"));
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 Status check_run_inputs(const Config& config, const Graph& graph) {
@@ -44,12 +59,7 @@ Status check_run_inputs(const Config& config, const Graph& graph) {
   if (generates(graph) && config.reward.empty())
     return invalid_input(
         "reward: the list is empty; an algorithm that generates needs at least one reward");
-  BRAID_ASSIGN(const auto rewards, make_rewards(config.reward));
-  for (const RewardConfig& reward : config.reward)
-    if (reward.type == "model" && !path_exists(join_path(reward.path, "config.json")))
-      return not_found(cat("reward '", reward_name(reward), "': ", reward.path,
-                           " is not a model folder (it has no config.json)"));
-  return ok_status();
+  return check_reward_files(config.reward);
 }
 
 }  // namespace braid

@@ -21,6 +21,7 @@ constexpr Alias kAliases[] = {
     {"policy.entropy_coef", "algorithm.entropy_coef"},
     {"policy.loss_agg", "algorithm.loss_agg"},
     {"policy.ratio_level", "algorithm.ratio_level"},
+    {"policy.tis.cap", "algorithm.tis_cap"},
     {"critic.value_clip", "algorithm.value_clip"},
     {"critic.coef", "algorithm.critic_coef"},
     {"reward.clip", "reward_total.clip"},
@@ -120,8 +121,16 @@ Status check_optimizer(const char* role, const OptimizerConfig& optim) {
   return invalid_input(cat("optim.", role, ".betas: two numbers are needed, such as [0.9, 0.999]"));
 }
 
+Status check_device(const std::string& device) {
+  int64_t index = 0;
+  const bool numbered = device.rfind("cuda:", 0) == 0 && parse_int(device.substr(5), &index);
+  if (device == "cpu" || device == "cuda" || (numbered && index >= 0)) return ok_status();
+  return invalid_input(cat("device: must be cpu, cuda or cuda:N, not '", device, "'"));
+}
+
 // Values that are right one by one but not together; messages begin with a key.
 Status check_together(const Config& config) {
+  BRAID_TRY(check_device(config.device));
   BRAID_TRY(check_rollout(config));
   BRAID_TRY(check_eval(config));
   BRAID_TRY(check_optimizer("actor", config.optim.actor));

@@ -1,0 +1,92 @@
+// Configurations as a person gives them on a command line; bad ones end with exit code 2 and one
+// line, before anything is loaded.
+#include <gmock/gmock.h>
+
+#include "host/testing.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ConfigCommand : public CommandTest {};
+
+TEST_F(ConfigCommand, ThreeSpellingsOfAKeyMeanTheSame) {
+  for (const char* form :
+       {"rollout.temperature=0.5", "--rollout.temperature=0.5", "--rollout.temperature 0.5"}) {
+    const CommandOutcome outcome = run_braid(std::string("config --resolve ") + form);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_THAT(outcome.output, HasSubstr("  temperature: 0.5  # command line\n")) << form;
+  }
+}
+
+TEST_F(ConfigCommand, LaterFilesWinAndKeysWinOverFiles) {
+  const std::string first = write("a.yaml", "rollout:\n  temperature: 0.5\n  max_concurrent: 3\n");
+  const std::string second = write("b.yaml", "rollout:\n  temperature: 0.7\ntrain: {seed: 4}\n");
+  const CommandOutcome outcome =
+      run_braid(cat("config --resolve ", first, " ", second, " --train.seed 5"));
+  EXPECT_THAT(outcome.output, HasSubstr(cat("temperature: 0.7  # ", second, ":2")));
+  EXPECT_THAT(outcome.output, HasSubstr(cat("max_concurrent: 3  # ", first, ":3")));
+  EXPECT_THAT(outcome.output, HasSubstr("seed: 5  # command line"));
+}
+
+TEST_F(ConfigCommand, TheDryRunPrintsTheArithmeticAndChecksTheData) {
+  const CommandOutcome outcome = run_braid(
+      "train examples/quickstart/grpo.yaml --dry-run model.path= "
+      "model.config=examples/quickstart/model/config.json "
+      "tokenizer.path=examples/quickstart/model rollout.prompts_per_step=8 "
+      "rollout.samples_per_prompt=4 train.minibatches=4");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              HasSubstr("8 prompts x 4 samples = 32 sequences -> 4 mini-batches of 8"));
+  EXPECT_THAT(outcome.output, HasSubstr("4096 usable lines"));
+}
+
+struct BadInput {
+  const char* name;
+  const char* arguments;
+  const char* message;
+};
+void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
+
+// Everything that is right, so that each case below is wrong in one thing.
+constexpr const char* kGood =
+    "train --dry-run model.config=examples/quickstart/model/config.json "
+    "tokenizer.path=examples/quickstart/model data.train=task:sort_digits "
+    "'reward=[{type: rule, rule: exact}]' ";
+
+class BadConfiguration : public CommandTest, public ::testing::WithParamInterface<BadInput> {};
+
+TEST_P(BadConfiguration, EndsWithOneLine) {
+  const CommandOutcome outcome = run_braid(std::string(kGood) + GetParam().arguments);
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr(GetParam().message));
+  EXPECT_EQ(error_lines(outcome.output), 1) << outcome.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BadConfiguration,
+    ::testing::Values(
+        BadInput{"file", "none.yaml", "none.yaml: cannot open"},
+        BadInput{"foreign_option", "--actor_learning_rate 2e-6", "write 'optim.actor.lr: 2e-6'"},
+        BadInput{"algorithm", "algorithm.name=gpro", "grpo"},
+        BadInput{"discount", "algorithm.gamma=1.5", "command line: algorithm.gamma"},
+        BadInput{"device", "device=gpu", "device"},
+        BadInput{"no_model", "model.config=", "model.path: no model given"},
+        BadInput{"model_folder", "model.path=/no/such/model", "/no/such/model"},
+        BadInput{"no_data", "data.train=", "data.train"},
+        BadInput{"data_file", "data.train=/no/such.jsonl", "/no/such.jsonl"},
+        BadInput{"task", "data.train=task:sort_digit", "did you mean 'sort_digits'"},
+        BadInput{"tokenizer", "tokenizer.path=/no/tokenizer", "tokenizer.path: /no/tokenizer"},
+        BadInput{"no_reward", "'reward=[]'", "reward: the list is empty"},
+        BadInput{"reward_type", "'reward=[{type: rul}]'", "'rul' (did you mean 'rule'?)"},
+        BadInput{"reward_rule", "'reward=[{type: rule, rule: exakt}]'", "exakt"},
+        BadInput{"reward_model", "'reward=[{type: model, path: /no/model}]'", "/no/model"},
+        BadInput{"reward_script", "'reward=[{type: python, path: /no/reward.py, function: f}]'",
+                 "/no/reward.py"},
+        BadInput{"reward_program", "'reward=[{type: command, command: [/no/judge]}]'", "/no/judge"},
+        BadInput{"eval_file", "data.eval=/no/eval.jsonl", "/no/eval.jsonl"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace braid
