@@ -168,6 +168,17 @@ Status apply_episodes(const YamlNode& tree, Config& config) {
   return ok_status();
 }
 
+// The resolved configuration is saved with the run; a token that came from the environment is
+// written as ${NAME} there.
+void hide_tokens(const YamlNode& unexpanded, YamlNode& resolved) {
+  const YamlNode* written = unexpanded.find("reward");
+  YamlNode* shown = resolved.find("reward");
+  if (written == nullptr || shown == nullptr) return;
+  for (size_t i = 0; i < std::min(written->list.size(), shown->list.size()); ++i)
+    if (const YamlNode* token = written->list[i].find("auth_token"))
+      *shown->list[i].find("auth_token") = *token;
+}
+
 // The number of prompts near the given one whose sequences divide into the mini-batches.
 int64_t nearest_prompts(const Config& config) {
   const int64_t samples = config.rollout.samples_per_prompt, parts = config.train.minibatches;
@@ -192,6 +203,7 @@ Result<LoadedConfig> load_config(const ConfigSources& sources) {
       return invalid_input(cat("'", item, "' is not an override; write key.sub=value"));
     BRAID_TRY(set_yaml_path(tree, item.substr(0, equals), item.substr(equals + 1), "command line"));
   }
+  const YamlNode unexpanded = tree;
   if (sources.environment) BRAID_TRY(expand_variables(tree, sources.environment));
   BRAID_TRY(apply_aliases(tree));
   BRAID_TRY(check_option_keys(tree));
@@ -205,6 +217,7 @@ Result<LoadedConfig> load_config(const ConfigSources& sources) {
   BRAID_TRY(apply_episodes(tree, out.config));
   BRAID_TRY(at_place(tree, check_together(out.config)));
   out.resolved = OptionPrinter::print(out.config, &tree);
+  hide_tokens(unexpanded, out.resolved);
   return out;
 }
 

@@ -177,6 +177,16 @@ TEST(Config, EpisodesBecomeSteps) {
   EXPECT_TRUE(load(yaml_text(loaded->resolved)).ok());
 }
 
+TEST(Config, TokensOfTheEnvironmentAreNotWrittenOut) {
+  const auto loaded =
+      load("reward: [{type: http, url: 'http://x', auth_token: '${MODEL}', name: '${MODEL}'}]");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->config.reward[0].auth_token, "/models/m");
+  const std::string text = yaml_text(loaded->resolved);
+  EXPECT_NE(text.find("auth_token: \"${MODEL}\""), std::string::npos) << text;
+  EXPECT_NE(text.find("name: /models/m"), std::string::npos) << text;
+}
+
 TEST(Config, DefaultsAreAllowed) {
   const auto defaults = load("");
   ASSERT_TRUE(defaults.ok()) << defaults.status().message();
