@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "config/binder.h"
 #include "config/options.h"
+#include "config/reference.h"
 #include "host/file.h"
 #include "reward/reward.h"
 #include "reward/samples.h"
@@ -42,6 +43,7 @@ Result<Config> read_config(const std::string& path) {
   BRAID_ASSIGN(const std::string text, read_file(path));
   BRAID_ASSIGN(YamlNode root, parse_yaml(text, path));
   BRAID_TRY(expand_variables(root, environment));
+  BRAID_TRY(check_option_keys(root));
   Config config;
   BRAID_TRY(OptionReader::read(root, "", config));
   if (config.reward.empty())

@@ -260,4 +260,15 @@ std::string arithmetic_text(const Config& config, const BatchArithmetic& arithme
              arithmetic.optimizer_steps, " in all");
 }
 
+std::string algorithm_text(const AlgorithmOptions& algorithm) {
+  const KlOptions& kl = algorithm.kl;
+  const std::string penalty = kl.coef == 0 ? "reference model not loaded (algorithm.kl.coef = 0)"
+                                           : cat("KL ", kl.coef, " (", kl.estimator, ", ",
+                                                 kl.controller, ") in the ", kl.in);
+  return cat(algorithm.name, ": gamma ", algorithm.gamma, ", lambda ", algorithm.lam, ", clip ",
+             algorithm.clip_low, "/", algorithm.clip_high, ", advantages normalized by ",
+             algorithm.normalize_advantages, ", losses averaged as ", algorithm.loss_agg, ", ",
+             penalty);
+}
+
 }  // namespace braid

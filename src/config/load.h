@@ -47,4 +47,8 @@ Result<BatchArithmetic> batch_arithmetic(const Config& config);
 // "8 prompts x 4 samples = 32 sequences -> ...", one line.
 std::string arithmetic_text(const Config& config, const BatchArithmetic& arithmetic);
 
+// The choices in which frameworks differ in silence, one line: "ppo: gamma 1, lambda 0.95, ...,
+// reference model not loaded (algorithm.kl.coef = 0)".
+std::string algorithm_text(const AlgorithmOptions& algorithm);
+
 }  // namespace braid

@@ -187,6 +187,16 @@ TEST(Config, TokensOfTheEnvironmentAreNotWrittenOut) {
   EXPECT_NE(text.find("name: /models/m"), std::string::npos) << text;
 }
 
+TEST(Config, TheAlgorithmsSilentChoicesAreSaid) {
+  AlgorithmOptions options;
+  EXPECT_EQ(algorithm_text(options),
+            "ppo: gamma 1, lambda 0.95, clip 0.2/0.2, advantages normalized by batch, losses "
+            "averaged as token_mean, KL 0.05 (k1, fixed) in the reward");
+  options.kl.coef = 0;
+  EXPECT_NE(algorithm_text(options).find("reference model not loaded (algorithm.kl.coef = 0)"),
+            std::string::npos);
+}
+
 TEST(Config, DefaultsAreAllowed) {
   const auto defaults = load("");
   ASSERT_TRUE(defaults.ok()) << defaults.status().message();

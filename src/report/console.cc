@@ -28,6 +28,7 @@ constexpr Column kColumns[] = {{"reward/raw_mean", "reward"},
 
 constexpr int kBarCells = 16;
 constexpr size_t kPhasesShown = 3;
+constexpr double kShortestPhase_s = 0.005;
 
 std::string printed(const char* format, double value) {
   char buffer[64];
@@ -49,7 +50,7 @@ std::string phases(const MetricsRow& row) {
   if (step == row.end()) return "";
   std::vector<std::pair<double, std::string>> times;
   for (const auto& [name, seconds] : row)
-    if (name.rfind("time/", 0) == 0 && name != "time/step")
+    if (name.rfind("time/", 0) == 0 && name != "time/step" && seconds >= kShortestPhase_s)
       times.emplace_back(seconds, name.substr(5));
   std::sort(times.rbegin(), times.rend());
   times.resize(std::min(times.size(), kPhasesShown));
@@ -70,6 +71,7 @@ std::string console_line(const MetricsRow& row, int64_t step, int64_t total_step
   line += phases(row);
   const auto speed = row.find("perf/tokens_per_s_per_device");
   if (speed != row.end()) line += printed("  %.0f tokens/s", speed->second);
+  if (left_s < 0) return line;
   const auto minutes = static_cast<int64_t>(left_s / 60);
   return line + (minutes > 0 ? cat("  left ", minutes, " min") : printed("  left %.0f s", left_s));
 }

@@ -54,8 +54,9 @@ Status MetricsLog::append(const std::string& file, const Json& row) const {
 double MetricsLog::seconds_left(int64_t step) const {
   const double elapsed =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  return elapsed / static_cast<double>(step + 1 - first_step_) *
-         static_cast<double>(options_.total_steps - step - 1);
+  const int64_t done = step + 1 - first_step_;
+  if (done <= 0) return -1;
+  return elapsed / static_cast<double>(done) * static_cast<double>(options_.total_steps - step - 1);
 }
 
 Status MetricsLog::write(int64_t step, MetricsRow row) {

@@ -27,6 +27,7 @@ struct MetricsLogOptions {
 using MetricsRow = std::map<std::string, double>;
 
 // "step 12/60 [##......] 20%  reward 0.42 ...", with the times of a step's phases, longest first.
+// left_s is the time left; below 0 = not known yet.
 std::string console_line(const MetricsRow& row, int64_t step, int64_t total_steps, double left_s);
 
 class MetricsLog {
@@ -46,7 +47,7 @@ class MetricsLog {
  private:
   explicit MetricsLog(const MetricsLogOptions& options) : options_(options) {}
   Status append(const std::string& file, const Json& row) const;
-  double seconds_left(int64_t step) const;
+  double seconds_left(int64_t step) const;  // below 0 before the first step
 
   MetricsLogOptions options_;
   std::optional<EventFile> events_;

@@ -52,12 +52,18 @@ TEST(MetricsLog, AppendsRowsAndDropsThoseThatAResumedRunRepeats) {
 }
 
 TEST(Console, ShowsProgressTheLongestPhasesSpeedAndTimeLeft) {
-  const MetricsRow row = {{"reward/raw_mean", 0.5},   {"time/step", 2},  {"time/generate", 0.25},
-                          {"time/update_actor", 1.5}, {"time/fetch", 0}, {"time/reward", 0.125},
+  const MetricsRow row = {{"reward/raw_mean", 0.5},
+                          {"time/step", 2},
+                          {"time/generate", 0.25},
+                          {"time/update_actor", 1.5},
+                          {"time/fetch", 0},
+                          {"time/reward", 0.125},
                           {"perf/tokens_per_s_per_device", 1234}};
   EXPECT_EQ(console_line(row, 3, 8, 59),
             "step 4/8 [########........] 50%  reward 0.5  2.00 s (update_actor 1.50, generate "
             "0.25, reward 0.12)  1234 tokens/s  left 59 s");
+  EXPECT_EQ(console_line({{"eval/accuracy", 0.25}}, -1, 8, -1),
+            "step 0/8 [................] 0%  eval accuracy 0.25");
   EXPECT_NE(console_line(row, 3, 8, 150).find("left 2 min"), std::string::npos);
 }
 

@@ -94,7 +94,7 @@ TEST_F(RewardTestCommand, BadInputIsRefusedWithItsPlace) {
     return finished.errors;
   };
   EXPECT_THAT(refusal("reward:\n- {type: rule, rule: exact,\n   wieght: 2}", kSamples),
-              AllOf(HasSubstr("c.yaml:3"), HasSubstr("'weight'")));
+              AllOf(HasSubstr("c.yaml:3"), HasSubstr("weight'")));
   EXPECT_THAT(refusal("reward:\n- {type: rule, rule: exakt}", kSamples),
               AllOf(HasSubstr("c.yaml:2"), HasSubstr("'exact'")));
   EXPECT_THAT(refusal("model: {path: x}", kSamples), HasSubstr("reward"));
