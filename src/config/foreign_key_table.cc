@@ -67,8 +67,11 @@ std::string sequences_to_minibatches(const std::string& value, const YamlNode& r
   const auto all =
       number_of(root, {"rollout_batch_size", "prompts_per_step", "num_prompts_per_step"});
   if (!parse_double(value, &size) || size <= 0) return "";
-  if (!all) return cat("prompts_per_step * samples_per_prompt / ", value);
-  return format_double(*all * group_size(root).value_or(1) / size);
+  const auto grouped = root.find("rollout") == nullptr
+                           ? std::optional<double>()
+                           : number_of(*root.find("rollout"), {"batch_size"});
+  if (!all && !grouped) return cat("prompts_per_step * samples_per_prompt / ", value);
+  return format_double((all ? *all : *grouped) * group_size(root).value_or(1) / size);
 }
 
 std::string sequences_to_tokens(const std::string& value, const YamlNode&) {
@@ -462,6 +465,46 @@ constexpr ForeignKey kForeignKeys[] = {
   {"deepspeed", "TRL", "", "a run is one process on one device (device)"},
   {"fsdp", "TRL", "", "a run is one process on one device (device)"},
   {"colocate_all_models", "OpenRLHF", "", "a run is one process on one device (device)"},
+  // OpenRLHF's names since its command line has groups.
+  {"rollout.batch_size", "OpenRLHF", "rollout.prompts_per_step", "prompts of one rollout"},
+  {"train.batch_size", "OpenRLHF", "train.minibatches", "a count of optimizer steps per epoch; OpenRLHF's is the size of one in sequences", sequences_to_minibatches},
+  {"train.micro_batch_size", "OpenRLHF", "train.micro_tokens", "tokens, not sequences", sequences_to_tokens},
+  {"rollout.micro_batch_size", "OpenRLHF", "rollout.max_concurrent", "sequences in flight"},
+  {"eval.n_samples_per_prompt", "OpenRLHF", "eval.samples_per_prompt", "responses per prompt"},
+  {"eval.steps", "OpenRLHF", "eval.every_steps", "steps; 0 = off", zero_is_off},
+  {"eval.dataset", "OpenRLHF", "data.eval", "JSONL file"},
+  {"data.prompt_dataset", "OpenRLHF", "data.train", "JSONL file"},
+  {"data.max_len", "OpenRLHF", "data.max_prompt_length", "tokens of the prompt alone; rollout.max_response_length for the rest", no_conversion},
+  {"actor.model_name_or_path", "OpenRLHF", "model.path", "Hugging Face folder on this machine"},
+  {"critic.model_name_or_path", "OpenRLHF", "critic.path", "Hugging Face folder on this machine"},
+  {"reward.model_name_or_path", "OpenRLHF", "reward", "an entry of the list", reward_model},
+  {"reward.clip_range", "OpenRLHF", "reward_total.clip", "one bound for both sides", clip_range},
+  {"advantage.estimator", "OpenRLHF", "algorithm.name", "ppo | grpo", estimator_to_algorithm},
+  {"advantage.is_correction_enable", "OpenRLHF", "algorithm.tis_cap", "0 = off", no_conversion},
+  {"kl.init_coef", "OpenRLHF", "algorithm.kl.coef", "0 = off"},
+  {"kl.use_loss", "OpenRLHF", "algorithm.kl.in", "reward | loss", kl_in_loss},
+  {"kl.estimator", "OpenRLHF", "algorithm.kl.estimator", "k1 | k2 | k3", kl_estimator},
+  {"kl.target", "OpenRLHF", "algorithm.kl.target", "KL per sequence of the adaptive controller"},
+  {"kl.horizon", "OpenRLHF", "algorithm.kl.horizon", "sequences"},
+  {"dynamic_filtering_enable", "OpenRLHF", "", "groups without signal are counted (adv/zero_std_frac), not drawn again"},
+  {"gradient_checkpointing_enable", "OpenRLHF", "train.recompute", "true or false"},
+  {"ckpt.path", "OpenRLHF", "checkpoint.dir", "folder"},
+  {"ckpt.save_hf", "OpenRLHF", "checkpoint.hf_every_steps", "steps between exports; 0 = only at the end", no_conversion},
+  {"param_dtype", "OpenRLHF", "model.dtype", "f32 | bf16 (f32 master weights)", dtype},
+  {"lora.rank", "OpenRLHF", "lora.rank", "0 = train all weights"},
+  {"lora.alpha", "OpenRLHF", "lora.alpha", "the update is scaled by alpha / rank"},
+  {"wandb.project", "OpenRLHF", "log.command", "see examples/wandb", no_conversion},
+  {"wandb.run_name", "OpenRLHF", "run.name", "results go to run.dir/run.name"},
+  {"vllm.num_engines", "OpenRLHF", "", "sampler and trainer are one engine"},
+  {"vllm.sync_backend", "OpenRLHF", "", "sampler and trainer share their weights"},
+  {"vllm.tensor_parallel_size", "OpenRLHF", "", "one process computes a model whole; train.threads sets its threads"},
+  {"enable_sleep", "OpenRLHF", "", "models that rest leave memory by train.offload"},
+  {"attn_implementation", "OpenRLHF, transformers", "", "there is one attention kernel for sampling and training"},
+  {"colocate_all", "OpenRLHF", "", "a run is one process on one device (device)"},
+  {"colocate_actor_ref", "OpenRLHF", "", "a run is one process on one device (device)"},
+  {"num_nodes", "OpenRLHF", "", "a run is one process on one device (device)"},
+  {"num_gpus_per_node", "OpenRLHF", "", "a run is one process on one device (device)"},
+  {"optim", "TRL", "", "the optimizer is AdamW; its numbers are in the group optim"},
 };
 // clang-format on
 

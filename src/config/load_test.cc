@@ -136,6 +136,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"bf16: true", "write 'model.dtype: bf16'"},
         BadCase{"warmup_ratio: 0.03\nmax_steps: 1000", "write 'optim.actor.warmup_steps: 30'"},
         BadCase{"save_steps: -1", "instead of -1 write 'checkpoint.every_steps: 0'"},
+        BadCase{"rollout: {batch_size: 128, n_samples_per_prompt: 8}\ntrain: {batch_size: 256}",
+                "write 'rollout.prompts_per_step: 128'"},
+        BadCase{"train: {batch_size: 256}\nrollout: {batch_size: 128, n_samples_per_prompt: 8}",
+                "instead of 256 write 'train.minibatches: 4'"},
+        BadCase{"actor: {adam: {lr: 5e-7}}", "write 'optim.actor.lr: 5e-7'"},
+        BadCase{"algo: {advantage: {estimator: group_norm}}", "write 'algorithm.name: grpo'"},
+        BadCase{"reward: {remote_url: 'http://x'}", "is a key of OpenRLHF"},
+        BadCase{"optim: adamw_torch", "is a key of TRL without a counterpart here: the optimizer"},
+        BadCase{"eval: {n_samples_per_prompt: 4}", "write 'eval.samples_per_prompt: 4'"},
         BadCase{"trainer: {total_epochs: 3}", "rollouts, not epochs over the data"}));
 
 TEST(ForeignKeys, DashesOfCommandLinesCount) {

@@ -21,15 +21,27 @@ class KeyChecker {
     for (const auto& [key, value] : node.map) {
       const auto found = by_path_.find(prefix + key);
       if (found == by_path_.end()) return unknown(value, prefix, key);
-      if (found->second->kind == OptionRow::Kind::kGroup)
-        BRAID_TRY(check(value, prefix + key + "."));
-      if (found->second->kind == OptionRow::Kind::kListOfGroups)
+      const OptionRow::Kind kind = found->second->kind;
+      const YamlNode::Kind wanted =
+          kind == OptionRow::Kind::kGroup ? YamlNode::Kind::kMap : YamlNode::Kind::kList;
+      const bool empty = value.kind == YamlNode::Kind::kNull;
+      if (kind != OptionRow::Kind::kLeaf && value.kind != wanted && !empty)
+        BRAID_TRY(wrong_shape(value, prefix + key));
+      if (kind == OptionRow::Kind::kGroup) BRAID_TRY(check(value, prefix + key + "."));
+      if (kind == OptionRow::Kind::kListOfGroups)
         for (const YamlNode& item : value.list) BRAID_TRY(check(item, prefix + key + "[]."));
     }
     return ok_status();
   }
 
  private:
+  // A name that is a group or list here may be a key of another framework; if it is not, the reader
+  // says what is wrong.
+  Status wrong_shape(const YamlNode& node, const std::string& path) const {
+    const std::string foreign = foreign_key_text(node, path, root_);
+    return foreign.empty() ? ok_status() : invalid_input(foreign);
+  }
+
   Status unknown(const YamlNode& node, const std::string& prefix, const std::string& key) const {
     const std::string path = prefix + key;
     std::vector<std::string> siblings;
