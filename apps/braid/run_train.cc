@@ -11,10 +11,15 @@
 #include "report/metrics_log.h"
 #include "run_commands.h"
 #include "runtime/evaluate.h"
+#include "runtime/run_keeper.h"
 #include "runtime/session.h"
+#include "runtime/stop_signal.h"
 
 namespace braid {
 namespace {
+
+// Of the checkpoint and export after the step before: a row is written before its own.
+constexpr const char* kCheckpointTime = "time/checkpoint";
 
 struct TrainArguments {
   bool print_program = false;
@@ -26,6 +31,13 @@ struct Run {
   Session& session;
   Evaluator* evaluator;  // null without eval.*
 };
+
+Status stopped(const Config& config, const Session& session, const std::string& signal) {
+  return {Code::kStopped, cat("stopped by ", signal, " after step ", session.step(), " of ",
+                              config.train.total_steps,
+                              "; everything is in the last checkpoint, continue with "
+                              "checkpoint.resume=auto")};
+}
 
 MetricsLogOptions log_options(const Config& config, const std::string& folder) {
   MetricsLogOptions out;
@@ -58,29 +70,45 @@ Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Se
   return Evaluator::create(config);
 }
 
-Status train_step(const Run& run, MetricsLog& log) {
+// One step and everything that it writes. Returns whether its state is in a checkpoint.
+Result<bool> train_step(const Run& run, MetricsLog& log, MetricsRow& row) {
+  using Clock = std::chrono::steady_clock;
   const auto& [config, session, evaluator] = run;
   const int64_t step = session.step();
-  BRAID_ASSIGN(MetricsRow row, session.run_step());
+  const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
+  BRAID_ASSIGN(row, session.run_step());
+  row[kCheckpointTime] = checkpoint_s;
   if (config.eval.every_steps > 0 && (step + 1) % config.eval.every_steps == 0)
     BRAID_TRY(evaluate(*evaluator, session, row));
   BRAID_TRY(log.write(step, row));
   if (config.log.samples_every > 0 && step % config.log.samples_every == 0)
     for (const Json& sample : session.sample_rows(3)) BRAID_TRY(log.write_sample(sample));
-  return ok_status();
+  const auto begin = Clock::now();
+  BRAID_ASSIGN(const bool saved, keep_step(config, session, row));
+  row[kCheckpointTime] = std::chrono::duration<double>(Clock::now() - begin).count();
+  return saved;
 }
 
+// Steps until the end or a stop signal; then the last checkpoint, and at the end the export.
 Status train_loop(const Run& run, const std::string& folder) {
   const auto& [config, session, evaluator] = run;
   BRAID_ASSIGN(MetricsLog log, MetricsLog::open(log_options(config, folder), session.step()));
+  MetricsRow row;
   if (config.eval.at_start && session.step() == 0) {
-    MetricsRow row;
     BRAID_TRY(evaluate(*evaluator, session, row));
     BRAID_TRY(log.write(-1, row));
   }
-  while (session.step() < config.train.total_steps) BRAID_TRY(train_step(run, log));
-  BRAID_TRY(session.export_models(join_path(folder, "export")));
-  return log.finish();
+  catch_stop_signals();
+  bool saved = true;
+  while (session.step() < config.train.total_steps && stop_signal().empty()) {
+    BRAID_ASSIGN(saved, train_step(run, log, row));
+  }
+  if (!saved) BRAID_TRY(save_session(config, session, row).status());
+  if (session.step() == config.train.total_steps)
+    BRAID_TRY(session.export_models(join_path(folder, "export")));
+  BRAID_TRY(log.finish());
+  return session.step() == config.train.total_steps ? ok_status()
+                                                    : stopped(config, session, stop_signal());
 }
 
 Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
@@ -97,10 +125,14 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   const auto arithmetic = batch_arithmetic(config);
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
   log_info(arithmetic_text(config, *arithmetic));
+  if (generates(graph)) log_info(algorithm_text(config.algorithm));
+  BRAID_TRY(check_run_state(config, graph));
   if (arguments.dry_run) return check_run_inputs(config, graph);
+  BRAID_TRY(restore_kernel_choices(config));
   BRAID_ASSIGN(std::unique_ptr<Session> session, Session::create(config, program));
-  const std::string folder = join_path(config.run.dir, config.run.name);
-  BRAID_TRY(make_folder(folder));
+  BRAID_ASSIGN(const FileHandle claim, claim_run_folder(config));
+  BRAID_TRY(resume_session(config, *session));
+  const std::string folder = run_folder(config);
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
   BRAID_ASSIGN(const std::unique_ptr<Evaluator> evaluator, make_evaluator(config, *session));
   BRAID_TRY(train_loop({config, *session, evaluator.get()}, folder));

@@ -203,20 +203,24 @@ Result<CheckpointState> load_checkpoint(const std::string& path) {
   return state;
 }
 
-Result<std::optional<ResumePoint>> find_resume_point(const std::string& resume,
-                                                     const std::string& folder) {
-  if (resume == "none") return std::optional<ResumePoint>();
+Result<Json> checkpoint_numbers(const std::string& path) {
+  const std::string file = join_path(path, kStateFile);
+  BRAID_ASSIGN(const std::string text, read_file(file));
+  return parse_json(text, file);
+}
+
+Result<std::string> resume_path(const std::string& resume, const std::string& folder) {
+  if (resume == "none") return std::string();
   std::string path;
   if (resume == "auto") {
     BRAID_ASSIGN(const auto all, list_checkpoints(folder));
-    if (all.empty()) return std::optional<ResumePoint>();
+    if (all.empty()) return std::string();
     path = all.back().path;
   } else {
     BRAID_ASSIGN(path, checkpoint_at(resume));
   }
-  auto state = load_checkpoint(path);
-  if (state.ok()) return std::optional<ResumePoint>({path, std::move(state).value()});
-  const Status& failure = state.status();
+  const Status failure = verify_checkpoint(path).status();
+  if (failure.ok()) return path;
   return Status(Code::kDataLoss, cat("checkpoint ", path, " is damaged and was not used: ",
                                      failure.message(), offer(parent_folder(path), path)));
 }

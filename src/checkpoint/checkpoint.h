@@ -52,16 +52,14 @@ Result<int64_t> verify_checkpoint(const std::string& path);
 // The metrics row that a checkpoint was saved with.
 Result<std::map<std::string, double>> checkpoint_metrics(const std::string& path);
 
-struct ResumePoint {
-  std::string path;
-  CheckpointState state;
-};
+// state.json alone.
+Result<Json> checkpoint_numbers(const std::string& path);
 
-// Follows checkpoint.resume: "none" and a folder without checkpoints under "auto" give nothing,
-// "auto" the newest one, anything else the checkpoint at that path. A damaged checkpoint is
-// refused; the error then offers the newest intact earlier one as a key=value.
-Result<std::optional<ResumePoint>> find_resume_point(const std::string& resume,
-                                                     const std::string& folder);
+// The checkpoint that checkpoint.resume means, every size and hash checked: "" for "none" and for
+// "auto" in a folder without any; under "auto" the newest one, otherwise the one at that path. A
+// damaged checkpoint is refused; the error then offers the newest intact earlier one as a
+// key=value.
+Result<std::string> resume_path(const std::string& resume, const std::string& folder);
 
 // The metric of checkpoint.keep_best: "NAME" or "max:NAME", highest is best; "min:NAME", lowest.
 struct BestMetric {

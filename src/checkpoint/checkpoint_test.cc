@@ -122,15 +122,15 @@ TEST_F(CheckpointTest, UnreadableCheckpointsAreNeitherCountedNorRemoved) {
 }
 
 TEST_F(CheckpointTest, ResumeFollowsTheConfiguration) {
-  EXPECT_FALSE((*find_resume_point("auto", folder_)).has_value());
+  EXPECT_EQ(*resume_path("auto", folder_), "");
   for (const int64_t step : {1, 2}) save(folder_, step);
-  EXPECT_FALSE((*find_resume_point("none", folder_)).has_value());
-  EXPECT_EQ((*find_resume_point("auto", folder_))->state.numbers["step"], 2);
+  EXPECT_EQ(*resume_path("none", folder_), "");
+  EXPECT_EQ(*resume_path("auto", folder_), join_path(folder_, "step-000002"));
   const std::string first = join_path(folder_, "step-000001");
-  EXPECT_EQ((*find_resume_point(first, folder_))->path, first);
-  EXPECT_THAT(find_resume_point("/no/such/place", folder_).status().message(),
+  EXPECT_EQ(*resume_path(first, folder_), first);
+  EXPECT_THAT(resume_path("/no/such/place", folder_).status().message(),
               HasSubstr("/no/such/place is not a checkpoint"));
-  EXPECT_THAT(find_resume_point(folder_, folder_).status().message(),
+  EXPECT_THAT(resume_path(folder_, folder_).status().message(),
               HasSubstr("the newest one in it is " + join_path(folder_, "step-000002")));
 }
 
@@ -148,7 +148,7 @@ TEST_F(CheckpointTest, DamageIsRefusedByNameAndThePreviousOneOffered) {
       if (damage == "flip") flip_bit(path, fs::file_size(path) / 2);
       if (damage == "truncate") fs::resize_file(path, fs::file_size(path) - 1);
       if (damage == "remove") fs::remove(path);
-      const Status refused = find_resume_point("auto", folder_).status();
+      const Status refused = resume_path("auto", folder_).status();
       if (damage == "truncate" && name == "manifest.json") {  // only the last newline went
         EXPECT_TRUE(refused.ok());
         continue;
@@ -160,10 +160,10 @@ TEST_F(CheckpointTest, DamageIsRefusedByNameAndThePreviousOneOffered) {
     }
   flip_bit(join_path(folder_, "step-000002/state.json"), 5);
   flip_bit(join_path(folder_, "step-000003/state.json"), 5);
-  EXPECT_THAT(find_resume_point("auto", folder_).status().message(),
+  EXPECT_THAT(resume_path("auto", folder_).status().message(),
               HasSubstr("checkpoint.resume=" + join_path(folder_, "step-000001")));
   flip_bit(join_path(folder_, "step-000001/state.json"), 5);
-  EXPECT_THAT(find_resume_point("auto", folder_).status().message(),
+  EXPECT_THAT(resume_path("auto", folder_).status().message(),
               HasSubstr("no intact earlier checkpoint"));
 }
 
@@ -228,14 +228,14 @@ TEST_F(CheckpointTest, KillWhileWritingLosesNothing) {
     ::close(ends[0]);
     if (path_exists(folder_))
       for (const std::string& name : *list_folder(folder_)) during_write += name[0] == '.';
-    const auto point = find_resume_point("auto", folder_);
-    ASSERT_TRUE(point.ok()) << point.status().message();
-    if (!point->has_value()) {
+    const auto path = resume_path("auto", folder_);
+    ASSERT_TRUE(path.ok()) << path.status().message();
+    if (path->empty()) {
       ASSERT_EQ(acknowledged, -1);
       ASSERT_EQ(newest, 0);
       continue;
     }
-    const CheckpointState& state = (*point)->state;
+    const CheckpointState state = *load_checkpoint(*path);
     const auto step = state.numbers["step"].get<int64_t>();
     ASSERT_GE(step, std::max(acknowledged, newest));
     for (const auto& [name, tensor] : state.tensors.at("actor.optimizer"))

@@ -1,66 +1,31 @@
 #include "runtime/session.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/equal.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
 #include "base/text.h"
 #include "host/file.h"
+#include "runtime/testing.h"
 
 namespace braid {
 namespace {
 
-const std::string kModel = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model";
-
-// A tiny run on the generated task with a rule reward; minutes of nothing, seconds of everything.
-Config tiny(const std::string& algorithm) {
-  Config config;
-  config.algorithm = default_options(algorithm);
-  config.model.config = kModel + "/config.json";
-  config.tokenizer.path = kModel;
-  config.data.train = "task:sort_digits";
-  config.rollout.prompts_per_step = 4;
-  config.rollout.samples_per_prompt = algorithm == "grpo" ? 2 : 1;
-  config.rollout.max_response_length = 6;
-  config.train.minibatches = 2;
-  config.train.micro_tokens = 40;
-  config.train.threads = 2;
-  config.optim.actor.lr = 1e-3;
-  RewardConfig reward;
-  reward.type = "rule";
-  reward.rule = "digit_share";
-  config.reward = {reward};
-  return config;
-}
-
-Program program_of(const Config& config) { return *compile(*make_graph(config.algorithm)); }
-
-std::unique_ptr<Session> session_of(const Config& config, const Program& program) {
-  auto session = Session::create(config, program);
-  EXPECT_TRUE(session.ok()) << session.status().message();
-  return std::move(session).value();
-}
-
-bool same_weights(const Session& a, const Session& b) {
-  for (const auto& [role, state] : a.roles()) {
-    const auto left = state.model->parameters(), right = b.roles().at(role).model->parameters();
-    for (size_t i = 0; i < left.size(); ++i)
-      if (!at::equal(left[i].second, right[i].second)) return false;
-  }
-  return true;
-}
+using testing::HasSubstr;
 
 class EveryAlgorithm : public testing::TestWithParam<const char*> {};
 
 // Identity: the first step has no divergence from the reference, a ratio of 1, and sampler and
 // trainer agree.
 TEST_P(EveryAlgorithm, FirstStepIsOnPolicy) {
-  Config config = tiny(GetParam());
+  Config config = tiny_run(GetParam());
   config.train.minibatches = 1;
   const Program program = program_of(config);
   const auto session = session_of(config, program);
@@ -69,10 +34,97 @@ TEST_P(EveryAlgorithm, FirstStepIsOnPolicy) {
   EXPECT_NEAR(row->at("kl/ref_k1"), 0, 1e-6);
   EXPECT_NEAR(row->at("policy/ratio_mean"), 1, 1e-6);
   EXPECT_LE(row->at("mismatch/logprob_abs_max"), 1e-5);
+  // With the sampler's log-probs in place of recomputed ones the ratio is 1 to 2e-5.
+  EXPECT_LE(std::expm1(row->at("mismatch/logprob_abs_max")), 2e-5);
+}
+
+// Gradients of the first step by role and tensor: with beta1 = 0 they are AdamW's first moments.
+std::map<std::string, at::Tensor> first_gradients(Config config, int64_t micro_tokens) {
+  config.train.micro_tokens = micro_tokens;
+  const Program program = program_of(config);
+  const auto session = session_of(config, program);
+  const auto row = session->run_step();
+  EXPECT_TRUE(row.ok()) << row.status().message();
+  std::map<std::string, at::Tensor> out;
+  for (const auto& [role, state] : session->roles()) {
+    if (!state.optimizer) continue;
+    for (const auto& [name, tensor] : state.optimizer->state())
+      if (name.ends_with(".exp_avg")) out[role + "/" + name] = tensor;
+  }
+  return out;
+}
+
+// The gradient does not depend on the cut into micro-batches: one sample at a time, two, all packed
+// into one forward.
+TEST_P(EveryAlgorithm, GradientDoesNotDependOnMicroBatches) {
+  Config config = tiny_run(GetParam());
+  config.train.minibatches = 1;
+  config.rollout.ignore_eos = true;  // so that every sequence has the length that packs in pairs
+  config.data.train = join_path(testing::TempDir(), cat("equal-", ::getpid(), ".jsonl"));
+  std::string lines;
+  for (const char* digits : {"3142", "9071", "5566", "2804"})
+    lines += cat("{\"prompt\": \"sort ", digits, "=\"}\n");
+  ASSERT_TRUE(write_file_atomic(config.data.train, lines).ok());
+  for (OptimizerConfig* optim : {&config.optim.actor, &config.optim.critic}) {
+    optim->betas = {0, 0.999};
+    optim->max_grad_norm = 0;
+  }
+  const Program program = program_of(config);
+  const auto probe = session_of(config, program);
+  ASSERT_TRUE(probe->run_step().ok());
+  const auto length = static_cast<int64_t>((**probe->store().tokens("prompt_ids"))[0].size() + 6);
+  const auto packed = first_gradients(config, 1 << 20);
+  ASSERT_FALSE(packed.empty());
+  for (const int64_t tokens : {length, 2 * length}) {
+    const auto cut = first_gradients(config, tokens);
+    for (const auto& [name, expected] : packed) {
+      const double error = at::linalg_vector_norm(cut.at(name) - expected).item<double>();
+      EXPECT_LE(error, 1e-5 * at::linalg_vector_norm(expected).item<double>()) << name;
+    }
+  }
+}
+
+// Recorded rollouts give the same losses, gradients and weights as generating did.
+TEST_P(EveryAlgorithm, ReplayOfARecordedRunGivesTheSameBits) {
+  Config config = tiny_run(GetParam());
+  config.rollout.record = true;
+  const Program program = program_of(config);
+  const auto recorded = session_of(config, program);
+  config.rollout.record = false;
+  config.rollout.replay = join_path(join_path(config.run.dir, config.run.name), kRolloutFile);
+  const auto replayed = session_of(config, program);
+  std::vector<std::map<std::string, double>> rows;
+  for (int step = 0; step < 2; ++step) rows.push_back(*recorded->run_step());
+  for (int step = 0; step < 2; ++step) {
+    const auto row = replayed->run_step();
+    ASSERT_TRUE(row.ok()) << row.status().message();
+    EXPECT_EQ(timeless(*row), timeless(rows[step]));
+  }
+  EXPECT_TRUE(same_weights(*recorded, *replayed));
+}
+
+// Half a run, its state in another session, the other half: the bits of a whole run, for all state.
+TEST_P(EveryAlgorithm, StateContinuesBitForBit) {
+  Config config = tiny_run(GetParam());
+  config.train.epochs_per_rollout = 2;
+  if (config.algorithm.kl.in == "reward") config.algorithm.kl.controller = "adaptive";
+  config.optim.actor.schedule = "cosine";
+  const Program program = program_of(config);
+  const auto whole = session_of(config, program), first = session_of(config, program),
+             second = session_of(config, program);
+  for (int step = 0; step < 2; ++step) ASSERT_TRUE(first->run_step().ok());
+  const Status loaded = second->load_state(*first->save_state());
+  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  std::map<std::string, double> expected, row;
+  for (int step = 0; step < 4; ++step) expected = *whole->run_step();
+  for (int step = 0; step < 2; ++step) row = *second->run_step();
+  EXPECT_EQ(timeless(row), timeless(expected));
+  EXPECT_TRUE(same_weights(*whole, *second));
+  EXPECT_EQ(second->save_state()->numbers, whole->save_state()->numbers);
 }
 
 TEST_P(EveryAlgorithm, SameSeedGivesTheSameBits) {
-  const Config config = tiny(GetParam());
+  const Config config = tiny_run(GetParam());
   const Program program = program_of(config);
   const auto first = session_of(config, program), second = session_of(config, program);
   for (int step = 0; step < 2; ++step) {
@@ -84,7 +136,7 @@ TEST_P(EveryAlgorithm, SameSeedGivesTheSameBits) {
 
 // Every order of the calls that respects their dependencies gives the same weights.
 TEST_P(EveryAlgorithm, PermutedProgramGivesTheSameBits) {
-  const Config config = tiny(GetParam());
+  const Config config = tiny_run(GetParam());
   const Program program = program_of(config);
   const auto waits = dependencies(program.graph);
   std::vector<CallId> order;  // always the last call that is ready
@@ -111,8 +163,7 @@ TEST_P(EveryAlgorithm, PermutedProgramGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Names, EveryAlgorithm, testing::Values("ppo", "grpo"));
 
 TEST(Session, SupervisedLossFalls) {
-  Config config = tiny("sft");
-  config.algorithm.name = "sft";
+  Config config = tiny_run("sft");
   config.rollout.prompts_per_step = 16;
   config.train.minibatches = 1;
   const Program program = program_of(config);
@@ -126,17 +177,137 @@ TEST(Session, SupervisedLossFalls) {
   EXPECT_LT(last, 0.9 * first);
 }
 
+TEST(Session, StateOfAnotherRunIsRefused) {
+  const Config config = tiny_run("ppo");
+  const Program program = program_of(config);
+  const CheckpointState state = *session_of(config, program)->save_state();
+  Config other = config;
+  other.rollout.temperature = 0.5;
+  other.log.console = false;  // free to change
+  EXPECT_THAT(session_of(other, program)->load_state(state).message(),
+              HasSubstr("rollout.temperature was '1', is '0.5' (put them back"));
+  other = config;
+  other.train.total_steps = 7;
+  EXPECT_TRUE(session_of(other, program)->load_state(state).ok());
+  CheckpointState lacking = state;
+  lacking.tensors.erase("critic.optimizer");
+  EXPECT_THAT(session_of(config, program)->load_state(lacking).message(),
+              HasSubstr("has no critic.optimizer.safetensors"));
+  lacking = state;
+  lacking.tensors["actor.weights"].pop_back();
+  EXPECT_THAT(session_of(config, program)->load_state(lacking).message(),
+              HasSubstr("actor.weights: has no tensor"));
+}
+
+TEST(Session, EarlyStopEndsTheEpochsOfTheCallThatAsksForIt) {
+  Config config = tiny_run("ppo");
+  config.train.epochs_per_rollout = 3;
+  config.algorithm.stop_kl = 1e-12;
+  const Program program = program_of(config);
+  const auto session = session_of(config, program);
+  ASSERT_TRUE(session->run_step().ok());
+  const Json roles = session->save_state()->numbers["roles"];
+  EXPECT_EQ(roles["actor"]["updates"], 1);  // the second sees what the first one moved
+  EXPECT_EQ(roles["critic"]["updates"], 6);
+}
+
+TEST(Session, OnlyTheCriticTrainsDuringItsWarmUp) {
+  Config config = tiny_run("ppo");
+  config.critic.warmup_steps = 1;
+  const Program program = program_of(config);
+  const auto session = session_of(config, program);
+  for (const int64_t actor_updates : {0, 2}) {
+    ASSERT_TRUE(session->run_step().ok());
+    EXPECT_EQ(session->save_state()->numbers["roles"]["actor"]["updates"], actor_updates);
+  }
+  EXPECT_EQ(session->save_state()->numbers["roles"]["critic"]["updates"], 4);
+}
+
+// A recorded rollout of one step with the rewards of one sample replaced.
+std::string replay_with_reward(const Config& config, double reward) {
+  Config recording = config;
+  recording.rollout.record = true;
+  const Program program = program_of(recording);
+  EXPECT_TRUE(session_of(recording, program)->run_step().ok());
+  const std::string folder = join_path(config.run.dir, config.run.name);
+  std::vector<Json> lines = *parse_jsonl(*read_file(join_path(folder, kRolloutFile)), "");
+  lines[1]["rewards"] = reward;
+  std::string text;
+  for (const Json& line : lines) text += line.dump() + "\n";
+  const std::string path = join_path(folder, "changed.jsonl");
+  EXPECT_TRUE(write_file_atomic(path, text).ok());
+  return path;
+}
+
+TEST(Session, UpdateThatIsNotFiniteStopsAndLeavesItsBatch) {
+  Config config = tiny_run("ppo");
+  config.train.minibatches = 1;
+  config.rollout.replay = replay_with_reward(config, 1e30);  // its square is no longer a float
+  const Program program = program_of(config);
+  const auto session = session_of(config, program), untouched = session_of(config, program);
+  const auto row = session->run_step();
+  ASSERT_EQ(row.status().code(), Code::kStopped);
+  EXPECT_THAT(row.status().message(), HasSubstr("critic is not finite in step 0"));
+  EXPECT_THAT(row.status().message(), HasSubstr("train.on_nonfinite: stop"));
+  EXPECT_TRUE(same_weights(*session, *untouched));
+  const std::string path =
+      join_path(join_path(config.run.dir, config.run.name), "nonfinite_step_0.jsonl");
+  const std::vector<Json> lines = *parse_jsonl(*read_file(path), path);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[1]["call"], "update_critic");
+  EXPECT_EQ(lines[1]["prompt_ids"], Json((**session->store().tokens("prompt_ids"))[1]));
+  EXPECT_EQ(lines[1]["response_ids"].size(), lines[1]["fields"]["returns"].size());
+}
+
+TEST(Session, UpdateThatIsNotFiniteIsSkippedUpToTheLimit) {
+  Config config = tiny_run("ppo");
+  config.train.minibatches = 1;
+  config.train.epochs_per_rollout = 3;
+  config.train.on_nonfinite = "skip";
+  config.rollout.replay = replay_with_reward(config, 1e30);
+  const Program program = program_of(config);
+  const auto session = session_of(config, program);
+  const auto row = session->run_step();
+  ASSERT_TRUE(row.ok()) << row.status().message();
+  EXPECT_EQ(row->at("critic/skipped"), 1);
+  EXPECT_EQ(row->at("policy/skipped"), 0);
+  const CheckpointState state = *session->save_state();
+  EXPECT_EQ(state.numbers["roles"]["critic"]["updates"], 0);
+  EXPECT_EQ(state.numbers["roles"]["critic"]["skipped"], 3);
+  EXPECT_EQ(state.numbers["roles"]["actor"]["updates"], 3);
+  config.train.max_skipped_steps = 2;
+  const Status stopped = session_of(config, program)->run_step().status();
+  EXPECT_EQ(stopped.code(), Code::kStopped);
+  EXPECT_THAT(stopped.message(), HasSubstr("3 in a row, train.max_skipped_steps is 2"));
+}
+
+// With a finite loss but an infinite number among the gradients, the update is refused as well.
+TEST(Session, GradientThatIsNotFiniteIsRefused) {
+  Config config = tiny_run("sft");
+  config.train.minibatches = 1;
+  const Program program = program_of(config);
+  const auto session = session_of(config, program), untouched = session_of(config, program);
+  auto [name, parameter] = session->roles().at("actor").model->parameters().front();
+  parameter.mutable_grad() = at::full_like(parameter, INFINITY);  // backward adds to it
+  const Status stopped = session->run_step().status();
+  EXPECT_EQ(stopped.code(), Code::kStopped);
+  EXPECT_THAT(stopped.message(), HasSubstr("the gradient norm of actor is not finite in step 0"));
+  EXPECT_TRUE(same_weights(*session, *untouched));
+  const std::string folder = join_path(config.run.dir, config.run.name);
+  EXPECT_TRUE(path_exists(join_path(folder, "nonfinite_step_0.jsonl")));
+}
+
 TEST(Session, MissingPartsAreNamed) {
-  Config config = tiny("ppo");
+  Config config = tiny_run("ppo");
   config.reward.clear();
   const Program program = program_of(config);
   EXPECT_NE(Session::create(config, program).status().message().find("reward: the list is empty"),
             std::string::npos);
-  config = tiny("ppo");
+  config = tiny_run("ppo");
   config.model.config = "";
   EXPECT_NE(Session::create(config, program).status().message().find("model.path: no model given"),
             std::string::npos);
-  config = tiny("ppo");
+  config = tiny_run("ppo");
   config.data.train = "/no/such/file.jsonl";
   EXPECT_NE(Session::create(config, program).status().message().find("/no/such/file.jsonl"),
             std::string::npos);

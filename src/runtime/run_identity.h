@@ -1,0 +1,27 @@
+// What makes two runs the same run: the options that results depend on, and the data. A checkpoint
+// keeps both, and continuing under others is an error. Pure functions.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "config/options.h"
+#include "data/dataset.h"
+
+namespace braid {
+
+// Every option by its dotted key ("optim.actor.lr", "reward[0].weight") as text; keys that hold a
+// secret are left out.
+Json flat_options(const Config& config);
+
+// Compares the options of a checkpoint with those of this run. Options that change speed, memory,
+// output or length of a run may differ; the error lists the others with both values.
+Status check_same_options(const Json& saved, const Json& now);
+
+// Number of records and a hash of the first ones in the order of training.
+Json data_identity(const DataSet& data);
+
+// The error names what differs.
+Status check_same_data(const Json& saved, const Json& now);
+
+}  // namespace braid

@@ -1,0 +1,16 @@
+// SIGTERM and SIGINT as a wish to stop after the present step. Process-wide; the flag may be read
+// from any thread.
+#pragma once
+
+#include <string>
+
+namespace braid {
+
+// From now on the first of either signal is noted; a second one of the same kind ends the process
+// at once, as it would without this call.
+void catch_stop_signals();
+
+// "SIGTERM" or "SIGINT" once one arrived, else "".
+std::string stop_signal();
+
+}  // namespace braid
