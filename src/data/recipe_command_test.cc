@@ -101,6 +101,38 @@ TEST_F(Recipe, ReadsTheDataSet) {
   EXPECT_THAT(shown.output, HasSubstr("\"usable\":1319"));
 }
 
+// Rewards that fail while training: exit code 1, one line that names reward and sample.
+class FailingReward : public CommandTest {
+ protected:
+  CommandOutcome train(const std::string& reward) const {
+    return run_braid(
+        cat("train model.config=examples/quickstart/model/config.json data.train=task:sort_digits ",
+            "tokenizer.path=examples/quickstart/model rollout.prompts_per_step=2 ",
+            "rollout.max_response_length=4 train.total_steps=1 train.threads=2 run.dir=", folder_,
+            " 'reward=[", reward, "]'"));
+  }
+};
+
+TEST_F(FailingReward, ADeadServer) {
+  const CommandOutcome outcome =
+      train("{type: http, url: \"http://127.0.0.1:1/score\", retries: 1, timeout_s: 5}");
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("reward 'http'"), HasSubstr("sample")));
+  EXPECT_EQ(error_lines(outcome.output), 1);
+}
+
+TEST_F(FailingReward, APythonTracebackIsLoggedWithItsSample) {
+  const std::string script =
+      write("reward.py",
+            "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+            "    return 1 / 0\n");
+  const CommandOutcome outcome =
+      train(cat("{type: python, path: ", script, ", function: compute_score}"));
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("Traceback"), HasSubstr("ZeroDivisionError"), HasSubstr("sample 0")));
+}
+
 TEST_F(Recipe, EvaluationWithoutDataIsRefused) {
   const CommandOutcome outcome = run_braid(
       "eval model.config=examples/quickstart/model/config.json "

@@ -13,6 +13,7 @@ namespace braid {
 namespace {
 
 constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kSamplesFile = "samples.jsonl";
 
 Status drop_rows_from(const std::string& path, int64_t first_step) {
   if (!path_exists(path)) return ok_status();
@@ -30,7 +31,8 @@ Status drop_rows_from(const std::string& path, int64_t first_step) {
 
 Result<MetricsLog> MetricsLog::open(const MetricsLogOptions& options, int64_t first_step) {
   BRAID_TRY(make_folder(options.folder));
-  BRAID_TRY(drop_rows_from(join_path(options.folder, kMetricsFile), first_step));
+  for (const char* file : {kMetricsFile, kSamplesFile})
+    BRAID_TRY(drop_rows_from(join_path(options.folder, file), first_step));
   MetricsLog log(options);
   log.first_step_ = first_step;
   if (options.tensorboard) {
@@ -72,7 +74,7 @@ Status MetricsLog::write(int64_t step, MetricsRow row) {
   return command_ ? command_->write(json) : ok_status();
 }
 
-Status MetricsLog::write_sample(const Json& row) { return append("samples.jsonl", row); }
+Status MetricsLog::write_sample(const Json& row) { return append(kSamplesFile, row); }
 
 Status MetricsLog::finish() { return command_ ? command_->finish() : ok_status(); }
 

@@ -36,6 +36,7 @@ TEST(MetricsLog, AppendsRowsAndDropsThoseThatAResumedRunRepeats) {
     for (int64_t step = 0; step < 3; ++step)
       ASSERT_TRUE(log->write(step, {{"a", step * 0.5}, {"b", NAN}}).ok());
     ASSERT_TRUE(log->write_sample({{"step", 0}, {"response", "x"}}).ok());
+    ASSERT_TRUE(log->write_sample({{"step", 2}, {"response", "y"}}).ok());
   }
   auto resumed = MetricsLog::open(options, 2);
   ASSERT_TRUE(resumed->write(2, {{"a", 7.0}}).ok());
