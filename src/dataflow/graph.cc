@@ -15,12 +15,6 @@ struct NamedGraph {
 constexpr NamedGraph kGraphs[] = {
     {"ppo", ppo_graph}, {"grpo", grpo_graph}, {"sft", sft_graph}, {"rm", rm_graph}};
 
-bool declared(const Graph& graph, const RoleId& role) {
-  for (const RoleSpec& spec : graph.roles)
-    if (spec.role == role) return true;
-  return false;
-}
-
 }  // namespace
 
 const char* call_kind_name(CallKind kind) {
@@ -41,6 +35,20 @@ const char* call_kind_name(CallKind kind) {
   return "unknown";
 }
 
+bool uses_model(const Call& call) { return !call.role.value.empty(); }
+
+const Call* find_call(const Graph& graph, const std::string& name) {
+  for (const Call& call : graph.calls)
+    if (call.name == name) return &call;
+  return nullptr;
+}
+
+const RoleSpec* find_role(const Graph& graph, const RoleId& role) {
+  for (const RoleSpec& spec : graph.roles)
+    if (spec.role == role) return &spec;
+  return nullptr;
+}
+
 bool generates(const Graph& graph) {
   for (const Call& call : graph.calls)
     if (call.kind == CallKind::kGenerate) return true;
@@ -52,7 +60,7 @@ Status verify(const Graph& graph) {
   for (const Call& call : graph.calls) {
     const std::string where = cat("graph ", graph.name, ", call ", call.name);
     if (!calls.insert(call.name).second) return invalid_input(cat(where, ": name occurs twice"));
-    if (!call.role.value.empty() && !declared(graph, call.role))
+    if (!call.role.value.empty() && find_role(graph, call.role) == nullptr)
       return invalid_input(cat(where, ": role '", call.role, "' is not declared"));
     for (const std::string& field : call.reads)
       if (fields.count(field) == 0)

@@ -39,6 +39,7 @@ struct Call {
   std::string function;  // infer: logprobs | values | scores; compute, train step: name in algo/
   std::vector<std::string> reads;
   std::vector<Field> writes;
+  int64_t samples_per_prompt = 0;  // 0 = the workload's; ReMax's greedy responses: 1
   friend bool operator==(const Call&, const Call&) = default;
 };
 
@@ -47,6 +48,7 @@ struct RoleSpec {
   RoleId role;
   bool scalar_head = false;
   bool trained = false;
+  RoleId weights_from = {};  // trained role whose weights this one follows: EMA reference, shadow
   friend bool operator==(const RoleSpec&, const RoleSpec&) = default;
 };
 
@@ -56,6 +58,12 @@ struct Graph {
   std::vector<Call> calls;  // in a valid order
   friend bool operator==(const Graph&, const Graph&) = default;
 };
+
+// Whether a call runs a model and hence needs devices in a plan.
+bool uses_model(const Call& call);
+// The call of a name, or null.
+const Call* find_call(const Graph& graph, const std::string& name);
+const RoleSpec* find_role(const Graph& graph, const RoleId& role);
 
 // Whether the step generates text (an RL algorithm) or trains on the data as it is.
 bool generates(const Graph& graph);
