@@ -88,15 +88,15 @@ LayerKind main_kind(const ModelSize& model) {
   return model.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
 }
 
-double kept_share(Recompute recompute, const Efficiency& e) {
+double kept_share(StatedRecompute recompute, const Efficiency& e) {
   switch (recompute) {
-    case Recompute::kNone:
+    case StatedRecompute::kNone:
       return 1;
-    case Recompute::kSelective:
+    case StatedRecompute::kSelective:
       return e.mem_selective_share;
-    case Recompute::kUnknown:
+    case StatedRecompute::kUnknown:
       return e.mem_unknown_share;
-    case Recompute::kFull:
+    case StatedRecompute::kFull:
       return 0;
   }
   return 1;

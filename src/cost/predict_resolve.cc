@@ -24,11 +24,11 @@ Precision precision_of(const Measurement& row) {
   return parsed.ok() ? *parsed : Precision::kBf16;
 }
 
-Recompute recompute_of(const Measurement& row) {
-  if (row.recompute == "none") return Recompute::kNone;
-  if (row.recompute == "selective") return Recompute::kSelective;
-  if (row.recompute == "full") return Recompute::kFull;
-  return Recompute::kUnknown;
+StatedRecompute recompute_of(const Measurement& row) {
+  if (row.recompute == "none") return StatedRecompute::kNone;
+  if (row.recompute == "selective") return StatedRecompute::kSelective;
+  if (row.recompute == "full") return StatedRecompute::kFull;
+  return StatedRecompute::kUnknown;
 }
 
 Result<TrainLayout> train_layout(const Measurement& row, int devices, const GpuSpec& gpu) {
