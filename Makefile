@@ -4,7 +4,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 TEST_TIMEOUT ?= 600
 
-.PHONY: help setup configure build quickstart test layers format format-check sizes bench clean
+.PHONY: help setup configure build quickstart test test-full layers sizes format format-check lint docs bench clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,6 +25,10 @@ test: configure ## build and run the fast test tier
 	@cmake --build $(BUILD) -j $(JOBS)
 	@cd $(BUILD) && ctest --output-on-failure --timeout $(TEST_TIMEOUT)
 
+test-full: configure ## everything: all tests without sampling, kill trials, learning runs, lint; writes docs/evidence/
+	@cmake --build $(BUILD) -j $(JOBS)
+	@python3 tools/test_full.py $(BUILD)
+
 layers: ## check the includes against tools/layers.toml
 	@python3 tools/check_layers.py
 
@@ -36,6 +40,12 @@ format: ## format all C++ sources
 
 format-check: ## fail if a C++ source is not formatted
 	@git ls-files '*.cc' '*.h' | xargs clang-format --dry-run --Werror
+
+lint: configure ## compile every file with clang, warnings as errors
+	@python3 tools/lint.py $(BUILD)
+
+docs: build ## write the generated pages of docs/ and check the links of all pages
+	@tools/make_docs.sh $(BUILD)/braid
 
 bench: configure ## run the micro-benchmarks
 	@cmake --build $(BUILD) -j $(JOBS)

@@ -26,6 +26,9 @@ fi
 
 has_torch() { [ -f "$1/lib/libtorch_cpu.so" ] && [ -d "$1/include/ATen" ]; }
 
+# Of an environment's own torch: old ones lack headers that Braid uses.
+is_recent() { grep -qE "^__version__ = '2\.(1[3-9]|[2-9][0-9])" "$1/version.py" 2>/dev/null; }
+
 find_torch() {
   if [ -n "${BRAID_TORCH_DIR:-}" ]; then
     has_torch "$BRAID_TORCH_DIR" || { echo "BRAID_TORCH_DIR=$BRAID_TORCH_DIR holds no lib/libtorch_cpu.so and include/ATen; name the torch folder itself" >&2; exit 2; }
@@ -34,7 +37,9 @@ find_torch() {
   local python found
   for python in ${VIRTUAL_ENV:+"$VIRTUAL_ENV/bin/python"} python3; do
     found=$("$python" -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")' 2>/dev/null || true)
-    if [ -n "$found" ] && has_torch "$found"; then echo "$found"; return; fi
+    if [ -z "$found" ] || ! has_torch "$found"; then continue; fi
+    if is_recent "$found"; then echo "$found"; return; fi
+    echo "note: the torch of $python is older than 2.13 and is left alone" >&2
   done
   for found in .deps/python/lib/python3*/site-packages/torch; do
     if has_torch "$found"; then (cd "$found" && pwd); return; fi
