@@ -40,6 +40,20 @@ TEST(Config, ResolvedTextReadsBackEqual) {
   EXPECT_EQ(second->config.rollout.stop, (std::vector<std::string>{"a: b", "#"}));
 }
 
+TEST(Config, PlanningSectionsKeepTheirForm) {
+  const auto loaded = load(
+      "cluster: {gpu: a100-80g, nodes: 2}\nplacement: {actor: 0-7}\nparallel: auto\nworkload: "
+      "{response_length: {mean: 300, sigma: 0.5}}\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->config.cluster.find("gpu")->scalar, "a100-80g");
+  EXPECT_EQ(loaded->config.placement.find("actor")->origin, "a.yaml:2");
+  EXPECT_EQ(loaded->config.parallel.scalar, "auto");
+  EXPECT_EQ(loaded->config.workload.prompt_length.kind, YamlNode::Kind::kNull);
+  const auto again = load(yaml_text(loaded->resolved));
+  ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << yaml_text(loaded->resolved);
+  EXPECT_EQ(yaml_text(loaded->resolved), yaml_text(again->resolved));
+}
+
 struct BadCase {
   const char* text;
   const char* message;
@@ -67,6 +81,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"optim: {actor: {betas: [0.9]}}", "optim.actor.betas: two numbers"},
         BadCase{"rollout: {top_p: 0.9}", "rollout.top_p"},
         BadCase{"train: {total_steps: 0}", "train.total_steps: must be greater than 0"},
+        BadCase{"plan: {fiel: x}", "unknown key 'plan.fiel' (did you mean 'file'?)"},
+        BadCase{"workload: {length: 1}", "unknown key 'workload.length'"},
         BadCase{"a: [", "not valid YAML"}));
 
 TEST(Config, AlgorithmDefaultsComeBeforeTheFile) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/algorithm_options.h"
+#include "config/planning_options.h"
 
 namespace braid {
 
@@ -21,6 +22,7 @@ struct LoraConfig {
 struct ModelConfig {
   std::string path;           // Hugging Face folder; "" with `config` = random weights
   std::string config;         // config.json alone: random initial weights
+  std::string size;           // planning without weights: catalogue name or config.json
   std::string dtype = "f32";  // f32 | bf16 (f32 master weights)
 };
 
@@ -31,6 +33,7 @@ struct TokenizerConfig {
 struct RoleConfig {
   std::string path;       // Hugging Face folder; "" = taken from model.path
   std::string init_from;  // critic: policy | reward_model | random; "" = policy
+  std::string size;       // planning without weights, as model.size; "" = as its source
 };
 
 struct DataConfig {
@@ -102,6 +105,7 @@ struct RewardConfig {
   std::string type;  // rule | model | http | command | python
   std::string rule;  // rule: contains | regex | numeric | exact | length | lcs | digit_share | ...
   std::string path;  // model: folder; python: file
+  std::string size;  // model: for planning without weights, as model.size
   std::string function;              // python: function name
   std::string signature = "auto";    // python: verl | trl; auto = by the parameter names
   std::string url;                   // http
@@ -167,6 +171,11 @@ struct Config {
   CheckpointConfig checkpoint;
   EvalConfig eval;
   LogConfig log;
+  YamlNode cluster;  // {gpu, nodes, gpus_per_node}, or {nodes: [...]}; null = this machine
+  WorkloadConfig workload;
+  YamlNode placement;  // colocated | split | ... | {role: devices}; null = auto
+  YamlNode parallel;   // {dp, tp, pp, ...}, also by call; null = auto
+  PlanConfig plan;
 };
 
 template <class V>
@@ -180,6 +189,7 @@ template <class V>
 void visit(V& v, ModelConfig& o) {
   v("path", o.path, "Hugging Face folder; \"\" with `config` = random weights");
   v("config", o.config, "config.json alone: random initial weights");
+  v("size", o.size, "planning without weights: catalogue name (llama2-7b) or config.json");
   v("dtype", o.dtype, "f32 | bf16 (f32 master weights)");
 }
 
@@ -192,6 +202,7 @@ template <class V>
 void visit(V& v, RoleConfig& o) {
   v("path", o.path, "Hugging Face folder; \"\" = taken from model.path");
   v("init_from", o.init_from, "critic: policy | reward_model | random; \"\" = policy");
+  v("size", o.size, "planning without weights, as model.size; \"\" = as its source");
 }
 
 template <class V>
@@ -271,6 +282,7 @@ void visit(V& v, RewardConfig& o) {
   v("type", o.type, "rule | model | http | command | python");
   v("rule", o.rule, "rule: contains | regex | numeric | exact | length | lcs | digit_share | ...");
   v("path", o.path, "model: folder; python: file");
+  v("size", o.size, "model: for planning without weights, as model.size");
   v("function", o.function, "python: function name");
   v("signature", o.signature, "python: verl | trl; auto = by the parameter names");
   v("url", o.url, "http");
@@ -341,6 +353,12 @@ void visit(V& v, Config& o) {
   v("checkpoint", o.checkpoint, "");
   v("eval", o.eval, "");
   v("log", o.log, "");
+  v("cluster", o.cluster, "{gpu, nodes, gpus_per_node} or {nodes: [...]}; null = this machine");
+  v("workload", o.workload, "");
+  v("placement", o.placement,
+    "auto | colocated | interleaved | disaggregated | split | standalone | {role: devices}");
+  v("parallel", o.parallel, "auto | {dp, tp, pp, ...}, also by call");
+  v("plan", o.plan, "");
 }
 
 }  // namespace braid
