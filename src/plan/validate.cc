@@ -22,8 +22,6 @@ struct CallView {
 
 constexpr int kLargestSize = 1 << 20;  // keeps products of three sizes exact
 
-constexpr int kLargestSize = 1 << 20;  // keeps products of three sizes exact
-
 Status at_least_one(const CallView& view) {
   const std::pair<const char*, int64_t> fields[] = {{"dp", view.s().dp},
                                                     {"tp", view.s().tp},
