@@ -237,8 +237,7 @@ double offload_s(const Step& step) {
   const Held held = held_parameters(step);
   const double shard = (held.shared + held.experts) /
                        (step.layout.zero_stage >= 1 ? step.layout.dp * step.layout.cp : 1);
-  const double link = step.device.gpu.pcie_gbytes_per_s * 1e9 * step.device.efficiency.pcie_share;
-  return shard * (3 * kWeightBytes + kWeightBytes) / link +
+  return host_copy_s(shard * (3 * kWeightBytes + kWeightBytes), step.device) +
          shard * kAdamTraffic / kHostOptimizerBytesPerSecond;
 }
 

@@ -60,10 +60,14 @@ Json profile_json(const Profile& profile);
 // finite.
 Result<Profile> profile_from_json(const Json& json);
 
-// Time of an operation, interpolated between the two nearest measured token counts of the same
-// model, tp and nearest context; beyond the measured range in proportion to tokens from the nearest
-// point. Nothing where the profile has no entry of that operation, model and tp.
+// Time of an operation of the same model, linear in tokens between measured counts and in context
+// between measured contexts. Below the smallest count its time holds, above the largest it grows in
+// proportion; outside the measured contexts the nearest two are extended. A tensor-parallel degree
+// that was not measured takes its share of degree 1. Nothing where the profile has no entry of that
+// operation and model.
 std::optional<double> profiled_layer_s(const Profile& profile, const LayerTime& wanted);
+// Time of an optimizer step over so many parameters, at the rate of the largest one measured.
+std::optional<double> profiled_optimizer_s(const Profile& profile, double parameters);
 // Likewise for a collective of the same operation and members, in bytes.
 std::optional<double> profiled_collective_s(const Profile& profile, const CollectiveTime& wanted);
 
