@@ -4,11 +4,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "base/text.h"
 #include "cost/test_cases.h"
 #include "cost/validate.h"
 
 namespace braid {
+
+std::string repository_text(const std::string& path) {
+  std::ifstream file(cat(BRAID_SOURCE_DIR, "/", path), std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
 namespace {
 
 using testing::HasSubstr;

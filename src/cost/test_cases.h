@@ -1,8 +1,6 @@
 // Small cases that can be priced by hand, for the tests of this module.
 #pragma once
 
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "cost/measurement.h"
@@ -148,12 +146,8 @@ inline Measurement memory_row(const std::string& id) {
   return row;
 }
 
-// A file of the repository; empty where it is missing.
-inline std::string repository_text(const std::string& path) {
-  std::ifstream file(std::string(BRAID_SOURCE_DIR) + "/" + path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+// A file of the repository; empty where it is missing. Defined in predict_test.cc: only tests may
+// read files.
+std::string repository_text(const std::string& path);
 
 }  // namespace braid
