@@ -72,8 +72,22 @@ bool generates(const Graph& graph);
 Status verify(const Graph& graph);
 
 // Indices of the calls that each call waits for: the producers of what it reads, and earlier calls
-// of its role when either of them trains it.
+// of the same weights (its role's, or those that its role follows) when either of them trains.
 std::vector<std::vector<CallId>> dependencies(const Graph& graph);
+
+// Which weights a call computes with: those that `trained` leaves, `lag_steps` iterations earlier.
+struct VersionEdge {
+  CallId trained;  // a train step
+  CallId used_by;
+  int64_t lag_steps = 0;  // 1: the train step comes later in the iteration
+  friend bool operator==(const VersionEdge&, const VersionEdge&) = default;
+};
+// One edge per call and train step of the weights that it computes with, in order of the calls.
+std::vector<VersionEdge> version_edges(const Graph& graph);
+
+// `steps` iterations as one graph: calls and fields of iteration i end in "@i". dependencies() of
+// the result orders calls across iterations by the weights that they share. REQUIRES: steps >= 1.
+Graph unroll(const Graph& graph, int steps);
 
 // The graph of options.name; an unknown name is an error that lists the known ones.
 Result<Graph> make_graph(const AlgorithmOptions& options);
@@ -83,6 +97,9 @@ Graph ppo_graph(const AlgorithmOptions& options);
 Graph grpo_graph(const AlgorithmOptions& options);
 Graph sft_graph(const AlgorithmOptions& options);
 Graph rm_graph(const AlgorithmOptions& options);
+Graph rloo_graph(const AlgorithmOptions& options);
+Graph remax_graph(const AlgorithmOptions& options);
+Graph dpo_graph(const AlgorithmOptions& options);
 
 // Pieces that several algorithms share.
 Call fetch_prompts_call();
