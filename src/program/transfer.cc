@@ -1,6 +1,7 @@
 #include "program/transfer.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/status.h"
 #include "base/text.h"
