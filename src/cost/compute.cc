@@ -110,9 +110,16 @@ PassTime pass_time(const ModelSize& model, const LayerPass& pass, const DeviceMo
   return time;
 }
 
-std::optional<double> measured(const DeviceModel& device, const LayerTime& wanted) {
+// A shape of work as a profile knows it.
+struct ProfiledWork {
+  int tp = 1;
+  double tokens = 0, context = 0;
+};
+std::optional<double> measured(ProfileOp op, const ModelSize& model, const ProfiledWork& work,
+                               const DeviceModel& device) {
   if (device.profile == nullptr) return std::nullopt;
-  return profiled_layer_s(*device.profile, wanted);
+  return profiled_layer_s(*device.profile,
+                          {op, layer_shape(model), work.tp, work.tokens, work.context, 0});
 }
 
 double head_products_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device) {
@@ -161,10 +168,9 @@ double product_peak(const DeviceModel& device) {
 // Layers and head of a decode step as measured, where the profile has both.
 std::optional<double> measured_decode_s(const ModelSize& model, const DecodeStep& step,
                                         const DeviceModel& device) {
-  const auto layer = measured(
-      device, {ProfileOp::kLayerDecode, model.name, step.tp, step.sequences, step.context, 0});
-  const auto head =
-      measured(device, {ProfileOp::kHeadForward, model.name, step.tp, step.sequences, 0, 0});
+  const auto layer =
+      measured(ProfileOp::kLayerDecode, model, {step.tp, step.sequences, step.context}, device);
+  const auto head = measured(ProfileOp::kHeadForward, model, {step.tp, step.sequences, 0}, device);
   if (!layer || !head) return std::nullopt;
   return model.layers * *layer + *head;
 }
@@ -180,16 +186,16 @@ Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const s
 }
 
 double layer_forward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
-  if (const auto time = measured(
-          device, {ProfileOp::kLayerForward, model.name, pass.tp, pass.tokens, pass.context, 0}))
+  if (const auto time =
+          measured(ProfileOp::kLayerForward, model, {pass.tp, pass.tokens, pass.context}, device))
     return *time;
   const PassTime time = pass_time(model, pass, device);
   return soft_max(time.products + time.scores + time.streams, time.host);
 }
 
 double layer_backward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
-  if (const auto time = measured(
-          device, {ProfileOp::kLayerBackward, model.name, pass.tp, pass.tokens, pass.context, 0}))
+  if (const auto time =
+          measured(ProfileOp::kLayerBackward, model, {pass.tp, pass.tokens, pass.context}, device))
     return *time;
   const PassTime time = pass_time(model, pass, device);
   const double products = time.products * (pass.frozen ? 1 : 2);
@@ -197,20 +203,20 @@ double layer_backward_s(const ModelSize& model, const LayerPass& pass, const Dev
 }
 
 double head_forward_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device) {
-  if (const auto time = measured(device, {ProfileOp::kHeadForward, model.name, tp, tokens, 0, 0}))
+  if (const auto time = measured(ProfileOp::kHeadForward, model, {tp, tokens, 0}, device))
     return *time;
   return head_products_s(model, tokens, tp, device);
 }
 
 double head_backward_s(const ModelSize& model, double tokens, int tp, bool frozen,
                        const DeviceModel& device) {
-  if (const auto time = measured(device, {ProfileOp::kHeadBackward, model.name, tp, tokens, 0, 0}))
+  if (const auto time = measured(ProfileOp::kHeadBackward, model, {tp, tokens, 0}, device))
     return *time;
   return head_products_s(model, tokens, tp, device) * (frozen ? 1 : 2);
 }
 
 double embedding_s(const ModelSize& model, double tokens, const DeviceModel& device) {
-  if (const auto time = measured(device, {ProfileOp::kEmbedding, model.name, 1, tokens, 0, 0}))
+  if (const auto time = measured(ProfileOp::kEmbedding, model, {1, tokens, 0}, device))
     return *time;
   return 2 * tokens * model.hidden * activation_bytes(device) / stream_rate(device);
 }
@@ -249,7 +255,7 @@ double decode_step_s(const ModelSize& model, const DecodeStep& step, const Devic
 double prefill_s(const ModelSize& model, double tokens, double length, int tp,
                  const DeviceModel& device) {
   if (const auto layer =
-          measured(device, {ProfileOp::kLayerForward, model.name, tp, length, length / 2, 0}))
+          measured(ProfileOp::kLayerForward, model, {tp, length, length / 2}, device))
     return tokens / std::max(length, 1.0) * model.layers * *layer;
   const Efficiency& e = device.efficiency;
   const double linear = (forward_flops_per_token(model, 0) - head_flops(model)) * tokens;

@@ -114,10 +114,10 @@ TEST(Layer, MoreWorkNeverTakesLess) {
 
 TEST(Layer, AProfileReplacesTheRoofline) {
   Profile profile;
-  profile.layers = {{ProfileOp::kLayerForward, "toy", 1, 100, 0, 0.5},
-                    {ProfileOp::kLayerForward, "toy", 1, 300, 0, 0.9},
-                    {ProfileOp::kHeadForward, "toy", 1, 100, 0, 0.25},
-                    {ProfileOp::kOptimizer, "toy", 1, 1e6, 0, 0.125}};
+  profile.layers = {{ProfileOp::kLayerForward, layer_shape(toy_model()), 1, 100, 0, 0.5},
+                    {ProfileOp::kLayerForward, layer_shape(toy_model()), 1, 300, 0, 0.9},
+                    {ProfileOp::kHeadForward, layer_shape(toy_model()), 1, 100, 0, 0.25},
+                    {ProfileOp::kOptimizer, layer_shape(toy_model()), 1, 1e6, 0, 0.125}};
   DeviceModel device = toy_device();
   device.profile = &profile;
   LayerPass pass = toy_pass();
@@ -129,7 +129,7 @@ TEST(Layer, AProfileReplacesTheRoofline) {
   EXPECT_DOUBLE_EQ(layer_backward_s(toy_model(), pass, device),
                    layer_backward_s(toy_model(), pass, toy_device()));
   ModelSize other = toy_model();
-  other.name = "other";
+  other.intermediate = 1024;
   EXPECT_DOUBLE_EQ(layer_forward_s(other, pass, device),
                    layer_forward_s(other, pass, toy_device()));
 }
@@ -208,8 +208,8 @@ TEST(Decode, GrowsWithBatchAndContextAndShrinksWithDevices) {
 
 TEST(Decode, AProfileReplacesTheLayers) {
   Profile profile;
-  profile.layers = {{ProfileOp::kLayerDecode, "toy", 1, 8, 1000, 0.01},
-                    {ProfileOp::kHeadForward, "toy", 1, 8, 0, 0.002}};
+  profile.layers = {{ProfileOp::kLayerDecode, layer_shape(toy_model()), 1, 8, 1000, 0.01},
+                    {ProfileOp::kHeadForward, layer_shape(toy_model()), 1, 8, 0, 0.002}};
   DeviceModel device = toy_device();
   device.profile = &profile;
   EXPECT_DOUBLE_EQ(decode_step_s(toy_model(), toy_step(), device), 4 * 0.01 + 0.002);

@@ -34,15 +34,23 @@ double interpolate(std::vector<Point> points, double size) {
   return points.back().seconds * size / points.back().size;
 }
 
-// The time at the wanted token count for every measured context, in order of context.
+// The time at the wanted token count for every measured context, in order of context. Long contexts
+// are measured with many tokens only: below those their times follow the shortest context's.
 std::vector<Point> points_by_context(const Profile& profile, const LayerTime& wanted) {
   std::map<double, std::vector<Point>> contexts;
   for (const LayerTime& time : profile.layers)
     if (time.op == wanted.op && time.model == wanted.model && time.tp == wanted.tp)
       contexts[time.context].push_back({time.tokens, time.seconds});
   std::vector<Point> points;
-  for (auto& [context, sizes] : contexts)
-    points.push_back({context, interpolate(std::move(sizes), wanted.tokens)});
+  for (const auto& [context, sizes] : contexts) {
+    const auto smaller = [](const Point& a, const Point& b) { return a.size < b.size; };
+    const double fewest = std::min_element(sizes.begin(), sizes.end(), smaller)->size;
+    double seconds = interpolate(sizes, wanted.tokens);
+    if (wanted.tokens < fewest)
+      seconds *= interpolate(contexts.begin()->second, wanted.tokens) /
+                 interpolate(contexts.begin()->second, fewest);
+    points.push_back({context, seconds});
+  }
   return points;
 }
 
@@ -112,6 +120,16 @@ const char* profile_op_name(ProfileOp op) {
       return "optimizer";
   }
   return "?";
+}
+
+std::string layer_shape(const ModelSize& model) {
+  std::string shape =
+      cat("h", model.hidden, "-i", model.intermediate, model.gated_mlp ? "g" : "", "-a",
+          model.heads, "x", model.head_dim, "-k", model.kv_heads, "-v", model.vocab);
+  if (model.experts > 0)
+    shape += cat("-e", model.experts, "x", model.expert_intermediate, "t", model.top_k, "s",
+                 model.shared_experts);
+  return model.mla ? shape + "-mla" : shape;
 }
 
 std::ostream& operator<<(std::ostream& out, const Profile& profile) {

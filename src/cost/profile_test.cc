@@ -64,6 +64,24 @@ TEST(Profile, ContextIsInterpolatedAndExtended) {
   EXPECT_DOUBLE_EQ(layer_s(ProfileOp::kLayerForward, 128, 9999), 0.01);  // one context measured
 }
 
+TEST(Profile, LongContextsShrinkLikeShortOnes) {
+  Profile profile = toy_profile();
+  profile.layers.push_back({ProfileOp::kLayerForward, "toy", 1, 256, 128, 0.03});
+  // 0.02 s at 256 tokens and 0.01 s at 128 of the short context: half.
+  EXPECT_DOUBLE_EQ(*profiled_layer_s(profile, {ProfileOp::kLayerForward, "toy", 1, 128, 128, 0}),
+                   0.015);
+}
+
+TEST(Profile, ShapesNotNamesAreCompared) {
+  ModelSize model = toy_model();
+  const std::string shape = layer_shape(model);
+  model.name = "another";
+  model.layers = 40;
+  EXPECT_EQ(layer_shape(model), shape);
+  model.kv_heads = 4;
+  EXPECT_NE(layer_shape(model), shape);
+}
+
 TEST(Profile, UnmeasuredDegreesShareDegreeOne) {
   EXPECT_DOUBLE_EQ(layer_s(ProfileOp::kLayerForward, 128, 64, 4), 0.0025);
   const LayerTime other{ProfileOp::kLayerForward, "another", 1, 128, 64, 0};
