@@ -1,6 +1,6 @@
-// Options of the algorithms: what to optimise. Field comments give meaning, unit, neutral value and
-// source; all of them change results. visit() is the one list of keys: reader, printer and
-// documentation walk it.
+// Options of the algorithms: what to optimise. visit() is the one list of keys with meaning, unit,
+// neutral value and source: reader, printer and documentation walk it. All of them change results;
+// algo/ checks their values.
 #pragma once
 
 #include <cstdint>
@@ -9,54 +9,52 @@
 namespace braid {
 
 struct KlOptions {
-  double coef = 0.05;            // weight of the penalty; 0 = off, the reference is then not loaded
-  std::string estimator = "k1";  // k1 | k2 | k3 (Schulman, "Approximating KL divergence", 2020)
-  std::string in =
-      "reward";  // reward: subtracted per token from the reward; loss: added to the loss
-  std::string controller = "fixed";  // fixed | adaptive (Ziegler et al., 2019, §2.2)
-  double target = 6;                 // adaptive: KL per sequence aimed at
-  double horizon = 10000;            // adaptive: sequences over which the coefficient adapts
+  double coef = 0.05;
+  std::string estimator = "k1";
+  std::string in = "reward";
+  std::string controller = "fixed";
+  double target = 6;
+  double horizon = 10000;
 };
 
 struct AlgorithmOptions {
   std::string name = "ppo";
-  double gamma = 1;                            // discount per token
-  double lam = 0.95;                           // GAE lambda (Schulman et al., 2016)
-  std::string normalize_advantages = "batch";  // batch | group | none
+  double gamma = 1;
+  double lam = 0.95;
+  std::string normalize_advantages = "batch";
   bool whiten_rewards = false;
   KlOptions kl;
 
-  double clip_low = 0.2;   // ratio may fall to 1 - clip_low (Schulman et al., 2017)
-  double clip_high = 0.2;  // ratio may rise to 1 + clip_high
-  double dual_clip = 0;  // > 1: bound on the loss of negative advantages (Ye et al., 2020); 0 = off
-  double entropy_coef = 0;  // weight of the entropy bonus; 0 = off
-  std::string loss_agg =
-      "token_mean";  // token_mean | seq_mean_token_mean | seq_mean_token_sum | constant_norm
-  double loss_norm_tokens = 0;  // constant_norm: the constant (tokens per sequence), required then
-  std::string ratio_level = "token";  // token | sequence
-  double value_clip = 0.2;            // critic: clip around the old value; 0 = off
-  double critic_coef = 1;             // weight of the value loss
-  double stop_kl = 0;  // end the epochs of a step when KL(old, new) exceeds it; 0 = off
+  double clip_low = 0.2;
+  double clip_high = 0.2;
+  double dual_clip = 0;
+  double entropy_coef = 0;
+  std::string loss_agg = "token_mean";
+  double loss_norm_tokens = 0;
+  std::string ratio_level = "token";
+  double value_clip = 0.2;
+  double critic_coef = 1;
+  double stop_kl = 0;
 };
 
 template <class V>
 void visit(V& v, KlOptions& o) {
   v("coef", o.coef, "weight of the KL penalty; 0 = off, no reference model is loaded");
-  v("estimator", o.estimator, "k1 | k2 | k3");
-  v("in", o.in, "reward | loss: where the penalty enters");
-  v("controller", o.controller, "fixed | adaptive");
+  v("estimator", o.estimator, "k1 | k2 | k3 (Schulman, \"Approximating KL divergence\", 2020)");
+  v("in", o.in, "reward: subtracted per token from the reward | loss: added to the loss");
+  v("controller", o.controller, "fixed | adaptive (Ziegler et al., 2019, section 2.2)");
   v("target", o.target, "adaptive: KL per sequence aimed at");
   v("horizon", o.horizon, "adaptive: sequences over which the coefficient adapts");
 }
 
 template <class V>
 void visit(V& v, AlgorithmOptions& o) {
-  v("name", o.name, "");
+  v("name", o.name, "ppo | grpo | sft | rm; the defaults below depend on it");
   v("gamma", o.gamma, "discount per token");
   v("lam", o.lam, "GAE lambda (Schulman et al., 2016)");
   v("normalize_advantages", o.normalize_advantages, "batch | group | none");
-  v("whiten_rewards", o.whiten_rewards, "");
-  v("kl", o.kl, "");
+  v("whiten_rewards", o.whiten_rewards, "scale the rewards of a rollout to variance 1");
+  v("kl", o.kl, "penalty for leaving the reference model");
   v("clip_low", o.clip_low, "ratio may fall to 1 - clip_low (Schulman et al., 2017)");
   v("clip_high", o.clip_high, "ratio may rise to 1 + clip_high");
   v("dual_clip", o.dual_clip,

@@ -1,49 +1,9 @@
 #include "config/binder.h"
 
+#include <cmath>
+
 namespace braid {
 namespace {
-
-// Keys that users of other frameworks type, ours, and what to watch for.
-struct ForeignKey {
-  const char* theirs;
-  const char* ours;
-};
-constexpr ForeignKey kForeignKeys[] = {
-    {"train_batch_size", "rollout.prompts_per_step (counts prompts)"},
-    {"num_prompts_per_step", "rollout.prompts_per_step (counts prompts)"},
-    {"rollout_batch_size", "rollout.prompts_per_step (counts prompts)"},
-    {"per_device_train_batch_size",
-     "rollout.prompts_per_step (counts prompts; TRL counts completions: divide by the samples per "
-     "prompt)"},
-    {"n", "rollout.samples_per_prompt"},
-    {"num_generations", "rollout.samples_per_prompt"},
-    {"n_samples_per_prompt", "rollout.samples_per_prompt"},
-    {"group_size", "rollout.samples_per_prompt"},
-    {"max_completion_length", "rollout.max_response_length (tokens)"},
-    {"max_new_tokens", "rollout.max_response_length (tokens)"},
-    {"response_length", "rollout.max_response_length (tokens)"},
-    {"ppo_epochs", "train.epochs_per_rollout"},
-    {"num_ppo_epochs", "train.epochs_per_rollout"},
-    {"num_iterations", "train.epochs_per_rollout"},
-    {"num_mini_batches", "train.minibatches"},
-    {"ppo_mini_batch_size",
-     "train.minibatches (the number of optimizer steps per epoch, not their size)"},
-    {"ppo_max_token_len_per_gpu", "train.micro_tokens (tokens)"},
-    {"max_tokens_per_mb", "train.micro_tokens (tokens)"},
-    {"learning_rate", "optim.actor.lr"},
-    {"max_grad_norm", "optim.actor.max_grad_norm"},
-    {"cliprange", "algorithm.clip_low and algorithm.clip_high"},
-    {"clip_ratio", "algorithm.clip_low and algorithm.clip_high"},
-    {"epsilon", "algorithm.clip_low and algorithm.clip_high"},
-    {"beta", "algorithm.kl.coef"},
-    {"kl_coef", "algorithm.kl.coef"},
-    {"kl_loss_coef", "algorithm.kl.coef with algorithm.kl.in: loss"},
-    {"adv_estimator", "algorithm.name"},
-    {"lambd", "algorithm.lam"},
-    {"cliprange_value", "algorithm.value_clip"},
-    {"output_dir", "run.dir and run.name"},
-    {"actor_rollout_ref", "model, rollout, optim.actor and train"},
-};
 
 Status wrong_type(const YamlNode& node, const std::string& key, const char* expected) {
   return invalid_input(
@@ -69,7 +29,8 @@ Status read_scalar(const YamlNode& node, const std::string& key, std::string* ou
 }
 
 Status read_scalar(const YamlNode& node, const std::string& key, double* out) {
-  if (!plain(node) || !parse_double(node.scalar, out)) return wrong_type(node, key, "a number");
+  if (!plain(node) || !parse_double(node.scalar, out) || !std::isfinite(*out))
+    return wrong_type(node, key, "a finite number");
   return ok_status();
 }
 
@@ -98,11 +59,6 @@ YamlNode scalar_node(bool value) { return leaf(value ? "true" : "false"); }
 Status unknown_key(const YamlNode& node, const std::string& path,
                    const std::vector<std::string>& known) {
   const std::string last = split(path, '.').back();
-  for (const ForeignKey& entry : kForeignKeys)
-    if (last == entry.theirs)
-      return invalid_input(
-          cat(node.origin, ": '", path, "' is a key of another framework; here it is ", entry.ours,
-              node.kind == YamlNode::Kind::kScalar ? cat(" (you wrote ", node.scalar, ")") : ""));
   return invalid_input(cat(node.origin, ": unknown key '", path, "'", did_you_mean(last, known),
                            "; keys here: ", join(known, ", ")));
 }

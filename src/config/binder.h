@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/yaml.h"
+#include "config/allowed.h"
 
 namespace braid {
 
@@ -25,8 +26,7 @@ YamlNode scalar_node(double value);
 YamlNode scalar_node(int64_t value);
 YamlNode scalar_node(bool value);
 
-// The error for a key that no struct declares: names the nearest key, or, for a key of another
-// framework, ours.
+// The error for a key that no struct declares: names the nearest one.
 Status unknown_key(const YamlNode& node, const std::string& path,
                    const std::vector<std::string>& known);
 
@@ -41,11 +41,16 @@ class OptionReader {
   OptionReader(const YamlNode& node, std::string path) : node_(node), path_(std::move(path)) {}
 
   template <typename T>
-  void operator()(const char* key, T& field, const char* /*doc*/) {
+  void operator()(const char* key, T& field, const char* doc, const Allowed& allowed = {}) {
     known_.push_back(key);
     const YamlNode* found = node_.find(key);
     if (found == nullptr || !status_.ok()) return;
-    status_ = read(*found, path_.empty() ? key : cat(path_, ".", key), field);
+    const std::string path = path_.empty() ? key : cat(path_, ".", key);
+    status_ = read(*found, path, field);
+    if (!status_.ok()) return;
+    status_ = check(allowed, cat(found->origin, ": ", path), field);
+    if (!status_.ok() && *doc != '\0')
+      status_ = invalid_input(cat(status_.message(), " (", path, ": ", doc, ")"));
   }
 
   // The first error, or an unknown key.
@@ -93,6 +98,22 @@ class OptionReader {
   }
 
  private:
+  template <typename T>
+  static Status check(const Allowed& allowed, const std::string& place, const T& field) {
+    if constexpr (std::is_same_v<T, std::string>)
+      return check_allowed(allowed, place, field);
+    else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, int64_t>)
+      return check_allowed(allowed, place, static_cast<double>(field));
+    else
+      return ok_status();
+  }
+  template <typename T>
+  static Status check(const Allowed& allowed, const std::string& place,
+                      const std::vector<T>& field) {
+    for (const T& item : field) BRAID_TRY(check(allowed, place, item));
+    return ok_status();
+  }
+
   const YamlNode& node_;
   std::string path_;
   std::vector<std::string> known_;
@@ -108,7 +129,7 @@ class OptionPrinter {
   }
 
   template <typename T>
-  void operator()(const char* key, T& field, const char* /*doc*/) {
+  void operator()(const char* key, T& field, const char* /*doc*/, const Allowed& = {}) {
     const YamlNode* source = source_ == nullptr ? nullptr : source_->find(key);
     out_.map.emplace_back(key, print(field, source));
   }

@@ -1,61 +1,170 @@
 #include "config/load.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "config/binder.h"
+#include "config/reference.h"
 
 namespace braid {
 namespace {
 
-Status check_choice(const char* key, const std::string& value,
-                    const std::vector<std::string>& allowed) {
-  for (const std::string& choice : allowed)
-    if (value == choice) return ok_status();
-  return invalid_input(cat(key, ": '", value, "' is not one of ", join(allowed, ", "),
-                           did_you_mean(value, allowed)));
+// Names of users-and-peers' groups that people also type, moved to ours before reading.
+struct Alias {
+  const char* written;
+  const char* ours;
+};
+constexpr Alias kAliases[] = {
+    {"policy.clip_low", "algorithm.clip_low"},
+    {"policy.clip_high", "algorithm.clip_high"},
+    {"policy.dual_clip", "algorithm.dual_clip"},
+    {"policy.entropy_coef", "algorithm.entropy_coef"},
+    {"policy.loss_agg", "algorithm.loss_agg"},
+    {"policy.ratio_level", "algorithm.ratio_level"},
+    {"critic.value_clip", "algorithm.value_clip"},
+    {"critic.coef", "algorithm.critic_coef"},
+    {"reward.clip", "reward_total.clip"},
+    {"reward.missing_eos_penalty", "reward_total.missing_eos_penalty"},
+    {"reward.overlong.buffer", "reward_total.overlong_buffer"},
+    {"reward.overlong.penalty", "reward_total.overlong_penalty"},
+};
+
+const YamlNode* find_path(const YamlNode& root, const std::string& path) {
+  const YamlNode* node = &root;
+  for (const std::string& key : split(path, '.')) {
+    node = node->find(key);
+    if (node == nullptr) return nullptr;
+  }
+  return node;
 }
 
-Status check_positive(const char* key, double value) {
-  if (value > 0) return ok_status();
-  return invalid_input(cat(key, ": must be greater than 0, not ", value));
+// Removes the value at a path and the groups that it leaves empty.
+void erase_path(YamlNode& node, const std::string& path) {
+  const size_t dot = path.find('.');
+  const std::string key = path.substr(0, dot);
+  YamlNode* child = node.find(key);
+  if (dot != std::string::npos) {
+    erase_path(*child, path.substr(dot + 1));
+    if (!child->map.empty()) return;
+  }
+  node.map.erase(std::find_if(node.map.begin(), node.map.end(),
+                              [&](const auto& entry) { return entry.first == key; }));
+}
+
+void put_path(YamlNode& root, const std::string& path, const YamlNode& value) {
+  YamlNode* node = &root;
+  for (const std::string& key : split(path, '.')) {
+    node->kind = YamlNode::Kind::kMap;
+    YamlNode* next = node->find(key);
+    node = next != nullptr ? next : &node->map.emplace_back(key, YamlNode{}).second;
+  }
+  *node = value;
+}
+
+Status apply_aliases(YamlNode& tree) {
+  for (const Alias& alias : kAliases) {
+    const YamlNode* written = find_path(tree, alias.written);
+    if (written == nullptr) continue;
+    const YamlNode value = *written;
+    if (const YamlNode* ours = find_path(tree, alias.ours))
+      return invalid_input(cat(value.origin, ": ", alias.written, " is another name of ",
+                               alias.ours, ", which is set at ", ours->origin,
+                               "; write only one of them"));
+    erase_path(tree, alias.written);
+    put_path(tree, alias.ours, value);
+  }
+  return ok_status();
+}
+
+Status check_rollout(const Config& config) {
+  const RolloutConfig& rollout = config.rollout;
+  if (rollout.min_response_length > rollout.max_response_length)
+    return invalid_input(
+        cat("rollout.min_response_length: ", rollout.min_response_length,
+            " is more than rollout.max_response_length = ", rollout.max_response_length));
+  const std::vector<std::pair<const char*, bool>> cuts = {
+      {"rollout.top_p", rollout.top_p != 1},
+      {"rollout.top_k", rollout.top_k != 0},
+      {"rollout.min_p", rollout.min_p != 0},
+      {"rollout.repetition_penalty", rollout.repetition_penalty != 1}};
+  for (const auto& [key, cut] : cuts)
+    if (cut)
+      return invalid_input(
+          cat(key,
+              ": changes the distribution that is sampled from, but training scores with the "
+              "whole one; remove it (it is free in 'braid generate')"));
+  const bool by_group = config.algorithm.normalize_advantages == "group";
+  if (by_group && rollout.samples_per_prompt < 2)
+    return invalid_input(
+        cat("rollout.samples_per_prompt: ", rollout.samples_per_prompt,
+            " sample of a prompt cannot be compared with others of its group (algorithm.name: ",
+            config.algorithm.name, "); write at least 2, 8 is usual"));
+  return ok_status();
+}
+
+Status check_eval(const Config& config) {
+  const EvalConfig& eval = config.eval;
+  if ((eval.every_steps > 0 || eval.at_start) && config.data.eval.empty())
+    return invalid_input(cat(eval.every_steps > 0 ? "eval.every_steps" : "eval.at_start",
+                             ": there is nothing to evaluate on; name a file as data.eval"));
+  if (eval.samples_per_prompt > 1 && eval.temperature == 0)
+    return invalid_input(
+        "eval.samples_per_prompt: greedy samples of a prompt are all the same; set "
+        "eval.temperature above 0, or 1 sample");
+  return ok_status();
 }
 
 Status check_optimizer(const char* role, const OptimizerConfig& optim) {
-  const std::string prefix = cat("optim.", role, ".");
-  BRAID_TRY(check_positive((prefix + "lr").c_str(), optim.lr));
-  if (optim.betas.size() != 2)
-    return invalid_input(prefix + "betas: two numbers are needed, such as [0.9, 0.999]");
-  return check_choice((prefix + "schedule").c_str(), optim.schedule,
-                      {"constant", "linear", "cosine"});
+  if (optim.betas.size() == 2) return ok_status();
+  return invalid_input(cat("optim.", role, ".betas: two numbers are needed, such as [0.9, 0.999]"));
 }
 
-Status check_rollout(const RolloutConfig& rollout) {
-  BRAID_TRY(check_positive("rollout.prompts_per_step", rollout.prompts_per_step));
-  BRAID_TRY(check_positive("rollout.samples_per_prompt", rollout.samples_per_prompt));
-  BRAID_TRY(check_positive("rollout.max_response_length", rollout.max_response_length));
-  BRAID_TRY(check_positive("rollout.temperature", rollout.temperature));
-  if (rollout.top_p != 1 || rollout.top_k != 0 || rollout.min_p != 0)
-    return invalid_input(
-        "rollout.top_p, top_k and min_p cut the distribution, which training does not score; "
-        "use 1, 0 and 0 (they are free in `braid generate`)");
-  return ok_status();
-}
-
-Status check(const Config& config) {
-  BRAID_TRY(check_choice("model.dtype", config.model.dtype, {"f32", "bf16"}));
-  BRAID_TRY(
-      check_choice("data.overlong", config.data.overlong, {"error", "drop", "truncate_left"}));
-  BRAID_TRY(check_choice("train.on_nonfinite", config.train.on_nonfinite, {"stop", "skip"}));
-  BRAID_TRY(check_choice("critic.init_from", config.critic.init_from,
-                         {"", "policy", "reward_model", "random"}));
-  BRAID_TRY(check_rollout(config.rollout));
+// Values that are right one by one but not together; messages begin with a key.
+Status check_together(const Config& config) {
+  BRAID_TRY(check_rollout(config));
+  BRAID_TRY(check_eval(config));
   BRAID_TRY(check_optimizer("actor", config.optim.actor));
   BRAID_TRY(check_optimizer("critic", config.optim.critic));
   BRAID_TRY(check_optimizer("reward", config.optim.reward));
-  BRAID_TRY(check_positive("train.total_steps", config.train.total_steps));
-  BRAID_TRY(check_positive("train.minibatches", config.train.minibatches));
-  BRAID_TRY(check_positive("train.epochs_per_rollout", config.train.epochs_per_rollout));
-  BRAID_TRY(check_positive("train.micro_tokens", config.train.micro_tokens));
+  if (config.data.prompt_template.find("{prompt}") == std::string::npos &&
+      !config.data.prompt_template.empty())
+    return invalid_input("data.prompt_template: must contain {prompt}, where the prompt goes");
+  if (config.reward_total.overlong_buffer >= config.rollout.max_response_length)
+    return invalid_input(
+        cat("reward_total.overlong_buffer: must be less than "
+            "rollout.max_response_length = ",
+            config.rollout.max_response_length));
   return ok_status();
+}
+
+// train.total_episodes in steps; only one of both may be given.
+Status apply_episodes(const YamlNode& tree, Config& config) {
+  const int64_t episodes = config.train.total_episodes;
+  if (episodes == 0) return ok_status();
+  const int64_t sequences = config.rollout.prompts_per_step * config.rollout.samples_per_prompt;
+  const bool both = find_path(tree, "train.total_steps") != nullptr;
+  if (both && config.train.total_steps * sequences != episodes)
+    return invalid_input(
+        "train.total_episodes: train.total_steps is given too and means another number; write one "
+        "of them");
+  if (episodes % sequences != 0)
+    return invalid_input(cat("train.total_episodes: ", episodes,
+                             " is no multiple of the sequences of a step (rollout.prompts_per_step "
+                             "x samples_per_prompt = ",
+                             sequences, "); nearest valid values: ",
+                             std::max(episodes / sequences, int64_t{1}) * sequences, " and ",
+                             (episodes / sequences + 1) * sequences));
+  config.train.total_steps = episodes / sequences;
+  return ok_status();
+}
+
+// The number of prompts near the given one whose sequences divide into the mini-batches.
+int64_t nearest_prompts(const Config& config) {
+  const int64_t samples = config.rollout.samples_per_prompt, parts = config.train.minibatches;
+  for (int64_t distance = 0;; ++distance)
+    for (const int64_t prompts :
+         {config.rollout.prompts_per_step - distance, config.rollout.prompts_per_step + distance})
+      if (prompts > 0 && prompts * samples % parts == 0) return prompts;
 }
 
 }  // namespace
@@ -74,31 +183,42 @@ Result<LoadedConfig> load_config(const ConfigSources& sources) {
     BRAID_TRY(set_yaml_path(tree, item.substr(0, equals), item.substr(equals + 1), "command line"));
   }
   if (sources.environment) BRAID_TRY(expand_variables(tree, sources.environment));
+  BRAID_TRY(apply_aliases(tree));
+  BRAID_TRY(check_option_keys(tree));
   LoadedConfig out;
   if (sources.algorithm_defaults) {
-    const YamlNode* algorithm = tree.find("algorithm");
-    const YamlNode* name = algorithm == nullptr ? nullptr : algorithm->find("name");
+    const YamlNode* name = find_path(tree, "algorithm.name");
     out.config.algorithm =
         sources.algorithm_defaults(name == nullptr ? out.config.algorithm.name : name->scalar);
   }
   BRAID_TRY(OptionReader::read(tree, "", out.config));
-  BRAID_TRY(check(out.config));
+  BRAID_TRY(apply_episodes(tree, out.config));
+  BRAID_TRY(at_place(tree, check_together(out.config)));
   out.resolved = OptionPrinter::print(out.config, &tree);
   return out;
+}
+
+Status at_place(const YamlNode& tree, const Status& status) {
+  if (status.ok()) return status;
+  const std::string& message = status.message();
+  const YamlNode* node = find_path(tree, message.substr(0, message.find(':')));
+  if (node == nullptr || node->origin.empty() || node->origin == "default") return status;
+  return status.at(node->origin);
 }
 
 Result<BatchArithmetic> batch_arithmetic(const Config& config) {
   const int64_t sequences = config.rollout.prompts_per_step * config.rollout.samples_per_prompt;
   const int64_t parts = config.train.minibatches;
-  if (sequences % parts != 0) {
-    int64_t below = parts, above = parts;
+  if (parts > sequences || sequences % parts != 0) {
+    int64_t below = std::min(parts, sequences), above = parts;
     while (sequences % below != 0) --below;
     while (above <= sequences && sequences % above != 0) ++above;
     return invalid_input(cat("train.minibatches: ", sequences,
                              " sequences (rollout.prompts_per_step x samples_per_prompt) do not "
                              "divide into ",
-                             parts, " mini-batches; nearest valid values: ", below, " and ",
-                             above));
+                             parts, " mini-batches; nearest valid values: ", below,
+                             above <= sequences ? cat(" and ", above) : "",
+                             ", or rollout.prompts_per_step = ", nearest_prompts(config)));
   }
   BatchArithmetic out;
   out.sequences_per_step = sequences;

@@ -30,6 +30,9 @@ struct LoadedConfig {
 // Merges, expands ${ENV}, reads strictly and checks values that need no other file.
 Result<LoadedConfig> load_config(const ConfigSources& sources);
 
+// The same failure with the place in front where the key that its message begins with was set.
+Status at_place(const YamlNode& tree, const Status& status);
+
 // The batch arithmetic of one step, as people should see it before anything is loaded.
 struct BatchArithmetic {
   int64_t sequences_per_step = 0;

@@ -2,6 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "config/foreign_key_table.h"
+#include "config/reference.h"
+
 namespace braid {
 namespace {
 
@@ -68,22 +75,149 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, BadConfig,
     testing::Values(
         BadCase{"rollout: {temprature: 1}",
-                "a.yaml:1: unknown key 'rollout.temprature' (did you mean 'temperature'?)"},
-        BadCase{
-            "rollout:\n  n: 8",
-            "is a key of another framework; here it is rollout.samples_per_prompt (you wrote 8)"},
+                "a.yaml:1: unknown key 'rollout.temprature' (did you mean 'rollout.temperature'?)"},
+        BadCase{"rollouts: {seed: 1}", "did you mean 'rollout'?"},
+        BadCase{"data:\n  micro_tokens: 1",
+                "a.yaml:2: unknown key 'data.micro_tokens' (did you "
+                "mean 'train.micro_tokens'?)"},
         BadCase{"train: {seed: 010}", "train.seed must be a whole number"},
+        BadCase{"train: {seed: 1.5}", "train.seed must be a whole number"},
         BadCase{"train: {recompute: yes}", "train.recompute must be true or false"},
+        BadCase{"optim: {actor: {lr: nan}}", "optim.actor.lr must be a finite number"},
+        BadCase{"optim: {actor: {lr: 0x10}}", "optim.actor.lr must be a finite number"},
         BadCase{"train: {seed: 1, seed: 2}", "key 'seed' occurs twice"},
+        BadCase{"train: {seed: 1}\ntrain: {threads: 2}", "a.yaml:2: key 'train' occurs twice"},
         BadCase{"model: {path: '${NOPE}'}", "environment variable NOPE is not set"},
         BadCase{"data: {overlong: dorp}", "did you mean 'drop'"},
         BadCase{"model: [1]", "model must be a group of keys"},
-        BadCase{"optim: {actor: {betas: [0.9]}}", "optim.actor.betas: two numbers"},
-        BadCase{"rollout: {top_p: 0.9}", "rollout.top_p"},
-        BadCase{"train: {total_steps: 0}", "train.total_steps: must be greater than 0"},
-        BadCase{"plan: {fiel: x}", "unknown key 'plan.fiel' (did you mean 'file'?)"},
+        BadCase{"reward: {type: rule}", "reward must be a list"},
+        BadCase{"reward:\n- {type: rule, weigth: 2}",
+                "a.yaml:2: unknown key 'reward[].weigth' (did you mean 'reward[].weight'?)"},
+        BadCase{"optim:\n  actor: {betas: [0.9]}", "a.yaml:2: optim.actor.betas: two numbers"},
+        BadCase{"optim: {actor: {betas: [0.9, 1]}}", "betas must be 0 to below 1, not 1"},
+        BadCase{"rollout: {top_p: 0.9}", "rollout.top_p: changes the distribution"},
+        BadCase{"rollout: {repetition_penalty: 1.1}", "rollout.repetition_penalty: changes"},
+        BadCase{"rollout:\n  temperature: 0",
+                "a.yaml:2: rollout.temperature must be above 0, not 0"},
+        BadCase{"rollout: {prompts_per_step: -4}", "prompts_per_step must be at least 1, not -4"},
+        BadCase{"train: {total_steps: 0}", "train.total_steps must be at least 1, not 0"},
+        BadCase{"checkpoint: {every_steps: -1}",
+                "at least 0, not -1 (checkpoint.every_steps: "
+                "steps; 0 = only at the end)"},
+        BadCase{"rollout: {min_response_length: 9, max_response_length: 8}",
+                "is more than rollout.max_response_length = 8"},
+        BadCase{"algorithm: {normalize_advantages: group}", "write at least 2, 8 is usual"},
+        BadCase{"eval: {every_steps: 5}", "name a file as data.eval"},
+        BadCase{"eval: {samples_per_prompt: 4}", "set eval.temperature above 0"},
+        BadCase{"data: {prompt_template: hello}", "must contain {prompt}"},
+        BadCase{"train: {total_episodes: 100}", "nearest valid values: 64 and 128"},
+        BadCase{"train: {total_episodes: 128, total_steps: 3}", "write one of them"},
+        BadCase{"policy: {clip_low: 0.1}\nalgorithm: {clip_low: 0.2}",
+                "a.yaml:1: policy.clip_low is another name of algorithm.clip_low"},
+        BadCase{"policy: {clip: 0.1}", "unknown key 'policy'"},
+        BadCase{"plan: {fiel: x}", "unknown key 'plan.fiel' (did you mean 'plan.file'?)"},
         BadCase{"workload: {length: 1}", "unknown key 'workload.length'"},
-        BadCase{"a: [", "not valid YAML"}));
+        BadCase{"reward: {cilp: 1}", "reward must be a list"}, BadCase{"a: [", "not valid YAML"}));
+
+class ForeignKeys : public testing::TestWithParam<BadCase> {};
+TEST_P(ForeignKeys, NameOursItsUnitAndTheConvertedValue) {
+  const Status status = load(GetParam().text).status();
+  EXPECT_EQ(status.code(), Code::kInvalidInput);
+  EXPECT_NE(status.message().find(GetParam().message), std::string::npos) << status.message();
+}
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ForeignKeys,
+    testing::Values(
+        BadCase{"rollout:\n  n: 8",
+                "a.yaml:2: 'rollout.n' is a key of verl; here it is rollout.samples_per_prompt "
+                "(responses per prompt): instead of 8 write 'rollout.samples_per_prompt: 8'"},
+        BadCase{"data: {train_batch_size: 1024}", "write 'rollout.prompts_per_step: 1024'"},
+        BadCase{"actor_rollout_ref: {actor: {ppo_mini_batch_size: 256}}\n"
+                "data: {prompt_key: p, train: x}\nrollout: {prompts_per_step: 1024}",
+                "verl's is the size of one in prompts): instead of 256 write 'train.minibatches: "
+                "4'"},
+        BadCase{"per_device_train_batch_size: 16\nnum_generations: 8",
+                "write 'rollout.prompts_per_step: 2'"},
+        BadCase{"train_batch_size: 128\nrollout_batch_size: 256\nn_samples_per_prompt: 4",
+                "write 'train.minibatches: 8'"},
+        BadCase{"actor_rollout_ref: {actor: {clip_ratio: 0.2, use_kl_loss: true}}",
+                "write 'algorithm.clip_low: 0.2' and 'algorithm.clip_high: 0.2' (and 1 more"},
+        BadCase{"critic: {optim: {lr: 1e-5}}", "write 'optim.critic.lr: 1e-5'"},
+        BadCase{"actor_rollout_ref: {actor: {kl_loss_type: low_var_kl}}",
+                "write 'algorithm.kl.estimator: k3'"},
+        BadCase{"algorithm: {adv_estimator: gae}", "write 'algorithm.name: ppo'"},
+        BadCase{"beta: 0.04", "is a key of TRL; here it is algorithm.kl.coef"},
+        BadCase{"use_vllm: true", "without a counterpart here: sampler and trainer are one"},
+        BadCase{"remote_rm_url: http://x", "write 'reward: [{type: http, url: \"http://x\"}]'"},
+        BadCase{"bf16: true", "write 'model.dtype: bf16'"},
+        BadCase{"warmup_ratio: 0.03\nmax_steps: 1000", "write 'optim.actor.warmup_steps: 30'"},
+        BadCase{"save_steps: -1", "instead of -1 write 'checkpoint.every_steps: 0'"},
+        BadCase{"trainer: {total_epochs: 3}", "rollouts, not epochs over the data"}));
+
+TEST(ForeignKeys, DashesOfCommandLinesCount) {
+  const Status status = load("", {"train-batch-size=128"}).status();
+  EXPECT_NE(status.message().find("command line: 'train-batch-size' is a key of OpenRLHF"),
+            std::string::npos)
+      << status.message();
+}
+
+// Every name that the table gives as ours exists.
+TEST(ForeignKeys, PointToKeysThatExist) {
+  std::set<std::string> ours;
+  for (const OptionRow& row : option_rows()) ours.insert(row.path);
+  for (const ForeignKey& entry : foreign_key_table()) {
+    std::string names = entry.ours;
+    if (names.empty()) continue;
+    if (names == "algorithm.clip_low and algorithm.clip_high") names = "algorithm.clip_low";
+    const size_t role = names.find("ROLE");
+    if (role != std::string::npos) names.replace(role, 4, "critic");
+    EXPECT_EQ(ours.count(names), 1u) << entry.theirs << " -> " << names;
+  }
+}
+
+TEST(Config, OtherNamesOfGroupsAreMoved) {
+  const auto loaded =
+      load("policy: {clip_high: 0.28}\nreward: {clip: 3}\ncritic: {value_clip: 0.5}");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->config.algorithm.clip_high, 0.28);
+  EXPECT_EQ(loaded->config.algorithm.value_clip, 0.5);
+  EXPECT_EQ(loaded->config.reward_total.clip, 3);
+  EXPECT_EQ(loaded->resolved.find("algorithm")->find("clip_high")->origin, "a.yaml:1");
+}
+
+TEST(Config, EpisodesBecomeSteps) {
+  const auto loaded =
+      load("rollout: {prompts_per_step: 8, samples_per_prompt: 4}", {"train.total_episodes=320"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->config.train.total_steps, 10);
+  EXPECT_TRUE(load(yaml_text(loaded->resolved)).ok());
+}
+
+TEST(Config, DefaultsAreAllowed) {
+  const auto defaults = load("");
+  ASSERT_TRUE(defaults.ok()) << defaults.status().message();
+  const auto again = load(yaml_text(defaults->resolved));
+  EXPECT_TRUE(again.ok()) << again.status().message();
+}
+
+TEST(Config, FilesAreMergedInOrder) {
+  ConfigSources sources;
+  sources.files = {{"a.yaml", "rollout: {temperature: 0.5, prompts_per_step: 2}"},
+                   {"b.yaml", "rollout: {temperature: 0.7}"}};
+  const auto loaded = load_config(sources);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->config.rollout.temperature, 0.7);
+  EXPECT_EQ(loaded->config.rollout.prompts_per_step, 2);
+}
+
+// docs/configuration.md ends with the table that `braid config --list` prints.
+TEST(Config, DocumentationIsCurrent) {
+  std::ifstream file(std::string(BRAID_SOURCE_DIR) + "/docs/configuration.md");
+  ASSERT_TRUE(file);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(text.find("\n" + configuration_table()), std::string::npos)
+      << "write the output of 'braid config --list' into docs/configuration.md";
+}
 
 TEST(Config, AlgorithmDefaultsComeBeforeTheFile) {
   ConfigSources sources;
@@ -102,8 +236,17 @@ TEST(Config, ArithmeticNamesNearestValidValues) {
   const auto loaded =
       load("rollout: {prompts_per_step: 8, samples_per_prompt: 4}\ntrain: {minibatches: 5}");
   const Status status = batch_arithmetic(loaded->config).status();
-  EXPECT_NE(status.message().find("nearest valid values: 4 and 8"), std::string::npos)
+  EXPECT_NE(
+      status.message().find("nearest valid values: 4 and 8, or rollout.prompts_per_step = 10"),
+      std::string::npos)
       << status.message();
+  const auto many = load("rollout: {prompts_per_step: 2}\ntrain: {minibatches: 8}");
+  EXPECT_NE(batch_arithmetic(many->config)
+                .status()
+                .message()
+                .find("nearest valid values: 2, or rollout.prompts_per_step = 8"),
+            std::string::npos)
+      << batch_arithmetic(many->config).status().message();
   const auto good = load(
       "rollout: {prompts_per_step: 8, samples_per_prompt: 4}\ntrain: {minibatches: 4, "
       "epochs_per_rollout: 2, total_steps: 3}");

@@ -1,6 +1,6 @@
 // The whole configuration of a training run as plain option structs, never modified after loading.
-// Field comments: meaning, unit, neutral value. visit() is the one list of keys: reader, printer
-// and documentation walk it.
+// visit() is the one list of keys, with meaning, unit, neutral value and the values allowed:
+// reader, printer and documentation (docs/configuration.md) walk it.
 #pragma once
 
 #include <cstdint>
@@ -9,61 +9,69 @@
 #include <vector>
 
 #include "config/algorithm_options.h"
+#include "config/allowed.h"
 #include "config/planning_options.h"
 
 namespace braid {
 
 struct LoraConfig {
-  int64_t rank = 0;   // 0 = train all weights
-  double alpha = 16;  // the update is scaled by alpha / rank
+  int64_t rank = 0;
+  double alpha = 16;
   std::vector<std::string> targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
+  std::string export_as = "both";
 };
 
 struct ModelConfig {
-  std::string path;           // Hugging Face folder; "" with `config` = random weights
-  std::string config;         // config.json alone: random initial weights
-  std::string size;           // planning without weights: catalogue name or config.json
-  std::string dtype = "f32";  // f32 | bf16 (f32 master weights)
+  std::string path;
+  std::string config;
+  std::string size;
+  std::string dtype = "f32";
 };
 
 struct TokenizerConfig {
-  std::string path;  // "" = model.path
+  std::string path;
 };
 
 struct RoleConfig {
-  std::string path;       // Hugging Face folder; "" = taken from model.path
-  std::string init_from;  // critic: policy | reward_model | random; "" = policy
-  std::string size;       // planning without weights, as model.size; "" = as its source
+  std::string path;
+  std::string size;
+};
+
+struct CriticConfig : RoleConfig {
+  std::string init_from;
+  int64_t warmup_steps = 0;
 };
 
 struct DataConfig {
-  std::string train;  // JSONL file, or "task:NAME" for a built-in generated task
-  std::string eval;   // the same, for evaluation
+  std::string train;
+  std::string eval;
   std::string prompt_key = "prompt";
   std::string label_key = "label";
-  int64_t max_prompt_length = 512;  // tokens
-  std::string overlong = "error";   // error | drop | truncate_left
+  std::string prompt_format = "text";
+  std::string prompt_template;
+  int64_t max_prompt_length = 512;
+  std::string overlong = "error";
   bool shuffle = true;
   int64_t seed = 0;
 };
 
 struct RolloutConfig {
-  int64_t prompts_per_step = 64;      // prompts
-  int64_t samples_per_prompt = 1;     // responses per prompt
-  int64_t max_response_length = 128;  // tokens
-  int64_t min_response_length = 0;    // tokens
+  int64_t prompts_per_step = 64;
+  int64_t samples_per_prompt = 1;
+  int64_t max_response_length = 128;
+  int64_t min_response_length = 0;
   double temperature = 1;
   double top_p = 1;
   int64_t top_k = 0;
   double min_p = 0;
   double repetition_penalty = 1;
-  std::vector<std::string> stop;  // strings that end a response
+  std::vector<std::string> stop;
   bool ignore_eos = false;
-  int64_t max_concurrent = 256;  // sequences in flight
-  int64_t kv_budget_tokens = 0;  // 0 = enough for max_concurrent
+  int64_t max_concurrent = 256;
+  int64_t kv_budget_tokens = 0;
   bool longest_first = false;
-  bool record = false;  // write rollouts.jsonl
-  std::string replay;   // train on a recorded file instead of generating
+  bool record = false;
+  std::string replay;
 };
 
 struct OptimizerConfig {
@@ -71,10 +79,10 @@ struct OptimizerConfig {
   std::vector<double> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0;
-  std::string schedule = "constant";  // constant | linear | cosine
-  int64_t warmup_steps = 0;           // optimizer steps
-  double min_lr_ratio = 0;            // floor as a share of lr
-  double max_grad_norm = 1;           // global norm; 0 = off
+  std::string schedule = "constant";
+  int64_t warmup_steps = 0;
+  double min_lr_ratio = 0;
+  double max_grad_norm = 1;
 };
 
 struct OptimConfig {
@@ -84,83 +92,90 @@ struct OptimConfig {
 };
 
 struct TrainConfig {
-  int64_t total_steps = 100;  // steps: one rollout each (sft, rm: one optimizer step each)
+  int64_t total_steps = 100;
+  int64_t total_episodes = 0;
   int64_t epochs_per_rollout = 1;
-  int64_t minibatches = 1;      // optimizer steps per epoch over one rollout
-  int64_t micro_tokens = 4096;  // tokens of one forward and backward
+  int64_t minibatches = 1;
+  int64_t micro_tokens = 4096;
   int64_t seed = 0;
-  int64_t threads = 0;                // compute threads; 0 = all cores
-  bool recompute = false;             // recompute layer activations in the backward
-  std::string on_nonfinite = "stop";  // stop | skip
-  int64_t max_skipped_steps = 3;      // skip: give up after this many in a row
+  int64_t threads = 0;
+  bool recompute = false;
+  std::string offload = "auto";
+  std::string on_nonfinite = "stop";
+  int64_t max_skipped_steps = 3;
 };
 
 struct RewardTotalOptions {
-  double clip = 0;                 // total reward is clipped to [-clip, clip]; 0 = off
-  double missing_eos_penalty = 0;  // subtracted from the reward of a truncated response
+  double clip = 0;
+  double missing_eos_penalty = 0;
+  int64_t overlong_buffer = 0;
+  double overlong_penalty = 1;
 };
 
 struct RewardConfig {
-  std::string name;  // column of the metrics; "" = type
-  std::string type;  // rule | model | http | command | python
-  std::string rule;  // rule: contains | regex | numeric | exact | length | lcs | digit_share | ...
-  std::string path;  // model: folder; python: file
-  std::string size;  // model: for planning without weights, as model.size
-  std::string function;              // python: function name
-  std::string signature = "auto";    // python: verl | trl; auto = by the parameter names
-  std::string url;                   // http
-  std::string auth_token;            // http: sent as "Authorization: Bearer"; "" = none
-  int64_t batch_samples = 32;        // http: samples of one request
-  std::vector<std::string> command;  // command: program and arguments
-  std::string pattern;               // rule contains/regex: text or expression
-  double target = 0;                 // rule length: length aimed at, in `unit`
-  std::string unit = "tokens";       // rule length: tokens | chars
+  std::string name;
+  std::string type;
+  std::string rule;
+  std::string path;
+  std::string size;
+  std::string function;
+  std::string signature = "auto";
+  std::string url;
+  std::string auth_token;
+  int64_t batch_samples = 32;
+  std::vector<std::string> command;
+  std::string pattern;
+  double target = 0;
+  std::string unit = "tokens";
   double weight = 1;
   double timeout_s = 180;
   int64_t workers = 1;
-  int64_t memory_mb = 0;  // command, python: limit; 0 = none
+  int64_t memory_mb = 0;
   int64_t retries = 5;
-  std::string on_error = "stop";  // stop | drop | retry | zero
+  std::string on_error = "stop";
 };
 
 struct CheckpointConfig {
-  std::string dir;          // "" = RUN/checkpoints
-  int64_t every_steps = 0;  // 0 = only at the end
+  std::string dir;
+  int64_t every_steps = 0;
   int64_t keep_last = 2;
-  std::string keep_best;        // metric name; "" = off
-  std::string resume = "none";  // auto | none | PATH
-  int64_t hf_every_steps = 0;   // export a Hugging Face folder; 0 = only at the end
+  std::string keep_best;
+  std::string resume = "none";
+  int64_t hf_every_steps = 0;
 };
 
 struct EvalConfig {
-  int64_t every_steps = 0;  // 0 = off
+  int64_t every_steps = 0;
   bool at_start = false;
-  int64_t samples_per_prompt = 1;  // pass@k
+  int64_t samples_per_prompt = 1;
   double temperature = 0;
-  int64_t prompts = 0;  // 0 = the whole file
+  int64_t prompts = 0;
+  double pass_threshold = 1;
 };
 
 struct LogConfig {
   bool console = true;
   bool jsonl = true;
   bool tensorboard = true;
-  std::vector<std::string> command;  // each metrics row on this child's standard input
-  int64_t samples_every = 10;        // steps between rows of samples.jsonl; 0 = off
+  std::vector<std::string> command;
+  double command_timeout_s = 10;
+  std::string command_on_error = "warn";
+  int64_t samples_every = 10;
 };
 
 struct RunConfig {
   std::string name = "run";
-  std::string dir = "runs";  // the run's folder is DIR/NAME
+  std::string dir = "runs";
 };
 
 struct Config {
   RunConfig run;
   ModelConfig model;
   TokenizerConfig tokenizer;
-  std::string device = "cpu";  // cpu | cuda | cuda:N
+  std::string device = "cpu";
   LoraConfig lora;
   RoleConfig reference;
-  RoleConfig critic;
+  CriticConfig critic;
   DataConfig data;
   RolloutConfig rollout;
   AlgorithmOptions algorithm;
@@ -171,18 +186,22 @@ struct Config {
   CheckpointConfig checkpoint;
   EvalConfig eval;
   LogConfig log;
-  YamlNode cluster;  // {gpu, nodes, gpus_per_node}, or {nodes: [...]}; null = this machine
+  YamlNode cluster;
   WorkloadConfig workload;
-  YamlNode placement;  // colocated | split | ... | {role: devices}; null = auto
-  YamlNode parallel;   // {dp, tp, pp, ...}, also by call; null = auto
+  YamlNode placement;
+  YamlNode parallel;
   PlanConfig plan;
 };
 
 template <class V>
 void visit(V& v, LoraConfig& o) {
-  v("rank", o.rank, "0 = train all weights");
-  v("alpha", o.alpha, "the update is scaled by alpha / rank");
-  v("targets", o.targets, "");
+  v("rank", o.rank, "0 = train all weights", at_least(0));
+  v("alpha", o.alpha, "the update is scaled by alpha / rank", above(0));
+  v("targets", o.targets, "names of the linear layers that get an adapter");
+  v("export_as", o.export_as,
+    "merged: a whole model; adapters: PEFT's adapter_model.safetensors; both: the second in "
+    "ROLE-adapter",
+    one_of("merged | adapters | both"));
 }
 
 template <class V>
@@ -190,7 +209,8 @@ void visit(V& v, ModelConfig& o) {
   v("path", o.path, "Hugging Face folder; \"\" with `config` = random weights");
   v("config", o.config, "config.json alone: random initial weights");
   v("size", o.size, "planning without weights: catalogue name (llama2-7b) or config.json");
-  v("dtype", o.dtype, "f32 | bf16 (f32 master weights)");
+  v("dtype", o.dtype, "of weights in computation; bf16 keeps f32 master weights",
+    one_of("f32 | bf16"));
 }
 
 template <class V>
@@ -201,155 +221,198 @@ void visit(V& v, TokenizerConfig& o) {
 template <class V>
 void visit(V& v, RoleConfig& o) {
   v("path", o.path, "Hugging Face folder; \"\" = taken from model.path");
-  v("init_from", o.init_from, "critic: policy | reward_model | random; \"\" = policy");
   v("size", o.size, "planning without weights, as model.size; \"\" = as its source");
 }
 
 template <class V>
+void visit(V& v, CriticConfig& o) {
+  visit(v, static_cast<RoleConfig&>(o));
+  v("init_from", o.init_from, "where path is \"\": weights to start from; \"\" = policy",
+    one_of("| policy | reward_model | random"));
+  v("warmup_steps", o.warmup_steps, "steps at the start in which only the critic is trained",
+    at_least(0));
+}
+
+template <class V>
 void visit(V& v, DataConfig& o) {
-  v("train", o.train, "JSONL file, or \"task:NAME\" for a built-in generated task");
+  v("train", o.train, "JSONL file, or task:NAME for a built-in generated task");
   v("eval", o.eval, "the same, for evaluation");
-  v("prompt_key", o.prompt_key, "");
-  v("label_key", o.label_key, "");
-  v("max_prompt_length", o.max_prompt_length, "tokens");
-  v("overlong", o.overlong, "error | drop | truncate_left");
-  v("shuffle", o.shuffle, "");
-  v("seed", o.seed, "");
+  v("prompt_key", o.prompt_key, "field of a line that holds the prompt");
+  v("label_key", o.label_key, "field of a line that holds the right answer");
+  v("prompt_format", o.prompt_format,
+    "chat: a prompt in text becomes the user's message in the tokenizer's chat template",
+    one_of("text | chat"));
+  v("prompt_template", o.prompt_template,
+    "text around a prompt in text, such as \"Question: {prompt} Answer:\"; \"\" = the prompt "
+    "alone");
+  v("max_prompt_length", o.max_prompt_length, "tokens", at_least(1));
+  v("overlong", o.overlong, "what happens to a prompt of more tokens",
+    one_of("error | drop | truncate_left"));
+  v("shuffle", o.shuffle, "a new order in every epoch");
+  v("seed", o.seed, "of the order and of generated tasks");
 }
 
 template <class V>
 void visit(V& v, RolloutConfig& o) {
-  v("prompts_per_step", o.prompts_per_step, "prompts");
-  v("samples_per_prompt", o.samples_per_prompt, "responses per prompt");
-  v("max_response_length", o.max_response_length, "tokens");
-  v("min_response_length", o.min_response_length, "tokens");
-  v("temperature", o.temperature, "");
-  v("top_p", o.top_p, "");
-  v("top_k", o.top_k, "");
-  v("min_p", o.min_p, "");
-  v("repetition_penalty", o.repetition_penalty, "");
+  v("prompts_per_step", o.prompts_per_step, "prompts (sft: samples, rm: pairs)", at_least(1));
+  v("samples_per_prompt", o.samples_per_prompt, "responses per prompt", at_least(1));
+  v("max_response_length", o.max_response_length, "tokens", at_least(1));
+  v("min_response_length", o.min_response_length, "tokens; no end of sequence before", at_least(0));
+  v("temperature", o.temperature, "of sampling; training scores with the same", above(0));
+  v("top_p", o.top_p, "training needs 1 (off): it scores the whole distribution", between(0, 1));
+  v("top_k", o.top_k, "training needs 0 (off)", at_least(0));
+  v("min_p", o.min_p, "training needs 0 (off)", from_to_below(0, 1));
+  v("repetition_penalty", o.repetition_penalty, "training needs 1 (off)", above(0));
   v("stop", o.stop, "strings that end a response");
-  v("ignore_eos", o.ignore_eos, "");
-  v("max_concurrent", o.max_concurrent, "sequences in flight");
-  v("kv_budget_tokens", o.kv_budget_tokens, "0 = enough for max_concurrent");
-  v("longest_first", o.longest_first, "");
+  v("ignore_eos", o.ignore_eos, "responses go on after an end-of-sequence token");
+  v("max_concurrent", o.max_concurrent, "sequences in flight; speed only", at_least(1));
+  v("kv_budget_tokens", o.kv_budget_tokens,
+    "tokens of the KV cache; 0 = enough for max_concurrent; speed only", at_least(0));
+  v("longest_first", o.longest_first, "admit the longest expected first; speed only");
   v("record", o.record, "write rollouts.jsonl");
   v("replay", o.replay, "train on a recorded file instead of generating");
 }
 
 template <class V>
 void visit(V& v, OptimizerConfig& o) {
-  v("lr", o.lr, "");
-  v("betas", o.betas, "");
-  v("eps", o.eps, "");
-  v("weight_decay", o.weight_decay, "");
-  v("schedule", o.schedule, "constant | linear | cosine");
-  v("warmup_steps", o.warmup_steps, "optimizer steps");
-  v("min_lr_ratio", o.min_lr_ratio, "floor as a share of lr");
-  v("max_grad_norm", o.max_grad_norm, "global norm; 0 = off");
+  v("lr", o.lr, "learning rate (AdamW)", above(0));
+  v("betas", o.betas, "two numbers", from_to_below(0, 1));
+  v("eps", o.eps, "added to the denominator", above(0));
+  v("weight_decay", o.weight_decay, "decoupled (Loshchilov & Hutter, 2019); 0 = off", at_least(0));
+  v("schedule", o.schedule, "of the learning rate after the warm-up",
+    one_of("constant | linear | cosine"));
+  v("warmup_steps", o.warmup_steps, "optimizer steps", at_least(0));
+  v("min_lr_ratio", o.min_lr_ratio, "floor of the schedule as a share of lr", between(0, 1));
+  v("max_grad_norm", o.max_grad_norm, "global norm; 0 = off", at_least(0));
 }
 
 template <class V>
 void visit(V& v, OptimConfig& o) {
-  v("actor", o.actor, "");
-  v("critic", o.critic, "");
-  v("reward", o.reward, "");
+  v("actor", o.actor, "the policy (ppo, grpo, sft)");
+  v("critic", o.critic, "the value model (ppo)");
+  v("reward", o.reward, "the reward model (rm)");
 }
 
 template <class V>
 void visit(V& v, TrainConfig& o) {
-  v("total_steps", o.total_steps, "steps: one rollout each (sft, rm: one optimizer step each)");
-  v("epochs_per_rollout", o.epochs_per_rollout, "");
-  v("minibatches", o.minibatches, "optimizer steps per epoch over one rollout");
-  v("micro_tokens", o.micro_tokens, "tokens of one forward and backward");
-  v("seed", o.seed, "");
-  v("threads", o.threads, "compute threads; 0 = all cores");
-  v("recompute", o.recompute, "recompute layer activations in the backward");
-  v("on_nonfinite", o.on_nonfinite, "stop | skip");
-  v("max_skipped_steps", o.max_skipped_steps, "skip: give up after this many in a row");
+  v("total_steps", o.total_steps, "steps: one rollout each (sft, rm: one optimizer step each)",
+    at_least(1));
+  v("total_episodes", o.total_episodes,
+    "sequences in all, instead of total_steps; 0 = total_steps counts", at_least(0));
+  v("epochs_per_rollout", o.epochs_per_rollout, "passes over the sequences of one rollout",
+    at_least(1));
+  v("minibatches", o.minibatches,
+    "optimizer steps per epoch over one rollout (a count, not a size)", at_least(1));
+  v("micro_tokens", o.micro_tokens, "tokens of one forward and backward; memory and speed only",
+    at_least(1));
+  v("seed", o.seed, "of sampling, initial weights and the order of mini-batches");
+  v("threads", o.threads, "compute threads; 0 = all cores", at_least(0));
+  v("recompute", o.recompute, "recompute layer activations in the backward; memory and speed only");
+  v("offload", o.offload,
+    "auto: on the CPU the weights of frozen roles lie in a file while they rest; off: they stay in "
+    "memory; memory only",
+    one_of("auto | off"));
+  v("on_nonfinite", o.on_nonfinite, "what a gradient that is not finite does",
+    one_of("stop | skip"));
+  v("max_skipped_steps", o.max_skipped_steps, "skip: give up after this many in a row",
+    at_least(0));
 }
 
 template <class V>
 void visit(V& v, RewardTotalOptions& o) {
-  v("clip", o.clip, "total reward is clipped to [-clip, clip]; 0 = off");
+  v("clip", o.clip, "total reward is clipped to [-clip, clip]; 0 = off", at_least(0));
   v("missing_eos_penalty", o.missing_eos_penalty,
-    "subtracted from the reward of a truncated response");
+    "subtracted from the reward of a truncated response", at_least(0));
+  v("overlong_buffer", o.overlong_buffer,
+    "tokens before max_response_length over which overlong_penalty grows (Yu et al., DAPO, 2025, "
+    "section 3.4); 0 = off",
+    at_least(0));
+  v("overlong_penalty", o.overlong_penalty, "penalty at max_response_length", at_least(0));
 }
 
 template <class V>
 void visit(V& v, RewardConfig& o) {
   v("name", o.name, "column of the metrics; \"\" = type");
   v("type", o.type, "rule | model | http | command | python");
-  v("rule", o.rule, "rule: contains | regex | numeric | exact | length | lcs | digit_share | ...");
+  v("rule", o.rule,
+    "rule: contains | regex | numeric | exact | length | lcs | digit_share (docs/rewards.md)");
   v("path", o.path, "model: folder; python: file");
   v("size", o.size, "model: for planning without weights, as model.size");
   v("function", o.function, "python: function name");
-  v("signature", o.signature, "python: verl | trl; auto = by the parameter names");
-  v("url", o.url, "http");
+  v("signature", o.signature, "python: verl | trl | auto (by the parameter names)");
+  v("url", o.url, "http: address of the service");
   v("auth_token", o.auth_token, "http: sent as Authorization: Bearer; \"\" = none");
-  v("batch_samples", o.batch_samples, "http: samples of one request");
+  v("batch_samples", o.batch_samples, "http: samples of one request", at_least(1));
   v("command", o.command, "command: program and arguments");
-  v("pattern", o.pattern, "rule contains/regex: text or expression");
-  v("target", o.target, "rule length: length aimed at, in `unit`");
+  v("pattern", o.pattern, "rule contains, regex: text or expression");
+  v("target", o.target, "rule length: length aimed at, in `unit`", at_least(0));
   v("unit", o.unit, "rule length: tokens | chars");
-  v("weight", o.weight, "");
-  v("timeout_s", o.timeout_s, "");
-  v("workers", o.workers, "");
-  v("memory_mb", o.memory_mb, "command, python: limit; 0 = none");
-  v("retries", o.retries, "");
-  v("on_error", o.on_error, "stop | drop | retry | zero");
+  v("weight", o.weight, "factor in the total; 0 = only reported");
+  v("timeout_s", o.timeout_s, "seconds for one sample (http: one request)", above(0));
+  v("workers", o.workers, "samples (http: requests) scored at once; speed only", between(1, 1024));
+  v("memory_mb", o.memory_mb, "command, python: limit of each process; 0 = none", at_least(0));
+  v("retries", o.retries, "tries of a failed request or sample", at_least(1));
+  v("on_error", o.on_error, "what a failure does: stop | drop | retry | zero");
 }
 
 template <class V>
 void visit(V& v, CheckpointConfig& o) {
   v("dir", o.dir, "\"\" = RUN/checkpoints");
-  v("every_steps", o.every_steps, "0 = only at the end");
-  v("keep_last", o.keep_last, "");
+  v("every_steps", o.every_steps, "steps; 0 = only at the end", at_least(0));
+  v("keep_last", o.keep_last, "newest checkpoints that are kept", at_least(1));
   v("keep_best", o.keep_best, "metric name; \"\" = off");
   v("resume", o.resume, "auto | none | PATH");
-  v("hf_every_steps", o.hf_every_steps, "export a Hugging Face folder; 0 = only at the end");
+  v("hf_every_steps", o.hf_every_steps,
+    "steps between exports of a Hugging Face folder; 0 = only at the end", at_least(0));
 }
 
 template <class V>
 void visit(V& v, EvalConfig& o) {
-  v("every_steps", o.every_steps, "0 = off");
-  v("at_start", o.at_start, "");
-  v("samples_per_prompt", o.samples_per_prompt, "pass@k");
-  v("temperature", o.temperature, "");
-  v("prompts", o.prompts, "0 = the whole file");
+  v("every_steps", o.every_steps, "steps between evaluations on data.eval; 0 = off", at_least(0));
+  v("at_start", o.at_start, "evaluate before the first step too");
+  v("samples_per_prompt", o.samples_per_prompt, "responses per prompt; above 1 gives pass@k",
+    at_least(1));
+  v("temperature", o.temperature, "0 = greedy", at_least(0));
+  v("prompts", o.prompts, "first lines of data.eval that are used; 0 = all", at_least(0));
+  v("pass_threshold", o.pass_threshold, "total reward from which a response counts as right");
 }
 
 template <class V>
 void visit(V& v, LogConfig& o) {
-  v("console", o.console, "");
-  v("jsonl", o.jsonl, "");
-  v("tensorboard", o.tensorboard, "");
-  v("command", o.command, "each metrics row on this child's standard input");
-  v("samples_every", o.samples_every, "steps between rows of samples.jsonl; 0 = off");
+  v("console", o.console, "a line per step on standard error");
+  v("jsonl", o.jsonl, "metrics.jsonl in the run's folder");
+  v("tensorboard", o.tensorboard, "event files in the run's folder");
+  v("command", o.command,
+    "program and arguments; each row of metrics is a JSON line on its standard input");
+  v("command_timeout_s", o.command_timeout_s,
+    "seconds in which it must take a row, and in which it must end after the last one", above(0));
+  v("command_on_error", o.command_on_error,
+    "what its failure does: warn (go on without it) | stop (the run ends)", one_of("warn | stop"));
+  v("samples_every", o.samples_every, "steps between rows of samples.jsonl; 0 = off", at_least(0));
 }
 
 template <class V>
 void visit(V& v, RunConfig& o) {
-  v("name", o.name, "");
+  v("name", o.name, "of the run");
   v("dir", o.dir, "the run's folder is DIR/NAME");
 }
 
 template <class V>
 void visit(V& v, Config& o) {
-  v("run", o.run, "");
-  v("model", o.model, "");
+  v("run", o.run, "where results go");
+  v("model", o.model, "the policy, and what other roles start from");
   v("tokenizer", o.tokenizer, "");
   v("device", o.device, "cpu | cuda | cuda:N");
-  v("lora", o.lora, "");
+  v("lora", o.lora, "low-rank adapters (Hu et al., 2022)");
   v("reference", o.reference, "");
   v("critic", o.critic, "");
   v("data", o.data, "");
-  v("rollout", o.rollout, "");
+  v("rollout", o.rollout, "generation in training");
   v("algorithm", o.algorithm, "");
-  v("optim", o.optim, "");
+  v("optim", o.optim, "one optimizer per trained role");
   v("train", o.train, "");
-  v("reward", o.reward, "");
-  v("reward_total", o.reward_total, "");
+  v("reward", o.reward, "list; the total is the sum of weight times value");
+  v("reward_total", o.reward_total, "what happens to the total");
   v("checkpoint", o.checkpoint, "");
   v("eval", o.eval, "");
   v("log", o.log, "");

@@ -6,19 +6,20 @@
 #include <string>
 
 #include "base/yaml.h"
+#include "config/allowed.h"
 
 namespace braid {
 
 struct WorkloadConfig {
-  YamlNode prompt_length;    // tokens: a number, {mean, sigma} (lognormal) or {file}
-  YamlNode response_length;  // the same
+  YamlNode prompt_length;
+  YamlNode response_length;
 };
 
 struct PlanConfig {
-  std::string file;             // execution plan to use; "" = search or placement and parallel
-  std::string graph;            // YAML file of an own dataflow graph; "" = the algorithm's
-  double memory_limit_gib = 0;  // per device; 0 = the device's
-  std::string train_engine;     // efficiencies of the cost model; "" = its default
+  std::string file;
+  std::string graph;
+  double memory_limit_gib = 0;
+  std::string train_engine;
   std::string generate_engine;
 };
 
@@ -34,7 +35,7 @@ template <class V>
 void visit(V& v, PlanConfig& o) {
   v("file", o.file, "execution plan to use; \"\" = search, or placement and parallel");
   v("graph", o.graph, "YAML file of an own dataflow graph; \"\" = the algorithm's");
-  v("memory_limit_gib", o.memory_limit_gib, "per device; 0 = the device's");
+  v("memory_limit_gib", o.memory_limit_gib, "per device; 0 = the device's", at_least(0));
   v("train_engine", o.train_engine, "efficiencies of the cost model; \"\" = its default");
   v("generate_engine", o.generate_engine, "efficiencies of the cost model; \"\" = its default");
 }

@@ -5,6 +5,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -247,18 +248,49 @@ void Decoder::detach_leaves() {
 }
 
 void Decoder::clone_storage() {
-  const at::NoGradGuard no_grad;
-  const Visit clone = [](const std::string&, at::Tensor& tensor) {
-    tensor = tensor.detach().clone();
+  visit_adapters([](const std::string&, at::Tensor& tensor) { tensor = tensor.detach().clone(); });
+  replace_storage([](const at::Tensor& tensor) { return tensor.clone(); });
+}
+
+void Decoder::replace_storage(const std::function<at::Tensor(const at::Tensor&)>& place) {
+  const auto replace = [&](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = place(tensor.detach());
   };
-  visit_base(clone);
-  visit_adapters(clone);
-  for (DecoderLayer& layer : layers_)
+  for (at::Tensor* tensor :
+       {&embedding_, &positions_, &head_, &final_norm_.weight, &final_norm_.bias})
+    replace(*tensor);
+  for (DecoderLayer& layer : layers_) {
+    for (NormWeights* norm :
+         {&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.mlp_norm}) {
+      replace(norm->weight);
+      replace(norm->bias);
+    }
     for (LinearLayer* linear : {&layer.qkv, &layer.output, &layer.up, &layer.down}) {
-      linear->weight = linear->weight.clone();
-      if (linear->bias.defined()) linear->bias = linear->bias.clone();
+      replace(linear->weight);
+      replace(linear->bias);
       bind_parts(linear);
     }
+  }
+  mark_trainable();
+}
+
+void Decoder::become_role(const ModelOptions& options, bool scalar_head) {
+  options_ = options;
+  adapters_on_ = true;
+  for (DecoderLayer& layer : layers_)
+    visit_parts(layer, [](LinearLayer&, LinearPart& part) {
+      part.lora_a = at::Tensor();
+      part.lora_b = at::Tensor();
+    });
+  const auto tensor_options = at::TensorOptions().dtype(options.dtype).device(options.device);
+  if (scalar_head) {
+    head_ =
+        spec_.scalar_head ? head_.detach().clone() : at::zeros({1, spec_.hidden}, tensor_options);
+    spec_.scalar_head = true;
+    spec_.architecture = family_of(spec_).score_architecture;
+  }
+  if (options_.lora.rank > 0) add_adapters(tensor_options);
+  detach_leaves();
   mark_trainable();
 }
 

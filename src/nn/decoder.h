@@ -43,6 +43,12 @@ class Decoder : public Model {
   // Gives this instance its own leaves over the same storage, or over copies.
   void detach_leaves();
   void clone_storage();
+  // Puts what `place` returns in the place of every stored base tensor (joined matrices whole);
+  // shapes must stay.
+  void replace_storage(const std::function<at::Tensor(const at::Tensor&)>& place);
+  // Makes a fresh copy of an instance a role of its own over the same base: uninitialized adapters
+  // by the options, and a score head of its own (a copy, or zero) when one is wanted.
+  void become_role(const ModelOptions& options, bool scalar_head);
 
  private:
   void allocate(const at::TensorOptions& tensor_options);

@@ -48,16 +48,4 @@ Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOpti
   return std::unique_ptr<Model>(std::move(decoder));
 }
 
-std::unique_ptr<Model> share_model(const Model& model) {
-  auto shared = std::make_unique<Decoder>(dynamic_cast<const Decoder&>(model));
-  shared->detach_leaves();
-  return shared;
-}
-
-std::unique_ptr<Model> copy_model(const Model& model) {
-  auto copy = std::make_unique<Decoder>(dynamic_cast<const Decoder&>(model));
-  copy->clone_storage();
-  return copy;
-}
-
 }  // namespace braid

@@ -89,6 +89,10 @@ class Model {
   // Must be called after parameters change: drops whatever was derived from them (packed copies).
   virtual void weights_changed() = 0;
 
+  // Says that the model is not needed for a while: offloaded weights (model_share.h) leave memory
+  // until the next forward. Results do not depend on it.
+  virtual void rest() {}
+
  protected:
   ModelSpec spec_;
   ModelOptions options_;
@@ -112,7 +116,8 @@ struct LoadOptions {
 };
 
 // Loads a Hugging Face folder (config.json, model.safetensors or the sharded index), tensor by
-// tensor from a memory map. Errors (unknown architecture, missing or extra tensor, wrong shape,
+// tensor from a memory map. A PEFT adapter folder loads as its base, which must be a local folder,
+// with the adapters on. Errors (unknown architecture, missing or extra tensor, wrong shape,
 // truncated file, corrupt header, NaN) name file and tensor.
 Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadOptions& options);
 
@@ -120,6 +125,9 @@ Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadO
 // changes it: then use copy_model first).
 std::unique_ptr<Model> share_model(const Model& model);
 std::unique_ptr<Model> copy_model(const Model& model);
+
+// True for a folder that holds adapter_config.json and no model of its own.
+bool is_adapter_folder(const std::string& folder);
 
 // The rank, alpha and targets of a PEFT adapter folder (adapter_config.json); variants of LoRA that
 // compute something else are errors.

@@ -82,6 +82,42 @@ Status load_adapters(Model& model, const std::string& folder) {
   return ok_status();
 }
 
+namespace {
+
+// The base of an adapter folder: a path of its own, or relative to the working folder or to the
+// adapter folder.
+Result<std::string> base_folder(const std::string& folder, const std::string& named) {
+  for (const std::string& path : {named, join_path(folder, named)})
+    if (is_folder(path) && !is_adapter_folder(path)) return path;
+  return not_found(cat("base_model_name_or_path '", named,
+                       "' is no local folder; name the folder of the base model there"));
+}
+
+}  // namespace
+
+bool is_adapter_folder(const std::string& folder) {
+  return path_exists(join_path(folder, "adapter_config.json")) &&
+         !path_exists(join_path(folder, "config.json"));
+}
+
+Result<std::unique_ptr<Model>> load_adapted_model(const std::string& folder,
+                                                  const LoadOptions& options) {
+  const std::string path = join_path(folder, "adapter_config.json");
+  BRAID_ASSIGN(const std::string text, read_file(path));
+  BRAID_ASSIGN(const Json config, parse_json(text, path));
+  LoadOptions adapted = options;
+  BRAID_ASSIGN(adapted.model.lora, read_lora_options(folder));
+  BRAID_ASSIGN(const std::string named,
+               json_field<std::string>(config, "base_model_name_or_path").at(path));
+  BRAID_ASSIGN(const std::string task,
+               json_field_or<std::string>(config, "task_type", "CAUSAL_LM").at(path));
+  if (task == "SEQ_CLS") adapted.scalar_head = true;
+  BRAID_ASSIGN(const std::string base, base_folder(folder, named).at(path));
+  BRAID_ASSIGN(std::unique_ptr<Model> model, load_model(base, adapted));
+  BRAID_TRY(load_adapters(*model, folder));
+  return model;
+}
+
 Json adapter_config(const Decoder& decoder, const std::string& base_folder) {
   const LoraOptions& lora = decoder.options().lora;
   const bool scalar = decoder.spec().scalar_head;

@@ -97,6 +97,7 @@ Status write_adapters(const Decoder& decoder, const std::string& folder,
                          options.dtype ? value.to(*options.dtype) : value);
   }
   const std::string config = adapter_config(decoder, options.source_folder).dump(2) + "\n";
+  BRAID_TRY(copy_files(options.source_folder, folder));
   BRAID_TRY(write_file_atomic(join_path(folder, "adapter_config.json"), config));
   return write_safetensors(join_path(folder, "adapter_model.safetensors"), tensors);
 }
@@ -134,7 +135,9 @@ Status write_all(const Decoder& decoder, const std::string& folder, const Export
 }  // namespace
 
 Status save_model(const Model& model, const std::string& folder_in, const ExportOptions& options) {
-  const auto& decoder = dynamic_cast<const Decoder&>(model);
+  const auto* whole = dynamic_cast<const Decoder*>(&model);
+  BRAID_CHECK(whole != nullptr, "a view or an offloaded copy is not exported");
+  const Decoder& decoder = *whole;
   if (decoder.range().begin != 0 || decoder.range().end != decoder.spec().layers)
     return invalid_input("only a model with all its layers can be exported");
   if (!options.merge_adapters && decoder.options().lora.rank == 0)

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "nn/decoder.h"
+#include "nn/model_export.h"
 #include "nn/safetensors.h"
 
 namespace braid {
@@ -112,6 +113,7 @@ Result<Source> open_source(const std::string& folder) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadOptions& options) {
+  if (is_adapter_folder(folder)) return load_adapted_model(folder, options);
   BRAID_ASSIGN(const Source source, open_source(folder));
   ModelSpec spec = source.spec;
   if (options.scalar_head && !spec.scalar_head) {

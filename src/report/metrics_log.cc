@@ -7,21 +7,12 @@
 
 #include "base/text.h"
 #include "host/file.h"
+#include "host/machine.h"
 
 namespace braid {
 namespace {
 
 constexpr const char* kMetricsFile = "metrics.jsonl";
-
-// What the console shows of a row, in this order, as far as it has it.
-constexpr std::pair<const char*, const char*> kConsoleColumns[] = {
-    {"reward/raw_mean", "reward"},
-    {"kl/ref_k1", "kl"},
-    {"policy/loss", "loss"},
-    {"critic/loss", "value_loss"},
-    {"reward/accuracy", "accuracy"},
-    {"length/response_mean", "length"},
-    {"time/step", "s"}};
 
 Status drop_rows_from(const std::string& path, int64_t first_step) {
   if (!path_exists(path)) return ok_status();
@@ -42,6 +33,13 @@ Result<MetricsLog> MetricsLog::open(const MetricsLogOptions& options, int64_t fi
   BRAID_TRY(drop_rows_from(join_path(options.folder, kMetricsFile), first_step));
   MetricsLog log(options);
   log.first_step_ = first_step;
+  if (options.tensorboard) {
+    BRAID_ASSIGN(log.events_,
+                 EventFile::create(join_path(options.folder, "tensorboard"), first_step));
+  }
+  if (!options.command.command.empty()) {
+    BRAID_ASSIGN(log.command_, CommandLog::start(options.command));
+  }
   return log;
 }
 
@@ -53,32 +51,28 @@ Status MetricsLog::append(const std::string& file, const Json& row) const {
   return out ? ok_status() : io_error(cat(path, ": cannot append; is the disk full?"));
 }
 
-std::string MetricsLog::console_line(int64_t step, const std::map<std::string, double>& row) const {
-  std::string line = cat("step ", step + 1, "/", options_.total_steps);
-  char number[64];
-  for (const auto& [name, label] : kConsoleColumns) {
-    const auto found = row.find(name);
-    if (found == row.end()) continue;
-    std::snprintf(number, sizeof number, "  %s %.4g", label, found->second);
-    line += number;
-  }
+double MetricsLog::seconds_left(int64_t step) const {
   const double elapsed =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  const double left = elapsed / static_cast<double>(step + 1 - first_step_) *
-                      static_cast<double>(options_.total_steps - step - 1);
-  std::snprintf(number, sizeof number, "  left %.0f s", left);
-  return line + number;
+  return elapsed / static_cast<double>(step + 1 - first_step_) *
+         static_cast<double>(options_.total_steps - step - 1);
 }
 
-Status MetricsLog::write(int64_t step, const std::map<std::string, double>& row) {
-  if (options_.console) std::fprintf(stderr, "%s\n", console_line(step, row).c_str());
-  if (!options_.jsonl) return ok_status();
+Status MetricsLog::write(int64_t step, MetricsRow row) {
+  row["perf/peak_rss_gb"] = static_cast<double>(peak_memory_bytes()) / 1e9;
+  if (options_.console)
+    std::fprintf(stderr, "%s\n",
+                 console_line(row, step, options_.total_steps, seconds_left(step)).c_str());
   Json json = {{"step", step}};
   for (const auto& [name, value] : row)
     json[name] = std::isfinite(value) ? Json(value) : Json(nullptr);
-  return append(kMetricsFile, json);
+  if (options_.jsonl) BRAID_TRY(append(kMetricsFile, json));
+  if (events_) BRAID_TRY(events_->write(step, row));
+  return command_ ? command_->write(json) : ok_status();
 }
 
 Status MetricsLog::write_sample(const Json& row) { return append("samples.jsonl", row); }
+
+Status MetricsLog::finish() { return command_ ? command_->finish() : ok_status(); }
 
 }  // namespace braid

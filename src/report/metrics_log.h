@@ -1,13 +1,17 @@
-// A run's numbers as they appear: one JSON line per step in metrics.jsonl, texts in samples.jsonl,
-// one line per step on the console with progress and time left. Not thread-safe.
+// A run's numbers as they appear: one JSON line per step in metrics.jsonl, TensorBoard events, a
+// child process, texts in samples.jsonl, and one line per step on the console with progress and
+// time left. Not thread-safe.
 #pragma once
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "base/json.h"
 #include "base/status.h"
+#include "report/command_log.h"
+#include "report/event_file.h"
 
 namespace braid {
 
@@ -16,7 +20,14 @@ struct MetricsLogOptions {
   bool jsonl = true;
   bool console = true;
   int64_t total_steps = 0;  // for progress and time left
+  bool tensorboard = false;
+  CommandLogOptions command;  // command.command empty: no child
 };
+
+using MetricsRow = std::map<std::string, double>;
+
+// "step 12/60 [##......] 20%  reward 0.42 ...", with the times of a step's phases, longest first.
+std::string console_line(const MetricsRow& row, int64_t step, int64_t total_steps, double left_s);
 
 class MetricsLog {
  public:
@@ -24,16 +35,22 @@ class MetricsLog {
   // dropped first.
   static Result<MetricsLog> open(const MetricsLogOptions& options, int64_t first_step);
 
-  // One row; a value that is not finite is written as null.
-  Status write(int64_t step, const std::map<std::string, double>& row);
+  // One row, with the peak memory of the process added as perf/peak_rss_gb; a value that is not
+  // finite is written as null.
+  Status write(int64_t step, MetricsRow row);
   Status write_sample(const Json& row);
+
+  // Ends the child process; call it once after the last row.
+  Status finish();
 
  private:
   explicit MetricsLog(const MetricsLogOptions& options) : options_(options) {}
   Status append(const std::string& file, const Json& row) const;
-  std::string console_line(int64_t step, const std::map<std::string, double>& row) const;
+  double seconds_left(int64_t step) const;
 
   MetricsLogOptions options_;
+  std::optional<EventFile> events_;
+  std::optional<CommandLog> command_;
   int64_t first_step_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };

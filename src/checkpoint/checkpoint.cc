@@ -1,0 +1,269 @@
+#include "checkpoint/checkpoint.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/manifest.h"
+#include "host/file.h"
+#include "nn/safetensors.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPrefix = "step-";
+constexpr const char* kTemporaryPrefix = ".writing-";
+constexpr const char* kRemovedPrefix = ".removed-";
+constexpr const char* kStateFile = "state.json";
+constexpr const char* kTensorSuffix = ".safetensors";
+constexpr int64_t kOverheadBytes = 1 << 20;  // headers, manifest, file system blocks
+
+std::string step_name(int64_t step) {
+  std::string digits = std::to_string(step);
+  if (digits.size() < 6) digits.insert(0, 6 - digits.size(), '0');
+  return kPrefix + digits;
+}
+
+// The step of "step-000012"; nothing for any other name.
+std::optional<int64_t> step_of(const std::string& name) {
+  const std::string prefix = kPrefix;
+  if (name.rfind(prefix, 0) != 0) return std::nullopt;
+  const std::string digits = name.substr(prefix.size());
+  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos ||
+      digits.size() > 18)
+    return std::nullopt;
+  return std::stoll(digits);
+}
+
+int64_t size_bytes(const CheckpointState& state) {
+  int64_t total = kOverheadBytes + static_cast<int64_t>(state.numbers.dump().size());
+  for (const auto& [group, tensors] : state.tensors)
+    for (const auto& [name, tensor] : tensors) total += static_cast<int64_t>(tensor.nbytes());
+  return total;
+}
+
+Status write_files(const std::string& folder, int64_t step,
+                   const std::map<std::string, double>& metrics, const CheckpointState& state) {
+  BRAID_TRY(make_folder(folder));
+  std::vector<std::string> files = {kStateFile};
+  BRAID_TRY(write_file_atomic(join_path(folder, kStateFile), state.numbers.dump() + "\n"));
+  for (const auto& [group, tensors] : state.tensors) {
+    files.push_back(group + kTensorSuffix);
+    BRAID_TRY(write_safetensors(join_path(folder, files.back()), tensors));
+  }
+  BRAID_TRY(write_manifest(folder, step, files, metrics));
+  return sync_path(folder);
+}
+
+// Renames a complete folder to its final name, over an earlier one where there is one: by exchange,
+// so that one of the two has the name at every moment.
+Status publish(const std::string& temporary, const std::string& path) {
+  int failed = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE);
+  if (failed != 0 && errno == EEXIST)
+    failed = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE);
+  else if (failed != 0)  // a file system without renameat2
+    failed = ::rename(temporary.c_str(), path.c_str());
+  if (failed != 0) return io_error(cat(path, ": cannot be put in place: ", std::strerror(errno)));
+  return sync_path(parent_folder(path));
+}
+
+void remove_folder(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) log_warning(cat(path, ": cannot be removed: ", error.message()));
+}
+
+// What an interrupted save or removal left behind.
+Status remove_leftovers(const std::string& folder) {
+  BRAID_ASSIGN(const std::vector<std::string> names, list_folder(folder));
+  for (const std::string& name : names)
+    if (name.rfind(kTemporaryPrefix, 0) == 0 || name.rfind(kRemovedPrefix, 0) == 0)
+      remove_folder(join_path(folder, name));
+  return ok_status();
+}
+
+// Takes the name away first: what is half removed no longer looks like a checkpoint.
+Status remove_checkpoint(const std::string& folder, const CheckpointInfo& info) {
+  const std::string hidden = join_path(folder, kRemovedPrefix + step_name(info.step));
+  std::error_code error;
+  fs::rename(info.path, hidden, error);
+  if (error) return io_error(cat(info.path, ": cannot be removed: ", error.message()));
+  remove_folder(hidden);
+  return ok_status();
+}
+
+Result<Manifest> verified_manifest(const std::string& path) {
+  BRAID_ASSIGN(const Manifest manifest, read_manifest(path));
+  BRAID_TRY(check_files(path, manifest));
+  return manifest;
+}
+
+Result<NamedTensors> read_tensors(const std::string& path) {
+  BRAID_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
+  NamedTensors out;
+  for (const auto& [name, entry] : file.entries()) {
+    BRAID_ASSIGN(at::Tensor tensor, file.read(name));
+    out.emplace_back(name, std::move(tensor));
+  }
+  return out;
+}
+
+// What to type after `damaged` was refused.
+std::string offer(const std::string& folder, const std::string& damaged) {
+  const auto all = list_checkpoints(folder);
+  const auto own = step_of(fs::path(damaged).filename().string());
+  for (size_t i = all.ok() ? all->size() : 0; i > 0; --i) {
+    const CheckpointInfo& info = (*all)[i - 1];
+    if ((own && info.step >= *own) || !verify_checkpoint(info.path).ok()) continue;
+    return cat("; the previous checkpoint is intact, continue from it with checkpoint.resume=",
+               info.path);
+  }
+  return cat("; ", folder, " has no intact earlier checkpoint, begin again with ",
+             "checkpoint.resume=none");
+}
+
+Result<std::string> checkpoint_at(const std::string& path) {
+  if (path_exists(join_path(path, kManifestFile))) return path;
+  const std::string what = cat("checkpoint.resume: ", path, " is not a checkpoint");
+  if (!is_folder(path)) return not_found(what + " (there is no such folder)");
+  BRAID_ASSIGN(const auto inside, list_checkpoints(path));
+  if (inside.empty()) return not_found(what + " (it has no manifest.json)");
+  return not_found(cat(what, "; the newest one in it is ", inside.back().path));
+}
+
+}  // namespace
+
+Status check_free_space(const std::string& folder, int64_t needed_bytes) {
+  BRAID_ASSIGN(const int64_t free, free_disk_bytes(folder));
+  if (free >= needed_bytes) return ok_status();
+  return io_error(cat(folder, ": a checkpoint needs ", format_bytes(needed_bytes), ", ",
+                      format_bytes(free),
+                      " are free; free some space, lower checkpoint.keep_last or set "
+                      "checkpoint.dir to another disk"));
+}
+
+Result<std::string> save_checkpoint(const std::string& folder, int64_t step,
+                                    const std::map<std::string, double>& metrics,
+                                    const CheckpointState& state) {
+  BRAID_TRY(make_folder(folder));
+  BRAID_TRY(remove_leftovers(folder));
+  BRAID_TRY(check_free_space(folder, size_bytes(state)));
+  const std::string temporary = join_path(folder, kTemporaryPrefix + step_name(step));
+  const std::string path = join_path(folder, step_name(step));
+  Status status = write_files(temporary, step, metrics, state);
+  if (status.ok()) status = publish(temporary, path);
+  if (path_exists(temporary)) remove_folder(temporary);
+  if (!status.ok()) return status.at("checkpoint");
+  return path;
+}
+
+Result<std::vector<CheckpointInfo>> list_checkpoints(const std::string& folder) {
+  std::vector<CheckpointInfo> out;
+  if (!path_exists(folder)) return out;
+  BRAID_ASSIGN(const std::vector<std::string> names, list_folder(folder));
+  for (const std::string& name : names)
+    if (const auto step = step_of(name)) out.push_back({*step, join_path(folder, name)});
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  return out;
+}
+
+Result<int64_t> verify_checkpoint(const std::string& path) {
+  BRAID_ASSIGN(const Manifest manifest, verified_manifest(path));
+  return manifest.step;
+}
+
+Result<std::map<std::string, double>> checkpoint_metrics(const std::string& path) {
+  BRAID_ASSIGN(Manifest manifest, read_manifest(path));
+  return std::move(manifest.metrics);
+}
+
+Result<CheckpointState> load_checkpoint(const std::string& path) {
+  BRAID_ASSIGN(const Manifest manifest, verified_manifest(path));
+  CheckpointState state;
+  const std::string suffix = kTensorSuffix;
+  for (const auto& [name, entry] : manifest.files) {
+    const std::string file = join_path(path, name);
+    if (name == kStateFile) {
+      BRAID_ASSIGN(const std::string text, read_file(file));
+      BRAID_ASSIGN(state.numbers, parse_json(text, file));
+    } else if (name.ends_with(suffix)) {
+      BRAID_ASSIGN(state.tensors[name.substr(0, name.size() - suffix.size())], read_tensors(file));
+    }
+  }
+  return state;
+}
+
+Result<std::optional<ResumePoint>> find_resume_point(const std::string& resume,
+                                                     const std::string& folder) {
+  if (resume == "none") return std::optional<ResumePoint>();
+  std::string path;
+  if (resume == "auto") {
+    BRAID_ASSIGN(const auto all, list_checkpoints(folder));
+    if (all.empty()) return std::optional<ResumePoint>();
+    path = all.back().path;
+  } else {
+    BRAID_ASSIGN(path, checkpoint_at(resume));
+  }
+  auto state = load_checkpoint(path);
+  if (state.ok()) return std::optional<ResumePoint>({path, std::move(state).value()});
+  const Status& failure = state.status();
+  return Status(Code::kDataLoss, cat("checkpoint ", path, " is damaged and was not used: ",
+                                     failure.message(), offer(parent_folder(path), path)));
+}
+
+BestMetric parse_best_metric(const std::string& keep_best) {
+  if (keep_best.rfind("min:", 0) == 0) return {keep_best.substr(4), true};
+  if (keep_best.rfind("max:", 0) == 0) return {keep_best.substr(4), false};
+  return {keep_best, false};
+}
+
+Status validate(const CheckpointConfig& config) {
+  if (config.every_steps < 0 || config.hf_every_steps < 0)
+    return invalid_input(
+        "checkpoint.every_steps and hf_every_steps: 0 (only at the end) or a number of steps");
+  if (config.keep_last < 1) return invalid_input("checkpoint.keep_last: must be at least 1");
+  if (config.resume.empty()) return invalid_input("checkpoint.resume: auto, none or a path");
+  if (!config.keep_best.empty() && parse_best_metric(config.keep_best).name.empty())
+    return invalid_input("checkpoint.keep_best: a metric's name, or min:NAME for the lowest");
+  return ok_status();
+}
+
+Status apply_retention(const std::string& folder, int64_t step, const CheckpointConfig& config) {
+  BRAID_ASSIGN(const auto all, list_checkpoints(folder));
+  const BestMetric best = parse_best_metric(config.keep_best);
+  std::vector<CheckpointInfo> readable;
+  std::optional<double> best_value;
+  int64_t best_step = -1;
+  for (const CheckpointInfo& info : all) {
+    const auto metrics = checkpoint_metrics(info.path);
+    if (!metrics.ok()) continue;
+    readable.push_back(info);
+    const auto found = metrics->find(best.name);
+    if (info.step > step || best.name.empty() || found == metrics->end()) continue;
+    const double value = best.lowest ? -found->second : found->second;
+    if (best_value && value <= *best_value) continue;
+    best_value = value;
+    best_step = info.step;
+  }
+  int64_t kept = 0;
+  for (size_t i = readable.size(); i > 0; --i) {
+    const CheckpointInfo& info = readable[i - 1];
+    const bool later = info.step > step;
+    if (later) log_info(cat("removing ", info.path, ", of a run that was left behind"));
+    if (!later && (kept++ < config.keep_last || info.step == best_step)) continue;
+    BRAID_TRY(remove_checkpoint(folder, info));
+  }
+  return ok_status();
+}
+
+}  // namespace braid

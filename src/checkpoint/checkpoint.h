@@ -1,0 +1,84 @@
+// Checkpoints on disk: a folder FOLDER/step-000012 with one safetensors file per group of tensors,
+// state.json, and manifest.json with the size and SHA-256 of each. A checkpoint is written under a
+// temporary name, synced and renamed, so a folder of that name is always complete; damage that
+// happens later is found by the hashes. One process writes to a folder at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "config/options.h"
+
+namespace braid {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Everything that continuing needs.
+struct CheckpointState {
+  std::map<std::string, NamedTensors> tensors;  // by group ("actor.weights"), each a file
+  Json numbers = Json::object();                // state.json; doubles survive bit for bit
+};
+
+struct CheckpointInfo {
+  int64_t step = 0;  // steps completed
+  std::string path;
+};
+
+// Writes the state after `step` completed steps and returns its path. `metrics` is that step's row,
+// by which keep_best chooses. An existing checkpoint of this step is replaced in one rename.
+// Errors: too little free space (nothing is written then), a failed write.
+Result<std::string> save_checkpoint(const std::string& folder, int64_t step,
+                                    const std::map<std::string, double>& metrics,
+                                    const CheckpointState& state);
+
+// Complete checkpoints of a folder, oldest first; a missing folder has none.
+Result<std::vector<CheckpointInfo>> list_checkpoints(const std::string& folder);
+
+// Reads a checkpoint after checking every size and hash; kDataLoss names the file and what is wrong
+// with it.
+Result<CheckpointState> load_checkpoint(const std::string& path);
+
+// Checks every size and hash without building tensors; returns the steps completed.
+Result<int64_t> verify_checkpoint(const std::string& path);
+
+// The metrics row that a checkpoint was saved with.
+Result<std::map<std::string, double>> checkpoint_metrics(const std::string& path);
+
+struct ResumePoint {
+  std::string path;
+  CheckpointState state;
+};
+
+// Follows checkpoint.resume: "none" and a folder without checkpoints under "auto" give nothing,
+// "auto" the newest one, anything else the checkpoint at that path. A damaged checkpoint is
+// refused; the error then offers the newest intact earlier one as a key=value.
+Result<std::optional<ResumePoint>> find_resume_point(const std::string& resume,
+                                                     const std::string& folder);
+
+// The metric of checkpoint.keep_best: "NAME" or "max:NAME", highest is best; "min:NAME", lowest.
+struct BestMetric {
+  std::string name;
+  bool lowest = false;
+};
+BestMetric parse_best_metric(const std::string& keep_best);
+
+// Rejects values without meaning; errors name the key.
+Status validate(const CheckpointConfig& config);
+
+// After a save at `step`: removes all but the last keep_last checkpoints and the best one, and
+// those of later steps, which belong to a run that was left behind. An unreadable checkpoint is
+// neither counted nor removed.
+Status apply_retention(const std::string& folder, int64_t step, const CheckpointConfig& config);
+
+// Fails with both numbers when the file system of `folder` has less than needed_bytes free.
+Status check_free_space(const std::string& folder, int64_t needed_bytes);
+
+}  // namespace braid

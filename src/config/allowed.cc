@@ -1,0 +1,48 @@
+#include "config/allowed.h"
+
+#include <cmath>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+std::vector<std::string> choices_of(const Allowed& allowed) {
+  std::vector<std::string> out;
+  for (const std::string& choice : split(allowed.choices, '|')) out.emplace_back(trim(choice));
+  return out;
+}
+
+bool has_choices(const Allowed& allowed) { return allowed.choices[0] != '\0'; }
+
+}  // namespace
+
+std::string allowed_text(const Allowed& allowed) {
+  if (has_choices(allowed)) return allowed.choices;
+  const bool low = std::isfinite(allowed.low), high = std::isfinite(allowed.high);
+  const std::string least = format_double(allowed.low), most = format_double(allowed.high);
+  if (low && high)
+    return cat(allowed.low_excluded ? "above " : "", least,
+               allowed.high_excluded ? " to below " : " to ", most);
+  if (low) return cat(allowed.low_excluded ? "above " : "at least ", least);
+  return "";
+}
+
+Status check_allowed(const Allowed& allowed, const std::string& key, double value) {
+  const bool low = allowed.low_excluded ? value > allowed.low : value >= allowed.low;
+  const bool high = allowed.high_excluded ? value < allowed.high : value <= allowed.high;
+  if (low && high) return ok_status();
+  return invalid_input(
+      cat(key, " must be ", allowed_text(allowed), ", not ", format_double(value)));
+}
+
+Status check_allowed(const Allowed& allowed, const std::string& key, const std::string& value) {
+  if (!has_choices(allowed)) return ok_status();
+  const std::vector<std::string> choices = choices_of(allowed);
+  for (const std::string& choice : choices)
+    if (value == choice) return ok_status();
+  return invalid_input(
+      cat(key, " must be ", allowed.choices, ", not '", value, "'", did_you_mean(value, choices)));
+}
+
+}  // namespace braid

@@ -1,0 +1,53 @@
+// The values that an option takes, declared beside its key in visit(): the reader checks them and
+// the documentation prints them. Values; thread-safe.
+#pragma once
+
+#include <limits>
+#include <string>
+
+#include "base/status.h"
+
+namespace braid {
+
+struct Allowed {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_excluded = false, high_excluded = false;
+  const char* choices = "";  // "a | b | c"; "" = any text
+};
+
+constexpr Allowed at_least(double low) {
+  Allowed out;
+  out.low = low;
+  return out;
+}
+constexpr Allowed above(double low) {
+  Allowed out = at_least(low);
+  out.low_excluded = true;
+  return out;
+}
+constexpr Allowed between(double low, double high) {
+  Allowed out = at_least(low);
+  out.high = high;
+  return out;
+}
+// From low up to, but without, high.
+constexpr Allowed from_to_below(double low, double high) {
+  Allowed out = between(low, high);
+  out.high_excluded = true;
+  return out;
+}
+constexpr Allowed one_of(const char* choices) {
+  Allowed out;
+  out.choices = choices;
+  return out;
+}
+
+// "at least 1", "above 0", "0 to 1", "a | b | c"; "" where every value is allowed.
+std::string allowed_text(const Allowed& allowed);
+
+// kInvalidInput where the value is not allowed: "KEY must be at least 1, not 0".
+Status check_allowed(const Allowed& allowed, const std::string& key, double value);
+Status check_allowed(const Allowed& allowed, const std::string& key, const std::string& value);
+
+}  // namespace braid

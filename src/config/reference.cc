@@ -1,0 +1,94 @@
+#include "config/reference.h"
+
+#include <algorithm>
+#include <map>
+
+#include "config/foreign_keys.h"
+
+namespace braid {
+namespace {
+
+std::string last_part(const std::string& path) { return split(path, '.').back(); }
+
+// Walks a tree along the list of keys and stops at the first key that is not in it.
+class KeyChecker {
+ public:
+  explicit KeyChecker(const YamlNode& root) : root_(root), rows_(option_rows()) {
+    for (const OptionRow& row : rows_) by_path_[row.path] = &row;
+  }
+
+  Status check(const YamlNode& node, const std::string& prefix) const {
+    for (const auto& [key, value] : node.map) {
+      const auto found = by_path_.find(prefix + key);
+      if (found == by_path_.end()) return unknown(value, prefix, key);
+      if (found->second->kind == OptionRow::Kind::kGroup)
+        BRAID_TRY(check(value, prefix + key + "."));
+      if (found->second->kind == OptionRow::Kind::kListOfGroups)
+        for (const YamlNode& item : value.list) BRAID_TRY(check(item, prefix + key + "[]."));
+    }
+    return ok_status();
+  }
+
+ private:
+  Status unknown(const YamlNode& node, const std::string& prefix, const std::string& key) const {
+    const std::string path = prefix + key;
+    std::vector<std::string> siblings;
+    for (const OptionRow& row : rows_)
+      if (row.path.rfind(prefix, 0) == 0 && row.path.find('.', prefix.size()) == std::string::npos)
+        siblings.push_back(row.path.substr(prefix.size()));
+    const std::string foreign = foreign_key_text(node, path, root_);
+    const std::string near = nearest_name(key, siblings);
+    const bool misspelt = !near.empty() && edit_distance(key, near) == 1;
+    if (!foreign.empty() && !misspelt) return invalid_input(foreign);
+    return invalid_input(cat(node.origin, ": unknown key '", path, "'",
+                             suggestion(prefix, last_part(key), siblings),
+                             "; keys here: ", join(siblings, ", ")));
+  }
+
+  // A key of the same name elsewhere is more likely than a similar one here.
+  std::string suggestion(const std::string& prefix, const std::string& key,
+                         const std::vector<std::string>& siblings) const {
+    for (const OptionRow& row : rows_)
+      if (last_part(row.path) == key && row.path.find("[]") == std::string::npos)
+        return cat(" (did you mean '", row.path, "'?)");
+    const std::string sibling = nearest_name(key, siblings);
+    if (!sibling.empty()) return cat(" (did you mean '", prefix, sibling, "'?)");
+    std::vector<std::string> names;
+    for (const OptionRow& row : rows_) names.push_back(last_part(row.path));
+    const std::string anywhere = nearest_name(key, names);
+    if (anywhere.empty()) return "";
+    const auto at = std::find(names.begin(), names.end(), anywhere) - names.begin();
+    return cat(" (did you mean '", rows_[at].path, "'?)");
+  }
+
+  const YamlNode& root_;
+  std::vector<OptionRow> rows_;
+  std::map<std::string, const OptionRow*> by_path_;
+};
+
+// "|" separates the columns of a Markdown table.
+std::string escaped(const std::string& text) { return join(split(text, '|'), "\\|"); }
+
+}  // namespace
+
+std::vector<OptionRow> option_rows() {
+  Config config;
+  OptionLister lister;
+  visit(lister, config);
+  return lister.rows;
+}
+
+std::string configuration_table() {
+  std::string out = "| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+  for (const OptionRow& row : option_rows()) {
+    const bool leaf = row.kind == OptionRow::Kind::kLeaf;
+    const std::string name = leaf ? cat("`", row.path, "`") : cat("**`", row.path, "`**");
+    out += cat("| ", name, " | ", row.type, " | ", leaf ? cat("`", row.default_value, "`") : "",
+               " | ", escaped(row.allowed), " | ", escaped(row.doc), " |\n");
+  }
+  return out;
+}
+
+Status check_option_keys(const YamlNode& tree) { return KeyChecker(tree).check(tree, ""); }
+
+}  // namespace braid

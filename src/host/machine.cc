@@ -1,0 +1,63 @@
+#include "host/machine.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <sstream>
+
+#include "base/text.h"
+#include "host/file.h"
+
+namespace braid {
+namespace {
+
+// The rest of the first line of a "name : value" file that has the name.
+std::string field_of(const std::string& text, const std::string& name) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (colon != std::string::npos && trim(line.substr(0, colon)) == name)
+      return std::string(trim(line.substr(colon + 1)));
+  }
+  return "";
+}
+
+std::string file_text(const char* path) {
+  auto text = read_file(path);
+  return text.ok() ? *text : "";
+}
+
+int64_t kib_field(const std::string& text, const std::string& name) {
+  int64_t kib = 0;
+  const std::string value = field_of(text, name);
+  parse_int(value.substr(0, value.find(' ')), &kib);
+  return kib * 1024;
+}
+
+}  // namespace
+
+int64_t peak_memory_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+MachineMemory machine_memory() {
+  const std::string text = file_text("/proc/meminfo");
+  return {kib_field(text, "MemTotal"), kib_field(text, "MemAvailable")};
+}
+
+Processor processor() {
+  const std::string text = file_text("/proc/cpuinfo");
+  Processor out;
+  out.model = field_of(text, "model name");
+  for (const std::string& feature : split(field_of(text, "flags"), ' '))
+    for (const char* wanted : {"avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16"})
+      if (feature == wanted) out.features.push_back(feature);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) out.cores = CPU_COUNT(&set);
+  return out;
+}
+
+}  // namespace braid

@@ -1,0 +1,27 @@
+// What this process and machine are like: memory and processor, as the operating system tells.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace braid {
+
+// The most memory that this process has held so far.
+int64_t peak_memory_bytes();
+
+struct MachineMemory {
+  int64_t total_bytes = 0;
+  int64_t available_bytes = 0;  // without swapping; 0 where the system does not say
+};
+MachineMemory machine_memory();
+
+struct Processor {
+  std::string model;                  // "" where the system does not say
+  std::vector<std::string> features;  // of those that speed up matrix products: avx2, avx512f, ...
+  int64_t cores = 0;                  // that this process may use
+};
+Processor processor();
+
+}  // namespace braid
