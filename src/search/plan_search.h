@@ -17,7 +17,10 @@ namespace braid::planner {
 // What a judge says about a plan.
 struct Verdict {
   double step_s = 0;
-  double peak_bytes = 0;  // on the fullest device
+  double peak_bytes = 0;       // on the fullest device
+  double capacity_bytes = 0;   // of the smallest device
+  double utilisation = 0;      // share of device time that computes
+  std::vector<double> call_s;  // first start to last end, calls with a model in the graph's order
   bool fits = true;
   std::string reason;  // why it does not fit
 };

@@ -244,16 +244,17 @@ double least_bytes(const CallPrice& price) { return price.weight_bytes + price.t
 
 class OptionBuilder {
  public:
-  OptionBuilder(const CallPricer& pricer, bool prune, PlanSpace& space)
+  OptionBuilder(const CallPricer& pricer, const SpaceOptions& options, PlanSpace& space)
       : pricer_(pricer),
-        prune_(prune),
+        options_(options),
         space_(space),
         classes_(mesh_classes(space.problem->cluster)) {}
 
   Status build(int index) {
     CallSpace& call = space_.calls[index];
-    double least = INFINITY;
-    for (const MeshClass& meshes : classes_) add_shape(index, meshes, &least);
+    if (options_.only != nullptr) return build_only(index);
+    Refusal refusal;
+    for (const MeshClass& meshes : classes_) add_shape(index, meshes, &refusal);
     if (!call.options.empty()) {
       std::stable_sort(call.options.begin(), call.options.end(),
                        [](const auto& a, const auto& b) { return a.time_us < b.time_us; });
@@ -264,13 +265,46 @@ class OptionBuilder {
     return {
         Code::kInfeasible,
         cat("call ", graph_call.name, " (", graph_call.role, ") fits on no mesh of the cluster: ",
-            std::isfinite(least) ? cat("its smallest option needs ", format_bytes(least),
-                                       " per device of ", format_bytes(capacity))
-                                 : std::string("no strategy divides its sizes"))};
+            std::isfinite(refusal.least_bytes)
+                ? cat("its smallest option needs ", format_bytes(refusal.least_bytes),
+                      " per device of ", format_bytes(capacity))
+                : refusal.message)};
   }
 
  private:
-  void add_shape(int index, const MeshClass& meshes, double* least) {
+  // Why options were turned down: the least memory asked for, or what the cost model said last.
+  struct Refusal {
+    double least_bytes = INFINITY;
+    std::string message = "no strategy divides its sizes";
+  };
+
+  Status build_only(int index) {
+    CallSpace& call = space_.calls[index];
+    const Call& graph_call = space_.problem->graph.calls[call.call.value];
+    const CallPlan& entry = call_plan(*options_.only, graph_call.name);
+    const MeshShape shape = shape_of(space_.problem->cluster, entry.mesh);
+    BRAID_ASSIGN(const CallPrice price,
+                 pricer_.price(graph_call, shape, entry.strategy).at(cat("call ", entry.call)));
+    call.strategies = {entry.strategy};
+    add_option(call, {0, entry.strategy, price}, entry.mesh.devices.front().value, shape.devices);
+    return ok_status();
+  }
+
+  bool allowed(const Call& call, const Strategy& strategy, int32_t first, int32_t devices) const {
+    if (!options_.allowed) return true;
+    CallPlan entry{call.name, {}, strategy};
+    for (int32_t d = 0; d < devices; ++d) entry.mesh.devices.push_back(DeviceId{first + d});
+    return options_.allowed(entry);
+  }
+
+  bool allowed_somewhere(const Call& call, const Strategy& strategy,
+                         const MeshClass& meshes) const {
+    return std::any_of(meshes.first.begin(), meshes.first.end(), [&](int32_t first) {
+      return allowed(call, strategy, first, meshes.shape.devices);
+    });
+  }
+
+  void add_shape(int index, const MeshClass& meshes, Refusal* refusal) {
     CallSpace& call = space_.calls[index];
     const Call& graph_call = space_.problem->graph.calls[call.call.value];
     const double capacity = pricer_.capacity_bytes(meshes.shape.gpu);
@@ -279,18 +313,23 @@ class OptionBuilder {
          strategies_of(*space_.problem, graph_call, meshes.shape.devices, meshes.shape.per_node)) {
       const Result<CallPrice> price = pricer_.price(graph_call, meshes.shape, s);
       ++space_.enumerated;
-      if (!price.ok()) continue;
-      *least = std::min(*least, least_bytes(*price));
-      if (least_bytes(*price) > capacity) continue;
+      if (!price.ok()) {
+        refusal->message = price.status().message();
+        continue;
+      }
+      refusal->least_bytes = std::min(refusal->least_bytes, least_bytes(*price));
+      if (least_bytes(*price) > capacity || !allowed_somewhere(graph_call, s, meshes)) continue;
       fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price});
     }
-    if (prune_) fitting = ShapePruner(space_, call, index).prune(std::move(fitting));
+    if (options_.prune) fitting = ShapePruner(space_, call, index).prune(std::move(fitting));
     for (Priced& priced : fitting) {
       priced.strategy = static_cast<int32_t>(call.strategies.size());
       call.strategies.push_back(priced.value);
     }
     for (const int32_t first : meshes.first)
-      for (const Priced& priced : fitting) add_option(call, priced, first, meshes.shape.devices);
+      for (const Priced& priced : fitting)
+        if (allowed(graph_call, priced.value, first, meshes.shape.devices))
+          add_option(call, priced, first, meshes.shape.devices);
   }
 
   void add_option(CallSpace& call, const Priced& priced, int32_t first, int32_t devices) {
@@ -302,7 +341,7 @@ class OptionBuilder {
   }
 
   const CallPricer& pricer_;
-  bool prune_;
+  const SpaceOptions& options_;
   PlanSpace& space_;
   std::vector<MeshClass> classes_;
   std::map<std::tuple<int, int32_t, int32_t, decltype(layout_key(Strategy{}))>, int32_t> layouts_;
@@ -329,14 +368,14 @@ int nodes_of(const PlanSpace& space, const PlanOption& option) {
 }  // namespace
 
 Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPricer& pricer,
-                                  bool prune) {
+                                  const SpaceOptions& options) {
   PlanSpace space;
   space.problem = &problem;
   add_calls(problem, space);
   finish_roles(problem, space);
   find_segments(space);
   add_devices(problem, pricer, space);
-  OptionBuilder builder(pricer, prune, space);
+  OptionBuilder builder(pricer, options, space);
   for (int c = 0; c < space.num_calls(); ++c) BRAID_TRY(builder.build(c));
   return space;
 }

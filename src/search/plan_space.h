@@ -16,6 +16,7 @@
 //     for nothing.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -86,10 +87,18 @@ struct PlanSpace {
   int32_t num_devices() const { return static_cast<int32_t>(capacity_bytes.size()); }
 };
 
+struct SpaceOptions {
+  bool prune = true;                    // drop dominated options; false for tests
+  const ExecutionPlan* only = nullptr;  // if given, the space holds the options of this plan alone
+  // Options that may be chosen, if given. Must be a condition on the mesh and one on the strategy.
+  std::function<bool(const CallPlan&)> allowed;
+};
+
 // Builds and prunes the space. kInfeasible when a call has no option that fits into a device even
-// alone; the message names the call and what it needs. `problem` must outlive the space.
+// alone (not asked of `only`); the message names the call and what it needs. `problem` must outlive
+// the space.
 Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPricer& pricer,
-                                  bool prune = true);
+                                  const SpaceOptions& options = {});
 
 // A value for every coordinate: calls first, then roles.
 using Choice = std::vector<int>;
