@@ -61,8 +61,8 @@ void add_states(const ModelSize& model, const TrainLayout& layout, const TrainMe
       optimizer.gradient_bytes > 0 ? optimizer.gradient_bytes : e.mem_gradient_bytes;
   if (optimizer.lora_rank > 0) {
     const double adapters = adapter_parameters(model, layout, optimizer.lora_rank);
-    parts->gradients = adapters * gradient_bytes;
-    parts->optimizer = adapters * optimizer.state_bytes;
+    parts->gradients = adapters * gradient_bytes / shards(layout, 2, false);
+    parts->optimizer = adapters * optimizer.state_bytes / shards(layout, 1, false);
     return;
   }
   parts->gradients = gradient_bytes * sharded(held, layout, 2);
