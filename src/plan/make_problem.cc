@@ -149,8 +149,6 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   BRAID_TRY(add_models(config, read, &problem));
   BRAID_TRY(add_workload(config, read, &problem));
   BRAID_ASSIGN(problem.cluster, planned_cluster(config).at("cluster"));
-  if (config.plan.memory_limit_gib < 0)
-    return invalid_input("plan.memory_limit_gib: must not be negative; 0 = the device's memory");
   problem.memory_limit_gib = config.plan.memory_limit_gib;
   problem.train_engine = config.plan.train_engine;
   problem.generate_engine = config.plan.generate_engine;

@@ -154,8 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"model: {path: tiny}\nworkload: {prompt_length: {file: a, mean: 1}}", "excludes"},
         BadCase{"model: {path: tiny}\nworkload: {prompt_length: {median: 1}}", "unknown key"},
         BadCase{"model: {path: tiny}\ntrain: {minibatches: 5}", "nearest legal values: 4 and 8"},
-        BadCase{"model: {path: tiny}\nreward: [{type: model}, {type: model}]", "2 reward models"},
-        BadCase{"model: {path: tiny}\nplan: {memory_limit_gib: -1}", "must not be negative"}));
+        BadCase{"model: {path: tiny}\nreward: [{type: model}, {type: model}]", "2 reward models"}));
 INSTANTIATE_TEST_SUITE_P(
     Plans, BadProblem,
     testing::Values(BadCase{kBadTexts[0].c_str(),
