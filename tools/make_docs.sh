@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Writes the generated pages (docs/configuration.md from the program's own list of keys) and checks that every relative
-# link and every `path` in code font that looks like a file of the repository exists. Usage: make_docs.sh path/to/braid
+# Brings the table of keys at the end of docs/configuration.md up to date from the program's own list, then checks the
+# links and paths of all pages. Usage: make_docs.sh path/to/braid
 set -euo pipefail
 cd "$(dirname "$0")/.."
-"$1" config --list > docs/configuration.md.new
-mv docs/configuration.md.new docs/configuration.md
+page=docs/configuration.md
+{ sed '/^| key | type |/,$d' "$page"; "$1" config --list; } > "$page.new"
+mv "$page.new" "$page"
 python3 tools/check_docs.py
