@@ -4,6 +4,7 @@ namespace braid {
 
 // Plan side: plan_*.cc. Run side (libtorch): run_*.cc. Each file defines one `Command` value,
 // declared here.
+extern const Command kPlanCommand;
 extern const Command kSearchTableCommand;
 extern const Command kValidateCommand;
 extern const Command kCalibrateCommand;
@@ -23,11 +24,11 @@ extern const Command kRewardTestCommand;
 
 std::vector<Command> all_commands() {
   return {
-      kSearchTableCommand, kValidateCommand, kCalibrateCommand,
+      kPlanCommand,     kSearchTableCommand, kValidateCommand,   kCalibrateCommand,
 #ifdef BRAID_WITH_TORCH
-      kTrainCommand,       kSftCommand,      kRmCommand,         kConfigCommand,
-      kEvalCommand,        kDataCommand,     kDoctorCommand,     kTokenizeCommand,
-      kGenerateCommand,    kScoreCommand,    kRewardTestCommand,
+      kTrainCommand,    kSftCommand,         kRmCommand,         kConfigCommand,
+      kEvalCommand,     kDataCommand,        kDoctorCommand,     kTokenizeCommand,
+      kGenerateCommand, kScoreCommand,       kRewardTestCommand,
 #endif
   };
 }

@@ -78,6 +78,12 @@ class OptionReader {
     }
   }
 
+  // A section with several forms stays a tree; whoever knows its meaning reads it strictly.
+  static Status read(const YamlNode& node, const std::string& /*path*/, YamlNode& field) {
+    field = node;
+    return ok_status();
+  }
+
   template <typename T>
   static Status read(const YamlNode& node, const std::string& path, std::vector<T>& field) {
     if (node.kind != YamlNode::Kind::kList)
@@ -139,6 +145,12 @@ class OptionPrinter {
       visit(printer, field);
       return std::move(printer.out_);
     }
+  }
+
+  static YamlNode print(YamlNode& field, const YamlNode* source) {
+    YamlNode node = field;
+    if (source == nullptr) node.origin = "default";
+    return node;
   }
 
   template <typename T>

@@ -47,6 +47,20 @@ TEST(Config, ResolvedTextReadsBackEqual) {
   EXPECT_EQ(second->config.rollout.stop, (std::vector<std::string>{"a: b", "#"}));
 }
 
+TEST(Config, PlanningSectionsKeepTheirForm) {
+  const auto loaded = load(
+      "cluster: {gpu: a100-80g, nodes: 2}\nplacement: {actor: 0-7}\nparallel: auto\nworkload: "
+      "{response_length: {mean: 300, sigma: 0.5}}\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->config.cluster.find("gpu")->scalar, "a100-80g");
+  EXPECT_EQ(loaded->config.placement.find("actor")->origin, "a.yaml:2");
+  EXPECT_EQ(loaded->config.parallel.scalar, "auto");
+  EXPECT_EQ(loaded->config.workload.prompt_length.kind, YamlNode::Kind::kNull);
+  const auto again = load(yaml_text(loaded->resolved));
+  ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << yaml_text(loaded->resolved);
+  EXPECT_EQ(yaml_text(loaded->resolved), yaml_text(again->resolved));
+}
+
 struct BadCase {
   const char* text;
   const char* message;
@@ -101,6 +115,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"policy: {clip_low: 0.1}\nalgorithm: {clip_low: 0.2}",
                 "a.yaml:1: policy.clip_low is another name of algorithm.clip_low"},
         BadCase{"policy: {clip: 0.1}", "unknown key 'policy'"},
+        BadCase{"plan: {fiel: x}", "unknown key 'plan.fiel' (did you mean 'plan.file'?)"},
+        BadCase{"workload: {length: 1}", "unknown key 'workload.length'"},
         BadCase{"reward: {cilp: 1}", "reward must be a list"}, BadCase{"a: [", "not valid YAML"}));
 
 class ForeignKeys : public testing::TestWithParam<BadCase> {};

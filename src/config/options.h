@@ -10,6 +10,7 @@
 
 #include "config/algorithm_options.h"
 #include "config/allowed.h"
+#include "config/planning_options.h"
 
 namespace braid {
 
@@ -23,6 +24,7 @@ struct LoraConfig {
 struct ModelConfig {
   std::string path;
   std::string config;
+  std::string size;
   std::string dtype = "f32";
 };
 
@@ -32,6 +34,7 @@ struct TokenizerConfig {
 
 struct RoleConfig {
   std::string path;
+  std::string size;
 };
 
 struct CriticConfig : RoleConfig {
@@ -114,6 +117,7 @@ struct RewardConfig {
   std::string type;
   std::string rule;
   std::string path;
+  std::string size;
   std::string function;
   std::string signature = "auto";
   std::string url;
@@ -182,6 +186,11 @@ struct Config {
   CheckpointConfig checkpoint;
   EvalConfig eval;
   LogConfig log;
+  YamlNode cluster;
+  WorkloadConfig workload;
+  YamlNode placement;
+  YamlNode parallel;
+  PlanConfig plan;
 };
 
 template <class V>
@@ -199,6 +208,7 @@ template <class V>
 void visit(V& v, ModelConfig& o) {
   v("path", o.path, "Hugging Face folder; \"\" with `config` = random weights");
   v("config", o.config, "config.json alone: random initial weights");
+  v("size", o.size, "planning without weights: catalogue name (llama2-7b) or config.json");
   v("dtype", o.dtype, "of weights in computation; bf16 keeps f32 master weights",
     one_of("f32 | bf16"));
 }
@@ -211,6 +221,7 @@ void visit(V& v, TokenizerConfig& o) {
 template <class V>
 void visit(V& v, RoleConfig& o) {
   v("path", o.path, "Hugging Face folder; \"\" = taken from model.path");
+  v("size", o.size, "planning without weights, as model.size; \"\" = as its source");
 }
 
 template <class V>
@@ -326,6 +337,7 @@ void visit(V& v, RewardConfig& o) {
   v("rule", o.rule,
     "rule: contains | regex | numeric | exact | length | lcs | digit_share (docs/rewards.md)");
   v("path", o.path, "model: folder; python: file");
+  v("size", o.size, "model: for planning without weights, as model.size");
   v("function", o.function, "python: function name");
   v("signature", o.signature, "python: verl | trl | auto (by the parameter names)");
   v("url", o.url, "http: address of the service");
@@ -404,6 +416,12 @@ void visit(V& v, Config& o) {
   v("checkpoint", o.checkpoint, "");
   v("eval", o.eval, "");
   v("log", o.log, "");
+  v("cluster", o.cluster, "{gpu, nodes, gpus_per_node} or {nodes: [...]}; null = this machine");
+  v("workload", o.workload, "");
+  v("placement", o.placement,
+    "auto | colocated | interleaved | disaggregated | split | standalone | {role: devices}");
+  v("parallel", o.parallel, "auto | {dp, tp, pp, ...}, also by call");
+  v("plan", o.plan, "");
 }
 
 }  // namespace braid

@@ -8,7 +8,6 @@
 namespace braid {
 namespace {
 
-constexpr double kActivationBytes = 2;
 constexpr double kBackwardScores = 2.5;
 
 // A soft maximum: two limits that nearly meet cost a little more than either.
@@ -16,15 +15,26 @@ double soft_max(double a, double b) { return std::pow(std::pow(a, 4) + std::pow(
 
 double hbm_rate(const DeviceModel& device) { return device.gpu.hbm_gbytes_per_s * 1e9; }
 
+// Activations stay in 16 bit under narrower products.
+double activation_bytes(const DeviceModel& device) {
+  return std::max(2.0, precision_bytes(device.precision));
+}
+
+// The peak of what stays in 16 bit under narrower products, operations per second.
+double wide_peak(const DeviceModel& device) {
+  const Precision wide = device.precision == Precision::kF32 ? Precision::kF32 : Precision::kBf16;
+  return peak_flops(device.gpu, wide).value();
+}
+
 // Operations per second of products with a narrowest weight dimension `width` and `rows` rows of
 // activations.
 double matmul_rate(const DeviceModel& device, Precision precision, double width, double rows) {
   const Efficiency& e = device.efficiency;
-  double share = e.matmul_share, peak = device.gpu.bf16_tflops;
-  if (precision == Precision::kFp8) share *= e.fp8_gain, peak = device.gpu.fp8_tflops;
-  if (precision == Precision::kFp4) share *= e.fp4_gain, peak = device.gpu.fp4_tflops;
+  double share = e.matmul_share;
+  if (precision == Precision::kFp8) share *= e.fp8_gain;
+  if (precision == Precision::kFp4) share *= e.fp4_gain;
   const double narrow = precision == Precision::kFp8 || precision == Precision::kFp4 ? 2 : 1;
-  return peak * device.gpu.sustained_share * 1e12 * share /
+  return peak_flops(device.gpu, precision).value() * device.gpu.sustained_share * share /
          (1 + narrow * e.matmul_half_width * (1 / width + 1 / rows));
 }
 
@@ -32,15 +42,15 @@ double matmul_rate(const DeviceModel& device, Precision precision, double width,
 // smoothed (FlashAttention-2, arXiv 2307.08691, section 4.1, compares 64 and 128).
 double score_rate(const ModelSize& model, const DeviceModel& device) {
   const double width = model.mla ? 128 : static_cast<double>(model.head_dim);
-  return std::sqrt(std::min(1.0, width / 128)) * device.gpu.bf16_tflops *
-         device.gpu.sustained_share * 1e12 * device.efficiency.attention_share;
+  return std::sqrt(std::min(1.0, width / 128)) * wide_peak(device) * device.gpu.sustained_share *
+         device.efficiency.attention_share;
 }
 
 double stream_rate(const DeviceModel& device) {
   return hbm_rate(device) * device.efficiency.stream_share;
 }
 
-// The three parts of a forward pass, in seconds.
+// The parts of a forward pass, in seconds.
 struct PassTime {
   double products = 0;
   double scores = 0;
@@ -81,7 +91,7 @@ double stream_bytes(const ModelSize& model, const LayerPass& pass, const DeviceM
   values += (model.gated_mlp ? 3 : 2) * mlp_width / pass.tp;
   if (pass.kind == LayerKind::kMoe)
     values += e.router_passes * model.top_k * model.hidden / pass.tp;
-  return values * pass.tokens * kActivationBytes;
+  return values * pass.tokens * activation_bytes(device);
 }
 
 PassTime pass_time(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
@@ -100,16 +110,24 @@ PassTime pass_time(const ModelSize& model, const LayerPass& pass, const DeviceMo
   return time;
 }
 
-std::optional<double> measured(ProfileOp op, const ModelSize& model, const LayerPass& pass,
+// A shape of work as a profile knows it.
+struct ProfiledWork {
+  int tp = 1;
+  double tokens = 0, context = 0;
+};
+std::optional<double> measured(ProfileOp op, const ModelSize& model, const ProfiledWork& work,
                                const DeviceModel& device) {
   if (device.profile == nullptr) return std::nullopt;
-  return profiled_layer_s(*device.profile, {op, model.name, pass.tp, pass.tokens, pass.context, 0});
+  return profiled_layer_s(*device.profile,
+                          {op, layer_shape(model), work.tp, work.tokens, work.context, 0});
 }
 
 double head_products_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device) {
   const double width = std::min<double>(model.hidden, static_cast<double>(model.vocab) / tp);
   return device.efficiency.head_factor * head_flops(model) * tokens / tp /
-         matmul_rate(device, Precision::kBf16, width, std::max(tokens, 1.0));
+         matmul_rate(device,
+                     device.precision == Precision::kF32 ? Precision::kF32 : Precision::kBf16,
+                     width, std::max(tokens, 1.0));
 }
 
 // Routed experts that a batch touches when every token picks top_k of them evenly.
@@ -144,9 +162,17 @@ double decode_host_s(const ModelSize& model, const DecodeStep& step, const Effic
 }
 
 double product_peak(const DeviceModel& device) {
-  if (device.precision == Precision::kFp8) return device.gpu.fp8_tflops * 1e12;
-  if (device.precision == Precision::kFp4) return device.gpu.fp4_tflops * 1e12;
-  return device.gpu.bf16_tflops * 1e12;
+  return peak_flops(device.gpu, device.precision).value();
+}
+
+// Layers and head of a decode step as measured, where the profile has both.
+std::optional<double> measured_decode_s(const ModelSize& model, const DecodeStep& step,
+                                        const DeviceModel& device) {
+  const auto layer =
+      measured(ProfileOp::kLayerDecode, model, {step.tp, step.sequences, step.context}, device);
+  const auto head = measured(ProfileOp::kHeadForward, model, {step.tp, step.sequences, 0}, device);
+  if (!layer || !head) return std::nullopt;
+  return model.layers * *layer + *head;
 }
 
 }  // namespace
@@ -160,32 +186,53 @@ Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const s
 }
 
 double layer_forward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
-  if (const auto time = measured(ProfileOp::kLayerForward, model, pass, device)) return *time;
+  if (const auto time =
+          measured(ProfileOp::kLayerForward, model, {pass.tp, pass.tokens, pass.context}, device))
+    return *time;
   const PassTime time = pass_time(model, pass, device);
   return soft_max(time.products + time.scores + time.streams, time.host);
 }
 
 double layer_backward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
-  if (const auto time = measured(ProfileOp::kLayerBackward, model, pass, device)) return *time;
+  if (const auto time =
+          measured(ProfileOp::kLayerBackward, model, {pass.tp, pass.tokens, pass.context}, device))
+    return *time;
   const PassTime time = pass_time(model, pass, device);
   const double products = time.products * (pass.frozen ? 1 : 2);
   return soft_max(products + kBackwardScores * time.scores + 2 * time.streams, 2 * time.host);
 }
 
 double head_forward_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device) {
+  if (const auto time = measured(ProfileOp::kHeadForward, model, {tp, tokens, 0}, device))
+    return *time;
   return head_products_s(model, tokens, tp, device);
 }
 
 double head_backward_s(const ModelSize& model, double tokens, int tp, bool frozen,
                        const DeviceModel& device) {
+  if (const auto time = measured(ProfileOp::kHeadBackward, model, {tp, tokens, 0}, device))
+    return *time;
   return head_products_s(model, tokens, tp, device) * (frozen ? 1 : 2);
 }
 
+double embedding_s(const ModelSize& model, double tokens, const DeviceModel& device) {
+  if (const auto time = measured(ProfileOp::kEmbedding, model, {1, tokens, 0}, device))
+    return *time;
+  return 2 * tokens * model.hidden * activation_bytes(device) / stream_rate(device);
+}
+
 double optimizer_s(double parameters, double bytes_per_parameter, const DeviceModel& device) {
+  if (device.profile != nullptr)
+    if (const auto time = profiled_optimizer_s(*device.profile, parameters)) return *time;
   return parameters * bytes_per_parameter / stream_rate(device);
 }
 
+double host_copy_s(double bytes, const DeviceModel& device) {
+  return bytes / (device.gpu.pcie_gbytes_per_s * 1e9 * device.efficiency.pcie_share);
+}
+
 double decode_step_s(const ModelSize& model, const DecodeStep& step, const DeviceModel& device) {
+  if (const auto time = measured_decode_s(model, step, device)) return *time;
   const Efficiency& e = device.efficiency;
   const double ranks = step.tp;
   const double weights = decode_weights(model, step, e) / ranks * step.weight_bytes /
@@ -207,6 +254,9 @@ double decode_step_s(const ModelSize& model, const DecodeStep& step, const Devic
 
 double prefill_s(const ModelSize& model, double tokens, double length, int tp,
                  const DeviceModel& device) {
+  if (const auto layer =
+          measured(ProfileOp::kLayerForward, model, {tp, length, length / 2}, device))
+    return tokens / std::max(length, 1.0) * model.layers * *layer;
   const Efficiency& e = device.efficiency;
   const double linear = (forward_flops_per_token(model, 0) - head_flops(model)) * tokens;
   const double scores =

@@ -1,7 +1,8 @@
 // Prices of computation on one device: passes of a layer, of the head and the embedding, the
 // optimizer step, one decode step. A roofline: matrix products at a calibrated share of the peak
 // that falls with narrow shapes, score products at their own share, activations at a share of the
-// memory bandwidth, and never faster than the host can launch. Pure functions; thread-safe.
+// memory bandwidth, and never faster than the host can launch. Where a profile covers an operation,
+// its measured time is the price. Pure functions; thread-safe.
 // Formulas and sources: docs/cost_model.md.
 #pragma once
 
@@ -17,8 +18,8 @@ namespace braid {
 // A device with what software reaches of it. The profile, where given, outlives the value.
 struct DeviceModel {
   GpuSpec gpu;
-  Precision precision =
-      Precision::kBf16;  // of matrix products; scores, head and activations stay in 16 bit
+  Precision precision = Precision::kBf16;  // of matrix products; where narrower, scores, head and
+                                           // activations stay in 16 bit
   Efficiency efficiency;
   const Profile* profile = nullptr;
 };
@@ -53,9 +54,14 @@ double layer_backward_s(const ModelSize& model, const LayerPass& pass, const Dev
 double head_forward_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device);
 double head_backward_s(const ModelSize& model, double tokens, int tp, bool frozen,
                        const DeviceModel& device);
+// Rows of the embedding table read and written once.
+double embedding_s(const ModelSize& model, double tokens, const DeviceModel& device);
 // One optimizer step over `parameters` held by this device: reads gradient and states, writes
 // states and weights.
 double optimizer_s(double parameters, double bytes_per_parameter, const DeviceModel& device);
+
+// Seconds to move bytes between device and host memory, one direction.
+double host_copy_s(double bytes, const DeviceModel& device);
 
 // A batch of sequences, each producing one token.
 struct DecodeStep {

@@ -71,6 +71,14 @@ void flatten(const Json& json, const std::string& prefix, Metrics* out) {
   }
 }
 
+// "8.25" of "np.float64(8.25)", as newer numpy versions print a number.
+std::string_view bare_number(std::string_view text) {
+  text = trim(text);
+  const size_t open = text.find('(');
+  if (open == std::string_view::npos || text.back() != ')') return text;
+  return text.substr(open + 1, text.size() - open - 2);
+}
+
 // "step:3 - timing_s/gen:12.5 - response_length/mean:812.0"; other text on the line is ignored.
 Metrics console_metrics(std::string_view line) {
   Metrics metrics;
@@ -81,7 +89,8 @@ Metrics console_metrics(std::string_view line) {
     const std::string_view part = trim(line.substr(at, end - at));
     const size_t colon = part.rfind(':'), blank = part.find_last_of(" \t", colon);
     double value = 0;
-    if (colon != std::string_view::npos && parse_double(trim(part.substr(colon + 1)), &value)) {
+    if (colon != std::string_view::npos &&
+        parse_double(bare_number(part.substr(colon + 1)), &value)) {
       const size_t start = blank == std::string_view::npos ? 0 : blank + 1;
       metrics[std::string(part.substr(start, colon - start))] = value;
     }

@@ -61,8 +61,8 @@ void add_states(const ModelSize& model, const TrainLayout& layout, const TrainMe
       optimizer.gradient_bytes > 0 ? optimizer.gradient_bytes : e.mem_gradient_bytes;
   if (optimizer.lora_rank > 0) {
     const double adapters = adapter_parameters(model, layout, optimizer.lora_rank);
-    parts->gradients = adapters * gradient_bytes;
-    parts->optimizer = adapters * optimizer.state_bytes;
+    parts->gradients = adapters * gradient_bytes / shards(layout, 2, false);
+    parts->optimizer = adapters * optimizer.state_bytes / shards(layout, 1, false);
     return;
   }
   parts->gradients = gradient_bytes * sharded(held, layout, 2);
@@ -88,15 +88,15 @@ LayerKind main_kind(const ModelSize& model) {
   return model.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
 }
 
-double kept_share(Recompute recompute, const Efficiency& e) {
+double kept_share(StatedRecompute recompute, const Efficiency& e) {
   switch (recompute) {
-    case Recompute::kNone:
+    case StatedRecompute::kNone:
       return 1;
-    case Recompute::kSelective:
+    case StatedRecompute::kSelective:
       return e.mem_selective_share;
-    case Recompute::kUnknown:
+    case StatedRecompute::kUnknown:
       return e.mem_unknown_share;
-    case Recompute::kFull:
+    case StatedRecompute::kFull:
       return 0;
   }
   return 1;

@@ -63,6 +63,14 @@ Result<double> price(const RlCase& work, const DeviceModel& device, const Predic
   return phase_s(time, work.phase, work.work.logprob_passes);
 }
 
+std::string unmeasured_engine(const std::string& engine, const Calibration& calibration) {
+  const std::string family = engine_family(engine);
+  for (const std::string& known : calibration.engines)
+    if (engine_family(known) == family)
+      return cat("this release was not measured: efficiencies of other releases of ", family);
+  return cat("engine '", engine, "' was not measured: default efficiencies");
+}
+
 // Half width of the 80 % interval, in logarithms. Collectives have no engine.
 double interval_of(const Measurement& row, const Calibration& calibration) {
   constexpr double kDefault = 0.3;
@@ -120,6 +128,8 @@ Prediction predict_row(const Measurement& row, const Calibration& calibration) {
   }
   const double half = interval_of(row, calibration);
   out.supported = true;
+  if (!row.engine.empty() && !engine_is_known(calibration, row.engine))
+    out.reason = unmeasured_engine(row.engine, calibration);
   out.predicted = *value;
   out.low = *value * std::exp(-half);
   out.high = *value * std::exp(half);

@@ -77,6 +77,7 @@ FitStage fit_stage(const PredictionCase& work);
 // What is known about an engine from its documentation, by the family's name.
 struct EngineTraits {
   bool graphs = true;                // decode steps are captured graphs
+  bool chunked_loss = false;         // logits of no loss exist at once
   bool chunked_policy_loss = false;  // logits of a policy loss never exist at once
   bool sharded_buckets = false;      // fixed buckets of a sharded optimizer, even on one device
   bool loops_experts = false;        // experts run one after another

@@ -24,11 +24,11 @@ Precision precision_of(const Measurement& row) {
   return parsed.ok() ? *parsed : Precision::kBf16;
 }
 
-Recompute recompute_of(const Measurement& row) {
-  if (row.recompute == "none") return Recompute::kNone;
-  if (row.recompute == "selective") return Recompute::kSelective;
-  if (row.recompute == "full") return Recompute::kFull;
-  return Recompute::kUnknown;
+StatedRecompute recompute_of(const Measurement& row) {
+  if (row.recompute == "none") return StatedRecompute::kNone;
+  if (row.recompute == "selective") return StatedRecompute::kSelective;
+  if (row.recompute == "full") return StatedRecompute::kFull;
+  return StatedRecompute::kUnknown;
 }
 
 Result<TrainLayout> train_layout(const Measurement& row, int devices, const GpuSpec& gpu) {
@@ -207,10 +207,10 @@ Result<TrainMemoryWork> memory_work(const Measurement& row, const TrainCase& tra
   // Data-parallel and FSDP trainers compute with a cast of the 32-bit weights, which is one of the
   // three states.
   const bool casts = train.layout.zero_stage >= 2 && !traits.sharded_buckets;
-  if (casts && memory.optimizer.state_bytes == 12)
-    memory.optimizer = {4, 8, 4, memory.optimizer.lora_rank};
+  if (casts && memory.optimizer.state_bytes == 12 && memory.optimizer.lora_rank == 0)
+    memory.optimizer = {4, 8, 4, 0};
   memory.eager = !traits.graphs || says(row, "eager");
-  memory.fused_loss = traits.chunked_policy_loss && train.work.policy_loss;
+  memory.fused_loss = traits.chunked_loss || (traits.chunked_policy_loss && train.work.policy_loss);
   memory.sharded_buffers =
       traits.sharded_buckets && train.layout.zero_stage >= 1 && memory.optimizer.lora_rank == 0;
   memory.offload_states = row.offload == "params+grads+optimizer";
@@ -300,6 +300,7 @@ EngineTraits engine_traits(const std::string& engine) {
                      contains("trl") || family == "ms-swift";
   traits.graphs = !eager;
   traits.chunked_policy_loss = contains("prime-rl");
+  traits.chunked_loss = contains("torchtune");
   traits.sharded_buckets = contains("deepspeed");
   traits.sequence_parallel = !contains("aleph-alpha");
   traits.pipelines_batches = !eager;

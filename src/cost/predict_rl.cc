@@ -33,9 +33,8 @@ double switch_s(const ModelSize& model, const RlWork& work, const DeviceModel& d
   if (work.placement != RlPlacement::kColocated || work.training_engine_generates) return 0;
   const TrainLayout& layout = work.train_layout;
   const double devices = layout.dp * layout.tp * layout.pp * layout.cp;
-  const double link = device.gpu.pcie_gbytes_per_s * 1e9 * device.efficiency.pcie_share;
   return device.efficiency.rl_switch_factor * reshard_s(model, work, device) +
-         2 * kStateBytes * static_cast<double>(total_params(model)) / devices / link;
+         2 * host_copy_s(kStateBytes * static_cast<double>(total_params(model)) / devices, device);
 }
 
 double combined_s(const RlTime& time, RlPlacement placement) {

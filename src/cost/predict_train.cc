@@ -25,15 +25,15 @@ struct Step {
   double repeated = 0;  // share of the forward pass computed again in the backward pass
 };
 
-double repeated_share(Recompute recompute, const Efficiency& e) {
+double repeated_share(StatedRecompute recompute, const Efficiency& e) {
   switch (recompute) {
-    case Recompute::kNone:
+    case StatedRecompute::kNone:
       return 0;
-    case Recompute::kSelective:
+    case StatedRecompute::kSelective:
       return e.selective_share;
-    case Recompute::kFull:
+    case StatedRecompute::kFull:
       return 1;
-    case Recompute::kUnknown:
+    case StatedRecompute::kUnknown:
       return e.unknown_share;
   }
   return 0;
@@ -113,7 +113,7 @@ LayerCost layer_time(const Step& step, LayerKind kind) {
       layer_backward_s(step.model, pass, step.device) * lora + step.repeated * time.forward_s;
   const double experts = kind == LayerKind::kMoe ? expert_exchange_s(step) : 0;
   time.exchange_forward_s = tensor_exchange_s(step) + context_exchange_s(step) + experts;
-  const bool full = step.work.recompute == Recompute::kFull;
+  const bool full = step.work.recompute == StatedRecompute::kFull;
   time.exchange_backward_s = tensor_exchange_s(step) * (full ? 2 : 1) +
                              2 * context_exchange_s(step) + experts * (full ? 2 : 1);
   return time;
@@ -237,8 +237,7 @@ double offload_s(const Step& step) {
   const Held held = held_parameters(step);
   const double shard = (held.shared + held.experts) /
                        (step.layout.zero_stage >= 1 ? step.layout.dp * step.layout.cp : 1);
-  const double link = step.device.gpu.pcie_gbytes_per_s * 1e9 * step.device.efficiency.pcie_share;
-  return shard * (3 * kWeightBytes + kWeightBytes) / link +
+  return host_copy_s(shard * (3 * kWeightBytes + kWeightBytes), step.device) +
          shard * kAdamTraffic / kHostOptimizerBytesPerSecond;
 }
 

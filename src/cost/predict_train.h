@@ -9,7 +9,8 @@
 
 namespace braid {
 
-enum class Recompute { kNone, kSelective, kFull, kUnknown };
+// What a measurement says about recomputation; a plan always says it (plan/execution_plan.h).
+enum class StatedRecompute { kNone, kSelective, kFull, kUnknown };
 
 struct TrainLayout {
   int dp = 1, tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1;
@@ -24,7 +25,7 @@ struct TrainWork {
   double micro_batch = 1;   // sequences
   double global_batch = 1;  // sequences per optimizer step
   double seq_len = 0;       // tokens
-  Recompute recompute = Recompute::kNone;
+  StatedRecompute recompute = StatedRecompute::kNone;
   bool lora = false;
   bool policy_loss = false;  // loss of a policy-gradient method in an engine where it costs extra
   bool fused = true;         // compiled or hand-fused element-wise kernels

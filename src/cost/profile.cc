@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/text.h"
 
@@ -31,6 +32,37 @@ double interpolate(std::vector<Point> points, double size) {
     return low.seconds + share * (high.seconds - low.seconds);
   }
   return points.back().seconds * size / points.back().size;
+}
+
+// The time at the wanted token count for every measured context, in order of context. Long contexts
+// are measured with many tokens only: below those their times follow the shortest context's.
+std::vector<Point> points_by_context(const Profile& profile, const LayerTime& wanted) {
+  std::map<double, std::vector<Point>> contexts;
+  for (const LayerTime& time : profile.layers)
+    if (time.op == wanted.op && time.model == wanted.model && time.tp == wanted.tp)
+      contexts[time.context].push_back({time.tokens, time.seconds});
+  std::vector<Point> points;
+  for (const auto& [context, sizes] : contexts) {
+    const auto smaller = [](const Point& a, const Point& b) { return a.size < b.size; };
+    const double fewest = std::min_element(sizes.begin(), sizes.end(), smaller)->size;
+    double seconds = interpolate(sizes, wanted.tokens);
+    if (wanted.tokens < fewest)
+      seconds *= interpolate(contexts.begin()->second, wanted.tokens) /
+                 interpolate(contexts.begin()->second, fewest);
+    points.push_back({context, seconds});
+  }
+  return points;
+}
+
+// Linear through the two nearest points, never below half of the nearest one.
+double extended(const std::vector<Point>& points, double at) {
+  if (points.size() == 1) return points[0].seconds;
+  size_t i = 1;
+  while (i + 1 < points.size() && at > points[i].size) ++i;
+  const Point &low = points[i - 1], &high = points[i];
+  const double slope = (high.seconds - low.seconds) / (high.size - low.size);
+  const double nearest = at < low.size ? low.seconds : high.seconds;
+  return std::max(low.seconds + slope * (at - low.size), 0.5 * std::min(low.seconds, nearest));
 }
 
 Result<double> positive(const Json& json, const char* key) {
@@ -90,6 +122,16 @@ const char* profile_op_name(ProfileOp op) {
   return "?";
 }
 
+std::string layer_shape(const ModelSize& model) {
+  std::string shape =
+      cat("h", model.hidden, "-i", model.intermediate, model.gated_mlp ? "g" : "", "-a",
+          model.heads, "x", model.head_dim, "-k", model.kv_heads, "-v", model.vocab);
+  if (model.experts > 0)
+    shape += cat("-e", model.experts, "x", model.expert_intermediate, "t", model.top_k, "s",
+                 model.shared_experts);
+  return model.mla ? shape + "-mla" : shape;
+}
+
 std::ostream& operator<<(std::ostream& out, const Profile& profile) {
   return out << profile_json(profile).dump(1);
 }
@@ -138,19 +180,22 @@ Result<Profile> profile_from_json(const Json& json) {
 }
 
 std::optional<double> profiled_layer_s(const Profile& profile, const LayerTime& wanted) {
-  double nearest = -1;
-  const auto matches = [&](const LayerTime& time) {
-    return time.op == wanted.op && time.model == wanted.model && time.tp == wanted.tp;
-  };
+  const std::vector<Point> by_context = points_by_context(profile, wanted);
+  if (!by_context.empty()) return extended(by_context, wanted.context);
+  if (wanted.tp == 1) return std::nullopt;
+  LayerTime whole = wanted;
+  whole.tp = 1;
+  const auto seconds = profiled_layer_s(profile, whole);
+  return seconds ? std::optional<double>(*seconds / wanted.tp) : std::nullopt;
+}
+
+std::optional<double> profiled_optimizer_s(const Profile& profile, double parameters) {
+  const LayerTime* largest = nullptr;
   for (const LayerTime& time : profile.layers)
-    if (matches(time) && (nearest < 0 || std::abs(time.context - wanted.context) <
-                                             std::abs(nearest - wanted.context)))
-      nearest = time.context;
-  std::vector<Point> points;
-  for (const LayerTime& time : profile.layers)
-    if (matches(time) && time.context == nearest) points.push_back({time.tokens, time.seconds});
-  if (points.empty()) return std::nullopt;
-  return interpolate(std::move(points), wanted.tokens);
+    if (time.op == ProfileOp::kOptimizer && (largest == nullptr || time.tokens > largest->tokens))
+      largest = &time;
+  if (largest == nullptr) return std::nullopt;
+  return parameters * largest->seconds / largest->tokens;
 }
 
 std::optional<double> profiled_collective_s(const Profile& profile, const CollectiveTime& wanted) {

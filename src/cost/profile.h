@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "cluster/gpu.h"
+#include "dataflow/model_size.h"
 
 namespace braid {
 
@@ -26,9 +27,13 @@ enum class ProfileOp {
 };
 const char* profile_op_name(ProfileOp op);
 
+// What decides the time of a layer and a head: models that agree in it share measurements, whatever
+// their names and numbers of layers.
+std::string layer_shape(const ModelSize& model);
+
 struct LayerTime {
   ProfileOp op = ProfileOp::kLayerForward;
-  std::string model;
+  std::string model;  // layer_shape() of the model
   int tp = 1;
   double tokens = 0;   // of the pass; decode: sequences in the batch; optimizer: parameters
   double context = 0;  // tokens that one token attends to, mean; 0 where it does not matter
@@ -60,10 +65,15 @@ Json profile_json(const Profile& profile);
 // finite.
 Result<Profile> profile_from_json(const Json& json);
 
-// Time of an operation, interpolated between the two nearest measured token counts of the same
-// model, tp and nearest context; beyond the measured range in proportion to tokens from the nearest
-// point. Nothing where the profile has no entry of that operation, model and tp.
+// Time of an operation of the same layer shape, linear in tokens between measured counts and in
+// context between measured contexts. Above the largest count it grows in proportion; below the
+// smallest one of a context it shrinks as at the shortest context, below all counts it holds.
+// Outside the measured contexts the nearest two are extended. A tensor-parallel degree that was not
+// measured takes its share of degree 1. Nothing where the profile has no entry of that operation
+// and shape.
 std::optional<double> profiled_layer_s(const Profile& profile, const LayerTime& wanted);
+// Time of an optimizer step over so many parameters, at the rate of the largest one measured.
+std::optional<double> profiled_optimizer_s(const Profile& profile, double parameters);
 // Likewise for a collective of the same operation and members, in bytes.
 std::optional<double> profiled_collective_s(const Profile& profile, const CollectiveTime& wanted);
 

@@ -12,13 +12,14 @@ struct NamedGraph {
   const char* name;
   Graph (*make)(const AlgorithmOptions&);
 };
-constexpr NamedGraph kGraphs[] = {
-    {"ppo", ppo_graph}, {"grpo", grpo_graph}, {"sft", sft_graph}, {"rm", rm_graph}};
+constexpr NamedGraph kGraphs[] = {{"ppo", ppo_graph}, {"grpo", grpo_graph}, {"sft", sft_graph},
+                                  {"rm", rm_graph},   {"rloo", rloo_graph}, {"remax", remax_graph},
+                                  {"dpo", dpo_graph}};
 
-bool declared(const Graph& graph, const RoleId& role) {
-  for (const RoleSpec& spec : graph.roles)
-    if (spec.role == role) return true;
-  return false;
+// The role whose training decides the weights that a call computes with; empty without a model.
+RoleId weights_of(const Graph& graph, const Call& call) {
+  const RoleSpec* spec = find_role(graph, call.role);
+  return spec == nullptr || spec->weights_from.value.empty() ? call.role : spec->weights_from;
 }
 
 }  // namespace
@@ -41,6 +42,20 @@ const char* call_kind_name(CallKind kind) {
   return "unknown";
 }
 
+bool uses_model(const Call& call) { return !call.role.value.empty(); }
+
+const Call* find_call(const Graph& graph, const std::string& name) {
+  for (const Call& call : graph.calls)
+    if (call.name == name) return &call;
+  return nullptr;
+}
+
+const RoleSpec* find_role(const Graph& graph, const RoleId& role) {
+  for (const RoleSpec& spec : graph.roles)
+    if (spec.role == role) return &spec;
+  return nullptr;
+}
+
 bool generates(const Graph& graph) {
   for (const Call& call : graph.calls)
     if (call.kind == CallKind::kGenerate) return true;
@@ -52,7 +67,7 @@ Status verify(const Graph& graph) {
   for (const Call& call : graph.calls) {
     const std::string where = cat("graph ", graph.name, ", call ", call.name);
     if (!calls.insert(call.name).second) return invalid_input(cat(where, ": name occurs twice"));
-    if (!call.role.value.empty() && !declared(graph, call.role))
+    if (!call.role.value.empty() && find_role(graph, call.role) == nullptr)
       return invalid_input(cat(where, ": role '", call.role, "' is not declared"));
     for (const std::string& field : call.reads)
       if (fields.count(field) == 0)
@@ -71,14 +86,43 @@ std::vector<std::vector<CallId>> dependencies(const Graph& graph) {
     const Call& call = graph.calls[i];
     std::set<size_t> before;
     for (const std::string& field : call.reads) before.insert(producer.at(field));
+    const RoleId weights = weights_of(graph, call);
     for (size_t j = 0; j < i; ++j) {
       const bool trains =
           call.kind == CallKind::kTrainStep || graph.calls[j].kind == CallKind::kTrainStep;
-      if (trains && !call.role.value.empty() && graph.calls[j].role == call.role) before.insert(j);
+      if (trains && uses_model(call) && weights_of(graph, graph.calls[j]) == weights)
+        before.insert(j);
     }
     for (const size_t j : before) out[i].push_back(CallId{static_cast<int32_t>(j)});
     for (const Field& field : call.writes) producer[field.name] = i;
   }
+  return out;
+}
+
+std::vector<VersionEdge> version_edges(const Graph& graph) {
+  std::vector<VersionEdge> edges;
+  for (size_t i = 0; i < graph.calls.size(); ++i)
+    for (size_t j = 0; j < graph.calls.size(); ++j) {
+      const Call &user = graph.calls[i], &train = graph.calls[j];
+      if (train.kind != CallKind::kTrainStep || !uses_model(user)) continue;
+      if (weights_of(graph, user) != train.role) continue;
+      edges.push_back(
+          {CallId{static_cast<int32_t>(j)}, CallId{static_cast<int32_t>(i)}, j < i ? 0 : 1});
+    }
+  return edges;
+}
+
+Graph unroll(const Graph& graph, int steps) {
+  BRAID_CHECK(steps >= 1, "at least one iteration");
+  Graph out{graph.name, graph.roles, {}};
+  for (int step = 0; step < steps; ++step)
+    for (Call call : graph.calls) {
+      const std::string suffix = cat("@", step);
+      call.name += suffix;
+      for (std::string& field : call.reads) field += suffix;
+      for (Field& field : call.writes) field.name += suffix;
+      out.calls.push_back(std::move(call));
+    }
   return out;
 }
 

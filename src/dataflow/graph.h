@@ -41,6 +41,7 @@ struct Call {
   std::vector<Field> writes;
   std::string metrics =
       {};  // train step: group of its update's metrics ("policy/lr"); "" = the role
+  int64_t samples_per_prompt = 0;  // 0 = the workload's; ReMax's greedy responses: 1
   friend bool operator==(const Call&, const Call&) = default;
 };
 
@@ -49,6 +50,7 @@ struct RoleSpec {
   RoleId role;
   bool scalar_head = false;
   bool trained = false;
+  RoleId weights_from = {};  // trained role whose weights this one follows: EMA reference, shadow
   friend bool operator==(const RoleSpec&, const RoleSpec&) = default;
 };
 
@@ -59,6 +61,12 @@ struct Graph {
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 
+// Whether a call runs a model and hence needs devices in a plan.
+bool uses_model(const Call& call);
+// The call of a name, or null.
+const Call* find_call(const Graph& graph, const std::string& name);
+const RoleSpec* find_role(const Graph& graph, const RoleId& role);
+
 // Whether the step generates text (an RL algorithm) or trains on the data as it is.
 bool generates(const Graph& graph);
 
@@ -66,8 +74,22 @@ bool generates(const Graph& graph);
 Status verify(const Graph& graph);
 
 // Indices of the calls that each call waits for: the producers of what it reads, and earlier calls
-// of its role when either of them trains it.
+// of the same weights (its role's, or those that its role follows) when either of them trains.
 std::vector<std::vector<CallId>> dependencies(const Graph& graph);
+
+// Which weights a call computes with: those that `trained` leaves, `lag_steps` iterations earlier.
+struct VersionEdge {
+  CallId trained;  // a train step
+  CallId used_by;
+  int64_t lag_steps = 0;  // 1: the train step comes later in the iteration
+  friend bool operator==(const VersionEdge&, const VersionEdge&) = default;
+};
+// One edge per call and train step of the weights that it computes with, in order of the calls.
+std::vector<VersionEdge> version_edges(const Graph& graph);
+
+// `steps` iterations as one graph: calls and fields of iteration i end in "@i". dependencies() of
+// the result orders calls across iterations by the weights that they share. REQUIRES: steps >= 1.
+Graph unroll(const Graph& graph, int steps);
 
 // The graph of options.name; an unknown name is an error that lists the known ones.
 Result<Graph> make_graph(const AlgorithmOptions& options);
@@ -77,6 +99,9 @@ Graph ppo_graph(const AlgorithmOptions& options);
 Graph grpo_graph(const AlgorithmOptions& options);
 Graph sft_graph(const AlgorithmOptions& options);
 Graph rm_graph(const AlgorithmOptions& options);
+Graph rloo_graph(const AlgorithmOptions& options);
+Graph remax_graph(const AlgorithmOptions& options);
+Graph dpo_graph(const AlgorithmOptions& options);
 
 // Pieces that several algorithms share.
 Call fetch_prompts_call();

@@ -1,6 +1,9 @@
 #include "dataflow/graph.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "dataflow/parse_graph.h"
 
 namespace braid {
 namespace {
@@ -13,7 +16,7 @@ AlgorithmOptions named(const char* name, double kl = 0.1) {
 }
 
 TEST(Graph, EveryAlgorithmIsWellFormed) {
-  for (const char* name : {"ppo", "grpo", "sft", "rm"})
+  for (const char* name : {"ppo", "grpo", "sft", "rm", "rloo", "remax", "dpo"})
     for (const double kl : {0.0, 0.1}) {
       const auto graph = make_graph(named(name, kl));
       ASSERT_TRUE(graph.ok());
@@ -53,6 +56,127 @@ TEST(Graph, VerifyFindsMissingProducersAndDoubleOnes) {
   graph.calls[2].writes.push_back({"response_ids"});
   EXPECT_NE(verify(graph).message().find("two producers"), std::string::npos);
 }
+
+CallId id_of(const Graph& graph, const std::string& name) {
+  for (size_t i = 0; i < graph.calls.size(); ++i)
+    if (graph.calls[i].name == name) return CallId{static_cast<int32_t>(i)};
+  ADD_FAILURE() << "no call " << name;
+  return {};
+}
+
+bool waits_for(const Graph& graph, const std::string& call, const std::string& earlier) {
+  const auto waits = dependencies(graph)[id_of(graph, call).value];
+  return std::find(waits.begin(), waits.end(), id_of(graph, earlier)) != waits.end();
+}
+
+TEST(Graph, RemaxGeneratesTwiceAndTheGreedyOnePerPrompt) {
+  const Graph graph = *make_graph(named("remax"));
+  EXPECT_EQ(find_call(graph, "generate_greedy")->samples_per_prompt, 1);
+  EXPECT_EQ(find_call(graph, "generate")->samples_per_prompt, 0);
+  EXPECT_FALSE(waits_for(graph, "generate_greedy", "generate"));
+  EXPECT_TRUE(waits_for(graph, "advantages", "reward_greedy"));
+}
+
+TEST(Graph, DpoNeedsItsReferenceWithoutKlPenalty) {
+  const Graph graph = *make_graph(named("dpo", 0));
+  EXPECT_NE(find_role(graph, RoleId{"reference"}), nullptr);
+  EXPECT_FALSE(generates(graph));
+}
+
+TEST(Unroll, IterationsWaitForTheWeightsTheyUse) {
+  const Graph graph = unroll(*make_graph(named("ppo")), 3);
+  EXPECT_TRUE(verify(graph).ok()) << verify(graph).message();
+  EXPECT_EQ(graph.calls.size(), 3 * make_graph(named("ppo"))->calls.size());
+  EXPECT_TRUE(waits_for(graph, "generate@1", "update_actor@0"));
+  EXPECT_TRUE(waits_for(graph, "values@2", "update_critic@1"));
+  EXPECT_FALSE(waits_for(graph, "generate@1", "update_critic@0"));
+  EXPECT_TRUE(dependencies(graph)[id_of(graph, "fetch@2").value].empty());
+  EXPECT_FALSE(waits_for(graph, "ref_logprob@1", "ref_logprob@0"));
+}
+
+TEST(VersionEdges, LagIsOneWhereTrainingComesLaterInTheIteration) {
+  const Graph graph = *make_graph(named("grpo"));
+  const CallId update = id_of(graph, "update_actor");
+  EXPECT_EQ(version_edges(graph),
+            (std::vector<VersionEdge>{{update, id_of(graph, "generate"), 1},
+                                      {update, id_of(graph, "old_logprob"), 1},
+                                      {update, update, 1}}));
+}
+
+constexpr const char* kOwnGraph = R"(
+name: ppo_ema
+roles:
+  actor: {trained: true}
+  ema: {weights_from: actor}
+  judge: {scalar_head: true}
+calls:
+  fetch: {kind: fetch, function: prompts, writes: {prompt_ids: tokens per_sample}}
+  generate: {kind: generate, role: actor, reads: [prompt_ids], writes: {response_ids: tokens per_token}}
+  score: {kind: infer, role: judge, function: scores, reads: [prompt_ids, response_ids], writes: {rewards: real per_sample}}
+  ema_logprob: {kind: infer, role: ema, reads: [prompt_ids, response_ids], writes: [ref_logprobs]}
+  update_actor: {kind: train_step, role: actor, function: policy, reads: [rewards, ref_logprobs]}
+)";
+
+TEST(ParseGraph, ReadsAGraphWithWeightVersions) {
+  const auto graph = parse_graph(kOwnGraph, "g.yaml");
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  EXPECT_EQ(graph->calls.size(), 5u);
+  EXPECT_EQ(find_call(*graph, "score")->writes.front(),
+            (Field{"rewards", FieldType::kReal, FieldShape::kPerSample}));
+  EXPECT_TRUE(waits_for(*graph, "update_actor", "ema_logprob"));  // it follows the same weights
+  EXPECT_TRUE(waits_for(unroll(*graph, 2), "ema_logprob@1", "update_actor@0"));
+  EXPECT_EQ(version_edges(*graph).size(), 3u);
+}
+
+TEST(ParseGraph, PrintsAndReadsBackEqual) {
+  for (const char* name : {"ppo", "grpo", "sft", "rm", "rloo", "remax", "dpo"}) {
+    const Graph graph = *make_graph(named(name));
+    const auto again = parse_graph(graph_to_yaml(graph), "g.yaml");
+    ASSERT_TRUE(again.ok()) << again.status().message() << graph_to_yaml(graph);
+    EXPECT_EQ(*again, graph);
+  }
+  const Graph own = *parse_graph(kOwnGraph, "g.yaml");
+  EXPECT_EQ(*parse_graph(graph_to_yaml(own), "g.yaml"), own);
+}
+
+struct BadGraph {
+  const char* text;
+  const char* message;
+};
+class BadGraphs : public testing::TestWithParam<BadGraph> {};
+TEST_P(BadGraphs, ErrorNamesPlaceAndRule) {
+  const Status status = parse_graph(GetParam().text, "g.yaml").status();
+  EXPECT_EQ(status.code(), Code::kInvalidInput);
+  EXPECT_THAT(status.message(), testing::HasSubstr(GetParam().message));
+}
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BadGraphs,
+    testing::Values(
+        BadGraph{"[]", "must be a group of keys"}, BadGraph{"calls: {}", "name is missing"},
+        BadGraph{"name: g", "calls is empty"},
+        BadGraph{"name: g\nnodes: {}", "g.yaml:2: unknown key 'nodes'"},
+        BadGraph{"name: g\ncalls:\n  a: {role: x}", "calls.a.kind is missing; one of fetch"},
+        BadGraph{"name: g\ncalls:\n  a: {kind: generat}", "did you mean 'generate'"},
+        BadGraph{"name: g\ncalls:\n  a: {kind: generate}", "call a: role is missing"},
+        BadGraph{"name: g\ncalls:\n  a: {kind: infer, role: x}", "role 'x' is not declared"},
+        BadGraph{"name: g\ncalls:\n  a: {kind: compute, reads: [b]}",
+                 "reads 'b', which no earlier call writes"},
+        BadGraph{"name: g\nroles: {x: }\ncalls:\n  a: {kind: train_step, role: x}",
+                 "role x is not declared as trained"},
+        BadGraph{"name: g\nroles: {x: {trained: true}}\ncalls:\n  a: {kind: infer, role: x}",
+                 "role x: is declared as trained, but no train_step has it"},
+        BadGraph{"name: g\nroles: {x: {weights_from: y}}\ncalls:\n  a: {kind: infer, role: x}",
+                 "weights_from: y must be another role that is trained"},
+        BadGraph{"name: g\nroles: {x: {trained: maybe}}", "roles.x.trained must be true or false"},
+        BadGraph{"name: g\nroles: {x: {scalar_head: true}}\ncalls:\n  a: {kind: generate, role: x}",
+                 "has a scalar head and cannot generate"},
+        BadGraph{"name: g\nroles: {x: }\ncalls:\n  a: {kind: infer, role: x, function: score}",
+                 "must be logprobs, values or scores"},
+        BadGraph{"name: g\ncalls:\n  a: {kind: fetch, writes: {b: token}}",
+                 "calls.a.writes.b: 'token' must be tokens, real or flag"},
+        BadGraph{"name: g\ncalls:\n  a: {kind: fetch, reads: b}", "reads must be a list"},
+        BadGraph{"name: g\ncalls:\n  a: {kind: fetch, samples_per_prompt: -1}",
+                 "samples_per_prompt must be a whole number"}));
 
 }  // namespace
 }  // namespace braid

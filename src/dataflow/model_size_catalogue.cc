@@ -12,6 +12,7 @@ std::vector<ModelSize> make_catalogue() {  // NOLINT(size)
   // embed_dim, experts, top_k, expert_intermediate, shared_experts, first_dense_layers, mtp_layers,
   // mla, window, window_every
   return {
+      {"codellama-34b", 48, 8192, 22016, 64, 8, 128, 32000, false, true},
       {"deepseek-v3", 61, 7168, 18432, 128, 128, 192, 129280, false, true, 0, 0, 256, 8, 2048, 1, 3,
        0, deepseek},
       {"deepseek-v3-mtp", 61, 7168, 18432, 128, 128, 192, 129280, false, true, 0, 0, 256, 8, 2048,
@@ -46,9 +47,13 @@ std::vector<ModelSize> make_catalogue() {  // NOLINT(size)
       {"internlm-7b", 32, 4096, 11008, 32, 32, 128, 103168, false, true},
       {"kimi-k2", 61, 7168, 18432, 64, 64, 192, 163840, false, true, 0, 0, 384, 8, 2048, 1, 1, 0,
        deepseek},
+      {"llama-13b", 40, 5120, 13824, 40, 40, 128, 32000, false, true},
       {"llama-13b-128k", 40, 5120, 13824, 40, 40, 128, 128000, false, true},
+      {"llama-30b", 60, 6656, 17920, 52, 52, 128, 32000, false, true},
       {"llama-30b-128k", 60, 6656, 17920, 52, 52, 128, 128000, false, true},
+      {"llama-65b", 80, 8192, 22016, 64, 64, 128, 32000, false, true},
       {"llama-65b-128k", 80, 8192, 22016, 64, 64, 128, 128000, false, true},
+      {"llama-7b", 32, 4096, 11008, 32, 32, 128, 32000, false, true},
       {"llama2-13b", 40, 5120, 13824, 40, 40, 128, 32000, false, true},
       {"llama2-70b", 80, 8192, 28672, 64, 8, 128, 32000, false, true},
       {"llama2-7b", 32, 4096, 11008, 32, 32, 128, 32000, false, true},

@@ -24,9 +24,9 @@ struct Strategy {
   int dp = 1;  // generate: replicas of the engine
   int tp = 1;
   int pp = 1;
-  int interleave = 1;                      // model chunks of one pipeline stage
-  bool sequence_parallel = false;          // needs tp > 1
-  int zero_stage = 0;                      // train: 0..3 over dp
+  int interleave = 1;              // model chunks of one pipeline stage
+  bool sequence_parallel = false;  // needs tp > 1
+  int zero_stage = 0;  // train: 0..3 over dp; infer: 0 or 3 (weights gathered layer by layer)
   Recompute recompute = Recompute::kNone;  // train
   int64_t micro_batches = 1;     // of one mini-batch (train) or of the call (infer) per dp rank
   int64_t micro_tokens = 0;      // > 0: token budget of a micro-batch in place of micro_batches
@@ -48,10 +48,15 @@ enum class Residency {
   kHost,    // moved to host memory after its last call, back before its next
 };
 
+// When state that lives in host memory leaves the devices again.
+enum class OffloadTiming { kAfterLastCall, kAfterEachCall };
+
 struct RolePlan {
   RoleId role;
   Residency weights = Residency::kDevice;
-  Residency optimizer = Residency::kDevice;  // master weights and moments
+  Residency optimizer = Residency::kDevice;  // master weights and moments; trained roles
+  OffloadTiming timing = OffloadTiming::kAfterLastCall;  // of the role in the step
+  bool prefetch = false;  // the way back overlaps the call before; false: it starts with its own
   friend bool operator==(const RolePlan&, const RolePlan&) = default;
 };
 

@@ -36,6 +36,9 @@ struct RoleModel {
   ModelSize size;
   Trainable trainable;
   Precision precision = Precision::kBf16;
+  // Role whose frozen base weights these are: a reference that is the actor without its adapters.
+  // The two share memory where their layouts coincide.
+  std::string shares_weights_with = "";
   friend bool operator==(const RoleModel&, const RoleModel&) = default;
 };
 
@@ -45,7 +48,21 @@ struct PlanningProblem {
   Workload workload;
   Cluster cluster;
   double memory_limit_gib = 0;  // per device; 0 = the device's
+  // Whose efficiencies the cost model takes, such as "megatron-core" and "vllm"; "" = its default.
+  std::string train_engine, generate_engine;
   friend bool operator==(const PlanningProblem&, const PlanningProblem&) = default;
 };
+
+// Sequences that a call handles in one step: the workload's, or fewer where the call says so
+// (ReMax's greedy responses).
+int64_t call_samples(const PlanningProblem& problem, const Call& call);
+// Sequences of one optimizer step.
+int64_t minibatch_samples(const PlanningProblem& problem);
+// The longest length of a distribution in tokens: its cut, or its largest sample; a lognormal one
+// without a cut gives its 99.9 % quantile.
+int64_t longest_tokens(const LengthDistribution& lengths);
+double mean_tokens(const LengthDistribution& lengths);
+// The model of a role. REQUIRES: the problem has it.
+const RoleModel& model_of(const PlanningProblem& problem, const RoleId& role);
 
 }  // namespace braid

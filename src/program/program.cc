@@ -1,33 +1,14 @@
 #include "program/program.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <set>
 #include <sstream>
 
 #include "base/text.h"
+#include "program/lower.h"
 
 namespace braid {
 namespace {
-
-// The instructions that one call becomes.
-std::vector<Instruction> lower(const Call& call, CallId id) {
-  const auto region = [&](ExitCondition exit, std::vector<OpCode> body) {
-    std::vector<Instruction> out = {{OpCode::kRegionBegin, id, exit, {}}};
-    for (const OpCode code : body) out.push_back({code, id, ExitCondition::kNone, {}});
-    out.push_back({OpCode::kRegionEnd, id, exit, {}});
-    return out;
-  };
-  switch (call.kind) {
-    case CallKind::kGenerate:
-      return region(ExitCondition::kDrained, {OpCode::kGenerateStep, OpCode::kAgree});
-    case CallKind::kTrainStep:
-      return region(ExitCondition::kMinibatchesDone,
-                    {OpCode::kSchedule, OpCode::kAgree, OpCode::kOptimizerStep});
-    default:
-      return {{OpCode::kCall, id, ExitCondition::kNone, {}}};
-  }
-}
 
 RankProgram lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
   const auto waits = dependencies(graph);
@@ -46,29 +27,77 @@ RankProgram lower_in_order(const Graph& graph, const std::vector<CallId>& order)
   return out;
 }
 
-Status verify_rank(const Graph& graph, const RankProgram& rank) {
-  std::set<int32_t> seen;
-  bool open = false;
-  for (size_t i = 0; i < rank.instructions.size(); ++i) {
-    const Instruction& instruction = rank.instructions[i];
-    const std::string where = cat("instruction ", i, " (", op_code_name(instruction.code), ")");
-    for (const InstructionId before : instruction.after)
-      if (before.value < 0 || before.value >= static_cast<int32_t>(i))
-        return invalid_input(
-            cat(where, ": waits for instruction ", before, ", which is not earlier"));
-    const bool starts =
-        instruction.code == OpCode::kCall || instruction.code == OpCode::kRegionBegin;
-    if (starts && open) return invalid_input(cat(where, ": a region is still open"));
-    if (starts && !seen.insert(instruction.call.value).second)
-      return invalid_input(
-          cat(where, ": call ", graph.calls[instruction.call.value].name, " occurs twice"));
-    if (!starts && !open) return invalid_input(cat(where, ": outside of a region"));
-    if (instruction.code == OpCode::kRegionBegin) open = true;
-    if (instruction.code == OpCode::kRegionEnd) open = false;
+bool is_inside_region(OpCode code) {
+  return code == OpCode::kGenerateStep || code == OpCode::kSchedule || code == OpCode::kAgree ||
+         code == OpCode::kOptimizerStep || code == OpCode::kReduce || code == OpCode::kGather;
+}
+
+std::string interval_text(const Interval& interval) {
+  return cat(interval.begin, "-", interval.end);
+}
+
+// What a message carries: "query[layers 0-4, 0-4096]".
+void write_parts(const Program& program, const Message& message, std::ostream& out) {
+  for (const MessagePart& part : message.parts) {
+    if (message.kind == MessageKind::kFields) {
+      out << " " << program.graph.calls[message.owner].writes[part.item].name << "["
+          << interval_text(part.units) << "]";
+      continue;
+    }
+    out << " tensor " << part.item << "[layers " << interval_text(part.layers) << ", "
+        << interval_text(part.units) << "]";
   }
-  if (open) return invalid_input("the last region is not closed");
-  if (seen.size() != graph.calls.size()) return invalid_input("not every call of the graph occurs");
-  return ok_status();
+}
+
+void write_message(const Program& program, const Instruction& instruction, std::ostream& out) {
+  const Message& message = program.messages[instruction.detail];
+  const bool sends = instruction.code == OpCode::kSend;
+  out << (sends ? " to " : " from ") << (sends ? message.to : message.from) << " message "
+      << instruction.detail << " " << format_bytes(message.bytes);
+  if (!sends) return;
+  if (message.kind == MessageKind::kParameters)
+    out << " parameters of " << program.copies[message.owner].role;
+  write_parts(program, message, out);
+}
+
+void write_detail(const Program& program, const Instruction& instruction, std::ostream& out) {
+  if (instruction.detail < 0) return;
+  switch (instruction.code) {
+    case OpCode::kSend:
+    case OpCode::kReceive:
+      return write_message(program, instruction, out);
+    case OpCode::kReduce:
+    case OpCode::kGather:
+      out << " over ranks";
+      for (const DeviceId member : program.groups[instruction.detail].members) out << " " << member;
+      return;
+    case OpCode::kLoad:
+    case OpCode::kOffload:
+      out << " " << program.states[instruction.detail].role
+          << (program.states[instruction.detail].optimizer ? " optimizer" : " weights");
+      return;
+    default:
+      out << " copy " << instruction.detail << " of " << program.copies[instruction.detail].role;
+  }
+}
+
+void write_instruction(const Program& program, const Instruction& instruction, std::ostream& out) {
+  const Call& call = program.graph.calls[instruction.call.value];
+  const bool names_call = instruction.code == OpCode::kCall ||
+                          instruction.code == OpCode::kRegionBegin ||
+                          instruction.code == OpCode::kRegionEnd;
+  out << (is_inside_region(instruction.code) ? "    " : "  ") << op_code_name(instruction.code)
+      << " " << call.name;
+  if (names_call)
+    out << " (" << call_kind_name(call.kind)
+        << (call.role.value.empty() ? "" : " " + call.role.value)
+        << (call.function.empty() ? "" : " " + call.function) << ")";
+  if (instruction.exit != ExitCondition::kNone)
+    out << " until " << exit_condition_name(instruction.exit);
+  write_detail(program, instruction, out);
+  if (instruction.after.empty()) return;
+  out << " after";
+  for (const InstructionId before : instruction.after) out << " " << before;
 }
 
 }  // namespace
@@ -89,6 +118,20 @@ const char* op_code_name(OpCode code) {
       return "agree";
     case OpCode::kOptimizerStep:
       return "optimizer_step";
+    case OpCode::kSend:
+      return "send";
+    case OpCode::kReceive:
+      return "receive";
+    case OpCode::kReduce:
+      return "reduce";
+    case OpCode::kGather:
+      return "gather";
+    case OpCode::kLoad:
+      return "load";
+    case OpCode::kOffload:
+      return "offload";
+    case OpCode::kRelease:
+      return "release";
   }
   return "unknown";
 }
@@ -109,15 +152,11 @@ Result<Program> compile(const Graph& graph) {
   BRAID_TRY(verify(graph));
   std::vector<CallId> order;
   for (size_t i = 0; i < graph.calls.size(); ++i) order.push_back(CallId{static_cast<int32_t>(i)});
-  Program program{graph, {lower_in_order(graph, order)}};
+  Program program;
+  program.graph = graph;
+  program.ranks = {lower_in_order(graph, order)};
   BRAID_TRY(verify(program));
   return program;
-}
-
-Status verify(const Program& program) {
-  for (size_t rank = 0; rank < program.ranks.size(); ++rank)
-    BRAID_TRY(verify_rank(program.graph, program.ranks[rank]).at(cat("program of rank ", rank)));
-  return ok_status();
 }
 
 Result<Program> reorder(const Program& program, const std::vector<CallId>& order) {
@@ -130,7 +169,9 @@ Result<Program> reorder(const Program& program, const std::vector<CallId>& order
                                  program.graph.calls[before.value].name));
     done.insert(id.value);
   }
-  Program out{program.graph, {lower_in_order(program.graph, order)}};
+  Program out;
+  out.graph = program.graph;
+  out.ranks = {lower_in_order(program.graph, order)};
   BRAID_TRY(verify(out));
   return out;
 }
@@ -142,21 +183,8 @@ std::string program_text(const Program& program) {
     out << "rank " << rank << ": " << list.size() << " instructions of graph " << program.graph.name
         << "\n";
     for (size_t i = 0; i < list.size(); ++i) {
-      const Call& call = program.graph.calls[list[i].call.value];
-      const bool inside = list[i].code != OpCode::kCall && list[i].code != OpCode::kRegionBegin &&
-                          list[i].code != OpCode::kRegionEnd;
-      out << "  " << i << (inside ? "    " : "  ") << op_code_name(list[i].code) << " "
-          << call.name;
-      if (!inside)
-        out << " (" << call_kind_name(call.kind)
-            << (call.role.value.empty() ? "" : " " + call.role.value)
-            << (call.function.empty() ? "" : " " + call.function) << ")";
-      if (list[i].exit != ExitCondition::kNone)
-        out << " until " << exit_condition_name(list[i].exit);
-      if (!list[i].after.empty()) {
-        out << " after";
-        for (const InstructionId before : list[i].after) out << " " << before;
-      }
+      out << "  " << i;
+      write_instruction(program, list[i], out);
       out << "\n";
     }
   }

@@ -1,7 +1,12 @@
 // A program: for each rank the ordered list of instructions that a step consists of. A value, made
 // by compile(), interpreted by the runtime (which executes it) and by the simulator (which prices
-// it). Region bodies repeat until an exit condition that is evaluated at an agreement point
-// (blueprint §3).
+// it). Region bodies repeat until an exit condition that is evaluated at an agreement point.
+//
+// A rank computes in the order of its list. Communication (send, receive, load, offload) is issued
+// in that order too, starts when the instructions in `after` have ended, and runs beside what
+// computes meanwhile. Messages of one pair of ranks travel in order. The lists are projections of
+// one global sequence: no rank can wait for another in a circle even if it does everything one
+// after another.
 #pragma once
 
 #include <string>
@@ -10,6 +15,8 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "dataflow/graph.h"
+#include "plan/problem.h"
+#include "program/reallocation.h"
 
 namespace braid {
 
@@ -21,6 +28,13 @@ enum class OpCode {
   kSchedule,       // region body: the forwards and backwards of one optimizer step's micro-batches
   kAgree,          // region body: gather what the exit and branch conditions depend on
   kOptimizerStep,  // region body: apply the accumulated gradients unless the agreement refused them
+  kSend,           // a message to another rank
+  kReceive,        // the same message on the other side
+  kReduce,         // region body: gradients over the data-parallel ranks of one slice
+  kGather,         // region body: updated weights of that slice (ZeRO-1 and 2)
+  kLoad,           // state from host memory
+  kOffload,        // state to host memory; its device memory is free afterwards
+  kRelease,        // free a copy of weights
 };
 const char* op_code_name(OpCode code);
 
@@ -33,6 +47,9 @@ struct Instruction {
   CallId call;                                // the call of the graph that this is part of
   ExitCondition exit = ExitCondition::kNone;  // of a region, at its begin and end
   std::vector<InstructionId> after;           // earlier instructions that must have ended
+  // Send, receive: index into messages; reduce, gather: into groups; load, offload: into states;
+  // release, and call, generate and schedule of a copy: into copies; else -1.
+  int32_t detail = -1;
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
@@ -41,21 +58,63 @@ struct RankProgram {
   friend bool operator==(const RankProgram&, const RankProgram&) = default;
 };
 
+// Weights of a role in one layout. The home copy is what training updates, or what was loaded.
+struct WeightCopy {
+  RoleId role;
+  ParamLayout layout;
+  bool home = false;
+  friend bool operator==(const WeightCopy&, const WeightCopy&) = default;
+};
+
+// Ranks that communicate together, in mesh order.
+struct RankGroup {
+  std::vector<DeviceId> members;
+  friend bool operator==(const RankGroup&, const RankGroup&) = default;
+};
+
+// What moves between a device and its host.
+struct RoleState {
+  RoleId role;
+  bool optimizer = false;  // false: the weights of the home copy
+  friend bool operator==(const RoleState&, const RoleState&) = default;
+};
+
+// Where a call runs, and with which copy of its role's weights.
+struct CallPlacement {
+  DeviceMesh mesh;  // calls without a model: the ranks that run it
+  Strategy strategy;
+  int32_t copy = -1;    // -1: no model
+  int64_t samples = 0;  // sequences of one step
+  friend bool operator==(const CallPlacement&, const CallPlacement&) = default;
+};
+
 struct Program {
   Graph graph;
   std::vector<RankProgram> ranks;
+  // Empty in a program that compile(graph) made: one rank does everything.
+  std::vector<CallPlacement> calls = {};  // by call
+  std::vector<WeightCopy> copies = {};
+  std::vector<Message> messages = {};
+  std::vector<RankGroup> groups = {};
+  std::vector<RoleState> states = {};
   friend bool operator==(const Program&, const Program&) = default;
 };
 
 // Compiles one step of the graph for a single device that holds everything, in the graph's order.
 Result<Program> compile(const Graph& graph);
 
-// Regions are closed and not nested, `after` points backwards, every call occurs once, dependencies
-// of the graph hold.
+// Compiles one step of the problem's graph under a plan. A plan for one device without offloading
+// gives the instructions of compile(graph). Errors: those of validate().
+Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem);
+
+// Regions are closed and not nested, `after` points backwards, every call occurs once on each of
+// its ranks, every message is received in the order in which it was sent, ranks that do everything
+// in order never wait for each other in a circle, and every field is there before it is read.
 Status verify(const Program& program);
 
 // The same program with its calls (a region counts as one) in another order; an order that breaks a
 // dependency is an error. `order` lists call indices.
+// REQUIRES: one rank.
 Result<Program> reorder(const Program& program, const std::vector<CallId>& order);
 
 // One line per instruction, for people; equal programs print equal text.

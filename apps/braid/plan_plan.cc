@@ -1,0 +1,347 @@
+// braid plan: searches the execution plan of a configuration, compares, explains and re-plans.
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <thread>
+
+#include "base/text.h"
+#include "commands.h"
+#include "cost/efficiency.h"
+#include "host/file.h"
+#include "plan/make_problem.h"
+#include "plan/plan_text.h"
+#include "plan/validate.h"
+#include "plan_diff.h"
+#include "plan_inputs.h"
+#include "search/plan_report.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kGib = 1073741824.0;
+constexpr double kNothingToGain = 0.03;  // a given plan this close to the best is left alone
+constexpr int kMostDevices = 4096;       // that the search for a smallest cluster looks at
+constexpr int64_t kQuickUnits = 16;      // of its searches
+constexpr int kNextBest = 3;
+
+struct PlanArguments {
+  std::vector<std::string> inputs;
+  std::vector<std::string> what_if;
+  std::string out;
+  double time_limit_s = 10;
+  int64_t max_units = INT64_MAX;
+  uint64_t seed = 1;
+  int threads = 0;
+  bool json = false, compare = false, explain = false, keep = false;
+};
+
+// A problem with everything that its search needs; spaces and judges point into it.
+struct Planning {
+  PlanningProblem problem;
+  PlanConstraints constraints;
+  std::optional<ExecutionPlan> given;  // by the configuration
+  std::optional<planner::CallPricer> pricer;
+  planner::PlanSpace space;
+  planner::Judge judge;
+  planner::Found found;
+  double seconds = 0;
+};
+
+Status check_arguments(const PlanArguments& arguments) {
+  if (!(arguments.time_limit_s > 0) || !std::isfinite(arguments.time_limit_s))
+    return invalid_input("--time-limit must be a positive number of seconds");
+  if (arguments.max_units < 1) return invalid_input("--max-units must be at least 1");
+  if (arguments.threads < 0 || arguments.threads > 1024)
+    return invalid_input("--threads must be 1 to 1024, or 0 for one per core");
+  return ok_status();
+}
+
+planner::SearchOptions search_options(const PlanArguments& arguments, Clock::time_point begin) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const auto elapsed_s = [begin] {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  planner::SearchOptions options;
+  options.seed = arguments.seed;
+  options.units.threads = arguments.threads > 0 ? arguments.threads : cores;
+  options.units.max_units = arguments.max_units;
+  options.units.elapsed_s = elapsed_s;
+  options.units.stop = [elapsed_s, limit = arguments.time_limit_s] { return elapsed_s() >= limit; };
+  return options;
+}
+
+bool fits_somewhere(const PlanningProblem& problem) {
+  const auto pricer = planner::CallPricer::make(problem, committed_calibration());
+  if (!pricer.ok()) return false;
+  const auto space = planner::make_plan_space(problem, *pricer);
+  if (!space.ok()) return false;
+  planner::SearchOptions options;
+  options.units.max_units = kQuickUnits;
+  return planner::search_plans(*space, options).ok();
+}
+
+// Adds to "does not fit" what would.
+Status with_smallest_cluster(const Status& status, const PlanningProblem& problem) {
+  if (status.code() != Code::kInfeasible) return status;
+  const auto found = planner::smallest_cluster(problem, kMostDevices, fits_somewhere);
+  const Node& node = problem.cluster.nodes.front();
+  if (!found)
+    return {status.code(), cat(status.message(), "; no cluster of up to ", kMostDevices, " ",
+                               node.gpu.key, " holds it")};
+  return {
+      status.code(),
+      cat(status.message(), "; the smallest cluster of these nodes that holds it: ", found->nodes,
+          found->nodes == 1 ? " node" : " nodes", " of ", node.devices, " x ", node.gpu.key)};
+}
+
+Status search(const PlanArguments& arguments, Planning& planning) {
+  const Clock::time_point begin = Clock::now();
+  BRAID_ASSIGN(planner::CallPricer pricer,
+               planner::CallPricer::make(planning.problem, committed_calibration()));
+  planning.pricer = std::move(pricer);
+  planning.judge = planner::evaluator_judge(planning.problem, *planning.pricer);
+  planner::SpaceOptions options;
+  if (arguments.keep)
+    options.allowed = [&planning](const CallPlan& entry) {
+      return planner::keeps(entry, planning.constraints);
+    };
+  BRAID_ASSIGN(planning.space,
+               planner::make_plan_space(planning.problem, *planning.pricer, options));
+  BRAID_ASSIGN(
+      planning.found,
+      planner::search_plans(planning.space, search_options(arguments, begin), planning.judge));
+  planning.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  return ok_status();
+}
+
+// Loads and plans; `planning` stays where it is, since spaces and judges point into it.
+Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string>& inputs,
+                   Planning& planning) {
+  BRAID_ASSIGN(const LoadedConfig loaded, load_planning_config(inputs));
+  const ReadText read = file_reader();
+  BRAID_ASSIGN(planning.problem, make_problem(loaded.config, read));
+  BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));
+  BRAID_ASSIGN(planning.given, configured_plan(loaded.config, planning.problem, read));
+  const Status status = search(arguments, planning);
+  return status.ok() ? status : with_smallest_cluster(status, planning.problem);
+}
+
+double gap(const planner::Found& found) {
+  return 1 - static_cast<double>(found.lower_bound_us) /
+                 static_cast<double>(std::max<int64_t>(1, found.best_cost_us));
+}
+
+// ---- The given configuration against the best
+
+struct Given {
+  planner::Verdict verdict;
+  bool nothing_to_gain = false;
+};
+
+Result<std::optional<Given>> judge_given(const Planning& planning) {
+  if (!planning.given) return std::optional<Given>();
+  BRAID_ASSIGN(const planner::Verdict verdict, planning.judge(*planning.given));
+  const double best_s = planning.found.verdict->step_s;
+  return std::optional<Given>(
+      Given{verdict, verdict.fits && verdict.step_s <= best_s * (1 + kNothingToGain)});
+}
+
+std::string given_text(const Planning& planning, const Given& given) {
+  const planner::Verdict& v = given.verdict;
+  const double best_s = planning.found.verdict->step_s;
+  std::string out = cat("configuration  step ", format_double(v.step_s), " s, peak ",
+                        format_bytes(v.peak_bytes), v.fits ? "" : cat(" (", v.reason, ")"), "\n");
+  if (given.nothing_to_gain)
+    return out + "nothing to gain: the configuration is within 3 % of the best plan\n";
+  if (v.fits) out += cat("gain           ", format_double(v.step_s / best_s), " x\n");
+  for (const std::string& line : diff(*planning.given, planning.found.plan))
+    out += cat("  ", line, "\n");
+  return out;
+}
+
+// ---- Output
+
+void print_text(const Planning& planning) {
+  const planner::Found& found = planning.found;
+  const planner::Verdict& v = *found.verdict;
+  std::cout << planner::plan_table(planning.problem, found.plan, v) << "step           "
+            << format_double(v.step_s) << " s, devices busy " << std::lround(100 * v.utilisation)
+            << " %\npeak memory    " << format_bytes(v.peak_bytes) << " of "
+            << format_bytes(v.capacity_bytes) << "\nlower bound    "
+            << format_double(static_cast<double>(found.lower_bound_us) / 1e6) << " s (gap "
+            << format_double(std::round(1e4 * gap(found)) / 100) << " %"
+            << (found.proven ? ", proven optimum" : "") << " under the evaluator)\nsearched       "
+            << found.units << " units, " << found.evaluations << " plans in "
+            << format_seconds(planning.seconds) << "\n";
+}
+
+OrderedJson log_json(const planner::Found& found) {
+  OrderedJson log = OrderedJson::array();
+  for (const planner::LogEntry& entry : found.log)
+    log.push_back({{"unit", entry.unit},
+                   {"seconds", entry.elapsed_s},
+                   {"step_s", entry.step_s},
+                   {"fits", entry.fits}});
+  return log;
+}
+
+OrderedJson result_json(const Planning& planning, const PlanArguments& arguments) {
+  const planner::Found& found = planning.found;
+  const planner::Verdict& v = *found.verdict;
+  OrderedJson json;
+  json["step_s"] = v.step_s;
+  json["fits"] = v.fits;
+  json["peak_gib"] = v.peak_bytes / kGib;
+  json["limit_gib"] = v.capacity_bytes / kGib;
+  json["utilisation"] = v.utilisation;
+  json["evaluator_s"] = static_cast<double>(found.cost.time_us) / 1e6;
+  json["lower_bound_s"] = static_cast<double>(found.lower_bound_us) / 1e6;
+  json["gap"] = gap(found);
+  json["proven"] = found.proven;
+  json["evaluations"] = found.evaluations;
+  json["bounds"] = found.bounds;
+  json["judged"] = found.judged.size();
+  json["units"] = found.units;
+  json["seed"] = arguments.seed;
+  json["seconds"] = planning.seconds;
+  for (size_t c = 0; c < planning.space.calls.size(); ++c)
+    json["calls"][found.plan.calls[c].call] = v.call_s[c];
+  json["plan"] = plan_json(found.plan);
+  json["log"] = log_json(found);
+  return json;
+}
+
+std::vector<planner::CompareRow> compare(const Planning& planning) {
+  std::vector<planner::CompareRow> rows = {
+      {"braid", "this search", planning.found.plan, planning.found.verdict, {}}};
+  if (planning.given) {
+    planner::CompareRow row{"configuration", "as configured", planning.given, {}, {}};
+    const auto verdict = planning.judge(*planning.given);
+    if (verdict.ok()) row.verdict = *verdict;
+    if (!verdict.ok()) row.reason = verdict.status().message();
+    rows.push_back(std::move(row));
+  }
+  const auto others =
+      planner::compare_baselines(planning.problem, *planning.pricer, planning.judge);
+  rows.insert(rows.end(), others.begin(), others.end());
+  return rows;
+}
+
+std::string what_if_text(const Planning& before, const Planning& after,
+                         const std::vector<std::string>& changes) {
+  const double was_s = before.found.verdict->step_s, is_s = after.found.verdict->step_s;
+  std::string out = cat("what if ", join(changes, ", "), ": step ", format_double(was_s), " s -> ",
+                        format_double(is_s), " s (", is_s < was_s ? "" : "+",
+                        format_double(std::round(1000 * (is_s / was_s - 1)) / 10), " %)\n");
+  for (const std::string& line : diff(before.found.plan, after.found.plan))
+    out += cat("  ", line, "\n");
+  return out;
+}
+
+OrderedJson what_if_json(const Planning& before, const Planning& after,
+                         const PlanArguments& arguments) {
+  OrderedJson json = result_json(after, arguments);
+  json["changes"] = arguments.what_if;
+  json["ratio"] = after.found.verdict->step_s / before.found.verdict->step_s;
+  json["diff"] = diff(before.found.plan, after.found.plan);
+  return json;
+}
+
+// What was asked for beyond the plan itself.
+struct Extras {
+  std::optional<Given> given;
+  std::vector<planner::CompareRow> rows;
+  std::vector<planner::CallExplanation> explanations;
+  std::optional<Planning> what_if;
+};
+
+void print_json(const Planning& planning, const PlanArguments& arguments, const Extras& extras) {
+  OrderedJson json = result_json(planning, arguments);
+  if (extras.given)
+    json["given"] = {{"step_s", extras.given->verdict.step_s},
+                     {"peak_gib", extras.given->verdict.peak_bytes / kGib},
+                     {"fits", extras.given->verdict.fits},
+                     {"nothing_to_gain", extras.given->nothing_to_gain},
+                     {"diff", diff(*planning.given, planning.found.plan)}};
+  if (arguments.compare) json["compare"] = planner::compare_json(planning.problem, extras.rows);
+  if (arguments.explain) json["explain"] = planner::explain_json(extras.explanations);
+  if (extras.what_if) json["what_if"] = what_if_json(planning, *extras.what_if, arguments);
+  std::cout << json.dump() << "\n";
+}
+
+void print_extras(const Planning& planning, const PlanArguments& arguments, const Extras& extras) {
+  print_text(planning);
+  if (extras.given) std::cout << given_text(planning, *extras.given);
+  if (arguments.compare) std::cout << "\n" << planner::compare_text(planning.problem, extras.rows);
+  if (arguments.explain) std::cout << "\n" << planner::explain_text(extras.explanations);
+  if (extras.what_if)
+    std::cout << "\n" << what_if_text(planning, *extras.what_if, arguments.what_if);
+}
+
+Status run_plan(const PlanArguments& arguments) {
+  BRAID_TRY(check_arguments(arguments));
+  if (arguments.inputs.empty())
+    return invalid_input("give a configuration file, or `diff A B` for two plans");
+  Planning planning;
+  BRAID_TRY(plan_inputs(arguments, arguments.inputs, planning));
+  Extras extras;
+  BRAID_ASSIGN(extras.given, judge_given(planning));
+  if (arguments.compare) extras.rows = compare(planning);
+  if (arguments.explain)
+    extras.explanations = planner::explain(planning.space, planning.found.choice, kNextBest);
+  if (!arguments.what_if.empty()) {
+    std::vector<std::string> inputs = arguments.inputs;
+    inputs.insert(inputs.end(), arguments.what_if.begin(), arguments.what_if.end());
+    BRAID_TRY(plan_inputs(arguments, inputs, extras.what_if.emplace()));
+  }
+  if (!arguments.out.empty())
+    BRAID_TRY(write_file_atomic(arguments.out, plan_to_yaml(planning.found.plan)));
+  if (arguments.json) {
+    print_json(planning, arguments, extras);
+  } else {
+    print_extras(planning, arguments, extras);
+  }
+  return ok_status();
+}
+
+void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& arguments) {
+  app.add_option("inputs", arguments->inputs, "configuration files, then key.sub=value overrides");
+  app.add_option("--out", arguments->out, "write the plan to this file");
+  app.add_option("--time-limit", arguments->time_limit_s,
+                 "seconds of the search; stops earlier when proven")
+      ->capture_default_str();
+  app.add_option("--max-units", arguments->max_units,
+                 "work units; with this limit the result is reproducible");
+  app.add_option("--seed", arguments->seed, "seed of all random choices")->capture_default_str();
+  app.add_option("--threads", arguments->threads,
+                 "0: one per core; never changes the result of a unit");
+  app.add_flag("--json", arguments->json, "print one JSON object");
+  app.add_flag("--compare", arguments->compare, "price the plans of other systems beside ours");
+  app.add_flag("--explain", arguments->explain,
+               "per call: what limits it and the next best alternatives");
+  app.add_flag("--keep", arguments->keep,
+               "keep what placement and parallel of the configuration fix");
+  app.add_option("--what-if", arguments->what_if,
+                 "key.sub=value...: plan again with these changes");
+}
+
+Action define_plan(CLI::App& app) {
+  auto arguments = std::make_shared<PlanArguments>();
+  define_options(app, arguments);
+  auto files = std::make_shared<std::vector<std::string>>();
+  CLI::App* compare = app.add_subcommand("diff", "what two plan files do differently");
+  compare->add_option("plans", *files, "two plan files, YAML or JSON")->required()->expected(2);
+  return [arguments, files, compare] {
+    return compare->parsed() ? run_plan_diff((*files)[0], (*files)[1]) : run_plan(*arguments);
+  };
+}
+
+}  // namespace
+
+extern const Command kPlanCommand;
+const Command kPlanCommand = {
+    "plan", "search the execution plan of a configuration (docs/planner.md)", define_plan};
+
+}  // namespace braid

@@ -1,0 +1,181 @@
+#include "cluster/cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+Cluster cluster_of(const char* gpu, int nodes, int devices) {
+  return *make_cluster(*find_gpu(gpu), nodes, devices);
+}
+
+std::string mesh_of(const DeviceMesh& mesh) { return cat(mesh); }
+
+TEST(Cluster, DevicesAreNumberedNodeByNode) {
+  const Cluster cluster = *parse_cluster(
+      "nodes:\n- {gpu: h100-80g, gpus_per_node: 8, count: 2}\n- {gpu: l40s, gpus_per_node: 4}\n",
+      "c.yaml");
+  EXPECT_EQ(device_count(cluster), 20);
+  EXPECT_EQ(node_of(cluster, DeviceId{7}), 0);
+  EXPECT_EQ(node_of(cluster, DeviceId{8}), 1);
+  EXPECT_EQ(node_of(cluster, DeviceId{19}), 2);
+  EXPECT_EQ(gpu_of(cluster, DeviceId{15}).key, "h100-80g");
+  EXPECT_EQ(gpu_of(cluster, DeviceId{16}).key, "l40s");
+}
+
+TEST(Cluster, LinksFollowTheTopology) {
+  const Cluster cluster = cluster_of("a100-80g", 2, 8);
+  EXPECT_EQ(link_between(cluster, DeviceId{0}, DeviceId{0}).kind, LinkKind::kSame);
+  EXPECT_EQ(link_between(cluster, DeviceId{0}, DeviceId{7}),
+            (Link{LinkKind::kNvlink, find_gpu("a100-80g")->nvlink_gbytes_per_s}));
+  const Link network = link_between(cluster, DeviceId{7}, DeviceId{8});
+  EXPECT_EQ(network.kind, LinkKind::kNetwork);
+  EXPECT_DOUBLE_EQ(network.gbytes_per_s, find_gpu("a100-80g")->nic_gbps_per_gpu / 8);
+  const Cluster no_nvlink = cluster_of("l40s", 1, 4);
+  EXPECT_EQ(link_between(no_nvlink, DeviceId{0}, DeviceId{3}).kind, LinkKind::kPcie);
+}
+
+TEST(Cluster, TheSlowerNodeLimitsANetworkLink) {
+  const Cluster cluster = *parse_cluster(
+      "nodes:\n- {gpu: h100-80g, nic_gbps_per_gpu: 400}\n- {gpu: l40s, nic_gbps_per_gpu: 100}\n",
+      "c.yaml");
+  EXPECT_DOUBLE_EQ(link_between(cluster, DeviceId{0}, DeviceId{8}).gbytes_per_s, 12.5);
+}
+
+TEST(Cluster, RacksShareOneNvlinkDomainOverNodes) {
+  const Cluster cluster = cluster_of("gb200", 20, 4);  // 72 devices a domain: 18 nodes
+  EXPECT_EQ(link_between(cluster, DeviceId{0}, DeviceId{71}).kind, LinkKind::kNvlink);
+  EXPECT_EQ(link_between(cluster, DeviceId{0}, DeviceId{72}).kind, LinkKind::kNetwork);
+  EXPECT_EQ(link_between(cluster, DeviceId{72}, DeviceId{79}).kind, LinkKind::kNvlink);
+}
+
+TEST(Cluster, BridgedCardsReachOnlyTheirPartner) {
+  const Cluster cluster = cluster_of("h100-pcie", 1, 4);  // bridges join two cards
+  EXPECT_EQ(link_between(cluster, DeviceId{0}, DeviceId{1}).kind, LinkKind::kNvlink);
+  EXPECT_EQ(link_between(cluster, DeviceId{1}, DeviceId{2}).kind, LinkKind::kPcie);
+}
+
+TEST(Cluster, AnyNodeSizeFromOneToSixteen) {
+  for (int devices = 1; devices <= kMaxDevicesPerNode; ++devices)
+    EXPECT_EQ(device_count(cluster_of("a100-80g", 3, devices)), 3 * devices);
+  EXPECT_THAT(make_cluster(*find_gpu("a100-80g"), 1, 17).status().message(), HasSubstr("1 to 16"));
+  EXPECT_FALSE(make_cluster(*find_gpu("a100-80g"), 0, 8).ok());
+}
+
+TEST(Cluster, YamlMayOverrideCatalogueValues) {
+  const Cluster cluster = *parse_cluster(
+      "cluster: {gpu: a100-80g, nodes: 2, gpus_per_node: 4, hbm_gib: 40, nvlink_gbytes_per_s: 100}",
+      "c.yaml");
+  EXPECT_EQ(device_count(cluster), 8);
+  EXPECT_DOUBLE_EQ(gpu_of(cluster, DeviceId{0}).hbm_bytes, 40.0 * 1024 * 1024 * 1024);
+  EXPECT_DOUBLE_EQ(link_between(cluster, DeviceId{0}, DeviceId{1}).gbytes_per_s, 100);
+}
+
+TEST(Cluster, JsonReadsBackEqual) {
+  for (const char* gpu : {"a100-80g", "gb200", "this-machine", "l40s"}) {
+    const Cluster cluster = cluster_of(gpu, 3, 4);
+    const auto again = cluster_from_json(*parse_json(cluster_json(cluster).dump(), "c"));
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_EQ(*again, cluster);
+  }
+}
+
+struct BadText {
+  const char* text;
+  const char* message;
+};
+class BadCluster : public testing::TestWithParam<BadText> {};
+TEST_P(BadCluster, ErrorNamesPlaceAndRule) {
+  const Status status = parse_cluster(GetParam().text, "c.yaml").status();
+  EXPECT_EQ(exit_code(status.code()), 2);
+  EXPECT_THAT(status.message(), HasSubstr(GetParam().message));
+}
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BadCluster,
+    testing::Values(BadText{"nodes: 2", "missing key 'gpu'"},
+                    BadText{"gpu: a100-81g", "did you mean 'a100-80g'"},
+                    BadText{"gpu: a100-80g\nnodes: 0", "c.yaml:2"},
+                    BadText{"gpu: a100-80g\nnodes: 1.5", "whole number from 1"},
+                    BadText{"gpu: a100-80g\ngpus_per_node: 32", "from 1 to 16"},
+                    BadText{"gpu: a100-80g\nhbm_gib: -4", "positive number"},
+                    BadText{"gpu: a100-80g\nnic_gbps_per_gpu: nan", "positive number"},
+                    BadText{"gpu: a100-80g\nnodez: 2", "did you mean 'nodes'"},
+                    BadText{"nodes: []", "nodes is empty"}, BadText{"nodes: [a100-80g]", "a map"},
+                    BadText{"nodes: [{gpu: a100-80g, nodes: 2}]", "unknown key 'nodes'"},
+                    BadText{"gpu: [a]", "gpu must be a name"},
+                    BadText{"nodes: [{gpu: a100-80g, count: 99999}, {gpu: l40s, count: 2}]",
+                            "at most 100000 nodes"}));
+
+TEST(Mesh, CandidatesAreDistinctLegalAndHaveAlignedParts) {
+  for (const auto& [nodes, devices] : {std::pair(1, 1), {1, 8}, {2, 8}, {3, 4}, {2, 6}}) {
+    const Cluster cluster = cluster_of("a100-80g", nodes, devices);
+    std::set<std::string> seen;
+    for (const DeviceMesh& mesh : candidate_meshes(cluster)) {
+      EXPECT_TRUE(validate_mesh(cluster, mesh).ok());
+      EXPECT_TRUE(seen.insert(mesh_of(mesh)).second) << mesh;
+    }
+    EXPECT_EQ(seen.count(mesh_of(whole_cluster(cluster))), 1u);
+  }
+}
+
+// ReaL counts N(N+1)/2 runs of nodes and two halves of each; here quarters, pairs and single
+// devices come in addition.
+TEST(Mesh, CandidatesOfTwoNodesOfEight) {
+  const auto meshes = candidate_meshes(cluster_of("a100-80g", 2, 8));
+  EXPECT_EQ(meshes.size(), 2u * (8 + 4 + 2) + 3);
+}
+
+TEST(Mesh, OverlapAndSpan) {
+  const Cluster cluster = cluster_of("a100-80g", 2, 4);
+  const DeviceMesh left = *contiguous_mesh(cluster, 0, 4), middle = *contiguous_mesh(cluster, 2, 4),
+                   right = *contiguous_mesh(cluster, 4, 4);
+  EXPECT_TRUE(overlaps(left, middle));
+  EXPECT_FALSE(overlaps(left, right));
+  EXPECT_EQ(nodes_spanned(cluster, middle), 2);
+  EXPECT_EQ(nodes_spanned(cluster, right), 1);
+  EXPECT_FALSE(contiguous_mesh(cluster, 6, 3).ok());
+  EXPECT_FALSE(contiguous_mesh(cluster, -1, 2).ok());
+}
+
+TEST(Mesh, JsonAndErrors) {
+  const DeviceMesh mesh{{{3}, {1}, {2}}};
+  EXPECT_EQ(*mesh_from_json(mesh_json(mesh)), mesh);
+  EXPECT_EQ(mesh_of(mesh), "[3,1,2]");
+  EXPECT_FALSE(mesh_from_json(Json::array()).ok());
+  EXPECT_FALSE(mesh_from_json(*parse_json("[\"a\"]", "m")).ok());
+  const Cluster cluster = cluster_of("a100-80g", 1, 4);
+  EXPECT_THAT(validate_mesh(cluster, {{{0}, {4}}}).message(), HasSubstr("devices 0 to 3"));
+  EXPECT_THAT(validate_mesh(cluster, {{{0}, {0}}}).message(), HasSubstr("is twice"));
+  EXPECT_FALSE(validate_mesh(cluster, {}).ok());
+}
+
+TEST(Gpu, CatalogueEntriesArePlausibleAndReadBack) {
+  for (const GpuSpec& gpu : gpu_catalogue()) {
+    EXPECT_GT(gpu.bf16_tflops, 0) << gpu.key;
+    EXPECT_GT(gpu.hbm_bytes, 1e9) << gpu.key;
+    EXPECT_GT(gpu.hbm_gbytes_per_s, 0) << gpu.key;
+    EXPECT_GE(gpu.nvlink_domain_gpus, 1) << gpu.key;
+    EXPECT_EQ(*gpu_from_json(gpu_json(gpu)), gpu);
+    EXPECT_EQ(*find_gpu(gpu.key), gpu);
+  }
+}
+
+TEST(Gpu, PeaksDependOnPrecision) {
+  const GpuSpec h100 = *find_gpu("h100-80g");
+  EXPECT_DOUBLE_EQ(*peak_flops(h100, Precision::kBf16), 989e12);
+  EXPECT_GT(*peak_flops(h100, Precision::kFp8), *peak_flops(h100, Precision::kBf16));
+  EXPECT_FALSE(peak_flops(*find_gpu("a100-80g"), Precision::kFp8).ok());
+  EXPECT_EQ(*parse_precision("bf16"), Precision::kBf16);
+  EXPECT_FALSE(parse_precision("bf17").ok());
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,43 @@
+// Options that decide where a run executes: cluster, workload lengths, placement, parallel sizes
+// and the plan. Sections with several forms (a name or a map) stay YAML trees here; plan/ reads
+// them, because config knows neither clusters nor models. None of them changes results.
+#pragma once
+
+#include <string>
+
+#include "base/yaml.h"
+#include "config/allowed.h"
+
+namespace braid {
+
+struct WorkloadConfig {
+  YamlNode prompt_length;
+  YamlNode response_length;
+};
+
+struct PlanConfig {
+  std::string file;
+  std::string graph;
+  double memory_limit_gib = 0;
+  std::string train_engine;
+  std::string generate_engine;
+};
+
+template <class V>
+void visit(V& v, WorkloadConfig& o) {
+  v("prompt_length", o.prompt_length,
+    "tokens: a number, {mean, sigma} (lognormal) or {file}; null = data.max_prompt_length");
+  v("response_length", o.response_length,
+    "tokens: a number, {mean, sigma} (lognormal) or {file}; null = rollout.max_response_length");
+}
+
+template <class V>
+void visit(V& v, PlanConfig& o) {
+  v("file", o.file, "execution plan to use; \"\" = search, or placement and parallel");
+  v("graph", o.graph, "YAML file of an own dataflow graph; \"\" = the algorithm's");
+  v("memory_limit_gib", o.memory_limit_gib, "per device; 0 = the device's", at_least(0));
+  v("train_engine", o.train_engine, "efficiencies of the cost model; \"\" = its default");
+  v("generate_engine", o.generate_engine, "efficiencies of the cost model; \"\" = its default");
+}
+
+}  // namespace braid

@@ -1,0 +1,14 @@
+// DeepSpeed-Chat: flattening with ZeRO-3.
+#include "plan/baselines/baselines.h"
+#include "plan/baselines/layouts.h"
+
+namespace braid {
+
+Result<ExecutionPlan> deepspeed_chat_plan(const PlanningProblem& problem) {
+  const DeviceMesh all = whole_cluster(problem.cluster);
+  return layouts::assemble(problem, [&](const Call& call) -> Result<CallPlan> {
+    return layouts::sharded_entry(problem, call, all);
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,82 @@
+// Configurations of other RLHF frameworks as planning problems and plans, and back. For people who
+// stay with their framework: price what they run, and say a better plan in their own keys. Pure;
+// thread-safe.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plan/execution_plan.h"
+#include "plan/model_names.h"
+#include "plan/problem.h"
+
+namespace braid {
+
+// Flat keys of a configuration ("actor_rollout_ref.rollout.n") with their values as text.
+using ForeignKeys = std::map<std::string, std::string>;
+
+// What those configurations do not say.
+struct ImportOptions {
+  std::string gpu;        // catalogue key; required
+  int gpus_per_node = 8;  // where groups of devices share nodes (OpenRLHF)
+  // Lengths in tokens; absent = every prompt and response is as long as allowed.
+  std::optional<LengthDistribution> prompt, response;
+  ReadText read;  // for model paths that are folders with a config.json
+};
+
+struct ImportedPlan {
+  PlanningProblem problem;
+  ExecutionPlan plan;              // legal for the problem
+  std::vector<std::string> notes;  // what was ignored or approximated, one line each
+};
+
+struct ExportedConfig {
+  std::vector<std::pair<std::string, std::string>> keys;  // in the framework's order
+  std::vector<std::string> not_expressed;                 // what the framework cannot say
+};
+
+// One row of the table that both directions share.
+struct ForeignKeyInfo {
+  std::string key;   // theirs
+  std::string ours;  // field of the plan or the configuration
+};
+
+// A key that changes speed or memory and not results, with the values worth trying beside the
+// present one.
+struct TunableKey {
+  std::string key;
+  std::vector<std::string> values;
+};
+
+struct Framework {
+  const char* name;
+  // Flat keys of a file: YAML, a shell script that starts the trainer, or bare arguments.
+  Result<ForeignKeys> (*parse)(std::string_view text, const std::string& where);
+  // Errors: a value that does not fit its key, a model without a known size, sizes that are
+  // illegal.
+  Result<ImportedPlan> (*import_keys)(const ForeignKeys& keys, const ImportOptions& options);
+  // The nearest configuration.
+  ExportedConfig (*export_plan)(const PlanningProblem& problem, const ExecutionPlan& plan);
+  std::vector<ForeignKeyInfo> (*table)();
+  std::vector<TunableKey> (*tunable)(const ForeignKeys& keys);
+  const char* flag_prefix;  // "" for key=value, "--" for --key value
+};
+
+const std::vector<Framework>& frameworks();
+// Errors: an unknown name, with the known ones.
+Result<const Framework*> find_framework(const std::string& name);
+
+// Adds "key=value" arguments to keys, later ones win. Errors: an argument without '='.
+Status add_overrides(const std::vector<std::string>& overrides, ForeignKeys* keys);
+
+// "key: a -> b" for every key that differs, "(unset)" where one has none.
+std::vector<std::string> diff_keys(const ExportedConfig& a, const ExportedConfig& b);
+
+// The configuration as the framework's command line takes it, one key a line.
+std::string config_text(const Framework& framework, const ExportedConfig& config);
+
+}  // namespace braid

@@ -1,0 +1,336 @@
+#include "plan/foreign.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/text.h"
+#include "plan/baselines/baselines.h"
+#include "plan/foreign_text.h"
+#include "plan/plan_text.h"
+#include "plan/test_problem.h"
+#include "plan/validate.h"
+
+namespace braid {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kVerlScript = R"(
+set -x
+# how people start it
+MODEL=Qwen/Qwen2.5-7B-Instruct
+python3 -m verl.trainer.main_ppo \
+    algorithm.adv_estimator=grpo \
+    data.train_batch_size=256 data.max_prompt_length=512 \
+    data.max_response_length=1024 \
+    actor_rollout_ref.model.path=$MODEL \
+    actor_rollout_ref.actor.ppo_mini_batch_size=64 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 \
+    actor_rollout_ref.actor.use_kl_loss=True \
+    actor_rollout_ref.actor.fsdp_config.optimizer_offload=True \
+    actor_rollout_ref.ref.fsdp_config.param_offload=True \
+    actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=16 \
+    actor_rollout_ref.rollout.name=vllm \
+    actor_rollout_ref.rollout.n=5 \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 \
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \
+    +actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16 \
+    trainer.logger='["console"]' \
+    trainer.n_gpus_per_node=8 trainer.nnodes=1 $@
+)";
+
+constexpr const char* kVerlYaml = R"(
+data: {train_batch_size: 512, max_prompt_length: 1024, max_response_length: 2048}
+algorithm: {adv_estimator: gae, use_kl_in_reward: true}
+actor_rollout_ref:
+  model: {path: meta-llama/Llama-2-70b-hf}
+  actor:
+    strategy: megatron
+    ppo_mini_batch_size: 128
+    ppo_micro_batch_size_per_gpu: 2
+    megatron: {tensor_model_parallel_size: 8, pipeline_model_parallel_size: 4}
+  ref:
+    log_prob_micro_batch_size_per_gpu: 4
+    megatron: {tensor_model_parallel_size: 8, pipeline_model_parallel_size: 4}
+  rollout: {tensor_model_parallel_size: 4, gpu_memory_utilization: 0.7, log_prob_micro_batch_size_per_gpu: 4}
+critic:
+  strategy: fsdp
+  model: {path: meta-llama/Llama-2-7b-hf}
+  use_dynamic_bsz: true
+  ppo_max_token_len_per_gpu: 32768
+reward_model: {enable: true, model: {path: meta-llama/Llama-2-7b-hf}, micro_batch_size_per_gpu: 4}
+trainer: {nnodes: 8, n_gpus_per_node: 8}
+)";
+
+constexpr const char* kOpenRlhf = R"(
+ray job submit --address="http://127.0.0.1:8265" -- python3 -m openrlhf.cli.train_ppo_ray \
+  --ref_num_nodes 1 --ref_num_gpus_per_node 2 --reward_num_nodes 1 --reward_num_gpus_per_node 2 \
+  --critic_num_nodes 1 --critic_num_gpus_per_node 4 --actor_num_nodes 1 --actor_num_gpus_per_node 4 \
+  --vllm_num_engines 2 --vllm_tensor_parallel_size 2 \
+  --pretrain meta-llama/Meta-Llama-3-8B-Instruct --reward_pretrain llama3-8b \
+  --micro_train_batch_size 4 --train_batch_size 128 --micro_rollout_batch_size 16 \
+  --rollout_batch_size 1024 --max_epochs 1 --prompt_max_len 1024 --generate_max_len 1024 \
+  --zero_stage 3 --bf16 --adam_offload --flash_attn --gradient_checkpointing
+)";
+
+ImportOptions on(const char* gpu) {
+  ImportOptions options;
+  options.gpu = gpu;
+  return options;
+}
+
+Result<ImportedPlan> import_text(const char* framework, const std::string& text,
+                                 const std::vector<std::string>& overrides = {}) {
+  BRAID_ASSIGN(const Framework* found, find_framework(framework));
+  BRAID_ASSIGN(ForeignKeys keys, found->parse(text, "config"));
+  BRAID_TRY(add_overrides(overrides, &keys));
+  return found->import_keys(keys, on("a100-80g"));
+}
+
+const Strategy& strategy(const ExecutionPlan& plan, const char* call) {
+  return call_plan(plan, call).strategy;
+}
+
+TEST(ForeignText, ShellWordsResolveQuotesVariablesAndComments) {
+  EXPECT_THAT(foreign::shell_words("A=1 B='x y' # no\n cmd \\\n key=$A other=\"${B}z\" $C"),
+              ElementsAre("A=1", "B=x y", "cmd", "key=1", "other=x yz", "$C"));
+}
+
+TEST(ForeignText, FlagsTakeValuesOrStandAlone) {
+  const ForeignKeys keys =
+      foreign::flag_keys(foreign::shell_words("run --a 1 --b=2 --c --d -3 --e"));
+  EXPECT_EQ(keys, (ForeignKeys{{"a", "1"}, {"b", "2"}, {"c", "true"}, {"d", "-3"}, {"e", "true"}}));
+}
+
+TEST(ForeignText, YamlReferencesAreResolved) {
+  const auto keys = foreign::yaml_keys("a: {b: 3}\nc: ${a.b}\nd: ${nowhere}", "f");
+  EXPECT_EQ(keys->at("c"), "3");
+  EXPECT_EQ(keys->at("d"), "${nowhere}");
+}
+
+TEST(Verl, ScriptBecomesTheCoLocatedPlan) {
+  const auto imported = import_text("verl", kVerlScript);
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  const ExecutionPlan& plan = imported->plan;
+  EXPECT_EQ(imported->problem.workload.minibatches, 4);
+  EXPECT_EQ(imported->problem.workload.samples_per_prompt, 5);
+  EXPECT_EQ(imported->problem.models.at("actor").size.name, "qwen2.5-7b");
+  EXPECT_EQ(strategy(plan, "generate").tp, 2);
+  EXPECT_EQ(strategy(plan, "generate").dp, 4);
+  EXPECT_EQ(strategy(plan, "update_actor").zero_stage, 3);
+  EXPECT_EQ(strategy(plan, "update_actor").micro_batches, 5);  // 64 x 5 / 8 = 40 sequences, 8 each
+  EXPECT_EQ(strategy(plan, "old_logprob").micro_batches, 10);  // 160 sequences, 16 each
+  EXPECT_EQ(strategy(plan, "update_actor").recompute, Recompute::kFull);
+  EXPECT_EQ(role_plan(plan, RoleId{"actor"}).optimizer, Residency::kHost);
+  EXPECT_EQ(role_plan(plan, RoleId{"actor"}).weights, Residency::kDevice);
+  EXPECT_EQ(role_plan(plan, RoleId{"reference"}).weights, Residency::kHost);
+  EXPECT_THAT(imported->notes, Contains(HasSubstr("response lengths are not known")));
+}
+
+TEST(Verl, KvBudgetIsWhatTheMemoryShareLeavesBesideTheWeights) {
+  const auto imported = import_text("verl", kVerlScript);
+  const ModelSize& size = imported->problem.models.at("actor").size;
+  const double room = 0.6 * find_gpu("a100-80g")->hbm_bytes - 2.0 * total_params(size) / 2;
+  const double per_token = kv_bytes_per_token(size, 2) / 2;
+  EXPECT_NEAR(strategy(imported->plan, "generate").kv_budget_tokens, room / per_token, 1);
+}
+
+TEST(Verl, MegatronYamlBecomesPipelines) {
+  const auto imported = import_text("verl", kVerlYaml);
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  const Strategy& update = strategy(imported->plan, "update_actor");
+  EXPECT_EQ(update.tp, 8);
+  EXPECT_EQ(update.pp, 4);
+  EXPECT_EQ(update.dp, 2);
+  EXPECT_EQ(update.zero_stage, 1);
+  EXPECT_EQ(strategy(imported->plan, "ref_logprob").pp, 4);
+  EXPECT_EQ(strategy(imported->plan, "update_critic").zero_stage, 3);
+  EXPECT_EQ(strategy(imported->plan, "update_critic").micro_tokens, 32768);
+  EXPECT_EQ(call_plan(imported->plan, "reward").mesh.devices.size(), 64u);
+}
+
+TEST(Verl, ExportOfAnImportIsTheSameConfiguration) {
+  for (const char* text : {kVerlScript, kVerlYaml}) {
+    const auto imported = import_text("verl", text);
+    ASSERT_TRUE(imported.ok()) << imported.status().message();
+    const Framework& verl = **find_framework("verl");
+    const ExportedConfig exported = verl.export_plan(imported->problem, imported->plan);
+    EXPECT_THAT(exported.not_expressed, IsEmpty());
+    const auto again =
+        verl.import_keys(*verl.parse(config_text(verl, exported), "export"), on("a100-80g"));
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    ExecutionPlan second = again->plan;  // the share of memory is printed in hundredths
+    for (CallPlan& call : second.calls)
+      if (call.call == "generate")
+        call.strategy.kv_budget_tokens = strategy(imported->plan, "generate").kv_budget_tokens;
+    EXPECT_THAT(diff(imported->plan, second), IsEmpty());
+    EXPECT_EQ(again->problem, imported->problem);
+  }
+}
+
+TEST(Verl, ChangesAreShownInItsOwnKeys) {
+  const Framework& verl = **find_framework("verl");
+  const auto before = import_text("verl", kVerlScript);
+  ExecutionPlan better = before->plan;
+  for (CallPlan& call : better.calls)
+    if (call.call == "generate") call.strategy.tp = 1, call.strategy.dp = 8;
+  better.roles.clear();
+  const auto lines = diff_keys(verl.export_plan(before->problem, before->plan),
+                               verl.export_plan(before->problem, better));
+  EXPECT_THAT(lines,
+              Contains("actor_rollout_ref.rollout.tensor_model_parallel_size: (unset) -> 1"));
+  EXPECT_THAT(lines, Contains("actor_rollout_ref.actor.fsdp_config.optimizer_offload: True -> "
+                              "(unset)"));
+}
+
+TEST(Verl, ListsWhatItCannotExpress) {
+  const PlanningProblem problem = make_test_problem({.nodes = 2});
+  const Framework& verl = **find_framework("verl");
+  EXPECT_THAT(verl.export_plan(problem, *verl_hybrid_plan(problem)).not_expressed, IsEmpty());
+  const auto split = verl.export_plan(problem, *nemo_aligner_plan(problem)).not_expressed;
+  EXPECT_THAT(split, Contains(HasSubstr("update_actor: mesh 0-7; every worker runs on all")));
+}
+
+TEST(OpenRlhf, GroupsHaveDevicesOfTheirOwn) {
+  const auto imported = import_text("openrlhf", kOpenRlhf);
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  const ExecutionPlan& plan = imported->plan;
+  EXPECT_EQ(plan.devices, 16);
+  EXPECT_EQ(mesh_text(call_plan(plan, "update_actor").mesh), "0-3");
+  EXPECT_EQ(mesh_text(call_plan(plan, "ref_logprob").mesh), "4-5");
+  EXPECT_EQ(mesh_text(call_plan(plan, "values").mesh), "6-9");
+  EXPECT_EQ(mesh_text(call_plan(plan, "generate").mesh), "12-15");
+  EXPECT_EQ(strategy(plan, "update_actor").zero_stage, 3);
+  EXPECT_EQ(strategy(plan, "update_actor").micro_batches, 8);  // 128 / 4 = 32 sequences, 4 each
+  EXPECT_EQ(imported->problem.workload.minibatches, 8);
+  EXPECT_EQ(role_plan(plan, RoleId{"critic"}).optimizer, Residency::kHost);
+}
+
+TEST(OpenRlhf, ColocationSharesDevices) {
+  const auto all = import_text("openrlhf", kOpenRlhf, {"colocate_all_models=true"});
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  EXPECT_EQ(all->plan.devices, 4);
+  const auto some = import_text("openrlhf", kOpenRlhf,
+                                {"colocate_actor_ref=true", "colocate_critic_reward=true"});
+  ASSERT_TRUE(some.ok()) << some.status().message();
+  EXPECT_EQ(some->plan.devices, 12);
+  EXPECT_EQ(call_plan(some->plan, "reward").mesh, call_plan(some->plan, "values").mesh);
+}
+
+TEST(OpenRlhf, ExportOfAnImportIsTheSameConfiguration) {
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{}, {"colocate_all_models=true"}, {"colocate_actor_ref=true"}}) {
+    const auto imported = import_text("openrlhf", kOpenRlhf, overrides);
+    ASSERT_TRUE(imported.ok()) << imported.status().message();
+    const Framework& framework = **find_framework("openrlhf");
+    const ExportedConfig exported = framework.export_plan(imported->problem, imported->plan);
+    EXPECT_THAT(exported.not_expressed, IsEmpty());
+    const auto again = framework.import_keys(
+        *framework.parse(config_text(framework, exported), "export"), on("a100-80g"));
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_EQ(again->problem, imported->problem);
+    EXPECT_EQ(strategy(again->plan, "update_actor"), strategy(imported->plan, "update_actor"));
+    EXPECT_EQ(again->plan.roles, imported->plan.roles);
+    for (const CallPlan& call : imported->plan.calls)
+      EXPECT_EQ(call_plan(again->plan, call.call).mesh, call.mesh) << call.call;
+  }
+}
+
+TEST(OpenRlhf, AsyncTrainingIsOneStepOfStaleness) {
+  const auto imported = import_text("openrlhf", kOpenRlhf, {"async_train=true"});
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  EXPECT_EQ(imported->plan.staleness, 1);
+}
+
+TEST(Frameworks, EveryBaselineExportsToAReadableConfiguration) {
+  const PlanningProblem problem = make_test_problem({.nodes = 2});
+  for (const Framework& framework : frameworks())
+    for (const Baseline& baseline : baselines()) {
+      const ExportedConfig exported = framework.export_plan(problem, *baseline.make(problem));
+      EXPECT_FALSE(exported.keys.empty());
+      std::set<std::string> known;
+      for (const ForeignKeyInfo& row : framework.table()) known.insert(row.key);
+      for (const auto& [key, value] : exported.keys) EXPECT_EQ(known.count(key), 1u) << key;
+    }
+}
+
+TEST(Frameworks, TunableKeysAreInTheTableAndTakeTheirValues) {
+  for (const auto& [name, text] :
+       {std::pair("verl", kVerlYaml), std::pair("openrlhf", kOpenRlhf)}) {
+    const Framework& framework = **find_framework(name);
+    std::set<std::string> known;
+    for (const ForeignKeyInfo& row : framework.table()) known.insert(row.key);
+    const ForeignKeys keys = *framework.parse(text, "config");
+    for (const TunableKey& tunable : framework.tunable(keys)) {
+      EXPECT_EQ(known.count(tunable.key), 1u) << tunable.key;
+      int legal = 0;
+      for (const std::string& value : tunable.values) {
+        ForeignKeys changed = keys;
+        changed[tunable.key] = value;
+        const auto imported = framework.import_keys(changed, on("a100-80g"));
+        legal += imported.ok() ? 1 : 0;
+        EXPECT_THAT(imported.status().message(), testing::Not(HasSubstr("must be a whole number")));
+      }
+      EXPECT_GE(legal, 1) << tunable.key;
+    }
+  }
+}
+
+struct BadCase {
+  const char* framework;
+  std::string text;
+  const char* message;
+};
+class BadForeign : public testing::TestWithParam<BadCase> {};
+TEST_P(BadForeign, ErrorNamesTheKeyAndTheRemedy) {
+  const auto imported = import_text(GetParam().framework, GetParam().text);
+  EXPECT_EQ(exit_code(imported.status().code()), 2);
+  EXPECT_THAT(imported.status().message(), HasSubstr(GetParam().message));
+}
+std::string verl_with(const char* more) { return cat("data.train_batch_size=64 ", more); }
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BadForeign,
+    testing::Values(
+        BadCase{"verl", "hello", "holds no verl configuration"},
+        BadCase{"verl", verl_with(""), "actor_rollout_ref.model.path: is missing"},
+        BadCase{"verl", verl_with("actor_rollout_ref.model.path=nobody/knows-9b"),
+                "neither a folder with a config.json nor a known model"},
+        BadCase{"verl", verl_with("actor_rollout_ref.rollout.n=five"), "must be a whole number"},
+        BadCase{"verl", verl_with("actor_rollout_ref.rollout.n=$N"), "is not resolved here"},
+        BadCase{"verl", verl_with("algorithm.adv_estimator=gea"), "known: gae, grpo"},
+        BadCase{"verl", verl_with("actor_rollout_ref.actor.use_kl_loss=maybe"), "True or False"},
+        BadCase{"verl", cat(kVerlScript, " actor_rollout_ref.rollout.tensor_model_parallel_size=3"),
+                "call generate: dp x tp x pp"},
+        BadCase{"verl", cat(kVerlScript, " actor_rollout_ref.actor.ppo_mini_batch_size=60"),
+                "nearest legal values: 32 and 64"},
+        BadCase{"verl", cat(kVerlScript, " trainer.nnodes=0"), "number of nodes"},
+        BadCase{"verl", "data: [", "not valid YAML"},
+        BadCase{"openrlhf", "hello", "holds no OpenRLHF arguments"},
+        BadCase{"openrlhf", "--zero_stage 3", "pretrain: is missing"},
+        BadCase{"openrlhf", "--pretrain llama3-8b --zero_stage three", "must be a whole number"},
+        BadCase{"openrlhf", "--pretrain llama3-8b --vllm_tensor_parallel_size 0",
+                "vllm_tensor_parallel_size must be 1 to"},
+        BadCase{"openrlhf", cat(kOpenRlhf, " --train_batch_size 100"), "nearest legal values: 64"},
+        BadCase{"trlx", "x", "known: verl, openrlhf"}));
+
+TEST(Frameworks, MisspeltKeysAreNoted) {
+  const auto imported =
+      import_text("verl", cat(kVerlScript, " actor_rollout_ref.rollout.tensor_model_parallel_siz=4",
+                              " actor_rollout_ref.rollout.max_num_seq=64"));
+  ASSERT_TRUE(imported.ok());
+  EXPECT_THAT(imported->notes, Contains(HasSubstr("max_num_seq is ignored (did you mean")));
+}
+
+TEST(Frameworks, TheDeviceMustBeNamed) {
+  const Framework& verl = **find_framework("verl");
+  EXPECT_THAT(verl.import_keys(*verl.parse(kVerlScript, "f"), on("")).status().message(),
+              HasSubstr("name it, such as h100-80g"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,93 @@
+// Length distributions of a workload from YAML.
+#include <cmath>
+
+#include "base/text.h"
+#include "plan/make_problem.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kLongest = int64_t{1} << 31;
+
+Status wrong(const YamlNode& node, const std::string& what) {
+  return invalid_input(cat(node.origin, ": ", what));
+}
+
+Result<double> positive(const YamlNode& node, const std::string& key) {
+  double value = 0;
+  if (node.kind != YamlNode::Kind::kScalar || !parse_double(node.scalar, &value) ||
+      !std::isfinite(value) || value <= 0 || value > static_cast<double>(kLongest))
+    return wrong(node, cat(key, " must be a positive number, is '", node.scalar, "'"));
+  return value;
+}
+
+Result<LengthDistribution> read_file_lengths(const YamlNode& file, const ReadText& read) {
+  LengthDistribution out;
+  out.kind = LengthDistribution::Kind::kEmpirical;
+  BRAID_ASSIGN(const std::string text, read(file.scalar).at(file.origin));
+  BRAID_ASSIGN(out.samples, parse_lengths(text, file.scalar));
+  out.mean = mean_tokens(out);
+  return out;
+}
+
+Result<LengthDistribution> read_map(const YamlNode& node, const std::string& key,
+                                    const ReadText& read) {
+  for (const auto& [name, value] : node.map)
+    if (name != "mean" && name != "sigma" && name != "longest" && name != "file")
+      return wrong(value,
+                   cat("unknown key '", key, ".", name,
+                       "'; a length is a number, {mean, sigma, longest} or {file, longest}"));
+  const YamlNode *mean = node.find("mean"), *sigma = node.find("sigma"), *file = node.find("file");
+  LengthDistribution out;
+  if (file != nullptr) {
+    if (mean != nullptr || sigma != nullptr)
+      return wrong(node, cat(key, ": file excludes mean and sigma"));
+    BRAID_ASSIGN(out, read_file_lengths(*file, read));
+  } else {
+    if (mean == nullptr) return wrong(node, cat(key, ".mean is missing (tokens)"));
+    BRAID_ASSIGN(out.mean, positive(*mean, key + ".mean"));
+    if (sigma != nullptr) {
+      out.kind = LengthDistribution::Kind::kLognormal;
+      BRAID_ASSIGN(out.sigma, positive(*sigma, key + ".sigma"));
+    }
+  }
+  if (const YamlNode* longest = node.find("longest")) {
+    BRAID_ASSIGN(const double tokens, positive(*longest, key + ".longest"));
+    out.longest = std::llround(tokens);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<int64_t>> parse_lengths(std::string_view text, const std::string& where) {
+  std::vector<int64_t> lengths;
+  int line = 0;
+  for (const std::string& raw : split(text, '\n')) {
+    ++line;
+    const std::string_view value = trim(raw);
+    if (value.empty()) continue;
+    int64_t length = 0;
+    if (!parse_int(value, &length) || length < 1 || length > kLongest)
+      return invalid_input(
+          cat(where, ":", line, ": a length must be a whole number of tokens, is '", value, "'"));
+    lengths.push_back(length);
+  }
+  if (lengths.empty())
+    return invalid_input(cat(where, ": holds no lengths; write one number of tokens per line"));
+  return lengths;
+}
+
+Result<LengthDistribution> read_lengths(const YamlNode& node, const std::string& key,
+                                        int64_t fallback, const ReadText& read) {
+  LengthDistribution out;
+  if (node.kind == YamlNode::Kind::kNull) {
+    out.mean = static_cast<double>(fallback);
+    return out;
+  }
+  if (node.kind == YamlNode::Kind::kMap) return read_map(node, key, read);
+  BRAID_ASSIGN(out.mean, positive(node, key));
+  return out;
+}
+
+}  // namespace braid

@@ -1,0 +1,158 @@
+#include "plan/make_problem.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "dataflow/parse_graph.h"
+#include "plan/validate.h"
+
+namespace braid {
+namespace {
+
+const RewardConfig* reward_model(const Config& config) {
+  for (const RewardConfig& reward : config.reward)
+    if (reward.type == "model") return &reward;
+  return nullptr;
+}
+
+Result<Graph> planned_graph(const Config& config, const ReadText& read) {
+  if (!config.plan.graph.empty()) {
+    BRAID_ASSIGN(const std::string text, read(config.plan.graph).at("plan.graph"));
+    return parse_graph(text, config.plan.graph);
+  }
+  BRAID_ASSIGN(Graph graph, make_graph(config.algorithm));
+  const auto models = std::count_if(config.reward.begin(), config.reward.end(),
+                                    [](const RewardConfig& r) { return r.type == "model"; });
+  if (models > 1)
+    return invalid_input(cat("reward: ", models,
+                             " reward models; the planner knows one, write a plan.graph with a "
+                             "role for each"));
+  return models == 0 ? graph : with_reward_model(std::move(graph));
+}
+
+// The size that a section states, or nothing.
+Result<std::optional<ModelSize>> stated_size(const std::string& section, const std::string& size,
+                                             const std::string& path, const ReadText& read) {
+  if (!size.empty()) {
+    BRAID_ASSIGN(const ModelSize model, resolve_model_size(size, read).at(section + ".size"));
+    return std::optional(model);
+  }
+  if (path.empty()) return std::optional<ModelSize>();
+  const std::string file = path + "/config.json";
+  BRAID_ASSIGN(
+      const std::string text,
+      read(file).at(cat(section, ".path (planning without weights: set ", section, ".size)")));
+  BRAID_ASSIGN(const ModelSize model, parse_hf_config(text, file));
+  return std::optional(model);
+}
+
+Result<ModelSize> policy_size(const Config& config, const ReadText& read) {
+  BRAID_ASSIGN(const auto size, stated_size("model", config.model.size, config.model.path, read));
+  if (size) return *size;
+  if (!config.model.config.empty()) return resolve_model_size(config.model.config, read);
+  return invalid_input(
+      "model: no model given; set model.size to a catalogue name such as llama2-7b or to a "
+      "config.json, or model.path to a Hugging Face folder");
+}
+
+Result<ModelSize> reward_size(const Config& config, const ReadText& read) {
+  const RewardConfig* reward = reward_model(config);
+  if (reward == nullptr) return policy_size(config, read);
+  BRAID_ASSIGN(const auto size, stated_size("reward", reward->size, reward->path, read));
+  if (size) return *size;
+  return policy_size(config, read);
+}
+
+Result<ModelSize> size_of_role(const std::string& role, const Config& config,
+                               const ReadText& read) {
+  if (role == "reward") return reward_size(config, read);
+  const bool critic = role == "critic", reference = role == "reference";
+  if (!critic && !reference) return policy_size(config, read);
+  const RoleConfig& section = critic ? config.critic : config.reference;
+  BRAID_ASSIGN(const auto size, stated_size(role, section.size, section.path, read));
+  if (size) return *size;
+  if (critic && config.critic.init_from == "reward_model") return reward_size(config, read);
+  return policy_size(config, read);
+}
+
+Status add_models(const Config& config, const ReadText& read, PlanningProblem* problem) {
+  BRAID_ASSIGN(const Precision precision, parse_precision(config.model.dtype).at("model.dtype"));
+  for (const RoleSpec& spec : problem->graph.roles) {
+    RoleModel model;
+    BRAID_ASSIGN(model.size, size_of_role(spec.role.value, config, read));
+    model.precision = precision;
+    if (spec.trained && config.lora.rank > 0) model.trainable = {true, config.lora.rank};
+    problem->models[spec.role.value] = model;
+  }
+  const auto actor = problem->models.find("actor"), reference = problem->models.find("reference");
+  const auto end = problem->models.end();
+  const bool own_weights = !config.reference.path.empty() || !config.reference.size.empty();
+  if (actor != end && reference != end && actor->second.trainable.lora && !own_weights)
+    reference->second.shares_weights_with = "actor";
+  return ok_status();
+}
+
+bool fetches_pairs(const Graph& graph) {
+  for (const Call& call : graph.calls)
+    if (call.kind == CallKind::kFetch && call.function == "pairs") return true;
+  return false;
+}
+
+Status add_workload(const Config& config, const ReadText& read, PlanningProblem* problem) {
+  Workload& work = problem->workload;
+  work.prompts = config.rollout.prompts_per_step;
+  work.samples_per_prompt = generates(problem->graph)       ? config.rollout.samples_per_prompt
+                            : fetches_pairs(problem->graph) ? 2
+                                                            : 1;
+  work.minibatches = config.train.minibatches;
+  work.epochs = config.train.epochs_per_rollout;
+  const int64_t sequences = work.prompts * work.samples_per_prompt;
+  if (sequences % work.minibatches != 0)
+    return invalid_input(cat(
+        "train.minibatches: ", sequences, " sequences of a step do not divide into ",
+        work.minibatches,
+        " mini-batches; nearest legal values: ", nearest_divisors(sequences, work.minibatches)));
+  BRAID_ASSIGN(work.prompt, read_lengths(config.workload.prompt_length, "workload.prompt_length",
+                                         config.data.max_prompt_length, read));
+  BRAID_ASSIGN(work.response,
+               read_lengths(config.workload.response_length, "workload.response_length",
+                            config.rollout.max_response_length, read));
+  return ok_status();
+}
+
+Result<Cluster> planned_cluster(const Config& config) {
+  if (config.cluster.kind != YamlNode::Kind::kNull) return cluster_from_yaml(config.cluster);
+  if (config.device != "cpu")
+    return invalid_input(
+        "cluster: is missing; say what to plan for, such as {gpu: a100-80g, nodes: 1}");
+  BRAID_ASSIGN(const GpuSpec machine, find_gpu("this-machine"));
+  return make_cluster(machine, 1, 1);
+}
+
+}  // namespace
+
+Graph with_reward_model(Graph graph) {
+  const RoleId reward{"reward"};
+  bool used = false;
+  for (Call& call : graph.calls)
+    if (call.kind == CallKind::kReward) {
+      call.role = reward;
+      used = true;
+    }
+  if (used && find_role(graph, reward) == nullptr) graph.roles.push_back({reward, true, false});
+  return graph;
+}
+
+Result<PlanningProblem> make_problem(const Config& config, const ReadText& read) {
+  PlanningProblem problem;
+  BRAID_ASSIGN(problem.graph, planned_graph(config, read));
+  BRAID_TRY(add_models(config, read, &problem));
+  BRAID_TRY(add_workload(config, read, &problem));
+  BRAID_ASSIGN(problem.cluster, planned_cluster(config).at("cluster"));
+  problem.memory_limit_gib = config.plan.memory_limit_gib;
+  problem.train_engine = config.plan.train_engine;
+  problem.generate_engine = config.plan.generate_engine;
+  return problem;
+}
+
+}  // namespace braid

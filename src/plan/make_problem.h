@@ -1,0 +1,56 @@
+// From a configuration to what a plan is made for, and to what the configuration says about the
+// plan itself. Pure apart from the reader that the caller passes in.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "config/options.h"
+#include "plan/execution_plan.h"
+#include "plan/model_names.h"
+#include "plan/problem.h"
+
+namespace braid {
+
+// The planning problem of a configuration. Sizes come from X.size, else from X.path/config.json,
+// where X is model, critic, reference or a reward of type model; lengths from `workload`, else from
+// data.max_prompt_length and rollout.max_response_length. Errors name the key and the remedy.
+Result<PlanningProblem> make_problem(const Config& config, const ReadText& read);
+
+// A workload length: a number, {mean, sigma, longest}, or {file, longest}; null gives `fallback`
+// tokens, fixed.
+Result<LengthDistribution> read_lengths(const YamlNode& node, const std::string& key,
+                                        int64_t fallback, const ReadText& read);
+
+// One length in tokens per line; errors name file:line.
+Result<std::vector<int64_t>> parse_lengths(std::string_view text, const std::string& where);
+
+// The graph with the model of a reward call as the role "reward".
+Graph with_reward_model(Graph graph);
+
+// What a configuration fixes of the plan; the search chooses the rest.
+struct PlanConstraints {
+  std::optional<ExecutionPlan> file;         // plan.file: everything
+  std::map<std::string, DeviceMesh> meshes;  // placement, by call
+  // parallel, by call and then by field ("tp"); only fields that mean something for the call
+  std::map<std::string, std::map<std::string, int64_t>> strategies;
+  bool empty() const { return !file && meshes.empty() && strategies.empty(); }
+};
+
+// Reads plan.file, placement and parallel. Errors: malformed sections, unknown calls, and two
+// sections that disagree.
+Result<PlanConstraints> plan_constraints(const Config& config, const PlanningProblem& problem,
+                                         const ReadText& read);
+
+// Whether a plan keeps the constraints; the error names the first that it breaks.
+Status satisfies(const ExecutionPlan& plan, const PlanConstraints& constraints);
+
+// The one plan that a configuration states without a search: plan.file, else placement (all
+// devices when absent) with parallel (dp fills the mesh when absent). No value when it states
+// neither. The plan is validated.
+Result<std::optional<ExecutionPlan>> configured_plan(const Config& config,
+                                                     const PlanningProblem& problem,
+                                                     const ReadText& read);
+
+}  // namespace braid

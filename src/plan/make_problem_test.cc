@@ -1,0 +1,259 @@
+#include "plan/make_problem.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "config/load.h"
+#include "plan/placement.h"
+#include "plan/plan_text.h"
+#include "plan/test_problem.h"
+#include "plan/validate.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kTinyLlama =
+    R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,
+        "intermediate_size": 128, "vocab_size": 100})";
+
+Result<std::string> read_test_file(const std::string& path) {
+  if (path == "tiny/config.json") return std::string(kTinyLlama);
+  if (path == "lengths.txt") return std::string("10\n 30\n\n50\n");
+  if (path == "bad.txt") return std::string("10\nten\n");
+  if (path == "colocated.yaml")
+    return std::string(
+        "graph: grpo\ndevices: 8\ncalls:\n  generate: {mesh: all, dp: 4, tp: 2}\n"
+        "  old_logprob: {mesh: all, dp: 8}\n  ref_logprob: {mesh: node 0, dp: 8}\n"
+        "  update_actor: {mesh: 0-7, dp: 8, zero: 3}\n");
+  return not_found(path + " does not exist");
+}
+
+Config config_of(const std::string& text) {
+  ConfigSources sources;
+  sources.files = {{"c.yaml", text}};
+  const auto loaded = load_config(sources);
+  EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+  return loaded.ok() ? loaded->config : Config();
+}
+
+constexpr const char* kPpo = R"(
+algorithm: {name: ppo}
+model: {size: llama2-70b, dtype: bf16}
+critic: {size: llama2-7b}
+reward: [{type: model, size: llama2-7b}, {type: rule, rule: exact}]
+rollout: {prompts_per_step: 512, max_response_length: 1024}
+data: {max_prompt_length: 256}
+train: {minibatches: 4, epochs_per_rollout: 2}
+workload: {response_length: {mean: 400, sigma: 0.6, longest: 1024}}
+cluster: {gpu: a100-80g, nodes: 8}
+)";
+
+TEST(MakeProblem, ReadsModelsWorkloadAndCluster) {
+  const auto problem = make_problem(config_of(kPpo), read_test_file);
+  ASSERT_TRUE(problem.ok()) << problem.status().message();
+  EXPECT_EQ(problem->models.at("actor").size.name, "llama2-70b");
+  EXPECT_EQ(problem->models.at("reference").size.name, "llama2-70b");
+  EXPECT_EQ(problem->models.at("critic").size.name, "llama2-7b");
+  EXPECT_EQ(problem->models.at("reward").size.name, "llama2-7b");
+  EXPECT_EQ(problem->models.at("actor").precision, Precision::kBf16);
+  EXPECT_EQ(find_call(problem->graph, "reward")->role, RoleId{"reward"});
+  EXPECT_EQ(device_count(problem->cluster), 64);
+  EXPECT_EQ(problem->workload.prompts, 512);
+  EXPECT_EQ(problem->workload.epochs, 2);
+  EXPECT_EQ(minibatch_samples(*problem), 128);
+  EXPECT_EQ(problem->workload.prompt.mean, 256);
+  EXPECT_EQ(problem->workload.response.kind, LengthDistribution::Kind::kLognormal);
+  EXPECT_EQ(longest_tokens(problem->workload.response), 1024);
+  EXPECT_TRUE(validate(trivial_plan(*problem), *problem).ok());
+}
+
+TEST(MakeProblem, RulesNeedNoRewardModel) {
+  const auto problem = make_problem(config_of("model: {path: tiny}\nlora: {rank: 8}\n"
+                                              "reward: [{type: rule, rule: exact}]"),
+                                    read_test_file);
+  ASSERT_TRUE(problem.ok()) << problem.status().message();
+  EXPECT_EQ(problem->models.count("reward"), 0u);
+  EXPECT_EQ(problem->models.at("actor").size.hidden, 64);
+  EXPECT_EQ(problem->models.at("actor").trainable.lora_rank, 8);
+  EXPECT_EQ(problem->models.at("reference").shares_weights_with, "actor");
+  EXPECT_EQ(device_count(problem->cluster), 1);
+}
+
+TEST(MakeProblem, PairsCountTwoSequences) {
+  const auto problem = make_problem(
+      config_of("algorithm: {name: dpo}\nmodel: {path: tiny}\nrollout: {prompts_per_step: 16}\n"
+                "workload: {response_length: {file: lengths.txt}}"),
+      read_test_file);
+  ASSERT_TRUE(problem.ok()) << problem.status().message();
+  EXPECT_EQ(minibatch_samples(*problem), 32);
+  EXPECT_DOUBLE_EQ(mean_tokens(problem->workload.response), 30);
+}
+
+TEST(MakeProblem, NamesOfRepositoriesMeanCatalogueModels) {
+  const std::pair<const char*, const char*> names[] = {
+      {"meta-llama/Llama-2-7b-chat-hf", "llama2-7b"},    {"Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"},
+      {"meta-llama/Llama-3.1-8B-Instruct", "llama3-8b"}, {"llama-34b", "codellama-34b"},
+      {"Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"},           {"llama-7b", "llama-7b"}};
+  for (const auto& [name, model] : names) {
+    const auto found = find_model_by_any_name(name);
+    ASSERT_TRUE(found.ok()) << name;
+    EXPECT_EQ(found->name, model);
+  }
+  EXPECT_EQ(find_model_by_any_name("llama2-8b").status().code(), Code::kNotFound);
+}
+
+struct BadCase {
+  const char* text;
+  const char* message;
+};
+class BadProblem : public testing::TestWithParam<BadCase> {};
+TEST_P(BadProblem, ErrorNamesKeyAndRemedy) {
+  const Config config = config_of(GetParam().text);
+  const auto problem = make_problem(config, read_test_file);
+  const Status status =
+      problem.ok() ? configured_plan(config, *problem, read_test_file).status() : problem.status();
+  EXPECT_EQ(exit_code(status.code()), 2) << status.message();
+  EXPECT_THAT(status.message(), HasSubstr(GetParam().message));
+}
+constexpr const char* kGrpoHead =
+    "algorithm: {name: grpo}\nmodel: {size: llama2-7b}\ncluster: {gpu: a100-80g}\n"
+    "rollout: {prompts_per_step: 64}\n";
+std::string grpo(const char* rest) { return cat(kGrpoHead, rest); }
+const std::string kBadTexts[] = {
+    grpo("plan: {file: colocated.yaml}\nplacement: {actor: 0-3}"),
+    grpo("plan: {file: colocated.yaml}\nparallel: {generate: {tp: 4}}"),
+    grpo("placement: {actor: 0-3, reference: 4-7}\nparallel: {dp: 8, tp: 1, pp: 1}"),
+    grpo("placement: {actor: 0-9}"),
+    grpo("placement: colocate"),
+    grpo("placement: {actr: 0-3}"),
+    grpo("placement: interleaved"),
+    grpo("placement: [1]"),
+    grpo("parallel: {ttp: 4}"),
+    grpo("parallel: {generat: {tp: 4}}"),
+    grpo("parallel: {tp: four}"),
+    grpo("parallel: {tp: 3}"),
+    grpo("parallel: {zero: 1, dp: 8, micro_batches: 7}"),
+    grpo("plan: {file: none.yaml}"),
+};
+INSTANTIATE_TEST_SUITE_P(
+    Problems, BadProblem,
+    testing::Values(
+        BadCase{"cluster: {gpu: a100-80g}", "set model.size to a catalogue name"},
+        BadCase{"model: {size: lama2-7b}", "model.size"},
+        BadCase{"model: {path: nowhere}", "set model.size"},
+        BadCase{"model: {path: tiny}\ndevice: cuda", "cluster: is missing"},
+        BadCase{"model: {path: tiny}\ncluster: {gpu: a100}", "c.yaml:2"},
+        BadCase{"model: {path: tiny}\nworkload: {prompt_length: -3}",
+                "workload.prompt_length must be a positive number"},
+        BadCase{"model: {path: tiny}\nworkload: {prompt_length: {sigma: 1}}", "mean is missing"},
+        BadCase{"model: {path: tiny}\nworkload: {prompt_length: {file: bad.txt}}",
+                "bad.txt:2: a length must be a whole number"},
+        BadCase{"model: {path: tiny}\nworkload: {prompt_length: {file: a, mean: 1}}", "excludes"},
+        BadCase{"model: {path: tiny}\nworkload: {prompt_length: {median: 1}}", "unknown key"},
+        BadCase{"model: {path: tiny}\ntrain: {minibatches: 5}", "nearest legal values: 4 and 8"},
+        BadCase{"model: {path: tiny}\nreward: [{type: model}, {type: model}]", "2 reward models"}));
+INSTANTIATE_TEST_SUITE_P(
+    Plans, BadProblem,
+    testing::Values(BadCase{kBadTexts[0].c_str(),
+                            "disagrees with the config: call generate: mesh 0-7, but "
+                            "placement says 0-3"},
+                    BadCase{kBadTexts[1].c_str(), "call generate: tp 2, but parallel says 4"},
+                    BadCase{kBadTexts[2].c_str(),
+                            "placement and parallel disagree on call generate: 4 devices"},
+                    BadCase{kBadTexts[3].c_str(), "device 8 does not exist"},
+                    BadCase{kBadTexts[4].c_str(), "did you mean 'colocated'"},
+                    BadCase{kBadTexts[5].c_str(), "placement.actr: graph grpo has no such role"},
+                    BadCase{kBadTexts[6].c_str(), "use colocated"},
+                    BadCase{kBadTexts[7].c_str(), "must be a name or a map"},
+                    BadCase{kBadTexts[8].c_str(),
+                            "unknown key 'parallel.ttp' (did you mean 'tp'?)"},
+                    BadCase{kBadTexts[9].c_str(), "parallel.generat: graph grpo has no such role"},
+                    BadCase{kBadTexts[10].c_str(), "parallel.tp must be a whole number, is 'four'"},
+                    BadCase{kBadTexts[11].c_str(), "must equal the 8 devices"},
+                    BadCase{kBadTexts[12].c_str(), "micro_batches 7 must divide"},
+                    BadCase{kBadTexts[13].c_str(), "none.yaml does not exist"}));
+
+std::optional<ExecutionPlan> plan_of(const std::string& text) {
+  const Config config = config_of(text);
+  const auto problem = make_problem(config, read_test_file);
+  EXPECT_TRUE(problem.ok()) << problem.status().message();
+  const auto plan = configured_plan(config, *problem, read_test_file);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  return plan.ok() ? *plan : std::nullopt;
+}
+
+TEST(ConfiguredPlan, NothingStatedLeavesThePlanToTheSearch) {
+  EXPECT_FALSE(plan_of(grpo("")).has_value());
+  EXPECT_FALSE(plan_of(grpo("placement: auto\nparallel: auto")).has_value());
+}
+
+TEST(ConfiguredPlan, ParallelFillsAllDevicesAndCallsOverrideIt) {
+  const auto plan = plan_of(grpo(
+      "parallel: {tp: 2, zero: 1, kv_budget_tokens: 8192, generate: {tp: 1}, reference: {tp: 4}}"));
+  ASSERT_TRUE(plan.has_value());
+  const Strategy generate = call_plan(*plan, "generate").strategy;
+  EXPECT_EQ(generate.dp, 8);
+  EXPECT_EQ(generate.kv_budget_tokens, 8192);
+  EXPECT_EQ(call_plan(*plan, "ref_logprob").strategy.dp, 2);
+  EXPECT_EQ(call_plan(*plan, "update_actor").strategy.zero_stage, 1);
+  EXPECT_EQ(call_plan(*plan, "old_logprob").strategy.zero_stage, 0);
+}
+
+TEST(ConfiguredPlan, PlanFileWinsAndAgreesWithTheRest) {
+  const auto plan =
+      plan_of(grpo("plan: {file: colocated.yaml}\nplacement: colocated\n"
+                   "parallel: {zero: 3}"));
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(call_plan(*plan, "generate").strategy.tp, 2);
+}
+
+TEST(Placement, PartsAreDisjointAndInProportion) {
+  const Cluster four = *make_cluster(*find_gpu("a100-80g"), 4, 8);
+  const auto halves = *divide_cluster(four, {1, 1});
+  EXPECT_EQ(mesh_text(halves[0]), "0-15");
+  EXPECT_EQ(mesh_text(halves[1]), "16-31");
+  const auto uneven = *divide_cluster(four, {3, 1});
+  EXPECT_EQ(mesh_text(uneven[1]), "24-31");
+  const Cluster one = *make_cluster(*find_gpu("a100-80g"), 1, 8);
+  const auto thirds = *divide_cluster(one, {1, 6, 1});
+  EXPECT_EQ(mesh_text(thirds[1]), "0-3");
+  EXPECT_EQ(divide_cluster(one, std::vector<double>(9, 1)).status().code(), Code::kInvalidInput);
+}
+
+// The published solver overlaps or idles devices for unequal ratios (placement research, §1.2.1).
+TEST(Placement, AnyRatiosOnAnyClusterStayDisjoint) {
+  for (const int devices : {4, 8, 10, 12, 16})
+    for (const std::vector<double>& shares :
+         {std::vector<double>{.4, .4, .1, .1}, {1, .5, .25}, {.5, .5, .5, .5}, {100, 1}}) {
+      const Cluster cluster = *make_cluster(*find_gpu("a100-80g"), 1, devices);
+      std::vector<int> uses(devices);
+      for (const DeviceMesh& mesh : *divide_cluster(cluster, shares)) {
+        EXPECT_FALSE(mesh.devices.empty());
+        for (const DeviceId device : mesh.devices) ++uses.at(device.value);
+      }
+      EXPECT_THAT(uses, testing::Each(testing::Le(1)));
+    }
+}
+
+TEST(Placement, NamedOnesSeparateWhatTheySay) {
+  const PlanningProblem problem = make_test_problem({.nodes = 4});
+  const auto split = *placement_meshes("split", problem);
+  EXPECT_EQ(split.at("generate"), split.at("ref_logprob"));
+  EXPECT_EQ(split.at("values"), split.at("reward"));
+  EXPECT_FALSE(overlaps(split.at("generate"), split.at("values")));
+  const auto interleaved = *placement_meshes("interleaved", problem);
+  EXPECT_EQ(interleaved.at("generate").devices.size(), 32u);
+  EXPECT_FALSE(overlaps(interleaved.at("ref_logprob"), interleaved.at("reward")));
+  const auto apart = *placement_meshes("disaggregated", problem);
+  EXPECT_FALSE(overlaps(apart.at("generate"), apart.at("update_actor")));
+  EXPECT_EQ(apart.at("old_logprob"), apart.at("update_critic"));
+  const auto alone = *placement_meshes("standalone", problem);
+  EXPECT_EQ(alone.at("generate"), alone.at("update_actor"));
+  EXPECT_FALSE(overlaps(alone.at("ref_logprob"), alone.at("generate")));
+}
+
+}  // namespace
+}  // namespace braid

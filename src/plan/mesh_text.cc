@@ -1,0 +1,98 @@
+// Device meshes as people write them.
+#include "base/text.h"
+#include "plan/plan_fields.h"
+#include "plan/plan_text.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kForms =
+    "write devices as 0-7, \"0,2,4\", node 1, nodes 0-3, \"node 1: 0-3\" or all";
+
+Status malformed(const std::string& text, const std::string& why) {
+  return invalid_input(cat("'", text, "' is no device mesh: ", why, "; ", kForms));
+}
+
+struct Range {
+  int64_t first = 0, last = 0;
+};
+
+Result<Range> parse_range(std::string_view text, const std::string& whole) {
+  const std::string part(trim(text));
+  const size_t dash = part.find('-');
+  Range range;
+  if (!parse_int(part.substr(0, dash), &range.first) || range.first < 0)
+    return malformed(whole, cat("'", part, "' is no number or range"));
+  range.last = range.first;
+  if (dash != std::string::npos && !parse_int(part.substr(dash + 1), &range.last))
+    return malformed(whole, cat("'", part, "' is no range"));
+  if (range.last < range.first || range.last >= plan_fields::kMaxDevices)
+    return malformed(whole, cat("'", part, "' is empty or too large"));
+  return range;
+}
+
+// "0-3,8" with each number moved by `offset` and below `limit`.
+Result<DeviceMesh> parse_devices(const std::string& text, int offset, int64_t limit,
+                                 const std::string& whole) {
+  DeviceMesh mesh;
+  for (const std::string& part : split(text, ',')) {
+    BRAID_ASSIGN(const Range range, parse_range(part, whole));
+    if (range.last >= limit)
+      return malformed(whole, cat("number ", range.last, " is outside 0-", limit - 1));
+    if (mesh.devices.size() + static_cast<size_t>(range.last - range.first) >=
+        static_cast<size_t>(plan_fields::kMaxDevices))
+      return malformed(whole, "too many devices");
+    for (int64_t i = range.first; i <= range.last; ++i)
+      mesh.devices.push_back(DeviceId{static_cast<int32_t>(offset + i)});
+  }
+  return mesh;
+}
+
+int first_of_node(const Cluster& cluster, int64_t node) {
+  int first = 0;
+  for (int64_t i = 0; i < node; ++i) first += cluster.nodes[static_cast<size_t>(i)].devices;
+  return first;
+}
+
+Result<DeviceMesh> parse_nodes(const std::string& body, const Cluster& cluster,
+                               const std::string& whole) {
+  const size_t colon = body.find(':');
+  BRAID_ASSIGN(const Range nodes, parse_range(body.substr(0, colon), whole));
+  const int64_t count = static_cast<int64_t>(cluster.nodes.size());
+  if (nodes.last >= count) return malformed(whole, cat("the cluster has nodes 0-", count - 1));
+  const int first = first_of_node(cluster, nodes.first);
+  if (colon == std::string::npos)
+    return contiguous_mesh(cluster, first, first_of_node(cluster, nodes.last + 1) - first);
+  if (nodes.first != nodes.last) return malformed(whole, "devices are counted inside one node");
+  const int inside = cluster.nodes[static_cast<size_t>(nodes.first)].devices;
+  return parse_devices(body.substr(colon + 1), first, inside, whole);
+}
+
+}  // namespace
+
+Result<DeviceMesh> parse_mesh(const std::string& text, const Cluster* cluster) {
+  const std::string body(trim(text));
+  const bool named = body == "all" || body.rfind("node", 0) == 0;
+  if (named && cluster == nullptr)
+    return malformed(text, "nodes need a cluster, which is not known here");
+  if (body == "all") return whole_cluster(*cluster);
+  if (body.rfind("nodes ", 0) == 0) return parse_nodes(body.substr(6), *cluster, text);
+  if (body.rfind("node ", 0) == 0) return parse_nodes(body.substr(5), *cluster, text);
+  return parse_devices(body, 0, plan_fields::kMaxDevices, text);
+}
+
+std::string mesh_text(const DeviceMesh& mesh) {
+  std::string out;
+  for (size_t i = 0; i < mesh.devices.size();) {
+    size_t end = i + 1;
+    while (end < mesh.devices.size() && mesh.devices[end].value == mesh.devices[end - 1].value + 1)
+      ++end;
+    if (!out.empty()) out += ",";
+    out += cat(mesh.devices[i]);
+    if (end - i > 1) out += cat("-", mesh.devices[end - 1]);
+    i = end;
+  }
+  return out;
+}
+
+}  // namespace braid

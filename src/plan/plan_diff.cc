@@ -1,0 +1,87 @@
+// The differences of two execution plans in readable lines.
+#include <algorithm>
+
+#include "base/text.h"
+#include "plan/plan_fields.h"
+#include "plan/plan_text.h"
+
+namespace braid {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+template <typename T>
+void changed(const std::string& what, const T& a, const T& b, Lines* lines) {
+  if (!(a == b)) lines->push_back(cat(what, ": ", a, " -> ", b));
+}
+
+const char* flag_text(bool value) { return value ? "true" : "false"; }
+
+void diff_calls(const CallPlan& a, const CallPlan& b, Lines* lines) {
+  changed(cat(a.call, ": mesh"), mesh_text(a.mesh), mesh_text(b.mesh), lines);
+  for (const plan_fields::StrategyField& field : plan_fields::strategy_fields())
+    changed(cat(a.call, ": ", field.name), plan_fields::value_text(field, a.strategy),
+            plan_fields::value_text(field, b.strategy), lines);
+}
+
+void diff_roles(const RolePlan& a, const RolePlan& b, Lines* lines) {
+  const std::string role = cat("role ", a.role, ": ");
+  changed(role + "weights", std::string(residency_name(a.weights)),
+          std::string(residency_name(b.weights)), lines);
+  changed(role + "optimizer", std::string(residency_name(a.optimizer)),
+          std::string(residency_name(b.optimizer)), lines);
+  changed(role + "when", std::string(plan_fields::timing_name(a.timing)),
+          std::string(plan_fields::timing_name(b.timing)), lines);
+  changed(role + "prefetch", std::string(flag_text(a.prefetch)), std::string(flag_text(b.prefetch)),
+          lines);
+}
+
+const CallPlan* entry_of(const ExecutionPlan& plan, const std::string& call) {
+  for (const CallPlan& entry : plan.calls)
+    if (entry.call == call) return &entry;
+  return nullptr;
+}
+
+RolePlan role_or_stay(const ExecutionPlan& plan, const RoleId& role) {
+  RolePlan stays;
+  stays.role = role;
+  for (const RolePlan& entry : plan.roles)
+    if (entry.role == role) return entry;
+  return stays;
+}
+
+std::string call_text(const CallPlan& call) {
+  return cat(call.call, ": mesh ", mesh_text(call.mesh), " ", strategy_text(call.strategy));
+}
+
+}  // namespace
+
+std::vector<std::string> diff(const ExecutionPlan& a, const ExecutionPlan& b) {
+  Lines lines;
+  changed("graph", a.graph, b.graph, &lines);
+  changed("devices", a.devices, b.devices, &lines);
+  for (const CallPlan& call : a.calls) {
+    const CallPlan* other = entry_of(b, call.call);
+    if (other == nullptr)
+      lines.push_back(cat("only in the first: ", call_text(call)));
+    else
+      diff_calls(call, *other, &lines);
+  }
+  for (const CallPlan& call : b.calls)
+    if (entry_of(a, call.call) == nullptr)
+      lines.push_back(cat("only in the second: ", call_text(call)));
+  std::vector<RoleId> roles;
+  for (const ExecutionPlan* plan : {&a, &b})
+    for (const RolePlan& entry : plan->roles)
+      if (std::find(roles.begin(), roles.end(), entry.role) == roles.end())
+        roles.push_back(entry.role);
+  for (const RoleId& role : roles) diff_roles(role_or_stay(a, role), role_or_stay(b, role), &lines);
+  changed("fusion: train_schedules", std::string(flag_text(a.fusion.train_schedules)),
+          std::string(flag_text(b.fusion.train_schedules)), &lines);
+  changed("fusion: migrate_below_samples", a.fusion.migrate_below_samples,
+          b.fusion.migrate_below_samples, &lines);
+  changed("staleness", a.staleness, b.staleness, &lines);
+  return lines;
+}
+
+}  // namespace braid

@@ -1,0 +1,93 @@
+#include "plan/plan_fields.h"
+
+#include <limits>
+
+#include "base/text.h"
+#include "plan/plan_text.h"
+
+namespace braid {
+namespace plan_fields {
+namespace {
+
+using Kind = StrategyField::Kind;
+
+template <auto Member>
+int64_t get(const Strategy& strategy) {
+  return static_cast<int64_t>(strategy.*Member);
+}
+
+template <auto Member>
+Status set(Strategy& strategy, int64_t value) {
+  using Field = std::remove_reference_t<decltype(strategy.*Member)>;
+  if constexpr (std::is_same_v<Field, int>)
+    if (value > std::numeric_limits<int>::max() || value < std::numeric_limits<int>::min())
+      return invalid_input(cat(value, " is too large"));
+  strategy.*Member = static_cast<Field>(value);
+  return ok_status();
+}
+
+template <auto Member>
+StrategyField field(const char* name, Kind kind = Kind::kNumber, bool always_shown = false) {
+  return {name, kind, get<Member>, set<Member>, always_shown};
+}
+
+}  // namespace
+
+const std::vector<StrategyField>& strategy_fields() {
+  static const std::vector<StrategyField> fields = {
+      field<&Strategy::dp>("dp", Kind::kNumber, true),
+      field<&Strategy::tp>("tp", Kind::kNumber, true),
+      field<&Strategy::pp>("pp", Kind::kNumber, true),
+      field<&Strategy::interleave>("interleave"),
+      field<&Strategy::sequence_parallel>("sequence_parallel", Kind::kFlag),
+      field<&Strategy::zero_stage>("zero"),
+      field<&Strategy::recompute>("recompute", Kind::kRecompute),
+      field<&Strategy::micro_batches>("micro_batches"),
+      field<&Strategy::micro_tokens>("micro_tokens"),
+      field<&Strategy::kv_budget_tokens>("kv_budget_tokens"),
+      field<&Strategy::max_concurrent>("max_concurrent")};
+  return fields;
+}
+
+std::string value_text(const StrategyField& field, const Strategy& strategy) {
+  const int64_t value = field.get(strategy);
+  if (field.kind == Kind::kFlag) return value != 0 ? "true" : "false";
+  if (field.kind == Kind::kRecompute) return recompute_name(static_cast<Recompute>(value));
+  return cat(value);
+}
+
+const char* timing_name(OffloadTiming timing) {
+  return timing == OffloadTiming::kAfterLastCall ? "after_last_call" : "after_each_call";
+}
+
+}  // namespace plan_fields
+
+const char* recompute_name(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return "none";
+    case Recompute::kSelective:
+      return "selective";
+    case Recompute::kFull:
+      return "full";
+  }
+  return "?";
+}
+
+const char* residency_name(Residency residency) {
+  return residency == Residency::kDevice ? "device" : "host";
+}
+
+std::string strategy_text(const Strategy& strategy) {
+  std::string out = cat("dp", strategy.dp, " tp", strategy.tp, " pp", strategy.pp);
+  const Strategy neutral;
+  for (const plan_fields::StrategyField& field : plan_fields::strategy_fields()) {
+    if (field.always_shown || field.get(strategy) == field.get(neutral)) continue;
+    const bool flag = field.kind == plan_fields::StrategyField::Kind::kFlag;
+    out +=
+        cat(" ", field.name, flag ? "" : "=", flag ? "" : plan_fields::value_text(field, strategy));
+  }
+  return out;
+}
+
+}  // namespace braid

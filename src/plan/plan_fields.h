@@ -1,0 +1,29 @@
+// The fields of a strategy as data, so that YAML, JSON, differences and constraints share one list.
+// Internal to plan/. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/execution_plan.h"
+
+namespace braid::plan_fields {
+
+struct StrategyField {
+  enum class Kind { kNumber, kFlag, kRecompute };
+  const char* name;  // key in YAML and JSON
+  Kind kind;
+  int64_t (*get)(const Strategy&);
+  Status (*set)(Strategy&, int64_t);  // an error when the number does not fit the field
+  bool always_shown = false;          // even when neutral
+};
+const std::vector<StrategyField>& strategy_fields();
+
+// "true", "full" or the number.
+std::string value_text(const StrategyField& field, const Strategy& strategy);
+const char* timing_name(OffloadTiming timing);
+
+inline constexpr int kMaxDevices = 1 << 20;
+
+}  // namespace braid::plan_fields

@@ -1,0 +1,221 @@
+// Execution plans to YAML and back.
+#include "plan/plan_text.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "plan/plan_fields.h"
+
+namespace braid {
+namespace {
+
+using plan_fields::StrategyField;
+
+Status wrong(const YamlNode& node, const std::string& what) {
+  return invalid_input(cat(node.origin, ": ", what));
+}
+
+Status check_keys(const YamlNode& map, const std::string& where,
+                  const std::vector<std::string>& allowed) {
+  for (const auto& [key, value] : map.map)
+    if (std::find(allowed.begin(), allowed.end(), key) == allowed.end())
+      return wrong(value, cat("unknown key '", where, key, "'", did_you_mean(key, allowed),
+                              "; keys here: ", join(allowed, ", ")));
+  return ok_status();
+}
+
+Status want_map(const YamlNode& node, const std::string& where) {
+  if (node.kind == YamlNode::Kind::kMap) return ok_status();
+  return wrong(node, cat(where, " must be a group of keys"));
+}
+
+Result<int64_t> read_number(const YamlNode& node, const std::string& where) {
+  int64_t value = 0;
+  constexpr int64_t kLargest = int64_t{1} << 40;
+  if (node.kind != YamlNode::Kind::kScalar || !parse_int(node.scalar, &value) || value > kLargest ||
+      value < -kLargest)
+    return wrong(node, cat(where, " must be a whole number, not '", node.scalar, "'"));
+  return value;
+}
+
+Result<bool> read_flag(const YamlNode& node, const std::string& where) {
+  bool value = false;
+  if (node.kind != YamlNode::Kind::kScalar || !parse_bool(node.scalar, &value))
+    return wrong(node, cat(where, " must be true or false, not '", node.scalar, "'"));
+  return value;
+}
+
+Status read_strategy_field(const YamlNode& node, const std::string& where,
+                           const StrategyField& field, Strategy* strategy) {
+  if (field.kind == StrategyField::Kind::kFlag) {
+    BRAID_ASSIGN(const bool value, read_flag(node, where));
+    return field.set(*strategy, value ? 1 : 0);
+  }
+  if (field.kind == StrategyField::Kind::kRecompute) {
+    for (const Recompute value : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+      if (node.scalar == recompute_name(value))
+        return field.set(*strategy, static_cast<int64_t>(value));
+    return wrong(node, cat(where, " must be none, selective or full, not '", node.scalar, "'"));
+  }
+  BRAID_ASSIGN(const int64_t value, read_number(node, where));
+  return field.set(*strategy, value).at(cat(node.origin, ": ", where));
+}
+
+Result<CallPlan> read_call(const std::string& name, const YamlNode& node, const Cluster* cluster) {
+  const std::string where = cat("calls.", name, ".");
+  BRAID_TRY(want_map(node, cat("calls.", name)));
+  std::vector<std::string> keys = {"mesh"};
+  for (const StrategyField& field : plan_fields::strategy_fields()) keys.push_back(field.name);
+  BRAID_TRY(check_keys(node, where, keys));
+  CallPlan call;
+  call.call = name;
+  const YamlNode* mesh = node.find("mesh");
+  if (mesh == nullptr || mesh->kind != YamlNode::Kind::kScalar)
+    return wrong(node, cat(where, "mesh is missing; write devices such as 0-7"));
+  BRAID_ASSIGN(call.mesh,
+               parse_mesh(mesh->scalar, cluster).at(cat(mesh->origin, ": ", where, "mesh")));
+  for (const StrategyField& field : plan_fields::strategy_fields())
+    if (const YamlNode* value = node.find(field.name))
+      BRAID_TRY(read_strategy_field(*value, where + field.name, field, &call.strategy));
+  return call;
+}
+
+Result<Residency> read_residency(const YamlNode* node, const std::string& where) {
+  if (node == nullptr) return Residency::kDevice;
+  for (const Residency value : {Residency::kDevice, Residency::kHost})
+    if (node->scalar == residency_name(value)) return value;
+  return wrong(*node, cat(where, " must be device or host, not '", node->scalar, "'"));
+}
+
+Result<RolePlan> read_role(const std::string& name, const YamlNode& node) {
+  const std::string where = cat("roles.", name, ".");
+  BRAID_TRY(want_map(node, cat("roles.", name)));
+  BRAID_TRY(check_keys(node, where, {"weights", "optimizer", "when", "prefetch"}));
+  RolePlan role;
+  role.role = RoleId{name};
+  BRAID_ASSIGN(role.weights, read_residency(node.find("weights"), where + "weights"));
+  BRAID_ASSIGN(role.optimizer, read_residency(node.find("optimizer"), where + "optimizer"));
+  if (const YamlNode* when = node.find("when")) {
+    if (when->scalar == plan_fields::timing_name(OffloadTiming::kAfterEachCall))
+      role.timing = OffloadTiming::kAfterEachCall;
+    else if (when->scalar != plan_fields::timing_name(OffloadTiming::kAfterLastCall))
+      return wrong(*when, cat(where, "when must be after_last_call or after_each_call, not '",
+                              when->scalar, "'"));
+  }
+  if (const YamlNode* prefetch = node.find("prefetch")) {
+    BRAID_ASSIGN(role.prefetch, read_flag(*prefetch, where + "prefetch"));
+  }
+  return role;
+}
+
+Status read_calls(const YamlNode& node, const Cluster* cluster, ExecutionPlan* plan) {
+  BRAID_TRY(want_map(node, "calls"));
+  for (const auto& [name, value] : node.map) {
+    BRAID_ASSIGN(CallPlan call, read_call(name, value, cluster));
+    plan->calls.push_back(std::move(call));
+  }
+  return ok_status();
+}
+
+Status read_roles(const YamlNode& node, ExecutionPlan* plan) {
+  BRAID_TRY(want_map(node, "roles"));
+  for (const auto& [name, value] : node.map) {
+    BRAID_ASSIGN(RolePlan role, read_role(name, value));
+    plan->roles.push_back(std::move(role));
+  }
+  return ok_status();
+}
+
+Status read_fusion(const YamlNode& node, Fusion* fusion) {
+  BRAID_TRY(want_map(node, "fusion"));
+  BRAID_TRY(check_keys(node, "fusion.", {"train_schedules", "migrate_below_samples"}));
+  if (const YamlNode* value = node.find("train_schedules")) {
+    BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
+  }
+  if (const YamlNode* value = node.find("migrate_below_samples")) {
+    BRAID_ASSIGN(fusion->migrate_below_samples,
+                 read_number(*value, "fusion.migrate_below_samples"));
+  }
+  return ok_status();
+}
+
+Status read_plan(const YamlNode& root, const Cluster* cluster, ExecutionPlan* plan) {
+  BRAID_TRY(check_keys(root, "", {"graph", "devices", "calls", "roles", "fusion", "staleness"}));
+  const YamlNode *graph = root.find("graph"), *devices = root.find("devices");
+  if (graph == nullptr || graph->kind != YamlNode::Kind::kScalar)
+    return wrong(root, "graph is missing; name the algorithm that the plan is for");
+  if (devices == nullptr) return wrong(root, "devices is missing; say how many the cluster has");
+  plan->graph = graph->scalar;
+  BRAID_ASSIGN(const int64_t count, read_number(*devices, "devices"));
+  if (count < 1 || count > plan_fields::kMaxDevices)
+    return wrong(*devices, cat("devices must be 1 to ", plan_fields::kMaxDevices, ", is ", count));
+  plan->devices = static_cast<int>(count);
+  if (const YamlNode* node = root.find("calls")) BRAID_TRY(read_calls(*node, cluster, plan));
+  if (const YamlNode* node = root.find("roles")) BRAID_TRY(read_roles(*node, plan));
+  if (const YamlNode* node = root.find("fusion")) BRAID_TRY(read_fusion(*node, &plan->fusion));
+  if (const YamlNode* node = root.find("staleness")) {
+    BRAID_ASSIGN(plan->staleness, read_number(*node, "staleness"));
+  }
+  return ok_status();
+}
+
+std::string quoted_if_needed(const std::string& text) {
+  const bool plain = text.find_first_of(":,#{}[]&*!|>'\"%@` ") == std::string::npos &&
+                     !text.empty() && text[0] != '-';
+  if (plain) return text;
+  return Json(text).dump();  // a JSON text is a double-quoted YAML scalar
+}
+
+std::string call_line(const CallPlan& call) {
+  std::string out = cat("mesh: ", quoted_if_needed(mesh_text(call.mesh)));
+  const Strategy neutral;
+  for (const StrategyField& field : plan_fields::strategy_fields())
+    if (field.always_shown || field.get(call.strategy) != field.get(neutral))
+      out += cat(", ", field.name, ": ", plan_fields::value_text(field, call.strategy));
+  return cat("{", out, "}");
+}
+
+std::string role_line(const RolePlan& role) {
+  std::vector<std::string> parts;
+  if (role.weights != Residency::kDevice)
+    parts.push_back(cat("weights: ", residency_name(role.weights)));
+  if (role.optimizer != Residency::kDevice)
+    parts.push_back(cat("optimizer: ", residency_name(role.optimizer)));
+  if (role.timing != OffloadTiming::kAfterLastCall)
+    parts.push_back(cat("when: ", plan_fields::timing_name(role.timing)));
+  if (role.prefetch) parts.push_back("prefetch: true");
+  return cat("{", join(parts, ", "), "}");
+}
+
+}  // namespace
+
+std::string plan_to_yaml(const ExecutionPlan& plan) {
+  std::string out = cat("graph: ", quoted_if_needed(plan.graph), "\ndevices: ", plan.devices, "\n");
+  if (!plan.calls.empty()) out += "calls:\n";
+  for (const CallPlan& call : plan.calls)
+    out += cat("  ", quoted_if_needed(call.call), ": ", call_line(call), "\n");
+  if (!plan.roles.empty()) out += "roles:\n";
+  for (const RolePlan& role : plan.roles)
+    out += cat("  ", quoted_if_needed(role.role.value), ": ", role_line(role), "\n");
+  if (plan.fusion != Fusion{})
+    out += cat("fusion: {train_schedules: ", plan.fusion.train_schedules ? "true" : "false",
+               ", migrate_below_samples: ", plan.fusion.migrate_below_samples, "}\n");
+  if (plan.staleness != 0) out += cat("staleness: ", plan.staleness, "\n");
+  return out;
+}
+
+Result<ExecutionPlan> parse_plan(std::string_view text, const std::string& where,
+                                 const Cluster* cluster) {
+  BRAID_ASSIGN(const YamlNode root, parse_yaml(text, where));
+  if (root.kind != YamlNode::Kind::kMap)
+    return invalid_input(cat(where, ": an execution plan must be a map with graph and devices"));
+  ExecutionPlan plan;
+  BRAID_TRY(read_plan(root, cluster, &plan));
+  return plan;
+}
+
+std::ostream& operator<<(std::ostream& out, const ExecutionPlan& plan) {
+  return out << plan_to_yaml(plan);
+}
+
+}  // namespace braid

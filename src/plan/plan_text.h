@@ -1,0 +1,41 @@
+// Execution plans as YAML that a person edits, as JSON, and the differences of two. Printing and
+// parsing are inverse: parse_plan(plan_to_yaml(p)) == p. Pure; thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "base/yaml.h"
+#include "plan/execution_plan.h"
+
+namespace braid {
+
+// Devices as "0-7", "0,2,4", "0-3,8-11", and, where the cluster is known, "node 1", "nodes 0-3",
+// "node 1: 0-3" (devices counted inside the node) and "all". Errors: what a mesh may look like.
+Result<DeviceMesh> parse_mesh(const std::string& text, const Cluster* cluster);
+// The shortest form of numbers: "0-7,12".
+std::string mesh_text(const DeviceMesh& mesh);
+
+// One line per call and role; fields with neutral values are left out.
+std::string plan_to_yaml(const ExecutionPlan& plan);
+// `where` names the file; `cluster` may be null: meshes are then device numbers. Errors name
+// file:line, the key and what it takes; whether the plan is legal for a problem is validate()'s
+// question.
+Result<ExecutionPlan> parse_plan(std::string_view text, const std::string& where,
+                                 const Cluster* cluster = nullptr);
+
+Json plan_json(const ExecutionPlan& plan);
+Result<ExecutionPlan> plan_from_json(const Json& json);
+
+// "dp4 tp2 pp1 sp zero1 recompute=full micro_batches=8": what a strategy says beyond the neutral.
+std::string strategy_text(const Strategy& strategy);
+const char* recompute_name(Recompute recompute);
+const char* residency_name(Residency residency);
+
+// One readable line per difference ("update_actor: tp 2 -> 4"), empty for equal plans.
+std::vector<std::string> diff(const ExecutionPlan& a, const ExecutionPlan& b);
+
+}  // namespace braid

@@ -1,0 +1,45 @@
+#include "plan/problem.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace braid {
+
+int64_t call_samples(const PlanningProblem& problem, const Call& call) {
+  const int64_t each =
+      call.samples_per_prompt > 0 ? call.samples_per_prompt : problem.workload.samples_per_prompt;
+  return problem.workload.prompts * each;
+}
+
+int64_t minibatch_samples(const PlanningProblem& problem) {
+  const Workload& work = problem.workload;
+  return work.prompts * work.samples_per_prompt / std::max<int64_t>(1, work.minibatches);
+}
+
+int64_t longest_tokens(const LengthDistribution& lengths) {
+  if (lengths.longest > 0) return lengths.longest;
+  if (!lengths.samples.empty())
+    return *std::max_element(lengths.samples.begin(), lengths.samples.end());
+  if (lengths.kind == LengthDistribution::Kind::kFixed) return std::llround(lengths.mean);
+  constexpr double kQuantile999 = 3.0902;  // of the standard normal distribution
+  const double location = std::log(lengths.mean) - lengths.sigma * lengths.sigma / 2;
+  return std::llround(std::ceil(std::exp(location + kQuantile999 * lengths.sigma)));
+}
+
+double mean_tokens(const LengthDistribution& lengths) {
+  if (lengths.samples.empty()) return lengths.mean;
+  double sum = 0;
+  for (const int64_t sample : lengths.samples)
+    sum += static_cast<double>(lengths.longest > 0 ? std::min(sample, lengths.longest) : sample);
+  return sum / static_cast<double>(lengths.samples.size());
+}
+
+const RoleModel& model_of(const PlanningProblem& problem, const RoleId& role) {
+  const auto found = problem.models.find(role.value);
+  BRAID_CHECK(found != problem.models.end(), cat("no model of role ", role));
+  return found->second;
+}
+
+}  // namespace braid

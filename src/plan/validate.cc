@@ -1,0 +1,360 @@
+#include "plan/validate.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "plan/plan_text.h"
+
+namespace braid {
+namespace {
+
+// What the rules of one call look at.
+struct CallView {
+  const Call& call;
+  const CallPlan& plan;
+  const PlanningProblem& problem;
+  const Strategy& s() const { return plan.strategy; }
+  bool trains() const { return call.kind == CallKind::kTrainStep; }
+  bool generates() const { return call.kind == CallKind::kGenerate; }
+  const ModelSize& size() const { return model_of(problem, call.role).size; }
+};
+
+constexpr int kLargestSize = 1 << 20;  // keeps products of three sizes exact
+
+Status at_least_one(const CallView& view) {
+  const std::pair<const char*, int64_t> fields[] = {{"dp", view.s().dp},
+                                                    {"tp", view.s().tp},
+                                                    {"pp", view.s().pp},
+                                                    {"interleave", view.s().interleave},
+                                                    {"micro_batches", view.s().micro_batches}};
+  for (const auto& [name, value] : fields)
+    if (value < 1)
+      return invalid_input(
+          cat(name, " must be at least 1, is ", value, "; nearest legal value: 1"));
+  for (const int size : {view.s().dp, view.s().tp, view.s().pp, view.s().interleave})
+    if (size > kLargestSize)
+      return invalid_input(cat("dp, tp, pp and interleave must be at most ", kLargestSize,
+                               ", one is ", size, "; nearest legal value: ", kLargestSize));
+  const std::pair<const char*, int64_t> budgets[] = {
+      {"micro_tokens", view.s().micro_tokens},
+      {"kv_budget_tokens", view.s().kv_budget_tokens},
+      {"max_concurrent", view.s().max_concurrent}};
+  for (const auto& [name, value] : budgets)
+    if (value < 0)
+      return invalid_input(
+          cat(name, " must not be negative, is ", value, "; 0 = no limit of its own"));
+  return ok_status();
+}
+
+// The sizes that would make dp * tp * pp the number of devices, changing one of them.
+std::string size_remedies(const Strategy& s, int64_t devices) {
+  std::vector<std::string> remedies;
+  const auto add = [&](const char* name, int64_t others) {
+    if (devices % others == 0) remedies.push_back(cat(name, " ", devices / others));
+  };
+  const int64_t dp = s.dp, tp = s.tp, pp = s.pp;
+  add("dp", tp * pp);
+  add("tp", dp * pp);
+  add("pp", dp * tp);
+  if (!remedies.empty()) return cat("nearest legal value: ", join(remedies, " or "));
+  return cat("choose sizes among the divisors of ", devices);
+}
+
+Status check_product(const CallView& view) {
+  const Strategy& s = view.s();
+  const int64_t devices = static_cast<int64_t>(view.plan.mesh.devices.size());
+  const int64_t product = int64_t{s.dp} * s.tp * s.pp;
+  if (product == devices) return ok_status();
+  return invalid_input(cat("dp x tp x pp = ", s.dp, " x ", s.tp, " x ", s.pp, " = ", product,
+                           " must equal the ", devices, " devices of mesh ",
+                           mesh_text(view.plan.mesh), "; ", size_remedies(s, devices)));
+}
+
+Status check_tensor_parallel(const CallView& view) {
+  const int64_t tp = view.s().tp, heads = view.size().heads, kv = view.size().kv_heads;
+  if (heads % tp != 0)
+    return invalid_input(cat("tp ", tp, " must divide the ", heads, " attention heads of ",
+                             view.call.role,
+                             "; nearest legal values: ", nearest_divisors(heads, tp)));
+  const bool latent = view.size().mla.has_value();
+  if (!latent && kv % tp != 0 && tp % kv != 0)
+    return invalid_input(
+        cat("tp ", tp, " must divide the ", kv, " key-value heads of ", view.call.role,
+            " or be a multiple of them; nearest legal values: ", nearest_divisors(kv, tp)));
+  if (view.s().sequence_parallel && tp == 1)
+    return invalid_input(
+        "sequence_parallel needs tp above 1; set sequence_parallel: false or tp 2");
+  if (view.s().sequence_parallel && view.generates())
+    return invalid_input("sequence_parallel is not for generation; set sequence_parallel: false");
+  return ok_status();
+}
+
+Status check_pipeline(const CallView& view) {
+  const Strategy& s = view.s();
+  const int64_t layers = view.size().layers, chunks = int64_t{s.pp} * s.interleave;
+  if (s.pp > layers)
+    return invalid_input(cat("pp ", s.pp, " exceeds the ", layers, " layers of ", view.call.role,
+                             "; nearest legal value: ", layers));
+  if (s.interleave == 1) return ok_status();
+  if (!view.trains())
+    return invalid_input("interleave is for training only; nearest legal value: 1");
+  if (s.pp == 1) return invalid_input("interleave needs pp above 1; nearest legal value: 1");
+  if (chunks > layers)
+    return invalid_input(cat("pp x interleave = ", chunks, " exceeds the ", layers, " layers of ",
+                             view.call.role, "; nearest legal interleave: ", layers / s.pp));
+  if (s.micro_tokens == 0 && s.micro_batches % s.pp != 0)
+    return invalid_input(cat("interleaving needs micro_batches in multiples of pp ", s.pp, ", is ",
+                             s.micro_batches,
+                             "; nearest legal value: ", (s.micro_batches / s.pp + 1) * s.pp));
+  return ok_status();
+}
+
+Status check_zero(const CallView& view) {
+  const int zero = view.s().zero_stage;
+  if (zero < 0 || zero > 3)
+    return invalid_input(
+        cat("zero must be 0 to 3, is ", zero, "; nearest legal value: ", zero < 0 ? 0 : 3));
+  if (zero == 0) return ok_status();
+  if (view.generates())
+    return invalid_input("generation keeps its weights whole; nearest legal zero: 0");
+  if (!view.trains() && zero != 3)
+    return invalid_input(cat("zero ", zero,
+                             " shards gradients or optimizer state, which inference does not have; "
+                             "nearest legal values: 0 and 3"));
+  if (view.s().dp == 1)
+    return invalid_input(
+        cat("zero ", zero, " shards over data-parallel ranks, and dp is 1; nearest legal zero: 0"));
+  return ok_status();
+}
+
+Status check_training_only(const CallView& view) {
+  if (view.s().recompute != Recompute::kNone && !view.trains())
+    return invalid_input(cat("recompute ", recompute_name(view.s().recompute),
+                             " is for training only; nearest legal value: none"));
+  return ok_status();
+}
+
+Status check_generation_only(const CallView& view) {
+  const Strategy& s = view.s();
+  if (!view.generates()) {
+    if (s.kv_budget_tokens == 0 && s.max_concurrent == 0) return ok_status();
+    return invalid_input(
+        "kv_budget_tokens and max_concurrent are for generation only; nearest legal value: 0");
+  }
+  if (s.micro_batches != 1 || s.micro_tokens != 0)
+    return invalid_input(
+        "generation batches continuously: leave micro_batches 1 and micro_tokens 0, and limit it "
+        "with max_concurrent or kv_budget_tokens");
+  const int64_t longest =
+      longest_tokens(view.problem.workload.prompt) + longest_tokens(view.problem.workload.response);
+  if (s.kv_budget_tokens > 0 && s.kv_budget_tokens < longest)
+    return invalid_input(cat("kv_budget_tokens ", s.kv_budget_tokens,
+                             " cannot hold one sequence of the longest prompt and response; "
+                             "nearest legal value: ",
+                             longest));
+  return ok_status();
+}
+
+Status check_batch(const CallView& view) {
+  const Strategy& s = view.s();
+  const int64_t samples =
+      view.trains() ? minibatch_samples(view.problem) : call_samples(view.problem, view.call);
+  const char* what = view.trains() ? " sequences of a mini-batch" : " sequences of the step";
+  if (view.generates()) {
+    if (s.dp <= samples) return ok_status();
+    return invalid_input(cat("dp ", s.dp, " replicas exceed the ", samples, what,
+                             "; nearest legal value: ", samples));
+  }
+  if (samples % s.dp != 0)
+    return invalid_input(cat("dp ", s.dp, " must divide the ", samples, what,
+                             "; nearest legal values: ", nearest_divisors(samples, s.dp)));
+  if (s.micro_tokens > 0 && s.micro_batches > 1)
+    return invalid_input(
+        "micro_batches and micro_tokens exclude each other; leave micro_batches 1 or micro_tokens "
+        "0");
+  const int64_t each = samples / s.dp;
+  if (each % s.micro_batches != 0)
+    return invalid_input(cat("micro_batches ", s.micro_batches, " must divide the ", each,
+                             " sequences of a data-parallel rank; nearest legal values: ",
+                             nearest_divisors(each, s.micro_batches)));
+  return ok_status();
+}
+
+Status check_call(const CallView& view) {
+  BRAID_TRY(validate_mesh(view.problem.cluster, view.plan.mesh));
+  BRAID_TRY(at_least_one(view));
+  BRAID_TRY(check_product(view));
+  BRAID_TRY(check_tensor_parallel(view));
+  BRAID_TRY(check_pipeline(view));
+  BRAID_TRY(check_zero(view));
+  BRAID_TRY(check_training_only(view));
+  BRAID_TRY(check_generation_only(view));
+  return check_batch(view);
+}
+
+std::vector<std::string> model_calls(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Call& call : graph.calls)
+    if (uses_model(call)) names.push_back(call.name);
+  return names;
+}
+
+Status check_calls(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  const std::vector<std::string> names = model_calls(problem.graph);
+  std::set<std::string> seen;
+  for (const CallPlan& entry : plan.calls) {
+    const Call* call = find_call(problem.graph, entry.call);
+    const std::string where = cat("call ", entry.call);
+    if (call == nullptr)
+      return invalid_input(cat(where, ": graph ", problem.graph.name, " has no such call",
+                               did_you_mean(entry.call, names),
+                               "; its calls: ", join(names, ", ")));
+    if (!uses_model(*call))
+      return invalid_input(cat(where, ": uses no model and takes no devices; remove it"));
+    if (!seen.insert(entry.call).second) return invalid_input(cat(where, ": occurs twice"));
+    BRAID_TRY(check_call({*call, entry, problem}).at(where));
+  }
+  for (const std::string& name : names)
+    if (seen.count(name) == 0)
+      return invalid_input(
+          cat("call ", name, ": missing; every call that uses a model needs a mesh"));
+  return ok_status();
+}
+
+Status check_roles(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  std::vector<std::string> names;
+  for (const RoleSpec& spec : problem.graph.roles) names.push_back(spec.role.value);
+  std::set<RoleId> seen;
+  for (const RolePlan& entry : plan.roles) {
+    const std::string where = cat("role ", entry.role);
+    const RoleSpec* spec = find_role(problem.graph, entry.role);
+    if (spec == nullptr)
+      return invalid_input(cat(where, ": graph ", problem.graph.name, " has no such role",
+                               did_you_mean(entry.role.value, names),
+                               "; its roles: ", join(names, ", ")));
+    if (!seen.insert(entry.role).second) return invalid_input(cat(where, ": occurs twice"));
+    if (entry.optimizer != Residency::kDevice && !spec->trained)
+      return invalid_input(cat(where,
+                               ": is not trained and has no optimizer state; nearest legal "
+                               "value of optimizer: device"));
+    const bool away = entry.weights != Residency::kDevice || entry.optimizer != Residency::kDevice;
+    if (!away && (entry.prefetch || entry.timing != OffloadTiming::kAfterLastCall))
+      return invalid_input(cat(where,
+                               ": when and prefetch say how state returns from the host; set "
+                               "weights or optimizer to host, or leave them out"));
+  }
+  return ok_status();
+}
+
+Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  std::vector<std::string> trains;
+  for (const Call& call : problem.graph.calls)
+    if (call.kind == CallKind::kTrainStep) trains.push_back(call.name);
+  if (plan.fusion.train_schedules && trains.size() < 2)
+    return invalid_input(cat("fusion.train_schedules: weaves two training calls, and graph ",
+                             problem.graph.name, " has ", trains.size(),
+                             "; nearest legal value: false"));
+  if (plan.fusion.train_schedules &&
+      !overlaps(call_plan(plan, trains[0]).mesh, call_plan(plan, trains[1]).mesh))
+    return invalid_input(cat("fusion.train_schedules: ", trains[0], " and ", trains[1],
+                             " share no device; give them one mesh or set it false"));
+  const int64_t below = plan.fusion.migrate_below_samples;
+  const int64_t samples = problem.workload.prompts * problem.workload.samples_per_prompt;
+  if (below != 0 && !generates(problem.graph))
+    return invalid_input("fusion.migrate_below_samples: the graph generates nothing; set it to 0");
+  if (below < 0 || below > samples)
+    return invalid_input(cat("fusion.migrate_below_samples: must be 0 to the ", samples,
+                             " samples of a step, is ", below,
+                             "; nearest legal value: ", below < 0 ? 0 : samples));
+  return ok_status();
+}
+
+// Rollouts that overlap training need devices of their own.
+Status check_staleness(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  if (plan.staleness == 0) return ok_status();
+  if (plan.staleness < 0)
+    return invalid_input(
+        cat("staleness: must not be negative, is ", plan.staleness, "; nearest legal value: 0"));
+  if (!generates(problem.graph))
+    return invalid_input("staleness: the graph generates nothing; nearest legal value: 0");
+  for (const Call& generate : problem.graph.calls) {
+    if (generate.kind != CallKind::kGenerate) continue;
+    for (const Call& train : problem.graph.calls)
+      if (train.kind == CallKind::kTrainStep &&
+          overlaps(call_plan(plan, generate.name).mesh, call_plan(plan, train.name).mesh))
+        return invalid_input(cat("staleness: ", generate.name, " and ", train.name,
+                                 " share devices and cannot run at the same time; separate their "
+                                 "meshes or set staleness 0"));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+std::vector<int64_t> divisors(int64_t n) {
+  std::vector<int64_t> low, high;
+  for (int64_t i = 1; i * i <= n; ++i) {
+    if (n % i != 0) continue;
+    low.push_back(i);
+    if (i != n / i) high.insert(high.begin(), n / i);
+  }
+  low.insert(low.end(), high.begin(), high.end());
+  return low;
+}
+
+std::string nearest_divisors(int64_t n, int64_t wanted) {
+  int64_t below = 0, above = 0;
+  for (const int64_t divisor : divisors(n)) {
+    if (divisor <= wanted) below = divisor;
+    if (divisor >= wanted && above == 0) above = divisor;
+  }
+  if (below == 0 || above == 0 || below == above) return cat(std::max(below, above));
+  return cat(below, " and ", above);
+}
+
+Status validate(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  if (plan.graph != problem.graph.name)
+    return invalid_input(cat("graph: the plan is for '", plan.graph, "', not for '",
+                             problem.graph.name, "'; plan again or set algorithm.name"));
+  const int devices = device_count(problem.cluster);
+  if (plan.devices != devices)
+    return invalid_input(cat("devices: the plan is for a cluster of ", plan.devices,
+                             " devices, this one has ", devices,
+                             "; plan again or correct the cluster section"));
+  BRAID_TRY(check_calls(plan, problem));
+  BRAID_TRY(check_roles(plan, problem));
+  BRAID_TRY(check_fusion(plan, problem));
+  return check_staleness(plan, problem);
+}
+
+ExecutionPlan plan_for(const PlanningProblem& problem) {
+  ExecutionPlan plan;
+  plan.graph = problem.graph.name;
+  plan.devices = device_count(problem.cluster);
+  return plan;
+}
+
+ExecutionPlan trivial_plan(const PlanningProblem& problem) {
+  ExecutionPlan plan = plan_for(problem);
+  for (const Call& call : problem.graph.calls)
+    if (uses_model(call)) plan.calls.push_back({call.name, {{DeviceId{0}}}, {}});
+  return plan;
+}
+
+const CallPlan& call_plan(const ExecutionPlan& plan, const std::string& call) {
+  const auto found = std::find_if(plan.calls.begin(), plan.calls.end(),
+                                  [&](const CallPlan& entry) { return entry.call == call; });
+  BRAID_CHECK(found != plan.calls.end(), cat("the plan has no call ", call));
+  return *found;
+}
+
+RolePlan role_plan(const ExecutionPlan& plan, const RoleId& role) {
+  for (const RolePlan& entry : plan.roles)
+    if (entry.role == role) return entry;
+  RolePlan stays;
+  stays.role = role;
+  return stays;
+}
+
+}  // namespace braid

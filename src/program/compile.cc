@@ -1,0 +1,300 @@
+// compile(plan, problem): walks the calls in the graph's order and appends to the list of every
+// rank what it has to do, which makes all lists projections of one sequence.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "plan/validate.h"
+#include "program/lower.h"
+#include "program/placement.h"
+
+namespace braid {
+namespace {
+
+constexpr double kTokenBytes = 4;  // of a token id and of a number of the sample store
+
+class PlanCompiler {
+ public:
+  PlanCompiler(const ExecutionPlan& plan, const PlanningProblem& problem)
+      : plan_(plan), problem_(problem) {
+    place_calls(plan, problem, &program_);
+    const size_t ranks = plan.devices, calls = problem.graph.calls.size();
+    program_.ranks.resize(ranks);
+    last_.assign(calls, std::vector<int32_t>(ranks, -1));
+    arrivals_.assign(calls, std::vector<std::vector<InstructionId>>(ranks));
+    copy_ready_.assign(program_.copies.size(), std::vector<std::vector<InstructionId>>(ranks));
+    live_.assign(program_.copies.size(), false);
+    computed_.assign(ranks, -1);
+    computed_before_.assign(ranks, -1);
+    waits_ = dependencies(problem.graph);
+  }
+
+  Program compile() {
+    for (size_t i = 0; i < problem_.graph.calls.size(); ++i) {
+      const CallId id{static_cast<int32_t>(i)};
+      bring_state(id);
+      bring_weights(id);
+      run(id);
+      send_fields(id);
+      put_away(id);
+    }
+    return std::move(program_);
+  }
+
+ private:
+  const Call& call(CallId id) const { return program_.graph.calls[id.value]; }
+  const CallPlacement& placement(CallId id) const { return program_.calls[id.value]; }
+
+  InstructionId append(DeviceId device, Instruction instruction) {
+    auto& list = program_.ranks[device.value].instructions;
+    list.push_back(std::move(instruction));
+    return InstructionId{static_cast<int32_t>(list.size()) - 1};
+  }
+
+  std::vector<InstructionId> after_compute(DeviceId device, bool one_earlier) const {
+    const int32_t at = (one_earlier ? computed_before_ : computed_)[device.value];
+    return at < 0 ? std::vector<InstructionId>{} : std::vector<InstructionId>{InstructionId{at}};
+  }
+
+  std::optional<CallId> neighbour_call(CallId id, int step) const {
+    for (int32_t i = id.value + step; i >= 0 && i < static_cast<int32_t>(last_.size()); i += step)
+      if (call(CallId{i}).role == call(id).role) return CallId{i};
+    return std::nullopt;
+  }
+
+  int32_t home_copy(const RoleId& role) const {
+    for (size_t i = 0; i < program_.copies.size(); ++i)
+      if (program_.copies[i].home && program_.copies[i].role == role)
+        return static_cast<int32_t>(i);
+    BRAID_CHECK(false, "role " + role.value + " has no home");
+  }
+
+  int32_t state_index(const RoleState& state) {
+    const auto found = std::find(program_.states.begin(), program_.states.end(), state);
+    if (found == program_.states.end()) program_.states.push_back(state);
+    return static_cast<int32_t>(std::find(program_.states.begin(), program_.states.end(), state) -
+                                program_.states.begin());
+  }
+
+  // Whether state in host memory has to come before this call, or goes after it.
+  bool first_use(CallId id, const RolePlan& role) const {
+    return role.timing == OffloadTiming::kAfterEachCall || !neighbour_call(id, -1);
+  }
+  bool last_use(CallId id, const RolePlan& role) const {
+    return role.timing == OffloadTiming::kAfterEachCall || !neighbour_call(id, 1);
+  }
+
+  void move_state(CallId id, OpCode code, bool optimizer, bool prefetch) {
+    const RoleId role = call(id).role;
+    const int32_t copy = home_copy(role), state = state_index({role, optimizer});
+    for (const DeviceId device : program_.copies[copy].layout.mesh.devices) {
+      auto after = after_compute(device, prefetch);
+      const InstructionId at =
+          append(device, {code, id, ExitCondition::kNone, std::move(after), state});
+      if (code != OpCode::kLoad) continue;
+      copy_ready_[copy][device.value].push_back(at);
+    }
+  }
+
+  void bring_state(CallId id) {
+    if (!uses_model(call(id))) return;
+    const RolePlan role = role_plan(plan_, call(id).role);
+    if (role.weights == Residency::kHost && first_use(id, role))
+      move_state(id, OpCode::kLoad, false, role.prefetch);
+    if (role.optimizer == Residency::kHost && call(id).kind == CallKind::kTrainStep)
+      move_state(id, OpCode::kLoad, true, role.prefetch);
+  }
+
+  // A copy in another layout than the home's is filled before its first use since the weights
+  // changed.
+  void bring_weights(CallId id) {
+    const int32_t index = placement(id).copy;
+    if (index < 0 || program_.copies[index].home || live_[index]) return;
+    live_[index] = true;
+    const WeightCopy& copy = program_.copies[index];
+    if (!is_trained(program_.graph, copy.role)) return;
+    const WeightCopy& home = program_.copies[home_copy(copy.role)];
+    const RoleModel& model = model_of(problem_, copy.role);
+    const RoleSpec* spec = find_role(program_.graph, copy.role);
+    ReallocationOptions options;
+    options.bytes_per_parameter =
+        precision_bytes(model.precision) *
+        (model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1);
+    auto messages =
+        plan_reallocation(tensor_kinds(model.size, spec != nullptr && spec->scalar_head),
+                          model.size.layers, home.layout, copy.layout, problem_.cluster, options);
+    for (Message& message : messages) message.owner = index;
+    emit(id, std::move(messages), [&](DeviceId sender) { return weights_ready(id, sender); });
+  }
+
+  // What a sender of weights waits for: their way back from the host and training earlier in the
+  // step.
+  std::vector<InstructionId> weights_ready(CallId id, DeviceId sender) const {
+    std::vector<InstructionId> after = copy_ready_[home_copy(call(id).role)][sender.value];
+    for (int32_t i = 0; i < id.value; ++i)
+      if (call(CallId{i}).role == call(id).role && call(CallId{i}).kind == CallKind::kTrainStep &&
+          last_[i][sender.value] >= 0)
+        after.push_back(InstructionId{last_[i][sender.value]});
+    return after;
+  }
+
+  template <typename Ready>
+  void emit(CallId id, std::vector<Message> messages, const Ready& ready) {
+    // Receives by (device, slot, depth), for relays.
+    std::map<std::tuple<DeviceId, int32_t, int32_t>, std::vector<InstructionId>> received;
+    for (Message& message : messages) {
+      const auto index = static_cast<int32_t>(program_.messages.size());
+      const bool fields = message.kind == MessageKind::kFields;
+      auto after = message.depth == 0
+                       ? ready(message.from)
+                       : received[{message.from, message.slot - 1, message.depth - 1}];
+      append(message.from, {OpCode::kSend, id, ExitCondition::kNone, std::move(after), index});
+      // Room for weights is there when what ran before has ended; fields are small.
+      const InstructionId at =
+          append(message.to,
+                 {OpCode::kReceive, id, ExitCondition::kNone,
+                  fields ? std::vector<InstructionId>{} : after_compute(message.to, false), index});
+      received[{message.to, message.slot, message.depth}].push_back(at);
+      auto& arrivals = fields ? arrivals_[message.owner] : copy_ready_[message.owner];
+      arrivals[message.to.value].push_back(at);
+      program_.messages.push_back(std::move(message));
+    }
+  }
+
+  void run(CallId id) {
+    std::vector<Instruction> body = lower(call(id), id);
+    const CallPlacement& where = placement(id);
+    const bool other_copy = where.copy >= 0 && !program_.copies[where.copy].home;
+    for (Instruction& instruction : body)
+      if (other_copy &&
+          (instruction.code == OpCode::kCall || instruction.code == OpCode::kGenerateStep))
+        instruction.detail = where.copy;
+    for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
+      std::vector<Instruction> mine = body;
+      if (call(id).kind == CallKind::kTrainStep && where.strategy.dp > 1)
+        add_reduction(where, grid_position(where.strategy, i), &mine);
+      append_body(id, where.mesh.devices[i], std::move(mine));
+    }
+    if (call(id).kind == CallKind::kTrainStep) forget_copies(call(id).role);
+  }
+
+  void add_reduction(const CallPlacement& where, GridPosition at, std::vector<Instruction>* body) {
+    RankGroup group;
+    for (at.dp_rank = 0; at.dp_rank < where.strategy.dp; ++at.dp_rank)
+      group.members.push_back(where.mesh.devices[mesh_index(where.strategy, at)]);
+    auto found = std::find(program_.groups.begin(), program_.groups.end(), group);
+    const auto index = static_cast<int32_t>(found - program_.groups.begin());
+    if (found == program_.groups.end()) program_.groups.push_back(std::move(group));
+    const CallId id = body->front().call;
+    const auto insert_after = [&](OpCode before, OpCode code) {
+      const auto spot = std::find_if(body->begin(), body->end(),
+                                     [&](const Instruction& i) { return i.code == before; });
+      body->insert(spot + 1, {code, id, ExitCondition::kNone, {}, index});
+    };
+    insert_after(OpCode::kSchedule, OpCode::kReduce);
+    if (where.strategy.zero_stage == 1 || where.strategy.zero_stage == 2)
+      insert_after(OpCode::kOptimizerStep, OpCode::kGather);
+  }
+
+  void append_body(CallId id, DeviceId device, std::vector<Instruction> body) {
+    const size_t rank = device.value;
+    std::vector<InstructionId>& after = body.front().after;
+    for (const CallId before : waits_[id.value]) {
+      if (last_[before.value][rank] >= 0) after.push_back(InstructionId{last_[before.value][rank]});
+      const auto& received = arrivals_[before.value][rank];
+      after.insert(after.end(), received.begin(), received.end());
+    }
+    if (placement(id).copy >= 0) {
+      const auto& ready = copy_ready_[placement(id).copy][rank];
+      after.insert(after.end(), ready.begin(), ready.end());
+    }
+    computed_before_[rank] = computed_[rank];
+    for (size_t i = 0; i < body.size(); ++i) {
+      if (i > 0) body[i].after.push_back(InstructionId{computed_[rank]});
+      computed_[rank] = append(device, std::move(body[i])).value;
+    }
+    last_[id.value][rank] = computed_[rank];
+  }
+
+  void forget_copies(const RoleId& role) {
+    for (size_t i = 0; i < live_.size(); ++i) {
+      if (program_.copies[i].role != role || program_.copies[i].home) continue;
+      live_[i] = false;
+      for (auto& ready : copy_ready_[i]) ready.clear();
+    }
+  }
+
+  MoveItem field_item(CallId id, size_t index) const {
+    const Field& field = call(id).writes[index];
+    const Workload& work = problem_.workload;
+    double numbers = 1;
+    if (field.shape == FieldShape::kPerToken) numbers = mean_tokens(work.response);
+    if (field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens)
+      numbers = mean_tokens(work.prompt);
+    MoveItem item{static_cast<int32_t>(index), numbers * kTokenBytes, {}, {}};
+    item.owners = field_holders(program_, id, field);
+    for (size_t i = 0; i < problem_.graph.calls.size(); ++i) {
+      const auto readers = field_readers(program_, CallId{static_cast<int32_t>(i)}, field, id);
+      item.receivers.insert(item.receivers.end(), readers.begin(), readers.end());
+    }
+    return item;
+  }
+
+  // Results go at once to all ranks that will read them, whatever calls those are.
+  void send_fields(CallId id) {
+    std::vector<MoveItem> items;
+    for (size_t i = 0; i < call(id).writes.size(); ++i) items.push_back(field_item(id, i));
+    emit(id, plan_exchange(items, problem_.cluster), [&](DeviceId sender) {
+      const int32_t last = last_[id.value][sender.value];
+      return std::vector<InstructionId>{InstructionId{last}};
+    });
+  }
+
+  // Whether a later call reads this copy before the weights change.
+  bool needed_later(CallId id, int32_t copy) const {
+    for (auto next = neighbour_call(id, 1); next; next = neighbour_call(*next, 1)) {
+      if (placement(*next).copy == copy) return true;
+      if (call(*next).kind == CallKind::kTrainStep) return false;
+    }
+    return false;
+  }
+
+  void put_away(CallId id) {
+    if (!uses_model(call(id))) return;
+    const int32_t index = placement(id).copy;
+    if (!stays_resident(program_.copies[index], problem_) && !needed_later(id, index)) {
+      for (const DeviceId device : placement(id).mesh.devices)
+        append(device,
+               {OpCode::kRelease, id, ExitCondition::kNone, after_compute(device, false), index});
+      live_[index] = false;
+      for (auto& ready : copy_ready_[index]) ready.clear();
+    }
+    const RolePlan role = role_plan(plan_, call(id).role);
+    if (role.weights == Residency::kHost && last_use(id, role))
+      move_state(id, OpCode::kOffload, false, false);
+    if (role.optimizer == Residency::kHost && call(id).kind == CallKind::kTrainStep)
+      move_state(id, OpCode::kOffload, true, false);
+  }
+
+  const ExecutionPlan& plan_;
+  const PlanningProblem& problem_;
+  Program program_;
+  std::vector<std::vector<CallId>> waits_;
+  std::vector<std::vector<int32_t>> last_;                           // [call][rank]
+  std::vector<std::vector<std::vector<InstructionId>>> arrivals_;    // [producer][rank]: receives
+  std::vector<std::vector<std::vector<InstructionId>>> copy_ready_;  // [copy][rank]
+  std::vector<bool> live_;                                           // copies filled now
+  std::vector<int32_t> computed_, computed_before_;  // [rank]: ends of the last two calls
+};
+
+}  // namespace
+
+Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  BRAID_TRY(verify(problem.graph));
+  BRAID_TRY(validate(plan, problem));
+  Program program = PlanCompiler(plan, problem).compile();
+  BRAID_TRY(verify(program));
+  return program;
+}
+
+}  // namespace braid

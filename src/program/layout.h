@@ -1,0 +1,70 @@
+// The layout of a model's parameters: which slice of which tensor lives on which device under a
+// mesh and a strategy. Every slice is an interval of elements of one tensor, counted in the order
+// in which tensor parallelism cuts it, so that any two layouts of a model meet in intervals. Pure
+// values; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cluster/cluster.h"
+#include "dataflow/model_size.h"
+#include "plan/execution_plan.h"
+
+namespace braid {
+
+// A tensor that every layer of a range has, or one of the model's ends. Tensor parallelism gives
+// each rank whole units (attention heads, columns of the MLP, vocabulary rows); with fewer units
+// than ranks, ranks share a unit, and one unit means replication.
+struct TensorKind {
+  std::string name;
+  int64_t elements = 0;     // of one layer
+  int64_t units = 1;        // divides elements
+  int32_t layer_begin = 0;  // layers that have it; an end of the model has none
+  int32_t layer_end = 0;
+  bool first = false;  // held by the first part of the model
+  bool last = false;   // held by the last part
+  friend bool operator==(const TensorKind&, const TensorKind&) = default;
+};
+// All tensors of a model; their elements sum to total_params(). A scalar head replaces the
+// vocabulary's. Extra prediction layers count as one replicated tensor at the end.
+std::vector<TensorKind> tensor_kinds(const ModelSize& model, bool scalar_head);
+
+// What of a strategy places parameters.
+struct ParamLayout {
+  DeviceMesh mesh;
+  int dp = 1, tp = 1, pp = 1, interleave = 1;
+  bool sharded = false;  // ZeRO-3: each tensor-parallel slice is cut over dp
+  friend bool operator==(const ParamLayout&, const ParamLayout&) = default;
+};
+ParamLayout param_layout(const DeviceMesh& mesh, const Strategy& strategy);
+
+// Position of a device in a strategy's grid: tensor-parallel ranks are neighbours in the mesh, then
+// data parallel, pipeline stages outermost.
+struct GridPosition {
+  int dp_rank = 0, tp_rank = 0, stage = 0;
+  friend bool operator==(const GridPosition&, const GridPosition&) = default;
+};
+GridPosition grid_position(const Strategy& strategy, size_t mesh_index);
+size_t mesh_index(const Strategy& strategy, const GridPosition& position);
+
+struct Interval {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+// Elements of one tensor of a kind that a position holds, whatever its stage.
+Interval held_elements(const TensorKind& kind, const ParamLayout& layout,
+                       const GridPosition& position);
+// Layers of a part of the model when `layers` are cut into `parts` runs, longer ones first.
+Interval layers_of_part(int64_t layers, int64_t parts, int64_t part);
+// Runs of layers of a kind that a stage holds; an end of the model is the run [0, 1).
+std::vector<Interval> held_layers(const TensorKind& kind, const ParamLayout& layout, int64_t layers,
+                                  int stage);
+
+// Parameters held by the device at a mesh index.
+double held_parameters(const std::vector<TensorKind>& kinds, const ParamLayout& layout,
+                       int64_t layers, size_t mesh_index);
+
+}  // namespace braid

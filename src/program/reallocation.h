@@ -1,0 +1,52 @@
+// Plans of messages: parameters from one layout to another, and sample fields from the devices that
+// produced them to those that read them. Pure; deterministic.
+//
+// Messages are in one global order that every rank follows, so they cannot wait for each other in a
+// circle. A message of hop d of a round has slot round + d; what a relay passes on arrived with the
+// slot before.
+#pragma once
+
+#include <vector>
+
+#include "program/layout.h"
+#include "program/transfer.h"
+
+namespace braid {
+
+enum class MessageKind { kParameters, kFields };
+
+// Part of a message. Parameters: elements of tensor kind `item` in each of the layers. Fields:
+// samples of the field `item` of the producing call.
+struct MessagePart {
+  int32_t item = 0;
+  Interval layers = {0, 1};
+  Interval units;
+  friend bool operator==(const MessagePart&, const MessagePart&) = default;
+};
+
+struct Message {
+  MessageKind kind = MessageKind::kParameters;
+  int32_t owner = -1;  // parameters: index of the copy that they fill; fields: the producing call
+  DeviceId from, to;
+  int32_t slot = 0;
+  int32_t depth = 0;
+  double bytes = 0;  // fields: with mean lengths
+  std::vector<MessagePart> parts;
+  friend bool operator==(const Message&, const Message&) = default;
+};
+
+struct ReallocationOptions {
+  double bytes_per_parameter = 2;
+  double message_bytes = 256.0 * 1048576;  // longest message: bounds the staging memory
+};
+
+// Brings every tensor slice of `to` that its device does not hold under `from` onto that device,
+// each byte once.
+std::vector<Message> plan_reallocation(const std::vector<TensorKind>& kinds, int64_t layers,
+                                       const ParamLayout& from, const ParamLayout& to,
+                                       const Cluster& cluster, const ReallocationOptions& options);
+
+// One field of the producing call: owners and receivers as sample intervals.
+std::vector<Message> plan_exchange(const std::vector<MoveItem>& fields, const Cluster& cluster);
+
+}  // namespace braid

@@ -1,0 +1,50 @@
+// Who sends what to whom so that every receiver gets every unit that it lacks exactly once. The
+// same planner serves parameters (units: elements of a tensor) and sample fields (units: samples).
+// Pure; deterministic.
+//
+// A piece travels from a device that has it, on the receiver's node if there is one, else from the
+// least loaded holder. A receiver that has got a piece may pass it on: that is how one piece
+// reaches many nodes without one sender sending it many times. `depth` counts the hops before.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cluster/cluster.h"
+#include "program/layout.h"
+
+namespace braid {
+
+struct Holding {
+  DeviceId device;
+  Interval units;
+  friend bool operator==(const Holding&, const Holding&) = default;
+};
+
+// Something that can be cut into units.
+struct MoveItem {
+  int32_t id = 0;  // the caller's
+  double unit_bytes = 0;
+  std::vector<Holding> owners, receivers;  // at most one per device each
+};
+
+struct MovePiece {
+  int32_t item = 0;
+  Interval units;
+  DeviceId from, to;
+  int32_t depth = 0;
+  friend bool operator==(const MovePiece&, const MovePiece&) = default;
+};
+
+// Bytes that each device sends so far, inside its node and out of it; [device].
+struct SendLoad {
+  std::vector<double> inside, outside;
+  explicit SendLoad(size_t devices) : inside(devices), outside(devices) {}
+};
+
+// Appends the pieces of one item in an order in which every relay comes before its use. Units that
+// no owner has are left out: REQUIRES that owners together hold what receivers want.
+void plan_moves(const MoveItem& item, const Cluster& cluster, SendLoad* load,
+                std::vector<MovePiece>* pieces);
+
+}  // namespace braid

@@ -1,0 +1,269 @@
+#include "search/plan_domain.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace braid::planner {
+namespace {
+
+constexpr int64_t kHorizonUs = int64_t{1} << 60;  // longer than any step
+constexpr double kInfeasibleFactor = 3;
+
+Assignment nothing_assigned(const PlanSpace& space) {
+  return {std::vector<const PlanOption*>(space.calls.size(), nullptr),
+          std::vector<int>(space.roles.size(), -1)};
+}
+
+int values_of(const PlanSpace& space, int coordinate) {
+  const int calls = space.num_calls();
+  return static_cast<int>(coordinate < calls ? space.calls[coordinate].options.size()
+                                             : space.roles[coordinate - calls].stays.size());
+}
+
+void put(const PlanSpace& space, Assignment& plan, int coordinate, int value) {
+  const int calls = space.num_calls();
+  if (coordinate < calls) {
+    plan.option[coordinate] = value < 0 ? nullptr : &space.calls[coordinate].options[value];
+  } else {
+    plan.stay[coordinate - calls] = value;
+  }
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+// ---- Bounds
+
+PlanBounder::PlanBounder(const PlanSpace& space, const std::vector<std::vector<int32_t>>& remaining)
+    : space_(space) {
+  for (int c = 0; c < space.num_calls(); ++c) {
+    int64_t least_us = kHorizonUs, least_area = kHorizonUs;
+    for (const int32_t i : remaining[c]) {
+      const PlanOption& option = space.calls[c].options[i];
+      least_us = std::min(least_us, option.time_us);
+      least_area = std::min(least_area, option.time_us * option.devices());
+    }
+    least_us_.push_back(least_us);
+    least_area_.push_back(least_area);
+  }
+}
+
+int64_t PlanBounder::segment_bound_us(const Assignment& plan, int segment) const {
+  int64_t area = 0;
+  for (const int call : space_.segments[segment]) {
+    const PlanOption* option = plan.option[call];
+    area += option == nullptr
+                ? least_area_[call]
+                : (option->time_us + overhead_us(space_, plan, call)) * option->devices();
+  }
+  return std::max(segment_us(space_, plan, segment, least_us_),
+                  ceil_div(area, space_.num_devices()));
+}
+
+int64_t PlanBounder::bound_us(const Assignment& plan) const {
+  int64_t total = 0;
+  for (size_t s = 0; s < space_.segments.size(); ++s)
+    total += segment_bound_us(plan, static_cast<int>(s));
+  return total;
+}
+
+PlanRoot::PlanRoot(const PlanSpace& space, int64_t limit_us) {
+  remaining.resize(space.num_coordinates());
+  for (int c = 0; c < space.num_coordinates(); ++c) {
+    remaining[c].resize(values_of(space, c));
+    std::iota(remaining[c].begin(), remaining[c].end(), 0);
+  }
+  for (bool changed = true; changed;) {
+    changed = false;
+    const PlanBounder bounder(space, remaining);
+    Assignment plan = nothing_assigned(space);
+    bound = std::min(bounder.bound_us(plan), limit_us);
+    for (int c = 0; c < space.num_coordinates(); ++c) {
+      const auto too_dear = [&](int32_t value) {
+        put(space, plan, c, value);
+        return excess_bytes(space, plan) > 0 || bounder.bound_us(plan) >= limit_us;
+      };
+      std::vector<int32_t>& list = remaining[c];
+      const auto end = std::remove_if(list.begin(), list.end(), too_dear);
+      put(space, plan, c, -1);
+      changed |= end != list.end();
+      list.erase(end, list.end());
+      if (!list.empty()) continue;
+      bound = limit_us;
+      return;
+    }
+  }
+}
+
+// ---- Tree
+
+PlanTree::PlanTree(const PlanSpace& space, std::shared_ptr<const PlanRoot> root)
+    : space_(space),
+      root_(std::move(root)),
+      bounder_(space, root_->remaining),
+      plan_(nothing_assigned(space)) {
+  order_.resize(space.num_coordinates());
+  std::iota(order_.begin(), order_.end(), 0);
+  const auto weight = [&](int32_t coordinate) {
+    if (coordinate >= space.num_calls()) return kHorizonUs;
+    return space.calls[coordinate].options.front().time_us;
+  };
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](int32_t a, int32_t b) { return weight(a) > weight(b); });
+}
+
+bool PlanTree::is_assigned(int32_t coordinate) const {
+  const int calls = space_.num_calls();
+  return coordinate < calls ? plan_.option[coordinate] != nullptr
+                            : plan_.stay[coordinate - calls] >= 0;
+}
+
+void PlanTree::assign(const PlanChoice& choice) {
+  put(space_, plan_, choice.coordinate, choice.value);
+}
+
+void PlanTree::unassign(int32_t coordinate) { put(space_, plan_, coordinate, -1); }
+
+bool PlanTree::push(const PlanChoice& choice, int64_t limit_us) {
+  assign(choice);
+  path_.push_back(choice.coordinate);
+  ++bounds_;
+  return excess_bytes(space_, plan_) == 0 && bounder_.bound_us(plan_) < limit_us;
+}
+
+void PlanTree::pop() {
+  unassign(path_.back());
+  path_.pop_back();
+}
+
+int PlanTree::next_coordinate() const {
+  for (const int32_t coordinate : order_)
+    if (!is_assigned(coordinate)) return coordinate;
+  return -1;
+}
+
+void PlanTree::expand(int64_t limit_us, Children& children) {
+  children.clear();
+  const int coordinate = next_coordinate();
+  if (coordinate < 0) return;
+  const bool is_leaf = static_cast<int>(path_.size()) + 1 == space_.num_coordinates();
+  for (const int32_t value : root_->remaining[coordinate]) {
+    const PlanChoice choice{coordinate, value};
+    assign(choice);
+    ++bounds_;
+    const int64_t bound_us = bounder_.bound_us(plan_);
+    if (bound_us < limit_us && excess_bytes(space_, plan_) == 0)
+      children.push_back({bound_us, choice, is_leaf});
+  }
+  unassign(coordinate);
+  std::stable_sort(children.begin(), children.end(),
+                   [](const auto& a, const auto& b) { return a.bound < b.bound; });
+}
+
+// ---- Whole plans
+
+PlanDomain::PlanDomain(const PlanSpace& space) : space_(space) {
+  for (int c = 0; c < space.num_coordinates(); ++c) {
+    std::vector<int> segments;
+    const bool is_call = c < space.num_calls();
+    const int role = is_call ? space.calls[c].role : c - space.num_calls();
+    if (!is_call || space.roles[role].home == c)
+      for (const int call : space.roles[role].calls) segments.push_back(space.segment_of[call]);
+    if (is_call) {
+      segments.push_back(space.segment_of[c]);
+      for (int later = c + 1; later < space.num_calls(); ++later)  // receives fields from c
+        if (std::count(space.calls[later].after.begin(), space.calls[later].after.end(), c) > 0)
+          segments.push_back(space.segment_of[later]);
+    }
+    std::sort(segments.begin(), segments.end());
+    segments.erase(std::unique(segments.begin(), segments.end()), segments.end());
+    segments_of_.push_back(std::move(segments));
+  }
+  int64_t fastest_us = 0;
+  for (const CallSpace& call : space.calls) fastest_us += call.options.front().time_us;
+  scale_us_ = std::max<int64_t>(1, fastest_us);
+}
+
+int PlanDomain::num_values(int coordinate) const { return values_of(space_, coordinate); }
+
+PlanState PlanDomain::state_with(planner::Choice choice) const {
+  State state;
+  state.plan = assignment_of(space_, choice);
+  state.choice = std::move(choice);
+  state.cost = {excess_bytes(space_, state.plan), 0};
+  for (size_t s = 0; s < space_.segments.size(); ++s) {
+    state.segment_us.push_back(planner::segment_us(space_, state.plan, static_cast<int>(s), {}));
+    state.cost.time_us += state.segment_us.back();
+  }
+  return state;
+}
+
+PlanState PlanDomain::random_state(RandomStream& random) const {
+  planner::Choice choice;
+  for (int c = 0; c < num_coordinates(); ++c)
+    choice.push_back(static_cast<int>(random.below(static_cast<uint64_t>(num_values(c)))));
+  return state_with(std::move(choice));
+}
+
+PlanState PlanDomain::fixed_start() const {
+  return state_with(planner::Choice(static_cast<size_t>(num_coordinates()), 0));
+}
+
+void PlanDomain::place(Assignment& plan, int coordinate, int value) const {
+  put(space_, plan, coordinate, value);
+}
+
+PlanCost PlanDomain::cost_with(State& state, int coordinate, int value) const {
+  place(state.plan, coordinate, value);
+  int64_t time_us = state.cost.time_us;
+  for (const int s : segments_of_[coordinate])
+    time_us += planner::segment_us(space_, state.plan, s, {}) - state.segment_us[s];
+  const Cost cost{excess_bytes(space_, state.plan), time_us};
+  place(state.plan, coordinate, state.choice[coordinate]);
+  return cost;
+}
+
+void PlanDomain::set(State& state, int coordinate, int value) const {
+  state.choice[coordinate] = value;
+  place(state.plan, coordinate, value);
+  for (const int s : segments_of_[coordinate]) {
+    const int64_t us = planner::segment_us(space_, state.plan, s, {});
+    state.cost.time_us += us - state.segment_us[s];
+    state.segment_us[s] = us;
+  }
+  state.cost.excess_bytes = excess_bytes(space_, state.plan);
+}
+
+PlanChoice PlanDomain::propose(const State& state, RandomStream& random) const {
+  const auto coordinate =
+      static_cast<int32_t>(random.below(static_cast<uint64_t>(num_coordinates())));
+  const int count = num_values(coordinate);
+  if (count == 1) return {coordinate, 0};
+  const auto drawn = static_cast<int32_t>(random.below(static_cast<uint64_t>(count - 1)));
+  return {coordinate, drawn < state.choice[coordinate] ? drawn : drawn + 1};
+}
+
+double PlanDomain::increase(const Cost& from, const Cost& to) const {
+  const auto penalized = [](const Cost& cost) {
+    return static_cast<double>(cost.time_us) * (cost.excess_bytes > 0 ? kInfeasibleFactor : 1);
+  };
+  return (penalized(to) - penalized(from)) / static_cast<double>(scale_us_);
+}
+
+std::shared_ptr<const PlanRoot> PlanDomain::make_root(int64_t limit_us) const {
+  return std::make_shared<const PlanRoot>(space_, limit_us);
+}
+
+int64_t PlanDomain::limit_of(const std::optional<Cost>& cost) const {
+  return cost && recordable(*cost) ? cost->time_us : kHorizonUs;
+}
+
+PlanState PlanDomain::state_of(const std::vector<PlanChoice>& path) const {
+  planner::Choice choice(static_cast<size_t>(num_coordinates()), 0);
+  for (const PlanChoice& step : path) choice[step.coordinate] = step.value;
+  return state_with(std::move(choice));
+}
+
+}  // namespace braid::planner

@@ -1,0 +1,186 @@
+#include "search/plan_evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace braid::planner {
+namespace {
+
+constexpr double kUsPerSecond = 1e6;
+
+int64_t to_us(double seconds) { return std::llround(seconds * kUsPerSecond); }
+
+bool covers(const PlanOption& option, int32_t device) {
+  return option.first <= device && device < option.end;
+}
+
+// Fields arrive from other devices unless all producers ran on the same ones.
+double exchange_s(const PlanSpace& space, const Assignment& plan, int call) {
+  const PlanOption& to = *plan.option[call];
+  for (const int before : space.calls[call].after) {
+    const PlanOption* from = plan.option[before];
+    if (from == nullptr || (from->first == to.first && from->end == to.end)) continue;
+    const double replicas = double(to.devices()) / (to.tp * to.pp);
+    return space.rates.latency_s + space.calls[call].input_bytes / replicas / space.rates.network;
+  }
+  return 0;
+}
+
+double residency_s(const PlanSpace& space, const Assignment& plan, int call) {
+  const int role_index = space.calls[call].role;
+  const RoleSpace& role = space.roles[role_index];
+  if (plan.stay[role_index] < 0) return 0;
+  const Stay stay = role.stays[plan.stay[role_index]];
+  const PlanOption* home = plan.option[role.home];
+  if (stay == Stay::kDevice || home == nullptr) return 0;
+  double bytes = 0;
+  // Weights that training changes go back, others are on the host already.
+  if (stay == Stay::kHost)
+    bytes += home->weight_bytes * (call == role.home && role.trained ? 2 : 1);
+  if (role.trained && call == role.home) bytes += 2 * home->optimizer_bytes;
+  return bytes / space.rates.host;
+}
+
+// What the weights of a role and its optimizer keep on a device of its home all the time.
+double resident_bytes(const PlanSpace& space, const Assignment& plan, int role_index) {
+  const RoleSpace& role = space.roles[role_index];
+  const PlanOption& home = *plan.option[role.home];
+  const Stay stay = role.stays[plan.stay[role_index]];
+  if (stay == Stay::kHost) return 0;
+  double weights = home.weight_bytes;
+  if (role.shares >= 0) {
+    const PlanOption* other = plan.option[space.roles[role.shares].home];
+    const bool same = other == nullptr || (other->first == home.first && other->end == home.end &&
+                                           other->tp == home.tp && other->pp == home.pp &&
+                                           other->shards == home.shards);
+    if (same) weights = 0;
+  }
+  return weights + (stay == Stay::kDevice ? home.optimizer_bytes : 0);
+}
+
+// What one call adds on a device.
+double running_bytes(const PlanSpace& space, const Assignment& plan, int call, int32_t device) {
+  const int role_index = space.calls[call].role;
+  const RoleSpace& role = space.roles[role_index];
+  const PlanOption& option = *plan.option[call];
+  const PlanOption* home = plan.option[role.home];
+  double bytes = option.transient_bytes;
+  if (home == nullptr) return bytes;
+  if (option.layout != home->layout) bytes += option.weight_bytes;
+  if (plan.stay[role_index] < 0 || !covers(*home, device)) return bytes;
+  const Stay stay = role.stays[plan.stay[role_index]];
+  if (stay == Stay::kHost) bytes += home->weight_bytes;
+  if (stay != Stay::kDevice && call == role.home) bytes += home->optimizer_bytes;
+  return bytes;
+}
+
+struct Ends {
+  std::vector<int64_t> start_us, end_us;
+};
+
+// Schedules the calls of a segment from time 0.
+void schedule(const PlanSpace& space, const Assignment& plan, int segment,
+              const std::vector<int64_t>& open_us, Ends& ends) {
+  for (const int call : space.segments[segment]) {
+    const PlanOption* option = plan.option[call];
+    int64_t start = 0;
+    for (const int before : space.calls[call].after)
+      if (space.segment_of[before] == segment) start = std::max(start, ends.end_us[before]);
+    if (option != nullptr)
+      for (const int other : space.segments[segment]) {
+        if (other == call) break;
+        if (plan.option[other] != nullptr && overlap(*plan.option[other], *option))
+          start = std::max(start, ends.end_us[other]);
+      }
+    const int64_t own = option != nullptr ? option->time_us : open_us[call];
+    ends.start_us[call] = start;
+    ends.end_us[call] = start + own + (option != nullptr ? overhead_us(space, plan, call) : 0);
+  }
+}
+
+Ends no_ends(const PlanSpace& space) {
+  const std::vector<int64_t> zero(space.calls.size(), 0);
+  return {zero, zero};
+}
+
+}  // namespace
+
+int64_t overhead_us(const PlanSpace& space, const Assignment& plan, int call) {
+  const RoleSpace& role = space.roles[space.calls[call].role];
+  const PlanOption* home = plan.option[role.home];
+  double seconds = exchange_s(space, plan, call) + residency_s(space, plan, call);
+  if (home != nullptr && call != role.home)
+    seconds += move_s(space, role, *home, *plan.option[call]);
+  return to_us(seconds);
+}
+
+int64_t segment_us(const PlanSpace& space, const Assignment& plan, int segment,
+                   const std::vector<int64_t>& open_us) {
+  thread_local Ends ends;
+  ends.start_us.resize(space.calls.size());
+  ends.end_us.resize(space.calls.size());
+  schedule(space, plan, segment, open_us, ends);
+  int64_t latest = 0;
+  for (const int call : space.segments[segment]) latest = std::max(latest, ends.end_us[call]);
+  return latest;
+}
+
+double device_bytes(const PlanSpace& space, const Assignment& plan, int32_t device) {
+  double resident = 0;
+  for (size_t r = 0; r < space.roles.size(); ++r) {
+    const PlanOption* home = plan.option[space.roles[r].home];
+    if (plan.stay[r] >= 0 && home != nullptr && covers(*home, device))
+      resident += resident_bytes(space, plan, static_cast<int>(r));
+  }
+  double most = 0;
+  for (int c = 0; c < space.num_calls(); ++c)
+    if (plan.option[c] != nullptr && covers(*plan.option[c], device))
+      most = std::max(most, running_bytes(space, plan, c, device));
+  return resident + most;
+}
+
+// What is on a device changes only where a range of devices begins or ends; the fullest device of
+// equal ones is at the beginning of a range.
+int64_t excess_bytes(const PlanSpace& space, const Assignment& plan) {
+  double excess = 0;
+  const auto look_at = [&](int32_t device) {
+    excess = std::max(excess, device_bytes(space, plan, device) - space.capacity_bytes[device]);
+  };
+  for (const PlanOption* option : plan.option)
+    if (option != nullptr) look_at(option->first);
+  for (const int32_t device : space.capacity_steps) look_at(device);
+  return static_cast<int64_t>(std::ceil(excess));
+}
+
+std::vector<CallTiming> timeline(const PlanSpace& space, const Assignment& plan) {
+  std::vector<CallTiming> out(space.calls.size());
+  Ends ends = no_ends(space);
+  int64_t before_us = 0;
+  for (size_t s = 0; s < space.segments.size(); ++s) {
+    schedule(space, plan, static_cast<int>(s), {}, ends);
+    int64_t latest = 0;
+    for (const int call : space.segments[s]) {
+      out[call] = {before_us + ends.start_us[call], before_us + ends.end_us[call]};
+      latest = std::max(latest, ends.end_us[call]);
+    }
+    before_us += latest;
+  }
+  return out;
+}
+
+PlanCost evaluate(const PlanSpace& space, const Assignment& plan) {
+  PlanCost cost{excess_bytes(space, plan), 0};
+  for (size_t s = 0; s < space.segments.size(); ++s)
+    cost.time_us += segment_us(space, plan, static_cast<int>(s), {});
+  return cost;
+}
+
+Assignment assignment_of(const PlanSpace& space, const Choice& choice) {
+  Assignment plan;
+  for (int c = 0; c < space.num_calls(); ++c)
+    plan.option.push_back(&space.calls[c].options[choice[c]]);
+  plan.stay.assign(choice.begin() + space.num_calls(), choice.end());
+  return plan;
+}
+
+}  // namespace braid::planner

@@ -1,0 +1,198 @@
+#include "search/plan_price.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/text.h"
+#include "cost/memory.h"
+#include "cost/predict_generate.h"
+#include "cost/predict_train.h"
+
+namespace braid::planner {
+namespace {
+
+constexpr double kGib = 1073741824.0;
+constexpr double kMasterAndMoments = 12;    // bytes per parameter of Adam in 32 bit
+constexpr double kLogitChunkTokens = 1024;  // heads run in chunks of so many tokens
+
+StatedRecompute stated(Recompute recompute) {
+  if (recompute == Recompute::kFull) return StatedRecompute::kFull;
+  return recompute == Recompute::kSelective ? StatedRecompute::kSelective : StatedRecompute::kNone;
+}
+
+TrainLayout train_layout(const MeshShape& shape, const Strategy& s) {
+  TrainLayout layout;
+  layout.dp = s.dp;
+  layout.tp = s.tp;
+  layout.pp = s.pp;
+  layout.vpp = s.interleave;
+  layout.zero_stage = s.zero_stage;
+  layout.gpus_per_node = shape.per_node;
+  layout.nic_gbps_per_gpu = shape.nic_gbps_per_gpu;
+  layout.sequence_parallel = s.sequence_parallel;
+  return layout;
+}
+
+double sequence_tokens(const Workload& work) {
+  return mean_tokens(work.prompt) + mean_tokens(work.response);
+}
+
+// Sequences of one micro-batch; `samples` are those of the whole call or mini-batch.
+double micro_batch(const Strategy& s, double samples, double tokens) {
+  if (s.micro_tokens > 0) return std::max(1.0, static_cast<double>(s.micro_tokens) / tokens);
+  return samples / (s.dp * static_cast<double>(s.micro_batches));
+}
+
+double speed(const GpuSpec& gpu) { return gpu.bf16_tflops * gpu.sustained_share; }
+
+}  // namespace
+
+MeshShape shape_of(const Cluster& cluster, const DeviceMesh& mesh) {
+  MeshShape shape;
+  shape.devices = static_cast<int>(mesh.devices.size());
+  shape.per_node = std::max(1, shape.devices / nodes_spanned(cluster, mesh));
+  const DeviceId* slowest = &mesh.devices.front();
+  for (const DeviceId& device : mesh.devices)
+    if (speed(gpu_of(cluster, device)) < speed(gpu_of(cluster, *slowest))) slowest = &device;
+  shape.gpu = gpu_of(cluster, *slowest);
+  shape.nic_gbps_per_gpu = cluster.nodes[node_of(cluster, *slowest)].nic_gbps_per_gpu;
+  return shape;
+}
+
+Result<CallPricer> CallPricer::make(const PlanningProblem& problem,
+                                    const Calibration& calibration) {
+  CallPricer pricer;
+  pricer.problem_ = &problem;
+  std::set<std::string> seen;
+  for (const Node& node : problem.cluster.nodes) {
+    if (!seen.insert(node.gpu.key).second) continue;
+    for (const auto& [role, model] : problem.models)
+      BRAID_TRY(peak_flops(node.gpu, model.precision).status().at(cat("role ", role)));
+    BRAID_ASSIGN(DeviceModel train,
+                 make_device(node.gpu, Precision::kBf16, problem.train_engine, calibration));
+    BRAID_ASSIGN(DeviceModel generate,
+                 make_device(node.gpu, Precision::kBf16, problem.generate_engine, calibration));
+    pricer.engines_.push_back({node.gpu.key, std::move(train), std::move(generate)});
+  }
+  return pricer;
+}
+
+const CallPricer::Engines& CallPricer::engines_of(const GpuSpec& gpu) const {
+  for (const Engines& engines : engines_)
+    if (engines.gpu == gpu.key) return engines;
+  BRAID_CHECK(false, cat("no device ", gpu.key, " in the problem's cluster"));
+}
+
+DeviceModel CallPricer::device(const DeviceModel& engine, const RoleModel& model) const {
+  DeviceModel device = engine;
+  device.precision = model.precision;
+  return device;
+}
+
+Result<CallPrice> CallPricer::price(const Call& call, const MeshShape& shape,
+                                    const Strategy& strategy) const {
+  if (call.kind == CallKind::kGenerate) return price_generate(call, shape, strategy);
+  if (call.kind == CallKind::kTrainStep) return price_train(call, shape, strategy);
+  return price_infer(call, shape, strategy);
+}
+
+Result<CallPrice> CallPricer::price_generate(const Call& call, const MeshShape& shape,
+                                             const Strategy& s) const {
+  const RoleModel& model = model_of(*problem_, call.role);
+  const Workload& load = problem_->workload;
+  GenerateWork work;
+  work.prompt_len = mean_tokens(load.prompt);
+  work.output_len = mean_tokens(load.response);
+  work.max_output_len = static_cast<double>(longest_tokens(load.response));
+  work.length_spread =
+      load.response.kind == LengthDistribution::Kind::kLognormal ? load.response.sigma : 0;
+  work.requests = static_cast<double>(call_samples(*problem_, call));
+  const double each = std::ceil(work.requests / s.dp);
+  const double most = s.max_concurrent > 0 ? static_cast<double>(s.max_concurrent) : kMostSequences;
+  work.concurrency = s.dp * std::min(each, most);
+  GenerateLayout layout;
+  layout.replicas = s.dp;
+  layout.tp = s.tp;
+  layout.pp = s.pp;
+  layout.weight_bytes = precision_bytes(model.precision);
+  layout.gpus_per_node = shape.per_node;
+  const DeviceModel device = this->device(engines_of(shape.gpu).generate, model);
+  BRAID_ASSIGN(const GenerateTime time, generate_time(model.size, work, layout, device));
+  const MemoryParts parts = generate_memory(model.size, layout, work, device.efficiency);
+  CallPrice price;
+  price.time_s = time.total_s * device.efficiency.rl_generate_factor;
+  price.weight_bytes = parts.weights;
+  price.transient_bytes = parts.kv_cache + parts.activations;
+  return price;
+}
+
+Result<CallPrice> CallPricer::price_train(const Call& call, const MeshShape& shape,
+                                          const Strategy& s) const {
+  const RoleModel& model = model_of(*problem_, call.role);
+  const Workload& load = problem_->workload;
+  TrainWork work;
+  work.seq_len = sequence_tokens(load);
+  work.global_batch = static_cast<double>(minibatch_samples(*problem_));
+  work.micro_batch = micro_batch(s, work.global_batch, work.seq_len);
+  work.recompute = stated(s.recompute);
+  work.lora = model.trainable.lora;
+  work.policy_loss = call.function == "policy";
+  const TrainLayout layout = train_layout(shape, s);
+  BRAID_TRY(validate_train(model.size, layout, work));
+  const DeviceModel device = this->device(engines_of(shape.gpu).train, model);
+  const double steps = static_cast<double>(load.minibatches * load.epochs);
+  TrainMemoryWork memory;
+  memory.optimizer = {precision_bytes(model.precision), kMasterAndMoments, 0,
+                      model.trainable.lora ? static_cast<double>(model.trainable.lora_rank) : 0};
+  const MemoryParts parts = train_memory(model.size, layout, work, memory, device.efficiency);
+  CallPrice price;
+  price.time_s = steps * train_step_time(model.size, layout, work, device).total_s *
+                 device.efficiency.rl_train_factor;
+  price.weight_bytes = parts.weights;
+  price.optimizer_bytes = parts.optimizer;
+  price.transient_bytes =
+      parts.gradients +
+      std::max(parts.activations + parts.logits + parts.gathered, parts.step_buffers);
+  return price;
+}
+
+Result<CallPrice> CallPricer::price_infer(const Call& call, const MeshShape& shape,
+                                          const Strategy& s) const {
+  const RoleModel& model = model_of(*problem_, call.role);
+  TrainWork work;
+  work.seq_len = sequence_tokens(problem_->workload);
+  work.global_batch = static_cast<double>(call_samples(*problem_, call));
+  work.micro_batch = micro_batch(s, work.global_batch, work.seq_len);
+  const TrainLayout layout = train_layout(shape, s);
+  BRAID_TRY(validate_train(model.size, layout, work));
+  const DeviceModel device = this->device(engines_of(shape.gpu).train, model);
+  TrainMemoryWork memory;
+  memory.optimizer = {precision_bytes(model.precision), 0, 0, 1};  // frozen: weights alone
+  const MemoryParts parts = train_memory(model.size, layout, work, memory, device.efficiency);
+  const double tokens = work.micro_batch * work.seq_len;
+  const LayerKind kind = model.size.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
+  CallPrice price;
+  price.time_s =
+      inference_pass_s(model.size, layout, work, device) * device.efficiency.rl_infer_factor;
+  price.weight_bytes = parts.weights;
+  price.transient_bytes =
+      parts.gathered +
+      tokens * activation_bytes_per_token(model.size, kind, s.tp, s.sequence_parallel) +
+      std::min(tokens, kLogitChunkTokens) * static_cast<double>(model.size.vocab) / s.tp *
+          device.efficiency.mem_logit_bytes;
+  return price;
+}
+
+double CallPricer::capacity_bytes(const GpuSpec& gpu) const {
+  const Efficiency& e = engines_of(gpu).train.efficiency;
+  double bytes = usable_bytes(gpu.hbm_bytes, e);
+  if (problem_->memory_limit_gib > 0) bytes = std::min(bytes, problem_->memory_limit_gib * kGib);
+  return bytes / std::sqrt(e.mem_reserve_factor) - e.mem_fixed_gib * kGib;
+}
+
+double CallPricer::host_copy_s(double bytes, const GpuSpec& gpu) const {
+  return braid::host_copy_s(bytes, engines_of(gpu).train);
+}
+
+}  // namespace braid::planner

@@ -1,0 +1,74 @@
+// What one model function call costs under one strategy on a mesh of a given shape: seconds and
+// bytes, composed from the prices of module cost. The cheap evaluator of the search adds these up;
+// the simulator, which composes the same primitives instruction by instruction, has the last word.
+// Immutable after make(); thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cost/compute.h"
+#include "plan/execution_plan.h"
+#include "plan/problem.h"
+
+namespace braid::planner {
+
+// What of a mesh a price depends on: how many devices, how they sit on nodes, the slowest device.
+struct MeshShape {
+  GpuSpec gpu;  // the slowest of the mesh
+  int devices = 1;
+  int per_node = 1;  // devices of the mesh on one of its nodes
+  double nic_gbps_per_gpu = 0;
+  friend bool operator==(const MeshShape&, const MeshShape&) = default;
+};
+// The shape of a mesh that is part of a node or a run of whole nodes.
+MeshShape shape_of(const Cluster& cluster, const DeviceMesh& mesh);
+
+struct CallPrice {
+  double time_s = 0;  // of the call alone, all optimizer steps of a training call
+  // Bytes per device, of the fullest pipeline stage.
+  double weight_bytes = 0;     // in the layout of this call
+  double optimizer_bytes = 0;  // master weights and moments; training
+  double transient_bytes = 0;  // gradients, activations, logits, KV cache: while the call runs
+  friend bool operator==(const CallPrice&, const CallPrice&) = default;
+};
+
+// Prices the calls of one problem. The problem must outlive it.
+class CallPricer {
+ public:
+  // Errors: a device that does not support a model's precision.
+  static Result<CallPricer> make(const PlanningProblem& problem, const Calibration& calibration);
+
+  const PlanningProblem& problem() const { return *problem_; }
+  // Errors: what the cost model refuses, such as weights that do not fit.
+  Result<CallPrice> price(const Call& call, const MeshShape& shape, const Strategy& strategy) const;
+
+  // Bytes of a device that a plan may fill: what the driver and libraries leave, less the
+  // allocator's reserve and workspaces, or the problem's limit if that is lower.
+  double capacity_bytes(const GpuSpec& gpu) const;
+  // Seconds to move bytes between a device and its host.
+  double host_copy_s(double bytes, const GpuSpec& gpu) const;
+  const Efficiency& train_efficiency(const GpuSpec& gpu) const {
+    return engines_of(gpu).train.efficiency;
+  }
+
+ private:
+  // Devices with the efficiencies of the engine that trains and of the one that generates.
+  struct Engines {
+    std::string gpu;
+    DeviceModel train, generate;
+  };
+  const Engines& engines_of(const GpuSpec& gpu) const;
+  DeviceModel device(const DeviceModel& engine, const RoleModel& model) const;
+  Result<CallPrice> price_generate(const Call& call, const MeshShape& shape,
+                                   const Strategy& strategy) const;
+  Result<CallPrice> price_train(const Call& call, const MeshShape& shape,
+                                const Strategy& strategy) const;
+  Result<CallPrice> price_infer(const Call& call, const MeshShape& shape,
+                                const Strategy& strategy) const;
+
+  const PlanningProblem* problem_ = nullptr;
+  std::vector<Engines> engines_;
+};
+
+}  // namespace braid::planner

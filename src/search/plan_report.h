@@ -1,0 +1,60 @@
+// What `braid plan` says about a found plan: comparison with other systems' plans, the next best
+// alternatives of each call, which resource binds it, and the smallest cluster for a model that
+// fits nowhere. Values and their texts; pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "search/plan_judge.h"
+
+namespace braid::planner {
+
+// A plan beside ours; either a verdict or why there is none.
+struct CompareRow {
+  std::string name, description;
+  std::optional<ExecutionPlan> plan;
+  std::optional<Verdict> verdict;
+  std::string reason;
+};
+// Every baseline's plan, priced by the judge (HybridFlow's mapping uses the pricer).
+std::vector<CompareRow> compare_baselines(const PlanningProblem& problem, const CallPricer& pricer,
+                                          const Judge& judge);
+// A table: step time, ratio to ours, seconds per call, peak memory, utilisation.
+std::string compare_text(const PlanningProblem& problem, const std::vector<CompareRow>& rows);
+Json compare_json(const PlanningProblem& problem, const std::vector<CompareRow>& rows);
+
+// What limits a call: the part of its price that would shrink it most.
+struct CallExplanation {
+  std::string call;
+  CallPlan chosen;
+  double seconds = 0;   // of the call in the plan, weights and fields included
+  double moving_s = 0;  // of that: weights, fields, loading
+  std::string binds;    // "memory", "computation", "memory bandwidth", "weights in", "waiting"
+  std::string why;      // one sentence
+  struct Other {
+    CallPlan plan;
+    double step_s = 0;  // of the step with it; everything else as it is
+    bool fits = true;
+  };
+  std::vector<Other> next_best;
+};
+std::vector<CallExplanation> explain(const PlanSpace& space, const Choice& choice, int others);
+std::string explain_text(const std::vector<CallExplanation>& calls);
+Json explain_json(const std::vector<CallExplanation>& calls);
+
+// The plan as lines: each call's devices, strategy and seconds.
+std::string plan_table(const PlanningProblem& problem, const ExecutionPlan& plan,
+                       const Verdict& verdict);
+
+// The fewest nodes like the cluster's first node on which some plan fits, up to most_devices;
+// nothing if there are none. `search` looks for a plan for a problem.
+struct SmallestCluster {
+  int nodes = 0, devices = 0;
+};
+std::optional<SmallestCluster> smallest_cluster(
+    const PlanningProblem& problem, int most_devices,
+    const std::function<bool(const PlanningProblem&)>& fits);
+
+}  // namespace braid::planner

@@ -1,0 +1,137 @@
+#include "search/plan_search.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+
+namespace braid::planner {
+namespace {
+
+// Annealing cools from accepting a loss of 5 % in one of e proposals to one of 0.05 %.
+constexpr double kFirstLoss = 0.05;
+constexpr double kLastLoss = 0.0005;
+constexpr int64_t kAnnealingSteps = 50'000;
+constexpr int64_t kProofWork = 1'000'000;
+constexpr int kRounds = 3;  // of judging the neighbours of the best judged plan
+
+optimize::PortfolioOptions portfolio_options(const SearchOptions& options) {
+  optimize::PortfolioOptions out;
+  out.method = options.method;
+  out.seed = options.seed;
+  out.proof_work = kProofWork;
+  out.walk = {.steps = kAnnealingSteps, .inverse_temperature = {1 / kFirstLoss, 1 / kLastLoss}};
+  return out;
+}
+
+// The choice and the best changes of each of its coordinates, by cost.
+std::vector<std::pair<PlanCost, Choice>> neighbourhood(const PlanSpace& space, const Choice& choice,
+                                                       int64_t count) {
+  const PlanDomain domain(space);
+  std::vector<std::pair<PlanCost, Choice>> out = {{domain.state_with(choice).cost, choice}};
+  for (int c = 0; c < space.num_coordinates(); ++c) {
+    const std::vector<Alternative> values = alternatives(space, choice, c);
+    for (size_t i = 0; i < values.size() && static_cast<int64_t>(i) < count; ++i) {
+      if (values[i].value == choice[c]) continue;
+      Choice changed = choice;
+      changed[c] = values[i].value;
+      out.emplace_back(values[i].cost, std::move(changed));
+    }
+  }
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  return out;
+}
+
+bool better(const Verdict& a, const Verdict& b) {
+  if (a.fits != b.fits) return a.fits;
+  return a.fits ? a.step_s < b.step_s : a.peak_bytes < b.peak_bytes;
+}
+
+// Prices the best plan of the evaluator and neighbours of the best so far until the judge's budget
+// is spent or nothing is new.
+class Judging {
+ public:
+  Judging(const PlanSpace& space, const Judge& judge, int64_t budget)
+      : space_(space), judge_(judge), budget_(budget) {}
+
+  Status run(Found& found) {
+    for (int round = 0; round < kRounds; ++round) {
+      const Choice centre = found.choice;
+      const int64_t share = (budget_ + kRounds - 1) / kRounds;
+      BRAID_TRY(price(neighbourhood(space_, centre, share), share, found));
+      if (found.choice == centre) break;
+    }
+    return ok_status();
+  }
+
+ private:
+  Status price(const std::vector<std::pair<PlanCost, Choice>>& plans, int64_t count, Found& found) {
+    for (const auto& [cost, choice] : plans) {
+      if (count == 0) break;
+      if (cost.excess_bytes > 0 || !seen_.insert(choice).second) continue;
+      --count;
+      BRAID_ASSIGN(const Verdict verdict, judge_(plan_of(space_, choice)));
+      found.judged.push_back({choice, cost, verdict});
+      if (found.verdict && !better(verdict, *found.verdict)) continue;
+      found.choice = choice;
+      found.cost = cost;
+      found.verdict = verdict;
+    }
+    return ok_status();
+  }
+
+  const PlanSpace& space_;
+  const Judge& judge_;
+  int64_t budget_;
+  std::set<Choice> seen_;
+};
+
+}  // namespace
+
+std::vector<Alternative> alternatives(const PlanSpace& space, const Choice& choice,
+                                      int coordinate) {
+  const PlanDomain domain(space);
+  PlanState state = domain.state_with(choice);
+  std::vector<Alternative> out;
+  for (int value = 0; value < domain.num_values(coordinate); ++value)
+    out.push_back({value, value == choice[coordinate]
+                              ? state.cost
+                              : domain.cost_with(state, coordinate, value)});
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.cost < b.cost; });
+  return out;
+}
+
+Result<Found> search_plans(const PlanSpace& space, const SearchOptions& options,
+                           const Judge& judge) {
+  const PlanDomain domain(space);
+  optimize::Portfolio<PlanDomain> portfolio(domain, portfolio_options(options));
+  const optimize::UnitReport units = run_units(portfolio, options.units);
+  Found found;
+  found.units = units.units;
+  found.evaluations = portfolio.evaluations();
+  found.bounds = portfolio.bounds();
+  found.proven = portfolio.proven();
+  for (const auto& step : portfolio.log())
+    found.log.push_back({step.unit, step.elapsed_s, static_cast<double>(step.cost.time_us) / 1e6,
+                         step.cost.excess_bytes == 0});
+  if (!portfolio.best() || portfolio.cost()->excess_bytes > 0)
+    return Status(Code::kInfeasible,
+                  cat(found.proven ? "no plan fits into device memory"
+                                   : "no plan that fits into device memory was found",
+                      portfolio.best()
+                          ? cat("; the best needs ",
+                                format_bytes(static_cast<double>(portfolio.cost()->excess_bytes)),
+                                " more per device")
+                          : std::string()));
+  found.choice = portfolio.best()->choice;
+  found.cost = *portfolio.cost();
+  found.best_cost_us = found.cost.time_us;
+  found.lower_bound_us = portfolio.lower_bound();
+  if (judge) BRAID_TRY(Judging(space, judge, options.judged).run(found));
+  found.plan = plan_of(space, found.choice);
+  return found;
+}
+
+}  // namespace braid::planner

@@ -1,0 +1,189 @@
+// The search over execution plans: legal options, pruning that loses nothing, incremental prices,
+// and the portfolio against enumeration.
+#include <gmock/gmock.h>
+
+#include "cost/efficiency.h"
+#include "optimize/exhaustive.h"
+#include "plan/plan_text.h"
+#include "plan/test_problem.h"
+#include "plan/validate.h"
+#include "search/plan_search.h"
+
+namespace braid::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A problem with its pricer and space; the space points into the problem, so it stays put.
+struct Fixture {
+  explicit Fixture(PlanningProblem wanted, bool prune = true) : problem(std::move(wanted)) {
+    Result<CallPricer> made = CallPricer::make(problem, committed_calibration());
+    BRAID_CHECK(made.ok(), made.status().message());
+    pricer = std::move(made).value();
+    Result<PlanSpace> built = make_plan_space(problem, *pricer, {.prune = prune, .allowed = {}});
+    status = built.status();
+    if (built.ok()) space = std::move(built).value();
+  }
+  Fixture(const Fixture&) = delete;
+  Fixture& operator=(const Fixture&) = delete;
+
+  PlanningProblem problem;
+  std::optional<CallPricer> pricer;
+  Status status;
+  PlanSpace space;
+};
+
+// Few samples and devices: spaces that can be enumerated.
+PlanningProblem tiny(const std::string& algorithm, int devices) {
+  PlanningProblem problem = make_test_problem({.algorithm = algorithm,
+                                               .actor = "llama3.2-1b",
+                                               .critic = "llama3.2-1b",
+                                               .gpu = "a100-40g",
+                                               .nodes = 1,
+                                               .devices = devices,
+                                               .prompts = 8,
+                                               .minibatches = 2});
+  return problem;
+}
+
+SearchOptions search_options(int64_t max_units, int threads = 1) {
+  SearchOptions options;
+  options.units.max_units = max_units;
+  options.units.threads = threads;
+  return options;
+}
+
+TEST(PlanSpace, EveryOptionIsLegal) {
+  const Fixture f(make_test_problem({.nodes = 3, .devices = 8, .prompts = 384}));
+  ASSERT_TRUE(f.status.ok()) << f.status.message();
+  const PlanDomain domain(f.space);
+  RandomStream random(3, 1);
+  for (int i = 0; i < 300; ++i) {
+    const ExecutionPlan plan = plan_of(f.space, domain.random_state(random).choice);
+    const Status status = validate(plan, f.problem);
+    ASSERT_TRUE(status.ok()) << status.message() << "\n" << plan_to_yaml(plan);
+  }
+}
+
+TEST(PlanSpace, PpoHasThreeSegments) {
+  const Fixture f(tiny("ppo", 2));
+  ASSERT_TRUE(f.status.ok()) << f.status.message();
+  ASSERT_EQ(f.space.segments.size(), 3U);
+  EXPECT_EQ(f.space.segments[0].size(), 1U);  // generate
+  EXPECT_EQ(f.space.segments[2].size(), 2U);  // both updates
+}
+
+TEST(PlanSpace, SaysWhichCallFitsNowhere) {
+  const Fixture f(make_test_problem({.actor = "llama2-70b", .gpu = "a100-40g", .devices = 1}));
+  ASSERT_EQ(f.status.code(), Code::kInfeasible);
+  EXPECT_THAT(f.status.message(), HasSubstr("fits on no mesh"));
+  EXPECT_THAT(f.status.message(), HasSubstr("do not fit on 1 x a100-40g"));
+}
+
+TEST(PlanDomain, IncrementalCostsEqualFullOnes) {
+  for (const char* algorithm : {"ppo", "grpo"}) {
+    const Fixture f(make_test_problem({.algorithm = algorithm, .nodes = 2, .prompts = 64}));
+    ASSERT_TRUE(f.status.ok()) << f.status.message();
+    const PlanDomain domain(f.space);
+    RandomStream random(1, 7);
+    PlanState state = domain.random_state(random);
+    for (int i = 0; i < 2000; ++i) {
+      const PlanChoice change = domain.propose(state, random);
+      const PlanCost announced = domain.cost_after(state, change);
+      domain.apply(state, change);
+      ASSERT_EQ(announced, state.cost);
+      ASSERT_EQ(state.cost, evaluate(f.space, assignment_of(f.space, state.choice)));
+    }
+  }
+}
+
+TEST(PlanDomain, TimelineEndsAtTheStepTime) {
+  const Fixture f(make_test_problem({.nodes = 2, .prompts = 64}));
+  ASSERT_TRUE(f.status.ok());
+  const PlanDomain domain(f.space);
+  RandomStream random(1, 9);
+  for (int i = 0; i < 50; ++i) {
+    const PlanState state = domain.random_state(random);
+    int64_t latest = 0;
+    for (const CallTiming& call : timeline(f.space, state.plan)) {
+      EXPECT_GE(call.end_us, call.start_us);
+      latest = std::max(latest, call.end_us);
+    }
+    EXPECT_EQ(latest, state.cost.time_us);
+  }
+}
+
+int64_t enumerated_optimum(const PlanSpace& space) {
+  const PlanDomain domain(space);
+  PlanState state = domain.fixed_start();
+  optimize::exhaustive_search(domain, state);
+  EXPECT_EQ(state.cost.excess_bytes, 0);
+  return state.cost.time_us;
+}
+
+TEST(PlanSearch, ProvesTheOptimumOfEnumeration) {
+  for (const int devices : {1, 2}) {
+    const Fixture f(tiny("grpo", devices));
+    ASSERT_TRUE(f.status.ok()) << f.status.message();
+    const Result<Found> found = search_plans(f.space, search_options(INT64_MAX));
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_TRUE(found->proven);
+    EXPECT_EQ(found->lower_bound_us, found->best_cost_us);
+    EXPECT_EQ(found->best_cost_us, enumerated_optimum(f.space)) << devices;
+    EXPECT_TRUE(validate(found->plan, f.problem).ok());
+  }
+}
+
+TEST(PlanSearch, PruningKeepsTheOptimum) {
+  for (const char* algorithm : {"ppo", "grpo"}) {
+    const Fixture pruned(tiny(algorithm, 2)), full(tiny(algorithm, 2), false);
+    ASSERT_TRUE(pruned.status.ok() && full.status.ok());
+    size_t kept = 0, all = 0;
+    for (const CallSpace& call : pruned.space.calls) kept += call.options.size();
+    for (const CallSpace& call : full.space.calls) all += call.options.size();
+    EXPECT_LT(kept, all);
+    const Result<Found> with = search_plans(pruned.space, search_options(INT64_MAX));
+    const Result<Found> without = search_plans(full.space, search_options(INT64_MAX));
+    ASSERT_TRUE(with.ok() && without.ok());
+    ASSERT_TRUE(with->proven && without->proven);
+    EXPECT_EQ(with->best_cost_us, without->best_cost_us) << algorithm;
+  }
+}
+
+TEST(PlanSearch, ResultIsAFunctionOfUnitsForAnyNumberOfThreads) {
+  const Fixture f(make_test_problem({.nodes = 2, .prompts = 128}));
+  ASSERT_TRUE(f.status.ok());
+  const Result<Found> alone = search_plans(f.space, search_options(18, 1));
+  const Result<Found> together = search_plans(f.space, search_options(18, 3));
+  ASSERT_TRUE(alone.ok() && together.ok());
+  EXPECT_EQ(alone->plan, together->plan);
+  EXPECT_EQ(alone->lower_bound_us, together->lower_bound_us);
+  EXPECT_EQ(alone->evaluations, together->evaluations);
+  EXPECT_LE(alone->lower_bound_us, alone->best_cost_us);
+}
+
+TEST(PlanSearch, TheJudgeDecidesBetweenCandidates) {
+  const Fixture f(make_test_problem({.nodes = 1, .prompts = 64}));
+  ASSERT_TRUE(f.status.ok());
+  int asked = 0;
+  // Only plans whose generation is tensor-parallel by 4 pass.
+  const Judge judge = [&](const ExecutionPlan& plan) -> Result<Verdict> {
+    ++asked;
+    const bool fits = call_plan(plan, "generate").strategy.tp == 4;
+    Verdict verdict;
+    verdict.fits = fits;
+    return verdict;
+  };
+  SearchOptions options = search_options(16);
+  options.judged = 60;
+  const Result<Found> found = search_plans(f.space, options, judge);
+  ASSERT_TRUE(found.ok());
+  EXPECT_LE(asked, 60);
+  EXPECT_EQ(static_cast<int>(found->judged.size()), asked);
+  const bool any = std::any_of(found->judged.begin(), found->judged.end(),
+                               [](const Judged& judged) { return judged.verdict.fits; });
+  EXPECT_EQ(found->verdict->fits, any);
+}
+
+}  // namespace
+}  // namespace braid::planner

@@ -1,0 +1,430 @@
+#include "search/plan_space.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "base/text.h"
+#include "plan/validate.h"
+#include "search/plan_strategies.h"
+
+namespace braid::planner {
+namespace {
+
+constexpr double kBytesPerNumber = 4;  // of a sample field
+constexpr double kBytesPerToken = 8;
+
+// ---- Graph
+
+// For each call of the graph the model calls that it waits for, through calls without a model.
+std::vector<std::vector<int>> model_dependencies(const Graph& graph,
+                                                 const std::vector<int>& space_index) {
+  const auto direct = dependencies(graph);
+  std::vector<std::vector<int>> reached(graph.calls.size());
+  for (size_t c = 0; c < graph.calls.size(); ++c) {
+    std::vector<int>& mine = reached[c];
+    for (const CallId before : direct[c]) {
+      const int index = space_index[before.value];
+      if (index >= 0) mine.push_back(index);
+      if (index < 0)
+        mine.insert(mine.end(), reached[before.value].begin(), reached[before.value].end());
+    }
+    std::sort(mine.begin(), mine.end());
+    mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
+  }
+  return reached;
+}
+
+double field_bytes(const Field& field, double samples, double tokens) {
+  const double each = field.type == FieldType::kTokens ? kBytesPerToken : kBytesPerNumber;
+  return samples * each * (field.shape == FieldShape::kPerToken ? tokens : 1);
+}
+
+double input_bytes(const PlanningProblem& problem, const Call& call) {
+  const double tokens =
+      mean_tokens(problem.workload.prompt) + mean_tokens(problem.workload.response);
+  const auto samples = static_cast<double>(call_samples(problem, call));
+  double bytes = 0;
+  for (const Call& producer : problem.graph.calls)
+    for (const Field& field : producer.writes)
+      if (std::count(call.reads.begin(), call.reads.end(), field.name) > 0)
+        bytes += field_bytes(field, samples, tokens);
+  return bytes;
+}
+
+int role_index(PlanSpace& space, const PlanningProblem& problem, const RoleId& role) {
+  for (size_t r = 0; r < space.roles.size(); ++r)
+    if (space.roles[r].role == role) return static_cast<int>(r);
+  RoleSpace added;
+  added.role = role;
+  const RoleModel& model = model_of(problem, role);
+  added.model_bytes =
+      static_cast<double>(total_params(model.size)) * precision_bytes(model.precision);
+  space.roles.push_back(added);
+  return static_cast<int>(space.roles.size()) - 1;
+}
+
+void add_calls(const PlanningProblem& problem, PlanSpace& space) {
+  const Graph& graph = problem.graph;
+  std::vector<int> space_index(graph.calls.size(), -1);
+  int next = 0;
+  for (size_t c = 0; c < graph.calls.size(); ++c)
+    if (uses_model(graph.calls[c])) space_index[c] = next++;
+  const auto after = model_dependencies(graph, space_index);
+  for (size_t c = 0; c < graph.calls.size(); ++c) {
+    if (space_index[c] < 0) continue;
+    const Call& call = graph.calls[c];
+    CallSpace added;
+    added.call = CallId{static_cast<int32_t>(c)};
+    added.role = role_index(space, problem, call.role);
+    added.after = after[c];
+    added.input_bytes = input_bytes(problem, call);
+    RoleSpace& role = space.roles[added.role];
+    const bool trains = call.kind == CallKind::kTrainStep;
+    if (role.calls.empty() || (trains && !role.trained)) role.home = space_index[c];
+    role.trained |= trains;
+    role.calls.push_back(space_index[c]);
+    space.calls.push_back(std::move(added));
+  }
+}
+
+void finish_roles(const PlanningProblem& problem, PlanSpace& space) {
+  for (RoleSpace& role : space.roles) {
+    role.stays = {Stay::kDevice};
+    const RoleModel& model = model_of(problem, role.role);
+    for (size_t other = 0; other < space.roles.size(); ++other)
+      if (space.roles[other].role.value == model.shares_weights_with)
+        role.shares = static_cast<int>(other);
+    if (role.trained && !model.trainable.lora) role.stays.push_back(Stay::kOptimizerOnHost);
+    if (role.shares < 0) role.stays.push_back(Stay::kHost);
+  }
+}
+
+// A segment ends after call k when every later call waits, directly or not, for all calls up to k.
+void find_segments(PlanSpace& space) {
+  const int count = space.num_calls();
+  std::vector<std::vector<bool>> ancestor(count, std::vector<bool>(count, false));
+  for (int c = 0; c < count; ++c)
+    for (const int before : space.calls[c].after) {
+      ancestor[c][before] = true;
+      for (int a = 0; a < before; ++a)
+        if (ancestor[before][a]) ancestor[c][a] = true;
+    }
+  const auto is_barrier = [&](int last) {
+    for (int later = last + 1; later < count; ++later)
+      for (int c = 0; c <= last; ++c)
+        if (!ancestor[later][c]) return false;
+    return true;
+  };
+  space.segments.emplace_back();
+  for (int c = 0; c < count; ++c) {
+    space.segment_of.push_back(static_cast<int>(space.segments.size()) - 1);
+    space.segments.back().push_back(c);
+    if (c + 1 < count && is_barrier(c)) space.segments.emplace_back();
+  }
+}
+
+// ---- Devices
+
+void add_devices(const PlanningProblem& problem, const CallPricer& pricer, PlanSpace& space) {
+  const Cluster& cluster = problem.cluster;
+  for (int d = 0; d < device_count(cluster); ++d) {
+    space.capacity_bytes.push_back(pricer.capacity_bytes(gpu_of(cluster, DeviceId{d})));
+    space.node_of.push_back(braid::node_of(cluster, DeviceId{d}));
+    if (d == 0 || space.capacity_bytes[d] != space.capacity_bytes[d - 1])
+      space.capacity_steps.push_back(d);
+  }
+  const Node* slowest = &cluster.nodes.front();
+  for (const Node& node : cluster.nodes)
+    if (node.nic_gbps_per_gpu < slowest->nic_gbps_per_gpu) slowest = &node;
+  const Efficiency& e = pricer.train_efficiency(slowest->gpu);
+  const bool nvlink = slowest->gpu.nvlink_gbytes_per_s > 0;
+  MoveRates& rates = space.rates;
+  rates.inside = 1e9 * (nvlink ? slowest->gpu.nvlink_gbytes_per_s * e.nvlink_ring_share
+                               : slowest->gpu.pcie_gbytes_per_s * e.pcie_share);
+  rates.network = std::max(1.0, slowest->nic_gbps_per_gpu * 1e9 / 8 * e.network_share);
+  rates.host = 1e9 / std::max(1e-9, pricer.host_copy_s(1e9, slowest->gpu));
+  rates.latency_s = 1e-6 * e.network_latency_us;
+}
+
+// ---- Options
+
+struct Priced {
+  int32_t strategy = 0;
+  Strategy value;
+  CallPrice price;
+};
+
+// What the layout of parameters depends on.
+auto layout_key(const Strategy& s) {
+  return std::make_tuple(s.tp, s.pp, s.interleave, s.zero_stage == 3 ? s.dp : 1);
+}
+
+PlanOption option_of(const Priced& priced, int32_t first, int32_t devices) {
+  PlanOption option;
+  option.first = first;
+  option.end = first + devices;
+  option.strategy = priced.strategy;
+  option.tp = priced.value.tp;
+  option.pp = priced.value.pp;
+  option.shards = priced.value.zero_stage == 3 ? priced.value.dp : 1;
+  option.time_us = std::llround(priced.price.time_s * 1e6);
+  option.weight_bytes = priced.price.weight_bytes;
+  option.optimizer_bytes = priced.price.optimizer_bytes;
+  option.transient_bytes = priced.price.transient_bytes;
+  return option;
+}
+
+// An option comes after all that may dominate it.
+auto pruning_order(const Priced& p) {
+  return std::make_tuple(p.price.time_s, p.price.transient_bytes, p.price.weight_bytes,
+                         p.price.optimizer_bytes, p.strategy);
+}
+
+// The options of one call on one mesh shape, without those that another dominates.
+class ShapePruner {
+ public:
+  ShapePruner(const PlanSpace& space, const CallSpace& call, int index)
+      : space_(space), role_(space.roles[call.role]), home_(role_.home == index) {
+    layout_matters_ = role_.calls.size() > 1 || role_.shares >= 0;
+    for (const RoleSpace& other : space.roles) layout_matters_ |= other.shares == call.role;
+  }
+
+  std::vector<Priced> prune(std::vector<Priced> all) const {
+    std::sort(all.begin(), all.end(),
+              [](const Priced& a, const Priced& b) { return pruning_order(a) < pruning_order(b); });
+    std::vector<Priced> kept;
+    for (Priced& priced : all)
+      if (std::none_of(kept.begin(), kept.end(),
+                       [&](const Priced& better) { return dominates(better, priced); }))
+        kept.push_back(std::move(priced));
+    return kept;
+  }
+
+ private:
+  bool dominates(const Priced& a, const Priced& b) const {
+    if (a.price.time_s > b.price.time_s || a.price.optimizer_bytes > b.price.optimizer_bytes)
+      return false;
+    if (layout_key(a.value) == layout_key(b.value))
+      return a.price.transient_bytes <= b.price.transient_bytes;
+    if (!layout_matters_)
+      return a.price.transient_bytes <= b.price.transient_bytes &&
+             a.price.weight_bytes <= b.price.weight_bytes;
+    const PlanOption option = option_of(a, 0, a.value.dp * a.value.tp * a.value.pp);
+    return !home_ && a.price.time_s + dearest_move_s(space_, role_, option) <= b.price.time_s &&
+           a.price.weight_bytes + a.price.transient_bytes <= b.price.transient_bytes;
+  }
+
+  const PlanSpace& space_;
+  const RoleSpace& role_;
+  bool home_;
+  bool layout_matters_;  // weights move, or another role uses them in place
+};
+
+struct MeshClass {
+  MeshShape shape;
+  std::vector<int32_t> first;  // where meshes of this shape start
+};
+
+std::vector<MeshClass> mesh_classes(const Cluster& cluster) {
+  std::vector<MeshClass> classes;
+  for (const DeviceMesh& mesh : candidate_meshes(cluster)) {
+    const MeshShape shape = shape_of(cluster, mesh);
+    auto found = std::find_if(classes.begin(), classes.end(),
+                              [&](const MeshClass& known) { return known.shape == shape; });
+    if (found == classes.end()) found = classes.insert(classes.end(), {shape, {}});
+    found->first.push_back(mesh.devices.front().value);
+  }
+  return classes;
+}
+
+// The least that a device needs to run a call under a price, whatever else is in the plan.
+double least_bytes(const CallPrice& price) { return price.weight_bytes + price.transient_bytes; }
+
+class OptionBuilder {
+ public:
+  OptionBuilder(const CallPricer& pricer, const SpaceOptions& options, PlanSpace& space)
+      : pricer_(pricer),
+        options_(options),
+        space_(space),
+        classes_(mesh_classes(space.problem->cluster)) {}
+
+  Status build(int index) {
+    CallSpace& call = space_.calls[index];
+    if (options_.only != nullptr) return build_only(index);
+    Refusal refusal;
+    for (const MeshClass& meshes : classes_) add_shape(index, meshes, &refusal);
+    if (!call.options.empty()) {
+      std::stable_sort(call.options.begin(), call.options.end(),
+                       [](const auto& a, const auto& b) { return a.time_us < b.time_us; });
+      return ok_status();
+    }
+    const Call& graph_call = space_.problem->graph.calls[call.call.value];
+    const double capacity = space_.capacity_bytes.front();
+    return {
+        Code::kInfeasible,
+        cat("call ", graph_call.name, " (", graph_call.role, ") fits on no mesh of the cluster: ",
+            std::isfinite(refusal.least_bytes)
+                ? cat("its smallest option needs ", format_bytes(refusal.least_bytes),
+                      " per device of ", format_bytes(capacity))
+                : refusal.message)};
+  }
+
+ private:
+  // Why options were turned down: the least memory asked for, or what the cost model said last.
+  struct Refusal {
+    double least_bytes = INFINITY;
+    std::string message = "no strategy divides its sizes";
+  };
+
+  Status build_only(int index) {
+    CallSpace& call = space_.calls[index];
+    const Call& graph_call = space_.problem->graph.calls[call.call.value];
+    const CallPlan& entry = call_plan(*options_.only, graph_call.name);
+    const MeshShape shape = shape_of(space_.problem->cluster, entry.mesh);
+    BRAID_ASSIGN(const CallPrice price,
+                 pricer_.price(graph_call, shape, entry.strategy).at(cat("call ", entry.call)));
+    call.strategies = {entry.strategy};
+    add_option(call, {0, entry.strategy, price}, entry.mesh.devices.front().value, shape.devices);
+    return ok_status();
+  }
+
+  bool allowed(const Call& call, const Strategy& strategy, int32_t first, int32_t devices) const {
+    if (!options_.allowed) return true;
+    CallPlan entry{call.name, {}, strategy};
+    for (int32_t d = 0; d < devices; ++d) entry.mesh.devices.push_back(DeviceId{first + d});
+    return options_.allowed(entry);
+  }
+
+  bool allowed_somewhere(const Call& call, const Strategy& strategy,
+                         const MeshClass& meshes) const {
+    return std::any_of(meshes.first.begin(), meshes.first.end(), [&](int32_t first) {
+      return allowed(call, strategy, first, meshes.shape.devices);
+    });
+  }
+
+  void add_shape(int index, const MeshClass& meshes, Refusal* refusal) {
+    CallSpace& call = space_.calls[index];
+    const Call& graph_call = space_.problem->graph.calls[call.call.value];
+    const double capacity = pricer_.capacity_bytes(meshes.shape.gpu);
+    std::vector<Priced> fitting;
+    for (const Strategy& s :
+         strategies_of(*space_.problem, graph_call, meshes.shape.devices, meshes.shape.per_node)) {
+      const Result<CallPrice> price = pricer_.price(graph_call, meshes.shape, s);
+      ++space_.enumerated;
+      if (!price.ok()) {
+        refusal->message = price.status().message();
+        continue;
+      }
+      refusal->least_bytes = std::min(refusal->least_bytes, least_bytes(*price));
+      if (least_bytes(*price) > capacity || !allowed_somewhere(graph_call, s, meshes)) continue;
+      fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price});
+    }
+    if (options_.prune) fitting = ShapePruner(space_, call, index).prune(std::move(fitting));
+    for (Priced& priced : fitting) {
+      priced.strategy = static_cast<int32_t>(call.strategies.size());
+      call.strategies.push_back(priced.value);
+    }
+    for (const int32_t first : meshes.first)
+      for (const Priced& priced : fitting)
+        if (allowed(graph_call, priced.value, first, meshes.shape.devices))
+          add_option(call, priced, first, meshes.shape.devices);
+  }
+
+  void add_option(CallSpace& call, const Priced& priced, int32_t first, int32_t devices) {
+    PlanOption option = option_of(priced, first, devices);
+    const auto key = std::make_tuple(call.role, first, devices, layout_key(priced.value));
+    const auto next = static_cast<int32_t>(layouts_.size());
+    option.layout = layouts_.emplace(key, next).first->second;
+    call.options.push_back(option);
+  }
+
+  const CallPricer& pricer_;
+  const SpaceOptions& options_;
+  PlanSpace& space_;
+  std::vector<MeshClass> classes_;
+  std::map<std::tuple<int, int32_t, int32_t, decltype(layout_key(Strategy{}))>, int32_t> layouts_;
+};
+
+RolePlan role_plan_of(const RoleSpace& role, Stay stay) {
+  RolePlan plan;
+  plan.role = role.role;
+  if (stay == Stay::kOptimizerOnHost || (stay == Stay::kHost && role.trained))
+    plan.optimizer = Residency::kHost;
+  if (stay == Stay::kHost) plan.weights = Residency::kHost;
+  if (stay != Stay::kDevice && role.trained) plan.timing = OffloadTiming::kAfterEachCall;
+  return plan;
+}
+
+double per_device_bytes(const RoleSpace& role, const PlanOption& option) {
+  return role.model_bytes / (double(option.tp) * option.pp * option.shards);
+}
+
+int nodes_of(const PlanSpace& space, const PlanOption& option) {
+  return space.node_of[option.end - 1] - space.node_of[option.first] + 1;
+}
+
+}  // namespace
+
+Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPricer& pricer,
+                                  const SpaceOptions& options) {
+  PlanSpace space;
+  space.problem = &problem;
+  add_calls(problem, space);
+  finish_roles(problem, space);
+  find_segments(space);
+  add_devices(problem, pricer, space);
+  OptionBuilder builder(pricer, options, space);
+  for (int c = 0; c < space.num_calls(); ++c) BRAID_TRY(builder.build(c));
+  return space;
+}
+
+ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice) {
+  ExecutionPlan plan = plan_for(*space.problem);
+  for (int c = 0; c < space.num_calls(); ++c) {
+    const CallSpace& call = space.calls[c];
+    const PlanOption& option = call.options[choice[c]];
+    CallPlan entry;
+    entry.call = space.problem->graph.calls[call.call.value].name;
+    for (int32_t d = option.first; d < option.end; ++d) entry.mesh.devices.push_back(DeviceId{d});
+    entry.strategy = call.strategies[option.strategy];
+    plan.calls.push_back(std::move(entry));
+  }
+  for (size_t r = 0; r < space.roles.size(); ++r) {
+    const RoleSpace& role = space.roles[r];
+    const Stay stay = role.stays[choice[space.calls.size() + r]];
+    if (stay != Stay::kDevice) plan.roles.push_back(role_plan_of(role, stay));
+  }
+  return plan;
+}
+
+double dearest_move_s(const PlanSpace& space, const RoleSpace& role, const PlanOption& to) {
+  const double each = per_device_bytes(role, to);
+  return space.rates.latency_s + std::max(role.model_bytes, each) / space.rates.network +
+         each / space.rates.inside;
+}
+
+double move_s(const PlanSpace& space, const RoleSpace& role, const PlanOption& from,
+              const PlanOption& to) {
+  if (from.layout == to.layout) return 0;
+  const MoveRates& rates = space.rates;
+  const double each = per_device_bytes(role, to);
+  const int to_nodes = nodes_of(space, to), from_nodes = nodes_of(space, from);
+  const bool one_node =
+      to_nodes == 1 && from_nodes == 1 && space.node_of[to.first] == space.node_of[from.first];
+  const double held = overlap(from, to) ? per_device_bytes(role, from) : 0;
+  const double inside_s = std::max(0.0, each - held) / rates.inside;
+  const double sent_s = role.model_bytes / from.devices() / rates.inside;
+  if (one_node) return rates.latency_s + std::max(inside_s, sent_s);
+  // What one receiving node lacks: the stages that live on it, less what is there already.
+  const double node_share = std::min(1.0, 1.0 / std::min(to.pp, to_nodes));
+  const double there = overlap(from, to) ? std::min(1.0, 1.0 / std::min(from.pp, from_nodes)) : 0;
+  const double lacking = role.model_bytes * std::max(0.0, node_share - there * node_share);
+  const double receivers = double(to.devices()) / to_nodes;
+  const double network_s = lacking / receivers / rates.network;
+  const double out_s = lacking > 0 ? role.model_bytes / from.devices() / rates.network : 0;
+  return rates.latency_s + std::max({inside_s, sent_s, network_s, out_s});
+}
+
+}  // namespace braid::planner

@@ -1,0 +1,115 @@
+// The search space over execution plans: per model function call the options that survive pruning,
+// each a range of devices and a strategy with its price; per role what may move to host memory.
+// Immutable after make_plan_space(), so threads share one.
+//
+// The evaluator that the search minimizes (search/plan_evaluate.h) grows with every duration and
+// with every byte: calls start in the order of the graph as soon as what they read and their
+// devices are free. Pruning drops option B of a call for an option A on the same devices when no
+// plan can lose by it:
+//   * both have the same parameter layout, and A needs no more time, optimizer and transient bytes;
+//   or
+//   * the call is the only one of its role (no weights move), and A also needs no more weight
+//   bytes; or
+//   * the call is not where its role's weights are at home, and A is no slower and needs no more
+//   memory
+//     even if its weights are moved in at the highest price and kept as a copy, while B's are there
+//     for nothing.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "search/plan_price.h"
+
+namespace braid::planner {
+
+// A strategy on the devices first .. end-1.
+struct PlanOption {
+  int32_t first = 0, end = 0;
+  int32_t strategy = 0;  // index into CallSpace::strategies
+  int32_t layout = 0;    // equal numbers within a role: the same slices on the same devices
+  int32_t tp = 1, pp = 1, shards = 1;
+  int64_t time_us = 0;
+  double weight_bytes = 0, optimizer_bytes = 0, transient_bytes = 0;  // per device
+  int32_t devices() const { return end - first; }
+};
+
+inline bool overlap(const PlanOption& a, const PlanOption& b) {
+  return a.first < b.end && b.first < a.end;
+}
+
+// Where a role's state is while no call of the role runs.
+enum class Stay { kDevice, kOptimizerOnHost, kHost };
+
+struct CallSpace {
+  CallId call;             // in the graph
+  int role = 0;            // index into PlanSpace::roles
+  std::vector<int> after;  // earlier indices into PlanSpace::calls that must have ended
+  double input_bytes = 0;  // sample fields that it reads, all samples
+  std::vector<Strategy> strategies;
+  std::vector<PlanOption> options;  // by ascending time
+};
+
+struct RoleSpace {
+  RoleId role;
+  bool trained = false;
+  int home = 0;            // the call whose layout the weights live in: training, else the first
+  std::vector<int> calls;  // indices into PlanSpace::calls
+  int shares = -1;         // role whose frozen base weights these are
+  double model_bytes = 0;  // all weights
+  std::vector<Stay> stays;
+};
+
+// Rates that weights and fields move at, bytes/s of one device.
+struct MoveRates {
+  double inside = 1;  // of a node
+  double network = 1;
+  double host = 1;  // between a device and its host
+  double latency_s = 0;
+};
+
+struct PlanSpace {
+  const PlanningProblem* problem = nullptr;
+  std::vector<CallSpace> calls;  // those that use a model, in the order of the graph
+  std::vector<RoleSpace> roles;
+  // Runs of calls that start only when all calls of the runs before have ended; makespans add up.
+  std::vector<std::vector<int>> segments;
+  std::vector<int> segment_of;          // per call
+  std::vector<double> capacity_bytes;   // per device
+  std::vector<int32_t> capacity_steps;  // devices at which the capacity differs from the one before
+  std::vector<int32_t> node_of;         // per device
+  MoveRates rates;
+  int64_t enumerated = 0;  // options priced before pruning, all meshes
+
+  int num_calls() const { return static_cast<int>(calls.size()); }
+  int num_coordinates() const { return num_calls() + static_cast<int>(roles.size()); }
+  int32_t num_devices() const { return static_cast<int32_t>(capacity_bytes.size()); }
+};
+
+struct SpaceOptions {
+  bool prune = true;                    // drop dominated options; false for tests
+  const ExecutionPlan* only = nullptr;  // if given, the space holds the options of this plan alone
+  // Options that may be chosen, if given. Must be a condition on the mesh and one on the strategy.
+  std::function<bool(const CallPlan&)> allowed;
+};
+
+// Builds and prunes the space. kInfeasible when a call has no option that fits into a device even
+// alone (not asked of `only`); the message names the call and what it needs. `problem` must outlive
+// the space.
+Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPricer& pricer,
+                                  const SpaceOptions& options = {});
+
+// A value for every coordinate: calls first, then roles.
+using Choice = std::vector<int>;
+ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice);
+
+// Upper bound on the seconds to bring an option's weights onto its devices from anywhere.
+double dearest_move_s(const PlanSpace& space, const RoleSpace& role, const PlanOption& to);
+// Seconds to fill the weights of `to` from `from`, both of one role; 0 for equal layouts. The
+// slowest of: what a device takes in, what a node takes in over its network links, what the senders
+// put out.
+double move_s(const PlanSpace& space, const RoleSpace& role, const PlanOption& from,
+              const PlanOption& to);
+
+}  // namespace braid::planner

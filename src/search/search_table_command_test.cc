@@ -1,0 +1,126 @@
+// braid search-table as a person runs it, on the problems of tests/data/search_problems: every
+// reference plan's price, and the proven optima.
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "base/json.h"
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kFolder = std::string(BRAID_SOURCE_DIR) + "/tests/data/search_problems/";
+
+struct Ran {
+  int exit_code = 0;
+  std::string output;  // both streams
+};
+
+Ran run_braid(const std::string& arguments) {
+  Ran ran;
+  FILE* pipe = popen(cat(BRAID_BINARY, " search-table ", arguments, " 2>&1").c_str(), "r");
+  char part[4096];
+  while (const size_t count = fread(part, 1, sizeof part, pipe)) ran.output.append(part, count);
+  ran.exit_code = WEXITSTATUS(pclose(pipe));
+  return ran;
+}
+
+std::string read_text(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::string write_temporary(const std::string& name, const std::string& text) {
+  const std::string path = cat(testing::TempDir(), "/", name);
+  std::ofstream(path) << text;
+  return path;
+}
+
+Json references() { return Json::parse(read_text(kFolder + "reference_plans.json"))["problems"]; }
+
+std::string problem_path(const Json& reference) {
+  return cat(kFolder, reference["problem"].get<std::string>(), ".json.gz");
+}
+
+TEST(SearchTableCommand, PricesEveryReferencePlanExactly) {
+  int priced = 0;
+  for (const Json& reference : references())
+    for (const Json& plan : reference["plans"]) {
+      const Json choices = {{"choices", plan["choices"]}};
+      const std::string path = write_temporary("reference_plan.json", choices.dump());
+      const Ran ran = run_braid(cat(problem_path(reference), " --evaluate ", path));
+      ASSERT_EQ(ran.exit_code, 0) << ran.output;
+      const Json price = Json::parse(ran.output);
+      SCOPED_TRACE(cat(reference["problem"].dump(), " ", plan["name"].dump()));
+      EXPECT_EQ(price["cost_us"], plan["cost_us"]);
+      EXPECT_EQ(price["cost"], plan["cost"]);
+      EXPECT_EQ(price["feasible"], plan["feasible"]);
+      EXPECT_EQ(price["peak_memory_per_device"], plan["peak_memory_per_device"]);
+      EXPECT_EQ(price["absent_realloc_entries"], plan["absent_realloc_entries"]);
+      ++priced;
+    }
+  EXPECT_EQ(priced, 36);
+}
+
+TEST(SearchTableCommand, ProvesTheOptimumForEverySeed) {
+  for (const Json& reference : references())
+    for (int seed = 1; seed <= 5; ++seed) {
+      const std::string out = cat(testing::TempDir(), "/found_plan.json");
+      const Ran ran =
+          run_braid(cat(problem_path(reference), " --seed ", seed, " --json --out ", out));
+      ASSERT_EQ(ran.exit_code, 0) << ran.output;
+      const Json result = Json::parse(ran.output);
+      const double best = reference["best_known_us"].get<double>() / 1e6;
+      EXPECT_EQ(result["cost"].get<double>(), best);
+      EXPECT_EQ(result["lower_bound"].get<double>(), best);
+      EXPECT_EQ(result["feasible"], true);
+      for (const char* key : {"evaluations", "seconds", "time_to_best", "units"})
+        EXPECT_TRUE(result[key].is_number()) << key;
+      EXPECT_FALSE(result["log"].empty());
+      const Ran again = run_braid(cat(problem_path(reference), " --evaluate ", out));
+      EXPECT_EQ(Json::parse(again.output)["cost"].get<double>(), best);
+    }
+}
+
+TEST(SearchTableCommand, MaxUnitsGivesTheSameResultForAnyThreads) {
+  const std::string problem = kFolder + "ppo_70b_7b_64gpu_128_128.json.gz";
+  std::vector<Json> results;
+  for (const int threads : {1, 2, 4}) {
+    const Ran ran = run_braid(cat(problem, " --json --max-units 6 --threads ", threads));
+    ASSERT_EQ(ran.exit_code, 0) << ran.output;
+    Json result = Json::parse(ran.output);
+    EXPECT_EQ(result["units"], 6);
+    results.push_back({result["cost"], result["lower_bound"], result["evaluations"]});
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(SearchTableCommand, BadInputEndsWithCodeTwoAndOneLine) {
+  const std::string problem = kFolder + "ppo_7b_7b_8gpu_128_384.json.gz";
+  const std::string empty = write_temporary("empty.json", "{}");
+  const std::string cut = write_temporary("cut.json.gz", read_text(problem).substr(0, 500));
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"/nowhere/problem.json", "/nowhere/problem.json"},
+      {empty, "missing key"},
+      {cut, "cut.json.gz"},
+      {problem + " --max-units 0", "--max-units"},
+      {problem + " --time-limit nan", "--time-limit"},
+      {problem + " --threads -1", "--threads"},
+      {problem + " --evaluate " + empty, "choices"}};
+  for (const auto& [arguments, message] : cases) {
+    const Ran ran = run_braid(arguments);
+    EXPECT_EQ(ran.exit_code, 2) << arguments << ": " << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr(message)) << arguments;
+    EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;
+  }
+}
+
+}  // namespace
+}  // namespace braid

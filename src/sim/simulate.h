@@ -1,0 +1,39 @@
+// The simulator: interprets the same per-rank instruction lists as the runtime, with the cost model
+// in place of the kernels. Deterministic: a function of its arguments. Pure; thread-safe.
+#pragma once
+
+#include "base/status.h"
+#include "cost/efficiency.h"
+#include "plan/problem.h"
+#include "program/program.h"
+#include "sim/trace.h"
+
+namespace braid {
+
+// Lengths of the samples of one step, in sample order (prompt-major); a recorded run's or drawn.
+struct SampleLengths {
+  std::vector<int64_t> prompt, response;  // tokens
+  friend bool operator==(const SampleLengths&, const SampleLengths&) = default;
+};
+// Prompt and response lengths of one step of the workload: a function of the seed.
+SampleLengths draw_lengths(const Workload& workload, uint64_t seed);
+
+struct SimOptions {
+  uint64_t seed = 0;                     // of the lengths
+  std::optional<SampleLengths> lengths;  // of a recorded run in place of drawn ones
+  bool events = false;                   // keep Trace::events
+  bool memory_curve = false;             // keep DeviceSummary::memory
+  bool order = false;                    // keep the executed order, see executed_order()
+  int64_t generate_batch_tokens = 2048;  // tokens of one forward of the generation engine
+};
+
+// Runs one step. A plan that overruns memory still gives a trace, with `overflow` set: check_memory
+// turns that into an error. Errors: lengths that do not match the workload, a device that does not
+// support a model's precision.
+Result<Trace> simulate(const Program& program, const PlanningProblem& problem,
+                       const Calibration& calibration, const SimOptions& options);
+
+// kInfeasible with overflow_text() where the trace runs out of memory.
+Status check_memory(const Trace& trace);
+
+}  // namespace braid

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Draws the curves of docs/evidence/quickstart.json as an SVG: gold and learnt reward over the steps of PPO, one line per seed.
+
+Usage: plot_quickstart.py EVIDENCE.json OUT.svg            (standard library only)
+"""
+import json
+import sys
+
+WIDTH, HEIGHT, LEFT, TOP, GAP = 380, 240, 55, 40, 90
+COLORS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd"]
+PANELS = [("reward/gold_mean", "gold reward (answer exactly right)"), ("reward/learnt_mean", "learnt reward (what PPO sees)")]
+SMOOTH = 5  # steps of the moving mean
+
+
+def smoothed(values):
+    return [sum(values[max(0, i - SMOOTH + 1) : i + 1]) / len(values[max(0, i - SMOOTH + 1) : i + 1]) for i in range(len(values))]
+
+
+def ticks(low, high, count=5):
+    return [low + (high - low) * i / (count - 1) for i in range(count)]
+
+
+def panel(runs, name, title, x0):
+    """One diagram with axes, as SVG elements."""
+    curves = [smoothed(run["curves"][name]) for run in runs]
+    low, high = (0.0, 1.0) if name == "reward/gold_mean" else (min(map(min, curves)), max(map(max, curves)))
+    steps = max(map(len, curves))
+    x = lambda step: x0 + WIDTH * step / max(steps - 1, 1)
+    y = lambda value: TOP + HEIGHT * (1 - (value - low) / (high - low))
+    out = [f'<text x="{x0}" y="{TOP - 14}" font-weight="bold">{title}</text>',
+           f'<rect x="{x0}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#888"/>']
+    for value in ticks(low, high):
+        out.append(f'<line x1="{x0}" x2="{x0 + WIDTH}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#ddd"/>')
+        out.append(f'<text x="{x0 - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.2f}</text>')
+    for step in ticks(0, steps - 1):
+        out.append(f'<text x="{x(step):.1f}" y="{TOP + HEIGHT + 18}" text-anchor="middle">{step:.0f}</text>')
+    for seed, curve in enumerate(curves):
+        points = " ".join(f"{x(i):.1f},{y(v):.1f}" for i, v in enumerate(curve))
+        out.append(f'<polyline points="{points}" fill="none" stroke="{COLORS[seed % len(COLORS)]}" stroke-width="1.8"/>')
+    return out
+
+
+def legend(count):
+    out = []
+    for seed in range(count):
+        x = LEFT + 90 * seed
+        out.append(f'<line x1="{x}" x2="{x + 20}" y1="{TOP + HEIGHT + 42}" y2="{TOP + HEIGHT + 42}" stroke="{COLORS[seed % len(COLORS)]}" stroke-width="3"/>')
+        out.append(f'<text x="{x + 26}" y="{TOP + HEIGHT + 46}">seed {seed + 1}</text>')
+    return out
+
+
+def main():
+    runs = json.load(open(sys.argv[1], encoding="utf-8"))["runs"]
+    width, height = LEFT + 2 * WIDTH + GAP + 20, TOP + HEIGHT + 60
+    body = []
+    for i, (name, title) in enumerate(PANELS):
+        body += panel(runs, name, title, LEFT + i * (WIDTH + GAP))
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">'
+    lines = [head, f'<rect width="{width}" height="{height}" fill="white"/>', *body, *legend(len(runs)), "</svg>"]
+    open(sys.argv[2], "w", encoding="utf-8").write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
