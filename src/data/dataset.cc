@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint64_t kShuffleStream = 0x5af1, kTaskStream = 0x7a5c;
 constexpr int64_t kTaskLines = 4096;
+constexpr int64_t kMaxTaskLines = 1'000'000;
 
 // A pseudo-random permutation of 0 .. n-1: a Feistel network on the next power of four, walked
 // until it lands inside (cycle walking; Black & Rogaway, 2002).
@@ -38,23 +39,26 @@ std::string digits_or_letters(RandomStream& random, int64_t length, char first, 
   return out;
 }
 
-// One small mistake: a character replaced by another of the answer's kind, left out, put in, or
-// swapped with its neighbour.
+// One small mistake: a character left out, repeated, put in, replaced, or swapped with its
+// neighbour.
 std::string with_mistake(std::string answer, RandomStream& random) {
   const char first = answer[0] >= 'a' ? 'a' : '0';
   const auto other = [&] {
     return static_cast<char>(first + random.below(first == 'a' ? 26 : 10));
   };
   const size_t place = random.below(answer.size());
-  switch (random.below(answer.size() > 1 ? 4 : 2)) {
+  switch (answer.size() > 1 ? random.below(5) : 2 + random.below(2)) {
     case 0:
-      answer[place] = other();
+      answer.erase(place, 1);
       break;
     case 1:
-      answer.insert(answer.begin() + static_cast<int64_t>(place), other());
+      answer.insert(place, 1 + random.below(3), answer[place]);
       break;
     case 2:
-      answer.erase(place, 1);
+      answer.insert(answer.begin() + static_cast<int64_t>(place), other());
+      break;
+    case 3:
+      answer[place] = other();
       break;
     default:
       std::swap(answer[place], answer[place == 0 ? 1 : place - 1]);
@@ -62,12 +66,14 @@ std::string with_mistake(std::string answer, RandomStream& random) {
   return answer;
 }
 
-// A wrong answer near the right one: one mistake or two, as an untrained policy makes them.
-std::string corrupted(const std::string& answer, RandomStream& random) {
+// A wrong answer near the right one: one mistake or two, as a policy makes them that has learnt a
+// little; to sort_digits most of them are in order.
+std::string corrupted(const std::string& task, const std::string& answer, RandomStream& random) {
   std::string wrong = answer;
   while (wrong == answer) {
     wrong = with_mistake(answer, random);
     if (random.below(2) == 1) wrong = with_mistake(wrong, random);
+    if (task == "sort_digits" && random.below(4) != 0) std::sort(wrong.begin(), wrong.end());
   }
   return wrong;
 }
@@ -155,11 +161,26 @@ Result<std::vector<Json>> task_lines(const std::string& name, int64_t count, uin
   for (int64_t i = 0; i < count; ++i) {
     Json line = task_line(name, random);
     line["chosen"] = line["label"];
-    line["rejected"] = corrupted(line["label"], random);
+    line["rejected"] = corrupted(name, line["label"], random);
     out.push_back(std::move(line));
   }
   return out;
 }
+
+namespace {
+
+// Lines of "task:NAME" or "task:NAME:COUNT".
+Result<std::vector<Json>> generated_lines(const std::string& source, uint64_t seed) {
+  const std::vector<std::string> parts = split(source, ':');
+  int64_t count = kTaskLines;
+  const bool counted = parts.size() == 3 && parse_int(parts[2], &count);
+  if (parts.size() > 2 && (!counted || count < 1 || count > kMaxTaskLines))
+    return invalid_input(cat(source, ": a number of lines from 1 to ", kMaxTaskLines,
+                             " is wanted after the name of the task"));
+  return task_lines(parts[1], count, seed);
+}
+
+}  // namespace
 
 Result<DataSet> load_data_set(const std::string& source, DataNeed need, const Tokenizer* tokenizer,
                               const DataConfig& config) {
@@ -167,8 +188,7 @@ Result<DataSet> load_data_set(const std::string& source, DataNeed need, const To
     return invalid_input("data.train: no data given; name a JSONL file or task:NAME");
   std::vector<Json> lines;
   if (source.rfind("task:", 0) == 0) {
-    BRAID_ASSIGN(lines,
-                 task_lines(source.substr(5), kTaskLines, static_cast<uint64_t>(config.seed)));
+    BRAID_ASSIGN(lines, generated_lines(source, static_cast<uint64_t>(config.seed)));
   } else {
     BRAID_ASSIGN(const std::string text, read_file(source));
     BRAID_ASSIGN(lines, parse_jsonl(text, source));

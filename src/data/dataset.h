@@ -65,7 +65,8 @@ Result<std::vector<Json>> parse_jsonl(std::string_view text, const std::string& 
 // "sum 352=", label "10".
 Result<std::vector<Json>> task_lines(const std::string& name, int64_t count, uint64_t seed);
 
-// Loads what config.train or config.eval names: a file, or "task:NAME".
+// Loads what config.train or config.eval names: a file, or "task:NAME" (4096
+// lines), or "task:NAME:COUNT".
 Result<DataSet> load_data_set(const std::string& source, DataNeed need, const Tokenizer* tokenizer,
                               const DataConfig& config);
 

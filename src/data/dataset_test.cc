@@ -83,6 +83,19 @@ TEST(DataSet, TasksAreRightAndRepeatable) {
     EXPECT_EQ(line["chosen"], line["label"]);
     EXPECT_NE(line["rejected"], line["label"]);
   }
+  DataConfig config;
+  const auto tokenizer =
+      load_tokenizer(std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  const auto counted = load_data_set("task:reverse:77", DataNeed::kPairs, &*tokenizer, config);
+  ASSERT_TRUE(counted.ok()) << counted.status().message();
+  EXPECT_EQ(counted->size(), 77);
+  for (const char* bad : {"task:reverse:0", "task:reverse:x", "task:reverse:5:6"})
+    EXPECT_NE(load_data_set(bad, DataNeed::kPairs, &*tokenizer, config)
+                  .status()
+                  .message()
+                  .find("a number of lines from 1 to"),
+              std::string::npos);
   EXPECT_NE(task_lines("revese", 1, 0).status().message().find("did you mean 'reverse'"),
             std::string::npos);
 }
