@@ -66,9 +66,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadData{"syntax", "{\"prompt\": \"sort 1=\"}\n{oops}\n", ".jsonl:2"},
         BadData{"utf8", "{\"prompt\": \"sort 1=\"}\n{\"prompt\": \"\xc3(\"}\n", ".jsonl:2"},
         BadData{"missing", "{\"text\": \"sort 1=\"}\n", ".jsonl:1: missing key 'prompt'"},
-        BadData{"duplicate", "{\"prompt\": \"1\", \"prompt\": \"2\"}\n", ".jsonl:1"},
-        BadData{"empty", "\n\n", "no usable line"},
-        BadData{"not an object", "[1, 2]\n", "a line must be a JSON object"},
         BadData{"no template", "{\"messages\": [{\"role\": \"user\", \"content\": \"1\"}]}\n",
                 "tools/render_prompts.py"}),
     [](const auto& info) {

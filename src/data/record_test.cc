@@ -101,6 +101,13 @@ TEST(Record, PlacesAreLineNumbersWithBlankLinesCounted) {
   EXPECT_THAT(status.message(), HasSubstr("f.jsonl:4: missing key"));
 }
 
+TEST(Record, AFileWithoutAUsableLineIsRefused) {
+  const auto lines = parse_jsonl("\n\n", "f.jsonl");
+  ASSERT_TRUE(lines.ok());
+  EXPECT_THAT(make_data_set(*lines, "f.jsonl", DataNeed::kPrompts, nullptr, {}).status().message(),
+              HasSubstr("f.jsonl: no usable line"));
+}
+
 TEST(Record, InvalidUtf8AndDuplicateKeysNameTheLine) {
   EXPECT_THAT(parse_jsonl("{\"ids\": [1]}\n{\"prompt\": \"\xff\"}", "f.jsonl").status().message(),
               HasSubstr("f.jsonl:2"));
