@@ -25,6 +25,15 @@ Status execute(const Instruction& instruction, const Call& call, Executor& execu
       return executor.optimizer_step(call);
     case OpCode::kRegionEnd:
       return executor.region_done(instruction.exit) ? executor.end_region(call) : ok_status();
+    case OpCode::kSend:
+    case OpCode::kReceive:
+    case OpCode::kReduce:
+    case OpCode::kGather:
+    case OpCode::kLoad:
+    case OpCode::kOffload:
+    case OpCode::kRelease:
+      return invalid_input(cat("the plan needs '", op_code_name(instruction.code),
+                               "', which one process does not execute; plan for one device"));
   }
   BRAID_CHECK(false, "unknown instruction");
 }

@@ -27,7 +27,7 @@
 namespace braid {
 
 // A model and, when it is trained, its optimizer.
-struct RoleState {
+struct ModelInstance {
   std::unique_ptr<Model> model;
   std::unique_ptr<AdamW> optimizer;
   std::string source_folder;  // for export; "" for random weights
@@ -65,7 +65,7 @@ class Session : public Executor {
   Result<CheckpointState> save_state() const;
   Status load_state(const CheckpointState& state);
 
-  const std::map<std::string, RoleState>& roles() const { return roles_; }
+  const std::map<std::string, ModelInstance>& roles() const { return roles_; }
   const SampleStore& store() const { return store_; }
 
   Status run_call(const Call& call) override;
@@ -80,7 +80,7 @@ class Session : public Executor {
  private:
   Session(const Config& config, const Program& program);
   Status load_roles();
-  Result<RoleState> load_role(const RoleSpec& spec);
+  Result<ModelInstance> load_role(const RoleSpec& spec);
   Status load_data();
   Status load_rewards();
   Status load_reward_models();
@@ -131,7 +131,7 @@ class Session : public Executor {
   SampleStore store_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<DataSet> data_;
-  std::map<std::string, RoleState> roles_;
+  std::map<std::string, ModelInstance> roles_;
   std::vector<std::unique_ptr<Reward>> rewards_;
   std::vector<std::unique_ptr<Model>>
       reward_models_;  // aligned with rewards_; null for other types

@@ -93,7 +93,7 @@ Status Session::check_state(const Json& numbers) const {
 }
 
 Status Session::load_role_state(const std::string& name, const CheckpointState& state) {
-  RoleState& role = roles_.at(name);
+  ModelInstance& role = roles_.at(name);
   BRAID_ASSIGN(const NamedTensors weights, group(state, name + kWeights));
   BRAID_ASSIGN(const NamedTensors saved_moments, group(state, name + kOptimizer));
   BRAID_ASSIGN(const Json roles, json_field<Json>(state.numbers, "roles"));

@@ -203,7 +203,7 @@ Status Session::agree(const Call& call) {
 }
 
 AdamW::StepReport Session::apply_update(const Call& call) {
-  RoleState& role = roles_.at(call.role.value);
+  ModelInstance& role = roles_.at(call.role.value);
   const int64_t steps = config_.train.total_steps - idle_steps(call);
   const int64_t per_step = config_.train.minibatches * config_.train.epochs_per_rollout;
   const AdamW::StepReport report = role.optimizer->step(std::max<int64_t>(steps, 1) * per_step);
@@ -214,7 +214,7 @@ AdamW::StepReport Session::apply_update(const Call& call) {
 }
 
 Status Session::optimizer_step(const Call& call) {
-  RoleState& role = roles_.at(call.role.value);
+  ModelInstance& role = roles_.at(call.role.value);
   if (stop_training_) {
     role.optimizer->zero_grad();
     return ok_status();
