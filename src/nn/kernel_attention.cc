@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "base/status.h"
 #include "nn/kernel_simd.h"
@@ -40,12 +41,13 @@ BRAID_SIMD void dot_tile(const float* a, const float* bt, float* s, int64_t rows
   }
 }
 
-// o[rows][depth] += w[rows][kKeys] * v[kKeys][depth]; rows is a multiple of 4, depth of 16.
-BRAID_SIMD void accumulate_tile(const float* w, const float* v, float* o, int64_t rows,
-                                int64_t depth) {
-  constexpr int kChunk = 16;
+// Columns [begin, end) of accumulate_tile, kChunk at a time.
+template <int kChunk>
+__attribute__((always_inline)) inline void accumulate_columns(const float* w, const float* v,
+                                                              float* o, int64_t rows, int64_t depth,
+                                                              int64_t begin, int64_t end) {
   for (int64_t r = 0; r < rows; r += 4)
-    for (int64_t d = 0; d < depth; d += kChunk) {
+    for (int64_t d = begin; d < end; d += kChunk) {
       float sums[4][kChunk];
       for (int i = 0; i < 4; ++i)
         for (int c = 0; c < kChunk; ++c) sums[i][c] = o[(r + i) * depth + d + c];
@@ -57,6 +59,14 @@ BRAID_SIMD void accumulate_tile(const float* w, const float* v, float* o, int64_
       for (int i = 0; i < 4; ++i)
         for (int c = 0; c < kChunk; ++c) o[(r + i) * depth + d + c] = sums[i][c];
     }
+}
+
+// o[rows][depth] += w[rows][kKeys] * v[kKeys][depth]; rows is a multiple of 4, depth of 16.
+BRAID_SIMD void accumulate_tile(const float* w, const float* v, float* o, int64_t rows,
+                                int64_t depth) {
+  const int64_t wide = depth / 32 * 32;
+  accumulate_columns<32>(w, v, o, rows, depth, 0, wide);
+  accumulate_columns<16>(w, v, o, rows, depth, wide, depth);
 }
 
 // One step of the online softmax for each row: scores become weights, running maximum, sum and
@@ -93,6 +103,57 @@ BRAID_SIMD void score_gradient(float* s, const float* dp, const float* lse, cons
     }
 }
 
+using Lanes16 __attribute__((vector_size(64), aligned(4))) = float;
+
+// Transposes 16 x 16 numbers in registers by exchanging ever smaller blocks.
+__attribute__((always_inline)) inline void transpose_block(Lanes16* rows) {
+  for (int i = 0; i < 16; ++i)
+    if ((i & 8) == 0) {
+      const Lanes16 a = rows[i], b = rows[i + 8];
+      rows[i] =
+          __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+      rows[i + 8] = __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28,
+                                            29, 30, 31);
+    }
+  for (int i = 0; i < 16; ++i)
+    if ((i & 4) == 0) {
+      const Lanes16 a = rows[i], b = rows[i + 4];
+      rows[i] =
+          __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
+      rows[i + 4] =
+          __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+    }
+  for (int i = 0; i < 16; ++i)
+    if ((i & 2) == 0) {
+      const Lanes16 a = rows[i], b = rows[i + 2];
+      rows[i] =
+          __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+      rows[i + 2] =
+          __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    }
+  for (int i = 0; i < 16; ++i)
+    if ((i & 1) == 0) {
+      const Lanes16 a = rows[i], b = rows[i + 1];
+      rows[i] =
+          __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
+      rows[i + 1] =
+          __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+    }
+}
+
+// to[c][r] = from[r][c] for a [kKeys][columns] block; columns is a multiple of 16, `to` has kKeys
+// numbers a row.
+BRAID_SIMD void transpose_rows(const float* from, int64_t from_stride, float* to, int64_t columns) {
+  for (int64_t r = 0; r < kKeys; r += 16)
+    for (int64_t c = 0; c < columns; c += 16) {
+      Lanes16 rows[16];
+      for (int i = 0; i < 16; ++i)
+        std::memcpy(&rows[i], from + (r + i) * from_stride + c, sizeof(Lanes16));
+      transpose_block(rows);
+      for (int i = 0; i < 16; ++i) std::memcpy(to + (c + i) * kKeys + r, &rows[i], sizeof(Lanes16));
+    }
+}
+
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 // A [rows, heads, depth] tensor as flat memory with element strides.
@@ -107,14 +168,12 @@ struct HeadView {
 
 template <typename T>
 void load_row(const T* from, float* to, int64_t depth, int64_t padded) {
-  for (int64_t d = 0; d < depth; ++d) to[d] = static_cast<float>(from[d]);
+  if constexpr (std::is_same_v<T, float>) {
+    std::memcpy(to, from, depth * sizeof(float));
+  } else {
+    for (int64_t d = 0; d < depth; ++d) to[d] = static_cast<float>(from[d]);
+  }
   for (int64_t d = depth; d < padded; ++d) to[d] = 0;
-}
-
-template <typename T>
-void load_column(const T* from, float* to_t, int64_t depth, int64_t padded) {
-  for (int64_t d = 0; d < depth; ++d) to_t[d * kKeys] = static_cast<float>(from[d]);
-  for (int64_t d = depth; d < padded; ++d) to_t[d * kKeys] = 0;
 }
 
 // What one call of attention() works on; sizes as in kernels.h.
@@ -187,36 +246,33 @@ struct Scratch {
         transposed(tile_rows * kKeys) {}
 };
 
-// Scales, and sets scores of keys that a row may not see to minus infinity. position[r] is the
-// row's own position.
-void scale_and_mask(float* s, const std::vector<int64_t>& positions, int64_t rows,
-                    int64_t first_key, int64_t window, float scale) {
+// Scales, and sets scores of keys that a row may not see to minus infinity. positions[r] is the
+// row's own position, at least `least`: where that sees the whole block, nothing is hidden.
+BRAID_SIMD void scale_and_mask(float* s, const int64_t* positions, int64_t least, int64_t rows,
+                               int64_t first_key, int64_t window, float scale) {
+  if (window == 0 && first_key + kKeys - 1 <= least) {
+    for (int64_t i = 0; i < rows * kKeys; ++i) s[i] *= scale;
+    return;
+  }
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t last = positions[r];
-    const int64_t oldest = window > 0 ? last - window + 1 : 0;
+    const auto last = static_cast<int32_t>(std::max<int64_t>(positions[r] - first_key, -1));
+    const auto oldest =
+        window > 0 ? static_cast<int32_t>(std::max<int64_t>(last - window + 1, 0)) : 0;
     float* row = s + r * kKeys;
-    for (int64_t j = 0; j < kKeys; ++j) {
-      const int64_t key = first_key + j;
-      row[j] = key <= last && key >= oldest ? row[j] * scale : kMasked;
-    }
+    for (int32_t j = 0; j < kKeys; ++j)
+      row[j] = j <= last && j >= oldest ? row[j] * scale : kMasked;
   }
 }
 
+// kKeys rows from position `first` on as [kKeys][padded]; rows from `end` on are zero.
 template <typename T>
 void load_keys(const KeySource<T>& source, const WorkItem& item, int64_t first, int64_t end,
-               const Shape& shape, float* transposed, float* plain) {
-  for (int64_t j = 0; j < kKeys; ++j) {
-    if (first + j < end) {
-      const T* row = source.at(item.sequence, first + j, item.kv_head);
-      if (transposed != nullptr) load_column(row, transposed + j, shape.depth, shape.padded);
-      if (plain != nullptr) load_row(row, plain + j * shape.padded, shape.depth, shape.padded);
-    } else {
-      for (int64_t d = 0; d < shape.padded; ++d) {
-        if (transposed != nullptr) transposed[d * kKeys + j] = 0;
-        if (plain != nullptr) plain[j * shape.padded + d] = 0;
-      }
-    }
-  }
+               const Shape& shape, float* plain) {
+  const int64_t present = std::min(kKeys, end - first);
+  for (int64_t j = 0; j < present; ++j)
+    load_row(source.at(item.sequence, first + j, item.kv_head), plain + j * shape.padded,
+             shape.depth, shape.padded);
+  std::fill(plain + present * shape.padded, plain + kKeys * shape.padded, 0.0F);
 }
 
 template <typename T>
@@ -238,10 +294,12 @@ void forward_item(const WorkItem& item, const HeadView<T>& q, const KeySource<T>
   const int64_t end = start + item.count;
   const int64_t oldest = batch.window > 0 ? std::max<int64_t>(0, start - batch.window + 1) : 0;
   for (int64_t first = oldest / kKeys * kKeys; first < end; first += kKeys) {
-    load_keys<T>(keys, item, first, end, shape, scratch.keys_t.data(), nullptr);
-    load_keys<T>(values, item, first, end, shape, nullptr, scratch.values.data());
+    load_keys<T>(keys, item, first, end, shape, scratch.values.data());
+    transpose_rows(scratch.values.data(), shape.padded, scratch.keys_t.data(), shape.padded);
+    load_keys<T>(values, item, first, end, shape, scratch.values.data());
     dot_tile(scratch.rows.data(), scratch.keys_t.data(), scratch.scores.data(), rows, shape.padded);
-    scale_and_mask(scratch.scores.data(), positions, rows, first, batch.window, shape.scale);
+    scale_and_mask(scratch.scores.data(), positions.data(), start, rows, first, batch.window,
+                   shape.scale);
     softmax_step(scratch.scores.data(), maximum.data(), sum.data(), scratch.out.data(), rows,
                  shape.padded);
     accumulate_tile(scratch.scores.data(), scratch.values.data(), scratch.out.data(), rows,
@@ -301,10 +359,8 @@ void load_query_tile(const BackwardViews<T>& views, const WorkItem& tile, int64_
   }
 }
 
-void transpose_tile(const float* from, float* to, int64_t rows) {
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t j = 0; j < kKeys; ++j) to[j * kTileRows + r] = from[r * kKeys + j];
-}
+static_assert(kTileRows == kKeys, "tiles of scores are square");
+void transpose_tile(const float* from, float* to) { transpose_rows(from, kKeys, to, kKeys); }
 
 template <typename T>
 void backward_sequence(int64_t sequence, int64_t kv_head, const BackwardViews<T>& views,
@@ -324,24 +380,26 @@ void backward_sequence(int64_t sequence, int64_t kv_head, const BackwardViews<T>
     std::fill(scratch.out.begin(), scratch.out.end(), 0.0F);
     std::vector<int64_t> positions(kTileRows, -1);  // unused rows see no key
     for (int64_t r = 0; r < tile.count * shape.group; ++r) positions[r] = first + r / shape.group;
+    const int64_t least = tile.count * shape.group == kTileRows ? first : -1;
     const int64_t oldest = batch.window > 0 ? std::max<int64_t>(0, first - batch.window + 1) : 0;
     for (int64_t block = oldest / kKeys; block * kKeys < first + tile.count; ++block) {
-      load_keys<T>(keys, tile, block * kKeys, length, shape, scratch.keys_t.data(),
-                   plain_keys.data());
-      load_keys<T>(values, tile, block * kKeys, length, shape, scratch.values_t.data(), nullptr);
+      load_keys<T>(keys, tile, block * kKeys, length, shape, plain_keys.data());
+      transpose_rows(plain_keys.data(), padded, scratch.keys_t.data(), padded);
+      load_keys<T>(values, tile, block * kKeys, length, shape, scratch.values.data());
+      transpose_rows(scratch.values.data(), padded, scratch.values_t.data(), padded);
       dot_tile(scratch.rows.data(), scratch.keys_t.data(), scratch.scores.data(), kTileRows,
                padded);
-      scale_and_mask(scratch.scores.data(), positions, kTileRows, block * kKeys, batch.window,
-                     shape.scale);
+      scale_and_mask(scratch.scores.data(), positions.data(), least, kTileRows, block * kKeys,
+                     batch.window, shape.scale);
       std::vector<float>& dp = scratch.transposed;
       dot_tile(grad.data(), scratch.values_t.data(), dp.data(), kTileRows, padded);
       score_gradient(scratch.scores.data(), dp.data(), lse.data(), delta.data(),
                      scratch.gradient_scores.data(), kTileRows, shape.scale);
       accumulate_tile(scratch.gradient_scores.data(), plain_keys.data(), scratch.out.data(),
                       kTileRows, padded);
-      transpose_tile(scratch.scores.data(), dp.data(), kTileRows);
+      transpose_tile(scratch.scores.data(), dp.data());
       accumulate_tile(dp.data(), grad.data(), &dv[block * kKeys * padded], kKeys, padded);
-      transpose_tile(scratch.gradient_scores.data(), dp.data(), kTileRows);
+      transpose_tile(scratch.gradient_scores.data(), dp.data());
       accumulate_tile(dp.data(), scratch.rows.data(), &dk[block * kKeys * padded], kKeys, padded);
     }
     for (int64_t r = 0; r < tile.count * shape.group; ++r) {

@@ -24,8 +24,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor chunk_log_softmax(const at::Tensor& h, const at::Tensor& w, double temperature) {
-  at::Tensor logits = braid::linear(h, w, {}).to(at::kFloat);
+at::Tensor chunk_log_softmax(const at::Tensor& h, const at::Tensor& w, const PackedLinear& packed,
+                             double temperature) {
+  at::Tensor logits = braid::linear(h, w, {}, &packed).to(at::kFloat);
   if (temperature != 1) logits = logits / temperature;
   return at::_log_softmax(logits, 1, false);
 }
@@ -37,9 +38,10 @@ struct HeadFunction : torch::autograd::Function<HeadFunction> {
     const int64_t rows = h.size(0);
     at::Tensor logprobs = at::empty({rows}, h.options().dtype(at::kFloat));
     at::Tensor entropy = at::empty({with_entropy ? rows : 0}, logprobs.options());
+    const PackedLinear packed = pack_linear(w, false);
     for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
       const int64_t count = std::min(chunk_rows, rows - begin);
-      const at::Tensor logp = chunk_log_softmax(h.narrow(0, begin, count), w, temperature);
+      const at::Tensor logp = chunk_log_softmax(h.narrow(0, begin, count), w, packed, temperature);
       const at::Tensor index = targets.narrow(0, begin, count).unsqueeze(1);
       logprobs.narrow(0, begin, count).copy_(at::gather(logp, 1, index).squeeze(1));
       if (with_entropy) entropy.narrow(0, begin, count).copy_((logp.exp() * logp).sum(1).neg());
@@ -59,10 +61,11 @@ struct HeadFunction : torch::autograd::Function<HeadFunction> {
     const int64_t chunk_rows = context->saved_data["chunk_rows"].toInt(), rows = h.size(0);
     at::Tensor dh = at::empty_like(h);
     at::Tensor dw = at::zeros({w.size(0), w.size(1)}, w.options().dtype(at::kFloat));
+    const PackedLinear packed = pack_linear(w, false);
     for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
       const int64_t count = std::min(chunk_rows, rows - begin);
       const at::Tensor h_chunk = h.narrow(0, begin, count);
-      const at::Tensor logp = chunk_log_softmax(h_chunk, w, temperature);
+      const at::Tensor logp = chunk_log_softmax(h_chunk, w, packed, temperature);
       const at::Tensor p = logp.exp();
       const at::Tensor g =
           grads[0].defined() ? grads[0].narrow(0, begin, count).unsqueeze(1) : at::Tensor();
@@ -76,7 +79,11 @@ struct HeadFunction : torch::autograd::Function<HeadFunction> {
       if (temperature != 1) dlogits.div_(temperature);
       const at::Tensor narrow = dlogits.to(h.scalar_type());
       dh.narrow(0, begin, count).copy_(at::mm(narrow, w));
-      dw.add_(at::mm(narrow.t(), h_chunk));
+      if (narrow.scalar_type() == at::kFloat) {
+        dw.addmm_(narrow.t(), h_chunk);
+      } else {
+        dw.add_(at::mm(narrow.t(), h_chunk));
+      }
     }
     return {dh, dw.to(w.scalar_type()), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }

@@ -22,7 +22,10 @@ using torch::autograd::variable_list;
 // of rows has a kernel of its own, generated on first use: few different ones are wanted.
 int64_t padded_rows(int64_t rows, bool packed) {
   if (rows <= kMinRows) return kMinRows;
-  if (packed && rows <= 256) return (rows + kMinRows - 1) / kMinRows * kMinRows;
+  if (packed) {
+    const int64_t tile = rows <= 256 ? kMinRows : (rows <= 1024 ? 64 : 256);
+    return (rows + tile - 1) / tile * tile;
+  }
   return rows < kMinRows + 4 ? kMinRows + 4 : rows;
 }
 
@@ -46,19 +49,18 @@ at::Tensor multiply_packed(const at::Tensor& x, const at::Tensor& packed, const 
 
 struct PackedLinearFunction : torch::autograd::Function<PackedLinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& w,
-                            const at::Tensor& b, const at::Tensor& packed,
-                            const at::Tensor& packed_transpose) {
+                            const std::optional<at::Tensor>& b, const PackedLinear& packed) {
     context->save_for_backward({x, w});
-    context->saved_data["transpose"] = packed_transpose;
-    context->saved_data["bias"] = b.defined();
-    return multiply_packed(x, packed, b);
+    context->saved_data["transpose"] = packed.backward;
+    context->saved_data["bias"] = b.has_value();
+    return multiply_packed(x, packed.forward, b.value_or(at::Tensor()));
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &w = saved[1], &grad = grads[0];
     const at::Tensor transpose = context->saved_data["transpose"].toTensor();
-    variable_list out(5);
+    variable_list out(4);
     if (context->needs_input_grad(0))
       out[0] =
           transpose.defined() ? multiply_packed(grad.contiguous(), transpose, {}) : at::mm(grad, w);
@@ -81,14 +83,14 @@ PackedLinear pack_linear(const at::Tensor& w_OI, bool for_backward) {
 
 at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& w_OI, const at::Tensor& b_O,
                   const PackedLinear* packed) {
+  const std::optional<at::Tensor> bias = b_O.defined() ? std::optional(b_O) : std::nullopt;
   if (is_packed_shape(w_OI)) {
     const bool have = packed != nullptr && packed->forward.defined();
     const PackedLinear own = have ? PackedLinear{} : pack_linear(w_OI, false);
     const PackedLinear& use = have ? *packed : own;
     if (!at::GradMode::is_enabled()) return multiply_packed(x_TI, use.forward, b_O);
-    return PackedLinearFunction::apply(x_TI, w_OI, b_O, use.forward, use.backward);
+    return PackedLinearFunction::apply(x_TI, w_OI, bias, use);
   }
-  const std::optional<at::Tensor> bias = b_O.defined() ? std::optional(b_O) : std::nullopt;
   if (!x_TI.device().is_cpu()) return at::linear(x_TI, w_OI, bias);
   return with_padded_rows(x_TI, false,
                           [&](const at::Tensor& rows) { return at::linear(rows, w_OI, bias); });

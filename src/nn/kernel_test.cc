@@ -20,9 +20,13 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/triu.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "base/text.h"
+#include "nn/kernel_choice.h"
 #include "nn/kernels.h"
 
 namespace braid {
@@ -198,7 +202,89 @@ TEST_F(KernelTest, HeadEqualsUnchunkedLogSoftmax) {
   }
 }
 
-TEST_F(KernelTest, LinearRowsDoNotDependOnTheBatch) { EXPECT_TRUE(batch_invariance_holds()); }
+// Follows what libtorch's CPU allocator gives out, in bytes.
+class AllocationPeak : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    held_ += bytes;
+    peak_ = std::max(peak_, held_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t held_ = 0, peak_ = 0;
+};
+
+int64_t head_peak_bytes(const Tensor& h, const Tensor& w, int64_t chunk_rows) {
+  const Tensor targets = at::randint(0, w.size(0), {h.size(0)}, at::kLong);
+  const auto peak = std::make_shared<AllocationPeak>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, peak);
+  const HeadOutput out = head_logprobs(h, w, targets, 1, true, chunk_rows);
+  torch::autograd::grad({(out.logprobs_N + out.entropy_N).sum()}, {h, w});
+  return peak->peak();
+}
+
+// With a large vocabulary more rows cost only their hidden states and a few numbers each.
+TEST_F(KernelTest, HeadMemoryGrowsWithTheHiddenStatesOnly) {
+  constexpr int64_t kVocab = 152000, kHidden = 8, kRows = 48;
+  const Tensor w = leaf({kVocab, kHidden});
+  const int64_t few = head_peak_bytes(leaf({kRows, kHidden}), w, 16);
+  const int64_t many = head_peak_bytes(leaf({4 * kRows, kHidden}), w, 16);
+  EXPECT_GT(few, 16 * kVocab * 4);  // a chunk of logits is seen
+  EXPECT_LE(many - few, 3 * kRows * (4 * kHidden + 16) * 4);
+  EXPECT_LT(many, 4 * kRows * kVocab * 4);  // all logits would be more
+}
+
+TEST_F(KernelTest, LinearRowsDoNotDependOnTheBatch) {
+  for (const int threads : {1, 2}) {
+    at::set_num_threads(threads);
+    EXPECT_TRUE(batch_invariance_holds()) << threads << " threads";
+  }
+}
+
+// Each library, with and without packing beforehand, with and without a bias.
+TEST_F(KernelTest, LinearMatchesF64InEachLibrary) {
+  for (const char* library : {"default", "packed"}) {
+    if (!set_matrix_choices(cat("f32 40 24 ", library, "\nf32 24 40 ", library)).ok()) continue;
+    for (const bool with_bias : {false, true}) {
+      const Tensor x = leaf({19, 40}), w = leaf({24, 40}), b = with_bias ? leaf({24}) : Tensor();
+      const auto wide = [](const Tensor& t) {
+        return t.detach().to(at::kDouble).requires_grad_(true);
+      };
+      const Tensor x64 = wide(x), w64 = wide(w), b64 = with_bias ? wide(b) : Tensor();
+      Tensor y64 = at::matmul(x64, w64.t());
+      if (with_bias) y64 = y64 + b64;
+      std::vector<Tensor> inputs = {x, w}, inputs64 = {x64, w64};
+      if (with_bias) inputs.push_back(b), inputs64.push_back(b64);
+      const Tensor weights = at::randn(y64.sizes());
+      const auto grads64 = gradients(y64, weights, inputs64);
+      for (const bool for_backward : {false, true}) {
+        const PackedLinear packed = pack_linear(w.detach(), for_backward);
+        EXPECT_EQ(packed.forward.defined(), std::string(library) == "packed");
+        const Tensor y = braid::linear(x, w, b, &packed);
+        EXPECT_TRUE(at::equal(y, braid::linear(x, w, b)));
+        EXPECT_LT(distance(y, y64), 1e-6) << library;
+        const auto grads = gradients(y, weights, inputs);
+        for (size_t i = 0; i < inputs.size(); ++i)
+          EXPECT_LT(distance(grads[i], grads64[i]), 2e-6) << library << ", gradient " << i;
+      }
+    }
+  }
+}
+
+TEST_F(KernelTest, MatrixChoicesAreKeptAndTakenOver) {
+  const MatrixLibrary chosen = matrix_library({56, 48, at::kFloat});
+  EXPECT_EQ(matrix_library({56, 48, at::kFloat}), chosen);
+  const std::string saved = matrix_choices();
+  EXPECT_NE(saved.find("f32 56 48 "), std::string::npos);
+  ASSERT_TRUE(set_matrix_choices("f32 56 48 default\n").ok());
+  EXPECT_EQ(matrix_library({56, 48, at::kFloat}), MatrixLibrary::kDefault);
+  ASSERT_TRUE(set_matrix_choices(saved).ok());
+  EXPECT_EQ(matrix_library({56, 48, at::kFloat}), chosen);
+  for (const char* bad : {"f32 56 48", "f64 56 48 packed", "f32 x 48 packed", "f32 56 48 fastest"})
+    EXPECT_FALSE(set_matrix_choices(bad).ok()) << bad;
+}
 
 }  // namespace
 }  // namespace braid
