@@ -4,7 +4,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 TEST_TIMEOUT ?= 600
 
-.PHONY: help setup configure build quickstart test test-full layers sizes format format-check lint docs bench clean
+.PHONY: help setup configure build quickstart test test-full layers sizes format format-check lint docs bench bench-peer clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,12 @@ docs: build ## write the generated pages of docs/ and check the links of all pag
 bench: configure ## run the micro-benchmarks
 	@cmake --build $(BUILD) -j $(JOBS)
 	@for program in $(BUILD)/*_bench; do $$program; done
+
+PEERS ?= ../shared/peers
+PEER_DATA ?= ../shared/data/gsm8k/train.jsonl
+bench-peer: configure ## measure beside the peer scripts (BRAID_PEER_PYTHON = interpreter with their packages)
+	@cmake --build $(BUILD) -j $(JOBS) --target braid matmul_list
+	@python3 bench/peer.py --peers $(abspath $(PEERS)) --data $(abspath $(PEER_DATA)) --busy --json $(BUILD)/bench-peer.json
 
 clean: ## remove build results (keeps downloaded dependencies)
 	rm -rf $(BUILD)

@@ -1,0 +1,194 @@
+// Times the bare list of matrix multiplications of one RLHF step, nothing else: the floor that a
+// step is compared with. Usage: matmul_list grpo|ppo tiny|small [f32|bf16] [threads]. Prints one
+// JSON object: seconds of generation, inference and training with the default library (at::linear,
+// at::mm) and with oneDNN on packed weights, and the sum with the faster one for each part.
+//
+// The shapes are those of ../shared/peers: 32 responses of 128 tokens after prompts of 64. Weights
+// of different layers are different memory, taken in turn, so that they come from memory as in a
+// model. Prompts are computed once per group. Training counts dx and dw of every matrix.
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/kernel_choice.h"
+
+namespace braid {
+namespace {
+
+struct Workload {
+  int64_t hidden, layers, qkv, intermediate;
+  int64_t distinct_prompts;  // computed once each
+  int64_t inferences;        // forwards over all tokens without gradient
+  int64_t trained_models;
+};
+
+constexpr int64_t kVocab = 512, kResponses = 32, kPromptTokens = 64, kResponseTokens = 128;
+constexpr int64_t kAllTokens = kResponses * (kPromptTokens + kResponseTokens);
+
+Workload workload_of(const std::string& algorithm, const std::string& preset) {
+  Workload work{};
+  const bool tiny = preset == "tiny", ppo = algorithm == "ppo";
+  work.hidden = tiny ? 256 : 512;
+  work.layers = tiny ? 4 : 8;
+  work.qkv = 2 * work.hidden;  // as many query heads as hidden, half as many keys and values
+  work.intermediate = tiny ? 688 : 1376;
+  work.distinct_prompts = ppo ? 32 : 8;
+  work.inferences = ppo ? 3 : 1;  // reference; value and reward
+  work.trained_models = ppo ? 2 : 1;
+
+  return work;
+}
+
+struct Matrix {
+  at::Tensor weight, packed, packed_transpose;
+};
+
+std::vector<Matrix> matrices_of(const Workload& work, at::ScalarType dtype) {
+  std::vector<Matrix> out;
+  const auto add = [&](int64_t rows, int64_t columns) {
+    const at::Tensor weight = (at::randn({rows, columns}) * 0.02).to(dtype);
+    Matrix matrix{weight, {}, {}};
+    if (packed_products_exist(dtype)) {
+      matrix.packed = pack_weight(weight);
+      matrix.packed_transpose = pack_weight(weight.t());
+    }
+    out.push_back(std::move(matrix));
+  };
+  for (int64_t layer = 0; layer < work.layers; ++layer) {
+    add(work.qkv, work.hidden);
+    add(work.hidden, work.hidden);
+    add(2 * work.intermediate, work.hidden);
+    add(work.hidden, work.intermediate);
+  }
+  return out;
+}
+
+double seconds_of(int64_t repeats, const std::function<void()>& run) {
+  run();
+  double best = std::numeric_limits<double>::max();
+  for (int i = 0; i < 3; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int64_t r = 0; r < repeats; ++r) run();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    best = std::min(best, took.count() / static_cast<double>(repeats));
+  }
+  return best;
+}
+
+// One pass over all matrices with `rows` rows: forward, input gradients or weight gradients.
+class Passes {
+ public:
+  Passes(const std::vector<Matrix>& matrices, at::ScalarType dtype)
+      : matrices_(matrices), dtype_(dtype) {}
+
+  double forward(int64_t rows, bool packed) const {
+    return time(rows, [&](const Matrix& m) {
+      const at::Tensor x = input(rows, m.weight.size(1));
+      return packed ? packed_product(x, m.packed, {}) : at::linear(x, m.weight);
+    });
+  }
+  double input_gradient(int64_t rows, bool packed) const {
+    return time(rows, [&](const Matrix& m) {
+      const at::Tensor grad = input(rows, m.weight.size(0));
+      return packed ? packed_product(grad, m.packed_transpose, {}) : at::mm(grad, m.weight);
+    });
+  }
+  double weight_gradient(int64_t rows) const {
+    return time(rows, [&](const Matrix& m) {
+      return at::mm(input(rows, m.weight.size(0)).t(), input(rows, m.weight.size(1)));
+    });
+  }
+
+ private:
+  template <typename Product>
+  double time(int64_t rows, const Product& product) const {
+    return seconds_of(rows < 256 ? 8 : 1, [&] {
+      for (const Matrix& matrix : matrices_) product(matrix);
+    });
+  }
+  at::Tensor input(int64_t rows, int64_t width) const {
+    at::Tensor& x = inputs_[{rows, width}];
+    if (!x.defined()) x = at::randn({rows, width}).to(dtype_);
+    return x;
+  }
+
+  const std::vector<Matrix>& matrices_;
+  at::ScalarType dtype_;
+  mutable std::map<std::pair<int64_t, int64_t>, at::Tensor> inputs_;
+};
+
+struct Parts {
+  double generation = 0, inference = 0, training = 0;
+  double sum() const { return generation + inference + training; }
+};
+
+// Rows of one product in passes over all tokens: large enough that only the rate matters.
+constexpr int64_t kRows = 1536;
+
+Parts parts_of(const Workload& work, const Passes& passes, bool packed) {
+  const double blocks = static_cast<double>(kAllTokens) / kRows;
+  const double prompt_tokens = static_cast<double>(work.distinct_prompts * kPromptTokens);
+  const double forward = passes.forward(kRows, packed);
+  Parts parts;
+  parts.generation =
+      passes.forward(kResponses, packed) * kResponseTokens + forward * prompt_tokens / kRows;
+  parts.inference = forward * blocks * static_cast<double>(work.inferences);
+  parts.training =
+      (forward + passes.input_gradient(kRows, packed) + passes.weight_gradient(kRows)) * blocks *
+      static_cast<double>(work.trained_models);
+  return parts;
+}
+
+void print_parts(const char* name, const Parts& parts) {
+  std::printf(
+      "\"%s\": {\"generation_s\": %.4f, \"inference_s\": %.4f, \"training_s\": %.4f, "
+      "\"step_s\": %.4f}, ",
+      name, parts.generation, parts.inference, parts.training, parts.sum());
+}
+
+int run(const std::vector<std::string>& words) {
+  const at::NoGradGuard no_grad;
+  at::set_num_threads(words.size() > 3 ? std::stoi(words[3]) : 2);
+  const at::ScalarType dtype = words.size() > 2 && words[2] == "bf16" ? at::kBFloat16 : at::kFloat;
+  const Workload work = workload_of(words[0], words[1]);
+  const std::vector<Matrix> matrices = matrices_of(work, dtype);
+  const Passes passes(matrices, dtype);
+  const Parts plain = parts_of(work, passes, false);
+  Parts best = plain;
+  std::printf("{\"workload\": \"%s %s\", ", words[0].c_str(), words[1].c_str());
+  print_parts("default", plain);
+  if (packed_products_exist(dtype)) {
+    const Parts packed = parts_of(work, passes, true);
+    print_parts("packed", packed);
+    best = {std::min(plain.generation, packed.generation),
+            std::min(plain.inference, packed.inference), std::min(plain.training, packed.training)};
+  }
+  print_parts("fastest", best);
+  std::printf("\"threads\": %d}\n", at::get_num_threads());
+  return 0;
+}
+
+}  // namespace
+}  // namespace braid
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() < 2) {
+    std::fprintf(stderr, "usage: matmul_list grpo|ppo tiny|small [f32|bf16] [threads]\n");
+    return 2;
+  }
+  return braid::run(words);
+}
