@@ -519,6 +519,8 @@ at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at:
                      const AttentionBatch& batch, double scale, const KvLayer* layer) {
   BRAID_CHECK(q_TAD.size(1) % k_TKD.size(1) == 0,
               "query heads are not a multiple of key/value heads");
+  if (!q_TAD.device().is_cpu())
+    return attention_by_operators(q_TAD, k_TKD, v_TKD, batch, scale, layer);
   BRAID_CHECK(q_TAD.size(1) / k_TKD.size(1) <= kTileRows,
               "more query heads per key/value head than a tile has rows");
   if (layer == nullptr) return AttentionFunction::apply(q_TAD, k_TKD, v_TKD, batch, scale);

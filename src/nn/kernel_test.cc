@@ -98,8 +98,13 @@ TEST_P(AttentionTest, ForwardAndBackwardMatchF64) {
   const Tensor weights = at::randn(y.sizes());
   const auto grads = gradients(y, weights, {q, k, v}),
              grads64 = gradients(y64, weights, {q64, k64, v64});
-  for (int i = 0; i < 3; ++i)
+  const Tensor composed = attention_by_operators(q, k, v, batch, scale, nullptr);
+  EXPECT_LT(distance(composed, y64), 1e-6);
+  const auto composed_grads = gradients(composed, weights, {q, k, v});
+  for (int i = 0; i < 3; ++i) {
     EXPECT_LT(distance(grads[i], grads64[i]), 2e-6) << "gradient of input " << i;
+    EXPECT_LT(distance(composed_grads[i], grads64[i]), 2e-6) << "operators, gradient " << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
@@ -133,6 +138,14 @@ TEST_F(KernelTest, PagedAttentionEqualsPackedToTheBit) {
                                 v.narrow(0, begin, count), batch, 0.3, &layer));
     }
     EXPECT_TRUE(at::equal(at::cat(parts, 0), expected)) << "chunks of " << chunk;
+    AttentionBatch last;
+    last.query_begin = {0, 1};
+    last.cached = {static_cast<int32_t>(length) - 1};
+    last.page_tables = {{4, 0, 2}};
+    const Tensor composed =
+        attention_by_operators(q.narrow(0, length - 1, 1), k.narrow(0, length - 1, 1),
+                               v.narrow(0, length - 1, 1), last, 0.3, &layer);
+    EXPECT_LT(distance(composed, expected.narrow(0, length - 1, 1)), 1e-6);
   }
 }
 

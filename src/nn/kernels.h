@@ -86,6 +86,11 @@ void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionB
 at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at::Tensor& v_TKD,
                      const AttentionBatch& batch, double scale, const KvLayer* layer);
 
+// The same by ATen operators, on any device; attention() takes it where there is no kernel of ours.
+at::Tensor attention_by_operators(const at::Tensor& q_TAD, const at::Tensor& k_TKD,
+                                  const at::Tensor& v_TKD, const AttentionBatch& batch,
+                                  double scale, const KvLayer* layer);
+
 struct HeadOutput {
   at::Tensor logprobs_N;  // f32, log p(target) under softmax(logits / temperature)
   at::Tensor entropy_N;   // f32, entropy of that distribution; undefined unless asked for
