@@ -2,12 +2,14 @@
 // exit code.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <map>
 #include <new>
 
+#include "base/text.h"
 #include "commands.h"
 
 namespace braid {
@@ -28,8 +30,31 @@ int finish(const Status& status) {
   return exit_code(status.code());
 }
 
+// A configuration key written as an option: "--rollout.temperature", also with "=value".
+bool is_key_option(const std::string& argument) {
+  if (argument.rfind("--", 0) != 0) return false;
+  const std::string name = argument.substr(2, argument.find('=') - 2);
+  return name.find('.') != std::string::npos &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.") == std::string::npos;
+}
+
+// The arguments with key options as "key.sub=value", which every command on a configuration takes.
+std::vector<std::string> arguments_of(int argc, char** argv) {
+  std::vector<std::string> out;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    if (is_key_option(argument)) {
+      argument = argument.substr(2);
+      const bool value_follows = argument.find('=') == std::string::npos && i + 1 < argc;
+      if (value_follows) argument += cat("=", argv[++i]);
+    }
+    out.push_back(std::move(argument));
+  }
+  return out;
+}
+
 int run(int argc, char** argv) {
-  CLI::App app("Braid: RLHF training that plans itself");
+  CLI::App app("Braid: RLHF training that plans itself", "braid");
   app.require_subcommand(1);
   app.set_version_flag("--version", "braid 0.1.0");
   std::map<const CLI::App*, Action> actions;
@@ -38,7 +63,9 @@ int run(int argc, char** argv) {
     actions[sub] = command.define(*sub);
   }
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments = arguments_of(argc, argv);
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+    app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
