@@ -168,12 +168,11 @@ struct HeadView {
 
 template <typename T>
 void load_row(const T* from, float* to, int64_t depth, int64_t padded) {
-  if constexpr (std::is_same_v<T, float>) {
-    std::memcpy(to, from, depth * sizeof(float));
-  } else {
-    for (int64_t d = 0; d < depth; ++d) to[d] = static_cast<float>(from[d]);
-  }
-  for (int64_t d = depth; d < padded; ++d) to[d] = 0;
+  int64_t d = 0;
+  if constexpr (std::is_same_v<T, float>)
+    for (; d + 16 <= depth; d += 16) std::memcpy(to + d, from + d, 16 * sizeof(float));
+  for (; d < depth; ++d) to[d] = static_cast<float>(from[d]);
+  for (; d < padded; ++d) to[d] = 0;
 }
 
 // What one call of attention() works on; sizes as in kernels.h.
