@@ -47,6 +47,19 @@ std::vector<std::string> joined_options(const std::vector<std::string>& inputs) 
   return out;
 }
 
+// An argument that is no file may be the second value of another framework's option: a key before
+// it that is not ours is then the better message.
+Status missing_file(const Status& status, const std::vector<std::string>& overrides) {
+  YamlNode keys;
+  keys.kind = YamlNode::Kind::kMap;
+  for (const std::string& item : overrides) {
+    const size_t equals = item.find('=');
+    BRAID_TRY(set_yaml_path(keys, item.substr(0, equals), item.substr(equals + 1), "command line"));
+  }
+  BRAID_TRY(check_option_keys(keys));
+  return status;
+}
+
 struct ConfigArguments {
   bool list = false;
   bool resolve = false;
@@ -93,8 +106,9 @@ Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& input
       sources.overrides.push_back(input);
       continue;
     }
-    BRAID_ASSIGN(std::string text, read_file(input));
-    sources.files.emplace_back(input, std::move(text));
+    auto text = read_file(input);
+    if (!text.ok()) return missing_file(text.status(), sources.overrides);
+    sources.files.emplace_back(input, std::move(text).value());
   }
   if (sources.files.empty() && sources.overrides.empty())
     return invalid_input("no configuration given; name a YAML file, or keys as key.sub=value");

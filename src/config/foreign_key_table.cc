@@ -303,6 +303,7 @@ constexpr ForeignKey kForeignKeys[] = {
   {"clip_ratio", "verl", "algorithm.clip_low and algorithm.clip_high", "distance of the ratio from 1", both_clips},
   {"eps_clip", "OpenRLHF, AReaL, slime", "algorithm.clip_low and algorithm.clip_high", "distance of the ratio from 1", both_clips},
   {"epsilon", "TRL", "algorithm.clip_low and algorithm.clip_high", "distance of the ratio from 1; epsilon_high overrides the second", both_clips},
+  {"eps_clip_low_high", "OpenRLHF", "algorithm.clip_low and algorithm.clip_high", "distances of the ratio from 1, one key each", no_conversion},
   {"epsilon_high", "TRL", "algorithm.clip_high", "distance of the ratio from 1"},
   {"clip_ratio_low", "verl", "algorithm.clip_low", "distance of the ratio from 1"},
   {"clip_ratio_high", "verl", "algorithm.clip_high", "distance of the ratio from 1"},
