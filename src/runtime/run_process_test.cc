@@ -34,15 +34,19 @@ struct Ending {
 
 class RunProcess : public testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    folder_ = join_path(testing::TempDir(), cat("runs-", ::getpid()));
-    fs::remove_all(folder_);
+  static void TearDownTestSuite() { fs::remove_all(folder_); }
+
+  // An uninterrupted run of 4 steps that records its rollouts, made once for all tests; its name.
+  static std::string whole(const std::string& algorithm) {
+    const std::string name = "whole-" + algorithm;
+    if (!path_exists(path(name + "/export")))
+      finish(command(name, algorithm, {"rollout.record=true"}));
+    return name;
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   // The command line of a tiny run; 4 steps with a checkpoint after each unless overridden.
-  std::vector<std::string> command(const std::string& name, const std::string& algorithm,
-                                   const std::vector<std::string>& more = {}) const {
+  static std::vector<std::string> command(const std::string& name, const std::string& algorithm,
+                                          const std::vector<std::string>& more = {}) {
     const std::string model = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model";
     std::vector<std::string> out = {BRAID_BINARY,
                                     "train",
@@ -83,7 +87,7 @@ class RunProcess : public testing::TestWithParam<const char*> {
     ASSERT_EQ(end.how, "exited with status 0") << end.errors;
   }
 
-  std::string path(const std::string& name) const { return join_path(folder_, name); }
+  static std::string path(const std::string& name) { return join_path(folder_, name); }
 
   // Rows of metrics.jsonl without the numbers that depend on the clock.
   std::vector<Json> metrics(const std::string& name) const {
@@ -132,8 +136,10 @@ class RunProcess : public testing::TestWithParam<const char*> {
     EXPECT_EQ(numbers(a), numbers(b));
   }
 
-  std::string folder_;
+  static const std::string folder_;
 };
+
+const std::string RunProcess::folder_ = join_path(testing::TempDir(), cat("runs-", ::getpid()));
 
 bool full() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
 
@@ -147,35 +153,34 @@ void wait_for(const std::string& path, ChildProcess& child) {
 
 // The same seed gives the same bytes: two runs agree in metrics, exports and full state.
 TEST_P(RunProcess, SameSeedGivesTheSameBytes) {
-  finish(command("a", GetParam()));
-  same_kernels("a", "b");
-  finish(command("b", GetParam()));
-  expect_same_run("a", "b");
+  const std::string first = whole(GetParam()), again = cat("again-", GetParam());
+  same_kernels(first, again);
+  finish(command(again, GetParam()));
+  expect_same_run(first, again);
 }
 
 // 2N steps equal N steps, SIGKILL, and N more, bit for bit; no metrics row is lost or doubled.
 TEST_P(RunProcess, KilledAndContinuedEqualsUninterrupted) {
-  finish(command("whole", GetParam()));
-  same_kernels("whole", "killed");
-  const auto child = start(command("killed", GetParam(), {"checkpoint.resume=auto"}));
-  wait_for(path("killed/checkpoints/step-000002"), *child);
+  const std::string killed = cat("killed-", GetParam());
+  same_kernels(whole(GetParam()), killed);
+  const auto child = start(command(killed, GetParam(), {"checkpoint.resume=auto"}));
+  wait_for(path(killed + "/checkpoints/step-000002"), *child);
   ::kill(child->pid(), SIGKILL);
   EXPECT_EQ(ending(*child).how, "killed by signal 9 (Killed)");
-  finish(command("killed", GetParam(), {"checkpoint.resume=auto"}));
-  expect_same_run("whole", "killed");
-  EXPECT_EQ(metrics("killed").size(), 4u);
+  finish(command(killed, GetParam(), {"checkpoint.resume=auto"}));
+  expect_same_run(whole(GetParam()), killed);
+  EXPECT_EQ(metrics(killed).size(), 4u);
 }
 
 // SIGKILL at random moments, again and again, until the run is through.
 TEST_P(RunProcess, RandomKillsLoseNothing) {
-  finish(command("whole", GetParam()));
   std::mt19937 random(GetParam()[0]);
   const int runs = full() ? 40 : 1;
   for (int run = 0; run < runs; ++run) {
-    const std::string name = cat("random-", run);
-    same_kernels("whole", name);
+    const std::string name = cat("random-", GetParam(), "-", run);
+    same_kernels(whole(GetParam()), name);
     int kills = 0;
-    for (int attempt = 0; attempt < (full() ? 12 : 4); ++attempt) {
+    for (int attempt = 0; attempt < (full() ? 12 : 2); ++attempt) {
       const auto child = start(command(name, GetParam(), {"checkpoint.resume=auto"}));
       wait_for(path(name + "/metrics.jsonl"), *child);
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 150000));
@@ -185,7 +190,7 @@ TEST_P(RunProcess, RandomKillsLoseNothing) {
     }
     finish(command(name, GetParam(), {"checkpoint.resume=auto"}));
     EXPECT_GT(kills, 0);
-    expect_same_run("whole", name);
+    expect_same_run(whole(GetParam()), name);
     fs::remove_all(path(name));
   }
 }
@@ -196,8 +201,7 @@ using OneRun = RunProcess;
 
 // SIGTERM: the step is finished, a checkpoint written, and the message says how to continue.
 TEST_F(OneRun, StopSignalLeavesACheckpoint) {
-  finish(command("whole", "ppo"));
-  same_kernels("whole", "stopped");
+  same_kernels(whole("ppo"), "stopped");
   const auto child =
       start(command("stopped", "ppo", {"checkpoint.every_steps=0", "train.total_steps=4"}));
   wait_for(path("stopped/metrics.jsonl"), *child);
@@ -208,32 +212,32 @@ TEST_F(OneRun, StopSignalLeavesACheckpoint) {
   EXPECT_THAT(end.errors, HasSubstr("checkpoint.resume=auto"));
   EXPECT_EQ(list_checkpoints(path("stopped/checkpoints"))->size(), 1u);
   finish(command("stopped", "ppo", {"checkpoint.resume=auto"}));
-  expect_same_run("whole", "stopped");
+  expect_same_run(whole("ppo"), "stopped");
 }
 
 // A damaged checkpoint is refused by name, and the command line that the message offers works.
 TEST_F(OneRun, DamagedCheckpointIsRefusedAndThePreviousOneWorks) {
-  finish(command("run", "grpo", {"rollout.record=true"}));
-  const auto whole = metrics("run");
-  const std::string weights = path("run/checkpoints/step-000004/actor.weights.safetensors");
+  finish(command("damaged", "grpo", {"rollout.record=true"}));
+  const auto whole = metrics("damaged");
+  const std::string weights = path("damaged/checkpoints/step-000004/actor.weights.safetensors");
   fs::resize_file(weights, fs::file_size(weights) - 1);
-  const auto child = start(command("run", "grpo", {"checkpoint.resume=auto"}));
+  const auto child = start(command("damaged", "grpo", {"checkpoint.resume=auto"}));
   const Ending end = ending(*child);
   EXPECT_EQ(end.how, "exited with status 1");
   EXPECT_THAT(end.errors, HasSubstr(weights));
-  const std::string previous = "checkpoint.resume=" + path("run/checkpoints/step-000003");
+  const std::string previous = "checkpoint.resume=" + path("damaged/checkpoints/step-000003");
   EXPECT_THAT(end.errors, HasSubstr(previous));
-  finish(command("run", "grpo", {previous, "rollout.record=true"}));
-  EXPECT_EQ(metrics("run"), whole);
-  const std::string rollouts = path("run/rollouts.jsonl");
+  finish(command("damaged", "grpo", {previous, "rollout.record=true"}));
+  EXPECT_EQ(metrics("damaged"), whole);
+  const std::string rollouts = path("damaged/rollouts.jsonl");
   EXPECT_EQ(parse_jsonl(*read_file(rollouts), rollouts)->size(), 32u);  // 4 steps of 8 samples
-  EXPECT_TRUE(verify_checkpoint(path("run/checkpoints/step-000004")).ok());
+  EXPECT_TRUE(verify_checkpoint(path("damaged/checkpoints/step-000004")).ok());
 }
 
 TEST_F(OneRun, ContinuingUnderOtherOptionsIsAnError) {
-  finish(command("run", "grpo", {"train.total_steps=1"}));
-  const auto child =
-      start(command("run", "grpo", {"checkpoint.resume=auto", "data.seed=9", "optim.actor.lr=1"}));
+  finish(command("options", "grpo", {"train.total_steps=1"}));
+  const auto child = start(
+      command("options", "grpo", {"checkpoint.resume=auto", "data.seed=9", "optim.actor.lr=1"}));
   const Ending end = ending(*child);
   EXPECT_EQ(end.how, "exited with status 2");
   EXPECT_THAT(end.errors, HasSubstr("data.seed was '0', is '9'"));
@@ -257,35 +261,35 @@ TEST_F(OneRun, BadStateOptionsAreOneLineWithExitCodeTwo) {
 
 // Rollouts of one run, replayed by another under the same options, train to the same bytes.
 TEST_F(OneRun, ReplayGivesTheSameBytes) {
-  finish(command("recorded", "ppo", {"rollout.record=true"}));
-  same_kernels("recorded", "replayed");
-  finish(command("replayed", "ppo", {"rollout.replay=" + path("recorded/rollouts.jsonl")}));
-  expect_same_run("recorded", "replayed");
-  const auto other = start(command(
-      "other", "ppo", {"rollout.replay=" + path("recorded/rollouts.jsonl"), "data.seed=5"}));
+  const std::string recorded = whole("ppo");
+  const std::string replay = "rollout.replay=" + path(recorded + "/rollouts.jsonl");
+  same_kernels(recorded, "replayed");
+  finish(command("replayed", "ppo", {replay}));
+  expect_same_run(recorded, "replayed");
+  const auto other = start(command("other", "ppo", {replay, "data.seed=5"}));
   const Ending end = ending(*other);
   EXPECT_EQ(end.how, "exited with status 2");
   EXPECT_THAT(end.errors, HasSubstr("rollouts.jsonl:1: prompt_ids of sample 0 are not those"));
 }
 
 TEST_F(OneRun, OneProcessWritesToARun) {
-  const auto first = start(command("run", "grpo", {"train.total_steps=1000"}));
-  wait_for(path("run/metrics.jsonl"), *first);
-  const auto second = start(command("run", "grpo"));
+  const auto first = start(command("busy", "grpo", {"train.total_steps=1000"}));
+  wait_for(path("busy/metrics.jsonl"), *first);
+  const auto second = start(command("busy", "grpo"));
   const Ending end = ending(*second);
   EXPECT_EQ(end.how, "exited with status 2");
-  EXPECT_THAT(end.errors, HasSubstr("another process is writing to " + path("run")));
+  EXPECT_THAT(end.errors, HasSubstr("another process is writing to " + path("busy")));
   first->kill();
 }
 
 TEST_F(OneRun, ExportsAndKeepsWhatTheConfigurationAsks) {
-  finish(command("run", "grpo",
+  finish(command("kept", "grpo",
                  {"checkpoint.hf_every_steps=2", "checkpoint.keep_last=1",
                   "checkpoint.keep_best=min:data/prompts_seen"}));
-  EXPECT_TRUE(path_exists(path("run/export-step-000002/actor/model.safetensors")));
-  EXPECT_TRUE(path_exists(path("run/export-step-000004/actor/model.safetensors")));
+  EXPECT_TRUE(path_exists(path("kept/export-step-000002/actor/model.safetensors")));
+  EXPECT_TRUE(path_exists(path("kept/export-step-000004/actor/model.safetensors")));
   std::vector<int64_t> steps;
-  for (const CheckpointInfo& info : *list_checkpoints(path("run/checkpoints")))
+  for (const CheckpointInfo& info : *list_checkpoints(path("kept/checkpoints")))
     steps.push_back(info.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 4}));
 }

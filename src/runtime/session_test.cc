@@ -112,12 +112,12 @@ TEST_P(EveryAlgorithm, StateContinuesBitForBit) {
   const Program program = program_of(config);
   const auto whole = session_of(config, program), first = session_of(config, program),
              second = session_of(config, program);
-  for (int step = 0; step < 2; ++step) ASSERT_TRUE(first->run_step().ok());
+  ASSERT_TRUE(first->run_step().ok());
   const Status loaded = second->load_state(*first->save_state());
   ASSERT_TRUE(loaded.ok()) << loaded.message();
   std::map<std::string, double> expected, row;
-  for (int step = 0; step < 4; ++step) expected = *whole->run_step();
-  for (int step = 0; step < 2; ++step) row = *second->run_step();
+  for (int step = 0; step < 2; ++step) expected = *whole->run_step();
+  row = *second->run_step();
   EXPECT_EQ(timeless(row), timeless(expected));
   EXPECT_TRUE(same_weights(*whole, *second));
   EXPECT_EQ(second->save_state()->numbers, whole->save_state()->numbers);
@@ -166,6 +166,7 @@ TEST(Session, SupervisedLossFalls) {
   Config config = tiny_run("sft");
   config.rollout.prompts_per_step = 16;
   config.train.minibatches = 1;
+  config.train.micro_tokens = 4096;
   const Program program = program_of(config);
   const auto session = session_of(config, program);
   double first = 0, last = 0;
