@@ -35,7 +35,7 @@ struct Workload {
   int64_t trained_models;
 };
 
-constexpr int64_t kVocab = 512, kResponses = 32, kPromptTokens = 64, kResponseTokens = 128;
+constexpr int64_t kResponses = 32, kPromptTokens = 64, kResponseTokens = 128;
 constexpr int64_t kAllTokens = kResponses * (kPromptTokens + kResponseTokens);
 
 Workload workload_of(const std::string& algorithm, const std::string& preset) {
