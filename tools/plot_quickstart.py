@@ -40,12 +40,12 @@ def panel(runs, name, title, x0):
     return out
 
 
-def legend(count):
+def legend(names):
     out = []
-    for seed in range(count):
+    for seed, name in enumerate(names):
         x = LEFT + 90 * seed
         out.append(f'<line x1="{x}" x2="{x + 20}" y1="{TOP + HEIGHT + 42}" y2="{TOP + HEIGHT + 42}" stroke="{COLORS[seed % len(COLORS)]}" stroke-width="3"/>')
-        out.append(f'<text x="{x + 26}" y="{TOP + HEIGHT + 46}">seed {seed + 1}</text>')
+        out.append(f'<text x="{x + 26}" y="{TOP + HEIGHT + 46}">{name}</text>')
     return out
 
 
@@ -56,7 +56,7 @@ def main():
     for i, (name, title) in enumerate(PANELS):
         body += panel(runs, name, title, LEFT + i * (WIDTH + GAP))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">'
-    lines = [head, f'<rect width="{width}" height="{height}" fill="white"/>', *body, *legend(len(runs)), "</svg>"]
+    lines = [head, f'<rect width="{width}" height="{height}" fill="white"/>', *body, *legend([run["run"] for run in runs]), "</svg>"]
     open(sys.argv[2], "w", encoding="utf-8").write("\n".join(lines) + "\n")
 
 
