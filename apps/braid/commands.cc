@@ -20,6 +20,7 @@ extern const Command kTokenizeCommand;
 extern const Command kGenerateCommand;
 extern const Command kScoreCommand;
 extern const Command kRewardTestCommand;
+extern const Command kProfileCommand;
 #endif
 
 std::vector<Command> all_commands() {
@@ -28,7 +29,7 @@ std::vector<Command> all_commands() {
 #ifdef BRAID_WITH_TORCH
       kTrainCommand,    kSftCommand,         kRmCommand,         kConfigCommand,
       kEvalCommand,     kDataCommand,        kDoctorCommand,     kTokenizeCommand,
-      kGenerateCommand, kScoreCommand,       kRewardTestCommand,
+      kGenerateCommand, kScoreCommand,       kRewardTestCommand, kProfileCommand,
 #endif
   };
 }
