@@ -11,7 +11,8 @@ namespace {
 
 // Options that may differ between a run and its continuation: they change what is written, how fast
 // or in how much memory, and how long the run is, but no number of a step.
-constexpr const char* kFreeGroups[] = {"run.", "checkpoint.", "log.", "eval."};
+constexpr const char* kFreeGroups[] = {"run.",  "checkpoint.", "log.",     "eval.",
+                                       "plan.", "cluster.",    "workload."};
 constexpr const char* kFreeKeys[] = {"train.total_steps",
                                      "train.total_episodes",
                                      "train.threads",
