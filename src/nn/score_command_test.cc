@@ -134,5 +134,33 @@ TEST_F(ScoreCommand, ExportedFolderGivesTheSameNumbersInTransformers) {
   }
 }
 
+TEST_F(ScoreCommand, ExportedAdaptersGiveTheSameNumbersInPeft) {
+  if (run({"sh", "-c", cat("command -v ", python())}).end != "exited with status 0")
+    GTEST_SKIP() << python() << " is not installed";
+  for (const bool scalar_head : {false, true}) {
+    LoadOptions options;
+    options.model.lora = {.rank = 2, .alpha = 4, .targets = {"q_proj", "down_proj"}};
+    options.scalar_head = scalar_head;
+    const std::string source = golden_folder("llama"), target = join_path(folder_, "adapter");
+    const auto model = load_model(source, options);
+    {
+      const at::NoGradGuard no_grad;
+      for (const auto& item : (*model)->trainable_parameters())
+        at::Tensor(item.second).normal_(0, 0.1, std::nullopt);
+    }
+    ExportOptions apart = {.source_folder = source};
+    apart.merge_adapters = false;
+    ASSERT_TRUE(save_model(**model, target, apart).ok());
+    const Finished scores = score(target, "{\"ids\": [5, 17, 101, 42, 8, 1]}");
+    ASSERT_EQ(scores.lines.size(), 1u) << scores.errors;
+    const std::string path = join_path(folder_, "scores.jsonl");
+    ASSERT_TRUE(write_file_atomic(path, scores.lines[0] + "\n").ok());
+    const Finished check =
+        run({python(), cat(BRAID_SOURCE_DIR, "/tools/check_export.py"), target, path});
+    if (check.end == "exited with status 3") GTEST_SKIP() << "transformers or peft is missing";
+    EXPECT_EQ(check.end, "exited with status 0") << check.errors;
+  }
+}
+
 }  // namespace
 }  // namespace braid
