@@ -22,7 +22,7 @@ namespace {
 void limit_spinning(char** argv) {
   for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"})
     if (std::getenv(name) != nullptr) return;
-  if (setenv("GOMP_SPINCOUNT", "20000", 0) == 0) execv("/proc/self/exe", argv);
+  if (setenv("GOMP_SPINCOUNT", "4000", 0) == 0) execv("/proc/self/exe", argv);
 }
 
 int finish(const Status& status) {
