@@ -5,6 +5,7 @@ namespace braid {
 // Plan side: plan_*.cc. Run side (libtorch): run_*.cc. Each file defines one `Command` value,
 // declared here.
 extern const Command kPlanCommand;
+extern const Command kSimulateCommand;
 extern const Command kSearchTableCommand;
 extern const Command kValidateCommand;
 extern const Command kCalibrateCommand;
@@ -21,10 +22,10 @@ extern const Command kRewardTestCommand;
 
 std::vector<Command> all_commands() {
   return {
-      kPlanCommand,     kSearchTableCommand, kValidateCommand, kCalibrateCommand,
+      kPlanCommand,     kSimulateCommand, kSearchTableCommand, kValidateCommand, kCalibrateCommand,
 #ifdef BRAID_WITH_TORCH
-      kTrainCommand,    kSftCommand,         kRmCommand,       kConfigCommand,
-      kTokenizeCommand, kGenerateCommand,    kScoreCommand,    kRewardTestCommand,
+      kTrainCommand,    kSftCommand,      kRmCommand,          kConfigCommand,   kTokenizeCommand,
+      kGenerateCommand, kScoreCommand,    kRewardTestCommand,
 #endif
   };
 }
