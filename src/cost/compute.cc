@@ -231,6 +231,18 @@ double host_copy_s(double bytes, const DeviceModel& device) {
   return bytes / (device.gpu.pcie_gbytes_per_s * 1e9 * device.efficiency.pcie_share);
 }
 
+double exchange_s(CollectiveOp op, double bytes, const CollectiveGroup& group,
+                  const DeviceModel& device) {
+  if (group.members <= 1) return 0;
+  if (device.profile != nullptr) {
+    const bool inside = group.members <= group.per_domain;
+    if (const auto time = profiled_collective_s(
+            *device.profile, {collective_name(op), group.members, inside, bytes, 0}))
+      return *time;
+  }
+  return collective_s(op, bytes, group, device.efficiency);
+}
+
 double decode_step_s(const ModelSize& model, const DecodeStep& step, const DeviceModel& device) {
   if (const auto time = measured_decode_s(model, step, device)) return *time;
   const Efficiency& e = device.efficiency;

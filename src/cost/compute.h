@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cluster/gpu.h"
+#include "cost/collective.h"
 #include "cost/efficiency.h"
 #include "cost/profile.h"
 #include "dataflow/model_size.h"
@@ -62,6 +63,11 @@ double optimizer_s(double parameters, double bytes_per_parameter, const DeviceMo
 
 // Seconds to move bytes between device and host memory, one direction.
 double host_copy_s(double bytes, const DeviceModel& device);
+
+// Seconds of a collective among devices of this kind: collective_s(), or as measured where the
+// profile has the operation with as many members.
+double exchange_s(CollectiveOp op, double bytes, const CollectiveGroup& group,
+                  const DeviceModel& device);
 
 // A batch of sequences, each producing one token.
 struct DecodeStep {

@@ -134,6 +134,20 @@ TEST(Layer, AProfileReplacesTheRoofline) {
                    layer_forward_s(other, pass, toy_device()));
 }
 
+TEST(Exchange, AProfileReplacesTheFormula) {
+  const CollectiveGroup two = make_group(toy_gpu(), 2, 1, 8, 0),
+                        four = make_group(toy_gpu(), 4, 1, 8, 0);
+  Profile profile;
+  profile.collectives = {{"all_reduce", 2, true, 1e6, 0.5}};
+  DeviceModel device = toy_device();
+  device.profile = &profile;
+  EXPECT_DOUBLE_EQ(exchange_s(CollectiveOp::kAllReduce, 1e6, two, device), 0.5);
+  EXPECT_DOUBLE_EQ(exchange_s(CollectiveOp::kAllReduce, 1e6, four, device),
+                   collective_s(CollectiveOp::kAllReduce, 1e6, four, device.efficiency));
+  EXPECT_DOUBLE_EQ(exchange_s(CollectiveOp::kAllGather, 1e6, two, device),
+                   collective_s(CollectiveOp::kAllGather, 1e6, two, device.efficiency));
+}
+
 TEST(Head, ForwardAndBackward) {
   const double products = 2.0 * 256 * 1000 * 1000 / 1e14;
   EXPECT_NEAR(head_forward_s(toy_model(), 1000, 1, toy_device()), products, 1e-15);

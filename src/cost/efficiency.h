@@ -87,8 +87,7 @@ struct Efficiency {
       0;  // sigma of the lognormal response length where only mean and limit are stated
   double stage3_generate_factor = 0;  // generation by the training engine with gathered weights
   // Memory.
-  double mem_gradient_bytes = 0;   // per parameter, where the optimizer's description does not say
-  double mem_unsharded_share = 0;  // of sharded weights that are whole at the peak after all
+  double mem_gradient_bytes = 0;  // per parameter, where the optimizer's description does not say
   double mem_fused_factor =
       0;  // activations kept over the count of activation_bytes_per_token, fused kernels
   double mem_eager_factor = 0;     // the same operator by operator

@@ -55,8 +55,7 @@ void add_states(const ModelSize& model, const TrainLayout& layout, const TrainMe
                 const Efficiency& e, MemoryParts* parts) {
   const StageParameters held = stage_parameters(model, layout);
   const OptimizerMemory& optimizer = memory.optimizer;
-  const double whole = held.shared + held.experts, share = sharded(held, layout, 3);
-  parts->weights = optimizer.weight_bytes * (share + e.mem_unsharded_share * (whole - share));
+  parts->weights = optimizer.weight_bytes * sharded(held, layout, 3);
   const double gradient_bytes =
       optimizer.gradient_bytes > 0 ? optimizer.gradient_bytes : e.mem_gradient_bytes;
   if (optimizer.lora_rank > 0) {
@@ -71,7 +70,7 @@ void add_states(const ModelSize& model, const TrainLayout& layout, const TrainMe
 }
 
 // Two blocks in 16 bit with prefetching, the ends of the model, and the block whose gradients are
-// being reduced.
+// being reduced; or what an engine that keeps gathered weights holds of them.
 double gathered_bytes(const ModelSize& model, const TrainLayout& layout,
                       const TrainMemoryWork& memory) {
   if (layout.zero_stage < 3 || layout.dp * layout.cp == 1) return 0;
@@ -81,6 +80,10 @@ double gathered_bytes(const ModelSize& model, const TrainLayout& layout,
   const double ends = static_cast<double>(embedding_params(model) +
                                           (model.tied_embeddings ? 0 : head_params(model)));
   const double reduced = memory.optimizer.lora_rank > 0 ? 0 : block * 4;
+  if (memory.keeps_gathered) {
+    const StageParameters held = stage_parameters(model, layout);
+    return kHalf * (held.shared + held.experts);
+  }
   return (kHalf * (2 * block + ends) + reduced) / layout.tp;
 }
 
@@ -130,8 +133,11 @@ double logit_bytes(const ModelSize& model, const TrainLayout& layout, const Trai
                    const TrainMemoryWork& memory, const Efficiency& e) {
   if (memory.fused_loss) return 0;
   const double tokens = work.micro_batch * work.seq_len / layout.cp;
+  // A policy loss computed operator by operator keeps log-probabilities and their softmax in 32 bit
+  // beside the logits.
+  const double policy = memory.eager && memory.policy_loss ? 8 : 0;
   return tokens * static_cast<double>(model.vocab) / layout.tp *
-         (memory.eager ? e.mem_logit_eager_bytes : e.mem_logit_bytes);
+         ((memory.eager ? e.mem_logit_eager_bytes : e.mem_logit_bytes) + policy);
 }
 
 double number_after(const std::string& text, const std::string& word, double fallback) {

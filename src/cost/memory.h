@@ -41,6 +41,8 @@ struct TrainMemoryWork {
   OptimizerMemory optimizer;
   bool eager = false;            // operator by operator: more saved tensors, unfused loss
   bool fused_loss = false;       // logits are computed in chunks
+  bool policy_loss = false;      // of a policy-gradient method
+  bool keeps_gathered = false;   // sharded weights stay whole through a pass
   bool sharded_buffers = false;  // ZeRO of DeepSpeed: fixed buckets
   bool offload_states = false;   // weights, gradients and optimizer live in host memory
   bool offload_optimizer = false;

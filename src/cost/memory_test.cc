@@ -127,6 +127,46 @@ TEST(Memory, AdaptersNeedStatesForTheirParametersOnly) {
   EXPECT_DOUBLE_EQ(parts.optimizer, 12 * adapters);
 }
 
+TEST(Memory, ShardedAdaptersAndEnginesThatKeepGatheredWeights) {
+  TrainWork work;
+  work.seq_len = 100;
+  work.global_batch = 4;
+  work.lora = true;
+  TrainLayout layout;
+  layout.dp = 4;
+  layout.zero_stage = 3;
+  TrainMemoryWork memory;
+  memory.optimizer = {2, 12, 4, 8};
+  const Efficiency e = ideal_efficiency();
+  const double parameters = static_cast<double>(total_params(toy_model())),
+               adapters = static_cast<double>(trainable_params(toy_model(), {true, 8}));
+  MemoryParts parts = train_memory(toy_model(), layout, work, memory, e);
+  EXPECT_DOUBLE_EQ(parts.weights, 2 * parameters / 4);
+  EXPECT_DOUBLE_EQ(parts.gradients, 4 * adapters / 4);
+  EXPECT_DOUBLE_EQ(parts.optimizer, 12 * adapters / 4);
+  // Two blocks and both ends of the model in 16 bit.
+  EXPECT_DOUBLE_EQ(parts.gathered, 2.0 * (2 * (196608 + 393216) + 2 * 256000));
+  memory.keeps_gathered = true;
+  EXPECT_DOUBLE_EQ(train_memory(toy_model(), layout, work, memory, e).gathered, 2 * parameters);
+}
+
+TEST(Memory, LogitsByKindOfLoss) {
+  TrainWork work;
+  work.seq_len = 100;
+  TrainMemoryWork memory = adam_16_bit_gradients();
+  Efficiency e = ideal_efficiency();
+  e.mem_logit_bytes = 6;
+  e.mem_logit_eager_bytes = 12;
+  const auto logits = [&] { return train_memory(toy_model(), {}, work, memory, e).logits; };
+  EXPECT_DOUBLE_EQ(logits(), 100.0 * 1000 * 6);
+  memory.policy_loss = true;
+  EXPECT_DOUBLE_EQ(logits(), 100.0 * 1000 * 6);
+  memory.eager = true;
+  EXPECT_DOUBLE_EQ(logits(), 100.0 * 1000 * 20);
+  memory.fused_loss = true;
+  EXPECT_EQ(logits(), 0);
+}
+
 TEST(Memory, GenerationHoldsWeightsAndCache) {
   GenerateWork work;
   work.prompt_len = 1000;

@@ -80,6 +80,7 @@ struct EngineTraits {
   bool chunked_loss = false;         // logits of no loss exist at once
   bool chunked_policy_loss = false;  // logits of a policy loss never exist at once
   bool sharded_buckets = false;      // fixed buckets of a sharded optimizer, even on one device
+  bool keeps_gathered = false;       // FSDP that gathers all blocks and frees them after the pass
   bool loops_experts = false;        // experts run one after another
   bool sequence_parallel = true;     // default with tensor parallelism where a row does not say
   bool pipelines_batches = true;     // several batches in flight with pipeline stages

@@ -24,8 +24,9 @@ DecodeStep decode_step(const GenerateLayout& layout, const DeviceModel& device, 
   return step;
 }
 
-// With pp stages the layers of a token run one after another, so a step takes as long as on one
-// device; several batches keep all stages busy where the engine has them.
+// With pp stages several batches are in flight where the engine has them. Every stage reads its
+// weights once for each batch, so a step takes as long as a batch of that share takes through the
+// whole model.
 double stages_busy(const GenerateLayout& layout, double sequences) {
   return layout.pipelines_batches ? std::clamp(sequences, 1.0, static_cast<double>(layout.pp)) : 1;
 }
@@ -114,12 +115,13 @@ Result<GenerateTime> generate_time(const ModelSize& model, const GenerateWork& w
   const double requests = work.requests > 0 ? work.requests / layout.replicas : time.sequences;
   const double waves = std::max(1.0, std::ceil(requests / time.sequences - 1e-9));
   const double batch = requests / waves;
-  const double decode = work.length_spread > 0 ? tail_decode_s(model, work, layout, device, batch)
-                                               : even_decode_s(model, work, layout, device, batch);
-  time.decode_s = waves * decode / stages_busy(layout, batch);
+  const double busy = stages_busy(layout, batch);
+  const double decode = work.length_spread > 0
+                            ? tail_decode_s(model, work, layout, device, batch / busy)
+                            : even_decode_s(model, work, layout, device, batch / busy);
+  time.decode_s = waves * decode;
   time.prefill_s =
-      prefill_s(model, requests * work.prompt_len, work.prompt_len, layout.tp, device) /
-      stages_busy(layout, batch);
+      prefill_s(model, requests * work.prompt_len, work.prompt_len, layout.tp, device) / busy;
   time.total_s = time.prefill_s + time.decode_s;
   time.tokens_per_s = layout.replicas * requests * work.output_len / time.total_s;
   return time;

@@ -301,6 +301,7 @@ EngineTraits engine_traits(const std::string& engine) {
   traits.graphs = !eager;
   traits.chunked_policy_loss = contains("prime-rl");
   traits.chunked_loss = contains("torchtune");
+  traits.keeps_gathered = contains("litgpt");
   traits.sharded_buckets = contains("deepspeed");
   traits.sequence_parallel = !contains("aleph-alpha");
   traits.pipelines_batches = !eager;

@@ -80,8 +80,7 @@ double tensor_exchange_s(const Step& step) {
   if (step.layout.tp == 1) return 0;
   const double bytes = step.tokens * step.model.hidden * kActivationBytes;
   const CollectiveGroup tp = group(step, step.layout.tp, 1);
-  const double reduce =
-      2 * collective_s(CollectiveOp::kReduceScatter, bytes, tp, step.device.efficiency);
+  const double reduce = 2 * exchange_s(CollectiveOp::kReduceScatter, bytes, tp, step.device);
   return 2 * reduce * step.device.efficiency.tp_exposed;  // after attention and after the MLP
 }
 
@@ -91,7 +90,7 @@ double context_exchange_s(const Step& step) {
   const double width = 2.0 * step.model.kv_heads * step.model.head_dim / step.layout.tp;
   const CollectiveGroup cp = group(step, step.layout.cp, step.layout.tp);
   const double bytes = step.tokens * width * kActivationBytes * step.layout.cp;
-  return collective_s(CollectiveOp::kAllGather, bytes, cp, step.device.efficiency) *
+  return exchange_s(CollectiveOp::kAllGather, bytes, cp, step.device) *
          step.device.efficiency.cp_exposed;
 }
 
@@ -100,7 +99,7 @@ double expert_exchange_s(const Step& step) {
   const double bytes =
       step.tokens / step.layout.tp * step.model.top_k * step.model.hidden * kActivationBytes;
   const CollectiveGroup ep = group(step, step.layout.ep, 1);
-  const double dispatch = collective_s(CollectiveOp::kAllToAll, bytes, ep, step.device.efficiency);
+  const double dispatch = exchange_s(CollectiveOp::kAllToAll, bytes, ep, step.device);
   return 2 * dispatch * step.device.efficiency.ep_exposed;  // to the experts and back
 }
 
@@ -190,10 +189,9 @@ double sharded_exchange_s(const Step& step, CollectiveOp op, double bytes_per_pa
   const CollectiveGroup all = group(step, l.dp * l.cp, l.tp);
   const int expert_copies = std::max(1, l.dp * l.cp * l.tp / l.ep);
   const CollectiveGroup copies = group(step, expert_copies, l.ep);
-  return collective_s(op, held.shared * bytes_per_parameter, all, step.device.efficiency) +
-         (held.experts > 0
-              ? collective_s(op, held.experts * bytes_per_parameter, copies, step.device.efficiency)
-              : 0);
+  return exchange_s(op, held.shared * bytes_per_parameter, all, step.device) +
+         (held.experts > 0 ? exchange_s(op, held.experts * bytes_per_parameter, copies, step.device)
+                           : 0);
 }
 
 // Gradient reduction and weight gathers that computation does not hide. ZeRO-1 and plain data
