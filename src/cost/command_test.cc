@@ -1,0 +1,88 @@
+// `braid validate` and `braid calibrate` as a user runs them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+
+#include "base/text.h"
+#include "cost/test_cases.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+struct Finished {
+  int code = -1;
+  std::string output;
+};
+
+Finished braid_command(const std::string& arguments) {
+  Finished result;
+  FILE* pipe = popen(cat("'", BRAID_BINARY, "' ", arguments, " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return result;
+  std::array<char, 4096> buffer;
+  while (fgets(buffer.data(), buffer.size(), pipe) != nullptr) result.output += buffer.data();
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+class CostCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (access(BRAID_BINARY, X_OK) != 0)
+      GTEST_SKIP() << "the program is not built: " << BRAID_BINARY;
+  }
+  void TearDown() override { unlink(file_.c_str()); }
+
+  void write(const std::string& text) { std::ofstream(file_) << text; }
+
+  std::string file_ = cat(testing::TempDir(), "/braid_cost_", ::getpid());
+  std::string memory_ = cat(BRAID_SOURCE_DIR, "/examples/measurements/memory.csv");
+};
+
+TEST_F(CostCommand, ValidateWritesEveryRowAndPrintsGoals) {
+  const Finished done = braid_command(cat("validate '", memory_, "' --json '", file_, "'"));
+  EXPECT_EQ(done.code, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("memory median error %"));
+  std::ifstream in(file_);
+  const Json json = Json::parse(in);
+  EXPECT_EQ(json.at("rows").size(),
+            parse_measurements(repository_text("examples/measurements/memory.csv"), "m")->size());
+  for (const Json& row : json.at("rows")) {
+    if (!row.at("supported").get<bool>()) continue;
+    EXPECT_THAT(row.at("fits").get<std::string>(), testing::AnyOf("yes", "no", "uncertain"));
+  }
+}
+
+TEST_F(CostCommand, BrokenFilesEndWithCodeTwoAndTheirLine) {
+  write("id,kind\n1\n");
+  const Finished broken = braid_command(cat("validate '", file_, "'"));
+  EXPECT_EQ(broken.code, 2);
+  EXPECT_THAT(broken.output, HasSubstr(cat(file_, ":2: 1 cells, but the header has 2")));
+  write("");
+  EXPECT_EQ(braid_command(cat("validate '", file_, "'")).code, 2);
+  EXPECT_EQ(braid_command("validate /nonexistent.csv").code, 2);
+  EXPECT_EQ(braid_command(cat("validate '", memory_, "' --folds 1")).code, 2);
+}
+
+TEST_F(CostCommand, CalibrateFromALogPrintsErrorsBeforeAndAfter) {
+  std::string log;
+  for (int i = 0; i < 6; ++i)
+    log += cat("{\"step\":", i, ",\"time/generate\":", 1 + 0.5 * i, ",\"time/step\":", 3 + i,
+               ",\"length/response_mean\":", 10 + 5 * i, ",\"length/prompt_mean\":5}\n");
+  write(log);
+  const Finished done = braid_command(cat("calibrate --from-log braid '", file_, "'"));
+  EXPECT_EQ(done.code, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("after:  refit from the first 3 steps"));
+  EXPECT_THAT(done.output, HasSubstr("generate"));
+  EXPECT_EQ(braid_command(cat("calibrate --from-log trl '", file_, "'")).code, 2);
+}
+
+}  // namespace
+}  // namespace braid
