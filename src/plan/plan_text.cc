@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "dataflow/yaml_quoted.h"
 #include "plan/plan_fields.h"
 
 namespace braid {
@@ -201,7 +202,7 @@ std::string quoted_if_needed(const std::string& text) {
   const bool plain = text.find_first_of(":,#{}[]&*!|>'\"%@` ") == std::string::npos &&
                      !text.empty() && text[0] != '-';
   if (plain) return text;
-  return Json(text).dump();  // a JSON text is a double-quoted YAML scalar
+  return yaml_quoted(text);
 }
 
 std::string call_line(const CallPlan& call) {
