@@ -5,6 +5,7 @@ namespace braid {
 // Plan side: plan_*.cc. Run side (libtorch): run_*.cc. Each file defines one `Command` value,
 // declared here.
 extern const Command kPlanCommand;
+extern const Command kSimulateCommand;
 extern const Command kSearchTableCommand;
 extern const Command kValidateCommand;
 extern const Command kCalibrateCommand;
@@ -25,11 +26,12 @@ extern const Command kProfileCommand;
 
 std::vector<Command> all_commands() {
   return {
-      kPlanCommand,     kSearchTableCommand, kValidateCommand,   kCalibrateCommand,
+      kPlanCommand,      kSimulateCommand, kSearchTableCommand, kValidateCommand,
+      kCalibrateCommand,
 #ifdef BRAID_WITH_TORCH
-      kTrainCommand,    kSftCommand,         kRmCommand,         kConfigCommand,
-      kEvalCommand,     kDataCommand,        kDoctorCommand,     kTokenizeCommand,
-      kGenerateCommand, kScoreCommand,       kRewardTestCommand, kProfileCommand,
+      kTrainCommand,     kSftCommand,      kRmCommand,          kConfigCommand,
+      kEvalCommand,      kDataCommand,     kDoctorCommand,      kTokenizeCommand,
+      kGenerateCommand,  kScoreCommand,    kRewardTestCommand,  kProfileCommand,
 #endif
   };
 }

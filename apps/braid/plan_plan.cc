@@ -12,8 +12,10 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 #include "plan_diff.h"
+#include "plan_import.h"
 #include "plan_inputs.h"
 #include "search/plan_report.h"
+#include "search/plan_simulate.h"
 
 namespace braid {
 namespace {
@@ -35,6 +37,8 @@ struct PlanArguments {
   uint64_t seed = 1;
   int threads = 0;
   bool json = false, compare = false, explain = false, keep = false;
+  ImportArguments import;  // of another framework's configuration
+  std::string export_to;   // framework
 };
 
 // A problem with everything that its search needs; spaces and judges point into it.
@@ -101,7 +105,7 @@ Status search(const PlanArguments& arguments, Planning& planning) {
   BRAID_ASSIGN(planner::CallPricer pricer,
                planner::CallPricer::make(planning.problem, committed_calibration()));
   planning.pricer = std::move(pricer);
-  planning.judge = planner::evaluator_judge(planning.problem, *planning.pricer);
+  planning.judge = planner::simulator_judge(planning.problem, committed_calibration());
   planner::SpaceOptions options;
   if (arguments.keep)
     options.allowed = [&planning](const CallPlan& entry) {
@@ -280,8 +284,16 @@ void print_extras(const Planning& planning, const PlanArguments& arguments, cons
     std::cout << "\n" << what_if_text(planning, *extras.what_if, arguments.what_if);
 }
 
+Status import_plan(const PlanArguments& arguments) {
+  ImportArguments import = arguments.import;
+  import.inputs = arguments.inputs;
+  import.json = arguments.json;
+  return run_plan_import(import);
+}
+
 Status run_plan(const PlanArguments& arguments) {
   BRAID_TRY(check_arguments(arguments));
+  if (!arguments.import.framework.empty()) return import_plan(arguments);
   if (arguments.inputs.empty())
     return invalid_input("give a configuration file, or `diff A B` for two plans");
   Planning planning;
@@ -298,6 +310,8 @@ Status run_plan(const PlanArguments& arguments) {
   }
   if (!arguments.out.empty())
     BRAID_TRY(write_file_atomic(arguments.out, plan_to_yaml(planning.found.plan)));
+  if (!arguments.export_to.empty())
+    return print_export(arguments.export_to, planning.problem, planning.found.plan);
   if (arguments.json) {
     print_json(planning, arguments, extras);
   } else {
@@ -327,9 +341,24 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
                  "key.sub=value...: plan again with these changes");
 }
 
+void define_framework_options(CLI::App& app, const std::shared_ptr<PlanArguments>& arguments) {
+  ImportArguments& import = arguments->import;
+  app.add_option("--import", import.framework,
+                 "verl | openrlhf: the inputs are that framework's configuration; price it and say "
+                 "the best changes in its keys");
+  app.add_option("--export", arguments->export_to,
+                 "verl | openrlhf: print the plan as that framework's configuration");
+  app.add_option("--gpu", import.gpu, "--import: the devices, such as h100-80g");
+  app.add_option("--prompt-length", import.prompt_length,
+                 "--import: tokens, as in workload.prompt_length");
+  app.add_option("--response-length", import.response_length,
+                 "--import: tokens, as in workload.response_length");
+}
+
 Action define_plan(CLI::App& app) {
   auto arguments = std::make_shared<PlanArguments>();
   define_options(app, arguments);
+  define_framework_options(app, arguments);
   auto files = std::make_shared<std::vector<std::string>>();
   CLI::App* compare = app.add_subcommand("diff", "what two plan files do differently");
   compare->add_option("plans", *files, "two plan files, YAML or JSON")->required()->expected(2);

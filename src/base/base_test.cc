@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "base/yaml.h"
 
 namespace braid {
 namespace {
@@ -86,6 +87,13 @@ TEST(Json, RejectsDuplicateKeysAndBadSyntax) {
   EXPECT_FALSE(parse_json("{", "f.json").ok());
   EXPECT_EQ(json_field<int>(*parse_json(R"({"a": 1})", "x"), "b").status().message(),
             "missing key 'b'");
+}
+
+TEST(Yaml, WhatIsNoPlainKeyIsRefused) {
+  for (const char* text : {"{: 1}", "{a{b: 1}", "? \n: 1", "*x : 1", "a: *x\nb: 1", "{[1]: 2}"}) {
+    const auto parsed = parse_yaml(text, "f.yaml");
+    EXPECT_EQ(parsed.status().code(), Code::kInvalidInput) << text;
+  }
 }
 
 }  // namespace

@@ -19,10 +19,11 @@ class TreeBuilder : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     refuse_anchor(mark, anchor);
-    add(YamlNode{YamlNode::Kind::kNull, "", false, origin(mark)});
+    add_null(mark);
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     fail(mark, "aliases (*name) are not supported");
+    add_null(mark);
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
@@ -71,12 +72,20 @@ class TreeBuilder : public YAML::EventHandler {
     open_.back().map.emplace_back(key, YamlNode{YamlNode::Kind::kNull, "", false, origin(mark)});
     has_key_.back() = true;
   }
+  // Refuses what stands where a key must be, and goes on as if there were one.
+  void refuse_as_key(const YAML::Mark& mark) {
+    fail(mark, "a key must be a plain word");
+    begin_key(mark, "?");
+  }
+  void add_null(const YAML::Mark& mark) {
+    if (expecting_key())
+      refuse_as_key(mark);
+    else
+      add(YamlNode{YamlNode::Kind::kNull, "", false, origin(mark)});
+  }
   void open(const YAML::Mark& mark, YAML::anchor_t anchor, YamlNode::Kind kind) {
     refuse_anchor(mark, anchor);
-    if (expecting_key()) {
-      fail(mark, "a key must be a plain word");
-      begin_key(mark, "?");
-    }
+    if (expecting_key()) refuse_as_key(mark);
     open_.push_back(YamlNode{kind, "", false, origin(mark)});
     has_key_.push_back(false);
   }

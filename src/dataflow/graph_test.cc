@@ -139,6 +139,13 @@ TEST(ParseGraph, PrintsAndReadsBackEqual) {
   EXPECT_EQ(*parse_graph(graph_to_yaml(own), "g.yaml"), own);
 }
 
+TEST(ParseGraph, NamesMayHoldAnyBytes) {
+  Graph graph{"a \"quoted\\name\n\x9e", {}, {{"c: {\x01}", CallKind::kFetch, {}, "", {}, {}}}};
+  const auto again = parse_graph(graph_to_yaml(graph), "g.yaml");
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(*again, graph);
+}
+
 struct BadGraph {
   const char* text;
   const char* message;

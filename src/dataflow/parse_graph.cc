@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "base/json.h"
 #include "base/text.h"
 #include "base/yaml.h"
+#include "dataflow/yaml_quoted.h"
 
 namespace braid {
 namespace {
@@ -183,18 +183,17 @@ Status check_graph(const Graph& graph, const std::string& where) {
   return verify(graph).at(where);
 }
 
-std::string quoted(const std::string& text) { return Json(text).dump(); }
-
 std::string call_text(const Call& call) {
   std::string out = cat("{kind: ", call_kind_name(call.kind));
-  if (uses_model(call)) out += cat(", role: ", quoted(call.role.value));
-  if (!call.function.empty()) out += cat(", function: ", quoted(call.function));
+  if (uses_model(call)) out += cat(", role: ", yaml_quoted(call.role.value));
+  if (!call.function.empty()) out += cat(", function: ", yaml_quoted(call.function));
   std::vector<std::string> reads, writes;
-  for (const std::string& field : call.reads) reads.push_back(quoted(field));
+  for (const std::string& field : call.reads) reads.push_back(yaml_quoted(field));
   for (const Field& field : call.writes)
     for (const NamedType& entry : kTypes)
       if (entry.type == field.type)
-        writes.push_back(cat(quoted(field.name), ": ", entry.name, " ", shape_name(field.shape)));
+        writes.push_back(
+            cat(yaml_quoted(field.name), ": ", entry.name, " ", shape_name(field.shape)));
   if (!reads.empty()) out += cat(", reads: [", join(reads, ", "), "]");
   if (!writes.empty()) out += cat(", writes: {", join(writes, ", "), "}");
   if (call.samples_per_prompt > 0) out += cat(", samples_per_prompt: ", call.samples_per_prompt);
@@ -229,19 +228,19 @@ Result<Graph> parse_graph(std::string_view text, const std::string& where) {
 }
 
 std::string graph_to_yaml(const Graph& graph) {
-  std::string out = cat("name: ", quoted(graph.name), "\n");
+  std::string out = cat("name: ", yaml_quoted(graph.name), "\n");
   if (!graph.roles.empty()) out += "roles:\n";
   for (const RoleSpec& role : graph.roles) {
     std::vector<std::string> parts;
     if (role.trained) parts.push_back("trained: true");
     if (role.scalar_head) parts.push_back("scalar_head: true");
     if (!role.weights_from.value.empty())
-      parts.push_back(cat("weights_from: ", quoted(role.weights_from.value)));
-    out += cat("  ", quoted(role.role.value), ": {", join(parts, ", "), "}\n");
+      parts.push_back(cat("weights_from: ", yaml_quoted(role.weights_from.value)));
+    out += cat("  ", yaml_quoted(role.role.value), ": {", join(parts, ", "), "}\n");
   }
   out += "calls:\n";
   for (const Call& call : graph.calls)
-    out += cat("  ", quoted(call.name), ": ", call_text(call), "\n");
+    out += cat("  ", yaml_quoted(call.name), ": ", call_text(call), "\n");
   return out;
 }
 

@@ -74,7 +74,8 @@ Result<DeviceMesh> parse_mesh(const std::string& text, const Cluster* cluster) {
   const std::string body(trim(text));
   const bool named = body == "all" || body.rfind("node", 0) == 0;
   if (named && cluster == nullptr)
-    return malformed(text, "nodes need a cluster, which is not known here");
+    return malformed(text,
+                     "the plan does not say its nodes; write devices: 8x8 (nodes x devices) in it");
   if (body == "all") return whole_cluster(*cluster);
   if (body.rfind("nodes ", 0) == 0) return parse_nodes(body.substr(6), *cluster, text);
   if (body.rfind("node ", 0) == 0) return parse_nodes(body.substr(5), *cluster, text);

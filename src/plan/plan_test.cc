@@ -336,7 +336,18 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"graph: ppo\ndevices: 8\nfusion: {train_schedules: 1}", "true or false"}));
 
 TEST(PlanText, NodeFormsNeedACluster) {
-  EXPECT_THAT(parse_mesh("node 0", nullptr).status().message(), HasSubstr("need a cluster"));
+  EXPECT_THAT(parse_mesh("node 0", nullptr).status().message(), HasSubstr("write devices: 8x8"));
+}
+
+TEST(PlanText, APlanMayStateItsNodes) {
+  const auto plan = parse_plan(
+      "graph: g\ndevices: 2x4\ncalls:\n  a: {mesh: node 1}\n  b: {mesh: all}\n", "p.yaml");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->devices, 8);
+  EXPECT_EQ(mesh_text(plan->calls[0].mesh), "4-7");
+  EXPECT_EQ(mesh_text(plan->calls[1].mesh), "0-7");
+  for (const char* devices : {"2x0", "0x4", "2x17", "x", "2x4x2"})
+    EXPECT_FALSE(parse_plan(cat("graph: g\ndevices: ", devices), "p").ok()) << devices;
 }
 
 TEST(PlanText, BadJsonIsAnError) {

@@ -2,8 +2,10 @@
 #include "plan/plan_text.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/text.h"
+#include "dataflow/yaml_quoted.h"
 #include "plan/plan_fields.h"
 
 namespace braid {
@@ -139,6 +141,43 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   return ok_status();
 }
 
+// "64", or "8x8": nodes x devices of each.
+struct DeviceCount {
+  int64_t nodes = 0;  // 0: not said
+  int64_t total = 0;
+};
+
+Result<DeviceCount> read_devices(const YamlNode& node) {
+  const size_t cross = node.scalar.find('x');
+  DeviceCount count;
+  int64_t each = 0;
+  if (cross == std::string::npos) {
+    BRAID_ASSIGN(count.total, read_number(node, "devices"));
+  } else if (parse_int(node.scalar.substr(0, cross), &count.nodes) &&
+             parse_int(node.scalar.substr(cross + 1), &each) && each >= 1 &&
+             each <= kMaxDevicesPerNode && count.nodes >= 1 &&
+             count.nodes <= plan_fields::kMaxDevices) {
+    count.total = count.nodes * each;
+  } else {
+    return wrong(node, cat("devices must be a number or nodes x devices such as 8x8, not '",
+                           node.scalar, "'"));
+  }
+  if (count.total < 1 || count.total > plan_fields::kMaxDevices)
+    return wrong(node,
+                 cat("devices must be 1 to ", plan_fields::kMaxDevices, ", is ", count.total));
+  return count;
+}
+
+// Nodes by which meshes may be named when no cluster is at hand: their sizes matter, not their
+// devices. Nothing when the plan does not say them.
+Result<std::optional<Cluster>> stated_nodes(const DeviceCount& count) {
+  if (count.nodes == 0) return std::optional<Cluster>();
+  BRAID_ASSIGN(const GpuSpec any, find_gpu("this-machine"));
+  BRAID_ASSIGN(const Cluster cluster, make_cluster(any, static_cast<int>(count.nodes),
+                                                   static_cast<int>(count.total / count.nodes)));
+  return std::optional(cluster);
+}
+
 Status read_plan(const YamlNode& root, const Cluster* cluster, ExecutionPlan* plan) {
   BRAID_TRY(check_keys(root, "", {"graph", "devices", "calls", "roles", "fusion", "staleness"}));
   const YamlNode *graph = root.find("graph"), *devices = root.find("devices");
@@ -146,10 +185,10 @@ Status read_plan(const YamlNode& root, const Cluster* cluster, ExecutionPlan* pl
     return wrong(root, "graph is missing; name the algorithm that the plan is for");
   if (devices == nullptr) return wrong(root, "devices is missing; say how many the cluster has");
   plan->graph = graph->scalar;
-  BRAID_ASSIGN(const int64_t count, read_number(*devices, "devices"));
-  if (count < 1 || count > plan_fields::kMaxDevices)
-    return wrong(*devices, cat("devices must be 1 to ", plan_fields::kMaxDevices, ", is ", count));
-  plan->devices = static_cast<int>(count);
+  BRAID_ASSIGN(const DeviceCount count, read_devices(*devices));
+  plan->devices = static_cast<int>(count.total);
+  BRAID_ASSIGN(const std::optional<Cluster> stated, stated_nodes(count));
+  if (cluster == nullptr && stated) cluster = &*stated;
   if (const YamlNode* node = root.find("calls")) BRAID_TRY(read_calls(*node, cluster, plan));
   if (const YamlNode* node = root.find("roles")) BRAID_TRY(read_roles(*node, plan));
   if (const YamlNode* node = root.find("fusion")) BRAID_TRY(read_fusion(*node, &plan->fusion));
@@ -163,7 +202,7 @@ std::string quoted_if_needed(const std::string& text) {
   const bool plain = text.find_first_of(":,#{}[]&*!|>'\"%@` ") == std::string::npos &&
                      !text.empty() && text[0] != '-';
   if (plain) return text;
-  return Json(text).dump();  // a JSON text is a double-quoted YAML scalar
+  return yaml_quoted(text);
 }
 
 std::string call_line(const CallPlan& call) {

@@ -21,7 +21,8 @@ std::string mesh_text(const DeviceMesh& mesh);
 
 // One line per call and role; fields with neutral values are left out.
 std::string plan_to_yaml(const ExecutionPlan& plan);
-// `where` names the file; `cluster` may be null: meshes are then device numbers. Errors name
+// `where` names the file; `cluster` may be null: nodes are then those that the plan states
+// ("devices: 8x8"), or meshes are device numbers. Errors name
 // file:line, the key and what it takes; whether the plan is legal for a problem is validate()'s
 // question.
 Result<ExecutionPlan> parse_plan(std::string_view text, const std::string& where,

@@ -24,8 +24,8 @@ class PlanCompiler {
     arrivals_.assign(calls, std::vector<std::vector<InstructionId>>(ranks));
     copy_ready_.assign(program_.copies.size(), std::vector<std::vector<InstructionId>>(ranks));
     live_.assign(program_.copies.size(), false);
-    computed_.assign(ranks, -1);
-    computed_before_.assign(ranks, -1);
+    used_.assign(ranks, -1);
+    used_before_.assign(ranks, -1);
     waits_ = dependencies(problem.graph);
   }
 
@@ -51,8 +51,9 @@ class PlanCompiler {
     return InstructionId{static_cast<int32_t>(list.size()) - 1};
   }
 
-  std::vector<InstructionId> after_compute(DeviceId device, bool one_earlier) const {
-    const int32_t at = (one_earlier ? computed_before_ : computed_)[device.value];
+  // Memory of a device is free for the next when its last call with a model has ended.
+  std::vector<InstructionId> after_model(DeviceId device, bool one_earlier) const {
+    const int32_t at = (one_earlier ? used_before_ : used_)[device.value];
     return at < 0 ? std::vector<InstructionId>{} : std::vector<InstructionId>{InstructionId{at}};
   }
 
@@ -88,7 +89,7 @@ class PlanCompiler {
     const RoleId role = call(id).role;
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
     for (const DeviceId device : program_.copies[copy].layout.mesh.devices) {
-      auto after = after_compute(device, prefetch);
+      auto after = after_model(device, prefetch);
       const InstructionId at =
           append(device, {code, id, ExitCondition::kNone, std::move(after), state});
       if (code != OpCode::kLoad) continue;
@@ -153,7 +154,7 @@ class PlanCompiler {
       const InstructionId at =
           append(message.to,
                  {OpCode::kReceive, id, ExitCondition::kNone,
-                  fields ? std::vector<InstructionId>{} : after_compute(message.to, false), index});
+                  fields ? std::vector<InstructionId>{} : after_model(message.to, false), index});
       received[{message.to, message.slot, message.depth}].push_back(at);
       auto& arrivals = fields ? arrivals_[message.owner] : copy_ready_[message.owner];
       arrivals[message.to.value].push_back(at);
@@ -208,12 +209,15 @@ class PlanCompiler {
       const auto& ready = copy_ready_[placement(id).copy][rank];
       after.insert(after.end(), ready.begin(), ready.end());
     }
-    computed_before_[rank] = computed_[rank];
+    int32_t at = -1;
     for (size_t i = 0; i < body.size(); ++i) {
-      if (i > 0) body[i].after.push_back(InstructionId{computed_[rank]});
-      computed_[rank] = append(device, std::move(body[i])).value;
+      if (i > 0) body[i].after.push_back(InstructionId{at});
+      at = append(device, std::move(body[i])).value;
     }
-    last_[id.value][rank] = computed_[rank];
+    last_[id.value][rank] = at;
+    if (!uses_model(call(id))) return;
+    used_before_[rank] = used_[rank];
+    used_[rank] = at;
   }
 
   void forget_copies(const RoleId& role) {
@@ -244,7 +248,9 @@ class PlanCompiler {
   void send_fields(CallId id) {
     std::vector<MoveItem> items;
     for (size_t i = 0; i < call(id).writes.size(); ++i) items.push_back(field_item(id, i));
-    emit(id, plan_exchange(items, problem_.cluster), [&](DeviceId sender) {
+    std::vector<Message> messages = plan_exchange(items, problem_.cluster);
+    for (Message& message : messages) message.owner = id.value;
+    emit(id, std::move(messages), [&](DeviceId sender) {
       const int32_t last = last_[id.value][sender.value];
       return std::vector<InstructionId>{InstructionId{last}};
     });
@@ -265,7 +271,7 @@ class PlanCompiler {
     if (!stays_resident(program_.copies[index], problem_) && !needed_later(id, index)) {
       for (const DeviceId device : placement(id).mesh.devices)
         append(device,
-               {OpCode::kRelease, id, ExitCondition::kNone, after_compute(device, false), index});
+               {OpCode::kRelease, id, ExitCondition::kNone, after_model(device, false), index});
       live_[index] = false;
       for (auto& ready : copy_ready_[index]) ready.clear();
     }
@@ -284,7 +290,7 @@ class PlanCompiler {
   std::vector<std::vector<std::vector<InstructionId>>> arrivals_;    // [producer][rank]: receives
   std::vector<std::vector<std::vector<InstructionId>>> copy_ready_;  // [copy][rank]
   std::vector<bool> live_;                                           // copies filled now
-  std::vector<int32_t> computed_, computed_before_;  // [rank]: ends of the last two calls
+  std::vector<int32_t> used_, used_before_;  // [rank]: ends of the last two calls with a model
 };
 
 }  // namespace

@@ -74,6 +74,14 @@ double running_bytes(const PlanSpace& space, const Assignment& plan, int call, i
   return bytes;
 }
 
+// Whether a call needs devices of another: its own, and those that send it its weights.
+bool occupies(const PlanSpace& space, const Assignment& plan, int call, const PlanOption& other) {
+  const PlanOption& own = *plan.option[call];
+  if (overlap(own, other)) return true;
+  const PlanOption* home = plan.option[space.roles[space.calls[call].role].home];
+  return home != nullptr && home->layout != own.layout && overlap(*home, other);
+}
+
 struct Ends {
   std::vector<int64_t> start_us, end_us;
 };
@@ -89,7 +97,7 @@ void schedule(const PlanSpace& space, const Assignment& plan, int segment,
     if (option != nullptr)
       for (const int other : space.segments[segment]) {
         if (other == call) break;
-        if (plan.option[other] != nullptr && overlap(*plan.option[other], *option))
+        if (plan.option[other] != nullptr && occupies(space, plan, call, *plan.option[other]))
           start = std::max(start, ends.end_us[other]);
       }
     const int64_t own = option != nullptr ? option->time_us : open_us[call];
@@ -122,7 +130,7 @@ int64_t segment_us(const PlanSpace& space, const Assignment& plan, int segment,
   schedule(space, plan, segment, open_us, ends);
   int64_t latest = 0;
   for (const int call : space.segments[segment]) latest = std::max(latest, ends.end_us[call]);
-  return latest;
+  return latest + (segment == 0 ? space.fixed_us : 0);
 }
 
 double device_bytes(const PlanSpace& space, const Assignment& plan, int32_t device) {
@@ -155,7 +163,7 @@ int64_t excess_bytes(const PlanSpace& space, const Assignment& plan) {
 std::vector<CallTiming> timeline(const PlanSpace& space, const Assignment& plan) {
   std::vector<CallTiming> out(space.calls.size());
   Ends ends = no_ends(space);
-  int64_t before_us = 0;
+  int64_t before_us = space.fixed_us;
   for (size_t s = 0; s < space.segments.size(); ++s) {
     schedule(space, plan, static_cast<int>(s), {}, ends);
     int64_t latest = 0;

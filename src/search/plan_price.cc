@@ -38,10 +38,47 @@ double sequence_tokens(const Workload& work) {
   return mean_tokens(work.prompt) + mean_tokens(work.response);
 }
 
+// Standard deviation of the length of one sequence, prompts taken as equal.
+double length_deviation(const LengthDistribution& lengths) {
+  if (lengths.kind == LengthDistribution::Kind::kFixed) return 0;
+  const double mean = mean_tokens(lengths);
+  if (lengths.samples.empty()) return mean * std::sqrt(std::exp(lengths.sigma * lengths.sigma) - 1);
+  double sum = 0;
+  for (const int64_t sample : lengths.samples)
+    sum += (static_cast<double>(sample) - mean) * (static_cast<double>(sample) - mean);
+  return std::sqrt(sum / static_cast<double>(lengths.samples.size()));
+}
+
+// Mean length in the fullest of `groups` groups of `each` sequences: the expected largest of normal
+// variables is below sqrt(2 ln n) deviations, and no sequence is longer than the longest.
+double fullest_mean_tokens(const Workload& work, double each, double groups) {
+  const double deviation = length_deviation(work.response);
+  const double spread = deviation * std::sqrt(2 * std::log(std::max(1.0, groups)) / each);
+  const double longest =
+      static_cast<double>(longest_tokens(work.prompt) + longest_tokens(work.response));
+  return std::min(std::max(longest, sequence_tokens(work)), sequence_tokens(work) + spread);
+}
+
 // Sequences of one micro-batch; `samples` are those of the whole call or mini-batch.
 double micro_batch(const Strategy& s, double samples, double tokens) {
   if (s.micro_tokens > 0) return std::max(1.0, static_cast<double>(s.micro_tokens) / tokens);
   return samples / (s.dp * static_cast<double>(s.micro_batches));
+}
+
+// Time of head and loss over the vocabulary, which a call of a model with a scalar head does not
+// have, forward and backward or forward alone.
+double vocabulary_head_s(const ModelSize& model, const TrainWork& work, const TrainLayout& layout,
+                         const DeviceModel& device, bool backward) {
+  const double batches = std::max(1.0, work.global_batch / (work.micro_batch * layout.dp));
+  const double tokens = work.micro_batch * work.seq_len;
+  const double one = head_forward_s(model, tokens, layout.tp, device) +
+                     (backward ? head_backward_s(model, tokens, layout.tp, work.lora, device) : 0);
+  return (batches + layout.pp - 1) / layout.pp * one;
+}
+
+bool has_scalar_head(const PlanningProblem& problem, const Call& call) {
+  const RoleSpec* role = find_role(problem.graph, call.role);
+  return role != nullptr && role->scalar_head;
 }
 
 double speed(const GpuSpec& gpu) { return gpu.bf16_tflops * gpu.sustained_share; }
@@ -132,8 +169,8 @@ Result<CallPrice> CallPricer::price_train(const Call& call, const MeshShape& sha
   const RoleModel& model = model_of(*problem_, call.role);
   const Workload& load = problem_->workload;
   TrainWork work;
-  work.seq_len = sequence_tokens(load);
   work.global_batch = static_cast<double>(minibatch_samples(*problem_));
+  work.seq_len = fullest_mean_tokens(load, work.global_batch / s.dp, s.dp);
   work.micro_batch = micro_batch(s, work.global_batch, work.seq_len);
   work.recompute = stated(s.recompute);
   work.lora = model.trainable.lora;
@@ -145,10 +182,15 @@ Result<CallPrice> CallPricer::price_train(const Call& call, const MeshShape& sha
   TrainMemoryWork memory;
   memory.optimizer = {precision_bytes(model.precision), kMasterAndMoments, 0,
                       model.trainable.lora ? static_cast<double>(model.trainable.lora_rank) : 0};
-  const MemoryParts parts = train_memory(model.size, layout, work, memory, device.efficiency);
+  TrainWork fullest = work;
+  fullest.seq_len =
+      fullest_mean_tokens(load, work.micro_batch, work.global_batch / work.micro_batch);
+  const MemoryParts parts = train_memory(model.size, layout, fullest, memory, device.efficiency);
   CallPrice price;
-  price.time_s = steps * train_step_time(model.size, layout, work, device).total_s *
-                 device.efficiency.rl_train_factor;
+  double step_s = train_step_time(model.size, layout, work, device).total_s;
+  if (has_scalar_head(*problem_, call))
+    step_s -= vocabulary_head_s(model.size, work, layout, device, true);
+  price.time_s = steps * step_s * device.efficiency.rl_train_factor;
   price.weight_bytes = parts.weights;
   price.optimizer_bytes = parts.optimizer;
   price.transient_bytes =
@@ -161,8 +203,8 @@ Result<CallPrice> CallPricer::price_infer(const Call& call, const MeshShape& sha
                                           const Strategy& s) const {
   const RoleModel& model = model_of(*problem_, call.role);
   TrainWork work;
-  work.seq_len = sequence_tokens(problem_->workload);
   work.global_batch = static_cast<double>(call_samples(*problem_, call));
+  work.seq_len = fullest_mean_tokens(problem_->workload, work.global_batch / s.dp, s.dp);
   work.micro_batch = micro_batch(s, work.global_batch, work.seq_len);
   const TrainLayout layout = train_layout(shape, s);
   BRAID_TRY(validate_train(model.size, layout, work));
@@ -170,11 +212,15 @@ Result<CallPrice> CallPricer::price_infer(const Call& call, const MeshShape& sha
   TrainMemoryWork memory;
   memory.optimizer = {precision_bytes(model.precision), 0, 0, 1};  // frozen: weights alone
   const MemoryParts parts = train_memory(model.size, layout, work, memory, device.efficiency);
-  const double tokens = work.micro_batch * work.seq_len;
+  const double tokens =
+      work.micro_batch * fullest_mean_tokens(problem_->workload, work.micro_batch,
+                                             work.global_batch / work.micro_batch);
   const LayerKind kind = model.size.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
   CallPrice price;
-  price.time_s =
-      inference_pass_s(model.size, layout, work, device) * device.efficiency.rl_infer_factor;
+  double pass_s = inference_pass_s(model.size, layout, work, device);
+  if (has_scalar_head(*problem_, call))
+    pass_s -= vocabulary_head_s(model.size, work, layout, device, false);
+  price.time_s = pass_s * device.efficiency.rl_infer_factor;
   price.weight_bytes = parts.weights;
   price.transient_bytes =
       parts.gathered +

@@ -185,8 +185,7 @@ auto pruning_order(const Priced& p) {
 // The options of one call on one mesh shape, without those that another dominates.
 class ShapePruner {
  public:
-  ShapePruner(const PlanSpace& space, const CallSpace& call, int index)
-      : space_(space), role_(space.roles[call.role]), home_(role_.home == index) {
+  ShapePruner(const PlanSpace& space, const CallSpace& call) : role_(space.roles[call.role]) {
     layout_matters_ = role_.calls.size() > 1 || role_.shares >= 0;
     for (const RoleSpace& other : space.roles) layout_matters_ |= other.shares == call.role;
   }
@@ -211,14 +210,10 @@ class ShapePruner {
     if (!layout_matters_)
       return a.price.transient_bytes <= b.price.transient_bytes &&
              a.price.weight_bytes <= b.price.weight_bytes;
-    const PlanOption option = option_of(a, 0, a.value.dp * a.value.tp * a.value.pp);
-    return !home_ && a.price.time_s + dearest_move_s(space_, role_, option) <= b.price.time_s &&
-           a.price.weight_bytes + a.price.transient_bytes <= b.price.transient_bytes;
+    return false;
   }
 
-  const PlanSpace& space_;
   const RoleSpace& role_;
-  bool home_;
   bool layout_matters_;  // weights move, or another role uses them in place
 };
 
@@ -321,7 +316,7 @@ class OptionBuilder {
       if (least_bytes(*price) > capacity || !allowed_somewhere(graph_call, s, meshes)) continue;
       fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price});
     }
-    if (options_.prune) fitting = ShapePruner(space_, call, index).prune(std::move(fitting));
+    if (options_.prune) fitting = ShapePruner(space_, call).prune(std::move(fitting));
     for (Priced& priced : fitting) {
       priced.strategy = static_cast<int32_t>(call.strategies.size());
       call.strategies.push_back(priced.value);
@@ -375,6 +370,9 @@ Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPric
   finish_roles(problem, space);
   find_segments(space);
   add_devices(problem, pricer, space);
+  if (generates(problem.graph))
+    space.fixed_us = std::llround(
+        1e6 * pricer.train_efficiency(problem.cluster.nodes.front().gpu).rl_step_host_s);
   OptionBuilder builder(pricer, options, space);
   for (int c = 0; c < space.num_calls(); ++c) BRAID_TRY(builder.build(c));
   return space;
@@ -397,12 +395,6 @@ ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice) {
     if (stay != Stay::kDevice) plan.roles.push_back(role_plan_of(role, stay));
   }
   return plan;
-}
-
-double dearest_move_s(const PlanSpace& space, const RoleSpace& role, const PlanOption& to) {
-  const double each = per_device_bytes(role, to);
-  return space.rates.latency_s + std::max(role.model_bytes, each) / space.rates.network +
-         each / space.rates.inside;
 }
 
 double move_s(const PlanSpace& space, const RoleSpace& role, const PlanOption& from,

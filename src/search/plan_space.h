@@ -7,13 +7,9 @@
 // devices are free. Pruning drops option B of a call for an option A on the same devices when no
 // plan can lose by it:
 //   * both have the same parameter layout, and A needs no more time, optimizer and transient bytes;
-//   or
-//   * the call is the only one of its role (no weights move), and A also needs no more weight
-//   bytes; or
-//   * the call is not where its role's weights are at home, and A is no slower and needs no more
-//   memory
-//     even if its weights are moved in at the highest price and kept as a copy, while B's are there
-//     for nothing.
+//   * or the call is the only one of its role and shares no weights (none move), and A also needs
+//   no
+//     more weight bytes.
 #pragma once
 
 #include <functional>
@@ -80,6 +76,7 @@ struct PlanSpace {
   std::vector<int32_t> capacity_steps;  // devices at which the capacity differs from the one before
   std::vector<int32_t> node_of;         // per device
   MoveRates rates;
+  int64_t fixed_us = 0;    // on the host, once per step, before the first call
   int64_t enumerated = 0;  // options priced before pruning, all meshes
 
   int num_calls() const { return static_cast<int>(calls.size()); }
@@ -104,8 +101,6 @@ Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPric
 using Choice = std::vector<int>;
 ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice);
 
-// Upper bound on the seconds to bring an option's weights onto its devices from anywhere.
-double dearest_move_s(const PlanSpace& space, const RoleSpace& role, const PlanOption& to);
 // Seconds to fill the weights of `to` from `from`, both of one role; 0 for equal layouts. The
 // slowest of: what a device takes in, what a node takes in over its network links, what the senders
 // put out.

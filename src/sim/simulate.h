@@ -2,6 +2,9 @@
 // in place of the kernels. Deterministic: a function of its arguments. Pure; thread-safe.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "base/status.h"
 #include "cost/efficiency.h"
 #include "plan/problem.h"
@@ -23,7 +26,6 @@ struct SimOptions {
   std::optional<SampleLengths> lengths;  // of a recorded run in place of drawn ones
   bool events = false;                   // keep Trace::events
   bool memory_curve = false;             // keep DeviceSummary::memory
-  bool order = false;                    // keep the executed order, see executed_order()
   int64_t generate_batch_tokens = 2048;  // tokens of one forward of the generation engine
 };
 
@@ -32,6 +34,10 @@ struct SimOptions {
 // support a model's precision.
 Result<Trace> simulate(const Program& program, const PlanningProblem& problem,
                        const Calibration& calibration, const SimOptions& options);
+
+// One line per executed instruction of a rank, regions unrolled by the rounds of the trace: the
+// order in which the interpreter runs them.
+std::string executed_order(const Program& program, const Trace& trace, size_t rank);
 
 // kInfeasible with overflow_text() where the trace runs out of memory.
 Status check_memory(const Trace& trace);

@@ -1,0 +1,171 @@
+// braid plan --import FRAMEWORK FILE [key=value...]: what a configuration of another framework
+// costs, and how to change it.
+#include "plan_import.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "base/text.h"
+#include "host/file.h"
+#include "plan/foreign.h"
+#include "plan/make_problem.h"
+#include "plan/plan_text.h"
+#include "plan_inputs.h"
+#include "search/key_changes.h"
+#include "search/plan_judge.h"
+
+namespace braid {
+namespace {
+
+constexpr double kNothingToGain = 0.03;
+
+struct Priced {
+  ImportedPlan imported;
+  planner::Verdict verdict;
+};
+
+Result<Priced> price(const Framework& framework, const ForeignKeys& keys,
+                     const ImportOptions& options) {
+  Priced out;
+  BRAID_ASSIGN(out.imported, framework.import_keys(keys, options));
+  BRAID_ASSIGN(const planner::CallPricer pricer,
+               planner::CallPricer::make(out.imported.problem, committed_calibration()));
+  BRAID_ASSIGN(out.verdict,
+               planner::evaluator_judge(out.imported.problem, pricer)(out.imported.plan));
+  return out;
+}
+
+Result<std::optional<LengthDistribution>> stated_lengths(const std::string& text, const char* key) {
+  if (text.empty()) return std::optional<LengthDistribution>();
+  BRAID_ASSIGN(const YamlNode root, parse_yaml(cat("value: ", text), cat("--", key)));
+  BRAID_ASSIGN(const LengthDistribution lengths,
+               read_lengths(*root.find("value"), key, 0, file_reader()));
+  return std::optional(lengths);
+}
+
+Result<ForeignKeys> read_keys(const Framework& framework, const ImportArguments& arguments) {
+  if (arguments.inputs.empty())
+    return invalid_input(cat("--import ", framework.name, ": name the configuration to read"));
+  BRAID_ASSIGN(const std::string text, read_file(arguments.inputs.front()));
+  BRAID_ASSIGN(ForeignKeys keys, framework.parse(text, arguments.inputs.front()));
+  const std::vector<std::string> rest(arguments.inputs.begin() + 1, arguments.inputs.end());
+  BRAID_TRY(add_overrides(rest, &keys));
+  return keys;
+}
+
+// "71.2 GiB of 76.0 GiB, fits with 6 % to spare".
+std::string memory_text(const planner::Verdict& v) {
+  const double margin = 1 - v.peak_bytes / v.capacity_bytes;
+  return cat(format_bytes(v.peak_bytes), " of ", format_bytes(v.capacity_bytes),
+             v.fits ? ", fits with " : ", does not fit: ",
+             v.fits ? cat(std::lround(100 * margin), " % to spare") : v.reason);
+}
+
+void print_priced(const Priced& priced) {
+  const ImportedPlan& imported = priced.imported;
+  size_t next = 0;
+  for (const CallPlan& call : imported.plan.calls) {
+    const bool timed = next < priced.verdict.call_s.size();
+    std::cout << call.call << ": " << (timed ? format_seconds(priced.verdict.call_s[next]) : "?")
+              << "  devices " << mesh_text(call.mesh) << "  " << strategy_text(call.strategy)
+              << "\n";
+    ++next;
+  }
+  std::cout << "step " << format_seconds(priced.verdict.step_s) << "\npeak memory "
+            << memory_text(priced.verdict) << "\n";
+  for (const std::string& note : imported.notes) std::cout << "note: " << note << "\n";
+}
+
+std::string value_now(const ForeignKeys& keys, const std::string& key) {
+  const auto found = keys.find(key);
+  return found == keys.end() ? "(unset)" : found->second;
+}
+
+void print_change(const ForeignKeys& keys, const planner::KeyChange& change,
+                  const planner::Verdict& now) {
+  std::cout << "best change of " << change.changed.size()
+            << (change.changed.size() == 1 ? " key" : " keys") << ": step "
+            << format_seconds(change.verdict.step_s) << " ("
+            << format_double(std::round(100 * now.step_s / change.verdict.step_s) / 100)
+            << " x), peak memory " << memory_text(change.verdict) << "\n";
+  for (const auto& [key, value] : change.changed)
+    std::cout << "  " << key << ": " << value_now(keys, key) << " -> " << value << "\n";
+}
+
+Json verdict_json(const planner::Verdict& v) {
+  constexpr double kGib = 1024.0 * 1024 * 1024;
+  return {{"step_s", v.step_s},
+          {"peak_gib", v.peak_bytes / kGib},
+          {"limit_gib", v.capacity_bytes / kGib},
+          {"fits", v.fits},
+          {"reason", v.reason}};
+}
+
+Json result_json(const Priced& now, const planner::BestChanges& changes) {
+  Json json = verdict_json(now.verdict);
+  for (size_t i = 0; i < now.imported.plan.calls.size() && i < now.verdict.call_s.size(); ++i)
+    json["calls"][now.imported.plan.calls[i].call] = now.verdict.call_s[i];
+  json["notes"] = now.imported.notes;
+  json["plan"] = plan_json(now.imported.plan);
+  json["changes"] = Json::array();
+  for (const planner::KeyChange& change : changes.by_count) {
+    Json entry = verdict_json(change.verdict);
+    entry["keys"] = change.changed;
+    json["changes"].push_back(entry);
+  }
+  return json;
+}
+
+void print_changes(const ForeignKeys& keys, const Priced& now,
+                   const planner::BestChanges& changes) {
+  const auto& all = changes.by_count;
+  const bool gains =
+      !all.empty() &&
+      (!now.verdict.fits || all.back().verdict.step_s * (1 + kNothingToGain) < now.verdict.step_s);
+  if (!gains)
+    std::cout << "nothing to gain: within 3 % of the best of " << changes.priced
+              << " configurations\n";
+  else
+    for (const planner::KeyChange& change : all) print_change(keys, change, now.verdict);
+}
+
+}  // namespace
+
+Status run_plan_import(const ImportArguments& arguments) {
+  BRAID_ASSIGN(const Framework* framework, find_framework(arguments.framework));
+  BRAID_ASSIGN(const ForeignKeys keys, read_keys(*framework, arguments));
+  ImportOptions options;
+  options.gpu = arguments.gpu;
+  options.read = file_reader();
+  BRAID_ASSIGN(options.prompt, stated_lengths(arguments.prompt_length, "prompt-length"));
+  BRAID_ASSIGN(options.response, stated_lengths(arguments.response_length, "response-length"));
+  BRAID_ASSIGN(const Priced now, price(*framework, keys, options));
+  const auto price_keys = [&](const ForeignKeys& changed) -> Result<planner::Verdict> {
+    BRAID_ASSIGN(const Priced priced, price(*framework, changed, options));
+    if (priced.imported.plan.devices != now.imported.plan.devices)
+      return invalid_input("another number of devices");
+    return priced.verdict;
+  };
+  const planner::BestChanges changes =
+      planner::best_changes(keys, now.verdict, framework->tunable(keys), price_keys);
+  if (arguments.json) {
+    std::cout << result_json(now, changes).dump(1) << "\n";
+    return ok_status();
+  }
+  print_priced(now);
+  print_changes(keys, now, changes);
+  return ok_status();
+}
+
+Status print_export(const std::string& framework, const PlanningProblem& problem,
+                    const ExecutionPlan& plan) {
+  BRAID_ASSIGN(const Framework* found, find_framework(framework));
+  const ExportedConfig exported = found->export_plan(problem, plan);
+  std::cout << config_text(*found, exported);
+  for (const std::string& lost : exported.not_expressed)
+    std::cout << "# not expressed: " << lost << "\n";
+  return ok_status();
+}
+
+}  // namespace braid

@@ -1,0 +1,28 @@
+// The actions of `braid plan --import` and `--export`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/execution_plan.h"
+#include "plan/problem.h"
+
+namespace braid {
+
+struct ImportArguments {
+  std::string framework;            // verl | openrlhf
+  std::vector<std::string> inputs;  // a file of the framework, then its key=value overrides
+  std::string gpu;                  // catalogue key of the devices; required
+  std::string prompt_length, response_length;  // as in the section `workload`; "" = the longest
+  bool json = false;
+};
+
+// Prices a configuration of another framework and prints the best legal changes in its own keys.
+Status run_plan_import(const ImportArguments& arguments);
+
+// Prints the nearest configuration of a framework and, as comments, what it cannot express.
+Status print_export(const std::string& framework, const PlanningProblem& problem,
+                    const ExecutionPlan& plan);
+
+}  // namespace braid

@@ -1,0 +1,147 @@
+// braid simulate: prices one step of a configuration under a plan, and shows what runs when.
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "base/text.h"
+#include "commands.h"
+#include "host/file.h"
+#include "plan/make_problem.h"
+#include "plan/plan_text.h"
+#include "plan/validate.h"
+#include "plan_inputs.h"
+#include "sim/recorded.h"
+#include "sim/simulate.h"
+#include "sim/trace_output.h"
+
+namespace braid {
+namespace {
+
+struct SimulateArguments {
+  std::vector<std::string> inputs;  // files, then key=value
+  std::string plan, trace_out, html_out, lengths, calibration;
+  int64_t step = -1;
+  uint64_t seed = 0;
+  int64_t order_rank = -1;
+  bool json = false, print_program = false, benchmark = false;
+};
+
+// The plan file of the command line, else what the configuration states, else one device.
+Result<ExecutionPlan> chosen_plan(const SimulateArguments& arguments, const Config& config,
+                                  const PlanningProblem& problem) {
+  if (!arguments.plan.empty()) {
+    BRAID_ASSIGN(const std::string text, read_file(arguments.plan));
+    return parse_plan(text, arguments.plan, &problem.cluster);
+  }
+  BRAID_ASSIGN(const auto configured, configured_plan(config, problem, file_reader()));
+  return configured ? *configured : trivial_plan(problem);
+}
+
+Result<SimOptions> sim_options(const SimulateArguments& arguments) {
+  SimOptions options;
+  options.seed = arguments.seed;
+  options.events = !arguments.benchmark;
+  options.memory_curve = !arguments.trace_out.empty() || !arguments.html_out.empty();
+  if (arguments.lengths.empty()) return options;
+  BRAID_ASSIGN(const std::string text, read_file(arguments.lengths));
+  BRAID_ASSIGN(options.lengths, parse_recorded_lengths(text, arguments.lengths, arguments.step));
+  return options;
+}
+
+Status check_order_rank(int64_t rank, const Program& program) {
+  if (rank < -1 || rank >= static_cast<int64_t>(program.ranks.size()))
+    return invalid_input(cat("--order ", rank, ": the plan has ranks 0 to ",
+                             static_cast<int64_t>(program.ranks.size()) - 1));
+  return ok_status();
+}
+
+Result<Calibration> load_calibration(const std::string& path) {
+  if (path.empty()) return committed_calibration();
+  BRAID_ASSIGN(const std::string text, read_file(path));
+  BRAID_ASSIGN(const Json json, parse_json(text, path));
+  return calibration_from_json(json).at(path);
+}
+
+// Best of a few runs of the simulator alone, and the rate of instructions.
+Status benchmark(const Program& program, const PlanningProblem& problem,
+                 const Calibration& calibration, const SimOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  double best = 1e30;
+  int64_t instructions = 0;
+  constexpr int kRuns = 5;
+  for (int run = 0; run < kRuns; ++run) {
+    const auto begin = Clock::now();
+    BRAID_ASSIGN(const Trace trace, simulate(program, problem, calibration, options));
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
+    instructions = trace.instructions;
+  }
+  std::printf("%zu ranks, %lld instructions executed, %s, %.2f M instructions/s on one thread\n",
+              program.ranks.size(), static_cast<long long>(instructions),
+              format_seconds(best).c_str(), static_cast<double>(instructions) / best / 1e6);
+  return ok_status();
+}
+
+Status write_outputs(const SimulateArguments& arguments, const Program& program,
+                     const Trace& trace) {
+  if (!arguments.trace_out.empty())
+    BRAID_TRY(write_file_atomic(arguments.trace_out, chrome_trace_json(trace).dump() + "\n"));
+  if (!arguments.html_out.empty())
+    BRAID_TRY(write_file_atomic(arguments.html_out,
+                                timeline_html(trace, cat("One step of ", program.graph.name))));
+  if (arguments.order_rank >= 0) {
+    std::printf("%s", executed_order(program, trace, arguments.order_rank).c_str());
+  } else if (arguments.json) {
+    Json summary = trace_summary_json(trace);
+    summary["program_hash"] = program_hash(program);
+    std::printf("%s\n", summary.dump(1).c_str());
+  } else {
+    std::printf("%s", gantt_text(trace).c_str());
+  }
+  return check_memory(trace);
+}
+
+Status run_simulate(const SimulateArguments& arguments) {
+  BRAID_ASSIGN(const LoadedConfig loaded, load_planning_config(arguments.inputs));
+  BRAID_ASSIGN(const PlanningProblem problem, make_problem(loaded.config, file_reader()));
+  BRAID_ASSIGN(const ExecutionPlan plan, chosen_plan(arguments, loaded.config, problem));
+  BRAID_ASSIGN(const Program program, compile(plan, problem));
+  if (arguments.print_program) {
+    std::printf("%shash %s\n", program_text(program).c_str(), program_hash(program).c_str());
+    return ok_status();
+  }
+  BRAID_TRY(check_order_rank(arguments.order_rank, program));
+  BRAID_ASSIGN(const SimOptions options, sim_options(arguments));
+  BRAID_ASSIGN(const Calibration calibration, load_calibration(arguments.calibration));
+  if (arguments.benchmark) return benchmark(program, problem, calibration, options);
+  BRAID_ASSIGN(const Trace trace, simulate(program, problem, calibration, options));
+  return write_outputs(arguments, program, trace);
+}
+
+Action define(CLI::App& app) {
+  auto arguments = std::make_shared<SimulateArguments>();
+  app.add_option("inputs", arguments->inputs, "configuration files, then key.sub=value overrides")
+      ->required();
+  app.add_option("--plan", arguments->plan,
+                 "execution plan (YAML); default: what the configuration states, else one device");
+  app.add_option("--trace", arguments->trace_out, "write a Chrome trace for Perfetto to this file");
+  app.add_option("--html", arguments->html_out, "write a timeline page to this file");
+  app.add_flag("--json", arguments->json, "print a summary as JSON instead of the chart");
+  app.add_option("--lengths", arguments->lengths,
+                 "lengths of a recorded run: its rollouts.jsonl, or 'PROMPT RESPONSE' lines");
+  app.add_option("--step", arguments->step, "step of the rollouts.jsonl; default: its first");
+  app.add_option("--seed", arguments->seed, "of the drawn lengths");
+  app.add_option("--calibration", arguments->calibration,
+                 "use this calibration (JSON) instead of the built-in one");
+  app.add_option("--order", arguments->order_rank,
+                 "print the instructions that this rank executes, in order");
+  app.add_flag("--print-program", arguments->print_program, "print the instruction lists and stop");
+  app.add_flag("--benchmark", arguments->benchmark, "time the simulator itself");
+  return [arguments] { return run_simulate(*arguments); };
+}
+
+}  // namespace
+
+extern const Command kSimulateCommand = {
+    "simulate", "predict one step: time, memory and what runs when", define};
+
+}  // namespace braid

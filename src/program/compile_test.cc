@@ -1,0 +1,242 @@
+// compile(plan, problem): one-device plans equal the plain program; plans over many devices verify;
+// verification finds what is broken.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/rng.h"
+#include "plan/execution_plan.h"
+#include "plan/test_problem.h"
+#include "plan/validate.h"
+#include "program/placement.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+DeviceMesh range(int first, int count) {
+  DeviceMesh mesh;
+  for (int i = 0; i < count; ++i) mesh.devices.push_back(DeviceId{first + i});
+  return mesh;
+}
+
+CallPlan& entry(ExecutionPlan& plan, const std::string& call) {
+  for (CallPlan& candidate : plan.calls)
+    if (candidate.call == call) return candidate;
+  ADD_FAILURE() << call;
+  return plan.calls[0];
+}
+
+void place(ExecutionPlan& plan, const std::string& call, const DeviceMesh& mesh, int dp, int tp,
+           int pp) {
+  CallPlan& target = entry(plan, call);
+  target.mesh = mesh;
+  target.strategy = {};
+  target.strategy.dp = dp, target.strategy.tp = tp, target.strategy.pp = pp;
+}
+
+int count(const Program& program, OpCode code) {
+  int sum = 0;
+  for (const RankProgram& rank : program.ranks)
+    for (const Instruction& i : rank.instructions) sum += i.code == code;
+  return sum;
+}
+
+TEST(Compile, OneDevicePlanIsThePlainProgram) {
+  for (const char* algorithm : {"ppo", "grpo"}) {
+    TestProblem test;
+    test.algorithm = algorithm, test.devices = 1;
+    const PlanningProblem problem = make_test_problem(test);
+    const auto program = compile(trivial_plan(problem), problem);
+    ASSERT_TRUE(program.ok()) << program.status().message();
+    EXPECT_EQ(program_hash(*program), program_hash(*compile(problem.graph)));
+    EXPECT_EQ(program->ranks, compile(problem.graph)->ranks);
+  }
+}
+
+TEST(Compile, EqualLayoutsExchangeNothingButWhatOneRankComputes) {
+  const PlanningProblem problem = make_test_problem();
+  const auto program = compile(uniform_plan(problem, 8, 1, 1), problem);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  for (const Message& message : program->messages) {
+    EXPECT_EQ(message.kind, MessageKind::kFields);
+    // Only the algorithm's function sees all samples: one rank collects and distributes.
+    EXPECT_TRUE(message.from == DeviceId{0} || message.to == DeviceId{0});
+  }
+  EXPECT_EQ(count(*program, OpCode::kReduce), 2 * 8);
+  EXPECT_EQ(count(*program, OpCode::kRelease), 0);
+}
+
+// Generation on all devices with tp 2, training on halves with other layouts.
+ExecutionPlan mixed_plan(const PlanningProblem& problem) {
+  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
+  place(plan, "generate", range(0, 8), 4, 2, 1);
+  place(plan, "old_logprob", range(0, 4), 2, 1, 2);
+  place(plan, "update_actor", range(0, 4), 1, 2, 2);
+  place(plan, "values", range(4, 4), 4, 1, 1);
+  place(plan, "update_critic", range(4, 4), 2, 2, 1);
+  return plan;
+}
+
+TEST(Compile, CopiesAreFilledBeforeAndReleasedAfterTheirCalls) {
+  const PlanningProblem problem = make_test_problem();
+  const Program program = *compile(mixed_plan(problem), problem);
+  // Copies: of the actor for generate and old_logprob, of the critic for values.
+  EXPECT_EQ(count(program, OpCode::kRelease), 8 + 4 + 4);
+  EXPECT_EQ(count(program, OpCode::kSend), count(program, OpCode::kReceive));
+  EXPECT_EQ(count(program, OpCode::kSend), static_cast<int>(program.messages.size()));
+  double actor = 0;
+  for (const Message& message : program.messages)
+    if (message.kind == MessageKind::kParameters &&
+        program.copies[message.owner].role.value == "actor")
+      actor += message.bytes;
+  EXPECT_GT(actor, 0);
+  EXPECT_EQ(program, *compile(mixed_plan(problem), problem));
+  EXPECT_EQ(program_hash(program), program_hash(*compile(mixed_plan(problem), problem)));
+}
+
+TEST(Compile, EveryRankReceivesTheSamplesThatItReadsOnce) {
+  const PlanningProblem problem = make_test_problem();
+  const Program program = *compile(mixed_plan(problem), problem);
+  for (size_t p = 0; p < program.graph.calls.size(); ++p) {
+    const CallId producer{static_cast<int32_t>(p)};
+    for (size_t f = 0; f < program.graph.calls[p].writes.size(); ++f) {
+      const Field& field = program.graph.calls[p].writes[f];
+      std::map<DeviceId, std::set<int64_t>> needed, arrived;
+      for (size_t c = 0; c < program.graph.calls.size(); ++c)
+        for (const Holding& reader :
+             field_readers(program, CallId{static_cast<int32_t>(c)}, field, producer))
+          for (int64_t i = reader.units.begin; i < reader.units.end; ++i)
+            needed[reader.device].insert(i);
+      for (const Holding& holder : field_holders(program, producer, field))
+        for (int64_t i = holder.units.begin; i < holder.units.end; ++i)
+          needed[holder.device].erase(i);
+      for (const Message& message : program.messages) {
+        if (message.kind != MessageKind::kFields || message.owner != producer.value) continue;
+        for (const MessagePart& part : message.parts)
+          for (int64_t i = part.units.begin;
+               part.item == static_cast<int32_t>(f) && i < part.units.end; ++i)
+            EXPECT_TRUE(arrived[message.to].insert(i).second) << field.name;
+      }
+      for (const auto& [device, samples] : needed)
+        EXPECT_EQ(arrived[device], samples) << field.name << " on " << device;
+    }
+  }
+}
+
+TEST(Compile, StateInHostMemoryComesAndGoes) {
+  TestProblem test;
+  test.devices = 1;
+  const PlanningProblem problem = make_test_problem(test);
+  ExecutionPlan plan = trivial_plan(problem);
+  plan.roles = {{RoleId{"actor"}, Residency::kHost, Residency::kHost}};
+  const Program program = *compile(plan, problem);
+  // Weights once for all calls of the role, the optimizer around training.
+  EXPECT_EQ(count(program, OpCode::kLoad), 2);
+  EXPECT_EQ(count(program, OpCode::kOffload), 2);
+  plan.roles[0].timing = OffloadTiming::kAfterEachCall;
+  EXPECT_EQ(count(*compile(plan, problem), OpCode::kLoad), 3 + 1);  // generate, old_logprob, update
+}
+
+Program broken_base() {
+  const PlanningProblem problem = make_test_problem();
+  return *compile(mixed_plan(problem), problem);
+}
+
+// The position of the n-th instruction of a kind on a rank.
+size_t position(const Program& program, size_t rank, OpCode code, int n = 0) {
+  const auto& list = program.ranks[rank].instructions;
+  for (size_t i = 0; i < list.size(); ++i)
+    if (list[i].code == code && n-- == 0) return i;
+  ADD_FAILURE() << op_code_name(code);
+  return 0;
+}
+
+TEST(Verify, FindsMessagesThatAreNotReceivedAsSent) {
+  Program program = broken_base();
+  const size_t a = position(program, 0, OpCode::kReceive);
+  size_t b = a + 1;
+  auto& list = program.ranks[0].instructions;
+  const auto from = [&](size_t i) { return program.messages[list[i].detail].from; };
+  while (list[b].code != OpCode::kReceive || from(b) != from(a)) ++b;
+  std::swap(list[a].detail, list[b].detail);
+  EXPECT_THAT(verify(program).message(), HasSubstr("is not received as it was sent"));
+}
+
+TEST(Verify, FindsCirclesBetweenRanks) {
+  // Two ranks that both receive before they send.
+  Program program =
+      *compile(make_test_problem({"ppo", "llama2-7b", "llama2-7b", "a100-80g", 1, 2}).graph);
+  program.calls.resize(program.graph.calls.size());
+  for (CallPlacement& call : program.calls) call.mesh = range(0, 1);
+  program.ranks.resize(2);
+  Message there, back;
+  there.from = DeviceId{0}, there.to = DeviceId{1};
+  back.from = DeviceId{1}, back.to = DeviceId{0};
+  program.copies = {{}};
+  there.owner = back.owner = 0;
+  program.messages = {there, back};
+  const auto add = [&](size_t rank, OpCode code, int32_t detail) {
+    auto& list = program.ranks[rank].instructions;
+    list.push_back({code, CallId{0}, ExitCondition::kNone, {}, detail});
+  };
+  add(0, OpCode::kReceive, 1), add(0, OpCode::kSend, 0);
+  add(1, OpCode::kReceive, 0), add(1, OpCode::kSend, 1);
+  EXPECT_THAT(verify(program).message(), HasSubstr("waits forever"));
+  std::swap(program.ranks[1].instructions[0], program.ranks[1].instructions[1]);
+  EXPECT_TRUE(verify(program).ok()) << verify(program).message();
+}
+
+TEST(Verify, FindsMissingFieldsAndInstructions) {
+  Program program = broken_base();
+  for (size_t i = program.messages.size(); i-- > 0;)
+    if (program.messages[i].kind == MessageKind::kFields) {
+      program.messages[i].parts.pop_back();
+      break;
+    }
+  EXPECT_THAT(verify(program).message(), HasSubstr("which is not there for all of its samples"));
+  program = broken_base();
+  program.ranks[5].instructions[position(program, 5, OpCode::kReduce)].detail = 99;
+  EXPECT_THAT(verify(program).message(), HasSubstr("refers to entry 99"));
+  program = broken_base();
+  auto& list = program.ranks[2].instructions;
+  list.erase(list.begin() + static_cast<int64_t>(position(program, 2, OpCode::kRegionEnd)));
+  EXPECT_FALSE(verify(program).ok());
+}
+
+// Random plans over two nodes: all compile, which includes verification.
+TEST(Compile, RandomPlansVerify) {
+  static const int kShapes[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {2, 2, 1},
+                                   {4, 1, 1}, {1, 2, 2}, {2, 2, 2}, {1, 8, 1},
+                                   {8, 1, 1}, {2, 4, 2}, {4, 2, 2}, {1, 4, 4}};
+  TestProblem test;
+  test.nodes = 2, test.actor = test.critic = "qwen2.5-0.5b";
+  RandomStream random(3, 0);
+  int compiled = 0;
+  for (int trial = 0; trial < 400; ++trial) {
+    test.algorithm = trial % 2 == 0 ? "ppo" : "grpo";
+    test.samples = trial % 2 == 0 ? 1 : 4;
+    const PlanningProblem problem = make_test_problem(test);
+    ExecutionPlan plan = uniform_plan(problem, 16, 1, 1);
+    for (CallPlan& call : plan.calls) {
+      const auto& shape = kShapes[random.below(12)];
+      const int devices = shape[0] * shape[1] * shape[2];
+      const int first = devices * static_cast<int>(random.below(16 / devices));
+      place(plan, call.call, range(first, devices), shape[0], shape[1], shape[2]);
+      if (call.call.rfind("update", 0) == 0 && shape[0] > 1)
+        call.strategy.zero_stage = shape[2] > 1 ? 1 : static_cast<int>(random.below(4));
+    }
+    if (trial % 4 == 0) plan.roles.push_back({RoleId{"actor"}, Residency::kHost, Residency::kHost});
+    if (!validate(plan, problem).ok()) continue;  // heads that do not divide and the like
+    const auto program = compile(plan, problem);
+    EXPECT_TRUE(program.ok()) << program.status().message();
+    ++compiled;
+  }
+  EXPECT_GT(compiled, 60);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,46 @@
+#include "search/plan_simulate.h"
+
+#include <algorithm>
+
+#include "program/program.h"
+#include "sim/simulate.h"
+
+namespace braid::planner {
+namespace {
+
+Verdict verdict_of(const Trace& trace, const PlanningProblem& problem) {
+  Verdict verdict;
+  verdict.step_s = trace.step_s;
+  verdict.utilisation = utilisation(trace);
+  verdict.fits = !trace.overflow;
+  if (trace.overflow) verdict.reason = overflow_text(trace, *trace.overflow);
+  verdict.capacity_bytes = trace.devices.front().limit_bytes;
+  for (const DeviceSummary& device : trace.devices) {
+    verdict.peak_bytes = std::max(verdict.peak_bytes, device.peak_bytes);
+    verdict.capacity_bytes = std::min(verdict.capacity_bytes, device.limit_bytes);
+  }
+  const std::vector<Call>& calls = problem.graph.calls;
+  for (const CallSummary& call : trace.calls)
+    if (uses_model(calls[call.call.value])) verdict.call_s.push_back(call.seconds());
+  return verdict;
+}
+
+}  // namespace
+
+Result<Verdict> simulate_plan(const ExecutionPlan& plan, const PlanningProblem& problem,
+                              const Calibration& calibration, const SimulationOptions& options) {
+  BRAID_ASSIGN(const Program program, compile(plan, problem));
+  SimOptions simulation;
+  simulation.seed = options.seed;
+  BRAID_ASSIGN(const Trace trace, simulate(program, problem, calibration, simulation));
+  return verdict_of(trace, problem);
+}
+
+Judge simulator_judge(const PlanningProblem& problem, const Calibration& calibration,
+                      const SimulationOptions& options) {
+  return [&problem, &calibration, options](const ExecutionPlan& plan) {
+    return simulate_plan(plan, problem, calibration, options);
+  };
+}
+
+}  // namespace braid::planner

@@ -1,0 +1,40 @@
+// The scheduling of the generation engine: which round prefills and decodes how much, given the
+// lengths. Repeats the engine's admission, page accounting, prefix sharing and preemption step by
+// step, so that a recorded run's lengths give its number of rounds exactly. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace braid {
+
+struct BatchRequest {
+  int64_t prompt = 0, response = 0;  // tokens, both at least 1
+  int64_t group = 0;                 // requests of one group have the same prompt
+};
+
+struct BatchOptions {
+  int64_t kv_budget_tokens = 0;  // 0: enough for max_concurrent of the longest request
+  int64_t max_concurrent = 256;
+  int64_t max_batch_tokens = 2048;  // tokens of one forward
+  int64_t most_response = 0;        // longest that a request may get; 0: its own length
+};
+
+inline constexpr int64_t kCachePageTokens = 32;
+
+// One scheduling round and forward.
+struct BatchRound {
+  int64_t prefill_tokens = 0;
+  int64_t decoding = 0;       // sequences that computed one token
+  int64_t cached_tokens = 0;  // of the sequences that decoded
+  int64_t pages = 0;          // held
+  int64_t unfinished = 0;     // waiting and running, after the round
+};
+
+// Calls `visit` for every round until all requests are finished; returns the number of rounds.
+// REQUIRES: the budget holds the longest request.
+int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOptions& options,
+                    const std::function<void(const BatchRound&)>& visit);
+
+}  // namespace braid

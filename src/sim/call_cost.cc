@@ -1,0 +1,295 @@
+#include "sim/call_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost/memory.h"
+
+namespace braid {
+namespace {
+
+constexpr double kActivationBytes = 2;
+constexpr double kWeightBytes = 2;         // of a gathered weight
+constexpr double kReduceBytes = 4;         // of a gradient in the reduction
+constexpr double kAdamTraffic = 28;        // bytes per parameter that an optimizer step moves
+constexpr double kMasterAndMoments = 12;   // of Adam in 32 bit
+constexpr double kHeadChunkTokens = 1024;  // head and loss run in chunks of so many tokens
+
+double speed(const GpuSpec& gpu) { return gpu.bf16_tflops * gpu.sustained_share; }
+
+DeviceId slowest_device(const Cluster& cluster, const DeviceMesh& mesh) {
+  return *std::min_element(mesh.devices.begin(), mesh.devices.end(), [&](DeviceId a, DeviceId b) {
+    return speed(gpu_of(cluster, a)) < speed(gpu_of(cluster, b));
+  });
+}
+
+double repeated_share(Recompute recompute, const Efficiency& e) {
+  if (recompute == Recompute::kFull) return 1;
+  return recompute == Recompute::kSelective ? e.selective_share : 0;
+}
+
+double kept_share(Recompute recompute, const Efficiency& e) {
+  if (recompute == Recompute::kFull) return 0;
+  return recompute == Recompute::kSelective ? e.mem_selective_share : 1;
+}
+
+}  // namespace
+
+Result<CallCost> CallCost::make(const Program& program, CallId id, const PlanningProblem& problem,
+                                const Calibration& calibration) {
+  const Call& call = program.graph.calls[id.value];
+  const CallPlacement& where = program.calls[id.value];
+  CallCost cost;
+  cost.model_ = &model_of(problem, call.role);
+  cost.strategy_ = where.strategy;
+  cost.layout_ = param_layout(where.mesh, where.strategy);
+  const RoleSpec* spec = find_role(problem.graph, call.role);
+  cost.scalar_head_ = spec != nullptr && spec->scalar_head;
+  cost.kinds_ = tensor_kinds(cost.model_->size, cost.scalar_head_);
+  const DeviceId slowest = slowest_device(problem.cluster, where.mesh);
+  const Node& node = problem.cluster.nodes[node_of(problem.cluster, slowest)];
+  const bool generates = call.kind == CallKind::kGenerate;
+  BRAID_ASSIGN(cost.device_, make_device(node.gpu, cost.model_->precision,
+                                         generates ? problem.generate_engine : problem.train_engine,
+                                         calibration));
+  cost.trains_ = call.kind == CallKind::kTrainStep;
+  cost.policy_loss_ = call.function == "policy";
+  cost.per_node_ = std::max(
+      1, static_cast<int>(where.mesh.devices.size()) / nodes_spanned(problem.cluster, where.mesh));
+  cost.nic_gbps_ = node.nic_gbps_per_gpu;
+  cost.prompt_tokens_ = mean_tokens(problem.workload.prompt);
+  const Efficiency& e = cost.device_.efficiency;
+  if (braid::generates(problem.graph))
+    cost.factor_ =
+        generates ? e.rl_generate_factor : (cost.trains_ ? e.rl_train_factor : e.rl_infer_factor);
+  return cost;
+}
+
+MicroBatch CallCost::micro_batch(const std::vector<int64_t>& lengths) const {
+  MicroBatch batch;
+  double weighted = 0;
+  for (const int64_t length : lengths) {
+    const auto tokens = static_cast<double>(length);
+    batch.tokens += tokens;
+    weighted += tokens * mean_causal_context(model_->size, tokens);
+  }
+  if (batch.tokens > 0) batch.context = weighted / batch.tokens;
+  return batch;
+}
+
+CollectiveGroup CallCost::group(int members, int stride) const {
+  return make_group(device_.gpu, members, stride, per_node_, nic_gbps_);
+}
+
+LayerPass CallCost::layer_pass(const MicroBatch& batch, LayerKind kind) const {
+  LayerPass pass;
+  pass.kind = kind;
+  pass.tokens = batch.tokens;
+  pass.context = batch.context;
+  pass.tp = strategy_.tp;
+  pass.sequence_parallel = strategy_.sequence_parallel;
+  pass.frozen = model_->trainable.lora;
+  return pass;
+}
+
+// After attention and after the MLP: an all-reduce, or a reduce-scatter and an all-gather.
+double CallCost::exchange_s(const MicroBatch& batch) const {
+  if (strategy_.tp == 1) return 0;
+  const double bytes = batch.tokens * static_cast<double>(model_->size.hidden) * kActivationBytes;
+  const double half =
+      collective_s(CollectiveOp::kReduceScatter, bytes, group(strategy_.tp, 1), device_.efficiency);
+  return 4 * half * device_.efficiency.tp_exposed;
+}
+
+double CallCost::layers_s(const MicroBatch& batch, int part, bool backward) const {
+  const ModelSize& m = model_->size;
+  const Interval layers = layers_of_part(m.layers, parts(), part);
+  const int64_t dense_layers = m.layers - moe_layers(m);
+  const auto dense =
+      static_cast<double>(std::max<int64_t>(0, std::min(layers.end, dense_layers) - layers.begin));
+  const double sparse = static_cast<double>(layers.size()) - dense;
+  const double lora = model_->trainable.lora ? device_.efficiency.lora_factor : 1;
+  const double repeated = repeated_share(strategy_.recompute, device_.efficiency);
+  const double exchanges = backward && strategy_.recompute == Recompute::kFull ? 2 : 1;
+  double sum = 0;
+  for (const LayerKind kind : {LayerKind::kDense, LayerKind::kMoe}) {
+    const double count = kind == LayerKind::kDense ? dense : sparse;
+    if (count == 0) continue;
+    const LayerPass pass = layer_pass(batch, kind);
+    const double forward = layer_forward_s(m, pass, device_) * lora;
+    const double compute =
+        backward ? layer_backward_s(m, pass, device_) * lora + repeated * forward : forward;
+    sum += count * (compute + exchanges * exchange_s(batch));
+  }
+  return sum;
+}
+
+double CallCost::gathers_of_part_s(int part) const {
+  if (strategy_.zero_stage != 3 || strategy_.dp == 1) return 0;
+  const double bytes = held(part % strategy_.pp) / strategy_.interleave * kWeightBytes;
+  return collective_s(CollectiveOp::kAllGather, bytes, group(strategy_.dp, strategy_.tp),
+                      device_.efficiency);
+}
+
+// What computation does not hide of the communication beside it.
+double CallCost::with_gathers(double compute_s, double exchange_s) const {
+  return compute_s + device_.efficiency.fsdp_exposed * std::min(exchange_s, compute_s) +
+         std::max(0.0, exchange_s - compute_s);
+}
+
+double CallCost::forward_s(const MicroBatch& batch, int part) const {
+  double compute = layers_s(batch, part, false);
+  if (has_head(part) && !scalar_head_)
+    compute += (policy_loss_ ? device_.efficiency.rl_loss_factor : 1) *
+               head_forward_s(model_->size, batch.tokens, strategy_.tp, device_);
+  const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(strategy_.pp);
+  return factor_ * jitter * with_gathers(compute, gathers_of_part_s(part));
+}
+
+double CallCost::backward_s(const MicroBatch& batch, int part) const {
+  double compute = layers_s(batch, part, true);
+  if (has_head(part) && !scalar_head_)
+    compute +=
+        (policy_loss_ ? device_.efficiency.rl_loss_factor : 1) *
+        head_backward_s(model_->size, batch.tokens, strategy_.tp, model_->trainable.lora, device_);
+  double exchange = gathers_of_part_s(part);
+  if (strategy_.zero_stage >= 2 && strategy_.dp > 1)
+    exchange += collective_s(CollectiveOp::kReduceScatter,
+                             trained(part % strategy_.pp) / strategy_.interleave * kReduceBytes,
+                             group(strategy_.dp, strategy_.tp), device_.efficiency);
+  const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(strategy_.pp);
+  return factor_ * jitter * with_gathers(compute, exchange);
+}
+
+double CallCost::stage_bytes(const MicroBatch& batch) const {
+  return batch.tokens * static_cast<double>(model_->size.hidden) * kActivationBytes /
+         (strategy_.sequence_parallel ? strategy_.tp : 1);
+}
+
+double CallCost::held(int stage) const {
+  ParamLayout whole = layout_;
+  whole.sharded = false;
+  const size_t index = mesh_index(strategy_, {0, 0, stage});
+  return held_parameters(kinds_, whole, model_->size.layers, index);
+}
+
+double CallCost::trained(int stage) const {
+  return held(stage) * trainable_fraction(model_->size, model_->trainable);
+}
+
+double CallCost::exposed_reduce_s(int stage, double window_s) const {
+  if (strategy_.dp == 1 || strategy_.zero_stage >= 2) return 0;
+  const CollectiveOp op =
+      strategy_.zero_stage == 0 ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
+  const double total = collective_s(op, trained(stage) * kReduceBytes,
+                                    group(strategy_.dp, strategy_.tp), device_.efficiency);
+  return device_.efficiency.dp_exposed * std::min(total, window_s) +
+         std::max(0.0, total - window_s);
+}
+
+double CallCost::gather_s(int stage) const {
+  return collective_s(CollectiveOp::kAllGather, trained(stage) * kWeightBytes,
+                      group(strategy_.dp, strategy_.tp), device_.efficiency) *
+         device_.efficiency.dp_exposed;
+}
+
+double CallCost::optimizer_step_s(int stage) const {
+  const double copies = strategy_.zero_stage >= 1 ? strategy_.dp : 1;
+  return optimizer_s(trained(stage) / copies, kAdamTraffic, device_) * factor_;
+}
+
+double CallCost::step_host_s() const { return device_.efficiency.step_host_s * factor_; }
+
+// Prefill and decode share a forward. With pipeline stages that many batches are in flight: every
+// stage reads its weights once for each of them, so a round takes as long as a small batch takes
+// through the whole model.
+double CallCost::round_s(const BatchRound& round) const {
+  const ModelSize& m = model_->size;
+  const double batches =
+      std::clamp(static_cast<double>(round.decoding), 1.0, static_cast<double>(strategy_.pp));
+  double seconds = 0;
+  if (round.decoding > 0) {
+    DecodeStep step;
+    step.sequences = static_cast<double>(round.decoding) / batches;
+    step.context = static_cast<double>(round.cached_tokens) / static_cast<double>(round.decoding);
+    step.tp = strategy_.tp;
+    step.weight_bytes = step.kv_bytes = precision_bytes(model_->precision);
+    step.spans_domains = group(strategy_.tp, 1).per_domain < strategy_.tp;
+    seconds += decode_step_s(m, step, device_);
+  }
+  if (round.prefill_tokens > 0) {
+    const auto tokens = static_cast<double>(round.prefill_tokens);
+    seconds += prefill_s(m, tokens, prompt_tokens_, strategy_.tp, device_) / batches;
+  }
+  return factor_ * seconds;
+}
+
+double CallCost::activation_bytes(const MicroBatch& batch, int part) const {
+  const Efficiency& e = device_.efficiency;
+  const ModelSize& m = model_->size;
+  const LayerKind kind = m.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
+  const double layer = e.mem_fused_factor * activation_bytes_per_token(m, kind, strategy_.tp,
+                                                                       strategy_.sequence_parallel);
+  const double input = kActivationBytes * static_cast<double>(m.hidden) /
+                       (strategy_.sequence_parallel ? strategy_.tp : 1);
+  const double kept = kept_share(strategy_.recompute, e);
+  const auto layers = static_cast<double>(layers_of_part(m.layers, parts(), part).size());
+  return batch.tokens * layers * (kept * layer + (kept < 1 ? input : 0));
+}
+
+double CallCost::working_bytes(const MicroBatch& batch) const {
+  const Efficiency& e = device_.efficiency;
+  const ModelSize& m = model_->size;
+  const LayerKind kind = m.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
+  const double layer =
+      batch.tokens * e.mem_fused_factor *
+      activation_bytes_per_token(m, kind, strategy_.tp, strategy_.sequence_parallel);
+  const double kept = trains_ ? kept_share(strategy_.recompute, e) : 1;
+  return (e.mem_work_layers * (1 - kept) + 0.5) * layer;
+}
+
+double CallCost::logit_bytes(const MicroBatch& batch) const {
+  if (scalar_head_) return 0;
+  const double tokens = std::min(batch.tokens, kHeadChunkTokens);
+  return tokens * static_cast<double>(model_->size.vocab) / strategy_.tp *
+         device_.efficiency.mem_logit_bytes;
+}
+
+// Two blocks in 16 bit with prefetching, and the block whose gradients are being reduced.
+double CallCost::gathered_bytes() const {
+  if (strategy_.zero_stage != 3 || strategy_.dp == 1) return 0;
+  double block = 0;
+  for (const TensorKind& kind : kinds_)
+    if (kind.layer_end == model_->size.layers) block += static_cast<double>(kind.elements);
+  return block / strategy_.tp * (2 * kWeightBytes + (trains_ ? kReduceBytes : 0));
+}
+
+double CallCost::gradient_bytes(int stage) const {
+  const double copies = strategy_.zero_stage >= 2 ? strategy_.dp : 1;
+  return trained(stage) / copies * device_.efficiency.mem_gradient_bytes;
+}
+
+double CallCost::optimizer_bytes(int stage) const {
+  const double copies = strategy_.zero_stage >= 1 ? strategy_.dp : 1;
+  return trained(stage) / copies * kMasterAndMoments;
+}
+
+double CallCost::weight_bytes(size_t mesh_index) const {
+  return held_parameters(kinds_, layout_, model_->size.layers, mesh_index) *
+         precision_bytes(model_->precision);
+}
+
+double CallCost::cache_bytes_per_token() const {
+  const ModelSize& m = model_->size;
+  const double split = m.mla ? 1 : std::min<double>(strategy_.tp, static_cast<double>(m.kv_heads));
+  return kv_bytes_per_token(m, precision_bytes(model_->precision)) / (split * strategy_.pp);
+}
+
+double CallCost::prefill_bytes(double tokens) const {
+  const ModelSize& m = model_->size;
+  const double width =
+      3.0 * static_cast<double>(m.intermediate) + 4.0 * static_cast<double>(m.hidden);
+  return device_.efficiency.mem_prefill_factor * tokens * kActivationBytes * width / strategy_.tp;
+}
+
+}  // namespace braid

@@ -1,0 +1,86 @@
+// Prices of the pieces that one model call consists of under its strategy: passes of a micro-batch
+// through a part of the model, messages between stages, gradient reduction, optimizer, rounds of
+// generation; and the memory that each piece takes. Composes the primitives of cost/. Pure;
+// thread-safe.
+#pragma once
+
+#include "cost/collective.h"
+#include "cost/compute.h"
+#include "plan/problem.h"
+#include "program/placement.h"
+#include "sim/batching.h"
+
+namespace braid {
+
+// One micro-batch on one data-parallel rank.
+struct MicroBatch {
+  double tokens = 0;
+  double context = 0;  // tokens that one of them attends to, mean
+};
+
+class CallCost {
+ public:
+  // Errors: a device that does not support the precision of the model.
+  static Result<CallCost> make(const Program& program, CallId id, const PlanningProblem& problem,
+                               const Calibration& calibration);
+
+  // The micro-batch of sequences of these lengths.
+  MicroBatch micro_batch(const std::vector<int64_t>& lengths) const;
+
+  // Seconds of a pass of one micro-batch through part `part` of pp * interleave, tensor-parallel
+  // exchange, ZeRO-3 gathers and recomputation included.
+  double forward_s(const MicroBatch& batch, int part) const;
+  double backward_s(const MicroBatch& batch, int part) const;
+  // Bytes of a micro-batch's activations between two stages, of one tensor-parallel rank.
+  double stage_bytes(const MicroBatch& batch) const;
+  // Gradient reduction over the data-parallel ranks of a stage that ends later than its last
+  // backward pass of `window_s` seconds.
+  double exposed_reduce_s(int stage, double window_s) const;
+  double gather_s(int stage) const;  // updated weights, ZeRO-1 and 2
+  double optimizer_step_s(int stage) const;
+  double step_host_s() const;                     // fixed time of an optimizer step
+  double round_s(const BatchRound& round) const;  // of one replica
+
+  // Bytes on one device.
+  double activation_bytes(const MicroBatch& batch, int part) const;  // kept for the backward pass
+  double working_bytes(const MicroBatch& batch) const;               // of the layer being worked on
+  double logit_bytes(const MicroBatch& batch) const;                 // of one chunk of the head
+  double gathered_bytes() const;                                     // ZeRO-3: blocks held whole
+  double gradient_bytes(int stage) const;
+  double optimizer_bytes(int stage) const;
+  double weight_bytes(size_t mesh_index) const;
+  double cache_bytes_per_token() const;  // KV cache of one token on one device
+  double prefill_bytes(double tokens) const;
+
+  double host_copy_seconds(double bytes) const { return host_copy_s(bytes, device_); }
+  const DeviceModel& device() const { return device_; }
+  const Strategy& strategy() const { return strategy_; }
+  const RoleModel& model() const { return *model_; }
+  int parts() const { return strategy_.pp * strategy_.interleave; }
+
+ private:
+  LayerPass layer_pass(const MicroBatch& batch, LayerKind kind) const;
+  CollectiveGroup group(int members, int stride) const;
+  double exchange_s(const MicroBatch& batch) const;  // of one layer, one pass
+  double layers_s(const MicroBatch& batch, int part, bool backward) const;
+  double held(int stage) const;  // parameters of one device, before ZeRO
+  double trained(int stage) const;
+  double with_gathers(double compute_s, double exchange_s) const;
+  double gathers_of_part_s(int part) const;
+  bool has_head(int part) const { return part == parts() - 1; }
+
+  const RoleModel* model_ = nullptr;
+  Strategy strategy_;
+  DeviceModel device_;
+  std::vector<TensorKind> kinds_;
+  ParamLayout layout_;
+  bool scalar_head_ = false;
+  bool trains_ = false;
+  bool policy_loss_ = false;
+  int per_node_ = 1;
+  double nic_gbps_ = 0;
+  double factor_ = 1;  // of passes inside an RL step
+  double prompt_tokens_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,337 @@
+// What happens between the gates of a call.
+#include <algorithm>
+
+#include "cost/predict_generate.h"
+#include "sim/step_simulation.h"
+
+namespace braid {
+namespace {
+
+// Points of a memory curve inside a generation.
+constexpr int64_t kCachePoints = 48;
+
+using Kind = ScheduleOp::Kind;
+
+Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {
+  const auto m = static_cast<int32_t>(micro_batches);
+  if (kind != CallKind::kTrainStep) return forward_only(s.pp, s.interleave, m);
+  return s.interleave > 1 ? interleaved_one_f_one_b(s.pp, s.interleave, m) : one_f_one_b(s.pp, m);
+}
+
+// Cuts sequences into `count` runs of about equal numbers.
+std::vector<std::vector<int64_t>> cut_evenly(const std::vector<int64_t>& lengths, int64_t count) {
+  const auto all = static_cast<int64_t>(lengths.size());
+  std::vector<std::vector<int64_t>> out(count);
+  for (int64_t k = 0; k < count; ++k)
+    out[k].assign(lengths.begin() + all * k / count, lengths.begin() + all * (k + 1) / count);
+  return out;
+}
+
+// Fills micro-batches in order up to the token budget; a longer sequence is one of its own.
+std::vector<std::vector<int64_t>> cut_by_tokens(const std::vector<int64_t>& lengths,
+                                                int64_t budget) {
+  std::vector<std::vector<int64_t>> out;
+  int64_t filled = 0;
+  for (const int64_t length : lengths) {
+    if (out.empty() || filled + length > budget) {
+      out.emplace_back();
+      filled = 0;
+    }
+    out.back().push_back(length);
+    filled += length;
+  }
+  return out;
+}
+
+}  // namespace
+
+void StepSimulation::enter(CallId id, StagePoint at, TaskId task) {
+  for (const DeviceId device : stage_devices(id, at)) tasks_.wait(task, block(id, device).begin);
+}
+
+void StepSimulation::leave(CallId id, StagePoint at, TaskId task) {
+  for (const DeviceId device : stage_devices(id, at)) tasks_.wait(block(id, device).end, task);
+}
+
+void StepSimulation::expand_call(CallId id) {
+  const Call& call = program_.graph.calls[id.value];
+  rounds_[id.value] = 1;
+  add_field_memory(id);
+  if (!uses_model(call)) return expand_host(id);
+  add_call_memory(id);
+  if (call.kind == CallKind::kGenerate) return expand_generate(id);
+  call.kind == CallKind::kTrainStep ? expand_train(id) : expand_infer(id);
+}
+
+// The fixed time of a step on the host is where the step's data come in.
+void StepSimulation::expand_host(CallId id) {
+  const bool fetch = program_.graph.calls[id.value].kind == CallKind::kFetch;
+  const bool rollout = generates(program_.graph);
+  for (auto& [device, block] : blocks_[id.value]) {
+    const double seconds = fetch && rollout ? efficiencies_[device].rl_step_host_s : 0;
+    const TaskId task = tasks_.add(seconds);
+    tasks_.wait(task, block.begin);
+    tasks_.wait(block.end, task);
+    ++instructions_;
+    if (options_.events && seconds > 0) {
+      MessageEvent event;
+      event.task = task, event.kind = EventKind::kCall, event.call = id;
+      event.from = event.to = DeviceId{device};
+      event.instruction = block.first;
+      message_events_.push_back(event);
+    }
+  }
+}
+
+std::vector<MicroBatch> StepSimulation::micro_batches(CallId id, int dp_rank, int64_t part,
+                                                      int64_t parts) const {
+  const CallPlacement& where = program_.calls[id.value];
+  const Strategy& s = where.strategy;
+  const int64_t first = where.samples * dp_rank / s.dp, last = where.samples * (dp_rank + 1) / s.dp;
+  const int64_t begin = first + (last - first) * part / parts,
+                end = first + (last - first) * (part + 1) / parts;
+  const auto all = static_cast<int64_t>(lengths_.prompt.size());
+  std::vector<int64_t> lengths;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t sample = i * all / where.samples;
+    lengths.push_back(lengths_.prompt[sample] + lengths_.response[sample]);
+  }
+  auto cuts = s.micro_tokens > 0
+                  ? cut_by_tokens(lengths, s.micro_tokens)
+                  : cut_evenly(lengths, std::clamp<int64_t>(s.micro_batches, 1, end - begin));
+  if (s.interleave > 1 && cuts.size() % s.pp != 0)  // interleaving needs whole groups
+    cuts = cut_evenly(lengths, static_cast<int64_t>((cuts.size() + s.pp - 1) / s.pp * s.pp));
+  std::vector<MicroBatch> batches;
+  for (const auto& cut : cuts) batches.push_back(costs_[id.value]->micro_batch(cut));
+  return batches;
+}
+
+double StepSimulation::pass_s(const CallCost& cost, const Schedule& schedule, const ScheduleOp& op,
+                              const MicroBatch& batch) {
+  const int part = op.chunk * schedule.stages + op.stage;
+  if (batch.tokens <= 0) return 0;
+  return op.kind == Kind::kForward ? cost.forward_s(batch, part) : cost.backward_s(batch, part);
+}
+
+// Adds the passes of one replica; each stage's first pass waits for after[stage] (-1: the gate).
+// Returns the last pass of every stage.
+std::vector<TaskId> StepSimulation::expand_schedule(CallId id, int dp_rank,
+                                                    const Schedule& schedule,
+                                                    const std::vector<MicroBatch>& batches,
+                                                    const std::vector<TaskId>& after) {
+  const CallCost& cost = *costs_[id.value];
+  const bool trains = program_.graph.calls[id.value].kind == CallKind::kTrainStep;
+  std::vector<std::vector<TaskId>> tasks(schedule.stages);
+  std::vector<TaskId> last(schedule.stages, -1);
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    for (const ScheduleOp& op : schedule.per_stage[stage]) {
+      const MicroBatch& batch = batches[op.micro_batch];
+      const double seconds = pass_s(cost, schedule, op, batch);
+      const TaskId task = tasks_.add(seconds);
+      if (last[stage] < 0) {
+        after[stage] < 0 ? enter(id, {dp_rank, stage}, task) : tasks_.wait(task, after[stage]);
+      } else {
+        tasks_.wait(task, last[stage]);
+      }
+      last[stage] = task;
+      tasks[stage].push_back(task);
+      remember_op({task, op.kind == Kind::kForward ? EventKind::kForward : EventKind::kBackward, id,
+                   dp_rank, stage, op.micro_batch, trains ? OpCode::kSchedule : OpCode::kCall},
+                  seconds);
+      remember_pass(id, dp_rank, op, task, batch);
+    }
+  }
+  connect_ops(id, dp_rank, schedule, tasks, batches);
+  return last;
+}
+
+// Messages between stages: each tensor-parallel rank sends its part at the same time, so the first
+// stands for all.
+void StepSimulation::connect_ops(CallId id, int dp_rank, const Schedule& schedule,
+                                 const std::vector<std::vector<TaskId>>& tasks,
+                                 const std::vector<MicroBatch>& batches) {
+  if (schedule.stages * schedule.chunks == 1) return;
+  const size_t parts = static_cast<size_t>(schedule.stages) * schedule.chunks;
+  std::vector<TaskId> done[2];
+  for (auto& kind : done) kind.assign(parts * schedule.micro_batches, -1);
+  const auto slot = [&](int32_t part, int32_t micro_batch) {
+    return static_cast<size_t>(part) * schedule.micro_batches + micro_batch;
+  };
+  for (int stage = 0; stage < schedule.stages; ++stage)
+    for (size_t i = 0; i < tasks[stage].size(); ++i) {
+      const ScheduleOp& op = schedule.per_stage[stage][i];
+      done[static_cast<int>(op.kind)][slot(op.chunk * schedule.stages + stage, op.micro_batch)] =
+          tasks[stage][i];
+    }
+  for (int stage = 0; stage < schedule.stages; ++stage)
+    for (size_t i = 0; i < tasks[stage].size(); ++i) {
+      const ScheduleOp& op = schedule.per_stage[stage][i];
+      const int32_t before = waits_for_part(schedule, op);
+      if (before < 0) continue;
+      const TaskId source = done[static_cast<int>(op.kind)][slot(before, op.micro_batch)];
+      const int from_stage = before % schedule.stages;
+      if (from_stage == stage) {
+        tasks_.wait(tasks[stage][i], source);
+        continue;
+      }
+      MessageEvent event;
+      event.call = id;
+      const TaskId message = link_task(
+          stage_devices(id, {dp_rank, from_stage})[0], stage_devices(id, {dp_rank, stage})[0],
+          costs_[id.value]->stage_bytes(batches[op.micro_batch]), event);
+      tasks_.wait(message, source);
+      tasks_.wait(tasks[stage][i], message);
+    }
+}
+
+void StepSimulation::expand_infer(CallId id) {
+  const Strategy& s = program_.calls[id.value].strategy;
+  for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
+    const auto batches = micro_batches(id, dp_rank, 0, 1);
+    const Schedule schedule =
+        schedule_of(s, CallKind::kInfer, static_cast<int64_t>(batches.size()));
+    const auto last =
+        expand_schedule(id, dp_rank, schedule, batches, std::vector<TaskId>(s.pp, -1));
+    for (int stage = 0; stage < s.pp; ++stage)
+      if (last[stage] >= 0) leave(id, {dp_rank, stage}, last[stage]);
+  }
+}
+
+void StepSimulation::expand_train(CallId id) {
+  const Strategy& s = program_.calls[id.value].strategy;
+  const Workload& work = problem_.workload;
+  const int64_t parts = std::max<int64_t>(1, work.minibatches);
+  const int64_t steps = parts * std::max<int64_t>(1, work.epochs);
+  rounds_[id.value] = steps;
+  std::vector<TaskId> ready(static_cast<size_t>(s.dp) * s.pp, -1);  // [dp][stage]
+  for (int64_t step = 0; step < steps; ++step) {
+    std::vector<std::vector<TaskId>> last;
+    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
+      const auto batches = micro_batches(id, dp_rank, step % parts, parts);
+      const Schedule schedule =
+          schedule_of(s, CallKind::kTrainStep, static_cast<int64_t>(batches.size()));
+      const auto first = ready.begin() + static_cast<int64_t>(dp_rank) * s.pp;
+      last.push_back(expand_schedule(id, dp_rank, schedule, batches, {first, first + s.pp}));
+    }
+    ready = finish_minibatch(id, last);
+  }
+  for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
+    for (int stage = 0; stage < s.pp; ++stage)
+      leave(id, {dp_rank, stage}, ready[static_cast<size_t>(dp_rank) * s.pp + stage]);
+}
+
+// Reduction over replicas, agreement of all ranks, optimizer step, gather of updated weights.
+// Returns the last task of each (dp rank, stage).
+std::vector<TaskId> StepSimulation::finish_minibatch(CallId id,
+                                                     const std::vector<std::vector<TaskId>>& last) {
+  const CallCost& cost = *costs_[id.value];
+  const Strategy& s = cost.strategy();
+  const TaskId agree = tasks_.add(0);
+  for (int stage = 0; stage < s.pp; ++stage) {
+    const auto sample =
+        micro_batches(id, 0, 0, std::max<int64_t>(1, problem_.workload.minibatches));
+    const double window = sample.empty() ? 0 : cost.backward_s(sample.back(), stage);
+    const double seconds = cost.exposed_reduce_s(stage, window);
+    const TaskId reduce = tasks_.add(seconds);
+    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
+      tasks_.wait(reduce, last[dp_rank][stage]);
+      if (s.dp > 1)
+        remember_op({reduce, EventKind::kReduce, id, dp_rank, stage, -1, OpCode::kReduce}, 0);
+    }
+    tasks_.wait(agree, reduce);
+  }
+  std::vector<TaskId> out(static_cast<size_t>(s.dp) * s.pp, -1);
+  const bool gathers = s.dp > 1 && (s.zero_stage == 1 || s.zero_stage == 2);
+  for (int stage = 0; stage < s.pp; ++stage) {
+    const double seconds = cost.optimizer_step_s(stage) + cost.step_host_s();
+    const TaskId gather = gathers ? tasks_.add(cost.gather_s(stage)) : -1;
+    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
+      const TaskId update = tasks_.add(seconds);
+      tasks_.wait(update, agree);
+      remember_op({update, EventKind::kOptimizer, id, dp_rank, stage, -1, OpCode::kOptimizerStep},
+                  seconds);
+      instructions_ += 2 * s.tp;  // agreement and end of the region's body
+      if (gathers) {
+        tasks_.wait(gather, update);
+        remember_op({gather, EventKind::kReduce, id, dp_rank, stage, -1, OpCode::kGather}, 0);
+      }
+      out[static_cast<size_t>(dp_rank) * s.pp + stage] = gathers ? gather : update;
+    }
+  }
+  return out;
+}
+
+void StepSimulation::expand_generate(CallId id) {
+  rounds_[id.value] = 0;
+  for (int dp_rank = 0; dp_rank < program_.calls[id.value].strategy.dp; ++dp_rank)
+    expand_replica(id, dp_rank);
+}
+
+std::vector<BatchRequest> StepSimulation::requests(CallId id, int dp_rank) const {
+  const CallPlacement& where = program_.calls[id.value];
+  const auto all = static_cast<int64_t>(lengths_.prompt.size());
+  const int64_t copies = std::max<int64_t>(1, problem_.workload.samples_per_prompt);
+  std::vector<BatchRequest> out;
+  for (int64_t i = where.samples * dp_rank / where.strategy.dp;
+       i < where.samples * (dp_rank + 1) / where.strategy.dp; ++i) {
+    const int64_t sample = i * all / where.samples;
+    out.push_back({lengths_.prompt[sample], lengths_.response[sample], sample / copies});
+  }
+  return out;
+}
+
+// All ranks of a replica run its rounds together. The cache grows and shrinks with the sequences in
+// flight.
+void StepSimulation::expand_replica(CallId id, int dp_rank) {
+  const CallCost& cost = *costs_[id.value];
+  const Strategy& s = cost.strategy();
+  const auto work = requests(id, dp_rank);
+  BatchOptions options;
+  options.max_batch_tokens = options_.generate_batch_tokens;
+  options.max_concurrent =
+      s.max_concurrent > 0 ? s.max_concurrent : static_cast<int64_t>(kMostSequences);
+  options.most_response = longest_tokens(problem_.workload.response);
+  options.kv_budget_tokens = cache_budget(id, dp_rank, work);
+  std::vector<std::pair<double, int64_t>> curve;  // seconds so far, pages
+  double seconds = 0;
+  const int64_t rounds = run_batches(work, options, [&](const BatchRound& round) {
+    curve.push_back({seconds, round.pages});
+    seconds += cost.round_s(round);
+  });
+  rounds_[id.value] = std::max(rounds_[id.value], rounds);
+  const TaskId task = tasks_.add(seconds);
+  for (int stage = 0; stage < s.pp; ++stage) {
+    enter(id, {dp_rank, stage}, task);
+    leave(id, {dp_rank, stage}, task);
+    remember_op({task, EventKind::kGenerate, id, dp_rank, stage, -1, OpCode::kGenerateStep},
+                seconds);
+    instructions_ += s.tp * (2 * rounds + 1);
+    remember_cache(id, {dp_rank, stage}, task, curve, seconds);
+  }
+}
+
+// The most pages of each piece of the curve.
+void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task,
+                                    const std::vector<std::pair<double, int64_t>>& curve,
+                                    double seconds) {
+  const double page = costs_[id.value]->cache_bytes_per_token() * kCachePageTokens;
+  const auto size = static_cast<int64_t>(curve.size());
+  const int64_t points = std::min(size, kCachePoints);
+  double held = 0;
+  for (int64_t p = 0; p <= points; ++p) {
+    int64_t pages = 0;
+    double share = 1;
+    if (p < points) {
+      share = seconds > 0 ? curve[size * p / points].first / seconds : 0;
+      for (int64_t i = size * p / points; i < size * (p + 1) / points; ++i)
+        pages = std::max(pages, curve[i].second);
+    }
+    const double bytes = page * static_cast<double>(pages) - held;
+    held += bytes;
+    for (const DeviceId device : stage_devices(id, at))
+      change(device, {task, share, MemoryOwner::kKvCache,
+                      find_instruction(id, device, OpCode::kGenerateStep), bytes});
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,107 @@
+// braid simulate as a person runs it.
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "sim/recorded.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kPlans = std::string(BRAID_SOURCE_DIR) + "/examples/plans/";
+
+struct Ran {
+  int exit_code = 0;
+  std::string output;  // both streams
+};
+
+Ran run_braid(const std::string& arguments) {
+  Ran ran;
+  FILE* pipe = popen(cat(BRAID_BINARY, " ", arguments, " 2>&1").c_str(), "r");
+  char part[4096];
+  while (const size_t count = fread(part, 1, sizeof part, pipe)) ran.output.append(part, count);
+  ran.exit_code = WEXITSTATUS(pclose(pipe));
+  return ran;
+}
+
+std::string read_text(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::string example(const std::string& name) {
+  return cat("simulate ", kPlans, name, ".yaml --plan ", kPlans, name, ".plan.yaml ");
+}
+
+TEST(SimulateCommand, PrintsChartAndSummary) {
+  const Ran chart = run_braid(example("ppo_7b_8gpu"));
+  ASSERT_EQ(chart.exit_code, 0) << chart.output;
+  EXPECT_THAT(chart.output, HasSubstr("   7 |"));
+  EXPECT_THAT(chart.output, HasSubstr("update_actor"));
+  const Ran json = run_braid(example("ppo_7b_8gpu") + "--json");
+  const Json summary = Json::parse(json.output);
+  EXPECT_GT(summary["step_s"].get<double>(), 0);
+  EXPECT_EQ(summary["devices"].size(), 8U);
+  EXPECT_TRUE(summary["fits"].get<bool>());
+  EXPECT_EQ(run_braid(example("ppo_7b_8gpu") + "--json").output, json.output);
+}
+
+TEST(SimulateCommand, WritesTraceAndPage) {
+  const std::string trace = testing::TempDir() + "/simulate_trace.json",
+                    page = testing::TempDir() + "/simulate_page.html";
+  const Ran ran = run_braid(cat(example("ppo_7b_8gpu"), "--trace ", trace, " --html ", page));
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  const Json chrome = Json::parse(read_text(trace));
+  EXPECT_GT(chrome["traceEvents"].size(), 100U);
+  EXPECT_THAT(read_text(page), HasSubstr("</html>"));
+}
+
+// The hash of a one-device configuration is that of the list that training prints.
+TEST(SimulateCommand, PricesTheListThatTrainingPrints) {
+  const std::string config = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/ppo.yaml";
+  const std::string overrides = " algorithm.kl.coef=0.05";
+  const Ran train = run_braid("train " + config + overrides + " --print-program");
+  if (train.output.find("hash ") == std::string::npos)
+    GTEST_SKIP() << "built without training: " << train.output;
+  const Ran list = run_braid("simulate " + config + overrides + " --print-program");
+  EXPECT_EQ(list.output, train.output);
+  const std::string hash = train.output.substr(train.output.rfind("hash ") + 5, 16);
+  const Ran priced = run_braid("simulate " + config + overrides + " --json");
+  EXPECT_EQ(Json::parse(priced.output)["program_hash"].get<std::string>(), hash);
+}
+
+TEST(SimulateCommand, RefusesBadInput) {
+  const Ran missing = run_braid("simulate no_such.yaml");
+  EXPECT_EQ(missing.exit_code, 2) << missing.output;
+  const Ran other = run_braid(
+      cat("simulate ", kPlans, "one_gpu_lora.yaml --plan ", kPlans, "ppo_7b_8gpu.plan.yaml"));
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  const Ran order = run_braid(example("ppo_7b_8gpu") + "--order 8");
+  EXPECT_EQ(order.exit_code, 2);
+  EXPECT_THAT(order.output, HasSubstr("ranks 0 to 7"));
+}
+
+TEST(RecordedLengths, ReadsRolloutsAndPairs) {
+  const std::string rows =
+      "{\"step\": 3, \"sample\": 0, \"prompt_ids\": [1, 2], \"response_ids\": [4]}\n"
+      "{\"step\": 3, \"sample\": 1, \"prompt_ids\": [1], \"response_ids\": [4, 5, 6]}\n"
+      "{\"step\": 4, \"sample\": 2, \"prompt_ids\": [1], \"response_ids\": [7, 7]}\n";
+  EXPECT_EQ(*parse_recorded_lengths(rows, "r"), (SampleLengths{{2, 1}, {1, 3}}));
+  EXPECT_EQ(*parse_recorded_lengths(rows, "r", 4), (SampleLengths{{1}, {2}}));
+  EXPECT_EQ(*parse_recorded_lengths("10 3\n20\t4\n", "r"), (SampleLengths{{10, 20}, {3, 4}}));
+  EXPECT_THAT(parse_recorded_lengths("10 3\n7\n", "r").status().message(), HasSubstr("r:2"));
+  EXPECT_THAT(parse_recorded_lengths("{\"step\": 1}\n", "r").status().message(),
+              HasSubstr("prompt_ids"));
+  EXPECT_THAT(parse_recorded_lengths(rows, "r", 9).status().message(),
+              HasSubstr("no samples of step 9"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,303 @@
+#include "sim/step_simulation.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace braid {
+namespace {
+
+bool is_communication(OpCode code) { return code == OpCode::kSend || code == OpCode::kReceive; }
+bool is_state_move(OpCode code) { return code == OpCode::kLoad || code == OpCode::kOffload; }
+bool is_list_only(OpCode code) {
+  return is_communication(code) || is_state_move(code) || code == OpCode::kRelease;
+}
+
+constexpr double kBytesPerNumber = 4;  // of the sample store
+
+}  // namespace
+
+StepSimulation::StepSimulation(const Program& program, const PlanningProblem& problem,
+                               const Calibration& calibration, const SimOptions& options,
+                               SampleLengths lengths)
+    : program_(program),
+      problem_(problem),
+      calibration_(calibration),
+      options_(options),
+      lengths_(std::move(lengths)),
+      tasks_(device_count(problem.cluster) * kTrackKinds) {}
+
+Status StepSimulation::prepare() {
+  const size_t calls = program_.graph.calls.size(), ranks = program_.ranks.size();
+  costs_.resize(calls);
+  for (size_t i = 0; i < calls; ++i) {
+    const CallId id{static_cast<int32_t>(i)};
+    if (!uses_model(program_.graph.calls[i])) continue;
+    BRAID_ASSIGN(costs_[i], CallCost::make(program_, id, problem_, calibration_));
+  }
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const GpuSpec& gpu = gpu_of(problem_.cluster, DeviceId{static_cast<int32_t>(rank)});
+    efficiencies_.push_back(resolve_efficiency(
+        calibration_, efficiency_key(gpu, Precision::kBf16, problem_.train_engine)));
+  }
+  ends_.resize(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank)
+    ends_[rank].assign(program_.ranks[rank].instructions.size(), -1);
+  blocks_.resize(calls);
+  message_tasks_.assign(program_.messages.size(), -1);
+  busy_.assign(ranks, 0);
+  call_busy_.assign(calls, 0);
+  rounds_.assign(calls, 0);
+  changes_.resize(ranks);
+  add_base_memory();
+  add_blocks();
+  for (size_t i = 0; i < calls; ++i) expand_call(CallId{static_cast<int32_t>(i)});
+  add_edges();
+  for (size_t rank = 0; rank < ranks; ++rank) add_list_memory(DeviceId{static_cast<int32_t>(rank)});
+  return ok_status();
+}
+
+const Instruction& StepSimulation::instruction(DeviceId rank, int32_t index) const {
+  return program_.ranks[rank.value].instructions[index];
+}
+
+StepSimulation::Block& StepSimulation::block(CallId call, DeviceId device) {
+  return blocks_[call.value].at(device.value);
+}
+
+// Creates the tasks of every list entry; a call is a pair of gates.
+void StepSimulation::add_blocks() {
+  for (size_t r = 0; r < program_.ranks.size(); ++r) {
+    const DeviceId rank{static_cast<int32_t>(r)};
+    const auto& list = program_.ranks[r].instructions;
+    for (size_t i = 0; i < list.size(); ++i) {
+      const auto index = static_cast<int32_t>(i);
+      if (is_communication(list[i].code)) {
+        add_message(rank, index);
+      } else if (is_state_move(list[i].code)) {
+        add_state_move(rank, index);
+      } else if (list[i].code == OpCode::kRelease) {
+        ends_[r][i] = tasks_.add(0);
+      } else {
+        Block& block = blocks_[list[i].call.value][rank.value];
+        if (block.first < 0) {
+          block = {index, index, tasks_.add(0), tasks_.add(0)};
+          tasks_.wait(block.end, block.begin);
+        }
+        block.last = index;
+        ends_[r][i] = block.end;
+      }
+      if (is_list_only(list[i].code)) ++instructions_;
+    }
+  }
+}
+
+// Waits that the lists state, and the order in which a rank computes.
+void StepSimulation::add_edges() {
+  for (size_t r = 0; r < program_.ranks.size(); ++r) {
+    const auto& list = program_.ranks[r].instructions;
+    TaskId computed = -1;
+    for (size_t i = 0; i < list.size(); ++i) {
+      TaskId task = ends_[r][i];
+      if (!is_list_only(list[i].code)) {
+        const Block& block = blocks_[list[i].call.value].at(static_cast<int32_t>(r));
+        if (block.first != static_cast<int32_t>(i)) continue;
+        task = block.begin;
+        tasks_.wait(task, computed);
+        computed = block.end;
+      }
+      for (const InstructionId before : list[i].after) tasks_.wait(task, ends_[r][before.value]);
+    }
+  }
+}
+
+int32_t StepSimulation::port(DeviceId device, TrackKind track) const {
+  return device.value * kTrackKinds + static_cast<int32_t>(track);
+}
+
+// A message between two devices over the fastest link between them.
+TaskId StepSimulation::link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event) {
+  const Link link = link_between(problem_.cluster, from, to);
+  const bool network = link.kind == LinkKind::kNetwork;
+  const Node& node = problem_.cluster.nodes[node_of(problem_.cluster, from)];
+  CollectiveGroup pair = make_group(node.gpu, 2, 1, node.devices, node.nic_gbps_per_gpu);
+  pair.nvlink = link.kind == LinkKind::kNvlink;
+  pair.inside_gbytes_per_s = link.gbytes_per_s;
+  pair.nic_gbps_per_gpu = link.gbytes_per_s * 8;
+  const double seconds = send_s(bytes, !network, pair, efficiencies_[from.value]);
+  event.task =
+      tasks_.add(seconds, port(from, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut),
+                 port(to, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn));
+  event.from = from, event.to = to, event.bytes = bytes, event.link = link.kind;
+  message_events_.push_back(event);
+  return event.task;
+}
+
+double StepSimulation::message_bytes(const Message& message) const {
+  if (message.kind == MessageKind::kParameters) return message.bytes;
+  const Call& producer = program_.graph.calls[message.owner];
+  double numbers = 0;
+  for (const MessagePart& part : message.parts) {
+    const Field& field = producer.writes[part.item];
+    const bool prompts = field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens;
+    if (!prompts && field.shape == FieldShape::kPerSample) {
+      numbers += static_cast<double>(part.units.size());
+      continue;
+    }
+    const auto& lengths = prompts ? lengths_.prompt : lengths_.response;
+    const auto all = static_cast<int64_t>(lengths.size());
+    const int64_t samples = program_.calls[message.owner].samples;
+    for (int64_t i = part.units.begin; i < part.units.end; ++i)
+      numbers += static_cast<double>(lengths[i * all / samples]);
+  }
+  return numbers * kBytesPerNumber;
+}
+
+// The two sides of a message are one task.
+void StepSimulation::add_message(DeviceId rank, int32_t index) {
+  const Instruction& i = instruction(rank, index);
+  TaskId& task = message_tasks_[i.detail];
+  const Message& message = program_.messages[i.detail];
+  if (task < 0) {
+    MessageEvent event;
+    event.kind =
+        message.kind == MessageKind::kParameters ? EventKind::kReallocation : EventKind::kExchange;
+    event.call = i.call;
+    event.instruction = index;
+    task = link_task(message.from, message.to, message_bytes(message), event);
+  }
+  if (i.code == OpCode::kSend) {
+    const auto [last, first] = channels_.insert({{message.from, message.to}, task});
+    if (!first) {
+      tasks_.wait(task, last->second);
+      last->second = task;
+    }
+  }
+  ends_[rank.value][index] = task;
+}
+
+// Frozen weights have a valid copy in host memory: they only come back.
+void StepSimulation::add_state_move(DeviceId rank, int32_t index) {
+  const Instruction& i = instruction(rank, index);
+  const RoleState& state = program_.states[i.detail];
+  const bool frozen = !state.optimizer && !is_trained(program_.graph, state.role);
+  const bool copies = i.code == OpCode::kLoad || !frozen;
+  const double bytes = copies ? state_bytes(state, rank) : 0;
+  MessageEvent event;
+  event.kind = i.code == OpCode::kLoad ? EventKind::kLoad : EventKind::kOffload;
+  event.call = i.call;
+  event.from = event.to = rank;
+  event.bytes = bytes;
+  event.instruction = index;
+  event.task = tasks_.add(copies ? home_cost(state.role).host_copy_seconds(bytes) : 0,
+                          port(rank, TrackKind::kHostLink));
+  message_events_.push_back(event);
+  ends_[rank.value][index] = event.task;
+}
+
+std::vector<DeviceId> StepSimulation::stage_devices(CallId call, StagePoint at) const {
+  const CallPlacement& where = program_.calls[call.value];
+  std::vector<DeviceId> out;
+  for (int tp = 0; tp < where.strategy.tp; ++tp)
+    out.push_back(where.mesh.devices[mesh_index(where.strategy, {at.dp_rank, tp, at.stage})]);
+  return out;
+}
+
+void StepSimulation::remember_op(Op op, double busy_s) {
+  const auto devices = stage_devices(op.call, {op.dp_rank, op.stage});
+  for (const DeviceId device : devices) busy_[device.value] += busy_s;
+  call_busy_[op.call.value] += busy_s * static_cast<double>(devices.size());
+  instructions_ += static_cast<int64_t>(devices.size());
+  if (options_.events) ops_.push_back(op);
+}
+
+int32_t StepSimulation::find_instruction(CallId call, DeviceId device, OpCode code) const {
+  const Block& block = blocks_[call.value].at(device.value);
+  for (int32_t i = block.first; i <= block.last; ++i)
+    if (instruction(device, i).code == code) return i;
+  return block.first;
+}
+
+Trace StepSimulation::run() {
+  tasks_.run();
+  return make_trace();
+}
+
+void StepSimulation::summarise_calls(Trace* trace) const {
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    CallSummary call;
+    call.call = CallId{static_cast<int32_t>(i)};
+    call.rounds = rounds_[i];
+    bool first = true;
+    for (const auto& [device, block] : blocks_[i]) {
+      const double start = tasks_.start(block.begin), end = tasks_.end(block.end);
+      call.start_s = first ? start : std::min(call.start_s, start);
+      call.end_s = std::max(call.end_s, end);
+      first = false;
+    }
+    if (!blocks_[i].empty()) call.busy_s = call_busy_[i] / static_cast<double>(blocks_[i].size());
+    trace->calls.push_back(call);
+  }
+}
+
+void StepSimulation::add_events(Trace* trace) const {
+  for (const Op& op : ops_)
+    for (const DeviceId device : stage_devices(op.call, {op.dp_rank, op.stage})) {
+      TraceEvent event;
+      event.kind = op.kind, event.device = device, event.call = op.call;
+      event.start_s = tasks_.start(op.task), event.end_s = tasks_.end(op.task);
+      event.instruction = find_instruction(op.call, device, op.code);
+      event.micro_batch = op.micro_batch;
+      trace->events.push_back(event);
+    }
+  for (const MessageEvent& message : message_events_) {
+    if (tasks_.end(message.task) == tasks_.start(message.task)) continue;
+    const bool host = message.from == message.to, network = message.link == LinkKind::kNetwork;
+    TraceEvent event;
+    event.kind = message.kind, event.call = message.call, event.bytes = message.bytes;
+    event.start_s = tasks_.start(message.task), event.end_s = tasks_.end(message.task);
+    event.device = message.from, event.peer = message.to;
+    event.instruction = message.instruction;
+    event.track =
+        host ? TrackKind::kHostLink : (network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut);
+    trace->events.push_back(event);
+    if (host) continue;
+    std::swap(event.device, event.peer);
+    event.track = network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn;
+    trace->events.push_back(event);
+  }
+  std::sort(
+      trace->events.begin(), trace->events.end(), [](const TraceEvent& a, const TraceEvent& b) {
+        return std::tuple(a.start_s, a.device, a.track, a.end_s, a.call, a.micro_batch, a.peer) <
+               std::tuple(b.start_s, b.device, b.track, b.end_s, b.call, b.micro_batch, b.peer);
+      });
+}
+
+Trace StepSimulation::make_trace() {
+  Trace trace;
+  for (const Call& call : program_.graph.calls) trace.call_names.push_back(call.name);
+  trace.step_s = tasks_.makespan();
+  trace.instructions = instructions_;
+  summarise_calls(&trace);
+  resolve_memory(&trace);
+  std::vector<std::array<double, kTrackKinds>> links(program_.ranks.size());
+  for (const MessageEvent& message : message_events_) {
+    const double seconds = tasks_.end(message.task) - tasks_.start(message.task);
+    const bool network = message.link == LinkKind::kNetwork;
+    if (message.from == message.to) {
+      links[message.from.value][static_cast<size_t>(TrackKind::kHostLink)] += seconds;
+      continue;
+    }
+    links[message.from.value]
+         [static_cast<size_t>(network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut)] += seconds;
+    links[message.to.value]
+         [static_cast<size_t>(network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn)] += seconds;
+  }
+  for (size_t i = 0; i < trace.devices.size(); ++i) {
+    trace.devices[i].busy_s = busy_[i];
+    trace.devices[i].transfer_s = *std::max_element(links[i].begin(), links[i].end());
+  }
+  if (options_.events) add_events(&trace);
+  return trace;
+}
+
+}  // namespace braid

@@ -1,0 +1,144 @@
+// One step of a program as a task graph: gates where ranks enter and leave calls, what happens
+// between them, messages, and what memory each of it takes. Built once, run once. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "schedule/schedule.h"
+#include "sim/call_cost.h"
+#include "sim/simulate.h"
+#include "sim/task_graph.h"
+
+namespace braid {
+
+// Memory that is taken or given back while a task runs.
+struct MemoryChange {
+  TaskId task = -1;
+  double share = 0;  // of the task's time: 0 at its start, 1 at its end
+  MemoryOwner owner = MemoryOwner::kWeights;
+  int32_t instruction = -1;
+  double bytes = 0;
+};
+
+class StepSimulation {
+ public:
+  StepSimulation(const Program& program, const PlanningProblem& problem,
+                 const Calibration& calibration, const SimOptions& options, SampleLengths lengths);
+
+  // Errors: a device without a model's precision.
+  Status prepare();
+  Trace run();
+
+ private:
+  struct Op {  // an event of a group of devices that do the same
+    TaskId task = -1;
+    EventKind kind = EventKind::kCall;
+    CallId call;
+    int dp_rank = 0, stage = 0;
+    int32_t micro_batch = -1;
+    OpCode code = OpCode::kCall;  // instruction of the call that it belongs to
+  };
+  struct MessageEvent {
+    TaskId task = -1;
+    EventKind kind = EventKind::kPipeline;
+    CallId call;
+    DeviceId from, to;
+    double bytes = 0;
+    int32_t instruction = -1;
+    LinkKind link = LinkKind::kSame;
+  };
+  struct Block {                    // a call on one rank
+    int32_t first = -1, last = -1;  // instructions
+    TaskId begin = -1, end = -1;
+  };
+  struct StagePoint {
+    int dp_rank = 0, stage = 0;
+  };
+
+  // step_simulation.cc: gates, messages, state, trace.
+  void add_blocks();
+  void add_edges();
+  void add_message(DeviceId rank, int32_t instruction);
+  void add_state_move(DeviceId rank, int32_t instruction);
+  TaskId link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event);
+  int32_t port(DeviceId device, TrackKind track) const;
+  double message_bytes(const Message& message) const;
+  const Instruction& instruction(DeviceId rank, int32_t index) const;
+  Block& block(CallId call, DeviceId device);
+  std::vector<DeviceId> stage_devices(CallId call, StagePoint at) const;
+  int32_t find_instruction(CallId call, DeviceId device, OpCode code) const;
+  Trace make_trace();
+  void add_events(Trace* trace) const;
+  void summarise_calls(Trace* trace) const;
+
+  // expand_calls.cc: what happens inside calls.
+  void expand_call(CallId id);
+  void expand_host(CallId id);
+  void expand_infer(CallId id);
+  void expand_train(CallId id);
+  void expand_generate(CallId id);
+  void enter(CallId id, StagePoint at, TaskId task);
+  void leave(CallId id, StagePoint at, TaskId task);
+  std::vector<MicroBatch> micro_batches(CallId id, int dp_rank, int64_t part, int64_t parts) const;
+  std::vector<TaskId> expand_schedule(CallId id, int dp_rank, const Schedule& schedule,
+                                      const std::vector<MicroBatch>& batches,
+                                      const std::vector<TaskId>& after);
+  double pass_s(const CallCost& cost, const Schedule& schedule, const ScheduleOp& op,
+                const MicroBatch& batch);
+  void connect_ops(CallId id, int dp_rank, const Schedule& schedule,
+                   const std::vector<std::vector<TaskId>>& tasks,
+                   const std::vector<MicroBatch>& batches);
+  void remember_pass(CallId id, int dp_rank, const ScheduleOp& op, TaskId task,
+                     const MicroBatch& batch);
+  std::vector<TaskId> finish_minibatch(CallId id, const std::vector<std::vector<TaskId>>& last);
+  void expand_replica(CallId id, int dp_rank);
+  void remember_cache(CallId id, StagePoint at, TaskId task,
+                      const std::vector<std::pair<double, int64_t>>& curve, double seconds);
+  std::vector<BatchRequest> requests(CallId id, int dp_rank) const;
+  void remember_op(Op op, double busy_s);
+
+  // step_memory.cc: who holds what.
+  void add_base_memory();
+  void add_call_memory(CallId id);
+  void add_field_memory(CallId id);
+  void add_list_memory(DeviceId rank);
+  void hold(DeviceId device, const Block& block, MemoryOwner owner, double bytes);
+  void change(DeviceId device, const MemoryChange& change) {
+    if (change.bytes != 0) changes_[device.value].push_back(change);
+  }
+  double copy_bytes(int32_t copy, DeviceId device) const;
+  double state_bytes(const RoleState& state, DeviceId device) const;
+  bool lives_on_host(const RoleState& state) const;
+  double held_before(DeviceId device, int32_t instruction) const;
+  double limit_bytes(DeviceId device) const;
+  int64_t cache_budget(CallId id, int dp_rank, const std::vector<BatchRequest>& requests) const;
+  int32_t home_copy(const RoleId& role) const;
+  const CallCost& home_cost(const RoleId& role) const;
+  bool borrows_memory(const WeightCopy& copy) const;
+  void resolve_memory(Trace* trace) const;
+  DeviceSummary device_memory(DeviceId device, std::optional<MemoryPoint>* overflow) const;
+
+  const Program& program_;
+  const PlanningProblem& problem_;
+  const Calibration& calibration_;
+  const SimOptions& options_;
+  SampleLengths lengths_;
+  std::vector<std::optional<CallCost>> costs_;  // by call
+  std::vector<Efficiency> efficiencies_;        // by device
+  TaskGraph tasks_;
+  std::vector<std::vector<TaskId>> ends_;                     // [rank][instruction]
+  std::vector<std::map<int32_t, Block>> blocks_;              // [call], by device
+  std::vector<TaskId> message_tasks_;                         // by message
+  std::map<std::pair<DeviceId, DeviceId>, TaskId> channels_;  // last message
+  std::vector<Op> ops_;
+  std::vector<MessageEvent> message_events_;
+  std::vector<double> busy_;       // by device
+  std::vector<double> call_busy_;  // by call: device seconds
+  std::vector<int64_t> rounds_;    // by call
+  std::vector<MemoryUse> base_;    // by device
+  std::vector<std::vector<MemoryChange>> changes_;
+  int64_t instructions_ = 0;
+};
+
+}  // namespace braid
