@@ -11,7 +11,7 @@
 #include "plan/foreign.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
-#include "plan_inputs.h"
+#include "config_inputs.h"
 #include "search/key_changes.h"
 #include "search/plan_judge.h"
 

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "commands.h"
+#include "config_inputs.h"
 #include "cost/efficiency.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
@@ -13,7 +14,6 @@
 #include "plan/validate.h"
 #include "plan_diff.h"
 #include "plan_import.h"
-#include "plan_inputs.h"
 #include "search/plan_report.h"
 #include "search/plan_simulate.h"
 
@@ -123,7 +123,7 @@ Status search(const PlanArguments& arguments, Planning& planning) {
 // Loads and plans; `planning` stays where it is, since spaces and judges point into it.
 Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string>& inputs,
                    Planning& planning) {
-  BRAID_ASSIGN(const LoadedConfig loaded, load_planning_config(inputs));
+  BRAID_ASSIGN(const LoadedConfig loaded, read_config_inputs(inputs));
   const ReadText read = file_reader();
   BRAID_ASSIGN(planning.problem, make_problem(loaded.config, read));
   BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));

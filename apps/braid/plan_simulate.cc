@@ -5,11 +5,11 @@
 
 #include "base/text.h"
 #include "commands.h"
+#include "config_inputs.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
-#include "plan_inputs.h"
 #include "sim/recorded.h"
 #include "sim/simulate.h"
 #include "sim/trace_output.h"
@@ -101,7 +101,7 @@ Status write_outputs(const SimulateArguments& arguments, const Program& program,
 }
 
 Status run_simulate(const SimulateArguments& arguments) {
-  BRAID_ASSIGN(const LoadedConfig loaded, load_planning_config(arguments.inputs));
+  BRAID_ASSIGN(const LoadedConfig loaded, read_config_inputs(arguments.inputs));
   BRAID_ASSIGN(const PlanningProblem problem, make_problem(loaded.config, file_reader()));
   BRAID_ASSIGN(const ExecutionPlan plan, chosen_plan(arguments, loaded.config, problem));
   BRAID_ASSIGN(const Program program, compile(plan, problem));

@@ -4,17 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "command.h"
-#include "config/load.h"
+#include "config_inputs.h"
 #include "dataflow/graph.h"
 
 namespace braid {
 
-// Makes a command take configuration inputs, which CLI11 leaves in app.remaining(): files in order,
-// then key.sub=value, --key.sub value or --key.sub=value.
-void take_config_inputs(CLI::App& app);
-
-// The checked configuration that such inputs mean.
+// The configuration that inputs mean (config_inputs.h), checked by the modules that read it.
 Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& inputs);
 
 // Everything that can be found wrong before weights are loaded: model folder and its config.json,

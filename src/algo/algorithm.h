@@ -75,10 +75,6 @@ using LossFn = Result<LossResult> (*)(const ModelOutputs&, const AlgoBatch&, con
 Result<ComputeFn> find_compute(const std::string& name);
 Result<LossFn> find_loss(const std::string& name);
 
-// The values that the options of an algorithm have before a config sets any (users-and-peers
-// defaults: PPO penalizes k1 in the reward, GRPO k3 in the loss and normalizes by group).
-AlgorithmOptions default_options(const std::string& name);
-
 // Rejects unknown choices, numbers out of range and combinations that would be ignored; the error
 // names the key and what it allows.
 Status validate(const AlgorithmOptions& options);

@@ -83,18 +83,6 @@ Status check_combinations(const AlgorithmOptions& o) {
 
 }  // namespace
 
-AlgorithmOptions default_options(const std::string& name) {
-  AlgorithmOptions options;
-  options.name = name;
-  if (name == "grpo") {
-    options.normalize_advantages = "group";
-    options.kl.coef = 0.001;
-    options.kl.estimator = "k3";
-    options.kl.in = "loss";
-  }
-  return options;
-}
-
 Status validate(const AlgorithmOptions& options) {
   BRAID_TRY(check_choices(options));
   BRAID_TRY(check_numbers(options));

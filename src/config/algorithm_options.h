@@ -78,4 +78,8 @@ void visit(V& v, AlgorithmOptions& o) {
     "off");
 }
 
+// The values that the options of an algorithm have before a configuration sets any (users-and-peers
+// defaults: PPO penalizes k1 in the reward, GRPO k3 in the loss and normalizes by group).
+AlgorithmOptions default_options(const std::string& name);
+
 }  // namespace braid

@@ -208,11 +208,8 @@ Result<LoadedConfig> load_config(const ConfigSources& sources) {
   BRAID_TRY(apply_aliases(tree));
   BRAID_TRY(check_option_keys(tree));
   LoadedConfig out;
-  if (sources.algorithm_defaults) {
-    const YamlNode* name = find_path(tree, "algorithm.name");
-    out.config.algorithm =
-        sources.algorithm_defaults(name == nullptr ? out.config.algorithm.name : name->scalar);
-  }
+  if (const YamlNode* name = find_path(tree, "algorithm.name"))
+    out.config.algorithm = default_options(name->scalar);
   BRAID_TRY(OptionReader::read(tree, "", out.config));
   BRAID_TRY(apply_episodes(tree, out.config));
   BRAID_TRY(at_place(tree, check_together(out.config)));

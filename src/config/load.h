@@ -17,9 +17,6 @@ struct ConfigSources {
   std::vector<std::pair<std::string, std::string>> files;  // (name, text); later ones win
   std::vector<std::string> overrides;                      // "key.sub=value", after the files
   std::function<std::optional<std::string>(const std::string&)> environment;
-  // Defaults of an algorithm by its name, which differ between algorithms; empty = those of the
-  // struct.
-  std::function<AlgorithmOptions(const std::string&)> algorithm_defaults;
 };
 
 struct LoadedConfig {

@@ -249,16 +249,11 @@ TEST(Config, DocumentationIsCurrent) {
 }
 
 TEST(Config, AlgorithmDefaultsComeBeforeTheFile) {
-  ConfigSources sources;
-  sources.files = {{"a.yaml", "algorithm: {name: other, gamma: 0.5}"}};
-  sources.algorithm_defaults = [](const std::string& name) {
-    AlgorithmOptions options;
-    options.lam = name == "other" ? 0.25 : 0.75;
-    return options;
-  };
-  const auto loaded = load_config(sources);
-  EXPECT_EQ(loaded->config.algorithm.lam, 0.25);
-  EXPECT_EQ(loaded->config.algorithm.gamma, 0.5);
+  const auto loaded = load("algorithm: {name: grpo, kl: {coef: 0.5}}");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->config.algorithm.kl.in, "loss");
+  EXPECT_EQ(loaded->config.algorithm.kl.coef, 0.5);
+  EXPECT_EQ(load("algorithm: {name: ppo}")->config.algorithm.kl.in, "reward");
 }
 
 TEST(Config, ArithmeticNamesNearestValidValues) {

@@ -225,7 +225,6 @@ TEST_F(RolesTest, LoraExamplesRun) {
     const std::string path = cat(BRAID_SOURCE_DIR, "/examples/lora/", name, ".yaml");
     ConfigSources sources;
     sources.files.emplace_back(path, *read_file(path));
-    sources.algorithm_defaults = default_options;
     sources.environment = [](const std::string&) { return std::nullopt; };
     const auto loaded = load_config(sources);
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();

@@ -1,0 +1,23 @@
+// How every command on a configuration reads its inputs.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "config/load.h"
+
+namespace braid {
+
+// Makes a command take configuration inputs, which CLI11 leaves in app.remaining(): files in order,
+// then key.sub=value, --key.sub value or --key.sub=value.
+void take_config_inputs(CLI::App& app);
+
+// The configuration that such inputs mean; what only the run side can judge is left unchecked.
+Result<LoadedConfig> read_config_inputs(const std::vector<std::string>& inputs);
+
+// Reads files for parsers that take text.
+std::function<Result<std::string>(const std::string&)> file_reader();
+
+}  // namespace braid
