@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a synthetic tabulated plan-search problem (format: docs/search-table.md).
+"""Make a synthetic tabulated plan-search problem (format: docs/search.md).
 
 usage: make_search_problem.py OUT.json.gz --graph ppo --devices 128 [--options 10000] [--seed 1] ...
 

@@ -235,7 +235,7 @@ Action define_search_table(CLI::App& app) {
 
 extern const Command kSearchTableCommand;
 const Command kSearchTableCommand = {"search-table",
-                                     "solve a tabulated plan-search problem (docs/search-table.md)",
+                                     "solve a tabulated plan-search problem (docs/search.md)",
                                      define_search_table};
 
 }  // namespace braid
