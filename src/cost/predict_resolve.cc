@@ -210,6 +210,8 @@ Result<TrainMemoryWork> memory_work(const Measurement& row, const TrainCase& tra
   if (casts && memory.optimizer.state_bytes == 12 && memory.optimizer.lora_rank == 0)
     memory.optimizer = {4, 8, 4, 0};
   memory.eager = !traits.graphs || says(row, "eager");
+  memory.policy_loss = train.work.policy_loss || says(row, "GRPO");
+  memory.keeps_gathered = traits.keeps_gathered;
   memory.fused_loss = traits.chunked_loss || (traits.chunked_policy_loss && train.work.policy_loss);
   memory.sharded_buffers =
       traits.sharded_buckets && train.layout.zero_stage >= 1 && memory.optimizer.lora_rank == 0;
