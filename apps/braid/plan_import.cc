@@ -7,11 +7,11 @@
 #include <iostream>
 
 #include "base/text.h"
+#include "config_inputs.h"
 #include "host/file.h"
 #include "plan/foreign.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
-#include "config_inputs.h"
 #include "search/key_changes.h"
 #include "search/plan_judge.h"
 

@@ -234,8 +234,7 @@ Action define_search_table(CLI::App& app) {
 }  // namespace
 
 extern const Command kSearchTableCommand;
-const Command kSearchTableCommand = {"search-table",
-                                     "solve a tabulated plan-search problem (docs/search.md)",
-                                     define_search_table};
+const Command kSearchTableCommand = {
+    "search-table", "solve a tabulated plan-search problem (docs/search.md)", define_search_table};
 
 }  // namespace braid

@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "config/load.h"
 #include "host/file.h"
+#include "plan/make_problem.h"
 #include "report/metrics_log.h"
 #include "run_commands.h"
 #include "runtime/evaluate.h"
@@ -111,13 +112,36 @@ Status train_loop(const Run& run, const std::string& folder) {
                                                     : stopped(config, session, stop_signal());
 }
 
+// The program of the algorithm's graph. Keys that plan for more devices than one are refused:
+// one process runs everything.
+Result<Program> program_of(const Config& config) {
+  if (!config.plan.graph.empty())
+    return invalid_input(
+        "plan.graph: training runs the graph of algorithm.name; own graphs are for planning");
+  const bool stated = config.cluster.kind != YamlNode::Kind::kNull ||
+                      config.placement.kind != YamlNode::Kind::kNull ||
+                      config.parallel.kind != YamlNode::Kind::kNull || !config.plan.file.empty() ||
+                      !config.plan.graph.empty();
+  if (stated) {
+    BRAID_ASSIGN(const PlanningProblem problem, make_problem(config, file_reader()));
+    BRAID_ASSIGN(const auto plan, configured_plan(config, problem, file_reader()));
+    const int devices = plan ? plan->devices : device_count(problem.cluster);
+    if (devices != 1)
+      return invalid_input(cat("cluster, placement, parallel, plan: they describe ", devices,
+                               " devices; training runs in one process on one device. 'braid plan' "
+                               "and 'braid simulate' take them; remove them to train here"));
+  }
+  BRAID_ASSIGN(const Graph graph, make_graph(config.algorithm));
+  return compile(graph);
+}
+
 Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
              const std::string& algorithm) {
   if (!algorithm.empty()) inputs.push_back("algorithm.name=" + algorithm);
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
   const Config& config = loaded.config;
-  BRAID_ASSIGN(const Graph graph, make_graph(config.algorithm));
-  BRAID_ASSIGN(const Program program, compile(graph));
+  BRAID_ASSIGN(const Program program, program_of(config));
+  const Graph& graph = program.graph;
   if (arguments.print_program) {
     std::printf("%shash %s\n", program_text(program).c_str(), program_hash(program).c_str());
     return ok_status();
@@ -126,6 +150,7 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
   log_info(arithmetic_text(config, *arithmetic));
   if (generates(graph)) log_info(algorithm_text(config.algorithm));
+  BRAID_TRY(check_functions(graph));
   BRAID_TRY(check_run_state(config, graph));
   if (arguments.dry_run) return check_run_inputs(config, graph);
   BRAID_TRY(restore_kernel_choices(config));

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "nn/kernel_choice_cache.h"
 
 namespace braid {
 namespace {
@@ -104,10 +105,26 @@ Result<std::pair<ProductShape, MatrixLibrary>> parse_choice(const std::string& l
 
 }  // namespace
 
+namespace {
+
+// Choices already made win over those of the cache.
+void take_cached_choices() {
+  const std::map<ProductShape, MatrixLibrary> made = table();
+  if (!set_matrix_choices(cached_matrix_choices()).ok()) return;
+  for (const auto& [shape, library] : made) table()[shape] = library;
+}
+
+}  // namespace
+
 MatrixLibrary matrix_library(const ProductShape& shape) {
   const auto found = table().find(shape);
   if (found != table().end()) return found->second;
-  return table()[shape] = measure(shape);
+  take_cached_choices();
+  const auto cached = table().find(shape);
+  if (cached != table().end()) return cached->second;
+  const MatrixLibrary measured = table()[shape] = measure(shape);
+  cache_matrix_choices(matrix_choices());
+  return measured;
 }
 
 std::string matrix_choices() {

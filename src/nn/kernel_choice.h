@@ -1,7 +1,7 @@
 // Which matrix library multiplies by a weight of a given shape: libtorch's default, or oneDNN on
-// weights in its own packed layout. Measured once per shape and process, then fixed, because each
-// library rounds in its own way; the table can be saved with a run and set again. Called from one
-// thread at a time.
+// weights in its own packed layout. Measured once per shape and machine (kernel_choice_cache.h),
+// then fixed, because each library rounds in its own way; the table can be saved with a run and set
+// again. Called from one thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,9 +28,9 @@ struct ProductShape {
   }
 };
 
-// The library for CPU products of this shape. The first call for a shape measures both at the batch
-// of a decode step; the packed one is taken unless it is clearly slower, not there for this type
-// and machine, or gives rows that depend on their batch.
+// The library for CPU products of this shape. The first call for a shape that the cache lacks
+// measures both at the batch of a decode step; the packed one is taken unless it is clearly slower,
+// not there for this type and machine, or gives rows that depend on their batch.
 MatrixLibrary matrix_library(const ProductShape& shape);
 
 // The choices so far, a line "DTYPE IN OUT LIBRARY" each, in order.

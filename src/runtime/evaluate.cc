@@ -9,6 +9,7 @@
 #include "algo/algorithm.h"
 #include "base/text.h"
 #include "reward/pass_at_k.h"
+#include "rollout/stop_strings.h"
 #include "runtime/response_rows.h"
 #include "train/packing.h"
 
@@ -24,16 +25,6 @@ SamplingOptions sampling_options(const Config& config, const Model& model) {
   out.seed = static_cast<uint64_t>(config.train.seed);
   for (const int64_t id : model.spec().eos_ids) out.stop_tokens.push_back(static_cast<int32_t>(id));
   return out;
-}
-
-StopCheck stop_check(const Tokenizer* tokenizer, const std::vector<std::string>& stops) {
-  if (stops.empty() || tokenizer == nullptr) return nullptr;
-  return [tokenizer, stops](const Generated& sample) {
-    const auto text = tokenizer->decode(sample.response_ids, true);
-    return text.ok() && std::any_of(stops.begin(), stops.end(), [&](const std::string& stop) {
-             return text->find(stop) != std::string::npos;
-           });
-  };
 }
 
 // Scores of a reward model for whole samples.
@@ -137,8 +128,8 @@ Result<std::vector<RewardSample>> Evaluator::generate(Model& policy) {
   options.kv_budget_tokens = config_.rollout.kv_budget_tokens;
   options.max_concurrent = config_.rollout.max_concurrent;
   BRAID_ASSIGN(const std::unique_ptr<Engine> engine, Engine::create(policy, options));
-  engine->set_stop_check(
-      stop_check(data_.tokenizer ? &*data_.tokenizer : nullptr, config_.rollout.stop));
+  if (data_.tokenizer)
+    engine->set_stop_check(stop_at_strings(*data_.tokenizer, config_.rollout.stop));
   const SamplingOptions sampling = sampling_options(config_, policy);
   const int64_t copies = config_.eval.samples_per_prompt;
   for (int64_t sample = 0; sample < prompts_ * copies; ++sample)

@@ -43,6 +43,9 @@ struct ScoredSamples {
   int64_t timeouts = 0, errors = 0;
 };
 
+// Every function that the graph names exists in algo/; else an error that lists the known ones.
+Status check_functions(const Graph& graph);
+
 class Session : public Executor {
  public:
   // Loads everything that the graph needs; errors name the config key or the file.

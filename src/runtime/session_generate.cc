@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "rollout/stop_strings.h"
 #include "runtime/session.h"
 
 namespace braid {
@@ -26,18 +27,12 @@ SamplingOptions Session::sampling_options(const Model& model) const {
   return sampling;
 }
 
-// A match of a stop string may begin anywhere in the text, so all of it is searched.
 Status Session::set_stop_check() {
   const std::vector<std::string>& stops = config_.rollout.stop;
   if (stops.empty()) return ok_status();
   if (!tokenizer_)
     return invalid_input("rollout.stop: stop strings need a tokenizer; set tokenizer.path");
-  engine_->set_stop_check([this, &stops](const Generated& sample) {
-    const auto text = tokenizer_->decode(sample.response_ids, true);
-    return text.ok() && std::any_of(stops.begin(), stops.end(), [&](const std::string& stop) {
-             return text->find(stop) != std::string::npos;
-           });
-  });
+  engine_->set_stop_check(stop_at_strings(*tokenizer_, stops));
   return ok_status();
 }
 

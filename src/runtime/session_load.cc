@@ -176,7 +176,18 @@ const OptimizerConfig& optimizer_config(const Config& config, const std::string&
 Session::Session(const Config& config, const Program& program)
     : config_(config), program_(program), store_(program.graph) {}
 
+Status check_functions(const Graph& graph) {
+  for (const Call& call : graph.calls) {
+    if (call.kind == CallKind::kCompute)
+      BRAID_TRY(find_compute(call.function).status().at(cat("call ", call.name)));
+    if (call.kind == CallKind::kTrainStep)
+      BRAID_TRY(find_loss(call.function).status().at(cat("call ", call.name)));
+  }
+  return ok_status();
+}
+
 Result<std::unique_ptr<Session>> Session::create(const Config& config, const Program& program) {
+  BRAID_TRY(check_functions(program.graph));
   BRAID_TRY(validate(config.algorithm));
   BRAID_TRY(check_rewards(config.reward));
   BRAID_TRY(validate(config.optim.actor, "optim.actor"));
