@@ -249,7 +249,8 @@ TEST(Config, DocumentationIsCurrent) {
 }
 
 TEST(Config, AlgorithmDefaultsComeBeforeTheFile) {
-  const auto loaded = load("algorithm: {name: grpo, kl: {coef: 0.5}}");
+  const auto loaded =
+      load("algorithm: {name: grpo, kl: {coef: 0.5}}\nrollout: {samples_per_prompt: 4}");
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
   EXPECT_EQ(loaded->config.algorithm.kl.in, "loss");
   EXPECT_EQ(loaded->config.algorithm.kl.coef, 0.5);

@@ -114,13 +114,15 @@ Status read_writes(const YamlNode& node, const std::string& where, Call* call) {
 Result<Call> read_call(const std::string& name, const YamlNode& node) {
   const std::string where = cat("calls.", name, ".");
   BRAID_TRY(want_map(node, cat("calls.", name)));
-  BRAID_TRY(check_keys(node, where,
-                       {"kind", "role", "function", "reads", "writes", "samples_per_prompt"}));
+  BRAID_TRY(
+      check_keys(node, where,
+                 {"kind", "role", "function", "reads", "writes", "metrics", "samples_per_prompt"}));
   Call call;
   call.name = name;
   BRAID_ASSIGN(call.kind, read_kind(node, where));
   call.role = RoleId{read_text(node, "role")};
   call.function = read_text(node, "function");
+  call.metrics = read_text(node, "metrics");
   if (const YamlNode* reads = node.find("reads")) {
     if (reads->kind != YamlNode::Kind::kList)
       return wrong(*reads, cat(where, "reads must be a list of fields"));
@@ -196,6 +198,7 @@ std::string call_text(const Call& call) {
             cat(yaml_quoted(field.name), ": ", entry.name, " ", shape_name(field.shape)));
   if (!reads.empty()) out += cat(", reads: [", join(reads, ", "), "]");
   if (!writes.empty()) out += cat(", writes: {", join(writes, ", "), "}");
+  if (!call.metrics.empty()) out += cat(", metrics: ", yaml_quoted(call.metrics));
   if (call.samples_per_prompt > 0) out += cat(", samples_per_prompt: ", call.samples_per_prompt);
   return out + "}";
 }

@@ -120,7 +120,7 @@ TEST_P(BadProblem, ErrorNamesKeyAndRemedy) {
 }
 constexpr const char* kGrpoHead =
     "algorithm: {name: grpo}\nmodel: {size: llama2-7b}\ncluster: {gpu: a100-80g}\n"
-    "rollout: {prompts_per_step: 64}\n";
+    "rollout: {prompts_per_step: 16, samples_per_prompt: 4}\n";
 std::string grpo(const char* rest) { return cat(kGrpoHead, rest); }
 const std::string kBadTexts[] = {
     grpo("plan: {file: colocated.yaml}\nplacement: {actor: 0-3}"),

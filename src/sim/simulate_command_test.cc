@@ -66,7 +66,9 @@ TEST(SimulateCommand, WritesTraceAndPage) {
 // The hash of a one-device configuration is that of the list that training prints.
 TEST(SimulateCommand, PricesTheListThatTrainingPrints) {
   const std::string config = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/ppo.yaml";
-  const std::string overrides = " algorithm.kl.coef=0.05";
+  const std::string size = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model/config.json";
+  const std::string overrides =
+      " model.size=" + size + " critic.size=" + size + " 'reward=[{type: rule, rule: exact}]'";
   const Ran train = run_braid("train " + config + overrides + " --print-program");
   if (train.output.find("hash ") == std::string::npos)
     GTEST_SKIP() << "built without training: " << train.output;
