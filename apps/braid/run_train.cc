@@ -131,7 +131,7 @@ Result<Program> program_of(const Config& config) {
                                " devices; training runs in one process on one device. 'braid plan' "
                                "and 'braid simulate' take them; remove them to train here"));
   }
-  BRAID_ASSIGN(const Graph graph, make_graph(config.algorithm));
+  BRAID_ASSIGN(const Graph graph, configured_graph(config));
   return compile(graph);
 }
 

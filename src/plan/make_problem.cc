@@ -15,19 +15,21 @@ const RewardConfig* reward_model(const Config& config) {
   return nullptr;
 }
 
+int64_t reward_models(const Config& config) {
+  return std::count_if(config.reward.begin(), config.reward.end(),
+                       [](const RewardConfig& r) { return r.type == "model"; });
+}
+
 Result<Graph> planned_graph(const Config& config, const ReadText& read) {
   if (!config.plan.graph.empty()) {
     BRAID_ASSIGN(const std::string text, read(config.plan.graph).at("plan.graph"));
     return parse_graph(text, config.plan.graph);
   }
-  BRAID_ASSIGN(Graph graph, make_graph(config.algorithm));
-  const auto models = std::count_if(config.reward.begin(), config.reward.end(),
-                                    [](const RewardConfig& r) { return r.type == "model"; });
-  if (models > 1)
+  if (const int64_t models = reward_models(config); models > 1)
     return invalid_input(cat("reward: ", models,
                              " reward models; the planner knows one, write a plan.graph with a "
                              "role for each"));
-  return models == 0 ? graph : with_reward_model(std::move(graph));
+  return configured_graph(config);
 }
 
 // The size that a section states, or nothing.
@@ -141,6 +143,11 @@ Graph with_reward_model(Graph graph) {
     }
   if (used && find_role(graph, reward) == nullptr) graph.roles.push_back({reward, true, false});
   return graph;
+}
+
+Result<Graph> configured_graph(const Config& config) {
+  BRAID_ASSIGN(Graph graph, make_graph(config.algorithm));
+  return reward_models(config) == 1 ? with_reward_model(std::move(graph)) : graph;
 }
 
 Result<PlanningProblem> make_problem(const Config& config, const ReadText& read) {

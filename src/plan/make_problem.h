@@ -29,6 +29,10 @@ Result<std::vector<int64_t>> parse_lengths(std::string_view text, const std::str
 // The graph with the model of a reward call as the role "reward".
 Graph with_reward_model(Graph graph);
 
+// The graph of the configuration's algorithm; one reward of type model becomes the role "reward".
+// Several stay inside the reward call.
+Result<Graph> configured_graph(const Config& config);
+
 // What a configuration fixes of the plan; the search chooses the rest.
 struct PlanConstraints {
   std::optional<ExecutionPlan> file;         // plan.file: everything

@@ -1,6 +1,8 @@
 // Building a session: models, data and rewards from the configuration.
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/text.h"
 #include "dataflow/model_family.h"
@@ -176,6 +178,16 @@ const OptimizerConfig& optimizer_config(const Config& config, const std::string&
 Session::Session(const Config& config, const Program& program)
     : config_(config), program_(program), store_(program.graph) {}
 
+namespace {
+
+bool scores_rewards(const Graph& graph, const RoleId& role) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(), [&](const Call& call) {
+    return call.kind == CallKind::kReward && call.role == role;
+  });
+}
+
+}  // namespace
+
 Status check_functions(const Graph& graph) {
   for (const Call& call : graph.calls) {
     if (call.kind == CallKind::kCompute)
@@ -223,8 +235,10 @@ Result<ModelInstance> Session::load_role(const RoleSpec& spec) {
   return state;
 }
 
+// Reward models belong to the list of rewards, also where the graph names one as a role.
 Status Session::load_roles() {
   for (const RoleSpec& spec : program_.graph.roles) {
+    if (scores_rewards(program_.graph, spec.role)) continue;
     auto state = load_role(spec);
     if (!state.ok()) return state.status().at(cat("role ", spec.role));
     roles_[spec.role.value] = std::move(state).value();

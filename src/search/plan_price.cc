@@ -8,6 +8,8 @@
 #include "cost/memory.h"
 #include "cost/predict_generate.h"
 #include "cost/predict_train.h"
+#include "sim/batching.h"
+#include "sim/simulate.h"
 
 namespace braid::planner {
 namespace {
@@ -160,7 +162,11 @@ Result<CallPrice> CallPricer::price_generate(const Call& call, const MeshShape& 
   CallPrice price;
   price.time_s = time.total_s * device.efficiency.rl_generate_factor;
   price.weight_bytes = parts.weights;
-  price.transient_bytes = parts.kv_cache + parts.activations;
+  // As the simulated engine: its prefill is chunked, whatever the number of sequences.
+  const double prefilled = work.concurrency / s.dp * work.prompt_len;
+  const double chunk = static_cast<double>(SimOptions().generate_batch_tokens);
+  price.transient_bytes =
+      parts.kv_cache / kShareForCache + parts.activations * chunk / std::max(1.0, prefilled);
   return price;
 }
 

@@ -22,6 +22,9 @@ struct BatchOptions {
 };
 
 inline constexpr int64_t kCachePageTokens = 32;
+// Share of the memory left to a generation engine that its cache gets; the sample store and
+// messages need some as well.
+inline constexpr double kShareForCache = 0.95;
 
 // One scheduling round and forward.
 struct BatchRound {

@@ -67,8 +67,9 @@ TEST(SimulateCommand, WritesTraceAndPage) {
 TEST(SimulateCommand, PricesTheListThatTrainingPrints) {
   const std::string config = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/ppo.yaml";
   const std::string size = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model/config.json";
-  const std::string overrides =
-      " model.size=" + size + " critic.size=" + size + " 'reward=[{type: rule, rule: exact}]'";
+  const std::string overrides = " model.size=" + size + " critic.size=" + size +
+                                " 'reward=[{type: model, path: x, size: " + size +
+                                "}, {type: rule, rule: exact}]'";
   const Ran train = run_braid("train " + config + overrides + " --print-program");
   if (train.output.find("hash ") == std::string::npos)
     GTEST_SKIP() << "built without training: " << train.output;

@@ -277,7 +277,6 @@ int64_t StepSimulation::cache_budget(CallId id, int dp_rank,
                            cost.prefill_bytes(static_cast<double>(options_.generate_batch_tokens));
       free = std::min(free, limit_bytes(device) / reserve - taken);
     }
-  constexpr double kShareForCache = 0.95;  // the sample store and messages need some as well
   const double tokens = kShareForCache * free / cost.cache_bytes_per_token();
   return std::max(longest, static_cast<int64_t>(std::max(tokens, 0.0)));
 }
