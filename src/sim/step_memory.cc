@@ -237,7 +237,10 @@ double StepSimulation::held_before(DeviceId device, int32_t instruction) const {
                           now.code != OpCode::kLoad && now.code != OpCode::kOffload &&
                           now.code != OpCode::kRelease;
     if (!before && computes && now.call != call) break;
-    if (now.code == OpCode::kLoad) bytes += state_bytes(program_.states[now.detail], device);
+    const bool may_start = std::all_of(now.after.begin(), now.after.end(),
+                                       [&](InstructionId id) { return id.value <= instruction; });
+    if (now.code == OpCode::kLoad && (before || may_start))
+      bytes += state_bytes(program_.states[now.detail], device);
     if (!before) continue;
     if (now.code == OpCode::kOffload) bytes -= state_bytes(program_.states[now.detail], device);
     if (now.code == OpCode::kReceive &&
