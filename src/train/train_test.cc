@@ -237,7 +237,9 @@ TEST(Packing, KeepsItsPropertiesOnManyInputs) {
       }
       EXPECT_TRUE(total <= 64 || micro_batch.size() == 1);
       // Greedy: the first sample did not fit into the micro-batch before.
-      if (previous_total > 0) EXPECT_GT(previous_total + counts[micro_batch[0]], 64);
+      if (previous_total > 0) {
+        EXPECT_GT(previous_total + counts[micro_batch[0]], 64);
+      }
       previous_total = total;
     }
     EXPECT_EQ(next, counts.size());
