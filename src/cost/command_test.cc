@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/testing.h"
 #include "base/text.h"
 #include "cost/test_cases.h"
 
@@ -16,20 +17,8 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Finished {
-  int code = -1;
-  std::string output;
-};
-
-Finished braid_command(const std::string& arguments) {
-  Finished result;
-  FILE* pipe = popen(cat("'", BRAID_BINARY, "' ", arguments, " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return result;
-  std::array<char, 4096> buffer;
-  while (fgets(buffer.data(), buffer.size(), pipe) != nullptr) result.output += buffer.data();
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
+CommandOutcome braid_command(const std::string& arguments) {
+  return run_shell(cat("'", BRAID_BINARY, "' ", arguments, " 2>&1"));
 }
 
 class CostCommand : public testing::Test {
@@ -47,8 +36,8 @@ class CostCommand : public testing::Test {
 };
 
 TEST_F(CostCommand, ValidateWritesEveryRowAndPrintsGoals) {
-  const Finished done = braid_command(cat("validate '", memory_, "' --json '", file_, "'"));
-  EXPECT_EQ(done.code, 0) << done.output;
+  const CommandOutcome done = braid_command(cat("validate '", memory_, "' --json '", file_, "'"));
+  EXPECT_EQ(done.exit_code, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("memory median error %"));
   std::ifstream in(file_);
   const Json json = Json::parse(in);
@@ -62,13 +51,13 @@ TEST_F(CostCommand, ValidateWritesEveryRowAndPrintsGoals) {
 
 TEST_F(CostCommand, BrokenFilesEndWithCodeTwoAndTheirLine) {
   write("id,kind\n1\n");
-  const Finished broken = braid_command(cat("validate '", file_, "'"));
-  EXPECT_EQ(broken.code, 2);
+  const CommandOutcome broken = braid_command(cat("validate '", file_, "'"));
+  EXPECT_EQ(broken.exit_code, 2);
   EXPECT_THAT(broken.output, HasSubstr(cat(file_, ":2: 1 cells, but the header has 2")));
   write("");
-  EXPECT_EQ(braid_command(cat("validate '", file_, "'")).code, 2);
-  EXPECT_EQ(braid_command("validate /nonexistent.csv").code, 2);
-  EXPECT_EQ(braid_command(cat("validate '", memory_, "' --folds 1")).code, 2);
+  EXPECT_EQ(braid_command(cat("validate '", file_, "'")).exit_code, 2);
+  EXPECT_EQ(braid_command("validate /nonexistent.csv").exit_code, 2);
+  EXPECT_EQ(braid_command(cat("validate '", memory_, "' --folds 1")).exit_code, 2);
 }
 
 TEST_F(CostCommand, CalibrateFromALogPrintsErrorsBeforeAndAfter) {
@@ -77,11 +66,11 @@ TEST_F(CostCommand, CalibrateFromALogPrintsErrorsBeforeAndAfter) {
     log += cat("{\"step\":", i, ",\"time/generate\":", 1 + 0.5 * i, ",\"time/step\":", 3 + i,
                ",\"length/response_mean\":", 10 + 5 * i, ",\"length/prompt_mean\":5}\n");
   write(log);
-  const Finished done = braid_command(cat("calibrate --from-log braid '", file_, "'"));
-  EXPECT_EQ(done.code, 0) << done.output;
+  const CommandOutcome done = braid_command(cat("calibrate --from-log braid '", file_, "'"));
+  EXPECT_EQ(done.exit_code, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("after:  refit from the first 3 steps"));
   EXPECT_THAT(done.output, HasSubstr("generate"));
-  EXPECT_EQ(braid_command(cat("calibrate --from-log trl '", file_, "'")).code, 2);
+  EXPECT_EQ(braid_command(cat("calibrate --from-log trl '", file_, "'")).exit_code, 2);
 }
 
 }  // namespace

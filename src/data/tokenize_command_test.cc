@@ -1,11 +1,8 @@
 // `braid tokenize` as a person runs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
-
+#include "base/testing.h"
 #include "base/text.h"
 #include "host/file.h"
 
@@ -14,22 +11,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Outcome {
-  int exit_code;
-  std::string output;  // standard output and error together
-};
-
 // The arguments begin with the model: an absolute path or a name in tests/data/tokenizer.
-Outcome run_tokenize(const std::string& arguments) {
+CommandOutcome run_tokenize(const std::string& arguments) {
   const std::string folder = std::string(BRAID_SOURCE_DIR) + "/tests/data/tokenizer";
-  const std::string command =
-      cat(BRAID_BINARY, " tokenize ", join_path(folder, arguments), " 2>&1");
-  FILE* pipe = popen(command.c_str(), "r");
-  std::string output;
-  std::array<char, 4096> buffer;
-  while (const size_t size = fread(buffer.data(), 1, buffer.size(), pipe))
-    output.append(buffer.data(), size);
-  return {WEXITSTATUS(pclose(pipe)), output};
+  return run_shell(cat(BRAID_BINARY, " tokenize ", join_path(folder, arguments), " 2>&1"));
 }
 
 std::string write_lines(const std::string& name, const std::string& text) {
@@ -47,7 +32,7 @@ class TokenizeCommand : public ::testing::Test {
 
 TEST_F(TokenizeCommand, TextToIdsAndBack) {
   const std::string texts = write_lines("texts.jsonl", "{\"text\": \"a b\"}\n\n{\"text\": \"\"}\n");
-  const Outcome encoded = run_tokenize("llama2.json --json --input " + texts);
+  const CommandOutcome encoded = run_tokenize("llama2.json --json --input " + texts);
   EXPECT_EQ(encoded.exit_code, 0);
   EXPECT_THAT(encoded.output, HasSubstr("\n{\"ids\":[1]}\n"));
   const std::string ids = write_lines("ids.jsonl", encoded.output);
@@ -90,7 +75,7 @@ TEST_F(TokenizeCommand, MessagesUseTheTemplateOfTheFolder) {
   EXPECT_EQ(shown(folder), "{\"text\":\"<s>user: hi\\n\"}\n");
   EXPECT_EQ(shown(folder + " --add-generation-prompt"),
             "{\"text\":\"<s>user: hi\\nassistant: \"}\n");
-  const Outcome without = run_tokenize("gpt2.json --json --input " + lines);
+  const CommandOutcome without = run_tokenize("gpt2.json --json --input " + lines);
   EXPECT_EQ(without.exit_code, 2);
   EXPECT_THAT(without.output, HasSubstr("messages.jsonl:1: messages need a chat template"));
 }
@@ -100,7 +85,7 @@ TEST_F(TokenizeCommand, BadLinesAreNamed) {
   for (const std::string bad : {"{\"text\": \"a\xFF\"}\n", "{\"text\": 1}\n", "{\"txt\": \"a\"}\n",
                                 "[]\n", "{\"text\": \"a\"\n"}) {
     const std::string path = write_lines("bad.jsonl", good + bad);
-    const Outcome outcome = run_tokenize("gpt2.json --json --input " + path);
+    const CommandOutcome outcome = run_tokenize("gpt2.json --json --input " + path);
     EXPECT_EQ(outcome.exit_code, 2) << bad;
     EXPECT_THAT(outcome.output, HasSubstr(path + ":2")) << bad;
   }
@@ -109,14 +94,14 @@ TEST_F(TokenizeCommand, BadLinesAreNamed) {
 TEST_F(TokenizeCommand, BadIdsAreNamed) {
   for (const char* ids : {"[-1]", "[100000]", "[1.5]", "7", "[99999999999999999999]"}) {
     const std::string path = write_lines("bad_ids.jsonl", std::string("{\"ids\": ") + ids + "}\n");
-    const Outcome outcome = run_tokenize("gpt2.json --decode --json --input " + path);
+    const CommandOutcome outcome = run_tokenize("gpt2.json --decode --json --input " + path);
     EXPECT_EQ(outcome.exit_code, 2) << ids;
     EXPECT_THAT(outcome.output, HasSubstr(path + ":1")) << ids;
   }
 }
 
 TEST_F(TokenizeCommand, MissingModelIsNamed) {
-  const Outcome outcome = run_tokenize("none --json --input -");
+  const CommandOutcome outcome = run_tokenize("none --json --input -");
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.output, HasSubstr("none does not exist"));
 }

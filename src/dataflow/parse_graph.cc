@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "base/yaml.h"
+#include "base/yaml_check.h"
 #include "dataflow/yaml_quoted.h"
 
 namespace braid {
@@ -23,30 +24,12 @@ const char* shape_name(FieldShape shape) {
   return shape == FieldShape::kPerToken ? "per_token" : "per_sample";
 }
 
-Status wrong(const YamlNode& node, const std::string& what) {
-  return invalid_input(cat(node.origin, ": ", what));
-}
-
-Status want_map(const YamlNode& node, const std::string& where) {
-  if (node.kind == YamlNode::Kind::kMap) return ok_status();
-  return wrong(node, cat(where, " must be a group of keys"));
-}
-
-Status check_keys(const YamlNode& map, const std::string& where,
-                  const std::vector<std::string>& allowed) {
-  for (const auto& [key, value] : map.map)
-    if (std::find(allowed.begin(), allowed.end(), key) == allowed.end())
-      return wrong(value, cat("unknown key '", where, key, "'", did_you_mean(key, allowed),
-                              "; keys here: ", join(allowed, ", ")));
-  return ok_status();
-}
-
 Result<bool> read_flag(const YamlNode& map, const char* key, const std::string& where) {
   const YamlNode* node = map.find(key);
   bool value = false;
   if (node == nullptr) return false;
   if (!parse_bool(node->scalar, &value))
-    return wrong(*node, cat(where, key, " must be true or false, not '", node->scalar, "'"));
+    return wrong_value(*node, cat(where, key, " must be true or false, not '", node->scalar, "'"));
   return value;
 }
 
@@ -60,8 +43,8 @@ Result<RoleSpec> read_role(const std::string& name, const YamlNode& node) {
   RoleSpec role;
   role.role = RoleId{name};
   if (node.kind == YamlNode::Kind::kNull) return role;
-  BRAID_TRY(want_map(node, cat("roles.", name)));
-  BRAID_TRY(check_keys(node, where, {"trained", "scalar_head", "weights_from"}));
+  BRAID_TRY(require_map(node, cat("roles.", name)));
+  BRAID_TRY(require_known_keys(node, where, {"trained", "scalar_head", "weights_from"}));
   BRAID_ASSIGN(role.trained, read_flag(node, "trained", where));
   BRAID_ASSIGN(role.scalar_head, read_flag(node, "scalar_head", where));
   role.weights_from = RoleId{read_text(node, "weights_from")};
@@ -76,9 +59,9 @@ Result<CallKind> read_kind(const YamlNode& node, const std::string& where) {
     names.push_back(call_kind_name(candidate));
   }
   if (kind == nullptr)
-    return wrong(node, cat(where, "kind is missing; one of ", join(names, ", ")));
-  return wrong(*kind, cat(where, "kind: '", kind->scalar, "' is not one of ", join(names, ", "),
-                          did_you_mean(kind->scalar, names)));
+    return wrong_value(node, cat(where, "kind is missing; one of ", join(names, ", ")));
+  return wrong_value(*kind, cat(where, "kind: '", kind->scalar, "' is not one of ",
+                                join(names, ", "), did_you_mean(kind->scalar, names)));
 }
 
 Result<Field> read_field(const std::string& name, const YamlNode& node, const std::string& where) {
@@ -93,8 +76,8 @@ Result<Field> read_field(const std::string& name, const YamlNode& node, const st
       if (words[1] == shape_name(shape)) field.shape = shape, shaped = true;
   }
   if (typed && shaped) return field;
-  return wrong(node, cat(where, name, ": '", node.scalar,
-                         "' must be tokens, real or flag, then per_token or per_sample"));
+  return wrong_value(node, cat(where, name, ": '", node.scalar,
+                               "' must be tokens, real or flag, then per_token or per_sample"));
 }
 
 Status read_writes(const YamlNode& node, const std::string& where, Call* call) {
@@ -103,7 +86,7 @@ Status read_writes(const YamlNode& node, const std::string& where, Call* call) {
       call->writes.push_back({item.scalar, FieldType::kReal, FieldShape::kPerToken});
     return ok_status();
   }
-  BRAID_TRY(want_map(node, where));
+  BRAID_TRY(require_map(node, where));
   for (const auto& [name, value] : node.map) {
     BRAID_ASSIGN(const Field field, read_field(name, value, where + "."));
     call->writes.push_back(field);
@@ -113,10 +96,10 @@ Status read_writes(const YamlNode& node, const std::string& where, Call* call) {
 
 Result<Call> read_call(const std::string& name, const YamlNode& node) {
   const std::string where = cat("calls.", name, ".");
-  BRAID_TRY(want_map(node, cat("calls.", name)));
-  BRAID_TRY(
-      check_keys(node, where,
-                 {"kind", "role", "function", "reads", "writes", "metrics", "samples_per_prompt"}));
+  BRAID_TRY(require_map(node, cat("calls.", name)));
+  BRAID_TRY(require_known_keys(
+      node, where,
+      {"kind", "role", "function", "reads", "writes", "metrics", "samples_per_prompt"}));
   Call call;
   call.name = name;
   BRAID_ASSIGN(call.kind, read_kind(node, where));
@@ -125,15 +108,15 @@ Result<Call> read_call(const std::string& name, const YamlNode& node) {
   call.metrics = read_text(node, "metrics");
   if (const YamlNode* reads = node.find("reads")) {
     if (reads->kind != YamlNode::Kind::kList)
-      return wrong(*reads, cat(where, "reads must be a list of fields"));
+      return wrong_value(*reads, cat(where, "reads must be a list of fields"));
     for (const YamlNode& item : reads->list) call.reads.push_back(item.scalar);
   }
   if (const YamlNode* writes = node.find("writes"))
     BRAID_TRY(read_writes(*writes, where + "writes", &call));
   if (const YamlNode* samples = node.find("samples_per_prompt"))
     if (!parse_int(samples->scalar, &call.samples_per_prompt) || call.samples_per_prompt < 0)
-      return wrong(*samples, cat(where, "samples_per_prompt must be a whole number, not '",
-                                 samples->scalar, "'"));
+      return wrong_value(*samples, cat(where, "samples_per_prompt must be a whole number, not '",
+                                       samples->scalar, "'"));
   return call;
 }
 
@@ -207,20 +190,21 @@ std::string call_text(const Call& call) {
 
 Result<Graph> parse_graph(std::string_view text, const std::string& where) {
   BRAID_ASSIGN(const YamlNode root, parse_yaml(text, where));
-  BRAID_TRY(want_map(root, "a graph"));
-  BRAID_TRY(check_keys(root, "", {"name", "roles", "calls"}));
+  BRAID_TRY(require_map(root, "a graph"));
+  BRAID_TRY(require_known_keys(root, "", {"name", "roles", "calls"}));
   Graph graph;
   graph.name = read_text(root, "name");
-  if (graph.name.empty()) return wrong(root, "name is missing; plans refer to the graph by it");
+  if (graph.name.empty())
+    return wrong_value(root, "name is missing; plans refer to the graph by it");
   if (const YamlNode* roles = root.find("roles")) {
-    BRAID_TRY(want_map(*roles, "roles"));
+    BRAID_TRY(require_map(*roles, "roles"));
     for (const auto& [name, node] : roles->map) {
       BRAID_ASSIGN(RoleSpec role, read_role(name, node));
       graph.roles.push_back(std::move(role));
     }
   }
   if (const YamlNode* calls = root.find("calls")) {
-    BRAID_TRY(want_map(*calls, "calls"));
+    BRAID_TRY(require_map(*calls, "calls"));
     for (const auto& [name, node] : calls->map) {
       BRAID_ASSIGN(Call call, read_call(name, node));
       graph.calls.push_back(std::move(call));

@@ -2,33 +2,19 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
+#include "base/testing.h"
 #include "base/text.h"
 #include "host/file.h"
 
 namespace braid {
 
-struct CommandOutcome {
-  int exit_code = 0;
-  std::string output;  // standard output and error together
-};
-
 // Runs the built program in the source folder with shell-quoted arguments.
 inline CommandOutcome run_braid(const std::string& arguments) {
-  const std::string command =
-      cat("cd ", BRAID_SOURCE_DIR, " && ", BRAID_BINARY, " ", arguments, " 2>&1");
-  FILE* pipe = popen(command.c_str(), "r");
-  std::string output;
-  std::array<char, 4096> buffer;
-  while (const size_t size = fread(buffer.data(), 1, buffer.size(), pipe))
-    output.append(buffer.data(), size);
-  return {WEXITSTATUS(pclose(pipe)), output};
+  return run_shell(cat("cd ", BRAID_SOURCE_DIR, " && ", BRAID_BINARY, " ", arguments, " 2>&1"));
 }
 
 // Skips where the program is not built; gives each test a folder of its own.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/yaml_check.h"
 #include "plan/make_problem.h"
 #include "plan/placement.h"
 #include "plan/plan_fields.h"
@@ -30,10 +31,6 @@ bool applies(const std::string& field, CallKind kind) {
   return true;
 }
 
-Status wrong(const YamlNode& node, const std::string& what) {
-  return invalid_input(cat(node.origin, ": ", what));
-}
-
 Result<int64_t> read_value(const YamlNode& node, const std::string& where,
                            const StrategyField& field) {
   bool flag = false;
@@ -51,7 +48,7 @@ Result<int64_t> read_value(const YamlNode& node, const std::string& where,
   const char* wants = field.kind == StrategyField::Kind::kFlag        ? "true or false"
                       : field.kind == StrategyField::Kind::kRecompute ? "none, selective or full"
                                                                       : "a whole number";
-  return wrong(node, cat(where, " must be ", wants, ", is '", node.scalar, "'"));
+  return wrong_value(node, cat(where, " must be ", wants, ", is '", node.scalar, "'"));
 }
 
 // The fields of one map of `parallel`; entries that are maps themselves are calls or roles.
@@ -63,9 +60,9 @@ Result<Values> read_values(const YamlNode& node, const std::string& where, bool 
     const StrategyField* field = find_field(name);
     if (field == nullptr && !nested && value.kind == YamlNode::Kind::kMap) continue;
     if (field == nullptr)
-      return wrong(value, cat("unknown key '", where, name, "'", did_you_mean(name, known),
-                              "; keys here: ", join(known, ", "),
-                              nested ? "" : ", or a call or role with such keys"));
+      return wrong_value(value, cat("unknown key '", where, name, "'", did_you_mean(name, known),
+                                    "; keys here: ", join(known, ", "),
+                                    nested ? "" : ", or a call or role with such keys"));
     if (value.scalar == "auto") continue;
     BRAID_ASSIGN(values[name], read_value(value, where + name, *field));
   }
@@ -78,8 +75,8 @@ Status check_names(const YamlNode& node, const Graph& graph) {
     const Call* call = find_call(graph, name);
     if ((call != nullptr && uses_model(*call)) || find_role(graph, RoleId{name}) != nullptr)
       continue;
-    return wrong(value, cat("parallel.", name, ": graph ", graph.name,
-                            " has no such role, and no call of this name with a model"));
+    return wrong_value(value, cat("parallel.", name, ": graph ", graph.name,
+                                  " has no such role, and no call of this name with a model"));
   }
   return ok_status();
 }
@@ -88,7 +85,7 @@ Result<std::map<std::string, Values>> read_parallel(const YamlNode& node, const 
   std::map<std::string, Values> out;
   if (node.kind == YamlNode::Kind::kNull || node.scalar == "auto") return out;
   if (node.kind != YamlNode::Kind::kMap)
-    return wrong(node, cat("parallel must be auto or a map such as {dp: 4, tp: 2}"));
+    return wrong_value(node, cat("parallel must be auto or a map such as {dp: 4, tp: 2}"));
   BRAID_TRY(check_names(node, graph));
   BRAID_ASSIGN(const Values common, read_values(node, "parallel.", false));
   for (const Call& call : graph.calls) {

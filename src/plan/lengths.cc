@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/yaml_check.h"
 #include "plan/make_problem.h"
 
 namespace braid {
@@ -9,15 +10,11 @@ namespace {
 
 constexpr int64_t kLongest = int64_t{1} << 31;
 
-Status wrong(const YamlNode& node, const std::string& what) {
-  return invalid_input(cat(node.origin, ": ", what));
-}
-
 Result<double> positive(const YamlNode& node, const std::string& key) {
   double value = 0;
   if (node.kind != YamlNode::Kind::kScalar || !parse_double(node.scalar, &value) ||
       !std::isfinite(value) || value <= 0 || value > static_cast<double>(kLongest))
-    return wrong(node, cat(key, " must be a positive number, is '", node.scalar, "'"));
+    return wrong_value(node, cat(key, " must be a positive number, is '", node.scalar, "'"));
   return value;
 }
 
@@ -34,17 +31,17 @@ Result<LengthDistribution> read_map(const YamlNode& node, const std::string& key
                                     const ReadText& read) {
   for (const auto& [name, value] : node.map)
     if (name != "mean" && name != "sigma" && name != "longest" && name != "file")
-      return wrong(value,
-                   cat("unknown key '", key, ".", name,
-                       "'; a length is a number, {mean, sigma, longest} or {file, longest}"));
+      return wrong_value(value,
+                         cat("unknown key '", key, ".", name,
+                             "'; a length is a number, {mean, sigma, longest} or {file, longest}"));
   const YamlNode *mean = node.find("mean"), *sigma = node.find("sigma"), *file = node.find("file");
   LengthDistribution out;
   if (file != nullptr) {
     if (mean != nullptr || sigma != nullptr)
-      return wrong(node, cat(key, ": file excludes mean and sigma"));
+      return wrong_value(node, cat(key, ": file excludes mean and sigma"));
     BRAID_ASSIGN(out, read_file_lengths(*file, read));
   } else {
-    if (mean == nullptr) return wrong(node, cat(key, ".mean is missing (tokens)"));
+    if (mean == nullptr) return wrong_value(node, cat(key, ".mean is missing (tokens)"));
     BRAID_ASSIGN(out.mean, positive(*mean, key + ".mean"));
     if (sigma != nullptr) {
       out.kind = LengthDistribution::Kind::kLognormal;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "base/yaml_check.h"
 #include "dataflow/yaml_quoted.h"
 #include "plan/plan_fields.h"
 
@@ -13,37 +14,19 @@ namespace {
 
 using plan_fields::StrategyField;
 
-Status wrong(const YamlNode& node, const std::string& what) {
-  return invalid_input(cat(node.origin, ": ", what));
-}
-
-Status check_keys(const YamlNode& map, const std::string& where,
-                  const std::vector<std::string>& allowed) {
-  for (const auto& [key, value] : map.map)
-    if (std::find(allowed.begin(), allowed.end(), key) == allowed.end())
-      return wrong(value, cat("unknown key '", where, key, "'", did_you_mean(key, allowed),
-                              "; keys here: ", join(allowed, ", ")));
-  return ok_status();
-}
-
-Status want_map(const YamlNode& node, const std::string& where) {
-  if (node.kind == YamlNode::Kind::kMap) return ok_status();
-  return wrong(node, cat(where, " must be a group of keys"));
-}
-
 Result<int64_t> read_number(const YamlNode& node, const std::string& where) {
   int64_t value = 0;
   constexpr int64_t kLargest = int64_t{1} << 40;
   if (node.kind != YamlNode::Kind::kScalar || !parse_int(node.scalar, &value) || value > kLargest ||
       value < -kLargest)
-    return wrong(node, cat(where, " must be a whole number, not '", node.scalar, "'"));
+    return wrong_value(node, cat(where, " must be a whole number, not '", node.scalar, "'"));
   return value;
 }
 
 Result<bool> read_flag(const YamlNode& node, const std::string& where) {
   bool value = false;
   if (node.kind != YamlNode::Kind::kScalar || !parse_bool(node.scalar, &value))
-    return wrong(node, cat(where, " must be true or false, not '", node.scalar, "'"));
+    return wrong_value(node, cat(where, " must be true or false, not '", node.scalar, "'"));
   return value;
 }
 
@@ -57,7 +40,8 @@ Status read_strategy_field(const YamlNode& node, const std::string& where,
     for (const Recompute value : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
       if (node.scalar == recompute_name(value))
         return field.set(*strategy, static_cast<int64_t>(value));
-    return wrong(node, cat(where, " must be none, selective or full, not '", node.scalar, "'"));
+    return wrong_value(node,
+                       cat(where, " must be none, selective or full, not '", node.scalar, "'"));
   }
   BRAID_ASSIGN(const int64_t value, read_number(node, where));
   return field.set(*strategy, value).at(cat(node.origin, ": ", where));
@@ -65,15 +49,15 @@ Status read_strategy_field(const YamlNode& node, const std::string& where,
 
 Result<CallPlan> read_call(const std::string& name, const YamlNode& node, const Cluster* cluster) {
   const std::string where = cat("calls.", name, ".");
-  BRAID_TRY(want_map(node, cat("calls.", name)));
+  BRAID_TRY(require_map(node, cat("calls.", name)));
   std::vector<std::string> keys = {"mesh"};
   for (const StrategyField& field : plan_fields::strategy_fields()) keys.push_back(field.name);
-  BRAID_TRY(check_keys(node, where, keys));
+  BRAID_TRY(require_known_keys(node, where, keys));
   CallPlan call;
   call.call = name;
   const YamlNode* mesh = node.find("mesh");
   if (mesh == nullptr || mesh->kind != YamlNode::Kind::kScalar)
-    return wrong(node, cat(where, "mesh is missing; write devices such as 0-7"));
+    return wrong_value(node, cat(where, "mesh is missing; write devices such as 0-7"));
   BRAID_ASSIGN(call.mesh,
                parse_mesh(mesh->scalar, cluster).at(cat(mesh->origin, ": ", where, "mesh")));
   for (const StrategyField& field : plan_fields::strategy_fields())
@@ -86,13 +70,13 @@ Result<Residency> read_residency(const YamlNode* node, const std::string& where)
   if (node == nullptr) return Residency::kDevice;
   for (const Residency value : {Residency::kDevice, Residency::kHost})
     if (node->scalar == residency_name(value)) return value;
-  return wrong(*node, cat(where, " must be device or host, not '", node->scalar, "'"));
+  return wrong_value(*node, cat(where, " must be device or host, not '", node->scalar, "'"));
 }
 
 Result<RolePlan> read_role(const std::string& name, const YamlNode& node) {
   const std::string where = cat("roles.", name, ".");
-  BRAID_TRY(want_map(node, cat("roles.", name)));
-  BRAID_TRY(check_keys(node, where, {"weights", "optimizer", "when", "prefetch"}));
+  BRAID_TRY(require_map(node, cat("roles.", name)));
+  BRAID_TRY(require_known_keys(node, where, {"weights", "optimizer", "when", "prefetch"}));
   RolePlan role;
   role.role = RoleId{name};
   BRAID_ASSIGN(role.weights, read_residency(node.find("weights"), where + "weights"));
@@ -101,8 +85,8 @@ Result<RolePlan> read_role(const std::string& name, const YamlNode& node) {
     if (when->scalar == plan_fields::timing_name(OffloadTiming::kAfterEachCall))
       role.timing = OffloadTiming::kAfterEachCall;
     else if (when->scalar != plan_fields::timing_name(OffloadTiming::kAfterLastCall))
-      return wrong(*when, cat(where, "when must be after_last_call or after_each_call, not '",
-                              when->scalar, "'"));
+      return wrong_value(*when, cat(where, "when must be after_last_call or after_each_call, not '",
+                                    when->scalar, "'"));
   }
   if (const YamlNode* prefetch = node.find("prefetch")) {
     BRAID_ASSIGN(role.prefetch, read_flag(*prefetch, where + "prefetch"));
@@ -111,7 +95,7 @@ Result<RolePlan> read_role(const std::string& name, const YamlNode& node) {
 }
 
 Status read_calls(const YamlNode& node, const Cluster* cluster, ExecutionPlan* plan) {
-  BRAID_TRY(want_map(node, "calls"));
+  BRAID_TRY(require_map(node, "calls"));
   for (const auto& [name, value] : node.map) {
     BRAID_ASSIGN(CallPlan call, read_call(name, value, cluster));
     plan->calls.push_back(std::move(call));
@@ -120,7 +104,7 @@ Status read_calls(const YamlNode& node, const Cluster* cluster, ExecutionPlan* p
 }
 
 Status read_roles(const YamlNode& node, ExecutionPlan* plan) {
-  BRAID_TRY(want_map(node, "roles"));
+  BRAID_TRY(require_map(node, "roles"));
   for (const auto& [name, value] : node.map) {
     BRAID_ASSIGN(RolePlan role, read_role(name, value));
     plan->roles.push_back(std::move(role));
@@ -129,8 +113,8 @@ Status read_roles(const YamlNode& node, ExecutionPlan* plan) {
 }
 
 Status read_fusion(const YamlNode& node, Fusion* fusion) {
-  BRAID_TRY(want_map(node, "fusion"));
-  BRAID_TRY(check_keys(node, "fusion.", {"train_schedules", "migrate_below_samples"}));
+  BRAID_TRY(require_map(node, "fusion"));
+  BRAID_TRY(require_known_keys(node, "fusion.", {"train_schedules", "migrate_below_samples"}));
   if (const YamlNode* value = node.find("train_schedules")) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
@@ -159,12 +143,12 @@ Result<DeviceCount> read_devices(const YamlNode& node) {
              count.nodes <= plan_fields::kMaxDevices) {
     count.total = count.nodes * each;
   } else {
-    return wrong(node, cat("devices must be a number or nodes x devices such as 8x8, not '",
-                           node.scalar, "'"));
+    return wrong_value(node, cat("devices must be a number or nodes x devices such as 8x8, not '",
+                                 node.scalar, "'"));
   }
   if (count.total < 1 || count.total > plan_fields::kMaxDevices)
-    return wrong(node,
-                 cat("devices must be 1 to ", plan_fields::kMaxDevices, ", is ", count.total));
+    return wrong_value(
+        node, cat("devices must be 1 to ", plan_fields::kMaxDevices, ", is ", count.total));
   return count;
 }
 
@@ -179,11 +163,13 @@ Result<std::optional<Cluster>> stated_nodes(const DeviceCount& count) {
 }
 
 Status read_plan(const YamlNode& root, const Cluster* cluster, ExecutionPlan* plan) {
-  BRAID_TRY(check_keys(root, "", {"graph", "devices", "calls", "roles", "fusion", "staleness"}));
+  BRAID_TRY(
+      require_known_keys(root, "", {"graph", "devices", "calls", "roles", "fusion", "staleness"}));
   const YamlNode *graph = root.find("graph"), *devices = root.find("devices");
   if (graph == nullptr || graph->kind != YamlNode::Kind::kScalar)
-    return wrong(root, "graph is missing; name the algorithm that the plan is for");
-  if (devices == nullptr) return wrong(root, "devices is missing; say how many the cluster has");
+    return wrong_value(root, "graph is missing; name the algorithm that the plan is for");
+  if (devices == nullptr)
+    return wrong_value(root, "devices is missing; say how many the cluster has");
   plan->graph = graph->scalar;
   BRAID_ASSIGN(const DeviceCount count, read_devices(*devices));
   plan->devices = static_cast<int>(count.total);

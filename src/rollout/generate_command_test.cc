@@ -1,12 +1,9 @@
 // `braid generate` as a person runs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <array>
-#include <cstdio>
 
 #include "base/json.h"
+#include "base/testing.h"
 #include "host/file.h"
 
 namespace braid {
@@ -16,24 +13,15 @@ using ::testing::HasSubstr;
 
 const std::string kModel = std::string(BRAID_SOURCE_DIR) + "/tests/data/models/llama";
 
-struct Outcome {
-  int exit_code;
-  std::string output;
-};
-
 // Standard output, or standard error alone.
-Outcome run_generate(const std::string& lines, const std::string& flags, bool errors = false) {
+CommandOutcome run_generate(const std::string& lines, const std::string& flags,
+                            bool errors = false) {
   const std::string path = ::testing::TempDir() + "/generate_prompts.jsonl";
   EXPECT_TRUE(write_file_atomic(path, lines).ok());
   const std::string command = std::string(BRAID_BINARY) + " generate " + kModel + " --prompts " +
                               path + " --threads 1 " + flags +
                               (errors ? " 2>&1 >/dev/null" : " 2>/dev/null");
-  FILE* pipe = popen(command.c_str(), "r");
-  std::string output;
-  std::array<char, 4096> buffer;
-  while (const size_t size = fread(buffer.data(), 1, buffer.size(), pipe))
-    output.append(buffer.data(), size);
-  return {WEXITSTATUS(pclose(pipe)), output};
+  return run_shell(command);
 }
 
 TEST(GenerateCommand, GreedyContinuesAsTransformersDoes) {
@@ -43,7 +31,7 @@ TEST(GenerateCommand, GreedyContinuesAsTransformersDoes) {
   for (const Json& prompt : golden["prompts"])
     lines += Json{{"ids", prompt["ids"]}}.dump() + "\n\n";
   const size_t count = golden["prompts"][0]["greedy"].size();
-  const Outcome outcome = run_generate(
+  const CommandOutcome outcome = run_generate(
       lines, "--json --temperature 0 --ignore-eos --max-new-tokens " + std::to_string(count));
   ASSERT_EQ(outcome.exit_code, 0);
   const std::vector<std::string> out = split(outcome.output, '\n');
@@ -72,7 +60,7 @@ TEST(GenerateCommand, BadInputIsOneLineWithItsPlaceAndExitCodeTwo) {
       {"{\"ids\":[5]}\n", "--prompt x", "give one of --prompt"},
   };
   for (const auto& [lines, flags, message] : cases) {
-    const Outcome outcome = run_generate(lines, flags, true);
+    const CommandOutcome outcome = run_generate(lines, flags, true);
     EXPECT_EQ(outcome.exit_code, 2) << message;
     EXPECT_THAT(outcome.output, HasSubstr(message));
     EXPECT_EQ(split(outcome.output, '\n').size(), 2u) << outcome.output;

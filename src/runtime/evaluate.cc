@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "reward/pass_at_k.h"
 #include "rollout/stop_strings.h"
-#include "runtime/response_rows.h"
+#include "runtime/score_samples.h"
 #include "train/packing.h"
 
 namespace braid {
@@ -24,33 +24,6 @@ SamplingOptions sampling_options(const Config& config, const Model& model) {
   out.ignore_eos = config.rollout.ignore_eos;
   out.seed = static_cast<uint64_t>(config.train.seed);
   for (const int64_t id : model.spec().eos_ids) out.stop_tokens.push_back(static_cast<int32_t>(id));
-  return out;
-}
-
-// Scores of a reward model for whole samples.
-std::vector<RewardOutcome> model_outcomes(Model& model, const std::vector<RewardSample>& samples,
-                                          int64_t micro_tokens) {
-  const at::NoGradGuard no_grad;
-  std::vector<std::vector<int32_t>> prompts, responses;
-  std::vector<int64_t> counts;
-  for (const RewardSample& sample : samples) {
-    prompts.push_back(sample.prompt_ids);
-    responses.push_back(sample.response_ids);
-    counts.push_back(static_cast<int64_t>(sample.prompt_ids.size() + sample.response_ids.size()));
-  }
-  std::vector<RewardOutcome> out;
-  for (const auto& rows : pack_micro_batches(counts, micro_tokens)) {
-    const ResponseRows packed = pack_responses(prompts, responses, rows, model.options().device);
-    const at::Tensor hidden = model.forward(packed.batch, nullptr);
-    const at::Tensor scores =
-        scalar_outputs(model, at::index_select(hidden, 0, packed.last_S)).to(at::kCPU);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      RewardOutcome outcome;
-      outcome.kind = RewardOutcome::Kind::kValue;
-      outcome.value = scores[static_cast<int64_t>(i)].item<double>();
-      out.push_back(std::move(outcome));
-    }
-  }
   return out;
 }
 
@@ -165,8 +138,7 @@ Result<RewardTotals> Evaluator::score(const std::vector<RewardSample>& samples) 
   BRAID_ASSIGN(RewardOutcomes outcomes, collect_outcomes(rewards_, config_.reward, samples));
   for (size_t i = 0; i < reward_models_.size(); ++i)
     if (reward_models_[i])
-      outcomes.outcomes[i] =
-          model_outcomes(*reward_models_[i], samples, config_.train.micro_tokens);
+      outcomes.outcomes[i] = score_samples(*reward_models_[i], samples, config_.train.micro_tokens);
   return apply_policies(config_.reward, outcomes, samples);
 }
 

@@ -104,7 +104,6 @@ class Session : public Executor {
 
   Status score_rewards(const Call& call);
   Result<std::vector<RewardSample>> reward_samples() const;
-  Result<std::vector<RewardOutcome>> model_scores(Model& model) const;
   Result<ScoredSamples> scored_samples();
   Result<ScoredSamples> replayed_samples() const;
   void add_penalties(ScoredSamples& scored) const;

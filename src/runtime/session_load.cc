@@ -8,19 +8,11 @@
 #include "dataflow/model_family.h"
 #include "host/file.h"
 #include "nn/model_share.h"
+#include "runtime/run_data.h"
 #include "runtime/session.h"
 
 namespace braid {
 namespace {
-
-DataNeed data_need(const Graph& graph) {
-  for (const Call& call : graph.calls) {
-    if (call.kind != CallKind::kFetch) continue;
-    if (call.function == "samples") return DataNeed::kSamples;
-    if (call.function == "pairs") return DataNeed::kPairs;
-  }
-  return DataNeed::kPrompts;
-}
 
 Result<at::Device> parse_device(const std::string& text) {
   if (text == "cpu") return at::Device(at::kCPU);
@@ -285,16 +277,9 @@ Status Session::load_reward_models() {
 }
 
 Status Session::load_data() {
-  std::string folder = config_.tokenizer.path.empty() ? config_.model.path : config_.tokenizer.path;
-  const std::string file = is_folder(folder) ? join_path(folder, "tokenizer.json") : folder;
-  if (!folder.empty() && path_exists(file)) {
-    BRAID_ASSIGN(tokenizer_, load_tokenizer(folder));
-  } else if (!config_.tokenizer.path.empty()) {
-    return not_found(cat("tokenizer.path: ", file, " does not exist"));
-  }
-  const Tokenizer* tokenizer = tokenizer_ ? &*tokenizer_ : nullptr;
-  BRAID_ASSIGN(
-      data_, load_data_set(config_.data.train, data_need(program_.graph), tokenizer, config_.data));
+  BRAID_ASSIGN(RunData run, load_run_data(config_, config_.data.train, data_need(program_.graph)));
+  tokenizer_ = std::move(run.tokenizer);
+  data_ = std::move(run.data);
   return ok_status();
 }
 

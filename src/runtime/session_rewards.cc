@@ -1,17 +1,14 @@
 // The reward call: scores from the list of rewards or a recorded rollout, penalties, recording.
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
-#include "runtime/response_rows.h"
 #include "runtime/run_keeper.h"
+#include "runtime/score_samples.h"
 #include "runtime/session.h"
-#include "train/packing.h"
 
 namespace braid {
 
@@ -36,38 +33,13 @@ Result<std::vector<RewardSample>> Session::reward_samples() const {
   return out;
 }
 
-Result<std::vector<RewardOutcome>> Session::model_scores(Model& model) const {
-  const at::NoGradGuard no_grad;
-  BRAID_ASSIGN(const TokenLists* prompts, store_.tokens("prompt_ids"));
-  BRAID_ASSIGN(const TokenLists* responses, store_.tokens("response_ids"));
-  std::vector<int64_t> counts;
-  for (size_t i = 0; i < store_.size(); ++i)
-    counts.push_back(static_cast<int64_t>((*prompts)[i].size() + (*responses)[i].size()));
-  std::vector<RewardOutcome> out;
-  for (const auto& rows : pack_micro_batches(counts, config_.train.micro_tokens)) {
-    const ResponseRows packed = pack_responses(*prompts, *responses, rows, model.options().device);
-    const at::Tensor scores =
-        scalar_outputs(model,
-                       at::index_select(model.forward(packed.batch, nullptr), 0, packed.last_S))
-            .to(at::kCPU);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      RewardOutcome outcome;
-      outcome.kind = RewardOutcome::Kind::kValue;
-      outcome.value = scores[static_cast<int64_t>(i)].item<double>();
-      out.push_back(std::move(outcome));
-    }
-  }
-  model.rest();
-  return out;
-}
-
 // What the rewards of the list say now.
 Result<ScoredSamples> Session::scored_samples() {
   BRAID_ASSIGN(const std::vector<RewardSample> samples, reward_samples());
   BRAID_ASSIGN(RewardOutcomes outcomes, collect_outcomes(rewards_, config_.reward, samples));
   for (size_t i = 0; i < reward_models_.size(); ++i) {
     if (!reward_models_[i]) continue;
-    BRAID_ASSIGN(outcomes.outcomes[i], model_scores(*reward_models_[i]));
+    outcomes.outcomes[i] = score_samples(*reward_models_[i], samples, config_.train.micro_tokens);
   }
   BRAID_ASSIGN(RewardTotals totals, apply_policies(config_.reward, outcomes, samples));
   ScoredSamples scored;

@@ -2,11 +2,11 @@
 // reference plan's price, and the proven optima.
 #include <gmock/gmock.h>
 
-#include <cstdio>
 #include <fstream>
 #include <sstream>
 
 #include "base/json.h"
+#include "base/testing.h"
 #include "base/text.h"
 
 namespace braid {
@@ -16,18 +16,8 @@ using ::testing::HasSubstr;
 
 const std::string kFolder = std::string(BRAID_SOURCE_DIR) + "/tests/data/search_problems/";
 
-struct Ran {
-  int exit_code = 0;
-  std::string output;  // both streams
-};
-
-Ran run_braid(const std::string& arguments) {
-  Ran ran;
-  FILE* pipe = popen(cat(BRAID_BINARY, " search-table ", arguments, " 2>&1").c_str(), "r");
-  char part[4096];
-  while (const size_t count = fread(part, 1, sizeof part, pipe)) ran.output.append(part, count);
-  ran.exit_code = WEXITSTATUS(pclose(pipe));
-  return ran;
+CommandOutcome run_braid(const std::string& arguments) {
+  return run_shell(cat(BRAID_BINARY, " search-table ", arguments, " 2>&1"));
 }
 
 std::string read_text(const std::string& path) {
@@ -54,7 +44,7 @@ TEST(SearchTableCommand, PricesEveryReferencePlanExactly) {
     for (const Json& plan : reference["plans"]) {
       const Json choices = {{"choices", plan["choices"]}};
       const std::string path = write_temporary("reference_plan.json", choices.dump());
-      const Ran ran = run_braid(cat(problem_path(reference), " --evaluate ", path));
+      const CommandOutcome ran = run_braid(cat(problem_path(reference), " --evaluate ", path));
       ASSERT_EQ(ran.exit_code, 0) << ran.output;
       const Json price = Json::parse(ran.output);
       SCOPED_TRACE(cat(reference["problem"].dump(), " ", plan["name"].dump()));
@@ -72,7 +62,7 @@ TEST(SearchTableCommand, ProvesTheOptimumForEverySeed) {
   for (const Json& reference : references())
     for (int seed = 1; seed <= 5; ++seed) {
       const std::string out = cat(testing::TempDir(), "/found_plan.json");
-      const Ran ran =
+      const CommandOutcome ran =
           run_braid(cat(problem_path(reference), " --seed ", seed, " --json --out ", out));
       ASSERT_EQ(ran.exit_code, 0) << ran.output;
       const Json result = Json::parse(ran.output);
@@ -83,7 +73,7 @@ TEST(SearchTableCommand, ProvesTheOptimumForEverySeed) {
       for (const char* key : {"evaluations", "seconds", "time_to_best", "units"})
         EXPECT_TRUE(result[key].is_number()) << key;
       EXPECT_FALSE(result["log"].empty());
-      const Ran again = run_braid(cat(problem_path(reference), " --evaluate ", out));
+      const CommandOutcome again = run_braid(cat(problem_path(reference), " --evaluate ", out));
       EXPECT_EQ(Json::parse(again.output)["cost"].get<double>(), best);
     }
 }
@@ -92,7 +82,7 @@ TEST(SearchTableCommand, MaxUnitsGivesTheSameResultForAnyThreads) {
   const std::string problem = kFolder + "ppo_70b_7b_64gpu_128_128.json.gz";
   std::vector<Json> results;
   for (const int threads : {1, 2, 4}) {
-    const Ran ran = run_braid(cat(problem, " --json --max-units 6 --threads ", threads));
+    const CommandOutcome ran = run_braid(cat(problem, " --json --max-units 6 --threads ", threads));
     ASSERT_EQ(ran.exit_code, 0) << ran.output;
     Json result = Json::parse(ran.output);
     EXPECT_EQ(result["units"], 6);
@@ -115,7 +105,7 @@ TEST(SearchTableCommand, BadInputEndsWithCodeTwoAndOneLine) {
       {problem + " --threads -1", "--threads"},
       {problem + " --evaluate " + empty, "choices"}};
   for (const auto& [arguments, message] : cases) {
-    const Ran ran = run_braid(arguments);
+    const CommandOutcome ran = run_braid(arguments);
     EXPECT_EQ(ran.exit_code, 2) << arguments << ": " << ran.output;
     EXPECT_THAT(ran.output, HasSubstr(message)) << arguments;
     EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;

@@ -1,11 +1,11 @@
 // braid simulate as a person runs it.
 #include <gmock/gmock.h>
 
-#include <cstdio>
 #include <fstream>
 #include <sstream>
 
 #include "base/json.h"
+#include "base/testing.h"
 #include "base/text.h"
 #include "sim/recorded.h"
 
@@ -16,18 +16,8 @@ using testing::HasSubstr;
 
 const std::string kPlans = std::string(BRAID_SOURCE_DIR) + "/examples/plans/";
 
-struct Ran {
-  int exit_code = 0;
-  std::string output;  // both streams
-};
-
-Ran run_braid(const std::string& arguments) {
-  Ran ran;
-  FILE* pipe = popen(cat(BRAID_BINARY, " ", arguments, " 2>&1").c_str(), "r");
-  char part[4096];
-  while (const size_t count = fread(part, 1, sizeof part, pipe)) ran.output.append(part, count);
-  ran.exit_code = WEXITSTATUS(pclose(pipe));
-  return ran;
+CommandOutcome run_braid(const std::string& arguments) {
+  return run_shell(cat(BRAID_BINARY, " ", arguments, " 2>&1"));
 }
 
 std::string read_text(const std::string& path) {
@@ -41,11 +31,11 @@ std::string example(const std::string& name) {
 }
 
 TEST(SimulateCommand, PrintsChartAndSummary) {
-  const Ran chart = run_braid(example("ppo_7b_8gpu"));
+  const CommandOutcome chart = run_braid(example("ppo_7b_8gpu"));
   ASSERT_EQ(chart.exit_code, 0) << chart.output;
   EXPECT_THAT(chart.output, HasSubstr("   7 |"));
   EXPECT_THAT(chart.output, HasSubstr("update_actor"));
-  const Ran json = run_braid(example("ppo_7b_8gpu") + "--json");
+  const CommandOutcome json = run_braid(example("ppo_7b_8gpu") + "--json");
   const Json summary = Json::parse(json.output);
   EXPECT_GT(summary["step_s"].get<double>(), 0);
   EXPECT_EQ(summary["devices"].size(), 8U);
@@ -56,7 +46,8 @@ TEST(SimulateCommand, PrintsChartAndSummary) {
 TEST(SimulateCommand, WritesTraceAndPage) {
   const std::string trace = testing::TempDir() + "/simulate_trace.json",
                     page = testing::TempDir() + "/simulate_page.html";
-  const Ran ran = run_braid(cat(example("ppo_7b_8gpu"), "--trace ", trace, " --html ", page));
+  const CommandOutcome ran =
+      run_braid(cat(example("ppo_7b_8gpu"), "--trace ", trace, " --html ", page));
   ASSERT_EQ(ran.exit_code, 0) << ran.output;
   const Json chrome = Json::parse(read_text(trace));
   EXPECT_GT(chrome["traceEvents"].size(), 100U);
@@ -70,23 +61,23 @@ TEST(SimulateCommand, PricesTheListThatTrainingPrints) {
   const std::string overrides = " model.size=" + size + " critic.size=" + size +
                                 " 'reward=[{type: model, path: x, size: " + size +
                                 "}, {type: rule, rule: exact}]'";
-  const Ran train = run_braid("train " + config + overrides + " --print-program");
+  const CommandOutcome train = run_braid("train " + config + overrides + " --print-program");
   if (train.output.find("hash ") == std::string::npos)
     GTEST_SKIP() << "built without training: " << train.output;
-  const Ran list = run_braid("simulate " + config + overrides + " --print-program");
+  const CommandOutcome list = run_braid("simulate " + config + overrides + " --print-program");
   EXPECT_EQ(list.output, train.output);
   const std::string hash = train.output.substr(train.output.rfind("hash ") + 5, 16);
-  const Ran priced = run_braid("simulate " + config + overrides + " --json");
+  const CommandOutcome priced = run_braid("simulate " + config + overrides + " --json");
   EXPECT_EQ(Json::parse(priced.output)["program_hash"].get<std::string>(), hash);
 }
 
 TEST(SimulateCommand, RefusesBadInput) {
-  const Ran missing = run_braid("simulate no_such.yaml");
+  const CommandOutcome missing = run_braid("simulate no_such.yaml");
   EXPECT_EQ(missing.exit_code, 2) << missing.output;
-  const Ran other = run_braid(
+  const CommandOutcome other = run_braid(
       cat("simulate ", kPlans, "one_gpu_lora.yaml --plan ", kPlans, "ppo_7b_8gpu.plan.yaml"));
   EXPECT_EQ(other.exit_code, 2) << other.output;
-  const Ran order = run_braid(example("ppo_7b_8gpu") + "--order 8");
+  const CommandOutcome order = run_braid(example("ppo_7b_8gpu") + "--order 8");
   EXPECT_EQ(order.exit_code, 2);
   EXPECT_THAT(order.output, HasSubstr("ranks 0 to 7"));
 }

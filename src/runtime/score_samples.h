@@ -1,0 +1,16 @@
+// Scores of reward models: the one way for training and evaluation.
+#pragma once
+
+#include <vector>
+
+#include "nn/model.h"
+#include "reward/reward.h"
+
+namespace braid {
+
+// One value per sample, prompt and response together, in micro-batches of `micro_tokens` tokens.
+// The model rests afterwards. REQUIRES: the model has a scalar head.
+std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardSample>& samples,
+                                         int64_t micro_tokens);
+
+}  // namespace braid
