@@ -17,24 +17,9 @@ struct DataArguments {
   bool eval = false;
 };
 
-struct Lengths {
-  int64_t least = 0, most = 0;
-  double mean = 0;
-};
-
-Lengths lengths_of(const DataSet& data, std::vector<int32_t> DataRecord::*field) {
-  Lengths out;
-  for (int64_t i = 0; i < data.size(); ++i) {
-    const auto length = static_cast<int64_t>((data.record(i).*field).size());
-    out.least = i == 0 ? length : std::min(out.least, length);
-    out.most = std::max(out.most, length);
-    out.mean += static_cast<double>(length) / static_cast<double>(data.size());
-  }
-  return out;
-}
-
-Json lengths_json(const Lengths& lengths) {
-  return {{"min", lengths.least}, {"mean", lengths.mean}, {"max", lengths.most}};
+Json lengths_json(const DataLengths& lengths, int64_t lines) {
+  const double mean = static_cast<double>(lengths.total) / static_cast<double>(lines);
+  return {{"min", lengths.least}, {"mean", mean}, {"max", lengths.most}};
 }
 
 Json summary_json(const DataSet& data) {
@@ -42,11 +27,11 @@ Json summary_json(const DataSet& data) {
               {"usable", data.size()},
               {"dropped", data.dropped()},
               {"truncated", data.truncated()},
-              {"prompt_tokens", lengths_json(lengths_of(data, &DataRecord::prompt_ids))}};
-  const Lengths responses = lengths_of(data, &DataRecord::response_ids);
-  if (responses.most > 0) out["response_tokens"] = lengths_json(responses);
-  const Lengths rejected = lengths_of(data, &DataRecord::rejected_ids);
-  if (rejected.most > 0) out["rejected_tokens"] = lengths_json(rejected);
+              {"prompt_tokens", lengths_json(data.prompt_lengths(), data.size())}};
+  if (data.response_lengths().most > 0)
+    out["response_tokens"] = lengths_json(data.response_lengths(), data.size());
+  if (data.rejected_lengths().most > 0)
+    out["rejected_tokens"] = lengths_json(data.rejected_lengths(), data.size());
   return out;
 }
 
@@ -67,7 +52,7 @@ Result<OrderedJson> sequence_json(const RunData& run, const DataRecord& record,
 }
 
 Result<OrderedJson> record_json(const RunData& run, int64_t position) {
-  const DataRecord& record = run.data.at(position);
+  BRAID_ASSIGN(const DataRecord record, run.data.at(position));
   BRAID_ASSIGN(OrderedJson out, sequence_json(run, record, record.response_ids));
   if (!record.rejected_ids.empty()) {
     BRAID_ASSIGN(out["rejected"], sequence_json(run, record, record.rejected_ids));

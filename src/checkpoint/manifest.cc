@@ -1,12 +1,11 @@
 #include "checkpoint/manifest.h"
 
-#include <openssl/evp.h>
-
 #include <cmath>
 
 #include "base/json.h"
 #include "base/text.h"
 #include "host/file.h"
+#include "host/sha256.h"
 
 namespace braid {
 namespace {
@@ -58,20 +57,6 @@ Status check_file(const std::string& path, const ManifestEntry& expected) {
 }
 
 }  // namespace
-
-std::string sha256_hex(std::string_view bytes) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int length = 0;
-  const int done = EVP_Digest(bytes.data(), bytes.size(), digest, &length, EVP_sha256(), nullptr);
-  BRAID_CHECK(done == 1, "SHA-256 failed");
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string out;
-  for (unsigned int i = 0; i < length; ++i) {
-    out += kDigits[digest[i] >> 4];
-    out += kDigits[digest[i] & 15];
-  }
-  return out;
-}
 
 Status write_manifest(const std::string& folder, int64_t step,
                       const std::vector<std::string>& files,

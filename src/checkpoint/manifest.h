@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -24,8 +23,6 @@ struct Manifest {
   std::map<std::string, ManifestEntry> files;  // by name within the folder
   std::map<std::string, double> metrics;
 };
-
-std::string sha256_hex(std::string_view bytes);
 
 // Hashes the named files of a folder and writes its manifest.
 Status write_manifest(const std::string& folder, int64_t step,

@@ -1,5 +1,8 @@
 // `braid data`, and bad data as a person meets it: exit code 2 and one line.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <fstream>
 
 #include "base/json.h"
 #include "host/testing.h"
@@ -40,6 +43,31 @@ TEST_F(DataCommand, CountsOverlongLines) {
   const CommandOutcome refused = run_braid(base);
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output, HasSubstr(file + ":1: the prompt has 3 tokens"));
+}
+
+// Peak memory of the largest child so far, in KiB.
+int64_t peak_of_children_kib() {
+  struct rusage usage {};
+  EXPECT_EQ(::getrusage(RUSAGE_CHILDREN, &usage), 0);
+  return usage.ru_maxrss;
+}
+
+// A file of 64 MB needs hardly more memory than one of a few bytes: lines are read when they are
+// needed.
+TEST_F(DataCommand, LargeFilesStayOnTheDisk) {
+  const std::string command = "data --show 2 data.train=";
+  ASSERT_EQ(run_braid(command + write("small.jsonl", "{\"ids\": [1]}\n")).exit_code, 0);
+  const int64_t small_kib = peak_of_children_kib();
+  const std::string path = join_path(folder_, "large.jsonl");
+  {
+    std::ofstream file(path);
+    const std::string line = "{\"ids\": [1, 2, 3], \"note\": \"" + std::string(8000, 'x') + "\"}\n";
+    for (int i = 0; i < 8000; ++i) file << line;
+  }
+  const CommandOutcome shown = run_braid(command + path);
+  ASSERT_EQ(shown.exit_code, 0) << shown.output;
+  EXPECT_THAT(shown.output, HasSubstr("\"usable\":8000"));
+  EXPECT_LT(peak_of_children_kib() - small_kib, 16 * 1024);
 }
 
 struct BadData {

@@ -1,18 +1,19 @@
 #include "data/dataset.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 
 #include "base/rng.h"
 #include "base/text.h"
 #include "data/record.h"
-#include "host/file.h"
+#include "data/task.h"
+#include "host/sha256.h"
 
 namespace braid {
 namespace {
 
-constexpr uint64_t kShuffleStream = 0x5af1, kTaskStream = 0x7a5c;
-constexpr int64_t kTaskLines = 4096;
-constexpr int64_t kMaxTaskLines = 1'000'000;
+constexpr uint64_t kShuffleStream = 0x5af1;
 
 // A pseudo-random permutation of 0 .. n-1: a Feistel network on the next power of four, walked
 // until it lands inside (cycle walking; Black & Rogaway, 2002).
@@ -33,167 +34,143 @@ int64_t permuted(int64_t index, int64_t count, uint64_t seed) {
   return static_cast<int64_t>(value);
 }
 
-std::string digits_or_letters(RandomStream& random, int64_t length, char first, int64_t choices) {
-  std::string out;
-  for (int64_t i = 0; i < length; ++i) out += static_cast<char>(first + random.below(choices));
-  return out;
+uint32_t checksum(std::string_view line) {
+  return static_cast<uint32_t>(
+      crc32_z(0, reinterpret_cast<const Bytef*>(line.data()), line.size()));
 }
 
-// One small mistake: a character left out, repeated, put in, replaced, or swapped with its
-// neighbour.
-std::string with_mistake(std::string answer, RandomStream& random) {
-  const char first = answer[0] >= 'a' ? 'a' : '0';
-  const auto other = [&] {
-    return static_cast<char>(first + random.below(first == 'a' ? 26 : 10));
-  };
-  const size_t place = random.below(answer.size());
-  switch (answer.size() > 1 ? random.below(5) : 2 + random.below(2)) {
-    case 0:
-      answer.erase(place, 1);
-      break;
-    case 1:
-      answer.insert(place, 1 + random.below(3), answer[place]);
-      break;
-    case 2:
-      answer.insert(answer.begin() + static_cast<int64_t>(place), other());
-      break;
-    case 3:
-      answer[place] = other();
-      break;
-    default:
-      std::swap(answer[place], answer[place == 0 ? 1 : place - 1]);
-  }
-  return answer;
+// Keeps the last tokens of a prompt that is too long.
+void truncate_left(std::vector<int32_t>& ids, int64_t limit) {
+  const auto length = static_cast<int64_t>(ids.size());
+  if (length > limit) ids.erase(ids.begin(), ids.begin() + (length - limit));
 }
 
-// A wrong answer near the right one: one mistake or two, as a policy makes them that has learnt a
-// little; to sort_digits most of them are in order.
-std::string corrupted(const std::string& task, const std::string& answer, RandomStream& random) {
-  std::string wrong = answer;
-  while (wrong == answer) {
-    wrong = with_mistake(answer, random);
-    if (random.below(2) == 1) wrong = with_mistake(wrong, random);
-    if (task == "sort_digits" && random.below(4) != 0) std::sort(wrong.begin(), wrong.end());
-  }
-  return wrong;
+void add_ids(const std::vector<int32_t>& ids, Sha256& sum) {
+  const auto count = static_cast<int64_t>(ids.size());
+  sum.add({reinterpret_cast<const char*>(&count), sizeof count});
+  sum.add({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)});
 }
 
-Json task_line(const std::string& name, RandomStream& random) {
-  const auto length = static_cast<int64_t>(3 + random.below(4));
-  if (name == "reverse") {
-    const std::string word = digits_or_letters(random, length, 'a', 26);
-    return {{"prompt", "reverse " + word + "="},
-            {"label", std::string(word.rbegin(), word.rend())}};
-  }
-  std::string digits = digits_or_letters(random, length, '0', 10);
-  if (name == "sum_digits") {
-    int total = 0;
-    for (const char c : digits) total += c - '0';
-    return {{"prompt", "sum " + digits + "="}, {"label", std::to_string(total)}};
-  }
-  const std::string prompt = "sort " + digits + "=";
-  std::sort(digits.begin(), digits.end());
-  return {{"prompt", prompt}, {"label", digits}};
+void note_length(const std::vector<int32_t>& ids, bool first, DataLengths& lengths) {
+  const auto length = static_cast<int64_t>(ids.size());
+  lengths.least = first ? length : std::min(lengths.least, length);
+  lengths.most = std::max(lengths.most, length);
+  lengths.total += length;
 }
 
 }  // namespace
 
-const DataRecord& DataSet::at(int64_t position) const {
-  const int64_t index = position % size();
-  return records_[shuffle_ ? permuted(index, size(), mix_seed(seed_, epoch(position))) : index];
-}
+// The one pass over all lines.
+class DataSetBuilder {
+ public:
+  DataSetBuilder(DataNeed need, const Tokenizer* tokenizer, const DataConfig& config) {
+    data_.need_ = need;
+    if (tokenizer != nullptr) data_.tokenizer_ = *tokenizer;
+    data_.config_ = config;
+  }
 
-Result<DataSet> make_data_set(const std::vector<Json>& lines, const std::string& where,
-                              DataNeed need, const Tokenizer* tokenizer, const DataConfig& config) {
-  DataSet out;
-  out.shuffle_ = config.shuffle;
-  out.seed_ = static_cast<uint64_t>(config.seed);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].is_discarded()) continue;
-    const std::string place = cat(where, ":", i + 1);
-    BRAID_ASSIGN(DataRecord record, make_record(lines[i], need, tokenizer, config).at(place));
+  Result<DataSet> build(LineReader reader) {
+    const Status read = reader.for_each([&](std::string_view line, int64_t begin_byte) {
+      ++number_;
+      line = trim(line);
+      return line.empty() ? ok_status() : add(line, begin_byte, cat(reader.name(), ":", number_));
+    });
+    BRAID_TRY(read);
+    if (data_.places_.empty()) return invalid_input(cat(reader.name(), ": no usable line"));
+    data_.places_.shrink_to_fit();
+    data_.checks_.shrink_to_fit();
+    data_.sha256_ = sum_.hex();
+    data_.reader_ = std::move(reader);
+    return std::move(data_);
+  }
+
+ private:
+  Status add(std::string_view line, int64_t begin_byte, const std::string& place) {
+    BRAID_ASSIGN(const Json json, parse_json(line, place));
+    const Tokenizer* tokenizer = data_.tokenizer_ ? &*data_.tokenizer_ : nullptr;
+    BRAID_ASSIGN(DataRecord record,
+                 make_record(json, data_.need_, tokenizer, data_.config_).at(place));
+    ++data_.lines_;
+    sum_.add(line);
+    for (const auto* ids : {&record.prompt_ids, &record.response_ids, &record.rejected_ids})
+      add_ids(*ids, sum_);
+    BRAID_ASSIGN(const bool usable, fit(record, place));
+    if (!usable) return ok_status();
+    const bool first = data_.places_.empty();
+    note_length(record.prompt_ids, first, data_.prompt_lengths_);
+    note_length(record.response_ids, first, data_.response_lengths_);
+    note_length(record.rejected_ids, first, data_.rejected_lengths_);
+    data_.places_.push_back(begin_byte);
+    data_.checks_.push_back(checksum(line));
+    return ok_status();
+  }
+
+  // What data.overlong wants of a prompt that is too long; false: the line is left out.
+  Result<bool> fit(DataRecord& record, const std::string& place) {
+    const DataConfig& config = data_.config_;
     const auto length = static_cast<int64_t>(record.prompt_ids.size());
-    ++out.lines_;
-    if (length > config.max_prompt_length) {
-      if (config.overlong == "error")
-        return invalid_input(cat(
-            place, ": the prompt has ", length, " tokens, more than data.max_prompt_length = ",
-            config.max_prompt_length, "; raise it, or set data.overlong to drop or truncate_left"));
-      if (config.overlong == "drop") {
-        ++out.dropped_;
-        continue;
-      }
-      record.prompt_ids.erase(record.prompt_ids.begin(),
-                              record.prompt_ids.end() - config.max_prompt_length);
-      ++out.truncated_;
+    if (length <= config.max_prompt_length) return true;
+    if (config.overlong == "error")
+      return invalid_input(cat(
+          place, ": the prompt has ", length, " tokens, more than data.max_prompt_length = ",
+          config.max_prompt_length, "; raise it, or set data.overlong to drop or truncate_left"));
+    if (config.overlong == "drop") {
+      ++data_.dropped_;
+      return false;
     }
-    out.records_.push_back(std::move(record));
+    truncate_left(record.prompt_ids, config.max_prompt_length);
+    ++data_.truncated_;
+    return true;
   }
-  if (out.records_.empty()) return invalid_input(cat(where, ": no usable line"));
-  return out;
+
+  DataSet data_;
+  Sha256 sum_;
+  int64_t number_ = 0;  // of the line, from 1
+};
+
+int64_t DataSet::held_bytes() const {
+  const size_t index = places_.capacity() * sizeof(int64_t) + checks_.capacity() * sizeof(uint32_t);
+  return static_cast<int64_t>(index) + reader_.held_bytes();
 }
 
-Result<std::vector<Json>> parse_jsonl(std::string_view text, const std::string& where) {
-  std::vector<Json> out;
-  int64_t number = 0;
-  while (!text.empty()) {
-    ++number;
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = trim(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.empty()) {
-      out.emplace_back(Json::value_t::discarded);
-      continue;
-    }
-    BRAID_ASSIGN(Json parsed, parse_json(line, cat(where, ":", number)));
-    out.push_back(std::move(parsed));
-  }
-  return out;
+Result<DataRecord> DataSet::record(int64_t index) const {
+  const std::string place = cat(reader_.name(), ", line at byte ", places_[index]);
+  BRAID_ASSIGN(const std::string whole, reader_.line_at(places_[index]));
+  const std::string_view line = trim(whole);
+  if (checksum(line) != checks_[index])
+    return Status(Code::kDataLoss, cat(place,
+                                       ": it was changed since the data was loaded; the "
+                                       "data of a run must stay as it is"));
+  BRAID_ASSIGN(const Json json, parse_json(line, place));
+  const Tokenizer* tokenizer = tokenizer_ ? &*tokenizer_ : nullptr;
+  BRAID_ASSIGN(DataRecord record, make_record(json, need_, tokenizer, config_).at(place));
+  truncate_left(record.prompt_ids, config_.max_prompt_length);
+  return record;
 }
 
-Result<std::vector<Json>> task_lines(const std::string& name, int64_t count, uint64_t seed) {
-  const std::vector<std::string> names = {"sort_digits", "reverse", "sum_digits"};
-  if (std::find(names.begin(), names.end(), name) == names.end())
-    return invalid_input(cat("task:", name, ": unknown task", did_you_mean(name, names),
-                             "; known: ", join(names, ", ")));
-  RandomStream random(seed, kTaskStream);
-  std::vector<Json> out;
-  for (int64_t i = 0; i < count; ++i) {
-    Json line = task_line(name, random);
-    line["chosen"] = line["label"];
-    line["rejected"] = corrupted(name, line["label"], random);
-    out.push_back(std::move(line));
-  }
-  return out;
+Result<DataRecord> DataSet::at(int64_t position) const {
+  const auto seed = static_cast<uint64_t>(config_.seed);
+  const int64_t index = position % size();
+  return record(config_.shuffle ? permuted(index, size(), mix_seed(seed, epoch(position))) : index);
 }
 
-namespace {
-
-// Lines of "task:NAME" or "task:NAME:COUNT".
-Result<std::vector<Json>> generated_lines(const std::string& source, uint64_t seed) {
-  const std::vector<std::string> parts = split(source, ':');
-  int64_t count = kTaskLines;
-  const bool counted = parts.size() == 3 && parse_int(parts[2], &count);
-  if (parts.size() > 2 && (!counted || count < 1 || count > kMaxTaskLines))
-    return invalid_input(cat(source, ": a number of lines from 1 to ", kMaxTaskLines,
-                             " is wanted after the name of the task"));
-  return task_lines(parts[1], count, seed);
+Result<DataSet> make_data_set(LineReader reader, DataNeed need, const Tokenizer* tokenizer,
+                              const DataConfig& config) {
+  return DataSetBuilder(need, tokenizer, config).build(std::move(reader));
 }
-
-}  // namespace
 
 Result<DataSet> load_data_set(const std::string& source, DataNeed need, const Tokenizer* tokenizer,
                               const DataConfig& config) {
   if (source.empty())
     return invalid_input("data.train: no data given; name a JSONL file or task:NAME");
-  std::vector<Json> lines;
+  LineReader reader;
   if (source.rfind("task:", 0) == 0) {
-    BRAID_ASSIGN(lines, generated_lines(source, static_cast<uint64_t>(config.seed)));
+    BRAID_ASSIGN(std::string text, task_source_text(source, static_cast<uint64_t>(config.seed)));
+    reader = LineReader::of_text(std::move(text), source);
   } else {
-    BRAID_ASSIGN(const std::string text, read_file(source));
-    BRAID_ASSIGN(lines, parse_jsonl(text, source));
+    BRAID_ASSIGN(reader, LineReader::open(source));
   }
-  return make_data_set(lines, source, need, tokenizer, config);
+  return make_data_set(std::move(reader), need, tokenizer, config);
 }
 
 }  // namespace braid

@@ -1,9 +1,11 @@
-// Training data as token ids: JSONL files and built-in generated tasks behind one cursor. A DataSet
-// is immutable after loading; which record a position means is a pure function of (seed, position),
-// so a cursor is one number.
+// Training data as token ids: JSONL files and built-in generated tasks behind one cursor. A file
+// stays on the disk: loading reads every line once, which checks them all, and keeps 12 bytes per
+// usable line; a line becomes token ids when it is needed. Which record a position means is a pure
+// function of (seed, position), so a cursor is one number. Immutable and thread-safe after loading.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "base/status.h"
 #include "config/options.h"
 #include "data/tokenizer.h"
+#include "host/line_reader.h"
 
 namespace braid {
 
@@ -27,43 +30,53 @@ struct DataRecord {
   Json extra = Json::object();  // every other field of the line, "label" included
 };
 
+// Of the usable lines, in tokens.
+struct DataLengths {
+  int64_t least = 0, most = 0, total = 0;
+};
+
 class DataSet {
  public:
-  int64_t size() const { return static_cast<int64_t>(records_.size()); }
+  int64_t size() const { return static_cast<int64_t>(places_.size()); }
   int64_t lines() const { return lines_; }      // read, the dropped ones included
   int64_t dropped() const { return dropped_; }  // as longer than config.max_prompt_length
   int64_t truncated() const { return truncated_; }
+  const DataLengths& prompt_lengths() const { return prompt_lengths_; }
+  const DataLengths& response_lengths() const { return response_lengths_; }
+  const DataLengths& rejected_lengths() const { return rejected_lengths_; }
 
-  // The usable lines in the order of the file.
-  const DataRecord& record(int64_t index) const { return records_[index]; }
+  // SHA-256 over all lines (without line ends and surrounding blanks) and the ids that they became.
+  const std::string& sha256() const { return sha256_; }
+  // Memory that grows with the data: the index, and the text where it is not a file's.
+  int64_t held_bytes() const;
+
+  // The usable lines in the order of the file. A line that is not the one that was checked at the
+  // beginning is an error that names the file.
+  Result<DataRecord> record(int64_t index) const;
 
   // The record at a position of the endless stream: epochs one after another, each shuffled by its
   // own seed.
-  const DataRecord& at(int64_t position) const;
+  Result<DataRecord> at(int64_t position) const;
   int64_t epoch(int64_t position) const { return position / size(); }
 
  private:
-  friend Result<DataSet> make_data_set(const std::vector<Json>&, const std::string&, DataNeed,
-                                       const Tokenizer*, const DataConfig&);
-  std::vector<DataRecord> records_;
-  bool shuffle_ = false;
-  uint64_t seed_ = 0;
+  friend class DataSetBuilder;
+  LineReader reader_;
+  DataNeed need_ = DataNeed::kPrompts;
+  std::optional<Tokenizer> tokenizer_;
+  DataConfig config_;
+  std::vector<int64_t> places_;   // of the usable lines, bytes
+  std::vector<uint32_t> checks_;  // CRC-32 of each
   int64_t lines_ = 0, dropped_ = 0, truncated_ = 0;
+  DataLengths prompt_lengths_, response_lengths_, rejected_lengths_;
+  std::string sha256_;
 };
 
-// Turns parsed lines into records (record.h says what a line may hold). Errors name `where` and the
-// line (from 1).
-Result<DataSet> make_data_set(const std::vector<Json>& lines, const std::string& where,
-                              DataNeed need, const Tokenizer* tokenizer, const DataConfig& config);
-
-// Parses JSONL text, one value per line; a blank line is a discarded value, so that places in the
-// result are line numbers. A bad line (invalid UTF-8 included) is an error with its number.
-Result<std::vector<Json>> parse_jsonl(std::string_view text, const std::string& where);
-
-// Lines of a built-in task by name, a pure function of (name, count, seed). "sort_digits": prompt
-// "sort 3142=", label "1234". "reverse": prompt "reverse abc=", label "cba". "sum_digits": prompt
-// "sum 352=", label "10".
-Result<std::vector<Json>> task_lines(const std::string& name, int64_t count, uint64_t seed);
+// Reads and checks every line (record.h says what one may hold). Errors name reader.name() and the
+// line (from 1); invalid UTF-8 and a text without a usable line are errors too. Blank lines are
+// skipped.
+Result<DataSet> make_data_set(LineReader reader, DataNeed need, const Tokenizer* tokenizer,
+                              const DataConfig& config);
 
 // Loads what config.train or config.eval names: a file, or "task:NAME" (4096
 // lines), or "task:NAME:COUNT".

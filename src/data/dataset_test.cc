@@ -1,89 +1,197 @@
 #include "data/dataset.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
+
+#include "base/text.h"
+#include "data/task.h"
+#include "host/file.h"
 
 namespace braid {
 namespace {
 
-std::vector<Json> lines_of_ids(int count) {
-  std::vector<Json> lines;
-  for (int i = 0; i < count; ++i) lines.push_back({{"ids", {i, i + 1}}, {"label", i}});
-  return lines;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string lines_of_ids(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += Json{{"ids", {i, i + 1}}, {"label", i}}.dump() + "\n";
+  return text;
+}
+
+Result<DataSet> prompts(const std::string& text, const DataConfig& config) {
+  return make_data_set(LineReader::of_text(text, "f.jsonl"), DataNeed::kPrompts, nullptr, config);
+}
+
+// First ids of the prompts at positions begin .. end-1.
+std::vector<int32_t> order(const DataSet& data, int64_t begin, int64_t end) {
+  std::vector<int32_t> out;
+  for (int64_t i = begin; i < end; ++i) out.push_back(data.at(i)->prompt_ids[0]);
+  return out;
 }
 
 TEST(DataSet, EveryEpochIsADifferentPermutation) {
-  DataConfig config;
-  const auto data = make_data_set(lines_of_ids(37), "x", DataNeed::kPrompts, nullptr, config);
+  const auto data = prompts(lines_of_ids(37), {});
   ASSERT_TRUE(data.ok()) << data.status().message();
   std::vector<std::vector<int32_t>> orders;
   for (int epoch = 0; epoch < 3; ++epoch) {
-    std::vector<int32_t> order;
-    for (int i = 0; i < 37; ++i) order.push_back(data->at(epoch * 37 + i).prompt_ids[0]);
-    EXPECT_EQ(std::set<int32_t>(order.begin(), order.end()).size(), 37u);
-    orders.push_back(order);
+    orders.push_back(order(*data, epoch * 37, epoch * 37 + 37));
+    EXPECT_EQ(std::set<int32_t>(orders.back().begin(), orders.back().end()).size(), 37u);
   }
   EXPECT_NE(orders[0], orders[1]);
   EXPECT_NE(orders[1], orders[2]);
 }
 
+// A cursor of an old checkpoint must mean the same record for ever.
+TEST(DataSet, TheOrderOfASeedNeverChanges) {
+  DataConfig config;
+  config.seed = 5;
+  const auto data = prompts(lines_of_ids(37), config);
+  EXPECT_THAT(order(*data, 0, 8), ElementsAre(4, 32, 26, 18, 19, 25, 1, 31));
+}
+
 TEST(DataSet, OverlongPolicies) {
-  std::vector<Json> lines = lines_of_ids(2);
-  lines.push_back({{"ids", {1, 2, 3, 4, 5}}});
+  const std::string text = lines_of_ids(2) + "{\"ids\": [1, 2, 3, 4, 5]}\n{\"ids\": [9]}\n";
   DataConfig config;
   config.max_prompt_length = 3;
   config.shuffle = false;
-  const Status refused =
-      make_data_set(lines, "f.jsonl", DataNeed::kPrompts, nullptr, config).status();
-  EXPECT_NE(refused.message().find("f.jsonl:3: the prompt has 5 tokens"), std::string::npos);
+  EXPECT_THAT(prompts(text, config).status().message(),
+              HasSubstr("f.jsonl:3: the prompt has 5 tokens"));
   config.overlong = "drop";
-  EXPECT_EQ(make_data_set(lines, "f", DataNeed::kPrompts, nullptr, config)->dropped(), 1);
+  const auto dropped = prompts(text, config);
+  EXPECT_EQ(dropped->dropped(), 1);
+  EXPECT_EQ(dropped->lines(), 4);
+  EXPECT_THAT(order(*dropped, 0, 3), ElementsAre(0, 1, 9));
   config.overlong = "truncate_left";
-  EXPECT_EQ(make_data_set(lines, "f", DataNeed::kPrompts, nullptr, config)->at(2).prompt_ids,
-            (std::vector<int32_t>{3, 4, 5}));
+  const auto cut = prompts(text, config);
+  EXPECT_EQ(cut->truncated(), 1);
+  EXPECT_THAT(cut->at(2)->prompt_ids, ElementsAre(3, 4, 5));
+  EXPECT_EQ(cut->prompt_lengths().most, 3);
+  EXPECT_EQ(cut->prompt_lengths().total, 2 + 2 + 3 + 1);
 }
 
 TEST(DataSet, BadLinesAreNamed) {
-  EXPECT_NE(parse_jsonl("{}\n{x\n", "f.jsonl").status().message().find("f.jsonl:2"),
-            std::string::npos);
-  const DataConfig config;
-  EXPECT_NE(make_data_set({Json::object()}, "f", DataNeed::kPrompts, nullptr, config)
-                .status()
-                .message()
-                .find("missing key 'prompt'"),
-            std::string::npos);
-  EXPECT_NE(make_data_set({{{"prompt", "a"}}}, "f", DataNeed::kPrompts, nullptr, config)
-                .status()
-                .message()
-                .find("no tokenizer"),
-            std::string::npos);
-  EXPECT_FALSE(make_data_set({{{"ids", {1}}}}, "f", DataNeed::kPairs, nullptr, config).ok());
+  EXPECT_THAT(prompts("{\"ids\": [1]}\n{x\n", {}).status().message(), HasSubstr("f.jsonl:2"));
+  EXPECT_THAT(prompts("{}", {}).status().message(), HasSubstr("missing key 'prompt'"));
+  EXPECT_THAT(prompts("{\"prompt\": \"a\"}", {}).status().message(), HasSubstr("no tokenizer"));
+  EXPECT_FALSE(
+      make_data_set(LineReader::of_text("{\"ids\": [1]}", "f"), DataNeed::kPairs, nullptr, {})
+          .ok());
 }
 
 TEST(DataSet, ExtraFieldsAreKept) {
-  const auto data = make_data_set({{{"ids", {1}}, {"answer", "7"}, {"source", "s"}}}, "f",
-                                  DataNeed::kPrompts, nullptr, [] {
-                                    DataConfig config;
-                                    config.label_key = "answer";
-                                    return config;
-                                  }());
-  EXPECT_EQ(data->at(0).extra, (Json{{"label", "7"}, {"source", "s"}}));
+  DataConfig config;
+  config.label_key = "answer";
+  const auto data = prompts("{\"ids\": [1], \"answer\": \"7\", \"source\": \"s\"}", config);
+  EXPECT_EQ(data->at(0)->extra, (Json{{"label", "7"}, {"source", "s"}}));
 }
 
-TEST(DataSet, TasksAreRightAndRepeatable) {
-  const auto lines = task_lines("sum_digits", 50, 3);
-  EXPECT_EQ(*lines, *task_lines("sum_digits", 50, 3));
-  EXPECT_NE(*lines, *task_lines("sum_digits", 50, 4));
-  for (const Json& line : *lines) {
-    int total = 0;
-    for (const char c : line["prompt"].get<std::string>())
-      if (c >= '0' && c <= '9') total += c - '0';
-    EXPECT_EQ(line["label"], std::to_string(total));
-    EXPECT_EQ(line["chosen"], line["label"]);
-    EXPECT_NE(line["rejected"], line["label"]);
+// The hash sees every line, not only the first ones, and the ids beside the text.
+TEST(DataSet, AnyChangedLineChangesTheHash) {
+  const std::string text = lines_of_ids(2000);
+  const std::string sum = prompts(text, {})->sha256();
+  EXPECT_EQ(prompts(text, {})->sha256(), sum);
+  EXPECT_EQ(prompts("\n" + text + "\n", {})->sha256(), sum) << "blank lines do not count";
+  std::string changed = text;
+  const size_t label = changed.rfind("1999}");
+  ASSERT_NE(label, std::string::npos);
+  changed[label] = '2';
+  EXPECT_NE(prompts(changed, {})->sha256(), sum);
+  const auto tokenizer =
+      load_tokenizer(std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model");
+  ASSERT_TRUE(tokenizer.ok());
+  DataConfig templated;
+  templated.prompt_template = "1{prompt}";
+  const auto hash_of = [&](const DataConfig& config) {
+    return make_data_set(LineReader::of_text("{\"prompt\": \"23\"}", "f"), DataNeed::kPrompts,
+                         &*tokenizer, config)
+        ->sha256();
+  };
+  EXPECT_NE(hash_of({}), hash_of(templated)) << "the same line as other ids";
+}
+
+class DataFile : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(path_); }
+  const std::string path_ = cat(testing::TempDir(), "/braid-data-", ::getpid(), ".jsonl");
+};
+
+// Memory grows by the index alone: 12 bytes per line, however long the lines are.
+TEST_F(DataFile, HoldsTwelveBytesPerLine) {
+  constexpr int kLines = 20000;
+  {
+    std::ofstream file(path_);
+    const std::string padding(500, 'x');
+    for (int i = 0; i < kLines; ++i)
+      file << Json{{"ids", {i, i + 1}}, {"note", padding}}.dump() << "\n";
   }
+  const auto data = load_data_set(path_, DataNeed::kPrompts, nullptr, {});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->size(), kLines);
+  EXPECT_EQ(data->held_bytes(), 12 * kLines);
+  const std::vector<int32_t> first = order(*data, 0, kLines);
+  EXPECT_EQ(std::set<int32_t>(first.begin(), first.end()).size(), static_cast<size_t>(kLines));
+}
+
+TEST_F(DataFile, AFileAndTheSameTextGiveTheSameRecords) {
+  const std::string text = lines_of_ids(100);
+  ASSERT_TRUE(write_file_atomic(path_, text).ok());
+  const auto file = load_data_set(path_, DataNeed::kPrompts, nullptr, {}), held = prompts(text, {});
+  EXPECT_EQ(order(*file, 0, 250), order(*held, 0, 250));
+  EXPECT_EQ(file->sha256(), held->sha256());
+  EXPECT_EQ(file->at(120)->extra, held->at(120)->extra);
+}
+
+// Lines that are appended or replaced by another file of the name leave a loaded data set alone; a
+// line that changes in its place is an error, not other data.
+TEST_F(DataFile, ChangesInPlaceAreNoticed) {
+  ASSERT_TRUE(write_file_atomic(path_, lines_of_ids(9)).ok());
   DataConfig config;
+  config.shuffle = false;
+  const auto data = load_data_set(path_, DataNeed::kPrompts, nullptr, config);
+  { std::ofstream(path_, std::ios::app) << "{\"ids\": [77]}\n"; }
+  EXPECT_THAT(order(*data, 0, 10), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 0));
+  {
+    std::fstream file(path_, std::ios::in | std::ios::out);
+    file.seekp(9);  // the first id of the first line
+    file << '4';
+  }
+  EXPECT_THAT(data->at(0).status().message(),
+              AllOf(HasSubstr(path_), HasSubstr("line at byte 0"), HasSubstr("was changed")));
+  EXPECT_TRUE(data->at(1).ok());
+  std::filesystem::resize_file(path_, 3);
+  EXPECT_EQ(data->at(5).status().code(), Code::kDataLoss);
+}
+
+TEST(Task, IsRightAndRepeatable) {
+  const auto text = task_text("sum_digits", 50, 3);
+  EXPECT_EQ(*text, *task_text("sum_digits", 50, 3));
+  EXPECT_NE(*text, *task_text("sum_digits", 50, 4));
+  int count = 0;
+  const Status read =
+      LineReader::of_text(*text, "task").for_each([&](std::string_view row, int64_t) {
+        ++count;
+        const Json line = parse_json(row, "task").value();
+        int total = 0;
+        for (const char c : line["prompt"].get<std::string>())
+          if (c >= '0' && c <= '9') total += c - '0';
+        EXPECT_EQ(line["label"], std::to_string(total));
+        EXPECT_EQ(line["chosen"], line["label"]);
+        EXPECT_NE(line["rejected"], line["label"]);
+        return ok_status();
+      });
+  EXPECT_TRUE(read.ok());
+  EXPECT_EQ(count, 50);
+  EXPECT_THAT(task_text("revese", 1, 0).status().message(), HasSubstr("did you mean 'reverse'"));
+}
+
+TEST(Task, SourcesSayHowManyLines) {
+  const DataConfig config;
   const auto tokenizer =
       load_tokenizer(std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
@@ -91,13 +199,8 @@ TEST(DataSet, TasksAreRightAndRepeatable) {
   ASSERT_TRUE(counted.ok()) << counted.status().message();
   EXPECT_EQ(counted->size(), 77);
   for (const char* bad : {"task:reverse:0", "task:reverse:x", "task:reverse:5:6"})
-    EXPECT_NE(load_data_set(bad, DataNeed::kPairs, &*tokenizer, config)
-                  .status()
-                  .message()
-                  .find("a number of lines from 1 to"),
-              std::string::npos);
-  EXPECT_NE(task_lines("revese", 1, 0).status().message().find("did you mean 'reverse'"),
-            std::string::npos);
+    EXPECT_THAT(load_data_set(bad, DataNeed::kPairs, &*tokenizer, config).status().message(),
+                HasSubstr("a number of lines from 1 to"));
 }
 
 }  // namespace

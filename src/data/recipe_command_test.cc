@@ -42,7 +42,7 @@ class Recipe : public CommandTest {
 
   std::vector<Json> metrics(const std::string& run) const {
     const std::string path = join_path(folder_, run + "/metrics.jsonl");
-    return parse_jsonl(*read_file(path), path).value();
+    return read_rows(path);
   }
 };
 
@@ -68,7 +68,7 @@ TEST_F(Recipe, GrpoTrainsEvaluatesAndExports) {
       cat("eval examples/gsm8k/grpo.yaml --json --samples ", samples, " model.path=", folder_,
           "/grpo/export/actor eval.samples_per_prompt=4 eval.temperature=1", kSmall));
   ASSERT_EQ(evaluated.exit_code, 0) << evaluated.output;
-  const std::vector<Json> responses = parse_jsonl(*read_file(samples), samples).value();
+  const std::vector<Json> responses = read_rows(samples);
   EXPECT_EQ(responses.size(), 12u);
   double right = 0;
   for (const Json& response : responses) right += response["total"] >= 1 ? 1 : 0;

@@ -34,6 +34,13 @@ std::string error_of(const Json& line, DataNeed need, const Tokenizer* tokenizer
   return record.ok() ? "" : record.status().message();
 }
 
+// The error of a file of prompts.
+std::string failure(const std::string& text) {
+  return make_data_set(LineReader::of_text(text, "f.jsonl"), DataNeed::kPrompts, nullptr, {})
+      .status()
+      .message();
+}
+
 TEST(Record, ATemplateSurroundsThePrompt) {
   const Tokenizer tokenizer = chat_tokenizer();
   DataConfig config;
@@ -95,24 +102,17 @@ TEST(Record, ErrorsNameTheKey) {
 }
 
 TEST(Record, PlacesAreLineNumbersWithBlankLinesCounted) {
-  const auto lines = parse_jsonl("{\"ids\": [1]}\n\n\r\n{\"text\": 1}\n", "f.jsonl");
-  ASSERT_TRUE(lines.ok());
-  const Status status = make_data_set(*lines, "f.jsonl", DataNeed::kPrompts, nullptr, {}).status();
-  EXPECT_THAT(status.message(), HasSubstr("f.jsonl:4: missing key"));
+  EXPECT_THAT(failure("{\"ids\": [1]}\n\n\r\n{\"text\": 1}\n"),
+              HasSubstr("f.jsonl:4: missing key"));
 }
 
 TEST(Record, AFileWithoutAUsableLineIsRefused) {
-  const auto lines = parse_jsonl("\n\n", "f.jsonl");
-  ASSERT_TRUE(lines.ok());
-  EXPECT_THAT(make_data_set(*lines, "f.jsonl", DataNeed::kPrompts, nullptr, {}).status().message(),
-              HasSubstr("f.jsonl: no usable line"));
+  EXPECT_THAT(failure("\n\n"), HasSubstr("f.jsonl: no usable line"));
 }
 
 TEST(Record, InvalidUtf8AndDuplicateKeysNameTheLine) {
-  EXPECT_THAT(parse_jsonl("{\"ids\": [1]}\n{\"prompt\": \"\xff\"}", "f.jsonl").status().message(),
-              HasSubstr("f.jsonl:2"));
-  EXPECT_THAT(parse_jsonl("{\"a\": 1, \"a\": 2}", "f.jsonl").status().message(),
-              AllOf(HasSubstr("f.jsonl:1"), HasSubstr("twice")));
+  EXPECT_THAT(failure("{\"ids\": [1]}\n{\"prompt\": \"\xff\"}"), HasSubstr("f.jsonl:2"));
+  EXPECT_THAT(failure("{\"a\": 1, \"a\": 2}"), AllOf(HasSubstr("f.jsonl:1"), HasSubstr("twice")));
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "base/json.h"
 #include "base/testing.h"
 #include "base/text.h"
 #include "host/file.h"
@@ -38,6 +40,16 @@ class CommandTest : public ::testing::Test {
 
   std::string folder_;
 };
+
+// The rows of a file that the program wrote.
+inline std::vector<Json> read_rows(const std::string& path) {
+  std::vector<Json> out;
+  const auto text = read_file(path);
+  EXPECT_TRUE(text.ok()) << text.status().message();
+  for (const std::string& line : split(text.ok() ? *text : "", '\n'))
+    if (!line.empty()) out.push_back(parse_json(line, path).value());
+  return out;
+}
 
 // "braid: error: ..." lines of an output.
 inline int error_lines(const std::string& output) {

@@ -105,9 +105,11 @@ Result<std::vector<RewardSample>> Evaluator::generate(Model& policy) {
     engine->set_stop_check(stop_at_strings(*data_.tokenizer, config_.rollout.stop));
   const SamplingOptions sampling = sampling_options(config_, policy);
   const int64_t copies = config_.eval.samples_per_prompt;
-  for (int64_t sample = 0; sample < prompts_ * copies; ++sample)
-    BRAID_TRY(
-        engine->submit({SampleId{sample}, data_.data.at(sample / copies).prompt_ids, sampling, 0}));
+  for (int64_t prompt = 0; prompt < prompts_; ++prompt) {
+    BRAID_ASSIGN(const DataRecord record, data_.data.at(prompt));
+    for (int64_t copy = 0; copy < copies; ++copy)
+      BRAID_TRY(engine->submit({SampleId{prompt * copies + copy}, record.prompt_ids, sampling, 0}));
+  }
   std::vector<RewardSample> out(prompts_ * copies);
   while (!engine->drained()) {
     BRAID_ASSIGN(const std::vector<Generated> finished, engine->step());
@@ -120,7 +122,7 @@ Result<std::vector<RewardSample>> Evaluator::generate(Model& policy) {
 }
 
 Result<RewardSample> Evaluator::reward_sample(const Generated& generated, int64_t prompt) const {
-  const DataRecord& record = data_.data.at(prompt);
+  BRAID_ASSIGN(const DataRecord record, data_.data.at(prompt));
   RewardSample out;
   out.sample_id = generated.sample.value;
   out.prompt = record.prompt;

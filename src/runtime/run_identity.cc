@@ -1,7 +1,6 @@
 #include "runtime/run_identity.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/text.h"
 #include "config/binder.h"
@@ -29,7 +28,6 @@ constexpr const char* kFreeKeys[] = {"train.total_steps",
 constexpr const char* kFreeRewardKeys[] = {".auth_token", ".url",     ".timeout_s",    ".workers",
                                            ".memory_mb",  ".retries", ".batch_samples"};
 constexpr const char* kSecretKeys[] = {".auth_token"};
-constexpr int64_t kHashedRecords = 64;
 
 bool is_free(const std::string& key) {
   const auto begins = [&](const char* group) { return key.rfind(group, 0) == 0; };
@@ -86,17 +84,8 @@ Status check_same_options(const Json& saved, const Json& now) {
                            "checkpoint.resume=none)"));
 }
 
-// FNV-1a (Fowler, Noll, Vo), 64 bits, of the prompt ids.
 Json data_identity(const DataSet& data) {
-  uint64_t hash = 0xcbf29ce484222325U;
-  const auto add = [&](uint64_t word) { hash = (hash ^ word) * 0x100000001b3U; };
-  for (int64_t i = 0; i < std::min(data.size(), kHashedRecords); ++i) {
-    add(data.at(i).prompt_ids.size());
-    for (const int32_t id : data.at(i).prompt_ids) add(static_cast<uint64_t>(id));
-  }
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return {{"records", data.size()}, {"hash", text}};
+  return {{"records", data.size()}, {"sha256", data.sha256()}};
 }
 
 Status check_same_data(const Json& saved, const Json& now) {
@@ -106,8 +95,10 @@ Status check_same_data(const Json& saved, const Json& now) {
                              saved.value("records", Json()),
                              " when the checkpoint was written; the data position would be lost"));
   return invalid_input(
-      "data.train: other records, or in another order, than when the checkpoint was written; the "
-      "data position would be lost");
+      "data.train: a line, or the token ids that one becomes, is not what it was when the "
+      "checkpoint "
+      "was written; put the data (and the tokenizer) back, or begin a new run from the exported "
+      "model with checkpoint.resume=none");
 }
 
 }  // namespace braid

@@ -18,7 +18,7 @@ Json flat_options(const Config& config);
 // output or length of a run may differ; the error lists the others with both values.
 Status check_same_options(const Json& saved, const Json& now);
 
-// Number of records and a hash of the first ones in the order of training.
+// Number of records and the hash of all lines and of the ids that they became.
 Json data_identity(const DataSet& data);
 
 // The error names what differs.

@@ -15,9 +15,10 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
-#include "data/dataset.h"
 #include "host/file.h"
 #include "host/process.h"
+#include "host/sha256.h"
+#include "host/testing.h"
 
 namespace braid {
 namespace {
@@ -91,7 +92,7 @@ class RunProcess : public testing::TestWithParam<const char*> {
 
   // Rows of metrics.jsonl without the numbers that depend on the clock.
   std::vector<Json> metrics(const std::string& name) const {
-    std::vector<Json> rows = *parse_jsonl(*read_file(path(name + "/metrics.jsonl")), name);
+    std::vector<Json> rows = read_rows(path(name + "/metrics.jsonl"));
     for (Json& row : rows)
       for (auto it = row.begin(); it != row.end();) {
         const bool timed = it.key().rfind("time/", 0) == 0 || it.key().rfind("perf/", 0) == 0;
@@ -230,7 +231,7 @@ TEST_F(OneRun, DamagedCheckpointIsRefusedAndThePreviousOneWorks) {
   finish(command("damaged", "grpo", {previous, "rollout.record=true"}));
   EXPECT_EQ(metrics("damaged"), whole);
   const std::string rollouts = path("damaged/rollouts.jsonl");
-  EXPECT_EQ(parse_jsonl(*read_file(rollouts), rollouts)->size(), 32u);  // 4 steps of 8 samples
+  EXPECT_EQ(read_rows(rollouts).size(), 32u);  // 4 steps of 8 samples
   EXPECT_TRUE(verify_checkpoint(path("damaged/checkpoints/step-000004")).ok());
 }
 

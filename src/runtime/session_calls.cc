@@ -54,7 +54,7 @@ Status Session::fetch(const Call& call) {
   std::vector<StoredSample> samples;
   TokenLists prompt_ids, response_ids;
   for (int64_t p = 0; p < prompts; ++p) {
-    const DataRecord& record = data_->at(cursor_ + p);
+    BRAID_ASSIGN(const DataRecord record, data_->at(cursor_ + p));
     for (int64_t k = 0; k < copies; ++k) {
       const GroupId group{cursor_ + p};
       samples.push_back({SampleId{group.value * copies + k}, group, record.prompt, record.extra});
@@ -88,7 +88,7 @@ Status Session::infer(const Call& call) {
         at::index_select(hidden, 0, per_sample ? packed.last_S : packed.rows_R);
     if (call.function == "logprobs")
       parts.push_back(head_logprobs(selected, model.head_weight(), packed.targets_R,
-                                    config_.rollout.temperature, false)
+                                    config_.rollout.temperature)
                           .logprobs_N);
     else
       parts.push_back(scalar_outputs(model, selected));

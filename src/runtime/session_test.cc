@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "host/file.h"
+#include "host/testing.h"
 #include "runtime/testing.h"
 
 namespace braid {
@@ -231,7 +232,7 @@ std::string replay_with_reward(const Config& config, double reward) {
   const Program program = program_of(recording);
   EXPECT_TRUE(session_of(recording, program)->run_step().ok());
   const std::string folder = join_path(config.run.dir, config.run.name);
-  std::vector<Json> lines = *parse_jsonl(*read_file(join_path(folder, kRolloutFile)), "");
+  std::vector<Json> lines = read_rows(join_path(folder, kRolloutFile));
   lines[1]["rewards"] = reward;
   std::string text;
   for (const Json& line : lines) text += line.dump() + "\n";
@@ -253,7 +254,7 @@ TEST(Session, UpdateThatIsNotFiniteStopsAndLeavesItsBatch) {
   EXPECT_TRUE(same_weights(*session, *untouched));
   const std::string path =
       join_path(join_path(config.run.dir, config.run.name), "nonfinite_step_0.jsonl");
-  const std::vector<Json> lines = *parse_jsonl(*read_file(path), path);
+  const std::vector<Json> lines = read_rows(path);
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_EQ(lines[1]["call"], "update_critic");
   EXPECT_EQ(lines[1]["prompt_ids"], Json((**session->store().tokens("prompt_ids"))[1]));

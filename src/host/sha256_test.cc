@@ -1,0 +1,21 @@
+#include "host/sha256.h"
+
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+// The examples of FIPS 180-4 (NIST, "SHA256.pdf").
+TEST(Sha256, KnownDigests) {
+  EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Sha256, PiecesGiveTheDigestOfTheWhole) {
+  Sha256 sum;
+  for (const char* piece : {"a", "", "bc"}) sum.add(piece);
+  EXPECT_EQ(sum.hex(), sha256_hex("abc"));
+}
+
+}  // namespace
+}  // namespace braid
