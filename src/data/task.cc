@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "data/mistake.h"
 
 namespace braid {
 namespace {
@@ -18,45 +19,6 @@ std::string digits_or_letters(RandomStream& random, int64_t length, char first, 
   std::string out;
   for (int64_t i = 0; i < length; ++i) out += static_cast<char>(first + random.below(choices));
   return out;
-}
-
-// One small mistake: a character left out, repeated, put in, replaced, or swapped with its
-// neighbour.
-std::string with_mistake(std::string answer, RandomStream& random) {
-  const char first = answer[0] >= 'a' ? 'a' : '0';
-  const auto other = [&] {
-    return static_cast<char>(first + random.below(first == 'a' ? 26 : 10));
-  };
-  const size_t place = random.below(answer.size());
-  switch (answer.size() > 1 ? random.below(5) : 2 + random.below(2)) {
-    case 0:
-      answer.erase(place, 1);
-      break;
-    case 1:
-      answer.insert(place, 1 + random.below(3), answer[place]);
-      break;
-    case 2:
-      answer.insert(answer.begin() + static_cast<int64_t>(place), other());
-      break;
-    case 3:
-      answer[place] = other();
-      break;
-    default:
-      std::swap(answer[place], answer[place == 0 ? 1 : place - 1]);
-  }
-  return answer;
-}
-
-// A wrong answer near the right one: one mistake or two, as a policy makes them that has learnt a
-// little; to sort_digits most of them are in order.
-std::string corrupted(const std::string& task, const std::string& answer, RandomStream& random) {
-  std::string wrong = answer;
-  while (wrong == answer) {
-    wrong = with_mistake(answer, random);
-    if (random.below(2) == 1) wrong = with_mistake(wrong, random);
-    if (task == "sort_digits" && random.below(4) != 0) std::sort(wrong.begin(), wrong.end());
-  }
-  return wrong;
 }
 
 Json task_line(const std::string& name, RandomStream& random) {
@@ -89,7 +51,7 @@ Result<std::string> task_text(const std::string& name, int64_t count, uint64_t s
   for (int64_t i = 0; i < count; ++i) {
     Json line = task_line(name, random);
     line["chosen"] = line["label"];
-    line["rejected"] = corrupted(name, line["label"], random);
+    line["rejected"] = wrong_answer(line["label"], name == "sort_digits", random);
     out += line.dump() + "\n";
   }
   return out;
