@@ -1,5 +1,6 @@
 // braid: the one program. Picks the subcommand, runs it, and turns its Status into one line and an
 // exit code.
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,15 @@ void limit_spinning(char** argv) {
   for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"})
     if (std::getenv(name) != nullptr) return;
   if (setenv("GOMP_SPINCOUNT", "4000", 0) == 0) execv("/proc/self/exe", argv);
+}
+
+// Activations of megabytes come and go with every layer. By default the C library returns such
+// blocks to the system at once, and the next one costs a page fault for every 4 KiB.
+void keep_freed_memory() {
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
 }
 
 int finish(const Status& status) {
@@ -77,6 +87,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   braid::limit_spinning(argv);
+  braid::keep_freed_memory();
   try {
     return braid::run(argc, argv);
   } catch (const std::bad_alloc&) {

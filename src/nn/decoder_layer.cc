@@ -17,33 +17,35 @@ at::Tensor apply_norm(const NormWeights& norm, const ModelSpec& spec, const at::
 
 namespace {
 
-// Norm (qwen3) and rotation of query or key heads [T, heads, D].
-at::Tensor prepare_heads(const at::Tensor& heads, const NormWeights& norm,
-                         const LayerContext& context) {
-  at::Tensor x = heads;
-  if (norm.weight.defined()) {
-    const int64_t width = heads.size(2);
-    x = apply_norm(norm, *context.spec, heads.reshape({-1, width})).view(heads.sizes());
+// Query and key heads may have norms (qwen3), which come before the rotation.
+std::vector<at::Tensor> split_normed_heads(const DecoderLayer& layer, const LayerContext& context,
+                                           const at::Tensor& qkv) {
+  const ModelSpec& spec = *context.spec;
+  const HeadLayout layout{spec.heads, spec.kv_heads, spec.head_dim};
+  if (!layer.query_norm.weight.defined())
+    return split_heads(qkv, layout, context.rope, context.positions_T);
+  std::vector<at::Tensor> parts = split_heads(qkv, layout, {}, {});
+  for (const auto& [part, norm] :
+       {std::pair(0, &layer.query_norm), std::pair(1, &layer.key_norm)}) {
+    const at::Tensor rows = parts[part].reshape({-1, spec.head_dim});
+    const at::Tensor normed = apply_norm(*norm, spec, rows).view(parts[part].sizes());
+    parts[part] =
+        context.rope.defined() ? rotate(normed, context.rope, context.positions_T) : normed;
   }
-  return context.rope.defined() ? rotate(x, context.rope, context.positions_T) : x;
+  return parts;
 }
 
 at::Tensor self_attention(const DecoderLayer& layer, const LayerContext& context,
                           const at::Tensor& x_TH, const KvLayer* cache) {
   const ModelSpec& spec = *context.spec;
-  const int64_t tokens = x_TH.size(0);
-  const int64_t query_rows = spec.heads * spec.head_dim, key_rows = spec.kv_heads * spec.head_dim;
   const at::Tensor qkv = apply_linear(layer.qkv, x_TH, context.lora_scale);
-  const auto heads = [&](int64_t begin, int64_t rows) {
-    return qkv.narrow(1, begin, rows).view({tokens, rows / spec.head_dim, spec.head_dim});
-  };
-  const at::Tensor q = prepare_heads(heads(0, query_rows), layer.query_norm, context);
-  const at::Tensor k = prepare_heads(heads(query_rows, key_rows), layer.key_norm, context);
-  const at::Tensor v = heads(query_rows + key_rows, key_rows);
+  const std::vector<at::Tensor> parts = split_normed_heads(layer, context, qkv);
+  const at::Tensor &q = parts[0], &k = parts[1], &v = parts[2];
   if (cache != nullptr) store_kv(k, v, *context.attention, *cache);
   const double scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
   const at::Tensor mixed = attention(q, k, v, *context.attention, scale, cache);
-  return apply_linear(layer.output, mixed.reshape({tokens, query_rows}), context.lora_scale);
+  return apply_linear(layer.output, mixed.reshape({x_TH.size(0), spec.heads * spec.head_dim}),
+                      context.lora_scale);
 }
 
 at::Tensor mlp(const DecoderLayer& layer, const LayerContext& context, const at::Tensor& x_TH) {

@@ -1,181 +1,33 @@
 // Attention on the CPU: tiles of query rows against blocks of kPageTokens keys, everything widened
 // to f32. A row's arithmetic is the same whichever rows share its tile and wherever its keys lie,
-// which is what makes sampling, scoring and training agree to the bit. Rows of a tile are (query,
-// head of the group) pairs.
+// which is what makes sampling, scoring and training agree to the bit: a packed batch is laid out
+// in pages of its own first. Rows of a tile are (query, head of the group) pairs.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include "base/status.h"
-#include "nn/kernel_simd.h"
+#include "nn/kernel_attention_tiles.h"
 #include "nn/kernels.h"
 
 namespace braid {
 namespace {
 
-constexpr int64_t kKeys = kPageTokens;
-constexpr int64_t kTileRows = 32;  // query rows of one tile, a multiple of 4
-constexpr float kMasked = -std::numeric_limits<float>::infinity();
-
-// s[rows][kKeys] = a[rows][depth] * bt[depth][kKeys]; rows is a multiple of 4.
-BRAID_SIMD void dot_tile(const float* a, const float* bt, float* s, int64_t rows, int64_t depth) {
-  for (int64_t r = 0; r < rows; r += 4) {
-    float sums[4][kKeys] = {};
-    const float* row = a + r * depth;
-    for (int64_t d = 0; d < depth; ++d)
-      for (int i = 0; i < 4; ++i) {
-        const float x = row[i * depth + d];
-        for (int64_t j = 0; j < kKeys; ++j) sums[i][j] += x * bt[d * kKeys + j];
-      }
-    for (int i = 0; i < 4; ++i)
-      for (int64_t j = 0; j < kKeys; ++j) s[(r + i) * kKeys + j] = sums[i][j];
-  }
-}
-
-// Columns [begin, end) of accumulate_tile, kChunk at a time.
-template <int kChunk>
-__attribute__((always_inline)) inline void accumulate_columns(const float* w, const float* v,
-                                                              float* o, int64_t rows, int64_t depth,
-                                                              int64_t begin, int64_t end) {
-  for (int64_t r = 0; r < rows; r += 4)
-    for (int64_t d = begin; d < end; d += kChunk) {
-      float sums[4][kChunk];
-      for (int i = 0; i < 4; ++i)
-        for (int c = 0; c < kChunk; ++c) sums[i][c] = o[(r + i) * depth + d + c];
-      for (int64_t j = 0; j < kKeys; ++j)
-        for (int i = 0; i < 4; ++i) {
-          const float x = w[(r + i) * kKeys + j];
-          for (int c = 0; c < kChunk; ++c) sums[i][c] += x * v[j * depth + d + c];
-        }
-      for (int i = 0; i < 4; ++i)
-        for (int c = 0; c < kChunk; ++c) o[(r + i) * depth + d + c] = sums[i][c];
-    }
-}
-
-// o[rows][depth] += w[rows][kKeys] * v[kKeys][depth]; rows is a multiple of 4, depth of 16.
-BRAID_SIMD void accumulate_tile(const float* w, const float* v, float* o, int64_t rows,
-                                int64_t depth) {
-  const int64_t wide = depth / 32 * 32;
-  accumulate_columns<32>(w, v, o, rows, depth, 0, wide);
-  accumulate_columns<16>(w, v, o, rows, depth, wide, depth);
-}
-
-// One step of the online softmax for each row: scores become weights, running maximum, sum and
-// output are rescaled.
-BRAID_SIMD void softmax_step(float* s, float* maximum, float* sum, float* o, int64_t rows,
-                             int64_t depth) {
-  for (int64_t r = 0; r < rows; ++r) {
-    float* row = s + r * kKeys;
-    float top = maximum[r];
-    for (int64_t j = 0; j < kKeys; ++j) top = row[j] > top ? row[j] : top;
-    if (top == kMasked) {
-      for (int64_t j = 0; j < kKeys; ++j) row[j] = 0;
-      continue;
-    }
-    const float scale = fast_exp(maximum[r] - top);
-    for (int64_t j = 0; j < kKeys; ++j) row[j] = fast_exp(row[j] - top);
-    float total = 0;
-    for (int64_t j = 0; j < kKeys; ++j) total += row[j];
-    sum[r] = sum[r] * scale + total;
-    maximum[r] = top;
-    if (scale != 1.0F)
-      for (int64_t d = 0; d < depth; ++d) o[r * depth + d] *= scale;
-  }
-}
-
-// ds = p * (dp - delta) * scale with p = exp(s - lse); p replaces s.
-BRAID_SIMD void score_gradient(float* s, const float* dp, const float* lse, const float* delta,
-                               float* ds, int64_t rows, float scale) {
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t j = 0; j < kKeys; ++j) {
-      const int64_t at = r * kKeys + j;
-      s[at] = fast_exp(s[at] - lse[r]);
-      ds[at] = s[at] * (dp[at] - delta[r]) * scale;
-    }
-}
-
-using Lanes16 __attribute__((vector_size(64), aligned(4))) = float;
-
-// Transposes 16 x 16 numbers in registers by exchanging ever smaller blocks.
-__attribute__((always_inline)) inline void transpose_block(Lanes16* rows) {
-  for (int i = 0; i < 16; ++i)
-    if ((i & 8) == 0) {
-      const Lanes16 a = rows[i], b = rows[i + 8];
-      rows[i] =
-          __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-      rows[i + 8] = __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28,
-                                            29, 30, 31);
-    }
-  for (int i = 0; i < 16; ++i)
-    if ((i & 4) == 0) {
-      const Lanes16 a = rows[i], b = rows[i + 4];
-      rows[i] =
-          __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
-      rows[i + 4] =
-          __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
-    }
-  for (int i = 0; i < 16; ++i)
-    if ((i & 2) == 0) {
-      const Lanes16 a = rows[i], b = rows[i + 2];
-      rows[i] =
-          __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-      rows[i + 2] =
-          __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-    }
-  for (int i = 0; i < 16; ++i)
-    if ((i & 1) == 0) {
-      const Lanes16 a = rows[i], b = rows[i + 1];
-      rows[i] =
-          __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
-      rows[i + 1] =
-          __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
-    }
-}
-
-// to[c][r] = from[r][c] for a [kKeys][columns] block; columns is a multiple of 16, `to` has kKeys
-// numbers a row.
-BRAID_SIMD void transpose_rows(const float* from, int64_t from_stride, float* to, int64_t columns) {
-  for (int64_t r = 0; r < kKeys; r += 16)
-    for (int64_t c = 0; c < columns; c += 16) {
-      Lanes16 rows[16];
-      for (int i = 0; i < 16; ++i)
-        std::memcpy(&rows[i], from + (r + i) * from_stride + c, sizeof(Lanes16));
-      transpose_block(rows);
-      for (int i = 0; i < 16; ++i) std::memcpy(to + (c + i) * kKeys + r, &rows[i], sizeof(Lanes16));
-    }
-}
+using tiles::kKeys;
+using tiles::kTileRows;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// A [rows, heads, depth] tensor as flat memory with element strides.
-template <typename T>
-struct HeadView {
-  T* data;
-  int64_t row_stride, head_stride;
-  explicit HeadView(const at::Tensor& t)
-      : data(t.mutable_data_ptr<T>()), row_stride(t.stride(0)), head_stride(t.stride(1)) {}
-  T* at(int64_t row, int64_t head) const { return data + row * row_stride + head * head_stride; }
-};
-
-template <typename T>
-void load_row(const T* from, float* to, int64_t depth, int64_t padded) {
-  int64_t d = 0;
-  if constexpr (std::is_same_v<T, float>)
-    for (; d + 16 <= depth; d += 16) std::memcpy(to + d, from + d, 16 * sizeof(float));
-  for (; d < depth; ++d) to[d] = static_cast<float>(from[d]);
-  for (; d < padded; ++d) to[d] = 0;
-}
-
-// What one call of attention() works on; sizes as in kernels.h.
+// Sizes of one call of attention(), as in kernels.h; `padded` is the depth that tiles work on.
 struct Shape {
   int64_t heads, kv_heads, group, depth, padded;
   float scale;
@@ -188,30 +40,76 @@ struct Shape {
         scale(static_cast<float>(scale_in)) {}
 };
 
-// Keys or values of one sequence by position: in the packed batch, or in cache pages.
-template <typename T>
-class KeySource {
- public:
-  KeySource(const at::Tensor& packed, const at::Tensor* pages, const AttentionBatch& batch)
-      : packed_(packed),
-        batch_(batch),
-        page_data_(pages ? pages->const_data_ptr<T>() : nullptr),
-        page_stride_(pages ? pages->stride(0) : 0),
-        slot_stride_(pages ? pages->stride(1) : 0),
-        page_head_stride_(pages ? pages->stride(2) : 0) {}
-  const T* at(int64_t sequence, int64_t position, int64_t kv_head) const {
-    if (page_data_ == nullptr) return packed_.at(batch_.query_begin[sequence] + position, kv_head);
-    const int64_t page = batch_.page_tables[sequence][position / kPageTokens];
-    return page_data_ + page * page_stride_ + position % kPageTokens * slot_stride_ +
-           kv_head * page_head_stride_;
-  }
-
- private:
-  HeadView<T> packed_;
-  const AttentionBatch& batch_;
-  const T* page_data_;
-  int64_t page_stride_, slot_stride_, page_head_stride_;
+// A contiguous f32 [rows, heads, depth] tensor.
+struct HeadView {
+  float* data;
+  int64_t heads, depth;
+  explicit HeadView(const at::Tensor& t)
+      : data(t.mutable_data_ptr<float>()), heads(t.size(1)), depth(t.size(2)) {}
+  float* at(int64_t row, int64_t head) const { return data + (row * heads + head) * depth; }
 };
+
+at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat).contiguous(); }
+
+// `rows` rows of heads of one group from query `first` of the batch on, as [rows][padded].
+struct GroupRows {
+  int64_t first, kv_head, rows;
+};
+void load_rows(const HeadView& from, const GroupRows& at, const Shape& shape, float* to) {
+  for (int64_t r = 0; r < at.rows; ++r) {
+    const float* row =
+        from.at(at.first + r / shape.group, at.kv_head * shape.group + r % shape.group);
+    std::copy(row, row + shape.depth, to + r * shape.padded);
+    std::fill(to + r * shape.padded + shape.depth, to + (r + 1) * shape.padded, 0.0F);
+  }
+}
+
+// Memory of one thread.
+struct Scratch {
+  std::vector<float> rows, keys_t, values, scores, out, maximum, sum;
+  std::vector<int64_t> positions;
+  explicit Scratch(const Shape& shape)
+      : rows(kTileRows * shape.padded),
+        keys_t(kKeys * shape.padded),
+        values(kKeys * shape.padded),
+        scores(kTileRows * kKeys),
+        out(kTileRows * shape.padded),
+        maximum(kTileRows),
+        sum(kTileRows),
+        positions(kTileRows) {}
+};
+
+// The pages of a layer as flat memory of type T.
+template <typename T>
+struct PageView {
+  const T *keys, *values;
+  int64_t stride, head_stride;  // numbers between pages, and between heads of a page
+  PageView(const KvLayer& layer, const Shape& shape)
+      : keys(layer.keys.const_data_ptr<T>()),
+        values(layer.values.const_data_ptr<T>()),
+        stride(shape.kv_heads * shape.depth * kKeys),
+        head_stride(shape.depth * kKeys) {}
+};
+
+// One block of keys (transposed) and values in f32, in its page where that has the form already.
+struct Block {
+  const float* keys_t;
+  tiles::Values values;
+};
+
+template <typename T>
+Block load_block(const PageView<T>& pages, int64_t page, int64_t kv_head, int64_t present,
+                 const Shape& shape, Scratch& scratch) {
+  const T* keys = pages.keys + page * pages.stride + kv_head * pages.head_stride;
+  const T* values = pages.values + page * pages.stride + kv_head * pages.head_stride;
+  if constexpr (std::is_same_v<T, float>)
+    if (shape.depth == shape.padded) return {keys, {values, shape.depth, present}};
+  for (int64_t i = 0; i < shape.depth * kKeys; ++i) scratch.keys_t[i] = static_cast<float>(keys[i]);
+  for (int64_t j = 0; j < present; ++j)
+    for (int64_t d = 0; d < shape.depth; ++d)
+      scratch.values[j * shape.padded + d] = static_cast<float>(values[j * shape.depth + d]);
+  return {scratch.keys_t.data(), {scratch.values.data(), shape.padded, present}};
+}
 
 // One unit of forward work: some queries of one sequence under one key/value head.
 struct WorkItem {
@@ -230,211 +128,209 @@ std::vector<WorkItem> forward_items(const AttentionBatch& batch, const Shape& sh
   return items;
 }
 
-// Scratch memory of one thread.
-struct Scratch {
-  std::vector<float> rows, keys_t, values_t, values, scores, gradient_scores, out, out2, transposed;
-  Scratch(int64_t tile_rows, int64_t padded)
-      : rows(tile_rows * padded),
-        keys_t(kKeys * padded),
-        values_t(kKeys * padded),
-        values(kKeys * padded),
-        scores(tile_rows * kKeys),
-        gradient_scores(tile_rows * kKeys),
-        out(tile_rows * padded),
-        out2(tile_rows * padded),
-        transposed(tile_rows * kKeys) {}
-};
-
-// Scales, and sets scores of keys that a row may not see to minus infinity. positions[r] is the
-// row's own position, at least `least`: where that sees the whole block, nothing is hidden.
-BRAID_SIMD void scale_and_mask(float* s, const int64_t* positions, int64_t least, int64_t rows,
-                               int64_t first_key, int64_t window, float scale) {
-  if (window == 0 && first_key + kKeys - 1 <= least) {
-    for (int64_t i = 0; i < rows * kKeys; ++i) s[i] *= scale;
-    return;
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    const auto last = static_cast<int32_t>(std::max<int64_t>(positions[r] - first_key, -1));
-    const auto oldest =
-        window > 0 ? static_cast<int32_t>(std::max<int64_t>(last - window + 1, 0)) : 0;
-    float* row = s + r * kKeys;
-    for (int32_t j = 0; j < kKeys; ++j)
-      row[j] = j <= last && j >= oldest ? row[j] * scale : kMasked;
-  }
-}
-
-// kKeys rows from position `first` on as [kKeys][padded]; rows from `end` on are zero.
+// The queries of an item against all keys that they see: weighted sums of values in scratch.out,
+// largest scores and sums of weights beside them.
 template <typename T>
-void load_keys(const KeySource<T>& source, const WorkItem& item, int64_t first, int64_t end,
-               const Shape& shape, float* plain) {
-  const int64_t present = std::min(kKeys, end - first);
-  for (int64_t j = 0; j < present; ++j)
-    load_row(source.at(item.sequence, first + j, item.kv_head), plain + j * shape.padded,
-             shape.depth, shape.padded);
-  std::fill(plain + present * shape.padded, plain + kKeys * shape.padded, 0.0F);
-}
-
-template <typename T>
-void forward_item(const WorkItem& item, const HeadView<T>& q, const KeySource<T>& keys,
-                  const KeySource<T>& values, const HeadView<T>& out, float* lse,
-                  const AttentionBatch& batch, const Shape& shape, Scratch& scratch) {
-  const int64_t used = item.count * shape.group, rows = round_up(used, 4);
-  const int64_t base = batch.query_begin[item.sequence] + item.first;
-  const int64_t start = batch.cached[item.sequence] + item.first;
-  std::vector<int64_t> positions(rows, start);
-  std::fill(scratch.rows.begin(), scratch.rows.end(), 0.0F);
-  std::fill(scratch.out.begin(), scratch.out.end(), 0.0F);
-  for (int64_t r = 0; r < used; ++r) {
-    positions[r] = start + r / shape.group;
-    load_row(q.at(base + r / shape.group, item.kv_head * shape.group + r % shape.group),
-             &scratch.rows[r * shape.padded], shape.depth, shape.padded);
-  }
-  std::vector<float> maximum(rows, kMasked), sum(rows, 0.0F);
-  const int64_t end = start + item.count;
+void attend(const WorkItem& item, const PageView<T>& pages, const AttentionBatch& batch,
+            const Shape& shape, Scratch& scratch) {
+  const int64_t rows = item.count * shape.group;
+  const int64_t start = batch.cached[item.sequence] + item.first, end = start + item.count;
+  for (int64_t r = 0; r < rows; ++r) scratch.positions[r] = start + r / shape.group;
+  std::fill_n(scratch.out.begin(), rows * shape.padded, 0.0F);
+  std::fill_n(scratch.maximum.begin(), rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(scratch.sum.begin(), rows, 0.0F);
   const int64_t oldest = batch.window > 0 ? std::max<int64_t>(0, start - batch.window + 1) : 0;
   for (int64_t first = oldest / kKeys * kKeys; first < end; first += kKeys) {
-    load_keys<T>(keys, item, first, end, shape, scratch.values.data());
-    transpose_rows(scratch.values.data(), shape.padded, scratch.keys_t.data(), shape.padded);
-    load_keys<T>(values, item, first, end, shape, scratch.values.data());
-    dot_tile(scratch.rows.data(), scratch.keys_t.data(), scratch.scores.data(), rows, shape.padded);
-    scale_and_mask(scratch.scores.data(), positions.data(), start, rows, first, batch.window,
-                   shape.scale);
-    softmax_step(scratch.scores.data(), maximum.data(), sum.data(), scratch.out.data(), rows,
-                 shape.padded);
-    accumulate_tile(scratch.scores.data(), scratch.values.data(), scratch.out.data(), rows,
-                    shape.padded);
+    const int64_t page = batch.page_tables[item.sequence][first / kKeys];
+    const Block block =
+        load_block(pages, page, item.kv_head, std::min(kKeys, end - first), shape, scratch);
+    tiles::dot(scratch.rows.data(), shape.padded, block.keys_t, scratch.scores.data(), rows,
+               shape.depth);
+    tiles::scale_and_mask(scratch.scores.data(),
+                          {scratch.positions.data(), start, first, batch.window}, rows,
+                          shape.scale);
+    tiles::softmax_step(scratch.scores.data(), scratch.maximum.data(), scratch.sum.data(),
+                        scratch.out.data(), rows, shape.padded);
+    tiles::accumulate(scratch.scores.data(), block.values, scratch.out.data(), rows, shape.padded);
   }
-  for (int64_t r = 0; r < used; ++r) {
+}
+
+template <typename T>
+void forward_item(const WorkItem& item, const HeadView& q, const PageView<T>& pages,
+                  const HeadView& out, float* lse, const AttentionBatch& batch, const Shape& shape,
+                  Scratch& scratch) {
+  const int64_t base = batch.query_begin[item.sequence] + item.first;
+  const int64_t rows = item.count * shape.group;
+  load_rows(q, {base, item.kv_head, rows}, shape, scratch.rows.data());
+  attend(item, pages, batch, shape, scratch);
+  for (int64_t r = 0; r < rows; ++r) {
     const int64_t token = base + r / shape.group,
                   head = item.kv_head * shape.group + r % shape.group;
-    T* to = out.at(token, head);
-    const float inverse = 1.0F / sum[r];
-    for (int64_t d = 0; d < shape.depth; ++d)
-      to[d] = static_cast<T>(scratch.out[r * shape.padded + d] * inverse);
-    if (lse != nullptr) lse[token * shape.heads + head] = maximum[r] + std::log(sum[r]);
+    float* to = out.at(token, head);
+    const float inverse = 1.0F / scratch.sum[r];
+    for (int64_t d = 0; d < shape.depth; ++d) to[d] = scratch.out[r * shape.padded + d] * inverse;
+    if (lse != nullptr)
+      lse[token * shape.heads + head] = scratch.maximum[r] + std::log(scratch.sum[r]);
   }
 }
 
-template <typename T>
-void forward_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                 const AttentionBatch& batch, const Shape& shape, const KvLayer* layer,
-                 const at::Tensor& out, float* lse) {
-  const HeadView<T> queries(q), outputs(out);
-  const KeySource<T> keys(k, layer ? &layer->keys : nullptr, batch);
-  const KeySource<T> values(v, layer ? &layer->values : nullptr, batch);
+// f32 [T, A, D]; lse [T, A] unless null.
+at::Tensor forward_cpu(const at::Tensor& q_wide, const KvLayer& layer, const AttentionBatch& batch,
+                       const Shape& shape, float* lse) {
+  at::Tensor out = at::empty_like(q_wide);
+  const HeadView queries(q_wide), outputs(out);
   const std::vector<WorkItem> items = forward_items(batch, shape);
-  at::parallel_for(0, static_cast<int64_t>(items.size()), 1, [&](int64_t begin, int64_t end) {
-    Scratch scratch(std::max(kTileRows, round_up(shape.group, 4)), shape.padded);
-    for (int64_t i = begin; i < end; ++i)
-      forward_item(items[i], queries, keys, values, outputs, lse, batch, shape, scratch);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, layer.keys.scalar_type(), "attention", [&] {
+    const PageView<scalar_t> pages(layer, shape);
+    at::parallel_for(0, static_cast<int64_t>(items.size()), 1, [&](int64_t begin, int64_t end) {
+      Scratch scratch(shape);
+      for (int64_t i = begin; i < end; ++i)
+        forward_item(items[i], queries, pages, outputs, lse, batch, shape, scratch);
+    });
   });
+  return out;
 }
 
-// Gradients of one (sequence, key/value head): dq of its query heads and dk, dv, all written by
-// this thread alone.
-template <typename T>
+// The batch with pages of its own for its whole sequences, numbered in order.
+AttentionBatch paged_batch(const AttentionBatch& packed) {
+  AttentionBatch batch = packed;
+  int32_t page = 0;
+  for (size_t s = 0; s + 1 < packed.query_begin.size(); ++s) {
+    std::vector<int32_t> table((packed.query_begin[s + 1] - packed.query_begin[s] + kKeys - 1) /
+                               kKeys);
+    for (int32_t& entry : table) entry = page++;
+    batch.page_tables.push_back(std::move(table));
+  }
+  return batch;
+}
+
+KvLayer own_pages(const at::Tensor& k, const at::Tensor& v, const AttentionBatch& paged) {
+  const int64_t pages = paged.page_tables.empty() ? 0 : paged.page_tables.back().back() + 1;
+  KvLayer layer = allocate_kv(pages, k.size(1), k.size(2), k.options());
+  store_kv(k, v, paged, layer);
+  return layer;
+}
+
+// What the backward of one call reads and writes. Gradients of a (sequence, key/value head) are
+// written by one thread alone.
 struct BackwardViews {
-  HeadView<T> q, k, v, out, grad_out, dq, dk, dv;
+  HeadView q, k, out, grad_out, dq, dk, dv;
+  const float *keys_t, *values_t;  // by page, as KvLayer::keys
   const float* lse;
 };
 
-template <typename T>
-void load_query_tile(const BackwardViews<T>& views, const WorkItem& tile, int64_t base,
-                     const Shape& shape, std::vector<float>& q, std::vector<float>& grad,
-                     std::vector<float>& lse, std::vector<float>& delta) {
-  std::fill(q.begin(), q.end(), 0.0F);
-  std::fill(grad.begin(), grad.end(), 0.0F);
-  std::fill(lse.begin(), lse.end(), 0.0F);
-  std::fill(delta.begin(), delta.end(), 0.0F);
-  for (int64_t r = 0; r < tile.count * shape.group; ++r) {
-    const int64_t token = base + tile.first + r / shape.group;
+struct BackwardScratch {
+  std::vector<float> rows, grad, lse, delta, scores, grad_scores, other, out, dk, dv;
+  std::vector<int64_t> positions;
+  BackwardScratch(const Shape& shape, int64_t blocks)
+      : rows(kTileRows * shape.padded),
+        grad(kTileRows * shape.padded),
+        lse(kTileRows),
+        delta(kTileRows),
+        scores(kTileRows * kKeys),
+        grad_scores(kTileRows * kKeys),
+        other(kTileRows * kKeys),
+        out(kTileRows * shape.padded),
+        dk(blocks * kKeys * shape.padded),
+        dv(blocks * kKeys * shape.padded),
+        positions(kTileRows) {}
+};
+
+// A tile is always kTileRows high in the backward; unused rows are zero and see no key.
+void load_query_tile(const BackwardViews& views, const WorkItem& tile, int64_t base,
+                     const Shape& shape, BackwardScratch& scratch) {
+  const int64_t rows = tile.count * shape.group;
+  const GroupRows at{base + tile.first, tile.kv_head, rows};
+  load_rows(views.q, at, shape, scratch.rows.data());
+  load_rows(views.grad_out, at, shape, scratch.grad.data());
+  std::fill(scratch.rows.begin() + rows * shape.padded, scratch.rows.end(), 0.0F);
+  std::fill(scratch.grad.begin() + rows * shape.padded, scratch.grad.end(), 0.0F);
+  std::fill(scratch.lse.begin(), scratch.lse.end(), 0.0F);
+  std::fill(scratch.delta.begin(), scratch.delta.end(), 0.0F);
+  std::fill(scratch.positions.begin(), scratch.positions.end(), -1);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t token = at.first + r / shape.group;
     const int64_t head = tile.kv_head * shape.group + r % shape.group;
-    load_row(views.q.at(token, head), &q[r * shape.padded], shape.depth, shape.padded);
-    load_row(views.grad_out.at(token, head), &grad[r * shape.padded], shape.depth, shape.padded);
-    lse[r] = views.lse[token * shape.heads + head];
-    const T* out = views.out.at(token, head);
-    for (int64_t d = 0; d < shape.depth; ++d)
-      delta[r] += static_cast<float>(out[d]) * grad[r * shape.padded + d];
+    scratch.positions[r] = tile.first + r / shape.group;
+    scratch.lse[r] = views.lse[token * shape.heads + head];
+    scratch.delta[r] = tiles::inner_product(views.out.at(token, head),
+                                            &scratch.grad[r * shape.padded], shape.depth);
   }
 }
 
-static_assert(kTileRows == kKeys, "tiles of scores are square");
-void transpose_tile(const float* from, float* to) { transpose_rows(from, kKeys, to, kKeys); }
+static_assert(kTileRows == kKeys, "tiles of scores are square, so that they can be transposed");
 
-template <typename T>
-void backward_sequence(int64_t sequence, int64_t kv_head, const BackwardViews<T>& views,
-                       const AttentionBatch& batch, const KeySource<T>& keys,
-                       const KeySource<T>& values, const Shape& shape) {
-  static_assert(kTileRows == kKeys, "accumulate_tile sums over kKeys query rows in the backward");
+// Adds what the loaded tile and one block of keys give to dq (scratch.out), dk and dv.
+void backward_block(const BackwardViews& views, const WorkItem& tile, int64_t base, int64_t block,
+                    int64_t page, const AttentionBatch& batch, const Shape& shape,
+                    BackwardScratch& s) {
+  const int64_t length = batch.query_begin[tile.sequence + 1] - base, padded = shape.padded;
+  const int64_t at = (page * shape.kv_heads + tile.kv_head) * shape.depth * kKeys;
+  const int64_t keys = std::min(kKeys, length - block * kKeys);
+  const int64_t least = tile.count * shape.group == kTileRows ? tile.first : -1;
+  tiles::dot(s.rows.data(), padded, views.keys_t + at, s.scores.data(), kTileRows, shape.depth);
+  tiles::scale_and_mask(s.scores.data(), {s.positions.data(), least, block * kKeys, batch.window},
+                        kTileRows, shape.scale);
+  tiles::dot(s.grad.data(), padded, views.values_t + at, s.other.data(), kTileRows, shape.depth);
+  tiles::score_gradient(s.scores.data(), s.other.data(), s.lse.data(), s.delta.data(),
+                        s.grad_scores.data(), kTileRows, shape.scale);
+  const float* k = views.k.at(base + block * kKeys, tile.kv_head);
+  tiles::accumulate(s.grad_scores.data(), {k, views.k.heads * padded, keys}, s.out.data(),
+                    kTileRows, padded);
+  tiles::transpose(s.scores.data(), kKeys, s.other.data(), kKeys);
+  tiles::accumulate(s.other.data(), {s.grad.data(), padded, kTileRows},
+                    &s.dv[block * kKeys * padded], kKeys, padded);
+  tiles::transpose(s.grad_scores.data(), kKeys, s.other.data(), kKeys);
+  tiles::accumulate(s.other.data(), {s.rows.data(), padded, kTileRows},
+                    &s.dk[block * kKeys * padded], kKeys, padded);
+}
+
+void backward_sequence(int64_t sequence, int64_t kv_head, const BackwardViews& views,
+                       const AttentionBatch& batch, const Shape& shape) {
   const int64_t base = batch.query_begin[sequence], length = batch.query_begin[sequence + 1] - base;
   const int64_t padded = shape.padded, tile_queries = kTileRows / shape.group;
-  const int64_t blocks = (length + kKeys - 1) / kKeys;
-  std::vector<float> dk(blocks * kKeys * padded), dv(blocks * kKeys * padded),
-      plain_keys(kKeys * padded);
-  std::vector<float> grad(kTileRows * padded), lse(kTileRows), delta(kTileRows);
-  Scratch scratch(kTileRows, padded);
+  BackwardScratch scratch(shape, (length + kKeys - 1) / kKeys);
   for (int64_t first = 0; first < length; first += tile_queries) {
     const WorkItem tile{sequence, kv_head, first, std::min(tile_queries, length - first)};
-    load_query_tile(views, tile, base, shape, scratch.rows, grad, lse, delta);
+    load_query_tile(views, tile, base, shape, scratch);
     std::fill(scratch.out.begin(), scratch.out.end(), 0.0F);
-    std::vector<int64_t> positions(kTileRows, -1);  // unused rows see no key
-    for (int64_t r = 0; r < tile.count * shape.group; ++r) positions[r] = first + r / shape.group;
-    const int64_t least = tile.count * shape.group == kTileRows ? first : -1;
     const int64_t oldest = batch.window > 0 ? std::max<int64_t>(0, first - batch.window + 1) : 0;
-    for (int64_t block = oldest / kKeys; block * kKeys < first + tile.count; ++block) {
-      load_keys<T>(keys, tile, block * kKeys, length, shape, plain_keys.data());
-      transpose_rows(plain_keys.data(), padded, scratch.keys_t.data(), padded);
-      load_keys<T>(values, tile, block * kKeys, length, shape, scratch.values.data());
-      transpose_rows(scratch.values.data(), padded, scratch.values_t.data(), padded);
-      dot_tile(scratch.rows.data(), scratch.keys_t.data(), scratch.scores.data(), kTileRows,
-               padded);
-      scale_and_mask(scratch.scores.data(), positions.data(), least, kTileRows, block * kKeys,
-                     batch.window, shape.scale);
-      std::vector<float>& dp = scratch.transposed;
-      dot_tile(grad.data(), scratch.values_t.data(), dp.data(), kTileRows, padded);
-      score_gradient(scratch.scores.data(), dp.data(), lse.data(), delta.data(),
-                     scratch.gradient_scores.data(), kTileRows, shape.scale);
-      accumulate_tile(scratch.gradient_scores.data(), plain_keys.data(), scratch.out.data(),
-                      kTileRows, padded);
-      transpose_tile(scratch.scores.data(), dp.data());
-      accumulate_tile(dp.data(), grad.data(), &dv[block * kKeys * padded], kKeys, padded);
-      transpose_tile(scratch.gradient_scores.data(), dp.data());
-      accumulate_tile(dp.data(), scratch.rows.data(), &dk[block * kKeys * padded], kKeys, padded);
-    }
-    for (int64_t r = 0; r < tile.count * shape.group; ++r) {
-      T* to = views.dq.at(base + first + r / shape.group, kv_head * shape.group + r % shape.group);
-      for (int64_t d = 0; d < shape.depth; ++d) to[d] = static_cast<T>(scratch.out[r * padded + d]);
-    }
+    for (int64_t block = oldest / kKeys; block * kKeys < first + tile.count; ++block)
+      backward_block(views, tile, base, block, batch.page_tables[sequence][block], batch, shape,
+                     scratch);
+    for (int64_t r = 0; r < tile.count * shape.group; ++r)
+      std::copy_n(
+          &scratch.out[r * padded], padded,
+          views.dq.at(base + first + r / shape.group, kv_head * shape.group + r % shape.group));
   }
-  for (int64_t i = 0; i < length; ++i)
-    for (int64_t d = 0; d < shape.depth; ++d) {
-      views.dk.at(base + i, kv_head)[d] = static_cast<T>(dk[i * padded + d]);
-      views.dv.at(base + i, kv_head)[d] = static_cast<T>(dv[i * padded + d]);
-    }
+  for (int64_t i = 0; i < length; ++i) {
+    std::copy_n(&scratch.dk[i * padded], padded, views.dk.at(base + i, kv_head));
+    std::copy_n(&scratch.dv[i * padded], padded, views.dv.at(base + i, kv_head));
+  }
 }
 
-template <typename T>
-void backward_cpu(const BackwardViews<T>& views, const at::Tensor& k, const at::Tensor& v,
-                  const AttentionBatch& batch, const Shape& shape) {
-  const KeySource<T> keys(k, nullptr, batch), values(v, nullptr, batch);
+void backward_cpu(const BackwardViews& views, const AttentionBatch& batch, const Shape& shape) {
   const int64_t sequences = static_cast<int64_t>(batch.query_begin.size()) - 1;
   at::parallel_for(0, sequences * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      backward_sequence(i / shape.kv_heads, i % shape.kv_heads, views, batch, keys, values, shape);
+      backward_sequence(i / shape.kv_heads, i % shape.kv_heads, views, batch, shape);
   });
 }
 
+at::Tensor packed_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const AttentionBatch& batch, double scale, float* lse) {
+  const AttentionBatch paged = paged_batch(batch);
+  const KvLayer layer = own_pages(wide(k), wide(v), paged);
+  return forward_cpu(wide(q), layer, paged, Shape(q, k, scale), lse).to(q.scalar_type());
+}
+
+// Whole sequences without a cache; head sizes are multiples of 16.
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q_in,
-                            const at::Tensor& k_in, const at::Tensor& v_in,
-                            const AttentionBatch& batch, double scale) {
-    const at::Tensor q = q_in.contiguous(), k = k_in.contiguous(), v = v_in.contiguous();
-    const Shape shape(q, k, scale);
-    at::Tensor out = at::empty_like(q);
-    at::Tensor lse = at::empty({q.size(0), q.size(1)}, q.options().dtype(at::kFloat));
-    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "attention", [&] {
-      forward_cpu<scalar_t>(q, k, v, batch, shape, nullptr, out, lse.mutable_data_ptr<float>());
-    });
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
+                            const at::Tensor& k, const at::Tensor& v, const AttentionBatch& batch,
+                            double scale) {
+    const at::Tensor lse = at::empty({q.size(0), q.size(1)}, q.options().dtype(at::kFloat));
+    const at::Tensor out = packed_forward(q, k, v, batch, scale, lse.mutable_data_ptr<float>());
     context->save_for_backward({q, k, v, out, lse});
     context->saved_data["scale"] = scale;
     context->saved_data["window"] = batch.window;
@@ -444,75 +340,40 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list grads) {
+                                                 const torch::autograd::variable_list& grads) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
-    const at::Tensor grad = grads[0].contiguous();
+    const at::Tensor q = wide(saved[0]), k = wide(saved[1]), out = wide(saved[3]),
+                     grad = wide(grads[0]);
     AttentionBatch batch;
     for (int64_t begin : context->saved_data["begin"].toIntVector())
-      batch.query_begin.push_back(begin);
+      batch.query_begin.push_back(static_cast<int32_t>(begin));
     batch.cached.assign(batch.query_begin.size() - 1, 0);
     batch.window = context->saved_data["window"].toInt();
-    const Shape shape(q, k, context->saved_data["scale"].toDouble());
-    at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
-    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "attention", [&] {
-      const BackwardViews<scalar_t> views{
-          HeadView<scalar_t>(q),        HeadView<scalar_t>(k),    HeadView<scalar_t>(v),
-          HeadView<scalar_t>(saved[3]), HeadView<scalar_t>(grad), HeadView<scalar_t>(dq),
-          HeadView<scalar_t>(dk),       HeadView<scalar_t>(dv),   saved[4].const_data_ptr<float>()};
-      backward_cpu<scalar_t>(views, k, v, batch, shape);
-    });
-    return {dq, dk, dv, at::Tensor(), at::Tensor()};
+    batch = paged_batch(batch);
+    const at::Tensor keys_t = transposed_pages(k, batch),
+                     values_t = transposed_pages(wide(saved[2]), batch);
+    at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(k);
+    const BackwardViews views{HeadView(q),
+                              HeadView(k),
+                              HeadView(out),
+                              HeadView(grad),
+                              HeadView(dq),
+                              HeadView(dk),
+                              HeadView(dv),
+                              keys_t.const_data_ptr<float>(),
+                              values_t.const_data_ptr<float>(),
+                              saved[4].const_data_ptr<float>()};
+    backward_cpu(views, batch, Shape(q, k, context->saved_data["scale"].toDouble()));
+    const at::ScalarType type = saved[0].scalar_type();
+    return {dq.to(type), dk.to(type), dv.to(type), at::Tensor(), at::Tensor()};
   }
 };
 
-}  // namespace
-
-namespace {
-
-// Copies rows of [T, K, D] into page slots; memory of a token is contiguous on both sides.
-void copy_to_pages(const at::Tensor& from, const at::Tensor& pages, const AttentionBatch& batch) {
-  const at::Tensor packed = from.contiguous();
-  const int64_t token_bytes = packed.size(1) * packed.size(2) * packed.element_size();
-  const char* source = static_cast<const char*>(packed.const_data_ptr());
-  char* target = static_cast<char*>(pages.mutable_data_ptr());
-  for (size_t s = 0; s < batch.page_tables.size(); ++s)
-    for (int32_t i = 0; i < batch.query_begin[s + 1] - batch.query_begin[s]; ++i) {
-      const int64_t position = batch.cached[s] + i;
-      const int64_t slot =
-          batch.page_tables[s][position / kPageTokens] * kPageTokens + position % kPageTokens;
-      std::memcpy(target + slot * token_bytes, source + (batch.query_begin[s] + i) * token_bytes,
-                  token_bytes);
-    }
-}
-
-// The same on any device, page by page.
-void copy_slices_to_pages(const at::Tensor& from, const at::Tensor& pages,
-                          const AttentionBatch& batch) {
-  for (size_t s = 0; s < batch.page_tables.size(); ++s) {
-    int64_t token = batch.query_begin[s], position = batch.cached[s];
-    while (token < batch.query_begin[s + 1]) {
-      const int64_t slot = position % kPageTokens;
-      const int64_t count = std::min<int64_t>(kPageTokens - slot, batch.query_begin[s + 1] - token);
-      pages.select(0, batch.page_tables[s][position / kPageTokens])
-          .narrow(0, slot, count)
-          .copy_(from.narrow(0, token, count));
-      token += count;
-      position += count;
-    }
-  }
+at::Tensor pad_depth(const at::Tensor& heads, int64_t depth) {
+  return heads.size(2) == depth ? heads : at::constant_pad_nd(heads, {0, depth - heads.size(2)}, 0);
 }
 
 }  // namespace
-
-void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionBatch& batch,
-              const KvLayer& layer) {
-  const bool direct =
-      layer.keys.device().is_cpu() && layer.keys.is_contiguous() && layer.values.is_contiguous();
-  const auto copy = direct ? copy_to_pages : copy_slices_to_pages;
-  copy(k_TKD, layer.keys, batch);
-  copy(v_TKD, layer.values, batch);
-}
 
 at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at::Tensor& v_TKD,
                      const AttentionBatch& batch, double scale, const KvLayer* layer) {
@@ -520,16 +381,16 @@ at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at:
               "query heads are not a multiple of key/value heads");
   if (!q_TAD.device().is_cpu())
     return attention_by_operators(q_TAD, k_TKD, v_TKD, batch, scale, layer);
-  BRAID_CHECK(q_TAD.size(1) / k_TKD.size(1) <= kTileRows,
-              "more query heads per key/value head than a tile has rows");
-  if (layer == nullptr) return AttentionFunction::apply(q_TAD, k_TKD, v_TKD, batch, scale);
-  const at::Tensor q = q_TAD.contiguous();
-  const Shape shape(q, k_TKD, scale);
-  at::Tensor out = at::empty_like(q);
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "attention", [&] {
-    forward_cpu<scalar_t>(q, k_TKD, v_TKD, batch, shape, layer, out, nullptr);
-  });
-  return out;
+  const Shape shape(q_TAD, k_TKD, scale);
+  BRAID_CHECK(shape.group <= kTileRows, "more query heads per key/value head than a tile has rows");
+  if (layer != nullptr)
+    return forward_cpu(wide(q_TAD), *layer, batch, shape, nullptr).to(q_TAD.scalar_type());
+  const at::Tensor q = pad_depth(q_TAD, shape.padded), k = pad_depth(k_TKD, shape.padded),
+                   v = pad_depth(v_TKD, shape.padded);
+  const at::Tensor out = at::GradMode::is_enabled()
+                             ? AttentionFunction::apply(q, k, v, batch, scale)
+                             : packed_forward(q, k, v, batch, scale, nullptr);
+  return shape.depth == shape.padded ? out : out.narrow(2, 0, shape.depth);
 }
 
 }  // namespace braid

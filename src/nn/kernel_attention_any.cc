@@ -3,10 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
-#include <ATen/ops/tensor.h>
 
 #include <limits>
 
@@ -15,14 +13,13 @@
 namespace braid {
 namespace {
 
-// Keys or values [keys, K, D] of sequence s: its rows of the batch, or the first of its pages.
-at::Tensor rows_of(const at::Tensor& packed, const at::Tensor* pages, const AttentionBatch& batch,
-                   size_t s) {
+// Keys and values [keys, K, D] of sequence s: its rows of the batch, or from its pages.
+KvLayer rows_of(const KvLayer& packed, const KvLayer* pages, const AttentionBatch& batch,
+                size_t s) {
   const int64_t begin = batch.query_begin[s], queries = batch.query_begin[s + 1] - begin;
-  if (pages == nullptr) return packed.narrow(0, begin, queries);
-  const std::vector<int64_t> table(batch.page_tables[s].begin(), batch.page_tables[s].end());
-  const at::Tensor index = at::tensor(table, at::kLong).to(pages->device());
-  return at::index_select(*pages, 0, index).flatten(0, 1).narrow(0, 0, batch.cached[s] + queries);
+  if (pages == nullptr)
+    return {packed.keys.narrow(0, begin, queries), packed.values.narrow(0, begin, queries)};
+  return read_kv(*pages, batch.page_tables[s], batch.cached[s] + queries);
 }
 
 // [queries, keys]: true where a query may not see a key.
@@ -50,8 +47,8 @@ at::Tensor attention_by_operators(const at::Tensor& q_TAD, const at::Tensor& k_T
   for (size_t s = 0; s + 1 < batch.query_begin.size(); ++s) {
     const int64_t begin = batch.query_begin[s], queries = batch.query_begin[s + 1] - begin;
     const at::Tensor q = by_head(q_TAD.narrow(0, begin, queries), 1);
-    const at::Tensor k = by_head(rows_of(k_TKD, layer ? &layer->keys : nullptr, batch, s), group);
-    const at::Tensor v = by_head(rows_of(v_TKD, layer ? &layer->values : nullptr, batch, s), group);
+    const KvLayer rows = rows_of({k_TKD, v_TKD}, layer, batch, s);
+    const at::Tensor k = by_head(rows.keys, group), v = by_head(rows.values, group);
     const at::Tensor hidden = hidden_keys(batch.cached[s], queries, batch.window, q_TAD.device());
     const at::Tensor scores = (at::matmul(q, k.transpose(1, 2)) * scale)
                                   .masked_fill(hidden, -std::numeric_limits<float>::infinity());

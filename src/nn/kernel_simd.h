@@ -35,4 +35,18 @@ __attribute__((always_inline)) inline float fast_exp(float x) {
   return x < -87.0F ? 0.0F : y * scale.value;
 }
 
+// Sum of products in 16 fixed lanes, then lanes by halves: the same whatever the vector width.
+__attribute__((always_inline)) inline float dot_lanes(const float* a, const float* b,
+                                                      int64_t count) {
+  float lanes[16] = {};
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16)
+    for (int lane = 0; lane < 16; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  for (int half = 8; half > 0; half /= 2)
+    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  float total = lanes[0];
+  for (; i < count; ++i) total += a[i] * b[i];
+  return total;
+}
+
 }  // namespace braid

@@ -124,8 +124,9 @@ TEST_F(KernelTest, PagedAttentionEqualsPackedToTheBit) {
   whole.cached = {0};
   const Tensor expected = attention(q, k, v, whole, 0.3, nullptr);
   for (const int64_t chunk : {1, 2, 20, 75}) {
-    const KvLayer layer{at::full({5, kPageTokens, kv_heads, depth}, NAN),
-                        at::full({5, kPageTokens, kv_heads, depth}, NAN)};
+    const KvLayer layer = allocate_kv(5, kv_heads, depth, q.options());
+    layer.keys.fill_(NAN);
+    layer.values.fill_(NAN);
     std::vector<Tensor> parts;
     for (int64_t begin = 0; begin < length; begin += chunk) {
       const int64_t count = std::min(chunk, length - begin);
@@ -200,7 +201,7 @@ TEST_F(KernelTest, HeadEqualsUnchunkedLogSoftmax) {
                  targets = at::randint(0, 91, {50}, at::kLong);
     const Tensor h64 = h.detach().to(at::kDouble).requires_grad_(true),
                  w64 = w.detach().to(at::kDouble).requires_grad_(true);
-    const HeadOutput out = head_logprobs(h, w, targets, temperature, true, 16);
+    const HeadOutput out = head_logprobs(h, w, targets, temperature, 16);
     const Tensor logp = at::log_softmax(at::matmul(h64, w64.t()) / temperature, 1);
     const Tensor logprobs64 = logp.gather(1, targets.unsqueeze(1)).squeeze(1),
                  entropy64 = (logp.exp() * logp).sum(1).neg();
@@ -233,7 +234,7 @@ int64_t head_peak_bytes(const Tensor& h, const Tensor& w, int64_t chunk_rows) {
   const Tensor targets = at::randint(0, w.size(0), {h.size(0)}, at::kLong);
   const auto peak = std::make_shared<AllocationPeak>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, peak);
-  const HeadOutput out = head_logprobs(h, w, targets, 1, true, chunk_rows);
+  const HeadOutput out = head_logprobs(h, w, targets, 1, chunk_rows);
   torch::autograd::grad({(out.logprobs_N + out.entropy_N).sum()}, {h, w});
   return peak->peak();
 }

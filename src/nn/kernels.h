@@ -60,11 +60,29 @@ at::Tensor rope_table(const RopeSpec& rope, int64_t head_dim, int64_t positions)
 // Differentiable.
 at::Tensor rotate(const at::Tensor& x_TAD, const at::Tensor& table, const at::Tensor& positions_T);
 
-// One layer's cache pages: keys and values [P, B, K, D].
+// The heads of a joined projection [T, W] with W = (heads + 2 kv_heads) head_dim.
+struct HeadLayout {
+  int64_t heads, kv_heads, head_dim;
+};
+
+// Query, key and value heads [T, A, D], [T, K, D], [T, K, D] of qkv_TW; queries and keys are
+// rotated as by rotate() unless the table is undefined. Differentiable.
+std::vector<at::Tensor> split_heads(const at::Tensor& qkv_TW, const HeadLayout& layout,
+                                    const at::Tensor& table, const at::Tensor& positions_T);
+
+// One layer's cache pages: keys [P, K, D, B], values [P, K, B, D].
 struct KvLayer {
   at::Tensor keys;
   at::Tensor values;
 };
+
+// Pages with undefined contents.
+KvLayer allocate_kv(int64_t pages, int64_t kv_heads, int64_t depth,
+                    const at::TensorOptions& options);
+
+// Copies of the keys and values [tokens, K, D] of the first `tokens` positions of a sequence that
+// has these pages.
+KvLayer read_kv(const KvLayer& layer, const std::vector<int32_t>& pages, int64_t tokens);
 
 // Which queries belong to which sequence and where its keys are. Without page tables, keys are the
 // batch's own k and v (whole sequences from position 0). With page tables, the batch's k and v were
@@ -80,6 +98,10 @@ struct AttentionBatch {
 void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionBatch& batch,
               const KvLayer& layer);
 
+// Contiguous f32 keys on the CPU in the form of KvLayer::keys, in pages of their own as the page
+// tables of the batch number them.
+at::Tensor transposed_pages(const at::Tensor& k_TKD, const AttentionBatch& batch);
+
 // Causal softmax(q k^T * scale) v with grouped key/value heads; returns [T, A, D]. Sums in f32 over
 // blocks of kPageTokens keys in order (online softmax, Milakov & Gimelshein 2018; backward as in
 // FlashAttention, Dao et al. 2022, §3.1). Differentiable without a cache; `layer` is null then.
@@ -93,15 +115,14 @@ at::Tensor attention_by_operators(const at::Tensor& q_TAD, const at::Tensor& k_T
 
 struct HeadOutput {
   at::Tensor logprobs_N;  // f32, log p(target) under softmax(logits / temperature)
-  at::Tensor entropy_N;   // f32, entropy of that distribution; undefined unless asked for
+  at::Tensor entropy_N;   // f32, entropy of that distribution
 };
 
 // log-prob and entropy of the language-model head without ever holding all logits: rows are taken
 // in chunks of at most `chunk_rows`, in the backward too. Differentiable in h_NH and w_VH (through
 // logprobs and entropy).
 HeadOutput head_logprobs(const at::Tensor& h_NH, const at::Tensor& w_VH,
-                         const at::Tensor& targets_N, double temperature, bool with_entropy,
-                         int64_t chunk_rows = 256);
+                         const at::Tensor& targets_N, double temperature, int64_t chunk_rows = 256);
 
 // Checks on this machine that linear() and attention() give equal rows in different batches; false
 // = they do not.

@@ -384,19 +384,8 @@ Result<std::vector<Generated>> PagedEngine::step() {
 
 std::vector<KvLayer> PagedEngine::copy_cache(const Sequence& sequence) const {
   std::vector<KvLayer> copies;
-  for (const KvLayer& layer : pool_.layers()) {
-    KvLayer copy;
-    for (const auto& [from, to] :
-         {std::pair(&layer.keys, &copy.keys), std::pair(&layer.values, &copy.values)}) {
-      *to = at::empty({sequence.cached, from->size(2), from->size(3)}, from->options());
-      for (int64_t begin = 0; begin < sequence.cached; begin += kPageTokens) {
-        const int64_t count = std::min(kPageTokens, sequence.cached - begin);
-        to->narrow(0, begin, count)
-            .copy_(from->select(0, sequence.pages[begin / kPageTokens]).narrow(0, 0, count));
-      }
-    }
-    copies.push_back(std::move(copy));
-  }
+  for (const KvLayer& layer : pool_.layers())
+    copies.push_back(read_kv(layer, sequence.pages, sequence.cached));
   return copies;
 }
 

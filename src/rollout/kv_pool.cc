@@ -1,7 +1,5 @@
 #include "rollout/kv_pool.h"
 
-#include <ATen/ops/empty.h>
-
 namespace braid {
 
 KvPool::KvPool(const Model& model)
@@ -13,12 +11,14 @@ KvPool::KvPool(const Model& model)
 void KvPool::grow(int64_t pages) {
   const int64_t old = capacity();
   if (pages <= old) return;
-  for (KvLayer& layer : layers_)
-    for (at::Tensor* tensor : {&layer.keys, &layer.values}) {
-      at::Tensor larger = at::empty({pages, kPageTokens, kv_heads_, head_dim_}, options_);
-      if (old > 0) larger.narrow(0, 0, old).copy_(*tensor);
-      *tensor = larger;
+  for (KvLayer& layer : layers_) {
+    const KvLayer larger = allocate_kv(pages, kv_heads_, head_dim_, options_);
+    if (old > 0) {
+      larger.keys.narrow(0, 0, old).copy_(layer.keys);
+      larger.values.narrow(0, 0, old).copy_(layer.values);
     }
+    layer = larger;
+  }
   references_.resize(pages, 0);
   for (int64_t page = pages - 1; page >= old; --page) free_.push_back(static_cast<int32_t>(page));
 }

@@ -76,7 +76,7 @@ at::Tensor trainer_logprobs(Model& model, const TokenRows& responses) {
   const ResponseRows packed = pack_responses(prompts(), responses, rows, at::kCPU);
   const at::Tensor hidden = model.forward(packed.batch, nullptr);
   return head_logprobs(at::index_select(hidden, 0, packed.rows_R), model.head_weight(),
-                       packed.targets_R, 1, false)
+                       packed.targets_R, 1)
       .logprobs_N;
 }
 

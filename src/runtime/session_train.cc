@@ -154,7 +154,7 @@ Result<ModelOutputs> Session::model_outputs(Model& model, const std::vector<size
   }
   const double temperature = generates(program_.graph) ? config_.rollout.temperature : 1;
   const HeadOutput head = head_logprobs(at::index_select(hidden, 0, packed.rows_R),
-                                        model.head_weight(), packed.targets_R, temperature, true);
+                                        model.head_weight(), packed.targets_R, temperature);
   outputs.logprobs_R = head.logprobs_N;
   outputs.entropy_R = head.entropy_N;
   return outputs;
@@ -221,6 +221,7 @@ Status Session::optimizer_step(const Call& call) {
   }
   const std::string prefix = (call.metrics.empty() ? call.role.value : call.metrics) + "/";
   if (refusal_.empty()) {
+    BRAID_TRY(keep_frozen_copies(call.role.value));
     const AdamW::StepReport report = apply_update(call);
     metrics_[prefix + "lr"].add(report.lr);
     if (report.applied) metrics_[prefix + "grad_norm"].add(report.grad_norm);
