@@ -68,7 +68,11 @@ Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Se
   if (session.roles().count("actor") == 0)
     return invalid_input(cat("eval.every_steps, eval.at_start: algorithm ", config.algorithm.name,
                              " trains no policy that could answer; remove them"));
-  return Evaluator::create(config);
+  RewardModels models = share_reward_models(session.reward_models());
+  if (!config.rollout.replay.empty()) {
+    BRAID_ASSIGN(models, load_reward_models(config, session.roles()));
+  }
+  return Evaluator::create(config, std::move(models));
 }
 
 // One step and everything that it writes. Returns whether its state is in a checkpoint.

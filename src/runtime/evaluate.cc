@@ -64,7 +64,7 @@ std::vector<Json> sample_rows(const std::vector<RewardSample>& samples,
 
 }  // namespace
 
-Result<std::unique_ptr<Evaluator>> Evaluator::create(const Config& config) {
+Result<std::unique_ptr<Evaluator>> Evaluator::create(const Config& config, RewardModels models) {
   if (config.data.eval.empty())
     return invalid_input("data.eval: nothing to evaluate on; name a JSONL file or task:NAME");
   if (config.reward.empty())
@@ -75,25 +75,13 @@ Result<std::unique_ptr<Evaluator>> Evaluator::create(const Config& config) {
   ordered.data = in_order;
   BRAID_ASSIGN(RunData data,
                load_run_data(ordered, config.data.eval, DataNeed::kPrompts).at("data.eval"));
-  std::unique_ptr<Evaluator> out(new Evaluator(config, std::move(data)));
+  std::unique_ptr<Evaluator> out(new Evaluator(config, std::move(data), std::move(models)));
   if (!config.rollout.stop.empty() && !out->data_.tokenizer)
     return invalid_input("rollout.stop: stop strings need a tokenizer; set tokenizer.path");
   const int64_t lines = out->data_.data.size();
   out->prompts_ = config.eval.prompts > 0 ? std::min(config.eval.prompts, lines) : lines;
-  BRAID_TRY(out->load_rewards());
+  BRAID_ASSIGN(out->rewards_, make_rewards(config.reward));
   return out;
-}
-
-Status Evaluator::load_rewards() {
-  BRAID_ASSIGN(rewards_, make_rewards(config_.reward));
-  for (const RewardConfig& reward : config_.reward) {
-    std::unique_ptr<Model> model;
-    if (reward.type == "model") {
-      BRAID_ASSIGN(model, load_model(reward.path, {{}, true}).at("reward model"));
-    }
-    reward_models_.push_back(std::move(model));
-  }
-  return ok_status();
 }
 
 Result<std::vector<RewardSample>> Evaluator::generate(Model& policy) {

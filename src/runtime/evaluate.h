@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "config/options.h"
-#include "nn/model.h"
 #include "reward/reward.h"
 #include "rollout/engine.h"
+#include "runtime/load_models.h"
 #include "runtime/run_data.h"
 
 namespace braid {
@@ -25,15 +25,15 @@ struct EvalReport {
 
 class Evaluator {
  public:
-  // Reads tokenizer, data.eval and rewards (reward models as instances of its own). Errors name the
-  // key.
-  static Result<std::unique_ptr<Evaluator>> create(const Config& config);
+  // Reads tokenizer, data.eval and rewards; `models` are those of the rewards of type model
+  // (load_models.h). Errors name the key.
+  static Result<std::unique_ptr<Evaluator>> create(const Config& config, RewardModels models);
 
   Result<EvalReport> run(Model& policy);
 
  private:
-  Evaluator(const Config& config, RunData data) : config_(config), data_(std::move(data)) {}
-  Status load_rewards();
+  Evaluator(const Config& config, RunData data, RewardModels models)
+      : config_(config), data_(std::move(data)), reward_models_(std::move(models)) {}
   Result<std::vector<RewardSample>> generate(Model& policy);
   Result<RewardSample> reward_sample(const Generated& generated, int64_t prompt) const;
   Result<RewardTotals> score(const std::vector<RewardSample>& samples);
@@ -43,7 +43,7 @@ class Evaluator {
   RunData data_;
   int64_t prompts_ = 0;  // lines that are used
   std::vector<std::unique_ptr<Reward>> rewards_;
-  std::vector<std::unique_ptr<Model>> reward_models_;  // aligned; null for other types
+  RewardModels reward_models_;
 };
 
 }  // namespace braid

@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "base/text.h"
 #include "config/load.h"
 #include "host/file.h"
 #include "nn/model_share.h"
+#include "runtime/evaluate.h"
 #include "runtime/session.h"
 
 namespace braid {
@@ -170,6 +172,91 @@ TEST_F(RolesTest, LoraTrainsEveryRole) {
     for (const auto& [name, tensor] : model_of(*session, role).trainable_parameters())
       EXPECT_GT(tensor.abs().max().item<float>(), 0) << algorithm << " " << name;
   }
+}
+
+// Until the actor changes, its weights are the reference's; then the reference keeps what they
+// were.
+TEST_F(RolesTest, TheReferenceIsTheActorUntilItChanges) {
+  for (const char* algorithm : {"ppo", "grpo"})
+    for (const char* offload : {"auto", "off"}) {
+      Config config = config_for(algorithm);
+      config.train.offload = offload;
+      const auto session = session_of(config, 0);
+      ASSERT_NE(session, nullptr);
+      EXPECT_EQ(weight_address(*session, "actor"), weight_address(*session, "reference"));
+      ASSERT_TRUE(session->run_step().ok());
+      EXPECT_NE(weight_address(*session, "actor"), weight_address(*session, "reference"));
+      EXPECT_TRUE(at::equal(hidden(model_of(*session, "reference")), hidden(*load(base_))));
+      EXPECT_FALSE(at::equal(hidden(model_of(*session, "actor")), hidden(*load(base_))));
+    }
+}
+
+// A checkpoint changes the actor too: the reference of a continued run is the initial policy.
+TEST_F(RolesTest, TheReferenceOfAContinuedRunIsTheInitialActor) {
+  const Config config = config_for("ppo");
+  const auto first = session_of(config, 1), second = session_of(config, 0);
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  ASSERT_TRUE(second->load_state(*first->save_state()).ok());
+  EXPECT_TRUE(at::equal(hidden(model_of(*second, "reference")), hidden(*load(base_))));
+  EXPECT_TRUE(at::equal(hidden(model_of(*second, "actor")), hidden(model_of(*first, "actor"))));
+}
+
+// Memory of this process that no file backs, in bytes.
+int64_t anonymous_bytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("Anonymous:", 0) == 0) return std::stoll(line.substr(10)) * 1024;
+  return -1;
+}
+
+// The copy that a reference becomes lies in a file: it takes no memory of the process's own.
+TEST_F(RolesTest, AnOffloadedReferenceTakesNoMemoryOfItsOwn) {
+  ModelSpec spec = *parse_model_spec(*read_file(kModel + "/config.json"), "config.json");
+  spec.layers = 2;
+  spec.intermediate = 32768;
+  const auto actor = make_model(spec, {});
+  ASSERT_TRUE(actor.ok()) << actor.status().message();
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : (*actor)->parameters())
+    bytes += static_cast<int64_t>(tensor.nbytes());
+  ASSERT_GT(bytes, int64_t{32} << 20);
+  const at::Tensor expected = hidden(**actor);
+  const int64_t before = anonymous_bytes();
+  if (before < 0) GTEST_SKIP() << "the system does not tell";
+  const auto reference = offload_model(**actor, "");
+  ASSERT_TRUE(reference.ok()) << reference.status().message();
+  EXPECT_TRUE(at::equal(hidden(**reference), expected));
+  (*reference)->rest();
+  EXPECT_LT(anonymous_bytes() - before, bytes / 4);
+}
+
+const void* first_weight(const Model& model) {
+  return model.parameters()[0].second.const_data_ptr();
+}
+
+// Evaluation while training uses the reward models that training has loaded; alone it loads each
+// folder once.
+TEST_F(RolesTest, EvaluationSharesRewardModels) {
+  Config config = config_for("ppo");
+  config.reward = {model_reward(scorer_, "a"), config.reward[0], model_reward(scorer_, "b")};
+  const auto session = session_of(config, 0);
+  ASSERT_NE(session, nullptr);
+  const RewardModels shared = share_reward_models(session->reward_models());
+  ASSERT_EQ(shared.size(), 3u);
+  EXPECT_EQ(shared[1], nullptr);
+  EXPECT_EQ(first_weight(*shared[0]), first_weight(*session->reward_models()[0]));
+  const auto alone = load_reward_models(config, {});
+  ASSERT_TRUE(alone.ok()) << alone.status().message();
+  EXPECT_EQ(first_weight(*(*alone)[0]), first_weight(*(*alone)[2]));
+  config.data.eval = "task:reverse:8";
+  const auto report = [&](RewardModels models) {
+    const auto evaluator = Evaluator::create(config, std::move(models));
+    EXPECT_TRUE(evaluator.ok()) << evaluator.status().message();
+    return (*evaluator)->run(model_of(*session, "actor"))->metrics;
+  };
+  const auto metrics = report(share_reward_models(session->reward_models()));
+  EXPECT_EQ(metrics, report(std::move(*load_reward_models(config, {}))));
+  EXPECT_EQ(metrics.at("eval/a_mean"), metrics.at("eval/b_mean"));
 }
 
 // The reference stays the initial policy, in a file or in memory, and the results are the same

@@ -15,24 +15,15 @@
 #include "config/options.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
-#include "nn/model.h"
 #include "program/program.h"
 #include "reward/reward.h"
 #include "rollout/engine.h"
 #include "runtime/interpreter.h"
+#include "runtime/load_models.h"
 #include "runtime/rollout_file.h"
 #include "runtime/sample_store.h"
-#include "train/optimizer.h"
 
 namespace braid {
-
-// A model and, when it is trained, its optimizer.
-struct ModelInstance {
-  std::unique_ptr<Model> model;
-  std::unique_ptr<AdamW> optimizer;
-  std::string source_folder;  // for export; "" for random weights
-  int64_t skipped = 0;        // updates refused in a row
-};
 
 // What the reward call found, per sample.
 struct ScoredSamples {
@@ -68,7 +59,9 @@ class Session : public Executor {
   Result<CheckpointState> save_state() const;
   Status load_state(const CheckpointState& state);
 
-  const std::map<std::string, ModelInstance>& roles() const { return roles_; }
+  const Roles& roles() const { return roles_; }
+  // Empty under rollout.replay, which brings the rewards.
+  const RewardModels& reward_models() const { return reward_models_; }
   const SampleStore& store() const { return store_; }
 
   Status run_call(const Call& call) override;
@@ -86,8 +79,8 @@ class Session : public Executor {
   Result<ModelInstance> load_role(const RoleSpec& spec);
   Status load_data();
   Status load_rewards();
-  Status load_reward_models();
-  Result<std::unique_ptr<Model>> load_reward_model(const RewardConfig& reward);
+  // To be called before the weights of a trained role change.
+  Status keep_frozen_copies(const std::string& changing);
 
   // Whether the rewards of the list are asked; a replayed rollout brings their values.
   bool scores() const { return generates(program_.graph) && config_.rollout.replay.empty(); }
@@ -133,10 +126,9 @@ class Session : public Executor {
   SampleStore store_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<DataSet> data_;
-  std::map<std::string, ModelInstance> roles_;
+  Roles roles_;
   std::vector<std::unique_ptr<Reward>> rewards_;
-  std::vector<std::unique_ptr<Model>>
-      reward_models_;  // aligned with rewards_; null for other types
+  RewardModels reward_models_;
   AlgoState algo_state_;
   Metrics metrics_;
   int64_t step_ = 0;

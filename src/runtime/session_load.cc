@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "dataflow/model_family.h"
 #include "host/file.h"
 #include "nn/model_share.h"
 #include "runtime/run_data.h"
@@ -13,96 +12,6 @@
 
 namespace braid {
 namespace {
-
-Result<at::Device> parse_device(const std::string& text) {
-  if (text == "cpu") return at::Device(at::kCPU);
-  if (text == "cuda") return at::Device(at::kCUDA, 0);
-  int64_t index = 0;
-  if (text.rfind("cuda:", 0) == 0 && parse_int(text.substr(5), &index))
-    return at::Device(at::kCUDA, static_cast<int8_t>(index));
-  return invalid_input(cat("device: '", text, "' is not cpu, cuda or cuda:N"));
-}
-
-Result<ModelOptions> model_options(const Config& config) {
-  ModelOptions options;
-  BRAID_ASSIGN(options.device, parse_device(config.device));
-  options.dtype = config.model.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
-  options.recompute = config.train.recompute;
-  options.lora = {config.lora.rank, config.lora.alpha, config.lora.targets};
-  options.seed = static_cast<uint64_t>(config.train.seed);
-  return options;
-}
-
-// Where a role's weights come from.
-struct Origin {
-  std::string folder;       // Hugging Face folder; "" = random weights
-  std::string config_path;  // of random weights: the architecture
-
-  bool operator==(const Origin& other) const {
-    return folder == other.folder && config_path == other.config_path;
-  }
-  // The folder that an export of the role takes its config.json and tokenizer from.
-  std::string source_folder() const { return folder.empty() ? parent_folder(config_path) : folder; }
-  std::string text() const { return folder.empty() ? "random weights" : cat("from ", folder); }
-};
-
-Result<Origin> random_origin(const Config& config) {
-  if (!config.model.config.empty()) return Origin{"", config.model.config};
-  if (!config.model.path.empty()) return Origin{"", join_path(config.model.path, "config.json")};
-  return invalid_input(
-      "model.path: no model given; name a Hugging Face folder, or a config.json as model.config");
-}
-
-Result<Origin> policy_origin(const Config& config) {
-  if (!config.model.path.empty()) return Origin{config.model.path, ""};
-  return random_origin(config);
-}
-
-Result<Origin> critic_origin(const Config& config) {
-  const std::string& from = config.critic.init_from;
-  if (!config.critic.path.empty()) {
-    if (from.empty()) return Origin{config.critic.path, ""};
-    return invalid_input(cat("critic.init_from: ", from, " stands beside critic.path: ",
-                             config.critic.path, "; leave one of them out"));
-  }
-  if (from.empty() || from == "policy") return policy_origin(config);
-  if (from == "random") return random_origin(config);
-  if (from != "reward_model")
-    return invalid_input(cat("critic.init_from: unknown value '", from,
-                             "'; allowed: policy | reward_model | random"));
-  for (const RewardConfig& reward : config.reward)
-    if (reward.type == "model") return Origin{reward.path, ""};
-  return invalid_input(
-      "critic.init_from: reward_model needs a reward of type model; the list `reward` has none");
-}
-
-Result<Origin> role_origin(const Config& config, const std::string& role) {
-  if (role == "critic") return critic_origin(config);
-  if (role == "reference" && !config.reference.path.empty())
-    return Origin{config.reference.path, ""};
-  return policy_origin(config);
-}
-
-Result<std::unique_ptr<Model>> load_weights(const Origin& origin, const LoadOptions& options) {
-  if (!origin.folder.empty()) return load_model(origin.folder, options);
-  BRAID_ASSIGN(const std::string text, read_file(origin.config_path));
-  BRAID_ASSIGN(ModelSpec spec, parse_model_spec(text, origin.config_path));
-  if (options.scalar_head && !spec.scalar_head)
-    spec.architecture = family_of(spec).score_architecture;
-  spec.scalar_head = options.scalar_head;
-  return make_model(spec, options.model);
-}
-
-using Roles = std::map<std::string, ModelInstance>;
-
-// A model of the folder whose base never changes: under LoRA every trained role has one.
-const Model* find_base(const Roles& roles, const std::string& folder) {
-  for (const auto& [name, state] : roles) {
-    const bool adapted = state.optimizer && state.model->options().lora.rank > 0;
-    if (adapted && !folder.empty() && state.source_folder == folder) return state.model.get();
-  }
-  return nullptr;
-}
 
 Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& origin,
                                              const LoadOptions& options) {
@@ -118,46 +27,22 @@ Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& o
   return load_weights(origin, options);
 }
 
-// Frozen weights leave memory between their uses where that is possible.
-bool offloads(const Config& config, const Model& model) {
-  return config.train.offload != "off" && model.options().device.is_cpu();
-}
-
-Result<std::unique_ptr<Model>> frozen(std::unique_ptr<Model> model, const Config& config) {
-  if (!offloads(config, *model)) return model;
-  return offload_model(*model, "");
-}
-
-// The reference: the base of a LoRA actor, the initial actor, or a checkpoint of its own.
-Result<std::unique_ptr<Model>> reference_model(const Roles& roles, const Config& config,
-                                               const Origin& origin, const ModelOptions& options) {
+// The reference: the base of a LoRA actor, the weights of the actor until they change, or a
+// checkpoint of its own.
+Status set_reference(const Roles& roles, const Config& config, const Origin& origin,
+                     const ModelOptions& options, ModelInstance& state) {
   const auto actor = roles.find("actor");
   BRAID_ASSIGN(const Origin actor_origin, role_origin(config, "actor"));
   if (actor == roles.end() || !(actor_origin == origin)) {
     BRAID_ASSIGN(std::unique_ptr<Model> model, load_weights(origin, {options, false}));
-    return frozen(std::move(model), config);
+    BRAID_ASSIGN(state.model, frozen(std::move(model), config));
+    return ok_status();
   }
   Model& initial = *actor->second.model;
-  if (initial.options().lora.rank > 0) return base_view(initial);
-  if (offloads(config, initial)) return offload_model(initial, "");
-  return copy_model(initial);
-}
-
-// Tokens of the policy are the input of every role.
-Status check_vocabulary(const Roles& roles, const ModelSpec& spec) {
-  const auto actor = roles.find("actor");
-  if (actor == roles.end() || spec.vocab >= actor->second.model->spec().vocab) return ok_status();
-  return invalid_input(cat("its vocabulary of ", spec.vocab, " is smaller than the actor's of ",
-                           actor->second.model->spec().vocab, "; the roles share a tokenizer"));
-}
-
-void log_role(const std::string& name, const Model& model, const std::string& origin) {
-  int64_t all = 0, trained = 0;
-  for (const auto& item : model.parameters()) all += item.second.numel();
-  for (const auto& item : model.trainable_parameters()) trained += item.second.numel();
-  const bool part = trained > 0 && trained < all;
-  log_info(cat(name, ": ", origin, ", ", all, " parameters",
-               part ? cat(", ", trained, " of them trained") : ""));
+  const bool base_stays = initial.options().lora.rank > 0;
+  state.model = base_stays ? base_view(initial) : share_model(initial);
+  if (!base_stays) state.shares_with = actor->first;
+  return ok_status();
 }
 
 const OptimizerConfig& optimizer_config(const Config& config, const std::string& role) {
@@ -205,6 +90,21 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   return session;
 }
 
+// Frozen roles that share the weights of a trained one get a copy of their own.
+Status Session::keep_frozen_copies(const std::string& changing) {
+  const Model& model = *roles_.at(changing).model;
+  for (auto& [name, role] : roles_) {
+    if (role.shares_with != changing) continue;
+    role.shares_with.clear();
+    if (offloads(config_, model)) {
+      BRAID_ASSIGN(role.model, offload_model(model, "").at(cat("role ", name)));
+    } else {
+      role.model = copy_model(model);
+    }
+  }
+  return ok_status();
+}
+
 Result<ModelInstance> Session::load_role(const RoleSpec& spec) {
   const std::string& name = spec.role.value;
   BRAID_ASSIGN(ModelOptions options, model_options(config_));
@@ -217,7 +117,7 @@ Result<ModelInstance> Session::load_role(const RoleSpec& spec) {
                                               optimizer_config(config_, name));
   } else {
     options.lora.rank = 0;
-    BRAID_ASSIGN(state.model, reference_model(roles_, config_, origin, options));
+    BRAID_TRY(set_reference(roles_, config_, origin, options, state));
   }
   if (state.model->spec().scalar_head != spec.scalar_head)
     return invalid_input(cat(origin.folder, ": ", state.model->spec().architecture,
@@ -237,42 +137,8 @@ Status Session::load_roles() {
   }
   if (config_.algorithm.kl.coef == 0 && generates(program_.graph))
     log_info("reference: not loaded (algorithm.kl.coef is 0)");
-  return load_reward_models();
-}
-
-Result<std::unique_ptr<Model>> Session::load_reward_model(const RewardConfig& reward) {
-  for (size_t i = 0; i < reward_models_.size(); ++i)
-    if (reward_models_[i] && config_.reward[i].path == reward.path)
-      return base_view(*reward_models_[i]);
-  BRAID_ASSIGN(ModelOptions options, model_options(config_));
-  options.lora.rank = 0;
-  const Model* base = find_base(roles_, reward.path);
-  std::unique_ptr<Model> model;
-  if (base != nullptr && base->spec().scalar_head && !is_adapter_folder(reward.path)) {
-    BRAID_ASSIGN(model, make_role(*base, {options, true}));
-  } else {
-    BRAID_ASSIGN(std::unique_ptr<Model> loaded, load_model(reward.path, {options, false}));
-    BRAID_ASSIGN(model, frozen(std::move(loaded), config_));
-  }
-  if (!model->spec().scalar_head)
-    return invalid_input(cat(reward.path, ": ", model->spec().architecture,
-                             " has no scalar head (score.weight); braid rm trains a reward model"));
-  BRAID_TRY(check_vocabulary(roles_, model->spec()).at(reward.path));
-  return model;
-}
-
-Status Session::load_reward_models() {
-  for (const RewardConfig& reward : config_.reward) {
-    std::unique_ptr<Model> model;
-    if (scores() && reward.type == "model") {
-      const std::string name = reward.name.empty() ? "model" : reward.name;
-      auto loaded = load_reward_model(reward);
-      if (!loaded.ok()) return loaded.status().at(cat("reward ", name));
-      model = std::move(loaded).value();
-      log_role(cat("reward ", name), *model, cat("from ", reward.path));
-    }
-    reward_models_.push_back(std::move(model));
-  }
+  if (!scores()) return ok_status();
+  BRAID_ASSIGN(reward_models_, load_reward_models(config_, roles_));
   return ok_status();
 }
 

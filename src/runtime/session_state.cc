@@ -104,6 +104,7 @@ Status Session::load_role_state(const std::string& name, const CheckpointState& 
   BRAID_TRY(check_weights(*role.model, saved).at(name + kWeights));
   auto moments = by_name(saved_moments);
   moments[kUpdates] = at::tensor(updates, at::kLong);
+  BRAID_TRY(keep_frozen_copies(name));
   copy_weights(*role.model, saved);
   BRAID_TRY(role.optimizer->load_state(moments).at(name + kOptimizer));
   role.model->weights_changed();

@@ -1,0 +1,74 @@
+// Where the weights of a run's models come from, as its configuration says, and what they share:
+// one way for training and evaluation. Not thread-safe; models that share weights are used from one
+// thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/options.h"
+#include "nn/model.h"
+#include "train/optimizer.h"
+
+namespace braid {
+
+// A model and, when it is trained, its optimizer.
+struct ModelInstance {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<AdamW> optimizer;
+  std::string source_folder;  // for export; "" for random weights
+  std::string shares_with;    // the trained role whose weights these are until they change, or ""
+  int64_t skipped = 0;        // updates refused in a row
+};
+
+using Roles = std::map<std::string, ModelInstance>;
+
+// Where a role's weights come from.
+struct Origin {
+  std::string folder;       // Hugging Face folder; "" = random weights
+  std::string config_path;  // of random weights: the architecture
+
+  bool operator==(const Origin& other) const {
+    return folder == other.folder && config_path == other.config_path;
+  }
+  // The folder that an export of the role takes its config.json and tokenizer from.
+  std::string source_folder() const;
+  std::string text() const;  // for messages
+};
+
+// Device, dtype, adapters and seed of all models of a run.
+Result<ModelOptions> model_options(const Config& config);
+
+// The origin of "actor", "critic", "reference" or "reward"; errors name the key.
+Result<Origin> role_origin(const Config& config, const std::string& role);
+
+Result<std::unique_ptr<Model>> load_weights(const Origin& origin, const LoadOptions& options);
+
+// The policy that a run starts from, without adapters of its own.
+Result<std::unique_ptr<Model>> load_policy(const Config& config);
+
+// A model of the folder whose base never changes (under LoRA every trained role has one), or null.
+const Model* find_base(const Roles& roles, const std::string& folder);
+
+// Whether the configuration lets the weights of a frozen model lie in a file while it rests.
+bool offloads(const Config& config, const Model& model);
+// The model under that policy.
+Result<std::unique_ptr<Model>> frozen(std::unique_ptr<Model> model, const Config& config);
+
+// An error if the actor of `roles` can write tokens that a model of this spec does not know.
+Status check_vocabulary(const Roles& roles, const ModelSpec& spec);
+
+void log_role(const std::string& name, const Model& model, const std::string& origin);
+
+// The models of rewards of type model, aligned with config.reward; null for other types. Models of
+// one folder are one set of weights, and the base of a LoRA role of that folder is shared with it.
+// REQUIRES: roles that share outlive them.
+using RewardModels = std::vector<std::unique_ptr<Model>>;
+Result<RewardModels> load_reward_models(const Config& config, const Roles& roles);
+
+// The same models as instances of their own over the same weights. REQUIRES: `models` outlive them.
+RewardModels share_reward_models(const RewardModels& models);
+
+}  // namespace braid
