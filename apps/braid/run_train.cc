@@ -31,7 +31,12 @@ struct Run {
   const Config& config;
   Session& session;
   Evaluator* evaluator;  // null without eval.*
+  SaveSchedule& schedule;
 };
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 Status stopped(const Config& config, const Session& session, const std::string& signal) {
   return {Code::kStopped, cat("stopped by ", signal, " after step ", session.step(), " of ",
@@ -54,11 +59,10 @@ MetricsLogOptions log_options(const Config& config, const std::string& folder) {
 
 // Evaluates the policy into a row of metrics.
 Status evaluate(Evaluator& evaluator, Session& session, MetricsRow& row) {
-  const auto start = std::chrono::steady_clock::now();
+  const double begin_s = now_s();
   BRAID_ASSIGN(const EvalReport report, evaluator.run(*session.roles().at("actor").model));
   row.insert(report.metrics.begin(), report.metrics.end());
-  row["time/eval"] =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  row["time/eval"] = now_s() - begin_s;
   return ok_status();
 }
 
@@ -77,8 +81,7 @@ Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Se
 
 // One step and everything that it writes. Returns whether its state is in a checkpoint.
 Result<bool> train_step(const Run& run, MetricsLog& log, MetricsRow& row) {
-  using Clock = std::chrono::steady_clock;
-  const auto& [config, session, evaluator] = run;
+  const auto& [config, session, evaluator, schedule] = run;
   const int64_t step = session.step();
   const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
   BRAID_ASSIGN(row, session.run_step());
@@ -88,15 +91,15 @@ Result<bool> train_step(const Run& run, MetricsLog& log, MetricsRow& row) {
   BRAID_TRY(log.write(step, row));
   if (config.log.samples_every > 0 && step % config.log.samples_every == 0)
     for (const Json& sample : session.sample_rows(3)) BRAID_TRY(log.write_sample(sample));
-  const auto begin = Clock::now();
-  BRAID_ASSIGN(const bool saved, keep_step(config, session, row));
-  row[kCheckpointTime] = std::chrono::duration<double>(Clock::now() - begin).count();
+  const double begin_s = now_s();
+  BRAID_ASSIGN(const bool saved, keep_step(config, session, row, schedule, begin_s));
+  row[kCheckpointTime] = now_s() - begin_s;
   return saved;
 }
 
 // Steps until the end or a stop signal; then the last checkpoint, and at the end the export.
 Status train_loop(const Run& run, const std::string& folder) {
-  const auto& [config, session, evaluator] = run;
+  const auto& [config, session, evaluator, schedule] = run;
   BRAID_ASSIGN(MetricsLog log, MetricsLog::open(log_options(config, folder), session.step()));
   MetricsRow row;
   if (config.eval.at_start && session.step() == 0) {
@@ -161,10 +164,12 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   BRAID_ASSIGN(std::unique_ptr<Session> session, Session::create(config, program));
   BRAID_ASSIGN(const FileHandle claim, claim_run_folder(config));
   BRAID_TRY(resume_session(config, *session));
+  BRAID_TRY(check_checkpoint_space(config, *session));
   const std::string folder = run_folder(config);
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
   BRAID_ASSIGN(const std::unique_ptr<Evaluator> evaluator, make_evaluator(config, *session));
-  BRAID_TRY(train_loop({config, *session, evaluator.get()}, folder));
+  SaveSchedule schedule(config.checkpoint, now_s());
+  BRAID_TRY(train_loop({config, *session, evaluator.get(), schedule}, folder));
   log_info("done; metrics, samples and the exported model are in " + folder);
   return ok_status();
 }

@@ -45,12 +45,16 @@ std::optional<int64_t> step_of(const std::string& name) {
   return std::stoll(digits);
 }
 
+}  // namespace
+
 int64_t size_bytes(const CheckpointState& state) {
   int64_t total = kOverheadBytes + static_cast<int64_t>(state.numbers.dump().size());
   for (const auto& [group, tensors] : state.tensors)
     for (const auto& [name, tensor] : tensors) total += static_cast<int64_t>(tensor.nbytes());
   return total;
 }
+
+namespace {
 
 Status write_files(const std::string& folder, int64_t step,
                    const std::map<std::string, double>& metrics, const CheckpointState& state) {
@@ -235,6 +239,8 @@ Status validate(const CheckpointConfig& config) {
   if (config.every_steps < 0 || config.hf_every_steps < 0)
     return invalid_input(
         "checkpoint.every_steps and hf_every_steps: 0 (only at the end) or a number of steps");
+  if (!(config.every_minutes >= 0))
+    return invalid_input("checkpoint.every_minutes: 0 (not by time) or a number of minutes");
   if (config.keep_last < 1) return invalid_input("checkpoint.keep_last: must be at least 1");
   if (config.resume.empty()) return invalid_input("checkpoint.resume: auto, none or a path");
   if (!config.keep_best.empty() && parse_best_metric(config.keep_best).name.empty())

@@ -76,6 +76,9 @@ Status validate(const CheckpointConfig& config);
 // neither counted nor removed.
 Status apply_retention(const std::string& folder, int64_t step, const CheckpointConfig& config);
 
+// What a checkpoint of the state takes on the disk, rounded up.
+int64_t size_bytes(const CheckpointState& state);
+
 // Fails with both numbers when the file system of `folder` has less than needed_bytes free.
 Status check_free_space(const std::string& folder, int64_t needed_bytes);
 

@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"train: {total_steps: 0}", "train.total_steps must be at least 1, not 0"},
         BadCase{"checkpoint: {every_steps: -1}",
                 "at least 0, not -1 (checkpoint.every_steps: "
-                "steps; 0 = only at the end)"},
+                "steps; 0 = not by steps)"},
         BadCase{"rollout: {min_response_length: 9, max_response_length: 8}",
                 "is more than rollout.max_response_length = 8"},
         BadCase{"algorithm: {normalize_advantages: group}", "write at least 2, 8 is usual"},

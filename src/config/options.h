@@ -138,6 +138,7 @@ struct RewardConfig {
 struct CheckpointConfig {
   std::string dir;
   int64_t every_steps = 0;
+  double every_minutes = 0;
   int64_t keep_last = 2;
   std::string keep_best;
   std::string resume = "none";
@@ -358,7 +359,9 @@ void visit(V& v, RewardConfig& o) {
 template <class V>
 void visit(V& v, CheckpointConfig& o) {
   v("dir", o.dir, "\"\" = RUN/checkpoints");
-  v("every_steps", o.every_steps, "steps; 0 = only at the end", at_least(0));
+  v("every_steps", o.every_steps, "steps; 0 = not by steps", at_least(0));
+  v("every_minutes", o.every_minutes,
+    "minutes since the last one, looked at after each step; 0 = not by time", at_least(0));
   v("keep_last", o.keep_last, "newest checkpoints that are kept", at_least(1));
   v("keep_best", o.keep_best, "metric name; \"\" = off");
   v("resume", o.resume, "auto | none | PATH");

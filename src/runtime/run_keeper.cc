@@ -19,8 +19,6 @@
 namespace braid {
 namespace {
 
-bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
-
 constexpr const char* kKernelFile = "kernels.txt";
 constexpr const char* kKernelKey = "kernels";  // the same in a checkpoint's state
 
@@ -123,12 +121,24 @@ Result<std::string> save_session(const Config& config, const Session& session,
   return path;
 }
 
+Status check_checkpoint_space(const Config& config, const Session& session) {
+  const std::string folder = checkpoint_folder(config);
+  BRAID_TRY(make_folder(folder));
+  BRAID_ASSIGN(const CheckpointState state, session.save_state());
+  return check_free_space(folder, size_bytes(state));
+}
+
 Result<bool> keep_step(const Config& config, const Session& session,
-                       const std::map<std::string, double>& row) {
+                       const std::map<std::string, double>& row, SaveSchedule& schedule,
+                       double now_s) {
   BRAID_TRY(save_kernel_choices(config));
-  const bool saves = due(config.checkpoint.every_steps, session.step());
-  if (saves) BRAID_TRY(save_session(config, session, row).status());
-  if (due(config.checkpoint.hf_every_steps, session.step())) {
+  const bool saves = schedule.is_due(session.step(), now_s);
+  if (saves) {
+    BRAID_TRY(save_session(config, session, row).status());
+    schedule.note_save(now_s);
+  }
+  const int64_t exports = config.checkpoint.hf_every_steps;
+  if (exports > 0 && session.step() % exports == 0) {
     char name[40];
     std::snprintf(name, sizeof name, "export-step-%06lld", static_cast<long long>(session.step()));
     BRAID_TRY(session.export_models(join_path(run_folder(config), name)));

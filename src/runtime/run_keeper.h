@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "checkpoint/save_schedule.h"
 #include "config/options.h"
 #include "host/process.h"
 #include "runtime/session.h"
@@ -38,10 +39,15 @@ Status resume_session(const Config& config, Session& session);
 Result<std::string> save_session(const Config& config, const Session& session,
                                  const std::map<std::string, double>& row);
 
-// After a step: RUN/kernels.txt, and the checkpoint and the export that are due by every_steps and
-// hf_every_steps. Periodic exports are folders export-step-000012/ROLE in the run's folder. Returns
-// whether a checkpoint was written.
+// Fails when the folder of checkpoints has no room for one of this session: before the first step,
+// so that no work is lost.
+Status check_checkpoint_space(const Config& config, const Session& session);
+
+// After a step that ended at now_s: RUN/kernels.txt, and the checkpoint and the export that are due
+// by the schedule and by hf_every_steps. Periodic exports are folders export-step-000012/ROLE in
+// the run's folder. Returns whether a checkpoint was written.
 Result<bool> keep_step(const Config& config, const Session& session,
-                       const std::map<std::string, double>& row);
+                       const std::map<std::string, double>& row, SaveSchedule& schedule,
+                       double now_s);
 
 }  // namespace braid

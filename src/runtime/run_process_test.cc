@@ -3,144 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
 
-#include "base/text.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/manifest.h"
-#include "host/file.h"
-#include "host/process.h"
-#include "host/sha256.h"
-#include "host/testing.h"
+#include "runtime/process_testing.h"
 
 namespace braid {
 namespace {
 
 using testing::HasSubstr;
 namespace fs = std::filesystem;
-
-constexpr double kRunDeadline_s = 120;
-
-struct Ending {
-  std::string how;     // "exited with status 0"
-  std::string errors;  // the end of standard error
-};
-
-class RunProcess : public testing::TestWithParam<const char*> {
- protected:
-  static void TearDownTestSuite() { fs::remove_all(folder_); }
-
-  // An uninterrupted run of 4 steps that records its rollouts, made once for all tests; its name.
-  static std::string whole(const std::string& algorithm) {
-    const std::string name = "whole-" + algorithm;
-    if (!path_exists(path(name + "/export")))
-      finish(command(name, algorithm, {"rollout.record=true"}));
-    return name;
-  }
-
-  // The command line of a tiny run; 4 steps with a checkpoint after each unless overridden.
-  static std::vector<std::string> command(const std::string& name, const std::string& algorithm,
-                                          const std::vector<std::string>& more = {}) {
-    const std::string model = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model";
-    std::vector<std::string> out = {BRAID_BINARY,
-                                    "train",
-                                    "run.dir=" + folder_,
-                                    "run.name=" + name,
-                                    "algorithm.name=" + algorithm,
-                                    "model.config=" + model + "/config.json",
-                                    "tokenizer.path=" + model,
-                                    "data.train=task:sort_digits",
-                                    "rollout.prompts_per_step=4",
-                                    cat("rollout.samples_per_prompt=", algorithm == "grpo" ? 2 : 1),
-                                    "rollout.max_response_length=6",
-                                    "reward=[{type: rule, rule: digit_share}]",
-                                    "optim.actor.lr=1e-3",
-                                    "train.minibatches=2",
-                                    "train.threads=2",
-                                    "train.total_steps=4",
-                                    "checkpoint.every_steps=1",
-                                    "log.tensorboard=false"};
-    out.insert(out.end(), more.begin(), more.end());
-    return out;
-  }
-
-  static std::unique_ptr<ChildProcess> start(const std::vector<std::string>& argv) {
-    auto child = ChildProcess::start({argv, 0});
-    EXPECT_TRUE(child.ok()) << child.status().message();
-    return std::move(child).value();
-  }
-
-  static Ending ending(ChildProcess& child) {
-    const auto how = child.wait(deadline_in(kRunDeadline_s));
-    return {how.ok() ? *how : how.status().message(), child.take_errors()};
-  }
-
-  static void finish(const std::vector<std::string>& argv) {
-    const auto child = start(argv);
-    const Ending end = ending(*child);
-    ASSERT_EQ(end.how, "exited with status 0") << end.errors;
-  }
-
-  static std::string path(const std::string& name) { return join_path(folder_, name); }
-
-  // Rows of metrics.jsonl without the numbers that depend on the clock.
-  std::vector<Json> metrics(const std::string& name) const {
-    std::vector<Json> rows = read_rows(path(name + "/metrics.jsonl"));
-    for (Json& row : rows)
-      for (auto it = row.begin(); it != row.end();) {
-        const bool timed = it.key().rfind("time/", 0) == 0 || it.key().rfind("perf/", 0) == 0;
-        it = timed ? row.erase(it) : std::next(it);
-      }
-    return rows;
-  }
-
-  // SHA-256 of all files below a folder, by their names within it.
-  static std::map<std::string, std::string> hashes(const std::string& folder) {
-    std::map<std::string, std::string> out;
-    for (const auto& entry : fs::recursive_directory_iterator(folder))
-      if (entry.is_regular_file())
-        out[fs::relative(entry.path(), folder).string()] =
-            sha256_hex(*read_file(entry.path().string()));
-    return out;
-  }
-
-  // A fresh run may measure that another matrix library is faster, which rounds differently. It
-  // takes over the choices of a run that is over.
-  void same_kernels(const std::string& from, const std::string& to) const {
-    ASSERT_TRUE(make_folder(path(to)).ok());
-    ASSERT_TRUE(
-        write_file_atomic(path(to + "/kernels.txt"), *read_file(path(from + "/kernels.txt"))).ok());
-  }
-
-  // Both runs ended with the same metrics, exports, weights and optimizer states.
-  void expect_same_run(const std::string& a, const std::string& b) const {
-    EXPECT_EQ(metrics(a), metrics(b));
-    EXPECT_EQ(hashes(path(a + "/export")), hashes(path(b + "/export")));
-    const Manifest left = *read_manifest(path(a + "/checkpoints/step-000004"));
-    const Manifest right = *read_manifest(path(b + "/checkpoints/step-000004"));
-    for (const auto& [file, entry] : left.files) {
-      if (file == "state.json") continue;  // it names the run; compared below
-      EXPECT_EQ(entry.sha256, right.files.at(file).sha256) << file;
-    }
-    const auto numbers = [&](const std::string& run) {
-      Json out = *checkpoint_numbers(path(run + "/checkpoints/step-000004"));
-      out.erase("options");
-      return out;
-    };
-    EXPECT_EQ(numbers(a), numbers(b));
-  }
-
-  static const std::string folder_;
-};
-
-const std::string RunProcess::folder_ = join_path(testing::TempDir(), cat("runs-", ::getpid()));
 
 bool full() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
 
@@ -160,8 +37,12 @@ TEST_P(RunProcess, SameSeedGivesTheSameBytes) {
   expect_same_run(first, again);
 }
 
+INSTANTIATE_TEST_SUITE_P(Names, RunProcess, testing::Values("ppo", "grpo"));
+
+using ContinuedRun = RunProcess;
+
 // 2N steps equal N steps, SIGKILL, and N more, bit for bit; no metrics row is lost or doubled.
-TEST_P(RunProcess, KilledAndContinuedEqualsUninterrupted) {
+TEST_P(ContinuedRun, KilledAndContinuedEqualsUninterrupted) {
   const std::string killed = cat("killed-", GetParam());
   same_kernels(whole(GetParam()), killed);
   const auto child = start(command(killed, GetParam(), {"checkpoint.resume=auto"}));
@@ -173,8 +54,19 @@ TEST_P(RunProcess, KilledAndContinuedEqualsUninterrupted) {
   EXPECT_EQ(metrics(killed).size(), 4u);
 }
 
+INSTANTIATE_TEST_SUITE_P(Kinds, ContinuedRun,
+                         testing::Values("ppo", "grpo", "ppo-lora", "grpo-lora-bf16", "ppo-bf16",
+                                         "ppo-adaptive"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+using KilledRun = RunProcess;
+
 // SIGKILL at random moments, again and again, until the run is through.
-TEST_P(RunProcess, RandomKillsLoseNothing) {
+TEST_P(KilledRun, RandomKillsLoseNothing) {
   std::mt19937 random(GetParam()[0]);
   const int runs = full() ? 40 : 1;
   for (int run = 0; run < runs; ++run) {
@@ -196,9 +88,17 @@ TEST_P(RunProcess, RandomKillsLoseNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Names, RunProcess, testing::Values("ppo", "grpo"));
+INSTANTIATE_TEST_SUITE_P(Names, KilledRun, testing::Values("ppo", "grpo"));
 
 using OneRun = RunProcess;
+
+// The adaptive coefficient really moves, so that the test above compares a state.
+TEST_F(OneRun, TheAdaptiveCoefficientIsSaved) {
+  const std::string folder = path(whole("ppo-adaptive") + "/checkpoints/step-000004");
+  const Json state = (*checkpoint_numbers(folder))["algo_state"];
+  ASSERT_TRUE(state.contains("kl_coef")) << state.dump();
+  EXPECT_NE(state["kl_coef"], default_options("ppo").kl.coef);
+}
 
 // SIGTERM: the step is finished, a checkpoint written, and the message says how to continue.
 TEST_F(OneRun, StopSignalLeavesACheckpoint) {
@@ -271,6 +171,23 @@ TEST_F(OneRun, ReplayGivesTheSameBytes) {
   const Ending end = ending(*other);
   EXPECT_EQ(end.how, "exited with status 2");
   EXPECT_THAT(end.errors, HasSubstr("rollouts.jsonl:1: prompt_ids of sample 0 are not those"));
+}
+
+// A reward whose square is no float: the update is refused, its batch written, and the run ends.
+TEST_F(OneRun, AnUpdateThatIsNotFiniteEndsTheRun) {
+  ASSERT_TRUE(make_folder(folder_).ok());
+  std::string text;
+  for (Json row : read_rows(path(whole("ppo") + "/rollouts.jsonl"))) {
+    row["rewards"] = 1e30;
+    text += row.dump() + "\n";
+  }
+  ASSERT_TRUE(write_file_atomic(path("huge.jsonl"), text).ok());
+  const Ending end = run_to_end(command("huge", "ppo", {"rollout.replay=" + path("huge.jsonl")}));
+  EXPECT_EQ(end.how, "exited with status 1");
+  EXPECT_THAT(end.errors, HasSubstr("is not finite in step 0; the update was not applied"));
+  EXPECT_THAT(end.errors, HasSubstr(path("huge/nonfinite_step_0.jsonl")));
+  EXPECT_FALSE(read_rows(path("huge/nonfinite_step_0.jsonl")).empty());
+  EXPECT_FALSE(path_exists(path("huge/export")));
 }
 
 TEST_F(OneRun, OneProcessWritesToARun) {

@@ -1,0 +1,170 @@
+// Shared by tests of whole runs: processes of the braid program on a tiny model.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+#include "host/file.h"
+#include "host/process.h"
+#include "host/sha256.h"
+#include "host/testing.h"
+
+namespace braid {
+
+inline constexpr double kRunDeadline_s = 120;
+
+struct Ending {
+  std::string how;     // "exited with status 0"
+  std::string errors;  // the end of standard error
+};
+
+inline const std::string& runs_folder() {
+  static const std::string folder = join_path(testing::TempDir(), cat("runs-", ::getpid()));
+  return folder;
+}
+
+class RunProcess : public testing::TestWithParam<const char*> {
+ protected:
+  // An uninterrupted run of 4 steps that records its rollouts, made once for all tests; its name.
+  static std::string whole(const std::string& kind) {
+    const std::string name = "whole-" + kind;
+    if (!path_exists(path(name + "/export"))) finish(command(name, kind, {"rollout.record=true"}));
+    return name;
+  }
+
+  // What a kind adds to the algorithm that is the part of its name before the '-'.
+  static std::vector<std::string> options_of(const std::string& kind) {
+    if (kind == "ppo-lora" || kind == "grpo-lora-bf16") {  // adapters need trained weights below
+      std::vector<std::string> out = {"lora.rank=4",
+                                      "model.path=" + path(whole("ppo") + "/export/actor")};
+      if (kind == "grpo-lora-bf16") out.push_back("model.dtype=bf16");
+      return out;
+    }
+    if (kind == "ppo-bf16") return {"model.dtype=bf16"};
+    if (kind == "ppo-adaptive")
+      return {"algorithm.kl.controller=adaptive", "algorithm.kl.target=0.01",
+              "algorithm.kl.horizon=40"};
+    return {};
+  }
+
+  // The command line of a tiny run; 4 steps with a checkpoint after each unless overridden.
+  static std::vector<std::string> command(const std::string& name, const std::string& kind,
+                                          const std::vector<std::string>& more = {}) {
+    const std::string algorithm = kind.substr(0, kind.find('-'));
+    const std::string model = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model";
+    std::vector<std::string> out = {BRAID_BINARY,
+                                    "train",
+                                    "run.dir=" + folder_,
+                                    "run.name=" + name,
+                                    "algorithm.name=" + algorithm,
+                                    "model.config=" + model + "/config.json",
+                                    "tokenizer.path=" + model,
+                                    "data.train=task:sort_digits",
+                                    "rollout.prompts_per_step=4",
+                                    cat("rollout.samples_per_prompt=", algorithm == "grpo" ? 2 : 1),
+                                    "rollout.max_response_length=6",
+                                    "reward=[{type: rule, rule: digit_share}]",
+                                    "optim.actor.lr=1e-3",
+                                    "train.minibatches=2",
+                                    "train.threads=2",
+                                    "train.total_steps=4",
+                                    "checkpoint.every_steps=1",
+                                    "log.tensorboard=false"};
+    for (const std::vector<std::string>& options : {options_of(kind), more})
+      out.insert(out.end(), options.begin(), options.end());
+    return out;
+  }
+
+  static std::unique_ptr<ChildProcess> start(const std::vector<std::string>& argv) {
+    auto child = ChildProcess::start({argv, 0});
+    EXPECT_TRUE(child.ok()) << child.status().message();
+    return std::move(child).value();
+  }
+
+  static Ending ending(ChildProcess& child) {
+    const auto how = child.wait(deadline_in(kRunDeadline_s));
+    return {how.ok() ? *how : how.status().message(), child.take_errors()};
+  }
+
+  static void finish(const std::vector<std::string>& argv) {
+    const auto child = start(argv);
+    const Ending end = ending(*child);
+    ASSERT_EQ(end.how, "exited with status 0") << end.errors;
+  }
+
+  // Exit code and the end of standard error of a run that is to fail.
+  static Ending run_to_end(const std::vector<std::string>& argv) {
+    const auto child = start(argv);
+    return ending(*child);
+  }
+
+  static std::string path(const std::string& name) { return join_path(folder_, name); }
+
+  // Rows of metrics.jsonl without the numbers that depend on the clock.
+  std::vector<Json> metrics(const std::string& name) const {
+    std::vector<Json> rows = read_rows(path(name + "/metrics.jsonl"));
+    for (Json& row : rows)
+      for (auto it = row.begin(); it != row.end();) {
+        const bool timed = it.key().rfind("time/", 0) == 0 || it.key().rfind("perf/", 0) == 0;
+        it = timed ? row.erase(it) : std::next(it);
+      }
+    return rows;
+  }
+
+  // SHA-256 of all files below a folder, by their names within it.
+  static std::map<std::string, std::string> hashes(const std::string& folder) {
+    std::map<std::string, std::string> out;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+      if (entry.is_regular_file())
+        out[std::filesystem::relative(entry.path(), folder).string()] =
+            sha256_hex(*read_file(entry.path().string()));
+    return out;
+  }
+
+  // A fresh run may measure that another matrix library is faster, which rounds differently. It
+  // takes over the choices of a run that is over.
+  void same_kernels(const std::string& from, const std::string& to) const {
+    ASSERT_TRUE(make_folder(path(to)).ok());
+    ASSERT_TRUE(
+        write_file_atomic(path(to + "/kernels.txt"), *read_file(path(from + "/kernels.txt"))).ok());
+  }
+
+  // Both runs ended with the same metrics, exports, weights and optimizer states.
+  void expect_same_run(const std::string& a, const std::string& b) const {
+    EXPECT_EQ(metrics(a), metrics(b));
+    EXPECT_EQ(hashes(path(a + "/export")), hashes(path(b + "/export")));
+    const Manifest left = *read_manifest(path(a + "/checkpoints/step-000004"));
+    const Manifest right = *read_manifest(path(b + "/checkpoints/step-000004"));
+    for (const auto& [file, entry] : left.files) {
+      if (file == "state.json") continue;  // it names the run; compared below
+      EXPECT_EQ(entry.sha256, right.files.at(file).sha256) << file;
+    }
+    const auto numbers = [&](const std::string& run) {
+      Json out = *checkpoint_numbers(path(run + "/checkpoints/step-000004"));
+      out.erase("options");
+      return out;
+    };
+    EXPECT_EQ(numbers(a), numbers(b));
+  }
+
+  static inline const std::string folder_ = runs_folder();
+};
+
+// Removes the runs when all tests are through: they share the uninterrupted ones.
+class RunsCleanup : public testing::Environment {
+ public:
+  void TearDown() override { std::filesystem::remove_all(runs_folder()); }
+};
+inline testing::Environment* const kRunsCleanup =
+    testing::AddGlobalTestEnvironment(new RunsCleanup());
+
+}  // namespace braid

@@ -1,0 +1,105 @@
+// When runs write checkpoints, and what stops them or keeps them from being continued, as a person
+// meets it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "runtime/process_testing.h"
+
+namespace braid {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class RunCheckpoint : public RunProcess {
+ protected:
+  static std::vector<int64_t> steps_of(const std::string& run) {
+    std::vector<int64_t> out;
+    for (const CheckpointInfo& info : *list_checkpoints(path(run + "/checkpoints")))
+      out.push_back(info.step);
+    return out;
+  }
+
+  // The command line in a shell after `before`, with standard error in the output.
+  static CommandOutcome shell(const std::string& before, const std::vector<std::string>& argv) {
+    std::string line = before;
+    for (const std::string& word : argv) line += " '" + word + "'";
+    return run_shell(line + " 2>&1");
+  }
+
+  // 200 lines of ids, line `changed` with another label.
+  static std::string write_data(int changed) {
+    EXPECT_TRUE(make_folder(folder_).ok());
+    const std::string file = path("data.jsonl");
+    std::ofstream out(file);
+    for (int i = 0; i < 200; ++i)
+      out << Json{{"ids", {5, 5 + i % 10}}, {"label", i == changed ? "x" : "1"}}.dump() << "\n";
+    return file;
+  }
+};
+
+TEST_F(RunCheckpoint, MinutesCountBesideSteps) {
+  const std::vector<std::string> keep = {"checkpoint.every_steps=0", "checkpoint.keep_last=9"};
+  auto options = keep;
+  options.push_back("checkpoint.every_minutes=0.000001");
+  finish(command("often", "grpo", options));
+  EXPECT_THAT(steps_of("often"), ElementsAre(1, 2, 3, 4));
+  options.back() = "checkpoint.every_minutes=600";
+  finish(command("seldom", "grpo", options));
+  EXPECT_THAT(steps_of("seldom"), ElementsAre(4));
+}
+
+// A line that the first steps never read counts as well.
+TEST_F(RunCheckpoint, ChangedDataIsNoticed) {
+  const std::vector<std::string> options = {"data.train=" + write_data(-1),
+                                            "reward=[{type: rule, rule: digit_share}]",
+                                            "data.shuffle=false", "train.total_steps=1"};
+  auto more = options;
+  more.insert(more.end(), {"train.total_steps=2", "checkpoint.resume=auto"});
+  finish(command("data", "grpo", options));
+  write_data(150);
+  const Ending refused = run_to_end(command("data", "grpo", more));
+  EXPECT_EQ(refused.how, "exited with status 2");
+  EXPECT_THAT(refused.errors, AllOf(HasSubstr("checkpoints/step-000001: data.train: a line"),
+                                    HasSubstr("is not what it was")));
+  write_data(-1);
+  finish(command("data", "grpo", more));
+}
+
+// tests/fake_free_space.cc stands for a file system with so many bytes left.
+TEST_F(RunCheckpoint, AFullDiskStopsTheRunBeforeItsFirstStep) {
+  const std::string library = join_path(parent_folder(BRAID_BINARY), "tests/libfake_free_space.so");
+  ASSERT_TRUE(path_exists(library)) << library;
+  const auto with_free = [&](int64_t bytes, const std::string& name) {
+    return shell(cat("BRAID_TEST_FREE_BYTES=", bytes, " LD_PRELOAD=", library),
+                 command(name, "grpo", {"train.total_steps=1"}));
+  };
+  const CommandOutcome refused = with_free(100'000, "full");
+  EXPECT_EQ(refused.exit_code, 1) << refused.output;
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("full/checkpoints: a checkpoint needs "),
+                                    HasSubstr("97.7 KiB are free"), HasSubstr("checkpoint.dir")));
+  EXPECT_EQ(error_lines(refused.output), 1);
+  EXPECT_TRUE(steps_of("full").empty());
+  EXPECT_FALSE(path_exists(path("full/metrics.jsonl")));
+  EXPECT_EQ(with_free(1'000'000'000, "roomy").exit_code, 0);
+}
+
+// A write that fails half-way (here at a limit on the size of files) leaves the earlier checkpoint
+// and nothing else.
+TEST_F(RunCheckpoint, AWriteThatFailsLeavesTheEarlierCheckpoint) {
+  finish(command("limited", "grpo", {"train.total_steps=1"}));
+  const CommandOutcome failed =
+      shell("trap '' XFSZ; ulimit -f 40;",
+            command("limited", "grpo", {"train.total_steps=2", "checkpoint.resume=auto"}));
+  EXPECT_EQ(failed.exit_code, 1) << failed.output;
+  EXPECT_THAT(failed.output, AllOf(HasSubstr("checkpoint"), HasSubstr("File too large")));
+  EXPECT_EQ(list_folder(path("limited/checkpoints")).value(),
+            std::vector<std::string>{"step-000001"});
+  EXPECT_TRUE(verify_checkpoint(path("limited/checkpoints/step-000001")).ok());
+}
+
+}  // namespace
+}  // namespace braid
