@@ -28,9 +28,16 @@ if(BRAID_WITH_TORCH)
   target_include_directories(braid_torch SYSTEM INTERFACE
     ${BRAID_TORCH_ROOT}/include ${BRAID_TORCH_ROOT}/include/torch/csrc/api/include)
   target_compile_definitions(braid_torch INTERFACE BRAID_WITH_TORCH=1)
+  # Without it at::parallel_for runs its body on one thread. The runtime library is libtorch's own copy where it has
+  # one: two copies would be two pools of spinning threads.
+  target_compile_options(braid_torch INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fopenmp>)
+  file(GLOB BRAID_TORCH_OPENMP ${BRAID_TORCH_ROOT}/lib/libgomp*.so*)
+  if(NOT BRAID_TORCH_OPENMP)
+    set(BRAID_TORCH_OPENMP $<$<CXX_COMPILER_ID:GNU>:gomp>)
+  endif()
   target_link_directories(braid_torch INTERFACE ${BRAID_TORCH_ROOT}/lib)
   target_link_options(braid_torch INTERFACE -Wl,-rpath,${BRAID_TORCH_ROOT}/lib -Wl,--no-as-needed)
-  target_link_libraries(braid_torch INTERFACE torch torch_cpu c10 ${BRAID_TORCH_CUDA_LIBRARIES} Threads::Threads)
+  target_link_libraries(braid_torch INTERFACE torch torch_cpu c10 ${BRAID_TORCH_CUDA_LIBRARIES} ${BRAID_TORCH_OPENMP} Threads::Threads)
 
   # One precompiled header for every target on libtorch: parsing its headers is most of their compile time.
   file(WRITE ${PROJECT_BINARY_DIR}/generated/torch_pch.cc.tmp "")

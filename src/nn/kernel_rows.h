@@ -8,6 +8,10 @@
 #include <type_traits>
 #include <vector>
 
+#if defined(__GNUC__) && !defined(__clang__) && !defined(_OPENMP)
+#error "compile with -fopenmp: without it at::parallel_for runs on one thread"
+#endif
+
 namespace braid {
 
 inline constexpr int64_t kRowGrain = 16;  // rows of one parallel task
