@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The full test tier: every test program without sampling (BRAID_TEST_FULL=1), the learning runs and the lint, each a suite
-that writes docs/evidence/SUITE.json with commit, command, number of cases and failures. A suite whose evidence is of this
+that writes docs/evidence/SUITE.json with commit, command, number of cases, seconds and failures. A suite whose evidence is of this
 commit and clean is not run again, so an interrupted run goes on where it stopped. Usage: test_full.py BUILD [SUITE ...]"""
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,10 +78,15 @@ def main():
             print(f"{name}: done at this commit")
             continue
         command, run = known[name]
-        cases, failures, skipped = run()
-        path.write_text(json.dumps({"suite": name, "commit": head, "command": command, "cases": cases,
+        begin = time.monotonic()
+        try:
+            cases, failures, skipped = run()
+        except subprocess.TimeoutExpired:
+            cases, failures, skipped = 1, [f"{name} ran past {LIMIT_S} s"], []
+        seconds = round(time.monotonic() - begin)
+        path.write_text(json.dumps({"suite": name, "commit": head, "command": command, "cases": cases, "seconds": seconds,
                                     "failures": failures, "skipped": skipped}, indent=1) + "\n")
-        print(f"{name}: {cases} cases, {len(failures)} failed, {len(skipped)} skipped", flush=True)
+        print(f"{name}: {cases} cases, {len(failures)} failed, {len(skipped)} skipped, {seconds} s", flush=True)
         bad += failures
     print(f"test-full: {len(bad)} failures")
     sys.exit(1 if bad else 0)

@@ -55,6 +55,23 @@ constexpr const char* kGood =
     "tokenizer.path=examples/quickstart/model data.train=task:sort_digits "
     "'reward=[{type: rule, rule: exact}]' ";
 
+// What only a file can get wrong.
+TEST_F(ConfigCommand, BadFilesNameFileAndLine) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"train: {seed: 1, seed: 2}\n", "key 'seed' occurs twice"},
+      {"model: {path: '${BRAID_NO_SUCH_NAME}'}\n", "BRAID_NO_SUCH_NAME is not set"},
+      {"train: {recompute: yes}\n", "true or false"},
+      {"a: [\n", "not valid YAML"},
+  };
+  for (const auto& [text, message] : cases) {
+    const std::string file = write("bad.yaml", text);
+    const CommandOutcome outcome = run_braid("config --resolve " + file);
+    EXPECT_EQ(outcome.exit_code, 2) << text;
+    EXPECT_THAT(outcome.output, ::testing::AllOf(HasSubstr("bad.yaml"), HasSubstr(message)));
+    EXPECT_EQ(error_lines(outcome.output), 1);
+  }
+}
+
 class BadConfiguration : public CommandTest, public ::testing::WithParamInterface<BadInput> {};
 
 TEST_P(BadConfiguration, EndsWithOneLine) {
@@ -81,7 +98,20 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"reward_script", "'reward=[{type: python, path: /no/reward.py, function: f}]'",
                  "/no/reward.py"},
         BadInput{"reward_program", "'reward=[{type: command, command: [/no/judge]}]'", "/no/judge"},
-        BadInput{"eval_file", "data.eval=/no/eval.jsonl", "/no/eval.jsonl"}),
+        BadInput{"eval_file", "data.eval=/no/eval.jsonl", "/no/eval.jsonl"},
+        BadInput{"task", "data.train=task:revese", "did you mean 'reverse'"},
+        BadInput{"key", "rollout.temprature=1", "did you mean 'rollout.temperature'?"},
+        BadInput{"group", "rollouts.seed=1", "did you mean 'rollout'?"},
+        BadInput{"octal", "train.seed=010", "train.seed must be a whole number"},
+        BadInput{"yes", "train.recompute=yes", "train.recompute must be true or false"},
+        BadInput{"nan", "optim.actor.lr=nan", "optim.actor.lr must be a finite number"},
+        BadInput{"minutes", "checkpoint.every_minutes=-1", "checkpoint.every_minutes"},
+        BadInput{"truncated_sampling", "rollout.top_p=0.9", "rollout.top_p: changes"},
+        BadInput{"divisibility", "train.minibatches=5", "train.minibatches"},
+        BadInput{"verl", "actor_rollout_ref.actor.clip_ratio=0.2", "is a key of verl"},
+        BadInput{"trl", "num_generations=8", "is a key of TRL"},
+        BadInput{"openrlhf", "n_samples_per_prompt=8", "rollout.samples_per_prompt: 8"},
+        BadInput{"device", "device=tpu", "device"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

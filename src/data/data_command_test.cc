@@ -93,6 +93,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadData{"syntax", "{\"prompt\": \"sort 1=\"}\n{oops}\n", ".jsonl:2"},
         BadData{"utf8", "{\"prompt\": \"sort 1=\"}\n{\"prompt\": \"\xc3(\"}\n", ".jsonl:2"},
+        BadData{"twice", "{\"prompt\": \"1\", \"prompt\": \"2\"}\n", "occurs twice"},
+        BadData{"no object", "[1]\n", ".jsonl:1: a line must be a JSON object"},
+        BadData{"no id", "{\"ids\": [1, -2]}\n", ".jsonl:1: key 'ids': -2 is no token id"},
+        BadData{"no line", "\n \n", ".jsonl: no usable line"},
+        BadData{"empty prompt", "{\"ids\": []}\n", ".jsonl:1: the prompt is empty"},
         BadData{"missing", "{\"text\": \"sort 1=\"}\n", ".jsonl:1: missing key 'prompt'"},
         BadData{"no template", "{\"messages\": [{\"role\": \"user\", \"content\": \"1\"}]}\n",
                 "tools/render_prompts.py"}),

@@ -97,6 +97,7 @@ TEST_F(ScoreCommand, TextIsTokenizedByTheFolder) {
 TEST_F(ScoreCommand, BadLinesAndFoldersExitWith2AndOneLine) {
   const char* const cases[][2] = {{"{\"ids\": [5, 199]}", "in.jsonl:1: token id 199"},
                                   {"{\"ids\": [1]}\n{\"ids\": []}", "in.jsonl:2: no tokens"},
+                                  {"{\"ids\": [1]}\n{\"text\": \"\xff\"}", "in.jsonl:2: not valid"},
                                   {"{\"prompt\": \"x\"}", "needs either 'ids' or 'text'"},
                                   {"{\"text\": \"x\"}", "tokenizer.json"},
                                   {"[1, 2", "in.jsonl:1"}};

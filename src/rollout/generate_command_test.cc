@@ -51,6 +51,7 @@ TEST(GenerateCommand, BadInputIsOneLineWithItsPlaceAndExitCodeTwo) {
       {"{\"ids\":[999]}\n", "", "jsonl:1: sample 0: token id 999 is outside"},
       {"{\"ids\":[1.5]}\n", "", "jsonl:1: token id 1.5"},
       {"{\"ids\":[1]\n", "", "jsonl:1: not valid JSON"},
+      {"{\"ids\":[1]}\n{\"prompt\":\"\xff\"}\n", "", "jsonl:2: not valid JSON"},
       {"[1]\n", "", "jsonl:1: must be an object"},
       {"{\"prompt\":\"a\"}\n", "", "has no tokenizer.json"},
       {"\n", "", "has no prompts"},
