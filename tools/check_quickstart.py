@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that PPO raised the gold reward (share of exactly right answers): the mean of the last 10 steps is above the mean of
-the first 3, which is the level that SFT left, by at least the margin that the README states. Exits non-zero otherwise.
+"""Checks that PPO raised the gold reward (share of exactly right answers): the mean of the last 10 steps is above the level that
+SFT left by at least the margin that the README states. The level is the mean over the steps whose samples come from the
+untouched SFT model: those in which only the critic is trained, and the first one that trains the policy. Exits non-zero otherwise.
 
 Usage: check_quickstart.py METRICS.jsonl [METRICS.jsonl ...]      (one file per seed; each must pass)
        check_quickstart.py --evidence OUT.json RUN [RUN ...]       (run folders with sft/, rm/ and ppo/; also writes curves)
@@ -21,10 +22,15 @@ def mean(values):
     return sum(values) / len(values)
 
 
+def untouched_steps(rows):
+    """Steps at the start whose samples the SFT model made; a step generates before it trains."""
+    return 1 + next((i for i, row in enumerate(rows) if "policy/loss" in row), len(rows) - 1)
+
+
 def levels(rows):
-    """Gold reward at the start and at the end of PPO."""
+    """Gold reward after SFT and at the end of PPO."""
     gold = [row["reward/gold_mean"] for row in rows]
-    return mean(gold[:3]), mean(gold[-10:])
+    return mean(gold[: untouched_steps(rows)]), mean(gold[-10:])
 
 
 def check(name, rows):
@@ -42,7 +48,7 @@ def evidence(folder):
         "run": Path(folder).name,
         "gold_after_sft": round(first, 4),
         "gold_after_ppo": round(last, 4),
-        "rm_accuracy": round(mean([row["rm/accuracy"] for row in stages["rm"][-20:]]), 4),
+        "rm_accuracy": round(mean([row["rm/accuracy"] for row in stages["rm"][-100:]]), 4),
         "seconds": {stage: round(sum(row["time/step"] for row in rows), 1) for stage, rows in stages.items()},
         "curves": {name: [round(row[name], 4) for row in stages["ppo"]] for name in COLUMNS},
     }
