@@ -1,6 +1,7 @@
 #include "nn/decoder.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
@@ -369,6 +370,9 @@ LayerContext Decoder::layer_context(const TokenBatch& batch) {
 at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
                             const at::Tensor& hidden_in) {
   BRAID_CHECK(kv == nullptr || kv->size() == layers_.size(), "one cache entry per layer");
+  // Nothing is recorded: operators need not pass the layers of the dispatcher that would.
+  std::optional<at::AutoDispatchBelowADInplaceOrView> unrecorded;
+  if (!at::GradMode::is_enabled()) unrecorded.emplace();
   at::Tensor h = hidden_in.defined() ? hidden_in : embed(batch);
   const LayerContext context = layer_context(batch);
   const bool recompute = options_.recompute && kv == nullptr && at::GradMode::is_enabled();

@@ -17,6 +17,15 @@ at::Tensor apply_norm(const NormWeights& norm, const ModelSpec& spec, const at::
 
 namespace {
 
+NormedSum add_and_norm(const NormWeights& norm, const ModelSpec& spec, const at::Tensor& x,
+                       const at::Tensor& y) {
+  if (spec.norm == NormKind::kLayer) {
+    const at::Tensor sum = x + y;
+    return {sum, apply_norm(norm, spec, sum)};
+  }
+  return add_rms_norm(x, y, norm.weight, spec.norm_eps, spec.norm_unit_offset);
+}
+
 // Query and key heads may have norms (qwen3), which come before the rotation.
 std::vector<at::Tensor> split_normed_heads(const DecoderLayer& layer, const LayerContext& context,
                                            const at::Tensor& qkv) {
@@ -60,8 +69,9 @@ at::Tensor mlp(const DecoderLayer& layer, const LayerContext& context, const at:
 at::Tensor run_layer(const DecoderLayer& layer, const LayerContext& context, const at::Tensor& h_TH,
                      const KvLayer* cache) {
   const at::Tensor x = apply_norm(layer.attention_norm, *context.spec, h_TH);
-  const at::Tensor h = h_TH + self_attention(layer, context, x, cache);
-  return h + mlp(layer, context, apply_norm(layer.mlp_norm, *context.spec, h));
+  const NormedSum h =
+      add_and_norm(layer.mlp_norm, *context.spec, h_TH, self_attention(layer, context, x, cache));
+  return h.sum_TH + mlp(layer, context, h.normed_TH);
 }
 
 namespace {

@@ -42,6 +42,13 @@ at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& w_OI, const at::Tens
 // x_TH / rms(x) * (w_H or 1 + w_H). Sums in f32. Differentiable. (Zhang & Sennrich, 2019)
 at::Tensor rms_norm(const at::Tensor& x_TH, const at::Tensor& w_H, double eps, bool unit_offset);
 
+// x + y and rms_norm(x + y) in one pass. Differentiable.
+struct NormedSum {
+  at::Tensor sum_TH, normed_TH;
+};
+NormedSum add_rms_norm(const at::Tensor& x_TH, const at::Tensor& y_TH, const at::Tensor& w_H,
+                       double eps, bool unit_offset);
+
 // Layer normalization over the last dimension. Differentiable. (Ba et al., 2016)
 at::Tensor layer_norm(const at::Tensor& x_TH, const at::Tensor& w_H, const at::Tensor& b_H,
                       double eps);

@@ -125,11 +125,9 @@ double truncate(float* weights, int64_t vocab, double sum, const SamplingOptions
   return kept_sum;
 }
 
-SampledToken greedy(const float* logits, int64_t vocab) {
+SampledToken greedy(float* logits, int64_t vocab) {
   const int64_t best = std::max_element(logits, logits + vocab) - logits;
-  double sum = 0;
-  for (int64_t i = 0; i < vocab; ++i)
-    sum += std::exp(static_cast<double>(logits[i]) - logits[best]);
+  const double sum = exponentiate(logits, vocab, logits[best], 1);
   return {static_cast<int32_t>(best), static_cast<float>(-std::log(sum))};
 }
 

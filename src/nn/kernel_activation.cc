@@ -1,6 +1,6 @@
-// Row-wise and element-wise kernels with hand-written CPU forwards and backwards: one pass over
-// memory, inputs saved instead of intermediates, arithmetic in f32. Other devices take the
-// composition of ATen operators.
+// Activations with hand-written CPU forwards and backwards: one pass over memory, inputs saved
+// instead of intermediates, arithmetic in f32. Other devices take the composition of ATen
+// operators.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -8,12 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/layer_norm.h>
-#include <ATen/ops/mean.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -29,93 +24,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-BRAID_SIMD void rms_forward_row(const float* x, const float* w, float* y, int64_t width,
-                                float eps) {
-  const float inverse = 1.0F / std::sqrt(dot_lanes(x, x, width) / static_cast<float>(width) + eps);
-  for (int64_t i = 0; i < width; ++i) y[i] = x[i] * inverse * w[i];
-}
-
-// dx = inverse * (g w - x * inverse^2 * mean(g w x)); dw += g x inverse.
-BRAID_SIMD void rms_backward_row(const float* x, const float* w, const float* g, float* dx,
-                                 float* dw, float* gw, int64_t width, float eps) {
-  const float inverse = 1.0F / std::sqrt(dot_lanes(x, x, width) / static_cast<float>(width) + eps);
-  for (int64_t i = 0; i < width; ++i) gw[i] = g[i] * w[i];
-  const float mean = dot_lanes(gw, x, width) / static_cast<float>(width) * inverse * inverse;
-  for (int64_t i = 0; i < width; ++i) {
-    dx[i] = inverse * (gw[i] - x[i] * mean);
-    dw[i] += g[i] * x[i] * inverse;
-  }
-}
-
-std::vector<float> effective_weight(const at::Tensor& w, bool unit_offset) {
-  const at::Tensor wide = w.to(at::kFloat).contiguous();
-  std::vector<float> out(wide.const_data_ptr<float>(), wide.const_data_ptr<float>() + wide.numel());
-  if (unit_offset)
-    for (float& value : out) value += 1;
-  return out;
-}
-
-at::Tensor rms_norm_cpu(const at::Tensor& x_in, const at::Tensor& w, float eps, bool unit_offset) {
-  const at::Tensor x = x_in.contiguous();
-  at::Tensor y = at::empty_like(x);
-  const int64_t width = x.size(-1), rows = x.numel() / width;
-  const std::vector<float> weight = effective_weight(w, unit_offset);
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "rms_norm", [&] {
-    const scalar_t* from = x.const_data_ptr<scalar_t>();
-    scalar_t* to = y.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
-      RowBuffer in, out;
-      for (int64_t r = begin; r < end; ++r) {
-        rms_forward_row(in.read(from + r * width, width), weight.data(),
-                        out.target(to + r * width, width), width, eps);
-        out.write(to + r * width, width);
-      }
-    });
-  });
-  return y;
-}
-
-struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_in, const at::Tensor& w,
-                            double eps, bool unit_offset) {
-    const at::Tensor x = x_in.contiguous();
-    context->save_for_backward({x, w});
-    context->saved_data["eps"] = eps;
-    context->saved_data["unit_offset"] = unit_offset;
-    return rms_norm_cpu(x, w, static_cast<float>(eps), unit_offset);
-  }
-
-  // Rows are cut into a fixed number of slices, each with its own weight gradient, added in order.
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &w = saved[1];
-    const at::Tensor grad = grads[0].contiguous();
-    const float eps = static_cast<float>(context->saved_data["eps"].toDouble());
-    const std::vector<float> weight =
-        effective_weight(w, context->saved_data["unit_offset"].toBool());
-    const int64_t width = x.size(-1), rows = x.numel() / width,
-                  slices = std::min<int64_t>(rows, 16);
-    at::Tensor dx = at::empty_like(x);
-    at::Tensor dw = at::zeros({slices, width}, x.options().dtype(at::kFloat));
-    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "rms_norm", [&] {
-      at::parallel_for(0, slices, 1, [&](int64_t begin, int64_t end) {
-        RowBuffer in, g, out;
-        std::vector<float> gw(width);
-        for (int64_t slice = begin; slice < end; ++slice)
-          for (int64_t r = rows * slice / slices; r < rows * (slice + 1) / slices; ++r) {
-            scalar_t* to = dx.mutable_data_ptr<scalar_t>() + r * width;
-            rms_backward_row(
-                in.read(x.const_data_ptr<scalar_t>() + r * width, width), weight.data(),
-                g.read(grad.const_data_ptr<scalar_t>() + r * width, width), out.target(to, width),
-                dw.mutable_data_ptr<float>() + slice * width, gw.data(), width, eps);
-            out.write(to, width);
-          }
-      });
-    });
-    return {dx, dw.sum(0).to(w.scalar_type()), at::Tensor(), at::Tensor()};
-  }
-};
 
 // y = x sigmoid(x) and its derivative; gelu in the tanh form (Hendrycks & Gimpel, 2016).
 __attribute__((always_inline)) inline float sigmoid(float x) {
@@ -204,22 +112,6 @@ struct GatedFunction : torch::autograd::Function<GatedFunction> {
 };
 
 }  // namespace
-
-at::Tensor rms_norm(const at::Tensor& x_TH, const at::Tensor& w_H, double eps, bool unit_offset) {
-  if (has_row_kernels(x_TH)) {
-    if (!at::GradMode::is_enabled())
-      return rms_norm_cpu(x_TH, w_H, static_cast<float>(eps), unit_offset);
-    return RmsNormFunction::apply(x_TH, w_H, eps, unit_offset);
-  }
-  const at::Tensor wide = x_TH.to(at::kFloat);
-  const at::Tensor scale = unit_offset ? w_H.to(at::kFloat) + 1 : w_H.to(at::kFloat);
-  return (wide * at::rsqrt(at::mean(wide * wide, {-1}, true) + eps) * scale).to(x_TH.scalar_type());
-}
-
-at::Tensor layer_norm(const at::Tensor& x_TH, const at::Tensor& w_H, const at::Tensor& b_H,
-                      double eps) {
-  return at::layer_norm(x_TH, {x_TH.size(-1)}, w_H, b_H, eps);
-}
 
 at::Tensor gated_activation(const at::Tensor& gate_up_T2I, Activation activation) {
   const bool fused = activation == Activation::kSilu || activation == Activation::kGeluTanh;
