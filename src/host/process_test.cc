@@ -16,6 +16,9 @@
 namespace braid {
 namespace {
 
+// For answers that must come: long enough for a machine that does ten things at once.
+Deadline patience() { return deadline_in(120); }
+
 using testing::HasSubstr;
 
 std::unique_ptr<ChildProcess> start_shell(const std::string& script, int64_t memory_bytes = 0) {
@@ -27,7 +30,7 @@ std::unique_ptr<ChildProcess> start_shell(const std::string& script, int64_t mem
 // True once no process has this id; a killed process of another parent vanishes a moment later. A
 // zombie counts as gone: containers may have no init that reaps it.
 bool is_gone(pid_t pid) {
-  for (const Deadline end = deadline_in(5); std::chrono::steady_clock::now() < end;) {
+  for (const Deadline end = patience(); std::chrono::steady_clock::now() < end;) {
     if (::kill(pid, 0) != 0 && errno == ESRCH) return true;
     std::ifstream file(cat("/proc/", pid, "/stat"));
     std::string id, name, state;
@@ -39,20 +42,20 @@ bool is_gone(pid_t pid) {
 
 TEST(ChildProcess, EchoesLinesThroughTheShell) {
   const auto cat_process = start_shell("exec cat");
-  ASSERT_TRUE(cat_process->write_line("one", deadline_in(5)).ok());
-  ASSERT_TRUE(cat_process->write_line("", deadline_in(5)).ok());
-  EXPECT_EQ(*cat_process->read_line(deadline_in(5)), "one");
-  EXPECT_EQ(*cat_process->read_line(deadline_in(5)), "");
+  ASSERT_TRUE(cat_process->write_line("one", patience()).ok());
+  ASSERT_TRUE(cat_process->write_line("", patience()).ok());
+  EXPECT_EQ(*cat_process->read_line(patience()), "one");
+  EXPECT_EQ(*cat_process->read_line(patience()), "");
   cat_process->close_input();
-  EXPECT_EQ(cat_process->read_line(deadline_in(5)).status().code(), Code::kUnavailable);
-  EXPECT_EQ(*cat_process->wait(deadline_in(5)), "exited with status 0");
+  EXPECT_EQ(cat_process->read_line(patience()).status().code(), Code::kUnavailable);
+  EXPECT_EQ(*cat_process->wait(patience()), "exited with status 0");
 }
 
 TEST(ChildProcess, LineLargerThanEveryPipeBufferPasses) {
   const auto cat_process = start_shell("exec cat");
   const std::string line(3 << 20, 'x');
-  ASSERT_TRUE(cat_process->write_line(line, deadline_in(20)).ok());
-  EXPECT_TRUE(*cat_process->read_line(deadline_in(20)) == line);
+  ASSERT_TRUE(cat_process->write_line(line, patience()).ok());
+  EXPECT_TRUE(*cat_process->read_line(patience()) == line);
 }
 
 TEST(ChildProcess, DeadlineOfASilentChild) {
@@ -63,11 +66,11 @@ TEST(ChildProcess, DeadlineOfASilentChild) {
 
 TEST(ChildProcess, WritingToAnEndedChildIsUnavailableAndRaisesNoSignal) {
   const auto ended = start_shell("echo last words >&2; exit 3");
-  EXPECT_EQ(*ended->wait(deadline_in(5)), "exited with status 3");
+  EXPECT_EQ(*ended->wait(patience()), "exited with status 3");
   // The process that reported the exit may hold the pipe a moment longer: lines still fit into it.
   Status written;
   for (int tries = 0; tries < 1000 && written.ok(); ++tries) {
-    written = ended->write_line("x", deadline_in(5));
+    written = ended->write_line("x", patience());
     ::usleep(1000);
   }
   EXPECT_EQ(written.code(), Code::kUnavailable);
@@ -83,16 +86,16 @@ TEST(ChildProcess, MissingProgramIsNotFound) {
 
 TEST(ChildProcess, MemoryLimitStopsAnAllocation) {
   const std::string script = "python3 -c \"b = bytearray(1 << 29)\" && echo fits || echo refused";
-  EXPECT_EQ(*start_shell(script)->read_line(deadline_in(10)), "fits");
+  EXPECT_EQ(*start_shell(script)->read_line(patience()), "fits");
   const auto limited = start_shell("read go; " + script, int64_t{256} << 20);
-  ASSERT_TRUE(limited->write_line("go", deadline_in(5)).ok());
-  EXPECT_EQ(*limited->read_line(deadline_in(10)), "refused");
+  ASSERT_TRUE(limited->write_line("go", patience()).ok());
+  EXPECT_EQ(*limited->read_line(patience()), "refused");
 }
 
 TEST(ChildProcess, KillTakesTheGrandchildrenToo) {
   const auto parent = start_shell("sleep 60 & echo $!; wait");
   int64_t grandchild = 0;
-  ASSERT_TRUE(parse_int(*parent->read_line(deadline_in(5)), &grandchild));
+  ASSERT_TRUE(parse_int(*parent->read_line(patience()), &grandchild));
   parent->kill();
   EXPECT_TRUE(is_gone(static_cast<pid_t>(grandchild)));
 }
@@ -104,7 +107,7 @@ TEST(ChildProcess, NothingOutlivesAKilledOwner) {
   if (owner == 0) {
     const auto child = ChildProcess::start({{"/bin/sh", "-c", "sleep 60 & echo $!; wait"}, 0});
     int64_t ids[2] = {(*child)->pid(), 0};
-    parse_int(*(*child)->read_line(deadline_in(5)), &ids[1]);
+    parse_int(*(*child)->read_line(patience()), &ids[1]);
     if (::write(ends[1], ids, sizeof ids) != sizeof ids) ::_exit(1);
     ::pause();
     ::_exit(0);

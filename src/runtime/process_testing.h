@@ -20,7 +20,7 @@
 
 namespace braid {
 
-inline constexpr double kRunDeadline_s = 120;
+inline constexpr double kRunDeadline_s = 300;
 
 struct Ending {
   std::string how;     // "exited with status 0"
