@@ -45,7 +45,7 @@ def arguments():
     p.add_argument("--products", default="build/matmul_list")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=3, help="timed steps of every process")
-    p.add_argument("--micro-tokens", type=int, default=2048)
+    p.add_argument("--micro-tokens", type=int, default=1536)
     p.add_argument("--busy", action="store_true")
     p.add_argument("--json", default="")
     return p.parse_args()
