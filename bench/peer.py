@@ -120,14 +120,14 @@ class Bench:
         prompts = self.work / "ids.jsonl"
         rows = [json.loads(x) for x in (self.work / "start/prompts.jsonl").read_text().splitlines()[:32]]
         prompts.write_text("".join(json.dumps({"ids": r["prompt_ids"]}) + "\n" for r in rows))
-        rates = []
+        rates, rss = [], 0
         for _ in range(3):
-            text, _, other = run([self.a.braid, "generate", str(self.work / "start/actor"), "--prompts", str(prompts),
+            text, rss, other = run([self.a.braid, "generate", str(self.work / "start/actor"), "--prompts", str(prompts),
                                   "--json", "--max-new-tokens", "128", "--ignore-eos", "--temperature", "0",
                                   "--threads", str(self.a.threads)])
             line = [x for x in text.splitlines() if "tokens/s" in x][-1]
             rates.append(float(line.split("tokens/s")[0].split()[-1]))
-        return {"gen_tokens_per_s": statistics.median(rates), "other_cores": other}
+        return {"gen_tokens_per_s": statistics.median(rates), "rss_mib": rss, "other_cores": other}
 
     def measure(self):
         out, parts = self.out, self.a.parts.split(",")

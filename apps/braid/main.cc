@@ -30,7 +30,8 @@ void limit_spinning(char** argv) {
 // blocks to the system at once, and the next one costs a page fault for every 4 KiB.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  // Older versions take 32 MiB at most.
+  if (mallopt(M_MMAP_THRESHOLD, 1 << 30) == 0) mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif
 }
