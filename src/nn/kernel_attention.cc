@@ -116,16 +116,16 @@ struct WorkItem {
   int64_t sequence, kv_head, first, count;  // queries first .. first + count - 1 of the sequence
 };
 
-// Heads in the outer loop: sequences that share the pages of their prompt follow each other.
+// Heads of a sequence follow each other, as in its pages, and so do sequences that share pages.
 std::vector<WorkItem> forward_items(const AttentionBatch& batch, const Shape& shape) {
   const int64_t queries = std::max<int64_t>(1, kTileRows / shape.group);
   std::vector<WorkItem> items;
-  for (int64_t k = 0; k < shape.kv_heads; ++k)
-    for (size_t s = 0; s + 1 < batch.query_begin.size(); ++s) {
-      const int64_t length = batch.query_begin[s + 1] - batch.query_begin[s];
+  for (size_t s = 0; s + 1 < batch.query_begin.size(); ++s) {
+    const int64_t length = batch.query_begin[s + 1] - batch.query_begin[s];
+    for (int64_t k = 0; k < shape.kv_heads; ++k)
       for (int64_t first = 0; first < length; first += queries)
         items.push_back({static_cast<int64_t>(s), k, first, std::min(queries, length - first)});
-    }
+  }
   return items;
 }
 
