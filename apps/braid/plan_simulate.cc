@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "commands.h"
 #include "config_inputs.h"
+#include "cost/measured.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
@@ -111,7 +112,11 @@ Status run_simulate(const SimulateArguments& arguments) {
   }
   BRAID_TRY(check_order_rank(arguments.order_rank, program));
   BRAID_ASSIGN(const SimOptions options, sim_options(arguments));
-  BRAID_ASSIGN(const Calibration calibration, load_calibration(arguments.calibration));
+  BRAID_ASSIGN(Calibration fitted, load_calibration(arguments.calibration));
+  BRAID_ASSIGN(const Calibration calibration,
+               with_profiles(std::move(fitted), problem, file_reader()));
+  for (const std::string& note : pricing_notes(calibration, problem))
+    std::fprintf(stderr, "note: %s\n", note.c_str());
   if (arguments.benchmark) return benchmark(program, problem, calibration, options);
   BRAID_ASSIGN(const Trace trace, simulate(program, problem, calibration, options));
   return write_outputs(arguments, program, trace);
