@@ -83,8 +83,9 @@ Result<PlannedStep> best_plan(const PlanningProblem& problem, const Calibration&
 
 Result<PlannedStep> best_plan_on(const PlanningProblem& problem, const Calibration& calibration,
                                  const RoleMeshes& meshes, PlanLimits limits) {
-  limits.allowed = [&](const CallPlan& entry) {
-    return entry.mesh == meshes.at(find_call(problem.graph, entry.call)->role.value);
+  limits.allowed = [&, also = limits.allowed](const CallPlan& entry) {
+    return (!also || also(entry)) &&
+           entry.mesh == meshes.at(find_call(problem.graph, entry.call)->role.value);
   };
   return search(problem, calibration, limits);
 }

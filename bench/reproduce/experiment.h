@@ -48,7 +48,7 @@ struct PlanLimits {
 // The best plan that the search finds, judged by the simulator. kInfeasible when nothing fits.
 Result<PlannedStep> best_plan(const PlanningProblem& problem, const Calibration& calibration,
                               const PlanLimits& limits);
-// The same for the plans that give every role the mesh named here.
+// The same for the plans that give every role the mesh named here and that limits.allowed accepts.
 using RoleMeshes = std::map<std::string, DeviceMesh>;
 Result<PlannedStep> best_plan_on(const PlanningProblem& problem, const Calibration& calibration,
                                  const RoleMeshes& meshes, PlanLimits limits);

@@ -28,15 +28,25 @@ struct PlacedStep {
   Result<PlannedStep> step;
   std::string allocation;  // devices of each set, "64 + 32 + 16 + 16"
 };
-// The fastest allocation of a placement, its layouts found by the search.
+// The fastest allocation of a placement, its layouts found by the search among those that
+// limits.allowed accepts.
 PlacedStep best_allocation(const PlanningProblem& problem, const Placement& placement,
-                           int64_t units);
+                           const PlanLimits& limits);
+// Training and inference with tp 8, as in the paper's figure 15.
+bool trains_with_tp8(const CallPlan& entry);
+
+// The committed calibration with the host time per sequence and step that the paper's generation
+// times imply for its engine of 2023, and without factors for the loops of later frameworks.
+const Calibration& hybridflow_engine();
 
 // One model between a training layout and generation with tensor parallelism gen_tp on the same
 // devices. Shares are of the model's bytes, per device.
 struct Transition {
   std::string model;
   int tp = 8, pp = 1, dp = 2, gen_tp = 2;
+  // Devices of a generation group are those whose training slices its slices contain (the paper's
+  // section 5.3); false: neighbours.
+  bool strided = false;
 };
 struct TransitionVolume {
   double deepspeed = 0, gathered = 0, hybridflow = 0;  // the paper's formulas, table 2
@@ -51,7 +61,7 @@ struct TransitionTime {
   double generate_s = 0, move_s = 0;
   bool fits = true;
 };
-Result<TransitionTime> transition_time(const PlanningProblem& problem,
-                                       const Transition& transition);
+Result<TransitionTime> transition_time(const PlanningProblem& problem, const Transition& transition,
+                                       const Calibration& calibration);
 
 }  // namespace braid::reproduce

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cost/predict_generate.h"
 #include "plan/validate.h"
+#include "search/plan_simulate.h"
 #include "sim/overlap.h"
 
 namespace braid::reproduce {
@@ -18,6 +19,13 @@ bool states_enough(const Measurement& row) {
          row.prompt_len && row.max_output_len && row.dp && row.tp && row.pp && row.gen_tp &&
          row.n_gpus && row.gpus_per_node && row.train_gpus && row.prompts &&
          row.samples_per_prompt && row.mini_batch && row.precision == "bf16";
+}
+
+// What the cost model takes where a row states only a mean and a limit.
+Result<double> length_spread(const std::string& gpu_key) {
+  BRAID_ASSIGN(const GpuSpec gpu, find_gpu(gpu_key));
+  return resolve_efficiency(committed_calibration(), efficiency_key(gpu, Precision::kBf16, kEngine))
+      .length_spread;
 }
 
 DeviceMesh part(const Cluster& cluster, int first, int count) {
@@ -105,6 +113,23 @@ LengthDistribution cut_lognormal(double mean, double sigma, int64_t longest) {
   return lengths;
 }
 
+std::vector<PhaseRun> phase_runs(const std::vector<Measurement>& rows) {
+  std::map<std::pair<std::string, std::string>, PhaseRun> runs;
+  for (const Measurement& row : rows) {
+    if (row.kind != MeasurementKind::kRlStep || row.group.rfind("verl-", 0) != 0 || !row.value)
+      continue;
+    PhaseRun& run = runs[{row.group, row.placement}];
+    run.group = row.group, run.placement = row.placement;
+    if (row.phase == "total") run.total_s = *row.value;
+    if (row.phase == "generate") run.generate_s = *row.value;
+    if (row.phase == "logprob" || row.phase == "train") run.learn_s += *row.value;
+  }
+  std::vector<PhaseRun> out;
+  for (const auto& [key, run] : runs)
+    if (run.total_s > 0 && run.generate_s > 0 && run.learn_s > 0) out.push_back(run);
+  return out;
+}
+
 std::vector<OverlapPair> overlap_pairs(const std::vector<Measurement>& rows) {
   std::map<std::string, std::vector<const Measurement*>> groups;
   for (const Measurement& row : rows)
@@ -170,8 +195,8 @@ Result<OverlapCase> verl_case(const VerlSetting& setting) {
   experiment.reference = false;
   const bool apart = setting.rollout_gpus > 0;
   experiment.old_logprobs = apart ? "sampler" : "recompute";
-  constexpr double kSpread = 0.9;  // of long reasoning: the tail reaches the limit
-  experiment.response = cut_lognormal(setting.mean_response, kSpread, setting.longest_response);
+  BRAID_ASSIGN(const double spread, length_spread(setting.gpu));
+  experiment.response = cut_lognormal(setting.mean_response, spread, setting.longest_response);
   OverlapCase out;
   BRAID_ASSIGN(out.problem, make_experiment(experiment));
   out.problem.train_engine = out.problem.generate_engine = kEngine;
@@ -186,6 +211,22 @@ Result<OverlapCase> verl_case(const VerlSetting& setting) {
   put_away(out.problem, !apart, &out.plan);
   out.plan.staleness = apart ? 1 : 0;
   return out;
+}
+
+double mean_response_for(VerlSetting setting, double update_s) {
+  constexpr int kHalvings = 12;
+  double low = 200, high = 0.9 * static_cast<double>(setting.longest_response);
+  for (int i = 0; i < kHalvings; ++i) {
+    setting.mean_response = (low + high) / 2;
+    const auto one = verl_case(setting);
+    BRAID_CHECK(one.ok(), one.status().message());
+    const auto verdict =
+        planner::simulate_plan(one->plan, one->problem, committed_calibration(), {});
+    BRAID_CHECK(verdict.ok(), verdict.status().message());
+    const double now_s = call_seconds(one->problem, *verdict, CallKind::kTrainStep);
+    (now_s < update_s ? low : high) = setting.mean_response;
+  }
+  return (low + high) / 2;
 }
 
 Result<SteadyTime> steady_time(const OverlapCase& one, const Calibration& calibration) {

@@ -19,6 +19,14 @@ struct OverlapPair {
 // The pairs among the rows of RL steps that state lengths and layouts; 16-bit generation only.
 std::vector<OverlapPair> overlap_pairs(const std::vector<Measurement>& rows);
 
+// Measured phases of one run: to see what they make of a step.
+struct PhaseRun {
+  std::string group, placement;
+  double total_s = 0, generate_s = 0, learn_s = 0;
+};
+// The runs of verl, whose batches are not stated.
+std::vector<PhaseRun> phase_runs(const std::vector<Measurement>& rows);
+
 // What a row ran, as a problem and a plan. kUnsupported... for layouts that a strategy does not
 // have. Training keeps its layout for the log-prob passes; lengths are lognormal with the stated
 // mean under the stated limit.
@@ -49,5 +57,7 @@ struct VerlSetting {
   int64_t longest_response = 28672;
 };
 Result<OverlapCase> verl_case(const VerlSetting& setting);
+// The mean response with which the updates of a step take so many seconds.
+double mean_response_for(VerlSetting setting, double update_s);
 
 }  // namespace braid::reproduce

@@ -66,9 +66,19 @@ double RealResult::gain() const {
   return heuristic->verdict.step_s / searched->verdict.step_s - 1;
 }
 
-RealResult run_real(const PlanningProblem& problem, const Calibration& calibration, int64_t units) {
-  PlanLimits limits;
-  limits.units = units;
+bool in_published_space(const CallPlan& entry) {
+  constexpr size_t kFewestDevices = 4;
+  const Strategy& s = entry.strategy;
+  if (entry.mesh.devices.size() < kFewestDevices || s.interleave > 1) return false;
+  if (entry.call == "generate") return true;
+  const bool trains = entry.call.rfind("update", 0) == 0;
+  if (!trains) return s.zero_stage == 0 && s.micro_batches == s.pp;
+  return s.zero_stage <= 1 && s.recompute == Recompute::kFull &&
+         s.micro_batches == (s.pp > 1 ? 2 * s.pp : 1);
+}
+
+RealResult run_real(const PlanningProblem& problem, const Calibration& calibration,
+                    const PlanLimits& limits) {
   RealResult result{invalid_input("not priced"), best_plan(problem, calibration, limits)};
   auto plan = symmetric_megatron_plan(problem);
   if (!plan.ok()) {

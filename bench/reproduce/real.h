@@ -25,10 +25,15 @@ Experiment real_experiment(const RealRow& row);
 // The committed calibration, and one whose constants are those that the published 7B runs imply.
 const Calibration& real_engine();
 
+// Whether a call's plan is one that ReaL's search considers: at least half a node, micro-batches as
+// its rule sets them, full recomputation, no ZeRO beyond stage 1.
+bool in_published_space(const CallPlan& entry);
+
 struct RealResult {
   Result<PlannedStep> heuristic, searched;
   double gain() const;  // of the searched plan over the heuristic; NaN where one does not fit
 };
-RealResult run_real(const PlanningProblem& problem, const Calibration& calibration, int64_t units);
+RealResult run_real(const PlanningProblem& problem, const Calibration& calibration,
+                    const PlanLimits& limits);
 
 }  // namespace braid::reproduce

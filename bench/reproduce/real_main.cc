@@ -22,32 +22,38 @@ std::string sizes(const std::string& actor, const std::string& critic) {
 
 // Gains to average, of one response length or weighted.
 struct Gains {
-  double published = 0, ours = 0, weight = 0;
-  void add(double published_gain, double our_gain, double by) {
-    published += by * published_gain, ours += by * our_gain, weight += by;
+  double published = 0, ours = 0, restricted = 0, weight = 0;
+  void add(const Gains& one, double by) {
+    published += by * one.published, ours += by * one.ours, restricted += by * one.restricted;
+    weight += by;
   }
   void print(const std::string& name) const {
-    print_row({name, "", "", "", "", "", "", percent(published / weight), percent(ours / weight)});
+    print_row({name, "", "", "", "", "", "", "", percent(published / weight),
+               percent(ours / weight), percent(restricted / weight)});
   }
 };
 
 void gain_table(const char* title, const Calibration& calibration, int64_t units) {
   std::printf("\n%s\n\n", title);
   print_header({"actor + critic", "GPUs", "response", "heuristic s, published", "ours",
-                "searched s, published", "ours", "gain, published", "ours"});
+                "searched s, published", "ours", "ours, ReaL's options", "gain, published", "ours",
+                "ours, ReaL's options"});
   std::map<int64_t, Gains> by_length;
   Gains by_gpus;
   for (const RealRow& row : real_rows()) {
     if (row.heuristic_s == 0) continue;
     const PlanningProblem problem = *make_experiment(real_experiment(row));
-    const RealResult result = run_real(problem, calibration, units);
-    const double published = row.heuristic_s / row.searched_s - 1;
+    const RealResult result = run_real(problem, calibration, {.units = units});
+    const RealResult restricted =
+        run_real(problem, calibration, {.units = units, .allowed = in_published_space});
+    const Gains gains{row.heuristic_s / row.searched_s - 1, result.gain(), restricted.gain()};
     print_row({sizes(row.actor, row.critic), cat(row.gpus), cat(row.response_tokens),
                number(row.heuristic_s, 1), number(result.heuristic, 1), number(row.searched_s, 1),
-               number(result.searched, 1), percent(published), percent(result.gain())});
-    if (!std::isfinite(result.gain())) continue;
-    by_length[row.response_tokens].add(published, result.gain(), 1);
-    by_gpus.add(published, result.gain(), row.gpus);
+               number(result.searched, 1), number(restricted.searched, 1), percent(gains.published),
+               percent(gains.ours), percent(gains.restricted)});
+    if (!std::isfinite(gains.ours) || !std::isfinite(gains.restricted)) continue;
+    by_length[row.response_tokens].add(gains, 1);
+    by_gpus.add(gains, row.gpus);
   }
   for (const auto& [length, gains] : by_length) gains.print(cat("mean, ", length));
   by_gpus.print("mean weighted by GPUs");
@@ -93,7 +99,7 @@ std::string seconds_or_memory(const Result<PlannedStep>& step) {
 void sweep_row(const Experiment& experiment, int64_t context, int64_t units) {
   const auto problem = make_experiment(experiment);
   if (!problem.ok()) return;
-  const RealResult result = run_real(*problem, committed_calibration(), units);
+  const RealResult result = run_real(*problem, committed_calibration(), {.units = units});
   print_row({sizes(experiment.actor, experiment.critic), experiment.gpu,
              cat(experiment.nodes * experiment.devices_per_node), cat(context),
              cat(experiment.prompts), seconds_or_memory(result.heuristic),
