@@ -97,7 +97,7 @@ double CallCost::exchange_s(const MicroBatch& batch) const {
   if (strategy_.tp == 1) return 0;
   const double bytes = batch.tokens * static_cast<double>(model_->size.hidden) * kActivationBytes;
   const double half =
-      collective_s(CollectiveOp::kReduceScatter, bytes, group(strategy_.tp, 1), device_.efficiency);
+      braid::exchange_s(CollectiveOp::kReduceScatter, bytes, group(strategy_.tp, 1), device_);
   return 4 * half * device_.efficiency.tp_exposed;
 }
 
@@ -127,8 +127,8 @@ double CallCost::layers_s(const MicroBatch& batch, int part, bool backward) cons
 double CallCost::gathers_of_part_s(int part) const {
   if (strategy_.zero_stage != 3 || strategy_.dp == 1) return 0;
   const double bytes = held(part % strategy_.pp) / strategy_.interleave * kWeightBytes;
-  return collective_s(CollectiveOp::kAllGather, bytes, group(strategy_.dp, strategy_.tp),
-                      device_.efficiency);
+  return braid::exchange_s(CollectiveOp::kAllGather, bytes, group(strategy_.dp, strategy_.tp),
+                           device_);
 }
 
 // What computation does not hide of the communication beside it.
@@ -154,9 +154,10 @@ double CallCost::backward_s(const MicroBatch& batch, int part) const {
         head_backward_s(model_->size, batch.tokens, strategy_.tp, model_->trainable.lora, device_);
   double exchange = gathers_of_part_s(part);
   if (strategy_.zero_stage >= 2 && strategy_.dp > 1)
-    exchange += collective_s(CollectiveOp::kReduceScatter,
-                             trained(part % strategy_.pp) / strategy_.interleave * kReduceBytes,
-                             group(strategy_.dp, strategy_.tp), device_.efficiency);
+    exchange +=
+        braid::exchange_s(CollectiveOp::kReduceScatter,
+                          trained(part % strategy_.pp) / strategy_.interleave * kReduceBytes,
+                          group(strategy_.dp, strategy_.tp), device_);
   const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(strategy_.pp);
   return factor_ * jitter * with_gathers(compute, exchange);
 }
@@ -181,15 +182,15 @@ double CallCost::exposed_reduce_s(int stage, double window_s) const {
   if (strategy_.dp == 1 || strategy_.zero_stage >= 2) return 0;
   const CollectiveOp op =
       strategy_.zero_stage == 0 ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
-  const double total = collective_s(op, trained(stage) * kReduceBytes,
-                                    group(strategy_.dp, strategy_.tp), device_.efficiency);
+  const double total = braid::exchange_s(op, trained(stage) * kReduceBytes,
+                                         group(strategy_.dp, strategy_.tp), device_);
   return device_.efficiency.dp_exposed * std::min(total, window_s) +
          std::max(0.0, total - window_s);
 }
 
 double CallCost::gather_s(int stage) const {
-  return collective_s(CollectiveOp::kAllGather, trained(stage) * kWeightBytes,
-                      group(strategy_.dp, strategy_.tp), device_.efficiency) *
+  return braid::exchange_s(CollectiveOp::kAllGather, trained(stage) * kWeightBytes,
+                           group(strategy_.dp, strategy_.tp), device_) *
          device_.efficiency.dp_exposed;
 }
 
