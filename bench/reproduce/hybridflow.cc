@@ -166,18 +166,6 @@ bool trains_with_tp8(const CallPlan& entry) {
   return entry.call == "generate" || entry.strategy.tp == 8;
 }
 
-// Figure 15, 7B on 16 devices: tp 8 takes 53 s longer than tp 2 over 1024 steps. Both read the same
-// cache per device; a replica has 512 sequences in place of 128. That is 135 us per sequence and
-// step.
-const Calibration& hybridflow_engine() {
-  static const Calibration calibration = with_constants(committed_calibration(), "a100-80g",
-                                                        {{"rl_train_factor", 1},
-                                                         {"rl_infer_factor", 1},
-                                                         {"rl_generate_factor", 1},
-                                                         {"decode_sequence_us", 135}});
-  return calibration;
-}
-
 TransitionVolume transition_volume(const Transition& transition, const Cluster& cluster) {
   const ModelSize model = *find_model(transition.model);
   const DeviceMesh all = whole_cluster(cluster);
@@ -198,12 +186,12 @@ TransitionVolume transition_volume(const Transition& transition, const Cluster& 
   return volume;
 }
 
-Result<TransitionTime> transition_time(const PlanningProblem& problem, const Transition& transition,
-                                       const Calibration& calibration) {
+Result<TransitionTime> transition_time(const PlanningProblem& problem,
+                                       const Transition& transition) {
   BRAID_ASSIGN(const Program program, compile(transition_plan(problem, transition), problem));
   SimOptions options;
   options.events = true;
-  BRAID_ASSIGN(const Trace trace, simulate(program, problem, calibration, options));
+  BRAID_ASSIGN(const Trace trace, simulate(program, problem, committed_calibration(), options));
   TransitionTime time;
   time.fits = !trace.overflow;
   double begin = 0, end = 0;

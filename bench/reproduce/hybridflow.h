@@ -35,10 +35,6 @@ PlacedStep best_allocation(const PlanningProblem& problem, const Placement& plac
 // Training and inference with tp 8, as in the paper's figure 15.
 bool trains_with_tp8(const CallPlan& entry);
 
-// The committed calibration with the host time per sequence and step that the paper's generation
-// times imply for its engine of 2023, and without factors for the loops of later frameworks.
-const Calibration& hybridflow_engine();
-
 // One model between a training layout and generation with tensor parallelism gen_tp on the same
 // devices. Shares are of the model's bytes, per device.
 struct Transition {
@@ -61,7 +57,7 @@ struct TransitionTime {
   double generate_s = 0, move_s = 0;
   bool fits = true;
 };
-Result<TransitionTime> transition_time(const PlanningProblem& problem, const Transition& transition,
-                                       const Calibration& calibration);
+Result<TransitionTime> transition_time(const PlanningProblem& problem,
+                                       const Transition& transition);
 
 }  // namespace braid::reproduce

@@ -74,19 +74,15 @@ void put_away(const PlanningProblem& problem, bool colocated, ExecutionPlan* pla
   }
 }
 
-double calls_ending(const Trace& trace, const std::string& suffix, bool generate) {
-  double begin = 1e30, end = 0;
-  for (const CallSummary& call : trace.calls) {
-    const std::string& name = trace.call_names[call.call.value];
-    const bool model = name.rfind("fetch", 0) != 0 && name.rfind("reward", 0) != 0 &&
-                       name.rfind("advantages", 0) != 0;
-    if (!model || name.size() < suffix.size() ||
-        name.substr(name.size() - suffix.size()) != suffix ||
-        (name.rfind("generate", 0) == 0) != generate)
-      continue;
-    begin = std::min(begin, call.start_s), end = std::max(end, call.end_s);
-  }
-  return std::max(0.0, end - begin);
+// Computing time of the calls of one simulated step that use a model, mean over their devices.
+double busy_s(const Trace& trace, const Graph& graph, const std::string& suffix, bool generate) {
+  double sum = 0;
+  for (const Call& call : graph.calls)
+    for (const CallSummary& summary : trace.calls)
+      if (trace.call_names[summary.call.value] == call.name + suffix && uses_model(call) &&
+          (call.kind == CallKind::kGenerate) == generate)
+        sum += summary.busy_s;
+  return sum;
 }
 
 }  // namespace
@@ -236,8 +232,8 @@ Result<SteadyTime> steady_time(const OverlapCase& one, const Calibration& calibr
                simulate_steps(one.plan, one.problem, calibration, options));
   SteadyTime time;
   time.step_s = result.step_s;
-  time.generate_s = calls_ending(result.trace, "@2", true);
-  time.learn_s = calls_ending(result.trace, "@2", false);
+  time.generate_s = busy_s(result.trace, one.problem.graph, "@2", true);
+  time.learn_s = busy_s(result.trace, one.problem.graph, "@2", false);
   time.fits = !result.trace.overflow;
   return time;
 }

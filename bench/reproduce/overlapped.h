@@ -37,7 +37,8 @@ struct OverlapCase {
 Result<OverlapCase> overlap_case(const Measurement& row);
 
 struct SteadyTime {
-  double step_s = 0, generate_s = 0, learn_s = 0;
+  double step_s = 0;
+  double generate_s = 0, learn_s = 0;  // computing, mean over the devices
   bool fits = true;
 };
 // Steps in a row under the plan's staleness.

@@ -94,8 +94,8 @@ std::string steady(const VerlSetting& setting, double* step_s) {
 // that gives the published update time on 32 devices is used for all rows.
 void verl_table() {
   std::printf(
-      "\nverl, 7B on H20, 512 x 16 sequences up to 28k tokens: step seconds (generation / "
-      "learning)\n\n");
+      "\nverl, 7B on H20, 512 x 16 sequences up to 28k tokens: step seconds (computing "
+      "in generation / in learning)\n\n");
   const VerlRow rows[] = {
       {32, 790.1, 313.8, 294.8}, {64, 365.3, 133.4, 189.3}, {128, 356.3, 113.8, 150.6}};
   VerlSetting setting;
