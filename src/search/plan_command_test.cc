@@ -96,6 +96,12 @@ TEST(PlanCommand, EqualUnitsGiveTheSamePlanForAnyThreads) {
   EXPECT_EQ(result("--seed 2")["seed"], 2);
 }
 
+TEST(PlanCommand, AnyTimeLimitGivesAPlan) {
+  const CommandOutcome ran = run_braid(cat("plan ", config(), " --time-limit 1e-9 --json"));
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  EXPECT_EQ(Json::parse(ran.output)["units"], 16);  // the first descents
+}
+
 TEST(PlanCommand, WhatItWritesIsReadBack) {
   const std::string file = temporary("out.yaml");
   const Json found = plan_json_of("--out " + file);
@@ -326,6 +332,7 @@ TEST(PlanCommand, ModelThatFitsNowhereNamesTheSmallestCluster) {
         "the smallest cluster of these nodes that holds it: 3 nodes"},
        {with("--what-if model.size=llama2-70b"), "that holds it: 3 nodes of 8 x a100-80g"},
        {with("plan.memory_limit_gib=3"), "fits on no mesh of the cluster"},
+       {with("--keep 'placement={actor: 0-0}'"), "without --keep there is one"},
        {with("plan.memory_limit_gib=0.5"), "raise plan.memory_limit_gib"}});
   EXPECT_EQ(run_braid(with("model.size=llama2-70b cluster.nodes=3")).exit_code, 0);
   EXPECT_EQ(run_braid(with("model.size=llama2-70b cluster.nodes=2")).exit_code, 2);
