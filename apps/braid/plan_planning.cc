@@ -68,7 +68,10 @@ planner::SearchOptions search_options(const PlanArguments& arguments, Clock::tim
   options.units.threads = arguments.threads > 0 ? arguments.threads : cores;
   options.units.max_units = arguments.max_units;
   options.units.elapsed_s = elapsed_s;
-  options.units.stop = [elapsed_s, limit_s] { return elapsed_s() >= limit_s; };
+  // However short the time, the first descents are made: a search without them has no plan.
+  options.units.stop = [elapsed_s, limit_s, begun = 0]() mutable {
+    return begun++ >= optimize::kUnitWindow && elapsed_s() >= limit_s;
+  };
   return options;
 }
 
@@ -83,7 +86,7 @@ bool fits_somewhere(const PlanningProblem& problem, const Calibration& calibrati
 }
 
 // Adds to "does not fit" what would.
-Status with_smallest_cluster(const Status& status, const Planning& planning) {
+Status with_smallest_cluster(const Status& status, const Planning& planning, bool keep) {
   if (status.code() != Code::kInfeasible) return status;
   const PlanningProblem& problem = planning.problem;
   if (planning.pricer && planning.pricer->capacity_bytes(problem.cluster.nodes.front().gpu) <= 0)
@@ -99,6 +102,10 @@ Status with_smallest_cluster(const Status& status, const Planning& planning) {
   if (!found)
     return {status.code(), cat(status.message(), "; no cluster of up to ", kMostDevices, " ",
                                node.gpu.key, " holds it")};
+  if (found->devices <= device_count(problem.cluster))
+    return {status.code(),
+            cat(status.message(), keep ? "; without --keep there is one"
+                                       : "; there is one: raise --time-limit or --max-units")};
   return {
       status.code(),
       cat(status.message(), "; the smallest cluster of these nodes that holds it: ", found->nodes,
@@ -160,7 +167,7 @@ Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string
   BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));
   BRAID_ASSIGN(planning.given, configured_plan(loaded.config, planning.problem, read));
   const Status status = search(arguments, planning);
-  return status.ok() ? status : with_smallest_cluster(status, planning);
+  return status.ok() ? status : with_smallest_cluster(status, planning, arguments.keep);
 }
 
 }  // namespace braid
