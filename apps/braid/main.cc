@@ -68,6 +68,9 @@ int run(int argc, char** argv) {
   CLI::App app("Braid: RLHF training that plans itself", "braid");
   app.require_subcommand(1);
   app.set_version_flag("--version", "braid 0.1.0");
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return cat("braid: error: ", error.what(), " (see --help)\n");
+  });
   std::map<const CLI::App*, Action> actions;
   for (const Command& command : all_commands()) {
     CLI::App* sub = app.add_subcommand(command.name, command.help);

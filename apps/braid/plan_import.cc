@@ -51,6 +51,7 @@ Result<ForeignKeys> read_keys(const Framework& framework, const ImportArguments&
   BRAID_ASSIGN(ForeignKeys keys, framework.parse(text, arguments.inputs.front()));
   const std::vector<std::string> rest(arguments.inputs.begin() + 1, arguments.inputs.end());
   BRAID_TRY(add_overrides(rest, &keys));
+  BRAID_TRY(check_override_names(framework, rest).at("command line"));
   return keys;
 }
 
@@ -158,14 +159,11 @@ Status run_plan_import(const ImportArguments& arguments) {
   return ok_status();
 }
 
-Status print_export(const std::string& framework, const PlanningProblem& problem,
-                    const ExecutionPlan& plan) {
+Result<Export> export_config(const std::string& framework, const PlanningProblem& problem,
+                             const ExecutionPlan& plan) {
   BRAID_ASSIGN(const Framework* found, find_framework(framework));
   const ExportedConfig exported = found->export_plan(problem, plan);
-  std::cout << config_text(*found, exported);
-  for (const std::string& lost : exported.not_expressed)
-    std::cout << "# not expressed: " << lost << "\n";
-  return ok_status();
+  return Export{config_text(*found, exported), exported.not_expressed};
 }
 
 }  // namespace braid

@@ -21,8 +21,13 @@ struct ImportArguments {
 // Prices a configuration of another framework and prints the best legal changes in its own keys.
 Status run_plan_import(const ImportArguments& arguments);
 
-// Prints the nearest configuration of a framework and, as comments, what it cannot express.
-Status print_export(const std::string& framework, const PlanningProblem& problem,
-                    const ExecutionPlan& plan);
+// The nearest configuration of a framework, and what it cannot express.
+struct Export {
+  std::string text;
+  std::vector<std::string> not_expressed;
+};
+// Errors: an unknown framework.
+Result<Export> export_config(const std::string& framework, const PlanningProblem& problem,
+                             const ExecutionPlan& plan);
 
 }  // namespace braid

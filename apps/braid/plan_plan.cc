@@ -1,141 +1,37 @@
 // braid plan: searches the execution plan of a configuration, compares, explains and re-plans.
-#include <chrono>
 #include <cmath>
+#include <iomanip>
 #include <iostream>
-#include <thread>
+#include <sstream>
 
 #include "base/text.h"
 #include "commands.h"
-#include "config_inputs.h"
-#include "cost/efficiency.h"
 #include "host/file.h"
-#include "plan/make_problem.h"
 #include "plan/plan_text.h"
-#include "plan/validate.h"
 #include "plan_diff.h"
-#include "plan_import.h"
+#include "plan_planning.h"
 #include "search/plan_report.h"
-#include "search/plan_simulate.h"
 
 namespace braid {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr double kGib = 1073741824.0;
 constexpr double kNothingToGain = 0.03;  // a given plan this close to the best is left alone
-constexpr int kMostDevices = 4096;       // that the search for a smallest cluster looks at
-constexpr int64_t kQuickUnits = 16;      // of its searches
 constexpr int kNextBest = 3;
-
-struct PlanArguments {
-  std::vector<std::string> inputs;
-  std::vector<std::string> what_if;
-  std::string out;
-  double time_limit_s = 10;
-  int64_t max_units = INT64_MAX;
-  uint64_t seed = 1;
-  int threads = 0;
-  bool json = false, compare = false, explain = false, keep = false;
-  ImportArguments import;  // of another framework's configuration
-  std::string export_to;   // framework
-};
-
-// A problem with everything that its search needs; spaces and judges point into it.
-struct Planning {
-  PlanningProblem problem;
-  PlanConstraints constraints;
-  std::optional<ExecutionPlan> given;  // by the configuration
-  std::optional<planner::CallPricer> pricer;
-  planner::PlanSpace space;
-  planner::Judge judge;
-  planner::Found found;
-  double seconds = 0;
-};
-
-Status check_arguments(const PlanArguments& arguments) {
-  if (!(arguments.time_limit_s > 0) || !std::isfinite(arguments.time_limit_s))
-    return invalid_input("--time-limit must be a positive number of seconds");
-  if (arguments.max_units < 1) return invalid_input("--max-units must be at least 1");
-  if (arguments.threads < 0 || arguments.threads > 1024)
-    return invalid_input("--threads must be 1 to 1024, or 0 for one per core");
-  return ok_status();
-}
-
-planner::SearchOptions search_options(const PlanArguments& arguments, Clock::time_point begin) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const auto elapsed_s = [begin] {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  };
-  planner::SearchOptions options;
-  options.seed = arguments.seed;
-  options.units.threads = arguments.threads > 0 ? arguments.threads : cores;
-  options.units.max_units = arguments.max_units;
-  options.units.elapsed_s = elapsed_s;
-  options.units.stop = [elapsed_s, limit = arguments.time_limit_s] { return elapsed_s() >= limit; };
-  return options;
-}
-
-bool fits_somewhere(const PlanningProblem& problem) {
-  const auto pricer = planner::CallPricer::make(problem, committed_calibration());
-  if (!pricer.ok()) return false;
-  const auto space = planner::make_plan_space(problem, *pricer);
-  if (!space.ok()) return false;
-  planner::SearchOptions options;
-  options.units.max_units = kQuickUnits;
-  return planner::search_plans(*space, options).ok();
-}
-
-// Adds to "does not fit" what would.
-Status with_smallest_cluster(const Status& status, const PlanningProblem& problem) {
-  if (status.code() != Code::kInfeasible) return status;
-  const auto found = planner::smallest_cluster(problem, kMostDevices, fits_somewhere);
-  const Node& node = problem.cluster.nodes.front();
-  if (!found)
-    return {status.code(), cat(status.message(), "; no cluster of up to ", kMostDevices, " ",
-                               node.gpu.key, " holds it")};
-  return {
-      status.code(),
-      cat(status.message(), "; the smallest cluster of these nodes that holds it: ", found->nodes,
-          found->nodes == 1 ? " node" : " nodes", " of ", node.devices, " x ", node.gpu.key)};
-}
-
-Status search(const PlanArguments& arguments, Planning& planning) {
-  const Clock::time_point begin = Clock::now();
-  BRAID_ASSIGN(planner::CallPricer pricer,
-               planner::CallPricer::make(planning.problem, committed_calibration()));
-  planning.pricer = std::move(pricer);
-  planning.judge = planner::simulator_judge(planning.problem, committed_calibration());
-  planner::SpaceOptions options;
-  if (arguments.keep)
-    options.allowed = [&planning](const CallPlan& entry) {
-      return planner::keeps(entry, planning.constraints);
-    };
-  BRAID_ASSIGN(planning.space,
-               planner::make_plan_space(planning.problem, *planning.pricer, options));
-  BRAID_ASSIGN(
-      planning.found,
-      planner::search_plans(planning.space, search_options(arguments, begin), planning.judge));
-  planning.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  return ok_status();
-}
-
-// Loads and plans; `planning` stays where it is, since spaces and judges point into it.
-Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string>& inputs,
-                   Planning& planning) {
-  BRAID_ASSIGN(const LoadedConfig loaded, read_config_inputs(inputs));
-  const ReadText read = file_reader();
-  BRAID_ASSIGN(planning.problem, make_problem(loaded.config, read));
-  BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));
-  BRAID_ASSIGN(planning.given, configured_plan(loaded.config, planning.problem, read));
-  const Status status = search(arguments, planning);
-  return status.ok() ? status : with_smallest_cluster(status, planning.problem);
-}
 
 double gap(const planner::Found& found) {
   return 1 - static_cast<double>(found.lower_bound_us) /
                  static_cast<double>(std::max<int64_t>(1, found.best_cost_us));
 }
+
+// "17.477 s": what a prediction can mean.
+std::string step_text(double seconds) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(3) << seconds << " s";
+  return out.str();
+}
+
+std::string percent_text(double share) { return format_double(std::round(1e4 * share) / 100); }
 
 // ---- The given configuration against the best
 
@@ -155,11 +51,12 @@ Result<std::optional<Given>> judge_given(const Planning& planning) {
 std::string given_text(const Planning& planning, const Given& given) {
   const planner::Verdict& v = given.verdict;
   const double best_s = planning.found.verdict->step_s;
-  std::string out = cat("configuration  step ", format_double(v.step_s), " s, peak ",
+  std::string out = cat("configuration  step ", step_text(v.step_s), ", peak ",
                         format_bytes(v.peak_bytes), v.fits ? "" : cat(" (", v.reason, ")"), "\n");
   if (given.nothing_to_gain)
     return out + "nothing to gain: the configuration is within 3 % of the best plan\n";
-  if (v.fits) out += cat("gain           ", format_double(v.step_s / best_s), " x\n");
+  if (v.fits)
+    out += cat("gain           ", format_double(std::round(100 * v.step_s / best_s) / 100), " x\n");
   for (const std::string& line : diff(*planning.given, planning.found.plan))
     out += cat("  ", line, "\n");
   return out;
@@ -171,14 +68,14 @@ void print_text(const Planning& planning) {
   const planner::Found& found = planning.found;
   const planner::Verdict& v = *found.verdict;
   std::cout << planner::plan_table(planning.problem, found.plan, v) << "step           "
-            << format_double(v.step_s) << " s, devices busy " << std::lround(100 * v.utilisation)
+            << step_text(v.step_s) << ", devices busy " << std::lround(100 * v.utilisation)
             << " %\npeak memory    " << format_bytes(v.peak_bytes) << " of "
             << format_bytes(v.capacity_bytes) << "\nlower bound    "
-            << format_double(static_cast<double>(found.lower_bound_us) / 1e6) << " s (gap "
-            << format_double(std::round(1e4 * gap(found)) / 100) << " %"
-            << (found.proven ? ", proven optimum" : "") << " under the evaluator)\nsearched       "
-            << found.units << " units, " << found.evaluations << " plans in "
-            << format_seconds(planning.seconds) << "\n";
+            << step_text(static_cast<double>(found.lower_bound_us) / 1e6) << " (gap "
+            << percent_text(gap(found)) << " %" << (found.proven ? ", proven optimum" : "")
+            << " under the evaluator)\nsearched       " << found.units << " units, "
+            << found.evaluations << " plans in " << format_seconds(planning.seconds) << "\n";
+  for (const std::string& note : planning.notes) std::cout << "note: " << note << "\n";
 }
 
 OrderedJson log_json(const planner::Found& found) {
@@ -212,6 +109,7 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   json["seconds"] = planning.seconds;
   for (size_t c = 0; c < planning.space.calls.size(); ++c)
     json["calls"][found.plan.calls[c].call] = v.call_s[c];
+  json["notes"] = planning.notes;
   json["plan"] = plan_json(found.plan);
   json["log"] = log_json(found);
   return json;
@@ -236,9 +134,9 @@ std::vector<planner::CompareRow> compare(const Planning& planning) {
 std::string what_if_text(const Planning& before, const Planning& after,
                          const std::vector<std::string>& changes) {
   const double was_s = before.found.verdict->step_s, is_s = after.found.verdict->step_s;
-  std::string out = cat("what if ", join(changes, ", "), ": step ", format_double(was_s), " s -> ",
-                        format_double(is_s), " s (", is_s < was_s ? "" : "+",
-                        format_double(std::round(1000 * (is_s / was_s - 1)) / 10), " %)\n");
+  std::string out =
+      cat("what if ", join(changes, ", "), ": step ", step_text(was_s), " -> ", step_text(is_s),
+          " (", is_s < was_s ? "" : "+", percent_text(is_s / was_s - 1), " %)\n");
   for (const std::string& line : diff(before.found.plan, after.found.plan))
     out += cat("  ", line, "\n");
   return out;
@@ -259,6 +157,7 @@ struct Extras {
   std::vector<planner::CompareRow> rows;
   std::vector<planner::CallExplanation> explanations;
   std::optional<Planning> what_if;
+  std::optional<Export> exported;
 };
 
 void print_json(const Planning& planning, const PlanArguments& arguments, const Extras& extras) {
@@ -271,6 +170,10 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
                      {"diff", diff(*planning.given, planning.found.plan)}};
   if (arguments.compare) json["compare"] = planner::compare_json(planning.problem, extras.rows);
   if (arguments.explain) json["explain"] = planner::explain_json(extras.explanations);
+  if (extras.exported)
+    json["export"] = {{"framework", arguments.export_to},
+                      {"text", extras.exported->text},
+                      {"not_expressed", extras.exported->not_expressed}};
   if (extras.what_if) json["what_if"] = what_if_json(planning, *extras.what_if, arguments);
   std::cout << json.dump() << "\n";
 }
@@ -282,6 +185,13 @@ void print_extras(const Planning& planning, const PlanArguments& arguments, cons
   if (arguments.explain) std::cout << "\n" << planner::explain_text(extras.explanations);
   if (extras.what_if)
     std::cout << "\n" << what_if_text(planning, *extras.what_if, arguments.what_if);
+}
+
+// The configuration alone, so that it can be sent into a file; what is lost as comments.
+void print_export(const Export& exported) {
+  std::cout << exported.text;
+  for (const std::string& lost : exported.not_expressed)
+    std::cout << "# not expressed: " << lost << "\n";
 }
 
 Status import_plan(const PlanArguments& arguments) {
@@ -308,12 +218,16 @@ Status run_plan(const PlanArguments& arguments) {
     inputs.insert(inputs.end(), arguments.what_if.begin(), arguments.what_if.end());
     BRAID_TRY(plan_inputs(arguments, inputs, extras.what_if.emplace()));
   }
+  if (!arguments.export_to.empty()) {
+    BRAID_ASSIGN(extras.exported,
+                 export_config(arguments.export_to, planning.problem, planning.found.plan));
+  }
   if (!arguments.out.empty())
     BRAID_TRY(write_file_atomic(arguments.out, plan_to_yaml(planning.found.plan)));
-  if (!arguments.export_to.empty())
-    return print_export(arguments.export_to, planning.problem, planning.found.plan);
   if (arguments.json) {
     print_json(planning, arguments, extras);
+  } else if (extras.exported) {
+    print_export(*extras.exported);
   } else {
     print_extras(planning, arguments, extras);
   }

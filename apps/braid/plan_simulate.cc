@@ -6,10 +6,12 @@
 #include "base/text.h"
 #include "commands.h"
 #include "config_inputs.h"
+#include "cost/measured.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
+#include "sim/overlap.h"
 #include "sim/recorded.h"
 #include "sim/simulate.h"
 #include "sim/trace_output.h"
@@ -23,6 +25,7 @@ struct SimulateArguments {
   int64_t step = -1;
   uint64_t seed = 0;
   int64_t order_rank = -1;
+  int steps = 1;
   bool json = false, print_program = false, benchmark = false;
 };
 
@@ -81,13 +84,18 @@ Status benchmark(const Program& program, const PlanningProblem& problem,
   return ok_status();
 }
 
-Status write_outputs(const SimulateArguments& arguments, const Program& program,
-                     const Trace& trace) {
+Status write_files(const SimulateArguments& arguments, const std::string& title,
+                   const Trace& trace) {
   if (!arguments.trace_out.empty())
     BRAID_TRY(write_file_atomic(arguments.trace_out, chrome_trace_json(trace).dump() + "\n"));
   if (!arguments.html_out.empty())
-    BRAID_TRY(write_file_atomic(arguments.html_out,
-                                timeline_html(trace, cat("One step of ", program.graph.name))));
+    BRAID_TRY(write_file_atomic(arguments.html_out, timeline_html(trace, title)));
+  return ok_status();
+}
+
+Status write_outputs(const SimulateArguments& arguments, const Program& program,
+                     const Trace& trace) {
+  BRAID_TRY(write_files(arguments, cat("One step of ", program.graph.name), trace));
   if (arguments.order_rank >= 0) {
     std::printf("%s", executed_order(program, trace, arguments.order_rank).c_str());
   } else if (arguments.json) {
@@ -98,6 +106,29 @@ Status write_outputs(const SimulateArguments& arguments, const Program& program,
     std::printf("%s", gantt_text(trace).c_str());
   }
   return check_memory(trace);
+}
+
+// Steps in a row, with the plan's staleness.
+Status simulate_several(const SimulateArguments& arguments, const ExecutionPlan& plan,
+                        const PlanningProblem& problem, const Calibration& calibration) {
+  OverlapOptions options;
+  options.steps = arguments.steps;
+  BRAID_ASSIGN(options.simulation, sim_options(arguments));
+  BRAID_ASSIGN(const OverlapResult result, simulate_steps(plan, problem, calibration, options));
+  BRAID_TRY(
+      write_files(arguments, cat(arguments.steps, " steps of ", problem.graph.name), result.trace));
+  if (arguments.json) {
+    Json summary = trace_summary_json(result.trace);
+    summary["all_steps_s"] = summary["step_s"];
+    summary["step_s"] = result.step_s;
+    summary["steps"] = arguments.steps;
+    summary["staleness"] = plan.staleness;
+    std::printf("%s\n", summary.dump(1).c_str());
+  } else {
+    std::printf("%sa step every %s, staleness %lld\n", gantt_text(result.trace).c_str(),
+                format_seconds(result.step_s).c_str(), static_cast<long long>(plan.staleness));
+  }
+  return check_memory(result.trace);
 }
 
 Status run_simulate(const SimulateArguments& arguments) {
@@ -111,7 +142,12 @@ Status run_simulate(const SimulateArguments& arguments) {
   }
   BRAID_TRY(check_order_rank(arguments.order_rank, program));
   BRAID_ASSIGN(const SimOptions options, sim_options(arguments));
-  BRAID_ASSIGN(const Calibration calibration, load_calibration(arguments.calibration));
+  BRAID_ASSIGN(Calibration fitted, load_calibration(arguments.calibration));
+  BRAID_ASSIGN(const Calibration calibration,
+               with_profiles(std::move(fitted), problem, file_reader()));
+  for (const std::string& note : pricing_notes(calibration, problem))
+    std::fprintf(stderr, "note: %s\n", note.c_str());
+  if (arguments.steps != 1) return simulate_several(arguments, plan, problem, calibration);
   if (arguments.benchmark) return benchmark(program, problem, calibration, options);
   BRAID_ASSIGN(const Trace trace, simulate(program, problem, calibration, options));
   return write_outputs(arguments, program, trace);
@@ -134,6 +170,10 @@ Action define(CLI::App& app) {
                  "use this calibration (JSON) instead of the built-in one");
   app.add_option("--order", arguments->order_rank,
                  "print the instructions that this rank executes, in order");
+  app.add_option("--steps", arguments->steps,
+                 "so many steps in a row, generation ahead of learning by the plan's staleness; 1 "
+                 "or at least staleness + 3")
+      ->capture_default_str();
   app.add_flag("--print-program", arguments->print_program, "print the instruction lists and stop");
   app.add_flag("--benchmark", arguments->benchmark, "time the simulator itself");
   return [arguments] { return run_simulate(*arguments); };

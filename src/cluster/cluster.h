@@ -4,6 +4,7 @@
 // are numbered 0.. node by node.
 #pragma once
 
+#include <functional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@ struct Node {
   double nic_gbps_per_gpu = 0;  // network of each device, 1e9 bit/s
   int nvlink_domain =
       -1;  // nodes with equal non-negative numbers share one NVLink domain (GB200 racks)
+  std::string profile = "";  // file of times measured on these devices; "" = none
   friend bool operator==(const Node&, const Node&) = default;
 };
 
@@ -48,10 +50,15 @@ const char* link_name(LinkKind kind);
 Result<Cluster> make_cluster(const GpuSpec& gpu, int nodes, int devices,
                              double nic_gbps_per_gpu = 0);
 
+// The device that a profile was measured on, by the profile's path.
+using ProfiledGpu = std::function<Result<GpuSpec>(const std::string& path)>;
+
 // Reads a YAML map: either `gpu`, `nodes` (a number), `gpus_per_node`, or `nodes` as a list of maps
 // with `gpu`, `gpus_per_node`, `count`; each may set `nic_gbps_per_gpu`, `nvlink_gbytes_per_s`,
-// `pcie_gbytes_per_s`, `hbm_gib`. Errors carry the line of the value and the rule.
-Result<Cluster> cluster_from_yaml(const YamlNode& node);
+// `pcie_gbytes_per_s`, `hbm_gib`, and `profile`, whose device then takes the place of the
+// catalogue's (`gpu` may be left out). Errors carry the line of the value and the rule; without
+// `profiled` a profile is one.
+Result<Cluster> cluster_from_yaml(const YamlNode& node, const ProfiledGpu& profiled = {});
 Result<Cluster> parse_cluster(std::string_view text, const std::string& where);
 Json cluster_json(const Cluster& cluster);
 Result<Cluster> cluster_from_json(const Json& json);

@@ -79,6 +79,46 @@ TEST(Cluster, YamlMayOverrideCatalogueValues) {
   EXPECT_DOUBLE_EQ(link_between(cluster, DeviceId{0}, DeviceId{1}).gbytes_per_s, 100);
 }
 
+Result<Cluster> profiled_cluster(const std::string& text) {
+  const auto gpu_of_profile = [](const std::string& path) -> Result<GpuSpec> {
+    if (path != "p.json") return not_found(path + ": cannot open");
+    GpuSpec gpu = *find_gpu("this-machine");
+    gpu.hbm_bytes = 7e9;
+    return gpu;
+  };
+  BRAID_ASSIGN(const YamlNode root, parse_yaml(text, "c.yaml"));
+  return cluster_from_yaml(root, gpu_of_profile);
+}
+
+TEST(Cluster, AProfileTakesThePlaceOfTheCatalogue) {
+  const auto cluster = profiled_cluster("{profile: p.json, nodes: 2, gpus_per_node: 4}");
+  ASSERT_TRUE(cluster.ok()) << cluster.status().message();
+  ASSERT_EQ(cluster->nodes.size(), 2U);
+  EXPECT_EQ(cluster->nodes[1].gpu.key, "this-machine");
+  EXPECT_EQ(cluster->nodes[1].gpu.hbm_bytes, 7e9);
+  EXPECT_EQ(cluster->nodes[1].profile, "p.json");
+  EXPECT_EQ(*cluster_from_json(cluster_json(*cluster)), *cluster);
+  EXPECT_TRUE(profiled_cluster("{profile: p.json, gpu: this-machine}").ok());
+  const auto mixed = profiled_cluster("nodes: [{profile: p.json}, {gpu: l40s}]");
+  EXPECT_EQ(mixed->nodes[0].profile, "p.json");
+  EXPECT_EQ(mixed->nodes[1].profile, "");
+}
+
+TEST(Cluster, ProfilesThatCannotBeUsedAreErrors) {
+  const auto failure = [](const std::string& text) {
+    return profiled_cluster(text).status().message();
+  };
+  EXPECT_THAT(failure("{profile: p.json, gpu: a100-80g}"),
+              HasSubstr("c.yaml:1: profile p.json was measured on this-machine, and gpu is "
+                        "a100-80g; remove one of the two keys"));
+  EXPECT_THAT(failure("{profile: q.json}"), HasSubstr("profile: q.json: cannot open"));
+  EXPECT_THAT(failure("{profile: [p.json]}"), HasSubstr("profile must be the path of a file"));
+  EXPECT_THAT(failure("nodes: [{profile: p.json}, {gpu: this-machine}]"),
+              HasSubstr("must have the same profile or none"));
+  EXPECT_THAT(parse_cluster("{profile: p.json}", "c.yaml").status().message(),
+              HasSubstr("cannot be read here"));
+}
+
 TEST(Cluster, JsonReadsBackEqual) {
   for (const char* gpu : {"a100-80g", "gb200", "this-machine", "l40s"}) {
     const Cluster cluster = cluster_of(gpu, 3, 4);

@@ -42,13 +42,39 @@ Status check_keys(const YamlNode& map, const std::vector<std::string>& allowed) 
   return ok_status();
 }
 
-Result<Node> read_node(const YamlNode& map) {
+Result<GpuSpec> read_gpu(const YamlNode& map) {
   const YamlNode* name = map.find("gpu");
   if (name == nullptr)
-    return wrong(map, "missing key 'gpu': name a device of the catalogue, such as h100-80g");
+    return wrong(map,
+                 "missing key 'gpu': name a device of the catalogue, such as h100-80g, or a "
+                 "'profile'");
   if (name->kind != YamlNode::Kind::kScalar) return wrong(*name, "gpu must be a name");
+  return find_gpu(name->scalar).at(name->origin);
+}
+
+// The device of the node's profile, which must be the one that `gpu` names, if it names one.
+Result<GpuSpec> read_profiled_gpu(const YamlNode& map, const YamlNode& path,
+                                  const ProfiledGpu& profiled) {
+  if (path.kind != YamlNode::Kind::kScalar || path.scalar.empty())
+    return wrong(path, "profile must be the path of a file that 'braid profile' wrote");
+  if (!profiled) return wrong(path, "profile: a profile cannot be read here");
+  BRAID_ASSIGN(GpuSpec gpu, profiled(path.scalar).at(cat(path.origin, ": profile")));
+  if (map.find("gpu") == nullptr) return gpu;
+  BRAID_ASSIGN(const GpuSpec named, read_gpu(map));
+  if (named.key != gpu.key)
+    return wrong(path, cat("profile ", path.scalar, " was measured on ", gpu.key, ", and gpu is ",
+                           named.key, "; remove one of the two keys"));
+  return gpu;
+}
+
+Result<Node> read_node(const YamlNode& map, const ProfiledGpu& profiled) {
   Node node;
-  BRAID_ASSIGN(node.gpu, find_gpu(name->scalar).at(name->origin));
+  if (const YamlNode* profile = map.find("profile"); profile != nullptr) {
+    BRAID_ASSIGN(node.gpu, read_profiled_gpu(map, *profile, profiled));
+    node.profile = profile->scalar;
+  } else {
+    BRAID_ASSIGN(node.gpu, read_gpu(map));
+  }
   BRAID_ASSIGN(node.devices,
                yaml_count(map, "gpus_per_node", node.gpu.gpus_per_node, kMaxDevicesPerNode));
   BRAID_ASSIGN(node.nic_gbps_per_gpu,
@@ -71,6 +97,7 @@ Status append_nodes(const Node& node, int count, Cluster* cluster, int* next_dom
   BRAID_ASSIGN(Cluster part, make_cluster(node.gpu, count, node.devices, node.nic_gbps_per_gpu));
   int last = -1;
   for (Node& added : part.nodes) {
+    added.profile = node.profile;
     last = std::max(last, added.nvlink_domain);
     if (added.nvlink_domain >= 0) added.nvlink_domain += *next_domain;
     cluster->nodes.push_back(added);
@@ -81,12 +108,22 @@ Status append_nodes(const Node& node, int count, Cluster* cluster, int* next_dom
 
 const std::vector<std::string>& node_keys() {
   static const std::vector<std::string> keys = {
-      "gpu",    "gpus_per_node", "nic_gbps_per_gpu", "nvlink_gbytes_per_s", "pcie_gbytes_per_s",
-      "hbm_gib"};
+      "gpu",     "gpus_per_node", "nic_gbps_per_gpu", "nvlink_gbytes_per_s", "pcie_gbytes_per_s",
+      "hbm_gib", "profile"};
   return keys;
 }
 
-Result<Cluster> read_node_list(const YamlNode& list) {
+// Devices of one kind have one price.
+Status check_profiles(const Cluster& cluster) {
+  for (const Node& node : cluster.nodes)
+    for (const Node& other : cluster.nodes)
+      if (node.gpu.key == other.gpu.key && node.profile != other.profile)
+        return invalid_input(
+            cat("nodes of one device (", node.gpu.key, ") must have the same profile or none"));
+  return ok_status();
+}
+
+Result<Cluster> read_node_list(const YamlNode& list, const ProfiledGpu& profiled) {
   Cluster cluster;
   int next_domain = 0;
   std::vector<std::string> keys = node_keys();
@@ -95,29 +132,30 @@ Result<Cluster> read_node_list(const YamlNode& list) {
     if (item.kind != YamlNode::Kind::kMap)
       return wrong(item, "each entry of nodes must be a map with the key 'gpu'");
     BRAID_TRY(check_keys(item, keys));
-    BRAID_ASSIGN(const Node node, read_node(item));
+    BRAID_ASSIGN(const Node node, read_node(item, profiled));
     BRAID_ASSIGN(const int count, yaml_count(item, "count", 1, kMaxNodes));
     BRAID_TRY(append_nodes(node, count, &cluster, &next_domain).at(item.origin));
   }
   if (cluster.nodes.empty())
     return wrong(list, "nodes is empty; a cluster needs at least one node");
+  BRAID_TRY(check_profiles(cluster).at(list.origin));
   return cluster;
 }
 
 }  // namespace
 
-Result<Cluster> cluster_from_yaml(const YamlNode& node) {
+Result<Cluster> cluster_from_yaml(const YamlNode& node, const ProfiledGpu& profiled) {
   if (node.kind != YamlNode::Kind::kMap)
     return wrong(node, "a cluster must be a map with 'gpu' and 'nodes'");
   const YamlNode* nodes = node.find("nodes");
   if (nodes != nullptr && nodes->kind == YamlNode::Kind::kList) {
     BRAID_TRY(check_keys(node, {"nodes"}));
-    return read_node_list(*nodes);
+    return read_node_list(*nodes, profiled);
   }
   std::vector<std::string> keys = node_keys();
   keys.push_back("nodes");
   BRAID_TRY(check_keys(node, keys));
-  BRAID_ASSIGN(const Node each, read_node(node));
+  BRAID_ASSIGN(const Node each, read_node(node, profiled));
   BRAID_ASSIGN(const int count, yaml_count(node, "nodes", 1, kMaxNodes));
   Cluster cluster;
   int next_domain = 0;
@@ -139,6 +177,7 @@ Json cluster_json(const Cluster& cluster) {
                      {"devices", node.devices},
                      {"nic_gbps_per_gpu", node.nic_gbps_per_gpu},
                      {"nvlink_domain", node.nvlink_domain}});
+    if (!node.profile.empty()) nodes.back()["profile"] = node.profile;
   }
   return {{"nodes", nodes}};
 }
@@ -155,6 +194,7 @@ Result<Cluster> cluster_from_json(const Json& json) {
     BRAID_ASSIGN(node.devices, json_field<int>(item, "devices"));
     BRAID_ASSIGN(node.nic_gbps_per_gpu, json_field<double>(item, "nic_gbps_per_gpu"));
     BRAID_ASSIGN(node.nvlink_domain, json_field_or<int>(item, "nvlink_domain", -1));
+    BRAID_ASSIGN(node.profile, json_field_or<std::string>(item, "profile", ""));
     if (node.devices < 1 || node.devices > kMaxDevicesPerNode)
       return invalid_input(cat("devices must be 1 to ", kMaxDevicesPerNode, ", is ", node.devices));
     cluster.nodes.push_back(node);

@@ -180,9 +180,12 @@ std::optional<double> measured_decode_s(const ModelSize& model, const DecodeStep
 Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const std::string& engine,
                                 const Calibration& calibration) {
   BRAID_TRY(peak_flops(gpu, precision).status());
-  return DeviceModel{gpu, precision,
+  DeviceModel device{gpu, precision,
                      resolve_efficiency(calibration, efficiency_key(gpu, precision, engine)),
                      nullptr};
+  for (const Profile& profile : calibration.profiles)
+    if (profile.gpu.key == gpu.key) device.profile = &profile;
+  return device;
 }
 
 double layer_forward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {

@@ -25,7 +25,8 @@ struct DeviceModel {
   const Profile* profile = nullptr;
 };
 
-// Device with efficiencies of a calibration. Errors: a precision that the device does not have.
+// Device with efficiencies of a calibration and its profile of the device, if it has one; it must
+// then outlive the value. Errors: a precision that the device does not have.
 Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const std::string& engine,
                                 const Calibration& calibration);
 

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "cluster/gpu.h"
+#include "cost/profile.h"
 
 namespace braid {
 
@@ -137,6 +138,8 @@ struct Calibration {
   std::map<std::string, double> intervals;  // "train_step/seen" -> half width of the 80 % interval
                                             // of ln(measured / predicted)
   std::vector<std::string> engines;         // releases that the fit has seen, sorted
+  std::vector<Profile> profiles;            // measured on devices, one for a device's key at most;
+                                            // not part of the JSON form
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };
 std::ostream& operator<<(std::ostream& out, const Calibration& calibration);

@@ -34,6 +34,18 @@ Status add_overrides(const std::vector<std::string>& overrides, ForeignKeys* key
   return ok_status();
 }
 
+Status check_override_names(const Framework& framework, const std::vector<std::string>& overrides) {
+  std::vector<std::string> known;
+  for (const ForeignKeyInfo& row : framework.table()) known.push_back(row.key);
+  for (const std::string& item : overrides) {
+    const std::string key = item.substr(0, item.find('='));
+    const std::string near = nearest_name(key, known);
+    if (!near.empty() && near != key && edit_distance(key, near) <= foreign::kTypingSlip)
+      return invalid_input(cat("unknown key '", key, "' (did you mean '", near, "'?)"));
+  }
+  return ok_status();
+}
+
 std::vector<std::string> diff_keys(const ExportedConfig& a, const ExportedConfig& b) {
   const ForeignKeys left(a.keys.begin(), a.keys.end()), right(b.keys.begin(), b.keys.end());
   ForeignKeys all = left;

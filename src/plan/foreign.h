@@ -73,6 +73,10 @@ Result<const Framework*> find_framework(const std::string& name);
 // Adds "key=value" arguments to keys, later ones win. Errors: an argument without '='.
 Status add_overrides(const std::vector<std::string>& overrides, ForeignKeys* keys);
 
+// Refuses overrides whose key is none of the framework's that we read but nearly one: they would
+// change nothing. Other unknown keys are the framework's own business.
+Status check_override_names(const Framework& framework, const std::vector<std::string>& overrides);
+
 // "key: a -> b" for every key that differs, "(unset)" where one has none.
 std::vector<std::string> diff_keys(const ExportedConfig& a, const ExportedConfig& b);
 

@@ -13,6 +13,9 @@
 
 namespace braid::foreign {
 
+// Edits between a misspelt key and the one that was meant.
+inline constexpr int kTypingSlip = 2;
+
 template <typename S>
 struct SettingKey {
   const char* key;
@@ -64,7 +67,7 @@ Status read_settings(const std::vector<SettingKey<S>>& table, const ForeignKeys&
   for (const auto& [key, value] : keys) {
     if (names.count(key) > 0) continue;
     const std::string near = nearest_name(key, known);
-    if (!near.empty() && edit_distance(key, near) <= 2 && keys.count(near) == 0)
+    if (!near.empty() && edit_distance(key, near) <= kTypingSlip && keys.count(near) == 0)
       notes->push_back(cat("unknown key ", key, " is ignored", did_you_mean(key, known)));
   }
   return ok_status();

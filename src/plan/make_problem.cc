@@ -122,8 +122,18 @@ Status add_workload(const Config& config, const ReadText& read, PlanningProblem*
   return ok_status();
 }
 
-Result<Cluster> planned_cluster(const Config& config) {
-  if (config.cluster.kind != YamlNode::Kind::kNull) return cluster_from_yaml(config.cluster);
+// The whole of a profile is the cost model's; its device belongs to the cluster.
+Result<GpuSpec> profiled_gpu(const std::string& path, const ReadText& read) {
+  BRAID_ASSIGN(const std::string text, read(path));
+  BRAID_ASSIGN(const Json json, parse_json(text, path));
+  BRAID_ASSIGN(const Json gpu, json_field<Json>(json, "gpu").at(path));
+  return gpu_from_json(gpu).at(path);
+}
+
+Result<Cluster> planned_cluster(const Config& config, const ReadText& read) {
+  if (config.cluster.kind != YamlNode::Kind::kNull)
+    return cluster_from_yaml(config.cluster,
+                             [&read](const std::string& path) { return profiled_gpu(path, read); });
   if (config.device != "cpu")
     return invalid_input(
         "cluster: is missing; say what to plan for, such as {gpu: a100-80g, nodes: 1}");
@@ -155,7 +165,7 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   BRAID_ASSIGN(problem.graph, planned_graph(config, read));
   BRAID_TRY(add_models(config, read, &problem));
   BRAID_TRY(add_workload(config, read, &problem));
-  BRAID_ASSIGN(problem.cluster, planned_cluster(config).at("cluster"));
+  BRAID_ASSIGN(problem.cluster, planned_cluster(config, read).at("cluster"));
   problem.memory_limit_gib = config.plan.memory_limit_gib;
   problem.train_engine = config.plan.train_engine;
   problem.generate_engine = config.plan.generate_engine;

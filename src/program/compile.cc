@@ -197,11 +197,20 @@ class PlanCompiler {
       insert_after(OpCode::kOptimizerStep, OpCode::kGather);
   }
 
+  bool reads_from(CallId reader, CallId producer) const {
+    const std::vector<std::string>& reads = call(reader).reads;
+    const std::vector<Field>& writes = call(producer).writes;
+    return std::any_of(writes.begin(), writes.end(), [&](const Field& field) {
+      return std::find(reads.begin(), reads.end(), field.name) != reads.end();
+    });
+  }
+
   void append_body(CallId id, DeviceId device, std::vector<Instruction> body) {
     const size_t rank = device.value;
     std::vector<InstructionId>& after = body.front().after;
     for (const CallId before : waits_[id.value]) {
       if (last_[before.value][rank] >= 0) after.push_back(InstructionId{last_[before.value][rank]});
+      if (!reads_from(id, before)) continue;  // ordered by weights alone
       const auto& received = arrivals_[before.value][rank];
       after.insert(after.end(), received.begin(), received.end());
     }

@@ -192,6 +192,27 @@ TEST(Reallocation, SendersShareTheWork) {
   }
 }
 
+// Replicas of a node all need the whole model: each brings in a part from the other node and gets
+// the rest from its neighbours.
+TEST(Reallocation, ReceiversOfANodeShareWhatComesIn) {
+  const ModelSize model = *find_model("llama2-7b");
+  const auto kinds = tensor_kinds(model, false);
+  const Cluster cluster = *make_cluster(*find_gpu("a100-80g"), 2, 8);
+  Strategy from, to;
+  from.tp = 8;
+  to.dp = 8;
+  std::map<DeviceId, double> brought_in;
+  double total = 0;
+  for (const Message& m : plan_reallocation(kinds, model.layers, param_layout(range(0, 8), from),
+                                            param_layout(range(8, 8), to), cluster, {})) {
+    if (node_of(cluster, m.from) == node_of(cluster, m.to)) continue;
+    brought_in[m.to] += m.bytes;
+    total += m.bytes;
+  }
+  EXPECT_NEAR(total / (2.0 * static_cast<double>(total_params(model))), 1, 0.01);
+  for (const auto& [device, bytes] : brought_in) EXPECT_LE(bytes, 1.1 * total / 8) << device;
+}
+
 // One node feeds seven: no device sends its slice over the network more often than a binary tree
 // would, and each slice enters a node once.
 TEST(Reallocation, ReceiversPassOnWhatManyNodesNeed) {

@@ -4,9 +4,10 @@
 //
 // A rank computes in the order of its list. Communication (send, receive, load, offload) is issued
 // in that order too, starts when the instructions in `after` have ended, and runs beside what
-// computes meanwhile. Messages of one pair of ranks travel in order. The lists are projections of
-// one global sequence: no rank can wait for another in a circle even if it does everything one
-// after another.
+// computes meanwhile. Messages of one pair of ranks travel in order among those of one kind and
+// hop: weights do not wait for results of the call before, nor for what a relay has yet to receive.
+// The lists are projections of one global sequence: no rank can wait for another in a circle even
+// if it does everything one after another.
 #pragma once
 
 #include <string>

@@ -41,12 +41,20 @@ class PieceMover {
         holders_.push_back({owner.device, node_of(cluster, owner.device), 0});
   }
 
+  // The receiver that has taken the least from other nodes comes first: on a node without the piece
+  // it brings it in, and the others get it from there.
   void serve(std::vector<MovePiece>* pieces) {
-    for (const Holding& receiver : item_.receivers) {
-      if (!covers(receiver.units, units_) || has(receiver.device)) continue;
-      BRAID_CHECK(!holders_.empty(), cat("nobody holds units ", units_.begin, " to ", units_.end));
-      serve_one({receiver.device, node_of(cluster_, receiver.device), 0}, pieces);
-    }
+    std::vector<DeviceId> missing;
+    for (const Holding& receiver : item_.receivers)
+      if (covers(receiver.units, units_) && !has(receiver.device))
+        missing.push_back(receiver.device);
+    BRAID_CHECK(missing.empty() || !holders_.empty(),
+                cat("nobody holds units ", units_.begin, " to ", units_.end));
+    std::stable_sort(missing.begin(), missing.end(), [&](DeviceId a, DeviceId b) {
+      return load_.brought_in[a.value] < load_.brought_in[b.value];
+    });
+    for (const DeviceId device : missing)
+      if (!has(device)) serve_one({device, node_of(cluster_, device), 0}, pieces);
   }
 
  private:
@@ -59,7 +67,9 @@ class PieceMover {
     const double bytes = item_.unit_bytes * static_cast<double>(units_.size());
     const Holder& sender = best_holder(receiver.node);
     receiver.depth = sender.depth + 1;
-    (sender.node == receiver.node ? load_.inside : load_.outside)[sender.device.value] += bytes;
+    const bool near = sender.node == receiver.node;
+    (near ? load_.inside : load_.outside)[sender.device.value] += bytes;
+    if (!near) load_.brought_in[receiver.device.value] += bytes;
     pieces->push_back({item_.id, units_, sender.device, receiver.device, sender.depth});
     holders_.push_back(receiver);
   }

@@ -3,8 +3,9 @@
 // Pure; deterministic.
 //
 // A piece travels from a device that has it, on the receiver's node if there is one, else from the
-// least loaded holder. A receiver that has got a piece may pass it on: that is how one piece
-// reaches many nodes without one sender sending it many times. `depth` counts the hops before.
+// least loaded holder, to the receiver there that has taken the least from other nodes. A receiver
+// that has got a piece may pass it on: that is how one piece reaches many nodes without one sender
+// sending it many times. `depth` counts the hops before.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct Holding {
 struct MoveItem {
   int32_t id = 0;  // the caller's
   double unit_bytes = 0;
-  std::vector<Holding> owners, receivers;  // at most one per device each
+  std::vector<Holding> owners, receivers;  // a device may receive the same for several calls
 };
 
 struct MovePiece {
@@ -36,10 +37,11 @@ struct MovePiece {
   friend bool operator==(const MovePiece&, const MovePiece&) = default;
 };
 
-// Bytes that each device sends so far, inside its node and out of it; [device].
+// Bytes that each device sends so far, inside its node and out of it, and has received from other
+// nodes; [device].
 struct SendLoad {
-  std::vector<double> inside, outside;
-  explicit SendLoad(size_t devices) : inside(devices), outside(devices) {}
+  std::vector<double> inside, outside, brought_in;
+  explicit SendLoad(size_t devices) : inside(devices), outside(devices), brought_in(devices) {}
 };
 
 // Appends the pieces of one item in an order in which every relay comes before its use. Units that

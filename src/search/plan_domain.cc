@@ -43,7 +43,7 @@ PlanBounder::PlanBounder(const PlanSpace& space, const std::vector<std::vector<i
     for (const int32_t i : remaining[c]) {
       const PlanOption& option = space.calls[c].options[i];
       least_us = std::min(least_us, option.time_us);
-      least_area = std::min(least_area, option.time_us * option.devices());
+      least_area = std::min(least_area, option.area_us);
     }
     least_us_.push_back(least_us);
     least_area_.push_back(least_area);
@@ -54,12 +54,11 @@ int64_t PlanBounder::segment_bound_us(const Assignment& plan, int segment) const
   int64_t area = 0;
   for (const int call : space_.segments[segment]) {
     const PlanOption* option = plan.option[call];
-    area += option == nullptr
-                ? least_area_[call]
-                : (option->time_us + overhead_us(space_, plan, call)) * option->devices();
+    area += option == nullptr ? least_area_[call] : option->area_us;
   }
+  const int64_t fixed_us = segment == 0 ? space_.fixed_us : 0;
   return std::max(segment_us(space_, plan, segment, least_us_),
-                  ceil_div(area, space_.num_devices()));
+                  fixed_us + ceil_div(area, space_.num_devices()));
 }
 
 int64_t PlanBounder::bound_us(const Assignment& plan) const {

@@ -74,63 +74,111 @@ double running_bytes(const PlanSpace& space, const Assignment& plan, int call, i
   return bytes;
 }
 
-// Whether a call needs devices of another: its own, and those that send it its weights.
-bool occupies(const PlanSpace& space, const Assignment& plan, int call, const PlanOption& other) {
-  const PlanOption& own = *plan.option[call];
-  if (overlap(own, other)) return true;
-  const PlanOption* home = plan.option[space.roles[space.calls[call].role].home];
-  return home != nullptr && home->layout != own.layout && overlap(*home, other);
+struct Ends {
+  std::vector<int64_t> start_us, end_us;  // by call
+  std::vector<int64_t> free_us;           // by device
+};
+
+// What a call waits for beyond its devices, from the begin of the segment.
+struct Arrival {
+  int64_t fields_us = 0;   // on the first stage
+  int64_t loaded_us = 0;   // its weights are on the devices that send them
+  int64_t weights_us = 0;  // to bring them, once the devices are free
+  int64_t state_us = 0;    // from the host and back, with the call
+};
+
+Arrival arrival_of(const PlanSpace& space, const Assignment& plan, int call) {
+  const RoleSpace& role = space.roles[space.calls[call].role];
+  const PlanOption* home = plan.option[role.home];
+  Arrival arrival;
+  arrival.fields_us = to_us(exchange_s(space, plan, call));
+  arrival.state_us = to_us(residency_s(space, plan, call));
+  if (home != nullptr && call != role.home)
+    arrival.weights_us = move_us(space, role, *home, *plan.option[call]);
+  return arrival;
 }
 
-struct Ends {
-  std::vector<int64_t> start_us, end_us;
-};
+// Runs an option whose fields are there at fields_us; returns its end. Each stage begins when all
+// its devices are free.
+int64_t run_option(const PlanSpace& space, const PlanOption& option, const Arrival& arrival,
+                   Ends& ends) {
+  const int32_t each = option.devices() / option.pp;
+  const StageSpan* spans = &space.spans[option.spans];
+  int64_t late_us = INT64_MIN;  // against the ends of StageSpan
+  const auto devices_of = [&](int32_t stage) { return &ends.free_us[option.first + stage * each]; };
+  const auto begin_of = [&](int32_t stage) {
+    const int64_t* free_us = devices_of(stage);
+    const int64_t room = *std::max_element(free_us, free_us + each);
+    const int64_t begin = std::max(room, arrival.loaded_us) + arrival.weights_us;
+    return stage == 0 ? std::max(begin, arrival.fields_us) : begin;
+  };
+  const auto set_end = [&](int32_t stage) {
+    const int64_t end = spans[stage].end_us + late_us + arrival.state_us;
+    std::fill_n(devices_of(stage), each, end);
+    return end;
+  };
+  int64_t latest = 0;
+  for (int32_t stage = 0; stage < option.pp; ++stage) {
+    late_us = std::max(late_us, begin_of(stage) + spans[stage].need_us - spans[stage].end_us);
+    if (!option.joint) latest = std::max(latest, set_end(stage));
+  }
+  for (int32_t stage = 0; stage < option.pp && option.joint; ++stage)
+    latest = std::max(latest, set_end(stage));
+  return latest;
+}
+
+// When weights that stay on the host have been loaded by the devices of another layout that send
+// them: these must be free for it.
+int64_t loaded_us(const PlanSpace& space, const Assignment& plan, int call, const Ends& ends) {
+  const int role_index = space.calls[call].role;
+  const RoleSpace& role = space.roles[role_index];
+  const PlanOption* home = plan.option[role.home];
+  if (home == nullptr || plan.stay[role_index] < 0 || home->layout == plan.option[call]->layout ||
+      role.stays[plan.stay[role_index]] != Stay::kHost)
+    return 0;
+  const auto free_us = ends.free_us.begin();
+  return *std::max_element(free_us + home->first, free_us + home->end) +
+         to_us(residency_s(space, plan, call));
+}
 
 // Schedules the calls of a segment from time 0.
 void schedule(const PlanSpace& space, const Assignment& plan, int segment,
               const std::vector<int64_t>& open_us, Ends& ends) {
+  ends.start_us.resize(space.calls.size());
+  ends.end_us.resize(space.calls.size());
+  ends.free_us.assign(space.num_devices(), 0);
   for (const int call : space.segments[segment]) {
     const PlanOption* option = plan.option[call];
-    int64_t start = 0;
+    int64_t ready = segment == 0 ? space.fixed_us : 0;
     for (const int before : space.calls[call].after)
-      if (space.segment_of[before] == segment) start = std::max(start, ends.end_us[before]);
-    if (option != nullptr)
-      for (const int other : space.segments[segment]) {
-        if (other == call) break;
-        if (plan.option[other] != nullptr && occupies(space, plan, call, *plan.option[other]))
-          start = std::max(start, ends.end_us[other]);
-      }
-    const int64_t own = option != nullptr ? option->time_us : open_us[call];
-    ends.start_us[call] = start;
-    ends.end_us[call] = start + own + (option != nullptr ? overhead_us(space, plan, call) : 0);
+      if (space.segment_of[before] == segment) ready = std::max(ready, ends.end_us[before]);
+    ends.start_us[call] = ready;
+    if (option == nullptr) {
+      ends.end_us[call] = ready + open_us[call];
+      continue;
+    }
+    Arrival arrival = arrival_of(space, plan, call);
+    arrival.fields_us += ready;
+    arrival.loaded_us = loaded_us(space, plan, call, ends);
+    ends.start_us[call] = std::max(ready, ends.free_us[option->first]);
+    ends.end_us[call] = run_option(space, *option, arrival, ends);
   }
-}
-
-Ends no_ends(const PlanSpace& space) {
-  const std::vector<int64_t> zero(space.calls.size(), 0);
-  return {zero, zero};
 }
 
 }  // namespace
 
 int64_t overhead_us(const PlanSpace& space, const Assignment& plan, int call) {
-  const RoleSpace& role = space.roles[space.calls[call].role];
-  const PlanOption* home = plan.option[role.home];
-  double seconds = exchange_s(space, plan, call) + residency_s(space, plan, call);
-  if (home != nullptr && call != role.home)
-    seconds += move_s(space, role, *home, *plan.option[call]);
-  return to_us(seconds);
+  const Arrival arrival = arrival_of(space, plan, call);
+  return arrival.fields_us + arrival.weights_us + arrival.state_us;
 }
 
 int64_t segment_us(const PlanSpace& space, const Assignment& plan, int segment,
                    const std::vector<int64_t>& open_us) {
   thread_local Ends ends;
-  ends.start_us.resize(space.calls.size());
-  ends.end_us.resize(space.calls.size());
   schedule(space, plan, segment, open_us, ends);
   int64_t latest = 0;
   for (const int call : space.segments[segment]) latest = std::max(latest, ends.end_us[call]);
-  return latest + (segment == 0 ? space.fixed_us : 0);
+  return latest;
 }
 
 double device_bytes(const PlanSpace& space, const Assignment& plan, int32_t device) {
@@ -162,8 +210,8 @@ int64_t excess_bytes(const PlanSpace& space, const Assignment& plan) {
 
 std::vector<CallTiming> timeline(const PlanSpace& space, const Assignment& plan) {
   std::vector<CallTiming> out(space.calls.size());
-  Ends ends = no_ends(space);
-  int64_t before_us = space.fixed_us;
+  Ends ends;
+  int64_t before_us = 0;
   for (size_t s = 0; s < space.segments.size(); ++s) {
     schedule(space, plan, static_cast<int>(s), {}, ends);
     int64_t latest = 0;

@@ -58,9 +58,7 @@ Verdict verdict_of(const PlanSpace& space, const Choice& choice) {
   verdict.step_s = static_cast<double>(cost.time_us) / 1e6;
   verdict.fits = cost.excess_bytes == 0;
   for (int32_t d = 0; d < space.num_devices(); ++d)
-    verdict.peak_bytes = std::max(verdict.peak_bytes, device_bytes(space, plan, d));
-  verdict.capacity_bytes =
-      *std::min_element(space.capacity_bytes.begin(), space.capacity_bytes.end());
+    note_device(verdict, device_bytes(space, plan, d), space.capacity_bytes[d]);
   verdict.utilisation = utilisation_of(space, plan, cost.time_us);
   for (const CallTiming& call : timeline(space, plan))
     verdict.call_s.push_back(static_cast<double>(call.end_us - call.start_us) / 1e6);

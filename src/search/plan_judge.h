@@ -1,5 +1,6 @@
 // What the evaluator says about any plan, also one outside the search space; the simulator's
-// verdict (search/plan_simulate.h) has the same form. Pure; thread-safe.
+// verdict (search/plan_simulate.h) has the same form. Pure; thread-safe but for what CallPricer
+// says.
 #pragma once
 
 #include "plan/make_problem.h"

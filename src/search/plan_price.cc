@@ -8,8 +8,6 @@
 #include "cost/memory.h"
 #include "cost/predict_generate.h"
 #include "cost/predict_train.h"
-#include "sim/batching.h"
-#include "sim/simulate.h"
 
 namespace braid::planner {
 namespace {
@@ -67,22 +65,6 @@ double micro_batch(const Strategy& s, double samples, double tokens) {
   return samples / (s.dp * static_cast<double>(s.micro_batches));
 }
 
-// Time of head and loss over the vocabulary, which a call of a model with a scalar head does not
-// have, forward and backward or forward alone.
-double vocabulary_head_s(const ModelSize& model, const TrainWork& work, const TrainLayout& layout,
-                         const DeviceModel& device, bool backward) {
-  const double batches = std::max(1.0, work.global_batch / (work.micro_batch * layout.dp));
-  const double tokens = work.micro_batch * work.seq_len;
-  const double one = head_forward_s(model, tokens, layout.tp, device) +
-                     (backward ? head_backward_s(model, tokens, layout.tp, work.lora, device) : 0);
-  return (batches + layout.pp - 1) / layout.pp * one;
-}
-
-bool has_scalar_head(const PlanningProblem& problem, const Call& call) {
-  const RoleSpec* role = find_role(problem.graph, call.role);
-  return role != nullptr && role->scalar_head;
-}
-
 double speed(const GpuSpec& gpu) { return gpu.bf16_tflops * gpu.sustained_share; }
 
 }  // namespace
@@ -99,10 +81,11 @@ MeshShape shape_of(const Cluster& cluster, const DeviceMesh& mesh) {
   return shape;
 }
 
-Result<CallPricer> CallPricer::make(const PlanningProblem& problem,
-                                    const Calibration& calibration) {
+Result<CallPricer> CallPricer::make(const PlanningProblem& problem, const Calibration& calibration,
+                                    uint64_t seed) {
   CallPricer pricer;
   pricer.problem_ = &problem;
+  pricer.timer_ = std::make_shared<CallTimer>(problem, draw_lengths(problem.workload, seed));
   std::set<std::string> seen;
   for (const Node& node : problem.cluster.nodes) {
     if (!seen.insert(node.gpu.key).second) continue;
@@ -129,14 +112,28 @@ DeviceModel CallPricer::device(const DeviceModel& engine, const RoleModel& model
   return device;
 }
 
-Result<CallPrice> CallPricer::price(const Call& call, const MeshShape& shape,
+Result<CallPrice> CallPricer::price(const Call& call, const DeviceMesh& mesh,
                                     const Strategy& strategy) const {
-  if (call.kind == CallKind::kGenerate) return price_generate(call, shape, strategy);
-  if (call.kind == CallKind::kTrainStep) return price_train(call, shape, strategy);
-  return price_infer(call, shape, strategy);
+  const MeshShape shape = shape_of(problem_->cluster, mesh);
+  const bool generates = call.kind == CallKind::kGenerate;
+  CallPrice price;
+  if (generates) {
+    BRAID_ASSIGN(price, generate_price(call, shape, strategy));
+  } else if (call.kind == CallKind::kTrainStep) {
+    BRAID_ASSIGN(price, train_price(call, shape, strategy));
+  } else {
+    BRAID_ASSIGN(price, infer_price(call, shape, strategy));
+  }
+  const CallPlan plan{call.name, mesh, strategy};
+  const Engines& engines = engines_of(shape.gpu);
+  const CallCost cost = CallCost::make(
+      call, plan, *problem_,
+      device(generates ? engines.generate : engines.train, model_of(*problem_, call.role)));
+  price.time = timer_->time(call, plan, cost);
+  return price;
 }
 
-Result<CallPrice> CallPricer::price_generate(const Call& call, const MeshShape& shape,
+Result<CallPrice> CallPricer::generate_price(const Call& call, const MeshShape& shape,
                                              const Strategy& s) const {
   const RoleModel& model = model_of(*problem_, call.role);
   const Workload& load = problem_->workload;
@@ -144,8 +141,6 @@ Result<CallPrice> CallPricer::price_generate(const Call& call, const MeshShape& 
   work.prompt_len = mean_tokens(load.prompt);
   work.output_len = mean_tokens(load.response);
   work.max_output_len = static_cast<double>(longest_tokens(load.response));
-  work.length_spread =
-      load.response.kind == LengthDistribution::Kind::kLognormal ? load.response.sigma : 0;
   work.requests = static_cast<double>(call_samples(*problem_, call));
   const double each = std::ceil(work.requests / s.dp);
   const double most = s.max_concurrent > 0 ? static_cast<double>(s.max_concurrent) : kMostSequences;
@@ -156,11 +151,12 @@ Result<CallPrice> CallPricer::price_generate(const Call& call, const MeshShape& 
   layout.pp = s.pp;
   layout.weight_bytes = precision_bytes(model.precision);
   layout.gpus_per_node = shape.per_node;
-  const DeviceModel device = this->device(engines_of(shape.gpu).generate, model);
-  BRAID_ASSIGN(const GenerateTime time, generate_time(model.size, work, layout, device));
-  const MemoryParts parts = generate_memory(model.size, layout, work, device.efficiency);
+  if (kv_capacity_tokens(model.size, layout, shape.gpu) < work.prompt_len + work.output_len)
+    return Status(Code::kInfeasible, cat("weights and the cache of one sequence do not fit on ",
+                                         s.tp * s.pp, " x ", shape.gpu.key));
+  const MemoryParts parts =
+      generate_memory(model.size, layout, work, engines_of(shape.gpu).generate.efficiency);
   CallPrice price;
-  price.time_s = time.total_s * device.efficiency.rl_generate_factor;
   price.weight_bytes = parts.weights;
   // As the simulated engine: its prefill is chunked, whatever the number of sequences.
   const double prefilled = work.concurrency / s.dp * work.prompt_len;
@@ -170,7 +166,7 @@ Result<CallPrice> CallPricer::price_generate(const Call& call, const MeshShape& 
   return price;
 }
 
-Result<CallPrice> CallPricer::price_train(const Call& call, const MeshShape& shape,
+Result<CallPrice> CallPricer::train_price(const Call& call, const MeshShape& shape,
                                           const Strategy& s) const {
   const RoleModel& model = model_of(*problem_, call.role);
   const Workload& load = problem_->workload;
@@ -178,25 +174,17 @@ Result<CallPrice> CallPricer::price_train(const Call& call, const MeshShape& sha
   work.global_batch = static_cast<double>(minibatch_samples(*problem_));
   work.seq_len = fullest_mean_tokens(load, work.global_batch / s.dp, s.dp);
   work.micro_batch = micro_batch(s, work.global_batch, work.seq_len);
+  work.seq_len = fullest_mean_tokens(load, work.micro_batch, work.global_batch / work.micro_batch);
   work.recompute = stated(s.recompute);
   work.lora = model.trainable.lora;
-  work.policy_loss = call.function == "policy";
   const TrainLayout layout = train_layout(shape, s);
   BRAID_TRY(validate_train(model.size, layout, work));
-  const DeviceModel device = this->device(engines_of(shape.gpu).train, model);
-  const double steps = static_cast<double>(load.minibatches * load.epochs);
   TrainMemoryWork memory;
   memory.optimizer = {precision_bytes(model.precision), kMasterAndMoments, 0,
                       model.trainable.lora ? static_cast<double>(model.trainable.lora_rank) : 0};
-  TrainWork fullest = work;
-  fullest.seq_len =
-      fullest_mean_tokens(load, work.micro_batch, work.global_batch / work.micro_batch);
-  const MemoryParts parts = train_memory(model.size, layout, fullest, memory, device.efficiency);
+  const MemoryParts parts =
+      train_memory(model.size, layout, work, memory, engines_of(shape.gpu).train.efficiency);
   CallPrice price;
-  double step_s = train_step_time(model.size, layout, work, device).total_s;
-  if (has_scalar_head(*problem_, call))
-    step_s -= vocabulary_head_s(model.size, work, layout, device, true);
-  price.time_s = steps * step_s * device.efficiency.rl_train_factor;
   price.weight_bytes = parts.weights;
   price.optimizer_bytes = parts.optimizer;
   price.transient_bytes =
@@ -205,7 +193,7 @@ Result<CallPrice> CallPricer::price_train(const Call& call, const MeshShape& sha
   return price;
 }
 
-Result<CallPrice> CallPricer::price_infer(const Call& call, const MeshShape& shape,
+Result<CallPrice> CallPricer::infer_price(const Call& call, const MeshShape& shape,
                                           const Strategy& s) const {
   const RoleModel& model = model_of(*problem_, call.role);
   TrainWork work;
@@ -214,25 +202,21 @@ Result<CallPrice> CallPricer::price_infer(const Call& call, const MeshShape& sha
   work.micro_batch = micro_batch(s, work.global_batch, work.seq_len);
   const TrainLayout layout = train_layout(shape, s);
   BRAID_TRY(validate_train(model.size, layout, work));
-  const DeviceModel device = this->device(engines_of(shape.gpu).train, model);
+  const Efficiency& e = engines_of(shape.gpu).train.efficiency;
   TrainMemoryWork memory;
   memory.optimizer = {precision_bytes(model.precision), 0, 0, 1};  // frozen: weights alone
-  const MemoryParts parts = train_memory(model.size, layout, work, memory, device.efficiency);
+  const MemoryParts parts = train_memory(model.size, layout, work, memory, e);
   const double tokens =
       work.micro_batch * fullest_mean_tokens(problem_->workload, work.micro_batch,
                                              work.global_batch / work.micro_batch);
   const LayerKind kind = model.size.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
   CallPrice price;
-  double pass_s = inference_pass_s(model.size, layout, work, device);
-  if (has_scalar_head(*problem_, call))
-    pass_s -= vocabulary_head_s(model.size, work, layout, device, false);
-  price.time_s = pass_s * device.efficiency.rl_infer_factor;
   price.weight_bytes = parts.weights;
   price.transient_bytes =
       parts.gathered +
       tokens * activation_bytes_per_token(model.size, kind, s.tp, s.sequence_parallel) +
       std::min(tokens, kLogitChunkTokens) * static_cast<double>(model.size.vocab) / s.tp *
-          device.efficiency.mem_logit_bytes;
+          e.mem_logit_bytes;
   return price;
 }
 

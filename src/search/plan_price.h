@@ -1,15 +1,16 @@
-// What one model function call costs under one strategy on a mesh of a given shape: seconds and
-// bytes, composed from the prices of module cost. The cheap evaluator of the search adds these up;
-// the simulator, which composes the same primitives instruction by instruction, has the last word.
-// Immutable after make(); thread-safe.
+// What one model function call costs under one strategy on a mesh: seconds as in the simulation of
+// a step with the same response lengths (sim/call_time.h), and bytes in closed form. The cheap
+// evaluator of the search composes these; the simulator has the last word. Keeps what calls have in
+// common, so an object belongs to one thread at a time.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "cost/compute.h"
 #include "plan/execution_plan.h"
-#include "plan/problem.h"
+#include "sim/call_time.h"
 
 namespace braid::planner {
 
@@ -25,23 +26,24 @@ struct MeshShape {
 MeshShape shape_of(const Cluster& cluster, const DeviceMesh& mesh);
 
 struct CallPrice {
-  double time_s = 0;  // of the call alone, all optimizer steps of a training call
+  CallTime time;  // of the call alone, all optimizer steps of a training call
   // Bytes per device, of the fullest pipeline stage.
   double weight_bytes = 0;     // in the layout of this call
   double optimizer_bytes = 0;  // master weights and moments; training
   double transient_bytes = 0;  // gradients, activations, logits, KV cache: while the call runs
-  friend bool operator==(const CallPrice&, const CallPrice&) = default;
 };
 
 // Prices the calls of one problem. The problem must outlive it.
 class CallPricer {
  public:
-  // Errors: a device that does not support a model's precision.
-  static Result<CallPricer> make(const PlanningProblem& problem, const Calibration& calibration);
+  // Response lengths are drawn by the seed. Errors: a device that does not support a model's
+  // precision.
+  static Result<CallPricer> make(const PlanningProblem& problem, const Calibration& calibration,
+                                 uint64_t seed = 0);
 
   const PlanningProblem& problem() const { return *problem_; }
   // Errors: what the cost model refuses, such as weights that do not fit.
-  Result<CallPrice> price(const Call& call, const MeshShape& shape, const Strategy& strategy) const;
+  Result<CallPrice> price(const Call& call, const DeviceMesh& mesh, const Strategy& strategy) const;
 
   // Bytes of a device that a plan may fill: what the driver and libraries leave, less the
   // allocator's reserve and workspaces, or the problem's limit if that is lower.
@@ -60,15 +62,16 @@ class CallPricer {
   };
   const Engines& engines_of(const GpuSpec& gpu) const;
   DeviceModel device(const DeviceModel& engine, const RoleModel& model) const;
-  Result<CallPrice> price_generate(const Call& call, const MeshShape& shape,
+  Result<CallPrice> generate_price(const Call& call, const MeshShape& shape,
                                    const Strategy& strategy) const;
-  Result<CallPrice> price_train(const Call& call, const MeshShape& shape,
+  Result<CallPrice> train_price(const Call& call, const MeshShape& shape,
                                 const Strategy& strategy) const;
-  Result<CallPrice> price_infer(const Call& call, const MeshShape& shape,
+  Result<CallPrice> infer_price(const Call& call, const MeshShape& shape,
                                 const Strategy& strategy) const;
 
   const PlanningProblem* problem_ = nullptr;
   std::vector<Engines> engines_;
+  std::shared_ptr<CallTimer> timer_;
 };
 
 }  // namespace braid::planner

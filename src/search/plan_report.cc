@@ -51,11 +51,11 @@ Result<ExecutionPlan> hybridflow(const PlanningProblem& problem, const CallPrice
   HybridFlowPrices prices;
   prices.call_seconds = [&](const CallPlan& entry) -> std::optional<double> {
     const Call* call = find_call(problem.graph, entry.call);
-    const auto price = pricer.price(*call, shape_of(problem.cluster, entry.mesh), entry.strategy);
+    const auto price = pricer.price(*call, entry.mesh, entry.strategy);
     if (!price.ok()) return std::nullopt;
     const double capacity = pricer.capacity_bytes(gpu_of(problem.cluster, entry.mesh.devices[0]));
     if (price->weight_bytes + price->transient_bytes > capacity) return std::nullopt;
-    return price->time_s;
+    return price->time.total_s;
   };
   prices.fits = [&](const ExecutionPlan& plan) {
     const Result<Verdict> verdict = judge(plan);

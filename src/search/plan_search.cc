@@ -24,11 +24,12 @@ optimize::PortfolioOptions portfolio_options(const SearchOptions& options) {
   return out;
 }
 
+using Plans = std::vector<std::pair<PlanCost, Choice>>;
+
 // The choice and the best changes of each of its coordinates, by cost.
-std::vector<std::pair<PlanCost, Choice>> neighbourhood(const PlanSpace& space, const Choice& choice,
-                                                       int64_t count) {
+Plans neighbourhood(const PlanSpace& space, const Choice& choice, int64_t count) {
   const PlanDomain domain(space);
-  std::vector<std::pair<PlanCost, Choice>> out = {{domain.state_with(choice).cost, choice}};
+  Plans out = {{domain.state_with(choice).cost, choice}};
   for (int c = 0; c < space.num_coordinates(); ++c) {
     const std::vector<Alternative> values = alternatives(space, choice, c);
     for (size_t i = 0; i < values.size() && static_cast<int64_t>(i) < count; ++i) {
@@ -48,30 +49,63 @@ bool better(const Verdict& a, const Verdict& b) {
   return a.fits ? a.step_s < b.step_s : a.peak_bytes < b.peak_bytes;
 }
 
+// One plan for the judge is one work unit, so that threads share them; verdicts know nothing of
+// each other.
+class JudgeUnits final : public optimize::UnitSource {
+ public:
+  JudgeUnits(const PlanSpace& space, const Judge& judge, const Plans& plans)
+      : space_(space), judge_(judge), plans_(plans), verdicts_(plans.size()) {}
+
+  bool start(int64_t unit) override { return unit < static_cast<int64_t>(plans_.size()); }
+  void run(int64_t unit) override {
+    const size_t index = static_cast<size_t>(unit);
+    verdicts_[index] = judge_(plan_of(space_, plans_[index].second));
+  }
+  void finish(int64_t, double) override {}
+
+  const std::vector<std::optional<Result<Verdict>>>& verdicts() const { return verdicts_; }
+
+ private:
+  const PlanSpace& space_;
+  const Judge& judge_;
+  const Plans& plans_;
+  std::vector<std::optional<Result<Verdict>>> verdicts_;  // each written by the unit's thread alone
+};
+
 // Prices the best plan of the evaluator and neighbours of the best so far until the judge's budget
 // is spent or nothing is new.
 class Judging {
  public:
-  Judging(const PlanSpace& space, const Judge& judge, int64_t budget)
-      : space_(space), judge_(judge), budget_(budget) {}
+  Judging(const PlanSpace& space, const Judge& judge, const SearchOptions& options)
+      : space_(space), judge_(judge), budget_(options.judged), threads_(options.units.threads) {}
 
   Status run(Found& found) {
     for (int round = 0; round < kRounds; ++round) {
       const Choice centre = found.choice;
       const int64_t share = (budget_ + kRounds - 1) / kRounds;
-      BRAID_TRY(price(neighbourhood(space_, centre, share), share, found));
+      BRAID_TRY(price(chosen(neighbourhood(space_, centre, share), share), found));
       if (found.choice == centre) break;
     }
     return ok_status();
   }
 
  private:
-  Status price(const std::vector<std::pair<PlanCost, Choice>>& plans, int64_t count, Found& found) {
-    for (const auto& [cost, choice] : plans) {
-      if (count == 0) break;
-      if (cost.excess_bytes > 0 || !seen_.insert(choice).second) continue;
-      --count;
-      BRAID_ASSIGN(const Verdict verdict, judge_(plan_of(space_, choice)));
+  // The first `count` plans that fit under the evaluator and are new.
+  Plans chosen(const Plans& plans, int64_t count) {
+    Plans out;
+    for (const auto& plan : plans) {
+      if (static_cast<int64_t>(out.size()) == count) break;
+      if (plan.first.excess_bytes == 0 && seen_.insert(plan.second).second) out.push_back(plan);
+    }
+    return out;
+  }
+
+  Status price(const Plans& plans, Found& found) {
+    JudgeUnits units(space_, judge_, plans);
+    run_units(units, {.threads = threads_, .stop = {}, .elapsed_s = {}});
+    for (size_t i = 0; i < plans.size(); ++i) {
+      BRAID_ASSIGN(const Verdict verdict, *units.verdicts()[i]);
+      const auto& [cost, choice] = plans[i];
       found.judged.push_back({choice, cost, verdict});
       if (found.verdict && !better(verdict, *found.verdict)) continue;
       found.choice = choice;
@@ -84,6 +118,7 @@ class Judging {
   const PlanSpace& space_;
   const Judge& judge_;
   int64_t budget_;
+  int threads_;
   std::set<Choice> seen_;
 };
 
@@ -129,7 +164,7 @@ Result<Found> search_plans(const PlanSpace& space, const SearchOptions& options,
   found.cost = *portfolio.cost();
   found.best_cost_us = found.cost.time_us;
   found.lower_bound_us = portfolio.lower_bound();
-  if (judge) BRAID_TRY(Judging(space, judge, options.judged).run(found));
+  if (judge) BRAID_TRY(Judging(space, judge, options).run(found));
   found.plan = plan_of(space, found.choice);
   return found;
 }

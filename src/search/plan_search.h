@@ -17,13 +17,23 @@ namespace braid::planner {
 // What a judge says about a plan.
 struct Verdict {
   double step_s = 0;
-  double peak_bytes = 0;       // on the fullest device
-  double capacity_bytes = 0;   // of the smallest device
+  double peak_bytes = 0;       // on the device with the least of its memory left
+  double capacity_bytes = 0;   // of that device
   double utilisation = 0;      // share of device time that computes
   std::vector<double> call_s;  // first start to last end, calls with a model in the graph's order
   bool fits = true;
   std::string reason;  // why it does not fit
 };
+// Takes the device into the verdict if it is fuller than those before.
+inline void note_device(Verdict& verdict, double peak_bytes, double capacity_bytes) {
+  if (verdict.capacity_bytes > 0 &&
+      peak_bytes * verdict.capacity_bytes <= verdict.peak_bytes * capacity_bytes)
+    return;
+  verdict.peak_bytes = peak_bytes;
+  verdict.capacity_bytes = capacity_bytes;
+}
+
+// Called by several threads at once.
 using Judge = std::function<Result<Verdict>(const ExecutionPlan&)>;
 
 struct SearchOptions {

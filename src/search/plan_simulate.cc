@@ -14,11 +14,8 @@ Verdict verdict_of(const Trace& trace, const PlanningProblem& problem) {
   verdict.utilisation = utilisation(trace);
   verdict.fits = !trace.overflow;
   if (trace.overflow) verdict.reason = overflow_text(trace, *trace.overflow);
-  verdict.capacity_bytes = trace.devices.front().limit_bytes;
-  for (const DeviceSummary& device : trace.devices) {
-    verdict.peak_bytes = std::max(verdict.peak_bytes, device.peak_bytes);
-    verdict.capacity_bytes = std::min(verdict.capacity_bytes, device.limit_bytes);
-  }
+  for (const DeviceSummary& device : trace.devices)
+    note_device(verdict, device.peak_bytes, device.limit_bytes);
   const std::vector<Call>& calls = problem.graph.calls;
   for (const CallSummary& call : trace.calls)
     if (uses_model(calls[call.call.value])) verdict.call_s.push_back(call.seconds());

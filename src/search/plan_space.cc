@@ -59,8 +59,16 @@ int role_index(PlanSpace& space, const PlanningProblem& problem, const RoleId& r
   RoleSpace added;
   added.role = role;
   const RoleModel& model = model_of(problem, role);
-  added.model_bytes =
-      static_cast<double>(total_params(model.size)) * precision_bytes(model.precision);
+  const RoleSpec* spec = find_role(problem.graph, role);
+  const double bytes = precision_bytes(model.precision) *
+                       (model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1);
+  added.layers = model.size.layers;
+  for (const TensorKind& kind : tensor_kinds(model.size, spec != nullptr && spec->scalar_head)) {
+    const double moved = bytes * static_cast<double>(kind.elements);
+    const auto layers = static_cast<double>(kind.layer_end - kind.layer_begin);
+    added.layer_bytes += moved * layers / static_cast<double>(added.layers);
+    if (layers == 0) (kind.first ? added.first_bytes : added.last_bytes) += moved;
+  }
   space.roles.push_back(added);
   return static_cast<int>(space.roles.size()) - 1;
 }
@@ -154,11 +162,23 @@ struct Priced {
   int32_t strategy = 0;
   Strategy value;
   CallPrice price;
+  std::vector<StageSpan> spans;  // of price.time
 };
 
 // What the layout of parameters depends on.
 auto layout_key(const Strategy& s) {
   return std::make_tuple(s.tp, s.pp, s.interleave, s.zero_stage == 3 ? s.dp : 1);
+}
+
+int64_t to_us(double seconds) { return std::llround(seconds * 1e6); }
+
+std::vector<StageSpan> spans_of(const CallTime& time) {
+  std::vector<StageSpan> spans;
+  for (const StageTime& stage : time.stages) {
+    const double need = time.joint ? time.total_s - stage.start_s : stage.busy_s;
+    spans.push_back({to_us(stage.end_s), to_us(need)});
+  }
+  return spans;
 }
 
 PlanOption option_of(const Priced& priced, int32_t first, int32_t devices) {
@@ -168,8 +188,10 @@ PlanOption option_of(const Priced& priced, int32_t first, int32_t devices) {
   option.strategy = priced.strategy;
   option.tp = priced.value.tp;
   option.pp = priced.value.pp;
+  option.interleave = priced.value.interleave;
   option.shards = priced.value.zero_stage == 3 ? priced.value.dp : 1;
-  option.time_us = std::llround(priced.price.time_s * 1e6);
+  option.joint = priced.price.time.joint;
+  option.time_us = to_us(priced.price.time.total_s);
   option.weight_bytes = priced.price.weight_bytes;
   option.optimizer_bytes = priced.price.optimizer_bytes;
   option.transient_bytes = priced.price.transient_bytes;
@@ -178,7 +200,7 @@ PlanOption option_of(const Priced& priced, int32_t first, int32_t devices) {
 
 // An option comes after all that may dominate it.
 auto pruning_order(const Priced& p) {
-  return std::make_tuple(p.price.time_s, p.price.transient_bytes, p.price.weight_bytes,
+  return std::make_tuple(p.price.time.total_s, p.price.transient_bytes, p.price.weight_bytes,
                          p.price.optimizer_bytes, p.strategy);
 }
 
@@ -203,19 +225,37 @@ class ShapePruner {
 
  private:
   bool dominates(const Priced& a, const Priced& b) const {
-    if (a.price.time_s > b.price.time_s || a.price.optimizer_bytes > b.price.optimizer_bytes)
+    if (a.price.time.total_s > b.price.time.total_s ||
+        a.price.optimizer_bytes > b.price.optimizer_bytes ||
+        a.price.transient_bytes > b.price.transient_bytes)
       return false;
-    if (layout_key(a.value) == layout_key(b.value))
-      return a.price.transient_bytes <= b.price.transient_bytes;
-    if (!layout_matters_)
-      return a.price.transient_bytes <= b.price.transient_bytes &&
-             a.price.weight_bytes <= b.price.weight_bytes;
-    return false;
+    if (layout_key(a.value) == layout_key(b.value)) return is_never_later(a, b);
+    return !layout_matters_ && a.price.weight_bytes <= b.price.weight_bytes && is_never_later(a, b);
+  }
+
+  // Whether A's stages end no later than B's on every device, whenever devices become free.
+  static bool is_never_later(const Priced& a, const Priced& b) {
+    const size_t stages = a.spans.size();
+    if (stages != b.spans.size() || a.price.time.joint != b.price.time.joint) return false;
+    for (size_t i = 0; i < stages; ++i)
+      for (size_t j = i; j < stages; ++j)
+        if (path_us(a, i, j) > path_us(b, i, j)) return false;
+    return true;
+  }
+  // From when the devices of stage i are free to the end of stage j.
+  static int64_t path_us(const Priced& p, size_t i, size_t j) {
+    return p.spans[i].need_us + p.spans[j].end_us - p.spans[i].end_us;
   }
 
   const RoleSpace& role_;
   bool layout_matters_;  // weights move, or another role uses them in place
 };
+
+DeviceMesh run_of_devices(int32_t first, int32_t devices) {
+  DeviceMesh mesh;
+  for (int32_t d = 0; d < devices; ++d) mesh.devices.push_back(DeviceId{first + d});
+  return mesh;
+}
 
 struct MeshClass {
   MeshShape shape;
@@ -277,19 +317,18 @@ class OptionBuilder {
     CallSpace& call = space_.calls[index];
     const Call& graph_call = space_.problem->graph.calls[call.call.value];
     const CallPlan& entry = call_plan(*options_.only, graph_call.name);
-    const MeshShape shape = shape_of(space_.problem->cluster, entry.mesh);
-    BRAID_ASSIGN(const CallPrice price,
-                 pricer_.price(graph_call, shape, entry.strategy).at(cat("call ", entry.call)));
+    BRAID_ASSIGN(
+        const CallPrice price,
+        pricer_.price(graph_call, entry.mesh, entry.strategy).at(cat("call ", entry.call)));
     call.strategies = {entry.strategy};
-    add_option(call, {0, entry.strategy, price}, entry.mesh.devices.front().value, shape.devices);
+    const Priced priced{0, entry.strategy, price, spans_of(price.time)};
+    add_option(call, priced, entry.mesh.devices.front().value, add_spans(priced));
     return ok_status();
   }
 
   bool allowed(const Call& call, const Strategy& strategy, int32_t first, int32_t devices) const {
     if (!options_.allowed) return true;
-    CallPlan entry{call.name, {}, strategy};
-    for (int32_t d = 0; d < devices; ++d) entry.mesh.devices.push_back(DeviceId{first + d});
-    return options_.allowed(entry);
+    return options_.allowed({call.name, run_of_devices(first, devices), strategy});
   }
 
   bool allowed_somewhere(const Call& call, const Strategy& strategy,
@@ -303,10 +342,11 @@ class OptionBuilder {
     CallSpace& call = space_.calls[index];
     const Call& graph_call = space_.problem->graph.calls[call.call.value];
     const double capacity = pricer_.capacity_bytes(meshes.shape.gpu);
+    const DeviceMesh mesh = run_of_devices(meshes.first.front(), meshes.shape.devices);
     std::vector<Priced> fitting;
     for (const Strategy& s :
          strategies_of(*space_.problem, graph_call, meshes.shape.devices, meshes.shape.per_node)) {
-      const Result<CallPrice> price = pricer_.price(graph_call, meshes.shape, s);
+      const Result<CallPrice> price = pricer_.price(graph_call, mesh, s);
       ++space_.enumerated;
       if (!price.ok()) {
         refusal->message = price.status().message();
@@ -314,21 +354,32 @@ class OptionBuilder {
       }
       refusal->least_bytes = std::min(refusal->least_bytes, least_bytes(*price));
       if (least_bytes(*price) > capacity || !allowed_somewhere(graph_call, s, meshes)) continue;
-      fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price});
+      fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price, spans_of(price->time)});
     }
     if (options_.prune) fitting = ShapePruner(space_, call).prune(std::move(fitting));
+    std::vector<int32_t> spans;
     for (Priced& priced : fitting) {
       priced.strategy = static_cast<int32_t>(call.strategies.size());
       call.strategies.push_back(priced.value);
+      spans.push_back(add_spans(priced));
     }
     for (const int32_t first : meshes.first)
-      for (const Priced& priced : fitting)
-        if (allowed(graph_call, priced.value, first, meshes.shape.devices))
-          add_option(call, priced, first, meshes.shape.devices);
+      for (size_t i = 0; i < fitting.size(); ++i)
+        if (allowed(graph_call, fitting[i].value, first, meshes.shape.devices))
+          add_option(call, fitting[i], first, spans[i]);
   }
 
-  void add_option(CallSpace& call, const Priced& priced, int32_t first, int32_t devices) {
+  int32_t add_spans(const Priced& priced) {
+    space_.spans.insert(space_.spans.end(), priced.spans.begin(), priced.spans.end());
+    return static_cast<int32_t>(space_.spans.size() - priced.spans.size());
+  }
+
+  void add_option(CallSpace& call, const Priced& priced, int32_t first, int32_t spans) {
+    const Strategy& s = priced.value;
+    const int32_t devices = s.dp * s.tp * s.pp;
     PlanOption option = option_of(priced, first, devices);
+    option.spans = spans;
+    for (const StageSpan& span : priced.spans) option.area_us += span.need_us * devices / s.pp;
     const auto key = std::make_tuple(call.role, first, devices, layout_key(priced.value));
     const auto next = static_cast<int32_t>(layouts_.size());
     option.layout = layouts_.emplace(key, next).first->second;
@@ -352,20 +403,13 @@ RolePlan role_plan_of(const RoleSpace& role, Stay stay) {
   return plan;
 }
 
-double per_device_bytes(const RoleSpace& role, const PlanOption& option) {
-  return role.model_bytes / (double(option.tp) * option.pp * option.shards);
-}
-
-int nodes_of(const PlanSpace& space, const PlanOption& option) {
-  return space.node_of[option.end - 1] - space.node_of[option.first] + 1;
-}
-
 }  // namespace
 
 Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPricer& pricer,
                                   const SpaceOptions& options) {
   PlanSpace space;
   space.problem = &problem;
+  space.moves = std::make_shared<MoveMemo>();
   add_calls(problem, space);
   finish_roles(problem, space);
   find_segments(space);
@@ -395,28 +439,6 @@ ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice) {
     if (stay != Stay::kDevice) plan.roles.push_back(role_plan_of(role, stay));
   }
   return plan;
-}
-
-double move_s(const PlanSpace& space, const RoleSpace& role, const PlanOption& from,
-              const PlanOption& to) {
-  if (from.layout == to.layout) return 0;
-  const MoveRates& rates = space.rates;
-  const double each = per_device_bytes(role, to);
-  const int to_nodes = nodes_of(space, to), from_nodes = nodes_of(space, from);
-  const bool one_node =
-      to_nodes == 1 && from_nodes == 1 && space.node_of[to.first] == space.node_of[from.first];
-  const double held = overlap(from, to) ? per_device_bytes(role, from) : 0;
-  const double inside_s = std::max(0.0, each - held) / rates.inside;
-  const double sent_s = role.model_bytes / from.devices() / rates.inside;
-  if (one_node) return rates.latency_s + std::max(inside_s, sent_s);
-  // What one receiving node lacks: the stages that live on it, less what is there already.
-  const double node_share = std::min(1.0, 1.0 / std::min(to.pp, to_nodes));
-  const double there = overlap(from, to) ? std::min(1.0, 1.0 / std::min(from.pp, from_nodes)) : 0;
-  const double lacking = role.model_bytes * std::max(0.0, node_share - there * node_share);
-  const double receivers = double(to.devices()) / to_nodes;
-  const double network_s = lacking / receivers / rates.network;
-  const double out_s = lacking > 0 ? role.model_bytes / from.devices() / rates.network : 0;
-  return rates.latency_s + std::max({inside_s, sent_s, network_s, out_s});
 }
 
 }  // namespace braid::planner

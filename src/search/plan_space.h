@@ -5,28 +5,42 @@
 // The evaluator that the search minimizes (search/plan_evaluate.h) grows with every duration and
 // with every byte: calls start in the order of the graph as soon as what they read and their
 // devices are free. Pruning drops option B of a call for an option A on the same devices when no
-// plan can lose by it:
-//   * both have the same parameter layout, and A needs no more time, optimizer and transient bytes;
+// plan can lose by it: A frees no device later than B whenever it gets them, needs no more
+// optimizer and transient bytes, and
+//   * both have the same parameter layout,
 //   * or the call is the only one of its role and shares no weights (none move), and A also needs
 //   no
 //     more weight bytes.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "search/plan_moves.h"
 #include "search/plan_price.h"
 
 namespace braid::planner {
+
+// A pipeline stage of an option (StageTime, in microseconds): the devices of stage i are the i-th
+// run of devices / pp.
+struct StageSpan {
+  int64_t end_us = 0;   // of the stage, when all stages begin at 0
+  int64_t need_us = 0;  // at least so long from when its devices are free to its end
+  friend bool operator==(const StageSpan&, const StageSpan&) = default;
+};
 
 // A strategy on the devices first .. end-1.
 struct PlanOption {
   int32_t first = 0, end = 0;
   int32_t strategy = 0;  // index into CallSpace::strategies
   int32_t layout = 0;    // equal numbers within a role: the same slices on the same devices
-  int32_t tp = 1, pp = 1, shards = 1;
-  int64_t time_us = 0;
+  int32_t tp = 1, pp = 1, interleave = 1, shards = 1;
+  bool joint = false;   // its stages end together, with the last
+  int32_t spans = 0;    // of its stages: index of the first in PlanSpace::spans
+  int64_t time_us = 0;  // when all its devices are free at once
+  int64_t area_us = 0;  // device time that it takes at least
   double weight_bytes = 0, optimizer_bytes = 0, transient_bytes = 0;  // per device
   int32_t devices() const { return end - first; }
 };
@@ -53,7 +67,9 @@ struct RoleSpace {
   int home = 0;            // the call whose layout the weights live in: training, else the first
   std::vector<int> calls;  // indices into PlanSpace::calls
   int shares = -1;         // role whose frozen base weights these are
-  double model_bytes = 0;  // all weights
+  // What moves when the layout changes: of a layer, and of the model's two ends.
+  int64_t layers = 0;
+  double layer_bytes = 0, first_bytes = 0, last_bytes = 0;
   std::vector<Stay> stays;
 };
 
@@ -72,10 +88,12 @@ struct PlanSpace {
   // Runs of calls that start only when all calls of the runs before have ended; makespans add up.
   std::vector<std::vector<int>> segments;
   std::vector<int> segment_of;          // per call
+  std::vector<StageSpan> spans;         // of all options; those of one strategy share them
   std::vector<double> capacity_bytes;   // per device
   std::vector<int32_t> capacity_steps;  // devices at which the capacity differs from the one before
   std::vector<int32_t> node_of;         // per device
   MoveRates rates;
+  std::shared_ptr<MoveMemo> moves;
   int64_t fixed_us = 0;    // on the host, once per step, before the first call
   int64_t enumerated = 0;  // options priced before pruning, all meshes
 
@@ -100,11 +118,5 @@ Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPric
 // A value for every coordinate: calls first, then roles.
 using Choice = std::vector<int>;
 ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice);
-
-// Seconds to fill the weights of `to` from `from`, both of one role; 0 for equal layouts. The
-// slowest of: what a device takes in, what a node takes in over its network links, what the senders
-// put out.
-double move_s(const PlanSpace& space, const RoleSpace& role, const PlanOption& from,
-              const PlanOption& to);
 
 }  // namespace braid::planner

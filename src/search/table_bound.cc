@@ -99,15 +99,44 @@ int64_t Bounder::path_us(const CompiledSegment& segment, const PartialPlan& plan
 
 int64_t Bounder::area_us(const CompiledSegment& segment, const PartialPlan& plan) {
   demand_ = {};
+  demand_of_.clear();
   for (size_t n = 0; n < segment.nodes.size(); ++n) {
     const SegmentNode& node = segment.nodes[n];
     const CallBounds& call = plan.calls[node.call];
-    const bool is_call = node.pair < 0;
-    demand_.area += is_call ? call.area : duration_us_[n] * call.num_devices;
-    demand_.wide_area +=
-        is_call ? call.wide_area : duration_us_[n] * wide_factor(call.num_devices, num_devices_);
+    const int64_t us = duration_us_[n];
+    demand_of_.push_back(node.pair < 0
+                             ? SegmentDemand{call.area, call.wide_area}
+                             : SegmentDemand{us * call.num_devices,
+                                             us * wide_factor(call.num_devices, num_devices_)});
+    demand_.area += demand_of_.back().area;
+    demand_.wide_area += demand_of_.back().wide_area;
   }
-  return std::max(ceil_div(demand_.area, num_devices_), ceil_div(demand_.wide_area, 2));
+  const int64_t bound_us =
+      std::max(ceil_div(demand_.area, num_devices_), ceil_div(demand_.wide_area, 2));
+  return std::max({bound_us, window_us(head_us_, tail_us_), window_us(tail_us_, head_us_)});
+}
+
+// For each node: those with at least its time before them run in a window of at most the makespan
+// less that time and the least time after one of them.
+int64_t Bounder::window_us(const std::vector<int64_t>& before_us,
+                           const std::vector<int64_t>& after_us) const {
+  const size_t count = demand_of_.size();
+  int64_t bound_us = 0;
+  for (size_t n = 0; n < count; ++n) {
+    if (before_us[n] == 0) continue;
+    SegmentDemand demand;
+    int64_t least_after_us = INT64_MAX;
+    for (size_t m = 0; m < count; ++m) {
+      if (before_us[m] < before_us[n]) continue;
+      demand.area += demand_of_[m].area;
+      demand.wide_area += demand_of_[m].wide_area;
+      least_after_us = std::min(least_after_us, after_us[m]);
+    }
+    const int64_t inside_us =
+        std::max(ceil_div(demand.area, num_devices_), ceil_div(demand.wide_area, 2));
+    bound_us = std::max(bound_us, before_us[n] + inside_us + least_after_us);
+  }
+  return bound_us;
 }
 
 int64_t Bounder::load_us(const CompiledSegment& segment, const PartialPlan& plan,

@@ -5,6 +5,9 @@
 //   of the devices as on
 //     all, one on exactly half as on half, and smaller ones as on none (a dual feasible function,
 //     Fekete and Schepers 2001: whatever runs at once still adds up to at most the whole cluster),
+//   * the same of the nodes that cannot start before some time or must be followed by some time:
+//   that
+//     time, their device time, and the least head or tail among them,
 // where an open call counts with the least time and area among its remaining candidates. Each holds
 // for every schedule that respects dependencies and exclusive devices, so also for list scheduling,
 // whatever its anomalies. Not thread-safe: a Bounder has scratch space.
@@ -60,14 +63,18 @@ class Bounder {
   int64_t duration_us(const SegmentNode& node, const PartialPlan& plan) const;
   int64_t path_us(const CompiledSegment& segment, const PartialPlan& plan);
   int64_t area_us(const CompiledSegment& segment, const PartialPlan& plan);
+  int64_t window_us(const std::vector<int64_t>& before_us,
+                    const std::vector<int64_t>& after_us) const;
   int64_t load_us(const CompiledSegment& segment, const PartialPlan& plan, int32_t device) const;
 
   const Model& model_;
   int64_t num_devices_;
   SegmentScratch scratch_;
   SegmentDemand demand_;
-  std::vector<int64_t> path_around_us_;                   // by call
-  std::vector<int64_t> duration_us_, head_us_, tail_us_;  // by node of the segment
+  std::vector<int64_t> path_around_us_;  // by call
+  // By node of the segment.
+  std::vector<int64_t> duration_us_, head_us_, tail_us_;
+  std::vector<SegmentDemand> demand_of_;
 };
 
 }  // namespace braid::table

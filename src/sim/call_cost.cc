@@ -39,29 +39,36 @@ Result<CallCost> CallCost::make(const Program& program, CallId id, const Plannin
                                 const Calibration& calibration) {
   const Call& call = program.graph.calls[id.value];
   const CallPlacement& where = program.calls[id.value];
+  const DeviceId slowest = slowest_device(problem.cluster, where.mesh);
+  BRAID_ASSIGN(
+      DeviceModel device,
+      make_device(gpu_of(problem.cluster, slowest), model_of(problem, call.role).precision,
+                  call.kind == CallKind::kGenerate ? problem.generate_engine : problem.train_engine,
+                  calibration));
+  return make(call, {call.name, where.mesh, where.strategy}, problem, std::move(device));
+}
+
+CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningProblem& problem,
+                        DeviceModel device) {
   CallCost cost;
   cost.model_ = &model_of(problem, call.role);
-  cost.strategy_ = where.strategy;
-  cost.layout_ = param_layout(where.mesh, where.strategy);
+  cost.strategy_ = plan.strategy;
+  cost.layout_ = param_layout(plan.mesh, plan.strategy);
   const RoleSpec* spec = find_role(problem.graph, call.role);
   cost.scalar_head_ = spec != nullptr && spec->scalar_head;
   cost.kinds_ = tensor_kinds(cost.model_->size, cost.scalar_head_);
-  const DeviceId slowest = slowest_device(problem.cluster, where.mesh);
-  const Node& node = problem.cluster.nodes[node_of(problem.cluster, slowest)];
-  const bool generates = call.kind == CallKind::kGenerate;
-  BRAID_ASSIGN(cost.device_, make_device(node.gpu, cost.model_->precision,
-                                         generates ? problem.generate_engine : problem.train_engine,
-                                         calibration));
+  cost.device_ = std::move(device);
   cost.trains_ = call.kind == CallKind::kTrainStep;
-  cost.policy_loss_ = call.function == "policy";
   cost.per_node_ = std::max(
-      1, static_cast<int>(where.mesh.devices.size()) / nodes_spanned(problem.cluster, where.mesh));
-  cost.nic_gbps_ = node.nic_gbps_per_gpu;
+      1, static_cast<int>(plan.mesh.devices.size()) / nodes_spanned(problem.cluster, plan.mesh));
+  const DeviceId slowest = slowest_device(problem.cluster, plan.mesh);
+  cost.nic_gbps_ = problem.cluster.nodes[node_of(problem.cluster, slowest)].nic_gbps_per_gpu;
   cost.prompt_tokens_ = mean_tokens(problem.workload.prompt);
   const Efficiency& e = cost.device_.efficiency;
   if (braid::generates(problem.graph))
-    cost.factor_ =
-        generates ? e.rl_generate_factor : (cost.trains_ ? e.rl_train_factor : e.rl_infer_factor);
+    cost.factor_ = call.kind == CallKind::kGenerate
+                       ? e.rl_generate_factor
+                       : (cost.trains_ ? e.rl_train_factor : e.rl_infer_factor);
   return cost;
 }
 
@@ -97,38 +104,52 @@ double CallCost::exchange_s(const MicroBatch& batch) const {
   if (strategy_.tp == 1) return 0;
   const double bytes = batch.tokens * static_cast<double>(model_->size.hidden) * kActivationBytes;
   const double half =
-      collective_s(CollectiveOp::kReduceScatter, bytes, group(strategy_.tp, 1), device_.efficiency);
+      braid::exchange_s(CollectiveOp::kReduceScatter, bytes, group(strategy_.tp, 1), device_);
   return 4 * half * device_.efficiency.tp_exposed;
 }
 
-double CallCost::layers_s(const MicroBatch& batch, int part, bool backward) const {
+PassPrices CallCost::pass_prices(const MicroBatch& batch) const {
+  const ModelSize& m = model_->size;
+  const Efficiency& e = device_.efficiency;
+  const double lora = model_->trainable.lora ? e.lora_factor : 1;
+  const double repeated = repeated_share(strategy_.recompute, e);
+  const double exchange = exchange_s(batch);
+  const double exchanges_back = strategy_.recompute == Recompute::kFull ? 2 : 1;
+  PassPrices prices;
+  for (const LayerKind kind : {LayerKind::kDense, LayerKind::kMoe}) {
+    const bool sparse = kind == LayerKind::kMoe;
+    if ((sparse ? moe_layers(m) : m.layers - moe_layers(m)) == 0) continue;
+    const LayerPass pass = layer_pass(batch, kind);
+    const double forward = layer_forward_s(m, pass, device_) * lora;
+    (sparse ? prices.sparse_forward_s : prices.dense_forward_s) = forward + exchange;
+    if (!trains_) continue;
+    const double backward = layer_backward_s(m, pass, device_) * lora + repeated * forward;
+    (sparse ? prices.sparse_backward_s : prices.dense_backward_s) =
+        backward + exchanges_back * exchange;
+  }
+  if (scalar_head_) return prices;
+  // A policy loss costs no more here: rl_train_factor was fitted to whole updates, loss included.
+  prices.head_forward_s = head_forward_s(m, batch.tokens, strategy_.tp, device_);
+  if (trains_)
+    prices.head_backward_s =
+        head_backward_s(m, batch.tokens, strategy_.tp, model_->trainable.lora, device_);
+  return prices;
+}
+
+CallCost::LayerCounts CallCost::layers_of(int part) const {
   const ModelSize& m = model_->size;
   const Interval layers = layers_of_part(m.layers, parts(), part);
   const int64_t dense_layers = m.layers - moe_layers(m);
   const auto dense =
       static_cast<double>(std::max<int64_t>(0, std::min(layers.end, dense_layers) - layers.begin));
-  const double sparse = static_cast<double>(layers.size()) - dense;
-  const double lora = model_->trainable.lora ? device_.efficiency.lora_factor : 1;
-  const double repeated = repeated_share(strategy_.recompute, device_.efficiency);
-  const double exchanges = backward && strategy_.recompute == Recompute::kFull ? 2 : 1;
-  double sum = 0;
-  for (const LayerKind kind : {LayerKind::kDense, LayerKind::kMoe}) {
-    const double count = kind == LayerKind::kDense ? dense : sparse;
-    if (count == 0) continue;
-    const LayerPass pass = layer_pass(batch, kind);
-    const double forward = layer_forward_s(m, pass, device_) * lora;
-    const double compute =
-        backward ? layer_backward_s(m, pass, device_) * lora + repeated * forward : forward;
-    sum += count * (compute + exchanges * exchange_s(batch));
-  }
-  return sum;
+  return {dense, static_cast<double>(layers.size()) - dense};
 }
 
 double CallCost::gathers_of_part_s(int part) const {
   if (strategy_.zero_stage != 3 || strategy_.dp == 1) return 0;
   const double bytes = held(part % strategy_.pp) / strategy_.interleave * kWeightBytes;
-  return collective_s(CollectiveOp::kAllGather, bytes, group(strategy_.dp, strategy_.tp),
-                      device_.efficiency);
+  return braid::exchange_s(CollectiveOp::kAllGather, bytes, group(strategy_.dp, strategy_.tp),
+                           device_);
 }
 
 // What computation does not hide of the communication beside it.
@@ -137,26 +158,26 @@ double CallCost::with_gathers(double compute_s, double exchange_s) const {
          std::max(0.0, exchange_s - compute_s);
 }
 
-double CallCost::forward_s(const MicroBatch& batch, int part) const {
-  double compute = layers_s(batch, part, false);
-  if (has_head(part) && !scalar_head_)
-    compute += (policy_loss_ ? device_.efficiency.rl_loss_factor : 1) *
-               head_forward_s(model_->size, batch.tokens, strategy_.tp, device_);
+double CallCost::forward_s(const PassPrices& prices, int part) const {
+  const LayerCounts layers = layers_of(part);
+  const double compute = layers.dense * prices.dense_forward_s +
+                         layers.sparse * prices.sparse_forward_s +
+                         (has_head(part) ? prices.head_forward_s : 0);
   const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(strategy_.pp);
   return factor_ * jitter * with_gathers(compute, gathers_of_part_s(part));
 }
 
-double CallCost::backward_s(const MicroBatch& batch, int part) const {
-  double compute = layers_s(batch, part, true);
-  if (has_head(part) && !scalar_head_)
-    compute +=
-        (policy_loss_ ? device_.efficiency.rl_loss_factor : 1) *
-        head_backward_s(model_->size, batch.tokens, strategy_.tp, model_->trainable.lora, device_);
+double CallCost::backward_s(const PassPrices& prices, int part) const {
+  const LayerCounts layers = layers_of(part);
+  const double compute = layers.dense * prices.dense_backward_s +
+                         layers.sparse * prices.sparse_backward_s +
+                         (has_head(part) ? prices.head_backward_s : 0);
   double exchange = gathers_of_part_s(part);
   if (strategy_.zero_stage >= 2 && strategy_.dp > 1)
-    exchange += collective_s(CollectiveOp::kReduceScatter,
-                             trained(part % strategy_.pp) / strategy_.interleave * kReduceBytes,
-                             group(strategy_.dp, strategy_.tp), device_.efficiency);
+    exchange +=
+        braid::exchange_s(CollectiveOp::kReduceScatter,
+                          trained(part % strategy_.pp) / strategy_.interleave * kReduceBytes,
+                          group(strategy_.dp, strategy_.tp), device_);
   const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(strategy_.pp);
   return factor_ * jitter * with_gathers(compute, exchange);
 }
@@ -181,15 +202,15 @@ double CallCost::exposed_reduce_s(int stage, double window_s) const {
   if (strategy_.dp == 1 || strategy_.zero_stage >= 2) return 0;
   const CollectiveOp op =
       strategy_.zero_stage == 0 ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
-  const double total = collective_s(op, trained(stage) * kReduceBytes,
-                                    group(strategy_.dp, strategy_.tp), device_.efficiency);
+  const double total = braid::exchange_s(op, trained(stage) * kReduceBytes,
+                                         group(strategy_.dp, strategy_.tp), device_);
   return device_.efficiency.dp_exposed * std::min(total, window_s) +
          std::max(0.0, total - window_s);
 }
 
 double CallCost::gather_s(int stage) const {
-  return collective_s(CollectiveOp::kAllGather, trained(stage) * kWeightBytes,
-                      group(strategy_.dp, strategy_.tp), device_.efficiency) *
+  return braid::exchange_s(CollectiveOp::kAllGather, trained(stage) * kWeightBytes,
+                           group(strategy_.dp, strategy_.tp), device_) *
          device_.efficiency.dp_exposed;
 }
 
@@ -204,23 +225,27 @@ double CallCost::step_host_s() const { return device_.efficiency.step_host_s * f
 // stage reads its weights once for each of them, so a round takes as long as a small batch takes
 // through the whole model.
 double CallCost::round_s(const BatchRound& round) const {
+  return rounds_s({1, round.decoding, static_cast<double>(round.cached_tokens),
+                   static_cast<double>(round.prefill_tokens)});
+}
+
+// A decode step grows linearly with the context, so rounds are priced at their mean.
+double CallCost::rounds_s(const RoundGroup& group) const {
   const ModelSize& m = model_->size;
   const double batches =
-      std::clamp(static_cast<double>(round.decoding), 1.0, static_cast<double>(strategy_.pp));
+      std::clamp(static_cast<double>(group.decoding), 1.0, static_cast<double>(strategy_.pp));
   double seconds = 0;
-  if (round.decoding > 0) {
+  if (group.decoding > 0) {
     DecodeStep step;
-    step.sequences = static_cast<double>(round.decoding) / batches;
-    step.context = static_cast<double>(round.cached_tokens) / static_cast<double>(round.decoding);
+    step.sequences = static_cast<double>(group.decoding) / batches;
+    step.context = group.cached_tokens / static_cast<double>(group.rounds * group.decoding);
     step.tp = strategy_.tp;
     step.weight_bytes = step.kv_bytes = precision_bytes(model_->precision);
-    step.spans_domains = group(strategy_.tp, 1).per_domain < strategy_.tp;
-    seconds += decode_step_s(m, step, device_);
+    step.spans_domains = this->group(strategy_.tp, 1).per_domain < strategy_.tp;
+    seconds += static_cast<double>(group.rounds) * decode_step_s(m, step, device_);
   }
-  if (round.prefill_tokens > 0) {
-    const auto tokens = static_cast<double>(round.prefill_tokens);
-    seconds += prefill_s(m, tokens, prompt_tokens_, strategy_.tp, device_) / batches;
-  }
+  if (group.prefill_tokens > 0)
+    seconds += prefill_s(m, group.prefill_tokens, prompt_tokens_, strategy_.tp, device_) / batches;
   return factor_ * seconds;
 }
 

@@ -16,6 +16,24 @@ namespace braid {
 struct MicroBatch {
   double tokens = 0;
   double context = 0;  // tokens that one of them attends to, mean
+  friend bool operator==(const MicroBatch&, const MicroBatch&) = default;
+};
+
+// Seconds that one micro-batch takes in one layer of each kind, tensor-parallel exchange and
+// recomputation included, and in head and loss over the vocabulary. Backward only where the call
+// trains.
+struct PassPrices {
+  double dense_forward_s = 0, dense_backward_s = 0;
+  double sparse_forward_s = 0, sparse_backward_s = 0;
+  double head_forward_s = 0, head_backward_s = 0;
+};
+
+// Scheduling rounds of one replica that decode the same number of sequences, taken together.
+struct RoundGroup {
+  int64_t rounds = 0;
+  int64_t decoding = 0;       // sequences, in each round
+  double cached_tokens = 0;   // of the sequences that decoded, over all rounds
+  double prefill_tokens = 0;  // over all rounds
 };
 
 class CallCost {
@@ -23,14 +41,24 @@ class CallCost {
   // Errors: a device that does not support the precision of the model.
   static Result<CallCost> make(const Program& program, CallId id, const PlanningProblem& problem,
                                const Calibration& calibration);
+  // As above, for devices of a model that is known already.
+  static CallCost make(const Call& call, const CallPlan& plan, const PlanningProblem& problem,
+                       DeviceModel device);
 
   // The micro-batch of sequences of these lengths.
   MicroBatch micro_batch(const std::vector<int64_t>& lengths) const;
 
   // Seconds of a pass of one micro-batch through part `part` of pp * interleave, tensor-parallel
   // exchange, ZeRO-3 gathers and recomputation included.
-  double forward_s(const MicroBatch& batch, int part) const;
-  double backward_s(const MicroBatch& batch, int part) const;
+  double forward_s(const MicroBatch& batch, int part) const {
+    return forward_s(pass_prices(batch), part);
+  }
+  double backward_s(const MicroBatch& batch, int part) const {
+    return backward_s(pass_prices(batch), part);
+  }
+  PassPrices pass_prices(const MicroBatch& batch) const;
+  double forward_s(const PassPrices& prices, int part) const;
+  double backward_s(const PassPrices& prices, int part) const;
   // Bytes of a micro-batch's activations between two stages, of one tensor-parallel rank.
   double stage_bytes(const MicroBatch& batch) const;
   // Gradient reduction over the data-parallel ranks of a stage that ends later than its last
@@ -38,8 +66,9 @@ class CallCost {
   double exposed_reduce_s(int stage, double window_s) const;
   double gather_s(int stage) const;  // updated weights, ZeRO-1 and 2
   double optimizer_step_s(int stage) const;
-  double step_host_s() const;                     // fixed time of an optimizer step
-  double round_s(const BatchRound& round) const;  // of one replica
+  double step_host_s() const;                      // fixed time of an optimizer step
+  double round_s(const BatchRound& round) const;   // of one replica
+  double rounds_s(const RoundGroup& group) const;  // all of them
 
   // Bytes on one device.
   double activation_bytes(const MicroBatch& batch, int part) const;  // kept for the backward pass
@@ -62,7 +91,11 @@ class CallCost {
   LayerPass layer_pass(const MicroBatch& batch, LayerKind kind) const;
   CollectiveGroup group(int members, int stride) const;
   double exchange_s(const MicroBatch& batch) const;  // of one layer, one pass
-  double layers_s(const MicroBatch& batch, int part, bool backward) const;
+  // Layers of a part, dense and with experts.
+  struct LayerCounts {
+    double dense = 0, sparse = 0;
+  };
+  LayerCounts layers_of(int part) const;
   double held(int stage) const;  // parameters of one device, before ZeRO
   double trained(int stage) const;
   double with_gathers(double compute_s, double exchange_s) const;
@@ -76,7 +109,6 @@ class CallCost {
   ParamLayout layout_;
   bool scalar_head_ = false;
   bool trains_ = false;
-  bool policy_loss_ = false;
   int per_node_ = 1;
   double nic_gbps_ = 0;
   double factor_ = 1;  // of passes inside an RL step

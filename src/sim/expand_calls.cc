@@ -1,7 +1,6 @@
 // What happens between the gates of a call.
 #include <algorithm>
 
-#include "cost/predict_generate.h"
 #include "sim/step_simulation.h"
 
 namespace braid {
@@ -11,37 +10,6 @@ namespace {
 constexpr int64_t kCachePoints = 48;
 
 using Kind = ScheduleOp::Kind;
-
-Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {
-  const auto m = static_cast<int32_t>(micro_batches);
-  if (kind != CallKind::kTrainStep) return forward_only(s.pp, s.interleave, m);
-  return s.interleave > 1 ? interleaved_one_f_one_b(s.pp, s.interleave, m) : one_f_one_b(s.pp, m);
-}
-
-// Cuts sequences into `count` runs of about equal numbers.
-std::vector<std::vector<int64_t>> cut_evenly(const std::vector<int64_t>& lengths, int64_t count) {
-  const auto all = static_cast<int64_t>(lengths.size());
-  std::vector<std::vector<int64_t>> out(count);
-  for (int64_t k = 0; k < count; ++k)
-    out[k].assign(lengths.begin() + all * k / count, lengths.begin() + all * (k + 1) / count);
-  return out;
-}
-
-// Fills micro-batches in order up to the token budget; a longer sequence is one of its own.
-std::vector<std::vector<int64_t>> cut_by_tokens(const std::vector<int64_t>& lengths,
-                                                int64_t budget) {
-  std::vector<std::vector<int64_t>> out;
-  int64_t filled = 0;
-  for (const int64_t length : lengths) {
-    if (out.empty() || filled + length > budget) {
-      out.emplace_back();
-      filled = 0;
-    }
-    out.back().push_back(length);
-    filled += length;
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -85,32 +53,8 @@ void StepSimulation::expand_host(CallId id) {
 
 std::vector<MicroBatch> StepSimulation::micro_batches(CallId id, int dp_rank, int64_t part,
                                                       int64_t parts) const {
-  const CallPlacement& where = program_.calls[id.value];
-  const Strategy& s = where.strategy;
-  const int64_t first = where.samples * dp_rank / s.dp, last = where.samples * (dp_rank + 1) / s.dp;
-  const int64_t begin = first + (last - first) * part / parts,
-                end = first + (last - first) * (part + 1) / parts;
-  const auto all = static_cast<int64_t>(lengths_.prompt.size());
-  std::vector<int64_t> lengths;
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t sample = i * all / where.samples;
-    lengths.push_back(lengths_.prompt[sample] + lengths_.response[sample]);
-  }
-  auto cuts = s.micro_tokens > 0
-                  ? cut_by_tokens(lengths, s.micro_tokens)
-                  : cut_evenly(lengths, std::clamp<int64_t>(s.micro_batches, 1, end - begin));
-  if (s.interleave > 1 && cuts.size() % s.pp != 0)  // interleaving needs whole groups
-    cuts = cut_evenly(lengths, static_cast<int64_t>((cuts.size() + s.pp - 1) / s.pp * s.pp));
-  std::vector<MicroBatch> batches;
-  for (const auto& cut : cuts) batches.push_back(costs_[id.value]->micro_batch(cut));
-  return batches;
-}
-
-double StepSimulation::pass_s(const CallCost& cost, const Schedule& schedule, const ScheduleOp& op,
-                              const MicroBatch& batch) {
-  const int part = op.chunk * schedule.stages + op.stage;
-  if (batch.tokens <= 0) return 0;
-  return op.kind == Kind::kForward ? cost.forward_s(batch, part) : cost.backward_s(batch, part);
+  return micro_batches_of(*costs_[id.value], lengths_, program_.calls[id.value].samples,
+                          {dp_rank, part, parts});
 }
 
 // Adds the passes of one replica; each stage's first pass waits for after[stage] (-1: the gate).
@@ -126,7 +70,7 @@ std::vector<TaskId> StepSimulation::expand_schedule(CallId id, int dp_rank,
   for (int stage = 0; stage < schedule.stages; ++stage) {
     for (const ScheduleOp& op : schedule.per_stage[stage]) {
       const MicroBatch& batch = batches[op.micro_batch];
-      const double seconds = pass_s(cost, schedule, op, batch);
+      const double seconds = pass_s(cost, op, batch);
       const TaskId task = tasks_.add(seconds);
       if (last[stage] < 0) {
         after[stage] < 0 ? enter(id, {dp_rank, stage}, task) : tasks_.wait(task, after[stage]);
@@ -267,30 +211,13 @@ void StepSimulation::expand_generate(CallId id) {
     expand_replica(id, dp_rank);
 }
 
-std::vector<BatchRequest> StepSimulation::requests(CallId id, int dp_rank) const {
-  const CallPlacement& where = program_.calls[id.value];
-  const auto all = static_cast<int64_t>(lengths_.prompt.size());
-  const int64_t copies = std::max<int64_t>(1, problem_.workload.samples_per_prompt);
-  std::vector<BatchRequest> out;
-  for (int64_t i = where.samples * dp_rank / where.strategy.dp;
-       i < where.samples * (dp_rank + 1) / where.strategy.dp; ++i) {
-    const int64_t sample = i * all / where.samples;
-    out.push_back({lengths_.prompt[sample], lengths_.response[sample], sample / copies});
-  }
-  return out;
-}
-
 // All ranks of a replica run its rounds together. The cache grows and shrinks with the sequences in
 // flight.
 void StepSimulation::expand_replica(CallId id, int dp_rank) {
   const CallCost& cost = *costs_[id.value];
   const Strategy& s = cost.strategy();
-  const auto work = requests(id, dp_rank);
-  BatchOptions options;
-  options.max_batch_tokens = options_.generate_batch_tokens;
-  options.max_concurrent =
-      s.max_concurrent > 0 ? s.max_concurrent : static_cast<int64_t>(kMostSequences);
-  options.most_response = longest_tokens(problem_.workload.response);
+  const auto work = requests_of(problem_, s, lengths_, program_.calls[id.value].samples, dp_rank);
+  BatchOptions options = batch_options(problem_, s, options_);
   options.kv_budget_tokens = cache_budget(id, dp_rank, work);
   std::vector<std::pair<double, int64_t>> curve;  // seconds so far, pages
   double seconds = 0;

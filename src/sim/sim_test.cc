@@ -69,6 +69,21 @@ TEST(TaskGraph, ChainsJoinsAndContention) {
   EXPECT_DOUBLE_EQ(graph.makespan(), 11);
 }
 
+// A message that waits for its receiver does not keep its sender from serving another one.
+TEST(TaskGraph, WaitingTasksHoldNoPort) {
+  TaskGraph graph(4);
+  const TaskId busy = graph.add(10, 0, 3);    // into port 3
+  const TaskId blocked = graph.add(5, 1, 3);  // waits for port 3
+  const TaskId other = graph.add(2, 1, 2);    // from the same sender to a free receiver
+  const TaskId next = graph.add(1, 0, 2);
+  graph.run();
+  EXPECT_DOUBLE_EQ(graph.start(busy), 0);
+  EXPECT_DOUBLE_EQ(graph.start(other), 0);
+  EXPECT_DOUBLE_EQ(graph.start(blocked), 10);
+  EXPECT_DOUBLE_EQ(graph.start(next), 10);
+  EXPECT_DOUBLE_EQ(graph.makespan(), 15);
+}
+
 // Rounds of one request: a prefill that gives the first token, then one round per token.
 TEST(Batching, CountsRounds) {
   const auto ignore = [](const BatchRound&) {};

@@ -54,6 +54,38 @@ TEST(SimulateCommand, WritesTraceAndPage) {
   EXPECT_THAT(read_text(page), HasSubstr("</html>"));
 }
 
+TEST(SimulateCommand, SeveralStepsOverlapByThePlansStaleness) {
+  const std::string config = testing::TempDir() + "/overlap.yaml",
+                    plan = testing::TempDir() + "/overlap.plan.yaml";
+  std::ofstream(config) << "algorithm: {name: grpo}\nmodel: {size: llama2-7b}\n"
+                           "cluster: {gpu: a100-80g, nodes: 2, gpus_per_node: 8}\n"
+                           "rollout: {prompts_per_step: 64, samples_per_prompt: 4, "
+                           "max_response_length: 512}\n"
+                           "data: {train: \"task:digits\", max_prompt_length: 128}\n"
+                           "reward: [{type: rule, rule: exact}]\n";
+  const auto every_s = [&](int staleness) {
+    std::ofstream(plan) << "graph: grpo\ndevices: 16\nstaleness: " << staleness
+                        << "\ncalls:\n"
+                           "  generate: {mesh: 8-15, dp: 2, tp: 4, pp: 1}\n"
+                           "  old_logprob: {mesh: 0-7, dp: 8, tp: 1, pp: 1}\n"
+                           "  ref_logprob: {mesh: 0-7, dp: 8, tp: 1, pp: 1, zero: 3}\n"
+                           "  update_actor: {mesh: 0-7, dp: 8, tp: 1, pp: 1, zero: 3, "
+                           "micro_batches: 2}\n";
+    const CommandOutcome ran =
+        run_braid(cat("simulate ", config, " --plan ", plan, " --steps 5 --json"));
+    EXPECT_EQ(ran.exit_code, 0) << ran.output;
+    const Json summary = Json::parse(ran.output);
+    EXPECT_EQ(summary["staleness"], staleness);
+    return summary["step_s"].get<double>();
+  };
+  const double in_turn_s = every_s(0);
+  const double ahead_s = every_s(1);
+  EXPECT_LT(ahead_s, 0.9 * in_turn_s);
+  const CommandOutcome few = run_braid(cat("simulate ", config, " --plan ", plan, " --steps 2"));
+  EXPECT_EQ(few.exit_code, 2);
+  EXPECT_THAT(few.output, HasSubstr("at least 4 simulated steps"));
+}
+
 // The hash of a one-device configuration is that of the list that training prints.
 TEST(SimulateCommand, PricesTheListThatTrainingPrints) {
   const std::string config = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/ppo.yaml";

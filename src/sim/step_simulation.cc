@@ -116,18 +116,13 @@ int32_t StepSimulation::port(DeviceId device, TrackKind track) const {
 
 // A message between two devices over the fastest link between them.
 TaskId StepSimulation::link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event) {
-  const Link link = link_between(problem_.cluster, from, to);
-  const bool network = link.kind == LinkKind::kNetwork;
-  const Node& node = problem_.cluster.nodes[node_of(problem_.cluster, from)];
-  CollectiveGroup pair = make_group(node.gpu, 2, 1, node.devices, node.nic_gbps_per_gpu);
-  pair.nvlink = link.kind == LinkKind::kNvlink;
-  pair.inside_gbytes_per_s = link.gbytes_per_s;
-  pair.nic_gbps_per_gpu = link.gbytes_per_s * 8;
-  const double seconds = send_s(bytes, !network, pair, efficiencies_[from.value]);
+  const auto [seconds, link] =
+      link_time(problem_.cluster, from, to, bytes, efficiencies_[from.value]);
+  const bool network = link == LinkKind::kNetwork;
   event.task =
       tasks_.add(seconds, port(from, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut),
                  port(to, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn));
-  event.from = from, event.to = to, event.bytes = bytes, event.link = link.kind;
+  event.from = from, event.to = to, event.bytes = bytes, event.link = link;
   message_events_.push_back(event);
   return event.task;
 }
@@ -166,7 +161,8 @@ void StepSimulation::add_message(DeviceId rank, int32_t index) {
     task = link_task(message.from, message.to, message_bytes(message), event);
   }
   if (i.code == OpCode::kSend) {
-    const auto [last, first] = channels_.insert({{message.from, message.to}, task});
+    const auto [last, first] =
+        channels_.insert({{message.from, message.to, message.kind, message.depth}, task});
     if (!first) {
       tasks_.wait(task, last->second);
       last->second = task;

@@ -4,9 +4,10 @@
 
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "schedule/schedule.h"
-#include "sim/call_cost.h"
+#include "sim/call_work.h"
 #include "sim/simulate.h"
 #include "sim/task_graph.h"
 
@@ -84,8 +85,6 @@ class StepSimulation {
   std::vector<TaskId> expand_schedule(CallId id, int dp_rank, const Schedule& schedule,
                                       const std::vector<MicroBatch>& batches,
                                       const std::vector<TaskId>& after);
-  double pass_s(const CallCost& cost, const Schedule& schedule, const ScheduleOp& op,
-                const MicroBatch& batch);
   void connect_ops(CallId id, int dp_rank, const Schedule& schedule,
                    const std::vector<std::vector<TaskId>>& tasks,
                    const std::vector<MicroBatch>& batches);
@@ -95,7 +94,6 @@ class StepSimulation {
   void expand_replica(CallId id, int dp_rank);
   void remember_cache(CallId id, StagePoint at, TaskId task,
                       const std::vector<std::pair<double, int64_t>>& curve, double seconds);
-  std::vector<BatchRequest> requests(CallId id, int dp_rank) const;
   void remember_op(Op op, double busy_s);
 
   // step_memory.cc: who holds what.
@@ -127,10 +125,11 @@ class StepSimulation {
   std::vector<std::optional<CallCost>> costs_;  // by call
   std::vector<Efficiency> efficiencies_;        // by device
   TaskGraph tasks_;
-  std::vector<std::vector<TaskId>> ends_;                     // [rank][instruction]
-  std::vector<std::map<int32_t, Block>> blocks_;              // [call], by device
-  std::vector<TaskId> message_tasks_;                         // by message
-  std::map<std::pair<DeviceId, DeviceId>, TaskId> channels_;  // last message
+  std::vector<std::vector<TaskId>> ends_;         // [rank][instruction]
+  std::vector<std::map<int32_t, Block>> blocks_;  // [call], by device
+  std::vector<TaskId> message_tasks_;             // by message
+  // Last message of a pair, by kind and hop.
+  std::map<std::tuple<DeviceId, DeviceId, MessageKind, int32_t>, TaskId> channels_;
   std::vector<Op> ops_;
   std::vector<MessageEvent> message_events_;
   std::vector<double> busy_;       // by device

@@ -1,7 +1,6 @@
 #include "sim/task_graph.h"
 
 #include <algorithm>
-#include <queue>
 
 #include "base/status.h"
 
@@ -27,48 +26,81 @@ void TaskGraph::sort_edges() {
   for (const auto& edge : edges_) next_[at[edge.first]++] = edge.second;
 }
 
-// Tasks without ports are settled as soon as they are ready. A task with ports goes through the
-// queue: when it comes out, everything that could have become ready before it is known.
+// Tasks without ports are settled as soon as they are ready. A task with ports waits for its event:
+// when that comes out of the queue, everything that could have become ready before it is known.
+void TaskGraph::make_ready(TaskId id) {
+  const Task& task = tasks_[id];
+  if (task.from_port == kNoPort && task.to_port == kNoPort) {
+    settled_.push_back(id);
+  } else {
+    events_.push({task.start, true, id});
+  }
+}
+
+void TaskGraph::settle() {
+  while (!settled_.empty()) {
+    const TaskId id = settled_.back();
+    settled_.pop_back();
+    finish(id);
+  }
+}
+
+void TaskGraph::finish(TaskId id) {
+  Task& task = tasks_[id];
+  task.end = task.start + task.duration;
+  makespan_ = std::max(makespan_, task.end);
+  ++done_;
+  for (int32_t i = first_[id]; i < first_[id + 1]; ++i) {
+    Task& next = tasks_[next_[i]];
+    next.start = std::max(next.start, task.end);
+    if (--next.pending == 0) make_ready(next_[i]);
+  }
+}
+
+int32_t TaskGraph::busy_port(const Task& task, double at_s) const {
+  for (const int32_t port : {task.from_port, task.to_port})
+    if (port != kNoPort && port_free_[port] > at_s) return port;
+  return kNoPort;
+}
+
+// Starts the task, or leaves it with a port that it waits for.
+bool TaskGraph::try_start(TaskId id, double at_s) {
+  Task& task = tasks_[id];
+  const int32_t busy = busy_port(task, at_s);
+  if (busy != kNoPort) {
+    parked_[busy].push({task.start, id});
+    return false;
+  }
+  task.start = at_s;
+  finish(id);
+  for (const int32_t port : {task.from_port, task.to_port}) {
+    if (port == kNoPort) continue;
+    port_free_[port] = task.end;
+    events_.push({task.end, false, port});
+  }
+  return true;
+}
+
+void TaskGraph::wake(int32_t port, double at_s) {
+  while (!parked_[port].empty() && port_free_[port] <= at_s) {
+    const TaskId id = parked_[port].top().second;
+    parked_[port].pop();
+    try_start(id, at_s);
+  }
+}
+
 void TaskGraph::run() {
   sort_edges();
-  using Ready = std::pair<double, TaskId>;
-  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> queue;
-  std::vector<TaskId> settled;
-  size_t done = 0;
-  const auto make_ready = [&](TaskId id) {
-    const Task& task = tasks_[id];
-    if (task.from_port != kNoPort || task.to_port != kNoPort) {
-      queue.push({task.start, id});
-    } else {
-      settled.push_back(id);
-    }
-  };
   for (TaskId id = 0; id < static_cast<TaskId>(tasks_.size()); ++id)
     if (tasks_[id].pending == 0) make_ready(id);
-  while (!settled.empty() || !queue.empty()) {
-    TaskId id;
-    if (!settled.empty()) {
-      id = settled.back();
-      settled.pop_back();
-    } else {
-      id = queue.top().second;
-      queue.pop();
-      for (const int32_t port : {tasks_[id].from_port, tasks_[id].to_port})
-        if (port != kNoPort) tasks_[id].start = std::max(tasks_[id].start, port_free_[port]);
-    }
-    Task& task = tasks_[id];
-    task.end = task.start + task.duration;
-    for (const int32_t port : {task.from_port, task.to_port})
-      if (port != kNoPort) port_free_[port] = task.end;
-    makespan_ = std::max(makespan_, task.end);
-    ++done;
-    for (int32_t i = first_[id]; i < first_[id + 1]; ++i) {
-      Task& next = tasks_[next_[i]];
-      next.start = std::max(next.start, task.end);
-      if (--next.pending == 0) make_ready(next_[i]);
-    }
+  settle();
+  while (!events_.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    event.is_ready ? void(try_start(event.id, event.at_s)) : wake(event.id, event.at_s);
+    settle();
   }
-  BRAID_CHECK(done == tasks_.size(), "tasks wait for each other in a circle");
+  BRAID_CHECK(done_ == tasks_.size(), "tasks wait for each other in a circle");
 }
 
 }  // namespace braid

@@ -1,10 +1,13 @@
 // Discrete events: tasks with durations that wait for other tasks and, when they use ports (one
-// direction of a link of one device), for those. Of tasks that want a port the one that became
-// ready first gets it, ties by number. Not thread-safe; deterministic.
+// direction of a link of one device), for those. A task takes its ports together, when all are
+// free: while it waits for one it keeps no other one busy. Of tasks that want a port the one that
+// became ready first gets it, ties by number. Not thread-safe; deterministic.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <queue>
 #include <utility>
 #include <vector>
 
@@ -15,7 +18,7 @@ inline constexpr int32_t kNoPort = -1;
 
 class TaskGraph {
  public:
-  explicit TaskGraph(int32_t ports) : port_free_(ports, 0.0) {}
+  explicit TaskGraph(int32_t ports) : port_free_(ports, 0.0), parked_(ports) {}
 
   TaskId add(double duration_s, int32_t from_port = kNoPort, int32_t to_port = kNoPort);
   // `after` starts when `before` has ended. REQUIRES: both exist; -1 for `before` is no edge.
@@ -36,13 +39,33 @@ class TaskGraph {
     int32_t pending = 0;
   };
 
+  // Something that happens at a time: a port becomes free, a task becomes ready.
+  struct Event {
+    double at_s = 0;
+    bool is_ready = false;
+    int32_t id = -1;  // of the port or the task
+    friend auto operator<=>(const Event&, const Event&) = default;
+  };
+  template <typename T>
+  using Earliest = std::priority_queue<T, std::vector<T>, std::greater<>>;
+
   void sort_edges();
+  void make_ready(TaskId id);
+  void settle();
+  void finish(TaskId id);
+  int32_t busy_port(const Task& task, double at_s) const;
+  bool try_start(TaskId id, double at_s);
+  void wake(int32_t port, double at_s);
 
   std::vector<Task> tasks_;
   std::vector<std::pair<TaskId, TaskId>> edges_;  // before, after
   std::vector<int32_t> first_;                    // [task]: of its successors in next_
   std::vector<TaskId> next_;
   std::vector<double> port_free_;
+  std::vector<Earliest<std::pair<double, TaskId>>> parked_;  // [port]: by the time they were ready
+  Earliest<Event> events_;
+  std::vector<TaskId> settled_;  // without ports, not finished yet
+  size_t done_ = 0;
   double makespan_ = 0;
 };
 

@@ -1,0 +1,173 @@
+#include "plan_planning.h"
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include "base/text.h"
+#include "config_inputs.h"
+#include "cost/measured.h"
+#include "plan/foreign.h"
+#include "search/plan_report.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMostDevices = 1024;       // that the search for a smallest cluster looks at
+constexpr int64_t kQuickUnits = 16;      // of its searches
+constexpr double kMostJudging = 0.6;     // of the time limit
+constexpr double kSlowerTogether = 1.3;  // judging on several threads that share memory
+
+Status check_limits(const PlanArguments& arguments) {
+  if (!(arguments.time_limit_s > 0) || !std::isfinite(arguments.time_limit_s))
+    return invalid_input("--time-limit must be a positive number of seconds");
+  if (arguments.max_units < 1) return invalid_input("--max-units must be at least 1");
+  if (arguments.threads < 0 || arguments.threads > 1024)
+    return invalid_input("--threads must be 1 to 1024, or 0 for one per core");
+  return ok_status();
+}
+
+// Options that only a search has, or only an import, are refused by the other.
+Status check_combination(const PlanArguments& arguments) {
+  const ImportArguments& import = arguments.import;
+  const bool imports = !import.framework.empty();
+  const std::pair<const char*, bool> of_import[] = {
+      {"--gpu", !import.gpu.empty()},
+      {"--prompt-length", !import.prompt_length.empty()},
+      {"--response-length", !import.response_length.empty()}};
+  for (const auto& [name, given] : of_import)
+    if (given && !imports)
+      return invalid_input(cat(name, " belongs to --import; a configuration of Braid says it in ",
+                               "the sections cluster and workload"));
+  const std::pair<const char*, bool> of_search[] = {
+      {"--out", !arguments.out.empty()}, {"--what-if", !arguments.what_if.empty()},
+      {"--compare", arguments.compare},  {"--explain", arguments.explain},
+      {"--keep", arguments.keep},        {"--export", !arguments.export_to.empty()},
+  };
+  for (const auto& [name, given] : of_search)
+    if (given && imports) return invalid_input(cat(name, " does not go with --import"));
+  return ok_status();
+}
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Stops the search when what is left of the time limit is needed for judging.
+planner::SearchOptions search_options(const PlanArguments& arguments, Clock::time_point begin,
+                                      double judging_s) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const auto elapsed_s = [begin] { return seconds_since(begin); };
+  const double limit_s =
+      arguments.time_limit_s - std::min(judging_s, kMostJudging * arguments.time_limit_s);
+  planner::SearchOptions options;
+  options.seed = arguments.seed;
+  options.units.threads = arguments.threads > 0 ? arguments.threads : cores;
+  options.units.max_units = arguments.max_units;
+  options.units.elapsed_s = elapsed_s;
+  // However short the time, the first descents are made: a search without them has no plan.
+  options.units.stop = [elapsed_s, limit_s, begun = 0]() mutable {
+    return begun++ >= optimize::kUnitWindow && elapsed_s() >= limit_s;
+  };
+  return options;
+}
+
+bool fits_somewhere(const PlanningProblem& problem, const Calibration& calibration) {
+  const auto pricer = planner::CallPricer::make(problem, calibration);
+  if (!pricer.ok()) return false;
+  const auto space = planner::make_plan_space(problem, *pricer);
+  if (!space.ok()) return false;
+  planner::SearchOptions options;
+  options.units.max_units = kQuickUnits;
+  return planner::search_plans(*space, options).ok();
+}
+
+// Adds to "does not fit" what would.
+Status with_smallest_cluster(const Status& status, const Planning& planning, bool keep) {
+  if (status.code() != Code::kInfeasible) return status;
+  const PlanningProblem& problem = planning.problem;
+  if (planning.pricer && planning.pricer->capacity_bytes(problem.cluster.nodes.front().gpu) <= 0)
+    return {status.code(),
+            cat(status.message(),
+                "; the limit leaves nothing beside the allocator's reserve and fixed "
+                "buffers: raise plan.memory_limit_gib")};
+  const auto found =
+      planner::smallest_cluster(problem, kMostDevices, [&planning](const PlanningProblem& larger) {
+        return fits_somewhere(larger, planning.calibration);
+      });
+  const Node& node = problem.cluster.nodes.front();
+  if (!found)
+    return {status.code(), cat(status.message(), "; no cluster of up to ", kMostDevices, " ",
+                               node.gpu.key, " holds it")};
+  if (found->devices <= device_count(problem.cluster))
+    return {status.code(),
+            cat(status.message(), keep ? "; without --keep there is one"
+                                       : "; there is one: raise --time-limit or --max-units")};
+  return {
+      status.code(),
+      cat(status.message(), "; the smallest cluster of these nodes that holds it: ", found->nodes,
+          found->nodes == 1 ? " node" : " nodes", " of ", node.devices, " x ", node.gpu.key)};
+}
+
+// Seconds that judging will take, from the time of one plan.
+double judging_time_s(const PlanArguments& arguments, const Planning& planning,
+                      Clock::time_point begin) {
+  planner::SearchOptions options = search_options(arguments, begin, 0);
+  options.units.max_units = 1;
+  const auto first = planner::search_plans(planning.space, options);
+  if (!first.ok()) return 0;
+  const Clock::time_point start = Clock::now();
+  if (!planning.judge(first->plan).ok()) return 0;
+  const auto turns =
+      static_cast<double>((options.judged + options.units.threads - 1) / options.units.threads);
+  return kSlowerTogether * turns * seconds_since(start);
+}
+
+Status search(const PlanArguments& arguments, Planning& planning) {
+  const Clock::time_point begin = Clock::now();
+  BRAID_ASSIGN(planner::CallPricer pricer,
+               planner::CallPricer::make(planning.problem, planning.calibration));
+  planning.pricer = std::move(pricer);
+  planning.judge = planner::simulator_judge(planning.problem, planning.calibration);
+  planner::SpaceOptions options;
+  if (arguments.keep)
+    options.allowed = [&planning](const CallPlan& entry) {
+      return planner::keeps(entry, planning.constraints);
+    };
+  BRAID_ASSIGN(planning.space,
+               planner::make_plan_space(planning.problem, *planning.pricer, options));
+  const double judging_s = judging_time_s(arguments, planning, begin);
+  BRAID_ASSIGN(planning.found,
+               planner::search_plans(planning.space, search_options(arguments, begin, judging_s),
+                                     planning.judge));
+  planning.seconds = seconds_since(begin);
+  return ok_status();
+}
+
+}  // namespace
+
+Status check_arguments(const PlanArguments& arguments) {
+  BRAID_TRY(check_limits(arguments));
+  for (const std::string& name : {arguments.import.framework, arguments.export_to})
+    if (!name.empty()) BRAID_TRY(find_framework(name).status());
+  return check_combination(arguments);
+}
+
+Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string>& inputs,
+                   Planning& planning) {
+  BRAID_ASSIGN(const LoadedConfig loaded, read_config_inputs(inputs));
+  const ReadText read = file_reader();
+  BRAID_ASSIGN(planning.problem, make_problem(loaded.config, read));
+  BRAID_ASSIGN(planning.calibration,
+               with_profiles(committed_calibration(), planning.problem, read));
+  planning.notes = pricing_notes(planning.calibration, planning.problem);
+  BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));
+  BRAID_ASSIGN(planning.given, configured_plan(loaded.config, planning.problem, read));
+  const Status status = search(arguments, planning);
+  return status.ok() ? status : with_smallest_cluster(status, planning, arguments.keep);
+}
+
+}  // namespace braid

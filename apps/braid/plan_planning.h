@@ -1,0 +1,50 @@
+// What `braid plan` plans: its arguments, and a configuration with its plan found.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/make_problem.h"
+#include "plan_import.h"
+#include "search/plan_simulate.h"
+
+namespace braid {
+
+struct PlanArguments {
+  std::vector<std::string> inputs;
+  std::vector<std::string> what_if;
+  std::string out;
+  double time_limit_s = 10;
+  int64_t max_units = INT64_MAX;
+  uint64_t seed = 1;
+  int threads = 0;
+  bool json = false, compare = false, explain = false, keep = false;
+  ImportArguments import;  // of another framework's configuration
+  std::string export_to;   // framework
+};
+
+// A problem with everything that its search needs. Spaces and judges point into it: it stays where
+// it is.
+struct Planning {
+  PlanningProblem problem;
+  Calibration calibration;
+  std::vector<std::string> notes;  // what is less exact than it could be
+  PlanConstraints constraints;
+  std::optional<ExecutionPlan> given;  // by the configuration
+  std::optional<planner::CallPricer> pricer;
+  planner::PlanSpace space;
+  planner::Judge judge;
+  planner::Found found;
+  double seconds = 0;
+};
+
+// Errors: numbers out of range, unknown frameworks, options that do not go together.
+Status check_arguments(const PlanArguments& arguments);
+
+// Loads the inputs and plans. kInfeasible where no plan fits, with the smallest cluster on which
+// one would.
+Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string>& inputs,
+                   Planning& planning);
+
+}  // namespace braid

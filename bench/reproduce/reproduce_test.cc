@@ -1,0 +1,134 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "hybridflow.h"
+#include "overlapped.h"
+#include "real.h"
+#include "sim/simulate.h"
+
+namespace braid::reproduce {
+namespace {
+
+constexpr int64_t kUnits = 4;
+
+TEST(Real, SearchBeatsTheSymmetricHeuristicMoreWhereResponsesAreLonger) {
+  std::vector<double> gains;
+  for (const int64_t response : {128, 896}) {
+    RealRow row = real_rows().front();
+    row.response_tokens = response;
+    const PlanningProblem problem = *make_experiment(real_experiment(row));
+    EXPECT_EQ(problem.workload.prompts * (128 + response), 131072);
+    const RealResult result = run_real(problem, real_engine(), {.units = kUnits});
+    ASSERT_TRUE(result.heuristic.ok() && result.searched.ok());
+    EXPECT_TRUE(result.searched->verdict.fits);
+    gains.push_back(result.gain());
+  }
+  EXPECT_GT(gains[0], 0);
+  EXPECT_GT(gains[1], gains[0]);
+}
+
+TEST(Experiment, ConstantsReplaceEfficiencies) {
+  const GpuSpec gpu = *find_gpu("a100-80g");
+  const Efficiency e = resolve_efficiency(real_engine(), efficiency_key(gpu, Precision::kBf16, ""));
+  EXPECT_NEAR(e.decode_layer_us, 185, 1e-6);
+  EXPECT_NEAR(e.rl_train_factor, 1, 1e-12);
+  const Efficiency before =
+      resolve_efficiency(committed_calibration(), efficiency_key(gpu, Precision::kBf16, ""));
+  EXPECT_EQ(e.matmul_share, before.matmul_share);
+}
+
+TEST(Real, PublishedSpaceIsAPartOfOurs) {
+  CallPlan entry;
+  entry.call = "update_actor";
+  for (int device = 0; device < 8; ++device) entry.mesh.devices.push_back(DeviceId{device});
+  entry.strategy.pp = 2, entry.strategy.micro_batches = 4;
+  entry.strategy.recompute = Recompute::kFull;
+  EXPECT_TRUE(in_published_space(entry));
+  entry.strategy.zero_stage = 3;
+  EXPECT_FALSE(in_published_space(entry));
+  entry.strategy.zero_stage = 1;
+  entry.mesh.devices.resize(2);
+  EXPECT_FALSE(in_published_space(entry));
+}
+
+TEST(HybridFlow, AllocationsDivideTheClusterAmongSets) {
+  const Cluster cluster = *make_cluster(*find_gpu("a100-80g"), 4, 8);
+  for (const Placement& placement : hybridflow_placements()) {
+    const auto all = allocations(placement, cluster);
+    ASSERT_FALSE(all.empty()) << placement.name;
+    for (const RoleMeshes& meshes : all) {
+      EXPECT_EQ(meshes.size(), 4u);
+      size_t devices = 0;
+      for (const auto& set : placement.sets) devices += meshes.at(set.front()).devices.size();
+      EXPECT_EQ(devices, 32u);
+      EXPECT_EQ(overlaps(meshes.at("actor"), meshes.at("critic")),
+                std::string(placement.name) == "colocate");
+    }
+  }
+}
+
+TEST(HybridFlow, StridedGroupsReceiveWhatThePaperCounts) {
+  for (const Transition& transition :
+       {Transition{"llama2-7b", 8, 1, 2, 2, true}, Transition{"codellama-34b", 8, 2, 2, 4, true}}) {
+    const int nodes = transition.tp * transition.pp * transition.dp / 8;
+    const Cluster cluster = *make_cluster(*find_gpu("a100-80g"), nodes, 8);
+    const TransitionVolume strided = transition_volume(transition, cluster);
+    // Stages have equal numbers of layers, but embedding and head sit on the outer ones.
+    EXPECT_NEAR(strided.received, strided.hybridflow, 0.01);
+    Transition neighbours = transition;
+    neighbours.strided = false;
+    EXPECT_GT(transition_volume(neighbours, cluster).received, strided.received);
+    EXPECT_LT(strided.received, strided.gathered);
+  }
+}
+
+TEST(HybridFlow, ColocationWinsOnFewDevices) {
+  Experiment experiment = hybridflow_experiment("llama2-7b", "llama2-7b", 16);
+  experiment.prompts = 256;
+  const PlanningProblem problem = *make_experiment(experiment);
+  const auto& placements = hybridflow_placements();
+  const PlanLimits limits{.units = 2, .judged = 2};
+  const PlacedStep together = best_allocation(problem, placements[0], limits);
+  const PlacedStep split = best_allocation(problem, placements[1], limits);
+  ASSERT_TRUE(together.step.ok() && split.step.ok());
+  EXPECT_LT(together.step->verdict.step_s, split.step->verdict.step_s);
+}
+
+TEST(Overlapped, CutLengthsKeepTheirMean) {
+  const LengthDistribution lengths = cut_lognormal(3000, 0.7, 4000);
+  EXPECT_GT(lengths.mean, 3000);
+  Workload work;
+  work.prompts = 4000;
+  work.prompt = fixed_length(1);
+  work.response = lengths;
+  double sum = 0;
+  for (const int64_t length : draw_lengths(work, 1).response) sum += static_cast<double>(length);
+  EXPECT_NEAR(sum / 4000, 3000, 60);
+}
+
+TEST(Overlapped, MeasuredPairsAgreeOnWhatWins) {
+  const std::string path =
+      std::string(BRAID_SOURCE_DIR) + "/examples/measurements/measurements.csv";
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto rows = parse_measurements(text.str(), path);
+  ASSERT_TRUE(rows.ok()) << rows.status().message();
+  int priced = 0;
+  for (const OverlapPair& pair : overlap_pairs(*rows)) {
+    const auto together = overlap_case(pair.colocated), apart = overlap_case(pair.overlapped);
+    if (!together.ok() || pair.group.find("llama3-8b-h100") == std::string::npos) continue;
+    const auto one = steady_time(*together, committed_calibration());
+    const auto other = steady_time(*apart, committed_calibration());
+    ASSERT_TRUE(one.ok() && other.ok());
+    EXPECT_EQ(other->step_s < one->step_s, *pair.overlapped.value < *pair.colocated.value);
+    ++priced;
+  }
+  EXPECT_GE(priced, 1);
+}
+
+}  // namespace
+}  // namespace braid::reproduce

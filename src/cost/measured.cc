@@ -1,0 +1,68 @@
+#include "cost/measured.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/text.h"
+#include "cost/measurement.h"
+
+namespace braid {
+namespace {
+
+Result<Profile> read_profile(const std::string& path, const ReadText& read) {
+  BRAID_ASSIGN(const std::string text, read(path));
+  BRAID_ASSIGN(const Json json, parse_json(text, path));
+  return profile_from_json(json).at(path);
+}
+
+Status check_precision(const Profile& profile, const PlanningProblem& problem) {
+  for (const auto& [role, model] : problem.models)
+    if (model.precision != profile.precision)
+      return invalid_input(cat("was measured in ", precision_name(profile.precision), ", and the ",
+                               role, " computes in ", precision_name(model.precision),
+                               "; set model.dtype, or measure again"));
+  return ok_status();
+}
+
+bool any_release_known(const Calibration& calibration, const std::string& engine) {
+  return std::any_of(
+      calibration.engines.begin(), calibration.engines.end(),
+      [&](const std::string& known) { return engine_family(known) == engine_family(engine); });
+}
+
+}  // namespace
+
+Result<Calibration> with_profiles(Calibration calibration, const PlanningProblem& problem,
+                                  const ReadText& read) {
+  std::set<std::string> seen;
+  for (const Node& node : problem.cluster.nodes) {
+    if (node.profile.empty() || !seen.insert(node.profile).second) continue;
+    BRAID_ASSIGN(Profile profile, read_profile(node.profile, read).at("cluster.profile"));
+    BRAID_TRY(check_precision(profile, problem).at(cat("cluster.profile: ", node.profile)));
+    calibration.profiles.push_back(std::move(profile));
+  }
+  return calibration;
+}
+
+std::vector<std::string> pricing_notes(const Calibration& calibration,
+                                       const PlanningProblem& problem) {
+  std::vector<std::string> notes;
+  for (const auto& [key, engine] : {std::pair("plan.train_engine", &problem.train_engine),
+                                    std::pair("plan.generate_engine", &problem.generate_engine)})
+    if (!engine->empty() && !any_release_known(calibration, *engine))
+      notes.push_back(cat(key, ": '", *engine, "' was never measured: priced as the average engine",
+                          did_you_mean(*engine, calibration.engines)));
+  for (const Profile& profile : calibration.profiles)
+    for (const auto& [role, model] : problem.models) {
+      const std::string shape = layer_shape(model.size);
+      const bool known = std::any_of(profile.layers.begin(), profile.layers.end(),
+                                     [&](const LayerTime& time) { return time.model == shape; });
+      if (!known)
+        notes.push_back(cat("the profile of ", profile.gpu.key, " has no layers of the ", role,
+                            "'s shape (", shape, "): they are priced from the device's rates"));
+    }
+  return notes;
+}
+
+}  // namespace braid

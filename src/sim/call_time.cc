@@ -1,0 +1,322 @@
+#include "sim/call_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace braid {
+namespace {
+
+using Kind = ScheduleOp::Kind;
+using Batches = std::vector<MicroBatch>;
+
+// When the passes of one replica run: per stage, from the times at which the stages are free.
+struct Passage {
+  std::vector<double> first_s, last_s, busy_s;  // begin of the first pass, end of the last
+};
+
+// Seconds of the passes of a replica and of the messages between its stages.
+class PipelineTimes {
+ public:
+  PipelineTimes(const PlanningProblem& problem, const CallPlan& plan, const CallCost& cost)
+      : cost_(cost), stages_(plan.strategy.pp), forward_lag_(stages_), backward_lag_(stages_) {
+    for (int stage = 0; stage < stages_ && stages_ > 1; ++stage) {
+      forward_lag_[stage] = lag(problem, plan, stage, (stage + 1) % stages_);
+      backward_lag_[stage] = lag(problem, plan, stage, (stage + stages_ - 1) % stages_);
+    }
+  }
+
+  void set(const Batches& batches) {
+    kinds_.clear();
+    kind_of_.clear();
+    for (const MicroBatch& batch : batches) kind_of_.push_back(kind_of(batch));
+  }
+
+  // Of an op that reads what part `before` made, if that is not negative.
+  double pass_s(const ScheduleOp& op) const {
+    const Times& times = kinds_[kind_of_[op.micro_batch]];
+    const size_t part = static_cast<size_t>(op.chunk) * stages_ + op.stage;
+    return op.kind == Kind::kForward ? times.forward_s[part] : times.backward_s[part];
+  }
+  double lag_s(const ScheduleOp& op, int32_t before) const {
+    const int from = before % stages_;
+    if (from == op.stage) return 0;
+    const Lag& lag = op.kind == Kind::kForward ? forward_lag_[from] : backward_lag_[from];
+    return lag.latency_s + lag.s_per_byte * kinds_[kind_of_[op.micro_batch]].stage_bytes;
+  }
+
+ private:
+  struct Times {
+    MicroBatch batch;
+    std::vector<double> forward_s, backward_s;  // by part
+    double stage_bytes = 0;
+  };
+  struct Lag {
+    double latency_s = 0, s_per_byte = 0;
+  };
+
+  // The first tensor-parallel rank's link stands for all, as in the simulation.
+  Lag lag(const PlanningProblem& problem, const CallPlan& plan, int from, int to) const {
+    constexpr double kBytes = 1e9;
+    const auto device = [&](int stage) {
+      return plan.mesh.devices[mesh_index(plan.strategy, {0, 0, stage})];
+    };
+    const Efficiency& e = cost_.device().efficiency;
+    const double none = link_time(problem.cluster, device(from), device(to), 0, e).seconds;
+    const double some = link_time(problem.cluster, device(from), device(to), kBytes, e).seconds;
+    return {none, (some - none) / kBytes};
+  }
+
+  size_t kind_of(const MicroBatch& batch) {
+    for (size_t k = kinds_.size(); k-- > 0;)
+      if (kinds_[k].batch == batch) return k;
+    Times times{batch, {}, {}, cost_.stage_bytes(batch)};
+    const PassPrices prices = cost_.pass_prices(batch);
+    for (int part = 0; part < cost_.parts(); ++part) {
+      times.forward_s.push_back(batch.tokens > 0 ? cost_.forward_s(prices, part) : 0);
+      times.backward_s.push_back(batch.tokens > 0 ? cost_.backward_s(prices, part) : 0);
+    }
+    kinds_.push_back(std::move(times));
+    return kinds_.size() - 1;
+  }
+
+  const CallCost& cost_;
+  int stages_;
+  std::vector<Lag> forward_lag_, backward_lag_;  // by sending stage
+  std::vector<Times> kinds_;
+  std::vector<size_t> kind_of_;  // by micro-batch
+};
+
+// Runs every stage as far as its inputs allow until nothing moves (schedule/schedule.h, replay),
+// each stage from free_s on.
+Passage pass_through(const Schedule& schedule, const PipelineTimes& times,
+                     const std::vector<double>& free_s) {
+  const int stages = schedule.stages, micro_batches = schedule.micro_batches;
+  Passage out{std::vector<double>(stages, -1), free_s, std::vector<double>(stages, 0)};
+  std::vector<double> done[2];
+  for (auto& kind : done)
+    kind.assign(static_cast<size_t>(stages) * schedule.chunks * micro_batches, -1);
+  const auto slot = [&](int32_t part, int32_t micro_batch) {
+    return static_cast<size_t>(part) * micro_batches + micro_batch;
+  };
+  std::vector<size_t> next(stages, 0);
+  const auto advance = [&](int stage) {
+    const auto& ops = schedule.per_stage[stage];
+    const size_t begin = next[stage];
+    for (; next[stage] < ops.size(); ++next[stage]) {
+      const ScheduleOp& op = ops[next[stage]];
+      const int32_t before = waits_for_part(schedule, op);
+      double start = out.last_s[stage];
+      if (before >= 0) {
+        const double input = done[static_cast<int>(op.kind)][slot(before, op.micro_batch)];
+        if (input < 0) break;
+        start = std::max(start, input + times.lag_s(op, before));
+      }
+      const double seconds = times.pass_s(op);
+      if (out.first_s[stage] < 0) out.first_s[stage] = start;
+      out.last_s[stage] = start + seconds;
+      out.busy_s[stage] += seconds;
+      done[static_cast<int>(op.kind)][slot(op.chunk * stages + stage, op.micro_batch)] =
+          start + seconds;
+    }
+    return next[stage] > begin;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int stage = 0; stage < stages; ++stage) moved |= advance(stage);
+    for (int stage = stages - 1; stage >= 0; --stage) moved |= advance(stage);
+  }
+  return out;
+}
+
+// One optimizer step of all replicas, the stages free at different times.
+struct StepTime {
+  double agreed_s = 0;            // gradients of all stages are reduced
+  std::vector<StageTime> stages;  // only start_s
+};
+
+class TrainTimes {
+ public:
+  TrainTimes(const Call& call, const CallPlan& plan, const CallCost& cost,
+             const PlanningProblem& problem, const SampleLengths& lengths)
+      : cost_(cost),
+        s_(plan.strategy),
+        samples_(call_samples(problem, call)),
+        parts_(std::max<int64_t>(1, problem.workload.minibatches)),
+        lengths_(lengths),
+        times_(problem, plan, cost) {
+    const Batches first = micro_batches_of(cost, lengths, samples_, {0, 0, parts_});
+    const bool gathers = s_.dp > 1 && (s_.zero_stage == 1 || s_.zero_stage == 2);
+    for (int stage = 0; stage < s_.pp; ++stage) {
+      const double window = first.empty() ? 0 : cost.backward_s(first.back(), stage);
+      reduce_s_.push_back(cost.exposed_reduce_s(stage, window));
+      update_s_.push_back(cost.optimizer_step_s(stage) + cost.step_host_s() +
+                          (gathers ? cost.gather_s(stage) : 0));
+    }
+  }
+
+  const std::vector<double>& update_s() const { return update_s_; }
+
+  std::vector<Batches> batches(int64_t part) const {
+    std::vector<Batches> out;
+    for (int dp_rank = 0; dp_rank < s_.dp; ++dp_rank)
+      out.push_back(micro_batches_of(cost_, lengths_, samples_, {dp_rank, part, parts_}));
+    return out;
+  }
+
+  // Equal replicas are run once.
+  StepTime step(const std::vector<Batches>& batches, const std::vector<double>& free_s) {
+    StepTime out;
+    std::vector<double> ends;
+    std::vector<Passage> passages;
+    for (size_t dp_rank = 0; dp_rank < batches.size(); ++dp_rank) {
+      if (dp_rank > 0 && batches[dp_rank] == batches[dp_rank - 1]) continue;
+      times_.set(batches[dp_rank]);
+      const Schedule schedule =
+          schedule_of(s_, CallKind::kTrainStep, static_cast<int64_t>(batches[dp_rank].size()));
+      passages.push_back(pass_through(schedule, times_, free_s));
+      double end = 0;
+      for (int stage = 0; stage < s_.pp; ++stage)
+        end = std::max(end, passages.back().last_s[stage] + reduce_s_[stage]);
+      ends.push_back(end);
+      out.agreed_s = std::max(out.agreed_s, end);
+    }
+    out.stages.resize(s_.pp);
+    for (int stage = 0; stage < s_.pp; ++stage) {
+      out.stages[stage].start_s = HUGE_VAL;
+      for (size_t i = 0; i < passages.size(); ++i)
+        out.stages[stage].start_s =
+            std::min(out.stages[stage].start_s,
+                     std::max(0.0, passages[i].first_s[stage]) + out.agreed_s - ends[i]);
+    }
+    return out;
+  }
+
+ private:
+  const CallCost& cost_;
+  const Strategy& s_;
+  int64_t samples_, parts_;
+  const SampleLengths& lengths_;
+  PipelineTimes times_;
+  std::vector<double> reduce_s_, update_s_;  // by stage
+};
+
+std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
+                                     const BatchOptions& options) {
+  std::map<int64_t, RoundGroup> groups;
+  run_batches(requests, options, [&](const BatchRound& round) {
+    RoundGroup& group = groups[round.decoding];
+    ++group.rounds;
+    group.decoding = round.decoding;
+    group.cached_tokens += static_cast<double>(round.cached_tokens);
+    group.prefill_tokens += static_cast<double>(round.prefill_tokens);
+  });
+  std::vector<RoundGroup> out;
+  for (const auto& [decoding, group] : groups) out.push_back(group);
+  return out;
+}
+
+bool same_work(const std::vector<BatchRequest>& a, const std::vector<BatchRequest>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](const BatchRequest& x, const BatchRequest& y) {
+                      return x.prompt == y.prompt && x.response == y.response &&
+                             x.group - a.front().group == y.group - b.front().group;
+                    });
+}
+
+}  // namespace
+
+const std::vector<CallTimer::Rounds>& CallTimer::rounds(const Strategy& strategy, int64_t samples) {
+  const RoundsKey key{strategy.dp, strategy.max_concurrent, strategy.kv_budget_tokens, samples};
+  const auto found = rounds_.find(key);
+  if (found != rounds_.end()) return found->second;
+  std::vector<Rounds> replicas;
+  std::vector<BatchRequest> before;
+  for (int dp_rank = 0; dp_rank < strategy.dp; ++dp_rank) {
+    auto requests = requests_of(*problem_, strategy, lengths_, samples, dp_rank);
+    if (requests.empty() || (dp_rank > 0 && same_work(requests, before))) continue;
+    replicas.push_back(group_rounds(requests, batch_options(*problem_, strategy, SimOptions())));
+    before = std::move(requests);
+  }
+  return rounds_.emplace(key, std::move(replicas)).first->second;
+}
+
+CallTime CallTimer::generate_time(const Call& call, const CallCost& cost) {
+  CallTime out;
+  out.joint = true;
+  for (const Rounds& replica : rounds(cost.strategy(), call_samples(*problem_, call))) {
+    double seconds = 0;
+    for (const RoundGroup& group : replica) seconds += cost.rounds_s(group);
+    out.total_s = std::max(out.total_s, seconds);
+  }
+  out.stages.assign(cost.strategy().pp, {0, out.total_s, out.total_s});
+  return out;
+}
+
+CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const CallCost& cost) {
+  const Strategy& s = plan.strategy;
+  PipelineTimes times(*problem_, plan, cost);
+  CallTime out;
+  out.stages.resize(s.pp);
+  Batches before;
+  for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
+    Batches batches =
+        micro_batches_of(cost, lengths_, call_samples(*problem_, call), {dp_rank, 0, 1});
+    if (dp_rank > 0 && batches == before) continue;
+    times.set(batches);
+    const Schedule schedule =
+        schedule_of(s, CallKind::kInfer, static_cast<int64_t>(batches.size()));
+    const Passage passage = pass_through(schedule, times, std::vector<double>(s.pp, 0));
+    for (int stage = 0; stage < s.pp; ++stage) {
+      StageTime& at = out.stages[stage];
+      at.end_s = std::max(at.end_s, passage.last_s[stage]);
+      at.busy_s = std::max(at.busy_s, passage.busy_s[stage]);
+      out.total_s = std::max(out.total_s, at.end_s);
+    }
+    before = std::move(batches);
+  }
+  return out;
+}
+
+// Optimizer steps after the first begin where the one before ended on each stage, so a mini-batch
+// that comes again takes the same time.
+CallTime CallTimer::train_time(const Call& call, const CallPlan& plan, const CallCost& cost) {
+  const Workload& work = problem_->workload;
+  const int64_t parts = std::max<int64_t>(1, work.minibatches);
+  const int64_t steps = parts * std::max<int64_t>(1, work.epochs);
+  TrainTimes times(call, plan, cost, *problem_, lengths_);
+  CallTime out;
+  out.joint = true;
+  std::vector<double> of_part(parts, -1);
+  std::vector<Batches> before;
+  for (int64_t step = 0; step < steps; ++step) {
+    double& known = of_part[step % parts];
+    if (known < 0) {
+      std::vector<Batches> batches = times.batches(step % parts);
+      const bool again = step > 1 && batches == before;
+      const StepTime taken =
+          again ? StepTime{of_part[step - 1], {}}
+                : times.step(batches, step == 0 ? std::vector<double>(plan.strategy.pp, 0)
+                                                : times.update_s());
+      if (step == 0) out.stages = taken.stages;
+      if (step > 0 || parts == 1) known = taken.agreed_s;
+      out.total_s += taken.agreed_s;
+      before = std::move(batches);
+    } else {
+      out.total_s += known;
+    }
+  }
+  out.total_s += *std::max_element(times.update_s().begin(), times.update_s().end());
+  for (StageTime& stage : out.stages) {
+    stage.end_s = out.total_s;
+    stage.busy_s = out.total_s - stage.start_s;
+  }
+  return out;
+}
+
+CallTime CallTimer::time(const Call& call, const CallPlan& plan, const CallCost& cost) {
+  if (call.kind == CallKind::kGenerate) return generate_time(call, cost);
+  return call.kind == CallKind::kTrainStep ? train_time(call, plan, cost)
+                                           : infer_time(call, plan, cost);
+}
+
+}  // namespace braid

@@ -1,0 +1,55 @@
+// How long one call takes by itself under a strategy on a mesh: the same passes, messages between
+// stages, reductions and rounds of generation as in the simulation of a step (sim/call_work.h),
+// without the tasks, ports and memory of other calls. What is left out is waiting of its messages
+// for each other. Keeps what calls have in common, so an object belongs to one thread.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "sim/call_work.h"
+
+namespace braid {
+
+// A pipeline stage of a call, all data-parallel ranks together.
+struct StageTime {
+  double start_s = 0;  // its devices may be taken so much later than the first stage's
+  double end_s = 0;    // of its last pass, when all stages could begin at 0
+  double busy_s = 0;   // its passes alone
+};
+
+struct CallTime {
+  double total_s = 0;             // from the begin of the first stage to the end of the last
+  bool joint = false;             // all stages end together, whichever began late
+  std::vector<StageTime> stages;  // by pipeline stage
+};
+
+class CallTimer {
+ public:
+  // `problem` must outlive the timer.
+  CallTimer(const PlanningProblem& problem, SampleLengths lengths)
+      : problem_(&problem), lengths_(std::move(lengths)) {}
+
+  // REQUIRES: the plan of the call is valid; `cost` is CallCost::make(call, plan, ...).
+  CallTime time(const Call& call, const CallPlan& plan, const CallCost& cost);
+
+  // Scheduling rounds by replica, replicas with the same requests once.
+  using Rounds = std::vector<RoundGroup>;
+  const std::vector<Rounds>& rounds(const Strategy& strategy, int64_t samples);
+
+ private:
+  CallTime generate_time(const Call& call, const CallCost& cost);
+  CallTime infer_time(const Call& call, const CallPlan& plan, const CallCost& cost);
+  CallTime train_time(const Call& call, const CallPlan& plan, const CallCost& cost);
+
+  struct RoundsKey {
+    int dp = 1;
+    int64_t max_concurrent = 0, kv_budget_tokens = 0, samples = 0;
+    friend auto operator<=>(const RoundsKey&, const RoundsKey&) = default;
+  };
+  const PlanningProblem* problem_;
+  SampleLengths lengths_;
+  std::map<RoundsKey, std::vector<Rounds>> rounds_;
+};
+
+}  // namespace braid

@@ -1,0 +1,114 @@
+// Calls priced alone against the same calls inside a simulated step.
+#include <gtest/gtest.h>
+
+#include "cost/efficiency.h"
+#include "plan/execution_plan.h"
+#include "plan/test_problem.h"
+#include "sim/call_time.h"
+
+namespace braid {
+namespace {
+
+struct Variant {
+  const char* call;
+  Strategy strategy;
+};
+
+Strategy grid(int dp, int tp, int pp, int64_t micro_batches = 1) {
+  Strategy s;
+  s.dp = dp, s.tp = tp, s.pp = pp;
+  s.micro_batches = micro_batches;
+  s.sequence_parallel = tp > 1;
+  return s;
+}
+
+Strategy train_grid(Strategy s, int zero_stage, Recompute recompute, int interleave = 1) {
+  s.zero_stage = zero_stage, s.recompute = recompute, s.interleave = interleave;
+  return s;
+}
+
+std::vector<Variant> variants() {
+  Strategy replicas = grid(4, 2, 1), pipeline = grid(1, 4, 2);
+  replicas.sequence_parallel = pipeline.sequence_parallel = false;
+  return {{"generate", replicas},
+          {"generate", pipeline},
+          {"ref_logprob", grid(8, 1, 1, 8)},
+          {"ref_logprob", grid(2, 1, 4, 16)},
+          {"ref_logprob", grid(1, 2, 4, 8)},
+          {"update_actor", train_grid(grid(8, 1, 1, 2), 3, Recompute::kFull)},
+          {"update_actor", train_grid(grid(2, 2, 2, 4), 1, Recompute::kSelective)},
+          {"update_actor", train_grid(grid(1, 1, 8, 16), 0, Recompute::kNone)},
+          {"update_critic", train_grid(grid(1, 2, 4, 8), 0, Recompute::kFull, 2)}};
+}
+
+// Seconds of the call in a step in which every other call runs on all devices with tp 8.
+double simulated_s(const PlanningProblem& problem, const Variant& variant) {
+  ExecutionPlan plan = uniform_plan(problem, 1, 8, 1);
+  int32_t index = -1;
+  for (CallPlan& entry : plan.calls)
+    if (entry.call == variant.call) entry.strategy = variant.strategy;
+  const auto program = compile(plan, problem);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  for (size_t i = 0; i < problem.graph.calls.size(); ++i)
+    if (problem.graph.calls[i].name == variant.call) index = static_cast<int32_t>(i);
+  double begin = 1e30, end = 0;
+  SimOptions options;
+  options.events = true;
+  const auto trace = simulate(*program, problem, committed_calibration(), options);
+  EXPECT_TRUE(trace.ok()) << trace.status().message();
+  for (const TraceEvent& event : trace->events) {
+    const bool passes = event.kind == EventKind::kForward || event.kind == EventKind::kBackward ||
+                        event.kind == EventKind::kGenerate || event.kind == EventKind::kOptimizer ||
+                        event.kind == EventKind::kReduce;
+    if (event.call.value != index || !passes) continue;
+    begin = std::min(begin, event.start_s);
+    end = std::max(end, event.end_s);
+  }
+  return end - begin;
+}
+
+double alone_s(const PlanningProblem& problem, const Variant& variant) {
+  const Call* call = find_call(problem.graph, variant.call);
+  const bool generates = call->kind == CallKind::kGenerate;
+  const auto device = make_device(problem.cluster.nodes[0].gpu, Precision::kBf16,
+                                  generates ? problem.generate_engine : problem.train_engine,
+                                  committed_calibration());
+  const CallPlan plan{variant.call, whole_cluster(problem.cluster), variant.strategy};
+  CallTimer timer(problem, draw_lengths(problem.workload, 0));
+  return timer.time(*call, plan, CallCost::make(*call, plan, problem, *device)).total_s;
+}
+
+TEST(CallTime, EqualsTheCallInASimulatedStep) {
+  for (const bool long_tail : {false, true}) {
+    PlanningProblem problem =
+        make_test_problem({.actor = "llama3.2-1b", .critic = "llama3.2-1b", .prompts = 64});
+    if (long_tail)
+      problem.workload.response = {LengthDistribution::Kind::kLognormal, 384, 0.8, 2048, {}};
+    for (const Variant& variant : variants()) {
+      const double expected = simulated_s(problem, variant);
+      EXPECT_NEAR(alone_s(problem, variant) / expected, 1, 1e-3)
+          << variant.call << " dp" << variant.strategy.dp << " tp" << variant.strategy.tp << " pp"
+          << variant.strategy.pp << " of " << expected << " s";
+    }
+  }
+}
+
+// Two stages, equal micro-batches: the second stage begins one pass later and ends last.
+TEST(CallTime, StagesOfAnInferencePassAreStaggered) {
+  const PlanningProblem problem = make_test_problem({.actor = "llama3.2-1b", .prompts = 64});
+  const Call* call = find_call(problem.graph, "ref_logprob");
+  const auto device = make_device(problem.cluster.nodes[0].gpu, Precision::kBf16,
+                                  problem.train_engine, committed_calibration());
+  const CallPlan plan{"ref_logprob", whole_cluster(problem.cluster), grid(4, 1, 2, 4)};
+  CallTimer timer(problem, draw_lengths(problem.workload, 0));
+  const CallTime time = timer.time(*call, plan, CallCost::make(*call, plan, problem, *device));
+  ASSERT_EQ(time.stages.size(), 2U);
+  EXPECT_FALSE(time.joint);
+  EXPECT_NEAR(time.stages[0].end_s, time.stages[0].busy_s, 1e-12);
+  EXPECT_GT(time.stages[1].end_s, time.stages[1].busy_s);
+  EXPECT_EQ(time.total_s, time.stages[1].end_s);
+  EXPECT_LT(time.total_s, time.stages[0].busy_s + time.stages[1].busy_s);
+}
+
+}  // namespace
+}  // namespace braid

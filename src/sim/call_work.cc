@@ -1,0 +1,110 @@
+#include "sim/call_work.h"
+
+#include <algorithm>
+
+#include "cost/predict_generate.h"
+
+namespace braid {
+namespace {
+
+// Cuts sequences into `count` runs of about equal numbers.
+std::vector<std::vector<int64_t>> cut_evenly(const std::vector<int64_t>& lengths, int64_t count) {
+  const auto all = static_cast<int64_t>(lengths.size());
+  std::vector<std::vector<int64_t>> out(count);
+  for (int64_t k = 0; k < count; ++k)
+    out[k].assign(lengths.begin() + all * k / count, lengths.begin() + all * (k + 1) / count);
+  return out;
+}
+
+// Fills micro-batches in order up to the token budget; a longer sequence is one of its own.
+std::vector<std::vector<int64_t>> cut_by_tokens(const std::vector<int64_t>& lengths,
+                                                int64_t budget) {
+  std::vector<std::vector<int64_t>> out;
+  int64_t filled = 0;
+  for (const int64_t length : lengths) {
+    if (out.empty() || filled + length > budget) {
+      out.emplace_back();
+      filled = 0;
+    }
+    out.back().push_back(length);
+    filled += length;
+  }
+  return out;
+}
+
+// The sample of the step that sequence i of a call over `samples` sequences belongs to.
+int64_t sample_of(const SampleLengths& lengths, int64_t samples, int64_t i) {
+  return i * static_cast<int64_t>(lengths.prompt.size()) / samples;
+}
+
+}  // namespace
+
+std::vector<MicroBatch> micro_batches_of(const CallCost& cost, const SampleLengths& lengths,
+                                         int64_t samples, const WorkShare& share) {
+  const Strategy& s = cost.strategy();
+  const int64_t first = samples * share.dp_rank / s.dp, last = samples * (share.dp_rank + 1) / s.dp;
+  const int64_t begin = first + (last - first) * share.part / share.parts,
+                end = first + (last - first) * (share.part + 1) / share.parts;
+  std::vector<int64_t> tokens;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t sample = sample_of(lengths, samples, i);
+    tokens.push_back(lengths.prompt[sample] + lengths.response[sample]);
+  }
+  auto cuts = s.micro_tokens > 0
+                  ? cut_by_tokens(tokens, s.micro_tokens)
+                  : cut_evenly(tokens, std::clamp<int64_t>(s.micro_batches, 1, end - begin));
+  if (s.interleave > 1 && cuts.size() % s.pp != 0)  // interleaving needs whole groups
+    cuts = cut_evenly(tokens, static_cast<int64_t>((cuts.size() + s.pp - 1) / s.pp * s.pp));
+  std::vector<MicroBatch> batches;
+  for (const auto& cut : cuts) batches.push_back(cost.micro_batch(cut));
+  return batches;
+}
+
+Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {
+  const auto m = static_cast<int32_t>(micro_batches);
+  if (kind != CallKind::kTrainStep) return forward_only(s.pp, s.interleave, m);
+  return s.interleave > 1 ? interleaved_one_f_one_b(s.pp, s.interleave, m) : one_f_one_b(s.pp, m);
+}
+
+double pass_s(const CallCost& cost, const ScheduleOp& op, const MicroBatch& batch) {
+  const int part = op.chunk * cost.strategy().pp + op.stage;
+  if (batch.tokens <= 0) return 0;
+  return op.kind == ScheduleOp::Kind::kForward ? cost.forward_s(batch, part)
+                                               : cost.backward_s(batch, part);
+}
+
+std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const Strategy& strategy,
+                                      const SampleLengths& lengths, int64_t samples, int dp_rank) {
+  const int64_t copies = std::max<int64_t>(1, problem.workload.samples_per_prompt);
+  std::vector<BatchRequest> out;
+  for (int64_t i = samples * dp_rank / strategy.dp; i < samples * (dp_rank + 1) / strategy.dp;
+       ++i) {
+    const int64_t sample = sample_of(lengths, samples, i);
+    out.push_back({lengths.prompt[sample], lengths.response[sample], sample / copies});
+  }
+  return out;
+}
+
+BatchOptions batch_options(const PlanningProblem& problem, const Strategy& strategy,
+                           const SimOptions& options) {
+  BatchOptions out;
+  out.max_batch_tokens = options.generate_batch_tokens;
+  out.max_concurrent =
+      strategy.max_concurrent > 0 ? strategy.max_concurrent : static_cast<int64_t>(kMostSequences);
+  out.most_response = longest_tokens(problem.workload.response);
+  out.kv_budget_tokens = strategy.kv_budget_tokens;
+  return out;
+}
+
+LinkTime link_time(const Cluster& cluster, DeviceId from, DeviceId to, double bytes,
+                   const Efficiency& efficiency) {
+  const Link link = link_between(cluster, from, to);
+  const Node& node = cluster.nodes[node_of(cluster, from)];
+  CollectiveGroup pair = make_group(node.gpu, 2, 1, node.devices, node.nic_gbps_per_gpu);
+  pair.nvlink = link.kind == LinkKind::kNvlink;
+  pair.inside_gbytes_per_s = link.gbytes_per_s;
+  pair.nic_gbps_per_gpu = link.gbytes_per_s * 8;
+  return {send_s(bytes, link.kind != LinkKind::kNetwork, pair, efficiency), link.kind};
+}
+
+}  // namespace braid

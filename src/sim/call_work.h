@@ -1,0 +1,44 @@
+// What a call has to do in one step: the micro-batches of a data-parallel rank, the order of their
+// passes, the requests of a generation replica, messages between devices. Shared by the simulation
+// of a step and by the prices of calls alone (sim/call_time.h), which are equal therefore. Pure;
+// thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "schedule/schedule.h"
+#include "sim/call_cost.h"
+#include "sim/simulate.h"
+
+namespace braid {
+
+// Part `part` of `parts` of what one data-parallel rank works on.
+struct WorkShare {
+  int dp_rank = 0;
+  int64_t part = 0, parts = 1;
+};
+
+// The share of a training or inference call over `samples` sequences, cut into micro-batches.
+std::vector<MicroBatch> micro_batches_of(const CallCost& cost, const SampleLengths& lengths,
+                                         int64_t samples, const WorkShare& share);
+// The passes of so many micro-batches.
+Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
+// Seconds of a pass; an empty micro-batch takes none.
+double pass_s(const CallCost& cost, const ScheduleOp& op, const MicroBatch& batch);
+
+// Requests of one replica of a generation call over `samples` sequences.
+std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const Strategy& strategy,
+                                      const SampleLengths& lengths, int64_t samples, int dp_rank);
+// Limits of the engine; the cache budget is the strategy's, 0 if it has none.
+BatchOptions batch_options(const PlanningProblem& problem, const Strategy& strategy,
+                           const SimOptions& options);
+
+// Seconds of a message between two devices over the fastest link between them, and that link.
+struct LinkTime {
+  double seconds = 0;
+  LinkKind link = LinkKind::kSame;
+};
+LinkTime link_time(const Cluster& cluster, DeviceId from, DeviceId to, double bytes,
+                   const Efficiency& efficiency);
+
+}  // namespace braid

@@ -1,0 +1,106 @@
+#include "sim/overlap.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/test_problem.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+PlanningProblem grpo_problem() {
+  return make_test_problem(
+      {.algorithm = "grpo", .nodes = 2, .prompts = 32, .samples = 4, .response_tokens = 512});
+}
+
+// Generation on the second node, everything else on the first.
+ExecutionPlan split_plan(const PlanningProblem& problem) {
+  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
+  for (CallPlan& call : plan.calls) {
+    const bool rollout = call.call == "generate";
+    call.mesh = *contiguous_mesh(problem.cluster, rollout ? 8 : 0, 8);
+    if (call.call == "update_actor") call.strategy.zero_stage = 1, call.strategy.micro_batches = 4;
+  }
+  return plan;
+}
+
+double call_s(const Trace& trace, const std::string& name) {
+  for (const CallSummary& call : trace.calls)
+    if (trace.call_names[call.call.value] == name) return call.seconds();
+  ADD_FAILURE() << name;
+  return 0;
+}
+
+std::vector<std::string> names(const Graph& graph) {
+  std::vector<std::string> out;
+  for (const Call& call : graph.calls) out.push_back(call.name);
+  return out;
+}
+
+TEST(Overlap, RolloutsComeStepsEarlier) {
+  const PlanningProblem problem = grpo_problem();
+  const PlanningProblem ahead = overlapped_problem(problem, 3, 1);
+  EXPECT_TRUE(verify(ahead.graph).ok());
+  const auto order = names(ahead.graph);
+  EXPECT_EQ(order.size(), 3 * problem.graph.calls.size());
+  const auto at = [&](const std::string& name) {
+    return std::find(order.begin(), order.end(), name) - order.begin();
+  };
+  EXPECT_LT(at("generate@1"), at("update_actor@0"));
+  EXPECT_GT(at("generate@2"), at("update_actor@0"));
+  EXPECT_THAT(names(overlapped_problem(problem, 2, 0).graph),
+              testing::UnorderedElementsAreArray(names(unroll(problem.graph, 2))));
+}
+
+TEST(Overlap, StepsInTurnTakeAsLongAsOneStep) {
+  const PlanningProblem problem = grpo_problem();
+  const ExecutionPlan plan = split_plan(problem);
+  const auto steps = simulate_steps(plan, problem, committed_calibration(), {});
+  ASSERT_TRUE(steps.ok()) << steps.status().message();
+  const Trace one = *simulate(*compile(plan, problem), problem, committed_calibration(), {});
+  EXPECT_NEAR(steps->first_s, one.step_s, 1e-9);
+  EXPECT_NEAR(steps->step_s, one.step_s, 0.01 * one.step_s);
+}
+
+TEST(Overlap, OneStepOffTakesTheLongerSideOnDisjointDevices) {
+  const PlanningProblem problem = grpo_problem();
+  ExecutionPlan plan = split_plan(problem);
+  const auto in_turn = simulate_steps(plan, problem, committed_calibration(), {});
+  plan.staleness = 1;
+  const auto ahead = simulate_steps(plan, problem, committed_calibration(), {});
+  ASSERT_TRUE(in_turn.ok() && ahead.ok());
+  const double generate = call_s(ahead->trace, "generate@3");
+  const double learn = call_s(ahead->trace, "old_logprob@3") +
+                       call_s(ahead->trace, "ref_logprob@3") +
+                       call_s(ahead->trace, "update_actor@3");
+  EXPECT_GE(ahead->step_s, std::max(generate, learn) - 1e-9);
+  EXPECT_LT(ahead->step_s, 0.9 * in_turn->step_s);
+  EXPECT_LE(ahead->step_s, in_turn->step_s - std::min(generate, learn) + 0.1);
+}
+
+TEST(Overlap, ErrorsNameTheRule) {
+  const PlanningProblem problem = grpo_problem();
+  ExecutionPlan plan = split_plan(problem);
+  plan.staleness = 4;
+  const auto few = simulate_steps(plan, problem, committed_calibration(), {});
+  ASSERT_FALSE(few.ok());
+  EXPECT_THAT(few.status().message(), HasSubstr("at least 7 simulated steps"));
+  ExecutionPlan shared = uniform_plan(problem, 16, 1, 1);
+  shared.staleness = 1;
+  const auto same = simulate_steps(shared, problem, committed_calibration(), {});
+  ASSERT_FALSE(same.ok());
+  EXPECT_THAT(same.status().message(), HasSubstr("share devices"));
+  const PlanningProblem sft = make_test_problem({.algorithm = "sft"});
+  ExecutionPlan train = uniform_plan(sft, 8, 1, 1);
+  train.staleness = 1;
+  const auto none = simulate_steps(train, sft, committed_calibration(), {});
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.status().message(), HasSubstr("does not generate"));
+}
+
+}  // namespace
+}  // namespace braid
