@@ -172,7 +172,7 @@ Action define(CLI::App& app) {
                  "print the instructions that this rank executes, in order");
   app.add_option("--steps", arguments->steps,
                  "so many steps in a row, generation ahead of learning by the plan's staleness; 1 "
-                 "or at least staleness + 3")
+                 "or at least 2 staleness + 2")
       ->capture_default_str();
   app.add_flag("--print-program", arguments->print_program, "print the instruction lists and stop");
   app.add_flag("--benchmark", arguments->benchmark, "time the simulator itself");

@@ -102,10 +102,11 @@ ExecutionPlan overlapped_plan(const ExecutionPlan& plan, int steps) {
 Result<OverlapResult> simulate_steps(const ExecutionPlan& plan, const PlanningProblem& problem,
                                      const Calibration& calibration,
                                      const OverlapOptions& options) {
-  constexpr int kSettling = 3;  // steps beyond the staleness that the rate needs
-  if (options.steps < plan.staleness + kSettling)
-    return invalid_input(cat("a staleness of ", plan.staleness, " needs at least ",
-                             plan.staleness + kSettling, " simulated steps, not ", options.steps));
+  // The first steps fill the pipeline and the last ones have nothing running ahead of them.
+  const int64_t fewest = 2 * plan.staleness + 2;
+  if (options.steps < fewest)
+    return invalid_input(cat("a staleness of ", plan.staleness, " needs at least ", fewest,
+                             " simulated steps, not ", options.steps));
   if (plan.staleness > 0 && !generates(problem.graph))
     return invalid_input(cat("staleness ", plan.staleness, ": graph ", problem.graph.name,
                              " does not generate; use 0"));
@@ -113,8 +114,8 @@ Result<OverlapResult> simulate_steps(const ExecutionPlan& plan, const PlanningPr
   BRAID_ASSIGN(const Program program, compile(overlapped_plan(plan, options.steps), steps));
   OverlapResult result;
   BRAID_ASSIGN(result.trace, simulate(program, steps, calibration, options.simulation));
-  const auto first = static_cast<int>(plan.staleness) + 1;
-  const int last = options.steps - 1;
+  const auto first = static_cast<int>(plan.staleness);
+  const int last = options.steps - 1 - first;
   result.first_s = step_end_s(result.trace, 0);
   result.step_s = (step_end_s(result.trace, last) - step_end_s(result.trace, first)) /
                   static_cast<double>(last - first);

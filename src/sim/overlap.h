@@ -11,12 +11,12 @@
 namespace braid {
 
 struct OverlapOptions {
-  int steps = 6;  // simulated; at least staleness + 3
+  int steps = 6;  // simulated; at least 2 staleness + 2
   SimOptions simulation;
 };
 
 struct OverlapResult {
-  double step_s = 0;   // between the ends of consecutive steps, once the first ones have passed
+  double step_s = 0;   // between the ends of consecutive steps, without the first and last ones
   double first_s = 0;  // the first step alone
   Trace trace;         // of all steps; calls of step i end in "@i"
 };

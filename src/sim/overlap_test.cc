@@ -88,7 +88,7 @@ TEST(Overlap, ErrorsNameTheRule) {
   plan.staleness = 4;
   const auto few = simulate_steps(plan, problem, committed_calibration(), {});
   ASSERT_FALSE(few.ok());
-  EXPECT_THAT(few.status().message(), HasSubstr("at least 7 simulated steps"));
+  EXPECT_THAT(few.status().message(), HasSubstr("at least 10 simulated steps"));
   ExecutionPlan shared = uniform_plan(problem, 16, 1, 1);
   shared.staleness = 1;
   const auto same = simulate_steps(shared, problem, committed_calibration(), {});
