@@ -40,10 +40,10 @@ class RewardTestCommand : public testing::Test {
                                         0});
     EXPECT_TRUE(process.ok()) << process.status().message();
     Finished finished;
-    for (auto line = (*process)->read_line(deadline_in(60)); line.ok();
-         line = (*process)->read_line(deadline_in(60)))
+    for (auto line = (*process)->read_line(deadline_in(300)); line.ok();
+         line = (*process)->read_line(deadline_in(300)))
       finished.lines.push_back(*line);
-    finished.ending = *(*process)->wait(deadline_in(10));
+    finished.ending = *(*process)->wait(deadline_in(300));
     finished.errors = (*process)->take_errors();
     return finished;
   }
