@@ -11,12 +11,37 @@
 #include "base/testing.h"
 #include "base/text.h"
 #include "host/file.h"
+#include "host/process.h"
 
 namespace braid {
 
 // Runs the built program in the source folder with shell-quoted arguments.
 inline CommandOutcome run_braid(const std::string& arguments) {
   return run_shell(cat("cd ", BRAID_SOURCE_DIR, " && ", BRAID_BINARY, " ", arguments, " 2>&1"));
+}
+
+// How a program ended, the lines of its output and what it wrote to the error stream.
+struct Finished {
+  std::string end;
+  std::vector<std::string> lines;
+  std::string errors;
+};
+
+// Runs a program to its end without a shell. The limit is for a machine that is busy otherwise.
+inline Finished run_program(const std::vector<std::string>& argv) {
+  Finished result;
+  auto process = ChildProcess::start({argv});
+  EXPECT_TRUE(process.ok()) << process.status().message();
+  if (!process.ok()) return result;
+  const Deadline deadline = deadline_in(300);
+  for (auto line = (*process)->read_line(deadline); line.ok();
+       line = (*process)->read_line(deadline))
+    result.lines.push_back(*line);
+  const auto end = (*process)->wait(deadline);
+  EXPECT_TRUE(end.ok()) << end.status().message();
+  if (end.ok()) result.end = *end;
+  result.errors = (*process)->take_errors();
+  return result;
 }
 
 // Skips where the program is not built; gives each test a folder of its own.

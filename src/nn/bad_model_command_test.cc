@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "base/json.h"
-#include "host/process.h"
+#include "host/testing.h"
 #include "nn/safetensors.h"
 #include "nn/test_models.h"
 
@@ -18,8 +18,6 @@ namespace {
 
 using testing::HasSubstr;
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
-
-constexpr double kLimitS = 120;
 
 struct Damage {
   const char* name;
@@ -119,23 +117,6 @@ std::vector<Damage> damages() {
   };
 }
 
-struct Finished {
-  std::string end, errors;
-};
-
-Finished run(const std::vector<std::string>& argv) {
-  auto process = ChildProcess::start({argv});
-  EXPECT_TRUE(process.ok()) << process.status().message();
-  if (!process.ok()) return {};
-  const Deadline deadline = deadline_in(kLimitS);
-  while ((*process)->read_line(deadline).ok()) {
-  }
-  Finished result;
-  result.end = (*process)->wait(deadline).value();
-  result.errors = (*process)->take_errors();
-  return result;
-}
-
 class BadModelCommand : public FolderTest {
  protected:
   void SetUp() override {
@@ -144,7 +125,7 @@ class BadModelCommand : public FolderTest {
   }
   // Exit code 2 and one line with all the parts.
   void expect_refused(const std::vector<std::string>& argv, const Damage& damage) {
-    const Finished out = run(argv);
+    const Finished out = run_program(argv);
     EXPECT_EQ(out.end, "exited with status 2") << damage.name << ": " << out.errors;
     for (const char* part : damage.said) EXPECT_THAT(out.errors, HasSubstr(part)) << damage.name;
     EXPECT_EQ(std::count(out.errors.begin(), out.errors.end(), '\n'), 1) << out.errors;
@@ -170,10 +151,10 @@ TEST_F(BadModelCommand, TrainingWritesNothing) {
     const std::string model = copy_golden("llama");
     damage.apply(model);
     const Finished out =
-        run({BRAID_BINARY, "train", cat(BRAID_SOURCE_DIR, "/examples/quickstart/grpo.yaml"),
-             "model.path=" + model,
-             cat("tokenizer.path=", BRAID_SOURCE_DIR, "/examples/quickstart/model"),
-             "run.dir=" + runs, "train.total_steps=1"});
+        run_program({BRAID_BINARY, "train", cat(BRAID_SOURCE_DIR, "/examples/quickstart/grpo.yaml"),
+                     "model.path=" + model,
+                     cat("tokenizer.path=", BRAID_SOURCE_DIR, "/examples/quickstart/model"),
+                     "run.dir=" + runs, "train.total_steps=1"});
     EXPECT_EQ(out.end, "exited with status 2") << damage.name << ": " << out.errors;
     for (const char* part : damage.said) EXPECT_THAT(out.errors, HasSubstr(part)) << damage.name;
     EXPECT_FALSE(path_exists(runs)) << damage.name;

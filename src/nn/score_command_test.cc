@@ -7,35 +7,13 @@
 #include <cstdlib>
 
 #include "base/json.h"
-#include "host/process.h"
+#include "host/testing.h"
 #include "nn/test_models.h"
 
 namespace braid {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr double kLimitS = 120;
-
-struct Finished {
-  std::string end;
-  std::vector<std::string> lines;
-  std::string errors;
-};
-
-Finished run(const std::vector<std::string>& argv) {
-  Finished result;
-  auto process = ChildProcess::start({argv});
-  EXPECT_TRUE(process.ok()) << process.status().message();
-  if (!process.ok()) return result;
-  const Deadline deadline = deadline_in(kLimitS);
-  for (auto line = (*process)->read_line(deadline); line.ok();
-       line = (*process)->read_line(deadline))
-    result.lines.push_back(*line);
-  result.end = (*process)->wait(deadline).value();
-  result.errors = (*process)->take_errors();
-  return result;
-}
 
 class ScoreCommand : public FolderTest {
  protected:
@@ -46,7 +24,7 @@ class ScoreCommand : public FolderTest {
   Finished score(const std::string& model, const std::string& input) {
     const std::string path = join_path(folder_, "in.jsonl");
     EXPECT_TRUE(write_file_atomic(path, input).ok());
-    return run({BRAID_BINARY, "score", model, "--input", path, "--json"});
+    return run_program({BRAID_BINARY, "score", model, "--input", path, "--json"});
   }
 };
 
@@ -118,7 +96,7 @@ std::string python() {
 }
 
 TEST_F(ScoreCommand, ExportedFolderGivesTheSameNumbersInTransformers) {
-  if (run({"sh", "-c", cat("command -v ", python())}).end != "exited with status 0")
+  if (run_program({"sh", "-c", cat("command -v ", python())}).end != "exited with status 0")
     GTEST_SKIP() << python() << " is not installed";
   for (const char* name : {"gpt2", "qwen3", "llama-score"}) {
     const std::string source = golden_folder(name), target = join_path(folder_, name);
@@ -129,14 +107,14 @@ TEST_F(ScoreCommand, ExportedFolderGivesTheSameNumbersInTransformers) {
     const std::string path = join_path(folder_, "scores.jsonl");
     ASSERT_TRUE(write_file_atomic(path, scores.lines[0] + "\n").ok());
     const Finished check =
-        run({python(), cat(BRAID_SOURCE_DIR, "/tools/check_export.py"), target, path});
+        run_program({python(), cat(BRAID_SOURCE_DIR, "/tools/check_export.py"), target, path});
     if (check.end == "exited with status 3") GTEST_SKIP() << "transformers is not installed";
     EXPECT_EQ(check.end, "exited with status 0") << check.errors;
   }
 }
 
 TEST_F(ScoreCommand, ExportedAdaptersGiveTheSameNumbersInPeft) {
-  if (run({"sh", "-c", cat("command -v ", python())}).end != "exited with status 0")
+  if (run_program({"sh", "-c", cat("command -v ", python())}).end != "exited with status 0")
     GTEST_SKIP() << python() << " is not installed";
   for (const bool scalar_head : {false, true}) {
     LoadOptions options;
@@ -157,7 +135,7 @@ TEST_F(ScoreCommand, ExportedAdaptersGiveTheSameNumbersInPeft) {
     const std::string path = join_path(folder_, "scores.jsonl");
     ASSERT_TRUE(write_file_atomic(path, scores.lines[0] + "\n").ok());
     const Finished check =
-        run({python(), cat(BRAID_SOURCE_DIR, "/tools/check_export.py"), target, path});
+        run_program({python(), cat(BRAID_SOURCE_DIR, "/tools/check_export.py"), target, path});
     if (check.end == "exited with status 3") GTEST_SKIP() << "transformers or peft is missing";
     EXPECT_EQ(check.end, "exited with status 0") << check.errors;
   }

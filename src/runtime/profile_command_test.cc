@@ -9,14 +9,12 @@
 #include "base/text.h"
 #include "cost/compute.h"
 #include "host/file.h"
-#include "host/process.h"
+#include "host/testing.h"
 
 namespace braid {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr double kLimitS = 120;
 
 class ProfileCommand : public testing::Test {
  protected:
@@ -29,15 +27,9 @@ class ProfileCommand : public testing::Test {
   // Runs the command; returns how it ended, and keeps what it wrote to the error stream.
   std::string profile(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {BRAID_BINARY, "profile"});
-    auto process = ChildProcess::start({arguments});
-    EXPECT_TRUE(process.ok()) << process.status().message();
-    const Deadline deadline = deadline_in(kLimitS);
-    for (auto line = (*process)->read_line(deadline); line.ok();
-         line = (*process)->read_line(deadline)) {
-    }
-    const std::string end = (*process)->wait(deadline).value();
-    errors_ = (*process)->take_errors();
-    return end;
+    const Finished out = run_program(arguments);
+    errors_ = out.errors;
+    return out.end;
   }
 
   std::string folder_ = cat(testing::TempDir(), "/braid_profile_", ::getpid());
