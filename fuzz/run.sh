@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with clang and runs each for SECONDS_EACH (default 600) from the seeds of fuzz/seeds and what
-# earlier runs found. Ends with code 1 at the first input that crashes, hangs for 10 s, leaks or takes 2 GiB; the input
+# earlier runs found. Ends with code 1 at the first input that crashes, hangs for HANG_S (10) seconds, leaks or takes 2 GiB; the input
 # stays in BUILD/artifacts.
 # usage: fuzz/run.sh [target...]      BUILD=folder (default build-fuzz)
 set -euo pipefail
@@ -18,7 +18,7 @@ for target in "${targets[@]}"; do
   corpus="$BUILD/corpus/$target"
   mkdir -p "$corpus"
   log="$BUILD/artifacts/$target.log"
-  if ! "$BUILD/$target" -max_total_time="${SECONDS_EACH:-600}" -timeout=10 -rss_limit_mb=2048 -max_len=20000 \
+  if ! "$BUILD/$target" -max_total_time="${SECONDS_EACH:-600}" -timeout="${HANG_S:-10}" -rss_limit_mb=2048 -max_len=20000 \
       -print_final_stats=1 -verbosity=0 -artifact_prefix="$BUILD/artifacts/$target-" "$corpus" "fuzz/seeds/${target%_fuzz}" \
       >"$log" 2>&1; then
     tail -40 "$log"

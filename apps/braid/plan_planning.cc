@@ -18,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMostDevices = 1024;       // that the search for a smallest cluster looks at
 constexpr int64_t kQuickUnits = 16;      // of its searches
+constexpr int kFirstUnits = 4;           // of a search, whatever its time limit
 constexpr double kMostJudging = 0.6;     // of the time limit
 constexpr double kSlowerTogether = 1.3;  // judging on several threads that share memory
 
@@ -68,9 +69,9 @@ planner::SearchOptions search_options(const PlanArguments& arguments, Clock::tim
   options.units.threads = arguments.threads > 0 ? arguments.threads : cores;
   options.units.max_units = arguments.max_units;
   options.units.elapsed_s = elapsed_s;
-  // However short the time, the first descents are made: a search without them has no plan.
+  // However short the time, a few descents are made: a search without them has no plan.
   options.units.stop = [elapsed_s, limit_s, begun = 0]() mutable {
-    return begun++ >= optimize::kUnitWindow && elapsed_s() >= limit_s;
+    return begun++ >= kFirstUnits && elapsed_s() >= limit_s;
   };
   return options;
 }

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kHorizonUs = int64_t{1} << 60;  // longer than any step
 constexpr double kInfeasibleFactor = 3;
+constexpr int kRepairs = 400;  // changes of a random plan that does not fit
 
 Assignment nothing_assigned(const PlanSpace& space) {
   return {std::vector<const PlanOption*>(space.calls.size(), nullptr),
@@ -203,7 +204,12 @@ PlanState PlanDomain::random_state(RandomStream& random) const {
   planner::Choice choice;
   for (int c = 0; c < num_coordinates(); ++c)
     choice.push_back(static_cast<int>(random.below(static_cast<uint64_t>(num_values(c)))));
-  return state_with(std::move(choice));
+  PlanState state = state_with(std::move(choice));
+  for (int step = 0; step < kRepairs && state.cost.excess_bytes > 0; ++step) {
+    const PlanChoice change = propose(state, random);
+    if (cost_after(state, change).excess_bytes <= state.cost.excess_bytes) apply(state, change);
+  }
+  return state;
 }
 
 PlanState PlanDomain::fixed_start() const {

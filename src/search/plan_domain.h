@@ -99,6 +99,7 @@ class PlanDomain {
   int num_values(int coordinate) const;
   int value(const State& state, int coordinate) const { return state.choice[coordinate]; }
   Cost cost(const State& state) const { return state.cost; }
+  // Coordinates uniform, then drawn again one by one where memory does not suffice.
   State random_state(RandomStream& random) const;
   // Every call's fastest option, everything on its devices.
   State fixed_start() const;

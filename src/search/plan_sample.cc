@@ -31,17 +31,6 @@ double mean(const std::vector<double>& values) {
          static_cast<double>(std::max<size_t>(1, values.size()));
 }
 
-// Draws values of random coordinates again until the plan fits.
-bool repair(const PlanDomain& domain, PlanState& state, RandomStream& random) {
-  constexpr int kSteps = 400;
-  for (int step = 0; step < kSteps && state.cost.excess_bytes > 0; ++step) {
-    const PlanChoice change = domain.propose(state, random);
-    if (domain.cost_after(state, change).excess_bytes <= state.cost.excess_bytes)
-      domain.apply(state, change);
-  }
-  return state.cost.excess_bytes == 0;
-}
-
 }  // namespace
 
 double spearman(const std::vector<double>& a, const std::vector<double>& b) {
@@ -61,8 +50,8 @@ std::vector<Choice> random_plans(const PlanSpace& space, int count, uint64_t see
   std::set<Choice> found;
   for (int i = 0; i < count * kTries && static_cast<int>(found.size()) < count; ++i) {
     RandomStream random(seed, static_cast<uint64_t>(i));
-    PlanState state = domain.random_state(random);
-    if (repair(domain, state, random)) found.insert(state.choice);
+    const PlanState state = domain.random_state(random);
+    if (state.cost.excess_bytes == 0) found.insert(state.choice);
   }
   return {found.begin(), found.end()};
 }

@@ -7,8 +7,8 @@
 
 namespace braid::planner {
 
-// Distinct plans that fit, each drawn at random: coordinates uniform, then repaired where memory
-// does not suffice. Fewer than `count` where the space has no more.
+// Distinct plans that fit, each drawn at random (PlanDomain::random_state). Fewer than `count`
+// where the space has no more.
 std::vector<Choice> random_plans(const PlanSpace& space, int count, uint64_t seed);
 // Distinct plans that fit, the best that descents and their neighbourhoods find under the
 // evaluator.

@@ -174,6 +174,17 @@ TEST(PlanSample, EvaluatorOrdersRandomPlansAsTheSimulatorDoes) {
   EXPECT_GE(report.correlation, 0.98);
 }
 
+TEST(PlanSample, EvaluatorOrdersItsBestPlansAsTheSimulatorDoes) {
+  const Fixture f(make_test_problem({}));
+  ASSERT_TRUE(f.status.ok());
+  const Judge judge = simulator_judge(f.problem, committed_calibration());
+  const RankReport report = rank_correlation(best_plans(f.space, 100, 1), f.space, judge);
+  EXPECT_EQ(report.plans, 100);
+  EXPECT_LE(report.misfits, 3);
+  EXPECT_GE(report.correlation, 0.9);
+  EXPECT_LE(report.median_error, 0.001);
+}
+
 TEST(PlanSample, SpearmanOfKnownLists) {
   EXPECT_DOUBLE_EQ(spearman({1, 2, 3, 4}, {10, 20, 30, 40}), 1);
   EXPECT_DOUBLE_EQ(spearman({1, 2, 3, 4}, {4, 3, 2, 1}), -1);

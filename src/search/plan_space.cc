@@ -346,6 +346,7 @@ class OptionBuilder {
     std::vector<Priced> fitting;
     for (const Strategy& s :
          strategies_of(*space_.problem, graph_call, meshes.shape.devices, meshes.shape.per_node)) {
+      if (!allowed_somewhere(graph_call, s, meshes)) continue;
       const Result<CallPrice> price = pricer_.price(graph_call, mesh, s);
       ++space_.enumerated;
       if (!price.ok()) {
@@ -353,7 +354,7 @@ class OptionBuilder {
         continue;
       }
       refusal->least_bytes = std::min(refusal->least_bytes, least_bytes(*price));
-      if (least_bytes(*price) > capacity || !allowed_somewhere(graph_call, s, meshes)) continue;
+      if (least_bytes(*price) > capacity) continue;
       fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price, spans_of(price->time)});
     }
     if (options_.prune) fitting = ShapePruner(space_, call).prune(std::move(fitting));

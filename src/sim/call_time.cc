@@ -17,8 +17,12 @@ struct Passage {
 // Seconds of the passes of a replica and of the messages between its stages.
 class PipelineTimes {
  public:
-  PipelineTimes(const PlanningProblem& problem, const CallPlan& plan, const CallCost& cost)
-      : cost_(cost), stages_(plan.strategy.pp), forward_lag_(stages_), backward_lag_(stages_) {
+  explicit PipelineTimes(const CallCost& cost) : cost_(cost), stages_(cost.strategy().pp) {}
+
+  // Messages between the stages of a plan.
+  void on(const PlanningProblem& problem, const CallPlan& plan) {
+    forward_lag_.resize(stages_);
+    backward_lag_.resize(stages_);
     for (int stage = 0; stage < stages_ && stages_ > 1; ++stage) {
       forward_lag_[stage] = lag(problem, plan, stage, (stage + 1) % stages_);
       backward_lag_[stage] = lag(problem, plan, stage, (stage + stages_ - 1) % stages_);
@@ -86,47 +90,60 @@ class PipelineTimes {
   std::vector<size_t> kind_of_;  // by micro-batch
 };
 
-// Runs every stage as far as its inputs allow until nothing moves (schedule/schedule.h, replay),
-// each stage from free_s on.
-Passage pass_through(const Schedule& schedule, const PipelineTimes& times,
-                     const std::vector<double>& free_s) {
-  const int stages = schedule.stages, micro_batches = schedule.micro_batches;
-  Passage out{std::vector<double>(stages, -1), free_s, std::vector<double>(stages, 0)};
-  std::vector<double> done[2];
-  for (auto& kind : done)
-    kind.assign(static_cast<size_t>(stages) * schedule.chunks * micro_batches, -1);
-  const auto slot = [&](int32_t part, int32_t micro_batch) {
-    return static_cast<size_t>(part) * micro_batches + micro_batch;
-  };
-  std::vector<size_t> next(stages, 0);
-  const auto advance = [&](int stage) {
-    const auto& ops = schedule.per_stage[stage];
-    const size_t begin = next[stage];
-    for (; next[stage] < ops.size(); ++next[stage]) {
-      const ScheduleOp& op = ops[next[stage]];
-      const int32_t before = waits_for_part(schedule, op);
-      double start = out.last_s[stage];
-      if (before >= 0) {
-        const double input = done[static_cast<int>(op.kind)][slot(before, op.micro_batch)];
-        if (input < 0) break;
-        start = std::max(start, input + times.lag_s(op, before));
-      }
-      const double seconds = times.pass_s(op);
-      if (out.first_s[stage] < 0) out.first_s[stage] = start;
-      out.last_s[stage] = start + seconds;
-      out.busy_s[stage] += seconds;
-      done[static_cast<int>(op.kind)][slot(op.chunk * stages + stage, op.micro_batch)] =
-          start + seconds;
+// Runs every stage as far as its inputs allow until nothing moves (schedule/schedule.h, replay).
+class PipelineRun {
+ public:
+  PipelineRun(const Schedule& schedule, const PipelineTimes& times)
+      : schedule_(schedule), times_(times), next_(schedule.stages, 0) {}
+
+  // Each stage from free_s on.
+  Passage run(const std::vector<double>& free_s) {
+    const int stages = schedule_.stages;
+    out_ = {std::vector<double>(stages, -1), free_s, std::vector<double>(stages, 0)};
+    for (auto& kind : done_s_)
+      kind.assign(static_cast<size_t>(stages) * schedule_.chunks * schedule_.micro_batches, -1);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int stage = 0; stage < stages; ++stage) moved |= advance(stage);
+      for (int stage = stages - 1; stage >= 0; --stage) moved |= advance(stage);
     }
-    return next[stage] > begin;
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int stage = 0; stage < stages; ++stage) moved |= advance(stage);
-    for (int stage = stages - 1; stage >= 0; --stage) moved |= advance(stage);
+    return std::move(out_);
   }
-  return out;
-}
+
+ private:
+  // When an op of a part ended; negative before.
+  double& done_s(const ScheduleOp& op, int32_t part) {
+    return done_s_[static_cast<int>(op.kind)]
+                  [static_cast<size_t>(part) * schedule_.micro_batches + op.micro_batch];
+  }
+
+  bool advance(int stage) {
+    const auto& ops = schedule_.per_stage[stage];
+    const size_t begin = next_[stage];
+    for (; next_[stage] < ops.size(); ++next_[stage]) {
+      const ScheduleOp& op = ops[next_[stage]];
+      const int32_t before = waits_for_part(schedule_, op);
+      double start = out_.last_s[stage];
+      if (before >= 0) {
+        const double input = done_s(op, before);
+        if (input < 0) break;
+        start = std::max(start, input + times_.lag_s(op, before));
+      }
+      const double seconds = times_.pass_s(op);
+      if (out_.first_s[stage] < 0) out_.first_s[stage] = start;
+      out_.last_s[stage] = start + seconds;
+      out_.busy_s[stage] += seconds;
+      done_s(op, op.chunk * schedule_.stages + stage) = start + seconds;
+    }
+    return next_[stage] > begin;
+  }
+
+  const Schedule& schedule_;
+  const PipelineTimes& times_;
+  std::vector<size_t> next_;  // by stage: the op that comes next
+  std::vector<double> done_s_[2];
+  Passage out_;
+};
 
 // One optimizer step of all replicas, the stages free at different times.
 struct StepTime {
@@ -143,7 +160,8 @@ class TrainTimes {
         samples_(call_samples(problem, call)),
         parts_(std::max<int64_t>(1, problem.workload.minibatches)),
         lengths_(lengths),
-        times_(problem, plan, cost) {
+        times_(cost) {
+    times_.on(problem, plan);
     const Batches first = micro_batches_of(cost, lengths, samples_, {0, 0, parts_});
     const bool gathers = s_.dp > 1 && (s_.zero_stage == 1 || s_.zero_stage == 2);
     for (int stage = 0; stage < s_.pp; ++stage) {
@@ -173,7 +191,7 @@ class TrainTimes {
       times_.set(batches[dp_rank]);
       const Schedule schedule =
           schedule_of(s_, CallKind::kTrainStep, static_cast<int64_t>(batches[dp_rank].size()));
-      passages.push_back(pass_through(schedule, times_, free_s));
+      passages.push_back(PipelineRun(schedule, times_).run(free_s));
       double end = 0;
       for (int stage = 0; stage < s_.pp; ++stage)
         end = std::max(end, passages.back().last_s[stage] + reduce_s_[stage]);
@@ -254,7 +272,8 @@ CallTime CallTimer::generate_time(const Call& call, const CallCost& cost) {
 
 CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const CallCost& cost) {
   const Strategy& s = plan.strategy;
-  PipelineTimes times(*problem_, plan, cost);
+  PipelineTimes times(cost);
+  times.on(*problem_, plan);
   CallTime out;
   out.stages.resize(s.pp);
   Batches before;
@@ -265,7 +284,7 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
     times.set(batches);
     const Schedule schedule =
         schedule_of(s, CallKind::kInfer, static_cast<int64_t>(batches.size()));
-    const Passage passage = pass_through(schedule, times, std::vector<double>(s.pp, 0));
+    const Passage passage = PipelineRun(schedule, times).run(std::vector<double>(s.pp, 0));
     for (int stage = 0; stage < s.pp; ++stage) {
       StageTime& at = out.stages[stage];
       at.end_s = std::max(at.end_s, passage.last_s[stage]);
