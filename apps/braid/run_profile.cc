@@ -228,7 +228,7 @@ void measure_head(const ModelSize& size, const ProfileOptions& options, const Be
   for (const int64_t rows : options.tokens) {
     const at::Tensor targets_N = at::zeros({rows}, floats.dtype(at::kLong));
     const at::Tensor hidden_NH = at::rand({rows, size.hidden}, floats).requires_grad_(true);
-    const auto forward = [&] { return head_logprobs(hidden_NH, weight_VH, targets_N, 1, true); };
+    const auto forward = [&] { return head_logprobs(hidden_NH, weight_VH, targets_N, 1); };
     const double both = median_s(bench, [&] { forward().logprobs_N.sum().backward(); });
     const double alone = median_s(bench, [&] {
       const at::NoGradGuard no_grad;

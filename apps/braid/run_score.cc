@@ -107,7 +107,7 @@ std::vector<float> packed_logprobs(Model& model, const at::Tensor& hidden_TH,
   const int64_t rows = hidden_TH.size(0) - 1;
   const at::Tensor next = batch.tokens_T.narrow(0, 1, rows);
   return to_floats(
-      head_logprobs(hidden_TH.narrow(0, 0, rows), model.head_weight(), next, 1, false).logprobs_N);
+      head_logprobs(hidden_TH.narrow(0, 0, rows), model.head_weight(), next, 1).logprobs_N);
 }
 
 std::vector<Scores> score_batch(Model& model, const Sequences& sequences) {

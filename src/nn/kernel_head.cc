@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/status.h"
 #include "nn/kernel_rows.h"
 #include "nn/kernel_simd.h"
 #include "nn/kernels.h"
@@ -149,6 +150,7 @@ void chunk_gradient(const at::Tensor& logits, const at::Tensor& targets, float i
 
 at::Tensor all_statistics(const at::Tensor& h, const at::Tensor& w, const at::Tensor& targets,
                           double temperature, int64_t chunk_rows) {
+  BRAID_CHECK(chunk_rows > 0, "the head works on chunks of at least one row");
   const int64_t rows = h.size(0);
   const at::Tensor statistics = at::empty({rows, 3}, h.options().dtype(at::kFloat));
   const PackedLinear packed = pack_linear(w, false);
