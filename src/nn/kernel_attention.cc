@@ -206,8 +206,7 @@ AttentionBatch paged_batch(const AttentionBatch& packed) {
 }
 
 KvLayer own_pages(const at::Tensor& k, const at::Tensor& v, const AttentionBatch& paged) {
-  const int64_t pages = paged.page_tables.empty() ? 0 : paged.page_tables.back().back() + 1;
-  KvLayer layer = allocate_kv(pages, k.size(1), k.size(2), k.options());
+  KvLayer layer = allocate_kv(page_count(paged), k.size(1), k.size(2), k.options());
   store_kv(k, v, paged, layer);
   return layer;
 }

@@ -120,9 +120,16 @@ KvLayer read_kv(const KvLayer& layer, const std::vector<int32_t>& pages, int64_t
   return {keys.flatten(0, 1).narrow(0, 0, tokens), values.flatten(0, 1).narrow(0, 0, tokens)};
 }
 
+int64_t page_count(const AttentionBatch& batch) {
+  int64_t count = 0;
+  for (const std::vector<int32_t>& table : batch.page_tables)
+    for (const int32_t page : table) count = std::max<int64_t>(count, page + 1);
+  return count;
+}
+
 at::Tensor transposed_pages(const at::Tensor& k_TKD, const AttentionBatch& batch) {
-  const int64_t pages = batch.page_tables.empty() ? 0 : batch.page_tables.back().back() + 1;
-  at::Tensor keys = at::empty({pages, k_TKD.size(1), k_TKD.size(2), kPageTokens}, k_TKD.options());
+  at::Tensor keys =
+      at::empty({page_count(batch), k_TKD.size(1), k_TKD.size(2), kPageTokens}, k_TKD.options());
   for_each_run(batch, k_TKD.size(1),
                [&](const Run& run) { store_run<float>(run, k_TKD, keys, transpose_into<float>); });
   return keys;

@@ -105,6 +105,9 @@ struct AttentionBatch {
 void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionBatch& batch,
               const KvLayer& layer);
 
+// Pages that hold every page number of the batch's tables: one more than the largest, 0 without.
+int64_t page_count(const AttentionBatch& batch);
+
 // Contiguous f32 keys on the CPU in the form of KvLayer::keys, in pages of their own as the page
 // tables of the batch number them.
 at::Tensor transposed_pages(const at::Tensor& k_TKD, const AttentionBatch& batch);

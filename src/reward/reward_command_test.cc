@@ -1,12 +1,7 @@
 // The program's `reward-test` subcommand, run as a user runs it.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
-#include <filesystem>
-
-#include "host/file.h"
-#include "host/process.h"
-#include "reward/testing.h"
+#include "host/testing.h"
 
 namespace braid {
 namespace {
@@ -14,41 +9,12 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-struct Finished {
-  std::vector<std::string> lines;
-  std::string errors;
-  std::string ending;
-};
-
-class RewardTestCommand : public testing::Test {
+class RewardTestCommand : public CommandTest {
  protected:
-  void SetUp() override {
-    if (!path_exists(BRAID_BINARY)) GTEST_SKIP() << "the program is not built: " << BRAID_BINARY;
-    ASSERT_TRUE(make_folder(folder_).ok());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) {
-    const std::string path = join_path(folder_, name);
-    EXPECT_TRUE(write_file_atomic(path, text).ok());
-    return path;
-  }
-
   Finished run(const std::string& config, const std::string& samples) {
-    auto process = ChildProcess::start({{BRAID_BINARY, "reward-test", write("c.yaml", config),
-                                         "--samples", write("s.jsonl", samples), "--json"},
-                                        0});
-    EXPECT_TRUE(process.ok()) << process.status().message();
-    Finished finished;
-    for (auto line = (*process)->read_line(deadline_in(300)); line.ok();
-         line = (*process)->read_line(deadline_in(300)))
-      finished.lines.push_back(*line);
-    finished.ending = *(*process)->wait(deadline_in(300));
-    finished.errors = (*process)->take_errors();
-    return finished;
+    return run_program({BRAID_BINARY, "reward-test", write("c.yaml", config), "--samples",
+                        write("s.jsonl", samples), "--json"});
   }
-
-  std::string folder_ = cat(testing::TempDir(), "/braid_reward_command_", ::getpid());
 };
 
 constexpr const char* kSamples =
@@ -65,7 +31,7 @@ reward:
   - {name: rm, type: model, path: none}
 )",
                                 kSamples);
-  EXPECT_EQ(finished.ending, "exited with status 0") << finished.errors;
+  EXPECT_EQ(finished.end, "exited with status 0") << finished.errors;
   ASSERT_EQ(finished.lines.size(), 4u);
   const Json first = Json::parse(finished.lines[0]), third = Json::parse(finished.lines[2]);
   EXPECT_EQ(first["rewards"], Json({{"answer", 1.0}, {"digits", 1.0}}));
@@ -81,7 +47,7 @@ reward:
 
 TEST_F(RewardTestCommand, StopShowsEverythingAndFails) {
   const Finished finished = run("reward: [{type: rule, rule: numeric}]", kSamples);
-  EXPECT_EQ(finished.ending, "exited with status 1");
+  EXPECT_EQ(finished.end, "exited with status 1");
   EXPECT_EQ(finished.lines.size(), 4u);
   EXPECT_THAT(finished.errors, AllOf(HasSubstr("sample 2"), HasSubstr("1 of 3")));
 }
@@ -89,7 +55,7 @@ TEST_F(RewardTestCommand, StopShowsEverythingAndFails) {
 TEST_F(RewardTestCommand, BadInputIsRefusedWithItsPlace) {
   const auto refusal = [&](const std::string& config, const std::string& samples) {
     const Finished finished = run(config, samples);
-    EXPECT_EQ(finished.ending, "exited with status 2");
+    EXPECT_EQ(finished.end, "exited with status 2");
     EXPECT_TRUE(finished.lines.empty());
     return finished.errors;
   };

@@ -22,11 +22,6 @@ namespace braid {
 
 inline constexpr double kRunDeadline_s = 300;
 
-struct Ending {
-  std::string how;     // "exited with status 0"
-  std::string errors;  // the end of standard error
-};
-
 inline const std::string& runs_folder() {
   static const std::string folder = join_path(testing::TempDir(), cat("runs-", ::getpid()));
   return folder;
@@ -90,21 +85,15 @@ class RunProcess : public testing::TestWithParam<const char*> {
     return std::move(child).value();
   }
 
-  static Ending ending(ChildProcess& child) {
-    const auto how = child.wait(deadline_in(kRunDeadline_s));
-    return {how.ok() ? *how : how.status().message(), child.take_errors()};
+  // Waits for a process that runs; its output is not read.
+  static Finished ending(ChildProcess& child) {
+    const auto end = child.wait(deadline_in(kRunDeadline_s));
+    return {end.ok() ? *end : end.status().message(), {}, child.take_errors()};
   }
 
   static void finish(const std::vector<std::string>& argv) {
-    const auto child = start(argv);
-    const Ending end = ending(*child);
-    ASSERT_EQ(end.how, "exited with status 0") << end.errors;
-  }
-
-  // Exit code and the end of standard error of a run that is to fail.
-  static Ending run_to_end(const std::vector<std::string>& argv) {
-    const auto child = start(argv);
-    return ending(*child);
+    const Finished run = run_program(argv);
+    ASSERT_EQ(run.end, "exited with status 0") << run.errors;
   }
 
   static std::string path(const std::string& name) { return join_path(folder_, name); }

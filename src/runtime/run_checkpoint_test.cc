@@ -61,8 +61,8 @@ TEST_F(RunCheckpoint, ChangedDataIsNoticed) {
   more.insert(more.end(), {"train.total_steps=2", "checkpoint.resume=auto"});
   finish(command("data", "grpo", options));
   write_data(150);
-  const Ending refused = run_to_end(command("data", "grpo", more));
-  EXPECT_EQ(refused.how, "exited with status 2");
+  const Finished refused = run_program(command("data", "grpo", more));
+  EXPECT_EQ(refused.end, "exited with status 2");
   EXPECT_THAT(refused.errors, AllOf(HasSubstr("checkpoints/step-000001: data.train: a line"),
                                     HasSubstr("is not what it was")));
   write_data(-1);

@@ -48,7 +48,7 @@ TEST_P(ContinuedRun, KilledAndContinuedEqualsUninterrupted) {
   const auto child = start(command(killed, GetParam(), {"checkpoint.resume=auto"}));
   wait_for(path(killed + "/checkpoints/step-000002"), *child);
   ::kill(child->pid(), SIGKILL);
-  EXPECT_EQ(ending(*child).how, "killed by signal 9 (Killed)");
+  EXPECT_EQ(ending(*child).end, "killed by signal 9 (Killed)");
   finish(command(killed, GetParam(), {"checkpoint.resume=auto"}));
   expect_same_run(whole(GetParam()), killed);
   EXPECT_EQ(metrics(killed).size(), 4u);
@@ -78,7 +78,7 @@ TEST_P(KilledRun, RandomKillsLoseNothing) {
       wait_for(path(name + "/metrics.jsonl"), *child);
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 150000));
       ::kill(child->pid(), SIGKILL);
-      if (ending(*child).how != "exited with status 0") {
+      if (ending(*child).end != "exited with status 0") {
         ++kills;
       } else if (kills > 0) {
         break;
@@ -113,8 +113,8 @@ TEST_F(OneRun, StopSignalLeavesACheckpoint) {
       start(command("stopped", "ppo", {"checkpoint.every_steps=0", "train.total_steps=4"}));
   wait_for(path("stopped/metrics.jsonl"), *child);
   ::kill(child->pid(), SIGTERM);
-  const Ending end = ending(*child);
-  EXPECT_EQ(end.how, "exited with status 1");
+  const Finished end = ending(*child);
+  EXPECT_EQ(end.end, "exited with status 1");
   EXPECT_THAT(end.errors, HasSubstr("stopped by SIGTERM after step"));
   EXPECT_THAT(end.errors, HasSubstr("checkpoint.resume=auto"));
   EXPECT_EQ(list_checkpoints(path("stopped/checkpoints"))->size(), 1u);
@@ -128,9 +128,8 @@ TEST_F(OneRun, DamagedCheckpointIsRefusedAndThePreviousOneWorks) {
   const auto whole = metrics("damaged");
   const std::string weights = path("damaged/checkpoints/step-000004/actor.weights.safetensors");
   fs::resize_file(weights, fs::file_size(weights) - 1);
-  const auto child = start(command("damaged", "grpo", {"checkpoint.resume=auto"}));
-  const Ending end = ending(*child);
-  EXPECT_EQ(end.how, "exited with status 1");
+  const Finished end = run_program(command("damaged", "grpo", {"checkpoint.resume=auto"}));
+  EXPECT_EQ(end.end, "exited with status 1");
   EXPECT_THAT(end.errors, HasSubstr(weights));
   const std::string previous = "checkpoint.resume=" + path("damaged/checkpoints/step-000003");
   EXPECT_THAT(end.errors, HasSubstr(previous));
@@ -143,10 +142,9 @@ TEST_F(OneRun, DamagedCheckpointIsRefusedAndThePreviousOneWorks) {
 
 TEST_F(OneRun, ContinuingUnderOtherOptionsIsAnError) {
   finish(command("options", "grpo", {"train.total_steps=1"}));
-  const auto child = start(
+  const Finished end = run_program(
       command("options", "grpo", {"checkpoint.resume=auto", "data.seed=9", "optim.actor.lr=1"}));
-  const Ending end = ending(*child);
-  EXPECT_EQ(end.how, "exited with status 2");
+  EXPECT_EQ(end.end, "exited with status 2");
   EXPECT_THAT(end.errors, HasSubstr("data.seed was '0', is '9'"));
   EXPECT_THAT(end.errors, HasSubstr("optim.actor.lr was '0.001', is '1'"));
 }
@@ -158,9 +156,8 @@ TEST_F(OneRun, BadStateOptionsAreOneLineWithExitCodeTwo) {
       {"rollout.replay=/no/such/file", "/no/such/file"},
   };
   for (const auto& [option, message] : cases) {
-    const auto child = start(command("bad", "grpo", {option}));
-    const Ending end = ending(*child);
-    EXPECT_EQ(end.how, "exited with status 2") << option;
+    const Finished end = run_program(command("bad", "grpo", {option}));
+    EXPECT_EQ(end.end, "exited with status 2") << option;
     EXPECT_THAT(end.errors, HasSubstr(message));
     EXPECT_FALSE(path_exists(path("bad"))) << "nothing is written";
   }
@@ -173,9 +170,8 @@ TEST_F(OneRun, ReplayGivesTheSameBytes) {
   same_kernels(recorded, "replayed");
   finish(command("replayed", "ppo", {replay}));
   expect_same_run(recorded, "replayed");
-  const auto other = start(command("other", "ppo", {replay, "data.seed=5"}));
-  const Ending end = ending(*other);
-  EXPECT_EQ(end.how, "exited with status 2");
+  const Finished end = run_program(command("other", "ppo", {replay, "data.seed=5"}));
+  EXPECT_EQ(end.end, "exited with status 2");
   EXPECT_THAT(end.errors, HasSubstr("rollouts.jsonl:1: prompt_ids of sample 0 are not those"));
 }
 
@@ -188,8 +184,9 @@ TEST_F(OneRun, AnUpdateThatIsNotFiniteEndsTheRun) {
     text += row.dump() + "\n";
   }
   ASSERT_TRUE(write_file_atomic(path("huge.jsonl"), text).ok());
-  const Ending end = run_to_end(command("huge", "ppo", {"rollout.replay=" + path("huge.jsonl")}));
-  EXPECT_EQ(end.how, "exited with status 1");
+  const Finished end =
+      run_program(command("huge", "ppo", {"rollout.replay=" + path("huge.jsonl")}));
+  EXPECT_EQ(end.end, "exited with status 1");
   EXPECT_THAT(end.errors, HasSubstr("is not finite in step 0; the update was not applied"));
   EXPECT_THAT(end.errors, HasSubstr(path("huge/nonfinite_step_0.jsonl")));
   EXPECT_FALSE(read_rows(path("huge/nonfinite_step_0.jsonl")).empty());
@@ -199,9 +196,8 @@ TEST_F(OneRun, AnUpdateThatIsNotFiniteEndsTheRun) {
 TEST_F(OneRun, OneProcessWritesToARun) {
   const auto first = start(command("busy", "grpo", {"train.total_steps=1000"}));
   wait_for(path("busy/metrics.jsonl"), *first);
-  const auto second = start(command("busy", "grpo"));
-  const Ending end = ending(*second);
-  EXPECT_EQ(end.how, "exited with status 2");
+  const Finished end = run_program(command("busy", "grpo"));
+  EXPECT_EQ(end.end, "exited with status 2");
   EXPECT_THAT(end.errors, HasSubstr("another process is writing to " + path("busy")));
   first->kill();
 }
