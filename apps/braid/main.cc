@@ -1,6 +1,5 @@
 // braid: the one program. Picks the subcommand, runs it, and turns its Status into one line and an
 // exit code.
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 
 #include "base/text.h"
 #include "commands.h"
+#include "host/machine.h"
 
 namespace braid {
 namespace {
@@ -24,16 +24,6 @@ void limit_spinning(char** argv) {
   for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"})
     if (std::getenv(name) != nullptr) return;
   if (setenv("GOMP_SPINCOUNT", "4000", 0) == 0) execv("/proc/self/exe", argv);
-}
-
-// Activations of megabytes come and go with every layer. By default the C library returns such
-// blocks to the system at once, and the next one costs a page fault for every 4 KiB.
-void keep_freed_memory() {
-#if defined(__GLIBC__)
-  // Older versions take 32 MiB at most.
-  if (mallopt(M_MMAP_THRESHOLD, 1 << 30) == 0) mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-#endif
 }
 
 int finish(const Status& status) {
@@ -91,7 +81,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   braid::limit_spinning(argv);
-  braid::keep_freed_memory();
+  braid::keep_free_heap();
   try {
     return braid::run(argc, argv);
   } catch (const std::bad_alloc&) {

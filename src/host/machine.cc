@@ -1,5 +1,6 @@
 #include "host/machine.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -40,6 +41,20 @@ int64_t peak_memory_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+void keep_free_heap() {
+#if defined(__GLIBC__)
+  // Older versions take 32 MiB at most.
+  if (mallopt(M_MMAP_THRESHOLD, 1 << 30) == 0) mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
+}
+
+void release_free_heap() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
 }
 
 MachineMemory machine_memory() {

@@ -115,6 +115,8 @@ void visit_linear(LinearLayer& layer, const Decoder::Visit& visit) {
   }
 }
 
+void drop_packed_layer(LinearLayer* layer) { layer->packed = {}; }
+
 void visit_layer(DecoderLayer& layer, const Decoder::Visit& visit) {
   visit_norm(layer.attention_norm, visit);
   visit_linear(layer.qkv, visit);
@@ -308,8 +310,7 @@ at::Tensor Decoder::head_weight() const {
 
 void Decoder::drop_packed() {
   head_packed_ = {};
-  for (DecoderLayer& layer : layers_)
-    visit_linears(layer, [](LinearLayer* linear) { linear->packed = {}; });
+  for (DecoderLayer& layer : layers_) visit_linears(layer, drop_packed_layer);
 }
 
 const PackedLinear& Decoder::packed_head() {
@@ -377,12 +378,15 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   const LayerContext context = layer_context(batch);
   const bool recompute = options_.recompute && kv == nullptr && at::GradMode::is_enabled();
   const bool training = at::GradMode::is_enabled() && kv == nullptr;
-  const bool keep_packed = training || kv != nullptr;
+  // A frozen base below adapters never changes: what is packed once serves the whole run.
+  const bool keep = keep_packed_ || options_.lora.rank > 0;
+  const bool pack = training ? keep : kv != nullptr;
   for (size_t i = 0; i < layers_.size(); ++i) {
-    if (keep_packed)
-      visit_linears(layers_[i], [&](LinearLayer* linear) { pack_layer(linear, training); });
+    if (pack) visit_linears(layers_[i], [&](LinearLayer* linear) { pack_layer(linear, training); });
+    if (training && !keep) visit_linears(layers_[i], drop_packed_layer);
     h = recompute ? run_layer_recomputed(layers_[i], context, h)
                   : run_layer(layers_[i], context, h, kv == nullptr ? nullptr : &(*kv)[i]);
+    if (kv == nullptr && layer_done_) layer_done_();
   }
   return range_.end == spec_.layers ? apply_norm(final_norm_, spec_, h) : h;
 }

@@ -1,7 +1,7 @@
 // The one Model: a decoder built from a ModelSpec and its family's tensor names. Not thread-safe.
 // Invariant: every part of a linear layer is a view of the joined storage. Packed copies of
-// matrices are kept from a generating or training forward until weights_changed(); inference packs
-// and forgets.
+// matrices are kept from a generating forward, or a training one under keep_packed(), until
+// weights_changed(); inference packs and forgets.
 #pragma once
 
 #include <functional>
@@ -34,6 +34,9 @@ class Decoder : public Model {
   void set_adapters(bool on) override { adapters_on_ = on; }
   void weights_changed() override;
   const PackedLinear& packed_head() override;
+
+  // Called after each layer of a forward without a cache.
+  void set_layer_done(std::function<void()> done) { layer_done_ = std::move(done); }
 
   LayerRange range() const { return range_; }
   double lora_scale() const;
@@ -68,6 +71,7 @@ class Decoder : public Model {
   NormWeights final_norm_;
   PackedLinear head_packed_;
   bool adapters_on_ = true;
+  std::function<void()> layer_done_;
 };
 
 // Fills base weights as transformers initializes them, and adapters as PEFT does (A uniform in

@@ -47,6 +47,13 @@ at::Tensor multiply_packed(const at::Tensor& x, const at::Tensor& packed, const 
                           [&](const at::Tensor& rows) { return packed_product(rows, packed, b); });
 }
 
+// dy w. `transpose` is w^T packed, or undefined: where packing it pays it is packed for this once.
+at::Tensor input_gradient(const at::Tensor& grad, const at::Tensor& w, at::Tensor transpose) {
+  if (!transpose.defined() && is_packed_shape(w.t())) transpose = pack_weight(w.t());
+  if (!transpose.defined()) return at::mm(grad, w);
+  return multiply_packed(grad.contiguous(), transpose, {});
+}
+
 struct PackedLinearFunction : torch::autograd::Function<PackedLinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& w,
                             const std::optional<at::Tensor>& b, const PackedLinear& packed) {
@@ -59,11 +66,9 @@ struct PackedLinearFunction : torch::autograd::Function<PackedLinearFunction> {
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &w = saved[1], &grad = grads[0];
-    const at::Tensor transpose = context->saved_data["transpose"].toTensor();
     variable_list out(4);
     if (context->needs_input_grad(0))
-      out[0] =
-          transpose.defined() ? multiply_packed(grad.contiguous(), transpose, {}) : at::mm(grad, w);
+      out[0] = input_gradient(grad, w, context->saved_data["transpose"].toTensor());
     if (context->needs_input_grad(1)) out[1] = at::mm(grad.t(), x);
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) out[2] = grad.sum(0);
     return out;

@@ -89,6 +89,11 @@ class Model {
   // Must be called after parameters change: drops whatever was derived from them (packed copies).
   virtual void weights_changed() = 0;
 
+  // Whether training forwards keep packed copies of their matrices until weights_changed(), at the
+  // price of twice the weights' memory: worth it where several micro-batches make one update. Else
+  // each product packs its matrix and forgets it. Results do not depend on it. On at first.
+  void keep_packed(bool keep) { keep_packed_ = keep; }
+
   // The head matrix as pack_linear() gives it, made on first use and kept until weights_changed().
   virtual const PackedLinear& packed_head() = 0;
 
@@ -99,6 +104,7 @@ class Model {
  protected:
   ModelSpec spec_;
   ModelOptions options_;
+  bool keep_packed_ = true;
 };
 
 // Logits [N, V] in f32 of rows of hidden states, for sampling; rows are batch-invariant.

@@ -76,7 +76,11 @@ class BaseView : public WrappedModel {
 class OffloadedModel : public WrappedModel {
  public:
   OffloadedModel(std::unique_ptr<Decoder> decoder, std::shared_ptr<const ScratchMap> weights)
-      : WrappedModel(*decoder), decoder_(std::move(decoder)), weights_(std::move(weights)) {}
+      : WrappedModel(*decoder), decoder_(std::move(decoder)), weights_(std::move(weights)) {
+    // One layer at a time is in memory: it is read again, from the system's cache, by the next
+    // micro-batch.
+    decoder_->set_layer_done([map = weights_.get()] { map->drop_pages(); });
+  }
 
   void rest() override {
     decoder_->weights_changed();

@@ -82,6 +82,19 @@ TEST_P(EveryFamily, RecomputationGivesTheSameBits) {
   for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
 }
 
+TEST_P(EveryFamily, PackingOnceOrForEachProductGivesTheSameBits) {
+  ModelSpec spec = small_spec(GetParam());
+  spec.hidden = 256;  // where packed products pay
+  spec.intermediate = 512;
+  const auto once = std::move(make_model(spec, {}).value());
+  const auto each_time = std::move(make_model(spec, {}).value());
+  each_time->keep_packed(false);
+  const Gradients expected = gradients(*once), found = gradients(*each_time);
+  ASSERT_EQ(found.size(), expected.size());
+  for (const auto& item : expected)
+    EXPECT_TRUE(found.at(item.first).equal(item.second)) << item.first;
+}
+
 TEST_P(EveryFamily, LayerRangesComposeToTheWholeModel) {
   const auto whole = load(GetParam());
   const auto first = load(GetParam(), {.range = LayerRange{0, 1}});

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "host/file.h"
+#include "host/machine.h"
 #include "nn/kernel_choice.h"
 #include "runtime/run_identity.h"
 
@@ -109,6 +110,7 @@ Status resume_session(const Config& config, Session& session) {
 
 Result<std::string> save_session(const Config& config, const Session& session,
                                  const std::map<std::string, double>& row) {
+  if (config.train.offload != "off") release_free_heap();  // written files are read to be hashed
   const std::string folder = checkpoint_folder(config);
   BRAID_ASSIGN(CheckpointState state, session.save_state());
   state.numbers[kKernelKey] = matrix_choices();

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "host/file.h"
+#include "host/machine.h"
 #include "nn/model_share.h"
 #include "runtime/run_data.h"
 #include "runtime/session.h"
@@ -159,6 +160,7 @@ Status Session::load_rewards() {
 }
 
 Status Session::export_models(const std::string& folder) const {
+  if (config_.train.offload != "off") release_free_heap();  // files come into memory beside it
   for (const auto& [role, state] : roles_) {
     if (!state.optimizer) continue;
     const std::string as =

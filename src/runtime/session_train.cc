@@ -181,6 +181,7 @@ Status Session::run_schedule(const Call& call) {
   const auto packed = micro_batches(rows);
   const Denominators totals = denominators(rows);
   trained_tokens_ += row_tokens(rows);
+  roles_.at(call.role.value).model->keep_packed(packed.size() > 1);
   const Schedule schedule = one_f_one_b(1, static_cast<int32_t>(packed.size()));
   return braid::run_schedule(schedule, 0, [&](int32_t micro_batch) {
     return micro_loss(call, packed[micro_batch], totals);
