@@ -83,30 +83,45 @@ struct Heavier {
 };
 
 // How many of the first `limit` tokens of `order` are needed, heaviest first, to reach the weight
-// `wanted`; that many are sorted to the front. Sorting grows in steps, as the nucleus is mostly
-// small.
-size_t sort_nucleus(const float* weights, std::vector<int32_t>& order, size_t limit,
-                    double wanted) {
-  double before = 0;
-  size_t count = 0, sorted = 0;
-  while (count < limit && before < wanted) {
-    if (count == sorted) {
-      sorted = std::min(limit, std::max<size_t>(64, sorted * 8));
-      std::partial_sort(order.begin() + static_cast<int64_t>(count),
-                        order.begin() + static_cast<int64_t>(sorted),
-                        order.begin() + static_cast<int64_t>(limit), Heavier{weights});
+// `wanted`; those come to the front. Each round halves the tokens among which the border may lie.
+size_t select_nucleus(const float* weights, std::vector<int32_t>& order, size_t limit,
+                      double wanted) {
+  const auto begin = order.begin();
+  size_t inside = 0, most = limit;
+  double before = 0;  // weight of the first `inside` tokens, less than wanted
+  while (most - inside > 1) {
+    const size_t middle = inside + (most - inside) / 2;
+    std::nth_element(begin + inside, begin + middle, begin + most, Heavier{weights});
+    double weight = before;
+    for (size_t i = inside; i < middle; ++i) weight += weights[order[i]];
+    if (weight >= wanted) {
+      most = middle;
+    } else {
+      inside = middle;
+      before = weight;
     }
-    before += weights[order[count++]];
   }
-  return std::max<size_t>(1, count);
+  return most;
+}
+
+// Tokens up to this weight all together weigh less than top-p leaves out.
+float least_in_nucleus(int64_t vocab, double sum, const SamplingOptions& options) {
+  const bool bounded = options.top_p < 1 && options.top_k == 0;
+  return bounded ? static_cast<float>(0.5 * (1 - options.top_p) * sum / static_cast<double>(vocab))
+                 : 0;
 }
 
 // Keeps the most probable tokens by top-k, top-p and min-p; the others get weight 0. Returns the
 // new sum.
 double truncate(float* weights, int64_t vocab, double sum, const SamplingOptions& options) {
+  const float light = least_in_nucleus(vocab, sum, options);
   std::vector<int32_t> order;
-  for (int64_t i = 0; i < vocab; ++i)
-    if (weights[i] > 0) order.push_back(static_cast<int32_t>(i));
+  for (int64_t i = 0; i < vocab; ++i) {
+    if (weights[i] > light)
+      order.push_back(static_cast<int32_t>(i));
+    else
+      weights[i] = 0;
+  }
   size_t keep = order.size();
   if (options.top_k > 0 && options.top_k < static_cast<int64_t>(keep)) {
     keep = static_cast<size_t>(options.top_k);
@@ -114,7 +129,7 @@ double truncate(float* weights, int64_t vocab, double sum, const SamplingOptions
     sum = 0;
     for (size_t i = 0; i < keep; ++i) sum += weights[order[i]];
   }
-  if (options.top_p < 1) keep = sort_nucleus(weights, order, keep, options.top_p * sum);
+  if (options.top_p < 1) keep = select_nucleus(weights, order, keep, options.top_p * sum);
   const auto least = static_cast<float>(options.min_p);  // the largest weight is exp(0) = 1
   double kept_sum = 0;
   for (size_t i = 0; i < order.size(); ++i) {
