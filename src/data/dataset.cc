@@ -8,7 +8,9 @@
 #include "base/text.h"
 #include "data/record.h"
 #include "data/task.h"
+#include "host/machine.h"
 #include "host/sha256.h"
+#include "host/workers.h"
 
 namespace braid {
 namespace {
@@ -58,9 +60,20 @@ void note_length(const std::vector<int32_t>& ids, bool first, DataLengths& lengt
   lengths.total += length;
 }
 
+// Lines that are made records at a time.
+constexpr size_t kBatchLines = 4096, kBatchBytes = size_t{1} << 20;
+
+struct Line {
+  std::string text;
+  int64_t begin_byte = 0;
+  std::string place;
+  Status made;
+  DataRecord record;  // where made is ok
+};
+
 }  // namespace
 
-// The one pass over all lines.
+// The one pass over all lines: records are made on all cores, and taken over in order.
 class DataSetBuilder {
  public:
   DataSetBuilder(DataNeed need, const Tokenizer* tokenizer, const DataConfig& config) {
@@ -73,8 +86,13 @@ class DataSetBuilder {
     const Status read = reader.for_each([&](std::string_view line, int64_t begin_byte) {
       ++number_;
       line = trim(line);
-      return line.empty() ? ok_status() : add(line, begin_byte, cat(reader.name(), ":", number_));
+      if (line.empty()) return ok_status();
+      batch_.push_back({std::string(line), begin_byte, cat(reader.name(), ":", number_), {}, {}});
+      batch_bytes_ += line.size();
+      const bool full = batch_.size() == kBatchLines || batch_bytes_ >= kBatchBytes;
+      return full ? take_batch() : ok_status();
     });
+    BRAID_TRY(take_batch());
     BRAID_TRY(read);
     if (data_.places_.empty()) return invalid_input(cat(reader.name(), ": no usable line"));
     data_.places_.shrink_to_fit();
@@ -85,23 +103,42 @@ class DataSetBuilder {
   }
 
  private:
-  Status add(std::string_view line, int64_t begin_byte, const std::string& place) {
-    BRAID_ASSIGN(const Json json, parse_json(line, place));
+  Status take_batch() {
+    std::vector<Line> lines;
+    lines.swap(batch_);
+    batch_bytes_ = 0;
+    const Status made = for_each_on_workers(lines.size(), cores_, [&](size_t, size_t i) {
+      lines[i].made = make(lines[i]);
+      return ok_status();
+    });
+    BRAID_TRY(made);
+    for (Line& line : lines) BRAID_TRY(add(line));
+    return ok_status();
+  }
+
+  Status make(Line& line) const {
+    BRAID_ASSIGN(const Json json, parse_json(line.text, line.place));
     const Tokenizer* tokenizer = data_.tokenizer_ ? &*data_.tokenizer_ : nullptr;
-    BRAID_ASSIGN(DataRecord record,
-                 make_record(json, data_.need_, tokenizer, data_.config_).at(place));
+    BRAID_ASSIGN(line.record,
+                 make_record(json, data_.need_, tokenizer, data_.config_).at(line.place));
+    return ok_status();
+  }
+
+  Status add(Line& line) {
+    BRAID_TRY(line.made);
+    DataRecord& record = line.record;
     ++data_.lines_;
-    sum_.add(line);
+    sum_.add(line.text);
     for (const auto* ids : {&record.prompt_ids, &record.response_ids, &record.rejected_ids})
       add_ids(*ids, sum_);
-    BRAID_ASSIGN(const bool usable, fit(record, place));
+    BRAID_ASSIGN(const bool usable, fit(record, line.place));
     if (!usable) return ok_status();
     const bool first = data_.places_.empty();
     note_length(record.prompt_ids, first, data_.prompt_lengths_);
     note_length(record.response_ids, first, data_.response_lengths_);
     note_length(record.rejected_ids, first, data_.rejected_lengths_);
-    data_.places_.push_back(begin_byte);
-    data_.checks_.push_back(checksum(line));
+    data_.places_.push_back(line.begin_byte);
+    data_.checks_.push_back(checksum(line.text));
     return ok_status();
   }
 
@@ -126,6 +163,9 @@ class DataSetBuilder {
   DataSet data_;
   Sha256 sum_;
   int64_t number_ = 0;  // of the line, from 1
+  std::vector<Line> batch_;
+  size_t batch_bytes_ = 0;
+  const size_t cores_ = static_cast<size_t>(std::max<int64_t>(1, processor().cores));
 };
 
 int64_t DataSet::held_bytes() const {

@@ -84,6 +84,17 @@ TEST(DataSet, BadLinesAreNamed) {
           .ok());
 }
 
+// Records are made on several threads, in batches of lines: the first bad line is the one named.
+TEST(DataSet, TheFirstOfManyBadLinesIsNamed) {
+  std::string text = lines_of_ids(9000);
+  for (const int line : {8000, 5001, 5000, 4999}) {
+    size_t begin = 0;
+    for (int i = 1; i < line; ++i) begin = text.find('\n', begin) + 1;
+    text[begin] = 'x';
+    EXPECT_THAT(prompts(text, {}).status().message(), HasSubstr(cat("f.jsonl:", line)));
+  }
+}
+
 TEST(DataSet, ExtraFieldsAreKept) {
   DataConfig config;
   config.label_key = "answer";

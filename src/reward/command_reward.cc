@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "host/process.h"
+#include "host/workers.h"
 #include "reward/outcome.h"
 #include "reward/python_reward_script.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "host/process.h"
+#include "host/workers.h"
 #include "reward/outcome.h"
 
 namespace braid {

@@ -1,8 +1,6 @@
-// Shared by the reward types: making outcomes, and running a function over many items on a few
-// threads.
+// Shared by the reward types: making outcomes and the types themselves.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,11 +15,6 @@ RewardOutcome error_outcome(std::string error);
 // sample.extra["label"] as text: a string as it is, a number as written in JSON. An error where it
 // is missing, null or of another type.
 Result<std::string> label_text(const RewardSample& sample);
-
-// Calls job(worker, item) for every item in [0, items); calls of one worker run one after another.
-// Returns the first failure by item; after one no further items are begun.
-Status for_each_on_workers(size_t items, size_t workers,
-                           const std::function<Status(size_t worker, size_t item)>& job);
 
 // One factory per type; make_reward checks the options before.
 Result<std::unique_ptr<Reward>> make_rule_reward(const RewardOptions& options);
