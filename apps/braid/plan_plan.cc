@@ -237,13 +237,13 @@ Status run_plan(const PlanArguments& arguments) {
 void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& arguments) {
   app.add_option("inputs", arguments->inputs, "configuration files, then key.sub=value overrides");
   app.add_option("--out", arguments->out, "write the plan to this file");
-  app.add_option("--time-limit", arguments->time_limit_s,
+  app.add_option("--time-limit", arguments->limits.time_limit_s,
                  "seconds of the search; stops earlier when proven")
       ->capture_default_str();
-  app.add_option("--max-units", arguments->max_units,
+  app.add_option("--max-units", arguments->limits.max_units,
                  "work units; with this limit the result is reproducible");
   app.add_option("--seed", arguments->seed, "seed of all random choices")->capture_default_str();
-  app.add_option("--threads", arguments->threads,
+  app.add_option("--threads", arguments->limits.threads,
                  "0: one per core; never changes the result of a unit");
   app.add_flag("--json", arguments->json, "print one JSON object");
   app.add_flag("--compare", arguments->compare, "price the plans of other systems beside ours");

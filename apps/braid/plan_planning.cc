@@ -1,8 +1,6 @@
 #include "plan_planning.h"
 
-#include <chrono>
-#include <cmath>
-#include <thread>
+#include <algorithm>
 #include <utility>
 
 #include "base/text.h"
@@ -14,22 +12,11 @@
 namespace braid {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kMostDevices = 1024;       // that the search for a smallest cluster looks at
 constexpr int64_t kQuickUnits = 16;      // of its searches
 constexpr int kFirstUnits = 4;           // of a search, whatever its time limit
 constexpr double kMostJudging = 0.6;     // of the time limit
 constexpr double kSlowerTogether = 1.3;  // judging on several threads that share memory
-
-Status check_limits(const PlanArguments& arguments) {
-  if (!(arguments.time_limit_s > 0) || !std::isfinite(arguments.time_limit_s))
-    return invalid_input("--time-limit must be a positive number of seconds");
-  if (arguments.max_units < 1) return invalid_input("--max-units must be at least 1");
-  if (arguments.threads < 0 || arguments.threads > 1024)
-    return invalid_input("--threads must be 1 to 1024, or 0 for one per core");
-  return ok_status();
-}
 
 // Options that only a search has, or only an import, are refused by the other.
 Status check_combination(const PlanArguments& arguments) {
@@ -53,26 +40,15 @@ Status check_combination(const PlanArguments& arguments) {
   return ok_status();
 }
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 // Stops the search when what is left of the time limit is needed for judging.
-planner::SearchOptions search_options(const PlanArguments& arguments, Clock::time_point begin,
+planner::SearchOptions search_options(const PlanArguments& arguments, const Stopwatch& watch,
                                       double judging_s) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const auto elapsed_s = [begin] { return seconds_since(begin); };
-  const double limit_s =
-      arguments.time_limit_s - std::min(judging_s, kMostJudging * arguments.time_limit_s);
+  const double limit_s = arguments.limits.time_limit_s;
   planner::SearchOptions options;
   options.seed = arguments.seed;
-  options.units.threads = arguments.threads > 0 ? arguments.threads : cores;
-  options.units.max_units = arguments.max_units;
-  options.units.elapsed_s = elapsed_s;
   // However short the time, a few descents are made: a search without them has no plan.
-  options.units.stop = [elapsed_s, limit_s, begun = 0]() mutable {
-    return begun++ >= kFirstUnits && elapsed_s() >= limit_s;
-  };
+  options.units = unit_options(arguments.limits, watch,
+                               limit_s - std::min(judging_s, kMostJudging * limit_s), kFirstUnits);
   return options;
 }
 
@@ -115,20 +91,20 @@ Status with_smallest_cluster(const Status& status, const Planning& planning, boo
 
 // Seconds that judging will take, from the time of one plan.
 double judging_time_s(const PlanArguments& arguments, const Planning& planning,
-                      Clock::time_point begin) {
-  planner::SearchOptions options = search_options(arguments, begin, 0);
+                      const Stopwatch& watch) {
+  planner::SearchOptions options = search_options(arguments, watch, 0);
   options.units.max_units = 1;
   const auto first = planner::search_plans(planning.space, options);
   if (!first.ok()) return 0;
-  const Clock::time_point start = Clock::now();
+  const Stopwatch one_plan;
   if (!planning.judge(first->plan).ok()) return 0;
   const auto turns =
       static_cast<double>((options.judged + options.units.threads - 1) / options.units.threads);
-  return kSlowerTogether * turns * seconds_since(start);
+  return kSlowerTogether * turns * one_plan.elapsed_s();
 }
 
 Status search(const PlanArguments& arguments, Planning& planning) {
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch watch;
   BRAID_ASSIGN(planner::CallPricer pricer,
                planner::CallPricer::make(planning.problem, planning.calibration));
   planning.pricer = std::move(pricer);
@@ -140,18 +116,18 @@ Status search(const PlanArguments& arguments, Planning& planning) {
     };
   BRAID_ASSIGN(planning.space,
                planner::make_plan_space(planning.problem, *planning.pricer, options));
-  const double judging_s = judging_time_s(arguments, planning, begin);
+  const double judging_s = judging_time_s(arguments, planning, watch);
   BRAID_ASSIGN(planning.found,
-               planner::search_plans(planning.space, search_options(arguments, begin, judging_s),
+               planner::search_plans(planning.space, search_options(arguments, watch, judging_s),
                                      planning.judge));
-  planning.seconds = seconds_since(begin);
+  planning.seconds = watch.elapsed_s();
   return ok_status();
 }
 
 }  // namespace
 
 Status check_arguments(const PlanArguments& arguments) {
-  BRAID_TRY(check_limits(arguments));
+  BRAID_TRY(check_limits(arguments.limits));
   for (const std::string& name : {arguments.import.framework, arguments.export_to})
     if (!name.empty()) BRAID_TRY(find_framework(name).status());
   return check_combination(arguments);

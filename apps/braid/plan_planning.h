@@ -7,6 +7,7 @@
 
 #include "plan/make_problem.h"
 #include "plan_import.h"
+#include "plan_limits.h"
 #include "search/plan_simulate.h"
 
 namespace braid {
@@ -15,10 +16,8 @@ struct PlanArguments {
   std::vector<std::string> inputs;
   std::vector<std::string> what_if;
   std::string out;
-  double time_limit_s = 10;
-  int64_t max_units = INT64_MAX;
+  SearchLimits limits;
   uint64_t seed = 1;
-  int threads = 0;
   bool json = false, compare = false, explain = false, keep = false;
   ImportArguments import;  // of another framework's configuration
   std::string export_to;   // framework

@@ -1,31 +1,26 @@
 // braid search-table: solves a tabulated plan-search problem, or prices a given plan on it.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <thread>
 
 #include "base/json.h"
 #include "commands.h"
 #include "host/file.h"
 #include "host/gzip.h"
+#include "plan_limits.h"
 #include "search/table_solver.h"
 
 namespace braid {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct SearchTableOptions {
   std::string problem;
   std::string evaluate;
   std::string out;
-  double time_limit_s = 10;
-  int64_t max_units = INT64_MAX;
+  SearchLimits limits;
   uint64_t seed = 1;
-  int threads = 0;
   std::string method = "auto";
   double inverse_temperature = 0.001;
   bool json = false;
@@ -40,18 +35,10 @@ const std::map<std::string, optimize::Method>& methods() {
   return kMethods;
 }
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 double to_seconds(int64_t microseconds) { return static_cast<double>(microseconds) / 1e6; }
 
 Status check_options(const SearchTableOptions& options) {
-  if (!(options.time_limit_s > 0) || !std::isfinite(options.time_limit_s))
-    return invalid_input("--time-limit must be a positive number of seconds");
-  if (options.max_units < 1) return invalid_input("--max-units must be at least 1");
-  if (options.threads < 0 || options.threads > 1024)
-    return invalid_input("--threads must be 1 to 1024, or 0 for one per core");
+  BRAID_TRY(check_limits(options.limits));
   if (!(options.inverse_temperature > 0) || !std::isfinite(options.inverse_temperature))
     return invalid_input("--inverse-temperature must be a positive number");
   return ok_status();
@@ -166,28 +153,23 @@ void print_text(const table::Problem& problem, const table::Solution& solution,
   }
 }
 
-table::SolveOptions solve_options(const SearchTableOptions& options, Clock::time_point begin) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  table::SolveOptions solve{.method = methods().at(options.method),
-                            .seed = options.seed,
-                            .inverse_temperature = options.inverse_temperature};
-  solve.units.threads = options.threads > 0 ? options.threads : cores;
-  solve.units.max_units = options.max_units;
-  solve.units.elapsed_s = [begin] { return seconds_since(begin); };
-  solve.units.stop = [begin, limit_s = options.time_limit_s] {
-    return seconds_since(begin) >= limit_s;
-  };
+table::SolveOptions solve_options(const SearchTableOptions& options, const Stopwatch& watch) {
+  table::SolveOptions solve;
+  solve.method = methods().at(options.method);
+  solve.seed = options.seed;
+  solve.inverse_temperature = options.inverse_temperature;
+  solve.units = unit_options(options.limits, watch, options.limits.time_limit_s);
   return solve;
 }
 
 Status search(const SearchTableOptions& options) {
-  const Clock::time_point begin = Clock::now();
+  const Stopwatch watch;
   BRAID_ASSIGN(const table::Problem problem, load_problem(options.problem));
-  const Clock::time_point loaded = Clock::now();
-  const table::SolveOptions solve = solve_options(options, begin);
+  const Stopwatch search_watch;
+  const table::SolveOptions solve = solve_options(options, watch);
   BRAID_ASSIGN(const table::Solution solution, table::solve(problem, solve).at(options.problem));
-  const Timing timing{.total_s = seconds_since(begin),
-                      .search_s = seconds_since(loaded),
+  const Timing timing{.total_s = watch.elapsed_s(),
+                      .search_s = search_watch.elapsed_s(),
                       .threads = solve.units.threads};
   if (options.json) {
     std::printf("%s\n", result_json(options, problem, solution, timing).dump().c_str());
@@ -214,12 +196,12 @@ Action define_search_table(CLI::App& app) {
   app.add_option("PROBLEM", options->problem, "problem file: JSON, plain or gzipped")->required();
   app.add_option("--evaluate", options->evaluate, "only price this plan file");
   app.add_option("--out", options->out, "write the best plan to this file");
-  app.add_option("--time-limit", options->time_limit_s, "seconds; stops earlier when proven")
+  app.add_option("--time-limit", options->limits.time_limit_s, "seconds; stops earlier when proven")
       ->capture_default_str();
-  app.add_option("--max-units", options->max_units,
+  app.add_option("--max-units", options->limits.max_units,
                  "work units; with this limit the result is reproducible");
   app.add_option("--seed", options->seed, "seed of all random choices")->capture_default_str();
-  app.add_option("--threads", options->threads,
+  app.add_option("--threads", options->limits.threads,
                  "0: one per core; never changes the result of a unit");
   app.add_option("--method", options->method, "auto, descent, annealing or metropolis")
       ->check(CLI::IsMember(names))

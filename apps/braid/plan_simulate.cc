@@ -40,14 +40,26 @@ Result<ExecutionPlan> chosen_plan(const SimulateArguments& arguments, const Conf
   return configured ? *configured : trivial_plan(problem);
 }
 
-Result<SimOptions> sim_options(const SimulateArguments& arguments) {
+// The recorded step that the command line names, if it does.
+Result<std::optional<RecordedStep>> recorded_step(const SimulateArguments& arguments) {
+  if (arguments.lengths.empty()) {
+    if (arguments.step >= 0) return invalid_input("--step: picks a step of --lengths, add that");
+    return std::optional<RecordedStep>();
+  }
+  BRAID_ASSIGN(const std::string text, read_file(arguments.lengths));
+  BRAID_ASSIGN(RecordedStep recorded, parse_recorded_step(text, arguments.lengths, arguments.step));
+  return std::optional<RecordedStep>(std::move(recorded));
+}
+
+SimOptions sim_options(const SimulateArguments& arguments, const Config& config, const Graph& graph,
+                       const std::optional<RecordedStep>& recorded) {
   SimOptions options;
   options.seed = arguments.seed;
   options.events = !arguments.benchmark;
   options.memory_curve = !arguments.trace_out.empty() || !arguments.html_out.empty();
-  if (arguments.lengths.empty()) return options;
-  BRAID_ASSIGN(const std::string text, read_file(arguments.lengths));
-  BRAID_ASSIGN(options.lengths, parse_recorded_lengths(text, arguments.lengths, arguments.step));
+  if (!recorded) return options;
+  options.lengths = recorded->lengths;
+  options.idle_calls = idle_calls(config, graph, recorded->step);
   return options;
 }
 
@@ -110,10 +122,11 @@ Status write_outputs(const SimulateArguments& arguments, const Program& program,
 
 // Steps in a row, with the plan's staleness.
 Status simulate_several(const SimulateArguments& arguments, const ExecutionPlan& plan,
-                        const PlanningProblem& problem, const Calibration& calibration) {
+                        const PlanningProblem& problem, const Calibration& calibration,
+                        const SimOptions& simulation) {
   OverlapOptions options;
   options.steps = arguments.steps;
-  BRAID_ASSIGN(options.simulation, sim_options(arguments));
+  options.simulation = simulation;
   BRAID_ASSIGN(const OverlapResult result, simulate_steps(plan, problem, calibration, options));
   BRAID_TRY(
       write_files(arguments, cat(arguments.steps, " steps of ", problem.graph.name), result.trace));
@@ -133,21 +146,27 @@ Status simulate_several(const SimulateArguments& arguments, const ExecutionPlan&
 
 Status run_simulate(const SimulateArguments& arguments) {
   BRAID_ASSIGN(const LoadedConfig loaded, read_config_inputs(arguments.inputs));
-  BRAID_ASSIGN(const PlanningProblem problem, make_problem(loaded.config, file_reader()));
-  BRAID_ASSIGN(const ExecutionPlan plan, chosen_plan(arguments, loaded.config, problem));
+  BRAID_ASSIGN(PlanningProblem problem, make_problem(loaded.config, file_reader()));
+  BRAID_ASSIGN(ExecutionPlan plan, chosen_plan(arguments, loaded.config, problem));
+  BRAID_ASSIGN(const std::optional<RecordedStep> recorded, recorded_step(arguments));
+  take_engine_limits(loaded.config.rollout, recorded ? &*recorded : nullptr, &problem, &plan);
   BRAID_ASSIGN(const Program program, compile(plan, problem));
   if (arguments.print_program) {
     std::printf("%shash %s\n", program_text(program).c_str(), program_hash(program).c_str());
     return ok_status();
   }
   BRAID_TRY(check_order_rank(arguments.order_rank, program));
-  BRAID_ASSIGN(const SimOptions options, sim_options(arguments));
+  const SimOptions options = sim_options(arguments, loaded.config, problem.graph, recorded);
   BRAID_ASSIGN(Calibration fitted, load_calibration(arguments.calibration));
   BRAID_ASSIGN(const Calibration calibration,
                with_profiles(std::move(fitted), problem, file_reader()));
   for (const std::string& note : pricing_notes(calibration, problem))
     std::fprintf(stderr, "note: %s\n", note.c_str());
-  if (arguments.steps != 1) return simulate_several(arguments, plan, problem, calibration);
+  if (recorded && loaded.config.algorithm.stop_kl > 0)
+    std::fprintf(stderr,
+                 "note: algorithm.stop_kl may have ended updates of the recorded run "
+                 "early; its lengths do not tell\n");
+  if (arguments.steps != 1) return simulate_several(arguments, plan, problem, calibration, options);
   if (arguments.benchmark) return benchmark(program, problem, calibration, options);
   BRAID_ASSIGN(const Trace trace, simulate(program, problem, calibration, options));
   return write_outputs(arguments, program, trace);

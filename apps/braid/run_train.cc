@@ -1,6 +1,7 @@
 // braid train | sft | rm: loads the configuration, compiles the program and runs it step by step.
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 
 #include "algo/algorithm.h"
 #include "base/log.h"
@@ -25,6 +26,7 @@ constexpr const char* kCheckpointTime = "time/checkpoint";
 struct TrainArguments {
   bool print_program = false;
   bool dry_run = false;
+  std::string order;  // file
 };
 
 struct Run {
@@ -32,6 +34,8 @@ struct Run {
   Session& session;
   Evaluator* evaluator;  // null without eval.*
   SaveSchedule& schedule;
+  const Program& program;
+  std::string order;  // file for the instructions of each step; "" = none
 };
 
 double now_s() {
@@ -79,12 +83,24 @@ Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Se
   return Evaluator::create(config, std::move(models));
 }
 
+// One step; appends its instructions, in the order in which they were executed, to a file.
+Result<MetricsRow> run_recorded_step(const Run& run) {
+  std::string executed = cat("step ", run.session.step(), "\n");
+  BRAID_ASSIGN(MetricsRow row, run.session.run_step([&](size_t index) {
+    executed += executed_instruction(run.program, 0, index);
+  }));
+  std::ofstream out(run.order, std::ios::app);
+  out << executed << std::flush;
+  if (!out) return io_error(cat("--order ", run.order, ": cannot write"));
+  return row;
+}
+
 // One step and everything that it writes. Returns whether its state is in a checkpoint.
 Result<bool> train_step(const Run& run, MetricsLog& log, MetricsRow& row) {
-  const auto& [config, session, evaluator, schedule] = run;
+  const auto& [config, session, evaluator, schedule, program, order] = run;
   const int64_t step = session.step();
   const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
-  BRAID_ASSIGN(row, session.run_step());
+  BRAID_ASSIGN(row, order.empty() ? session.run_step() : run_recorded_step(run));
   row[kCheckpointTime] = checkpoint_s;
   if (config.eval.every_steps > 0 && (step + 1) % config.eval.every_steps == 0)
     BRAID_TRY(evaluate(*evaluator, session, row));
@@ -99,7 +115,7 @@ Result<bool> train_step(const Run& run, MetricsLog& log, MetricsRow& row) {
 
 // Steps until the end or a stop signal; then the last checkpoint, and at the end the export.
 Status train_loop(const Run& run, const std::string& folder) {
-  const auto& [config, session, evaluator, schedule] = run;
+  const auto& [config, session, evaluator, schedule, program, order] = run;
   BRAID_ASSIGN(MetricsLog log, MetricsLog::open(log_options(config, folder), session.step()));
   MetricsRow row;
   if (config.eval.at_start && session.step() == 0) {
@@ -169,7 +185,8 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
   BRAID_ASSIGN(const std::unique_ptr<Evaluator> evaluator, make_evaluator(config, *session));
   SaveSchedule schedule(config.checkpoint, now_s());
-  BRAID_TRY(train_loop({config, *session, evaluator.get(), schedule}, folder));
+  BRAID_TRY(
+      train_loop({config, *session, evaluator.get(), schedule, program, arguments.order}, folder));
   log_info("done; metrics, samples and the exported model are in " + folder);
   return ok_status();
 }
@@ -180,6 +197,8 @@ Action define_with(CLI::App& app, const std::string& algorithm) {
   app.add_flag("--print-program", arguments->print_program, "print the instruction list and stop");
   app.add_flag("--dry-run", arguments->dry_run,
                "check everything but weights and print the batch arithmetic");
+  app.add_option("--order", arguments->order,
+                 "append the instructions that each step executes, in order, to this file");
   return [arguments, algorithm, &app] { return train(*arguments, app.remaining(), algorithm); };
 }
 

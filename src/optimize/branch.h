@@ -3,8 +3,10 @@
 // thread; frontiers are values.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -120,5 +122,28 @@ class BranchSearch {
   std::vector<typename T::Choice> path_;
   BranchOutcome<T> outcome_;
 };
+
+// What the leaves of a tree cost at least, or the limit if none costs less: best first, in pieces
+// of `piece` of work, until the budget is spent. The tree's cursor must be at the root, and is
+// there again afterwards.
+template <BranchTree T>
+typename T::Cost least_cost(T& tree, typename T::Cost limit, int64_t budget, int64_t piece) {
+  std::multimap<typename T::Cost, Frontier<T>> open;
+  Frontier<T> all;
+  tree.expand(limit, all.children);
+  if (!all.children.empty()) open.emplace(all.bound(), std::move(all));
+  const int64_t end_of_work = tree.work() + budget;
+  while (!open.empty() && open.begin()->first < limit && tree.work() < end_of_work) {
+    Frontier<T> lowest = std::move(open.begin()->second);
+    open.erase(open.begin());
+    BranchOutcome<T> outcome = BranchSearch<T>(tree, limit, piece).run(std::move(lowest));
+    limit = outcome.limit;
+    for (Frontier<T>& left : outcome.open) {
+      const typename T::Cost bound = left.bound();
+      open.emplace(bound, std::move(left));
+    }
+  }
+  return open.empty() ? limit : std::min(limit, open.begin()->first);
+}
 
 }  // namespace braid::optimize

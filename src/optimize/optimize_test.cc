@@ -147,7 +147,9 @@ class ToyDomain {
   }
   bool recordable(const Cost& cost) const { return !cost.infeasible; }
 
-  std::shared_ptr<const Root> make_root(int64_t) const { return std::make_shared<const Root>(); }
+  std::shared_ptr<const Root> make_root(int64_t, const std::shared_ptr<const Root>&) const {
+    return std::make_shared<const Root>();
+  }
   Tree make_tree(const std::shared_ptr<const Root>&) const { return Tree(costs_); }
   int64_t limit_of(const std::optional<Cost>& cost) const {
     return cost && !cost->infeasible ? cost->sum : int64_t{1} << 40;

@@ -28,7 +28,8 @@ namespace braid::optimize {
 //   Tree:        a cursor over partial states; the costs of its leaves are numbers without
 //   infeasibility. Root:        what all trees share for one limit (such as shortened value lists);
 //   a constant. Its `bound` is below the
-//                cost of every leaf that costs less than the limit.
+//                cost of every leaf that costs less than the limit. make_root may start from an
+//                earlier root, for a limit at least as high.
 //   limit_of:    what a leaf must cost less than, once a state of this cost is known (or none is).
 //   state_of:    the state at a leaf.
 //   choice_of:   the tree's choice that gives a coordinate the value it has in a state; any order
@@ -39,7 +40,7 @@ concept PortfolioDomain = CoordinateDomain<D> && WalkDomain<D> &&
              const typename D::Tree::Cost& limit, std::shared_ptr<const typename D::Root> root,
              const std::vector<typename D::Tree::Choice>& path) {
   requires BranchTree<typename D::Tree>;
-  { domain.make_root(limit) } -> std::same_as<std::shared_ptr<const typename D::Root>>;
+  { domain.make_root(limit, root) } -> std::same_as<std::shared_ptr<const typename D::Root>>;
   { root->bound } -> std::convertible_to<typename D::Tree::Cost>;
   { domain.make_tree(root) } -> std::same_as<typename D::Tree>;
   { domain.limit_of(cost) } -> std::same_as<typename D::Tree::Cost>;
@@ -128,8 +129,10 @@ class Portfolio final : public UnitSource {
   }
   // What no solution costs less than; limit_of(cost()) when proven.
   Bound lower_bound() const {
-    if (!proof_started_) return std::min<Bound>(domain_.make_root(limit())->bound, limit());
-    return open_.empty() ? limit() : std::min<Bound>(open_.begin()->first.first, limit());
+    if (!proof_started_)
+      return std::min<Bound>(domain_.make_root(limit(), nullptr)->bound, limit());
+    if (open_.empty()) return limit();
+    return std::min<Bound>(std::max<Bound>(open_.begin()->first.first, root_->bound), limit());
   }
 
  private:
@@ -169,7 +172,7 @@ class Portfolio final : public UnitSource {
   void open_root() {
     proof_started_ = true;
     root_limit_ = limit();
-    root_ = domain_.make_root(root_limit_);
+    root_ = domain_.make_root(root_limit_, nullptr);
     Tree tree = domain_.make_tree(root_);
     std::vector<Child<Bound, typename Tree::Choice>> children;
     tree.expand(root_limit_, children);
@@ -188,7 +191,7 @@ class Portfolio final : public UnitSource {
   bool start_on_tree(Slot& slot) {
     if (limit() < root_limit_) {
       root_limit_ = limit();
-      root_ = domain_.make_root(root_limit_);
+      root_ = domain_.make_root(root_limit_, root_);
     }
     if (slot.root != root_) {
       slot.root = root_;

@@ -176,6 +176,12 @@ Result<Program> reorder(const Program& program, const std::vector<CallId>& order
   return out;
 }
 
+std::string executed_instruction(const Program& program, size_t rank, size_t index) {
+  const Instruction& instruction = program.ranks[rank].instructions[index];
+  return cat(index, " ", op_code_name(instruction.code), " ",
+             program.graph.calls[instruction.call.value].name, "\n");
+}
+
 std::string program_text(const Program& program) {
   std::ostringstream out;
   for (size_t rank = 0; rank < program.ranks.size(); ++rank) {

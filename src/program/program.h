@@ -118,6 +118,10 @@ Status verify(const Program& program);
 // REQUIRES: one rank.
 Result<Program> reorder(const Program& program, const std::vector<CallId>& order);
 
+// The line of an instruction in a list of executed ones: its index, what it is and its call.
+// REQUIRES: the rank has it.
+std::string executed_instruction(const Program& program, size_t rank, size_t index);
+
 // One line per instruction, for people; equal programs print equal text.
 std::string program_text(const Program& program);
 

@@ -54,7 +54,7 @@ Status guarded(const Instruction& instruction, const Call& call, Executor& execu
 }  // namespace
 
 Status interpret(const Graph& graph, const RankProgram& rank, Executor& executor,
-                 const CallTimer& timer) {
+                 const CallTimer& timer, const InstructionObserver& observer) {
   using Clock = std::chrono::steady_clock;
   size_t region_begin = 0;
   Clock::time_point started;
@@ -65,6 +65,7 @@ Status interpret(const Graph& graph, const RankProgram& rank, Executor& executor
         instruction.code == OpCode::kCall || instruction.code == OpCode::kRegionBegin;
     if (starts) started = Clock::now();
     if (instruction.code == OpCode::kRegionBegin) region_begin = at;
+    if (observer) observer(at);
     BRAID_TRY(
         guarded(instruction, call, executor).at(cat("call ", call.name, ", instruction ", at)));
     const bool again =

@@ -26,8 +26,11 @@ class Executor {
 // Called after each call (a region counts as one) with the seconds that it took.
 using CallTimer = std::function<void(const Call& call, double seconds)>;
 
+// Called with the index of each instruction before it is executed.
+using InstructionObserver = std::function<void(size_t index)>;
+
 // Runs the list once. An exception of libtorch or std becomes a Status that names the instruction.
 Status interpret(const Graph& graph, const RankProgram& rank, Executor& executor,
-                 const CallTimer& timer);
+                 const CallTimer& timer, const InstructionObserver& observer = {});
 
 }  // namespace braid

@@ -43,7 +43,7 @@ class Session : public Executor {
   static Result<std::unique_ptr<Session>> create(const Config& config, const Program& program);
 
   // One step of the program. Returns the step's metrics by name.
-  Result<std::map<std::string, double>> run_step();
+  Result<std::map<std::string, double>> run_step(const InstructionObserver& observer = {});
   int64_t step() const { return step_; }
 
   // Texts and numbers of a few samples of the last step, for samples.jsonl. REQUIRES: a step was

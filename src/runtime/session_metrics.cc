@@ -9,17 +9,17 @@
 #include "runtime/session.h"
 
 namespace braid {
-Result<std::map<std::string, double>> Session::run_step() {
+Result<std::map<std::string, double>> Session::run_step(const InstructionObserver& observer) {
   metrics_.clear();
   trained_tokens_ = 0;
   std::map<std::string, double> row;
   double total = 0, training = 0;
-  BRAID_TRY(
-      interpret(program_.graph, program_.ranks[0], *this, [&](const Call& call, double seconds) {
-        row["time/" + call.name] = seconds;
-        total += seconds;
-        if (call.kind == CallKind::kTrainStep) training += seconds;
-      }));
+  const CallTimer timer = [&](const Call& call, double seconds) {
+    row["time/" + call.name] = seconds;
+    total += seconds;
+    if (call.kind == CallKind::kTrainStep) training += seconds;
+  };
+  BRAID_TRY(interpret(program_.graph, program_.ranks[0], *this, timer, observer));
   row["time/step"] = total;
   for (const auto& [name, metric] : metrics_) row[name] = reported(name, metric);
   std::vector<size_t> all(store_.size());

@@ -257,7 +257,8 @@ double PlanDomain::increase(const Cost& from, const Cost& to) const {
   return (penalized(to) - penalized(from)) / static_cast<double>(scale_us_);
 }
 
-std::shared_ptr<const PlanRoot> PlanDomain::make_root(int64_t limit_us) const {
+std::shared_ptr<const PlanRoot> PlanDomain::make_root(
+    int64_t limit_us, const std::shared_ptr<const PlanRoot>&) const {
   return std::make_shared<const PlanRoot>(space_, limit_us);
 }
 

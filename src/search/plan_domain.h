@@ -118,7 +118,8 @@ class PlanDomain {
   double increase(const Cost& from, const Cost& to) const;
   bool recordable(const Cost& cost) const { return cost.excess_bytes == 0; }
 
-  std::shared_ptr<const Root> make_root(int64_t limit_us) const;
+  std::shared_ptr<const Root> make_root(int64_t limit_us,
+                                        const std::shared_ptr<const Root>& before) const;
   Tree make_tree(std::shared_ptr<const Root> root) const { return Tree(space_, std::move(root)); }
   int64_t limit_of(const std::optional<Cost>& cost) const;
   State state_of(const std::vector<PlanChoice>& path) const;

@@ -86,8 +86,9 @@ double PlanDomain::increase(const Cost& from, const Cost& to) const {
   return published_rule_ ? std::floor(tenths) : tenths;
 }
 
-std::shared_ptr<const PlanRoot> PlanDomain::make_root(int64_t limit_us) const {
-  return std::make_shared<const PlanRoot>(model_, limit_us);
+std::shared_ptr<const PlanRoot> PlanDomain::make_root(
+    int64_t limit_us, const std::shared_ptr<const PlanRoot>& before) const {
+  return std::make_shared<const PlanRoot>(model_, limit_us, before.get());
 }
 
 int64_t PlanDomain::limit_of(const std::optional<Cost>& cost) const {
@@ -96,7 +97,8 @@ int64_t PlanDomain::limit_of(const std::optional<Cost>& cost) const {
 
 PlanState PlanDomain::state_of(const std::vector<PlanChoice>& path) const {
   std::vector<int> choice(model_.num_calls, 0);
-  for (const PlanChoice& step : path) choice[step.call] = step.candidate;
+  for (const PlanChoice& step : path)
+    if (step.stage == kOption) choice[step.call] = step.candidate;
   return state_with(std::move(choice));
 }
 

@@ -70,11 +70,14 @@ class PlanDomain {
   double increase(const Cost& from, const Cost& to) const;
   bool recordable(const Cost& cost) const { return cost.excess_bytes == 0; }
 
-  std::shared_ptr<const Root> make_root(int64_t limit_us) const;
-  Tree make_tree(std::shared_ptr<const Root> root) const { return Tree(model_, std::move(root)); }
+  std::shared_ptr<const Root> make_root(int64_t limit_us,
+                                        const std::shared_ptr<const Root>& before) const;
+  Tree make_tree(const std::shared_ptr<const Root>& root) const { return Tree(model_, *root); }
   int64_t limit_of(const std::optional<Cost>& cost) const;
   State state_of(const std::vector<PlanChoice>& path) const;
-  PlanChoice choice_of(const State& state, int call) const { return {call, state.choice[call]}; }
+  PlanChoice choice_of(const State& state, int call) const {
+    return {call, kOption, state.choice[call]};
+  }
 
  private:
   State state_with(std::vector<int> choice) const;

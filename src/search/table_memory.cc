@@ -7,40 +7,43 @@ namespace braid::table {
 MemoryRoom::MemoryRoom(const Model& model)
     : capacity_bytes_(model.problem->device_memory_bytes), cache_(model.num_intervals) {}
 
-void MemoryRoom::look_at(const PartialPlan& plan) {
-  ++plans_;
-  assigned_.clear();
-  for (size_t c = 0; c < plan.calls.size(); ++c)
-    if (plan.calls[c].assigned) assigned_.push_back(&plan.chosen[c]);
+void MemoryRoom::look_at(const PartialPlan& plan, int except_call) {
+  ++looks_;
+  others_.clear();
+  for (int c = 0; c < static_cast<int>(plan.calls.size()); ++c)
+    if (c != except_call && plan.calls[c].first_device < plan.calls[c].end_device)
+      others_.push_back(&plan.calls[c]);
 }
 
-bool MemoryRoom::fits(const Candidate& candidate) {
-  Use& use = cache_[candidate.devices_id];
-  if (use.plan != plans_) use = measure(candidate);
-  // With static part s and peak p on a device that holds S and at most T more: S + s + max(T, p -
-  // s).
-  return use.peak_bytes + candidate.static_bytes <= capacity_bytes_ &&
-         use.resident_bytes + candidate.peak_bytes <= capacity_bytes_;
+bool MemoryRoom::fits(const Group& group) {
+  const CallBounds& call = group.bounds;
+  Use& use = cache_[group.devices_id];
+  if (use.look != looks_) use = measure(call.first_device, call.end_device);
+  // With static part s and transient part t on a device that holds S and at most T more: S + s +
+  // max(T, t).
+  return use.peak_bytes + call.static_bytes <= capacity_bytes_ &&
+         use.resident_bytes + call.peak_bytes <= capacity_bytes_;
 }
 
-MemoryRoom::Use MemoryRoom::measure(const Candidate& candidate) const {
-  Use use{.plan = plans_};
+MemoryRoom::Use MemoryRoom::measure(int32_t first_device, int32_t end_device) const {
+  Use use;
+  use.look = looks_;
   const auto look = [&](int32_t device) {
     int64_t resident = 0;
     int64_t transient = 0;
-    for (const Candidate* call : assigned_) {
+    for (const CallBounds* call : others_) {
       if (device < call->first_device || device >= call->end_device) continue;
       resident += call->static_bytes;
-      transient = std::max(transient, call->peak_bytes - call->static_bytes);
+      transient = std::max(transient, call->transient_bytes);
     }
     use.resident_bytes = std::max(use.resident_bytes, resident);
     use.peak_bytes = std::max(use.peak_bytes, resident + transient);
   };
   // The largest sets of calls on a device of the run are found at its first device and at first
   // devices inside it.
-  look(candidate.first_device);
-  for (const Candidate* call : assigned_)
-    if (call->first_device > candidate.first_device && call->first_device < candidate.end_device)
+  look(first_device);
+  for (const CallBounds* call : others_)
+    if (call->first_device > first_device && call->first_device < end_device)
       look(call->first_device);
   return use;
 }

@@ -1,11 +1,11 @@
-// Memory that a partial plan leaves on runs of devices, for checking many candidates against it.
-// Not thread-safe: keeps a cache for the plan it was last given.
+// Memory that a partial plan leaves on runs of devices, for checking many candidates of one call
+// against it. Not thread-safe: keeps a cache for the plan it was last given.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "search/table_bound.h"
+#include "search/table_groups.h"
 
 namespace braid::table {
 
@@ -13,25 +13,26 @@ class MemoryRoom {
  public:
   explicit MemoryRoom(const Model& model);
 
-  // Looks at another plan from now on; it must stay as it is while fits() is called.
-  void look_at(const PartialPlan& plan);
+  // Looks at the other calls of a plan from now on: at what they need at least, on the devices that
+  // they surely take. The plan must stay as it is while fits() is called.
+  void look_at(const PartialPlan& plan, int except_call);
 
-  // Whether a candidate of an open call has room beside the assigned calls; exact for these calls
-  // together.
-  bool fits(const Candidate& candidate);
+  // Whether candidates of the call on known devices have room; exact where all calls on these
+  // devices are assigned.
+  bool fits(const Group& group);
 
  private:
   // On the fullest device of a run, by two measures that peak at different devices.
   struct Use {
-    int64_t plan = -1;           // which look_at the entry belongs to
-    int64_t resident_bytes = 0;  // static parts of the assigned calls
+    int64_t look = -1;           // which look_at the entry belongs to
+    int64_t resident_bytes = 0;  // static parts of the other calls
     int64_t peak_bytes = 0;      // and the largest transient part among them
   };
-  Use measure(const Candidate& candidate) const;
+  Use measure(int32_t first_device, int32_t end_device) const;
 
   int64_t capacity_bytes_;
-  std::vector<const Candidate*> assigned_;
-  int64_t plans_ = 0;
+  std::vector<const CallBounds*> others_;
+  int64_t looks_ = 0;
   std::vector<Use> cache_;  // by Candidate::devices_id
 };
 

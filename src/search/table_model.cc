@@ -220,6 +220,7 @@ Result<Model> compile_model(const Problem& problem, Pruning pruning) {
   Model model;
   model.problem = &problem;
   model.num_calls = static_cast<int>(problem.calls.size());
+  model.demand_shares = demand_shares(problem.num_devices);
   const IterationGraph graph = build_graph(problem);
   BRAID_ASSIGN(CompiledMoves moves, compile_moves(problem, graph.pairs));
   BRAID_TRY(add_candidates(moves, graph, pruning, model));

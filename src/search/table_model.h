@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "search/table_demand.h"
 #include "search/table_graph.h"
 #include "search/table_heap.h"
 #include "search/table_problem.h"
@@ -84,6 +85,7 @@ struct Model {
   int num_calls = 0;
   int num_intervals = 0;
   std::vector<std::vector<Candidate>> candidates;  // per call, by ascending time
+  std::vector<Demand> demand_shares;               // by number of devices
   std::vector<MoveMatrix> moves;
   std::vector<CompiledSegment> segments;
   std::vector<std::vector<int>> segments_of;  // per call: the segments that depend on it

@@ -13,7 +13,7 @@ constexpr int64_t kMaxDevices = 1 << 16;
 constexpr int64_t kMaxIterations = 100'000;
 constexpr int64_t kMaxTimeUs = 1'000'000'000'000'000;  // 31 years: a longer call is a wrong unit
 constexpr int64_t kMaxBytes = int64_t{1} << 56;
-constexpr double kMaxTotalUs = 4e18;  // twice such sums stay below 2^63
+constexpr double kMaxTotalUs = 7e17;  // twelve times such sums stay below 2^63
 
 struct Range {
   int64_t low = 0;
@@ -263,7 +263,7 @@ Status parse_moves(const Json& list, Problem& problem) {
 Status check_total_time(const Problem& problem) {
   const double total = static_cast<double>(longest_iteration_us(problem));
   if (total * problem.iterations * problem.num_devices < kMaxTotalUs) return ok_status();
-  return invalid_input("the device time of all iterations exceeds 100 000 years; check the unit");
+  return invalid_input("the device time of all iterations exceeds 20 000 years; check the unit");
 }
 
 Result<Problem> build_problem(const Json& json) {

@@ -1,5 +1,7 @@
 #include "search/table_solver.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "search/table_domain.h"
 
@@ -15,15 +17,17 @@ constexpr int64_t kAnnealingSteps = 200'000;
 
 optimize::PortfolioOptions portfolio_options(const PlanDomain& domain,
                                              const SolveOptions& options) {
-  optimize::PortfolioOptions out{.method = options.method, .seed = options.seed};
+  optimize::PortfolioOptions out;
+  out.method = options.method;
+  out.seed = options.seed;
   if (options.method == Method::kMetropolis) {
-    out.walk = {.steps = options.walk_steps,
-                .inverse_temperature = {options.inverse_temperature, options.inverse_temperature}};
+    out.walk.steps = options.walk_steps;
+    out.walk.inverse_temperature = {options.inverse_temperature, options.inverse_temperature};
   } else {
     const PlanCost start = domain.cost(domain.fixed_start());
     const double tenths = std::max(domain.increase({}, start), 1e-6);
-    out.walk = {.steps = kAnnealingSteps,
-                .inverse_temperature = {1 / (kFirstLoss * tenths), 1 / (kLastLoss * tenths)}};
+    out.walk.steps = kAnnealingSteps;
+    out.walk.inverse_temperature = {1 / (kFirstLoss * tenths), 1 / (kLastLoss * tenths)};
   }
   return out;
 }
@@ -37,10 +41,11 @@ std::string why_infeasible(const Problem& problem, const Solution& solution) {
 }
 
 Solution report(const Problem& problem, const optimize::Portfolio<PlanDomain>& portfolio) {
-  Solution solution{.proven = portfolio.proven(),
-                    .lower_bound_us = portfolio.lower_bound() * problem.iterations,
-                    .plans_priced = portfolio.evaluations(),
-                    .bounds_computed = portfolio.bounds()};
+  Solution solution;
+  solution.proven = portfolio.proven();
+  solution.lower_bound_us = portfolio.lower_bound() * problem.iterations;
+  solution.plans_priced = portfolio.evaluations();
+  solution.bounds_computed = portfolio.bounds();
   for (const auto& step : portfolio.log())
     solution.log.push_back({.unit = step.unit,
                             .elapsed_s = step.elapsed_s,
@@ -55,13 +60,20 @@ Solution report(const Problem& problem, const optimize::Portfolio<PlanDomain>& p
   return solution;
 }
 
+Solution proven_infeasible(const std::string& reason) {
+  Solution solution;
+  solution.proven = true;
+  solution.infeasible_reason = reason;
+  return solution;
+}
+
 }  // namespace
 
 Result<Solution> solve(const Problem& problem, const SolveOptions& options) {
   const bool published = options.method == Method::kMetropolis;
   Result<Model> model = compile_model(problem, published ? Pruning::kNone : Pruning::kLossless);
   if (model.status().code() == Code::kInfeasible)
-    return Solution{.proven = true, .infeasible_reason = model.status().message()};
+    return proven_infeasible(model.status().message());
   if (!model.ok()) return model.status();
   const PlanDomain domain(*model, published);
   optimize::Portfolio<PlanDomain> portfolio(domain, portfolio_options(domain, options));

@@ -1,216 +1,217 @@
 #include "search/table_tree.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace braid::table {
-namespace {
 
-void take_candidates(const Model& model, int call, const std::vector<int32_t>& remaining,
-                     PartialPlan& plan) {
-  CallBounds least = no_candidates();
-  for (const int32_t i : remaining)
-    take_least(least, bounds_of(model.candidates[call][i], model.problem->num_devices));
-  plan.calls[call] = least;
+PlanTree::PlanTree(const Model& model, const PlanRoot& root, int segment)
+    : model_(model), root_(root), segment_(segment), bounder_(model), room_(model) {
+  for (int s = 0; s < static_cast<int>(model.segments.size()); ++s) {
+    if (segment != kAllSegments && s != segment) continue;
+    segments_.push_back(s);
+    scope_ |= model.segments[s].calls;
+  }
+  levels_.resize(size_t(kStages) * model.num_calls + 1);
+  if (!root.empty) open_root();
 }
 
-void assign(const Model& model, PlanChoice choice, PartialPlan& plan) {
-  plan.assigned |= uint32_t{1} << choice.call;
-  plan.chosen[choice.call] = model.candidates[choice.call][choice.candidate];
-  plan.calls[choice.call] = bounds_of(plan.chosen[choice.call], model.problem->num_devices);
-  plan.calls[choice.call].assigned = true;
+void PlanTree::open_root() {
+  Level& first = levels_[0];
+  first.plan = open_plan(model_, root_.groups);
+  first.stage.assign(model_.num_calls, kCount);
+  for (const CallGroups& call : root_.groups) {
+    std::vector<int32_t>& list = first.groups.emplace_back();
+    for (size_t g = 0; g < call.stages[kCount].size(); ++g) list.push_back(static_cast<int32_t>(g));
+  }
+  first.segment_us.resize(model_.segments.size());
+  first.demand.resize(model_.segments.size());
+  first.path_around_us.resize(model_.num_calls);
+  for (const int s : segments_) first.total_us += first.segment_us[s] = root_.least_us[s];
+  for (const int s : segments_) rebound(first, s);
 }
 
-void unassign(int call, const CallBounds& before, PartialPlan& plan) {
-  plan.assigned &= ~(uint32_t{1} << call);
-  plan.calls[call] = before;
+void PlanTree::rebound(Level& here, int segment) {
+  const int64_t us = std::max(bounder_.segment_us(segment, here.plan), here.segment_us[segment]);
+  here.total_us += us - here.segment_us[segment];
+  here.segment_us[segment] = us;
+  here.demand[segment] = bounder_.demand();
+  for (const SegmentNode& node : model_.segments[segment].nodes)
+    if (node.pair < 0) here.path_around_us[node.call] = bounder_.path_around_us(node.call);
 }
 
-PartialPlan open_plan(const Model& model, const Remaining& remaining) {
-  PartialPlan plan{.chosen = std::vector<Candidate>(model.num_calls),
-                   .calls = std::vector<CallBounds>(model.num_calls)};
-  for (int c = 0; c < model.num_calls; ++c) take_candidates(model, c, remaining[c], plan);
-  return plan;
+void PlanTree::rebound_those_of(Level& here, uint32_t calls) {
+  for (const int s : segments_)
+    if ((model_.segments[s].calls & calls) != 0) rebound(here, s);
 }
 
-// The plan's bound when `call` takes a candidate, given the bounds of all segments without it.
-int64_t bound_with(const Model& model, Bounder& bounder, PartialPlan& plan, PlanChoice choice,
-                   const std::vector<int64_t>& segment_us, int64_t total_us) {
-  const CallBounds before = plan.calls[choice.call];
-  assign(model, choice, plan);
-  for (const int s : model.segments_of[choice.call])
-    total_us += std::max(bounder.segment_us(s, plan), segment_us[s]) - segment_us[s];
-  unassign(choice.call, before, plan);
+// The bound when a call takes a group, given the bounds without it.
+int64_t PlanTree::bound_with(Level& here, int call, Stage stage, const Group& group) {
+  const CallBounds before = decide(model_, call, stage, group, here.plan);
+  int64_t total_us = here.total_us;
+  for (const int s : model_.segments_of[call])
+    if (segment_ == kAllSegments || s == segment_)
+      total_us +=
+          std::max(bounder_.segment_us(s, here.plan), here.segment_us[s]) - here.segment_us[s];
+  take_back(call, before, here.plan);
+  ++bounds_;
   return total_us;
 }
 
-// One pass of PlanRoot over all candidates; whether any went. Sets the bound.
-class RootPass {
- public:
-  RootPass(const Model& model, Remaining& remaining, int64_t limit_us)
-      : model_(model),
-        bounder_(model),
-        remaining_(remaining),
-        limit_us_(limit_us),
-        plan_(open_plan(model, remaining)) {
-    for (size_t s = 0; s < model.segments.size(); ++s)
-      segment_us_.push_back(bounder_.segment_us(static_cast<int>(s), plan_));
-    total_us_ = std::accumulate(segment_us_.begin(), segment_us_.end(), int64_t{0});
-  }
-
-  int64_t bound_us() const { return total_us_; }
-
-  bool run() {
-    bool changed = false;
-    for (int c = 0; c < model_.num_calls; ++c) changed |= shorten(c);
-    return changed;
-  }
-
- private:
-  bool shorten(int call) {
-    std::vector<int32_t>& list = remaining_[call];
-    const auto too_dear = [&](int32_t i) {
-      return bound_with(model_, bounder_, plan_, {call, i}, segment_us_, total_us_) >= limit_us_;
-    };
-    const auto end = std::remove_if(list.begin(), list.end(), too_dear);
-    const bool changed = end != list.end();
-    list.erase(end, list.end());
-    return changed;
-  }
-
-  const Model& model_;
-  Bounder bounder_;
-  Remaining& remaining_;
-  int64_t limit_us_;
-  PartialPlan plan_;
-  std::vector<int64_t> segment_us_;
-  int64_t total_us_ = 0;
-};
-
-bool any_empty(const Remaining& remaining) {
-  return std::any_of(remaining.begin(), remaining.end(), [](const auto& l) { return l.empty(); });
-}
-
-}  // namespace
-
-PlanRoot::PlanRoot(const Model& model, int64_t limit_us) {
-  remaining.resize(model.num_calls);
-  for (int c = 0; c < model.num_calls; ++c) {
-    remaining[c].resize(model.candidates[c].size());
-    std::iota(remaining[c].begin(), remaining[c].end(), 0);
-  }
-  for (bool changed = true; changed;) {
-    RootPass pass(model, remaining, limit_us);
-    bound = std::min(pass.bound_us(), limit_us);
-    changed = pass.run();
-    if (any_empty(remaining)) {
-      bound = limit_us;
-      return;
-    }
+// The group in its stage; -1: not in this root.
+int32_t PlanTree::find(const PlanChoice& choice) const {
+  const CallGroups& groups = root_.groups[choice.call];
+  if (choice.stage == kOption) return groups.place[choice.candidate];
+  const auto keys = group_keys(model_.candidates[choice.call][choice.candidate], choice.candidate);
+  int32_t begin = 0;
+  auto end = static_cast<int32_t>(groups.stages[kCount].size());
+  for (int32_t s = 0;; ++s) {
+    const std::vector<Group>& stage = groups.stages[s];
+    while (begin < end && stage[begin].key != keys[s]) ++begin;
+    if (begin == end) return -1;
+    if (s == choice.stage) return begin;
+    end = stage[begin].end_child;
+    begin = stage[begin].first_child;
   }
 }
 
-PlanTree::PlanTree(const Model& model, std::shared_ptr<const PlanRoot> root)
-    : model_(model), root_(std::move(root)), bounder_(model), room_(model) {
-  levels_.resize(model.num_calls + 1);
-  Level& first = levels_[0];
-  first.remaining = root_->remaining;
-  first.plan = open_plan(model, first.remaining);
-  first.segment_us.resize(model.segments.size());
-  first.demand.resize(model.segments.size());
-  first.path_around_us.resize(model.num_calls);
-  if (!any_empty(first.remaining)) rebound_all(first);
+int32_t PlanTree::ancestor(int call, Stage stage, int32_t index, Stage of_stage) const {
+  for (int32_t s = stage; s > of_stage; --s)
+    index = group(call, static_cast<Stage>(s), index).parent;
+  return index;
 }
 
-void PlanTree::rebound(Level& level, int segment) {
-  const int64_t us = std::max(bounder_.segment_us(segment, level.plan), level.segment_us[segment]);
-  level.total_us += us - level.segment_us[segment];
-  level.segment_us[segment] = us;
-  level.demand[segment] = bounder_.demand();
-  for (const SegmentNode& node : model_.segments[segment].nodes)
-    if (node.pair < 0) level.path_around_us[node.call] = bounder_.path_around_us(node.call);
+// Whether a group, or all that is left of it, is among what remains.
+bool PlanTree::remains(const Level& here, const PlanChoice& choice, int32_t index) const {
+  const Stage stage = here.stage[choice.call];
+  const std::vector<int32_t>& list = here.groups[choice.call];
+  if (stage == kStages || list.empty()) return false;
+  if (stage > choice.stage)
+    return ancestor(choice.call, stage, list.front(), choice.stage) == index;
+  const int32_t above = ancestor(choice.call, choice.stage, index, stage);
+  return std::find(list.begin(), list.end(), above) != list.end();
 }
 
-void PlanTree::rebound_all(Level& level) {
-  for (size_t s = 0; s < model_.segments.size(); ++s) rebound(level, static_cast<int>(s));
+// Decides a stage of a call; its groups are then all children of that group.
+void PlanTree::go_to(Level& here, int call, Stage stage, int32_t index) const {
+  const Group& to = group(call, stage, index);
+  here.stage[call] = static_cast<Stage>(stage + 1);
+  here.groups[call].clear();
+  if (stage == kOption) return;
+  for (int32_t child = to.first_child; child < to.end_child; ++child)
+    here.groups[call].push_back(child);
 }
 
 bool PlanTree::push(const PlanChoice& choice, int64_t limit_us) {
   const Level& parent = level();
   ++depth_;
+  ++bounds_;
+  if (root_.empty) return false;
+  const int32_t index = find(choice);
+  if (index < 0 || !remains(parent, choice, index)) return false;
   Level& here = level();
-  here.plan = parent.plan;
-  here.segment_us = parent.segment_us;
-  here.demand = parent.demand;
-  here.path_around_us = parent.path_around_us;
-  here.total_us = parent.total_us;
-  here.remaining.resize(model_.num_calls);
-  assign(model_, choice, here.plan);
-  for (const int s : model_.segments_of[choice.call]) rebound(here, s);
-  return here.total_us < limit_us && filter(parent.remaining, here, limit_us);
+  here = parent;
+  if (here.stage[choice.call] > choice.stage) return here.total_us < limit_us;
+  const Group& to = group(choice.call, choice.stage, index);
+  if (to.devices_id >= 0) {
+    room_.look_at(here.plan, choice.call);
+    if (!room_.fits(to)) return false;
+  }
+  decide(model_, choice.call, choice.stage, to, here.plan);
+  go_to(here, choice.call, choice.stage, index);
+  rebound_those_of(here, uint32_t{1} << choice.call);
+  return here.total_us < limit_us && filter(here, limit_us);
 }
 
 void PlanTree::pop() { --depth_; }
 
-// Drops candidates of open calls without room in memory or time, and takes the higher minima into
-// the bounds.
-bool PlanTree::filter(const Remaining& before, Level& here, int64_t limit_us) {
-  room_.look_at(here.plan);
+// Drops groups of open calls without room in memory or time, and takes the higher minima into the
+// bounds.
+bool PlanTree::filter(Level& here, int64_t limit_us) {
+  uint32_t shorter = 0;
   for (int c = 0; c < model_.num_calls; ++c) {
-    if (here.plan.calls[c].assigned) continue;
-    std::vector<int32_t>& list = here.remaining[c];
-    list.clear();
-    CallBounds least = no_candidates();
-    for (const int32_t i : before[c]) {
-      const Candidate& candidate = model_.candidates[c][i];
-      const CallBounds own = bounds_of(candidate, model_.problem->num_devices);
-      if (!room_.fits(candidate) || !may_stay(here, c, own, limit_us)) continue;
-      list.push_back(i);
-      take_least(least, own);
-    }
-    work_ += static_cast<int64_t>(before[c].size());
-    if (list.empty()) return false;
-    here.plan.calls[c] = least;
+    if (!in_scope(c) || here.stage[c] == kStages) continue;
+    const Stage stage = here.stage[c];
+    const size_t count = here.groups[c].size();
+    if (!filter_call(here, c, limit_us)) return false;
+    if (here.stage[c] != stage || here.groups[c].size() != count) shorter |= uint32_t{1} << c;
   }
-  rebound_all(here);
+  rebound_those_of(here, shorter);
   return here.total_us < limit_us;
+}
+
+bool PlanTree::filter_call(Level& here, int call, int64_t limit_us) {
+  std::vector<int32_t>& list = here.groups[call];
+  while (true) {
+    const Stage stage = here.stage[call];
+    if (stage >= kDevices) room_.look_at(here.plan, call);
+    const auto no_room = [&](int32_t index) {
+      const Group& one = group(call, stage, index);
+      return !may_stay(here, call, one.bounds, limit_us) || (stage >= kDevices && !room_.fits(one));
+    };
+    work_ += static_cast<int64_t>(list.size());
+    list.erase(std::remove_if(list.begin(), list.end(), no_room), list.end());
+    if (list.empty()) return false;
+    CallBounds least = group(call, stage, list.front()).bounds;
+    for (const int32_t index : list) take_least(least, group(call, stage, index).bounds);
+    least.assigned = false;
+    here.plan.calls[call] = least;
+    if (list.size() > 1 || stage == kOption) return true;
+    go_to(here, call, stage, int32_t{list.front()});
+  }
 }
 
 bool PlanTree::may_stay(const Level& here, int call, const CallBounds& own,
                         int64_t limit_us) const {
   const int home = model_.home[call];
+  if (segment_ != kAllSegments && home != segment_) return true;
   const int64_t allowed_us = limit_us - 1 - (here.total_us - here.segment_us[home]);
   if (here.path_around_us[call] + own.time_us > allowed_us) return false;
-  const int64_t num_devices = model_.problem->num_devices;
-  const CallBounds& least = here.plan.calls[call];
-  const SegmentDemand& demand = here.demand[home];
-  return demand.area - least.area + own.area <= allowed_us * num_devices &&
-         demand.wide_area - least.wide_area + own.wide_area <= 2 * allowed_us;
+  const int64_t whole = bounder_.whole_cluster();
+  const Demand& least = here.plan.calls[call].demand;
+  const Demand& demand = here.demand[home];
+  for (size_t k = 0; k < kDemands; ++k)
+    if (demand[k] - least[k] + own.demand[k] > allowed_us * whole) return false;
+  return true;
 }
 
-// The open call that is longest even at its fastest: its choice moves the bound most.
+// Options last: until then the groups of all calls bound the plan almost as well. Before them,
+// the segment that takes longest comes first, in it the earliest stage, and the longest call.
+bool PlanTree::precedes(const Level& here, int call, int other) const {
+  const bool last = here.stage[call] == kOption;
+  if (last != (here.stage[other] == kOption)) return !last;
+  if (!last && segment_ == kAllSegments && model_.home[call] != model_.home[other]) {
+    const int64_t us = here.segment_us[model_.home[call]];
+    const int64_t other_us = here.segment_us[model_.home[other]];
+    return us != other_us ? us > other_us : model_.home[call] < model_.home[other];
+  }
+  if (here.stage[call] != here.stage[other]) return here.stage[call] < here.stage[other];
+  return here.plan.calls[call].time_us > here.plan.calls[other].time_us;
+}
+
 int PlanTree::branching_call(const Level& here) const {
   int best = -1;
   for (int c = 0; c < model_.num_calls; ++c) {
-    if (here.plan.calls[c].assigned) continue;
-    if (best < 0 || here.plan.calls[c].time_us > here.plan.calls[best].time_us) best = c;
+    if (!in_scope(c) || here.stage[c] == kStages) continue;
+    if (best < 0 || precedes(here, c, best)) best = c;
   }
   return best;
 }
 
 void PlanTree::expand(int64_t limit_us, Children& children) {
   children.clear();
+  if (root_.empty) return;
   Level& here = level();
-  if (depth_ == 0 && any_empty(here.remaining)) return;
   const int call = branching_call(here);
-  const bool is_leaf = depth_ + 1 == model_.num_calls;
-  bounds_ += static_cast<int64_t>(here.remaining[call].size());
-  for (const int32_t i : here.remaining[call]) {
-    const PlanChoice choice{call, i};
-    const int64_t bound_us =
-        bound_with(model_, bounder_, here.plan, choice, here.segment_us, here.total_us);
-    if (bound_us < limit_us) children.push_back({bound_us, choice, is_leaf});
+  if (call < 0) return;
+  const Stage stage = here.stage[call];
+  const bool is_leaf = (scope_ & ~here.plan.assigned) == uint32_t{1} << call && stage == kOption;
+  if (stage >= kDevices) room_.look_at(here.plan, call);
+  for (const int32_t index : here.groups[call]) {
+    const Group& to = group(call, stage, index);
+    if (stage >= kDevices && !room_.fits(to)) continue;
+    const int64_t bound_us = bound_with(here, call, stage, to);
+    if (bound_us < limit_us) children.push_back({bound_us, {call, stage, to.candidate}, is_leaf});
   }
   std::stable_sort(children.begin(), children.end(),
                    [](const auto& a, const auto& b) { return a.bound < b.bound; });

@@ -80,7 +80,8 @@ std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const Stra
   for (int64_t i = samples * dp_rank / strategy.dp; i < samples * (dp_rank + 1) / strategy.dp;
        ++i) {
     const int64_t sample = sample_of(lengths, samples, i);
-    out.push_back({lengths.prompt[sample], lengths.response[sample], sample / copies});
+    const int64_t prompt = lengths.prompt_id.empty() ? sample / copies : lengths.prompt_id[sample];
+    out.push_back({lengths.prompt[sample], lengths.response[sample], prompt});
   }
   return out;
 }

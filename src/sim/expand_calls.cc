@@ -145,8 +145,9 @@ void StepSimulation::expand_train(CallId id) {
   const Strategy& s = program_.calls[id.value].strategy;
   const Workload& work = problem_.workload;
   const int64_t parts = std::max<int64_t>(1, work.minibatches);
-  const int64_t steps = parts * std::max<int64_t>(1, work.epochs);
-  rounds_[id.value] = steps;
+  const bool idle = options_.idle_calls.count(program_.graph.calls[id.value].name) > 0;
+  const int64_t steps = idle ? 0 : parts * std::max<int64_t>(1, work.epochs);
+  rounds_[id.value] = idle ? 1 : steps;
   std::vector<TaskId> ready(static_cast<size_t>(s.dp) * s.pp, -1);  // [dp][stage]
   for (int64_t step = 0; step < steps; ++step) {
     std::vector<std::vector<TaskId>> last;

@@ -27,6 +27,8 @@ int64_t draw(const LengthDistribution& lengths, uint64_t seed, uint64_t stream, 
 }
 
 Status check_lengths(const SampleLengths& lengths, const Workload& workload) {
+  BRAID_CHECK(lengths.prompt_id.empty() || lengths.prompt_id.size() == lengths.prompt.size(),
+              "prompts and their numbers differ in count");
   const int64_t samples = workload.prompts * workload.samples_per_prompt;
   for (const auto* list : {&lengths.prompt, &lengths.response}) {
     const char* name = list == &lengths.prompt ? "prompt" : "response";
@@ -77,8 +79,7 @@ std::string executed_order(const Program& program, const Trace& trace, size_t ra
   size_t begin = 0;
   int64_t round = 0;
   for (size_t i = 0; i < list.size();) {
-    out += cat(i, " ", op_code_name(list[i].code), " ",
-               program.graph.calls[list[i].call.value].name, "\n");
+    out += executed_instruction(program, rank, i);
     if (list[i].code == OpCode::kRegionBegin) begin = i, round = 0;
     const bool again =
         list[i].code == OpCode::kRegionEnd && ++round < trace.calls[list[i].call.value].rounds;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/status.h"
@@ -16,6 +17,9 @@ namespace braid {
 // Lengths of the samples of one step, in sample order (prompt-major); a recorded run's or drawn.
 struct SampleLengths {
   std::vector<int64_t> prompt, response;  // tokens
+  // Samples with the same number have the same prompt, whose cache they share; empty: those of one
+  // group.
+  std::vector<int64_t> prompt_id = {};
   friend bool operator==(const SampleLengths&, const SampleLengths&) = default;
 };
 // Prompt and response lengths of one step of the workload: a function of the seed.
@@ -24,6 +28,7 @@ SampleLengths draw_lengths(const Workload& workload, uint64_t seed);
 struct SimOptions {
   uint64_t seed = 0;                     // of the lengths
   std::optional<SampleLengths> lengths;  // of a recorded run in place of drawn ones
+  std::set<std::string> idle_calls;      // training calls that leave their weights as they are
   bool events = false;                   // keep Trace::events
   bool memory_curve = false;             // keep DeviceSummary::memory
   int64_t generate_batch_tokens = 2048;  // tokens of one forward of the generation engine

@@ -103,6 +103,39 @@ TEST(SimulateCommand, PricesTheListThatTrainingPrints) {
   EXPECT_EQ(Json::parse(priced.output)["program_hash"].get<std::string>(), hash);
 }
 
+// The instructions that training executed in a step: its part of what --order wrote.
+std::string executed_in(const std::string& order, int step) {
+  const std::string head = cat("step ", step, "\n");
+  const size_t begin = order.find(head) + head.size(), end = order.find("\nstep ", begin);
+  return order.substr(begin, end == std::string::npos ? end : end + 1 - begin);
+}
+
+// Generation is short of room, and the policy waits for the critic in the first step.
+TEST(SimulateCommand, RepeatsTheOrderOfARecordedRun) {
+  const std::string model = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model",
+                    runs = testing::TempDir() + "/order_runs", order = runs + "/order.txt";
+  const std::string config =
+      cat(" run.dir=", runs, " run.name=ppo algorithm.name=ppo model.config=", model,
+          "/config.json tokenizer.path=", model, " data.train=task:sort_digits",
+          " rollout.prompts_per_step=10 rollout.max_response_length=8 rollout.max_concurrent=4",
+          " rollout.kv_budget_tokens=96 rollout.record=true critic.warmup_steps=1",
+          " 'reward=[{type: rule, rule: digit_share}]' train.minibatches=2 train.threads=1",
+          " train.total_steps=2 log.tensorboard=false ");
+  if (run_braid("train --help").exit_code != 0) GTEST_SKIP() << "built without training";
+  run_shell("rm -rf " + runs + " && mkdir " + runs);
+  const CommandOutcome train = run_braid("train" + config + "--order " + order);
+  ASSERT_EQ(train.exit_code, 0) << train.output;
+  for (const int step : {0, 1}) {
+    const CommandOutcome simulated =
+        run_shell(cat(BRAID_BINARY, " simulate", config, "--lengths ", runs,
+                      "/ppo/rollouts.jsonl --step ", step, " --order 0 2>/dev/null"));
+    EXPECT_EQ(simulated.output, executed_in(read_text(order), step)) << "step " << step;
+    const bool updates = simulated.output.find("optimizer_step update_actor") !=
+                         simulated.output.rfind("optimizer_step update_actor");
+    EXPECT_EQ(updates, step == 1) << simulated.output;
+  }
+}
+
 TEST(SimulateCommand, RefusesBadInput) {
   const CommandOutcome missing = run_braid("simulate no_such.yaml");
   EXPECT_EQ(missing.exit_code, 2) << missing.output;
@@ -119,13 +152,14 @@ TEST(RecordedLengths, ReadsRolloutsAndPairs) {
       "{\"step\": 3, \"sample\": 0, \"prompt_ids\": [1, 2], \"response_ids\": [4]}\n"
       "{\"step\": 3, \"sample\": 1, \"prompt_ids\": [1], \"response_ids\": [4, 5, 6]}\n"
       "{\"step\": 4, \"sample\": 2, \"prompt_ids\": [1], \"response_ids\": [7, 7]}\n";
-  EXPECT_EQ(*parse_recorded_lengths(rows, "r"), (SampleLengths{{2, 1}, {1, 3}}));
-  EXPECT_EQ(*parse_recorded_lengths(rows, "r", 4), (SampleLengths{{1}, {2}}));
-  EXPECT_EQ(*parse_recorded_lengths("10 3\n20\t4\n", "r"), (SampleLengths{{10, 20}, {3, 4}}));
-  EXPECT_THAT(parse_recorded_lengths("10 3\n7\n", "r").status().message(), HasSubstr("r:2"));
-  EXPECT_THAT(parse_recorded_lengths("{\"step\": 1}\n", "r").status().message(),
+  EXPECT_EQ(parse_recorded_step(rows, "r")->lengths, (SampleLengths{{2, 1}, {1, 3}, {0, 1}}));
+  EXPECT_EQ(parse_recorded_step(rows, "r")->step, 3);
+  EXPECT_EQ(parse_recorded_step(rows, "r", 4)->lengths, (SampleLengths{{1}, {2}, {0}}));
+  EXPECT_EQ(parse_recorded_step("10 3\n20\t4\n", "r")->lengths, (SampleLengths{{10, 20}, {3, 4}}));
+  EXPECT_THAT(parse_recorded_step("10 3\n7\n", "r").status().message(), HasSubstr("r:2"));
+  EXPECT_THAT(parse_recorded_step("{\"step\": 1}\n", "r").status().message(),
               HasSubstr("prompt_ids"));
-  EXPECT_THAT(parse_recorded_lengths(rows, "r", 9).status().message(),
+  EXPECT_THAT(parse_recorded_step(rows, "r", 9).status().message(),
               HasSubstr("no samples of step 9"));
 }
 

@@ -1,0 +1,31 @@
+#include "plan_limits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+namespace braid {
+
+Status check_limits(const SearchLimits& limits) {
+  if (!(limits.time_limit_s > 0) || !std::isfinite(limits.time_limit_s))
+    return invalid_input("--time-limit must be a positive number of seconds");
+  if (limits.max_units < 1) return invalid_input("--max-units must be at least 1");
+  if (limits.threads < 0 || limits.threads > 1024)
+    return invalid_input("--threads must be 1 to 1024, or 0 for one per core");
+  return ok_status();
+}
+
+optimize::UnitOptions unit_options(const SearchLimits& limits, const Stopwatch& watch,
+                                   double limit_s, int least_units) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  optimize::UnitOptions options;
+  options.threads = limits.threads > 0 ? limits.threads : cores;
+  options.max_units = limits.max_units;
+  options.elapsed_s = [watch] { return watch.elapsed_s(); };
+  options.stop = [watch, limit_s, least_units, begun = 0]() mutable {
+    return begun++ >= least_units && watch.elapsed_s() >= limit_s;
+  };
+  return options;
+}
+
+}  // namespace braid

@@ -1,0 +1,37 @@
+// How long a search of the command line may run: its options, their check and the clock they mean.
+// Values; safe to use from several threads.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "base/status.h"
+#include "optimize/units.h"
+
+namespace braid {
+
+struct SearchLimits {
+  double time_limit_s = 10;
+  int64_t max_units = INT64_MAX;
+  int threads = 0;  // 0: one per core
+};
+
+// Errors: a time limit that is no positive number, less than one unit, threads outside 0 to 1024.
+Status check_limits(const SearchLimits& limits);
+
+// Measures from its construction on.
+class Stopwatch {
+ public:
+  double elapsed_s() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_ = Clock::now();
+};
+
+// Units that stop once `watch` has reached limit_s, but not before the first least_units have
+// begun.
+optimize::UnitOptions unit_options(const SearchLimits& limits, const Stopwatch& watch,
+                                   double limit_s, int least_units = 0);
+
+}  // namespace braid
