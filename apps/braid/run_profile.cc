@@ -124,6 +124,7 @@ class LayerBench {
     options.range = LayerRange{begin, begin + layers};
     LayerBench out(bench, size);
     BRAID_ASSIGN(out.model_, make_model(spec, options));
+    out.model_->keep_packed(true);  // as where several micro-batches use the same weights
     return out;
   }
 

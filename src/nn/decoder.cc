@@ -378,12 +378,11 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   const LayerContext context = layer_context(batch);
   const bool recompute = options_.recompute && kv == nullptr && at::GradMode::is_enabled();
   const bool training = at::GradMode::is_enabled() && kv == nullptr;
-  // A frozen base below adapters never changes: what is packed once serves the whole run.
-  const bool keep = keep_packed_ || options_.lora.rank > 0;
-  const bool pack = training ? keep : kv != nullptr;
   for (size_t i = 0; i < layers_.size(); ++i) {
-    if (pack) visit_linears(layers_[i], [&](LinearLayer* linear) { pack_layer(linear, training); });
-    if (training && !keep) visit_linears(layers_[i], drop_packed_layer);
+    if (keep_packed_ || kv != nullptr)
+      visit_linears(layers_[i], [&](LinearLayer* linear) { pack_layer(linear, training); });
+    else if (training)
+      visit_linears(layers_[i], drop_packed_layer);
     h = recompute ? run_layer_recomputed(layers_[i], context, h)
                   : run_layer(layers_[i], context, h, kv == nullptr ? nullptr : &(*kv)[i]);
     if (kv == nullptr && layer_done_) layer_done_();

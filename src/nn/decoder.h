@@ -1,7 +1,7 @@
 // The one Model: a decoder built from a ModelSpec and its family's tensor names. Not thread-safe.
 // Invariant: every part of a linear layer is a view of the joined storage. Packed copies of
-// matrices are kept from a generating forward, or a training one under keep_packed(), until
-// weights_changed(); inference packs and forgets.
+// matrices are kept from a generating forward, or any under keep_packed(), until weights_changed()
+// or rest().
 #pragma once
 
 #include <functional>
@@ -32,7 +32,9 @@ class Decoder : public Model {
   at::Tensor head_weight() const override;
   std::vector<Named> parameters() const override;
   void set_adapters(bool on) override { adapters_on_ = on; }
+  void keep_packed(bool keep) override { keep_packed_ = keep; }
   void weights_changed() override;
+  void rest() override { drop_packed(); }
   const PackedLinear& packed_head() override;
 
   // Called after each layer of a forward without a cache.
@@ -70,7 +72,7 @@ class Decoder : public Model {
   std::vector<DecoderLayer> layers_;
   NormWeights final_norm_;
   PackedLinear head_packed_;
-  bool adapters_on_ = true;
+  bool adapters_on_ = true, keep_packed_ = false;
   std::function<void()> layer_done_;
 };
 

@@ -89,22 +89,22 @@ class Model {
   // Must be called after parameters change: drops whatever was derived from them (packed copies).
   virtual void weights_changed() = 0;
 
-  // Whether training forwards keep packed copies of their matrices until weights_changed(), at the
-  // price of twice the weights' memory: worth it where several micro-batches make one update. Else
-  // each product packs its matrix and forgets it. Results do not depend on it. On at first.
-  void keep_packed(bool keep) { keep_packed_ = keep; }
+  // Whether forwards without a cache keep packed copies of their matrices until weights_changed()
+  // or rest(), at the price of the weights' memory (twice that in training): worth it where several
+  // micro-batches use the same weights. Else each product packs its matrix and forgets it. Results
+  // do not depend on it. Off at first.
+  virtual void keep_packed(bool keep) = 0;
 
   // The head matrix as pack_linear() gives it, made on first use and kept until weights_changed().
   virtual const PackedLinear& packed_head() = 0;
 
-  // Says that the model is not needed for a while: offloaded weights (model_share.h) leave memory
-  // until the next forward. Results do not depend on it.
-  virtual void rest() {}
+  // Says that the model is not needed for a while: packed copies are dropped, and offloaded weights
+  // (model_share.h) leave memory until the next forward. Results do not depend on it.
+  virtual void rest() = 0;
 
  protected:
   ModelSpec spec_;
   ModelOptions options_;
-  bool keep_packed_ = true;
 };
 
 // Logits [N, V] in f32 of rows of hidden states, for sampling; rows are batch-invariant.

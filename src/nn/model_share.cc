@@ -34,6 +34,7 @@ class WrappedModel : public Model {
     return inner_->parameters();
   }
   void set_adapters(bool) override {}
+  void keep_packed(bool keep) override { inner_->keep_packed(keep); }
   void weights_changed() override { inner_->weights_changed(); }
   const PackedLinear& packed_head() override { return inner_->packed_head(); }
   void rest() override { inner_->rest(); }
@@ -83,7 +84,7 @@ class OffloadedModel : public WrappedModel {
   }
 
   void rest() override {
-    decoder_->weights_changed();
+    decoder_->rest();
     weights_->drop_pages();
   }
 

@@ -19,7 +19,9 @@ std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardS
     counts.push_back(static_cast<int64_t>(sample.prompt_ids.size() + sample.response_ids.size()));
   }
   std::vector<RewardOutcome> out;
-  for (const auto& rows : pack_micro_batches(counts, micro_tokens)) {
+  const auto batches = pack_micro_batches(counts, micro_tokens);
+  model.keep_packed(batches.size() > 1);
+  for (const auto& rows : batches) {
     const ResponseRows packed = pack_responses(prompts, responses, rows, model.options().device);
     const at::Tensor hidden = model.forward(packed.batch, nullptr);
     const at::Tensor scores =

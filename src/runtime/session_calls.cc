@@ -80,7 +80,9 @@ Status Session::infer(const Call& call) {
   for (size_t i = 0; i < store_.size(); ++i)
     counts.push_back(static_cast<int64_t>((*prompts)[i].size() + (*responses)[i].size()));
   std::vector<at::Tensor> parts;
-  for (const auto& rows : pack_micro_batches(counts, config_.train.micro_tokens)) {
+  const auto batches = pack_micro_batches(counts, config_.train.micro_tokens);
+  model.keep_packed(batches.size() > 1);
+  for (const auto& rows : batches) {
     const ResponseRows packed = pack_responses(*prompts, *responses, rows, model.options().device);
     const at::Tensor hidden = model.forward(packed.batch, nullptr);
     const bool per_sample = call.function == "scores";
