@@ -14,7 +14,6 @@ import random
 
 PEAK_FLOPS = 140e12         # sustained, half precision
 MEMORY_BYTES_PER_S = 1.4e12
-CAPACITY_BYTES = 80 << 30
 NODE = 8
 
 # name: [(call, role, kind, depends_on)], roles of size "critic" or "actor" by ROLE_SIZE
@@ -55,6 +54,29 @@ GRAPHS = {
               ["rew_inf", "cost_inf", "ref_inf", "critic_inf", "cost_critic_inf"])
              for role in ("actor", "critic", "cost_critic")],
 }
+# everything after everything
+GRAPHS["chain"] = [("actor_gen", "actor", "generate", []),
+                   ("rew_inf", "reward", "infer", ["actor_gen"]),
+                   ("ref_inf", "ref", "infer", ["rew_inf"]),
+                   ("critic_inf", "critic", "infer", ["ref_inf"]),
+                   ("critic_train", "critic", "train_step", ["critic_inf"]),
+                   ("actor_train", "actor", "train_step", ["critic_inf"])]
+# two judges read what two rewards wrote
+GRAPHS["diamond"] = [("actor_gen", "actor", "generate", []),
+                     ("rew_inf", "reward", "infer", ["actor_gen"]),
+                     ("cost_inf", "cost", "infer", ["actor_gen"]),
+                     ("judge_inf", "judge", "infer", ["rew_inf", "cost_inf"]),
+                     ("ref_inf", "ref", "infer", ["rew_inf"]),
+                     ("actor_train", "actor", "train_step", ["judge_inf", "ref_inf"])]
+# no barrier anywhere: every call waits for some of those before it
+GRAPHS["tangle"] = [("actor_gen", "actor", "generate", []),
+                    ("greedy_gen", "actor", "generate", []),
+                    ("rew_inf", "reward", "infer", ["actor_gen", "greedy_gen"]),
+                    ("ref_inf", "ref", "infer", ["actor_gen"]),
+                    ("critic_inf", "critic", "infer", ["greedy_gen"]),
+                    ("judge_inf", "judge", "infer", ["ref_inf"]),
+                    ("critic_train", "critic", "train_step", ["critic_inf", "rew_inf"]),
+                    ("actor_train", "actor", "train_step", ["judge_inf", "rew_inf"])]
 BIG_ROLES = ("actor", "ref")
 
 
@@ -71,6 +93,7 @@ def arguments():
     parser.add_argument("--smallest-mesh", type=int, default=4, help="devices of the smallest mesh, 1 to 8")
     parser.add_argument("--options", type=int, default=0,
                         help="options per call: adds variants with other micro-batches until there are so many")
+    parser.add_argument("--memory-gib", type=int, default=80, help="of a device")
     parser.add_argument("--noise", type=float, default=0.03, help="relative spread of the times")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
@@ -132,7 +155,7 @@ def make_options(args, rng, size, kind, offloaded):
                 if args.prompts < layout[2] * micro_batches:
                     continue
                 seconds, static, peak = estimate(args, size, kind, layout, micro_batches)
-                if peak > CAPACITY_BYTES:
+                if peak > args.memory_gib << 30:
                     continue
                 key = (layout, micro_batches)
                 noise.setdefault(key, 1 + args.noise * rng.random())
@@ -172,7 +195,7 @@ def main():
         calls.append({"name": name, "role": role, "kind": kind, "model_size": size, "depends_on": depends_on,
                       "options": options})
     problem = {"name": args.out.split("/")[-1].split(".")[0], "num_devices": args.devices,
-               "device_memory_bytes": CAPACITY_BYTES, "iterations": 5, "calls": calls,
+               "device_memory_bytes": args.memory_gib << 30, "iterations": 5, "calls": calls,
                "realloc_us": make_moves(args, rng, sorted({args.actor_size, args.critic_size}))}
     opener = gzip.open if args.out.endswith(".gz") else open
     with opener(args.out, "wt") as file:

@@ -58,9 +58,15 @@ Result<ForeignKeys> read_keys(const Framework& framework, const ImportArguments&
 // "71.2 GiB of 76.0 GiB, fits with 6 % to spare".
 std::string memory_text(const planner::Verdict& v) {
   const double margin = 1 - v.peak_bytes / v.capacity_bytes;
-  return cat(format_bytes(v.peak_bytes), " of ", format_bytes(v.capacity_bytes),
-             v.fits ? ", fits with " : ", does not fit: ",
-             v.fits ? cat(std::lround(100 * margin), " % to spare") : v.reason);
+  return cat(
+      format_bytes(v.peak_bytes), " of ", format_bytes(v.capacity_bytes),
+      v.fits ? cat(", fits with ", std::lround(100 * margin), " % to spare") : ", does not fit");
+}
+
+// What a change gains; times are compared only with a configuration that can run.
+std::string gain_text(const planner::Verdict& now, const planner::Verdict& then) {
+  if (!now.fits) return "";
+  return cat(" (", format_double(std::round(100 * now.step_s / then.step_s) / 100), " x)");
 }
 
 void print_priced(const Priced& priced) {
@@ -85,11 +91,12 @@ std::string value_now(const ForeignKeys& keys, const std::string& key) {
 
 void print_change(const ForeignKeys& keys, const planner::KeyChange& change,
                   const planner::Verdict& now) {
-  std::cout << "best change of " << change.changed.size()
-            << (change.changed.size() == 1 ? " key" : " keys") << ": step "
-            << format_seconds(change.verdict.step_s) << " ("
-            << format_double(std::round(100 * now.step_s / change.verdict.step_s) / 100)
-            << " x), peak memory " << memory_text(change.verdict) << "\n";
+  const std::string keys_text =
+      cat(change.changed.size(), change.changed.size() == 1 ? " key" : " keys");
+  std::cout << (change.verdict.fits ? "best change of " : "no change fits; least memory by ")
+            << keys_text << ": step " << format_seconds(change.verdict.step_s)
+            << gain_text(now, change.verdict) << ", peak memory " << memory_text(change.verdict)
+            << "\n";
   for (const auto& [key, value] : change.changed)
     std::cout << "  " << key << ": " << value_now(keys, key) << " -> " << value << "\n";
 }

@@ -34,10 +34,27 @@ Result<ExecutionPlan> chosen_plan(const SimulateArguments& arguments, const Conf
                                   const PlanningProblem& problem) {
   if (!arguments.plan.empty()) {
     BRAID_ASSIGN(const std::string text, read_file(arguments.plan));
-    return parse_plan(text, arguments.plan, &problem.cluster);
+    BRAID_ASSIGN(ExecutionPlan plan, parse_plan(text, arguments.plan, &problem.cluster));
+    BRAID_TRY(validate(plan, problem).at(arguments.plan));
+    return plan;
   }
   BRAID_ASSIGN(const auto configured, configured_plan(config, problem, file_reader()));
-  return configured ? *configured : trivial_plan(problem);
+  if (configured) return *configured;
+  if (const int devices = device_count(problem.cluster); devices > 1)
+    std::fprintf(stderr,
+                 "note: no plan is stated: everything runs on one of the %d devices; give --plan, "
+                 "or let 'braid plan' find one\n",
+                 devices);
+  return trivial_plan(problem);
+}
+
+// The remedy of a plan that overruns memory.
+Status checked_memory(const Trace& trace) {
+  const Status status = check_memory(trace);
+  if (status.ok()) return status;
+  return {status.code(), cat(status.message(),
+                             "; shard or recompute more, keep state on the host, or let 'braid "
+                             "plan' find a plan that fits or the smallest cluster that has one")};
 }
 
 // The recorded step that the command line names, if it does.
@@ -117,7 +134,7 @@ Status write_outputs(const SimulateArguments& arguments, const Program& program,
   } else {
     std::printf("%s", gantt_text(trace).c_str());
   }
-  return check_memory(trace);
+  return checked_memory(trace);
 }
 
 // Steps in a row, with the plan's staleness.
@@ -141,7 +158,7 @@ Status simulate_several(const SimulateArguments& arguments, const ExecutionPlan&
     std::printf("%sa step every %s, staleness %lld\n", gantt_text(result.trace).c_str(),
                 format_seconds(result.step_s).c_str(), static_cast<long long>(plan.staleness));
   }
-  return check_memory(result.trace);
+  return checked_memory(result.trace);
 }
 
 Status run_simulate(const SimulateArguments& arguments) {
@@ -184,7 +201,7 @@ Action define(CLI::App& app) {
   app.add_option("--lengths", arguments->lengths,
                  "lengths of a recorded run: its rollouts.jsonl, or 'PROMPT RESPONSE' lines");
   app.add_option("--step", arguments->step, "step of the rollouts.jsonl; default: its first");
-  app.add_option("--seed", arguments->seed, "of the drawn lengths");
+  app.add_option("--seed", arguments->seed, "of the drawn lengths")->check(CLI::NonNegativeNumber);
   app.add_option("--calibration", arguments->calibration,
                  "use this calibration (JSON) instead of the built-in one");
   app.add_option("--order", arguments->order_rank,
@@ -192,6 +209,7 @@ Action define(CLI::App& app) {
   app.add_option("--steps", arguments->steps,
                  "so many steps in a row, generation ahead of learning by the plan's staleness; 1 "
                  "or at least 2 staleness + 2")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--print-program", arguments->print_program, "print the instruction lists and stop");
   app.add_flag("--benchmark", arguments->benchmark, "time the simulator itself");

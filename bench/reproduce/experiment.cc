@@ -56,7 +56,8 @@ Result<PlanningProblem> make_experiment(const Experiment& experiment) {
                       fixed_length(experiment.prompt_tokens),
                       experiment.response};
   BRAID_ASSIGN(const GpuSpec gpu, find_gpu(experiment.gpu));
-  BRAID_ASSIGN(problem.cluster, make_cluster(gpu, experiment.nodes, experiment.devices_per_node));
+  BRAID_ASSIGN(problem.cluster, make_cluster(gpu, experiment.nodes, experiment.devices_per_node,
+                                             experiment.nic_gbps_per_gpu));
   return problem;
 }
 

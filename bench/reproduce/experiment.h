@@ -21,6 +21,7 @@ struct Experiment {
   std::string critic = "llama2-7b";  // and reward model
   std::string gpu = "a100-80g";
   int nodes = 1, devices_per_node = 8;
+  double nic_gbps_per_gpu = 0;  // 0 = the catalogue's
   int64_t prompts = 256, samples_per_prompt = 1, minibatches = 4;
   int64_t prompt_tokens = 128;
   LengthDistribution response = {};

@@ -11,6 +11,7 @@ namespace braid::reproduce {
 namespace {
 
 constexpr double kBytesPerParameter = 2;
+constexpr double kNodeGbps = 200;  // between machines, as the paper states it
 
 bool is_inference(const std::string& role) { return role == "reference" || role == "reward"; }
 
@@ -114,6 +115,7 @@ Experiment hybridflow_experiment(const std::string& actor, const std::string& cr
   experiment.actor = actor;
   experiment.critic = critic;
   experiment.nodes = gpus / experiment.devices_per_node;
+  experiment.nic_gbps_per_gpu = kNodeGbps / experiment.devices_per_node;
   experiment.prompts = 1024;
   experiment.minibatches = 8;
   experiment.prompt_tokens = 1024;
@@ -162,8 +164,20 @@ PlacedStep best_allocation(const PlanningProblem& problem, const Placement& plac
   return best;
 }
 
-bool trains_with_tp8(const CallPlan& entry) {
-  return entry.call == "generate" || entry.strategy.tp == 8;
+std::function<bool(const CallPlan&)> in_published_layouts(const std::string& actor,
+                                                          const std::string& critic) {
+  const auto stages = [](const std::string& model) {
+    const double billions = static_cast<double>(total_params(*find_model(model))) / 1e9;
+    return billions > 50 ? 4 : billions > 20 ? 2 : 1;
+  };
+  return [actor_pp = stages(actor), critic_pp = stages(critic)](const CallPlan& entry) {
+    if (entry.call == "generate") return true;
+    const bool critics =
+        entry.call == "update_critic" || entry.call == "values" || entry.call == "reward";
+    const Strategy& s = entry.strategy;
+    return s.tp == 8 && s.pp == (critics ? critic_pp : actor_pp) && s.interleave == 1 &&
+           s.zero_stage <= 1;
+  };
 }
 
 TransitionVolume transition_volume(const Transition& transition, const Cluster& cluster) {

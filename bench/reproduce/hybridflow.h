@@ -3,6 +3,7 @@
 // actor's weights between training and generation costs.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,10 @@ struct PlacedStep {
 // limits.allowed accepts.
 PlacedStep best_allocation(const PlanningProblem& problem, const Placement& placement,
                            const PlanLimits& limits);
-// Training and inference with tp 8, as in the paper's figure 15.
-bool trains_with_tp8(const CallPlan& entry);
+// Layouts of training and inference as the paper's figures 14 and 15 state them: tp 8, pipelines of
+// 1 stage for 7B and 13B, 2 for 34B and 4 for 70B, Megatron's sharded optimizer at most.
+std::function<bool(const CallPlan&)> in_published_layouts(const std::string& actor,
+                                                          const std::string& critic);
 
 // One model between a training layout and generation with tensor parallelism gen_tp on the same
 // devices. Shares are of the model's bytes, per device.

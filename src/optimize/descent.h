@@ -15,7 +15,8 @@ namespace braid::optimize {
 
 // What a coordinate search must know of its domain. `cost_with` may use scratch space inside the
 // state (incremental re-evaluation) but leaves its values as they are. Smaller costs are better;
-// infeasibility is part of the cost's order.
+// infeasibility is part of the cost's order. `may_cost_less` is a cheap test: false only if
+// cost_with is not below the cost given.
 template <typename D>
 concept CoordinateDomain = requires(const D& domain, typename D::State& state, RandomStream& random,
                                     int coordinate, int value) {
@@ -27,6 +28,10 @@ concept CoordinateDomain = requires(const D& domain, typename D::State& state, R
   { domain.value(state, coordinate) } -> std::convertible_to<int>;
   { domain.cost_with(state, coordinate, value) } -> std::convertible_to<typename D::Cost>;
   domain.set(state, coordinate, value);
+}
+&&requires(const D& domain, typename D::State& state, int coordinate, int value,
+           const typename D::Cost& cost) {
+  { domain.may_cost_less(state, coordinate, value, cost) } -> std::same_as<bool>;
 };
 
 // Coordinates in random order, so that starts differ even from equal states.
@@ -35,6 +40,14 @@ inline std::vector<int> shuffled(int count, RandomStream& random) {
   std::iota(order.begin(), order.end(), 0);
   for (int i = count - 1; i > 0; --i) std::swap(order[i], order[random.below(uint64_t(i) + 1)]);
   return order;
+}
+
+// A random number of random coordinates, at least none and not all.
+inline std::vector<int> random_subset(int count, RandomStream& random) {
+  const auto size = static_cast<size_t>(random.below(uint64_t(count)));
+  std::vector<int> subset = shuffled(count, random);
+  subset.resize(size);
+  return subset;
 }
 
 // Gives one coordinate its best value (the present one if none is better, else the first of
@@ -46,7 +59,7 @@ bool improve_coordinate(const D& domain, typename D::State& state, int coordinat
   int best = present;
   typename D::Cost best_cost = domain.cost(state);
   for (int value = 0; value < domain.num_values(coordinate); ++value) {
-    if (value == present) continue;
+    if (value == present || !domain.may_cost_less(state, coordinate, value, best_cost)) continue;
     const typename D::Cost cost = domain.cost_with(state, coordinate, value);
     ++evaluations;
     if (!(cost < best_cost)) continue;

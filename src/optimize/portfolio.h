@@ -33,18 +33,21 @@ namespace braid::optimize {
 //   limit_of:    what a leaf must cost less than, once a state of this cost is known (or none is).
 //   state_of:    the state at a leaf.
 //   choice_of:   the tree's choice that gives a coordinate the value it has in a state; any order
-//   of choices is a path. fixed_start: where Metropolis walks start.
+//   of choices is a path.
+//   kept:        the coordinates that a neighbourhood search leaves as they are.
+//   fixed_start: where Metropolis walks start.
 template <typename D>
 concept PortfolioDomain = CoordinateDomain<D> && WalkDomain<D> &&
     requires(const D& domain, const std::optional<typename D::Cost>& cost,
              const typename D::Tree::Cost& limit, std::shared_ptr<const typename D::Root> root,
-             const std::vector<typename D::Tree::Choice>& path) {
+             const std::vector<typename D::Tree::Choice>& path, RandomStream& random) {
   requires BranchTree<typename D::Tree>;
   { domain.make_root(limit, root) } -> std::same_as<std::shared_ptr<const typename D::Root>>;
   { root->bound } -> std::convertible_to<typename D::Tree::Cost>;
   { domain.make_tree(root) } -> std::same_as<typename D::Tree>;
   { domain.limit_of(cost) } -> std::same_as<typename D::Tree::Cost>;
   { domain.state_of(path) } -> std::same_as<typename D::State>;
+  { domain.kept(random) } -> std::same_as<std::vector<int>>;
   { domain.fixed_start() } -> std::same_as<typename D::State>;
 };
 
@@ -219,13 +222,10 @@ class Portfolio final : public UnitSource {
   }
 
   void run_neighbourhoods(Slot& slot, RandomStream& random) {
-    const int count = domain_.num_coordinates();
     for (int i = 0; i < kNeighbourhoods && slot.best; ++i) {
       std::vector<typename Tree::Choice> kept;
-      const int num_kept = static_cast<int>(random.below(uint64_t(count)));
-      for (const int coordinate : shuffled(count, random))
-        if (static_cast<int>(kept.size()) < num_kept)
-          kept.push_back(domain_.choice_of(*slot.best, coordinate));
+      for (const int coordinate : domain_.kept(random))
+        kept.push_back(domain_.choice_of(*slot.best, coordinate));
       use_tree(slot, options_.proof_work / kNeighbourhoods,
                [&](auto& search) { return search.run_subtree(std::move(kept)); });
     }

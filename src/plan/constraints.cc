@@ -26,7 +26,8 @@ bool applies(const std::string& field, CallKind kind) {
   const bool trains = kind == CallKind::kTrainStep, samples = kind == CallKind::kGenerate;
   if (field == "kv_budget_tokens" || field == "max_concurrent") return samples;
   if (field == "interleave" || field == "recompute" || field == "zero") return trains;
-  if (field == "micro_batches" || field == "micro_tokens" || field == "sequence_parallel")
+  if (field == "micro_batches" || field == "micro_tokens" || field == "sequence_parallel" ||
+      field == "in_order")
     return !samples;
   return true;
 }

@@ -30,6 +30,7 @@ struct Strategy {
   Recompute recompute = Recompute::kNone;  // train
   int64_t micro_batches = 1;     // of one mini-batch (train) or of the call (infer) per dp rank
   int64_t micro_tokens = 0;      // > 0: token budget of a micro-batch in place of micro_batches
+  bool in_order = false;         // train, infer: cuts sequences in order; false: balances tokens
   int64_t kv_budget_tokens = 0;  // generate, per replica; 0 = what memory leaves
   int64_t max_concurrent = 0;    // generate, sequences per replica; 0 = as many as fit
   friend bool operator==(const Strategy&, const Strategy&) = default;

@@ -152,6 +152,14 @@ void export_workload(Exporter& e) {
   s.max_epochs = work.epochs;
   s.prompt_max = longest_tokens(work.prompt);
   s.generate_max = longest_tokens(work.response);
+  const bool uneven = work.response.kind != LengthDistribution::Kind::kFixed;
+  const bool balances =
+      std::any_of(e.plan.calls.begin(), e.plan.calls.end(), [&](const CallPlan& entry) {
+        const Call* call = find_call(e.problem.graph, entry.call);
+        return call != nullptr && call->kind != CallKind::kGenerate && entry.strategy.dp > 1 &&
+               !entry.strategy.in_order;
+      });
+  if (uneven && balances) e.lose("tokens balanced over data-parallel ranks; it cuts by number");
   s.async_train = e.plan.staleness > 0;
   if (e.plan.staleness > 1)
     e.lose(cat("staleness ", e.plan.staleness, "; async_train is one step"));

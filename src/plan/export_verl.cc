@@ -50,6 +50,7 @@ void export_training(Exporter& e, const std::string& role, VerlWorker* worker) {
     e.lose(cat("update of ", role, ": zero ", from->zero_stage, "; FSDP shards all (zero 3)"));
   }
   worker->checkpointing = from->recompute != Recompute::kNone;
+  if (from->in_order) e.s.balance_batch = false;
   if (from->recompute == Recompute::kSelective)
     e.lose(cat("update of ", role, ": selective recomputation; it recomputes whole layers"));
   export_micro_batches(*from, minibatch_samples(e.problem), &worker->micro_batch, &worker->dynamic,

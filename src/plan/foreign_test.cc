@@ -329,7 +329,7 @@ TEST(Frameworks, MisspeltKeysAreNoted) {
 TEST(Frameworks, TheDeviceMustBeNamed) {
   const Framework& verl = **find_framework("verl");
   EXPECT_THAT(verl.import_keys(*verl.parse(kVerlScript, "f"), on("")).status().message(),
-              HasSubstr("name it, such as h100-80g"));
+              HasSubstr("name it with --gpu, such as h100-80g"));
 }
 
 }  // namespace

@@ -150,6 +150,7 @@ Strategy zero_strategy(const S& s, const PlanningProblem& problem, const Call& c
   if (strategy.dp > 1 && (trains || s.zero_stage == 3))
     strategy.zero_stage = static_cast<int>(s.zero_stage);
   if (trains && s.checkpointing) strategy.recompute = Recompute::kFull;
+  strategy.in_order = true;
   const int64_t samples = trains ? minibatch_samples(problem) : call_samples(problem, call);
   strategy.micro_batches = legal_count(std::max<int64_t>(1, samples / strategy.dp),
                                        trains ? s.micro_train : s.micro_rollout);

@@ -162,10 +162,11 @@ ExecutionPlan plan_of(const VerlSettings& s, const PlanningProblem& problem, Not
     VerlWorker worker = worker_of(s, call.role.value);
     if (call.role.value == "reference") worker.strategy = s.actor.strategy;
     if (call.role.value == "critic") worker.infer_dynamic = worker.dynamic;
+    const bool samples = call.kind == CallKind::kGenerate;
     plan.calls.push_back({call.name, all,
-                          call.kind == CallKind::kGenerate
-                              ? generate_strategy(s, problem, call, devices, notes)
-                              : worker_strategy(worker, problem, call, devices)});
+                          samples ? generate_strategy(s, problem, call, devices, notes)
+                                  : worker_strategy(worker, problem, call, devices)});
+    plan.calls.back().strategy.in_order = !samples && !s.balance_batch;
   }
   add_residency(s, problem, &plan);
   return plan;

@@ -44,6 +44,7 @@ const std::vector<StrategyField>& strategy_fields() {
       field<&Strategy::recompute>("recompute", Kind::kRecompute),
       field<&Strategy::micro_batches>("micro_batches"),
       field<&Strategy::micro_tokens>("micro_tokens"),
+      field<&Strategy::in_order>("in_order", Kind::kFlag),
       field<&Strategy::kv_budget_tokens>("kv_budget_tokens"),
       field<&Strategy::max_concurrent>("max_concurrent")};
   return fields;

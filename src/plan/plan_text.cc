@@ -47,11 +47,21 @@ Status read_strategy_field(const YamlNode& node, const std::string& where,
   return field.set(*strategy, value).at(cat(node.origin, ": ", where));
 }
 
+// A comma ends a value inside braces: "mesh: 0,2" without quotes reads as a mesh and a key '2'.
+Status check_quotes(const YamlNode& node, const std::string& where) {
+  for (const auto& [key, value] : node.map)
+    if (!key.empty() && key.find_first_not_of("0123456789- ") == std::string::npos)
+      return wrong_value(value, cat(where, "mesh: a list of devices needs quotes, such as mesh: ",
+                                    "\"0-3,", trim(key), "\""));
+  return ok_status();
+}
+
 Result<CallPlan> read_call(const std::string& name, const YamlNode& node, const Cluster* cluster) {
   const std::string where = cat("calls.", name, ".");
   BRAID_TRY(require_map(node, cat("calls.", name)));
   std::vector<std::string> keys = {"mesh"};
   for (const StrategyField& field : plan_fields::strategy_fields()) keys.push_back(field.name);
+  BRAID_TRY(check_quotes(node, where));
   BRAID_TRY(require_known_keys(node, where, keys));
   CallPlan call;
   call.call = name;
@@ -232,7 +242,7 @@ std::string plan_to_yaml(const ExecutionPlan& plan) {
 Result<ExecutionPlan> parse_plan(std::string_view text, const std::string& where,
                                  const Cluster* cluster) {
   BRAID_ASSIGN(const YamlNode root, parse_yaml(text, where));
-  if (root.kind != YamlNode::Kind::kMap)
+  if (root.kind != YamlNode::Kind::kMap || root.map.empty())
     return invalid_input(cat(where, ": an execution plan must be a map with graph and devices"));
   ExecutionPlan plan;
   BRAID_TRY(read_plan(root, cluster, &plan));

@@ -87,6 +87,8 @@ Status check_tensor_parallel(const CallView& view) {
         "sequence_parallel needs tp above 1; set sequence_parallel: false or tp 2");
   if (view.s().sequence_parallel && view.generates())
     return invalid_input("sequence_parallel is not for generation; set sequence_parallel: false");
+  if (view.s().in_order && view.generates())
+    return invalid_input("in_order is for training and inference; set in_order: false");
   return ok_status();
 }
 

@@ -39,6 +39,7 @@ struct VerlSettings {
   int64_t samples = 1, gen_tp = 2, max_num_seqs = 1024;
   double memory_share = 0.5;
   int64_t nnodes = 1, n_gpus_per_node = 8;
+  bool balance_batch = true;
 };
 
 const std::vector<foreign::SettingKey<VerlSettings>>& verl_table();

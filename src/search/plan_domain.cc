@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "optimize/descent.h"
+
 namespace braid::planner {
 namespace {
 
@@ -33,6 +35,10 @@ void put(const PlanSpace& space, Assignment& plan, int coordinate, int value) {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+int64_t sum(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
 }  // namespace
 
 // ---- Bounds
@@ -51,25 +57,46 @@ PlanBounder::PlanBounder(const PlanSpace& space, const std::vector<std::vector<i
   }
 }
 
-int64_t PlanBounder::segment_bound_us(const Assignment& plan, int segment) const {
+int64_t PlanBounder::segment_bound_us(const Assignment& plan, int segment, Moves moves) const {
   int64_t area = 0;
   for (const int call : space_.segments[segment]) {
     const PlanOption* option = plan.option[call];
     area += option == nullptr ? least_area_[call] : option->area_us;
   }
   const int64_t fixed_us = segment == 0 ? space_.fixed_us : 0;
-  return std::max(segment_us(space_, plan, segment, least_us_),
+  return std::max(segment_us(space_, plan, segment, least_us_, moves),
                   fixed_us + ceil_div(area, space_.num_devices()));
 }
 
-int64_t PlanBounder::bound_us(const Assignment& plan) const {
-  int64_t total = 0;
+std::vector<int64_t> PlanBounder::segment_bounds_us(const Assignment& plan) const {
+  std::vector<int64_t> bounds;
   for (size_t s = 0; s < space_.segments.size(); ++s)
-    total += segment_bound_us(plan, static_cast<int>(s));
-  return total;
+    bounds.push_back(segment_bound_us(plan, static_cast<int>(s), Moves::kPriced));
+  return bounds;
 }
 
-PlanRoot::PlanRoot(const PlanSpace& space, int64_t limit_us) {
+int64_t PlanBounder::bound_us(const Assignment& plan, const std::vector<int>& segments,
+                              const std::vector<int64_t>& known_us, int64_t limit_us) const {
+  const int64_t known = sum(known_us);
+  for (const Moves moves : {Moves::kFree, Moves::kPriced}) {
+    int64_t total = known;
+    for (const int s : segments) total += segment_bound_us(plan, s, moves) - known_us[s];
+    if (moves == Moves::kPriced || total >= limit_us) return total;
+  }
+  return known;
+}
+
+int64_t PlanBounder::quick_bound_us(const PlanChoice& choice,
+                                    const std::vector<int64_t>& known_us) const {
+  const int64_t known = sum(known_us);
+  if (choice.coordinate >= space_.num_calls()) return known;
+  const int64_t own_us = known_us[space_.segment_of[choice.coordinate]];
+  const PlanOption& option = space_.calls[choice.coordinate].options[choice.value];
+  return known - own_us + std::max(own_us, option.time_us);
+}
+
+PlanRoot::PlanRoot(const PlanSpace& space, int64_t limit_us)
+    : segments_of(segments_by_coordinate(space)) {
   remaining.resize(space.num_coordinates());
   for (int c = 0; c < space.num_coordinates(); ++c) {
     remaining[c].resize(values_of(space, c));
@@ -79,11 +106,14 @@ PlanRoot::PlanRoot(const PlanSpace& space, int64_t limit_us) {
     changed = false;
     const PlanBounder bounder(space, remaining);
     Assignment plan = nothing_assigned(space);
-    bound = std::min(bounder.bound_us(plan), limit_us);
+    const std::vector<int64_t> open_us = bounder.segment_bounds_us(plan);
+    bound = std::min(sum(open_us), limit_us);
     for (int c = 0; c < space.num_coordinates(); ++c) {
       const auto too_dear = [&](int32_t value) {
+        if (bounder.quick_bound_us({c, value}, open_us) >= limit_us) return true;
         put(space, plan, c, value);
-        return excess_bytes(space, plan) > 0 || bounder.bound_us(plan) >= limit_us;
+        return excess_bytes(space, plan) > 0 ||
+               bounder.bound_us(plan, segments_of[c], open_us, limit_us) >= limit_us;
       };
       std::vector<int32_t>& list = remaining[c];
       const auto end = std::remove_if(list.begin(), list.end(), too_dear);
@@ -112,6 +142,7 @@ PlanTree::PlanTree(const PlanSpace& space, std::shared_ptr<const PlanRoot> root)
   };
   std::stable_sort(order_.begin(), order_.end(),
                    [&](int32_t a, int32_t b) { return weight(a) > weight(b); });
+  segment_us_.assign(order_.size() + 1, bounder_.segment_bounds_us(plan_));
 }
 
 bool PlanTree::is_assigned(int32_t coordinate) const {
@@ -130,7 +161,11 @@ bool PlanTree::push(const PlanChoice& choice, int64_t limit_us) {
   assign(choice);
   path_.push_back(choice.coordinate);
   ++bounds_;
-  return excess_bytes(space_, plan_) == 0 && bounder_.bound_us(plan_) < limit_us;
+  std::vector<int64_t>& here_us = segment_us_[path_.size()];
+  here_us = segment_us_[path_.size() - 1];
+  for (const int s : root_->segments_of[choice.coordinate])
+    here_us[s] = bounder_.segment_bound_us(plan_, s, Moves::kPriced);
+  return sum(here_us) < limit_us && excess_bytes(space_, plan_) == 0;
 }
 
 void PlanTree::pop() {
@@ -151,9 +186,11 @@ void PlanTree::expand(int64_t limit_us, Children& children) {
   const bool is_leaf = static_cast<int>(path_.size()) + 1 == space_.num_coordinates();
   for (const int32_t value : root_->remaining[coordinate]) {
     const PlanChoice choice{coordinate, value};
+    if (bounder_.quick_bound_us(choice, segment_us_[path_.size()]) >= limit_us) continue;
     assign(choice);
     ++bounds_;
-    const int64_t bound_us = bounder_.bound_us(plan_);
+    const int64_t bound_us = bounder_.bound_us(plan_, root_->segments_of[coordinate],
+                                               segment_us_[path_.size()], limit_us);
     if (bound_us < limit_us && excess_bytes(space_, plan_) == 0)
       children.push_back({bound_us, choice, is_leaf});
   }
@@ -164,7 +201,8 @@ void PlanTree::expand(int64_t limit_us, Children& children) {
 
 // ---- Whole plans
 
-PlanDomain::PlanDomain(const PlanSpace& space) : space_(space) {
+std::vector<std::vector<int>> segments_by_coordinate(const PlanSpace& space) {
+  std::vector<std::vector<int>> out;
   for (int c = 0; c < space.num_coordinates(); ++c) {
     std::vector<int> segments;
     const bool is_call = c < space.num_calls();
@@ -179,8 +217,13 @@ PlanDomain::PlanDomain(const PlanSpace& space) : space_(space) {
     }
     std::sort(segments.begin(), segments.end());
     segments.erase(std::unique(segments.begin(), segments.end()), segments.end());
-    segments_of_.push_back(std::move(segments));
+    out.push_back(std::move(segments));
   }
+  return out;
+}
+
+PlanDomain::PlanDomain(const PlanSpace& space)
+    : space_(space), segments_of_(segments_by_coordinate(space)) {
   int64_t fastest_us = 0;
   for (const CallSpace& call : space.calls) fastest_us += call.options.front().time_us;
   scale_us_ = std::max<int64_t>(1, fastest_us);
@@ -231,6 +274,7 @@ PlanCost PlanDomain::cost_with(State& state, int coordinate, int value) const {
 }
 
 void PlanDomain::set(State& state, int coordinate, int value) const {
+  state.floored = -1;
   state.choice[coordinate] = value;
   place(state.plan, coordinate, value);
   for (const int s : segments_of_[coordinate]) {
@@ -239,6 +283,34 @@ void PlanDomain::set(State& state, int coordinate, int value) const {
     state.segment_us[s] = us;
   }
   state.cost.excess_bytes = excess_bytes(space_, state.plan);
+}
+
+int64_t PlanDomain::others_floor_us(State& state, int call) const {
+  if (state.floored == call) return state.floor_us;
+  const int own = space_.segment_of[call];
+  state.floored = call;
+  state.floor_us = state.cost.time_us - state.segment_us[own];
+  place(state.plan, call, -1);
+  for (const int s : segments_of_[call])
+    if (s != own)
+      state.floor_us += planner::segment_us(space_, state.plan, s, {}) - state.segment_us[s];
+  place(state.plan, call, state.choice[call]);
+  return state.floor_us;
+}
+
+bool PlanDomain::may_cost_less(State& state, int coordinate, int value, const Cost& cost) const {
+  if (cost.excess_bytes > 0) return true;
+  if (coordinate < space_.num_calls() &&
+      others_floor_us(state, coordinate) + space_.calls[coordinate].options[value].time_us >=
+          cost.time_us)
+    return false;
+  place(state.plan, coordinate, value);
+  int64_t time_us = state.cost.time_us;
+  for (const int s : segments_of_[coordinate])
+    time_us += planner::segment_us(space_, state.plan, s, {}, Moves::kFree) - state.segment_us[s];
+  const bool may = time_us < cost.time_us && excess_bytes(space_, state.plan) == 0;
+  place(state.plan, coordinate, state.choice[coordinate]);
+  return may;
 }
 
 PlanChoice PlanDomain::propose(const State& state, RandomStream& random) const {
@@ -255,6 +327,16 @@ double PlanDomain::increase(const Cost& from, const Cost& to) const {
     return static_cast<double>(cost.time_us) * (cost.excess_bytes > 0 ? kInfeasibleFactor : 1);
   };
   return (penalized(to) - penalized(from)) / static_cast<double>(scale_us_);
+}
+
+std::vector<int> PlanDomain::kept(RandomStream& random) const {
+  const uint64_t drawn = random.below(2 * space_.segments.size());
+  if (drawn >= space_.segments.size()) return optimize::random_subset(num_coordinates(), random);
+  std::vector<int> coordinates;
+  for (int c = 0; c < num_coordinates(); ++c)
+    if (std::count(segments_of_[c].begin(), segments_of_[c].end(), static_cast<int>(drawn)) == 0)
+      coordinates.push_back(c);
+  return coordinates;
 }
 
 std::shared_ptr<const PlanRoot> PlanDomain::make_root(

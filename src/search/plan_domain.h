@@ -19,6 +19,9 @@ struct PlanState {
   Assignment plan;
   std::vector<int64_t> segment_us;
   PlanCost cost;
+  // Scratch: a coordinate, and what all segments but its own take at least whatever its value.
+  int floored = -1;
+  int64_t floor_us = 0;
 };
 
 // One coordinate takes a value.
@@ -28,11 +31,15 @@ struct PlanChoice {
   friend bool operator==(const PlanChoice&, const PlanChoice&) = default;
 };
 
+// Per coordinate, the segments whose time it changes, ascending.
+std::vector<std::vector<int>> segments_by_coordinate(const PlanSpace& space);
+
 // Per coordinate, the values of plans that may cost less than a limit: those whose own bound
 // reaches it are gone, until nothing changes.
 struct PlanRoot {
   PlanRoot(const PlanSpace& space, int64_t limit_us);
   std::vector<std::vector<int32_t>> remaining;  // ascending
+  std::vector<std::vector<int>> segments_of;    // per coordinate: segments whose time it changes
   int64_t bound = 0;
 };
 
@@ -44,8 +51,15 @@ class PlanBounder {
  public:
   PlanBounder(const PlanSpace& space, const std::vector<std::vector<int32_t>>& remaining);
 
-  int64_t bound_us(const Assignment& plan) const;
-  int64_t segment_bound_us(const Assignment& plan, int segment) const;
+  // Of all segments of a plan.
+  std::vector<int64_t> segment_bounds_us(const Assignment& plan) const;
+  int64_t segment_bound_us(const Assignment& plan, int segment, Moves moves) const;
+  // Of a plan that differs from one with known bounds in these segments; at least the limit if it
+  // is at least the limit with free moves.
+  int64_t bound_us(const Assignment& plan, const std::vector<int>& segments,
+                   const std::vector<int64_t>& known_us, int64_t limit_us) const;
+  // Of a call's option alone, given the bounds while the call is open.
+  int64_t quick_bound_us(const PlanChoice& choice, const std::vector<int64_t>& known_us) const;
 
  private:
   const PlanSpace& space_;
@@ -81,6 +95,7 @@ class PlanTree {
   Assignment plan_;
   std::vector<int32_t> order_;  // of branching: roles, then calls from the longest
   std::vector<int32_t> path_;   // assigned coordinates
+  std::vector<std::vector<int64_t>> segment_us_;  // bounds, by length of the path
   int64_t bounds_ = 0;
 };
 
@@ -106,6 +121,8 @@ class PlanDomain {
   State state_with(planner::Choice choice) const;
   Cost cost_with(State& state, int coordinate, int value) const;
   void set(State& state, int coordinate, int value) const;
+  // By the option's own time, then with weights that move in no time.
+  bool may_cost_less(State& state, int coordinate, int value, const Cost& cost) const;
 
   // A coordinate, uniform, and another value for it.
   Change propose(const State& state, RandomStream& random) const;
@@ -118,6 +135,9 @@ class PlanDomain {
   double increase(const Cost& from, const Cost& to) const;
   bool recordable(const Cost& cost) const { return cost.excess_bytes == 0; }
 
+  // All coordinates but those of one segment, or a random subset.
+  std::vector<int> kept(RandomStream& random) const;
+
   std::shared_ptr<const Root> make_root(int64_t limit_us,
                                         const std::shared_ptr<const Root>& before) const;
   Tree make_tree(std::shared_ptr<const Root> root) const { return Tree(space_, std::move(root)); }
@@ -128,11 +148,12 @@ class PlanDomain {
   }
 
  private:
+  int64_t others_floor_us(State& state, int coordinate) const;
   // Puts a value into the assignment alone.
   void place(Assignment& plan, int coordinate, int value) const;
 
   const PlanSpace& space_;
-  std::vector<std::vector<int>> segments_of_;  // per coordinate: segments whose time it changes
+  std::vector<std::vector<int>> segments_of_;  // segments_by_coordinate
   int64_t scale_us_ = 1;
 };
 

@@ -87,13 +87,13 @@ struct Arrival {
   int64_t state_us = 0;    // from the host and back, with the call
 };
 
-Arrival arrival_of(const PlanSpace& space, const Assignment& plan, int call) {
+Arrival arrival_of(const PlanSpace& space, const Assignment& plan, int call, Moves moves) {
   const RoleSpace& role = space.roles[space.calls[call].role];
   const PlanOption* home = plan.option[role.home];
   Arrival arrival;
   arrival.fields_us = to_us(exchange_s(space, plan, call));
   arrival.state_us = to_us(residency_s(space, plan, call));
-  if (home != nullptr && call != role.home)
+  if (home != nullptr && call != role.home && moves == Moves::kPriced)
     arrival.weights_us = move_us(space, role, *home, *plan.option[call]);
   return arrival;
 }
@@ -143,7 +143,7 @@ int64_t loaded_us(const PlanSpace& space, const Assignment& plan, int call, cons
 
 // Schedules the calls of a segment from time 0.
 void schedule(const PlanSpace& space, const Assignment& plan, int segment,
-              const std::vector<int64_t>& open_us, Ends& ends) {
+              const std::vector<int64_t>& open_us, Moves moves, Ends& ends) {
   ends.start_us.resize(space.calls.size());
   ends.end_us.resize(space.calls.size());
   ends.free_us.assign(space.num_devices(), 0);
@@ -157,7 +157,7 @@ void schedule(const PlanSpace& space, const Assignment& plan, int segment,
       ends.end_us[call] = ready + open_us[call];
       continue;
     }
-    Arrival arrival = arrival_of(space, plan, call);
+    Arrival arrival = arrival_of(space, plan, call, moves);
     arrival.fields_us += ready;
     arrival.loaded_us = loaded_us(space, plan, call, ends);
     ends.start_us[call] = std::max(ready, ends.free_us[option->first]);
@@ -168,14 +168,14 @@ void schedule(const PlanSpace& space, const Assignment& plan, int segment,
 }  // namespace
 
 int64_t overhead_us(const PlanSpace& space, const Assignment& plan, int call) {
-  const Arrival arrival = arrival_of(space, plan, call);
+  const Arrival arrival = arrival_of(space, plan, call, Moves::kPriced);
   return arrival.fields_us + arrival.weights_us + arrival.state_us;
 }
 
 int64_t segment_us(const PlanSpace& space, const Assignment& plan, int segment,
-                   const std::vector<int64_t>& open_us) {
+                   const std::vector<int64_t>& open_us, Moves moves) {
   thread_local Ends ends;
-  schedule(space, plan, segment, open_us, ends);
+  schedule(space, plan, segment, open_us, moves, ends);
   int64_t latest = 0;
   for (const int call : space.segments[segment]) latest = std::max(latest, ends.end_us[call]);
   return latest;
@@ -213,7 +213,7 @@ std::vector<CallTiming> timeline(const PlanSpace& space, const Assignment& plan)
   Ends ends;
   int64_t before_us = 0;
   for (size_t s = 0; s < space.segments.size(); ++s) {
-    schedule(space, plan, static_cast<int>(s), {}, ends);
+    schedule(space, plan, static_cast<int>(s), {}, Moves::kPriced, ends);
     int64_t latest = 0;
     for (const int call : space.segments[s]) {
       out[call] = {before_us + ends.start_us[call], before_us + ends.end_us[call]};

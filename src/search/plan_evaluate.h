@@ -35,10 +35,13 @@ struct Assignment {
 // depend on open calls or roles count as 0.
 int64_t overhead_us(const PlanSpace& space, const Assignment& plan, int call);
 
+// Whether weights take time to move; free moves give a cheap lower bound.
+enum class Moves { kPriced, kFree };
+
 // Time from the start of the first call of a segment to the end of its last; open calls run for
 // open_us (per call) on devices of their own.
 int64_t segment_us(const PlanSpace& space, const Assignment& plan, int segment,
-                   const std::vector<int64_t>& open_us);
+                   const std::vector<int64_t>& open_us, Moves moves = Moves::kPriced);
 
 // Bytes over capacity on the fullest device, counting assigned calls and roles only; 0 if it fits.
 int64_t excess_bytes(const PlanSpace& space, const Assignment& plan);

@@ -201,7 +201,7 @@ std::vector<CallExplanation> explain(const PlanSpace& space, const Choice& choic
     explanation.seconds = static_cast<double>(times[c].end_us - times[c].start_us) / 1e6;
     explanation.moving_s = static_cast<double>(overhead_us(space, plan, c)) / 1e6;
     find_binding(space, choice, c, &explanation);
-    for (const Alternative& other : alternatives(space, choice, c)) {
+    for (const Alternative& other : alternatives(space, choice, c, others + 1)) {
       if (other.value == choice[static_cast<size_t>(c)]) continue;
       if (static_cast<int>(explanation.next_best.size()) == others) break;
       explanation.next_best.push_back({entry_of(space, c, other.value),

@@ -66,7 +66,7 @@ std::vector<Choice> best_plans(const PlanSpace& space, int count, uint64_t seed)
     optimize::coordinate_descent(domain, state, random, evaluations);
     for (int c = 0; c < space.num_coordinates(); ++c) {
       int taken = 0;
-      for (const Alternative& other : alternatives(space, state.choice, c)) {
+      for (const Alternative& other : alternatives(space, state.choice, c, count)) {
         if (other.cost.excess_bytes > 0 || taken++ >= count) break;
         Choice changed = state.choice;
         changed[static_cast<size_t>(c)] = other.value;

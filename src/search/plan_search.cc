@@ -31,12 +31,12 @@ Plans neighbourhood(const PlanSpace& space, const Choice& choice, int64_t count)
   const PlanDomain domain(space);
   Plans out = {{domain.state_with(choice).cost, choice}};
   for (int c = 0; c < space.num_coordinates(); ++c) {
-    const std::vector<Alternative> values = alternatives(space, choice, c);
-    for (size_t i = 0; i < values.size() && static_cast<int64_t>(i) < count; ++i) {
-      if (values[i].value == choice[c]) continue;
+    const std::vector<Alternative> values = alternatives(space, choice, c, count);
+    for (const Alternative& other : values) {
+      if (other.value == choice[c]) continue;
       Choice changed = choice;
-      changed[c] = values[i].value;
-      out.emplace_back(values[i].cost, std::move(changed));
+      changed[c] = other.value;
+      out.emplace_back(other.cost, std::move(changed));
     }
   }
   std::stable_sort(out.begin(), out.end(),
@@ -124,17 +124,26 @@ class Judging {
 
 }  // namespace
 
-std::vector<Alternative> alternatives(const PlanSpace& space, const Choice& choice,
-                                      int coordinate) {
+std::vector<Alternative> alternatives(const PlanSpace& space, const Choice& choice, int coordinate,
+                                      int64_t most) {
   const PlanDomain domain(space);
   PlanState state = domain.state_with(choice);
   std::vector<Alternative> out;
-  for (int value = 0; value < domain.num_values(coordinate); ++value)
+  const auto cheaper = [](const Alternative& a, const Alternative& b) {
+    return a.cost != b.cost ? a.cost < b.cost : a.value < b.value;
+  };
+  for (int value = 0; value < domain.num_values(coordinate); ++value) {
+    const bool full = static_cast<int64_t>(out.size()) >= most;
+    if (full && !domain.may_cost_less(state, coordinate, value, out.front().cost)) continue;
     out.push_back({value, value == choice[coordinate]
                               ? state.cost
                               : domain.cost_with(state, coordinate, value)});
-  std::stable_sort(out.begin(), out.end(),
-                   [](const auto& a, const auto& b) { return a.cost < b.cost; });
+    std::push_heap(out.begin(), out.end(), cheaper);
+    if (!full) continue;
+    std::pop_heap(out.begin(), out.end(), cheaper);
+    out.pop_back();
+  }
+  std::sort_heap(out.begin(), out.end(), cheaper);
   return out;
 }
 

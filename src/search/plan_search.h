@@ -73,11 +73,12 @@ struct Found {
 Result<Found> search_plans(const PlanSpace& space, const SearchOptions& options,
                            const Judge& judge = {});
 
-// Values of one coordinate by the cost that the plan has with them, the best first.
+// The best values of one coordinate, at most `most`, by the cost that the plan has with them.
 struct Alternative {
   int value = 0;
   PlanCost cost;
 };
-std::vector<Alternative> alternatives(const PlanSpace& space, const Choice& choice, int coordinate);
+std::vector<Alternative> alternatives(const PlanSpace& space, const Choice& choice, int coordinate,
+                                      int64_t most);
 
 }  // namespace braid::planner

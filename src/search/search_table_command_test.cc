@@ -112,5 +112,74 @@ TEST(SearchTableCommand, BadInputEndsWithCodeTwoAndOneLine) {
   }
 }
 
+// A problem of two calls of which only one option each fits.
+Json small_problem(int64_t device_memory_bytes) {
+  const auto option = [](int64_t peak_bytes) {
+    return Json{
+        {"first_device", 0}, {"num_devices", 1},   {"pp", 1},           {"tp", 1},
+        {"dp", 1},           {"time_us", 1500000}, {"static_bytes", 0}, {"peak_bytes", peak_bytes}};
+  };
+  const auto call = [&](const char* name, const char* role, const char* kind) {
+    return Json{{"name", name},
+                {"role", role},
+                {"kind", kind},
+                {"model_size", 7},
+                {"depends_on", Json::array()},
+                {"options", {option(30), option(90)}}};
+  };
+  return {{"name", "small"},
+          {"num_devices", 1},
+          {"device_memory_bytes", device_memory_bytes},
+          {"iterations", 2},
+          {"calls", {call("gen", "actor", "generate"), call("rew", "reward", "infer")}},
+          {"realloc_us", Json::array()}};
+}
+
+TEST(SearchTableCommand, PlainJsonIsReadToo) {
+  const std::string path = write_temporary("small.json", small_problem(50).dump());
+  const CommandOutcome ran = run_braid(path + " --json");
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  const Json result = Json::parse(ran.output);
+  EXPECT_EQ(result["cost"], 6.0);
+  EXPECT_EQ(result["optimal"], true);
+}
+
+TEST(SearchTableCommand, AProblemWithoutAPlanThatFitsSaysSo) {
+  const std::string path = write_temporary("tight.json", small_problem(29).dump());
+  const CommandOutcome ran = run_braid(path + " --json");
+  EXPECT_EQ(ran.exit_code, 2);
+  std::istringstream lines(ran.output);
+  std::string first, second;
+  std::getline(lines, first);
+  std::getline(lines, second);
+  const Json result = Json::parse(first.front() == '{' ? first : second);
+  EXPECT_EQ(result["feasible"], false);
+  EXPECT_TRUE(result["cost"].is_null());
+  EXPECT_TRUE(result["lower_bound"].is_null());
+  EXPECT_THAT(result["reason"].get<std::string>(), HasSubstr("fits on no device"));
+  EXPECT_THAT(ran.output, HasSubstr("raise device_memory_bytes"));
+}
+
+TEST(SearchTableCommand, DamagedFilesNameTheFile) {
+  const std::string problem = kFolder + "ppo_7b_7b_8gpu_128_384.json.gz";
+  std::string flipped = read_text(problem);
+  flipped[flipped.size() / 2] = static_cast<char>(~flipped[flipped.size() / 2]);
+  std::string cost_is_nan = small_problem(50).dump();
+  cost_is_nan.replace(cost_is_nan.find("1500000"), 7, "NaN");
+  Json untyped = small_problem(50);
+  untyped["calls"][0]["options"] = "none";
+  const std::vector<std::string> files = {
+      write_temporary("flipped.json.gz", flipped),
+      write_temporary("unpacked.json.gz", small_problem(50).dump()),
+      write_temporary("tailed.json.gz", read_text(problem) + "tail"),
+      write_temporary("nan.json", cost_is_nan), write_temporary("untyped.json", untyped.dump())};
+  for (const std::string& file : files) {
+    const CommandOutcome ran = run_braid(file);
+    EXPECT_EQ(ran.exit_code, 2) << file << ": " << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr(file));
+    EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;
+  }
+}
+
 }  // namespace
 }  // namespace braid

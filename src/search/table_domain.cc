@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "optimize/descent.h"
+
 namespace braid::table {
 namespace {
 
@@ -69,6 +71,12 @@ void PlanDomain::set(State& state, int call, int value) const {
   state.cost = price(state, time_us);
 }
 
+bool PlanDomain::may_cost_less(const State& state, int call, int value, const Cost& cost) const {
+  if (cost.excess_bytes > 0 || model_.segments_of[call].size() > 1) return true;
+  const int64_t others_us = state.cost.time_us - state.segment_us[model_.home[call]];
+  return others_us + model_.candidates[call][value].time_us < cost.time_us;
+}
+
 PlanChange PlanDomain::propose(const State& state, RandomStream& random) const {
   int64_t total = 0;
   for (int c = 0; c < model_.num_calls; ++c) total += num_values(c) - 1;
@@ -86,9 +94,20 @@ double PlanDomain::increase(const Cost& from, const Cost& to) const {
   return published_rule_ ? std::floor(tenths) : tenths;
 }
 
+std::vector<int> PlanDomain::kept(RandomStream& random) const {
+  const uint64_t drawn = random.below(2 * model_.segments.size());
+  if (drawn >= model_.segments.size()) return optimize::random_subset(num_coordinates(), random);
+  std::vector<int> calls;
+  for (int c = 0; c < model_.num_calls; ++c)
+    if ((model_.segments[drawn].calls >> c & 1) == 0) calls.push_back(c);
+  return calls;
+}
+
 std::shared_ptr<const PlanRoot> PlanDomain::make_root(
     int64_t limit_us, const std::shared_ptr<const PlanRoot>& before) const {
-  return std::make_shared<const PlanRoot>(model_, limit_us, before.get());
+  auto root = std::make_shared<PlanRoot>(model_, limit_us, before.get());
+  if (!before) root->raise_segments(model_, limit_us);
+  return root;
 }
 
 int64_t PlanDomain::limit_of(const std::optional<Cost>& cost) const {

@@ -57,6 +57,8 @@ class PlanDomain {
   State fixed_start() const;
   Cost cost_with(State& state, int call, int value) const;
   void set(State& state, int call, int value) const;
+  // From the call's own time, where only its own segment depends on it.
+  bool may_cost_less(const State& state, int call, int value, const Cost& cost) const;
 
   // A call and another value for it, uniform over all such pairs. REQUIRES: some call has two
   // candidates, or the change is the present value of call 0.
@@ -69,6 +71,9 @@ class PlanDomain {
   // time.
   double increase(const Cost& from, const Cost& to) const;
   bool recordable(const Cost& cost) const { return cost.excess_bytes == 0; }
+
+  // All calls but those of one segment, or a random subset.
+  std::vector<int> kept(RandomStream& random) const;
 
   std::shared_ptr<const Root> make_root(int64_t limit_us,
                                         const std::shared_ptr<const Root>& before) const;

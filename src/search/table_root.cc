@@ -1,13 +1,20 @@
 #include "search/table_root.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <utility>
+
+#include "search/table_tree.h"
 
 namespace braid::table {
 namespace {
 
 constexpr int kRounds = 4;  // of dropping candidates, each with the bounds that the last one left
+
+constexpr int64_t kSegmentWork = 12'000'000;  // of searching a segment alone
+constexpr int64_t kSegmentPiece = 200'000;    // of one visit to its lowest open node
+constexpr int kFewCalls = 1;                 // a segment of so few is easy within the whole
 
 // Walks the groups of calls and keeps candidates of groups whose bound stays below the limit.
 class Shortening {
@@ -25,6 +32,7 @@ class Shortening {
   }
 
   int64_t bound_us() const { return total_us_; }
+  const std::vector<int64_t>& segment_us() const { return segment_us_; }
 
   std::vector<int32_t> kept(int call) {
     std::vector<int32_t> list;
@@ -83,6 +91,25 @@ PlanRoot::PlanRoot(const Model& model, int64_t limit_us, const PlanRoot* before)
   if (empty) bound = limit_us;
 }
 
+void PlanRoot::raise_segments(const Model& model, int64_t limit_us) {
+  std::vector<int> hard;
+  for (int s = 0; s < static_cast<int>(model.segments.size()); ++s)
+    if (std::popcount(model.segments[s].calls) > kFewCalls) hard.push_back(s);
+  if (hard.size() < 2) return;
+  for (const int s : hard) {
+    if (empty) return;
+    const int64_t others_us =
+        std::accumulate(least_us.begin(), least_us.end(), int64_t{0}) - least_us[s];
+    PlanTree tree(model, *this, s);
+    const int64_t least =
+        optimize::least_cost(tree, limit_us - others_us, kSegmentWork, kSegmentPiece);
+    least_us[s] = std::max(least_us[s], least);
+    empty = others_us + least_us[s] >= limit_us;
+  }
+  if (!empty) shorten(model, limit_us);
+  if (empty) bound = limit_us;
+}
+
 void PlanRoot::group(const Model& model) {
   groups.clear();
   for (int c = 0; c < model.num_calls; ++c)
@@ -91,6 +118,7 @@ void PlanRoot::group(const Model& model) {
 
 bool PlanRoot::shorten(const Model& model, int64_t limit_us) {
   Shortening shortening(model, *this, limit_us);
+  least_us = shortening.segment_us();
   bound = std::min(shortening.bound_us(), limit_us);
   bool changed = false;
   for (int c = 0; c < model.num_calls; ++c) {

@@ -18,6 +18,10 @@ struct PlanRoot {
   // at least as high; may be null.
   PlanRoot(const Model& model, int64_t limit_us, const PlanRoot* before);
 
+  // Searches each of several segments alone, within a budget, for the least that it can take.
+  // REQUIRES: the limit that the root was made for.
+  void raise_segments(const Model& model, int64_t limit_us);
+
   Remaining remaining;
   std::vector<CallGroups> groups;  // per call, of `remaining`
   std::vector<int64_t> least_us;   // per segment

@@ -2,6 +2,8 @@
 // pruning, determinism, and every way a problem file can be wrong.
 #include <gmock/gmock.h>
 
+#include <numeric>
+
 #include "search/table_domain.h"
 #include "search/table_price.h"
 #include "search/table_solver.h"
@@ -113,6 +115,70 @@ TEST(TableSolver, PruningKeepsAnOptimum) {
       EXPECT_EQ(enumerate_optimum(pruned), truth) << "shape " << shape << " seed " << seed;
     }
   EXPECT_GT(dropped, 50) << "the problems should give pruning something to do";
+}
+
+// Whatever the number of units: the bound is below the truth, the cost above it and that of the
+// plan handed out.
+TEST(TableSolver, BoundsHoldWhereverTheSearchStops) {
+  for (int shape = 0; shape < kNumShapes; ++shape)
+    for (uint64_t seed = 200; seed < 212; ++seed) {
+      const Problem problem = random_problem(
+          {.shape = shape, .seed = seed, .options = 5, .devices = 8, .capacity = 22});
+      const std::optional<int64_t> truth = enumerate_optimum(problem);
+      if (!truth) continue;
+      SolveOptions options = solve_options(seed);
+      options.units.max_units = 1 + static_cast<int64_t>(seed % 3) * 8;
+      const Result<Solution> solution = solve(problem, options);
+      ASSERT_TRUE(solution.ok()) << solution.status().message();
+      SCOPED_TRACE(testing::Message() << "shape " << shape << " seed " << seed);
+      EXPECT_LE(solution->lower_bound_us, *truth);
+      ASSERT_TRUE(solution->price && solution->plan);
+      EXPECT_EQ(price_plan(problem, *solution->plan), *solution->price);
+      if (solution->price->feasible) {
+        EXPECT_GE(solution->price->cost_us, *truth);
+      }
+    }
+}
+
+// What a segment takes at least in plans below a limit must not exceed what it takes in the best.
+TEST(TableRoot, SegmentsAloneTakeNoLongerThanInTheOptimum) {
+  int above_first_bounds = 0;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    const Problem problem =
+        random_problem({.shape = 0, .seed = seed, .options = 12, .devices = 8, .capacity = 26});
+    const Result<Model> model = compile_model(problem);
+    ASSERT_TRUE(model.ok());
+    const Result<Solution> best = solve(problem, solve_options(seed));
+    ASSERT_TRUE(best.ok() && best->proven);
+    if (!best->price->feasible) continue;
+    const int64_t limit_us = best->price->cost_us / problem.iterations + 1;
+    PlanRoot root(*model, limit_us, nullptr);
+    const int64_t first_us =
+        std::accumulate(root.least_us.begin(), root.least_us.end(), int64_t{0});
+    root.raise_segments(*model, limit_us);
+    const int64_t sum_us = std::accumulate(root.least_us.begin(), root.least_us.end(), int64_t{0});
+    EXPECT_LT(sum_us, limit_us) << seed;
+    EXPECT_FALSE(root.empty) << seed;
+    EXPECT_LT(root.bound, limit_us) << seed;
+    above_first_bounds += sum_us > first_us;
+  }
+  EXPECT_GT(above_first_bounds, 0) << "searching segments alone should raise some bound";
+}
+
+TEST(TableDemand, WhatFitsSideBySideIsAtMostTheWholeCluster) {
+  for (const int32_t num_devices : {1, 7, 16, 24, 128}) {
+    const std::vector<Demand> shares = demand_shares(num_devices);
+    const int64_t whole = kDeviceShare * num_devices;
+    // The largest sum of shares over all ways to fill the cluster, by dynamic programming.
+    for (size_t k = 0; k < kDemands; ++k) {
+      std::vector<int64_t> most(num_devices + 1, 0);
+      for (int32_t used = 1; used <= num_devices; ++used)
+        for (int32_t last = 1; last <= used; ++last)
+          most[used] = std::max(most[used], most[used - last] + shares[last][k]);
+      EXPECT_LE(most[num_devices], whole) << num_devices << " devices, way " << k;
+      EXPECT_EQ(shares[num_devices][k], whole) << num_devices << " devices, way " << k;
+    }
+  }
 }
 
 TEST(TableSolver, EarlyBoundsAreBelowTheOptimum) {

@@ -154,15 +154,16 @@ struct StepTime {
 class TrainTimes {
  public:
   TrainTimes(const Call& call, const CallPlan& plan, const CallCost& cost,
-             const PlanningProblem& problem, const SampleLengths& lengths)
+             const PlanningProblem& problem, const SampleLengths& lengths, WorkCuts* cuts)
       : cost_(cost),
         s_(plan.strategy),
         samples_(call_samples(problem, call)),
         parts_(std::max<int64_t>(1, problem.workload.minibatches)),
         lengths_(lengths),
+        cuts_(cuts),
         times_(cost) {
     times_.on(problem, plan);
-    const Batches first = micro_batches_of(cost, lengths, samples_, {0, 0, parts_});
+    const Batches first = micro_batches_of(cost, lengths, samples_, {0, 0, parts_}, cuts);
     const bool gathers = s_.dp > 1 && (s_.zero_stage == 1 || s_.zero_stage == 2);
     for (int stage = 0; stage < s_.pp; ++stage) {
       const double window = first.empty() ? 0 : cost.backward_s(first.back(), stage);
@@ -177,7 +178,7 @@ class TrainTimes {
   std::vector<Batches> batches(int64_t part) const {
     std::vector<Batches> out;
     for (int dp_rank = 0; dp_rank < s_.dp; ++dp_rank)
-      out.push_back(micro_batches_of(cost_, lengths_, samples_, {dp_rank, part, parts_}));
+      out.push_back(micro_batches_of(cost_, lengths_, samples_, {dp_rank, part, parts_}, cuts_));
     return out;
   }
 
@@ -214,6 +215,7 @@ class TrainTimes {
   const Strategy& s_;
   int64_t samples_, parts_;
   const SampleLengths& lengths_;
+  WorkCuts* cuts_;
   PipelineTimes times_;
   std::vector<double> reduce_s_, update_s_;  // by stage
 };
@@ -279,7 +281,7 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
   Batches before;
   for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
     Batches batches =
-        micro_batches_of(cost, lengths_, call_samples(*problem_, call), {dp_rank, 0, 1});
+        micro_batches_of(cost, lengths_, call_samples(*problem_, call), {dp_rank, 0, 1}, &cuts_);
     if (dp_rank > 0 && batches == before) continue;
     times.set(batches);
     const Schedule schedule =
@@ -302,7 +304,7 @@ CallTime CallTimer::train_time(const Call& call, const CallPlan& plan, const Cal
   const Workload& work = problem_->workload;
   const int64_t parts = std::max<int64_t>(1, work.minibatches);
   const int64_t steps = parts * std::max<int64_t>(1, work.epochs);
-  TrainTimes times(call, plan, cost, *problem_, lengths_);
+  TrainTimes times(call, plan, cost, *problem_, lengths_, &cuts_);
   CallTime out;
   out.joint = true;
   std::vector<double> of_part(parts, -1);

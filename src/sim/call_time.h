@@ -49,6 +49,7 @@ class CallTimer {
   };
   const PlanningProblem* problem_;
   SampleLengths lengths_;
+  WorkCuts cuts_;
   std::map<RoundsKey, std::vector<Rounds>> rounds_;
 };
 

@@ -7,31 +7,6 @@
 namespace braid {
 namespace {
 
-// Cuts sequences into `count` runs of about equal numbers.
-std::vector<std::vector<int64_t>> cut_evenly(const std::vector<int64_t>& lengths, int64_t count) {
-  const auto all = static_cast<int64_t>(lengths.size());
-  std::vector<std::vector<int64_t>> out(count);
-  for (int64_t k = 0; k < count; ++k)
-    out[k].assign(lengths.begin() + all * k / count, lengths.begin() + all * (k + 1) / count);
-  return out;
-}
-
-// Fills micro-batches in order up to the token budget; a longer sequence is one of its own.
-std::vector<std::vector<int64_t>> cut_by_tokens(const std::vector<int64_t>& lengths,
-                                                int64_t budget) {
-  std::vector<std::vector<int64_t>> out;
-  int64_t filled = 0;
-  for (const int64_t length : lengths) {
-    if (out.empty() || filled + length > budget) {
-      out.emplace_back();
-      filled = 0;
-    }
-    out.back().push_back(length);
-    filled += length;
-  }
-  return out;
-}
-
 // The sample of the step that sequence i of a call over `samples` sequences belongs to.
 int64_t sample_of(const SampleLengths& lengths, int64_t samples, int64_t i) {
   return i * static_cast<int64_t>(lengths.prompt.size()) / samples;
@@ -40,23 +15,20 @@ int64_t sample_of(const SampleLengths& lengths, int64_t samples, int64_t i) {
 }  // namespace
 
 std::vector<MicroBatch> micro_batches_of(const CallCost& cost, const SampleLengths& lengths,
-                                         int64_t samples, const WorkShare& share) {
+                                         int64_t samples, const WorkShare& share, WorkCuts* cuts) {
   const Strategy& s = cost.strategy();
-  const int64_t first = samples * share.dp_rank / s.dp, last = samples * (share.dp_rank + 1) / s.dp;
-  const int64_t begin = first + (last - first) * share.part / share.parts,
-                end = first + (last - first) * (share.part + 1) / share.parts;
-  std::vector<int64_t> tokens;
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t sample = sample_of(lengths, samples, i);
-    tokens.push_back(lengths.prompt[sample] + lengths.response[sample]);
-  }
-  auto cuts = s.micro_tokens > 0
-                  ? cut_by_tokens(tokens, s.micro_tokens)
-                  : cut_evenly(tokens, std::clamp<int64_t>(s.micro_batches, 1, end - begin));
-  if (s.interleave > 1 && cuts.size() % s.pp != 0)  // interleaving needs whole groups
-    cuts = cut_evenly(tokens, static_cast<int64_t>((cuts.size() + s.pp - 1) / s.pp * s.pp));
+  const std::vector<int64_t>& tokens = cuts->share(lengths, s, samples, share);
+  const auto number = [&](int64_t count) {
+    const auto most = std::max<int64_t>(1, static_cast<int64_t>(tokens.size()));
+    return cut_by_number(tokens, std::clamp<int64_t>(count, 1, most), s.in_order);
+  };
+  auto pieces =
+      s.micro_tokens > 0 ? cut_by_tokens(tokens, s.micro_tokens) : number(s.micro_batches);
+  if (s.interleave > 1 && pieces.size() % s.pp != 0)  // interleaving needs whole groups
+    pieces = cut_by_number(tokens, static_cast<int64_t>((pieces.size() + s.pp - 1) / s.pp * s.pp),
+                           s.in_order);
   std::vector<MicroBatch> batches;
-  for (const auto& cut : cuts) batches.push_back(cost.micro_batch(cut));
+  for (const auto& piece : pieces) batches.push_back(cost.micro_batch(piece));
   return batches;
 }
 

@@ -9,18 +9,13 @@
 #include "schedule/schedule.h"
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
+#include "sim/work_cuts.h"
 
 namespace braid {
 
-// Part `part` of `parts` of what one data-parallel rank works on.
-struct WorkShare {
-  int dp_rank = 0;
-  int64_t part = 0, parts = 1;
-};
-
 // The share of a training or inference call over `samples` sequences, cut into micro-batches.
 std::vector<MicroBatch> micro_batches_of(const CallCost& cost, const SampleLengths& lengths,
-                                         int64_t samples, const WorkShare& share);
+                                         int64_t samples, const WorkShare& share, WorkCuts* cuts);
 // The passes of so many micro-batches.
 Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
 // Seconds of a pass; an empty micro-batch takes none.

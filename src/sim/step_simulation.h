@@ -81,7 +81,7 @@ class StepSimulation {
   void expand_generate(CallId id);
   void enter(CallId id, StagePoint at, TaskId task);
   void leave(CallId id, StagePoint at, TaskId task);
-  std::vector<MicroBatch> micro_batches(CallId id, int dp_rank, int64_t part, int64_t parts) const;
+  std::vector<MicroBatch> micro_batches(CallId id, int dp_rank, int64_t part, int64_t parts);
   std::vector<TaskId> expand_schedule(CallId id, int dp_rank, const Schedule& schedule,
                                       const std::vector<MicroBatch>& batches,
                                       const std::vector<TaskId>& after);
@@ -122,6 +122,7 @@ class StepSimulation {
   const Calibration& calibration_;
   const SimOptions& options_;
   SampleLengths lengths_;
+  WorkCuts cuts_;
   std::vector<std::optional<CallCost>> costs_;  // by call
   std::vector<Efficiency> efficiencies_;        // by device
   TaskGraph tasks_;

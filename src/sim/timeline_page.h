@@ -64,7 +64,8 @@ function draw() {
 function drawMemory() {
   const canvas = byId("memory"), p = canvas.getContext("2d");
   canvas.width = view.width; canvas.height = 220;
-  const most = Math.max(1, ...data.memory.map(m => Math.max(m.limit, ...m.points.map(q => q[1]))));
+  let most = 1;
+  for (const m of data.memory) { most = Math.max(most, m.limit); for (const q of m.points) most = Math.max(most, q[1]); }
   const y = bytes => 200 - bytes / most * 190;
   data.memory.forEach((m, i) => {
     p.strokeStyle = colours[i % colours.length];

@@ -6,7 +6,7 @@ namespace braid {
 
 Result<ExecutionPlan> deepspeed_chat_plan(const PlanningProblem& problem) {
   const DeviceMesh all = whole_cluster(problem.cluster);
-  return layouts::assemble(problem, [&](const Call& call) -> Result<CallPlan> {
+  return layouts::in_order(problem, [&](const Call& call) -> Result<CallPlan> {
     return layouts::sharded_entry(problem, call, all);
   });
 }

@@ -99,6 +99,14 @@ Result<ExecutionPlan> assemble(const PlanningProblem& problem, const EntryOf& en
   return plan;
 }
 
+Result<ExecutionPlan> in_order(const PlanningProblem& problem, const EntryOf& entry) {
+  return assemble(problem, [&](const Call& call) -> Result<CallPlan> {
+    BRAID_ASSIGN(CallPlan made, entry(call));
+    made.strategy.in_order = call.kind != CallKind::kGenerate;
+    return made;
+  });
+}
+
 Result<CallPlan> sharded_entry(const PlanningProblem& problem, const Call& call,
                                const DeviceMesh& mesh) {
   CallPlan entry{call.name, mesh, {}};

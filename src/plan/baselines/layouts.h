@@ -41,6 +41,8 @@ int64_t default_micro_tokens(const PlanningProblem& problem);
 // A plan whose entry of each call with a model is what `entry` returns; validated.
 using EntryOf = std::function<Result<CallPlan>(const Call&)>;
 Result<ExecutionPlan> assemble(const PlanningProblem& problem, const EntryOf& entry);
+// The same for a system that cuts a batch by number of sequences and does not balance tokens.
+Result<ExecutionPlan> in_order(const PlanningProblem& problem, const EntryOf& entry);
 
 // Data parallel over the whole mesh with everything sharded (ZeRO-3, FSDP): training with full
 // recomputation, inference with gathered layers, generation in serving_tp() groups.

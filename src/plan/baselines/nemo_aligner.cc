@@ -42,7 +42,7 @@ Result<Strategy> strategy_of(const PlanningProblem& problem, const Call& call,
 
 Result<ExecutionPlan> nemo_aligner_plan(const PlanningProblem& problem) {
   BRAID_ASSIGN(const CallMeshes meshes, placement_meshes("split", problem));
-  return layouts::assemble(problem, [&](const Call& call) -> Result<CallPlan> {
+  return layouts::in_order(problem, [&](const Call& call) -> Result<CallPlan> {
     CallPlan entry{call.name, meshes.at(call.name), {}};
     BRAID_ASSIGN(entry.strategy, strategy_of(problem, call, entry.mesh));
     return entry;

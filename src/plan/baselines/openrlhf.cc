@@ -20,7 +20,7 @@ Result<ExecutionPlan> openrlhf_plan(const PlanningProblem& problem) {
     const size_t index = meshes.size();
     meshes[group] = parts[index];
   }
-  return layouts::assemble(problem, [&](const Call& call) -> Result<CallPlan> {
+  return layouts::in_order(problem, [&](const Call& call) -> Result<CallPlan> {
     const bool samples = call.kind == CallKind::kGenerate;
     return layouts::sharded_entry(problem, call, meshes.at(samples ? engines : call.role.value));
   });

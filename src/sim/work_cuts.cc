@@ -1,0 +1,116 @@
+#include "sim/work_cuts.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <queue>
+
+namespace braid {
+namespace {
+
+using Tokens = std::vector<int64_t>;
+
+int64_t cut_at(int64_t size, int64_t k, int64_t count) { return size * k / count; }
+
+std::vector<Tokens> pick(const Tokens& tokens, const std::vector<std::vector<int64_t>>& bins) {
+  std::vector<Tokens> out;
+  for (const auto& bin : bins) {
+    out.emplace_back();
+    for (const int64_t item : bin) out.back().push_back(tokens[item]);
+  }
+  return out;
+}
+
+// Runs of about equal numbers, in order.
+std::vector<Tokens> runs(const Tokens& tokens, int64_t count) {
+  const auto all = static_cast<int64_t>(tokens.size());
+  std::vector<Tokens> out(count);
+  for (int64_t k = 0; k < count; ++k)
+    out[k].assign(tokens.begin() + cut_at(all, k, count),
+                  tokens.begin() + cut_at(all, k + 1, count));
+  return out;
+}
+
+// One part by rank. It consists of a run of every rank's sequences in order, which is how a rank
+// that keeps its sequences would cut them.
+std::vector<Tokens> part_by_rank(const SampleLengths& lengths, const Strategy& strategy,
+                                 int64_t samples, const WorkShare& share) {
+  const auto all = static_cast<int64_t>(lengths.prompt.size());
+  Tokens tokens;
+  std::vector<Tokens> in_order;
+  std::vector<int64_t> room;
+  for (int rank = 0; rank < strategy.dp; ++rank) {
+    const int64_t first = cut_at(samples, rank, strategy.dp);
+    const int64_t each = cut_at(samples, rank + 1, strategy.dp) - first;
+    const int64_t begin = first + cut_at(each, share.part, share.parts),
+                  end = first + cut_at(each, share.part + 1, share.parts);
+    in_order.emplace_back();
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t sample = i * all / samples;
+      in_order.back().push_back(lengths.prompt[sample] + lengths.response[sample]);
+    }
+    tokens.insert(tokens.end(), in_order.back().begin(), in_order.back().end());
+    room.push_back(end - begin);
+  }
+  return strategy.in_order ? in_order : pick(tokens, deal_evenly(tokens, room));
+}
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> deal_evenly(const std::vector<int64_t>& sizes,
+                                              const std::vector<int64_t>& room) {
+  std::vector<int64_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return sizes[a] > sizes[b]; });
+  using Filled = std::pair<int64_t, size_t>;  // size, bin
+  std::priority_queue<Filled, std::vector<Filled>, std::greater<>> least;
+  for (size_t bin = 0; bin < room.size(); ++bin)
+    if (room[bin] > 0) least.push({0, bin});
+  std::vector<std::vector<int64_t>> bins(room.size());
+  for (const int64_t item : order) {
+    const auto [filled, bin] = least.top();
+    least.pop();
+    bins[bin].push_back(item);
+    if (static_cast<int64_t>(bins[bin].size()) < room[bin]) least.push({filled + sizes[item], bin});
+  }
+  for (auto& bin : bins) std::sort(bin.begin(), bin.end());
+  return bins;
+}
+
+std::vector<std::vector<int64_t>> cut_by_number(const std::vector<int64_t>& tokens, int64_t count,
+                                                bool in_order) {
+  if (in_order || count == 1) return runs(tokens, count);
+  const auto all = static_cast<int64_t>(tokens.size());
+  std::vector<int64_t> room;
+  for (int64_t k = 0; k < count; ++k)
+    room.push_back(cut_at(all, k + 1, count) - cut_at(all, k, count));
+  return pick(tokens, deal_evenly(tokens, room));
+}
+
+std::vector<std::vector<int64_t>> cut_by_tokens(const std::vector<int64_t>& tokens,
+                                                int64_t budget) {
+  std::vector<Tokens> out;
+  int64_t filled = 0;
+  for (const int64_t length : tokens) {
+    if (out.empty() || filled + length > budget) {
+      out.emplace_back();
+      filled = 0;
+    }
+    out.back().push_back(length);
+    filled += length;
+  }
+  return out;
+}
+
+const std::vector<int64_t>& WorkCuts::share(const SampleLengths& lengths, const Strategy& strategy,
+                                            int64_t samples, const WorkShare& share) {
+  auto& shares = shares_[{strategy.dp, samples, share.parts, strategy.in_order}];
+  if (shares.empty())
+    for (int64_t part = 0; part < share.parts; ++part)
+      for (Tokens& tokens : part_by_rank(lengths, strategy, samples, {0, part, share.parts}))
+        shares.push_back(std::move(tokens));
+  return shares[share.part * strategy.dp + share.dp_rank];
+}
+
+}  // namespace braid

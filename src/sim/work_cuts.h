@@ -1,0 +1,50 @@
+// Which data-parallel rank works on which sequences of a call, and which of them share a
+// micro-batch. A mini-batch is the same set of sequences however it is dealt out: ranks get as many
+// of them each, and about as many tokens, unless the strategy says in_order. Deterministic.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "plan/execution_plan.h"
+#include "sim/simulate.h"
+
+namespace braid {
+
+// Part `part` of `parts` of what one data-parallel rank works on.
+struct WorkShare {
+  int dp_rank = 0;
+  int64_t part = 0, parts = 1;
+};
+
+// Deals items to bins: the largest first, each to the bin that holds least and has room (Graham,
+// "Bounds on multiprocessing timing anomalies", 1969, with bins of given size). Returns the items
+// of each bin in ascending order. REQUIRES: the room of all bins is the number of items.
+std::vector<std::vector<int64_t>> deal_evenly(const std::vector<int64_t>& sizes,
+                                              const std::vector<int64_t>& room);
+
+// Sequences of one rank in `count` micro-batches of about equal numbers.
+std::vector<std::vector<int64_t>> cut_by_number(const std::vector<int64_t>& tokens, int64_t count,
+                                                bool in_order);
+// Micro-batches in order up to a token budget; a longer sequence is one of its own.
+std::vector<std::vector<int64_t>> cut_by_tokens(const std::vector<int64_t>& tokens, int64_t budget);
+
+// Shares of the ranks; keeps what was asked for. Not thread-safe.
+class WorkCuts {
+ public:
+  // Tokens of each sequence of a share of a call over `samples` sequences. REQUIRES: the same
+  // lengths in every call.
+  const std::vector<int64_t>& share(const SampleLengths& lengths, const Strategy& strategy,
+                                    int64_t samples, const WorkShare& share);
+
+ private:
+  struct Key {
+    int dp = 1;
+    int64_t samples = 0, parts = 1;
+    bool in_order = false;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  std::map<Key, std::vector<std::vector<int64_t>>> shares_;  // [part * dp + rank]
+};
+
+}  // namespace braid
