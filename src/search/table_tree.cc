@@ -6,13 +6,17 @@
 namespace braid::table {
 
 PlanTree::PlanTree(const Model& model, const PlanRoot& root, int segment)
-    : model_(model), root_(root), segment_(segment), bounder_(model), room_(model) {
+    : model_(model),
+      root_(root),
+      segment_(segment),
+      bounder_(model),
+      room_(model),
+      levels_(size_t(kStages) * model.num_calls + 1) {
   for (int s = 0; s < static_cast<int>(model.segments.size()); ++s) {
     if (segment != kAllSegments && s != segment) continue;
     segments_.push_back(s);
     scope_ |= model.segments[s].calls;
   }
-  levels_.resize(size_t(kStages) * model.num_calls + 1);
   if (!root.empty) open_root();
 }
 
