@@ -87,7 +87,7 @@ bool is_measured(const Measurement& row, const Calibration& calibration) {
 double interval_of(const Measurement& row, const Calibration& calibration) {
   constexpr double kDefault = 0.3;
   const bool known = row.kind == MeasurementKind::kCollective || is_measured(row, calibration);
-  const std::string kind = row.is_memory ? "memory" : kind_name(row.kind);
+  const std::string kind = interval_kind(row);
   for (const std::string& key : {kind + (known ? "/seen" : "/unseen"), kind + "/seen"})
     if (const auto found = calibration.intervals.find(key); found != calibration.intervals.end())
       return found->second;
@@ -117,6 +117,11 @@ MemoryReading reading_of(const PredictionCase& row) {
 }
 
 }  // namespace
+
+std::string interval_kind(const Measurement& row) {
+  if (!row.is_memory) return kind_name(row.kind);
+  return row.kind == MeasurementKind::kGenerate ? "memory_generate" : "memory_train_step";
+}
 
 double peak_of_reading(double reported_gib, const PredictionCase& row, const Efficiency& e) {
   const double reported = reported_gib * kGib, none = reported_bytes(0, reading_of(row), e);
