@@ -35,7 +35,7 @@ std::string reason(const Measurement& row) {
 
 Measurement collective_row() {
   Measurement row;
-  row.id = "c";
+  row.id = std::string("collective");
   row.kind = MeasurementKind::kCollective;
   row.gpu = "h100-80g";
   row.n_gpus = 8;
