@@ -19,6 +19,11 @@ make_problem ppo_loose_7b_128gpu_10k --graph ppo_loose --devices 128 --options 1
 make_problem grpo_7b_128gpu_10k --graph grpo --devices 128 --options 10000
 make_problem remax_7b_128gpu_10k --graph remax --devices 128 --options 10000
 make_problem safe_7b_128gpu_10k --graph safe --devices 128 --options 10000
+make_problem chain_7b_128gpu_10k --graph chain --devices 128 --options 10000 --seed 2
+make_problem diamond_7b_128gpu_10k --graph diamond --devices 128 --options 10000 --seed 3
+make_problem tangle_7b_128gpu_10k --graph tangle --devices 128 --options 10000 --seed 4
+make_problem ppo_34b_128gpu_10k_40gib --devices 128 --options 10000 --memory-gib 40 --seed 7 --actor-size 34 --critic-size 13
+make_problem safe_7b_48gpu_32gib --graph safe --devices 48 --memory-gib 32 --seed 6
 
 row() { # file, seed
   "$BRAID" search-table "$1" --seed "$2" --threads "$THREADS" --time-limit "$LIMIT" --json

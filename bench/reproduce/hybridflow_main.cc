@@ -1,5 +1,5 @@
 // Prints what HybridFlow published about placements and transitions beside what Braid says. usage:
-// reproduce_hybridflow [work units of each search = 6]
+// reproduce_hybridflow [work units of each search = 4] [fewest GPUs of the placement tables = 0]
 #include <cstdio>
 #include <cstdlib>
 
@@ -63,14 +63,16 @@ void placement_row(const PlacementRow& row, PlanLimits limits, bool published_la
   print_row(cells);
 }
 
-void placement_table(const char* title, const PlanLimits& limits, bool published_layouts) {
+void placement_table(const char* title, const PlanLimits& limits, bool published_layouts,
+                     int fewest_gpus) {
   std::printf("\nStep seconds by placement (devices of the sets of the best allocation), %s\n\n",
               title);
   std::vector<std::string> header = {"actor + critic", "GPUs", "best, published"};
   for (const Placement& placement : hybridflow_placements()) header.push_back(placement.name);
   header.insert(header.end(), {"best, ours", "any plan"});
   print_header(header);
-  for (const PlacementRow& row : kPlacementRows) placement_row(row, limits, published_layouts);
+  for (const PlacementRow& row : kPlacementRows)
+    if (row.gpus >= fewest_gpus) placement_row(row, limits, published_layouts);
 }
 
 struct MoveRow {
@@ -132,7 +134,8 @@ int main(int argc, char** argv) {
   PlanLimits limits;
   limits.units = argc > 1 ? std::atoll(argv[1]) : 4;
   limits.judged = 4;
-  placement_table("training and inference in the paper's layouts", limits, true);
-  placement_table("any layout", limits, false);
+  const int fewest_gpus = argc > 2 ? std::atoi(argv[2]) : 0;
+  placement_table("training and inference in the paper's layouts", limits, true, fewest_gpus);
+  placement_table("any layout", limits, false, fewest_gpus);
   return 0;
 }

@@ -183,8 +183,7 @@ void measure_intervals(const std::vector<Measurement>& rows,
   std::map<std::string, std::vector<double>> errors;
   for (size_t i = 0; i < rows.size(); ++i)
     if (const auto error = log_error(rows[i], predictions[i]))
-      errors[cat(rows[i].is_memory ? "memory" : kind_name(rows[i].kind), "/", seen)].push_back(
-          std::abs(*error));
+      errors[cat(interval_kind(rows[i]), "/", seen)].push_back(std::abs(*error));
   constexpr size_t kFewest = 5;
   for (auto& [key, values] : errors)
     if (values.size() >= kFewest) (*intervals)[key] = eighty_percent(std::move(values));

@@ -146,7 +146,8 @@ TEST(Calibration, NothingDependsOnASingleModel) {
     const size_t colon = name.find(':', at);
     levels.insert(name.substr(at + 1, colon - at - 1));
   }
-  EXPECT_THAT(levels, testing::IsSubsetOf({"arch", "gpu", "precision", "engine", "release"}));
+  EXPECT_THAT(levels,
+              testing::IsSubsetOf({"arch", "gpu", "precision", "stack", "engine", "release"}));
 }
 
 TEST(Calibration, OffsetsMultiply) {

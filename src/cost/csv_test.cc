@@ -22,6 +22,13 @@ TEST(Csv, ReadsQuotesLineEndsAndCountsLines) {
   EXPECT_EQ(table->rows[1].line, 5);
 }
 
+TEST(Csv, AByteOrderMarkIsNoPartOfTheFirstName) {
+  const auto table = parse_csv("\xEF\xBB\xBFid,b\r\n1,2\r\n", "t.csv");
+  ASSERT_TRUE(table.ok()) << table.status().message();
+  EXPECT_EQ(table->header, (std::vector<std::string>{"id", "b"}));
+  EXPECT_EQ(table->rows.front().cells, (std::vector<std::string>{"1", "2"}));
+}
+
 TEST(Csv, ErrorsNameTheLine) {
   EXPECT_EQ(failure(" \n"), "t.csv:1: the file is empty; a header line is needed");
   EXPECT_EQ(failure("a,,b\n"), "t.csv:1: a column has no name");

@@ -19,6 +19,18 @@ void append_term(std::vector<OffsetTerm>* terms, const Knob& knob, const char* l
     terms->push_back({cat(knob.name, "@", level, ":", name), spread});
 }
 
+// Words in an engine's name that tell the stack it is built on; the first that matches counts.
+struct StackWord {
+  const char* word;
+  const char* stack;
+};
+constexpr StackWord kStackWords[] = {
+    {"megatron", "megatron"},      {"nemo", "megatron"},         {"torchtitan", "torch-native"},
+    {"torchtune", "torch-native"}, {"prime-rl", "torch-native"}, {"transformers", "torch-eager"},
+    {"trl", "torch-eager"},        {"litgpt", "torch-eager"},    {"deepspeed", "torch-eager"},
+    {"swift", "torch-eager"},      {"vllm", "server"},           {"sglang", "server"},
+    {"trtllm", "server"},          {"tensorrt", "server"}};
+
 bool is_narrow(Precision precision) {
   return precision == Precision::kFp8 || precision == Precision::kFp4;
 }
@@ -62,7 +74,7 @@ const std::vector<Knob>& knobs() {  // NOLINT(size): a table is one expression
   static const std::vector<Knob> all = {
       // name, member, stage, prior, spread, arch, gpu, precision, engine, release
       {"matmul_share", &E::matmul_share, kTrain, 0.72, 0.15, 0.06, 0.08, 0, 0.2, 0.05},
-      {"fp8_gain", &E::fp8_gain, kTrain, 0.75, 0.2, 0.15, 0, 0, 0.1, 0.05},
+      {"fp8_gain", &E::fp8_gain, kTrain, 0.88, 0.2, 0.15, 0, 0, 0.1, 0.05},
       {"fp4_gain", &E::fp4_gain, kTrain, 0.5, 0.3, 0, 0.1, 0, 0, 0},
       {"matmul_half_width", &E::matmul_half_width, kTrain, 200, 0.7, 0.3, 0, 0, 0, 0},
       {"attention_share", &E::attention_share, kTrain, 0.36, 0.3, 0.25, 0.1, 0, 0.3, 0.05},
@@ -86,7 +98,7 @@ const std::vector<Knob>& knobs() {  // NOLINT(size): a table is one expression
       {"cp_exposed", &E::cp_exposed, kTrain, 0.3, 0.4, 0, 0, 0, 0, 0},
       {"ep_exposed", &E::ep_exposed, kTrain, 0.8, 0.2, 0, 0, 0, 0.2, 0.1},
       {"pp_exposed", &E::pp_exposed, kTrain, 0.4, 0.4, 0, 0, 0, 0, 0},
-      {"dp_exposed", &E::dp_exposed, kTrain, 0.5, 0.4, 0, 0, 0, 0.2, 0},
+      {"dp_exposed", &E::dp_exposed, kTrain, 2, 0.5, 0, 0, 0, 0.8, 0},
       {"fsdp_exposed", &E::fsdp_exposed, kTrain, 0.3, 0.4, 0, 0, 0, 0.3, 0},
       {"pipeline_jitter", &E::pipeline_jitter, kTrain, 0.03, 0.5, 0, 0, 0, 0, 0},
       {"nvlink_ring_share", &E::nvlink_ring_share, kColl, 0.8, 0.1, 0.05, 0, 0, 0, 0},
@@ -128,12 +140,18 @@ const std::vector<Knob>& knobs() {  // NOLINT(size): a table is one expression
       {"mem_reserve_factor", &E::mem_reserve_factor, kMem, 1.06, 0.03, 0, 0, 0, 0.03, 0},
       {"mem_fixed_gib", &E::mem_fixed_gib, kMem, 0.5, 0.3, 0, 0, 0, 0.3, 0},
       {"mem_bucket_gib", &E::mem_bucket_gib, kMem, 8, 0.4, 0, 0, 0, 0, 0},
-      {"mem_context_gib", &E::mem_context_gib, kMem, 0.8, 0, 0, 0, 0, 0, 0}};
+      {"mem_context_gib", &E::mem_context_gib, kMem, 1.3, 0, 0, 0, 0, 0, 0}};
   return all;
 }
 
 EfficiencyKey efficiency_key(const GpuSpec& gpu, Precision precision, const std::string& engine) {
   return {gpu.architecture, gpu.key, precision, engine};
+}
+
+std::string engine_stack(const std::string& engine) {
+  for (const StackWord& entry : kStackWords)
+    if (engine.find(entry.word) != std::string::npos) return entry.stack;
+  return "";
 }
 
 std::vector<OffsetTerm> offset_terms(const Knob& knob, const EfficiencyKey& key) {
@@ -144,6 +162,7 @@ std::vector<OffsetTerm> offset_terms(const Knob& knob, const EfficiencyKey& key)
   if (is_narrow(key.precision))
     append_term(&terms, knob, "precision",
                 cat(key.architecture, "-", precision_name(key.precision)), knob.by_precision);
+  append_term(&terms, knob, "stack", engine_stack(key.engine), knob.by_engine);
   append_term(&terms, knob, "engine", engine_family(key.engine), knob.by_engine);
   if (engine_family(key.engine) != key.engine)
     append_term(&terms, knob, "release", key.engine, knob.by_release);

@@ -3,10 +3,11 @@
 // of work is
 //   prior x exp(sum of the offsets that apply),
 // with offsets for everything, for the architecture, the device, the low precision on that
-// architecture, the engine (software) and the engine's release. Offsets shrink to zero where data
-// are few (hierarchical shrinkage), so an engine or device that was never measured gets the value
-// of its architecture and of the average engine: the documented default. Nothing depends on a
-// single model. Pure values; thread-safe.
+// architecture, the stack that an engine is built on, the engine (software) and its release.
+// Offsets shrink to zero where data are few (hierarchical shrinkage), so an engine or device that
+// was never measured gets the value of its architecture and of its stack, or of the average engine
+// where its name tells no stack: the documented default. Nothing depends on a single model. Pure
+// values; thread-safe.
 #pragma once
 
 #include <map>
@@ -52,7 +53,8 @@ struct Efficiency {
   double cp_exposed = 0;
   double ep_exposed = 0;
   double pp_exposed = 0;
-  double dp_exposed = 0;
+  double dp_exposed = 0;  // of the exchange once per step; above 1 where casts and late replicas
+                          // make it slower than a collective alone
   double fsdp_exposed = 0;
   double pipeline_jitter =
       0;  // extra time per pipeline stage and micro-batch, share of the stage time
@@ -102,7 +104,7 @@ struct Efficiency {
   double mem_reserve_factor = 0;     // allocator reserve over live tensors
   double mem_fixed_gib = 0;          // workspaces and communication buffers
   double mem_bucket_gib = 0;         // fixed buckets of sharded optimizers that keep them
-  double mem_context_gib = 0;        // driver context and libraries
+  double mem_context_gib = 0;  // driver context, libraries and buffers of the communication library
 
   friend bool operator==(const Efficiency&, const Efficiency&) = default;
 };
@@ -119,7 +121,7 @@ struct Knob {
   double by_arch;       // standard deviation of the offset of an architecture; 0: none
   double by_gpu;        // of a device within its architecture
   double by_precision;  // of a narrow precision on an architecture
-  double by_engine;     // of an engine
+  double by_engine;     // of an engine, and of the stack that engines share
   double by_release;    // of a release of an engine
 };
 const std::vector<Knob>& knobs();
@@ -143,6 +145,10 @@ struct Calibration {
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };
 std::ostream& operator<<(std::ostream& out, const Calibration& calibration);
+
+// "megatron", "torch-native" (compiled PyTorch), "torch-eager" (operator by operator) or "server":
+// the kernels and habits that engines share, by their names; "" where the name does not tell.
+std::string engine_stack(const std::string& engine);
 
 // The offsets' names that apply to a knob under a key, most general first, with their prior
 // standard deviations.

@@ -31,7 +31,9 @@ const std::vector<MetricNames>& names_of(LogFormat format) {
       {&S::prompt_len, {"prompt_length/mean"}},
       {&S::output_len, {"response_length/mean"}},
       {&S::max_output_len, {"response_length/max"}},
-      {&S::peak_memory_gib, {"perf/max_memory_reserved_gb|perf/max_memory_allocated_gb"}}};
+      {&S::peak_memory_gib,
+       {"perf/max_memory_reserved_gb|actor/perf/max_memory_reserved_gb|"
+        "perf/max_memory_allocated_gb|actor/perf/max_memory_allocated_gb"}}};
   static const std::vector<MetricNames> nemo = {
       {&S::generate_s, {"timing/train/generation|timing/train/exposed_generation"}},
       {&S::logprob_s, {"timing/train/policy_and_reference_logprobs"}},
@@ -113,6 +115,93 @@ std::optional<double> first_found(const Metrics& metrics, const std::string& spe
   return std::nullopt;
 }
 
+// What one step logged, and where.
+struct StepMetrics {
+  int line = 0;
+  std::string where;
+  Metrics metrics;
+};
+
+// NeMo-RL's dump of TensorBoard, one object for the run: {"timing/train/generation": {"1": 12.5,
+// "2": 11.9}, ...}. Empty where the text is anything else.
+std::vector<StepMetrics> metrics_by_step(std::string_view text, const std::string& file) {
+  if (text.empty() || text.front() != '{') return {};
+  const auto json = parse_json(text, file);
+  if (!json.ok()) return {};
+  std::map<int64_t, Metrics> by_step;
+  for (const auto& [name, values] : json->items()) {
+    if (!values.is_object()) return {};
+    for (const auto& [key, value] : values.items()) {
+      int64_t step = 0;
+      if (!parse_int(key, &step)) return {};
+      if (value.is_number()) by_step[step][name] = value.get<double>();
+    }
+  }
+  std::vector<StepMetrics> out;
+  for (auto& [step, metrics] : by_step)
+    out.push_back({1, cat(file, ": step ", step), std::move(metrics)});
+  return out;
+}
+
+// "name: 12.5s (18.2%)" of a bullet on NeMo-RL's console.
+struct Bullet {
+  std::string name;
+  double value = 0;
+  bool is_time = false;
+};
+std::optional<Bullet> console_bullet(std::string_view line) {
+  constexpr std::string_view kBullet = "\u2022 ";
+  const size_t at = line.find(kBullet);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view part = trim(line.substr(at + kBullet.size()));
+  const size_t colon = part.find(": ");
+  if (colon == std::string_view::npos) return std::nullopt;
+  std::string_view number = trim(part.substr(colon + 2));
+  number = number.substr(0, number.find(' '));
+  Bullet bullet{std::string(part.substr(0, colon)), 0, false};
+  bullet.is_time = !number.empty() && number.back() == 's';
+  if (bullet.is_time) number.remove_suffix(1);
+  if (!parse_double(number, &bullet.value)) return std::nullopt;
+  return bullet;
+}
+
+// NeMo-RL's console: the mean length, then "Total step time" and a bullet for each phase.
+std::vector<StepMetrics> nemo_console_steps(const std::vector<std::string>& lines,
+                                            const std::string& file) {
+  std::vector<StepMetrics> steps;
+  std::optional<double> length;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto bullet = console_bullet(lines[i]);
+    if (!bullet) continue;
+    if (bullet->name == "Mean Generation Length") length = bullet->value;
+    if (!bullet->is_time) continue;
+    const int number = static_cast<int>(i) + 1;
+    if (bullet->name == "Total step time") {
+      steps.push_back({number, cat(file, ":", number), {}});
+      steps.back().metrics["timing/train/total_step_time"] = bullet->value;
+      if (length) steps.back().metrics["train/mean_gen_tokens_per_sample"] = *length;
+      length.reset();
+    } else if (!steps.empty()) {
+      steps.back().metrics[cat("timing/train/", bullet->name)] = bullet->value;
+    }
+  }
+  return steps;
+}
+
+Result<std::vector<StepMetrics>> line_steps(const std::vector<std::string>& lines,
+                                            const std::string& file) {
+  std::vector<StepMetrics> out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const int number = static_cast<int>(i) + 1;
+    const std::string_view line = trim(lines[i]);
+    if (line.empty()) continue;
+    const std::string where = cat(file, ":", number);
+    BRAID_ASSIGN(Metrics metrics, line_metrics(line, where));
+    out.push_back({number, where, std::move(metrics)});
+  }
+  return out;
+}
+
 Result<LoggedStep> step_of(const Metrics& metrics, LogFormat format, const std::string& where) {
   LoggedStep step;
   for (const MetricNames& names : names_of(format)) {
@@ -139,15 +228,16 @@ Result<LogFormat> parse_log_format(const std::string& text) {
 
 Result<std::vector<LoggedStep>> parse_step_log(std::string_view text, LogFormat format,
                                                const std::string& file) {
+  const std::vector<std::string> lines = split(text, '\n');
+  std::vector<StepMetrics> logged = metrics_by_step(trim(text), file);
+  if (logged.empty() && format == LogFormat::kNemoRl) logged = nemo_console_steps(lines, file);
+  if (logged.empty()) {
+    BRAID_ASSIGN(logged, line_steps(lines, file));
+  }
   std::vector<LoggedStep> steps;
-  int number = 0;
-  for (const std::string& raw : split(text, '\n')) {
-    const std::string_view line = trim(raw);
-    const std::string where = cat(file, ":", ++number);
-    if (line.empty()) continue;
-    BRAID_ASSIGN(const Metrics metrics, line_metrics(line, where));
-    BRAID_ASSIGN(LoggedStep step, step_of(metrics, format, where));
-    step.line = number;
+  for (const StepMetrics& one : logged) {
+    BRAID_ASSIGN(LoggedStep step, step_of(one.metrics, format, one.where));
+    step.line = one.line;
     if (step.generate_s || step.train_s || step.total_s) steps.push_back(step);
   }
   if (steps.empty())

@@ -21,9 +21,10 @@ struct LoggedStep {
   std::optional<double> peak_memory_gib;
 };
 
-// Either JSON lines (flat, or with the metrics under "data" or "metrics", nested objects joined by
-// '/') or verl's console lines "step:3 - timing_s/gen:12.5 - ...". Lines without any phase time are
-// skipped. Errors name file:line: broken JSON, a time that is not finite or negative, or no step at
+// JSON lines (flat, or with the metrics under "data" or "metrics", nested objects joined by '/'),
+// verl's console lines "step:3 - timing_s/gen:12.5 - ...", NeMo-RL's console (bullets below "Total
+// step time") or its dump {metric: {step: value}}. Steps without any phase time are skipped. Errors
+// name file:line: broken JSON, a time that is not finite or negative, or no step at
 // all.
 Result<std::vector<LoggedStep>> parse_step_log(std::string_view text, LogFormat format,
                                                const std::string& file);

@@ -59,6 +59,63 @@ TEST(LogImport, JsonLinesFlatAndNested) {
   EXPECT_EQ(nemo[0].output_len, 900);
 }
 
+TEST(LogImport, VerlMemoryBelowTheActor) {
+  const auto steps = read(
+      "step:0 - val-core/gsm8k/acc/mean@1:0.5\n"
+      "(TaskRunner pid=9) step:1 - actor/perf/max_memory_allocated_gb:24.5 -"
+      " actor/perf/max_memory_reserved_gb:27.5 - timing_s/gen:74.02 - timing_s/step:96.551\n",
+      LogFormat::kVerl);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].line, 2);
+  EXPECT_EQ(steps[0].peak_memory_gib, 27.5);
+  EXPECT_EQ(steps[0].total_s, 96.551);
+}
+
+TEST(LogImport, NemoConsole) {
+  const auto steps = read(
+      "========================= Step 1/100 =========================\n"
+      "\u2022 Loss: 0.1032\n"
+      "  \u2022 Mean Generation Length: 812.5000\n"
+      "  \u2022 Total step time: 66.55s\n"
+      "  \u2022 generation: 32.52s (48.9%)\n"
+      "  \u2022 policy_training: 25.05s (37.6%)\n"
+      "  \u2022 policy_and_reference_logprobs: 4.78s (7.2%)\n"
+      "  \u2022 prepare_for_generation/total: 1.25s (1.9%)\n"
+      "  \u2022 Total step time: 60.00s\n"
+      "  \u2022 exposed_generation: 20.00s (33.3%)\n"
+      "  \u2022 Policy KL: oops\n",
+      LogFormat::kNemoRl);
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].line, 4);
+  EXPECT_EQ(steps[0].total_s, 66.55);
+  EXPECT_EQ(steps[0].generate_s, 32.52);
+  EXPECT_EQ(steps[0].train_s, 25.05);
+  EXPECT_EQ(steps[0].logprob_s, 4.78);
+  EXPECT_EQ(steps[0].reshard_s, 1.25);
+  EXPECT_EQ(steps[0].output_len, 812.5);
+  EXPECT_EQ(steps[1].generate_s, 20);
+  EXPECT_FALSE(steps[1].output_len || steps[1].train_s);
+}
+
+TEST(LogImport, NemoDumpByStep) {
+  const std::string dump =
+      R"({"timing/train/generation": {"1": 12, "2": 11, "10": 9},
+          "timing/train/policy_training": {"1": 5, "2": 4},
+          "train/mean_gen_tokens_per_sample": {"2": 700},
+          "train/loss": {"1": null}})";
+  const auto steps = read(dump, LogFormat::kNemoRl);
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[1].generate_s, 11);
+  EXPECT_EQ(steps[1].train_s, 4);
+  EXPECT_EQ(steps[1].output_len, 700);
+  EXPECT_EQ(steps[2].generate_s, 9);
+  EXPECT_EQ(parse_step_log(R"({"timing/train/generation": {"3": -2}})", LogFormat::kNemoRl, "log")
+                .status()
+                .message(),
+            "log: step 3: 'timing/train/generation|timing/train/exposed_generation' is -2; a time "
+            "or size must be finite and not negative");
+}
+
 TEST(LogImport, BraidMetrics) {
   const auto steps = read(
       R"({"step":0,"time/generate":0.95,"time/old_logprob":0.125,"time/ref_logprob":0.0625,)"

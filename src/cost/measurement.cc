@@ -10,6 +10,8 @@
 namespace braid {
 namespace {
 
+constexpr int kMostDevices = 1 << 24;
+
 struct TextColumn {
   const char* name;
   std::string Measurement::*member;
@@ -19,6 +21,7 @@ struct CountColumn {
   const char* name;
   std::optional<int> Measurement::*member;
   int least;
+  int most = kMostDevices;
 };
 struct NumberColumn {
   const char* name;
@@ -73,7 +76,7 @@ constexpr CountColumn kCounts[] = {{"n_gpus", &Measurement::n_gpus, 1},
                                    {"vpp", &Measurement::vpp, 1},
                                    {"cp", &Measurement::cp, 1},
                                    {"ep", &Measurement::ep, 1},
-                                   {"zero_stage", &Measurement::zero_stage, 0},
+                                   {"zero_stage", &Measurement::zero_stage, 0, 3},
                                    {"gen_tp", &Measurement::gen_tp, 1},
                                    {"train_gpus", &Measurement::train_gpus, 1},
                                    {"rollout_gpus", &Measurement::rollout_gpus, 1}};
@@ -96,8 +99,6 @@ constexpr NumberColumn kNumbers[] = {
     {"value", &Measurement::value, false}};
 
 constexpr NumberColumn kPeakMemory = {"peak_memory_gib", &Measurement::peak_memory_gib, false};
-constexpr int kMostDevices = 1 << 24;
-
 // Columns that a row may hold without being part of the workload that a prediction takes.
 const std::vector<std::string>& other_columns() {
   static const std::vector<std::string> names = {"kind", "metric", "flop_convention", "approx"};
@@ -172,9 +173,10 @@ class RowReader {
     const std::string& text = cell(row, column.name);
     if (text.empty()) return ok_status();
     int64_t number = 0;
-    if (!parse_int(text, &number) || number < column.least || number > kMostDevices)
-      return wrong(row, column.name,
-                   cat("must be a whole number from ", column.least, " or empty"));
+    if (!parse_int(text, &number) || number < column.least || number > column.most)
+      return wrong(
+          row, column.name,
+          cat("must be a whole number from ", column.least, " to ", column.most, " or empty"));
     out->*column.member = static_cast<int>(number);
     return ok_status();
   }
@@ -279,7 +281,7 @@ Result<std::vector<Measurement>> parse_measurements(std::string_view text,
       return invalid_input(cat(file, ":", row.line, ": id '", measurement.id, "' is there twice"));
     rows.push_back(std::move(measurement));
   }
-  if (rows.empty()) return invalid_input(cat(file, ": no rows below the header"));
+  if (rows.empty()) return invalid_input(cat(file, ":1: no rows below the header"));
   return rows;
 }
 

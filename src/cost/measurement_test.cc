@@ -91,6 +91,8 @@ TEST(Measurement, ErrorsNameLineColumnAndRule) {
   EXPECT_THAT(failure({{"seq_len", "1e999"}}), HasSubstr("m.csv:3: column 'seq_len'"));
   EXPECT_THAT(failure({{"tp", "2.5"}}), HasSubstr("m.csv:3: column 'tp' must be a whole number"));
   EXPECT_THAT(failure({{"n_gpus", "0"}}), HasSubstr("from 1"));
+  EXPECT_EQ(failure({{"zero_stage", "4"}}),
+            "m.csv:3: column 'zero_stage' must be a whole number from 0 to 3 or empty, is '4'");
   EXPECT_THAT(failure({{"kind", "train"}}), HasSubstr("must be train_step, generate"));
   EXPECT_THAT(failure({{"metric", "seconds"}}), HasSubstr("must be seconds_per_step"));
   EXPECT_THAT(failure({{"metric", ""}}), HasSubstr("column 'metric'"));
@@ -105,7 +107,7 @@ TEST(Measurement, MissingColumnsAndEmptyTables) {
   EXPECT_THAT(parse_measurements(file_of({train_cells()}, names), "m.csv").status().message(),
               HasSubstr("m.csv:1: missing column 'model' (did you mean 'modell'?)"));
   EXPECT_EQ(parse_measurements(file_of({}), "m.csv").status().message(),
-            "m.csv: no rows below the header");
+            "m.csv:1: no rows below the header");
 }
 
 TEST(Measurement, ConfigurationIsTheRowWithoutItsResult) {

@@ -158,6 +158,7 @@ Result<OptimizerMemory> parse_optimizer_memory(const std::string& text) {
   if (has("adapters"))
     return OptimizerMemory{has("32-bit base") ? 4.0 : 2.0, 12, 4,
                            number_after(text, "rank ", kDefaultLoraRank)};
+  if (has("8-bit")) return OptimizerMemory{2, has("32-bit master") ? 6.0 : 2.0, 0, 0};
   if (has("16-bit states")) return OptimizerMemory{2, 8, 0, 0};
   if (has("32-bit")) return OptimizerMemory{2, 12, 0, 0};
   if (has("16-bit")) return OptimizerMemory{2, 4, 2, 0};

@@ -60,22 +60,34 @@ Result<double> price(const RlCase& work, const DeviceModel& device, const Predic
   generate.precision = work.generate_precision;
   BRAID_ASSIGN(const RlTime time, rl_step_time(work.model, work.critic ? &*work.critic : nullptr,
                                                work.work, device, generate));
-  return phase_s(time, work.phase, work.work.logprob_passes);
+  const double seconds = phase_s(time, work.phase, work.work.logprob_passes);
+  if (seconds > 0) return seconds;
+  return invalid_input(cat("this engine has no phase '", work.phase,
+                           "': it trains and generates with the same weights"));
 }
 
 std::string unmeasured_engine(const std::string& engine, const Calibration& calibration) {
+  if (engine.empty()) return "the row does not state its engine: default efficiencies";
   const std::string family = engine_family(engine);
   for (const std::string& known : calibration.engines)
     if (engine_family(known) == family)
       return cat("this release was not measured: efficiencies of other releases of ", family);
+  const std::string stack = engine_stack(engine);
+  if (!stack.empty())
+    return cat("engine '", engine, "' was not measured: default efficiencies of the stack '", stack,
+               "'");
   return cat("engine '", engine, "' was not measured: default efficiencies");
+}
+
+bool is_measured(const Measurement& row, const Calibration& calibration) {
+  return !row.engine.empty() && engine_is_known(calibration, row.engine);
 }
 
 // Half width of the 80 % interval, in logarithms. Collectives have no engine.
 double interval_of(const Measurement& row, const Calibration& calibration) {
   constexpr double kDefault = 0.3;
-  const bool known = row.engine.empty() || engine_is_known(calibration, row.engine);
-  const std::string kind = row.is_memory ? "memory" : kind_name(row.kind);
+  const bool known = row.kind == MeasurementKind::kCollective || is_measured(row, calibration);
+  const std::string kind = interval_kind(row);
   for (const std::string& key : {kind + (known ? "/seen" : "/unseen"), kind + "/seen"})
     if (const auto found = calibration.intervals.find(key); found != calibration.intervals.end())
       return found->second;
@@ -106,6 +118,11 @@ MemoryReading reading_of(const PredictionCase& row) {
 
 }  // namespace
 
+std::string interval_kind(const Measurement& row) {
+  if (!row.is_memory) return kind_name(row.kind);
+  return row.kind == MeasurementKind::kGenerate ? "memory_generate" : "memory_train_step";
+}
+
 double peak_of_reading(double reported_gib, const PredictionCase& row, const Efficiency& e) {
   const double reported = reported_gib * kGib, none = reported_bytes(0, reading_of(row), e);
   return (reported - none) / (reported_bytes(1, reading_of(row), e) - none);
@@ -128,7 +145,7 @@ Prediction predict_row(const Measurement& row, const Calibration& calibration) {
   }
   const double half = interval_of(row, calibration);
   out.supported = true;
-  if (!row.engine.empty() && !engine_is_known(calibration, row.engine))
+  if (row.kind != MeasurementKind::kCollective && !is_measured(row, calibration))
     out.reason = unmeasured_engine(row.engine, calibration);
   out.predicted = *value;
   out.low = *value * std::exp(-half);

@@ -87,6 +87,10 @@ struct EngineTraits {
 };
 EngineTraits engine_traits(const std::string& engine);
 
+// The key under which a calibration keeps the interval of such rows: "train_step", or
+// "memory_train_step" and "memory_generate" for peaks.
+std::string interval_kind(const Measurement& row);
+
 struct Prediction {
   std::string id;
   bool supported = false;

@@ -110,6 +110,10 @@ Result<GenerateCase> resolve_generate(const Measurement& row, const GpuSpec& gpu
   work.layout.pp = row.pp.value_or(1);
   work.layout.replicas =
       row.dp.value_or(std::max(1, *row.n_gpus / (work.layout.tp * work.layout.pp)));
+  const auto used = static_cast<int64_t>(work.layout.replicas) * work.layout.tp * work.layout.pp;
+  if (used > *row.n_gpus)
+    return invalid_input(
+        cat("dp x tp x pp is ", used, ", but the row has ", *row.n_gpus, " devices"));
   work.work.concurrency = row.concurrency.value_or(0);
   work.work.requests = row.requests.value_or(0);
   work.phase = row.phase;
@@ -118,6 +122,7 @@ Result<GenerateCase> resolve_generate(const Measurement& row, const GpuSpec& gpu
 
 Result<CollectiveCase> resolve_collective(const Measurement& row, const GpuSpec& gpu) {
   CollectiveCase work;
+  if (row.collective.empty()) return missing("collective");
   BRAID_ASSIGN(work.op, parse_collective(row.collective));
   BRAID_ASSIGN(work.bytes, needed(row.bytes, "bytes"));
   if (*row.n_gpus < 2) return invalid_input("a collective needs at least two devices");
@@ -147,6 +152,14 @@ int smallest_engine(const ModelSize& model, const GenerateLayout& layout, const 
 // Tokens per micro-batch of an RL trainer where a row does not state its micro-batch.
 constexpr double kUnstatedTokenBudget = 4096;
 
+// Sequences of mean length in a micro-batch of an RL trainer. A stated micro-batch is one of
+// full-length sequences: shorter ones are packed into its tokens (dynamic batches, sequence
+// packing).
+double packed_micro_batch(const Measurement& row, double mean_length) {
+  if (!row.micro_batch) return std::max(1.0, std::floor(kUnstatedTokenBudget / mean_length));
+  return *row.micro_batch * std::max(1.0, row.max_output_len.value_or(0) / mean_length);
+}
+
 // ZeRO-3 keeps 16 bytes per parameter spread over all devices; engines that generate with them move
 // what does not fit into host memory.
 bool states_fit(const ModelSize& model, int dp, const GpuSpec& gpu) {
@@ -175,14 +188,17 @@ Result<RlCase> resolve_rl(const Measurement& row, const GpuSpec& gpu) {
   rl.generate_layout = generate_layout(row, work.generate_precision, gpu);
   const int rollout = row.rollout_gpus.value_or(*row.n_gpus),
             train = row.train_gpus.value_or(*row.n_gpus);
+  if (std::max(rollout, train) > *row.n_gpus || row.gen_tp.value_or(1) > rollout)
+    return invalid_input("train_gpus, rollout_gpus or gen_tp exceed the devices that the row has");
   rl.generate_layout.tp =
       row.gen_tp.value_or(smallest_engine(work.model, rl.generate_layout, gpu, rollout));
   rl.generate_layout.replicas = std::max(1, rollout / rl.generate_layout.tp);
   BRAID_ASSIGN(rl.train_layout, train_layout(row, train, gpu));
   rl.training_engine_generates = engine_family(row.engine) == "deepspeed-chat";
   if (rl.training_engine_generates) rl.train_layout.zero_stage = row.zero_stage.value_or(3);
-  rl.train = train_work(row, sequences, prompt + output, rl.train_layout.dp,
-                        std::max(1.0, std::floor(kUnstatedTokenBudget / (prompt + output))));
+  Measurement packed = row;
+  packed.micro_batch = packed_micro_batch(row, prompt + output);
+  rl.train = train_work(packed, sequences, prompt + output, rl.train_layout.dp, 1);
   if (rl.training_engine_generates)
     rl.train.offload_states = !states_fit(work.model, rl.train_layout.dp, gpu);
   rl.mini_batch = row.mini_batch.value_or(0);
@@ -237,6 +253,12 @@ Result<TrainMemoryCase> resolve_train_memory(const Measurement& row, const GpuSp
   out.reading = reading_of(row);
   BRAID_TRY(validate_train(out.train.model, layout, out.train.work));
   return out;
+}
+
+bool phase_fits(MeasurementKind kind, const std::string& phase) {
+  const bool of_generation = phase == "first_token" || phase == "decode_step";
+  if (kind == MeasurementKind::kGenerate) return phase.empty() || of_generation;
+  return kind == MeasurementKind::kRlStep ? !of_generation : phase.empty();
 }
 
 bool metric_fits(MeasurementKind kind, Metric metric) {
@@ -313,11 +335,15 @@ EngineTraits engine_traits(const std::string& engine) {
 
 Result<PredictionCase> resolve_row(const Measurement& row) {
   PredictionCase out;
+  if (row.gpu.empty()) return missing("gpu");
+  if (row.model.empty() && row.kind != MeasurementKind::kCollective) return missing("model");
   BRAID_ASSIGN(out.gpu, find_gpu(row.gpu));
   if (!row.n_gpus) return missing("n_gpus");
   if (!row.is_memory && !metric_fits(row.kind, row.metric))
     return invalid_input(
         cat("metric ", metric_name(row.metric), " does not belong to ", kind_name(row.kind)));
+  if (!row.is_memory && !phase_fits(row.kind, row.phase))
+    return invalid_input(cat("phase ", row.phase, " does not belong to ", kind_name(row.kind)));
   constexpr double kPowerLimited = 0.8;  // as the catalogue has for a limit of 500 of 700 W
   if (says(row, "power limited"))
     out.gpu.sustained_share = std::min(out.gpu.sustained_share, kPowerLimited);

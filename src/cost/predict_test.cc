@@ -35,7 +35,7 @@ std::string reason(const Measurement& row) {
 
 Measurement collective_row() {
   Measurement row;
-  row.id = "c";
+  row.id = std::string("collective");
   row.kind = MeasurementKind::kCollective;
   row.gpu = "h100-80g";
   row.n_gpus = 8;
@@ -102,6 +102,65 @@ TEST(Predict, UnknownNamesAreUnsupportedWithTheNearest) {
   EXPECT_THAT(reason(row), HasSubstr("nobody-1b"));
 }
 
+TEST(Predict, LayoutsLargerThanTheRowAreRefused) {
+  Measurement row = generate_row("g");
+  row.n_gpus = 1;
+  row.tp = 16;
+  EXPECT_EQ(reason(row), "dp x tp x pp is 16, but the row has 1 devices");
+  row = rl_row("r");
+  row.train_gpus = *row.n_gpus + 1;
+  EXPECT_THAT(reason(row), HasSubstr("exceed the devices"));
+  row = rl_row("r");
+  row.gen_tp = 2 * *row.n_gpus;
+  EXPECT_THAT(reason(row), HasSubstr("exceed the devices"));
+}
+
+TEST(Predict, NarrowOptimizerStatesNeedLessMemory) {
+  Measurement row = memory_row("m");
+  const auto peak = [&](const char* optimizer) {
+    row.optimizer = optimizer;
+    return predict(row).predicted;
+  };
+  EXPECT_EQ(*parse_optimizer_memory("adamw, 8-bit states"), (OptimizerMemory{2, 2, 0, 0}));
+  EXPECT_LT(peak("adamw, 8-bit states"), peak("adamw, 32-bit master weights, 8-bit states"));
+  EXPECT_LT(peak("adamw, 32-bit master weights, 8-bit states"),
+            peak("adamw, 32-bit master weights and states"));
+}
+
+TEST(Predict, PhasesBelongToTheirKind) {
+  Measurement row = train_row("t");
+  row.phase = "first_token";
+  EXPECT_EQ(reason(row), "phase first_token does not belong to train_step");
+  row = generate_row("g");
+  row.phase = "train";
+  EXPECT_EQ(reason(row), "phase train does not belong to generate");
+  row = rl_row("r");
+  row.phase = "reshard";
+  row.engine = "deepspeed-chat";
+  EXPECT_THAT(reason(row), HasSubstr("no phase 'reshard'"));
+}
+
+TEST(Predict, EnginesNeverMeasuredGetTheirStackOrTheAverage) {
+  EXPECT_EQ(engine_stack("megatron-core-0.12"), "megatron");
+  EXPECT_EQ(engine_stack("verl-megatron"), "megatron");
+  EXPECT_EQ(engine_stack("transformers+deepspeed"), "torch-eager");
+  EXPECT_EQ(engine_stack("my-trainer"), "");
+  Measurement row = train_row("t");
+  const auto of = [&](const char* engine) {
+    row.engine = engine;
+    return predict(row);
+  };
+  const Prediction unknown = of("my-trainer-1.0"), none = of(""), kin = of("megatron-core-0.12"),
+                   seen = of("nemo-25.04");
+  EXPECT_EQ(unknown.reason, "engine 'my-trainer-1.0' was not measured: default efficiencies");
+  EXPECT_EQ(none.reason, "the row does not state its engine: default efficiencies");
+  EXPECT_THAT(kin.reason, HasSubstr("default efficiencies of the stack 'megatron'"));
+  EXPECT_EQ(seen.reason, "");
+  EXPECT_EQ(unknown.predicted, none.predicted);
+  EXPECT_NE(unknown.predicted, kin.predicted);
+  EXPECT_GT(unknown.high / unknown.low, seen.high / seen.low);
+}
+
 TEST(Predict, MissingColumnsAreNamed) {
   Measurement row = train_row("t");
   row.seq_len = std::nullopt;
@@ -121,6 +180,15 @@ TEST(Predict, MissingColumnsAreNamed) {
   row = rl_row("r");
   row.prompts = std::nullopt;
   EXPECT_THAT(reason(row), HasSubstr("prompts"));
+  row = train_row("t");
+  row.model = "";
+  EXPECT_EQ(reason(row), "the row does not state model");
+  row = train_row("t");
+  row.gpu = "";
+  EXPECT_EQ(reason(row), "the row does not state gpu");
+  row = collective_row();
+  row.collective = "";
+  EXPECT_EQ(reason(row), "the row does not state collective");
   row = collective_row();
   row.bytes = std::nullopt;
   EXPECT_EQ(reason(row), "the row does not state bytes");

@@ -93,7 +93,8 @@ Result<ModelSize> model_of_path(const std::string& key, const std::string& path,
 
 Result<Cluster> imported_cluster(const ImportOptions& options, int64_t nodes, int64_t per_node) {
   if (options.gpu.empty())
-    return invalid_input("the device is not part of this configuration; name it with --gpu, such as h100-80g");
+    return invalid_input(
+        "the device is not part of this configuration; name it with --gpu, such as h100-80g");
   BRAID_ASSIGN(const GpuSpec gpu, find_gpu(options.gpu));
   constexpr int64_t kMostNodes = 100000;
   if (nodes < 1 || nodes > kMostNodes)

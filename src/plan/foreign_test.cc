@@ -173,6 +173,19 @@ TEST(Verl, ExportOfAnImportIsTheSameConfiguration) {
   }
 }
 
+TEST(Verl, BalanceIsOnUnlessSwitchedOff) {
+  const auto balanced = import_text("verl", kVerlScript);
+  const auto in_order = import_text("verl", kVerlScript, {"trainer.balance_batch=False"});
+  ASSERT_TRUE(balanced.ok() && in_order.ok());
+  EXPECT_FALSE(strategy(balanced->plan, "update_actor").in_order);
+  EXPECT_TRUE(strategy(in_order->plan, "update_actor").in_order);
+  EXPECT_TRUE(strategy(in_order->plan, "old_logprob").in_order);
+  EXPECT_FALSE(strategy(in_order->plan, "generate").in_order);
+  const Framework& verl = **find_framework("verl");
+  EXPECT_THAT(config_text(verl, verl.export_plan(in_order->problem, in_order->plan)),
+              HasSubstr("trainer.balance_batch=False"));
+}
+
 TEST(Verl, ChangesAreShownInItsOwnKeys) {
   const Framework& verl = **find_framework("verl");
   const auto before = import_text("verl", kVerlScript);

@@ -154,7 +154,7 @@ TEST(PlanCommand, SaysWhenNothingIsToBeGained) {
   EXPECT_THAT(plan("plan.file=" + file).output, HasSubstr("nothing to gain"));
   const Json given = plan_json_of("plan.file=" + file)["given"];
   EXPECT_TRUE(given["nothing_to_gain"].get<bool>());
-  const CommandOutcome worse = plan("'parallel={dp: 1, tp: 8}'");
+  const CommandOutcome worse = plan("'parallel={dp: 1, tp: 8, micro_batches: 4}'");
   EXPECT_THAT(worse.output, Not(HasSubstr("nothing to gain")));
   EXPECT_THAT(worse.output, HasSubstr("gain  "));
 }
@@ -432,7 +432,7 @@ TEST(PlanCommand, RefusesBadImports) {
     return cat("plan --import verl ", kVerl, " ", arguments);
   };
   expect_refused(
-      {{import(""), "name it, such as h100-80g"},
+      {{import(""), "name it with --gpu, such as h100-80g"},
        {import("--gpu h101"), "unknown gpu 'h101'"},
        {import("--gpu h100-80g foo"), "write key=value"},
        {import("--gpu h100-80g trainer.nnodes=x"), "trainer.nnodes: must be a whole number"},

@@ -37,6 +37,8 @@ CallBounds bounds_of(const Model& model, const Candidate& candidate) {
   bounds.static_bytes = candidate.static_bytes;
   bounds.transient_bytes = candidate.peak_bytes - candidate.static_bytes;
   bounds.peak_bytes = candidate.peak_bytes;
+  bounds.static_area = bounds.static_bytes / kAreaBytes * count;
+  bounds.transient_area = bounds.transient_bytes / kAreaBytes * count;
   bounds.demand = demand_of(model.demand_shares[count], candidate.time_us);
   return bounds;
 }
@@ -50,6 +52,8 @@ void take_least(CallBounds& least, const CallBounds& one) {
   least.static_bytes = std::min(least.static_bytes, one.static_bytes);
   least.transient_bytes = std::min(least.transient_bytes, one.transient_bytes);
   least.peak_bytes = std::min(least.peak_bytes, one.peak_bytes);
+  least.static_area = std::min(least.static_area, one.static_area);
+  least.transient_area = std::min(least.transient_area, one.transient_area);
   take_least(least.demand, one.demand);
 }
 

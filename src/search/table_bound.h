@@ -19,6 +19,7 @@
 namespace braid::table {
 
 inline constexpr int32_t kManyClasses = -1;
+inline constexpr int64_t kAreaBytes = 1 << 14;  // so that sums over devices and calls fit
 
 // What is known about a call: its candidate, or what holds for all candidates that remain.
 struct CallBounds {
@@ -31,6 +32,8 @@ struct CallBounds {
   int64_t static_bytes = 0;
   int64_t transient_bytes = 0;  // peak less static
   int64_t peak_bytes = 0;
+  int64_t static_area = 0;  // of all its devices, in units of kAreaBytes, rounded down
+  int64_t transient_area = 0;
   Demand demand{};
 };
 

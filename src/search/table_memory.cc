@@ -5,18 +5,29 @@
 namespace braid::table {
 
 MemoryRoom::MemoryRoom(const Model& model)
-    : capacity_bytes_(model.problem->device_memory_bytes), cache_(model.num_intervals) {}
+    : capacity_bytes_(model.problem->device_memory_bytes),
+      capacity_area_((capacity_bytes_ / kAreaBytes + 1) * model.problem->num_devices),
+      cache_(model.num_intervals) {}
 
 void MemoryRoom::look_at(const PartialPlan& plan, int except_call) {
   ++looks_;
   others_.clear();
-  for (int c = 0; c < static_cast<int>(plan.calls.size()); ++c)
-    if (c != except_call && plan.calls[c].first_device < plan.calls[c].end_device)
-      others_.push_back(&plan.calls[c]);
+  static_area_ = transient_area_ = 0;
+  for (int c = 0; c < static_cast<int>(plan.calls.size()); ++c) {
+    if (c == except_call) continue;
+    const CallBounds& call = plan.calls[c];
+    static_area_ += call.static_area;
+    transient_area_ = std::max(transient_area_, call.transient_area);
+    if (call.first_device < call.end_device) others_.push_back(&call);
+  }
 }
 
 bool MemoryRoom::fits(const Group& group) {
   const CallBounds& call = group.bounds;
+  const int64_t area =
+      static_area_ + call.static_area + std::max(transient_area_, call.transient_area);
+  if (area > capacity_area_) return false;
+  if (group.devices_id < 0) return true;
   Use& use = cache_[group.devices_id];
   if (use.look != looks_) use = measure(call.first_device, call.end_device);
   // With static part s and transient part t on a device that holds S and at most T more: S + s +

@@ -1,5 +1,6 @@
-// Memory that a partial plan leaves on runs of devices, for checking many candidates of one call
-// against it. Not thread-safe: keeps a cache for the plan it was last given.
+// Memory that a partial plan leaves on runs of devices and on all of them together, for checking
+// many candidates of one call against it. Not thread-safe: keeps a cache for the plan it was last
+// given.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ class MemoryRoom {
   // they surely take. The plan must stay as it is while fits() is called.
   void look_at(const PartialPlan& plan, int except_call);
 
-  // Whether candidates of the call on known devices have room; exact where all calls on these
-  // devices are assigned.
+  // Whether candidates of the call may have room; exact where their devices are known and all calls
+  // on these are assigned.
   bool fits(const Group& group);
 
  private:
@@ -31,6 +32,9 @@ class MemoryRoom {
   Use measure(int32_t first_device, int32_t end_device) const;
 
   int64_t capacity_bytes_;
+  int64_t capacity_area_;
+  int64_t static_area_ = 0;     // of the other calls
+  int64_t transient_area_ = 0;  // the largest of them
   std::vector<const CallBounds*> others_;
   int64_t looks_ = 0;
   std::vector<Use> cache_;  // by Candidate::devices_id

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "search/table_memory.h"
 #include "search/table_tree.h"
 
 namespace braid::table {
@@ -14,7 +15,7 @@ constexpr int kRounds = 4;  // of dropping candidates, each with the bounds that
 
 constexpr int64_t kSegmentWork = 12'000'000;  // of searching a segment alone
 constexpr int64_t kSegmentPiece = 200'000;    // of one visit to its lowest open node
-constexpr int kFewCalls = 1;                 // a segment of so few is easy within the whole
+constexpr int kFewCalls = 1;                  // a segment of so few is easy within the whole
 
 // Walks the groups of calls and keeps candidates of groups whose bound stays below the limit.
 class Shortening {
@@ -22,6 +23,7 @@ class Shortening {
   Shortening(const Model& model, const PlanRoot& root, int64_t limit_us)
       : model_(model),
         bounder_(model),
+        room_(model),
         root_(root),
         limit_us_(limit_us),
         plan_(open_plan(model, root.groups)) {
@@ -36,6 +38,7 @@ class Shortening {
 
   std::vector<int32_t> kept(int call) {
     std::vector<int32_t> list;
+    room_.look_at(plan_, call);
     const auto count = static_cast<int32_t>(root_.groups[call].stages[kCount].size());
     for (int32_t g = 0; g < count; ++g) visit(call, kCount, g, list);
     std::sort(list.begin(), list.end());
@@ -45,7 +48,7 @@ class Shortening {
  private:
   void visit(int call, Stage stage, int32_t index, std::vector<int32_t>& list) {
     const Group& group = root_.groups[call].stages[stage][index];
-    if (bound_with(call, stage, group) >= limit_us_) return;
+    if (!room_.fits(group) || bound_with(call, stage, group) >= limit_us_) return;
     if (stage == kOption) return list.push_back(group.key);
     for (int32_t child = group.first_child; child < group.end_child; ++child)
       visit(call, static_cast<Stage>(stage + 1), child, list);
@@ -62,6 +65,7 @@ class Shortening {
 
   const Model& model_;
   Bounder bounder_;
+  MemoryRoom room_;
   const PlanRoot& root_;
   int64_t limit_us_;
   PartialPlan plan_;

@@ -6,13 +6,17 @@
 namespace braid::table {
 
 PlanTree::PlanTree(const Model& model, const PlanRoot& root, int segment)
-    : model_(model), root_(root), segment_(segment), bounder_(model), room_(model) {
+    : model_(model),
+      root_(root),
+      segment_(segment),
+      bounder_(model),
+      room_(model),
+      levels_(size_t(kStages) * model.num_calls + 1) {
   for (int s = 0; s < static_cast<int>(model.segments.size()); ++s) {
     if (segment != kAllSegments && s != segment) continue;
     segments_.push_back(s);
     scope_ |= model.segments[s].calls;
   }
-  levels_.resize(size_t(kStages) * model.num_calls + 1);
   if (!root.empty) open_root();
 }
 
@@ -113,10 +117,8 @@ bool PlanTree::push(const PlanChoice& choice, int64_t limit_us) {
   here = parent;
   if (here.stage[choice.call] > choice.stage) return here.total_us < limit_us;
   const Group& to = group(choice.call, choice.stage, index);
-  if (to.devices_id >= 0) {
-    room_.look_at(here.plan, choice.call);
-    if (!room_.fits(to)) return false;
-  }
+  room_.look_at(here.plan, choice.call);
+  if (!room_.fits(to)) return false;
   decide(model_, choice.call, choice.stage, to, here.plan);
   go_to(here, choice.call, choice.stage, index);
   rebound_those_of(here, uint32_t{1} << choice.call);
@@ -144,10 +146,10 @@ bool PlanTree::filter_call(Level& here, int call, int64_t limit_us) {
   std::vector<int32_t>& list = here.groups[call];
   while (true) {
     const Stage stage = here.stage[call];
-    if (stage >= kDevices) room_.look_at(here.plan, call);
+    room_.look_at(here.plan, call);
     const auto no_room = [&](int32_t index) {
       const Group& one = group(call, stage, index);
-      return !may_stay(here, call, one.bounds, limit_us) || (stage >= kDevices && !room_.fits(one));
+      return !may_stay(here, call, one.bounds, limit_us) || !room_.fits(one);
     };
     work_ += static_cast<int64_t>(list.size());
     list.erase(std::remove_if(list.begin(), list.end(), no_room), list.end());
@@ -206,10 +208,10 @@ void PlanTree::expand(int64_t limit_us, Children& children) {
   if (call < 0) return;
   const Stage stage = here.stage[call];
   const bool is_leaf = (scope_ & ~here.plan.assigned) == uint32_t{1} << call && stage == kOption;
-  if (stage >= kDevices) room_.look_at(here.plan, call);
+  room_.look_at(here.plan, call);
   for (const int32_t index : here.groups[call]) {
     const Group& to = group(call, stage, index);
-    if (stage >= kDevices && !room_.fits(to)) continue;
+    if (!room_.fits(to)) continue;
     const int64_t bound_us = bound_with(here, call, stage, to);
     if (bound_us < limit_us) children.push_back({bound_us, {call, stage, to.candidate}, is_leaf});
   }
