@@ -83,7 +83,7 @@ Status Session::generate_step(const Call&) {
   return ok_status();
 }
 
-Status Session::finish_generate(const Call&) {
+Status Session::finish_generate(const Call& call) {
   TokenLists responses;
   std::vector<float> logprobs, truncated;
   for (size_t i = 0; i < store_.size(); ++i) {
@@ -96,6 +96,7 @@ Status Session::finish_generate(const Call&) {
   BRAID_TRY(store_.put_reals("sampler_logprobs", at::tensor(logprobs)));
   BRAID_TRY(store_.put_reals("truncated", at::tensor(truncated)));
   engine_.reset();
+  roles_.at(call.role.value).model->rest();  // updates pack anew: after them the weights are others
   note_lengths();
   return ok_status();
 }
