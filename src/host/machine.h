@@ -11,9 +11,9 @@ namespace braid {
 // The most memory that this process has held so far.
 int64_t peak_memory_bytes();
 
-// Freed blocks of megabytes stay in the process for the next ones: activations come and go with every
-// layer, and memory that is new to a process costs a page fault for every 4 KiB. For the whole
-// process; call before threads start.
+// Freed blocks of megabytes stay in the process for the next ones: activations come and go with
+// every layer, and memory that is new to a process costs a page fault for every 4 KiB. For the
+// whole process; call before threads start.
 void keep_free_heap();
 
 // Gives back to the system what keep_free_heap() kept.
