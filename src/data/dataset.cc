@@ -117,10 +117,7 @@ class DataSetBuilder {
   }
 
   Status make(Line& line) const {
-    BRAID_ASSIGN(const Json json, parse_json(line.text, line.place));
-    const Tokenizer* tokenizer = data_.tokenizer_ ? &*data_.tokenizer_ : nullptr;
-    BRAID_ASSIGN(line.record,
-                 make_record(json, data_.need_, tokenizer, data_.config_).at(line.place));
+    BRAID_ASSIGN(line.record, data_.parse(line.text, line.place));
     return ok_status();
   }
 
@@ -173,6 +170,11 @@ int64_t DataSet::held_bytes() const {
   return static_cast<int64_t>(index) + reader_.held_bytes();
 }
 
+Result<DataRecord> DataSet::parse(std::string_view line, const std::string& place) const {
+  BRAID_ASSIGN(const Json json, parse_json(line, place));
+  return make_record(json, need_, tokenizer_ ? &*tokenizer_ : nullptr, config_).at(place);
+}
+
 Result<DataRecord> DataSet::record(int64_t index) const {
   const std::string place = cat(reader_.name(), ", line at byte ", places_[index]);
   BRAID_ASSIGN(const std::string whole, reader_.line_at(places_[index]));
@@ -181,9 +183,7 @@ Result<DataRecord> DataSet::record(int64_t index) const {
     return Status(Code::kDataLoss, cat(place,
                                        ": it was changed since the data was loaded; the "
                                        "data of a run must stay as it is"));
-  BRAID_ASSIGN(const Json json, parse_json(line, place));
-  const Tokenizer* tokenizer = tokenizer_ ? &*tokenizer_ : nullptr;
-  BRAID_ASSIGN(DataRecord record, make_record(json, need_, tokenizer, config_).at(place));
+  BRAID_ASSIGN(DataRecord record, parse(line, place));
   truncate_left(record.prompt_ids, config_.max_prompt_length);
   return record;
 }

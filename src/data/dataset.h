@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -61,6 +62,9 @@ class DataSet {
 
  private:
   friend class DataSetBuilder;
+  // A line before data.overlong. Errors begin with the place.
+  Result<DataRecord> parse(std::string_view line, const std::string& place) const;
+
   LineReader reader_;
   DataNeed need_ = DataNeed::kPrompts;
   std::optional<Tokenizer> tokenizer_;

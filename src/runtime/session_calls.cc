@@ -1,6 +1,5 @@
 // Data, inference and algorithm functions.
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
@@ -12,7 +11,6 @@
 #include "base/text.h"
 #include "runtime/response_rows.h"
 #include "runtime/session.h"
-#include "train/packing.h"
 
 namespace braid {
 
@@ -72,30 +70,20 @@ Status Session::fetch(const Call& call) {
 }
 
 Status Session::infer(const Call& call) {
-  const at::NoGradGuard no_grad;
   Model& model = *roles_.at(call.role.value).model;
   BRAID_ASSIGN(const TokenLists* prompts, store_.tokens("prompt_ids"));
   BRAID_ASSIGN(const TokenLists* responses, store_.tokens("response_ids"));
-  std::vector<int64_t> counts;
-  for (size_t i = 0; i < store_.size(); ++i)
-    counts.push_back(static_cast<int64_t>((*prompts)[i].size() + (*responses)[i].size()));
+  const bool per_sample = call.function == "scores", logprobs = call.function == "logprobs";
   std::vector<at::Tensor> parts;
-  const auto batches = pack_micro_batches(counts, config_.train.micro_tokens);
-  model.keep_packed(batches.size() > 1);
-  for (const auto& rows : batches) {
-    const ResponseRows packed = pack_responses(*prompts, *responses, rows, model.options().device);
-    const at::Tensor hidden = model.forward(packed.batch, nullptr);
-    const bool per_sample = call.function == "scores";
+  const auto add_part = [&](const ResponseRows& packed, const at::Tensor& hidden_TH) {
     const at::Tensor selected =
-        at::index_select(hidden, 0, per_sample ? packed.last_S : packed.rows_R);
-    if (call.function == "logprobs")
-      parts.push_back(head_logprobs(selected, model.head_weight(), packed.targets_R,
-                                    config_.rollout.temperature)
-                          .logprobs_N);
-    else
-      parts.push_back(scalar_outputs(model, selected));
-  }
-  model.rest();
+        at::index_select(hidden_TH, 0, per_sample ? packed.last_S : packed.rows_R);
+    parts.push_back(logprobs ? head_logprobs(selected, model.head_weight(), packed.targets_R,
+                                             config_.rollout.temperature)
+                                   .logprobs_N
+                             : scalar_outputs(model, selected));
+  };
+  for_each_micro_batch(model, *prompts, *responses, config_.train.micro_tokens, add_part);
   BRAID_TRY(store_.put_reals(call.writes.front().name, at::cat(parts)));
   note_mismatch();
   return ok_status();
