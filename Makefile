@@ -55,7 +55,7 @@ PEERS ?= ../shared/peers
 PEER_DATA ?= ../shared/data/gsm8k/train.jsonl
 bench-peer: configure ## measure beside the peer scripts (BRAID_PEER_PYTHON = interpreter with their packages)
 	@cmake --build $(BUILD) -j $(JOBS) --target braid matmul_list
-	@python3 bench/peer.py --peers $(abspath $(PEERS)) --data $(abspath $(PEER_DATA)) --busy --json $(BUILD)/bench-peer.json
+	@python3 bench/peer.py --peers $(abspath $(PEERS)) --data $(abspath $(PEER_DATA)) $(PEER_ARGS) --busy --json $(BUILD)/bench-peer.json
 
 clean: ## remove build results (keeps downloaded dependencies)
 	rm -rf $(BUILD)

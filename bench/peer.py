@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Braid beside the peer (the scripts of ../shared/peers) on the same weights, prompts and lengths, in one run.
 
-  python3 bench/peer.py --peers DIR --data train.jsonl [--presets tiny,small] [--busy] [--json out.json]
+  python3 bench/peer.py --peers DIR --data train.jsonl [--presets tiny,small] [--rounds 3] [--busy] [--json out.json]
 
 For each preset: the bare list of matrix multiplications (build/matmul_list), then Braid and the peer in turn, each a
 process of its own: GRPO and PPO steps, sampled and greedy generation, and Braid's small steps in bf16. f32 and two
-threads unless said otherwise. The first step of every process is left out; of the others the median counts. Peak RSS
-is the child's ru_maxrss. --busy runs both again with one other process spinning on the machine. BRAID_PEER_PYTHON
+threads unless said otherwise. The first step (of greedy generation the first batch) of every process is left out; of the
+others the median counts. --rounds repeats all of it in turn and prints medians and extremes of the ratios. Peak RSS is
+the child's ru_maxrss. --busy runs both again with one other process spinning on the machine. BRAID_PEER_PYTHON
 names the interpreter that has the peer's packages (default: python3). The results are printed as a table with the
 goals beside them, and written as JSON.
 """
@@ -14,6 +15,7 @@ goals beside them, and written as JSON.
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -45,6 +47,7 @@ def arguments():
     p.add_argument("--products", default="build/matmul_list")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=3, help="timed steps of every process")
+    p.add_argument("--rounds", type=int, default=1, help="times that everything runs in turn; ratios are medians")
     p.add_argument("--micro-tokens", type=int, default=1536)
     p.add_argument("--busy", action="store_true")
     p.add_argument("--json", default="")
@@ -79,7 +82,6 @@ class Bench:
         self.a, self.preset = a, preset
         self.python = os.environ.get("BRAID_PEER_PYTHON", "python3")
         self.work = (ROOT / a.work / preset).resolve()
-        self.out = {"preset": preset}
 
     def peer(self, script, *extra):
         text, rss, other = run([self.python, f"{self.a.peers}/{script}", "--data", self.a.data, "--work",
@@ -116,21 +118,34 @@ class Bench:
         return {"step_s": times["time/step"], "times": times, "rss_mib": rss, "other_cores": other,
                 "gen_tokens_per_s": 4096 / times["time/generate"]}
 
+    def greedy_seconds(self, prompts):
+        """Seconds of generating for a file of prompts, 32 at a time, and the process's peak RSS and company."""
+        text, rss, other = run([self.a.braid, "generate", str(self.work / "start/actor"), "--prompts", str(prompts),
+                                "--json", "--max-new-tokens", "128", "--ignore-eos", "--temperature", "0",
+                                "--max-concurrent", "32", "--threads", str(self.a.threads)])
+        tokens, rate = [int(x) for x in re.search(r"(\d+) new tokens in .*: (\d+) tokens/s", text).groups()]
+        assert ", 0 shared," in text, "batches must not share prefixes: the peer computes every prompt"
+        return tokens, tokens / rate, rss, other
+
     def greedy(self):
-        prompts = self.work / "ids.jsonl"
+        """Tokens/s of a batch of 32 that is not the first of its process, as the peer's: four batches less one."""
         rows = [json.loads(x) for x in (self.work / "start/prompts.jsonl").read_text().splitlines()[:32]]
-        prompts.write_text("".join(json.dumps({"ids": r["prompt_ids"]}) + "\n" for r in rows))
-        rates, rss = [], 0
+        batch = "".join(json.dumps({"ids": r["prompt_ids"]}) + "\n" for r in rows)
+        one, four = self.work / "ids.jsonl", self.work / "ids4.jsonl"
+        one.write_text(batch)
+        four.write_text(4 * batch)
+        rates, first = [], []
         for _ in range(3):
-            text, rss, other = run([self.a.braid, "generate", str(self.work / "start/actor"), "--prompts", str(prompts),
-                                  "--json", "--max-new-tokens", "128", "--ignore-eos", "--temperature", "0",
-                                  "--threads", str(self.a.threads)])
-            line = [x for x in text.splitlines() if "tokens/s" in x][-1]
-            rates.append(float(line.split("tokens/s")[0].split()[-1]))
-        return {"gen_tokens_per_s": statistics.median(rates), "rss_mib": rss, "other_cores": other}
+            tokens, start_s, rss, _ = self.greedy_seconds(one)
+            more, all_s, _, other = self.greedy_seconds(four)
+            first.append(tokens / start_s)
+            rates.append((more - tokens) / (all_s - start_s))
+        return {"gen_tokens_per_s": statistics.median(rates), "first_tokens_per_s": statistics.median(first),
+                "rss_mib": rss, "other_cores": other}
 
     def measure(self):
-        out, parts = self.out, self.a.parts.split(",")
+        """One round: every program of the comparison once, in turn."""
+        out, parts = {"preset": self.preset}, self.a.parts.split(",")
         self.export()
         for algorithm in ("grpo", "ppo"):
             if "products" in parts:
@@ -183,18 +198,36 @@ def ratios(out):
             at(f"braid_{algorithm}_bf16", "step_s"))
     put("sampling, Braid / peer", at("braid_grpo", "gen_tokens_per_s"), at("peer_grpo", "gen_tokens_per_s"))
     put("greedy, Braid / peer", at("braid_greedy", "gen_tokens_per_s"), at("peer_greedy", "gen_tokens_per_s"))
+    put("greedy, first batch of a process / peer", at("braid_greedy", "first_tokens_per_s"),
+        at("peer_greedy", "gen_tokens_per_s"))
     put("busy / quiet, Braid grpo", at("busy_braid_grpo", "step_s"), at("braid_grpo", "step_s"))
     return rows
 
 
+def merged(rounds):
+    """Of every program the round with the median time, and of every ratio the median of those within a round."""
+    out = {"preset": rounds[0]["preset"], "round_ratios": [ratios(r) for r in rounds]}
+    for name in rounds[0]:
+        rows = [r[name] for r in rounds]
+        if name.startswith(("braid", "peer", "busy")):
+            rows.sort(key=lambda row: row.get("step_s", -row.get("gen_tokens_per_s", 0)))
+            out[name] = rows[(len(rows) - 1) // 2]
+        elif name.startswith("products"):
+            rows.sort(key=lambda row: row["fastest"]["step_s"])
+            out[name] = rows[(len(rows) - 1) // 2]
+    out["ratios"] = {name: statistics.median(r[name] for r in out["round_ratios"]) for name in out["round_ratios"][0]}
+    return out
+
+
 def print_tables(results):
-    print("\n| | model | measured | goal | |\n|---|---|---|---|---|")
+    print("\n| | model | median | rounds | goal | |\n|---|---|---|---|---|---|")
     for out in results:
         for name, value in out["ratios"].items():
             goal = GOALS.get((name, out["preset"]))
             bound = "" if goal is None else ("≤ " if goal[1] == "max" else "≥ ") + str(goal[0])
             met = "" if goal is None else "met" if (value <= goal[0]) == (goal[1] == "max") else "missed"
-            print(f"| {name} | {out['preset']} | {value:.2f} | {bound} | {met} |")
+            spread = " to ".join(f"{pick(r[name] for r in out['round_ratios']):.2f}" for pick in (min, max))
+            print(f"| {name} | {out['preset']} | {value:.2f} | {spread} | {bound} | {met} |")
     print("\n| run | model | s/step | generated tokens/s | peak RSS MiB | other processes, cores |\n|---|---|---|---|---|---|")
     for out in results:
         for name, row in out.items():
@@ -210,9 +243,7 @@ def main():
     for preset in a.presets.split(","):
         bench = Bench(a, preset)
         bench.work.mkdir(parents=True, exist_ok=True)
-        out = bench.measure()
-        out["ratios"] = ratios(out)
-        results.append(out)
+        results.append(merged([bench.measure() for _ in range(a.rounds)]))
         if a.json:
             Path(a.json).write_text(json.dumps(results, indent=1))
     print_tables(results)
