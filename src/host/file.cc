@@ -36,6 +36,7 @@ class Descriptor {
 
 Status failed(const std::string& path, const char* what) {
   const int error = errno;
+  if (error == EISDIR) return invalid_input(cat(path, ": is a folder; give the path of a file"));
   const std::string message = cat(path, ": cannot ", what, ": ", std::strerror(error));
   return error == ENOENT ? not_found(message) : io_error(message);
 }

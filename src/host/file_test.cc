@@ -39,6 +39,7 @@ TEST_F(FileTest, ErrorsNameThePath) {
   const Status missing = read_file(join_path(folder_, "none")).status();
   EXPECT_EQ(missing.code(), Code::kNotFound);
   EXPECT_NE(missing.message().find("none"), std::string::npos);
+  EXPECT_EQ(read_file(folder_).status().code(), Code::kInvalidInput);
   EXPECT_FALSE(MappedFile::open(folder_).ok());
   EXPECT_FALSE(write_file_atomic(join_path(folder_, "no/such/x"), "y").ok());
 }

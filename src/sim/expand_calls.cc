@@ -149,6 +149,8 @@ void StepSimulation::expand_train(CallId id) {
   const int64_t steps = idle ? 0 : parts * std::max<int64_t>(1, work.epochs);
   rounds_[id.value] = idle ? 1 : steps;
   std::vector<TaskId> ready(static_cast<size_t>(s.dp) * s.pp, -1);  // [dp][stage]
+  StagePorts ports;
+  for (int stage = 0; stage < s.pp; ++stage) ports.push_back(replica_ports(id, stage));
   for (int64_t step = 0; step < steps; ++step) {
     std::vector<std::vector<TaskId>> last;
     for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
@@ -158,7 +160,7 @@ void StepSimulation::expand_train(CallId id) {
       const auto first = ready.begin() + static_cast<int64_t>(dp_rank) * s.pp;
       last.push_back(expand_schedule(id, dp_rank, schedule, batches, {first, first + s.pp}));
     }
-    ready = finish_minibatch(id, last);
+    ready = finish_minibatch(id, last, ports);
   }
   for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
     for (int stage = 0; stage < s.pp; ++stage)
@@ -168,7 +170,8 @@ void StepSimulation::expand_train(CallId id) {
 // Reduction over replicas, agreement of all ranks, optimizer step, gather of updated weights.
 // Returns the last task of each (dp rank, stage).
 std::vector<TaskId> StepSimulation::finish_minibatch(CallId id,
-                                                     const std::vector<std::vector<TaskId>>& last) {
+                                                     const std::vector<std::vector<TaskId>>& last,
+                                                     const StagePorts& ports) {
   const CallCost& cost = *costs_[id.value];
   const Strategy& s = cost.strategy();
   const TaskId agree = tasks_.add(0);
@@ -177,7 +180,7 @@ std::vector<TaskId> StepSimulation::finish_minibatch(CallId id,
         micro_batches(id, 0, 0, std::max<int64_t>(1, problem_.workload.minibatches));
     const double window = sample.empty() ? 0 : cost.backward_s(sample.back(), stage);
     const double seconds = cost.exposed_reduce_s(stage, window);
-    const TaskId reduce = tasks_.add(seconds);
+    const TaskId reduce = tasks_.add(seconds, ports[stage]);
     for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
       tasks_.wait(reduce, last[dp_rank][stage]);
       if (s.dp > 1)
@@ -189,7 +192,7 @@ std::vector<TaskId> StepSimulation::finish_minibatch(CallId id,
   const bool gathers = s.dp > 1 && (s.zero_stage == 1 || s.zero_stage == 2);
   for (int stage = 0; stage < s.pp; ++stage) {
     const double seconds = cost.optimizer_step_s(stage) + cost.step_host_s();
-    const TaskId gather = gathers ? tasks_.add(cost.gather_s(stage)) : -1;
+    const TaskId gather = gathers ? tasks_.add(cost.gather_s(stage), ports[stage]) : -1;
     for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
       const TaskId update = tasks_.add(seconds);
       tasks_.wait(update, agree);

@@ -60,7 +60,7 @@ TEST(TaskGraph, ChainsJoinsAndContention) {
   const TaskId a = graph.add(2), b = graph.add(3), join = graph.add(1);
   graph.wait(join, a), graph.wait(join, b);
   // Two messages through port 0: the one that is ready first goes first, whatever its number.
-  const TaskId late = graph.add(5, 0, 1), early = graph.add(4, 0);
+  const TaskId late = graph.add(5, {0, 1}), early = graph.add(4, {0});
   graph.wait(late, b), graph.wait(early, a);
   graph.run();
   EXPECT_DOUBLE_EQ(graph.end(join), 4);
@@ -72,16 +72,30 @@ TEST(TaskGraph, ChainsJoinsAndContention) {
 // A message that waits for its receiver does not keep its sender from serving another one.
 TEST(TaskGraph, WaitingTasksHoldNoPort) {
   TaskGraph graph(4);
-  const TaskId busy = graph.add(10, 0, 3);    // into port 3
-  const TaskId blocked = graph.add(5, 1, 3);  // waits for port 3
-  const TaskId other = graph.add(2, 1, 2);    // from the same sender to a free receiver
-  const TaskId next = graph.add(1, 0, 2);
+  const TaskId busy = graph.add(10, {0, 3});    // into port 3
+  const TaskId blocked = graph.add(5, {1, 3});  // waits for port 3
+  const TaskId other = graph.add(2, {1, 2});    // from the same sender to a free receiver
+  const TaskId next = graph.add(1, {0, 2});
   graph.run();
   EXPECT_DOUBLE_EQ(graph.start(busy), 0);
   EXPECT_DOUBLE_EQ(graph.start(other), 0);
   EXPECT_DOUBLE_EQ(graph.start(blocked), 10);
   EXPECT_DOUBLE_EQ(graph.start(next), 10);
   EXPECT_DOUBLE_EQ(graph.makespan(), 15);
+}
+
+// A collective waits for a message on any of its devices, and messages wait for it.
+TEST(TaskGraph, CollectivesContendWithMessages) {
+  TaskGraph graph(4);
+  const TaskId message = graph.add(3, {1, 2});
+  const TaskId start = graph.add(1), reduce = graph.add(5, {0, 1, 2, 3}), later = graph.add(2, {3});
+  graph.wait(reduce, start), graph.wait(later, message);
+  const TaskId last = graph.add(1, {0});
+  graph.wait(last, later);
+  graph.run();
+  EXPECT_DOUBLE_EQ(graph.start(reduce), 3);  // ready before `later`, hence first
+  EXPECT_DOUBLE_EQ(graph.start(later), 8);
+  EXPECT_DOUBLE_EQ(graph.start(last), 10);
 }
 
 // Rounds of one request: a prefill that gives the first token, then one round per token.

@@ -120,11 +120,36 @@ TaskId StepSimulation::link_task(DeviceId from, DeviceId to, double bytes, Messa
       link_time(problem_.cluster, from, to, bytes, efficiencies_[from.value]);
   const bool network = link == LinkKind::kNetwork;
   event.task =
-      tasks_.add(seconds, port(from, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut),
-                 port(to, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn));
+      tasks_.add(seconds, {port(from, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut),
+                           port(to, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn)});
   event.from = from, event.to = to, event.bytes = bytes, event.link = link;
   message_events_.push_back(event);
   return event.task;
+}
+
+// Replicas reduce and gather among the devices of equal (tp, stage): each over NVLink to those of
+// its node and over the network to the others, whichever of both there are.
+std::vector<int32_t> StepSimulation::replica_ports(CallId call, int stage) const {
+  const Strategy& s = program_.calls[call.value].strategy;
+  std::vector<int32_t> ports;
+  for (int tp = 0; tp < s.tp; ++tp) {
+    std::vector<DeviceId> group;
+    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
+      group.push_back(stage_devices(call, {dp_rank, stage})[tp]);
+    for (const DeviceId device : group) {
+      bool near = false, far = false;
+      for (const DeviceId other : group)
+        (link_between(problem_.cluster, device, other).kind == LinkKind::kNetwork ? far : near) |=
+            other != device;
+      if (near)
+        ports.insert(ports.end(),
+                     {port(device, TrackKind::kNvlinkOut), port(device, TrackKind::kNvlinkIn)});
+      if (far)
+        ports.insert(ports.end(),
+                     {port(device, TrackKind::kNetworkOut), port(device, TrackKind::kNetworkIn)});
+    }
+  }
+  return ports;
 }
 
 double StepSimulation::message_bytes(const Message& message) const {
@@ -185,7 +210,7 @@ void StepSimulation::add_state_move(DeviceId rank, int32_t index) {
   event.bytes = bytes;
   event.instruction = index;
   event.task = tasks_.add(copies ? home_cost(state.role).host_copy_seconds(bytes) : 0,
-                          port(rank, TrackKind::kHostLink));
+                          {port(rank, TrackKind::kHostLink)});
   message_events_.push_back(event);
   ends_[rank.value][index] = event.task;
 }

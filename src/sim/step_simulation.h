@@ -64,6 +64,7 @@ class StepSimulation {
   void add_state_move(DeviceId rank, int32_t instruction);
   TaskId link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event);
   int32_t port(DeviceId device, TrackKind track) const;
+  std::vector<int32_t> replica_ports(CallId call, int stage) const;
   double message_bytes(const Message& message) const;
   const Instruction& instruction(DeviceId rank, int32_t index) const;
   Block& block(CallId call, DeviceId device);
@@ -90,7 +91,9 @@ class StepSimulation {
                    const std::vector<MicroBatch>& batches);
   void remember_pass(CallId id, int dp_rank, const ScheduleOp& op, TaskId task,
                      const MicroBatch& batch);
-  std::vector<TaskId> finish_minibatch(CallId id, const std::vector<std::vector<TaskId>>& last);
+  using StagePorts = std::vector<std::vector<int32_t>>;  // [stage]: of the replicas' collectives
+  std::vector<TaskId> finish_minibatch(CallId id, const std::vector<std::vector<TaskId>>& last,
+                                       const StagePorts& ports);
   void expand_replica(CallId id, int dp_rank);
   void remember_cache(CallId id, StagePoint at, TaskId task,
                       const std::vector<std::pair<double, int64_t>>& curve, double seconds);

@@ -6,8 +6,10 @@
 
 namespace braid {
 
-TaskId TaskGraph::add(double duration_s, int32_t from_port, int32_t to_port) {
-  tasks_.push_back({duration_s, 0, 0, from_port, to_port, 0});
+TaskId TaskGraph::add(double duration_s, const std::vector<int32_t>& ports) {
+  tasks_.push_back({duration_s, 0, 0, static_cast<int32_t>(ports_.size()),
+                    static_cast<int32_t>(ports.size()), 0});
+  ports_.insert(ports_.end(), ports.begin(), ports.end());
   return static_cast<TaskId>(tasks_.size()) - 1;
 }
 
@@ -30,7 +32,7 @@ void TaskGraph::sort_edges() {
 // when that comes out of the queue, everything that could have become ready before it is known.
 void TaskGraph::make_ready(TaskId id) {
   const Task& task = tasks_[id];
-  if (task.from_port == kNoPort && task.to_port == kNoPort) {
+  if (task.ports == 0) {
     settled_.push_back(id);
   } else {
     events_.push({task.start, true, id});
@@ -58,8 +60,8 @@ void TaskGraph::finish(TaskId id) {
 }
 
 int32_t TaskGraph::busy_port(const Task& task, double at_s) const {
-  for (const int32_t port : {task.from_port, task.to_port})
-    if (port != kNoPort && port_free_[port] > at_s) return port;
+  for (int32_t i = task.first_port; i < task.first_port + task.ports; ++i)
+    if (port_free_[ports_[i]] > at_s) return ports_[i];
   return kNoPort;
 }
 
@@ -73,10 +75,9 @@ bool TaskGraph::try_start(TaskId id, double at_s) {
   }
   task.start = at_s;
   finish(id);
-  for (const int32_t port : {task.from_port, task.to_port}) {
-    if (port == kNoPort) continue;
-    port_free_[port] = task.end;
-    events_.push({task.end, false, port});
+  for (int32_t i = task.first_port; i < task.first_port + task.ports; ++i) {
+    port_free_[ports_[i]] = task.end;
+    events_.push({task.end, false, ports_[i]});
   }
   return true;
 }

@@ -1,6 +1,7 @@
 // Discrete events: tasks with durations that wait for other tasks and, when they use ports (one
-// direction of a link of one device), for those. A task takes its ports together, when all are
-// free: while it waits for one it keeps no other one busy. Of tasks that want a port the one that
+// direction of a link of one device), for those. A message uses two ports, a collective those of
+// all its devices. A task takes its ports together, when all are free: while it waits for one it
+// keeps no other one busy. Of tasks that want a port the one that
 // became ready first gets it, ties by number. Not thread-safe; deterministic.
 #pragma once
 
@@ -20,7 +21,7 @@ class TaskGraph {
  public:
   explicit TaskGraph(int32_t ports) : port_free_(ports, 0.0), parked_(ports) {}
 
-  TaskId add(double duration_s, int32_t from_port = kNoPort, int32_t to_port = kNoPort);
+  TaskId add(double duration_s, const std::vector<int32_t>& ports = {});
   // `after` starts when `before` has ended. REQUIRES: both exist; -1 for `before` is no edge.
   void wait(TaskId after, TaskId before);
 
@@ -35,7 +36,7 @@ class TaskGraph {
  private:
   struct Task {
     double duration = 0, start = 0, end = 0;
-    int32_t from_port = kNoPort, to_port = kNoPort;
+    int32_t first_port = 0, ports = 0;  // in ports_
     int32_t pending = 0;
   };
 
@@ -58,6 +59,7 @@ class TaskGraph {
   void wake(int32_t port, double at_s);
 
   std::vector<Task> tasks_;
+  std::vector<int32_t> ports_;                    // of the tasks, in their order
   std::vector<std::pair<TaskId, TaskId>> edges_;  // before, after
   std::vector<int32_t> first_;                    // [task]: of its successors in next_
   std::vector<TaskId> next_;

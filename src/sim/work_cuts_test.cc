@@ -95,9 +95,9 @@ TEST(WorkCuts, BalancedUpdatesTakeLessTimeWhereLengthsDiffer) {
     EXPECT_TRUE(trace.ok()) << trace.status().message();
     return trace->step_s;
   };
-  problem.workload.response = {LengthDistribution::Kind::kFixed, 256};
+  problem.workload.response = {LengthDistribution::Kind::kFixed, 256, 0, 0, {}};
   EXPECT_EQ(step_s(false), step_s(true));
-  problem.workload.response = {LengthDistribution::Kind::kLognormal, 256, 1.0, 1024};
+  problem.workload.response = {LengthDistribution::Kind::kLognormal, 256, 1.0, 1024, {}};
   EXPECT_LT(step_s(false), 0.99 * step_s(true));
 }
 
