@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "base/rng.h"
 #include "program/reallocation.h"
+#include "program/transfer.h"
 
 namespace braid {
 namespace {
@@ -167,6 +169,37 @@ DeviceMesh range(int first, int count) {
   DeviceMesh mesh;
   for (int i = 0; i < count; ++i) mesh.devices.push_back(DeviceId{first + i});
   return mesh;
+}
+
+// What each device of a node holds a part of goes directly from it to all others, each beginning
+// with another one; a single holder is relieved by those that have received.
+TEST(Reallocation, HopsInsideANodeOnlyWhereTheySpreadTheLoad) {
+  const Cluster cluster = *make_cluster(*find_gpu("a100-80g"), 1, 8);
+  MoveItem shards, whole;
+  shards.unit_bytes = whole.unit_bytes = 2;
+  for (int d = 0; d < 8; ++d) {
+    shards.owners.push_back({DeviceId{d}, {d * 100, d * 100 + 100}});
+    shards.receivers.push_back({DeviceId{d}, {0, 800}});
+  }
+  SendLoad load(8);
+  std::vector<MovePiece> pieces;
+  plan_moves(shards, cluster, &load, &pieces);
+  std::map<DeviceId, DeviceId> first;
+  for (const MovePiece& piece : pieces) {
+    EXPECT_EQ(piece.depth, 0);
+    first.insert({piece.from, piece.to});
+  }
+  std::set<DeviceId> different;
+  for (const auto& [from, to] : first) different.insert(to);
+  EXPECT_EQ(different.size(), 8U);
+  for (const double bytes : load.inside) EXPECT_DOUBLE_EQ(bytes, 7 * 200);
+
+  for (int block = 0; block < 8; ++block)
+    whole.owners.push_back({DeviceId{0}, {block * 100, block * 100 + 100}});
+  for (int d = 1; d < 8; ++d) whole.receivers.push_back({DeviceId{d}, {0, 800}});
+  SendLoad relayed(8);
+  plan_moves(whole, cluster, &relayed, &pieces);
+  EXPECT_LT(*std::max_element(relayed.inside.begin(), relayed.inside.end()), 2 * 7 * 200.0);
 }
 
 // Four replicas send to four others: the busiest sends no more than a tenth above its share.

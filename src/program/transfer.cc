@@ -25,6 +25,9 @@ std::vector<int64_t> boundaries(const MoveItem& item) {
   return cuts;
 }
 
+// Which receivers pass a piece on: all, or those only that brought it into their node.
+enum class Relays { kAny, kIntoNodes };
+
 struct Holder {
   DeviceId device;
   int node = 0;
@@ -34,8 +37,9 @@ struct Holder {
 // Moves one elementary interval: all holders have it whole, all receivers want it whole.
 class PieceMover {
  public:
-  PieceMover(const MoveItem& item, const Interval& units, const Cluster& cluster, SendLoad* load)
-      : item_(item), units_(units), cluster_(cluster), load_(*load) {
+  PieceMover(const MoveItem& item, const Interval& units, const Cluster& cluster, Relays relays,
+             SendLoad* load)
+      : item_(item), units_(units), cluster_(cluster), relays_(relays), load_(*load) {
     for (const Holding& owner : item.owners)
       if (covers(owner.units, units))
         holders_.push_back({owner.device, node_of(cluster, owner.device), 0});
@@ -50,8 +54,14 @@ class PieceMover {
         missing.push_back(receiver.device);
     BRAID_CHECK(missing.empty() || !holders_.empty(),
                 cat("nobody holds units ", units_.begin, " to ", units_.end));
+    // Among equals those after the first holder: several holders then begin with different ones.
+    const auto distance = [&](DeviceId device) {
+      return (device.value - holders_.front().device.value + device_count(cluster_)) %
+             device_count(cluster_);
+    };
     std::stable_sort(missing.begin(), missing.end(), [&](DeviceId a, DeviceId b) {
-      return load_.brought_in[a.value] < load_.brought_in[b.value];
+      return std::pair(load_.brought_in[a.value], distance(a)) <
+             std::pair(load_.brought_in[b.value], distance(b));
     });
     for (const DeviceId device : missing)
       if (!has(device)) serve_one({device, node_of(cluster_, device), 0}, pieces);
@@ -71,7 +81,7 @@ class PieceMover {
     (near ? load_.inside : load_.outside)[sender.device.value] += bytes;
     if (!near) load_.brought_in[receiver.device.value] += bytes;
     pieces->push_back({item_.id, units_, sender.device, receiver.device, sender.depth});
-    holders_.push_back(receiver);
+    if (relays_ == Relays::kAny || !near) holders_.push_back(receiver);
   }
 
   // Same node first, then the least loaded, then the fewest hops, then the earliest.
@@ -88,17 +98,35 @@ class PieceMover {
   const MoveItem& item_;
   Interval units_;
   const Cluster& cluster_;
+  Relays relays_;
   SendLoad& load_;
   std::vector<Holder> holders_;
 };
+
+double largest(const SendLoad& load) {
+  double most = 0;
+  for (const double bytes : load.inside) most = std::max(most, bytes);
+  return most;
+}
 
 }  // namespace
 
 void plan_moves(const MoveItem& item, const Cluster& cluster, SendLoad* load,
                 std::vector<MovePiece>* pieces) {
   const std::vector<int64_t> cuts = boundaries(item);
-  for (size_t i = 0; i + 1 < cuts.size(); ++i)
-    PieceMover(item, {cuts[i], cuts[i + 1]}, cluster, load).serve(pieces);
+  const auto plan = [&](Relays relays, SendLoad* after) {
+    std::vector<MovePiece> out;
+    for (size_t i = 0; i + 1 < cuts.size(); ++i)
+      PieceMover(item, {cuts[i], cuts[i + 1]}, cluster, relays, after).serve(&out);
+    return out;
+  };
+  SendLoad passed_on = *load, direct = *load;
+  const std::vector<MovePiece> relayed = plan(Relays::kAny, &passed_on);
+  const std::vector<MovePiece> few_hops = plan(Relays::kIntoNodes, &direct);
+  const bool as_even = largest(direct) <= largest(passed_on);
+  *load = as_even ? direct : passed_on;
+  const std::vector<MovePiece>& taken = as_even ? few_hops : relayed;
+  pieces->insert(pieces->end(), taken.begin(), taken.end());
 }
 
 }  // namespace braid

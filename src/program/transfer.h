@@ -4,8 +4,9 @@
 //
 // A piece travels from a device that has it, on the receiver's node if there is one, else from the
 // least loaded holder, to the receiver there that has taken the least from other nodes. A receiver
-// that has got a piece may pass it on: that is how one piece reaches many nodes without one sender
-// sending it many times. `depth` counts the hops before.
+// that has got a piece may pass it on: that is how one piece reaches many devices without one
+// sender sending it many times. Inside a node that is done only where it spreads the load, as every
+// hop waits for the one before. `depth` counts the hops before.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,9 @@ namespace braid::planner {
 namespace {
 
 constexpr int kCells = 64;  // that tensor parallelism and shards cut a layer into
+// Layers travel in about so many runs (program/reallocation.cc). What the last one brings into a
+// node is passed on there when the network is done.
+constexpr double kRuns = 8;
 constexpr int32_t kLargestKey = 0xffff;
 
 // The cells of a layer that a device of a stage holds.
@@ -61,7 +64,7 @@ class MoveLoads {
  public:
   explicit MoveLoads(const PlanSpace& space) : space_(space) {
     const auto devices = static_cast<size_t>(space.num_devices());
-    for (auto* load : {&in_, &out_, &far_in_, &far_out_}) load->assign(devices, 0);
+    for (auto* load : {&in_, &out_, &far_in_, &far_out_, &relayed_}) load->assign(devices, 0);
     nodes_.resize(static_cast<size_t>(space.node_of.back()) + 1);
     lack_.resize(devices);
   }
@@ -94,8 +97,9 @@ class MoveLoads {
     const auto most = [](const std::vector<double>& load) {
       return *std::max_element(load.begin(), load.end());
     };
+    const double network = std::max(most(far_in_), most(far_out_)) / rates.network;
     return rates.latency_s + std::max(std::max(most(in_), most(out_)) / rates.inside,
-                                      std::max(most(far_in_), most(far_out_)) / rates.network);
+                                      network + most(relayed_) / rates.inside / kRuns);
   }
 
  private:
@@ -108,6 +112,7 @@ class MoveLoads {
       const double brought = use.far_sum > 0 ? far * count(use.far) / use.far_sum : 0;
       far_in_[d] += cell * brought;
       in_[d] += cell * (count(lack_[d] & use.held) + far - brought);
+      relayed_[d] += cell * (far - brought);
     }
   }
 
@@ -144,6 +149,7 @@ class MoveLoads {
 
   const PlanSpace& space_;
   std::vector<double> in_, out_, far_in_, far_out_;  // bytes by device
+  std::vector<double> relayed_;                      // of in_, what others brought into the node
   std::vector<NodeUse> nodes_;
   std::vector<uint64_t> lack_;  // by device
 };

@@ -64,15 +64,37 @@ StepSimulation::Block& StepSimulation::block(CallId call, DeviceId device) {
   return blocks_[call.value].at(device.value);
 }
 
+// The tasks of messages have the order of the program, so that of those that wait for a port since
+// the same moment the one that ranks list first goes first.
+void StepSimulation::add_messages() {
+  std::vector<std::pair<DeviceId, int32_t>> place(program_.messages.size());
+  for (size_t r = program_.ranks.size(); r-- > 0;)
+    for (size_t i = 0; i < program_.ranks[r].instructions.size(); ++i) {
+      const Instruction& entry = program_.ranks[r].instructions[i];
+      if (is_communication(entry.code))
+        place[entry.detail] = {DeviceId{static_cast<int32_t>(r)}, static_cast<int32_t>(i)};
+    }
+  for (size_t m = 0; m < place.size(); ++m) {
+    const Message& message = program_.messages[m];
+    MessageEvent event;
+    event.kind =
+        message.kind == MessageKind::kParameters ? EventKind::kReallocation : EventKind::kExchange;
+    event.call = instruction(place[m].first, place[m].second).call;
+    event.instruction = place[m].second;
+    message_tasks_[m] = link_task(message.from, message.to, message_bytes(message), event);
+  }
+}
+
 // Creates the tasks of every list entry; a call is a pair of gates.
 void StepSimulation::add_blocks() {
+  add_messages();
   for (size_t r = 0; r < program_.ranks.size(); ++r) {
     const DeviceId rank{static_cast<int32_t>(r)};
     const auto& list = program_.ranks[r].instructions;
     for (size_t i = 0; i < list.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
       if (is_communication(list[i].code)) {
-        add_message(rank, index);
+        keep_order(rank, index);
       } else if (is_state_move(list[i].code)) {
         add_state_move(rank, index);
       } else if (list[i].code == OpCode::kRelease) {
@@ -172,19 +194,11 @@ double StepSimulation::message_bytes(const Message& message) const {
   return numbers * kBytesPerNumber;
 }
 
-// The two sides of a message are one task.
-void StepSimulation::add_message(DeviceId rank, int32_t index) {
+// The two sides of a message are one task; messages of a channel keep the sender's order.
+void StepSimulation::keep_order(DeviceId rank, int32_t index) {
   const Instruction& i = instruction(rank, index);
-  TaskId& task = message_tasks_[i.detail];
+  const TaskId task = message_tasks_[i.detail];
   const Message& message = program_.messages[i.detail];
-  if (task < 0) {
-    MessageEvent event;
-    event.kind =
-        message.kind == MessageKind::kParameters ? EventKind::kReallocation : EventKind::kExchange;
-    event.call = i.call;
-    event.instruction = index;
-    task = link_task(message.from, message.to, message_bytes(message), event);
-  }
   if (i.code == OpCode::kSend) {
     const auto [last, first] =
         channels_.insert({{message.from, message.to, message.kind, message.depth}, task});

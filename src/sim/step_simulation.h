@@ -58,9 +58,10 @@ class StepSimulation {
   };
 
   // step_simulation.cc: gates, messages, state, trace.
+  void add_messages();
   void add_blocks();
   void add_edges();
-  void add_message(DeviceId rank, int32_t instruction);
+  void keep_order(DeviceId rank, int32_t instruction);
   void add_state_move(DeviceId rank, int32_t instruction);
   TaskId link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event);
   int32_t port(DeviceId device, TrackKind track) const;
