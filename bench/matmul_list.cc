@@ -14,10 +14,11 @@
 #include <ATen/ops/randn.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <limits>
+
 #include <map>
 #include <string>
 #include <utility>
@@ -76,16 +77,18 @@ std::vector<Matrix> matrices_of(const Workload& work, at::ScalarType dtype) {
   return out;
 }
 
+// The median of seven runs, as of the engine's steps: both see the machine's slow moments.
 double seconds_of(int64_t repeats, const std::function<void()>& run) {
   run();
-  double best = std::numeric_limits<double>::max();
-  for (int i = 0; i < 3; ++i) {
+  std::array<double, 7> seconds{};
+  for (double& entry : seconds) {
     const auto begin = std::chrono::steady_clock::now();
     for (int64_t r = 0; r < repeats; ++r) run();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    best = std::min(best, took.count() / static_cast<double>(repeats));
+    entry = took.count() / static_cast<double>(repeats);
   }
-  return best;
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
 }
 
 // One pass over all matrices with `rows` rows: forward, input gradients or weight gradients.

@@ -16,29 +16,14 @@
 namespace braid {
 namespace {
 
-bool is_set(const char* name) { return std::getenv(name) != nullptr; }
-
-// True for the commands that run for minutes and pass over the same memory in every step.
-bool trains(const std::string& command) {
-  return command == "train" || command == "sft" || command == "rm";
-}
-
-// Sets what libgomp and glibc read only when they are loaded, and starts the program once more. A
-// setting of the user's stays. Both effects are measured in docs/benchmarks.md:
-// * threads of a parallel region wait for each other by spinning, by default for milliseconds:
-//   alone on the machine that is fastest, but beside one other busy process they spin while the
-//   thread they wait for has no core. A short spin keeps both cases fast;
-// * a heap of large pages makes training steps faster; the system takes longer to provide it, which
-//   short commands would not earn back.
-void restart_with_settings(int argc, char** argv) {
-  bool changed = false;
-  const auto set = [&](const char* name, const char* value) {
-    changed |= setenv(name, value, 0) == 0;
-  };
-  if (!is_set("GOMP_SPINCOUNT") && !is_set("OMP_WAIT_POLICY")) set("GOMP_SPINCOUNT", "4000");
-  if (!is_set("GLIBC_TUNABLES") && argc > 1 && trains(argv[1]))
-    set("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
-  if (changed) execv("/proc/self/exe", argv);
+// Threads of a parallel region wait for each other by spinning, by default for milliseconds: alone
+// on the machine that is fastest, but beside one other busy process they spin while the thread they
+// wait for has no core. A short spin keeps both cases fast (docs/benchmarks.md). libgomp reads the
+// variable when it is loaded, hence the second start; a setting of the user's stays.
+void limit_spinning(char** argv) {
+  for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"})
+    if (std::getenv(name) != nullptr) return;
+  if (setenv("GOMP_SPINCOUNT", "4000", 0) == 0) execv("/proc/self/exe", argv);
 }
 
 int finish(const Status& status) {
@@ -95,7 +80,7 @@ int run(int argc, char** argv) {
 }  // namespace braid
 
 int main(int argc, char** argv) {
-  braid::restart_with_settings(argc, argv);
+  braid::limit_spinning(argv);
   braid::keep_free_heap();
   try {
     return braid::run(argc, argv);
