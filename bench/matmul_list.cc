@@ -18,7 +18,6 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-
 #include <map>
 #include <string>
 #include <utility>
