@@ -86,8 +86,8 @@ TEST_P(EveryFamily, PackingOnceOrForEachProductGivesTheSameBits) {
   ModelSpec spec = small_spec(GetParam());
   spec.hidden = 256;  // where packed products pay
   spec.intermediate = 512;
-  const auto once = std::move(make_model(spec, {}).value());
-  const auto each_time = std::move(make_model(spec, {}).value());
+  const auto once = make_model(spec, {}).value();
+  const auto each_time = make_model(spec, {}).value();
   once->keep_packed(true);
   const Gradients expected = gradients(*once), found = gradients(*each_time);
   ASSERT_EQ(found.size(), expected.size());

@@ -255,7 +255,7 @@ TEST_F(RolesTest, EvaluationSharesRewardModels) {
     return (*evaluator)->run(model_of(*session, "actor"))->metrics;
   };
   const auto metrics = report(share_reward_models(session->reward_models()));
-  EXPECT_EQ(metrics, report(std::move(*load_reward_models(config, {}))));
+  EXPECT_EQ(metrics, report(*load_reward_models(config, {})));
   EXPECT_EQ(metrics.at("eval/a_mean"), metrics.at("eval/b_mean"));
 }
 
