@@ -145,8 +145,7 @@ class Bench:
 
     def measure(self):
         """One round: every program of the comparison once, in turn."""
-        out, parts = {"preset": self.preset}, self.a.parts.split(",")
-        self.export()
+        out, parts = {}, self.a.parts.split(",")
         for algorithm in ("grpo", "ppo"):
             if "products" in parts:
                 out["products_" + algorithm] = last_json(run([self.a.products, algorithm, self.preset, "f32",
@@ -204,19 +203,17 @@ def ratios(out):
     return rows
 
 
+def seconds_of(row):
+    """What sorts the rounds of a program: its time, or where it has only a rate the negative of that."""
+    return row["step_s"] if "step_s" in row else row["fastest"]["step_s"] if "fastest" in row else -row["gen_tokens_per_s"]
+
+
 def merged(rounds):
     """Of every program the round with the median time, and of every ratio the median of those within a round."""
-    out = {"preset": rounds[0]["preset"], "round_ratios": [ratios(r) for r in rounds]}
-    for name in rounds[0]:
-        rows = [r[name] for r in rounds]
-        if name.startswith(("braid", "peer", "busy")):
-            rows.sort(key=lambda row: row.get("step_s", -row.get("gen_tokens_per_s", 0)))
-            out[name] = rows[(len(rows) - 1) // 2]
-        elif name.startswith("products"):
-            rows.sort(key=lambda row: row["fastest"]["step_s"])
-            out[name] = rows[(len(rows) - 1) // 2]
-    out["ratios"] = {name: statistics.median(r[name] for r in out["round_ratios"]) for name in out["round_ratios"][0]}
-    return out
+    out = {name: sorted((r[name] for r in rounds), key=seconds_of)[(len(rounds) - 1) // 2] for name in rounds[0]}
+    all_ratios = [ratios(r) for r in rounds]
+    medians = {name: statistics.median(r[name] for r in all_ratios) for name in all_ratios[0]}
+    return {**out, "round_ratios": all_ratios, "ratios": medians}
 
 
 def print_tables(results):
@@ -243,7 +240,8 @@ def main():
     for preset in a.presets.split(","):
         bench = Bench(a, preset)
         bench.work.mkdir(parents=True, exist_ok=True)
-        results.append(merged([bench.measure() for _ in range(a.rounds)]))
+        bench.export()
+        results.append({"preset": preset, **merged([bench.measure() for _ in range(a.rounds)])})
         if a.json:
             Path(a.json).write_text(json.dumps(results, indent=1))
     print_tables(results)

@@ -8,9 +8,6 @@
 namespace braid {
 namespace {
 
-// More runs of layers balance the senders better; fewer make smaller plans.
-constexpr int64_t kRunsOfLayers = 8;
-
 struct PlacedPiece {
   MovePiece piece;
   Interval layers = {0, 1};

@@ -13,6 +13,10 @@
 
 namespace braid {
 
+// Runs that the layers of a stage travel in: more balance the senders better, fewer make smaller
+// plans.
+inline constexpr int64_t kRunsOfLayers = 8;
+
 enum class MessageKind { kParameters, kFields };
 
 // Part of a message. Parameters: elements of tensor kind `item` in each of the layers. Fields:

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "program/reallocation.h"
 #include "search/plan_space.h"
 
 namespace braid::planner {
 namespace {
 
 constexpr int kCells = 64;  // that tensor parallelism and shards cut a layer into
-// Layers travel in about so many runs (program/reallocation.cc). What the last one brings into a
-// node is passed on there when the network is done.
-constexpr double kRuns = 8;
 constexpr int32_t kLargestKey = 0xffff;
 
 // The cells of a layer that a device of a stage holds.
@@ -97,9 +95,10 @@ class MoveLoads {
     const auto most = [](const std::vector<double>& load) {
       return *std::max_element(load.begin(), load.end());
     };
+    // What the last run of layers brings into a node is passed on there when the network is done.
     const double network = std::max(most(far_in_), most(far_out_)) / rates.network;
     return rates.latency_s + std::max(std::max(most(in_), most(out_)) / rates.inside,
-                                      network + most(relayed_) / rates.inside / kRuns);
+                                      network + most(relayed_) / rates.inside / kRunsOfLayers);
   }
 
  private:
