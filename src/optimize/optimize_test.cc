@@ -38,6 +38,7 @@ struct ToyChoice {
 
 struct ToyRoot {
   int64_t bound = 0;
+  int64_t bounds = 0;
 };
 
 class ToyTree {

@@ -28,8 +28,9 @@ namespace braid::optimize {
 //   Tree:        a cursor over partial states; the costs of its leaves are numbers without
 //   infeasibility. Root:        what all trees share for one limit (such as shortened value lists);
 //   a constant. Its `bound` is below the
-//                cost of every leaf that costs less than the limit. make_root may start from an
-//                earlier root, for a limit at least as high.
+//                cost of every leaf that costs less than the limit, `bounds` the partial states
+//                bounded to make it. make_root may start from an earlier root, for a limit at least
+//                as high.
 //   limit_of:    what a leaf must cost less than, once a state of this cost is known (or none is).
 //   state_of:    the state at a leaf.
 //   choice_of:   the tree's choice that gives a coordinate the value it has in a state; any order
@@ -44,6 +45,7 @@ concept PortfolioDomain = CoordinateDomain<D> && WalkDomain<D> &&
   requires BranchTree<typename D::Tree>;
   { domain.make_root(limit, root) } -> std::same_as<std::shared_ptr<const typename D::Root>>;
   { root->bound } -> std::convertible_to<typename D::Tree::Cost>;
+  { root->bounds } -> std::convertible_to<int64_t>;
   { domain.make_tree(root) } -> std::same_as<typename D::Tree>;
   { domain.limit_of(cost) } -> std::same_as<typename D::Tree::Cost>;
   { domain.state_of(path) } -> std::same_as<typename D::State>;
@@ -64,6 +66,7 @@ struct PortfolioOptions {
   uint64_t seed = 1;
   int64_t first_descents = kUnitWindow;  // units before the proof starts
   int64_t proof_period = 4;        // during the proof, every n-th unit looks for better states
+  int64_t restless_units = 0;      // of the proof's first so many, every second
   int64_t proof_work = 2'000'000;  // budget of one proof unit, in the tree's work
   WalkOptions walk;                // of one walk unit
 };
@@ -163,19 +166,25 @@ class Portfolio final : public UnitSource {
     if (options_.method != Method::kAuto) return Kind::kWalk;
     if (unit < options_.first_descents) return Kind::kDescent;
     const int64_t turn = unit - options_.first_descents;
-    if (turn == 0 || turn % options_.proof_period != 0 || open_.empty()) return Kind::kProof;
-    return turn / options_.proof_period % 4 == 0 ? Kind::kDescent : Kind::kNeighbourhood;
+    const int64_t period = turn < options_.restless_units ? 2 : options_.proof_period;
+    if (turn == 0 || turn % period != 0 || open_.empty()) return Kind::kProof;
+    return turn / period % 4 == 0 ? Kind::kDescent : Kind::kNeighbourhood;
   }
 
   void open(Frontier<Tree> frontier) {
     open_.emplace(std::make_pair(frontier.bound(), frontiers_++), std::move(frontier));
   }
 
+  void make_root(const std::shared_ptr<const typename D::Root>& before) {
+    root_limit_ = limit();
+    root_ = domain_.make_root(root_limit_, before);
+    bounds_ += root_->bounds;
+  }
+
   // Every child of the root becomes a frontier of its own, so that all threads find work.
   void open_root() {
     proof_started_ = true;
-    root_limit_ = limit();
-    root_ = domain_.make_root(root_limit_, nullptr);
+    make_root(nullptr);
     Tree tree = domain_.make_tree(root_);
     std::vector<Child<Bound, typename Tree::Choice>> children;
     tree.expand(root_limit_, children);
@@ -192,10 +201,7 @@ class Portfolio final : public UnitSource {
   }
 
   bool start_on_tree(Slot& slot) {
-    if (limit() < root_limit_) {
-      root_limit_ = limit();
-      root_ = domain_.make_root(root_limit_, root_);
-    }
+    if (limit() < root_limit_) make_root(root_);
     if (slot.root != root_) {
       slot.root = root_;
       slot.tree.reset();

@@ -112,6 +112,7 @@ PlanRoot::PlanRoot(const PlanSpace& space, int64_t limit_us)
       const auto too_dear = [&](int32_t value) {
         if (bounder.quick_bound_us({c, value}, open_us) >= limit_us) return true;
         put(space, plan, c, value);
+        ++bounds;
         return excess_bytes(space, plan) > 0 ||
                bounder.bound_us(plan, segments_of[c], open_us, limit_us) >= limit_us;
       };

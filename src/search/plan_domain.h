@@ -41,6 +41,7 @@ struct PlanRoot {
   std::vector<std::vector<int32_t>> remaining;  // ascending
   std::vector<std::vector<int>> segments_of;    // per coordinate: segments whose time it changes
   int64_t bound = 0;
+  int64_t bounds = 0;  // partial plans bounded to make it
 };
 
 // Lower bound of a partial plan: for each segment the larger of

@@ -107,6 +107,7 @@ void PlanRoot::raise_segments(const Model& model, int64_t limit_us) {
     PlanTree tree(model, *this, s);
     const int64_t least =
         optimize::least_cost(tree, limit_us - others_us, kSegmentWork, kSegmentPiece);
+    bounds += tree.bounds();
     least_us[s] = std::max(least_us[s], least);
     empty = others_us + least_us[s] >= limit_us;
   }

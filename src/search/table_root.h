@@ -27,6 +27,7 @@ struct PlanRoot {
   std::vector<int64_t> least_us;   // per segment
   int64_t bound = 0;  // microseconds; at most the cost of every plan that costs less than the limit
   bool empty = false;  // there is no such plan
+  int64_t bounds = 0;  // partial plans that raise_segments bounded
 
  private:
   bool shorten(const Model& model, int64_t limit_us);

@@ -14,12 +14,15 @@ using optimize::Method;
 constexpr double kFirstLoss = 0.05;
 constexpr double kLastLoss = 0.0005;
 constexpr int64_t kAnnealingSteps = 200'000;
+// Bounds rise slowly where several calls run side by side: a good plan is worth more at first.
+constexpr int64_t kRestlessUnits = 64;
 
 optimize::PortfolioOptions portfolio_options(const PlanDomain& domain,
                                              const SolveOptions& options) {
   optimize::PortfolioOptions out;
   out.method = options.method;
   out.seed = options.seed;
+  out.restless_units = kRestlessUnits;
   if (options.method == Method::kMetropolis) {
     out.walk.steps = options.walk_steps;
     out.walk.inverse_temperature = {options.inverse_temperature, options.inverse_temperature};
