@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <tuple>
 
 #include "base/rng.h"
 #include "plan/execution_plan.h"
@@ -98,33 +98,103 @@ TEST(Compile, CopiesAreFilledBeforeAndReleasedAfterTheirCalls) {
   EXPECT_EQ(program_hash(program), program_hash(*compile(mixed_plan(problem), problem)));
 }
 
-TEST(Compile, EveryRankReceivesTheSamplesThatItReadsOnce) {
-  const PlanningProblem problem = make_test_problem();
-  const Program program = *compile(mixed_plan(problem), problem);
+// Counts of samples by device that readers of a field lack and that messages bring.
+using SampleCounts = std::map<DeviceId, std::vector<int>>;
+
+SampleCounts needed_samples(const Program& program, CallId producer, const Field& field) {
+  const auto samples = static_cast<size_t>(program.calls[producer.value].samples);
+  SampleCounts out;
+  const auto fill = [&](const std::vector<Holding>& holdings, int count) {
+    for (const Holding& holding : holdings) {
+      std::vector<int>& counts = out[holding.device];
+      counts.resize(samples);
+      std::fill(counts.begin() + holding.units.begin, counts.begin() + holding.units.end, count);
+    }
+  };
+  for (size_t c = 0; c < program.graph.calls.size(); ++c)
+    fill(field_readers(program, CallId{static_cast<int32_t>(c)}, field, producer), 1);
+  fill(field_holders(program, producer, field), 0);
+  return out;
+}
+
+// Every rank receives the samples of each field that its calls read and it did not write, once.
+void expect_samples_once(const Program& program) {
   for (size_t p = 0; p < program.graph.calls.size(); ++p) {
     const CallId producer{static_cast<int32_t>(p)};
     for (size_t f = 0; f < program.graph.calls[p].writes.size(); ++f) {
       const Field& field = program.graph.calls[p].writes[f];
-      std::map<DeviceId, std::set<int64_t>> needed, arrived;
-      for (size_t c = 0; c < program.graph.calls.size(); ++c)
-        for (const Holding& reader :
-             field_readers(program, CallId{static_cast<int32_t>(c)}, field, producer))
-          for (int64_t i = reader.units.begin; i < reader.units.end; ++i)
-            needed[reader.device].insert(i);
-      for (const Holding& holder : field_holders(program, producer, field))
-        for (int64_t i = holder.units.begin; i < holder.units.end; ++i)
-          needed[holder.device].erase(i);
+      SampleCounts arrived = needed_samples(program, producer, field);
+      const SampleCounts needed = arrived;
+      for (auto& [device, counts] : arrived) std::fill(counts.begin(), counts.end(), 0);
       for (const Message& message : program.messages) {
         if (message.kind != MessageKind::kFields || message.owner != producer.value) continue;
         for (const MessagePart& part : message.parts)
           for (int64_t i = part.units.begin;
                part.item == static_cast<int32_t>(f) && i < part.units.end; ++i)
-            EXPECT_TRUE(arrived[message.to].insert(i).second) << field.name;
+            ++arrived[message.to].at(i);
       }
-      for (const auto& [device, samples] : needed)
-        EXPECT_EQ(arrived[device], samples) << field.name << " on " << device;
+      EXPECT_EQ(arrived, needed) << field.name;
     }
   }
+}
+
+// Elements of each (device, kind, layer) as intervals in order.
+using Elements = std::map<std::tuple<DeviceId, int32_t, int64_t>, std::vector<Interval>>;
+
+Elements held(const WeightCopy& copy, const std::vector<TensorKind>& kinds, int64_t layers) {
+  Strategy grid;
+  grid.dp = copy.layout.dp, grid.tp = copy.layout.tp, grid.pp = copy.layout.pp;
+  Elements out;
+  for (size_t i = 0; i < copy.layout.mesh.devices.size(); ++i)
+    for (size_t k = 0; k < kinds.size(); ++k) {
+      const GridPosition at = grid_position(grid, i);
+      const Interval elements = held_elements(kinds[k], copy.layout, at);
+      for (const Interval& run : held_layers(kinds[k], copy.layout, layers, at.stage))
+        for (int64_t layer = run.begin; layer < run.end && elements.size() > 0; ++layer)
+          out[{copy.layout.mesh.devices[i], static_cast<int32_t>(k), layer}] = {elements};
+    }
+  return out;
+}
+
+const WeightCopy& home_of(const Program& program, const RoleId& role) {
+  return *std::find_if(program.copies.begin(), program.copies.end(),
+                       [&](const WeightCopy& copy) { return copy.home && copy.role == role; });
+}
+
+// What a device holds of the home copy and what it receives make up its part of a copy without
+// gaps, and nothing arrives twice or is there already.
+void expect_weights_whole(const Program& program, const PlanningProblem& problem, size_t index) {
+  const WeightCopy& copy = program.copies[index];
+  const ModelSize& model = model_of(problem, copy.role).size;
+  const auto kinds = tensor_kinds(model, find_role(problem.graph, copy.role)->scalar_head);
+  const Elements wanted = held(copy, kinds, model.layers);
+  Elements had = held(home_of(program, copy.role), kinds, model.layers), pieces;
+  for (const auto& [key, elements] : wanted) {
+    const Interval want = elements[0], home = had.count(key) > 0 ? had[key][0] : Interval{};
+    const Interval both{std::max(want.begin, home.begin), std::min(want.end, home.end)};
+    if (both.size() > 0) pieces[key].push_back(both);
+  }
+  for (const Message& message : program.messages) {
+    if (message.kind != MessageKind::kParameters || message.owner != static_cast<int32_t>(index))
+      continue;
+    for (const MessagePart& part : message.parts)
+      for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer)
+        pieces[{message.to, part.item, layer}].push_back(part.units);
+  }
+  for (auto& [key, intervals] : pieces) {
+    std::sort(intervals.begin(), intervals.end(),
+              [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+    Interval joined = intervals[0];
+    for (size_t i = 1; i < intervals.size() && joined.end == intervals[i].begin; ++i)
+      joined.end = intervals[i].end;
+    intervals = {joined};
+  }
+  EXPECT_EQ(pieces, wanted) << "copy " << index << " of " << copy.role;
+}
+
+TEST(Compile, EveryRankReceivesTheSamplesThatItReadsOnce) {
+  const PlanningProblem problem = make_test_problem();
+  expect_samples_once(*compile(mixed_plan(problem), problem));
 }
 
 TEST(Compile, StateInHostMemoryComesAndGoes) {
@@ -190,6 +260,15 @@ TEST(Verify, FindsCirclesBetweenRanks) {
   EXPECT_TRUE(verify(program).ok()) << verify(program).message();
 }
 
+TEST(Verify, FindsSamplesThatArriveTwice) {
+  Program program = broken_base();
+  const auto message =
+      std::find_if(program.messages.begin(), program.messages.end(),
+                   [](const Message& m) { return m.kind == MessageKind::kFields; });
+  message->parts.push_back(message->parts.front());
+  EXPECT_THAT(verify(program).message(), HasSubstr("that it has already"));
+}
+
 TEST(Verify, FindsMissingFieldsAndInstructions) {
   Program program = broken_base();
   for (size_t i = program.messages.size(); i-- > 0;)
@@ -207,7 +286,7 @@ TEST(Verify, FindsMissingFieldsAndInstructions) {
   EXPECT_FALSE(verify(program).ok());
 }
 
-// Random plans over two nodes: all compile, which includes verification.
+// Random plans over two nodes: all compile, which includes verification, and move everything once.
 TEST(Compile, RandomPlansVerify) {
   static const int kShapes[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {2, 2, 1},
                                    {4, 1, 1}, {1, 2, 2}, {2, 2, 2}, {1, 8, 1},
@@ -232,7 +311,11 @@ TEST(Compile, RandomPlansVerify) {
     if (trial % 4 == 0) plan.roles.push_back({RoleId{"actor"}, Residency::kHost, Residency::kHost});
     if (!validate(plan, problem).ok()) continue;  // heads that do not divide and the like
     const auto program = compile(plan, problem);
-    EXPECT_TRUE(program.ok()) << program.status().message();
+    ASSERT_TRUE(program.ok()) << program.status().message();
+    expect_samples_once(*program);
+    for (size_t copy = 0; copy < program->copies.size(); ++copy)
+      if (!program->copies[copy].home && is_trained(problem.graph, program->copies[copy].role))
+        expect_weights_whole(*program, problem, copy);
     ++compiled;
   }
   EXPECT_GT(compiled, 60);

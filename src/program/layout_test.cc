@@ -202,6 +202,23 @@ TEST(Reallocation, HopsInsideANodeOnlyWhereTheySpreadTheLoad) {
   EXPECT_LT(*std::max_element(relayed.inside.begin(), relayed.inside.end()), 2 * 7 * 200.0);
 }
 
+// A device that wants the same units for two calls gets them once, also where receivers of the
+// owner's node do not pass on because another device is busier anyway.
+TEST(Reallocation, AReceiverListedTwiceIsServedOnce) {
+  const Cluster cluster = *make_cluster(*find_gpu("a100-80g"), 1, 8);
+  MoveItem item;
+  item.unit_bytes = 2;
+  item.owners = {{DeviceId{0}, {0, 100}}};
+  item.receivers = {{DeviceId{1}, {0, 100}}, {DeviceId{1}, {50, 100}}, {DeviceId{2}, {0, 50}}};
+  SendLoad load(8);
+  load.inside[7] = 1e6;
+  std::vector<MovePiece> pieces;
+  plan_moves(item, cluster, &load, &pieces);
+  std::map<DeviceId, int64_t> received;
+  for (const MovePiece& piece : pieces) received[piece.to] += piece.units.size();
+  EXPECT_EQ(received, (std::map<DeviceId, int64_t>{{DeviceId{1}, 100}, {DeviceId{2}, 50}}));
+}
+
 // Four replicas send to four others: the busiest sends no more than a tenth above its share.
 TEST(Reallocation, SendersShareTheWork) {
   const ModelSize model = *find_model("llama2-7b");

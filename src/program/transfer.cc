@@ -50,7 +50,8 @@ class PieceMover {
   void serve(std::vector<MovePiece>* pieces) {
     std::vector<DeviceId> missing;
     for (const Holding& receiver : item_.receivers)
-      if (covers(receiver.units, units_) && !has(receiver.device))
+      if (covers(receiver.units, units_) && !has(receiver.device) &&
+          std::find(missing.begin(), missing.end(), receiver.device) == missing.end())
         missing.push_back(receiver.device);
     BRAID_CHECK(missing.empty() || !holders_.empty(),
                 cat("nobody holds units ", units_.begin, " to ", units_.end));
@@ -63,8 +64,7 @@ class PieceMover {
       return std::pair(load_.brought_in[a.value], distance(a)) <
              std::pair(load_.brought_in[b.value], distance(b));
     });
-    for (const DeviceId device : missing)
-      if (!has(device)) serve_one({device, node_of(cluster_, device), 0}, pieces);
+    for (const DeviceId device : missing) serve_one({device, node_of(cluster_, device), 0}, pieces);
   }
 
  private:

@@ -113,6 +113,11 @@ class SampleSet {
              return part.begin <= units.begin && units.end <= part.end;
            });
   }
+  bool overlaps(const Interval& units) const {
+    return std::any_of(parts_.begin(), parts_.end(), [&](const Interval& part) {
+      return part.begin < units.end && units.begin < part.end;
+    });
+  }
 
  private:
   std::vector<Interval> parts_;  // disjoint, not adjacent
@@ -201,9 +206,14 @@ class Run {
     const Message& message = program_.messages[i.detail];
     if (message.to.value != static_cast<int32_t>(rank))
       return invalid_input(cat("receives message ", i.detail, " of rank ", message.to));
-    if (message.kind == MessageKind::kFields)
-      for (const MessagePart& part : message.parts)
-        fields_[{rank, message.owner, part.item}].add(part.units);
+    if (message.kind != MessageKind::kFields) return ok_status();
+    for (const MessagePart& part : message.parts) {
+      SampleSet& samples = fields_[{rank, message.owner, part.item}];
+      if (samples.overlaps(part.units))
+        return invalid_input(cat("receives samples of ", field_name(message.owner, part.item),
+                                 " that it has already"));
+      samples.add(part.units);
+    }
     return ok_status();
   }
 
