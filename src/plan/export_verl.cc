@@ -49,9 +49,14 @@ void export_training(Exporter& e, const std::string& role, VerlWorker* worker) {
   } else if (from->dp > 1 && from->zero_stage != 3) {
     e.lose(cat("update of ", role, ": zero ", from->zero_stage, "; FSDP shards all (zero 3)"));
   }
-  worker->checkpointing = from->recompute != Recompute::kNone;
+  if (parallel)
+    worker->granularity = from->recompute == Recompute::kNone   ? ""
+                          : from->recompute == Recompute::kFull ? "full"
+                                                                : "selective";
+  else
+    worker->checkpointing = from->recompute != Recompute::kNone;
   if (from->in_order) e.s.balance_batch = false;
-  if (from->recompute == Recompute::kSelective)
+  if (from->recompute == Recompute::kSelective && !parallel)
     e.lose(cat("update of ", role, ": selective recomputation; it recomputes whole layers"));
   export_micro_batches(*from, minibatch_samples(e.problem), &worker->micro_batch, &worker->dynamic,
                        &worker->max_tokens);
@@ -63,9 +68,11 @@ void export_inference(Exporter& e, const std::string& role, const VerlWorker& la
   const Call* call = foreign::call_of(e.problem.graph, role, kind);
   if (call == nullptr) return;
   const Strategy& from = call_plan(e.plan, call->name).strategy;
-  if (role == "reference") worker->tp = from.tp, worker->pp = from.pp;
+  const bool own_layout = role == "reference" || role == "reward";
+  if (own_layout) worker->tp = from.tp, worker->pp = from.pp;
+  if (role == "reward" && from.tp * from.pp > 1) worker->strategy = "megatron";
   const bool same = from.tp == layout.tp && from.pp == layout.pp;
-  if (!same && role != "reference")
+  if (!same && !own_layout)
     e.lose(
         cat(call->name, ": tp", from.tp, " pp", from.pp, "; inference has the layout of training"));
   export_micro_batches(from, call_samples(e.problem, *call), &worker->infer_micro_batch,
@@ -87,8 +94,11 @@ void export_generation(Exporter& e) {
 
 void export_role(Exporter& e, const std::string& role, VerlWorker* worker) {
   const RolePlan from = role_plan(e.plan, RoleId{role});
-  worker->offload_weights = from.weights == Residency::kHost;
-  worker->offload_optimizer = from.optimizer == Residency::kHost;
+  const bool megatron = (role == "reference" ? e.s.actor.strategy : worker->strategy) == "megatron";
+  (megatron ? worker->mcore_offload_weights : worker->offload_weights) =
+      from.weights == Residency::kHost;
+  (megatron ? worker->mcore_offload_optimizer : worker->offload_optimizer) =
+      from.optimizer == Residency::kHost;
   if (from.prefetch) e.lose(cat("role ", role, ": prefetch from the host"));
   const auto found = e.problem.models.find(role);
   if (found != e.problem.models.end()) worker->path = found->second.size.name;
@@ -144,20 +154,20 @@ ExportedConfig export_verl(const PlanningProblem& problem, const ExecutionPlan& 
   export_algorithm(e);
   export_cluster(e);
   export_meshes(e);
-  export_role(e, "actor", &e.s.actor);
-  export_role(e, "reference", &e.s.ref);
-  export_role(e, "critic", &e.s.critic);
-  export_role(e, "reward", &e.s.reward);
   export_training(e, "actor", &e.s.actor);
   export_training(e, "critic", &e.s.critic);
   export_inference(e, "actor", e.s.actor, &e.s.actor);
   export_inference(e, "reference", e.s.actor, &e.s.ref);
   export_inference(e, "critic", e.s.critic, &e.s.critic);
   export_inference(e, "reward", VerlWorker(), &e.s.reward);
+  export_role(e, "actor", &e.s.actor);
+  export_role(e, "reference", &e.s.ref);
+  export_role(e, "critic", &e.s.critic);
+  export_role(e, "reward", &e.s.reward);
   if (e.s.critic.infer_dynamic != e.s.critic.dynamic && e.strategy("critic", CallKind::kInfer))
     e.lose("values and update_critic: one by tokens, the other by number of micro-batches");
   export_generation(e);
-  return {foreign::print_settings(verl_table(), e.s), e.lost};
+  return {print_verl(e.s), e.lost};
 }
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "plan/baselines/baselines.h"
+#include "plan/foreign_resolve.h"
 #include "plan/foreign_text.h"
 #include "plan/plan_text.h"
 #include "plan/test_problem.h"
@@ -107,10 +108,31 @@ TEST(ForeignText, FlagsTakeValuesOrStandAlone) {
   EXPECT_EQ(keys, (ForeignKeys{{"a", "1"}, {"b", "2"}, {"c", "true"}, {"d", "-3"}, {"e", "true"}}));
 }
 
-TEST(ForeignText, YamlReferencesAreResolved) {
-  const auto keys = foreign::yaml_keys("a: {b: 3}\nc: ${a.b}\nd: ${nowhere}", "f");
-  EXPECT_EQ(keys->at("c"), "3");
-  EXPECT_EQ(keys->at("d"), "${nowhere}");
+TEST(ForeignText, YamlKeepsReferencesAndNulls) {
+  const auto keys = foreign::yaml_keys("a: {b: 3}\nc: ${a.b}\nd: null\ne: [1]", "f");
+  EXPECT_EQ(*keys, (ForeignKeys{{"a.b", "3"}, {"c", "${a.b}"}, {"d", "null"}}));
+}
+
+TEST(ForeignText, ReferencesAreResolvedByNamePlaceAndDefault) {
+  const ForeignKeys keys = {{"a.b", "3"},        {"a.c.d", "${..b}"}, {"a.c.e", "${.d}"},
+                            {"n", "null"},       {"loop", "${loop}"}, {"f", "${a.c.e}"},
+                            {"g.h", "${.i}/end"}};
+  const auto value = [&](const std::string& text, const std::string& key = "x") {
+    return foreign::resolve_reference(text, key, [&](const std::string& name) {
+      const auto found = keys.find(name);
+      return found == keys.end() ? std::nullopt : std::optional(found->second);
+    });
+  };
+  EXPECT_EQ(value("${f}"), "3");
+  EXPECT_EQ(value("${.d}", "a.c.x"), "3");
+  EXPECT_EQ(value("x-${a.b}-${a.b}"), "x-3-3");
+  EXPECT_EQ(value("${oc.select:a.b,7}"), "3");
+  EXPECT_EQ(value("${oc.select:a.z, 7}"), "7");
+  EXPECT_EQ(value("${oc.select:n,\"~/m\"}"), "~/m");
+  EXPECT_EQ(value("${oc.select:a.z}"), "null");
+  EXPECT_EQ(value("${oc.select:.d,9}", "a.c.x"), "3");
+  EXPECT_EQ(value("${nowhere}"), "${nowhere}");
+  EXPECT_THAT(value("${loop}"), HasSubstr("${"));
 }
 
 TEST(Verl, ScriptBecomesTheCoLocatedPlan) {
@@ -184,6 +206,147 @@ TEST(Verl, BalanceIsOnUnlessSwitchedOff) {
   const Framework& verl = **find_framework("verl");
   EXPECT_THAT(config_text(verl, verl.export_plan(in_order->problem, in_order->plan)),
               HasSubstr("trainer.balance_batch=False"));
+}
+
+// The composed configuration that verl prints, cut to what matters here.
+constexpr const char* kComposed = R"(
+actor_rollout_ref:
+  actor:
+    strategy: fsdp
+    ppo_mini_batch_size: 256
+    ppo_micro_batch_size: null
+    ppo_micro_batch_size_per_gpu: null
+    use_dynamic_bsz: true
+    ppo_max_token_len_per_gpu: 8192
+    use_kl_loss: true
+    fsdp_config: {param_offload: false, optimizer_offload: false, fsdp_size: -1}
+  ref:
+    strategy: ${actor_rollout_ref.actor.strategy}
+    log_prob_micro_batch_size_per_gpu: null
+    log_prob_use_dynamic_bsz: ${oc.select:actor_rollout_ref.actor.use_dynamic_bsz,false}
+    log_prob_max_token_len_per_gpu: ${oc.select:actor_rollout_ref.actor.ppo_max_token_len_per_gpu,16384}
+  rollout:
+    name: vllm
+    tensor_model_parallel_size: 2
+    log_prob_use_dynamic_bsz: ${oc.select:actor_rollout_ref.actor.use_dynamic_bsz,false}
+    log_prob_max_token_len_per_gpu: ${oc.select:actor_rollout_ref.actor.ppo_max_token_len_per_gpu,16384}
+    'n': 1
+  model: {path: Qwen/Qwen2.5-7B}
+data: {train_batch_size: 1024, max_prompt_length: 512, max_response_length: 512}
+critic:
+  strategy: fsdp
+  model: {path: Qwen/Qwen2.5-7B, tokenizer_path: '${oc.select:actor_rollout_ref.model.path,"~/m"}'}
+  ppo_mini_batch_size: ${oc.select:actor_rollout_ref.actor.ppo_mini_batch_size,256}
+  ppo_micro_batch_size: null
+  ppo_micro_batch_size_per_gpu: ${oc.select:.ppo_micro_batch_size,null}
+  use_dynamic_bsz: ${oc.select:actor_rollout_ref.actor.use_dynamic_bsz,false}
+  ppo_max_token_len_per_gpu: 32768
+  forward_max_token_len_per_gpu: ${.ppo_max_token_len_per_gpu}
+  forward_micro_batch_size_per_gpu: ${oc.select:.ppo_micro_batch_size_per_gpu,null}
+algorithm: {adv_estimator: gae}
+trainer: {nnodes: 1, n_gpus_per_node: 8}
+)";
+
+TEST(Verl, ComposedConfigurationIsReadAsItStands) {
+  const auto imported = import_text("verl", kComposed);
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  EXPECT_EQ(strategy(imported->plan, "update_actor").micro_tokens, 8192);
+  EXPECT_EQ(strategy(imported->plan, "old_logprob").micro_tokens, 8192);
+  EXPECT_EQ(strategy(imported->plan, "ref_logprob").micro_tokens, 8192);
+  EXPECT_EQ(strategy(imported->plan, "update_critic").micro_tokens, 32768);
+  EXPECT_EQ(strategy(imported->plan, "values").micro_tokens, 32768);
+}
+
+TEST(Verl, FollowersChangeWithTheKeyThatTheyFollow) {
+  const auto imported =
+      import_text("verl", kComposed,
+                  {"actor_rollout_ref.actor.use_dynamic_bsz=False",
+                   "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
+                   "critic.ppo_micro_batch_size_per_gpu=8",
+                   "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32",
+                   "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=64"});
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  EXPECT_EQ(strategy(imported->plan, "update_actor").micro_batches, 2);  // 256 / 8 = 32, 16 each
+  EXPECT_EQ(strategy(imported->plan, "update_critic").micro_batches, 4);
+  EXPECT_EQ(strategy(imported->plan, "values").micro_batches, 16);  // 1024 / 8 = 128, 8 each
+  EXPECT_EQ(strategy(imported->plan, "old_logprob").micro_batches, 4);
+  EXPECT_EQ(strategy(imported->plan, "ref_logprob").micro_batches, 2);
+}
+
+TEST(Verl, ASwitchOfTheActorSwitchesTheOthersToo) {
+  const auto imported =
+      import_text("verl", kVerlScript, {"actor_rollout_ref.actor.use_dynamic_bsz=True"});
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  for (const char* call : {"update_actor", "old_logprob", "ref_logprob"})
+    EXPECT_EQ(strategy(imported->plan, call).micro_tokens, 16384) << call;
+}
+
+TEST(Verl, TotalsOfAllDevicesAreDividedByThem) {
+  const auto imported = import_text("verl", kVerlScript,
+                                    {"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null",
+                                     "actor_rollout_ref.actor.ppo_micro_batch_size=32"});
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  EXPECT_EQ(strategy(imported->plan, "update_actor").micro_batches, 10);  // 40 sequences, 4 each
+}
+
+constexpr const char* kMegatronScript = R"(
+python3 -m verl.trainer.main_ppo --config-path=config CONFIG algorithm.adv_estimator=gae
+  data.train_batch_size=1024 data.max_prompt_length=1024 data.max_response_length=512
+  actor_rollout_ref.model.path=meta-llama/Llama-3.1-8B-Instruct
+  actor_rollout_ref.actor.ppo_mini_batch_size=256
+  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4
+  actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2
+  actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4
+  actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8
+  critic.model.path=meta-llama/Llama-3.1-8B-Instruct critic.ppo_micro_batch_size_per_gpu=4
+  critic.megatron.tensor_model_parallel_size=4 critic.megatron.pipeline_model_parallel_size=2
+  trainer.n_gpus_per_node=8 trainer.nnodes=2
+)";
+
+std::string megatron_script(const std::string& config) {
+  std::string text = kMegatronScript;
+  return text.replace(text.find("CONFIG"), 6, config);
+}
+
+TEST(Verl, TheNamedConfigurationChoosesTheBackend) {
+  for (const char* config : {"--config-name='ppo_megatron_trainer.yaml'",
+                             "--config-name ppo_megatron_trainer", "-cn ppo_megatron_trainer"}) {
+    const auto imported = import_text("verl", megatron_script(config));
+    ASSERT_TRUE(imported.ok()) << imported.status().message();
+    EXPECT_EQ(imported->problem.train_engine, "megatron") << config;
+    EXPECT_EQ(strategy(imported->plan, "update_actor").tp, 4);
+    EXPECT_EQ(strategy(imported->plan, "update_critic").pp, 2);
+    EXPECT_EQ(strategy(imported->plan, "update_critic").recompute, Recompute::kNone);
+  }
+  const auto fsdp = import_text("verl", megatron_script("--config-name ppo_trainer"));
+  ASSERT_TRUE(fsdp.ok()) << fsdp.status().message();
+  EXPECT_EQ(strategy(fsdp->plan, "update_actor").zero_stage, 3);
+  const auto other = import_text("verl", megatron_script("--config-name mine"));
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  EXPECT_THAT(other->notes, Contains(HasSubstr("what mine says is not known here")));
+}
+
+TEST(Verl, MegatronKeysAreOffloadAndRecomputation) {
+  const std::string actor = "actor_rollout_ref.actor.megatron.";
+  const auto imported =
+      import_text("verl", megatron_script("--config-name ppo_megatron_trainer"),
+                  {actor + "param_offload=True", "critic.megatron.optimizer_offload=True",
+                   actor + "override_transformer_config.recompute_granularity=selective",
+                   actor + "context_parallel_size=2", "critic.ppo_mini_batch_size=128",
+                   "actor_rollout_ref.rollout.pipeline_model_parallel_size=2"});
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  EXPECT_EQ(role_plan(imported->plan, RoleId{"actor"}).weights, Residency::kHost);
+  EXPECT_EQ(role_plan(imported->plan, RoleId{"critic"}).optimizer, Residency::kHost);
+  EXPECT_EQ(strategy(imported->plan, "update_actor").recompute, Recompute::kSelective);
+  for (const char* note : {"megatron.context_parallel_size=2", "critic.ppo_mini_batch_size=128",
+                           "rollout.pipeline_model_parallel_size=2"})
+    EXPECT_THAT(imported->notes,
+                Contains(testing::AllOf(testing::StartsWith("not planned: "), HasSubstr(note))));
+  const Framework& verl = **find_framework("verl");
+  const std::string text = config_text(verl, verl.export_plan(imported->problem, imported->plan));
+  EXPECT_THAT(text, HasSubstr(actor + "param_offload=True"));
+  EXPECT_THAT(text, HasSubstr("recompute_granularity=selective"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("fsdp_config")));
 }
 
 TEST(Verl, ChangesAreShownInItsOwnKeys) {
@@ -306,6 +469,9 @@ TEST_P(BadForeign, ErrorNamesTheKeyAndTheRemedy) {
   EXPECT_THAT(imported.status().message(), HasSubstr(GetParam().message));
 }
 std::string verl_with(const char* more) { return cat("data.train_batch_size=64 ", more); }
+std::string micro(const char* value) {
+  return cat(" actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=", value);
+}
 INSTANTIATE_TEST_SUITE_P(
     Cases, BadForeign,
     testing::Values(
@@ -322,6 +488,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"verl", cat(kVerlScript, " actor_rollout_ref.actor.ppo_mini_batch_size=60"),
                 "nearest legal values: 32 and 64"},
         BadCase{"verl", cat(kVerlScript, " trainer.nnodes=0"), "number of nodes"},
+        BadCase{"verl", cat(kVerlScript, micro("null")), "set actor_rollout_ref.actor.ppo_micro_"},
+        BadCase{"verl", cat(kVerlScript, micro("-4")), "must be at least 1, is -4"},
+        BadCase{"verl", cat(kVerlScript, micro("7")), "nearest legal values: 5 and 8"},
+        BadCase{"verl", cat(kVerlScript, " actor_rollout_ref.actor.strategy=fsd"),
+                "did you mean 'fsdp'?"},
+        BadCase{"verl", cat(kVerlScript, " actor_rollout_ref.rollout.name=vlm"),
+                "known: vllm, sglang"},
+        BadCase{"verl", cat(kVerlScript, " actor_rollout_ref.rollout.gpu_memory_utilization=1.5"),
+                "must be above 0 and at most 1, is 1.5"},
+        BadCase{"verl", cat(kVerlScript, " actor_rollout_ref.rollout.gpu_memory_utilization=nan"),
+                "gpu_memory_utilization"},
+        BadCase{"verl", cat(kVerlScript, " actor_rollout_ref.rollout.gpu_memory_utilization=0"),
+                "must be above 0"},
         BadCase{"verl", "data: [", "not valid YAML"},
         BadCase{"openrlhf", "hello", "holds no OpenRLHF arguments"},
         BadCase{"openrlhf", "--zero_stage 3", "pretrain: is missing"},

@@ -82,6 +82,7 @@ std::vector<std::string> raw_words(std::string_view text) {
 
 void collect_leaves(const YamlNode& node, const std::string& path, ForeignKeys* keys) {
   if (node.kind == YamlNode::Kind::kScalar) (*keys)[path] = node.scalar;
+  if (node.kind == YamlNode::Kind::kNull) (*keys)[path] = "null";
   for (const auto& [name, value] : node.map)
     collect_leaves(value, path.empty() ? name : cat(path, ".", name), keys);
 }
@@ -108,13 +109,6 @@ Result<ForeignKeys> yaml_keys(std::string_view text, const std::string& where) {
     return invalid_input(cat(where, ": a configuration must be a map of keys"));
   ForeignKeys keys;
   collect_leaves(root, "", &keys);
-  constexpr int kDeepestReference = 4;
-  for (int round = 0; round < kDeepestReference; ++round)
-    for (auto& [key, value] : keys) {
-      if (value.rfind("${", 0) != 0 || value.back() != '}') continue;
-      const auto target = keys.find(value.substr(2, value.size() - 3));
-      if (target != keys.end()) value = std::string(target->second);
-    }
   return keys;
 }
 

@@ -13,8 +13,7 @@ namespace braid::foreign {
 // the text itself assigns replaced. Other variables stay as "$NAME".
 std::vector<std::string> shell_words(std::string_view text);
 
-// Leaves of a YAML tree by dotted path; lists and nulls are left out. References "${a.b}" to other
-// leaves are resolved.
+// Leaves of a YAML tree by dotted path, as written ("null" for nothing); lists are left out.
 Result<ForeignKeys> yaml_keys(std::string_view text, const std::string& where);
 
 // "key=value" words, with Hydra's leading "+" or "++" removed.

@@ -113,6 +113,12 @@ Strategy generate_strategy(const VerlSettings& s, const PlanningProblem& problem
   return strategy;
 }
 
+Recompute recompute_of(const VerlWorker& worker) {
+  if (!megatron(worker)) return worker.checkpointing ? Recompute::kFull : Recompute::kNone;
+  if (worker.granularity == "full") return Recompute::kFull;
+  return worker.granularity == "selective" ? Recompute::kSelective : Recompute::kNone;
+}
+
 Strategy worker_strategy(const VerlWorker& worker, const PlanningProblem& problem, const Call& call,
                          int64_t devices) {
   const bool trains = call.kind == CallKind::kTrainStep;
@@ -126,7 +132,7 @@ Strategy worker_strategy(const VerlWorker& worker, const PlanningProblem& proble
   const int64_t sharded = std::max<int64_t>(1, int64_t{strategy.tp} * strategy.pp);
   strategy.dp = static_cast<int>(std::max<int64_t>(1, devices / sharded));
   if (strategy.dp > 1) strategy.zero_stage = !megatron(worker) ? 3 : trains ? 1 : 0;
-  if (trains && worker.checkpointing) strategy.recompute = Recompute::kFull;
+  if (trains) strategy.recompute = recompute_of(worker);
   const int64_t samples = trains ? minibatch_samples(problem) : call_samples(problem, call);
   set_micro_batches(worker, trains, std::max<int64_t>(1, samples / strategy.dp), &strategy);
   return strategy;
@@ -159,9 +165,7 @@ ExecutionPlan plan_of(const VerlSettings& s, const PlanningProblem& problem, Not
   const auto devices = static_cast<int64_t>(all.devices.size());
   for (const Call& call : problem.graph.calls) {
     if (!uses_model(call)) continue;
-    VerlWorker worker = worker_of(s, call.role.value);
-    if (call.role.value == "reference") worker.strategy = s.actor.strategy;
-    if (call.role.value == "critic") worker.infer_dynamic = worker.dynamic;
+    const VerlWorker& worker = worker_of(s, call.role.value);
     const bool samples = call.kind == CallKind::kGenerate;
     plan.calls.push_back({call.name, all,
                           samples ? generate_strategy(s, problem, call, devices, notes)
@@ -190,12 +194,35 @@ Status check_sizes(const VerlSettings& s) {
   return ok_status();
 }
 
+// What one worker takes from another, and of the two backends' keys those of the backend in use.
+void settle(const ForeignKeys& keys, VerlSettings* s) {
+  s->ref.strategy = s->actor.strategy;
+  s->critic.infer_dynamic = s->critic.dynamic;
+  const std::pair<VerlWorker*, const char*> trained[] = {{&s->actor, "actor_rollout_ref.actor"},
+                                                         {&s->critic, "critic"}};
+  for (const auto& [worker, name] : trained) {
+    const bool actor = worker == &s->actor;
+    const bool stated = keys.count(cat(actor ? "actor_rollout_ref" : "critic",
+                                       ".model.enable_gradient_checkpointing")) > 0;
+    const char* granularity = ".megatron.override_transformer_config.recompute_granularity";
+    if (keys.count(cat(name, granularity)) == 0 && stated && worker->checkpointing)
+      worker->granularity = "full";
+  }
+  for (VerlWorker* worker : {&s->actor, &s->ref, &s->critic, &s->reward}) {
+    if (!megatron(*worker)) continue;
+    worker->offload_weights = worker->mcore_offload_weights;
+    worker->offload_optimizer = worker->mcore_offload_optimizer;
+  }
+}
+
 }  // namespace
 
-Result<ImportedPlan> import_verl(const ForeignKeys& keys, const ImportOptions& options) {
+Result<ImportedPlan> import_verl(const ForeignKeys& stated, const ImportOptions& options) {
   VerlSettings s;
   ImportedPlan out;
+  BRAID_ASSIGN(const ForeignKeys keys, complete_verl_keys(stated, &out.notes));
   BRAID_TRY(foreign::read_settings(verl_table(), keys, &s, &out.notes));
+  settle(keys, &s);
   BRAID_TRY(check_sizes(s));
   BRAID_ASSIGN(out.problem.graph, graph_of(s, &out.notes));
   BRAID_ASSIGN(out.problem.cluster,
@@ -207,6 +234,8 @@ Result<ImportedPlan> import_verl(const ForeignKeys& keys, const ImportOptions& o
   out.problem.train_engine = megatron(s.actor) ? "megatron" : "";
   out.problem.generate_engine = s.engine;
   note_what_is_lost(s, &out.notes);
+  note_unplanned_verl(keys, &out.notes);
+  BRAID_TRY(check_verl(out.problem, &s, &out.notes));
   out.plan = plan_of(s, out.problem, &out.notes);
   BRAID_TRY(validate(out.plan, out.problem).at("this verl configuration"));
   return out;

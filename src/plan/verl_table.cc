@@ -5,6 +5,8 @@
 namespace braid {
 namespace {
 
+constexpr const char* kConfigName = "--config-name";
+
 using Key = foreign::SettingKey<VerlSettings>;
 using S = VerlSettings;
 
@@ -56,6 +58,12 @@ std::vector<Key> make_table() {  // NOLINT(size)
        +[](S& s) -> int64_t& { return s.actor.pp; }},
       {"actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size",
        "update_actor.interleave", +[](S& s) -> int64_t& { return s.actor.vpp; }},
+      {"actor_rollout_ref.actor.megatron.param_offload", "roles.actor.weights: host",
+       +[](S& s) -> bool& { return s.actor.mcore_offload_weights; }},
+      {"actor_rollout_ref.actor.megatron.optimizer_offload", "roles.actor.optimizer: host",
+       +[](S& s) -> bool& { return s.actor.mcore_offload_optimizer; }},
+      {"actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity",
+       "update_actor.recompute", +[](S& s) -> std::string& { return s.actor.granularity; }},
       {"actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
        "ref_logprob.micro_batches (their number)",
        +[](S& s) -> int64_t& { return s.ref.infer_micro_batch; }},
@@ -69,6 +77,8 @@ std::vector<Key> make_table() {  // NOLINT(size)
        +[](S& s) -> int64_t& { return s.ref.tp; }},
       {"actor_rollout_ref.ref.megatron.pipeline_model_parallel_size", "ref_logprob.pp",
        +[](S& s) -> int64_t& { return s.ref.pp; }},
+      {"actor_rollout_ref.ref.megatron.param_offload", "roles.reference.weights: host",
+       +[](S& s) -> bool& { return s.ref.mcore_offload_weights; }},
       {"actor_rollout_ref.rollout.name", "plan.generate_engine",
        +[](S& s) -> std::string& { return s.engine; }},
       {"actor_rollout_ref.rollout.n", "rollout.samples_per_prompt",
@@ -109,6 +119,14 @@ std::vector<Key> make_table() {  // NOLINT(size)
        +[](S& s) -> int64_t& { return s.critic.tp; }},
       {"critic.megatron.pipeline_model_parallel_size", "update_critic.pp",
        +[](S& s) -> int64_t& { return s.critic.pp; }},
+      {"critic.megatron.virtual_pipeline_model_parallel_size", "update_critic.interleave",
+       +[](S& s) -> int64_t& { return s.critic.vpp; }},
+      {"critic.megatron.param_offload", "roles.critic.weights: host",
+       +[](S& s) -> bool& { return s.critic.mcore_offload_weights; }},
+      {"critic.megatron.optimizer_offload", "roles.critic.optimizer: host",
+       +[](S& s) -> bool& { return s.critic.mcore_offload_optimizer; }},
+      {"critic.megatron.override_transformer_config.recompute_granularity",
+       "update_critic.recompute", +[](S& s) -> std::string& { return s.critic.granularity; }},
       {"reward_model.enable", "reward of type model",
        +[](S& s) -> bool& { return s.reward_enabled; }},
       {"reward_model.model.path", "reward.size",
@@ -121,6 +139,14 @@ std::vector<Key> make_table() {  // NOLINT(size)
        +[](S& s) -> int64_t& { return s.reward.infer_max_tokens; }},
       {"reward_model.model.fsdp_config.param_offload", "roles.reward.weights: host",
        +[](S& s) -> bool& { return s.reward.offload_weights; }},
+      {"reward_model.strategy", "reward.zero and tp, pp",
+       +[](S& s) -> std::string& { return s.reward.strategy; }},
+      {"reward_model.megatron.tensor_model_parallel_size", "reward.tp",
+       +[](S& s) -> int64_t& { return s.reward.tp; }},
+      {"reward_model.megatron.pipeline_model_parallel_size", "reward.pp",
+       +[](S& s) -> int64_t& { return s.reward.pp; }},
+      {"reward_model.megatron.param_offload", "roles.reward.weights: host",
+       +[](S& s) -> bool& { return s.reward.mcore_offload_weights; }},
       {"trainer.balance_batch", "in_order: false of all calls but generate",
        +[](S& s) -> bool& { return s.balance_batch; }},
       {"trainer.nnodes", "cluster.nodes", +[](S& s) -> int64_t& { return s.nnodes; }},
@@ -131,7 +157,10 @@ std::vector<Key> make_table() {  // NOLINT(size)
 
 Result<ForeignKeys> parse_verl(std::string_view text, const std::string& where) {
   if (foreign::looks_like_yaml(text)) return foreign::yaml_keys(text, where);
-  ForeignKeys keys = foreign::assignment_keys(foreign::shell_words(text));
+  const std::vector<std::string> words = foreign::shell_words(text);
+  ForeignKeys keys = foreign::assignment_keys(words);
+  for (size_t i = 0; i + 1 < words.size(); ++i)
+    if (words[i] == kConfigName || words[i] == "-cn") keys[kConfigName] = words[i + 1];
   if (keys.empty())
     return invalid_input(cat(where,
                              ": holds no verl configuration (YAML, or key=value words such "
@@ -173,6 +202,17 @@ std::vector<ForeignKeyInfo> verl_info() { return foreign::table_info(verl_table(
 const std::vector<Key>& verl_table() {
   static const std::vector<Key> table = make_table();
   return table;
+}
+
+std::optional<std::string> verl_setting(const std::string& key, VerlSettings settings) {
+  for (const Key& entry : verl_table()) {
+    if (key != entry.key) continue;
+    const std::string text =
+        std::visit([&](auto field) { return foreign::setting_text(field(settings)); }, entry.field);
+    const bool unset = text == "0" && key.find("micro_batch_size") != std::string::npos;
+    return unset || text.empty() ? "null" : text;
+  }
+  return std::nullopt;
 }
 
 Framework verl_framework() {
