@@ -14,9 +14,8 @@ bool same_nvlink_domain(const Cluster& cluster, int a, int b) {
 }
 
 Link link_inside_node(const Node& node, int from, int to) {
-  const int domain = node.gpu.nvlink_domain_gpus;
-  const bool nvlink = node.gpu.nvlink_gbytes_per_s > 0 && from / domain == to / domain;
-  if (nvlink) return {LinkKind::kNvlink, node.gpu.nvlink_gbytes_per_s};
+  const int domain = nvlink_domain_devices(node.gpu, node.devices);
+  if (from / domain == to / domain) return {LinkKind::kNvlink, node.gpu.nvlink_gbytes_per_s};
   return {LinkKind::kPcie, node.gpu.pcie_gbytes_per_s};
 }
 
@@ -51,18 +50,11 @@ std::ostream& operator<<(std::ostream& out, const Cluster& cluster) {
   return out;
 }
 
-const char* link_name(LinkKind kind) {
-  switch (kind) {
-    case LinkKind::kSame:
-      return "same device";
-    case LinkKind::kNvlink:
-      return "nvlink";
-    case LinkKind::kPcie:
-      return "pcie";
-    case LinkKind::kNetwork:
-      return "network";
-  }
-  return "?";
+int nvlink_domain_devices(const GpuSpec& gpu, int node_devices) {
+  if (gpu.nvlink_gbytes_per_s <= 0) return 1;
+  const int nodes = gpu.nvlink_domain_gpus / node_devices;
+  const bool rack = gpu.nvlink_domain_gpus > gpu.gpus_per_node && nodes > 1;
+  return rack ? nodes * node_devices : std::min(gpu.nvlink_domain_gpus, node_devices);
 }
 
 Result<Cluster> make_cluster(const GpuSpec& gpu, int nodes, int devices, double nic_gbps_per_gpu) {
@@ -70,7 +62,7 @@ Result<Cluster> make_cluster(const GpuSpec& gpu, int nodes, int devices, double 
   if (devices < 1 || devices > kMaxDevicesPerNode)
     return invalid_input(cat("gpus_per_node must be 1 to ", kMaxDevicesPerNode, ", got ", devices));
   Cluster cluster;
-  const int nodes_per_domain = gpu.nvlink_domain_gpus / devices;
+  const int nodes_per_domain = nvlink_domain_devices(gpu, devices) / devices;
   for (int i = 0; i < nodes; ++i) {
     const int domain = nodes_per_domain > 1 ? i / nodes_per_domain : -1;
     cluster.nodes.push_back(

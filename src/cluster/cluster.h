@@ -42,7 +42,12 @@ struct Link {
   double gbytes_per_s = 0;
   friend bool operator==(const Link&, const Link&) = default;
 };
-const char* link_name(LinkKind kind);
+
+// Devices with consecutive numbers that reach each other over NVLink where each node has
+// `node_devices` of a kind; 1 without NVLink. A domain ends with its node (or earlier: bridges join
+// two cards), unless the product joins more devices than one of its nodes has: then it holds as
+// many whole nodes as fit (GB200 racks).
+int nvlink_domain_devices(const GpuSpec& gpu, int node_devices);
 
 // `nodes` equal nodes of `devices` devices with the links of the catalogue; NVLink domains that
 // span nodes are filled in node order. nic_gbps_per_gpu 0 takes the catalogue's. Errors: sizes

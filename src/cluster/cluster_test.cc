@@ -52,6 +52,8 @@ TEST(Cluster, TheSlowerNodeLimitsANetworkLink) {
 
 TEST(Cluster, RacksShareOneNvlinkDomainOverNodes) {
   const Cluster cluster = cluster_of("gb200", 20, 4);  // 72 devices a domain: 18 nodes
+  EXPECT_EQ(link_between(cluster_of("gb200", 19, 4), DeviceId{71}, DeviceId{72}).kind,
+            LinkKind::kNetwork);
   EXPECT_EQ(link_between(cluster, DeviceId{0}, DeviceId{71}).kind, LinkKind::kNvlink);
   EXPECT_EQ(link_between(cluster, DeviceId{0}, DeviceId{72}).kind, LinkKind::kNetwork);
   EXPECT_EQ(link_between(cluster, DeviceId{72}, DeviceId{79}).kind, LinkKind::kNvlink);
@@ -61,6 +63,46 @@ TEST(Cluster, BridgedCardsReachOnlyTheirPartner) {
   const Cluster cluster = cluster_of("h100-pcie", 1, 4);  // bridges join two cards
   EXPECT_EQ(link_between(cluster, DeviceId{0}, DeviceId{1}).kind, LinkKind::kNvlink);
   EXPECT_EQ(link_between(cluster, DeviceId{1}, DeviceId{2}).kind, LinkKind::kPcie);
+}
+
+// Half-filled nodes are still joined by the network alone.
+TEST(Cluster, NodesWithFewerDevicesThanTheProductKeepTheirOwnDomain) {
+  const auto kind = [](const Cluster& cluster, int from, int to) {
+    return link_between(cluster, DeviceId{from}, DeviceId{to}).kind;
+  };
+  const Cluster four = cluster_of("a100-80g", 2, 4), two = cluster_of("h100-80g", 4, 2);
+  EXPECT_EQ(kind(four, 0, 3), LinkKind::kNvlink);
+  EXPECT_EQ(kind(four, 3, 4), LinkKind::kNetwork);
+  EXPECT_EQ(kind(two, 0, 1), LinkKind::kNvlink);
+  EXPECT_EQ(kind(two, 1, 2), LinkKind::kNetwork);
+  EXPECT_EQ(kind(two, 0, 7), LinkKind::kNetwork);
+  EXPECT_EQ(kind(cluster_of("a100-pcie", 2, 1), 0, 1),
+            LinkKind::kNetwork);  // no bridge leaves a node
+}
+
+TEST(Cluster, NvlinkDomainsByProductAndNode) {
+  const auto domain = [](const char* gpu, int devices) {
+    return nvlink_domain_devices(*find_gpu(gpu), devices);
+  };
+  EXPECT_EQ(domain("a100-80g", 8), 8);
+  EXPECT_EQ(domain("a100-80g", 4), 4);
+  EXPECT_EQ(domain("a100-80g", 16), 8);
+  EXPECT_EQ(domain("h100-pcie", 8), 2);
+  EXPECT_EQ(domain("h100-pcie", 1), 1);
+  EXPECT_EQ(domain("l40s", 8), 1);
+  EXPECT_EQ(domain("gb200", 4), 72);
+  EXPECT_EQ(domain("gb200", 16), 64);  // whole nodes
+}
+
+TEST(Cluster, AStatedNvlinkRateIsABridgeWhereTheCatalogueHasNone) {
+  const auto link = [](const std::string& rate, int to) {
+    const std::string text = "{gpu: a40, gpus_per_node: 4" + rate + "}";
+    return link_between(*parse_cluster(text, "c.yaml"), DeviceId{0}, DeviceId{to});
+  };
+  EXPECT_EQ(link("", 1).kind, LinkKind::kPcie);
+  EXPECT_EQ(link(", nvlink_gbytes_per_s: 56", 1), (Link{LinkKind::kNvlink, 56}));
+  EXPECT_EQ(link(", nvlink_gbytes_per_s: 112", 1), (Link{LinkKind::kNvlink, 112}));
+  EXPECT_EQ(link(", nvlink_gbytes_per_s: 112", 2).kind, LinkKind::kPcie);
 }
 
 TEST(Cluster, AnyNodeSizeFromOneToSixteen) {

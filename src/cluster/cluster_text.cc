@@ -81,6 +81,8 @@ Result<Node> read_node(const YamlNode& map, const ProfiledGpu& profiled) {
                yaml_speed(map, "nic_gbps_per_gpu", node.gpu.nic_gbps_per_gpu));
   BRAID_ASSIGN(node.gpu.nvlink_gbytes_per_s,
                yaml_speed(map, "nvlink_gbytes_per_s", node.gpu.nvlink_gbytes_per_s));
+  if (map.find("nvlink_gbytes_per_s") != nullptr)  // at least a bridge between two cards
+    node.gpu.nvlink_domain_gpus = std::max(node.gpu.nvlink_domain_gpus, std::min(2, node.devices));
   BRAID_ASSIGN(node.gpu.pcie_gbytes_per_s,
                yaml_speed(map, "pcie_gbytes_per_s", node.gpu.pcie_gbytes_per_s));
   BRAID_ASSIGN(const double gib, yaml_speed(map, "hbm_gib", node.gpu.hbm_bytes / 1073741824.0));

@@ -76,18 +76,17 @@ Result<CollectiveOp> parse_collective(const std::string& text) {
 
 CollectiveGroup make_group(const GpuSpec& gpu, int members, int stride, int gpus_per_node,
                            double nic_gbps_per_gpu) {
+  const auto sharing = [&](int devices) {
+    return std::clamp(devices / std::max(stride, 1), 1, members);
+  };
+  const int domain = nvlink_domain_devices(gpu, gpus_per_node), in_node = sharing(gpus_per_node);
   CollectiveGroup group;
   group.members = members;
-  group.nvlink = gpu.nvlink_gbytes_per_s > 0 && gpu.nvlink_domain_gpus > 1;
+  group.nvlink = domain > 1 && sharing(domain) >= in_node;
+  group.per_domain = group.nvlink ? sharing(domain) : in_node;
   group.inside_gbytes_per_s = group.nvlink ? gpu.nvlink_gbytes_per_s : gpu.pcie_gbytes_per_s;
   group.in_switch =
       group.nvlink && (gpu.architecture == "hopper" || gpu.architecture == "blackwell");
-  const int domain =
-      group.nvlink
-          ? std::max(gpus_per_node,
-                     gpu.nvlink_domain_gpus > gpu.gpus_per_node ? gpu.nvlink_domain_gpus : 1)
-          : gpus_per_node;
-  group.per_domain = std::clamp(domain / std::max(stride, 1), 1, members);
   group.nic_gbps_per_gpu = nic_gbps_per_gpu > 0 ? nic_gbps_per_gpu : gpu.nic_gbps_per_gpu;
   return group;
 }

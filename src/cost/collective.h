@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cluster/gpu.h"
+#include "cluster/cluster.h"
 #include "cost/efficiency.h"
 #include "cost/profile.h"
 
@@ -18,7 +18,7 @@ Result<CollectiveOp> parse_collective(const std::string& text);
 // Devices that communicate, and how they sit on the machine.
 struct CollectiveGroup {
   int members = 1;
-  int per_domain = 1;  // members that share one NVLink domain (or, without NVLink, one node)
+  int per_domain = 1;              // members that share one NVLink domain (or, over PCIe, one node)
   double inside_gbytes_per_s = 0;  // NVLink or PCIe rate, one direction
   bool nvlink = true;
   bool in_switch = false;  // the switch can reduce (NVLS: Hopper and Blackwell)
@@ -26,8 +26,9 @@ struct CollectiveGroup {
 };
 
 // The group of `members` devices, `stride` apart, on nodes of `gpus_per_node`: per_domain follows
-// from the NVLink domain. A stride of t means that t such groups share each node (tensor-parallel
-// ranks are neighbours).
+// from the NVLink domain (nvlink_domain_devices). A stride of t means that t such groups share each
+// node (tensor-parallel ranks are neighbours). Members on one node that no one NVLink domain holds
+// (more cards than a bridge joins) exchange over PCIe: a ring is as fast as its slowest link.
 CollectiveGroup make_group(const GpuSpec& gpu, int members, int stride, int gpus_per_node,
                            double nic_gbps_per_gpu);
 

@@ -83,6 +83,36 @@ TEST(Collective, NvlinkDomainOfARackSpansNodes) {
   EXPECT_EQ(make_group(*gpu, 144, 1, 4, 0).per_domain, 72);
 }
 
+// The rule of links between devices (cluster/cluster.h) holds for groups of them.
+TEST(Collective, CardsBeyondABridgeExchangeOverTheHostLink) {
+  GpuSpec gpu = toy_gpu();
+  gpu.nvlink_domain_gpus = 2;
+  const Efficiency e = ideal_efficiency();
+  EXPECT_DOUBLE_EQ(all_reduce_s(make_group(gpu, 2, 1, 8, 0), e), 8e9 / 100e9);
+  EXPECT_DOUBLE_EQ(all_reduce_s(make_group(gpu, 4, 1, 8, 0), e), 8e9 * 2 * 3 / 4 / 20e9);
+  EXPECT_DOUBLE_EQ(all_reduce_s(make_group(gpu, 2, 2, 8, 0), e), 8e9 / 20e9);
+  // 20 GB/s inside a node are less than the NICs of eight devices together.
+  EXPECT_DOUBLE_EQ(all_reduce_s(make_group(gpu, 16, 1, 8, 0), e), 8e9 * 2 * 15 / 16 / 20e9);
+}
+
+TEST(Collective, GroupsLeaveTheirDomainWhereLinksDo) {
+  for (const GpuSpec& gpu : gpu_catalogue())
+    for (const int devices : {1, 2, 4, 8}) {
+      const Cluster cluster = *make_cluster(gpu, 4, devices);
+      for (int members = 2; members <= 2 * devices; members *= 2) {
+        bool network = false, nvlink = true;
+        for (int d = 1; d < members; ++d) {
+          const LinkKind kind = link_between(cluster, DeviceId{0}, DeviceId{d}).kind;
+          network |= kind == LinkKind::kNetwork;
+          nvlink &= kind == LinkKind::kNvlink;
+        }
+        const CollectiveGroup group = make_group(gpu, members, 1, devices, 0);
+        EXPECT_EQ(group.per_domain < members, network) << gpu.key << " " << members;
+        if (!network) EXPECT_EQ(group.nvlink, nvlink) << gpu.key << " " << members;
+      }
+    }
+}
+
 TEST(Collective, MoreBytesNeverTakeLess) {
   const auto gpu = find_gpu("h100-80g");
   const Efficiency e =
