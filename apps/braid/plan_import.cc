@@ -14,17 +14,22 @@
 #include "plan/plan_text.h"
 #include "search/key_changes.h"
 #include "search/plan_judge.h"
+#include "search/plan_simulate.h"
 
 namespace braid {
 namespace {
 
 constexpr double kNothingToGain = 0.03;
 
+constexpr double kGib = 1024.0 * 1024 * 1024;
+
 struct Priced {
   ImportedPlan imported;
-  planner::Verdict verdict;
+  planner::Verdict verdict;                     // of the evaluator or of the simulator
+  std::vector<std::vector<double>> peak_bytes;  // of the simulator: [call][device]
 };
 
+// By the evaluator, for the search over keys.
 Result<Priced> price(const Framework& framework, const ForeignKeys& keys,
                      const ImportOptions& options) {
   Priced out;
@@ -33,6 +38,38 @@ Result<Priced> price(const Framework& framework, const ForeignKeys& keys,
                planner::CallPricer::make(out.imported.problem, committed_calibration()));
   BRAID_ASSIGN(out.verdict,
                planner::evaluator_judge(out.imported.problem, pricer)(out.imported.plan));
+  return out;
+}
+
+// By the simulator, for what is reported.
+Result<Priced> simulate(const Framework& framework, const ForeignKeys& keys,
+                        const ImportOptions& options) {
+  Priced out;
+  BRAID_ASSIGN(out.imported, framework.import_keys(keys, options));
+  BRAID_ASSIGN(planner::DetailedVerdict detailed,
+               planner::simulate_plan_in_detail(out.imported.plan, out.imported.problem,
+                                                committed_calibration()));
+  out.verdict = std::move(detailed.verdict);
+  out.peak_bytes = std::move(detailed.peak_bytes);
+  return out;
+}
+
+// Of the changes that the evaluator finds best, those that the simulator finds better than all with
+// fewer keys.
+Result<std::vector<planner::KeyChange>> confirmed(const Framework& framework,
+                                                  const ForeignKeys& keys,
+                                                  const ImportOptions& options,
+                                                  const planner::Verdict& now,
+                                                  const planner::BestChanges& changes) {
+  std::vector<planner::KeyChange> out;
+  for (planner::KeyChange change : changes.by_count) {
+    ForeignKeys changed = keys;
+    for (const auto& [key, value] : change.changed) changed[key] = value;
+    BRAID_ASSIGN(const Priced priced, simulate(framework, changed, options));
+    change.verdict = priced.verdict;
+    if (planner::better(change.verdict, out.empty() ? now : out.back().verdict))
+      out.push_back(std::move(change));
+  }
   return out;
 }
 
@@ -69,18 +106,23 @@ std::string gain_text(const planner::Verdict& now, const planner::Verdict& then)
   return cat(" (", format_double(std::round(100 * now.step_s / then.step_s) / 100), " x)");
 }
 
+// "71.2 GiB on device 3".
+std::string fullest_text(const std::vector<double>& peaks) {
+  const auto most = std::max_element(peaks.begin(), peaks.end());
+  return cat(format_bytes(*most), " on device ", most - peaks.begin());
+}
+
 void print_priced(const Priced& priced) {
   const ImportedPlan& imported = priced.imported;
-  size_t next = 0;
-  for (const CallPlan& call : imported.plan.calls) {
-    const bool timed = next < priced.verdict.call_s.size();
-    std::cout << call.call << ": " << (timed ? format_seconds(priced.verdict.call_s[next]) : "?")
-              << "  devices " << mesh_text(call.mesh) << "  " << strategy_text(call.strategy)
-              << "\n";
-    ++next;
+  const planner::Verdict& v = priced.verdict;
+  for (size_t c = 0; c < imported.plan.calls.size(); ++c) {
+    const CallPlan& call = imported.plan.calls[c];
+    std::cout << call.call << ": " << format_seconds(v.call_s[c]) << "  peak "
+              << fullest_text(priced.peak_bytes[c]) << "  devices " << mesh_text(call.mesh) << "  "
+              << strategy_text(call.strategy) << "\n";
   }
-  std::cout << "step " << format_seconds(priced.verdict.step_s) << "\npeak memory "
-            << memory_text(priced.verdict) << "\n";
+  std::cout << "step " << format_seconds(v.step_s) << "\npeak memory " << memory_text(v) << "\n";
+  if (!v.fits) std::cout << v.reason << "\n";
   for (const std::string& note : imported.notes) std::cout << "note: " << note << "\n";
 }
 
@@ -102,7 +144,6 @@ void print_change(const ForeignKeys& keys, const planner::KeyChange& change,
 }
 
 Json verdict_json(const planner::Verdict& v) {
-  constexpr double kGib = 1024.0 * 1024 * 1024;
   return {{"step_s", v.step_s},
           {"peak_gib", v.peak_bytes / kGib},
           {"limit_gib", v.capacity_bytes / kGib},
@@ -110,14 +151,18 @@ Json verdict_json(const planner::Verdict& v) {
           {"reason", v.reason}};
 }
 
-Json result_json(const Priced& now, const planner::BestChanges& changes) {
+Json result_json(const Priced& now, const std::vector<planner::KeyChange>& changes) {
   Json json = verdict_json(now.verdict);
-  for (size_t i = 0; i < now.imported.plan.calls.size() && i < now.verdict.call_s.size(); ++i)
-    json["calls"][now.imported.plan.calls[i].call] = now.verdict.call_s[i];
+  for (size_t c = 0; c < now.imported.plan.calls.size(); ++c) {
+    const std::string& name = now.imported.plan.calls[c].call;
+    json["calls"][name] = now.verdict.call_s[c];
+    for (const double bytes : now.peak_bytes[c])
+      json["peak_gib_by_device"][name].push_back(bytes / kGib);
+  }
   json["notes"] = now.imported.notes;
   json["plan"] = plan_json(now.imported.plan);
   json["changes"] = Json::array();
-  for (const planner::KeyChange& change : changes.by_count) {
+  for (const planner::KeyChange& change : changes) {
     Json entry = verdict_json(change.verdict);
     entry["keys"] = change.changed;
     json["changes"].push_back(entry);
@@ -125,17 +170,18 @@ Json result_json(const Priced& now, const planner::BestChanges& changes) {
   return json;
 }
 
-void print_changes(const ForeignKeys& keys, const Priced& now,
-                   const planner::BestChanges& changes) {
-  const auto& all = changes.by_count;
+void print_changes(const ForeignKeys& keys, const planner::Verdict& now,
+                   const std::vector<planner::KeyChange>& changes, int64_t priced) {
   const bool gains =
-      !all.empty() &&
-      (!now.verdict.fits || all.back().verdict.step_s * (1 + kNothingToGain) < now.verdict.step_s);
-  if (!gains)
-    std::cout << "nothing to gain: within 3 % of the best of " << changes.priced
-              << " configurations\n";
-  else
-    for (const planner::KeyChange& change : all) print_change(keys, change, now.verdict);
+      !changes.empty() &&
+      (!now.fits || changes.back().verdict.step_s * (1 + kNothingToGain) < now.step_s);
+  if (gains) {
+    for (const planner::KeyChange& change : changes) print_change(keys, change, now);
+  } else if (now.fits) {
+    std::cout << "nothing to gain: within 3 % of the best of " << priced << " configurations\n";
+  } else {
+    std::cout << "none of " << priced << " changes of its keys fits or needs less memory\n";
+  }
 }
 
 }  // namespace
@@ -148,21 +194,24 @@ Status run_plan_import(const ImportArguments& arguments) {
   options.read = file_reader();
   BRAID_ASSIGN(options.prompt, stated_lengths(arguments.prompt_length, "prompt-length"));
   BRAID_ASSIGN(options.response, stated_lengths(arguments.response_length, "response-length"));
-  BRAID_ASSIGN(const Priced now, price(*framework, keys, options));
+  BRAID_ASSIGN(const Priced now, simulate(*framework, keys, options));
+  BRAID_ASSIGN(const Priced estimated, price(*framework, keys, options));
   const auto price_keys = [&](const ForeignKeys& changed) -> Result<planner::Verdict> {
     BRAID_ASSIGN(const Priced priced, price(*framework, changed, options));
     if (priced.imported.plan.devices != now.imported.plan.devices)
       return invalid_input("another number of devices");
     return priced.verdict;
   };
-  const planner::BestChanges changes =
-      planner::best_changes(keys, now.verdict, framework->tunable(keys), price_keys);
+  const planner::BestChanges found =
+      planner::best_changes(keys, estimated.verdict, framework->tunable(keys), price_keys);
+  BRAID_ASSIGN(const std::vector<planner::KeyChange> changes,
+               confirmed(*framework, keys, options, now.verdict, found));
   if (arguments.json) {
     std::cout << result_json(now, changes).dump(1) << "\n";
     return ok_status();
   }
   print_priced(now);
-  print_changes(keys, now, changes);
+  print_changes(keys, now.verdict, changes, found.priced);
   return ok_status();
 }
 

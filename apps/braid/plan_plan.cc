@@ -10,6 +10,7 @@
 #include "plan/plan_text.h"
 #include "plan_diff.h"
 #include "plan_planning.h"
+#include "search/plan_explain.h"
 #include "search/plan_report.h"
 
 namespace braid {
@@ -211,8 +212,10 @@ Status run_plan(const PlanArguments& arguments) {
   Extras extras;
   BRAID_ASSIGN(extras.given, judge_given(planning));
   if (arguments.compare) extras.rows = compare(planning);
-  if (arguments.explain)
-    extras.explanations = planner::explain(planning.space, planning.found.choice, kNextBest);
+  if (arguments.explain) {
+    BRAID_ASSIGN(extras.explanations, planner::explain(planning.space, planning.found.choice,
+                                                       kNextBest, planning.calibration));
+  }
   if (!arguments.what_if.empty()) {
     std::vector<std::string> inputs = arguments.inputs;
     inputs.insert(inputs.end(), arguments.what_if.begin(), arguments.what_if.end());

@@ -12,8 +12,9 @@
 namespace braid {
 namespace {
 
-constexpr int kMostDevices = 1024;       // that the search for a smallest cluster looks at
-constexpr int64_t kQuickUnits = 16;      // of its searches
+constexpr int kMostDevices = 1024;   // that the search for a smallest cluster looks at
+constexpr int64_t kQuickUnits = 16;  // of its searches
+constexpr int64_t kQuickJudged = 3;
 constexpr int kFirstUnits = 4;           // of a search, whatever its time limit
 constexpr double kMostJudging = 0.6;     // of the time limit
 constexpr double kSlowerTogether = 1.3;  // judging on several threads that share memory
@@ -59,7 +60,9 @@ bool fits_somewhere(const PlanningProblem& problem, const Calibration& calibrati
   if (!space.ok()) return false;
   planner::SearchOptions options;
   options.units.max_units = kQuickUnits;
-  return planner::search_plans(*space, options).ok();
+  options.judged = kQuickJudged;
+  return planner::search_plans(*space, options, planner::simulator_judge(problem, calibration))
+      .ok();
 }
 
 // Adds to "does not fit" what would.

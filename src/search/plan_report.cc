@@ -12,7 +12,6 @@ namespace braid::planner {
 namespace {
 
 constexpr double kGib = 1073741824.0;
-constexpr double kNearlyFull = 0.9;  // a device this full counts as short of memory
 
 std::string padded(const std::string& text, int width) {
   const auto missing = width - static_cast<int>(text.size());
@@ -68,14 +67,6 @@ Result<ExecutionPlan> hybridflow(const PlanningProblem& problem, const CallPrice
 double ratio(const std::vector<CompareRow>& rows, const CompareRow& row) {
   if (!row.verdict || !rows.front().verdict) return 0;
   return row.verdict->step_s / rows.front().verdict->step_s;
-}
-
-Json call_plan_json(const CallPlan& plan) {
-  Json json;
-  json["call"] = plan.call;
-  json["mesh"] = mesh_text(plan.mesh);
-  json["strategy"] = strategy_text(plan.strategy);
-  return json;
 }
 
 }  // namespace
@@ -134,114 +125,6 @@ Json compare_json(const PlanningProblem& problem, const std::vector<CompareRow>&
     }
     const std::string why = row.verdict && !row.verdict->fits ? row.verdict->reason : row.reason;
     if (!why.empty()) json["reason"] = why;
-    out.push_back(std::move(json));
-  }
-  return out;
-}
-
-// ---- Explanation
-
-namespace {
-
-CallPlan entry_of(const PlanSpace& space, int call, int value) {
-  Choice choice(static_cast<size_t>(space.num_coordinates()), 0);
-  choice[static_cast<size_t>(call)] = value;
-  return plan_of(space, choice).calls[static_cast<size_t>(call)];
-}
-
-// Devices full enough that an option that needs more memory is out of reach.
-bool short_of_memory(const PlanSpace& space, const Assignment& plan, int call) {
-  const PlanOption& option = *plan.option[call];
-  return device_bytes(space, plan, option.first) > kNearlyFull * space.capacity_bytes[option.first];
-}
-
-// Whether a faster option exists that would not fit with everything else as it is.
-bool faster_does_not_fit(const PlanSpace& space, const Choice& choice, int call) {
-  const PlanDomain domain(space);
-  PlanState state = domain.state_with(choice);
-  for (int value = 0; value < domain.num_values(call); ++value) {
-    const PlanCost cost = domain.cost_with(state, call, value);
-    if (cost.excess_bytes > 0 && cost.time_us < state.cost.time_us) return true;
-  }
-  return false;
-}
-
-void find_binding(const PlanSpace& space, const Choice& choice, int call,
-                  CallExplanation* explanation) {
-  const Assignment plan = assignment_of(space, choice);
-  const Call& graph_call = space.problem->graph.calls[space.calls[call].call.value];
-  const bool decodes = graph_call.kind == CallKind::kGenerate;
-  if (explanation->moving_s > 0.3 * explanation->seconds) {
-    explanation->binds = "links";
-    explanation->why = "moving weights and sample fields takes more than 30 % of its time";
-  } else if (faster_does_not_fit(space, choice, call) || short_of_memory(space, plan, call)) {
-    explanation->binds = "memory";
-    explanation->why = "a faster option exists and does not fit beside the other calls";
-    if (!faster_does_not_fit(space, choice, call))
-      explanation->why = "its devices are more than 90 % full";
-  } else if (decodes) {
-    explanation->binds = "memory bandwidth";
-    explanation->why = "decoding reads weights and cache once per token";
-  } else {
-    explanation->binds = "computation";
-    explanation->why = "matrix products of its tokens";
-  }
-}
-
-}  // namespace
-
-std::vector<CallExplanation> explain(const PlanSpace& space, const Choice& choice, int others) {
-  std::vector<CallExplanation> out;
-  const Assignment plan = assignment_of(space, choice);
-  const std::vector<CallTiming> times = timeline(space, plan);
-  for (int c = 0; c < space.num_calls(); ++c) {
-    CallExplanation explanation;
-    explanation.chosen = entry_of(space, c, choice[static_cast<size_t>(c)]);
-    explanation.call = explanation.chosen.call;
-    explanation.seconds = static_cast<double>(times[c].end_us - times[c].start_us) / 1e6;
-    explanation.moving_s = static_cast<double>(overhead_us(space, plan, c)) / 1e6;
-    find_binding(space, choice, c, &explanation);
-    for (const Alternative& other : alternatives(space, choice, c, others + 1)) {
-      if (other.value == choice[static_cast<size_t>(c)]) continue;
-      if (static_cast<int>(explanation.next_best.size()) == others) break;
-      explanation.next_best.push_back({entry_of(space, c, other.value),
-                                       static_cast<double>(other.cost.time_us) / 1e6,
-                                       other.cost.excess_bytes == 0});
-    }
-    out.push_back(std::move(explanation));
-  }
-  return out;
-}
-
-std::string explain_text(const std::vector<CallExplanation>& calls) {
-  std::string out;
-  for (const CallExplanation& call : calls) {
-    out += cat(call.call, ": ", fixed(call.seconds, 3), " s on ", mesh_text(call.chosen.mesh), " ",
-               strategy_text(call.chosen.strategy), "\n  limited by ", call.binds, ": ", call.why,
-               "\n");
-    for (const auto& other : call.next_best)
-      out +=
-          cat("  next best: ", mesh_text(other.plan.mesh), " ", strategy_text(other.plan.strategy),
-              ", step ", fixed(other.step_s, 3), " s", other.fits ? "" : " (does not fit)", "\n");
-  }
-  return out;
-}
-
-Json explain_json(const std::vector<CallExplanation>& calls) {
-  Json out = Json::array();
-  for (const CallExplanation& call : calls) {
-    Json json = call_plan_json(call.chosen);
-    json["seconds"] = call.seconds;
-    json["moving_s"] = call.moving_s;
-    json["binds"] = call.binds;
-    json["why"] = call.why;
-    json["next_best"] = Json::array();
-    for (const auto& other : call.next_best) {
-      Json entry = call_plan_json(other.plan);
-      entry["step_s"] = other.step_s;
-      entry["fits"] = other.fits;
-      json["next_best"].push_back(std::move(entry));
-    }
     out.push_back(std::move(json));
   }
   return out;

@@ -1,6 +1,5 @@
-// What `braid plan` says about a found plan: comparison with other systems' plans, the next best
-// alternatives of each call, which resource binds it, and the smallest cluster for a model that
-// fits nowhere. Values and their texts; pure.
+// What `braid plan` says about a found plan: its lines, comparison with other systems' plans, and the
+// smallest cluster for a model that fits nowhere. Values and their texts; pure.
 #pragma once
 
 #include <string>
@@ -24,25 +23,6 @@ std::vector<CompareRow> compare_baselines(const PlanningProblem& problem, const 
 // A table: step time, ratio to ours, seconds per call, peak memory, utilisation.
 std::string compare_text(const PlanningProblem& problem, const std::vector<CompareRow>& rows);
 Json compare_json(const PlanningProblem& problem, const std::vector<CompareRow>& rows);
-
-// What limits a call: the part of its price that would shrink it most.
-struct CallExplanation {
-  std::string call;
-  CallPlan chosen;
-  double seconds = 0;   // of the call in the plan, weights and fields included
-  double moving_s = 0;  // of that: weights, fields, loading
-  std::string binds;    // "memory", "computation", "memory bandwidth", "weights in", "waiting"
-  std::string why;      // one sentence
-  struct Other {
-    CallPlan plan;
-    double step_s = 0;  // of the step with it; everything else as it is
-    bool fits = true;
-  };
-  std::vector<Other> next_best;
-};
-std::vector<CallExplanation> explain(const PlanSpace& space, const Choice& choice, int others);
-std::string explain_text(const std::vector<CallExplanation>& calls);
-Json explain_json(const std::vector<CallExplanation>& calls);
 
 // The plan as lines: each call's devices, strategy and seconds.
 std::string plan_table(const PlanningProblem& problem, const ExecutionPlan& plan,

@@ -14,6 +14,11 @@ constexpr double kLastLoss = 0.0005;
 constexpr int64_t kAnnealingSteps = 50'000;
 constexpr int64_t kProofWork = 1'000'000;
 constexpr int kRounds = 3;  // of judging the neighbours of the best judged plan
+// Where the judge finds that nothing fits: further searches, their units, and how far below what
+// fitted by the evaluator they aim.
+constexpr int kSmallerRounds = 5;
+constexpr int64_t kUnitsOfSmaller = 32;
+constexpr double kRoomBelow = 0.98;
 
 optimize::PortfolioOptions portfolio_options(const SearchOptions& options) {
   optimize::PortfolioOptions out;
@@ -147,8 +152,10 @@ std::vector<Alternative> alternatives(const PlanSpace& space, const Choice& choi
   return out;
 }
 
-Result<Found> search_plans(const PlanSpace& space, const SearchOptions& options,
-                           const Judge& judge) {
+namespace {
+
+// Under the evaluator alone.
+Result<Found> search_once(const PlanSpace& space, const SearchOptions& options) {
   const PlanDomain domain(space);
   optimize::Portfolio<PlanDomain> portfolio(domain, portfolio_options(options));
   const optimize::UnitReport units = run_units(portfolio, options.units);
@@ -173,7 +180,48 @@ Result<Found> search_plans(const PlanSpace& space, const SearchOptions& options,
   found.cost = *portfolio.cost();
   found.best_cost_us = found.cost.time_us;
   found.lower_bound_us = portfolio.lower_bound();
-  if (judge) BRAID_TRY(Judging(space, judge, options).run(found));
+  return found;
+}
+
+// The judge found that no candidate fits: searches again among plans that the evaluator finds
+// smaller, by what the judge found too much. Counts of the further searches are added.
+Status search_smaller(const PlanSpace& space, const SearchOptions& options, const Judge& judge,
+                      Found& found) {
+  PlanSpace smaller = space;
+  SearchOptions again = options;
+  again.units.stop = {};
+  again.units.max_units = std::min(found.units, kUnitsOfSmaller);
+  for (int round = 0; round < kSmallerRounds && !found.verdict->fits; ++round) {
+    const double share = kRoomBelow * found.verdict->capacity_bytes / found.verdict->peak_bytes;
+    for (double& bytes : smaller.capacity_bytes) bytes *= std::min(share, kRoomBelow);
+    Result<Found> next = search_once(smaller, again);
+    if (!next.ok()) break;
+    next->judged = std::move(found.judged);
+    BRAID_TRY(Judging(smaller, judge, options).run(*next));
+    next->lower_bound_us = found.lower_bound_us;
+    next->units += found.units;
+    next->evaluations += found.evaluations;
+    next->bounds += found.bounds;
+    next->log = std::move(found.log);
+    next->proven = false;
+    found = *std::move(next);
+  }
+  if (found.verdict->fits) return ok_status();
+  return {Code::kInfeasible,
+          cat("no plan that fits into device memory was found: under the simulator the best needs ",
+              format_bytes(found.verdict->peak_bytes), " of ",
+              format_bytes(found.verdict->capacity_bytes), " (", found.verdict->reason, ")")};
+}
+
+}  // namespace
+
+Result<Found> search_plans(const PlanSpace& space, const SearchOptions& options,
+                           const Judge& judge) {
+  BRAID_ASSIGN(Found found, search_once(space, options));
+  if (judge) {
+    BRAID_TRY(Judging(space, judge, options).run(found));
+    if (!found.verdict->fits) BRAID_TRY(search_smaller(space, options, judge, found));
+  }
   found.plan = plan_of(space, found.choice);
   return found;
 }

@@ -64,12 +64,13 @@ struct Found {
   std::vector<Judged> judged;      // in the order of pricing
   int64_t best_cost_us = 0;        // the least that the evaluator found
   int64_t lower_bound_us = 0;      // no plan of the space costs less under the evaluator
-  bool proven = false;             // best_cost_us is the optimum under the evaluator
+  bool proven = false;  // best_cost_us is the optimum under the evaluator, and it fits by the judge
   int64_t evaluations = 0, bounds = 0, units = 0;
   std::vector<LogEntry> log;
 };
 
-// kInfeasible when no plan of the space fits, with what is missing.
+// With a judge, the result fits by its word: where it finds that the evaluator's best do not,
+// smaller ones are searched. kInfeasible when no plan of the space fits, with what is missing.
 Result<Found> search_plans(const PlanSpace& space, const SearchOptions& options,
                            const Judge& judge = {});
 

@@ -22,15 +22,35 @@ Verdict verdict_of(const Trace& trace, const PlanningProblem& problem) {
   return verdict;
 }
 
+Result<Trace> trace_of(const ExecutionPlan& plan, const PlanningProblem& problem,
+                       const Calibration& calibration, const SimulationOptions& options,
+                       bool memory_curve) {
+  BRAID_ASSIGN(const Program program, compile(plan, problem));
+  SimOptions simulation;
+  simulation.seed = options.seed;
+  simulation.memory_curve = memory_curve;
+  return simulate(program, problem, calibration, simulation);
+}
+
 }  // namespace
 
 Result<Verdict> simulate_plan(const ExecutionPlan& plan, const PlanningProblem& problem,
                               const Calibration& calibration, const SimulationOptions& options) {
-  BRAID_ASSIGN(const Program program, compile(plan, problem));
-  SimOptions simulation;
-  simulation.seed = options.seed;
-  BRAID_ASSIGN(const Trace trace, simulate(program, problem, calibration, simulation));
+  BRAID_ASSIGN(const Trace trace, trace_of(plan, problem, calibration, options, false));
   return verdict_of(trace, problem);
+}
+
+Result<DetailedVerdict> simulate_plan_in_detail(const ExecutionPlan& plan,
+                                                const PlanningProblem& problem,
+                                                const Calibration& calibration,
+                                                const SimulationOptions& options) {
+  BRAID_ASSIGN(const Trace trace, trace_of(plan, problem, calibration, options, true));
+  DetailedVerdict out{verdict_of(trace, problem), {}};
+  const std::vector<std::vector<double>> peaks = peaks_by_call(trace);
+  for (size_t c = 0; c < trace.calls.size(); ++c)
+    if (uses_model(problem.graph.calls[trace.calls[c].call.value]))
+      out.peak_bytes.push_back(peaks[c]);
+  return out;
 }
 
 Judge simulator_judge(const PlanningProblem& problem, const Calibration& calibration,

@@ -15,6 +15,17 @@ struct SimulationOptions {
 Result<Verdict> simulate_plan(const ExecutionPlan& plan, const PlanningProblem& problem,
                               const Calibration& calibration, const SimulationOptions& options);
 
+// A verdict with what each call needs on each device.
+struct DetailedVerdict {
+  Verdict verdict;
+  std::vector<std::vector<double>>
+      peak_bytes;  // [calls with a model, in the graph's order][device]
+};
+Result<DetailedVerdict> simulate_plan_in_detail(const ExecutionPlan& plan,
+                                                const PlanningProblem& problem,
+                                                const Calibration& calibration,
+                                                const SimulationOptions& options = {});
+
 // Both references must outlive the judge.
 Judge simulator_judge(const PlanningProblem& problem, const Calibration& calibration,
                       const SimulationOptions& options = {});

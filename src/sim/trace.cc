@@ -57,6 +57,26 @@ double peak_bytes(const Trace& trace) {
   return peak;
 }
 
+std::vector<std::vector<double>> peaks_by_call(const Trace& trace) {
+  std::vector<std::vector<double>> peaks(trace.calls.size(),
+                                         std::vector<double>(trace.devices.size(), 0));
+  for (size_t d = 0; d < trace.devices.size(); ++d) {
+    const DeviceSummary& device = trace.devices[d];
+    const double live = device.peak.use.total();
+    const double reserve = live > 0 ? device.peak_bytes / live : 1;
+    for (size_t i = 0; i < device.memory.size(); ++i) {
+      // Only the last of several changes at one time lasts.
+      const double from_s = device.memory[i].at_s;
+      const double to_s = i + 1 < device.memory.size() ? device.memory[i + 1].at_s : trace.step_s;
+      if (to_s <= from_s) continue;
+      for (size_t c = 0; c < trace.calls.size(); ++c)
+        if (from_s < trace.calls[c].end_s && to_s > trace.calls[c].start_s)
+          peaks[c][d] = std::max(peaks[c][d], reserve * device.memory[i].use.total());
+    }
+  }
+  return peaks;
+}
+
 std::string overflow_text(const Trace& trace, const MemoryOverflow& overflow) {
   std::vector<std::string> parts;
   for (int i = 0; i < kMemoryOwners; ++i) {

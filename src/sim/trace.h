@@ -121,6 +121,9 @@ struct Trace {
 // Mean over devices of the time computing.
 double utilisation(const Trace& trace);
 double peak_bytes(const Trace& trace);  // of the fullest device
+// Bytes at the peak of every device while each call runs, [call][device], allocator reserve
+// included. REQUIRES: the trace has its memory curves.
+std::vector<std::vector<double>> peaks_by_call(const Trace& trace);
 // "device 3 runs out of memory in instruction 17 (update_actor): weights 26.1 GiB + ... = 84.2 GiB,
 // limit 78.9 GiB".
 std::string overflow_text(const Trace& trace, const MemoryOverflow& overflow);
