@@ -8,17 +8,6 @@
 namespace braid {
 namespace {
 
-bool same_nvlink_domain(const Cluster& cluster, int a, int b) {
-  return a == b || (cluster.nodes[a].nvlink_domain >= 0 &&
-                    cluster.nodes[a].nvlink_domain == cluster.nodes[b].nvlink_domain);
-}
-
-Link link_inside_node(const Node& node, int from, int to) {
-  const int domain = nvlink_domain_devices(node.gpu, node.devices);
-  if (from / domain == to / domain) return {LinkKind::kNvlink, node.gpu.nvlink_gbytes_per_s};
-  return {LinkKind::kPcie, node.gpu.pcie_gbytes_per_s};
-}
-
 int first_device(const Cluster& cluster, int node) {
   int first = 0;
   for (int i = 0; i < node; ++i) first += cluster.nodes[i].devices;
@@ -88,20 +77,21 @@ const GpuSpec& gpu_of(const Cluster& cluster, DeviceId device) {
   return cluster.nodes[node_of(cluster, device)].gpu;
 }
 
+NvlinkDomain nvlink_domain_of(const Cluster& cluster, DeviceId device) {
+  const int index = node_of(cluster, device);
+  const Node& node = cluster.nodes[index];
+  if (node.nvlink_domain >= 0) return {-1 - node.nvlink_domain, 0};
+  const int local = device.value - first_device(cluster, index);
+  return {index, local / nvlink_domain_devices(node.gpu, node.devices)};
+}
+
 Link link_between(const Cluster& cluster, DeviceId from, DeviceId to) {
   if (from == to) return {LinkKind::kSame, gpu_of(cluster, from).hbm_gbytes_per_s};
-  const int a = node_of(cluster, from), b = node_of(cluster, to);
-  if (a == b) {
-    const int first = first_device(cluster, a);
-    return link_inside_node(cluster.nodes[a], from.value - first, to.value - first);
-  }
-  if (same_nvlink_domain(cluster, a, b)) {
-    const double slower = std::min(cluster.nodes[a].gpu.nvlink_gbytes_per_s,
-                                   cluster.nodes[b].gpu.nvlink_gbytes_per_s);
-    return {LinkKind::kNvlink, slower};
-  }
-  return {LinkKind::kNetwork,
-          std::min(cluster.nodes[a].nic_gbps_per_gpu, cluster.nodes[b].nic_gbps_per_gpu) / 8};
+  const Node &a = cluster.nodes[node_of(cluster, from)], &b = cluster.nodes[node_of(cluster, to)];
+  if (nvlink_domain_of(cluster, from) == nvlink_domain_of(cluster, to))
+    return {LinkKind::kNvlink, std::min(a.gpu.nvlink_gbytes_per_s, b.gpu.nvlink_gbytes_per_s)};
+  if (&a == &b) return {LinkKind::kPcie, a.gpu.pcie_gbytes_per_s};
+  return {LinkKind::kNetwork, std::min(a.nic_gbps_per_gpu, b.nic_gbps_per_gpu) / 8};
 }
 
 std::ostream& operator<<(std::ostream& out, const DeviceMesh& mesh) {

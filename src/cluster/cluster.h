@@ -72,6 +72,13 @@ int device_count(const Cluster& cluster);
 // Index of the node that holds a device. REQUIRES: the device exists.
 int node_of(const Cluster& cluster, DeviceId device);
 const GpuSpec& gpu_of(const Cluster& cluster, DeviceId device);
+// The NVLink domain of a device; devices with equal ones are joined by NVLink.
+struct NvlinkDomain {
+  int place = 0;  // a node, or -1 - the number of a domain that spans nodes
+  int part = 0;   // of the node
+  friend auto operator<=>(const NvlinkDomain&, const NvlinkDomain&) = default;
+};
+NvlinkDomain nvlink_domain_of(const Cluster& cluster, DeviceId device);
 // The fastest link between two devices. REQUIRES: both exist.
 Link link_between(const Cluster& cluster, DeviceId from, DeviceId to);
 
