@@ -13,11 +13,17 @@ std::vector<ModelSize> make_catalogue() {  // NOLINT(size)
   // mla, window, window_every
   return {
       {"codellama-34b", 48, 8192, 22016, 64, 8, 128, 32000, false, true},
+      {"deepseek-llm-67b", 95, 8192, 22016, 64, 8, 128, 102400, false, true},
+      {"deepseek-llm-7b", 30, 4096, 11008, 32, 32, 128, 102400, false, true},
       {"deepseek-v3", 61, 7168, 18432, 128, 128, 192, 129280, false, true, 0, 0, 256, 8, 2048, 1, 3,
        0, deepseek},
       {"deepseek-v3-mtp", 61, 7168, 18432, 128, 128, 192, 129280, false, true, 0, 0, 256, 8, 2048,
        1, 3, 1, deepseek},
       {"gemma-2b", 18, 2048, 16384, 8, 1, 256, 256000, true, true},
+      {"gemma-7b", 28, 3072, 24576, 16, 16, 256, 256000, true, true},
+      {"gemma2-27b", 46, 4608, 36864, 32, 16, 128, 256000, true, true},
+      {"gemma2-2b", 26, 2304, 9216, 8, 4, 256, 256000, true, true},
+      {"gemma2-9b", 42, 3584, 14336, 16, 8, 256, 256000, true, true},
       {"gpt-j-6b", 28, 4096, 16384, 16, 16, 256, 50400, false, false},
       {"gpt-mcore-1.7b", 24, 2048, 8192, 16, 16, 128, 131072, false, false},
       {"gpt-mcore-119b", 92, 10240, 40960, 80, 80, 128, 131072, false, false},

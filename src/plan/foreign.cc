@@ -1,9 +1,11 @@
 #include "plan/foreign.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
 #include "plan/foreign_settings.h"
+#include "plan/make_problem.h"
 #include "plan/openrlhf.h"
 #include "plan/verl.h"
 
@@ -24,24 +26,41 @@ Result<const Framework*> find_framework(const std::string& name) {
                            "; known: ", join(names, ", ")));
 }
 
+namespace {
+
+// Without Hydra's leading "+" or "++".
+std::string override_key(const std::string& item) {
+  const size_t begin = std::min(item.find_first_not_of('+'), item.size());
+  const size_t equals = std::max(begin, std::min(item.find('='), item.size()));
+  return item.substr(begin, equals - begin);
+}
+
+}  // namespace
+
 Status add_overrides(const std::vector<std::string>& overrides, ForeignKeys* keys) {
   for (const std::string& item : overrides) {
     const size_t equals = item.find('=');
     if (equals == std::string::npos || equals == 0)
       return invalid_input(cat("'", item, "' is no override; write key=value"));
-    (*keys)[item.substr(0, equals)] = item.substr(equals + 1);
+    (*keys)[override_key(item)] = item.substr(equals + 1);
   }
   return ok_status();
 }
 
 Status check_override_names(const Framework& framework, const std::vector<std::string>& overrides) {
-  std::vector<std::string> known;
+  std::vector<std::string> known = framework.unplanned();
   for (const ForeignKeyInfo& row : framework.table()) known.push_back(row.key);
   for (const std::string& item : overrides) {
-    const std::string key = item.substr(0, item.find('='));
-    const std::string near = nearest_name(key, known);
-    if (!near.empty() && near != key && edit_distance(key, near) <= foreign::kTypingSlip)
+    const std::string key = override_key(item);
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string near = *std::min_element(
+        known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
+          return edit_distance(key, a) < edit_distance(key, b);
+        });
+    if (edit_distance(key, near) <= foreign::kTypingSlip)
       return invalid_input(cat("unknown key '", key, "' (did you mean '", near, "'?)"));
+    return invalid_input(
+        cat("unknown key '", key, "': no plan depends on it; the nearest key is '", near, "'"));
   }
   return ok_status();
 }
@@ -78,13 +97,18 @@ std::string config_text(const Framework& framework, const ExportedConfig& config
 namespace foreign {
 
 Result<ModelSize> model_of_path(const std::string& key, const std::string& path,
-                                const ImportOptions& options) {
+                                const ImportOptions& options, std::vector<std::string>* notes) {
   if (path.empty()) return invalid_input(cat(key, ": is missing; name the model"));
   if (options.read)
     if (const auto text = options.read(path + "/config.json"); text.ok())
       return parse_hf_config(*text, path + "/config.json");
   auto found = find_model_by_any_name(path);
-  if (found.ok()) return found;
+  if (found.ok()) {
+    const std::string note = cat(key, "=", path, " is planned as ", found->name);
+    if (found->name != path && std::find(notes->begin(), notes->end(), note) == notes->end())
+      notes->push_back(note);
+    return found;
+  }
   return invalid_input(cat(key, ": '", path,
                            "' is neither a folder with a config.json nor a known "
                            "model (",
@@ -105,18 +129,22 @@ Result<Cluster> imported_cluster(const ImportOptions& options, int64_t nodes, in
   return make_cluster(gpu, static_cast<int>(nodes), static_cast<int>(per_node));
 }
 
-void set_lengths(const ImportOptions& options, int64_t longest_prompt, int64_t longest_response,
-                 PlanningProblem* problem, std::vector<std::string>* notes) {
+Status set_lengths(const ImportOptions& options, const LengthLimits& limits,
+                   PlanningProblem* problem, std::vector<std::string>* notes) {
   Workload& work = problem->workload;
-  work.prompt.mean = static_cast<double>(longest_prompt);
-  work.response.mean = static_cast<double>(longest_response);
+  work.prompt.mean = static_cast<double>(limits.prompt);
+  work.response.mean = static_cast<double>(limits.response);
   if (options.prompt) work.prompt = *options.prompt;
   if (options.response) work.response = *options.response;
-  if (work.prompt.longest == 0) work.prompt.longest = longest_prompt;
-  if (work.response.longest == 0) work.response.longest = longest_response;
+  BRAID_TRY(check_length_limit(work.prompt, "--prompt-length", limits.prompt, limits.prompt_key));
+  BRAID_TRY(
+      check_length_limit(work.response, "--response-length", limits.response, limits.response_key));
+  if (work.prompt.longest == 0) work.prompt.longest = limits.prompt;
+  if (work.response.longest == 0) work.response.longest = limits.response;
   if (!options.response)
-    notes->push_back(cat("response lengths are not known: all ", longest_response,
+    notes->push_back(cat("response lengths are not known: all ", limits.response,
                          " tokens, the longest allowed; give the real ones for real times"));
+  return ok_status();
 }
 
 namespace {

@@ -45,12 +45,9 @@ struct ForeignKeyInfo {
   std::string ours;  // field of the plan or the configuration
 };
 
-// A key that changes speed or memory and not results, with the values worth trying beside the
-// present one.
-struct TunableKey {
-  std::string key;
-  std::vector<std::string> values;
-};
+// Keys that change speed or memory and not results, with new values: one key, or several that are
+// legal only together.
+using KeyMove = ForeignKeys;
 
 struct Framework {
   const char* name;
@@ -62,7 +59,9 @@ struct Framework {
   // The nearest configuration.
   ExportedConfig (*export_plan)(const PlanningProblem& problem, const ExecutionPlan& plan);
   std::vector<ForeignKeyInfo> (*table)();
-  std::vector<TunableKey> (*tunable)(const ForeignKeys& keys);
+  std::vector<KeyMove> (*tunable)(const ForeignKeys& keys);
+  // Keys that are read, noted and not planned.
+  std::vector<std::string> (*unplanned)();
   const char* flag_prefix;  // "" for key=value, "--" for --key value
 };
 
@@ -73,8 +72,7 @@ Result<const Framework*> find_framework(const std::string& name);
 // Adds "key=value" arguments to keys, later ones win. Errors: an argument without '='.
 Status add_overrides(const std::vector<std::string>& overrides, ForeignKeys* keys);
 
-// Refuses overrides whose key is none of the framework's that we read but nearly one: they would
-// change nothing. Other unknown keys are the framework's own business.
+// Refuses overrides whose key is none of the framework's that we read: they would change nothing.
 Status check_override_names(const Framework& framework, const std::vector<std::string>& overrides);
 
 // "key: a -> b" for every key that differs, "(unset)" where one has none.

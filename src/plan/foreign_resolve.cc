@@ -87,4 +87,16 @@ std::string resolve_reference(const std::string& text, const std::string& key,
   return Resolver(look_up).expand(text, key, 0);
 }
 
+ForeignKeys resolved(const ForeignKeys& keys) {
+  const LookUp look_up = [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = keys.find(name);
+    if (found == keys.end()) return std::nullopt;
+    return found->second;
+  };
+  ForeignKeys out = keys;
+  for (auto& [key, text] : out)
+    if (text.find("${") != std::string::npos) text = resolve_reference(text, key, look_up);
+  return out;
+}
+
 }  // namespace braid::foreign

@@ -18,4 +18,7 @@ using LookUp = std::function<std::optional<std::string>(const std::string& key)>
 std::string resolve_reference(const std::string& text, const std::string& key,
                               const LookUp& look_up);
 
+// All values with references to one another replaced.
+ForeignKeys resolved(const ForeignKeys& keys);
+
 }  // namespace braid::foreign

@@ -97,11 +97,18 @@ std::vector<ForeignKeyInfo> table_info(const std::vector<SettingKey<S>>& table) 
 }
 
 // What every import does alike: cluster, lengths, model sizes.
+// Notes which catalogue entry a name means where it is not the entry's own.
 Result<ModelSize> model_of_path(const std::string& key, const std::string& path,
-                                const ImportOptions& options);
+                                const ImportOptions& options, std::vector<std::string>* notes);
 Result<Cluster> imported_cluster(const ImportOptions& options, int64_t nodes, int64_t per_node);
-void set_lengths(const ImportOptions& options, int64_t longest_prompt, int64_t longest_response,
-                 PlanningProblem* problem, std::vector<std::string>* notes);
+// The longest prompt and response that a configuration allows, with their keys.
+struct LengthLimits {
+  int64_t prompt = 0, response = 0;
+  std::string prompt_key, response_key;
+};
+// Errors: stated lengths above a limit.
+Status set_lengths(const ImportOptions& options, const LengthLimits& limits,
+                   PlanningProblem* problem, std::vector<std::string>* notes);
 
 // Tokens of KV cache that fit into `share` of a device beside 1/tp of the weights; 0 when none do.
 int64_t kv_tokens_of_share(const PlanningProblem& problem, const Call& generate, int tp,

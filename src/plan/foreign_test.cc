@@ -97,14 +97,9 @@ const Strategy& strategy(const ExecutionPlan& plan, const char* call) {
   return call_plan(plan, call).strategy;
 }
 
-TEST(ForeignText, ShellWordsResolveQuotesVariablesAndComments) {
-  EXPECT_THAT(foreign::shell_words("A=1 B='x y' # no\n cmd \\\n key=$A other=\"${B}z\" $C"),
-              ElementsAre("A=1", "B=x y", "cmd", "key=1", "other=x yz", "$C"));
-}
-
 TEST(ForeignText, FlagsTakeValuesOrStandAlone) {
   const ForeignKeys keys =
-      foreign::flag_keys(foreign::shell_words("run --a 1 --b=2 --c --d -3 --e"));
+      foreign::flag_keys({"run", "--a", "1", "--b=2", "--c", "--d", "-3", "--e", ";", "x"});
   EXPECT_EQ(keys, (ForeignKeys{{"a", "1"}, {"b", "2"}, {"c", "true"}, {"d", "-3"}, {"e", "true"}}));
 }
 
@@ -435,26 +430,70 @@ TEST(Frameworks, EveryBaselineExportsToAReadableConfiguration) {
     }
 }
 
-TEST(Frameworks, TunableKeysAreInTheTableAndTakeTheirValues) {
-  for (const auto& [name, text] :
-       {std::pair("verl", kVerlYaml), std::pair("openrlhf", kOpenRlhf)}) {
+TEST(Frameworks, MovesAreOfTheTableAndSomeOfEveryKeyAreLegal) {
+  for (const auto& [name, text] : {std::pair("verl", kVerlYaml), std::pair("verl", kVerlScript),
+                                   std::pair("openrlhf", kOpenRlhf)}) {
     const Framework& framework = **find_framework(name);
-    std::set<std::string> known;
+    std::set<std::string> known, keys_moved, legal;
     for (const ForeignKeyInfo& row : framework.table()) known.insert(row.key);
     const ForeignKeys keys = *framework.parse(text, "config");
-    for (const TunableKey& tunable : framework.tunable(keys)) {
-      EXPECT_EQ(known.count(tunable.key), 1u) << tunable.key;
-      int legal = 0;
-      for (const std::string& value : tunable.values) {
-        ForeignKeys changed = keys;
-        changed[tunable.key] = value;
-        const auto imported = framework.import_keys(changed, on("a100-80g"));
-        legal += imported.ok() ? 1 : 0;
-        EXPECT_THAT(imported.status().message(), testing::Not(HasSubstr("must be a whole number")));
+    for (const KeyMove& move : framework.tunable(keys)) {
+      ForeignKeys changed = keys;
+      for (const auto& [key, value] : move) {
+        EXPECT_EQ(known.count(key), 1u) << key;
+        keys_moved.insert(key);
+        changed[key] = value;
       }
-      EXPECT_GE(legal, 1) << tunable.key;
+      const auto imported = framework.import_keys(changed, on("a100-80g"));
+      for (const auto& [key, value] : move)
+        if (imported.ok()) legal.insert(key);
+      EXPECT_THAT(imported.status().message(), testing::Not(HasSubstr("must be a whole number")));
     }
+    EXPECT_EQ(keys_moved, legal);
   }
+}
+
+TEST(Frameworks, MovesCoverLayoutsAndMicroBatches) {
+  const auto moved = [](const char* framework, const std::string& text) {
+    const Framework& found = **find_framework(framework);
+    std::set<std::string> keys;
+    for (const KeyMove& move : found.tunable(*found.parse(text, "config")))
+      for (const auto& [key, value] : move) keys.insert(key);
+    return keys;
+  };
+  const auto megatron = moved("verl", megatron_script("--config-name ppo_megatron_trainer"));
+  for (const char* key : {"actor_rollout_ref.actor.megatron.tensor_model_parallel_size",
+                          "actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size",
+                          "actor_rollout_ref.ref.megatron.pipeline_model_parallel_size",
+                          "critic.ppo_micro_batch_size_per_gpu",
+                          "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"})
+    EXPECT_EQ(megatron.count(key), 1u) << key;
+  const auto fsdp = moved("verl", kComposed);
+  EXPECT_EQ(fsdp.count("critic.model.enable_gradient_checkpointing"), 1u);
+  EXPECT_EQ(fsdp.count("actor_rollout_ref.actor.strategy"), 1u);
+  EXPECT_EQ(moved("openrlhf", kOpenRlhf).count("ds_tensor_parallel_size"), 1u);
+}
+
+TEST(Verl, MicroBatchesByNumberAreOnlyOfferedWithANumber) {
+  const Framework& verl = **find_framework("verl");
+  for (const KeyMove& move : verl.tunable(*verl.parse(kComposed, "config")))
+    for (const auto& [key, value] : move)
+      if (key.find("use_dynamic_bsz") != std::string::npos) {
+        EXPECT_EQ(value, "True") << key;
+      }
+}
+
+TEST(OpenRlhf, EnginesMoveTogetherOnTheDevicesThatTheyShare) {
+  const Framework& framework = **find_framework("openrlhf");
+  const ForeignKeys keys = *framework.parse(cat(kOpenRlhf, " --colocate_all_models"), "config");
+  std::set<std::string> widths;
+  for (const KeyMove& move : framework.tunable(keys)) {
+    ForeignKeys changed = keys;
+    for (const auto& [key, value] : move) changed[key] = value;
+    if (framework.import_keys(changed, on("a100-80g")).ok() && move.size() == 2)
+      widths.insert(move.at("vllm_tensor_parallel_size"));
+  }
+  EXPECT_EQ(widths, (std::set<std::string>{"1", "2", "4"}));
 }
 
 struct BadCase {
@@ -508,6 +547,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"openrlhf", "--pretrain llama3-8b --vllm_tensor_parallel_size 0",
                 "vllm_tensor_parallel_size must be 1 to"},
         BadCase{"openrlhf", cat(kOpenRlhf, " --train_batch_size 100"), "nearest legal values: 64"},
+        BadCase{"openrlhf", cat(kOpenRlhf, " --colocate_all_models --vllm_num_engines 4"),
+                "must equal the actor's 1 x 4 = 4 devices; set vllm_num_engines 2"},
+        BadCase{"openrlhf", cat(kOpenRlhf, " --vllm_gpu_memory_utilization 1.2"),
+                "must be above 0 and at most 1, is 1.2"},
+        BadCase{"openrlhf", cat(kOpenRlhf, " --zero_stage 4"), "must be 0, 1, 2 or 3"},
+        BadCase{"openrlhf", cat(kOpenRlhf, " \"${EXTRA[@]}\""), "config: line 10: the array"},
         BadCase{"trlx", "x", "known: verl, openrlhf"}));
 
 TEST(Frameworks, MisspeltKeysAreNoted) {
@@ -516,6 +561,70 @@ TEST(Frameworks, MisspeltKeysAreNoted) {
                               " actor_rollout_ref.rollout.max_num_seq=64"));
   ASSERT_TRUE(imported.ok());
   EXPECT_THAT(imported->notes, Contains(HasSubstr("max_num_seq is ignored (did you mean")));
+}
+
+TEST(Frameworks, OverridesOfKeysThatNothingReadsAreRefused) {
+  const Framework& verl = **find_framework("verl");
+  EXPECT_TRUE(check_override_names(verl, {"+trainer.nnodes=2", "critic.ppo_epochs=2",
+                                          "actor_rollout_ref.actor.ppo_micro_batch_size=8"})
+                  .ok());
+  EXPECT_THAT(check_override_names(verl, {"trainer.nnodess=2"}).message(),
+              HasSubstr("did you mean 'trainer.nnodes'?"));
+  EXPECT_THAT(
+      check_override_names(verl, {"foo.bar=1"}).message(),
+      testing::AllOf(HasSubstr("unknown key 'foo.bar'"), HasSubstr("the nearest key is '")));
+}
+
+TEST(Frameworks, StatedLengthsMayNotExceedWhatTheConfigurationAllows) {
+  const Framework& verl = **find_framework("verl");
+  const ForeignKeys keys = *verl.parse(kVerlScript, "f");  // at most 1024 tokens
+  const auto message = [&](const LengthDistribution& lengths) {
+    ImportOptions options = on("a100-80g");
+    options.response = lengths;
+    return verl.import_keys(keys, options).status().message();
+  };
+  LengthDistribution lengths;
+  lengths.mean = 1500;
+  EXPECT_THAT(message(lengths),
+              HasSubstr("a mean of 1500 is above data.max_response_length = 1024"));
+  lengths.mean = 500, lengths.longest = 2000;
+  EXPECT_THAT(message(lengths), HasSubstr("longest 2000 is above"));
+  lengths.longest = 0, lengths.kind = LengthDistribution::Kind::kEmpirical;
+  lengths.samples = {100, 1025};
+  EXPECT_THAT(message(lengths), HasSubstr("length 2 of the file (1025 tokens) is above"));
+  lengths.longest = 1024;
+  EXPECT_EQ(message(lengths), "");
+}
+
+TEST(Frameworks, TheCatalogueEntryOfANameIsNoted) {
+  const auto imported =
+      import_text("verl", kVerlScript, {"actor_rollout_ref.model.path=Qwen/Qwen2-7B-Instruct"});
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  EXPECT_THAT(imported->notes,
+              Contains("actor_rollout_ref.model.path=Qwen/Qwen2-7B-Instruct is planned as "
+                       "qwen2.5-7b"));
+}
+
+TEST(ModelNames, HuggingFaceNamesAreCatalogueEntries) {
+  const std::pair<const char*, const char*> names[] = {
+      {"Qwen/Qwen2-7B-Instruct", "qwen2.5-7b"},
+      {"Qwen/Qwen2.5-Math-7B", "qwen2.5-7b"},
+      {"Qwen/Qwen2.5-Coder-32B-Instruct", "qwen2.5-32b"},
+      {"meta-llama/Llama-2-7b-hf", "llama2-7b"},
+      {"meta-llama/Meta-Llama-3-8B-Instruct", "llama3-8b"},
+      {"OpenRLHF/Llama-3-8b-sft-mixture", "llama3-8b"},
+      {"OpenRLHF/Llama-3-8b-rm-700k", "llama3-8b"},
+      {"deepseek-ai/deepseek-llm-7b-chat", "deepseek-llm-7b"},
+      {"deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3-8b"},
+      {"google/gemma-2-9b-it", "gemma2-9b"},
+      {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"}};
+  for (const auto& [name, entry] : names) {
+    const auto found = find_model_by_any_name(name);
+    ASSERT_TRUE(found.ok()) << name;
+    EXPECT_EQ(found->name, entry) << name;
+  }
+  for (const char* name : {"Qwen/Qwen2.5-VL-7B-Instruct", "nobody/knows-9b", "7b", ""})
+    EXPECT_FALSE(find_model_by_any_name(name).ok()) << name;
 }
 
 TEST(Frameworks, TheDeviceMustBeNamed) {

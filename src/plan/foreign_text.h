@@ -1,4 +1,4 @@
-// Flat keys out of YAML, shell scripts and argument lists. Internal to plan/. Pure.
+// Flat keys out of YAML and argument lists. Internal to plan/. Pure.
 #pragma once
 
 #include <string>
@@ -9,17 +9,13 @@
 
 namespace braid::foreign {
 
-// Words of a shell text: comments and line continuations removed, quotes resolved, variables that
-// the text itself assigns replaced. Other variables stay as "$NAME".
-std::vector<std::string> shell_words(std::string_view text);
-
 // Leaves of a YAML tree by dotted path, as written ("null" for nothing); lists are left out.
 Result<ForeignKeys> yaml_keys(std::string_view text, const std::string& where);
 
 // "key=value" words, with Hydra's leading "+" or "++" removed.
 ForeignKeys assignment_keys(const std::vector<std::string>& words);
 
-// "--key value", "--key=value" and "--flag" words.
+// "--key value", "--key=value" and "--flag" words; the word ";" is no value.
 ForeignKeys flag_keys(const std::vector<std::string>& words);
 
 // Whether a text is YAML with a map of more than one line, rather than a script or arguments.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "plan/foreign_resolve.h"
 #include "plan/make_problem.h"
 #include "plan/openrlhf.h"
 #include "plan/validate.h"
@@ -41,7 +42,8 @@ Result<Graph> graph_of(const S& s, Notes* notes) {
   return rule ? graph : with_reward_model(std::move(graph));
 }
 
-Status add_models(const S& s, const ImportOptions& options, PlanningProblem* problem) {
+Status add_models(const S& s, const ImportOptions& options, PlanningProblem* problem,
+                  Notes* notes) {
   for (const RoleSpec& spec : problem->graph.roles) {
     const std::string& role = spec.role.value;
     std::string key = "pretrain", path = s.pretrain;
@@ -50,7 +52,7 @@ Status add_models(const S& s, const ImportOptions& options, PlanningProblem* pro
     if (role == "critic" && !s.critic_pretrain.empty())
       key = "critic_pretrain", path = s.critic_pretrain;
     RoleModel model;
-    BRAID_ASSIGN(model.size, foreign::model_of_path(key, path, options));
+    BRAID_ASSIGN(model.size, foreign::model_of_path(key, path, options, notes));
     if (spec.trained && s.lora_rank > 0) model.trainable = {true, s.lora_rank};
     if (role == "reference" && s.lora_rank > 0) model.shares_weights_with = "actor";
     problem->models[role] = model;
@@ -203,6 +205,21 @@ ExecutionPlan plan_of(const S& s, const PlanningProblem& problem, const Groups& 
   return plan;
 }
 
+// OpenRLHF wants the engines on exactly the actor's devices.
+Status check_colocation(const S& s) {
+  const int64_t devices = devices_of(s.actor), engines = s.vllm_engines * s.vllm_tp;
+  if (!s.colocate_all || s.vllm_engines == 0 || engines == devices) return ok_status();
+  const bool divides = devices % s.vllm_tp == 0;
+  const std::string remedy = divides
+                                 ? cat("set vllm_num_engines ", devices / s.vllm_tp)
+                                 : cat("set vllm_tensor_parallel_size to a divisor of ", devices,
+                                       ", such as ", nearest_divisors(devices, s.vllm_tp));
+  return invalid_input(cat("colocate_all_models: vllm_num_engines ", s.vllm_engines,
+                           " x vllm_tensor_parallel_size ", s.vllm_tp, " = ", engines,
+                           " must equal the actor's ", s.actor.nodes, " x ", s.actor.per_node,
+                           " = ", devices, " devices; ", remedy));
+}
+
 Status check_sizes(const S& s) {
   const std::pair<const char*, int64_t> sizes[] = {{"vllm_tensor_parallel_size", s.vllm_tp},
                                                    {"ds_tensor_parallel_size", s.ds_tp},
@@ -224,32 +241,68 @@ Status check_sizes(const S& s) {
       return invalid_input(cat(name, " must be 1 to ", kLargest, ", is ", value));
   if (s.vllm_engines < 0 || s.vllm_engines > kLargest)
     return invalid_input(cat("vllm_num_engines must be 0 to ", kLargest, ", is ", s.vllm_engines));
-  return ok_status();
+  if (!(s.vllm_memory > 0 && s.vllm_memory <= 1))
+    return invalid_input(cat("vllm_gpu_memory_utilization must be above 0 and at most 1, is ",
+                             s.vllm_memory, "; such as 0.6"));
+  if (s.zero_stage < 0 || s.zero_stage > 3)
+    return invalid_input(cat("zero_stage must be 0, 1, 2 or 3, is ", s.zero_stage));
+  return check_colocation(s);
 }
 
 void note_what_is_lost(const S& s, Notes* notes) {
   if (s.ring_attention > 1)
     notes->push_back(cat("ring_attn_size ", s.ring_attention, " is planned as data parallelism"));
+  const OpenRlhfGroup& a = s.actor;
+  if ((s.colocate_all || s.colocate_actor_ref) &&
+      (s.ref.nodes != a.nodes || s.ref.per_node != a.per_node))
+    notes->push_back(cat("ref_num_nodes ", s.ref.nodes, " x ref_num_gpus_per_node ", s.ref.per_node,
+                         " must equal the actor's for OpenRLHF to share devices; planned as ",
+                         a.nodes, " x ", a.per_node));
   if (s.vllm_engines == 0)
     notes->push_back("without vLLM engines, generation is planned on the actor's devices");
 }
 
+void note_unplanned(const ForeignKeys& keys, Notes* notes) {
+  const std::pair<const char*, const char*> planned[] = {{"use_dynamic_batch", "false"},
+                                                         {"load_in_4bit", "false"},
+                                                         {"enforce_eager", "false"},
+                                                         {"zpg", "1"}};
+  for (const auto& [key, value] : planned) {
+    const auto found = keys.find(key);
+    if (found != keys.end() && found->second != value)
+      notes->push_back(cat("not planned: ", key, "=", found->second, "; planned as ", value));
+  }
+}
+
 }  // namespace
 
-Result<ImportedPlan> import_openrlhf(const ForeignKeys& keys, const ImportOptions& options) {
+int64_t openrlhf_devices(const OpenRlhfSettings& s) {
+  Notes notes;
+  const auto graph = graph_of(s, &notes);
+  if (!graph.ok()) return 0;
+  int64_t total = 0;
+  for (const auto& [name, size] : group_devices(s, *graph).sizes) total += size;
+  return total;
+}
+
+Result<ImportedPlan> import_openrlhf(const ForeignKeys& stated, const ImportOptions& options) {
   S s;
   ImportedPlan out;
+  const ForeignKeys keys = foreign::resolved(stated);
   BRAID_TRY(foreign::read_settings(openrlhf_table(), keys, &s, &out.notes));
   BRAID_TRY(check_sizes(s));
   BRAID_ASSIGN(out.problem.graph, graph_of(s, &out.notes));
   const Groups groups = group_devices(s, out.problem.graph);
   BRAID_ASSIGN(out.problem.cluster, cluster_of(groups, options));
-  BRAID_TRY(add_models(s, options, &out.problem));
+  BRAID_TRY(add_models(s, options, &out.problem, &out.notes));
   BRAID_TRY(add_workload(s, &out.problem));
-  foreign::set_lengths(options, s.prompt_max, s.generate_max, &out.problem, &out.notes);
+  BRAID_TRY(foreign::set_lengths(
+      options, {s.prompt_max, s.generate_max, "prompt_max_len", "generate_max_len"}, &out.problem,
+      &out.notes));
   out.problem.train_engine = "deepspeed";
   out.problem.generate_engine = "vllm";
   note_what_is_lost(s, &out.notes);
+  note_unplanned(keys, &out.notes);
   out.plan = plan_of(s, out.problem, groups, &out.notes);
   BRAID_TRY(validate(out.plan, out.problem).at("these OpenRLHF arguments"));
   return out;

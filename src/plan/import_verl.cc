@@ -47,7 +47,8 @@ const VerlWorker& worker_of(const VerlSettings& s, const std::string& role) {
   return role == "reference" ? s.ref : s.actor;
 }
 
-Status add_models(const VerlSettings& s, const ImportOptions& options, PlanningProblem* problem) {
+Status add_models(const VerlSettings& s, const ImportOptions& options, PlanningProblem* problem,
+                  Notes* notes) {
   for (const RoleSpec& spec : problem->graph.roles) {
     const std::string& role = spec.role.value;
     RoleModel model;
@@ -56,7 +57,7 @@ Status add_models(const VerlSettings& s, const ImportOptions& options, PlanningP
     const std::string key = !own               ? "actor_rollout_ref.model.path"
                             : role == "critic" ? "critic.model.path"
                                                : "reward_model.model.path";
-    BRAID_ASSIGN(model.size, foreign::model_of_path(key, path, options));
+    BRAID_ASSIGN(model.size, foreign::model_of_path(key, path, options, notes));
     if (role == "actor" && s.lora_rank > 0) model.trainable = {true, s.lora_rank};
     if (role == "reference" && s.lora_rank > 0) model.shares_weights_with = "actor";
     problem->models[role] = model;
@@ -227,10 +228,12 @@ Result<ImportedPlan> import_verl(const ForeignKeys& stated, const ImportOptions&
   BRAID_ASSIGN(out.problem.graph, graph_of(s, &out.notes));
   BRAID_ASSIGN(out.problem.cluster,
                foreign::imported_cluster(options, s.nnodes, s.n_gpus_per_node));
-  BRAID_TRY(add_models(s, options, &out.problem));
+  BRAID_TRY(add_models(s, options, &out.problem, &out.notes));
   BRAID_TRY(add_workload(s, &out.problem));
-  foreign::set_lengths(options, s.max_prompt_length, s.max_response_length, &out.problem,
-                       &out.notes);
+  BRAID_TRY(foreign::set_lengths(options,
+                                 {s.max_prompt_length, s.max_response_length,
+                                  "data.max_prompt_length", "data.max_response_length"},
+                                 &out.problem, &out.notes));
   out.problem.train_engine = megatron(s.actor) ? "megatron" : "";
   out.problem.generate_engine = s.engine;
   note_what_is_lost(s, &out.notes);

@@ -75,6 +75,24 @@ Result<std::vector<int64_t>> parse_lengths(std::string_view text, const std::str
   return lengths;
 }
 
+Status check_length_limit(const LengthDistribution& lengths, const std::string& key, int64_t limit,
+                          const std::string& limit_key) {
+  const auto refuse = [&](const std::string& what) {
+    return invalid_input(cat(key, ": ", what, " is above ", limit_key, " = ", limit,
+                             "; lower it or raise the limit"));
+  };
+  if (lengths.longest > limit) return refuse(cat("longest ", lengths.longest));
+  if (lengths.samples.empty())
+    return lengths.mean > static_cast<double>(limit)
+               ? refuse(cat("a mean of ", format_double(lengths.mean)))
+               : ok_status();
+  if (lengths.longest > 0) return ok_status();
+  for (size_t i = 0; i < lengths.samples.size(); ++i)
+    if (lengths.samples[i] > limit)
+      return refuse(cat("length ", i + 1, " of the file (", lengths.samples[i], " tokens)"));
+  return ok_status();
+}
+
 Result<LengthDistribution> read_lengths(const YamlNode& node, const std::string& key,
                                         int64_t fallback, const ReadText& read) {
   LengthDistribution out;

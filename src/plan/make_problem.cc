@@ -119,7 +119,11 @@ Status add_workload(const Config& config, const ReadText& read, PlanningProblem*
   BRAID_ASSIGN(work.response,
                read_lengths(config.workload.response_length, "workload.response_length",
                             config.rollout.max_response_length, read));
-  return ok_status();
+  BRAID_TRY(check_length_limit(work.prompt, "workload.prompt_length", config.data.max_prompt_length,
+                               "data.max_prompt_length"));
+  if (!generates(problem->graph)) return ok_status();
+  return check_length_limit(work.response, "workload.response_length",
+                            config.rollout.max_response_length, "rollout.max_response_length");
 }
 
 // The whole of a profile is the cost model's; its device belongs to the cluster.

@@ -23,6 +23,11 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
 Result<LengthDistribution> read_lengths(const YamlNode& node, const std::string& key,
                                         int64_t fallback, const ReadText& read);
 
+// Refuses lengths that contradict the limit of their configuration: a mean, a stated longest or a
+// measured length above it. Measured lengths are cut at a stated longest first.
+Status check_length_limit(const LengthDistribution& lengths, const std::string& key, int64_t limit,
+                          const std::string& limit_key);
+
 // One length in tokens per line; errors name file:line.
 Result<std::vector<int64_t>> parse_lengths(std::string_view text, const std::string& where);
 

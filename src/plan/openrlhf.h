@@ -34,6 +34,12 @@ struct OpenRlhfSettings {
 const std::vector<foreign::SettingKey<OpenRlhfSettings>>& openrlhf_table();
 Result<ImportedPlan> import_openrlhf(const ForeignKeys& keys, const ImportOptions& options);
 ExportedConfig export_openrlhf(const PlanningProblem& problem, const ExecutionPlan& plan);
+// Devices of all groups together; 0 for an unknown estimator.
+int64_t openrlhf_devices(const OpenRlhfSettings& settings);
+// What is worth trying instead of these keys.
+std::vector<KeyMove> openrlhf_moves(const ForeignKeys& keys);
+// Keys that change speed or memory and that a plan does not say; stated ones are noted.
+std::vector<std::string> openrlhf_unplanned_names();
 Framework openrlhf_framework();
 
 }  // namespace braid

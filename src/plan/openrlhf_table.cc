@@ -1,4 +1,5 @@
 // OpenRLHF's arguments beside the fields of a plan.
+#include "plan/foreign_shell.h"
 #include "plan/foreign_text.h"
 #include "plan/openrlhf.h"
 
@@ -71,33 +72,13 @@ std::vector<Key> make_table() {  // NOLINT(size)
 
 Result<ForeignKeys> parse_openrlhf(std::string_view text, const std::string& where) {
   if (foreign::looks_like_yaml(text)) return foreign::yaml_keys(text, where);
-  ForeignKeys keys = foreign::flag_keys(foreign::shell_words(text));
+  BRAID_ASSIGN(const std::vector<std::string> words, foreign::shell_words(text).at(where));
+  const ForeignKeys keys = foreign::flag_keys(words);
   if (keys.empty())
     return invalid_input(cat(where,
                              ": holds no OpenRLHF arguments (YAML, or --key value words such "
                              "as --actor_num_nodes 1)"));
   return keys;
-}
-
-std::vector<TunableKey> openrlhf_tunable(const ForeignKeys& keys) {
-  const std::vector<std::string> flags = {"True", "False"};
-  std::vector<TunableKey> out = {
-      {"vllm_tensor_parallel_size", {"1", "2", "4", "8"}},
-      {"vllm_num_engines", {"1", "2", "4", "8", "16", "32"}},
-      {"vllm_gpu_memory_utilization", {"0.4", "0.5", "0.6", "0.7", "0.8", "0.9"}},
-      {"colocate_all_models", flags},
-      {"colocate_actor_ref", flags},
-      {"micro_train_batch_size", {"1", "2", "4", "8", "16"}},
-      {"micro_rollout_batch_size", {"2", "4", "8", "16", "32"}},
-      {"zero_stage", {"1", "2", "3"}},
-      {"gradient_checkpointing", flags},
-      {"adam_offload", flags},
-      {"ref_reward_offload", flags},
-      {"deepspeed_enable_sleep", flags}};
-  const auto estimator = keys.find("advantage_estimator");
-  if (estimator == keys.end() || estimator->second == "gae")
-    out.push_back({"colocate_critic_reward", flags});
-  return out;
 }
 
 std::vector<ForeignKeyInfo> openrlhf_info() { return foreign::table_info(openrlhf_table()); }
@@ -110,9 +91,8 @@ const std::vector<Key>& openrlhf_table() {
 }
 
 Framework openrlhf_framework() {
-  return {
-      "openrlhf", parse_openrlhf, import_openrlhf, export_openrlhf, openrlhf_info, openrlhf_tunable,
-      "--"};
+  return {"openrlhf",    parse_openrlhf, import_openrlhf,          export_openrlhf,
+          openrlhf_info, openrlhf_moves, openrlhf_unplanned_names, "--"};
 }
 
 }  // namespace braid

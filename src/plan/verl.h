@@ -80,6 +80,8 @@ Status check_verl(const PlanningProblem& problem, VerlSettings* settings,
 
 Result<ImportedPlan> import_verl(const ForeignKeys& keys, const ImportOptions& options);
 ExportedConfig export_verl(const PlanningProblem& problem, const ExecutionPlan& plan);
+// What is worth trying instead of these keys.
+std::vector<KeyMove> verl_moves(const ForeignKeys& keys);
 Framework verl_framework();
 
 }  // namespace braid

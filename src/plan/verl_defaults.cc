@@ -173,6 +173,10 @@ std::vector<std::pair<std::string, std::string>> print_verl(VerlSettings s) {
 std::vector<std::string> verl_unplanned_names() {
   std::vector<std::string> names;
   for (const Unplanned& entry : unplanned_keys()) names.push_back(entry.key);
+  const std::string per_device = "_per_gpu", word = "micro_batch_size_per_gpu";
+  for (const foreign::SettingKey<VerlSettings>& entry : verl_table())
+    if (const std::string key = entry.key; key.find(word) != std::string::npos)
+      names.push_back(key.substr(0, key.size() - per_device.size()));
   return names;
 }
 

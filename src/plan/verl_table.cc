@@ -1,4 +1,5 @@
 // verl's keys beside the fields of a plan.
+#include "plan/foreign_shell.h"
 #include "plan/foreign_text.h"
 #include "plan/verl.h"
 
@@ -157,7 +158,7 @@ std::vector<Key> make_table() {  // NOLINT(size)
 
 Result<ForeignKeys> parse_verl(std::string_view text, const std::string& where) {
   if (foreign::looks_like_yaml(text)) return foreign::yaml_keys(text, where);
-  const std::vector<std::string> words = foreign::shell_words(text);
+  BRAID_ASSIGN(const std::vector<std::string> words, foreign::shell_words(text).at(where));
   ForeignKeys keys = foreign::assignment_keys(words);
   for (size_t i = 0; i + 1 < words.size(); ++i)
     if (words[i] == kConfigName || words[i] == "-cn") keys[kConfigName] = words[i + 1];
@@ -166,33 +167,6 @@ Result<ForeignKeys> parse_verl(std::string_view text, const std::string& where) 
                              ": holds no verl configuration (YAML, or key=value words such "
                              "as data.train_batch_size=256)"));
   return keys;
-}
-
-std::vector<TunableKey> verl_tunable(const ForeignKeys& keys) {
-  const std::vector<std::string> flags = {"True", "False"};
-  const std::vector<std::string> tokens = {"8192", "16384", "32768", "65536"};
-  std::vector<TunableKey> out = {
-      {"actor_rollout_ref.rollout.tensor_model_parallel_size", {"1", "2", "4", "8"}},
-      {"actor_rollout_ref.rollout.gpu_memory_utilization", {"0.4", "0.5", "0.6", "0.7", "0.8"}},
-      {"actor_rollout_ref.rollout.max_num_seqs", {"128", "256", "512", "1024"}},
-      {"actor_rollout_ref.rollout.log_prob_use_dynamic_bsz", flags},
-      {"actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", tokens},
-      {"trainer.balance_batch", flags},
-      {"actor_rollout_ref.actor.use_dynamic_bsz", flags},
-      {"actor_rollout_ref.actor.ppo_max_token_len_per_gpu", tokens},
-      {"actor_rollout_ref.actor.fsdp_config.param_offload", flags},
-      {"actor_rollout_ref.actor.fsdp_config.optimizer_offload", flags},
-      {"actor_rollout_ref.model.enable_gradient_checkpointing", flags},
-      {"actor_rollout_ref.ref.fsdp_config.param_offload", flags},
-      {"actor_rollout_ref.ref.log_prob_use_dynamic_bsz", flags},
-      {"actor_rollout_ref.ref.log_prob_max_token_len_per_gpu", tokens}};
-  const auto estimator = keys.find("algorithm.adv_estimator");
-  if (estimator != keys.end() && estimator->second != "gae") return out;
-  out.push_back({"critic.use_dynamic_bsz", flags});
-  out.push_back({"critic.ppo_max_token_len_per_gpu", tokens});
-  out.push_back({"critic.model.fsdp_config.param_offload", flags});
-  out.push_back({"critic.model.fsdp_config.optimizer_offload", flags});
-  return out;
 }
 
 std::vector<ForeignKeyInfo> verl_info() { return foreign::table_info(verl_table()); }
@@ -216,7 +190,8 @@ std::optional<std::string> verl_setting(const std::string& key, VerlSettings set
 }
 
 Framework verl_framework() {
-  return {"verl", parse_verl, import_verl, export_verl, verl_info, verl_tunable, ""};
+  return {"verl",    parse_verl, import_verl,          export_verl,
+          verl_info, verl_moves, verl_unplanned_names, ""};
 }
 
 }  // namespace braid

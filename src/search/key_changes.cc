@@ -1,82 +1,126 @@
 #include "search/key_changes.h"
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 #include <optional>
+
+#include "search/plan_judge.h"
 
 namespace braid::planner {
 namespace {
 
+bool same_value(const std::string& a, const std::string& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
+}
+
 class ChangeSearch {
  public:
-  ChangeSearch(const ForeignKeys& keys, const Verdict& now, const PriceKeys& price)
-      : keys_(keys), now_(now), price_(price) {}
+  ChangeSearch(const ForeignKeys& keys, const PriceKeys& price, const ChangeLimits& limits)
+      : keys_(keys), price_(price), limits_(limits) {}
 
-  // The verdict with some keys changed; nothing for illegal ones and for values they have already.
-  std::optional<KeyChange> attempt(const ForeignKeys& changed) {
-    ForeignKeys all = keys_;
-    for (const auto& [key, value] : changed) {
-      if (all.count(key) > 0 && all[key] == value) return std::nullopt;
-      all[key] = value;
+  // `start` with a move more; keys that get back the value which they have now are unchanged.
+  ForeignKeys combine(const ForeignKeys& start, const KeyMove& move) const {
+    ForeignKeys changed = start;
+    for (const auto& [key, value] : move) {
+      const auto now = keys_.find(key);
+      if (now != keys_.end() && same_value(now->second, value))
+        changed.erase(key);
+      else
+        changed[key] = value;
     }
-    ++priced_;
-    auto verdict = price_(all);
-    if (!verdict.ok()) return std::nullopt;
-    return KeyChange{changed, *verdict};
+    return changed;
   }
 
-  void keep_better(const std::optional<KeyChange>& candidate, std::optional<KeyChange>* best) {
-    if (!candidate || !better(candidate->verdict, now_)) return;
-    if (!*best || better(candidate->verdict, (*best)->verdict)) *best = candidate;
+  // The verdict with some keys changed; nothing for illegal ones and past the limit.
+  std::optional<KeyChange> attempt(const ForeignKeys& changed) {
+    if (changed.empty()) return std::nullopt;
+    const auto known = priced_.find(changed);
+    if (known != priced_.end()) return known->second;
+    if (static_cast<int64_t>(priced_.size()) >= limits_.most_priced) return std::nullopt;
+    ForeignKeys all = keys_;
+    for (const auto& [key, value] : changed) all[key] = value;
+    const auto verdict = price_(all);
+    return priced_[changed] =
+               verdict.ok() ? std::optional(KeyChange{changed, *verdict}) : std::nullopt;
   }
 
-  int64_t priced() const { return priced_; }
+  int64_t priced() const { return static_cast<int64_t>(priced_.size()); }
 
  private:
   const ForeignKeys& keys_;
-  const Verdict& now_;
   const PriceKeys& price_;
-  int64_t priced_ = 0;
+  const ChangeLimits& limits_;
+  std::map<ForeignKeys, std::optional<KeyChange>> priced_;
 };
 
-std::vector<KeyChange> singles(const std::vector<TunableKey>& tunable, ChangeSearch* search) {
-  std::vector<KeyChange> out;
-  for (const TunableKey& key : tunable)
-    for (const std::string& value : key.values)
-      if (auto change = search->attempt({{key.key, value}})) out.push_back(*change);
-  std::stable_sort(out.begin(), out.end(), [](const KeyChange& a, const KeyChange& b) {
+void sort_best_first(std::vector<KeyChange>* changes) {
+  std::stable_sort(changes->begin(), changes->end(), [](const KeyChange& a, const KeyChange& b) {
     return better(a.verdict, b.verdict);
   });
+}
+
+std::vector<KeyChange> singles(const std::vector<KeyMove>& moves, ChangeSearch* search) {
+  std::vector<KeyChange> out;
+  for (const KeyMove& move : moves)
+    if (const auto change = search->attempt(search->combine({}, move))) out.push_back(*change);
+  sort_best_first(&out);
   return out;
 }
 
-std::optional<KeyChange> best_pair(const std::vector<KeyChange>& ones, size_t pairs_of,
-                                   ChangeSearch* search) {
-  std::optional<KeyChange> best;
+std::vector<KeyChange> pairs(const std::vector<KeyChange>& ones, size_t pairs_of,
+                             ChangeSearch* search) {
+  std::vector<KeyChange> out;
   const size_t count = std::min(pairs_of, ones.size());
   for (size_t i = 0; i < count; ++i)
     for (size_t j = i + 1; j < count; ++j) {
       ForeignKeys both = ones[i].changed;
       both.insert(ones[j].changed.begin(), ones[j].changed.end());
-      if (both.size() == 2) search->keep_better(search->attempt(both), &best);
+      if (both.size() != ones[i].changed.size() + ones[j].changed.size()) continue;
+      if (const auto change = search->attempt(both)) out.push_back(*change);
     }
-  return best;
+  sort_best_first(&out);
+  return out;
 }
 
-// One key more at a time, or another value of one that is changed already, while it helps.
-KeyChange descend(KeyChange start, const std::vector<TunableKey>& tunable, ChangeSearch* search) {
+// One move more at a time, or another value of a key that is changed already, while it helps.
+KeyChange descend(KeyChange start, const std::vector<KeyMove>& moves, ChangeSearch* search) {
   for (bool improved = true; improved;) {
     improved = false;
-    for (const TunableKey& key : tunable)
-      for (const std::string& value : key.values) {
-        ForeignKeys changed = start.changed;
-        changed[key.key] = value;
-        const auto candidate = search->attempt(changed);
-        if (!candidate || !better(candidate->verdict, start.verdict)) continue;
-        start = *candidate;
-        improved = true;
-      }
+    for (const KeyMove& move : moves) {
+      const auto candidate = search->attempt(search->combine(start.changed, move));
+      if (!candidate || !better(candidate->verdict, start.verdict)) continue;
+      start = *candidate;
+      improved = true;
+    }
   }
   return start;
+}
+
+// Without the keys that gain nothing.
+KeyChange prune(KeyChange change, ChangeSearch* search) {
+  for (const auto& [key, value] : ForeignKeys(change.changed)) {
+    ForeignKeys fewer = change.changed;
+    fewer.erase(key);
+    const auto candidate = search->attempt(fewer);
+    if (candidate && !better(change.verdict, candidate->verdict)) change = *candidate;
+  }
+  return change;
+}
+
+// The best with one key, with two and with more, each only if better than those before.
+std::vector<KeyChange> best_by_count(std::vector<KeyChange> all, const Verdict& now) {
+  sort_best_first(&all);
+  std::vector<KeyChange> out;
+  for (const size_t most : {size_t{1}, size_t{2}, SIZE_MAX})
+    for (const KeyChange& change : all) {
+      if (change.changed.size() > most) continue;
+      if (better(change.verdict, out.empty() ? now : out.back().verdict)) out.push_back(change);
+      break;
+    }
+  return out;
 }
 
 }  // namespace
@@ -89,23 +133,34 @@ bool better(const Verdict& a, const Verdict& b) {
 }
 
 BestChanges best_changes(const ForeignKeys& keys, const Verdict& now,
-                         const std::vector<TunableKey>& tunable, const PriceKeys& price,
-                         size_t pairs_of) {
-  ChangeSearch search(keys, now, price);
-  const std::vector<KeyChange> ones = singles(tunable, &search);
-  BestChanges out;
-  std::optional<KeyChange> best;
-  if (!ones.empty()) search.keep_better(ones.front(), &best);
-  if (best) out.by_count.push_back(*best);
-  std::optional<KeyChange> two = best_pair(ones, pairs_of, &search);
-  if (two && (!best || better(two->verdict, best->verdict)))
-    best = two, out.by_count.push_back(*two);
-  if (best) {
-    const KeyChange any = descend(*best, tunable, &search);
-    if (better(any.verdict, best->verdict)) out.by_count.push_back(any);
-  }
-  out.priced = search.priced();
-  return out;
+                         const std::vector<KeyMove>& moves, const PriceKeys& price,
+                         const ChangeLimits& limits) {
+  ChangeSearch search(keys, price, limits);
+  const std::vector<KeyChange> ones = singles(moves, &search);
+  const std::vector<KeyChange> twos = pairs(ones, limits.pairs_of, &search);
+  std::vector<KeyChange> all;
+  for (const std::vector<KeyChange>* starts : {&ones, &twos})
+    for (size_t i = 0; i < std::min(limits.starts, starts->size()); ++i)
+      all.push_back(descend((*starts)[i], moves, &search));
+  for (KeyChange& change : all) change = prune(std::move(change), &search);
+  all.insert(all.end(), ones.begin(), ones.end());
+  all.insert(all.end(), twos.begin(), twos.end());
+  return {best_by_count(std::move(all), now), search.priced()};
+}
+
+Result<const ImportPricer::Known*> ImportPricer::known(const PlanningProblem& problem) {
+  for (const auto& entry : known_)
+    if (entry->problem == problem) return entry.get();
+  auto entry = std::make_unique<Known>(Known{problem, nullptr});
+  BRAID_ASSIGN(CallPricer pricer, CallPricer::make(entry->problem, calibration_));
+  entry->pricer = std::make_unique<CallPricer>(std::move(pricer));
+  known_.push_back(std::move(entry));
+  return known_.back().get();
+}
+
+Result<Verdict> ImportPricer::price(const ImportedPlan& imported) {
+  BRAID_ASSIGN(const Known* entry, known(imported.problem));
+  return evaluator_judge(entry->problem, *entry->pricer)(imported.plan);
 }
 
 }  // namespace braid::planner

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "plan/foreign.h"
+#include "search/plan_price.h"
 #include "search/plan_search.h"
 
 namespace braid::planner {
@@ -26,11 +28,38 @@ struct BestChanges {
   int64_t priced = 0;
 };
 
-// Tries every value of every tunable key, every pair of the `pairs_of` best single values, and then
-// improves key by key until none helps. Entries are missing where no change is better than what
-// the keys are now.
+// How much is tried.
+struct ChangeLimits {
+  size_t pairs_of = 24;  // the best changes that are combined in pairs
+  size_t starts = 4;     // of the best changes, and of the best pairs, that are improved further
+  int64_t most_priced = 4000;  // configurations; improvement stops there
+};
+
+// Tries every change, pairs of the best, and improves the best of both, one change more at a time
+// until none helps; keys that gain nothing are taken back. Entries are missing where no change is
+// better than those with fewer keys.
 BestChanges best_changes(const ForeignKeys& keys, const Verdict& now,
-                         const std::vector<TunableKey>& tunable, const PriceKeys& price,
-                         size_t pairs_of = 24);
+                         const std::vector<KeyMove>& moves, const PriceKeys& price,
+                         const ChangeLimits& limits = {});
+
+// Prices plans of several problems by the search's evaluator and keeps what the plans of one
+// problem have in common. Belongs to one thread at a time; the calibration must outlive it.
+class ImportPricer {
+ public:
+  explicit ImportPricer(const Calibration& calibration) : calibration_(calibration) {}
+
+  // Errors: as CallPricer.
+  Result<Verdict> price(const ImportedPlan& imported);
+
+ private:
+  struct Known {
+    PlanningProblem problem;
+    std::unique_ptr<CallPricer> pricer;
+  };
+  Result<const Known*> known(const PlanningProblem& problem);
+
+  const Calibration& calibration_;
+  std::vector<std::unique_ptr<Known>> known_;
+};
 
 }  // namespace braid::planner
