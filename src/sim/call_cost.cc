@@ -204,14 +204,17 @@ double CallCost::exposed_reduce_s(int stage, double window_s) const {
       strategy_.zero_stage == 0 ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
   const double total = braid::exchange_s(op, trained(stage) * kReduceBytes,
                                          group(strategy_.dp, strategy_.tp), device_);
-  return device_.efficiency.dp_exposed * std::min(total, window_s) +
-         std::max(0.0, total - window_s);
+  // The factor was fitted to whole updates (cost/predict_rl.cc), this exchange and the window of an
+  // update by itself included.
+  const double window = window_s / factor_;
+  return factor_ * (device_.efficiency.dp_exposed * std::min(total, window) +
+                    std::max(0.0, total - window));
 }
 
 double CallCost::gather_s(int stage) const {
   return braid::exchange_s(CollectiveOp::kAllGather, trained(stage) * kWeightBytes,
                            group(strategy_.dp, strategy_.tp), device_) *
-         device_.efficiency.dp_exposed;
+         device_.efficiency.dp_exposed * factor_;
 }
 
 double CallCost::optimizer_step_s(int stage) const {

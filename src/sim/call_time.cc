@@ -299,7 +299,7 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
 }
 
 // Optimizer steps after the first begin where the one before ended on each stage, so a mini-batch
-// that comes again takes the same time.
+// that comes again takes the same time; the first one has no update before it.
 CallTime CallTimer::train_time(const Call& call, const CallPlan& plan, const CallCost& cost) {
   const Workload& work = problem_->workload;
   const int64_t parts = std::max<int64_t>(1, work.minibatches);
@@ -319,7 +319,7 @@ CallTime CallTimer::train_time(const Call& call, const CallPlan& plan, const Cal
                 : times.step(batches, step == 0 ? std::vector<double>(plan.strategy.pp, 0)
                                                 : times.update_s());
       if (step == 0) out.stages = taken.stages;
-      if (step > 0 || parts == 1) known = taken.agreed_s;
+      if (step > 0) known = taken.agreed_s;
       out.total_s += taken.agreed_s;
       before = std::move(batches);
     } else {

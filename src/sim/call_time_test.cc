@@ -67,15 +67,24 @@ double simulated_s(const PlanningProblem& problem, const Variant& variant) {
   return end - begin;
 }
 
-double alone_s(const PlanningProblem& problem, const Variant& variant) {
+double alone_s(const PlanningProblem& problem, const Variant& variant, double train_factor = 0) {
   const Call* call = find_call(problem.graph, variant.call);
   const bool generates = call->kind == CallKind::kGenerate;
-  const auto device = make_device(problem.cluster.nodes[0].gpu, Precision::kBf16,
-                                  generates ? problem.generate_engine : problem.train_engine,
-                                  committed_calibration());
+  auto device = make_device(problem.cluster.nodes[0].gpu, Precision::kBf16,
+                            generates ? problem.generate_engine : problem.train_engine,
+                            committed_calibration());
+  if (train_factor > 0) device->efficiency.rl_train_factor = train_factor;
   const CallPlan plan{variant.call, whole_cluster(problem.cluster), variant.strategy};
   CallTimer timer(problem, draw_lengths(problem.workload, 0));
   return timer.time(*call, plan, CallCost::make(*call, plan, problem, *device)).total_s;
+}
+
+void expect_equal_times(const PlanningProblem& problem, const Variant& variant) {
+  const double expected = simulated_s(problem, variant);
+  EXPECT_NEAR(alone_s(problem, variant) / expected, 1, 1e-3)
+      << variant.call << " dp" << variant.strategy.dp << " tp" << variant.strategy.tp << " pp"
+      << variant.strategy.pp << " minibatches " << problem.workload.minibatches << " epochs "
+      << problem.workload.epochs << " of " << expected << " s";
 }
 
 TEST(CallTime, EqualsTheCallInASimulatedStep) {
@@ -84,12 +93,37 @@ TEST(CallTime, EqualsTheCallInASimulatedStep) {
         make_test_problem({.actor = "llama3.2-1b", .critic = "llama3.2-1b", .prompts = 64});
     if (long_tail)
       problem.workload.response = {LengthDistribution::Kind::kLognormal, 384, 0.8, 2048, {}};
-    for (const Variant& variant : variants()) {
-      const double expected = simulated_s(problem, variant);
-      EXPECT_NEAR(alone_s(problem, variant) / expected, 1, 1e-3)
-          << variant.call << " dp" << variant.strategy.dp << " tp" << variant.strategy.tp << " pp"
-          << variant.strategy.pp << " of " << expected << " s";
-    }
+    for (const Variant& variant : variants()) expect_equal_times(problem, variant);
+  }
+}
+
+// Every pass over the samples takes its optimizer steps, whether mini-batches come again or not.
+TEST(CallTime, EpochsCountTheirOptimizerSteps) {
+  for (const int64_t minibatches : {1, 2}) {
+    PlanningProblem problem =
+        make_test_problem({.actor = "llama3.2-1b", .critic = "llama3.2-1b", .prompts = 64});
+    problem.workload.minibatches = minibatches;
+    problem.workload.response = {LengthDistribution::Kind::kLognormal, 384, 0.8, 2048, {}};
+    const Variant update = variants()[5];
+    ASSERT_STREQ(update.call, "update_actor");
+    const double once = alone_s(problem, update);
+    problem.workload.epochs = 4;
+    expect_equal_times(problem, update);
+    EXPECT_NEAR(alone_s(problem, update) / (4 * once), 1, 1e-3);
+    for (const size_t pipeline : {size_t{6}, size_t{8}})
+      expect_equal_times(problem, variants()[pipeline]);
+  }
+}
+
+// The factor of updates inside a step holds for all of an update, as in the closed form that it was
+// fitted with: passes, gradients, optimizer and updated weights.
+TEST(CallTime, TheTrainFactorHoldsForWholeUpdates) {
+  const PlanningProblem problem = make_test_problem({.actor = "llama3.2-1b", .prompts = 64});
+  for (const int zero_stage : {0, 1, 2, 3}) {
+    const Variant update{"update_actor",
+                         train_grid(grid(8, 1, 1, 2), zero_stage, Recompute::kNone)};
+    EXPECT_NEAR(alone_s(problem, update, 1.5) / alone_s(problem, update, 1), 1.5, 1e-9)
+        << "zero " << zero_stage;
   }
 }
 
