@@ -137,13 +137,22 @@ Status write_outputs(const SimulateArguments& arguments, const Program& program,
   return checked_memory(trace);
 }
 
+// The steps after the recorded one, in so far as the record says which one that is.
+OverlapOptions overlap_options(const SimulateArguments& arguments, const Config& config,
+                               const Graph& graph, const std::optional<RecordedStep>& recorded) {
+  OverlapOptions options;
+  options.steps = arguments.steps;
+  options.simulation = sim_options(arguments, config, graph, recorded);
+  if (!recorded || recorded->step < 0) return options;
+  for (int64_t step = 0; step < arguments.steps; ++step)
+    options.idle_calls.push_back(idle_calls(config, graph, recorded->step + step));
+  return options;
+}
+
 // Steps in a row, with the plan's staleness.
 Status simulate_several(const SimulateArguments& arguments, const ExecutionPlan& plan,
                         const PlanningProblem& problem, const Calibration& calibration,
-                        const SimOptions& simulation) {
-  OverlapOptions options;
-  options.steps = arguments.steps;
-  options.simulation = simulation;
+                        const OverlapOptions& options) {
   BRAID_ASSIGN(const OverlapResult result, simulate_steps(plan, problem, calibration, options));
   BRAID_TRY(
       write_files(arguments, cat(arguments.steps, " steps of ", problem.graph.name), result.trace));
@@ -183,7 +192,9 @@ Status run_simulate(const SimulateArguments& arguments) {
     std::fprintf(stderr,
                  "note: algorithm.stop_kl may have ended updates of the recorded run "
                  "early; its lengths do not tell\n");
-  if (arguments.steps != 1) return simulate_several(arguments, plan, problem, calibration, options);
+  if (arguments.steps != 1)
+    return simulate_several(arguments, plan, problem, calibration,
+                            overlap_options(arguments, loaded.config, problem.graph, recorded));
   if (arguments.benchmark) return benchmark(program, problem, calibration, options);
   BRAID_ASSIGN(const Trace trace, simulate(program, problem, calibration, options));
   return write_outputs(arguments, program, trace);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "plan/validate.h"
 #include "program/lower.h"
@@ -11,18 +12,18 @@
 namespace braid {
 namespace {
 
-constexpr double kTokenBytes = 4;  // of a token id and of a number of the sample store
-
 class PlanCompiler {
  public:
-  PlanCompiler(const ExecutionPlan& plan, const PlanningProblem& problem)
-      : plan_(plan), problem_(problem) {
+  PlanCompiler(const ExecutionPlan& plan, const PlanningProblem& problem,
+               const std::vector<int32_t>& steps)
+      : plan_(plan), problem_(problem), steps_(steps) {
     place_calls(plan, problem, &program_);
     const size_t ranks = plan.devices, calls = problem.graph.calls.size();
     program_.ranks.resize(ranks);
     last_.assign(calls, std::vector<int32_t>(ranks, -1));
     arrivals_.assign(calls, std::vector<std::vector<InstructionId>>(ranks));
     copy_ready_.assign(program_.copies.size(), std::vector<std::vector<InstructionId>>(ranks));
+    copy_sends_ = copy_ready_;
     live_.assign(program_.copies.size(), false);
     used_.assign(ranks, -1);
     used_before_.assign(ranks, -1);
@@ -57,11 +58,13 @@ class PlanCompiler {
     return at < 0 ? std::vector<InstructionId>{} : std::vector<InstructionId>{InstructionId{at}};
   }
 
-  std::optional<CallId> neighbour_call(CallId id, int step) const {
-    for (int32_t i = id.value + step; i >= 0 && i < static_cast<int32_t>(last_.size()); i += step)
+  std::optional<CallId> next_call(CallId id) const {
+    for (int32_t i = id.value + 1; i < static_cast<int32_t>(last_.size()); ++i)
       if (call(CallId{i}).role == call(id).role) return CallId{i};
     return std::nullopt;
   }
+
+  int32_t step_of(CallId id) const { return steps_.empty() ? 0 : steps_[id.value]; }
 
   int32_t home_copy(const RoleId& role) const {
     for (size_t i = 0; i < program_.copies.size(); ++i)
@@ -77,33 +80,53 @@ class PlanCompiler {
                                 program_.states.begin());
   }
 
-  // Whether state in host memory has to come before this call, or goes after it.
-  bool first_use(CallId id, const RolePlan& role) const {
-    return role.timing == OffloadTiming::kAfterEachCall || !neighbour_call(id, -1);
-  }
+  // Whether weights in host memory go back after this call: no later one of its step uses them.
   bool last_use(CallId id, const RolePlan& role) const {
-    return role.timing == OffloadTiming::kAfterEachCall || !neighbour_call(id, 1);
+    if (role.timing == OffloadTiming::kAfterEachCall) return true;
+    for (auto next = next_call(id); next; next = next_call(*next))
+      if (step_of(*next) == step_of(id)) return false;
+    return true;
   }
 
-  void move_state(CallId id, OpCode code, bool optimizer, bool prefetch) {
+  void load(CallId id, bool optimizer, bool prefetch) {
     const RoleId role = call(id).role;
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
     for (const DeviceId device : program_.copies[copy].layout.mesh.devices) {
       auto after = after_model(device, prefetch);
-      const InstructionId at =
-          append(device, {code, id, ExitCondition::kNone, std::move(after), state});
-      if (code != OpCode::kLoad) continue;
-      copy_ready_[copy][device.value].push_back(at);
+      if (const auto left = offloaded_.find({state, device}); left != offloaded_.end())
+        after.push_back(left->second);
+      copy_ready_[copy][device.value].push_back(
+          append(device, {OpCode::kLoad, id, ExitCondition::kNone, std::move(after), state}));
     }
+  }
+
+  // Weights leave when they have come and all messages that read them have been sent.
+  void offload(CallId id, bool optimizer) {
+    const RoleId role = call(id).role;
+    const int32_t copy = home_copy(role), state = state_index({role, optimizer});
+    for (const DeviceId device : program_.copies[copy].layout.mesh.devices) {
+      auto after = after_model(device, false);
+      if (!optimizer) {
+        take(&copy_ready_[copy][device.value], &after);
+        take(&copy_sends_[copy][device.value], &after);
+      }
+      offloaded_[{state, device}] =
+          append(device, {OpCode::kOffload, id, ExitCondition::kNone, std::move(after), state});
+    }
+  }
+
+  static void take(std::vector<InstructionId>* from, std::vector<InstructionId>* to) {
+    to->insert(to->end(), from->begin(), from->end());
+    from->clear();
   }
 
   void bring_state(CallId id) {
     if (!uses_model(call(id))) return;
     const RolePlan role = role_plan(plan_, call(id).role);
-    if (role.weights == Residency::kHost && first_use(id, role))
-      move_state(id, OpCode::kLoad, false, role.prefetch);
+    if (role.weights == Residency::kHost && loaded_.insert(call(id).role).second)
+      load(id, false, role.prefetch);
     if (role.optimizer == Residency::kHost && call(id).kind == CallKind::kTrainStep)
-      move_state(id, OpCode::kLoad, true, role.prefetch);
+      load(id, true, role.prefetch);
   }
 
   // A copy in another layout than the home's is filled before its first use since the weights
@@ -149,7 +172,12 @@ class PlanCompiler {
       auto after = message.depth == 0
                        ? ready(message.from)
                        : received[{message.from, message.slot - 1, message.depth - 1}];
-      append(message.from, {OpCode::kSend, id, ExitCondition::kNone, std::move(after), index});
+      const InstructionId sent =
+          append(message.from, {OpCode::kSend, id, ExitCondition::kNone, std::move(after), index});
+      if (!fields)
+        copy_sends_[message.depth == 0 ? home_copy(call(id).role) : message.owner]
+                   [message.from.value]
+                       .push_back(sent);
       // Room for weights is there when what ran before has ended; fields are small.
       const InstructionId at =
           append(message.to,
@@ -239,12 +267,7 @@ class PlanCompiler {
 
   MoveItem field_item(CallId id, size_t index) const {
     const Field& field = call(id).writes[index];
-    const Workload& work = problem_.workload;
-    double numbers = 1;
-    if (field.shape == FieldShape::kPerToken) numbers = mean_tokens(work.response);
-    if (field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens)
-      numbers = mean_tokens(work.prompt);
-    MoveItem item{static_cast<int32_t>(index), numbers * kTokenBytes, {}, {}};
+    MoveItem item{static_cast<int32_t>(index), field_bytes(problem_.workload, field), {}, {}};
     item.owners = field_holders(program_, id, field);
     for (size_t i = 0; i < problem_.graph.calls.size(); ++i) {
       const auto readers = field_readers(program_, CallId{static_cast<int32_t>(i)}, field, id);
@@ -267,7 +290,7 @@ class PlanCompiler {
 
   // Whether a later call reads this copy before the weights change.
   bool needed_later(CallId id, int32_t copy) const {
-    for (auto next = neighbour_call(id, 1); next; next = neighbour_call(*next, 1)) {
+    for (auto next = next_call(id); next; next = next_call(*next)) {
       if (placement(*next).copy == copy) return true;
       if (call(*next).kind == CallKind::kTrainStep) return false;
     }
@@ -278,36 +301,46 @@ class PlanCompiler {
     if (!uses_model(call(id))) return;
     const int32_t index = placement(id).copy;
     if (!stays_resident(program_.copies[index], problem_) && !needed_later(id, index)) {
-      for (const DeviceId device : placement(id).mesh.devices)
-        append(device,
-               {OpCode::kRelease, id, ExitCondition::kNone, after_model(device, false), index});
+      for (const DeviceId device : placement(id).mesh.devices) {
+        auto after = after_model(device, false);
+        take(&copy_sends_[index][device.value], &after);
+        append(device, {OpCode::kRelease, id, ExitCondition::kNone, std::move(after), index});
+      }
       live_[index] = false;
       for (auto& ready : copy_ready_[index]) ready.clear();
     }
     const RolePlan role = role_plan(plan_, call(id).role);
-    if (role.weights == Residency::kHost && last_use(id, role))
-      move_state(id, OpCode::kOffload, false, false);
+    if (role.weights == Residency::kHost && last_use(id, role)) {
+      offload(id, false);
+      loaded_.erase(call(id).role);
+    }
     if (role.optimizer == Residency::kHost && call(id).kind == CallKind::kTrainStep)
-      move_state(id, OpCode::kOffload, true, false);
+      offload(id, true);
   }
 
   const ExecutionPlan& plan_;
   const PlanningProblem& problem_;
+  const std::vector<int32_t>& steps_;
   Program program_;
   std::vector<std::vector<CallId>> waits_;
   std::vector<std::vector<int32_t>> last_;                           // [call][rank]
   std::vector<std::vector<std::vector<InstructionId>>> arrivals_;    // [producer][rank]: receives
   std::vector<std::vector<std::vector<InstructionId>>> copy_ready_;  // [copy][rank]
+  std::vector<std::vector<std::vector<InstructionId>>> copy_sends_;  // [copy][rank]: that read it
   std::vector<bool> live_;                                           // copies filled now
+  std::set<RoleId> loaded_;  // roles whose weights are back from the host now
+  std::map<std::pair<int32_t, DeviceId>, InstructionId> offloaded_;  // the last of a state
   std::vector<int32_t> used_, used_before_;  // [rank]: ends of the last two calls with a model
 };
 
 }  // namespace
 
-Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem) {
+Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem,
+                        const std::vector<int32_t>& steps) {
+  BRAID_CHECK(steps.empty() || steps.size() == problem.graph.calls.size(), "a step for every call");
   BRAID_TRY(verify(problem.graph));
   BRAID_TRY(validate(plan, problem));
-  Program program = PlanCompiler(plan, problem).compile();
+  Program program = PlanCompiler(plan, problem, steps).compile();
   BRAID_TRY(verify(program));
   return program;
 }

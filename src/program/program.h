@@ -34,7 +34,7 @@ enum class OpCode {
   kReduce,         // region body: gradients over the data-parallel ranks of one slice
   kGather,         // region body: updated weights of that slice (ZeRO-1 and 2)
   kLoad,           // state from host memory
-  kOffload,        // state to host memory; its device memory is free afterwards
+  kOffload,        // state to host memory, unless it is there as it was loaded; frees device memory
   kRelease,        // free a copy of weights
 };
 const char* op_code_name(OpCode code);
@@ -105,8 +105,10 @@ struct Program {
 Result<Program> compile(const Graph& graph);
 
 // Compiles one step of the problem's graph under a plan. A plan for one device without offloading
-// gives the instructions of compile(graph). Errors: those of validate().
-Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem);
+// gives the instructions of compile(graph). `steps`, of an unrolled graph, is the step of every
+// call: state in host memory comes and goes in each. Errors: those of validate().
+Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem,
+                        const std::vector<int32_t>& steps = {});
 
 // Regions are closed and not nested, `after` points backwards, every call occurs once on each of
 // its ranks, every message is received in the order in which it was sent, ranks that do everything

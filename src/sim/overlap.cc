@@ -37,7 +37,7 @@ std::vector<bool> rollout_calls(const Graph& graph) {
 std::string step_suffix(int step) { return cat("@", step); }
 
 // Calls of an unrolled graph end in "@step".
-int64_t step_of(const Call& call) { return std::stoll(call.name.substr(call.name.rfind('@') + 1)); }
+int32_t step_of(const Call& call) { return std::stoi(call.name.substr(call.name.rfind('@') + 1)); }
 
 // A step's data come in when learning on the step that its weights come from has ended: the fixed
 // time of a step on the host does not overlap with that. Stated as fields that train calls write
@@ -52,6 +52,14 @@ void tie_steps(int64_t lag_steps, Graph* graph) {
     call.writes.push_back({"ended " + call.name, FieldType::kFlag, FieldShape::kPerSample});
     ended[step].push_back(call.writes.back().name);
   }
+}
+
+std::set<std::string> unrolled_idle_calls(const OverlapOptions& options) {
+  std::set<std::string> out;
+  for (size_t step = 0; step < options.idle_calls.size(); ++step)
+    for (const std::string& call : options.idle_calls[step])
+      out.insert(call + step_suffix(static_cast<int>(step)));
+  return out;
 }
 
 // When the last call of a step ends.
@@ -111,9 +119,14 @@ Result<OverlapResult> simulate_steps(const ExecutionPlan& plan, const PlanningPr
     return invalid_input(cat("staleness ", plan.staleness, ": graph ", problem.graph.name,
                              " does not generate; use 0"));
   const PlanningProblem steps = overlapped_problem(problem, options.steps, plan.staleness);
-  BRAID_ASSIGN(const Program program, compile(overlapped_plan(plan, options.steps), steps));
+  std::vector<int32_t> step_of_call;
+  for (const Call& call : steps.graph.calls) step_of_call.push_back(step_of(call));
+  BRAID_ASSIGN(const Program program,
+               compile(overlapped_plan(plan, options.steps), steps, step_of_call));
+  SimOptions simulation = options.simulation;
+  simulation.idle_calls = unrolled_idle_calls(options);
   OverlapResult result;
-  BRAID_ASSIGN(result.trace, simulate(program, steps, calibration, options.simulation));
+  BRAID_ASSIGN(result.trace, simulate(program, steps, calibration, simulation));
   const auto first = static_cast<int>(plan.staleness);
   const int last = options.steps - 1 - first;
   result.first_s = step_end_s(result.trace, 0);

@@ -5,6 +5,10 @@
 // thread-safe.
 #pragma once
 
+#include <set>
+#include <string>
+#include <vector>
+
 #include "plan/execution_plan.h"
 #include "sim/simulate.h"
 
@@ -13,6 +17,9 @@ namespace braid {
 struct OverlapOptions {
   int steps = 6;  // simulated; at least 2 staleness + 2
   SimOptions simulation;
+  // In place of simulation.idle_calls: what each step leaves out, by name in one step; steps behind
+  // the last entry leave out nothing.
+  std::vector<std::set<std::string>> idle_calls = {};
 };
 
 struct OverlapResult {

@@ -28,11 +28,15 @@ ExecutionPlan split_plan(const PlanningProblem& problem) {
   return plan;
 }
 
-double call_s(const Trace& trace, const std::string& name) {
+CallSummary call_of(const Trace& trace, const std::string& name) {
   for (const CallSummary& call : trace.calls)
-    if (trace.call_names[call.call.value] == name) return call.seconds();
+    if (trace.call_names[call.call.value] == name) return call;
   ADD_FAILURE() << name;
-  return 0;
+  return {};
+}
+
+double call_s(const Trace& trace, const std::string& name) {
+  return call_of(trace, name).seconds();
 }
 
 std::vector<std::string> names(const Graph& graph) {
@@ -80,6 +84,43 @@ TEST(Overlap, OneStepOffTakesTheLongerSideOnDisjointDevices) {
   EXPECT_GE(ahead->step_s, std::max(generate, learn) - 1e-9);
   EXPECT_LT(ahead->step_s, 0.9 * in_turn->step_s);
   EXPECT_LE(ahead->step_s, in_turn->step_s - std::min(generate, learn) + 0.1);
+}
+
+TEST(Overlap, StepsLeaveOutTheirOwnIdleCalls) {
+  const PlanningProblem problem = grpo_problem();
+  OverlapOptions options;
+  options.steps = 3;
+  options.idle_calls = {{"update_actor"}, {"update_actor"}};
+  const auto steps = simulate_steps(split_plan(problem), problem, committed_calibration(), options);
+  ASSERT_TRUE(steps.ok()) << steps.status().message();
+  EXPECT_EQ(call_of(steps->trace, "update_actor@0").busy_s, 0);
+  EXPECT_EQ(call_of(steps->trace, "update_actor@1").busy_s, 0);
+  EXPECT_GT(call_of(steps->trace, "update_actor@2").busy_s, 0);
+}
+
+// State in host memory comes and goes in every step as it does in one.
+TEST(Overlap, HostStateIsLoadedInEveryStep) {
+  const PlanningProblem problem = grpo_problem();
+  ExecutionPlan plan = split_plan(problem);
+  plan.roles = {{RoleId{"actor"}, Residency::kHost, Residency::kHost},
+                {RoleId{"reference"}, Residency::kHost}};
+  OverlapOptions options;
+  options.steps = 4, options.simulation.events = true;
+  const auto moves = [](const Trace& trace, EventKind kind) {
+    return std::count_if(trace.events.begin(), trace.events.end(),
+                         [&](const TraceEvent& event) { return event.kind == kind; });
+  };
+  const Trace one =
+      *simulate(*compile(plan, problem), problem, committed_calibration(), options.simulation);
+  // On each of the eight devices: weights of both roles and the optimizer in, what training
+  // changed back.
+  EXPECT_EQ(moves(one, EventKind::kLoad), 3 * 8);
+  EXPECT_EQ(moves(one, EventKind::kOffload), 2 * 8);
+  const auto several = simulate_steps(plan, problem, committed_calibration(), options);
+  ASSERT_TRUE(several.ok()) << several.status().message();
+  EXPECT_EQ(moves(several->trace, EventKind::kLoad), 4 * moves(one, EventKind::kLoad));
+  EXPECT_EQ(moves(several->trace, EventKind::kOffload), 4 * moves(one, EventKind::kOffload));
+  EXPECT_LE(several->step_s, one.step_s);  // the last state of a step leaves beside the next one
 }
 
 TEST(Overlap, ErrorsNameTheRule) {

@@ -66,7 +66,7 @@ TEST(SimulateCommand, WritesTraceAndPage) {
 TEST(SimulateCommand, SeveralStepsOverlapByThePlansStaleness) {
   const std::string config = testing::TempDir() + "/overlap.yaml",
                     plan = testing::TempDir() + "/overlap.plan.yaml";
-  std::ofstream(config) << "algorithm: {name: grpo}\nmodel: {size: llama2-7b}\n"
+  std::ofstream(config) << "algorithm: {name: grpo}\nmodel: {size: llama2-7b, dtype: bf16}\n"
                            "cluster: {gpu: a100-80g, nodes: 2, gpus_per_node: 8}\n"
                            "rollout: {prompts_per_step: 64, samples_per_prompt: 4, "
                            "max_response_length: 512}\n"
@@ -144,6 +144,31 @@ TEST(SimulateCommand, RepeatsTheOrderOfARecordedRun) {
                          simulated.output.rfind("optimizer_step update_actor");
     EXPECT_EQ(updates, step == 1) << simulated.output;
   }
+}
+
+// critic.warmup_steps counts from the recorded step on.
+TEST(SimulateCommand, WarmUpOfTheCriticEndsAmongSeveralSteps) {
+  const std::string lengths = testing::TempDir() + "/warm_up.jsonl";
+  std::ofstream rows(lengths);
+  for (int i = 0; i < 16; ++i)
+    rows << R"({"step": 1, "prompt_ids": [1, 2, 3], "response_ids": [4, 5, 6]})"
+         << "\n";
+  rows.close();
+  const CommandOutcome ran = run_braid(
+      cat("simulate algorithm.name=ppo model.size=qwen2.5-0.5b rollout.prompts_per_step=16 "
+          "data.train=task:digits critic.warmup_steps=3 "
+          "'reward=[{type: rule, rule: digit_share}]' "
+          "'cluster={gpu: a100-80g, nodes: 1, gpus_per_node: 1}' --steps 4 --json --lengths ",
+          lengths));
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  const Json summary = Json::parse(ran.output.substr(ran.output.find('{')));
+  const auto busy_s = [&](const char* call) {
+    return summary["calls"][call]["busy_s"].get<double>();
+  };
+  EXPECT_EQ(busy_s("update_actor@0"), 0);
+  EXPECT_EQ(busy_s("update_actor@1"), 0);
+  EXPECT_GT(busy_s("update_actor@2"), 0);
+  EXPECT_GT(busy_s("update_critic@0"), 0);
 }
 
 TEST(SimulateCommand, RefusesBadInput) {

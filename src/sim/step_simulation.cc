@@ -210,12 +210,26 @@ void StepSimulation::keep_order(DeviceId rank, int32_t index) {
   ends_[rank.value][index] = task;
 }
 
-// Frozen weights have a valid copy in host memory: they only come back.
+// Whether training has changed the state since it came from the host, where else its copy is valid.
+bool StepSimulation::changed_since_load(DeviceId rank, int32_t index) const {
+  const Instruction& offload = instruction(rank, index);
+  const RoleState& state = program_.states[offload.detail];
+  for (int32_t i = index; i-- > 0;) {
+    const Instruction& before = instruction(rank, i);
+    if (before.code == OpCode::kLoad && before.detail == offload.detail) return false;
+    const Call& call = program_.graph.calls[before.call.value];
+    if (before.code == OpCode::kRegionBegin && call.kind == CallKind::kTrainStep &&
+        call.role == state.role)
+      return true;
+  }
+  return false;
+}
+
+// Unchanged state only comes from the host and does not go back.
 void StepSimulation::add_state_move(DeviceId rank, int32_t index) {
   const Instruction& i = instruction(rank, index);
   const RoleState& state = program_.states[i.detail];
-  const bool frozen = !state.optimizer && !is_trained(program_.graph, state.role);
-  const bool copies = i.code == OpCode::kLoad || !frozen;
+  const bool copies = i.code == OpCode::kLoad || changed_since_load(rank, index);
   const double bytes = copies ? state_bytes(state, rank) : 0;
   MessageEvent event;
   event.kind = i.code == OpCode::kLoad ? EventKind::kLoad : EventKind::kOffload;

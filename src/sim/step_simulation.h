@@ -63,6 +63,7 @@ class StepSimulation {
   void add_edges();
   void keep_order(DeviceId rank, int32_t instruction);
   void add_state_move(DeviceId rank, int32_t instruction);
+  bool changed_since_load(DeviceId rank, int32_t offload) const;
   TaskId link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event);
   int32_t port(DeviceId device, TrackKind track) const;
   std::vector<int32_t> replica_ports(CallId call, int stage) const;
