@@ -181,6 +181,56 @@ void export_models(Exporter& e) {
     e.s.lora_rank = actor->second.trainable.lora ? actor->second.trainable.lora_rank : 0;
 }
 
+int64_t smallest_node(const Cluster& cluster) {
+  int64_t least = cluster.nodes.front().devices;
+  for (const Node& node : cluster.nodes) least = std::min<int64_t>(least, node.devices);
+  return least;
+}
+
+// The most devices of one group that all layouts and mini-batches divide into; 0 if none.
+int64_t shared_devices(const Exporter& e) {
+  const int64_t node = smallest_node(e.problem.cluster), samples = minibatch_samples(e.problem);
+  const auto nodes = static_cast<int64_t>(e.problem.cluster.nodes.size());
+  for (int64_t devices = node * nodes; devices > 0; --devices) {
+    const bool whole = devices <= node || devices % node == 0;
+    const bool cuts = devices % e.s.vllm_tp == 0 && devices % e.s.ds_tp == 0;
+    if (whole && cuts && samples % (devices / e.s.ds_tp) == 0) return devices;
+  }
+  return 0;
+}
+
+// All models and engines on one group, which always fits into the cluster.
+void share_devices(Exporter& e) {
+  S& s = e.s;
+  if (shared_devices(e) == 0) {
+    e.lose("tensor parallelism, which does not divide the devices of the cluster");
+    s.vllm_tp = s.ds_tp = 1;
+  }
+  const int64_t devices = shared_devices(e), node = smallest_node(e.problem.cluster);
+  const OpenRlhfGroup group = {std::max<int64_t>(1, devices / node), std::min(devices, node)};
+  s.actor = s.ref = s.critic = s.reward = group;
+  s.colocate_all = true;
+  s.colocate_actor_ref = s.colocate_critic_reward = false;
+  s.vllm_engines = devices / s.vllm_tp;
+}
+
+// Groups that the plan lets share devices in part would each get their own.
+void fit_cluster(Exporter& e) {
+  const int64_t needed = openrlhf_devices(e.s), all = device_count(e.problem.cluster);
+  const bool engines_differ =
+      e.s.colocate_all && e.s.vllm_engines * e.s.vllm_tp != e.s.actor.nodes * e.s.actor.per_node;
+  if (needed <= all && !engines_differ) return;
+  share_devices(e);
+  const int64_t devices = e.s.actor.nodes * e.s.actor.per_node;
+  for (const CallPlan& call : e.plan.calls)
+    if (static_cast<int64_t>(call.mesh.devices.size()) != devices)
+      e.lose(cat(call.call, ": mesh ", mesh_text(call.mesh), "; with groups of their own ", needed,
+                 " devices of ", all, " would be needed, so all models share ", devices));
+  if (engines_differ)
+    e.lose(cat("engines of a layout that leaves devices idle; ", e.s.vllm_engines,
+               " engines share all ", devices));
+}
+
 }  // namespace
 
 ExportedConfig export_openrlhf(const PlanningProblem& problem, const ExecutionPlan& plan) {
@@ -192,6 +242,7 @@ ExportedConfig export_openrlhf(const PlanningProblem& problem, const ExecutionPl
   export_training(e, "critic", false);
   export_inference(e);
   export_generation(e);
+  fit_cluster(e);
   export_residency(e);
   return {foreign::print_settings(openrlhf_table(), e.s), e.lost};
 }

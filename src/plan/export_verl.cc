@@ -132,6 +132,8 @@ void export_cluster(Exporter& e) {
   e.s.nnodes = static_cast<int64_t>(nodes.size());
   e.s.n_gpus_per_node = nodes.front().devices;
   for (const Node& node : nodes)
+    e.s.n_gpus_per_node = std::min<int64_t>(e.s.n_gpus_per_node, node.devices);
+  for (const Node& node : nodes)
     if (!(node.gpu == nodes.front().gpu) || node.devices != nodes.front().devices)
       return e.lose("nodes that differ; trainer.n_gpus_per_node is one number");
 }

@@ -146,6 +146,18 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"model: {path: nowhere}", "set model.size"},
         BadCase{"model: {path: tiny}\ndevice: cuda", "cluster: is missing"},
         BadCase{"model: {path: tiny}\ncluster: {gpu: a100}", "c.yaml:2"},
+        BadCase{"model: {path: tiny}\nrollout: {max_response_length: 40}\n"
+                "workload: {response_length: 50}",
+                "a mean of 50 is above rollout.max_response_length = 40; lower it"},
+        BadCase{"model: {path: tiny}\nrollout: {max_response_length: 40}\n"
+                "workload: {response_length: {mean: 20, sigma: 0.5, longest: 41}}",
+                "workload.response_length: longest 41 is above"},
+        BadCase{"model: {path: tiny}\nrollout: {max_response_length: 40}\n"
+                "workload: {response_length: {file: lengths.txt}}",
+                "length 3 of the file (50 tokens) is above"},
+        BadCase{"model: {path: tiny}\ndata: {max_prompt_length: 40}\n"
+                "workload: {prompt_length: 50}",
+                "a mean of 50 is above data.max_prompt_length = 40"},
         BadCase{"model: {path: tiny}\nworkload: {prompt_length: -3}",
                 "workload.prompt_length must be a positive number"},
         BadCase{"model: {path: tiny}\nworkload: {prompt_length: {sigma: 1}}", "mean is missing"},

@@ -24,6 +24,8 @@ class Moves {
     for (const std::string& value : values) out_.push_back({{key, value}});
   }
 
+  void add_move(const KeyMove& move) { out_.push_back(move); }
+
   // Micro-batches by number or by tokens; without a number verl refuses the former.
   void add_micro_batches(const std::string& size, const std::string& dynamic,
                          const std::string& tokens) {
@@ -72,19 +74,18 @@ void add_megatron_moves(Moves& moves, const std::string& worker) {
             {"null", "full", "selective"});
 }
 
-// The other backend: Megatron with a layout, or FSDP.
+// The other backend for all trained models, as verl wants it: Megatron with a layout, or FSDP.
 void add_backend_moves(Moves& moves, bool megatron, bool critic) {
-  const std::string strategy = std::string(kActor) + "strategy";
-  const KeyMove actor = {{strategy, megatron ? "fsdp" : "megatron"}};
-  const KeyMove both = {{strategy, megatron ? "fsdp" : "megatron"},
-                        {"critic.strategy", megatron ? "fsdp" : "megatron"}};
-  if (megatron) {
-    moves.add(strategy, {"fsdp"});
-    if (critic) moves.add_layouts({}, both);
-    return;
+  KeyMove backend = {{cat(kActor, "strategy"), megatron ? "fsdp" : "megatron"}};
+  Values workers = {kActor, kRef};
+  if (critic) {
+    backend["critic.strategy"] = megatron ? "fsdp" : "megatron";
+    workers.push_back("critic.");
   }
-  moves.add_layouts({kActor, kRef}, actor);
-  if (critic) moves.add_layouts({kActor, kRef, "critic."}, both);
+  if (megatron)
+    moves.add_move(backend);
+  else
+    moves.add_layouts(workers, backend);
 }
 
 void add_rollout_moves(Moves& moves) {
