@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `braid plan` after SHORT seconds beside FACTOR times its work units (60 x 10 s = ten minutes on an equal machine), for LLaMA
-# 7B-70B on 8-128 GPUs (docs/benchmarks_planner.md). The long search is skipped where the short one proved its optimum.
+# 7B-70B in bf16 on 8-128 GPUs (docs/benchmarks_planner.md). The long search is skipped where the short one proved its optimum.
 # usage: bench/plan_table.sh [path of braid]
 #   CASES ("MODEL NODES,..."), SHORT (default 10), FACTOR (60), THREADS (2), MOST: seconds that a long search may take (default: no limit)
 set -euo pipefail
@@ -15,7 +15,7 @@ plan() { "$BRAID" plan "$WORK/c.yaml" --threads "$THREADS" --json "$@"; }
 echo "| actor and critic | GPUs | ${SHORT} s: evaluator s | units | wall s | long: evaluator s | units | difference % | bound s | simulated step s |"
 echo "|---|---|---|---|---|---|---|---|---|---|"
 tr ',' '\n' <<<"$CASES" | while read -r model nodes; do
-  printf 'algorithm: {name: ppo}\nmodel: {size: %s}\ncluster: {gpu: a100-80g, nodes: %s, gpus_per_node: 8}\nrollout: {prompts_per_step: 512, max_response_length: 384}\ndata: {train: "task:digits", max_prompt_length: 128}\n' "$model" "$nodes" >"$WORK/c.yaml"
+  printf 'algorithm: {name: ppo}\nmodel: {size: %s, dtype: bf16}\ncluster: {gpu: a100-80g, nodes: %s, gpus_per_node: 8}\nrollout: {prompts_per_step: 512, max_response_length: 384}\ndata: {train: "task:digits", max_prompt_length: 128}\n' "$model" "$nodes" >"$WORK/c.yaml"
   plan --time-limit "$SHORT" >"$WORK/short.json"
   read -r proven units < <(python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(r["proven"], r["units"])' "$WORK/short.json")
   cp "$WORK/short.json" "$WORK/long.json"

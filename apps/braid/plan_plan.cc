@@ -65,17 +65,23 @@ std::string given_text(const Planning& planning, const Given& given) {
 
 // ---- Output
 
+// Of a step, before the first call with a model.
+double host_s(const Planning& planning) {
+  return static_cast<double>(planning.space.fixed_us) / 1e6;
+}
+
 void print_text(const Planning& planning) {
   const planner::Found& found = planning.found;
   const planner::Verdict& v = *found.verdict;
-  std::cout << planner::plan_table(planning.problem, found.plan, v) << "step           "
-            << step_text(v.step_s) << ", devices busy " << std::lround(100 * v.utilisation)
-            << " %\npeak memory    " << format_bytes(v.peak_bytes) << " of "
-            << format_bytes(v.capacity_bytes) << "\nlower bound    "
-            << step_text(static_cast<double>(found.lower_bound_us) / 1e6) << " (gap "
-            << percent_text(gap(found)) << " %" << (found.proven ? ", proven optimum" : "")
-            << " under the evaluator)\nsearched       " << found.units << " units, "
-            << found.evaluations << " plans in " << format_seconds(planning.seconds) << "\n";
+  std::cout << planner::plan_table(planning.problem, found.plan, v) << "host           "
+            << step_text(host_s(planning)) << "\nstep           " << step_text(v.step_s)
+            << ", devices busy " << std::lround(100 * v.utilisation) << " %\npeak memory    "
+            << format_bytes(v.peak_bytes) << " of " << format_bytes(v.capacity_bytes)
+            << "\nlower bound    " << step_text(static_cast<double>(found.lower_bound_us) / 1e6)
+            << " (gap " << percent_text(gap(found)) << " %"
+            << (found.proven ? ", proven optimum" : "") << " under the evaluator)\nsearched       "
+            << found.units << " units, " << found.evaluations << " plans in "
+            << format_seconds(planning.seconds) << "\n";
   for (const std::string& note : planning.notes) std::cout << "note: " << note << "\n";
 }
 
@@ -110,6 +116,7 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   json["seconds"] = planning.seconds;
   for (size_t c = 0; c < planning.space.calls.size(); ++c)
     json["calls"][found.plan.calls[c].call] = v.call_s[c];
+  json["host_s"] = host_s(planning);
   json["notes"] = planning.notes;
   json["plan"] = plan_json(found.plan);
   json["log"] = log_json(found);

@@ -64,6 +64,7 @@ TEST(Rng, StreamBelowCoversItsRange) {
 TEST(Text, SuggestsOnlyNearNames) {
   EXPECT_EQ(did_you_mean("temprature", {"temperature", "top_p"}), " (did you mean 'temperature'?)");
   EXPECT_EQ(did_you_mean("zzz", {"temperature", "top_p"}), "");
+  EXPECT_EQ(did_you_mean("H100-80G", {"a100-80g", "h100-80g"}), " (did you mean 'h100-80g'?)");
 }
 
 TEST(Text, StrictNumbers) {

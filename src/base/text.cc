@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -49,11 +50,19 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+namespace {
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+}  // namespace
+
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
   int best_distance = static_cast<int>(name.size()) / 2 + 1;
   for (const std::string& candidate : candidates) {
-    const int distance = edit_distance(name, candidate);
+    const int distance = edit_distance(lower(name), lower(candidate));
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

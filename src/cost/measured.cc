@@ -48,6 +48,13 @@ Result<Calibration> with_profiles(Calibration calibration, const PlanningProblem
 std::vector<std::string> pricing_notes(const Calibration& calibration,
                                        const PlanningProblem& problem) {
   std::vector<std::string> notes;
+  const bool on_gpus = problem.cluster.nodes.front().gpu.architecture != "cpu";
+  const bool in_f32 =
+      std::any_of(problem.models.begin(), problem.models.end(),
+                  [](const auto& entry) { return entry.second.precision == Precision::kF32; });
+  if (on_gpus && in_f32)
+    notes.push_back(
+        "priced in f32, the default; on GPUs model.dtype=bf16 is usual and much faster");
   for (const auto& [key, engine] : {std::pair("plan.train_engine", &problem.train_engine),
                                     std::pair("plan.generate_engine", &problem.generate_engine)})
     if (!engine->empty() && !any_release_known(calibration, *engine))

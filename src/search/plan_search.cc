@@ -192,8 +192,9 @@ Status search_smaller(const PlanSpace& space, const SearchOptions& options, cons
   again.units.stop = {};
   again.units.max_units = std::min(found.units, kUnitsOfSmaller);
   for (int round = 0; round < kSmallerRounds && !found.verdict->fits; ++round) {
-    const double share = kRoomBelow * found.verdict->capacity_bytes / found.verdict->peak_bytes;
-    for (double& bytes : smaller.capacity_bytes) bytes *= std::min(share, kRoomBelow);
+    const Verdict& verdict = *found.verdict;
+    const double over = verdict.peak_bytes / std::max(1.0, verdict.capacity_bytes);
+    for (double& bytes : smaller.capacity_bytes) bytes *= kRoomBelow / std::max(1.0, over);
     Result<Found> next = search_once(smaller, again);
     if (!next.ok()) break;
     next->judged = std::move(found.judged);

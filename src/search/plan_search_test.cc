@@ -7,6 +7,7 @@
 #include "plan/plan_text.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
+#include "search/plan_judge.h"
 #include "search/plan_sample.h"
 #include "search/plan_simulate.h"
 
@@ -195,24 +196,50 @@ TEST(PlanSample, SpearmanOfKnownLists) {
 TEST(PlanSearch, TheJudgeDecidesBetweenCandidates) {
   const Fixture f(make_test_problem({.nodes = 1, .prompts = 64}));
   ASSERT_TRUE(f.status.ok());
-  int asked = 0;
-  // Only plans whose generation is tensor-parallel by 4 pass.
-  const Judge judge = [&](const ExecutionPlan& plan) -> Result<Verdict> {
-    ++asked;
-    const bool fits = call_plan(plan, "generate").strategy.tp == 4;
-    Verdict verdict;
-    verdict.fits = fits;
-    return verdict;
-  };
   SearchOptions options = search_options(16);
   options.judged = 60;
+  const Result<Found> cheapest = search_plans(f.space, options);
+  ASSERT_TRUE(cheapest.ok());
+  int asked = 0;
+  const Judge judge = [&](const ExecutionPlan& plan) -> Result<Verdict> {
+    ++asked;
+    Verdict verdict;
+    verdict.step_s = plan == cheapest->plan ? 2 : 1;
+    return verdict;
+  };
   const Result<Found> found = search_plans(f.space, options, judge);
   ASSERT_TRUE(found.ok());
   EXPECT_LE(asked, 60);
   EXPECT_EQ(static_cast<int>(found->judged.size()), asked);
-  const bool any = std::any_of(found->judged.begin(), found->judged.end(),
-                               [](const Judged& judged) { return judged.verdict.fits; });
-  EXPECT_EQ(found->verdict->fits, any);
+  EXPECT_FALSE(found->plan == cheapest->plan);
+  EXPECT_EQ(found->verdict->step_s, 1);
+}
+
+// The judge needs more memory than the evaluator knows of: the search goes on among smaller plans.
+TEST(PlanSearch, WhatTheJudgeFindsTooLargeIsSearchedSmaller) {
+  const Fixture f(make_test_problem({.nodes = 1, .prompts = 64}));
+  ASSERT_TRUE(f.status.ok());
+  const double capacity = f.space.capacity_bytes.front();
+  const auto judge_with = [&](double factor) -> Judge {
+    return [&f, factor, capacity](const ExecutionPlan& plan) -> Result<Verdict> {
+      BRAID_ASSIGN(Verdict verdict, evaluator_judge(f.problem, *f.pricer)(plan));
+      verdict.capacity_bytes = capacity;
+      verdict.peak_bytes *= factor;
+      verdict.fits = verdict.peak_bytes <= capacity;
+      return verdict;
+    };
+  };
+  const Result<Found> plain = search_plans(f.space, search_options(24), judge_with(1));
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  const double factor = 1.1 * capacity / plain->verdict->peak_bytes;
+  const Result<Found> smaller = search_plans(f.space, search_options(24), judge_with(factor));
+  ASSERT_TRUE(smaller.ok()) << smaller.status().message();
+  EXPECT_TRUE(smaller->verdict->fits);
+  EXPECT_FALSE(smaller->proven);
+  EXPECT_GE(smaller->best_cost_us, plain->best_cost_us);
+  EXPECT_EQ(smaller->lower_bound_us, plain->lower_bound_us);
+  EXPECT_EQ(search_plans(f.space, search_options(24), judge_with(100)).status().code(),
+            Code::kInfeasible);
 }
 
 }  // namespace
