@@ -218,12 +218,6 @@ double head_backward_s(const ModelSize& model, double tokens, int tp, bool froze
   return head_products_s(model, tokens, tp, device) * (frozen ? 1 : 2);
 }
 
-double embedding_s(const ModelSize& model, double tokens, const DeviceModel& device) {
-  if (const auto time = measured(ProfileOp::kEmbedding, model, {1, tokens, 0}, device))
-    return *time;
-  return 2 * tokens * model.hidden * activation_bytes(device) / stream_rate(device);
-}
-
 double optimizer_s(double parameters, double bytes_per_parameter, const DeviceModel& device) {
   if (device.profile != nullptr)
     if (const auto time = profiled_optimizer_s(*device.profile, parameters)) return *time;

@@ -1,4 +1,4 @@
-// Prices of computation on one device: passes of a layer, of the head and the embedding, the
+// Prices of computation on one device: passes of a layer and of the head, the
 // optimizer step, one decode step. A roofline: matrix products at a calibrated share of the peak
 // that falls with narrow shapes, score products at their own share, activations at a share of the
 // memory bandwidth, and never faster than the host can launch. Where a profile covers an operation,
@@ -56,8 +56,6 @@ double layer_backward_s(const ModelSize& model, const LayerPass& pass, const Dev
 double head_forward_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device);
 double head_backward_s(const ModelSize& model, double tokens, int tp, bool frozen,
                        const DeviceModel& device);
-// Rows of the embedding table read and written once.
-double embedding_s(const ModelSize& model, double tokens, const DeviceModel& device);
 // One optimizer step over `parameters` held by this device: reads gradient and states, writes
 // states and weights.
 double optimizer_s(double parameters, double bytes_per_parameter, const DeviceModel& device);
@@ -75,7 +73,6 @@ struct DecodeStep {
   double sequences = 1;
   double context = 0;  // tokens in the cache of a sequence, mean
   int tp = 1;
-  int ep = 1;
   double weight_bytes = 2;     // per parameter
   double kv_bytes = 2;         // per cached number
   bool graphs = true;          // kernels launched as captured graphs

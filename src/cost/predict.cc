@@ -27,18 +27,8 @@ Result<double> price(const TrainCase& work, const DeviceModel& device, const Pre
 Result<double> price(const GenerateCase& work, const DeviceModel& device,
                      const PredictionCase& row) {
   if (work.phase == "decode_step") {
-    GenerateWork one = work.work;
-    one.output_len = 1;
-    one.requests = std::max(one.concurrency, 1.0);
-    const double prompt = one.prompt_len;
-    one.prompt_len = 0;  // already in the cache
-    DecodeStep step;
-    step.sequences = one.requests / work.layout.replicas;
-    step.context = prompt;
-    step.tp = work.layout.tp;
-    step.weight_bytes = work.layout.weight_bytes;
-    step.kv_bytes = work.layout.kv_bytes;
-    step.graphs = work.layout.graphs;
+    const double sequences = std::max(work.work.concurrency, 1.0) / work.layout.replicas;
+    const DecodeStep step = decode_step(work.layout, device, sequences, work.work.prompt_len);
     return decode_step_s(work.model, step, device) * 1e6;
   }
   BRAID_ASSIGN(const GenerateTime time, generate_time(work.model, work.work, work.layout, device));

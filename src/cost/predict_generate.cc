@@ -7,8 +7,6 @@
 #include "cost/collective.h"
 
 namespace braid {
-namespace {
-
 DecodeStep decode_step(const GenerateLayout& layout, const DeviceModel& device, double sequences,
                        double context) {
   DecodeStep step;
@@ -17,12 +15,13 @@ DecodeStep decode_step(const GenerateLayout& layout, const DeviceModel& device, 
   step.sequences = sequences;
   step.context = context;
   step.tp = layout.tp;
-  step.ep = layout.ep;
   step.weight_bytes = layout.weight_bytes;
   step.kv_bytes = layout.kv_bytes;
   step.graphs = layout.graphs;
   return step;
 }
+
+namespace {
 
 // With pp stages several batches are in flight where the engine has them. Every stage reads its
 // weights once for each batch, so a step takes as long as a batch of that share takes through the

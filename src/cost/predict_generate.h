@@ -46,6 +46,10 @@ struct GenerateTime {
   double sequences = 0;     // in flight per replica
 };
 
+// One decode step of an engine of this layout: `sequences` of a replica with `context` tokens each.
+DecodeStep decode_step(const GenerateLayout& layout, const DeviceModel& device, double sequences,
+                       double context);
+
 // Errors: weights that do not fit, no lengths.
 Result<GenerateTime> generate_time(const ModelSize& model, const GenerateWork& work,
                                    const GenerateLayout& layout, const DeviceModel& device);

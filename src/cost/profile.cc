@@ -11,8 +11,7 @@ namespace {
 
 constexpr ProfileOp kOps[] = {ProfileOp::kLayerForward, ProfileOp::kLayerBackward,
                               ProfileOp::kLayerDecode,  ProfileOp::kHeadForward,
-                              ProfileOp::kHeadBackward, ProfileOp::kEmbedding,
-                              ProfileOp::kOptimizer};
+                              ProfileOp::kHeadBackward, ProfileOp::kOptimizer};
 
 struct Point {
   double size = 0;
@@ -114,8 +113,6 @@ const char* profile_op_name(ProfileOp op) {
       return "head_forward";
     case ProfileOp::kHeadBackward:
       return "head_backward";
-    case ProfileOp::kEmbedding:
-      return "embedding";
     case ProfileOp::kOptimizer:
       return "optimizer";
   }

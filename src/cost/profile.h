@@ -15,14 +15,13 @@
 
 namespace braid {
 
-// What was timed. A pass of one layer, of the output head with its loss, or of the embedding.
+// What was timed. A pass of one layer or of the output head with its loss, or the optimizer.
 enum class ProfileOp {
   kLayerForward,
   kLayerBackward,
   kLayerDecode,
   kHeadForward,
   kHeadBackward,
-  kEmbedding,
   kOptimizer
 };
 const char* profile_op_name(ProfileOp op);
