@@ -197,12 +197,16 @@ double layer_forward_s(const ModelSize& model, const LayerPass& pass, const Devi
 }
 
 double layer_backward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
-  if (const auto time =
-          measured(ProfileOp::kLayerBackward, model, {pass.tp, pass.tokens, pass.context}, device))
-    return *time;
   const PassTime time = pass_time(model, pass, device);
-  const double products = time.products * (pass.frozen ? 1 : 2);
-  return soft_max(products + kBackwardScores * time.scores + 2 * time.streams, 2 * time.host);
+  const auto roofline_s = [&](double products) {
+    return soft_max(products * time.products + kBackwardScores * time.scores + 2 * time.streams,
+                    2 * time.host);
+  };
+  // Profiles measure a pass with weight gradients; without them it takes the roofline's share.
+  if (const auto whole =
+          measured(ProfileOp::kLayerBackward, model, {pass.tp, pass.tokens, pass.context}, device))
+    return pass.frozen ? *whole * roofline_s(1) / roofline_s(2) : *whole;
+  return roofline_s(pass.frozen ? 1 : 2);
 }
 
 double head_forward_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device) {
@@ -213,8 +217,8 @@ double head_forward_s(const ModelSize& model, double tokens, int tp, const Devic
 
 double head_backward_s(const ModelSize& model, double tokens, int tp, bool frozen,
                        const DeviceModel& device) {
-  if (const auto time = measured(ProfileOp::kHeadBackward, model, {tp, tokens, 0}, device))
-    return *time;
+  if (const auto whole = measured(ProfileOp::kHeadBackward, model, {tp, tokens, 0}, device))
+    return *whole * (frozen ? 0.5 : 1);
   return head_products_s(model, tokens, tp, device) * (frozen ? 1 : 2);
 }
 
@@ -249,8 +253,7 @@ double decode_step_s(const ModelSize& model, const DecodeStep& step, const Devic
   const double products =
       decode_flops(model) * step.sequences / ranks / (product_peak(device) * e.decode_matmul_share);
   const double cached = mean_decode_context(model, step.context) * step.sequences;
-  const double kv_split =
-      model.mla ? 1 : std::min<double>(ranks, static_cast<double>(model.kv_heads));
+  const auto kv_split = static_cast<double>(kv_cache_parts(model, step.tp));
   const double cache = cached * kv_bytes_per_token(model, step.kv_bytes) / kv_split /
                        (hbm_rate(device) * e.decode_kv_share);
   const double reduce_us = e.decode_reduce_us + (step.spans_domains ? e.decode_network_us : 0);

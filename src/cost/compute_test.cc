@@ -134,6 +134,25 @@ TEST(Layer, AProfileReplacesTheRoofline) {
                    layer_forward_s(other, pass, toy_device()));
 }
 
+// A profile measures passes with weight gradients; frozen weights need half of the products.
+TEST(Layer, FrozenWeightsTakeTheirShareOfAMeasuredBackward) {
+  Profile profile;
+  profile.layers = {{ProfileOp::kLayerBackward, layer_shape(toy_model()), 1, 100, 0, 0.5},
+                    {ProfileOp::kHeadBackward, layer_shape(toy_model()), 1, 100, 0, 0.25}};
+  DeviceModel device = toy_device();
+  LayerPass pass = toy_pass();
+  pass.tokens = 100;
+  const double whole = layer_backward_s(toy_model(), pass, device);
+  pass.frozen = true;
+  const double share = layer_backward_s(toy_model(), pass, device) / whole;
+  ASSERT_LT(share, 1);
+  device.profile = &profile;
+  EXPECT_DOUBLE_EQ(layer_backward_s(toy_model(), pass, device), 0.5 * share);
+  EXPECT_DOUBLE_EQ(head_backward_s(toy_model(), 100, 1, true, device), 0.125);
+  pass.frozen = false;
+  EXPECT_DOUBLE_EQ(layer_backward_s(toy_model(), pass, device), 0.5);
+}
+
 TEST(Exchange, AProfileReplacesTheFormula) {
   const CollectiveGroup two = make_group(toy_gpu(), 2, 1, 8, 0),
                         four = make_group(toy_gpu(), 4, 1, 8, 0);

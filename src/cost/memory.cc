@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "cost/widths.h"
 
 namespace braid {
 namespace {
@@ -153,16 +154,20 @@ double number_after(const std::string& text, const std::string& word, double fal
 
 }  // namespace
 
+double adapter_rank(const std::string& optimizer) {
+  return number_after(optimizer, "rank ", kDefaultLoraRank);
+}
+
 Result<OptimizerMemory> parse_optimizer_memory(const std::string& text) {
   const auto has = [&](std::string_view phrase) { return text.find(phrase) != std::string::npos; };
   if (has("adapters"))
-    return OptimizerMemory{has("32-bit base") ? 4.0 : 2.0, 12, 4,
-                           number_after(text, "rank ", kDefaultLoraRank)};
+    return OptimizerMemory{has("32-bit base") ? 4.0 : 2.0, kMasterAndMoments, 4,
+                           adapter_rank(text)};
   if (has("8-bit")) return OptimizerMemory{2, has("32-bit master") ? 6.0 : 2.0, 0, 0};
   if (has("16-bit states")) return OptimizerMemory{2, 8, 0, 0};
-  if (has("32-bit")) return OptimizerMemory{2, 12, 0, 0};
+  if (has("32-bit")) return OptimizerMemory{2, kMasterAndMoments, 0, 0};
   if (has("16-bit")) return OptimizerMemory{2, 4, 2, 0};
-  if (has("adam")) return OptimizerMemory{2, 12, 0, 0};
+  if (has("adam")) return OptimizerMemory{2, kMasterAndMoments, 0, 0};
   return invalid_input(
       cat("the optimizer '", text, "' does not say the width of weights and states"));
 }
@@ -173,7 +178,7 @@ double peak_bytes(const MemoryParts& p) {
 }
 
 double activation_bytes_per_token(const ModelSize& model, LayerKind kind, int tp,
-                                  bool sequence_parallel) {
+                                  bool sequence_parallel, double width) {
   const double hidden = static_cast<double>(model.hidden);
   const double query = attention_width(model),
                kv = static_cast<double>(model.kv_heads * model.head_dim);
@@ -184,7 +189,7 @@ double activation_bytes_per_token(const ModelSize& model, LayerKind kind, int tp
   if (kind == LayerKind::kMoe)
     mlp = (model.top_k + model.shared_experts) *
           (copies * static_cast<double>(model.expert_intermediate) + 2 * hidden);
-  return kHalf * (whole / (sequence_parallel ? tp : 1) + (attention + mlp) / tp);
+  return width * (whole / (sequence_parallel ? tp : 1) + (attention + mlp) / tp);
 }
 
 MemoryParts train_memory(const ModelSize& model, const TrainLayout& layout, const TrainWork& work,
@@ -212,9 +217,7 @@ MemoryParts generate_memory(const ModelSize& model, const GenerateLayout& layout
   MemoryParts parts;
   const double devices = layout.tp * layout.pp,
                sequences = std::max(1.0, work.concurrency / layout.replicas);
-  const double split =
-      model.mla ? layout.pp
-                : std::min<double>(layout.tp, static_cast<double>(model.kv_heads)) * layout.pp;
+  const double split = static_cast<double>(kv_cache_parts(model, layout.tp) * layout.pp);
   parts.weights = static_cast<double>(total_params(model)) * layout.weight_bytes / devices;
   parts.kv_cache = sequences * (work.prompt_len + work.output_len) *
                    kv_bytes_per_token(model, layout.kv_bytes) / split;

@@ -8,13 +8,14 @@
 
 #include "cost/predict_generate.h"
 #include "cost/predict_train.h"
+#include "cost/widths.h"
 
 namespace braid {
 
 // Bytes per parameter that training keeps, from the description of an optimizer.
 struct OptimizerMemory {
-  double weight_bytes = 2;    // copy that passes compute with
-  double state_bytes = 12;    // master weights and moments
+  double weight_bytes = 2;  // copy that passes compute with
+  double state_bytes = kMasterAndMoments;
   double gradient_bytes = 0;  // 0: the engine's habit, mem_gradient_bytes
   double lora_rank = 0;       // 0: all weights are trained
   friend bool operator==(const OptimizerMemory&, const OptimizerMemory&) = default;
@@ -22,6 +23,8 @@ struct OptimizerMemory {
 // Reads "adamw, 32-bit master weights and states", "adamw on adapters (rank 8, all linear), 16-bit"
 // and the like. Errors: a text that says neither widths nor adapters.
 Result<OptimizerMemory> parse_optimizer_memory(const std::string& text);
+// The rank that a description of adapters states; 16, the usual one, where it states none.
+double adapter_rank(const std::string& optimizer);
 
 // The parts of a peak, in bytes of one device; peak() combines those that are alive together.
 struct MemoryParts {
@@ -60,9 +63,9 @@ MemoryParts generate_memory(const ModelSize& model, const GenerateLayout& layout
                             const GenerateWork& work, const Efficiency& efficiency);
 
 // Bytes that one token's pass through one layer leaves for the backward pass, of one
-// tensor-parallel part.
+// tensor-parallel part, with activations of `width` bytes.
 double activation_bytes_per_token(const ModelSize& model, LayerKind kind, int tp,
-                                  bool sequence_parallel);
+                                  bool sequence_parallel, double width = 2);
 
 // What a tool would report for a peak: live tensors, the allocator's reserve, or the whole process.
 enum class MemoryReading { kAllocated, kReserved, kProcess, kUnstated };

@@ -117,7 +117,7 @@ TEST(Memory, OffloadedStatesLeaveTheDevice) {
 TEST(Memory, AdaptersNeedStatesForTheirParametersOnly) {
   TrainWork work;
   work.seq_len = 100;
-  work.lora = true;
+  work.lora_rank = 8;
   TrainMemoryWork memory;
   memory.optimizer = {2, 12, 4, 8};
   const MemoryParts parts = train_memory(toy_model(), {}, work, memory, ideal_efficiency());
@@ -131,7 +131,7 @@ TEST(Memory, ShardedAdaptersAndEnginesThatKeepGatheredWeights) {
   TrainWork work;
   work.seq_len = 100;
   work.global_batch = 4;
-  work.lora = true;
+  work.lora_rank = 8;
   TrainLayout layout;
   layout.dp = 4;
   layout.zero_stage = 3;

@@ -87,9 +87,7 @@ double kv_capacity_tokens(const ModelSize& model, const GenerateLayout& layout,
                           const GpuSpec& gpu) {
   const double devices = layout.tp * layout.pp;
   const double weights = static_cast<double>(total_params(model)) * layout.weight_bytes;
-  const double split =
-      model.mla ? layout.pp
-                : std::min<double>(layout.tp, static_cast<double>(model.kv_heads)) * layout.pp;
+  const double split = static_cast<double>(kv_cache_parts(model, layout.tp) * layout.pp);
   const double free_bytes = gpu.hbm_bytes * layout.memory_share - weights / devices;
   return free_bytes * split / kv_bytes_per_token(model, layout.kv_bytes);
 }

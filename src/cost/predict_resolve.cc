@@ -59,7 +59,7 @@ TrainWork train_work(const Measurement& row, double sequences, double seq_len, i
   work.micro_batch =
       std::min(row.micro_batch.value_or(unstated_micro_batch), std::max(1.0, sequences / dp));
   work.recompute = recompute_of(row);
-  work.lora = row.tuning == "lora";
+  work.lora_rank = row.tuning == "lora" ? adapter_rank(row.optimizer) : 0;
   work.policy_loss = says(row, "RL loss");
   const bool plain_norm = says(row, "flash attention2") && !says(row, "RMS kernel");
   work.fused = !says(row, "eager") && !plain_norm;
@@ -223,8 +223,8 @@ Result<TrainMemoryWork> memory_work(const Measurement& row, const TrainCase& tra
   // Data-parallel and FSDP trainers compute with a cast of the 32-bit weights, which is one of the
   // three states.
   const bool casts = train.layout.zero_stage >= 2 && !traits.sharded_buckets;
-  if (casts && memory.optimizer.state_bytes == 12 && memory.optimizer.lora_rank == 0)
-    memory.optimizer = {4, 8, 4, 0};
+  if (casts && memory.optimizer.state_bytes == kMasterAndMoments && memory.optimizer.lora_rank == 0)
+    memory.optimizer = {4, kMoments, 4, 0};
   memory.eager = !traits.graphs || says(row, "eager");
   memory.policy_loss = train.work.policy_loss || says(row, "GRPO");
   memory.keeps_gathered = traits.keeps_gathered;

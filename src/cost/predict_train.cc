@@ -4,14 +4,10 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "cost/widths.h"
 
 namespace braid {
 namespace {
-
-constexpr double kWeightBytes = 2;
-constexpr double kActivationBytes = 2;
-// Gradient, weight, master weight and two states read or written by Adam in 32 bit.
-constexpr double kAdamTraffic = 28;
 
 // Everything that the parts of a step share.
 struct Step {
@@ -23,6 +19,9 @@ struct Step {
   double tokens = 0;  // of one micro-batch on one device
   double context = 0;
   double repeated = 0;  // share of the forward pass computed again in the backward pass
+  NumberWidths widths = {};
+
+  bool lora() const { return work.lora_rank > 0; }
 };
 
 double repeated_share(StatedRecompute recompute, const Efficiency& e) {
@@ -46,6 +45,7 @@ Step make_step(const ModelSize& model, const TrainLayout& layout, const TrainWor
   step.tokens = work.micro_batch * work.seq_len / layout.cp;
   step.context = mean_causal_context(model, work.seq_len);
   step.repeated = repeated_share(work.recompute, device.efficiency);
+  step.widths = widths_of(device.precision);
   return step;
 }
 
@@ -62,7 +62,7 @@ LayerPass layer_pass(const Step& step, LayerKind kind) {
   pass.tp = step.layout.tp;
   pass.ep = step.layout.ep;
   pass.sequence_parallel = step.layout.sequence_parallel;
-  pass.frozen = step.work.lora;
+  pass.frozen = step.lora();
   pass.fused = step.work.fused;
   pass.graphs = step.work.graphs;
   pass.loops_experts = step.work.loops_experts;
@@ -78,7 +78,7 @@ struct LayerCost {
 
 double tensor_exchange_s(const Step& step) {
   if (step.layout.tp == 1) return 0;
-  const double bytes = step.tokens * step.model.hidden * kActivationBytes;
+  const double bytes = step.tokens * step.model.hidden * step.widths.activation;
   const CollectiveGroup tp = group(step, step.layout.tp, 1);
   const double reduce = 2 * exchange_s(CollectiveOp::kReduceScatter, bytes, tp, step.device);
   return 2 * reduce * step.device.efficiency.tp_exposed;  // after attention and after the MLP
@@ -89,7 +89,7 @@ double context_exchange_s(const Step& step) {
   if (step.layout.cp == 1) return 0;
   const double width = 2.0 * step.model.kv_heads * step.model.head_dim / step.layout.tp;
   const CollectiveGroup cp = group(step, step.layout.cp, step.layout.tp);
-  const double bytes = step.tokens * width * kActivationBytes * step.layout.cp;
+  const double bytes = step.tokens * width * step.widths.activation * step.layout.cp;
   return exchange_s(CollectiveOp::kAllGather, bytes, cp, step.device) *
          step.device.efficiency.cp_exposed;
 }
@@ -97,7 +97,7 @@ double context_exchange_s(const Step& step) {
 double expert_exchange_s(const Step& step) {
   if (step.layout.ep == 1) return 0;
   const double bytes =
-      step.tokens / step.layout.tp * step.model.top_k * step.model.hidden * kActivationBytes;
+      step.tokens / step.layout.tp * step.model.top_k * step.model.hidden * step.widths.activation;
   const CollectiveGroup ep = group(step, step.layout.ep, 1);
   const double dispatch = exchange_s(CollectiveOp::kAllToAll, bytes, ep, step.device);
   return 2 * dispatch * step.device.efficiency.ep_exposed;  // to the experts and back
@@ -105,7 +105,7 @@ double expert_exchange_s(const Step& step) {
 
 LayerCost layer_time(const Step& step, LayerKind kind) {
   const LayerPass pass = layer_pass(step, kind);
-  const double lora = step.work.lora ? step.device.efficiency.lora_factor : 1;
+  const double lora = step.lora() ? step.device.efficiency.lora_factor : 1;
   LayerCost time;
   time.forward_s = layer_forward_s(step.model, pass, step.device) * lora;
   time.backward_s =
@@ -140,9 +140,9 @@ double head_s(const Step& step, bool backward) {
   const double loss = step.work.policy_loss ? step.device.efficiency.rl_loss_factor : 1;
   const double heads = loss * (1 + step.model.mtp_layers);
   const double forward = head_forward_s(step.model, step.tokens, step.layout.tp, step.device);
-  const double back = backward ? head_backward_s(step.model, step.tokens, step.layout.tp,
-                                                 step.work.lora, step.device)
-                               : 0;
+  const double back =
+      backward ? head_backward_s(step.model, step.tokens, step.layout.tp, step.lora(), step.device)
+               : 0;
   return heads * (forward + back);
 }
 
@@ -163,7 +163,7 @@ StageLayers stage_layers(const Step& step) {
 double pipeline_send_s(const Step& step) {
   if (step.layout.pp == 1) return 0;
   const double shard = step.layout.sequence_parallel ? step.layout.tp : 1;
-  const double bytes = step.tokens * step.model.hidden * kActivationBytes / shard;
+  const double bytes = step.tokens * step.model.hidden * step.widths.activation / shard;
   const CollectiveGroup stages =
       group(step, step.layout.pp, step.layout.tp * step.layout.cp * step.layout.dp);
   const bool inside = stages.per_domain == step.layout.pp;
@@ -178,9 +178,15 @@ struct Held {
 Held held_parameters(const Step& step) {
   const double routed = static_cast<double>(routed_expert_params(step.model));
   const double rest = static_cast<double>(total_params(step.model)) - routed;
-  const double trained = step.work.lora ? 0.01 : 1;
-  return {trained * rest / (step.layout.tp * step.layout.pp),
-          trained * routed / (step.layout.pp * step.layout.ep)};
+  return {rest / (step.layout.tp * step.layout.pp), routed / (step.layout.pp * step.layout.ep)};
+}
+
+// Those of them that get gradients.
+Held trained_parameters(const Step& step) {
+  const Held held = held_parameters(step);
+  const Trainable trainable{step.lora(), static_cast<int64_t>(step.work.lora_rank)};
+  const double share = trainable_fraction(step.model, trainable);
+  return {share * held.shared, share * held.experts};
 }
 
 double sharded_exchange_s(const Step& step, CollectiveOp op, double bytes_per_parameter,
@@ -199,44 +205,45 @@ double sharded_exchange_s(const Step& step, CollectiveOp op, double bytes_per_pa
 double gradient_exchange_s(const Step& step, double compute_s) {
   const TrainLayout& l = step.layout;
   if (l.dp * l.cp == 1) return 0;
-  const Held trained = held_parameters(step);
+  const Held trained = trained_parameters(step);
   const Efficiency& e = step.device.efficiency;
   const double reduce =
       sharded_exchange_s(step, CollectiveOp::kReduceScatter, step.work.reduce_bytes, trained);
   if (l.zero_stage < 2) {
-    const double gather = sharded_exchange_s(step, CollectiveOp::kAllGather, kWeightBytes, trained);
+    const double gather =
+        sharded_exchange_s(step, CollectiveOp::kAllGather, step.widths.gathered, trained);
     const double window = compute_s / step.micro_batches;
     const double total = reduce + gather;
     return e.dp_exposed * std::min(total, window) + std::max(0.0, total - window);
   }
-  TrainWork full_work = step.work;
-  full_work.lora = false;
-  const Step gathered{step.model, step.layout, full_work, step.device};
-  const double gather =
-      sharded_exchange_s(step, CollectiveOp::kAllGather, kWeightBytes, held_parameters(gathered));
+  const double gather = sharded_exchange_s(step, CollectiveOp::kAllGather, step.widths.gathered,
+                                           held_parameters(step));
   const double per_batch = reduce + gather * (l.zero_stage == 3 ? 2 : 1);
   const double total = per_batch * step.micro_batches;
   return e.fsdp_exposed * std::min(total, compute_s) + std::max(0.0, total - compute_s);
 }
 
 double step_optimizer_s(const Step& step) {
-  const Held held = held_parameters(step);
+  const Held trained = trained_parameters(step);
   const TrainLayout& l = step.layout;
   const double copies = l.zero_stage >= 1 ? l.dp * l.cp : 1;
   const double expert_copies = l.zero_stage >= 1 ? std::max(1, l.dp * l.cp * l.tp / l.ep) : 1;
-  return optimizer_s(held.shared / copies + held.experts / expert_copies, kAdamTraffic,
+  return optimizer_s(trained.shared / copies + trained.experts / expert_copies, kAdamTraffic,
                      step.device);
 }
 
-// Weights in and gradients out over the host link, and the optimizer at host memory speed.
+// Weights in for each pass, gradients out and what was trained in over the host link, and the
+// optimizer at host memory speed.
 double offload_s(const Step& step) {
   if (!step.work.offload_states) return 0;
   constexpr double kHostOptimizerBytesPerSecond = 15e9;  // per device of a node
-  const Held held = held_parameters(step);
-  const double shard = (held.shared + held.experts) /
-                       (step.layout.zero_stage >= 1 ? step.layout.dp * step.layout.cp : 1);
-  return host_copy_s(shard * (3 * kWeightBytes + kWeightBytes), step.device) +
-         shard * kAdamTraffic / kHostOptimizerBytesPerSecond;
+  const auto shard = [&](const Held& all) {
+    return (all.shared + all.experts) /
+           (step.layout.zero_stage >= 1 ? step.layout.dp * step.layout.cp : 1);
+  };
+  const double held = shard(held_parameters(step)), trained = shard(trained_parameters(step));
+  return host_copy_s(2 * (held + trained) * step.widths.gathered, step.device) +
+         trained * kAdamTraffic / kHostOptimizerBytesPerSecond;
 }
 
 }  // namespace
@@ -291,8 +298,8 @@ double inference_pass_s(const ModelSize& model, const TrainLayout& layout, const
   const double compute = (step.micro_batches + layout.pp - 1) * per_stage;
   if (layout.zero_stage < 3 || layout.dp == 1) return compute;
   const Held held = held_parameters(step);
-  const double gather =
-      step.micro_batches * sharded_exchange_s(step, CollectiveOp::kAllGather, kWeightBytes, held);
+  const double gather = step.micro_batches * sharded_exchange_s(step, CollectiveOp::kAllGather,
+                                                                step.widths.gathered, held);
   return compute + device.efficiency.fsdp_exposed * std::min(gather, compute) +
          std::max(0.0, gather - compute);
 }

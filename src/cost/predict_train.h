@@ -26,7 +26,7 @@ struct TrainWork {
   double global_batch = 1;  // sequences per optimizer step
   double seq_len = 0;       // tokens
   StatedRecompute recompute = StatedRecompute::kNone;
-  bool lora = false;
+  double lora_rank = 0;      // of adapters on every linear layer; 0: all weights are trained
   bool policy_loss = false;  // loss of a policy-gradient method in an engine where it costs extra
   bool fused = true;         // compiled or hand-fused element-wise kernels
   bool graphs = true;        // see LayerPass

@@ -112,6 +112,33 @@ TEST(InferencePass, IsTheForwardHalf) {
   EXPECT_NEAR(inference_pass_s(toy_model(), {}, work, toy_device()), expected, 1e-12);
 }
 
+// Frozen base weights are gathered as whole as trained ones.
+TEST(InferencePass, GathersAllWeightsWhateverIsTrained) {
+  TrainLayout layout;
+  layout.dp = 4, layout.zero_stage = 3, layout.gpus_per_node = 4;
+  TrainWork work;
+  work.global_batch = 4, work.seq_len = 8;  // so few tokens that gathers take longest
+  DeviceModel device = toy_device();
+  device.efficiency.lora_factor = 1;
+  const double whole = inference_pass_s(toy_model(), layout, work, device);
+  TrainLayout alone = layout;
+  alone.zero_stage = 1;
+  ASSERT_GT(whole, inference_pass_s(toy_model(), alone, work, device));
+  work.lora_rank = 8;
+  EXPECT_DOUBLE_EQ(inference_pass_s(toy_model(), layout, work, device), whole);
+}
+
+TEST(TrainStep, OptimizerStepsGrowWithTheRankOfAdapters) {
+  TrainWork work;
+  work.global_batch = 1, work.seq_len = 100;
+  const auto optimizer_s = [&](double rank) {
+    work.lora_rank = rank;
+    return train_step_time(toy_model(), {}, work, toy_device()).optimizer_s;
+  };
+  EXPECT_NEAR(optimizer_s(32), 4 * optimizer_s(8), 1e-9 * optimizer_s(32));
+  EXPECT_LT(optimizer_s(32), optimizer_s(0));
+}
+
 TEST(Generate, SteadyStreamIsPrefillPlusDecodeSteps) {
   GenerateWork work;
   work.prompt_len = 100;

@@ -185,6 +185,10 @@ int64_t kv_values_per_token_layer(const ModelSize& model) {
   return 2 * model.kv_heads * model.head_dim;
 }
 
+int64_t kv_cache_parts(const ModelSize& model, int64_t tp) {
+  return model.mla ? 1 : std::min(tp, model.kv_heads);
+}
+
 double kv_bytes_per_token(const ModelSize& model, double bytes_per_value) {
   return bytes_per_value * static_cast<double>(model.layers * kv_values_per_token_layer(model));
 }

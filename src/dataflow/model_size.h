@@ -125,6 +125,9 @@ double forward_flops_per_token(const ModelSize& model, double length);
 double attention_width(const ModelSize& model);
 // Numbers kept in the KV cache per token and layer.
 int64_t kv_values_per_token_layer(const ModelSize& model);
+// Parts that tensor parallelism over `tp` ranks cuts the cache into: at most the key-value heads;
+// latent attention keeps it whole on every rank.
+int64_t kv_cache_parts(const ModelSize& model, int64_t tp);
 // Bytes of KV cache of one token over all layers with `bytes_per_value`.
 double kv_bytes_per_token(const ModelSize& model, double bytes_per_value);
 

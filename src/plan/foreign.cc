@@ -155,10 +155,10 @@ struct ServingBytes {
 
 ServingBytes serving_bytes(const PlanningProblem& problem, const Call& generate, int tp) {
   const ModelSize& size = model_of(problem, generate.role).size;
-  constexpr double kBytesPerValue = 2;  // 16-bit weights and cache
+  const double width = precision_bytes(model_of(problem, generate.role).precision);
   const double device = gpu_of(problem.cluster, DeviceId{0}).hbm_bytes;
-  return {device, kBytesPerValue * static_cast<double>(total_params(size)) / tp,
-          kv_bytes_per_token(size, kBytesPerValue) / tp};
+  return {device, width * static_cast<double>(total_params(size)) / tp,
+          kv_bytes_per_token(size, width) / static_cast<double>(kv_cache_parts(size, tp))};
 }
 
 }  // namespace

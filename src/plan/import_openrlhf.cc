@@ -301,6 +301,7 @@ Result<ImportedPlan> import_openrlhf(const ForeignKeys& stated, const ImportOpti
       &out.notes));
   out.problem.train_engine = "deepspeed";
   out.problem.generate_engine = "vllm";
+  out.problem.reserves_cache = true;
   note_what_is_lost(s, &out.notes);
   note_unplanned(keys, &out.notes);
   out.plan = plan_of(s, out.problem, groups, &out.notes);

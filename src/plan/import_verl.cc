@@ -236,6 +236,7 @@ Result<ImportedPlan> import_verl(const ForeignKeys& stated, const ImportOptions&
                                  &out.problem, &out.notes));
   out.problem.train_engine = megatron(s.actor) ? "megatron" : "";
   out.problem.generate_engine = s.engine;
+  out.problem.reserves_cache = true;
   note_what_is_lost(s, &out.notes);
   note_unplanned_verl(keys, &out.notes);
   BRAID_TRY(check_verl(out.problem, &s, &out.notes));

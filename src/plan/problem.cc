@@ -13,6 +13,18 @@ int64_t call_samples(const PlanningProblem& problem, const Call& call) {
   return problem.workload.prompts * each;
 }
 
+double device_memory_bytes(const PlanningProblem& problem, const GpuSpec& gpu) {
+  constexpr double kGib = 1024.0 * 1024 * 1024;
+  if (problem.memory_limit_gib <= 0) return gpu.hbm_bytes;
+  return std::min(gpu.hbm_bytes, problem.memory_limit_gib * kGib);
+}
+
+double field_bytes(const Workload& workload, const Field& field) {
+  constexpr double kBytesPerNumber = 4;
+  if (field.shape == FieldShape::kPerToken) return kBytesPerNumber * mean_tokens(workload.response);
+  return kBytesPerNumber * (field.type == FieldType::kTokens ? mean_tokens(workload.prompt) : 1);
+}
+
 int64_t minibatch_samples(const PlanningProblem& problem) {
   const Workload& work = problem.workload;
   return work.prompts * work.samples_per_prompt / std::max<int64_t>(1, work.minibatches);

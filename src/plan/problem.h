@@ -47,7 +47,10 @@ struct PlanningProblem {
   std::map<std::string, RoleModel> models;  // by role
   Workload workload;
   Cluster cluster;
-  double memory_limit_gib = 0;  // per device; 0 = the device's
+  double memory_limit_gib = 0;  // lowers what a device has, context included; 0 = the device's
+  // Generation engines take their whole KV budget when they wake and hold it until they sleep
+  // (vLLM, SGLang); false: pages as sequences grow.
+  bool reserves_cache = false;
   // Whose efficiencies the cost model takes, such as "megatron-core" and "vllm"; "" = its default.
   std::string train_engine, generate_engine;
   friend bool operator==(const PlanningProblem&, const PlanningProblem&) = default;
@@ -56,6 +59,12 @@ struct PlanningProblem {
 // Sequences that a call handles in one step: the workload's, or fewer where the call says so
 // (ReMax's greedy responses).
 int64_t call_samples(const PlanningProblem& problem, const Call& call);
+// Bytes of a device that a plan may count on: what it has, or the problem's limit if that is lower.
+// The driver's context is part of both.
+double device_memory_bytes(const PlanningProblem& problem, const GpuSpec& gpu);
+// Bytes of a field that one sequence has, with mean lengths: 4 for a number and a token id; tokens
+// of a sequence as a whole are its prompt.
+double field_bytes(const Workload& workload, const Field& field);
 // Sequences of one optimizer step.
 int64_t minibatch_samples(const PlanningProblem& problem);
 // The longest length of a distribution in tokens: its cut, or its largest sample; a lognormal one

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "plan/execution_plan.h"
 #include "plan/problem.h"
 
 namespace braid {

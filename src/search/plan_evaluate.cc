@@ -16,29 +16,46 @@ bool covers(const PlanOption& option, int32_t device) {
 
 // Fields arrive from other devices unless all producers ran on the same ones.
 double exchange_s(const PlanSpace& space, const Assignment& plan, int call) {
+  const CallSpace& reader = space.calls[call];
   const PlanOption& to = *plan.option[call];
-  for (const int before : space.calls[call].after) {
+  const double replicas = double(to.devices()) / (to.tp * to.pp);
+  double longest = 0;
+  for (const int before : reader.after) {
     const PlanOption* from = plan.option[before];
     if (from == nullptr || (from->first == to.first && from->end == to.end)) continue;
-    const double replicas = double(to.devices()) / (to.tp * to.pp);
-    return space.rates.latency_s + space.calls[call].input_bytes / replicas / space.rates.network;
+    longest = std::max(longest, space.rates[to.rates].latency_s +
+                                    reader.input_bytes / replicas / field_rate(space, *from, to));
   }
-  return 0;
+  return reader.input_bytes > 0 ? longest : 0;
 }
 
+// Loads and unloads of a role's state around one of its calls; they take as long both ways.
 double residency_s(const PlanSpace& space, const Assignment& plan, int call) {
   const int role_index = space.calls[call].role;
   const RoleSpace& role = space.roles[role_index];
   if (plan.stay[role_index] < 0) return 0;
   const Stay stay = role.stays[plan.stay[role_index]];
   const PlanOption* home = plan.option[role.home];
-  if (stay == Stay::kDevice || home == nullptr) return 0;
+  if (home == nullptr) return 0;
   double bytes = 0;
-  // Weights that training changes go back, others are on the host already.
-  if (stay == Stay::kHost)
-    bytes += home->weight_bytes * (call == role.home && role.trained ? 2 : 1);
-  if (role.trained && call == role.home) bytes += 2 * home->optimizer_bytes;
-  return bytes / space.rates.host;
+  if (stay.weights_on_host) {
+    const bool comes = stay.after_each_call || call == role.calls.front();
+    const bool leaves = stay.after_each_call || call == role.calls.back();
+    // Weights that training changes go back, others are on the host already.
+    const bool changed = role.trained && (stay.after_each_call ? call == role.home : leaves);
+    bytes += home->weight_bytes * ((comes ? 1 : 0) + (changed ? 1 : 0));
+  }
+  if (stay.optimizer_on_host && call == role.home) bytes += 2 * home->optimizer_bytes;
+  return bytes / space.rates[home->rates].host;
+}
+
+// Whether weights that live on the host stay on the devices between two calls of their role.
+bool lingers(const RoleSpace& role, const Stay& stay) {
+  return stay.weights_on_host && !stay.after_each_call && role.calls.size() > 1;
+}
+
+bool waits_loaded(const RoleSpace& role, const Stay& stay, int call) {
+  return lingers(role, stay) && role.calls.front() <= call && call <= role.calls.back();
 }
 
 // What the weights of a role and its optimizer keep on a device of its home all the time.
@@ -46,16 +63,32 @@ double resident_bytes(const PlanSpace& space, const Assignment& plan, int role_i
   const RoleSpace& role = space.roles[role_index];
   const PlanOption& home = *plan.option[role.home];
   const Stay stay = role.stays[plan.stay[role_index]];
-  if (stay == Stay::kHost) return 0;
-  double weights = home.weight_bytes;
-  if (role.shares >= 0) {
+  double weights = stay.weights_on_host ? 0 : home.weight_bytes;
+  if (role.shares >= 0 && weights > 0) {
     const PlanOption* other = plan.option[space.roles[role.shares].home];
     const bool same = other == nullptr || (other->first == home.first && other->end == home.end &&
                                            other->tp == home.tp && other->pp == home.pp &&
                                            other->shards == home.shards);
     if (same) weights = 0;
   }
-  return weights + (stay == Stay::kDevice ? home.optimizer_bytes : 0);
+  return weights + (stay.optimizer_on_host ? 0 : home.optimizer_bytes);
+}
+
+// Copies in another layout than the home's that no training makes stale: they stay where they are.
+double staying_copies_bytes(const Assignment& plan, const RoleSpace& role, int32_t device) {
+  const PlanOption* home = plan.option[role.home];
+  double bytes = 0;
+  for (size_t i = 0; i < role.calls.size() && home != nullptr; ++i) {
+    const PlanOption* option = plan.option[role.calls[i]];
+    if (option == nullptr || option->layout == home->layout || !covers(*option, device)) continue;
+    const bool known = std::any_of(role.calls.begin(), role.calls.begin() + static_cast<int64_t>(i),
+                                   [&](int before) {
+                                     const PlanOption* other = plan.option[before];
+                                     return other != nullptr && other->layout == option->layout;
+                                   });
+    if (!known) bytes += option->weight_bytes;
+  }
+  return bytes;
 }
 
 // What one call adds on a device.
@@ -66,11 +99,25 @@ double running_bytes(const PlanSpace& space, const Assignment& plan, int call, i
   const PlanOption* home = plan.option[role.home];
   double bytes = option.transient_bytes;
   if (home == nullptr) return bytes;
-  if (option.layout != home->layout) bytes += option.weight_bytes;
+  if (option.layout != home->layout && !role.copies_stay) bytes += option.weight_bytes;
   if (plan.stay[role_index] < 0 || !covers(*home, device)) return bytes;
   const Stay stay = role.stays[plan.stay[role_index]];
-  if (stay == Stay::kHost) bytes += home->weight_bytes;
-  if (stay != Stay::kDevice && call == role.home) bytes += home->optimizer_bytes;
+  if (stay.weights_on_host) bytes += home->weight_bytes;
+  if (stay.optimizer_on_host && call == role.home) bytes += home->optimizer_bytes;
+  return bytes;
+}
+
+// Weights on a device that wait for a later call of their role while this call of another runs.
+double waiting_bytes(const PlanSpace& space, const Assignment& plan, int call, int32_t device) {
+  double bytes = 0;
+  for (size_t r = 0; r < space.roles.size(); ++r) {
+    const RoleSpace& role = space.roles[r];
+    const PlanOption* home = plan.option[role.home];
+    if (plan.stay[r] < 0 || home == nullptr || space.calls[call].role == static_cast<int>(r))
+      continue;
+    if (waits_loaded(role, role.stays[plan.stay[r]], call) && covers(*home, device))
+      bytes += home->weight_bytes;
+  }
   return bytes;
 }
 
@@ -134,7 +181,7 @@ int64_t loaded_us(const PlanSpace& space, const Assignment& plan, int call, cons
   const RoleSpace& role = space.roles[role_index];
   const PlanOption* home = plan.option[role.home];
   if (home == nullptr || plan.stay[role_index] < 0 || home->layout == plan.option[call]->layout ||
-      role.stays[plan.stay[role_index]] != Stay::kHost)
+      !role.stays[plan.stay[role_index]].weights_on_host)
     return 0;
   const auto free_us = ends.free_us.begin();
   return *std::max_element(free_us + home->first, free_us + home->end) +
@@ -183,15 +230,20 @@ int64_t segment_us(const PlanSpace& space, const Assignment& plan, int segment,
 
 double device_bytes(const PlanSpace& space, const Assignment& plan, int32_t device) {
   double resident = 0;
+  bool some_linger = false;
   for (size_t r = 0; r < space.roles.size(); ++r) {
-    const PlanOption* home = plan.option[space.roles[r].home];
-    if (plan.stay[r] >= 0 && home != nullptr && covers(*home, device))
-      resident += resident_bytes(space, plan, static_cast<int>(r));
+    const RoleSpace& role = space.roles[r];
+    if (role.copies_stay) resident += staying_copies_bytes(plan, role, device);
+    const PlanOption* home = plan.option[role.home];
+    if (plan.stay[r] < 0 || home == nullptr || !covers(*home, device)) continue;
+    resident += resident_bytes(space, plan, static_cast<int>(r));
+    some_linger |= lingers(role, role.stays[plan.stay[r]]);
   }
   double most = 0;
   for (int c = 0; c < space.num_calls(); ++c)
     if (plan.option[c] != nullptr && covers(*plan.option[c], device))
-      most = std::max(most, running_bytes(space, plan, c, device));
+      most = std::max(most, running_bytes(space, plan, c, device) +
+                                (some_linger ? waiting_bytes(space, plan, c, device) : 0));
   return resident + most;
 }
 

@@ -17,8 +17,8 @@ Status check_run(const CallPlan& entry) {
 }
 
 Stay stay_of(const RolePlan& role) {
-  if (role.weights == Residency::kHost) return Stay::kHost;
-  return role.optimizer == Residency::kHost ? Stay::kOptimizerOnHost : Stay::kDevice;
+  return {role.weights == Residency::kHost, role.optimizer == Residency::kHost,
+          role.timing == OffloadTiming::kAfterEachCall};
 }
 
 // Device-seconds of computation over those of the cluster.

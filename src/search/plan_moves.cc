@@ -96,7 +96,7 @@ class MoveLoads {
       return *std::max_element(load.begin(), load.end());
     };
     // What the last run of layers brings into a node is passed on there when the network is done.
-    const double network = std::max(most(far_in_), most(far_out_)) / rates.network;
+    const double network = std::max(most(far_in_), most(far_out_)) / rate_between_nodes(rates);
     return rates.latency_s + std::max(std::max(most(in_), most(out_)) / rates.inside,
                                       network + most(relayed_) / rates.inside / kRunsOfLayers);
   }
@@ -168,7 +168,7 @@ double priced_move_s(const PlanSpace& space, const RoleSpace& role, const PlanOp
     for (int32_t b = 0; b < to.pp; ++b)
       if (const double moved = bytes[static_cast<size_t>(a) * to.pp + b]; moved > 0)
         loads.add(Block(from, a), Block(to, b), moved);
-  return loads.seconds(space.rates);
+  return loads.seconds(slower(space.rates[from.rates], space.rates[to.rates]));
 }
 
 }  // namespace

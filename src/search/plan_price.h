@@ -1,5 +1,5 @@
-// What one model function call costs under one strategy on a mesh: seconds as in the simulation of
-// a step with the same response lengths (sim/call_time.h), and bytes in closed form. The cheap
+// What one model function call costs under one strategy on a mesh: seconds and bytes as in the
+// simulation of a step with the same response lengths (sim/call_time.h, call_memory.h). The cheap
 // evaluator of the search composes these; the simulator has the last word. Keeps what calls have in
 // common, so an object belongs to one thread at a time.
 #pragma once
@@ -10,20 +10,9 @@
 #include <vector>
 
 #include "plan/execution_plan.h"
-#include "sim/call_time.h"
+#include "sim/call_memory.h"
 
 namespace braid::planner {
-
-// What of a mesh a price depends on: how many devices, how they sit on nodes, the slowest device.
-struct MeshShape {
-  GpuSpec gpu;  // the slowest of the mesh
-  int devices = 1;
-  int per_node = 1;  // devices of the mesh on one of its nodes
-  double nic_gbps_per_gpu = 0;
-  friend bool operator==(const MeshShape&, const MeshShape&) = default;
-};
-// The shape of a mesh that is part of a node or a run of whole nodes.
-MeshShape shape_of(const Cluster& cluster, const DeviceMesh& mesh);
 
 struct CallPrice {
   CallTime time;  // of the call alone, all optimizer steps of a training call
@@ -57,21 +46,18 @@ class CallPricer {
  private:
   // Devices with the efficiencies of the engine that trains and of the one that generates.
   struct Engines {
-    std::string gpu;
+    GpuSpec gpu;
     DeviceModel train, generate;
   };
   const Engines& engines_of(const GpuSpec& gpu) const;
   DeviceModel device(const DeviceModel& engine, const RoleModel& model) const;
-  Result<CallPrice> generate_price(const Call& call, const MeshShape& shape,
-                                   const Strategy& strategy) const;
-  Result<CallPrice> train_price(const Call& call, const MeshShape& shape,
-                                const Strategy& strategy) const;
-  Result<CallPrice> infer_price(const Call& call, const MeshShape& shape,
-                                const Strategy& strategy) const;
+  // Whether an engine of this layout holds weights and one sequence.
+  Status check_serving(const CallCost& cost, const GpuSpec& gpu) const;
 
   const PlanningProblem* problem_ = nullptr;
   std::vector<Engines> engines_;
   std::shared_ptr<CallTimer> timer_;
+  std::shared_ptr<CallMeter> meter_;
 };
 
 }  // namespace braid::planner

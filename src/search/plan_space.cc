@@ -12,9 +12,6 @@
 namespace braid::planner {
 namespace {
 
-constexpr double kBytesPerNumber = 4;  // of a sample field
-constexpr double kBytesPerToken = 8;
-
 // ---- Graph
 
 // For each call of the graph the model calls that it waits for, through calls without a model.
@@ -36,20 +33,16 @@ std::vector<std::vector<int>> model_dependencies(const Graph& graph,
   return reached;
 }
 
-double field_bytes(const Field& field, double samples, double tokens) {
-  const double each = field.type == FieldType::kTokens ? kBytesPerToken : kBytesPerNumber;
-  return samples * each * (field.shape == FieldShape::kPerToken ? tokens : 1);
-}
-
+// Every reader of the data set reads it itself; all other fields are sent to it.
 double input_bytes(const PlanningProblem& problem, const Call& call) {
-  const double tokens =
-      mean_tokens(problem.workload.prompt) + mean_tokens(problem.workload.response);
-  const auto samples = static_cast<double>(call_samples(problem, call));
   double bytes = 0;
-  for (const Call& producer : problem.graph.calls)
+  for (const Call& producer : problem.graph.calls) {
+    if (producer.kind == CallKind::kFetch) continue;
+    const auto samples = static_cast<double>(call_samples(problem, producer));
     for (const Field& field : producer.writes)
       if (std::count(call.reads.begin(), call.reads.end(), field.name) > 0)
-        bytes += field_bytes(field, samples, tokens);
+        bytes += samples * field_bytes(problem.workload, field);
+  }
   return bytes;
 }
 
@@ -99,13 +92,17 @@ void add_calls(const PlanningProblem& problem, PlanSpace& space) {
 
 void finish_roles(const PlanningProblem& problem, PlanSpace& space) {
   for (RoleSpace& role : space.roles) {
-    role.stays = {Stay::kDevice};
+    role.stays = {Stay()};
     const RoleModel& model = model_of(problem, role.role);
     for (size_t other = 0; other < space.roles.size(); ++other)
       if (space.roles[other].role.value == model.shares_weights_with)
         role.shares = static_cast<int>(other);
-    if (role.trained && !model.trainable.lora) role.stays.push_back(Stay::kOptimizerOnHost);
-    if (role.shares < 0) role.stays.push_back(Stay::kHost);
+    role.copies_stay = !role.trained || model.trainable.lora;
+    const bool state = role.trained && !model.trainable.lora;
+    if (state) role.stays.push_back({false, true, true});
+    if (role.shares >= 0) continue;
+    if (state) role.stays.push_back({true, false, true});
+    role.stays.push_back({true, role.trained, role.trained});
   }
 }
 
@@ -143,17 +140,20 @@ void add_devices(const PlanningProblem& problem, const CallPricer& pricer, PlanS
     if (d == 0 || space.capacity_bytes[d] != space.capacity_bytes[d - 1])
       space.capacity_steps.push_back(d);
   }
-  const Node* slowest = &cluster.nodes.front();
-  for (const Node& node : cluster.nodes)
-    if (node.nic_gbps_per_gpu < slowest->nic_gbps_per_gpu) slowest = &node;
-  const Efficiency& e = pricer.train_efficiency(slowest->gpu);
-  const bool nvlink = slowest->gpu.nvlink_gbytes_per_s > 0;
-  MoveRates& rates = space.rates;
-  rates.inside = 1e9 * (nvlink ? slowest->gpu.nvlink_gbytes_per_s * e.nvlink_ring_share
-                               : slowest->gpu.pcie_gbytes_per_s * e.pcie_share);
-  rates.network = std::max(1.0, slowest->nic_gbps_per_gpu * 1e9 / 8 * e.network_share);
-  rates.host = 1e9 / std::max(1e-9, pricer.host_copy_s(1e9, slowest->gpu));
+}
+
+MoveRates node_rates(const Node& node, const CallPricer& pricer) {
+  const Efficiency& e = pricer.train_efficiency(node.gpu);
+  const bool nvlink = node.gpu.nvlink_gbytes_per_s > 0 &&
+                      nvlink_domain_devices(node.gpu, node.devices) >= node.devices;
+  MoveRates rates;
+  rates.inside = 1e9 * (nvlink ? node.gpu.nvlink_gbytes_per_s * e.nvlink_ring_share
+                               : node.gpu.pcie_gbytes_per_s * e.pcie_share);
+  rates.network = std::max(1.0, node.nic_gbps_per_gpu * 1e9 / 8 * e.network_share);
+  rates.host = 1e9 / std::max(1e-9, pricer.host_copy_s(1e9, node.gpu));
   rates.latency_s = 1e-6 * e.network_latency_us;
+  rates.rack = node.nvlink_domain;
+  return rates;
 }
 
 // ---- Options
@@ -204,10 +204,12 @@ auto pruning_order(const Priced& p) {
                          p.price.optimizer_bytes, p.strategy);
 }
 
-// The options of one call on one mesh shape, without those that another dominates.
+// The options of one call on one mesh shape, without those that another dominates. Fields come at
+// least_rate at worst, bytes/s.
 class ShapePruner {
  public:
-  ShapePruner(const PlanSpace& space, const CallSpace& call) : role_(space.roles[call.role]) {
+  ShapePruner(const PlanSpace& space, const CallSpace& call, double least_rate)
+      : role_(space.roles[call.role]), most_fields_s_(call.input_bytes / least_rate) {
     layout_matters_ = role_.calls.size() > 1 || role_.shares >= 0;
     for (const RoleSpace& other : space.roles) layout_matters_ |= other.shares == call.role;
   }
@@ -234,13 +236,20 @@ class ShapePruner {
   }
 
   // Whether A's stages end no later than B's on every device, whenever devices become free.
-  static bool is_never_later(const Priced& a, const Priced& b) {
+  bool is_never_later(const Priced& a, const Priced& b) const {
     const size_t stages = a.spans.size();
     if (stages != b.spans.size() || a.price.time.joint != b.price.time.joint) return false;
     for (size_t i = 0; i < stages; ++i)
       for (size_t j = i; j < stages; ++j)
-        if (path_us(a, i, j) > path_us(b, i, j)) return false;
+        if (path_us(a, i, j) + (i == 0 ? later_fields_us(a, b) : 0) > path_us(b, i, j))
+          return false;
     return true;
+  }
+  // How much later A's fields may be on the first stage: over fewer replicas each takes more.
+  int64_t later_fields_us(const Priced& a, const Priced& b) const {
+    if (a.value.dp >= b.value.dp) return 0;
+    return static_cast<int64_t>(
+        std::ceil(1e6 * most_fields_s_ * (1.0 / a.value.dp - 1.0 / b.value.dp) + 1));
   }
   // From when the devices of stage i are free to the end of stage j.
   static int64_t path_us(const Priced& p, size_t i, size_t j) {
@@ -248,7 +257,8 @@ class ShapePruner {
   }
 
   const RoleSpace& role_;
-  bool layout_matters_;  // weights move, or another role uses them in place
+  double most_fields_s_;  // to bring the fields to one replica
+  bool layout_matters_;   // weights move, or another role uses them in place
 };
 
 DeviceMesh run_of_devices(int32_t first, int32_t devices) {
@@ -283,7 +293,10 @@ class OptionBuilder {
       : pricer_(pricer),
         options_(options),
         space_(space),
-        classes_(mesh_classes(space.problem->cluster)) {}
+        classes_(mesh_classes(space.problem->cluster)) {
+    for (const Node& node : space.problem->cluster.nodes)
+      node_rates_.push_back(node_rates(node, pricer));
+  }
 
   Status build(int index) {
     CallSpace& call = space_.calls[index];
@@ -341,7 +354,7 @@ class OptionBuilder {
   void add_shape(int index, const MeshClass& meshes, Refusal* refusal) {
     CallSpace& call = space_.calls[index];
     const Call& graph_call = space_.problem->graph.calls[call.call.value];
-    const double capacity = pricer_.capacity_bytes(meshes.shape.gpu);
+    const double capacity = pricer_.capacity_bytes(meshes.shape.smallest());
     const DeviceMesh mesh = run_of_devices(meshes.first.front(), meshes.shape.devices);
     std::vector<Priced> fitting;
     for (const Strategy& s :
@@ -357,7 +370,7 @@ class OptionBuilder {
       if (least_bytes(*price) > capacity) continue;
       fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price, spans_of(price->time)});
     }
-    if (options_.prune) fitting = ShapePruner(space_, call).prune(std::move(fitting));
+    if (options_.prune) fitting = ShapePruner(space_, call, least_rate()).prune(std::move(fitting));
     std::vector<int32_t> spans;
     for (Priced& priced : fitting) {
       priced.strategy = static_cast<int32_t>(call.strategies.size());
@@ -375,11 +388,31 @@ class OptionBuilder {
     return static_cast<int32_t>(space_.spans.size() - priced.spans.size());
   }
 
+  // The slowest that fields may travel at anywhere.
+  double least_rate() const {
+    MoveRates least = node_rates_.front();
+    for (const MoveRates& rates : node_rates_) least = slower(least, rates);
+    return std::min(least.inside, least.network);
+  }
+
+  // Of the devices of a mesh.
+  int32_t add_rates(int32_t first, int32_t devices) {
+    const int32_t last = std::min(first + devices, space_.num_devices()) - 1;
+    MoveRates rates = node_rates_[space_.node_of[first]];
+    for (int32_t n = space_.node_of[first] + 1; n <= space_.node_of[last]; ++n)
+      rates = slower(rates, node_rates_[n]);
+    const auto known = std::find(space_.rates.begin(), space_.rates.end(), rates);
+    const auto index = static_cast<int32_t>(known - space_.rates.begin());
+    if (known == space_.rates.end()) space_.rates.push_back(rates);
+    return index;
+  }
+
   void add_option(CallSpace& call, const Priced& priced, int32_t first, int32_t spans) {
     const Strategy& s = priced.value;
     const int32_t devices = s.dp * s.tp * s.pp;
     PlanOption option = option_of(priced, first, devices);
     option.spans = spans;
+    option.rates = add_rates(first, devices);
     for (const StageSpan& span : priced.spans) option.area_us += span.need_us * devices / s.pp;
     const auto key = std::make_tuple(call.role, first, devices, layout_key(priced.value));
     const auto next = static_cast<int32_t>(layouts_.size());
@@ -391,20 +424,36 @@ class OptionBuilder {
   const SpaceOptions& options_;
   PlanSpace& space_;
   std::vector<MeshClass> classes_;
+  std::vector<MoveRates> node_rates_;
   std::map<std::tuple<int, int32_t, int32_t, decltype(layout_key(Strategy{}))>, int32_t> layouts_;
 };
 
 RolePlan role_plan_of(const RoleSpace& role, Stay stay) {
   RolePlan plan;
   plan.role = role.role;
-  if (stay == Stay::kOptimizerOnHost || (stay == Stay::kHost && role.trained))
-    plan.optimizer = Residency::kHost;
-  if (stay == Stay::kHost) plan.weights = Residency::kHost;
-  if (stay != Stay::kDevice && role.trained) plan.timing = OffloadTiming::kAfterEachCall;
+  if (stay.optimizer_on_host) plan.optimizer = Residency::kHost;
+  if (stay.weights_on_host) plan.weights = Residency::kHost;
+  if (stay.after_each_call) plan.timing = OffloadTiming::kAfterEachCall;
   return plan;
 }
 
 }  // namespace
+
+MoveRates slower(const MoveRates& a, const MoveRates& b) {
+  return {std::min(a.inside, b.inside), std::min(a.network, b.network), std::min(a.host, b.host),
+          std::max(a.latency_s, b.latency_s), a.rack == b.rack ? a.rack : -1};
+}
+
+double rate_between_nodes(const MoveRates& rates) {
+  return rates.rack >= 0 ? rates.inside : rates.network;
+}
+
+double field_rate(const PlanSpace& space, const PlanOption& from, const PlanOption& to) {
+  const MoveRates rates = slower(space.rates[from.rates], space.rates[to.rates]);
+  const int32_t first = std::min(from.first, to.first), last = std::max(from.end, to.end) - 1;
+  const bool one_node = space.node_of[first] == space.node_of[last];
+  return one_node ? rates.inside : rate_between_nodes(rates);
+}
 
 Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPricer& pricer,
                                   const SpaceOptions& options) {
@@ -437,7 +486,7 @@ ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice) {
   for (size_t r = 0; r < space.roles.size(); ++r) {
     const RoleSpace& role = space.roles[r];
     const Stay stay = role.stays[choice[space.calls.size() + r]];
-    if (stay != Stay::kDevice) plan.roles.push_back(role_plan_of(role, stay));
+    if (stay != Stay()) plan.roles.push_back(role_plan_of(role, stay));
   }
   return plan;
 }

@@ -5,8 +5,8 @@
 // The evaluator that the search minimizes (search/plan_evaluate.h) grows with every duration and
 // with every byte: calls start in the order of the graph as soon as what they read and their
 // devices are free. Pruning drops option B of a call for an option A on the same devices when no
-// plan can lose by it: A frees no device later than B whenever it gets them, needs no more
-// optimizer and transient bytes, and
+// plan can lose by it: A frees no device later than B whenever it gets them and its fields, needs
+// no more optimizer and transient bytes, and
 //   * both have the same parameter layout,
 //   * or the call is the only one of its role and shares no weights (none move), and A also needs
 //   no
@@ -39,6 +39,7 @@ struct PlanOption {
   int32_t tp = 1, pp = 1, interleave = 1, shards = 1;
   bool joint = false;   // its stages end together, with the last
   int32_t spans = 0;    // of its stages: index of the first in PlanSpace::spans
+  int32_t rates = 0;    // of its devices: index into PlanSpace::rates
   int64_t time_us = 0;  // when all its devices are free at once
   int64_t area_us = 0;  // device time that it takes at least
   double weight_bytes = 0, optimizer_bytes = 0, transient_bytes = 0;  // per device
@@ -49,14 +50,19 @@ inline bool overlap(const PlanOption& a, const PlanOption& b) {
   return a.first < b.end && b.first < a.end;
 }
 
-// Where a role's state is while no call of the role runs.
-enum class Stay { kDevice, kOptimizerOnHost, kHost };
+// Where a role's state is while no call of the role runs; neutral: all of it on its devices.
+struct Stay {
+  bool weights_on_host = false;
+  bool optimizer_on_host = false;
+  bool after_each_call = false;  // weights leave after each call of the role, else after the last
+  friend bool operator==(const Stay&, const Stay&) = default;
+};
 
 struct CallSpace {
   CallId call;             // in the graph
   int role = 0;            // index into PlanSpace::roles
   std::vector<int> after;  // earlier indices into PlanSpace::calls that must have ended
-  double input_bytes = 0;  // sample fields that it reads, all samples
+  double input_bytes = 0;  // sample fields that are sent to it, all samples
   std::vector<Strategy> strategies;
   std::vector<PlanOption> options;  // by ascending time
 };
@@ -64,22 +70,28 @@ struct CallSpace {
 struct RoleSpace {
   RoleId role;
   bool trained = false;
-  int home = 0;            // the call whose layout the weights live in: training, else the first
-  std::vector<int> calls;  // indices into PlanSpace::calls
-  int shares = -1;         // role whose frozen base weights these are
+  int home = 0;              // the call whose layout the weights live in: training, else the first
+  std::vector<int> calls;    // indices into PlanSpace::calls, ascending
+  int shares = -1;           // role whose frozen base weights these are
+  bool copies_stay = false;  // in other layouts than the home's: training does not change them
   // What moves when the layout changes: of a layer, and of the model's two ends.
   int64_t layers = 0;
   double layer_bytes = 0, first_bytes = 0, last_bytes = 0;
   std::vector<Stay> stays;
 };
 
-// Rates that weights and fields move at, bytes/s of one device.
+// Rates that weights and fields move at, bytes/s of one device: the slowest among the nodes of the
+// meshes that take part, as a rate for each pair of devices would cost the search too much.
 struct MoveRates {
-  double inside = 1;  // of a node
-  double network = 1;
-  double host = 1;  // between a device and its host
+  double inside = 1;   // of a node
+  double network = 1;  // between nodes
+  double host = 1;     // between a device and its host
   double latency_s = 0;
+  int32_t rack = -1;  // the NVLink domain that spans all these nodes, if one does
+  friend bool operator==(const MoveRates&, const MoveRates&) = default;
 };
+MoveRates slower(const MoveRates& a, const MoveRates& b);
+double rate_between_nodes(const MoveRates& rates);
 
 struct PlanSpace {
   const PlanningProblem* problem = nullptr;
@@ -92,7 +104,7 @@ struct PlanSpace {
   std::vector<double> capacity_bytes;   // per device
   std::vector<int32_t> capacity_steps;  // devices at which the capacity differs from the one before
   std::vector<int32_t> node_of;         // per device
-  MoveRates rates;
+  std::vector<MoveRates> rates;         // of the options' meshes, each once
   std::shared_ptr<MoveMemo> moves;
   int64_t fixed_us = 0;    // on the host, once per step, before the first call
   int64_t enumerated = 0;  // options priced before pruning, all meshes
@@ -101,6 +113,9 @@ struct PlanSpace {
   int num_coordinates() const { return num_calls() + static_cast<int>(roles.size()); }
   int32_t num_devices() const { return static_cast<int32_t>(capacity_bytes.size()); }
 };
+
+// At which fields travel from the devices of one option to those of another.
+double field_rate(const PlanSpace& space, const PlanOption& from, const PlanOption& to);
 
 struct SpaceOptions {
   bool prune = true;                    // drop dominated options; false for tests

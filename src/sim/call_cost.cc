@@ -8,20 +8,7 @@
 namespace braid {
 namespace {
 
-constexpr double kActivationBytes = 2;
-constexpr double kWeightBytes = 2;         // of a gathered weight
-constexpr double kReduceBytes = 4;         // of a gradient in the reduction
-constexpr double kAdamTraffic = 28;        // bytes per parameter that an optimizer step moves
-constexpr double kMasterAndMoments = 12;   // of Adam in 32 bit
 constexpr double kHeadChunkTokens = 1024;  // head and loss run in chunks of so many tokens
-
-double speed(const GpuSpec& gpu) { return gpu.bf16_tflops * gpu.sustained_share; }
-
-DeviceId slowest_device(const Cluster& cluster, const DeviceMesh& mesh) {
-  return *std::min_element(mesh.devices.begin(), mesh.devices.end(), [&](DeviceId a, DeviceId b) {
-    return speed(gpu_of(cluster, a)) < speed(gpu_of(cluster, b));
-  });
-}
 
 double repeated_share(Recompute recompute, const Efficiency& e) {
   if (recompute == Recompute::kFull) return 1;
@@ -39,17 +26,22 @@ Result<CallCost> CallCost::make(const Program& program, CallId id, const Plannin
                                 const Calibration& calibration) {
   const Call& call = program.graph.calls[id.value];
   const CallPlacement& where = program.calls[id.value];
-  const DeviceId slowest = slowest_device(problem.cluster, where.mesh);
-  BRAID_ASSIGN(
-      DeviceModel device,
-      make_device(gpu_of(problem.cluster, slowest), model_of(problem, call.role).precision,
-                  call.kind == CallKind::kGenerate ? problem.generate_engine : problem.train_engine,
-                  calibration));
-  return make(call, {call.name, where.mesh, where.strategy}, problem, std::move(device));
+  std::vector<DeviceModel> kinds;
+  for (const GpuSpec& gpu : shape_of(problem.cluster, where.mesh).kinds) {
+    BRAID_ASSIGN(DeviceModel device,
+                 make_device(gpu, model_of(problem, call.role).precision,
+                             call.kind == CallKind::kGenerate ? problem.generate_engine
+                                                              : problem.train_engine,
+                             calibration));
+    kinds.push_back(std::move(device));
+  }
+  return make(call, {call.name, where.mesh, where.strategy}, problem, std::move(kinds));
 }
 
 CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningProblem& problem,
-                        DeviceModel device) {
+                        std::vector<DeviceModel> kinds) {
+  const MeshShape shape = shape_of(problem.cluster, plan.mesh);
+  BRAID_CHECK(kinds.size() == shape.kinds.size(), "a device model for every kind of the mesh");
   CallCost cost;
   cost.model_ = &model_of(problem, call.role);
   cost.strategy_ = plan.strategy;
@@ -57,18 +49,23 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
   const RoleSpec* spec = find_role(problem.graph, call.role);
   cost.scalar_head_ = spec != nullptr && spec->scalar_head;
   cost.kinds_ = tensor_kinds(cost.model_->size, cost.scalar_head_);
-  cost.device_ = std::move(device);
+  cost.device_ = std::move(kinds.front());
+  cost.others_.assign(std::make_move_iterator(kinds.begin() + 1),
+                      std::make_move_iterator(kinds.end()));
+  cost.widths_ = widths_of(cost.model_->precision);
   cost.trains_ = call.kind == CallKind::kTrainStep;
-  cost.per_node_ = std::max(
-      1, static_cast<int>(plan.mesh.devices.size()) / nodes_spanned(problem.cluster, plan.mesh));
-  const DeviceId slowest = slowest_device(problem.cluster, plan.mesh);
-  cost.nic_gbps_ = problem.cluster.nodes[node_of(problem.cluster, slowest)].nic_gbps_per_gpu;
+  cost.per_node_ = shape.per_node;
+  cost.nic_gbps_ = shape.nic_gbps_per_gpu;
+  cost.links_ = shape.links;
   cost.prompt_tokens_ = mean_tokens(problem.workload.prompt);
-  const Efficiency& e = cost.device_.efficiency;
-  if (braid::generates(problem.graph))
-    cost.factor_ = call.kind == CallKind::kGenerate
-                       ? e.rl_generate_factor
-                       : (cost.trains_ ? e.rl_train_factor : e.rl_infer_factor);
+  if (braid::generates(problem.graph)) {
+    double Efficiency::*const factor =
+        call.kind == CallKind::kGenerate
+            ? &Efficiency::rl_generate_factor
+            : (cost.trains_ ? &Efficiency::rl_train_factor : &Efficiency::rl_infer_factor);
+    cost.factor_ =
+        cost.slowest([&](const DeviceModel& device) { return device.efficiency.*factor; });
+  }
   return cost;
 }
 
@@ -85,7 +82,7 @@ MicroBatch CallCost::micro_batch(const std::vector<int64_t>& lengths) const {
 }
 
 CollectiveGroup CallCost::group(int members, int stride) const {
-  return make_group(device_.gpu, members, stride, per_node_, nic_gbps_);
+  return make_group(links_, members, stride, per_node_, nic_gbps_);
 }
 
 LayerPass CallCost::layer_pass(const MicroBatch& batch, LayerKind kind) const {
@@ -102,15 +99,35 @@ LayerPass CallCost::layer_pass(const MicroBatch& batch, LayerKind kind) const {
 // After attention and after the MLP: an all-reduce, or a reduce-scatter and an all-gather.
 double CallCost::exchange_s(const MicroBatch& batch) const {
   if (strategy_.tp == 1) return 0;
-  const double bytes = batch.tokens * static_cast<double>(model_->size.hidden) * kActivationBytes;
-  const double half =
-      braid::exchange_s(CollectiveOp::kReduceScatter, bytes, group(strategy_.tp, 1), device_);
-  return 4 * half * device_.efficiency.tp_exposed;
+  const double bytes = batch.tokens * static_cast<double>(model_->size.hidden) * widths_.activation;
+  const CollectiveGroup neighbours = group(strategy_.tp, 1);
+  return slowest([&](const DeviceModel& device) {
+    return 4 * braid::exchange_s(CollectiveOp::kReduceScatter, bytes, neighbours, device) *
+           device.efficiency.tp_exposed;
+  });
+}
+
+double CallCost::collective_s(CollectiveOp op, double bytes) const {
+  const CollectiveGroup copies = group(strategy_.dp, strategy_.tp);
+  return slowest(
+      [&](const DeviceModel& device) { return braid::exchange_s(op, bytes, copies, device); });
 }
 
 PassPrices CallCost::pass_prices(const MicroBatch& batch) const {
+  PassPrices prices = prices_on(device_, batch);
+  for (const DeviceModel& other : others_) {
+    const PassPrices its = prices_on(other, batch);
+    for (double PassPrices::*price : {&PassPrices::dense_forward_s, &PassPrices::dense_backward_s,
+                                      &PassPrices::sparse_forward_s, &PassPrices::sparse_backward_s,
+                                      &PassPrices::head_forward_s, &PassPrices::head_backward_s})
+      prices.*price = std::max(prices.*price, its.*price);
+  }
+  return prices;
+}
+
+PassPrices CallCost::prices_on(const DeviceModel& device, const MicroBatch& batch) const {
   const ModelSize& m = model_->size;
-  const Efficiency& e = device_.efficiency;
+  const Efficiency& e = device.efficiency;
   const double lora = model_->trainable.lora ? e.lora_factor : 1;
   const double repeated = repeated_share(strategy_.recompute, e);
   const double exchange = exchange_s(batch);
@@ -120,19 +137,19 @@ PassPrices CallCost::pass_prices(const MicroBatch& batch) const {
     const bool sparse = kind == LayerKind::kMoe;
     if ((sparse ? moe_layers(m) : m.layers - moe_layers(m)) == 0) continue;
     const LayerPass pass = layer_pass(batch, kind);
-    const double forward = layer_forward_s(m, pass, device_) * lora;
+    const double forward = layer_forward_s(m, pass, device) * lora;
     (sparse ? prices.sparse_forward_s : prices.dense_forward_s) = forward + exchange;
     if (!trains_) continue;
-    const double backward = layer_backward_s(m, pass, device_) * lora + repeated * forward;
+    const double backward = layer_backward_s(m, pass, device) * lora + repeated * forward;
     (sparse ? prices.sparse_backward_s : prices.dense_backward_s) =
         backward + exchanges_back * exchange;
   }
   if (scalar_head_) return prices;
   // A policy loss costs no more here: rl_train_factor was fitted to whole updates, loss included.
-  prices.head_forward_s = head_forward_s(m, batch.tokens, strategy_.tp, device_);
+  prices.head_forward_s = head_forward_s(m, batch.tokens, strategy_.tp, device);
   if (trains_)
     prices.head_backward_s =
-        head_backward_s(m, batch.tokens, strategy_.tp, model_->trainable.lora, device_);
+        head_backward_s(m, batch.tokens, strategy_.tp, model_->trainable.lora, device);
   return prices;
 }
 
@@ -147,9 +164,8 @@ CallCost::LayerCounts CallCost::layers_of(int part) const {
 
 double CallCost::gathers_of_part_s(int part) const {
   if (strategy_.zero_stage != 3 || strategy_.dp == 1) return 0;
-  const double bytes = held(part % strategy_.pp) / strategy_.interleave * kWeightBytes;
-  return braid::exchange_s(CollectiveOp::kAllGather, bytes, group(strategy_.dp, strategy_.tp),
-                           device_);
+  const double bytes = held(part % strategy_.pp) / strategy_.interleave * widths_.gathered;
+  return collective_s(CollectiveOp::kAllGather, bytes);
 }
 
 // What computation does not hide of the communication beside it.
@@ -174,16 +190,14 @@ double CallCost::backward_s(const PassPrices& prices, int part) const {
                          (has_head(part) ? prices.head_backward_s : 0);
   double exchange = gathers_of_part_s(part);
   if (strategy_.zero_stage >= 2 && strategy_.dp > 1)
-    exchange +=
-        braid::exchange_s(CollectiveOp::kReduceScatter,
-                          trained(part % strategy_.pp) / strategy_.interleave * kReduceBytes,
-                          group(strategy_.dp, strategy_.tp), device_);
+    exchange += collective_s(CollectiveOp::kReduceScatter,
+                             trained(part % strategy_.pp) / strategy_.interleave * widths_.reduced);
   const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(strategy_.pp);
   return factor_ * jitter * with_gathers(compute, exchange);
 }
 
 double CallCost::stage_bytes(const MicroBatch& batch) const {
-  return batch.tokens * static_cast<double>(model_->size.hidden) * kActivationBytes /
+  return batch.tokens * static_cast<double>(model_->size.hidden) * widths_.activation /
          (strategy_.sequence_parallel ? strategy_.tp : 1);
 }
 
@@ -202,27 +216,29 @@ double CallCost::exposed_reduce_s(int stage, double window_s) const {
   if (strategy_.dp == 1 || strategy_.zero_stage >= 2) return 0;
   const CollectiveOp op =
       strategy_.zero_stage == 0 ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
-  const double total = braid::exchange_s(op, trained(stage) * kReduceBytes,
-                                         group(strategy_.dp, strategy_.tp), device_);
+  const double total = collective_s(op, trained(stage) * widths_.reduced);
   // The factor was fitted to whole updates (cost/predict_rl.cc), this exchange and the window of an
   // update by itself included.
   const double window = window_s / factor_;
-  return factor_ * (device_.efficiency.dp_exposed * std::min(total, window) +
-                    std::max(0.0, total - window));
+  return factor_ *
+         (device_.efficiency.dp_exposed * std::min(total, window) + std::max(0.0, total - window));
 }
 
 double CallCost::gather_s(int stage) const {
-  return braid::exchange_s(CollectiveOp::kAllGather, trained(stage) * kWeightBytes,
-                           group(strategy_.dp, strategy_.tp), device_) *
+  return collective_s(CollectiveOp::kAllGather, trained(stage) * widths_.gathered) *
          device_.efficiency.dp_exposed * factor_;
 }
 
 double CallCost::optimizer_step_s(int stage) const {
   const double copies = strategy_.zero_stage >= 1 ? strategy_.dp : 1;
-  return optimizer_s(trained(stage) / copies, kAdamTraffic, device_) * factor_;
+  return factor_ * slowest([&](const DeviceModel& device) {
+           return optimizer_s(trained(stage) / copies, kAdamTraffic, device);
+         });
 }
 
-double CallCost::step_host_s() const { return device_.efficiency.step_host_s * factor_; }
+double CallCost::step_host_s() const {
+  return factor_ * slowest([](const DeviceModel& device) { return device.efficiency.step_host_s; });
+}
 
 // Prefill and decode share a forward. With pipeline stages that many batches are in flight: every
 // stage reads its weights once for each of them, so a round takes as long as a small batch takes
@@ -234,6 +250,10 @@ double CallCost::round_s(const BatchRound& round) const {
 
 // A decode step grows linearly with the context, so rounds are priced at their mean.
 double CallCost::rounds_s(const RoundGroup& group) const {
+  return factor_ * slowest([&](const DeviceModel& device) { return rounds_on_s(device, group); });
+}
+
+double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group) const {
   const ModelSize& m = model_->size;
   const double batches =
       std::clamp(static_cast<double>(group.decoding), 1.0, static_cast<double>(strategy_.pp));
@@ -243,13 +263,14 @@ double CallCost::rounds_s(const RoundGroup& group) const {
     step.sequences = static_cast<double>(group.decoding) / batches;
     step.context = group.cached_tokens / static_cast<double>(group.rounds * group.decoding);
     step.tp = strategy_.tp;
-    step.weight_bytes = step.kv_bytes = precision_bytes(model_->precision);
+    step.weight_bytes = widths_.weight;
+    step.kv_bytes = widths_.cache;
     step.spans_domains = this->group(strategy_.tp, 1).per_domain < strategy_.tp;
-    seconds += static_cast<double>(group.rounds) * decode_step_s(m, step, device_);
+    seconds += static_cast<double>(group.rounds) * decode_step_s(m, step, device);
   }
   if (group.prefill_tokens > 0)
-    seconds += prefill_s(m, group.prefill_tokens, prompt_tokens_, strategy_.tp, device_) / batches;
-  return factor_ * seconds;
+    seconds += prefill_s(m, group.prefill_tokens, prompt_tokens_, strategy_.tp, device) / batches;
+  return seconds;
 }
 
 double CallCost::activation_bytes(const MicroBatch& batch, int part) const {
@@ -257,8 +278,9 @@ double CallCost::activation_bytes(const MicroBatch& batch, int part) const {
   const ModelSize& m = model_->size;
   const LayerKind kind = m.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
   const double layer = e.mem_fused_factor * activation_bytes_per_token(m, kind, strategy_.tp,
-                                                                       strategy_.sequence_parallel);
-  const double input = kActivationBytes * static_cast<double>(m.hidden) /
+                                                                       strategy_.sequence_parallel,
+                                                                       widths_.activation);
+  const double input = widths_.activation * static_cast<double>(m.hidden) /
                        (strategy_.sequence_parallel ? strategy_.tp : 1);
   const double kept = kept_share(strategy_.recompute, e);
   const auto layers = static_cast<double>(layers_of_part(m.layers, parts(), part).size());
@@ -269,9 +291,9 @@ double CallCost::working_bytes(const MicroBatch& batch) const {
   const Efficiency& e = device_.efficiency;
   const ModelSize& m = model_->size;
   const LayerKind kind = m.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
-  const double layer =
-      batch.tokens * e.mem_fused_factor *
-      activation_bytes_per_token(m, kind, strategy_.tp, strategy_.sequence_parallel);
+  const double layer = batch.tokens * e.mem_fused_factor *
+                       activation_bytes_per_token(m, kind, strategy_.tp,
+                                                  strategy_.sequence_parallel, widths_.activation);
   const double kept = trains_ ? kept_share(strategy_.recompute, e) : 1;
   return (e.mem_work_layers * (1 - kept) + 0.5) * layer;
 }
@@ -280,44 +302,49 @@ double CallCost::logit_bytes(const MicroBatch& batch) const {
   if (scalar_head_) return 0;
   const double tokens = std::min(batch.tokens, kHeadChunkTokens);
   return tokens * static_cast<double>(model_->size.vocab) / strategy_.tp *
-         device_.efficiency.mem_logit_bytes;
+         (device_.efficiency.mem_logit_bytes + widths_.extra_logit);
 }
 
-// Two blocks in 16 bit with prefetching, and the block whose gradients are being reduced.
-double CallCost::gathered_bytes() const {
+// Two blocks with prefetching, the ends of the model, and the block whose gradients are being
+// reduced (cost/memory.cc).
+double CallCost::gathered_bytes(int stage) const {
   if (strategy_.zero_stage != 3 || strategy_.dp == 1) return 0;
-  double block = 0;
-  for (const TensorKind& kind : kinds_)
-    if (kind.layer_end == model_->size.layers) block += static_cast<double>(kind.elements);
-  return block / strategy_.tp * (2 * kWeightBytes + (trains_ ? kReduceBytes : 0));
+  double block = 0, ends = 0;
+  for (const TensorKind& kind : kinds_) {
+    const auto elements = static_cast<double>(kind.elements);
+    if (kind.layer_end == model_->size.layers) block += elements;
+    if ((kind.first && stage == 0) || (kind.last && stage == strategy_.pp - 1)) ends += elements;
+  }
+  const double reduced = trains_ && !model_->trainable.lora ? block * widths_.reduced : 0;
+  return ((2 * block + ends) * widths_.gathered + reduced) / strategy_.tp;
 }
 
 double CallCost::gradient_bytes(int stage) const {
   const double copies = strategy_.zero_stage >= 2 ? strategy_.dp : 1;
-  return trained(stage) / copies * device_.efficiency.mem_gradient_bytes;
+  return trained(stage) / copies *
+         std::max(widths_.least_gradient, device_.efficiency.mem_gradient_bytes);
 }
 
 double CallCost::optimizer_bytes(int stage) const {
   const double copies = strategy_.zero_stage >= 1 ? strategy_.dp : 1;
-  return trained(stage) / copies * kMasterAndMoments;
+  return trained(stage) / copies * widths_.optimizer;
 }
 
 double CallCost::weight_bytes(size_t mesh_index) const {
-  return held_parameters(kinds_, layout_, model_->size.layers, mesh_index) *
-         precision_bytes(model_->precision);
+  return held_parameters(kinds_, layout_, model_->size.layers, mesh_index) * widths_.weight;
 }
 
 double CallCost::cache_bytes_per_token() const {
   const ModelSize& m = model_->size;
-  const double split = m.mla ? 1 : std::min<double>(strategy_.tp, static_cast<double>(m.kv_heads));
-  return kv_bytes_per_token(m, precision_bytes(model_->precision)) / (split * strategy_.pp);
+  const auto parts = static_cast<double>(kv_cache_parts(m, strategy_.tp) * strategy_.pp);
+  return kv_bytes_per_token(m, widths_.cache) / parts;
 }
 
 double CallCost::prefill_bytes(double tokens) const {
   const ModelSize& m = model_->size;
   const double width =
       3.0 * static_cast<double>(m.intermediate) + 4.0 * static_cast<double>(m.hidden);
-  return device_.efficiency.mem_prefill_factor * tokens * kActivationBytes * width / strategy_.tp;
+  return device_.efficiency.mem_prefill_factor * tokens * widths_.activation * width / strategy_.tp;
 }
 
 }  // namespace braid

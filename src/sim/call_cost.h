@@ -4,8 +4,13 @@
 // thread-safe.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
+#include "cluster/mesh_shape.h"
 #include "cost/collective.h"
 #include "cost/compute.h"
+#include "cost/widths.h"
 #include "plan/problem.h"
 #include "program/placement.h"
 #include "sim/batching.h"
@@ -34,6 +39,7 @@ struct RoundGroup {
   int64_t decoding = 0;       // sequences, in each round
   double cached_tokens = 0;   // of the sequences that decoded, over all rounds
   double prefill_tokens = 0;  // over all rounds
+  int64_t pages = 0;          // of cache, the most that one of them held
 };
 
 class CallCost {
@@ -41,9 +47,10 @@ class CallCost {
   // Errors: a device that does not support the precision of the model.
   static Result<CallCost> make(const Program& program, CallId id, const PlanningProblem& problem,
                                const Calibration& calibration);
-  // As above, for devices of a model that is known already.
+  // As above, for known models of the mesh's devices: one for each kind, in the order of
+  // shape_of().kinds. The first, with the least memory, is the one that memory is counted for.
   static CallCost make(const Call& call, const CallPlan& plan, const PlanningProblem& problem,
-                       DeviceModel device);
+                       std::vector<DeviceModel> kinds);
 
   // The micro-batch of sequences of these lengths.
   MicroBatch micro_batch(const std::vector<int64_t>& lengths) const;
@@ -74,20 +81,32 @@ class CallCost {
   double activation_bytes(const MicroBatch& batch, int part) const;  // kept for the backward pass
   double working_bytes(const MicroBatch& batch) const;               // of the layer being worked on
   double logit_bytes(const MicroBatch& batch) const;                 // of one chunk of the head
-  double gathered_bytes() const;                                     // ZeRO-3: blocks held whole
+  double gathered_bytes(int stage) const;                            // ZeRO-3: blocks held whole
   double gradient_bytes(int stage) const;
   double optimizer_bytes(int stage) const;
   double weight_bytes(size_t mesh_index) const;
   double cache_bytes_per_token() const;  // KV cache of one token on one device
   double prefill_bytes(double tokens) const;
 
-  double host_copy_seconds(double bytes) const { return host_copy_s(bytes, device_); }
+  double host_copy_seconds(double bytes) const {
+    return slowest([&](const DeviceModel& device) { return host_copy_s(bytes, device); });
+  }
   const DeviceModel& device() const { return device_; }
   const Strategy& strategy() const { return strategy_; }
   const RoleModel& model() const { return *model_; }
   int parts() const { return strategy_.pp * strategy_.interleave; }
 
  private:
+  // The largest price on any kind of the mesh's devices.
+  template <typename Price>
+  double slowest(const Price& price) const {
+    double most = price(device_);
+    for (const DeviceModel& other : others_) most = std::max(most, price(other));
+    return most;
+  }
+  PassPrices prices_on(const DeviceModel& device, const MicroBatch& batch) const;
+  double rounds_on_s(const DeviceModel& device, const RoundGroup& group) const;
+  double collective_s(CollectiveOp op, double bytes) const;  // over the data-parallel ranks
   LayerPass layer_pass(const MicroBatch& batch, LayerKind kind) const;
   CollectiveGroup group(int members, int stride) const;
   double exchange_s(const MicroBatch& batch) const;  // of one layer, one pass
@@ -105,6 +124,9 @@ class CallCost {
   const RoleModel* model_ = nullptr;
   Strategy strategy_;
   DeviceModel device_;
+  std::vector<DeviceModel> others_;  // kinds of the mesh beside device_
+  GpuSpec links_;                    // MeshShape::links
+  NumberWidths widths_;
   std::vector<TensorKind> kinds_;
   ParamLayout layout_;
   bool scalar_head_ = false;

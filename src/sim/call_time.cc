@@ -229,6 +229,7 @@ std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
     group.decoding = round.decoding;
     group.cached_tokens += static_cast<double>(round.cached_tokens);
     group.prefill_tokens += static_cast<double>(round.prefill_tokens);
+    group.pages = std::max(group.pages, round.pages);
   });
   std::vector<RoundGroup> out;
   for (const auto& [decoding, group] : groups) out.push_back(group);

@@ -69,6 +69,10 @@ BatchOptions batch_options(const PlanningProblem& problem, const Strategy& strat
   return out;
 }
 
+int64_t reserved_pages(const PlanningProblem& problem, const Strategy& strategy) {
+  return problem.reserves_cache ? strategy.kv_budget_tokens / kCachePageTokens : 0;
+}
+
 LinkTime link_time(const Cluster& cluster, DeviceId from, DeviceId to, double bytes,
                    const Efficiency& efficiency) {
   const Link link = link_between(cluster, from, to);

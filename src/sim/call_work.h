@@ -28,6 +28,9 @@ std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const Stra
 BatchOptions batch_options(const PlanningProblem& problem, const Strategy& strategy,
                            const SimOptions& options);
 
+// Pages that an engine of a reserving problem holds from its begin to its end; 0: as it needs them.
+int64_t reserved_pages(const PlanningProblem& problem, const Strategy& strategy);
+
 // Seconds of a message between two devices over the fastest link between them, and that link.
 struct LinkTime {
   double seconds = 0;

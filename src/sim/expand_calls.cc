@@ -225,8 +225,9 @@ void StepSimulation::expand_replica(CallId id, int dp_rank) {
   options.kv_budget_tokens = cache_budget(id, dp_rank, work);
   std::vector<std::pair<double, int64_t>> curve;  // seconds so far, pages
   double seconds = 0;
+  const int64_t reserved = reserved_pages(problem_, s);
   const int64_t rounds = run_batches(work, options, [&](const BatchRound& round) {
-    curve.push_back({seconds, round.pages});
+    curve.push_back({seconds, std::max(reserved, round.pages)});
     seconds += cost.round_s(round);
   });
   rounds_[id.value] = std::max(rounds_[id.value], rounds);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/rng.h"
+#include "cost/memory.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
@@ -241,6 +242,50 @@ TEST(Simulate, MemoryIsTheSumByHand) {
   for (const MemoryOwner owner : {MemoryOwner::kActivations, MemoryOwner::kLogits,
                                   MemoryOwner::kGradients, MemoryOwner::kStaging})
     EXPECT_NEAR(end[owner], 0, 1);
+}
+
+// Weights, gradients and activations of 32 bit take twice as much as in 16 bit; they are their own
+// master copy.
+TEST(CallCost, SinglePrecisionDoublesTheWidths) {
+  TestProblem test;
+  test.algorithm = "sft";
+  PlanningProblem problem = make_test_problem(test);
+  ExecutionPlan plan = uniform_plan(problem, 1, 2, 4);
+  for (CallPlan& call : plan.calls) call.strategy.micro_batches = 4;
+  const auto cost_in = [&](Precision precision) {
+    for (auto& [role, model] : problem.models) model.precision = precision;
+    const CallId train{static_cast<int32_t>(problem.graph.calls.size()) - 1};
+    return *CallCost::make(*compile(plan, problem), train, problem, committed_calibration());
+  };
+  const CallCost half = cost_in(Precision::kBf16), single = cost_in(Precision::kF32);
+  const MicroBatch batch = half.micro_batch({512, 512});
+  EXPECT_DOUBLE_EQ(single.activation_bytes(batch, 0), 2 * half.activation_bytes(batch, 0));
+  EXPECT_DOUBLE_EQ(single.working_bytes(batch), 2 * half.working_bytes(batch));
+  EXPECT_DOUBLE_EQ(single.stage_bytes(batch), 2 * half.stage_bytes(batch));
+  EXPECT_DOUBLE_EQ(single.weight_bytes(0), 2 * half.weight_bytes(0));
+  EXPECT_DOUBLE_EQ(single.cache_bytes_per_token(), 2 * half.cache_bytes_per_token());
+  EXPECT_DOUBLE_EQ(single.optimizer_bytes(0) / half.optimizer_bytes(0), 8.0 / 12);
+  EXPECT_GE(single.gradient_bytes(0), single.weight_bytes(0));
+  EXPECT_GT(single.logit_bytes(batch), half.logit_bytes(batch));
+}
+
+// The closed form counts the same blocks and ends of the model.
+TEST(CallCost, GathersWhatTheClosedFormCounts) {
+  TestProblem test;
+  test.algorithm = "sft";
+  const PlanningProblem problem = make_test_problem(test);
+  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
+  plan.calls[0].strategy.zero_stage = 3;
+  const CallId train{static_cast<int32_t>(problem.graph.calls.size()) - 1};
+  const CallCost cost =
+      *CallCost::make(*compile(plan, problem), train, problem, committed_calibration());
+  TrainLayout layout;
+  layout.dp = 8, layout.zero_stage = 3;
+  TrainWork work;
+  work.seq_len = 512, work.global_batch = 8;
+  const MemoryParts parts =
+      train_memory(cost.model().size, layout, work, {}, cost.device().efficiency);
+  EXPECT_NEAR(cost.gathered_bytes(0) / parts.gathered, 1, 1e-3);
 }
 
 TEST(Simulate, RefusesWithTheInstructionAndTheSum) {

@@ -9,7 +9,6 @@ namespace braid {
 namespace {
 
 constexpr double kGib = 1073741824.0;
-constexpr double kBytesPerNumber = 4;  // of the sample store
 
 std::optional<size_t> index_in(const DeviceMesh& mesh, DeviceId device) {
   const auto at = std::find(mesh.devices.begin(), mesh.devices.end(), device);
@@ -103,7 +102,7 @@ double StepSimulation::copy_bytes(int32_t index, DeviceId device) const {
   const auto kinds = tensor_kinds(model.size, spec != nullptr && spec->scalar_head);
   const ParamLayout& home = program_.copies[home_copy(copy.role)].layout;
   return new_elements(kinds, model.size.layers, copy.layout, home, device) *
-         precision_bytes(model.precision);
+         widths_of(model.precision).weight;
 }
 
 // What is there before the step and stays.
@@ -143,22 +142,19 @@ void StepSimulation::add_call_memory(CallId id) {
            cost.gradient_bytes(grid_position(where.strategy, i).stage));
     if (kind == CallKind::kGenerate)
       hold(device, block, MemoryOwner::kActivations, cost.prefill_bytes(tokens));
-    hold(device, block, MemoryOwner::kGathered, cost.gathered_bytes());
+    hold(device, block, MemoryOwner::kGathered,
+         cost.gathered_bytes(grid_position(where.strategy, i).stage));
   }
 }
 
 // Results stay in the sample store until the step ends.
 void StepSimulation::add_field_memory(CallId id) {
   for (const Field& field : program_.graph.calls[id.value].writes) {
-    double numbers = 1;
-    if (field.shape == FieldShape::kPerToken) numbers = mean_tokens(problem_.workload.response);
-    if (field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens)
-      numbers = mean_tokens(problem_.workload.prompt);
+    const double bytes = field_bytes(problem_.workload, field);
     for (const Holding& holding : field_holders(program_, id, field)) {
       const Block& block = this->block(id, holding.device);
-      change(holding.device,
-             {block.end, 1, MemoryOwner::kFields, block.last,
-              numbers * kBytesPerNumber * static_cast<double>(holding.units.size())});
+      change(holding.device, {block.end, 1, MemoryOwner::kFields, block.last,
+                              bytes * static_cast<double>(holding.units.size())});
     }
   }
 }
@@ -256,10 +252,8 @@ double StepSimulation::held_before(DeviceId device, int32_t instruction) const {
 }
 
 double StepSimulation::limit_bytes(DeviceId device) const {
-  const double device_bytes = problem_.memory_limit_gib > 0
-                                  ? problem_.memory_limit_gib * kGib
-                                  : gpu_of(problem_.cluster, device).hbm_bytes;
-  return usable_bytes(device_bytes, efficiencies_[device.value]);
+  return usable_bytes(device_memory_bytes(problem_, gpu_of(problem_.cluster, device)),
+                      efficiencies_[device.value]);
 }
 
 // Tokens of a replica's cache: what the plan says, else what memory leaves on its fullest device;

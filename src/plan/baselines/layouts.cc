@@ -1,6 +1,7 @@
 #include "plan/baselines/layouts.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/text.h"
 #include "plan/plan_text.h"
@@ -26,11 +27,10 @@ int node_size(const PlanningProblem& problem, const DeviceMesh& mesh) {
 }
 
 double device_bytes(const PlanningProblem& problem, const DeviceMesh& mesh) {
-  constexpr double kGib = 1024.0 * 1024 * 1024;
-  double least = gpu_of(problem.cluster, mesh.devices.front()).hbm_bytes;
+  double least = HUGE_VAL;
   for (const DeviceId device : mesh.devices)
-    least = std::min(least, gpu_of(problem.cluster, device).hbm_bytes);
-  return problem.memory_limit_gib > 0 ? std::min(least, problem.memory_limit_gib * kGib) : least;
+    least = std::min(least, device_memory_bytes(problem, gpu_of(problem.cluster, device)));
+  return least;
 }
 
 int legal_tp(const ModelSize& model, int64_t devices, int64_t wanted) {

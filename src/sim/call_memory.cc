@@ -1,0 +1,83 @@
+#include "sim/call_memory.h"
+
+#include <algorithm>
+
+namespace braid {
+
+const CallMeter::Largest& CallMeter::largest(const CallCost& cost, int64_t samples, int64_t parts) {
+  const Strategy& s = cost.strategy();
+  // Only interleaving looks at the stages.
+  const CutKey key{s.dp,           s.interleave > 1 ? s.pp : 1,
+                   s.interleave,   s.micro_batches,
+                   s.micro_tokens, samples,
+                   parts,          s.in_order};
+  const auto found = largest_.find(key);
+  if (found != largest_.end()) return found->second;
+  Largest out;
+  for (int64_t part = 0; part < parts; ++part)
+    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
+      const auto batches =
+          micro_batches_of(cost, lengths_, samples, {dp_rank, part, parts}, &cuts_);
+      out.micro_batches = std::max(out.micro_batches, static_cast<int64_t>(batches.size()));
+      for (const MicroBatch& batch : batches)
+        if (batch.tokens > out.batch.tokens) out.batch = batch;
+    }
+  return largest_.emplace(key, out).first->second;
+}
+
+// The most that the passes of a stage hold at once.
+double CallMeter::pass_bytes(const Call& call, const CallCost& cost, int stage) {
+  const Strategy& s = cost.strategy();
+  const bool trains = call.kind == CallKind::kTrainStep;
+  const int64_t parts = trains ? std::max<int64_t>(1, problem_->workload.minibatches) : 1;
+  const Largest& most = largest(cost, call_samples(*problem_, call), parts);
+  // Twice as many micro-batches as stages fill every pipeline.
+  const Schedule schedule =
+      schedule_of(s, call.kind, std::min<int64_t>(most.micro_batches, 2 * int64_t{s.pp}));
+  const double working = cost.working_bytes(most.batch);
+  double kept = 0, peak = 0;
+  for (const ScheduleOp& op : schedule.per_stage[stage]) {
+    const int part = op.chunk * s.pp + stage;
+    const bool forward = op.kind == ScheduleOp::Kind::kForward;
+    const double of_part = trains ? cost.activation_bytes(most.batch, part) : 0;
+    if (forward) kept += of_part;
+    const double logits = part == cost.parts() - 1 ? cost.logit_bytes(most.batch) : 0;
+    peak = std::max(peak, kept + working + logits);
+    if (!forward) kept -= of_part;
+  }
+  return peak;
+}
+
+double CallMeter::cache_bytes(const Call& call, const CallCost& cost, CallTimer& timer) const {
+  const Strategy& s = cost.strategy();
+  int64_t pages = reserved_pages(*problem_, s);
+  for (const CallTimer::Rounds& replica : timer.rounds(s, call_samples(*problem_, call)))
+    for (const RoundGroup& group : replica) pages = std::max(pages, group.pages);
+  const double bytes = static_cast<double>(pages * kCachePageTokens) * cost.cache_bytes_per_token();
+  // Without a budget the engine takes its share of what memory leaves.
+  return s.kv_budget_tokens > 0 ? bytes : bytes / kShareForCache;
+}
+
+CallMemory CallMeter::memory(const Call& call, const CallCost& cost, CallTimer& timer) {
+  const Strategy& s = cost.strategy();
+  const bool generates = call.kind == CallKind::kGenerate;
+  const bool trains = call.kind == CallKind::kTrainStep;
+  const double cache = generates ? cache_bytes(call, cost, timer) : 0;
+  const auto prefill = static_cast<double>(SimOptions().generate_batch_tokens);
+  CallMemory fullest;
+  for (int stage = 0; stage < s.pp; ++stage) {
+    CallMemory now;
+    now.weights = cost.weight_bytes(mesh_index(s, {0, 0, stage}));
+    now.transient = cost.gathered_bytes(stage);
+    if (trains) {
+      now.optimizer = cost.optimizer_bytes(stage);
+      now.transient += cost.gradient_bytes(stage);
+    }
+    now.transient +=
+        generates ? cost.prefill_bytes(prefill) + cache : pass_bytes(call, cost, stage);
+    if (now.total() > fullest.total()) fullest = now;
+  }
+  return fullest;
+}
+
+}  // namespace braid
