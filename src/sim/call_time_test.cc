@@ -76,7 +76,7 @@ double alone_s(const PlanningProblem& problem, const Variant& variant, double tr
   if (train_factor > 0) device->efficiency.rl_train_factor = train_factor;
   const CallPlan plan{variant.call, whole_cluster(problem.cluster), variant.strategy};
   CallTimer timer(problem, draw_lengths(problem.workload, 0));
-  return timer.time(*call, plan, CallCost::make(*call, plan, problem, *device)).total_s;
+  return timer.time(*call, plan, CallCost::make(*call, plan, problem, {*device})).total_s;
 }
 
 void expect_equal_times(const PlanningProblem& problem, const Variant& variant) {
@@ -135,7 +135,7 @@ TEST(CallTime, StagesOfAnInferencePassAreStaggered) {
                                   problem.train_engine, committed_calibration());
   const CallPlan plan{"ref_logprob", whole_cluster(problem.cluster), grid(4, 1, 2, 4)};
   CallTimer timer(problem, draw_lengths(problem.workload, 0));
-  const CallTime time = timer.time(*call, plan, CallCost::make(*call, plan, problem, *device));
+  const CallTime time = timer.time(*call, plan, CallCost::make(*call, plan, problem, {*device}));
   ASSERT_EQ(time.stages.size(), 2U);
   EXPECT_FALSE(time.joint);
   EXPECT_NEAR(time.stages[0].end_s, time.stages[0].busy_s, 1e-12);
