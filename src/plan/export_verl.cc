@@ -1,5 +1,6 @@
 // From a plan to the nearest configuration of verl.
 #include <algorithm>
+#include <numeric>
 
 #include "base/text.h"
 #include "plan/plan_text.h"
@@ -60,6 +61,12 @@ void export_training(Exporter& e, const std::string& role, VerlWorker* worker) {
     e.lose(cat("update of ", role, ": selective recomputation; it recomputes whole layers"));
   export_micro_batches(*from, minibatch_samples(e.problem), &worker->micro_batch, &worker->dynamic,
                        &worker->max_tokens);
+  // All devices share a mini-batch, whose sequences per device the size must divide.
+  const int64_t ranks =
+      std::max<int64_t>(1, device_count(e.problem.cluster) / (int64_t{from->tp} * from->pp));
+  if (!worker->dynamic)
+    worker->micro_batch =
+        std::gcd(worker->micro_batch, std::max<int64_t>(1, minibatch_samples(e.problem) / ranks));
 }
 
 void export_inference(Exporter& e, const std::string& role, const VerlWorker& layout,

@@ -5,8 +5,6 @@
 #include <map>
 #include <optional>
 
-#include "search/plan_judge.h"
-
 namespace braid::planner {
 namespace {
 
@@ -146,21 +144,6 @@ BestChanges best_changes(const ForeignKeys& keys, const Verdict& now,
   all.insert(all.end(), ones.begin(), ones.end());
   all.insert(all.end(), twos.begin(), twos.end());
   return {best_by_count(std::move(all), now), search.priced()};
-}
-
-Result<const ImportPricer::Known*> ImportPricer::known(const PlanningProblem& problem) {
-  for (const auto& entry : known_)
-    if (entry->problem == problem) return entry.get();
-  auto entry = std::make_unique<Known>(Known{problem, nullptr});
-  BRAID_ASSIGN(CallPricer pricer, CallPricer::make(entry->problem, calibration_));
-  entry->pricer = std::make_unique<CallPricer>(std::move(pricer));
-  known_.push_back(std::move(entry));
-  return known_.back().get();
-}
-
-Result<Verdict> ImportPricer::price(const ImportedPlan& imported) {
-  BRAID_ASSIGN(const Known* entry, known(imported.problem));
-  return evaluator_judge(entry->problem, *entry->pricer)(imported.plan);
 }
 
 }  // namespace braid::planner

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "plan/foreign.h"
-#include "search/plan_price.h"
 #include "search/plan_search.h"
 
 namespace braid::planner {
@@ -41,25 +39,5 @@ struct ChangeLimits {
 BestChanges best_changes(const ForeignKeys& keys, const Verdict& now,
                          const std::vector<KeyMove>& moves, const PriceKeys& price,
                          const ChangeLimits& limits = {});
-
-// Prices plans of several problems by the search's evaluator and keeps what the plans of one
-// problem have in common. Belongs to one thread at a time; the calibration must outlive it.
-class ImportPricer {
- public:
-  explicit ImportPricer(const Calibration& calibration) : calibration_(calibration) {}
-
-  // Errors: as CallPricer.
-  Result<Verdict> price(const ImportedPlan& imported);
-
- private:
-  struct Known {
-    PlanningProblem problem;
-    std::unique_ptr<CallPricer> pricer;
-  };
-  Result<const Known*> known(const PlanningProblem& problem);
-
-  const Calibration& calibration_;
-  std::vector<std::unique_ptr<Known>> known_;
-};
 
 }  // namespace braid::planner
