@@ -205,13 +205,14 @@ auto pruning_order(const Priced& p) {
 }
 
 // The options of one call on one mesh shape, without those that another dominates. Fields come at
-// least_rate at worst, bytes/s.
+// `rate` at worst, bytes/s.
 class ShapePruner {
  public:
-  ShapePruner(const PlanSpace& space, const CallSpace& call, double least_rate)
-      : role_(space.roles[call.role]), most_fields_s_(call.input_bytes / least_rate) {
+  ShapePruner(const PlanSpace& in, const CallSpace& call, double rate)
+      : role_(in.roles[call.role]) {
+    most_fields_s_ = call.input_bytes / rate;
     layout_matters_ = role_.calls.size() > 1 || role_.shares >= 0;
-    for (const RoleSpace& other : space.roles) layout_matters_ |= other.shares == call.role;
+    for (const RoleSpace& other : in.roles) layout_matters_ |= other.shares == call.role;
   }
 
   std::vector<Priced> prune(std::vector<Priced> all) const {
@@ -257,8 +258,8 @@ class ShapePruner {
   }
 
   const RoleSpace& role_;
-  double most_fields_s_;  // to bring the fields to one replica
-  bool layout_matters_;   // weights move, or another role uses them in place
+  double most_fields_s_ = 0;  // to bring the fields to one replica
+  bool layout_matters_;       // weights move, or another role uses them in place
 };
 
 DeviceMesh run_of_devices(int32_t first, int32_t devices) {
