@@ -93,7 +93,7 @@ class PlanCompiler {
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
     for (const DeviceId device : program_.copies[copy].layout.mesh.devices) {
       auto after = after_model(device, prefetch);
-      if (const auto left = offloaded_.find({state, device}); left != offloaded_.end())
+      if (const auto left = offloaded_.find(std::pair(state, device)); left != offloaded_.end())
         after.push_back(left->second);
       copy_ready_[copy][device.value].push_back(
           append(device, {OpCode::kLoad, id, ExitCondition::kNone, std::move(after), state}));
@@ -106,11 +106,9 @@ class PlanCompiler {
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
     for (const DeviceId device : program_.copies[copy].layout.mesh.devices) {
       auto after = after_model(device, false);
-      if (!optimizer) {
-        take(&copy_ready_[copy][device.value], &after);
-        take(&copy_sends_[copy][device.value], &after);
-      }
-      offloaded_[{state, device}] =
+      if (!optimizer) take(&copy_ready_[copy][device.value], &after);
+      if (!optimizer) take(&copy_sends_[copy][device.value], &after);
+      offloaded_[std::pair(state, device)] =
           append(device, {OpCode::kOffload, id, ExitCondition::kNone, std::move(after), state});
     }
   }
@@ -297,18 +295,21 @@ class PlanCompiler {
     return false;
   }
 
+  void release(CallId id, int32_t index) {
+    for (const DeviceId device : placement(id).mesh.devices) {
+      auto after = after_model(device, false);
+      take(&copy_sends_[index][device.value], &after);
+      append(device, {OpCode::kRelease, id, ExitCondition::kNone, std::move(after), index});
+    }
+    live_[index] = false;
+    for (auto& ready : copy_ready_[index]) ready.clear();
+  }
+
   void put_away(CallId id) {
     if (!uses_model(call(id))) return;
     const int32_t index = placement(id).copy;
-    if (!stays_resident(program_.copies[index], problem_) && !needed_later(id, index)) {
-      for (const DeviceId device : placement(id).mesh.devices) {
-        auto after = after_model(device, false);
-        take(&copy_sends_[index][device.value], &after);
-        append(device, {OpCode::kRelease, id, ExitCondition::kNone, std::move(after), index});
-      }
-      live_[index] = false;
-      for (auto& ready : copy_ready_[index]) ready.clear();
-    }
+    if (!stays_resident(program_.copies[index], problem_) && !needed_later(id, index))
+      release(id, index);
     const RolePlan role = role_plan(plan_, call(id).role);
     if (role.weights == Residency::kHost && last_use(id, role)) {
       offload(id, false);
