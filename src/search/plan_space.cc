@@ -208,11 +208,10 @@ auto pruning_order(const Priced& p) {
 // `rate` at worst, bytes/s.
 class ShapePruner {
  public:
-  ShapePruner(const PlanSpace& in, const CallSpace& call, double rate)
-      : role_(in.roles[call.role]) {
-    most_fields_s_ = call.input_bytes / rate;
+  ShapePruner(const PlanSpace& in, const CallSpace& of, double rate) : role_(in.roles[of.role]) {
+    most_fields_s_ = of.input_bytes / rate;
     layout_matters_ = role_.calls.size() > 1 || role_.shares >= 0;
-    for (const RoleSpace& other : in.roles) layout_matters_ |= other.shares == call.role;
+    for (const RoleSpace& other : in.roles) layout_matters_ |= other.shares == of.role;
   }
 
   std::vector<Priced> prune(std::vector<Priced> all) const {
