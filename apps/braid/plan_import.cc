@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <memory>
+#include <optional>
 
 #include "base/text.h"
 #include "config_inputs.h"
@@ -29,17 +31,42 @@ struct Priced {
   std::vector<std::vector<double>> peak_bytes;  // of the simulator: [call][device]
 };
 
-// By the evaluator, for the search over keys.
-Result<Priced> price(const Framework& framework, const ForeignKeys& keys,
-                     const ImportOptions& options) {
-  Priced out;
-  BRAID_ASSIGN(out.imported, framework.import_keys(keys, options));
-  BRAID_ASSIGN(const planner::CallPricer pricer,
-               planner::CallPricer::make(out.imported.problem, committed_calibration()));
-  BRAID_ASSIGN(out.verdict,
-               planner::evaluator_judge(out.imported.problem, pricer)(out.imported.plan));
-  return out;
-}
+// By the evaluator, for the search over keys. What configurations of equal problems have in common,
+// such as drawn lengths and rounds of generation, is kept from one to the next.
+class KeyPricer {
+ public:
+  KeyPricer(const Framework& framework, const ImportOptions& options)
+      : framework_(framework), options_(options) {}
+
+  Result<Priced> price(const ForeignKeys& keys) {
+    Priced out;
+    BRAID_ASSIGN(out.imported, framework_.import_keys(keys, options_));
+    BRAID_ASSIGN(const Kept* kept, kept_for(out.imported.problem));
+    BRAID_ASSIGN(out.verdict,
+                 planner::evaluator_judge(kept->problem, *kept->pricer)(out.imported.plan));
+    return out;
+  }
+
+ private:
+  struct Kept {
+    PlanningProblem problem;  // that the pricer points to
+    std::optional<planner::CallPricer> pricer;
+  };
+
+  // Few: keys change strategies more often than problems.
+  Result<const Kept*> kept_for(const PlanningProblem& problem) {
+    for (const auto& kept : kept_)
+      if (kept->problem == problem) return kept.get();
+    auto kept = std::make_unique<Kept>(Kept{problem, std::nullopt});
+    BRAID_ASSIGN(kept->pricer, planner::CallPricer::make(kept->problem, committed_calibration()));
+    kept_.push_back(std::move(kept));
+    return kept_.back().get();
+  }
+
+  const Framework& framework_;
+  const ImportOptions& options_;
+  std::vector<std::unique_ptr<Kept>> kept_;
+};
 
 // By the simulator, for what is reported.
 Result<Priced> simulate(const Framework& framework, const ForeignKeys& keys,
@@ -195,9 +222,10 @@ Status run_plan_import(const ImportArguments& arguments) {
   BRAID_ASSIGN(options.prompt, stated_lengths(arguments.prompt_length, "prompt-length"));
   BRAID_ASSIGN(options.response, stated_lengths(arguments.response_length, "response-length"));
   BRAID_ASSIGN(const Priced now, simulate(*framework, keys, options));
-  BRAID_ASSIGN(const Priced estimated, price(*framework, keys, options));
+  KeyPricer pricer(*framework, options);
+  BRAID_ASSIGN(const Priced estimated, pricer.price(keys));
   const auto price_keys = [&](const ForeignKeys& changed) -> Result<planner::Verdict> {
-    BRAID_ASSIGN(const Priced priced, price(*framework, changed, options));
+    BRAID_ASSIGN(const Priced priced, pricer.price(changed));
     if (priced.imported.plan.devices != now.imported.plan.devices)
       return invalid_input("another number of devices");
     return priced.verdict;

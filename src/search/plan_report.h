@@ -1,5 +1,5 @@
-// What `braid plan` says about a found plan: its lines, comparison with other systems' plans, and the
-// smallest cluster for a model that fits nowhere. Values and their texts; pure.
+// What `braid plan` says about a found plan: its lines, comparison with other systems' plans, and
+// the smallest cluster for a model that fits nowhere. Values and their texts; pure.
 #pragma once
 
 #include <string>

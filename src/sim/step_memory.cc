@@ -293,11 +293,16 @@ DeviceSummary StepSimulation::device_memory(DeviceId device,
   DeviceSummary summary;
   const double reserve = std::sqrt(efficiencies_[device.value].mem_reserve_factor);
   summary.limit_bytes = limit_bytes(device);
-  MemoryPoint now{0, -1, base_[device.value]};
+  MemoryPoint now{0, -1, base_[device.value], 0};
   const auto look = [&] {
-    const double bytes = now.use.total() * reserve;
-    if (bytes > summary.peak_bytes) summary.peak_bytes = bytes, summary.peak = now;
-    if (bytes > summary.limit_bytes && !*overflow) *overflow = now;
+    // A pool that the engine takes whole is not cut up by the allocator.
+    const double pool = problem_.reserves_cache ? now.use[MemoryOwner::kKvCache] : 0;
+    now.held_bytes = pool + (now.use.total() - pool) * reserve;
+    if (now.held_bytes > summary.peak_bytes) {
+      summary.peak_bytes = now.held_bytes;
+      summary.peak = now;
+    }
+    if (now.held_bytes > summary.limit_bytes && !*overflow) *overflow = now;
     if (options_.memory_curve) summary.memory.push_back(now);
   };
   look();

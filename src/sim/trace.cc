@@ -62,8 +62,6 @@ std::vector<std::vector<double>> peaks_by_call(const Trace& trace) {
                                          std::vector<double>(trace.devices.size(), 0));
   for (size_t d = 0; d < trace.devices.size(); ++d) {
     const DeviceSummary& device = trace.devices[d];
-    const double live = device.peak.use.total();
-    const double reserve = live > 0 ? device.peak_bytes / live : 1;
     for (size_t i = 0; i < device.memory.size(); ++i) {
       // Only the last of several changes at one time lasts.
       const double from_s = device.memory[i].at_s;
@@ -71,7 +69,7 @@ std::vector<std::vector<double>> peaks_by_call(const Trace& trace) {
       if (to_s <= from_s) continue;
       for (size_t c = 0; c < trace.calls.size(); ++c)
         if (from_s < trace.calls[c].end_s && to_s > trace.calls[c].start_s)
-          peaks[c][d] = std::max(peaks[c][d], reserve * device.memory[i].use.total());
+          peaks[c][d] = std::max(peaks[c][d], device.memory[i].held_bytes);
     }
   }
   return peaks;

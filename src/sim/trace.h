@@ -76,6 +76,7 @@ struct MemoryPoint {
   double at_s = 0;
   int32_t instruction = -1;
   MemoryUse use;
+  double held_bytes = 0;  // of `use`, allocator's reserve included
   friend bool operator==(const MemoryPoint&, const MemoryPoint&) = default;
 };
 
