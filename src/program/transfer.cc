@@ -48,31 +48,32 @@ class PieceMover {
   // The receiver that has taken the least from other nodes comes first: on a node without the piece
   // it brings it in, and the others get it from there.
   void serve(std::vector<MovePiece>* pieces) {
-    std::vector<DeviceId> missing;
-    for (const Holding& receiver : item_.receivers)
-      if (covers(receiver.units, units_) && !has(receiver.device) &&
-          std::find(missing.begin(), missing.end(), receiver.device) == missing.end())
-        missing.push_back(receiver.device);
-    BRAID_CHECK(missing.empty() || !holders_.empty(),
-                cat("nobody holds units ", units_.begin, " to ", units_.end));
+    const int devices = device_count(cluster_);
+    std::vector<bool> served(static_cast<size_t>(devices), false);
+    for (const Holder& holder : holders_) served[holder.device.value] = true;
     // Among equals those after the first holder: several holders then begin with different ones.
-    const auto distance = [&](DeviceId device) {
-      return (device.value - holders_.front().device.value + device_count(cluster_)) %
-             device_count(cluster_);
+    struct Missing {
+      double brought_in = 0;
+      int distance = 0;
+      DeviceId device;
     };
-    std::stable_sort(missing.begin(), missing.end(), [&](DeviceId a, DeviceId b) {
-      return std::pair(load_.brought_in[a.value], distance(a)) <
-             std::pair(load_.brought_in[b.value], distance(b));
+    std::vector<Missing> missing;
+    for (const Holding& receiver : item_.receivers) {
+      const int32_t device = receiver.device.value;
+      if (!covers(receiver.units, units_) || served[device]) continue;
+      BRAID_CHECK(!holders_.empty(), cat("nobody holds units ", units_.begin, " to ", units_.end));
+      served[device] = true;
+      const int distance = (device - holders_.front().device.value + devices) % devices;
+      missing.push_back({load_.brought_in[device], distance, receiver.device});
+    }
+    std::stable_sort(missing.begin(), missing.end(), [](const Missing& a, const Missing& b) {
+      return std::pair(a.brought_in, a.distance) < std::pair(b.brought_in, b.distance);
     });
-    for (const DeviceId device : missing) serve_one({device, node_of(cluster_, device), 0}, pieces);
+    for (const Missing& one : missing)
+      serve_one({one.device, node_of(cluster_, one.device), 0}, pieces);
   }
 
  private:
-  bool has(DeviceId device) const {
-    return std::any_of(holders_.begin(), holders_.end(),
-                       [&](const Holder& holder) { return holder.device == device; });
-  }
-
   void serve_one(Holder receiver, std::vector<MovePiece>* pieces) {
     const double bytes = item_.unit_bytes * static_cast<double>(units_.size());
     const Holder& sender = best_holder(receiver.node);

@@ -73,15 +73,16 @@ Status verify_rank(const Program& program, size_t rank_index) {
   bool open = false;
   for (size_t i = 0; i < rank.instructions.size(); ++i) {
     const Instruction& instruction = rank.instructions[i];
-    const std::string where = place(i, instruction);
-    BRAID_TRY(verify_references(program, instruction, i).at(where));
-    if (is_body(instruction.code) && !open)
-      return invalid_input(cat(where, ": outside of a region"));
-    if (!is_body(instruction.code) && open)
-      return invalid_input(cat(where, ": a region is still open"));
+    const auto wrong = [&](const std::string& what) {
+      return invalid_input(cat(place(i, instruction), ": ", what));
+    };
+    if (const Status references = verify_references(program, instruction, i); !references.ok())
+      return references.at(place(i, instruction));
+    if (is_body(instruction.code) && !open) return wrong("outside of a region");
+    if (!is_body(instruction.code) && open) return wrong("a region is still open");
     if (starts_call(instruction.code) && missing.erase(instruction.call.value) == 0)
-      return invalid_input(cat(where, ": call ", program.graph.calls[instruction.call.value].name,
-                               " occurs twice or does not belong here"));
+      return wrong(cat("call ", program.graph.calls[instruction.call.value].name,
+                       " occurs twice or does not belong here"));
     if (instruction.code == OpCode::kRegionBegin) open = true;
     if (instruction.code == OpCode::kRegionEnd) open = false;
   }
@@ -126,7 +127,8 @@ class SampleSet {
 // All lists at once; a rank executes an instruction when its partners have come to it.
 class Run {
  public:
-  explicit Run(const Program& program) : program_(program), next_(program.ranks.size(), 0) {}
+  explicit Run(const Program& program)
+      : program_(program), next_(program.ranks.size(), 0), sent_(program.messages.size(), false) {}
 
   Status run() {
     for (bool moved = true; moved;) {
@@ -162,7 +164,7 @@ class Run {
   bool ready(size_t rank) const {
     const Instruction& i = current(rank);
     const auto key = std::tuple(i.code, i.detail, i.call.value);
-    if (i.code == OpCode::kReceive) return sent_.count(i.detail) > 0;
+    if (i.code == OpCode::kReceive) return sent_[i.detail];
     if (i.code == OpCode::kSend)
       return at(program_.messages[i.detail].to, OpCode::kReceive, i.detail, i.call);
     const std::vector<DeviceId>* members = nullptr;
@@ -178,10 +180,11 @@ class Run {
 
   Status execute(size_t rank) {
     const Instruction& i = current(rank);
-    const std::string where = cat("rank ", rank, ", ", place(next_[rank], i));
-    if (i.code == OpCode::kSend) BRAID_TRY(check_send(rank, i).at(where));
-    if (i.code == OpCode::kReceive) BRAID_TRY(receive(rank, i).at(where));
-    if (starts_call(i.code)) BRAID_TRY(start_call(rank, i).at(where));
+    Status status;
+    if (i.code == OpCode::kSend) status = check_send(rank, i);
+    if (i.code == OpCode::kReceive) status = receive(rank, i);
+    if (starts_call(i.code)) status = start_call(rank, i);
+    if (!status.ok()) return status.at(cat("rank ", rank, ", ", place(next_[rank], i)));
     if (i.code == OpCode::kCall || i.code == OpCode::kRegionEnd) end_call(rank, i.call);
     if (i.code == OpCode::kReduce || i.code == OpCode::kGather || starts_call(i.code))
       entered_.insert({i.code, i.detail, i.call.value});
@@ -198,7 +201,7 @@ class Run {
         if (!fields_[{rank, message.owner, part.item}].covers(part.units))
           return invalid_input(cat("sends samples of ", field_name(message.owner, part.item),
                                    " that it does not have"));
-    sent_.insert(i.detail);
+    sent_[i.detail] = true;
     return ok_status();
   }
 
@@ -221,8 +224,21 @@ class Run {
     return program_.graph.calls[producer].writes[item].name;
   }
 
-  template <typename Visit>
-  void for_fields(CallId id, bool reads, const Visit& visit) const {
+  // Samples of a field that a rank reads or makes in a call.
+  struct Part {
+    int32_t producer = 0, item = 0;
+    Interval units;
+  };
+  using PartsByRank = std::vector<std::vector<Part>>;
+
+  const std::vector<Part>& parts_of(CallId id, bool reads, size_t rank) {
+    const auto [entry, is_new] = parts_.emplace(std::pair(id.value, reads), PartsByRank());
+    if (is_new) entry->second = find_parts(id, reads);
+    return entry->second[rank];
+  }
+
+  PartsByRank find_parts(CallId id, bool reads) const {
+    PartsByRank out(next_.size());
     for (size_t p = 0; p < program_.graph.calls.size(); ++p) {
       const CallId producer{static_cast<int32_t>(p)};
       if (!reads && producer != id) continue;
@@ -231,36 +247,34 @@ class Run {
         const auto held = reads ? field_readers(program_, id, writes[f], producer)
                                 : field_holders(program_, id, writes[f]);
         for (const Holding& holding : held)
-          visit(static_cast<int32_t>(p), static_cast<int32_t>(f), holding);
+          out[holding.device.value].push_back(
+              {static_cast<int32_t>(p), static_cast<int32_t>(f), holding.units});
       }
     }
+    return out;
   }
 
   Status start_call(size_t rank, const Instruction& i) {
     if (program_.calls.empty()) return ok_status();
-    Status status;
-    for_fields(i.call, true, [&](int32_t producer, int32_t item, const Holding& needed) {
-      const bool here = needed.device.value == static_cast<int32_t>(rank);
-      if (here && status.ok() && !fields_[{rank, producer, item}].covers(needed.units))
-        status = invalid_input(cat("reads ", field_name(producer, item),
-                                   ", which is not there for all of its samples"));
-    });
-    return status;
+    for (const Part& needed : parts_of(i.call, true, rank))
+      if (!fields_[{rank, needed.producer, needed.item}].covers(needed.units))
+        return invalid_input(cat("reads ", field_name(needed.producer, needed.item),
+                                 ", which is not there for all of its samples"));
+    return ok_status();
   }
 
   void end_call(size_t rank, CallId id) {
     if (program_.calls.empty()) return;
-    for_fields(id, false, [&](int32_t producer, int32_t item, const Holding& held) {
-      if (held.device.value == static_cast<int32_t>(rank))
-        fields_[{rank, producer, item}].add(held.units);
-    });
+    for (const Part& made : parts_of(id, false, rank))
+      fields_[{rank, made.producer, made.item}].add(made.units);
   }
 
   const Program& program_;
   std::vector<size_t> next_;
-  std::set<int32_t> sent_;
+  std::vector<bool> sent_;  // by message
   std::set<std::tuple<OpCode, int32_t, int32_t>> entered_;
   std::map<std::tuple<size_t, int32_t, int32_t>, SampleSet> fields_;  // (rank, producer, field)
+  std::map<std::pair<int32_t, bool>, PartsByRank> parts_;             // by call, whether it reads
 };
 
 // Messages of each pair of ranks in the order of one side's list.
