@@ -19,6 +19,8 @@
 namespace braid {
 namespace {
 
+constexpr int kMostSteps = 1000;
+
 struct SimulateArguments {
   std::vector<std::string> inputs;  // files, then key=value
   std::string plan, trace_out, html_out, lengths, calibration;
@@ -220,7 +222,7 @@ Action define(CLI::App& app) {
   app.add_option("--steps", arguments->steps,
                  "so many steps in a row, generation ahead of learning by the plan's staleness; 1 "
                  "or at least 2 staleness + 2")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostSteps))
       ->capture_default_str();
   app.add_flag("--print-program", arguments->print_program, "print the instruction lists and stop");
   app.add_flag("--benchmark", arguments->benchmark, "time the simulator itself");

@@ -31,7 +31,13 @@ Result<double> price(const GenerateCase& work, const DeviceModel& device,
     const DecodeStep step = decode_step(work.layout, device, sequences, work.work.prompt_len);
     return decode_step_s(work.model, step, device) * 1e6;
   }
-  BRAID_ASSIGN(const GenerateTime time, generate_time(work.model, work.work, work.layout, device));
+  GenerateWork job = work.work;
+  if (work.phase == "first_token") {  // of those that start together, however many follow
+    job.output_len = 1;
+    job.max_output_len = 0;
+    job.requests = std::max(job.concurrency, 1.0);
+  }
+  BRAID_ASSIGN(const GenerateTime time, generate_time(work.model, job, work.layout, device));
   if (row.metric == Metric::kTimeUs) return time.total_s * 1e6;
   return time.tokens_per_s;
 }

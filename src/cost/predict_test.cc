@@ -127,6 +127,21 @@ TEST(Predict, NarrowOptimizerStatesNeedLessMemory) {
             peak("adamw, 32-bit master weights and states"));
 }
 
+TEST(Predict, TheFirstTokenDoesNotWaitForTheRestOfTheJob) {
+  Measurement row = generate_row("g");
+  row.phase = "first_token";
+  row.metric = Metric::kTimeUs;
+  row.concurrency = 1;
+  row.output_len = 1;
+  row.requests = 1;
+  const double alone = predict(row).predicted;
+  row.requests = 500;
+  row.output_len = 256;
+  EXPECT_EQ(predict(row).predicted, alone);
+  row.concurrency = 64;
+  EXPECT_GT(predict(row).predicted, alone);
+}
+
 TEST(Predict, PhasesBelongToTheirKind) {
   Measurement row = train_row("t");
   row.phase = "first_token";
