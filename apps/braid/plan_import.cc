@@ -92,8 +92,9 @@ Result<std::vector<planner::KeyChange>> confirmed(const Framework& framework,
   for (planner::KeyChange change : changes.by_count) {
     ForeignKeys changed = keys;
     for (const auto& [key, value] : change.changed) changed[key] = value;
-    BRAID_ASSIGN(const Priced priced, simulate(framework, changed, options));
-    change.verdict = priced.verdict;
+    BRAID_ASSIGN(const ImportedPlan imported, framework.import_keys(changed, options));
+    BRAID_ASSIGN(change.verdict, planner::simulate_plan(imported.plan, imported.problem,
+                                                        committed_calibration(), {}));
     if (planner::better(change.verdict, out.empty() ? now : out.back().verdict))
       out.push_back(std::move(change));
   }

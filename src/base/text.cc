@@ -59,10 +59,11 @@ std::string lower(std::string_view text) {
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  const std::string wanted = lower(name);
   std::string best;
   int best_distance = static_cast<int>(name.size()) / 2 + 1;
   for (const std::string& candidate : candidates) {
-    const int distance = edit_distance(lower(name), lower(candidate));
+    const int distance = edit_distance(wanted, lower(candidate));
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

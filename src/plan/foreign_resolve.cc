@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/foreign_text.h"
 
 namespace braid::foreign {
 namespace {
@@ -28,16 +29,6 @@ std::string unquoted(std::string_view text) {
   return std::string(quotes ? body.substr(1, body.size() - 2) : body);
 }
 
-// The place after the "}" that closes the "${" at `begin`; npos if none does.
-size_t end_of_reference(const std::string& text, size_t begin) {
-  int depth = 0;
-  for (size_t i = begin; i < text.size(); ++i) {
-    if (text[i] == '{') ++depth;
-    if (text[i] == '}' && --depth == 0) return i + 1;
-  }
-  return std::string::npos;
-}
-
 class Resolver {
  public:
   explicit Resolver(const LookUp& look_up) : look_up_(look_up) {}
@@ -46,8 +37,7 @@ class Resolver {
     std::string out;
     for (size_t i = 0; i < text.size();) {
       const size_t begin = text.find("${", i);
-      const size_t end =
-          begin == std::string::npos ? std::string::npos : end_of_reference(text, begin);
+      const size_t end = end_of_group(text, begin, '{', '}');
       if (end == std::string::npos) return out + text.substr(i);
       out += text.substr(i, begin - i);
       const auto value = value_of(text.substr(begin + 2, end - begin - 3), key, depth);

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "plan/foreign_arithmetic.h"
+#include "plan/foreign_text.h"
 
 namespace braid::foreign {
 namespace {
@@ -21,16 +22,6 @@ struct Variables {
   std::map<std::string, std::string> values;
   std::map<std::string, std::vector<std::string>> arrays;
 };
-
-// The end of a group that `open` at `begin` starts; npos if it is not closed.
-size_t end_of_group(std::string_view text, size_t begin, char open, char close) {
-  int depth = 0;
-  for (size_t i = begin; i < text.size(); ++i) {
-    if (text[i] == open) ++depth;
-    if (text[i] == close && --depth == 0) return i + 1;
-  }
-  return std::string_view::npos;
-}
 
 size_t name_length(std::string_view text) {
   return static_cast<size_t>(std::find_if_not(text.begin(), text.end(), is_name_char) -

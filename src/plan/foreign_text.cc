@@ -17,6 +17,15 @@ bool is_flag(const std::string& word) { return word.size() > 2 && word.rfind("--
 
 }  // namespace
 
+size_t end_of_group(std::string_view text, size_t begin, char open, char close) {
+  int depth = 0;
+  for (size_t i = begin; i < text.size(); ++i) {
+    if (text[i] == open) ++depth;
+    if (text[i] == close && --depth == 0) return i + 1;
+  }
+  return std::string_view::npos;
+}
+
 Result<ForeignKeys> yaml_keys(std::string_view text, const std::string& where) {
   BRAID_ASSIGN(const YamlNode root, parse_yaml(text, where));
   if (root.kind != YamlNode::Kind::kMap)

@@ -1,4 +1,5 @@
-// Flat keys out of YAML and argument lists. Internal to plan/. Pure.
+// Flat keys out of YAML and argument lists, and the brackets of shells and references. Internal to
+// plan/. Pure.
 #pragma once
 
 #include <string>
@@ -8,6 +9,10 @@
 #include "plan/foreign.h"
 
 namespace braid::foreign {
+
+// The place after the `close` that ends the group which the first `open` from `begin` on starts;
+// npos if none does.
+size_t end_of_group(std::string_view text, size_t begin, char open, char close);
 
 // Leaves of a YAML tree by dotted path, as written ("null" for nothing); lists are left out.
 Result<ForeignKeys> yaml_keys(std::string_view text, const std::string& where);

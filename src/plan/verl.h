@@ -51,6 +51,9 @@ struct VerlSettings {
   bool balance_batch = true;
 };
 
+// The argument that names a configuration file, kept among the keys until they are complete.
+inline constexpr const char* kVerlConfigName = "--config-name";
+
 const std::vector<foreign::SettingKey<VerlSettings>>& verl_table();
 
 // A setting as text ("null" for micro-batches without a size); nothing for keys that the table does

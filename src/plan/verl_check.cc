@@ -1,6 +1,5 @@
 // What verl itself refuses, so that no configuration is priced that would not start.
 #include <algorithm>
-#include <array>
 
 #include "base/text.h"
 #include "plan/validate.h"

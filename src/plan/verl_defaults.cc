@@ -9,8 +9,6 @@
 namespace braid {
 namespace {
 
-const char kConfigName[] = "--config-name";
-
 // verl/trainer/config: values that follow other keys, as those files write them.
 const ForeignKeys& followers() {
   static const ForeignKeys keys = {
@@ -101,7 +99,7 @@ Status split_total_micro_batches(int64_t devices, ForeignKeys* keys,
 
 // The configuration file that the command names.
 void add_named_config(ForeignKeys* keys, std::vector<std::string>* notes) {
-  const auto found = keys->find(kConfigName);
+  const auto found = keys->find(kVerlConfigName);
   if (found == keys->end()) return;
   const std::string name = found->second;
   if (name.rfind("ppo_megatron_trainer", 0) == 0) {

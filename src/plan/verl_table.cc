@@ -6,8 +6,6 @@
 namespace braid {
 namespace {
 
-constexpr const char* kConfigName = "--config-name";
-
 using Key = foreign::SettingKey<VerlSettings>;
 using S = VerlSettings;
 
@@ -161,7 +159,7 @@ Result<ForeignKeys> parse_verl(std::string_view text, const std::string& where) 
   BRAID_ASSIGN(const std::vector<std::string> words, foreign::shell_words(text).at(where));
   ForeignKeys keys = foreign::assignment_keys(words);
   for (size_t i = 0; i + 1 < words.size(); ++i)
-    if (words[i] == kConfigName || words[i] == "-cn") keys[kConfigName] = words[i + 1];
+    if (words[i] == kVerlConfigName || words[i] == "-cn") keys[kVerlConfigName] = words[i + 1];
   if (keys.empty())
     return invalid_input(cat(where,
                              ": holds no verl configuration (YAML, or key=value words such "
