@@ -54,6 +54,16 @@ std::vector<std::string> arguments_of(int argc, char** argv) {
   return out;
 }
 
+// CLI11 would only say that a command is required.
+Status check_command(CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front().rfind('-', 0) == 0) return ok_status();
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), arguments.front()) != names.end()) return ok_status();
+  return invalid_input(cat("unknown command '", arguments.front(), "'",
+                           did_you_mean(arguments.front(), names), "; known: ", join(names, ", ")));
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Braid: RLHF training that plans itself", "braid");
   app.require_subcommand(1);
@@ -66,8 +76,9 @@ int run(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(command.name, command.help);
     actions[sub] = command.define(*sub);
   }
+  std::vector<std::string> arguments = arguments_of(argc, argv);
+  if (const Status known = check_command(app, arguments); !known.ok()) return finish(known);
   try {
-    std::vector<std::string> arguments = arguments_of(argc, argv);
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {

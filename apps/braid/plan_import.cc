@@ -9,21 +9,19 @@
 #include <optional>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "config_inputs.h"
 #include "host/file.h"
 #include "plan/foreign.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
+#include "plan_gain.h"
 #include "search/key_changes.h"
 #include "search/plan_judge.h"
 #include "search/plan_simulate.h"
 
 namespace braid {
 namespace {
-
-constexpr double kNothingToGain = 0.03;
-
-constexpr double kGib = 1024.0 * 1024 * 1024;
 
 struct Priced {
   ImportedPlan imported;
@@ -200,9 +198,8 @@ Json result_json(const Priced& now, const std::vector<planner::KeyChange>& chang
 
 void print_changes(const ForeignKeys& keys, const planner::Verdict& now,
                    const std::vector<planner::KeyChange>& changes, int64_t priced) {
-  const bool gains =
-      !changes.empty() &&
-      (!now.fits || changes.back().verdict.step_s * (1 + kNothingToGain) < now.step_s);
+  const bool gains = !changes.empty() &&
+                     (!now.fits || !nothing_to_gain(now.step_s, changes.back().verdict.step_s));
   if (gains) {
     for (const planner::KeyChange& change : changes) print_change(keys, change, now);
   } else if (now.fits) {

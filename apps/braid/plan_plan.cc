@@ -5,10 +5,12 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "commands.h"
 #include "host/file.h"
 #include "plan/plan_text.h"
 #include "plan_diff.h"
+#include "plan_gain.h"
 #include "plan_planning.h"
 #include "search/plan_explain.h"
 #include "search/plan_report.h"
@@ -16,8 +18,6 @@
 namespace braid {
 namespace {
 
-constexpr double kGib = 1073741824.0;
-constexpr double kNothingToGain = 0.03;  // a given plan this close to the best is left alone
 constexpr int kNextBest = 3;
 
 double gap(const planner::Found& found) {
@@ -46,7 +46,7 @@ Result<std::optional<Given>> judge_given(const Planning& planning) {
   BRAID_ASSIGN(const planner::Verdict verdict, planning.judge(*planning.given));
   const double best_s = planning.found.verdict->step_s;
   return std::optional<Given>(
-      Given{verdict, verdict.fits && verdict.step_s <= best_s * (1 + kNothingToGain)});
+      Given{verdict, verdict.fits && nothing_to_gain(verdict.step_s, best_s)});
 }
 
 std::string given_text(const Planning& planning, const Given& given) {
@@ -252,7 +252,7 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
       ->capture_default_str();
   app.add_option("--max-units", arguments->limits.max_units,
                  "work units; with this limit the result is reproducible");
-  app.add_option("--seed", arguments->seed, "seed of all random choices")->capture_default_str();
+  app.add_option("--seed", arguments->seed, "seed of all random choices")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--threads", arguments->limits.threads,
                  "0: one per core; never changes the result of a unit");
   app.add_flag("--json", arguments->json, "print one JSON object");

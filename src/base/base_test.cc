@@ -67,6 +67,11 @@ TEST(Text, SuggestsOnlyNearNames) {
   EXPECT_EQ(did_you_mean("H100-80G", {"a100-80g", "h100-80g"}), " (did you mean 'h100-80g'?)");
 }
 
+TEST(Text, LowersOnlyAsciiLetters) {
+  EXPECT_EQ(lowered("Llama-2-7B_HF"), "llama-2-7b_hf");
+  EXPECT_EQ(lowered("\xc3\x84[@Z"), "\xc3\x84[@z");
+}
+
 TEST(Text, StrictNumbers) {
   int64_t number = 0;
   EXPECT_TRUE(parse_int("-12", &number));

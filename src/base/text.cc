@@ -1,7 +1,6 @@
 #include "base/text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -35,6 +34,13 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
+std::string lowered(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<int> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
@@ -50,20 +56,12 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-namespace {
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-}  // namespace
-
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
-  const std::string wanted = lower(name);
+  const std::string wanted = lowered(name);
   std::string best;
   int best_distance = static_cast<int>(name.size()) / 2 + 1;
   for (const std::string& candidate : candidates) {
-    const int distance = edit_distance(wanted, lower(candidate));
+    const int distance = edit_distance(wanted, lowered(candidate));
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

@@ -183,7 +183,10 @@ TEST_P(BadCluster, ErrorNamesPlaceAndRule) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, BadCluster,
     testing::Values(BadText{"nodes: 2", "missing key 'gpu'"},
-                    BadText{"gpu: a100-81g", "did you mean 'a100-80g'"},
+                    BadText{"gpu: a100-81g", "(did you mean 'a100-80g'?)"},
+                    BadText{"gpu: h1000", "(did you mean 'h100-80g', 'h100-96g' or 'h100-pcie'?)"},
+                    BadText{"gpu: RTX4080", "(did you mean 'rtx4090'?)"},
+                    BadText{"gpu: xl20", "(did you mean 'l20'?)"},
                     BadText{"gpu: a100-80g\nnodes: 0", "c.yaml:2"},
                     BadText{"gpu: a100-80g\nnodes: 1.5", "whole number from 1"},
                     BadText{"gpu: a100-80g\ngpus_per_node: 32", "from 1 to 16"},

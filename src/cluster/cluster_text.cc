@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "cluster/cluster.h"
 
 namespace braid {
@@ -85,8 +86,8 @@ Result<Node> read_node(const YamlNode& map, const ProfiledGpu& profiled) {
     node.gpu.nvlink_domain_gpus = std::max(node.gpu.nvlink_domain_gpus, std::min(2, node.devices));
   BRAID_ASSIGN(node.gpu.pcie_gbytes_per_s,
                yaml_speed(map, "pcie_gbytes_per_s", node.gpu.pcie_gbytes_per_s));
-  BRAID_ASSIGN(const double gib, yaml_speed(map, "hbm_gib", node.gpu.hbm_bytes / 1073741824.0));
-  node.gpu.hbm_bytes = gib * 1073741824.0;
+  BRAID_ASSIGN(const double gib, yaml_speed(map, "hbm_gib", node.gpu.hbm_bytes / kGib));
+  node.gpu.hbm_bytes = gib * kGib;
   return node;
 }
 

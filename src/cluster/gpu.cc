@@ -35,6 +35,28 @@ Status validate(const GpuSpec& gpu) {
   return ok_status();
 }
 
+size_t common_prefix(std::string_view a, std::string_view b) {
+  const size_t longest = std::min(a.size(), b.size());
+  return std::mismatch(a.begin(), a.begin() + longest, b.begin()).first - a.begin();
+}
+
+// " (did you mean 'h100-80g', 'h100-96g' or 'h100-pcie'?)": people leave out what follows the name
+// of a chip or take another memory size, so that keys that begin alike are nearer than edits say.
+std::string gpu_hint(const std::string& key, const std::vector<std::string>& keys) {
+  constexpr size_t kNameOfChip = 3, kMostHints = 3;
+  const std::string wanted = lowered(key);
+  size_t longest = 0;
+  for (const std::string& known : keys) longest = std::max(longest, common_prefix(wanted, known));
+  if (longest < kNameOfChip) return did_you_mean(key, keys);
+  std::vector<std::string> near;
+  for (const std::string& known : keys)
+    if (common_prefix(wanted, known) == longest) near.push_back(cat("'", known, "'"));
+  if (near.size() > kMostHints) near.resize(kMostHints);
+  const std::string last = near.back();
+  near.pop_back();
+  return cat(" (did you mean ", join(near, ", "), near.empty() ? "" : " or ", last, "?)");
+}
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const GpuSpec& gpu) {
@@ -84,7 +106,7 @@ Result<GpuSpec> find_gpu(const std::string& key) {
     keys.push_back(gpu.key);
   }
   return not_found(
-      cat("unknown gpu '", key, "'", did_you_mean(key, keys), "; known: ", join(keys, ", ")));
+      cat("unknown gpu '", key, "'", gpu_hint(key, keys), "; known: ", join(keys, ", ")));
 }
 
 Result<double> peak_flops(const GpuSpec& gpu, Precision precision) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "cost/least_squares.h"
 
 namespace braid {
@@ -95,7 +96,7 @@ bool set_target(const Measurement& row, const FitOptions& options, FitRow* fit) 
     if (row.value) fit->log_measured = std::log(*row.value);
     return row.value.has_value();
   }
-  const double limit_gib = usable_bytes(fit->work.gpu.hbm_bytes, fit->start) / 1073741824.0;
+  const double limit_gib = usable_bytes(fit->work.gpu.hbm_bytes, fit->start) / kGib;
   if (!row.peak_memory_gib) {
     if (row.memory_kind != "oom" && row.memory_kind != "fits") return false;
     fit->bound = row.memory_kind == "oom" ? Bound::kAtLeast : Bound::kAtMost;

@@ -55,6 +55,10 @@ std::vector<std::string> pricing_notes(const Calibration& calibration,
   if (on_gpus && in_f32)
     notes.push_back(
         "priced in f32, the default; on GPUs model.dtype=bf16 is usual and much faster");
+  for (const auto& [role, model] : problem.models)
+    if (const std::string note = assumption_note(model.size);
+        !note.empty() && std::find(notes.begin(), notes.end(), note) == notes.end())
+      notes.push_back(note);
   for (const auto& [key, engine] : {std::pair("plan.train_engine", &problem.train_engine),
                                     std::pair("plan.generate_engine", &problem.generate_engine)})
     if (!engine->empty() && !any_release_known(calibration, *engine))

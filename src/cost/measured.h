@@ -18,7 +18,7 @@ Result<Calibration> with_profiles(Calibration calibration, const PlanningProblem
 
 // What is priced less exactly than a person may think, one line each: layers that a profile does
 // not have (priced from the rates of the device), and engines that were never measured (priced as
-// the average one).
+// the average one), and models of an architecture that is not known.
 std::vector<std::string> pricing_notes(const Calibration& calibration,
                                        const PlanningProblem& problem);
 

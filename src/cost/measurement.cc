@@ -15,7 +15,7 @@ constexpr int kMostDevices = 1 << 24;
 struct TextColumn {
   const char* name;
   std::string Measurement::*member;
-  std::vector<std::string> allowed;  // empty: any text
+  std::vector<std::string> known;  // words of an enumeration; empty: any text
 };
 struct CountColumn {
   const char* name;
@@ -47,8 +47,8 @@ const std::vector<TextColumn>& text_columns() {
       {"collective",
        &Measurement::collective,
        {"", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"}},
-      {"coll_algo", &Measurement::coll_algo, {"", "ring", "nvls", "tree"}},
-      {"algorithm", &Measurement::algorithm, {}},
+      {"coll_algo", &Measurement::coll_algo, {"", "ring", "nvls"}},
+      {"algorithm", &Measurement::algorithm, {"", "ppo", "grpo", "dapo"}},
       {"placement", &Measurement::placement, {"", "colocated", "split", "one_step_off", "async"}},
       {"group", &Measurement::group, {}},
       {"note", &Measurement::note, {}},
@@ -103,6 +103,24 @@ constexpr NumberColumn kPeakMemory = {"peak_memory_gib", &Measurement::peak_memo
 const std::vector<std::string>& other_columns() {
   static const std::vector<std::string> names = {"kind", "metric", "flop_convention", "approx"};
   return names;
+}
+
+bool knows(const TextColumn& column, const std::string& word) {
+  return column.known.empty() ||
+         std::find(column.known.begin(), column.known.end(), word) != column.known.end();
+}
+
+// "a b c": the words that a cell may hold besides being empty.
+std::string known_words(const TextColumn& column) {
+  std::vector<std::string> words = column.known;
+  words.erase(std::remove(words.begin(), words.end(), ""), words.end());
+  return join(words, " ");
+}
+
+// What later files of the schema could call something: lower-case letters, digits and _ + . -
+bool is_word(const std::string& text) {
+  return !text.empty() &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_+.-") == std::string::npos;
 }
 
 class RowReader {
@@ -162,9 +180,8 @@ class RowReader {
 
   Status read_text(const CsvRow& row, const TextColumn& column, Measurement* out) const {
     const std::string& text = cell(row, column.name);
-    const auto& allowed = column.allowed;
-    if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), text) == allowed.end())
-      return wrong(row, column.name, cat("must be one of: ", join(allowed, " ")));
+    if (!knows(column, text) && !is_word(text))
+      return wrong(row, column.name, cat("must be one of: ", known_words(column)));
     out->*column.member = text;
     return ok_status();
   }
@@ -283,6 +300,19 @@ Result<std::vector<Measurement>> parse_measurements(std::string_view text,
   }
   if (rows.empty()) return invalid_input(cat(file, ":1: no rows below the header"));
   return rows;
+}
+
+Status check_words(const Measurement& row) {
+  const auto check = [&](const TextColumn& column) -> Status {
+    const std::string& word = row.*column.member;
+    if (word.empty() || knows(column, word)) return ok_status();
+    return invalid_input(cat(column.name, " '", word, "' is none of: ", known_words(column),
+                             did_you_mean(word, column.known)));
+  };
+  for (const TextColumn& column : text_columns()) BRAID_TRY(check(column));
+  if (!row.is_memory) return ok_status();
+  for (const TextColumn& column : memory_text_columns()) BRAID_TRY(check(column));
+  return ok_status();
 }
 
 std::string configuration_key(const Measurement& row) {

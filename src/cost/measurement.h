@@ -54,9 +54,13 @@ struct Measurement {
 };
 
 // Reads either file; memory.csv is recognised by its column memory_kind. Errors name file:line, the
-// column and what it takes: a missing column, an unknown kind, metric or enumeration value, a
-// number that is not finite or negative.
+// column and what it takes: a missing column, an unknown kind or metric, a number that is not
+// finite or negative, text that is no word in an enumeration. Unknown words of other enumerations
+// are kept: a file of a later schema is read, and the row alone cannot be priced (check_words).
 Result<std::vector<Measurement>> parse_measurements(std::string_view text, const std::string& file);
+
+// Errors: the first word of an enumeration that is not known, with its column and the known ones.
+Status check_words(const Measurement& row);
 
 // What was run, without when or with which software and without the result: rows that share it are
 // one configuration.

@@ -80,6 +80,11 @@ TEST(Measurement, MemoryFileIsRecognised) {
   EXPECT_EQ(rows->front().peak_memory_gib, 61.5);
   EXPECT_EQ(rows->front().memory_kind, "reserved");
   cells["memory_kind"] = "most";
+  const auto unknown = parse_measurements(file_of({cells}, names), "m.csv");
+  ASSERT_TRUE(unknown.ok());
+  EXPECT_THAT(check_words(unknown->front()).message(),
+              HasSubstr("memory_kind 'most' is none of: allocated reserved"));
+  cells["memory_kind"] = "";
   EXPECT_THAT(parse_measurements(file_of({cells}, names), "m.csv").status().message(),
               HasSubstr("m.csv:2: column 'memory_kind' must be one of: allocated reserved"));
 }
@@ -96,9 +101,32 @@ TEST(Measurement, ErrorsNameLineColumnAndRule) {
   EXPECT_THAT(failure({{"kind", "train"}}), HasSubstr("must be train_step, generate"));
   EXPECT_THAT(failure({{"metric", "seconds"}}), HasSubstr("must be seconds_per_step"));
   EXPECT_THAT(failure({{"metric", ""}}), HasSubstr("column 'metric'"));
-  EXPECT_THAT(failure({{"precision", "int3"}}), HasSubstr("must be one of:  bf16 fp16"));
+  EXPECT_EQ(failure({{"precision", "BF 16"}}),
+            "m.csv:3: column 'precision' must be one of: bf16 fp16 fp8 fp4 f32, is 'BF 16'");
   EXPECT_THAT(failure({{"approx", "yes"}}), HasSubstr("must be true or false"));
   EXPECT_EQ(failure({}), "m.csv:3: id 'a' is there twice");
+}
+
+TEST(Measurement, UnknownWordsAreKeptAndNamed) {
+  const std::map<std::string, std::string> expected = {
+      {"phase", "phase 'decod_step' is none of: total generate"},
+      {"precision", "precision 'int3' is none of: bf16 fp16 fp8 fp4 f32"},
+      {"kv_precision", "kv_precision 'bf61' is none of: bf16 fp16 fp8 fp4 f32 (did you mean"},
+      {"recompute", "recompute 'block' is none of: none selective full unknown"},
+      {"tuning", "tuning 'qlora' is none of: full lora (did you mean 'lora'?)"},
+      {"collective", "collective 'all_gathr' is none of: all_reduce all_gather"},
+      {"coll_algo", "coll_algo 'tree' is none of: ring nvls"},
+      {"algorithm", "algorithm 'pppo' is none of: ppo grpo dapo (did you mean 'ppo'?)"},
+      {"placement", "placement 'two_step_off' is none of: colocated split one_step_off async"}};
+  for (const auto& [column, reason] : expected) {
+    Cells cells = train_cells();
+    const size_t begin = reason.find('\'') + 1;
+    cells[column] = reason.substr(begin, reason.find('\'', begin) - begin);
+    const auto rows = parse_measurements(file_of({cells}), "m.csv");
+    ASSERT_TRUE(rows.ok()) << rows.status().message();
+    EXPECT_THAT(check_words(rows->front()).message(), testing::StartsWith(reason));
+    EXPECT_TRUE(check_words(parse_measurements(file_of({train_cells()}), "m.csv")->front()).ok());
+  }
 }
 
 TEST(Measurement, MissingColumnsAndEmptyTables) {

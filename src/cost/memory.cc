@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "cost/widths.h"
 
 namespace braid {
 namespace {
 
-constexpr double kGib = 1073741824.0;
 constexpr double kHalf = 2;  // bytes of a 16-bit number
 constexpr double kUncertainShare = 0.05;
 constexpr double kDefaultLoraRank = 16;

@@ -4,14 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/units.h"
 #include "cost/test_cases.h"
 
 namespace braid {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr double kGib = 1073741824.0;
 
 // A GPT of about 7.5 billion parameters (ZeRO, arXiv 1910.02054, figure 1).
 ModelSize gpt_7b() {

@@ -4,11 +4,10 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/units.h"
 
 namespace braid {
 namespace {
-
-constexpr double kGib = 1073741824.0;
 
 Result<double> price(const CollectiveCase& work, const DeviceModel& device,
                      const PredictionCase& row) {

@@ -337,6 +337,7 @@ Result<PredictionCase> resolve_row(const Measurement& row) {
   PredictionCase out;
   if (row.gpu.empty()) return missing("gpu");
   if (row.model.empty() && row.kind != MeasurementKind::kCollective) return missing("model");
+  BRAID_TRY(check_words(row));
   BRAID_ASSIGN(out.gpu, find_gpu(row.gpu));
   if (!row.n_gpus) return missing("n_gpus");
   if (!row.is_memory && !metric_fits(row.kind, row.metric))

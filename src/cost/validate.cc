@@ -194,8 +194,12 @@ void print_errors(std::ostream& out, const std::vector<Measurement>& rows,
                   const std::vector<Prediction>& predictions) {
   Table kinds, gpus, engines;
   int unsupported = 0;
+  std::map<std::string, int> reasons;
   for (size_t i = 0; i < rows.size(); ++i) {
-    unsupported += !predictions[i].supported;
+    if (!predictions[i].supported) {
+      ++unsupported;
+      ++reasons[predictions[i].reason];
+    }
     const auto error = log_error(rows[i], predictions[i]);
     if (!error) continue;
     const std::string kind =
@@ -205,6 +209,7 @@ void print_errors(std::ostream& out, const std::vector<Measurement>& rows,
     engines[cat(kind, " ", rows[i].engine)].push_back(*error);
   }
   out << rows.size() << " rows, " << unsupported << " not supported\n";
+  for (const auto& [reason, count] : reasons) out << "  " << count << " x " << reason << "\n";
   print_table(out, "by kind", kinds);
   print_table(out, "by kind and gpu", gpus);
   print_table(out, "by kind and engine", engines);

@@ -50,6 +50,8 @@ struct ModelSize {
   std::optional<LatentAttention> mla = std::nullopt;
   int64_t sliding_window = 0;        // 0: full attention
   int64_t sliding_window_every = 1;  // each n-th layer sees only the window
+  // What is unknown about a config.json that was read as if it were Llama's; "" = nothing.
+  std::string unknown_architecture = "";
 
   friend bool operator==(const ModelSize&, const ModelSize&) = default;
 };
@@ -70,8 +72,12 @@ const std::vector<ModelSize>& model_catalogue();
 // The catalogue entry; an unknown name is kNotFound with the nearest name.
 Result<ModelSize> find_model(const std::string& name);
 // Reads the config.json of a causal language model (Llama, Mistral, Mixtral, Qwen 1-3, Gemma, Phi,
-// OPT, GPT-2, GPT-J, MPT, DeepSeek, gpt-oss key names); errors name the missing key.
+// OPT, GPT-2, GPT-J, MPT, DeepSeek, gpt-oss key names). A model_type that is none of theirs is read
+// as Llama's, and unknown_architecture says so. Errors name `where` and the key that is missing, no
+// whole number, out of range or does not divide.
 Result<ModelSize> parse_hf_config(std::string_view text, const std::string& where);
+// "architecture 'X' is not known; priced as ...", or "" where nothing had to be assumed.
+std::string assumption_note(const ModelSize& model);
 
 Json model_size_json(const ModelSize& model);
 Result<ModelSize> model_size_from_json(const Json& json);

@@ -25,11 +25,21 @@ Result<LatentAttention> mla_from_json(const Json& json) {
   return mla;
 }
 
-// The first of several spellings of one dimension; `fallback` < 0 makes it required.
+constexpr int64_t kMaxDimension = int64_t{1} << 28;
+
+// The first of several spellings of one dimension; `fallback` < 0 makes it required. Only a
+// dimension that may be absent may be 0.
 Result<int64_t> dimension(const Json& json, std::initializer_list<const char*> keys,
                           int64_t fallback = -1) {
-  for (const char* key : keys)
-    if (json.contains(key) && !json.at(key).is_null()) return json_field<int64_t>(json, key);
+  const int64_t least = fallback == 0 ? 0 : 1;
+  for (const char* key : keys) {
+    const auto found = json.find(key);
+    if (found == json.end() || found->is_null()) continue;
+    if (!found->is_number_integer() || *found < least || *found > kMaxDimension)
+      return invalid_input(cat("'", key, "' must be a whole number from ", least, " to ",
+                               kMaxDimension, ", is ", found->dump()));
+    return found->get<int64_t>();
+  }
   if (fallback >= 0) return fallback;
   return invalid_input(cat("missing key '", *keys.begin(), "'"));
 }
@@ -40,8 +50,16 @@ Status read_widths(const Json& json, ModelSize* model) {
   BRAID_ASSIGN(model->hidden, dimension(json, {"hidden_size", "n_embd", "d_model"}));
   BRAID_ASSIGN(model->heads, dimension(json, {"num_attention_heads", "n_head", "n_heads"}));
   BRAID_ASSIGN(model->vocab, dimension(json, {"vocab_size"}));
-  if (model->heads <= 0) return invalid_input("'num_attention_heads' must be positive");
   BRAID_ASSIGN(model->kv_heads, dimension(json, {"num_key_value_heads"}, model->heads));
+  if (model->heads % model->kv_heads != 0)
+    return invalid_input(cat("'num_attention_heads' (", model->heads,
+                             ") must be a multiple of 'num_key_value_heads' (", model->kv_heads,
+                             ")"));
+  const bool own_head_dim = json.contains("head_dim") || json.contains("kv_lora_rank");
+  if (!own_head_dim && model->hidden % model->heads != 0)
+    return invalid_input(cat("'hidden_size' (", model->hidden,
+                             ") must be a multiple of 'num_attention_heads' (", model->heads,
+                             ") where 'head_dim' is not given"));
   BRAID_ASSIGN(model->head_dim, dimension(json, {"head_dim"}, model->hidden / model->heads));
   BRAID_ASSIGN(model->intermediate,
                dimension(json, {"intermediate_size", "ffn_dim", "n_inner"}, 4 * model->hidden));
@@ -56,6 +74,9 @@ Status read_experts(const Json& json, ModelSize* model) {
   BRAID_ASSIGN(model->expert_intermediate,
                dimension(json, {"moe_intermediate_size"}, model->intermediate));
   BRAID_ASSIGN(model->shared_experts, dimension(json, {"n_shared_experts"}, 0));
+  // Qwen's MoE models have one shared expert as wide as several routed ones.
+  BRAID_ASSIGN(const int64_t shared_width, dimension(json, {"shared_expert_intermediate_size"}, 0));
+  if (shared_width > 0) model->shared_experts = shared_width / model->expert_intermediate;
   BRAID_ASSIGN(model->first_dense_layers, dimension(json, {"first_k_dense_replace"}, 0));
   return ok_status();
 }
@@ -71,6 +92,28 @@ Status read_attention(const Json& json, const std::string& type, ModelSize* mode
   const bool alternating = type == "gpt_oss" || type == "gemma2";
   model->sliding_window_every = alternating ? 2 : 1;
   return ok_status();
+}
+
+bool is_known(const std::string& type) {
+  static const char* const kTypes[] = {
+      "llama",   "mistral",  "mixtral",   "qwen",        "qwen2",       "qwen2_moe",
+      "qwen3",   "gemma",    "qwen3_moe", "gemma2",      "phi",         "phi3",
+      "opt",     "gpt2",     "gptj",      "gpt_neox",    "gpt_bigcode", "mpt",
+      "gpt_oss", "nemotron", "deepseek",  "deepseek_v2", "deepseek_v3"};
+  return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
+}
+
+// "architecture 'FooForCausalLM' (model_type 'foo') of FILE is not known".
+std::string unknown_architecture(const Json& json, const std::string& type,
+                                 const std::string& where) {
+  if (is_known(type)) return "";
+  const auto names = json.find("architectures");
+  const bool named =
+      names != json.end() && names->is_array() && !names->empty() && names->front().is_string();
+  if (type.empty() && !named) return cat(where, " states no model_type");
+  if (!named) return cat("model_type '", type, "' of ", where, " is not known");
+  return cat("architecture '", names->front().get<std::string>(), "' (model_type '", type, "') of ",
+             where, " is not known");
 }
 
 bool has_plain_mlp(const std::string& type) {
@@ -99,6 +142,8 @@ Result<ModelSize> parse_hf_config(std::string_view text, const std::string& wher
   BRAID_TRY(read_experts(json, &model).at(where));
   BRAID_TRY(read_attention(json, type, &model).at(where));
   model.gated_mlp = !has_plain_mlp(type);
+  if (type == "qwen") model.intermediate /= 2;  // Qwen 1 states the width of two matrices together
+  model.unknown_architecture = unknown_architecture(json, type, where);
   BRAID_ASSIGN(model.tied_embeddings,
                json_field_or<bool>(json, "tie_word_embeddings", ties_by_default(type)).at(where));
   BRAID_ASSIGN(model.embed_dim, dimension(json, {"word_embed_proj_dim"}, 0).at(where));
@@ -110,6 +155,12 @@ Result<ModelSize> parse_hf_config(std::string_view text, const std::string& wher
   }
   BRAID_TRY(validate_model_size(model).at(where));
   return model;
+}
+
+std::string assumption_note(const ModelSize& model) {
+  if (model.unknown_architecture.empty()) return "";
+  return cat(model.unknown_architecture,
+             "; priced as Llama's: rotary positions, three matrices per MLP, no biases");
 }
 
 Json model_size_json(const ModelSize& model) {

@@ -38,7 +38,9 @@ Status failed(const std::string& path, const char* what) {
   const int error = errno;
   if (error == EISDIR) return invalid_input(cat(path, ": is a folder; give the path of a file"));
   const std::string message = cat(path, ": cannot ", what, ": ", std::strerror(error));
-  return error == ENOENT ? not_found(message) : io_error(message);
+  if (error == ENOENT || error == ENOTDIR) return not_found(message);
+  if (error == ENAMETOOLONG || error == ELOOP) return invalid_input(message);
+  return io_error(message);
 }
 
 Status write_all(int fd, std::string_view contents, const std::string& path) {

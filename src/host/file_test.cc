@@ -40,6 +40,10 @@ TEST_F(FileTest, ErrorsNameThePath) {
   EXPECT_EQ(missing.code(), Code::kNotFound);
   EXPECT_NE(missing.message().find("none"), std::string::npos);
   EXPECT_EQ(read_file(folder_).status().code(), Code::kInvalidInput);
+  const std::string file = join_path(folder_, "file");
+  ASSERT_TRUE(write_file_atomic(file, "x").ok());
+  EXPECT_EQ(read_file(join_path(file, "below")).status().code(), Code::kNotFound);
+  EXPECT_EQ(read_file(std::string(5000, 'a')).status().code(), Code::kInvalidInput);
   EXPECT_FALSE(MappedFile::open(folder_).ok());
   EXPECT_FALSE(write_file_atomic(join_path(folder_, "no/such/x"), "y").ok());
 }

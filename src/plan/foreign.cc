@@ -96,23 +96,45 @@ std::string config_text(const Framework& framework, const ExportedConfig& config
 
 namespace foreign {
 
+namespace {
+// Once, however many roles have the same model.
+void add_note(const std::string& note, std::vector<std::string>* notes) {
+  if (std::find(notes->begin(), notes->end(), note) == notes->end()) notes->push_back(note);
+}
+}  // namespace
+
 Result<ModelSize> model_of_path(const std::string& key, const std::string& path,
                                 const ImportOptions& options, std::vector<std::string>* notes) {
   if (path.empty()) return invalid_input(cat(key, ": is missing; name the model"));
   if (options.read)
-    if (const auto text = options.read(path + "/config.json"); text.ok())
-      return parse_hf_config(*text, path + "/config.json");
+    if (const auto text = options.read(path + "/config.json"); text.ok()) {
+      BRAID_ASSIGN(ModelSize model, parse_hf_config(*text, path + "/config.json"));
+      if (!model.unknown_architecture.empty()) add_note(assumption_note(model), notes);
+      return model;
+    }
   auto found = find_model_by_any_name(path);
   if (found.ok()) {
     const std::string note = cat(key, "=", path, " is planned as ", found->name);
-    if (found->name != path && std::find(notes->begin(), notes->end(), note) == notes->end())
-      notes->push_back(note);
+    if (found->name != path) add_note(note, notes);
     return found;
   }
   return invalid_input(cat(key, ": '", path,
                            "' is neither a folder with a config.json nor a known "
                            "model (",
                            found.status().message(), ")"));
+}
+
+void note_unplanned(const std::vector<UnplannedKey>& unplanned, const ForeignKeys& keys,
+                    const std::function<std::string(const UnplannedKey&)>& value_of,
+                    std::vector<std::string>* notes) {
+  for (const UnplannedKey& entry : unplanned) {
+    const auto found = keys.find(entry.key);
+    if (found == keys.end() || found->second == "null") continue;
+    const std::string planned = value_of(entry);
+    if (lowered(found->second) != lowered(planned))
+      notes->push_back(
+          cat("not planned: ", entry.key, "=", found->second, "; planned as ", planned));
+  }
 }
 
 Result<Cluster> imported_cluster(const ImportOptions& options, int64_t nodes, int64_t per_node) {

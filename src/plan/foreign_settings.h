@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <string>
 #include <variant>
@@ -88,6 +89,16 @@ std::vector<std::pair<std::string, std::string>> print_settings(
         entry.field);
   return out;
 }
+
+// A key that changes speed or memory and that a plan does not say, with the value that is planned.
+struct UnplannedKey {
+  std::string key, planned;
+};
+// Notes the keys that have another value than the planned one, which may name other keys.
+// `value_of` gives what the text of a planned value means.
+void note_unplanned(const std::vector<UnplannedKey>& unplanned, const ForeignKeys& keys,
+                    const std::function<std::string(const UnplannedKey&)>& value_of,
+                    std::vector<std::string>* notes);
 
 template <typename S>
 std::vector<ForeignKeyInfo> table_info(const std::vector<SettingKey<S>>& table) {

@@ -263,15 +263,12 @@ void note_what_is_lost(const S& s, Notes* notes) {
 }
 
 void note_unplanned(const ForeignKeys& keys, Notes* notes) {
-  const std::pair<const char*, const char*> planned[] = {{"use_dynamic_batch", "false"},
-                                                         {"load_in_4bit", "false"},
-                                                         {"enforce_eager", "false"},
-                                                         {"zpg", "1"}};
-  for (const auto& [key, value] : planned) {
-    const auto found = keys.find(key);
-    if (found != keys.end() && found->second != value)
-      notes->push_back(cat("not planned: ", key, "=", found->second, "; planned as ", value));
-  }
+  static const std::vector<foreign::UnplannedKey> kUnplanned = {{"use_dynamic_batch", "false"},
+                                                                {"load_in_4bit", "false"},
+                                                                {"enforce_eager", "false"},
+                                                                {"zpg", "1"}};
+  foreign::note_unplanned(
+      kUnplanned, keys, [](const foreign::UnplannedKey& entry) { return entry.planned; }, notes);
 }
 
 }  // namespace

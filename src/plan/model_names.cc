@@ -14,11 +14,8 @@ constexpr const char* kWordsWithoutSize[] = {"hf",   "instruct", "chat",  "base"
                                              "bf16", "math",     "coder", "code"};
 
 std::string lower_basename(const std::string& name) {
-  std::string out =
-      name.substr(name.find_last_of('/') == std::string::npos ? 0 : name.find_last_of('/') + 1);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
+  const size_t slash = name.find_last_of('/');
+  return lowered(name.substr(slash == std::string::npos ? 0 : slash + 1));
 }
 
 // "Llama-2-7b-chat-hf" and "llama2-7b" become "llama27b": letters, digits and dots of the words

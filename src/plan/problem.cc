@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/units.h"
 
 namespace braid {
 
@@ -14,7 +15,6 @@ int64_t call_samples(const PlanningProblem& problem, const Call& call) {
 }
 
 double device_memory_bytes(const PlanningProblem& problem, const GpuSpec& gpu) {
-  constexpr double kGib = 1024.0 * 1024 * 1024;
   if (problem.memory_limit_gib <= 0) return gpu.hbm_bytes;
   return std::min(gpu.hbm_bytes, problem.memory_limit_gib * kGib);
 }

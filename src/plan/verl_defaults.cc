@@ -29,14 +29,9 @@ const ForeignKeys& followers() {
   return keys;
 }
 
-// Keys that change speed or memory and that a plan does not say, with the value that is planned.
-struct Unplanned {
-  std::string key, planned;
-};
-
-std::vector<Unplanned> unplanned_keys() {
+std::vector<foreign::UnplannedKey> unplanned_keys() {
   const std::string actor = "actor_rollout_ref.actor.", rollout = "actor_rollout_ref.rollout.";
-  std::vector<Unplanned> out = {
+  std::vector<foreign::UnplannedKey> out = {
       {"critic.ppo_mini_batch_size", "${actor_rollout_ref.actor.ppo_mini_batch_size}"},
       {"critic.ppo_epochs", "${actor_rollout_ref.actor.ppo_epochs}"},
       {"critic.ulysses_sequence_parallel_size", "1"},
@@ -66,12 +61,6 @@ std::vector<Unplanned> unplanned_keys() {
     out.push_back({group + "use_distributed_optimizer", "true"});
   }
   return out;
-}
-
-std::string lower_case(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
 }
 
 // verl's older keys count the sequences of all devices, the newer ones those of one.
@@ -141,14 +130,10 @@ Result<ForeignKeys> complete_verl_keys(ForeignKeys keys, std::vector<std::string
 }
 
 void note_unplanned_verl(const ForeignKeys& keys, std::vector<std::string>* notes) {
-  for (const Unplanned& entry : unplanned_keys()) {
-    const auto found = keys.find(entry.key);
-    if (found == keys.end() || found->second == "null") continue;
-    const std::string planned = verl_value(entry.key, entry.planned, keys);
-    if (lower_case(found->second) != lower_case(planned))
-      notes->push_back(
-          cat("not planned: ", entry.key, "=", found->second, "; planned as ", planned));
-  }
+  const auto value_of = [&](const foreign::UnplannedKey& entry) {
+    return verl_value(entry.key, entry.planned, keys);
+  };
+  foreign::note_unplanned(unplanned_keys(), keys, value_of, notes);
 }
 
 std::vector<std::pair<std::string, std::string>> print_verl(VerlSettings s) {
@@ -170,7 +155,7 @@ std::vector<std::pair<std::string, std::string>> print_verl(VerlSettings s) {
 
 std::vector<std::string> verl_unplanned_names() {
   std::vector<std::string> names;
-  for (const Unplanned& entry : unplanned_keys()) names.push_back(entry.key);
+  for (const foreign::UnplannedKey& entry : unplanned_keys()) names.push_back(entry.key);
   const std::string per_device = "_per_gpu", word = "micro_batch_size_per_gpu";
   for (const foreign::SettingKey<VerlSettings>& entry : verl_table())
     if (const std::string key = entry.key; key.find(word) != std::string::npos)

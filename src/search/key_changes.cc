@@ -1,18 +1,15 @@
 #include "search/key_changes.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <optional>
+
+#include "base/text.h"
 
 namespace braid::planner {
 namespace {
 
-bool same_value(const std::string& a, const std::string& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
-}
+bool same_value(const std::string& a, const std::string& b) { return lowered(a) == lowered(b); }
 
 class ChangeSearch {
  public:

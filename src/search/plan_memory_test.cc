@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/units.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
 #include "search/plan_judge.h"
@@ -10,8 +11,6 @@
 
 namespace braid::planner {
 namespace {
-
-constexpr double kGib = 1073741824.0;
 
 struct Peaks {
   double evaluated = 0, simulated = 0;  // live bytes of the fullest device

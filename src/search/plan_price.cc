@@ -4,15 +4,11 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "cost/memory.h"
 #include "cost/predict_generate.h"
 
 namespace braid::planner {
-namespace {
-
-constexpr double kGib = 1073741824.0;
-
-}  // namespace
 
 Result<CallPricer> CallPricer::make(const PlanningProblem& problem, const Calibration& calibration,
                                     uint64_t seed) {

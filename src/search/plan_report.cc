@@ -4,14 +4,13 @@
 #include <cstdio>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "plan/baselines/baselines.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 
 namespace braid::planner {
 namespace {
-
-constexpr double kGib = 1073741824.0;
 
 std::string padded(const std::string& text, int width) {
   const auto missing = width - static_cast<int>(text.size());

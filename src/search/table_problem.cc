@@ -52,6 +52,22 @@ Result<const Json*> array_field(const Json& object, const char* key) {
   return &*found;
 }
 
+using Names = std::vector<std::string>;
+
+// Every key is one of the format, or tells people about the object without meaning anything here.
+Status require_known_keys(const Json& object, const Names& known) {
+  static const Names kRemarks = {"note",   "notes",     "comment", "description", "source",
+                                 "author", "generator", "version", "metadata",    "seed"};
+  const auto has = [](const Names& names, const std::string& key) {
+    return std::find(names.begin(), names.end(), key) != names.end();
+  };
+  for (const auto& [key, value] : object.items())
+    if (!has(known, key) && !has(kRemarks, key))
+      return invalid_input(cat("unknown key '", key, "'", did_you_mean(key, known), "; known are ",
+                               join(known, ", "), ", and 'note' for remarks"));
+  return ok_status();
+}
+
 // Sizes are labels: 7 and 7.0 are one label, "7B" is another.
 Result<std::string> model_size_field(const Json& object) {
   const auto found = object.find("model_size");
@@ -79,6 +95,9 @@ Status check_option(const Option& option, int32_t num_devices) {
 
 Result<Option> parse_option(const Json& json, int32_t num_devices) {
   if (!json.is_object()) return invalid_input(cat("must be an object, not ", json.type_name()));
+  static const Names kKeys = {"first_device", "num_devices", "pp",         "tp",
+                              "dp",           "time_us",     "peak_bytes", "static_bytes"};
+  BRAID_TRY(require_known_keys(json, kKeys));
   const Range devices{1, num_devices};
   BRAID_ASSIGN(const int64_t first, integer_field(json, "first_device", {0, num_devices - 1}));
   BRAID_ASSIGN(const int64_t count, integer_field(json, "num_devices", devices));
@@ -124,6 +143,8 @@ Result<Call> parse_call(const Json& json, int32_t num_devices) {
   Call call;
   BRAID_ASSIGN(call.name, name_field(json, "name"));
   const std::string place = cat("call '", call.name, "'");
+  static const Names kKeys = {"name", "role", "kind", "model_size", "depends_on", "options"};
+  BRAID_TRY(require_known_keys(json, kKeys).at(place));
   BRAID_ASSIGN(call.role, name_field(json, "role").at(place));
   BRAID_ASSIGN(call.kind, parse_kind(json).at(place));
   BRAID_ASSIGN(call.model_size, model_size_field(json).at(place));
@@ -223,6 +244,8 @@ Result<Layout> parse_layout(const Json& json, const char* key) {
 
 Result<Move> parse_move(const Json& json) {
   if (!json.is_object()) return invalid_input(cat("must be an object, not ", json.type_name()));
+  static const Names kKeys = {"model_size", "src", "dst", "time_us"};
+  BRAID_TRY(require_known_keys(json, kKeys));
   Move move;
   BRAID_ASSIGN(move.model_size, model_size_field(json));
   BRAID_ASSIGN(move.source, parse_layout(json, "src"));
@@ -269,6 +292,9 @@ Status check_total_time(const Problem& problem) {
 Result<Problem> build_problem(const Json& json) {
   if (!json.is_object())
     return invalid_input(cat("must be one JSON object, not ", json.type_name()));
+  static const Names kKeys = {"name",       "num_devices", "device_memory_bytes",
+                              "iterations", "calls",       "realloc_us"};
+  BRAID_TRY(require_known_keys(json, kKeys));
   Problem problem;
   BRAID_ASSIGN(problem.name, name_field(json, "name"));
   BRAID_ASSIGN(const int64_t devices, integer_field(json, "num_devices", {1, kMaxDevices}));

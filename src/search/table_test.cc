@@ -232,7 +232,24 @@ const std::vector<BadProblem>& bad_problems() {
       {"fractional time", [](auto& j) { option_of(j)["time_us"] = 1.5; }, {"integer", "1.5"}},
       {"text for a time", [](auto& j) { option_of(j)["time_us"] = "7"; }, {"integer"}},
       {"null time", [](auto& j) { option_of(j)["time_us"] = nullptr; }, {"integer", "null"}},
-      {"huge time", [](auto& j) { option_of(j)["time_us"] = 1e18; }, {"time_us"}},
+      {"huge time",
+       [](auto& j) { option_of(j)["time_us"] = 1'000'000'000'000'001; },
+       {"'rew'", "option 0", "'time_us' is 1000000000000001", "0 to 1000000000000000"}},
+      {"time beyond 64 bits",
+       [](auto& j) { option_of(j)["time_us"] = UINT64_MAX; },
+       {"option 0", "0 to 1000000000000000"}},
+      {"unknown key of a problem",
+       [](auto& j) { j["iteration"] = 3; },
+       {"unknown key 'iteration'", "did you mean 'iterations'"}},
+      {"unknown key of a call",
+       [](auto& j) { j["calls"][1]["model"] = 7; },
+       {"call 'rew'", "unknown key 'model'", "known are name, role"}},
+      {"unknown key of an option",
+       [](auto& j) { option_of(j)["ep"] = 2; },
+       {"call 'rew'", "option 0", "unknown key 'ep' (did you mean"}},
+      {"unknown key of a move",
+       [](auto& j) { j["realloc_us"][0]["times_us"] = 1; },
+       {"realloc_us[0]", "did you mean 'time_us'"}},
       {"no options", [](auto& j) { j["calls"][1]["options"].clear(); }, {"'rew'", "empty"}},
       {"no calls", [](auto& j) { j["calls"] = OrderedJson::array(); }, {"'calls' is empty"}},
       {"outside", [](auto& j) { option_of(j)["first_device"] = 99; }, {"option 0", "first_device"}},
@@ -270,6 +287,17 @@ TEST(TableProblem, ErrorsNamePlaceAndRemedy) {
     for (const std::string& part : bad.message_parts)
       EXPECT_THAT(problem.status().message(), HasSubstr(part)) << bad.what;
   }
+}
+
+TEST(TableProblem, RemarksAndTheLongestTimeAreRead) {
+  OrderedJson json = random_problem_json({.shape = 0, .seed = 1});
+  json["note"] = "made by hand";
+  json["metadata"] = {{"any", 1}};
+  json["calls"][0]["note"] = "slow";
+  option_of(json)["time_us"] = 1'000'000'000'000'000;
+  const Result<Problem> problem = parse_problem(json.dump(), "p.json");
+  ASSERT_TRUE(problem.ok()) << problem.status().message();
+  EXPECT_EQ(problem->calls[1].options[0].time_us, 1'000'000'000'000'000);
 }
 
 TEST(TableProblem, TextThatIsNotJson) {

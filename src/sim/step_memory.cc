@@ -2,13 +2,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/units.h"
 #include "cost/memory.h"
 #include "sim/step_simulation.h"
 
 namespace braid {
 namespace {
-
-constexpr double kGib = 1073741824.0;
 
 std::optional<size_t> index_in(const DeviceMesh& mesh, DeviceId device) {
   const auto at = std::find(mesh.devices.begin(), mesh.devices.end(), device);

@@ -1,0 +1,8 @@
+// Units of quantities that several modules count in.
+#pragma once
+
+namespace braid {
+
+inline constexpr double kGib = 1073741824.0;  // bytes
+
+}  // namespace braid

@@ -1,0 +1,96 @@
+// Sizes as the config.json of Hugging Face models states them.
+#include "dataflow/model_size.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+Json llama_config() {
+  return Json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "vocab_size": 32000})");
+}
+
+Result<ModelSize> read(const Json& config) {
+  return parse_hf_config(config.dump(), "m/config.json");
+}
+
+std::string failure(const char* key, const Json& value) {
+  Json config = llama_config();
+  config[key] = value;
+  const auto model = read(config);
+  EXPECT_EQ(model.status().code(), Code::kInvalidInput) << key << " " << value;
+  EXPECT_THAT(model.status().message(), StartsWith("m/config.json: "));
+  return model.status().message();
+}
+
+TEST(ModelSize, LlamaIsReadAsTheCatalogueHasIt) {
+  ModelSize model = *read(llama_config());
+  model.name = "llama2-7b";
+  EXPECT_EQ(model, *find_model("llama2-7b"));
+  EXPECT_EQ(assumption_note(model), "");
+}
+
+TEST(ModelSize, DimensionsThatAreNoWholeNumbersInRangeNameTheirKey) {
+  EXPECT_EQ(failure("hidden_size", -4096),
+            "m/config.json: 'hidden_size' must be a whole number from 1 to 268435456, is -4096");
+  for (const Json& value : {Json(0), Json(4096.5), Json("4096"), Json(true), Json(UINT64_MAX)})
+    EXPECT_THAT(failure("num_hidden_layers", value), HasSubstr("'num_hidden_layers' must be"));
+  EXPECT_THAT(failure("num_local_experts", -8), HasSubstr("'num_local_experts' must be"));
+  EXPECT_THAT(failure("num_attention_heads", 0), HasSubstr("'num_attention_heads' must be"));
+}
+
+TEST(ModelSize, DimensionsThatDoNotDivideNameBothKeys) {
+  EXPECT_EQ(failure("num_key_value_heads", 5),
+            "m/config.json: 'num_attention_heads' (32) must be a multiple of "
+            "'num_key_value_heads' (5)");
+  EXPECT_THAT(failure("hidden_size", 4097),
+              HasSubstr("'hidden_size' (4097) must be a multiple of 'num_attention_heads' (32)"));
+}
+
+TEST(ModelSize, EveryMissingDimensionIsNamed) {
+  for (const char* key :
+       {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}) {
+    Json config = llama_config();
+    config.erase(key);
+    EXPECT_EQ(read(config).status().message(), cat("m/config.json: missing key '", key, "'"));
+  }
+}
+
+TEST(ModelSize, UnknownArchitecturesAreReadAsLlamaAndSaySo) {
+  Json config = llama_config();
+  config["model_type"] = "hyena";
+  config["architectures"] = {"HyenaForCausalLM"};
+  EXPECT_THAT(assumption_note(*read(config)),
+              StartsWith("architecture 'HyenaForCausalLM' (model_type 'hyena') of m/config.json is "
+                         "not known; priced as Llama's"));
+  config.erase("architectures");
+  EXPECT_THAT(assumption_note(*read(config)), StartsWith("model_type 'hyena' of m/config.json"));
+  config.erase("model_type");
+  EXPECT_THAT(assumption_note(*read(config)), StartsWith("m/config.json states no model_type"));
+}
+
+// Qwen-7B states twice the width of one matrix; Qwen1.5-MoE-A2.7B one shared expert of four widths.
+TEST(ModelSize, QwenWidths) {
+  Json config = llama_config();
+  config.update({{"model_type", "qwen"}, {"intermediate_size", 22016}, {"vocab_size", 151936}});
+  ModelSize model = *read(config);
+  model.name = "qwen1-7b";
+  EXPECT_EQ(model, *find_model("qwen1-7b"));
+  config.update({{"model_type", "qwen2_moe"},
+                 {"num_experts", 60},
+                 {"num_experts_per_tok", 4},
+                 {"moe_intermediate_size", 1408},
+                 {"shared_expert_intermediate_size", 5632}});
+  EXPECT_EQ(read(config)->shared_experts, 4);
+}
+
+}  // namespace
+}  // namespace braid
