@@ -36,6 +36,7 @@ Status write_calibration(const Calibration& calibration, const std::string& path
 }
 
 Status fit_measurements(const Options& options) {
+  if (!options.workload.empty()) return invalid_input("--workload goes with --from-log only");
   BRAID_ASSIGN(const auto rows, read_rows(options.files));
   const Calibration calibration = calibrate(rows);
   std::vector<Prediction> predictions;
@@ -55,6 +56,10 @@ Result<std::optional<Measurement>> read_workload(const std::string& path) {
   BRAID_ASSIGN(const auto rows, read_rows({path}));
   if (rows.size() != 1)
     return invalid_input(cat(path, ": a workload is one row of kind rl_step, found ", rows.size()));
+  if (rows.front().kind != MeasurementKind::kRlStep)
+    return invalid_input(cat(path, ":", rows.front().line,
+                             ": a workload is a row of kind rl_step, is ",
+                             kind_name(rows.front().kind)));
   return std::optional<Measurement>(rows.front());
 }
 
@@ -74,6 +79,8 @@ void print_refit(const RefitReport& report) {
 }
 
 Status refit_log(const Options& options) {
+  if (!options.report.empty())
+    return invalid_input("--report does not go with --from-log, which prints its errors");
   if (options.files.size() != 1) return invalid_input("--from-log takes one log file");
   BRAID_ASSIGN(const LogFormat format, parse_log_format(options.from_log));
   BRAID_ASSIGN(const std::string text, read_file(options.files.front()));

@@ -44,6 +44,10 @@ std::vector<Prediction> predictions_of(const Options& options, const std::vector
 
 Status validate(const Options& options) {
   if (options.folds == 1 || options.folds < 0) return invalid_input("--folds must be at least 2");
+  if (options.folds > 0 && options.leave_one_engine_out)
+    return invalid_input("--folds and --leave-one-engine-out: choose one");
+  if (!options.calibration.empty() && (options.folds > 0 || options.leave_one_engine_out))
+    return invalid_input("--calibration does not go with a cross-validation, which refits");
   BRAID_ASSIGN(const std::string text, read_file(options.file));
   BRAID_ASSIGN(const auto rows, parse_measurements(text, options.file));
   BRAID_ASSIGN(const Calibration calibration, load_calibration(options.calibration));

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
@@ -57,7 +58,31 @@ TEST_F(CostCommand, BrokenFilesEndWithCodeTwoAndTheirLine) {
   write("");
   EXPECT_EQ(braid_command(cat("validate '", file_, "'")).exit_code, 2);
   EXPECT_EQ(braid_command("validate /nonexistent.csv").exit_code, 2);
-  EXPECT_EQ(braid_command(cat("validate '", memory_, "' --folds 1")).exit_code, 2);
+  for (const char* options :
+       {"--folds 1", "--folds 2 --leave-one-engine-out", "--folds 2 --calibration c.json"})
+    EXPECT_EQ(braid_command(cat("validate '", memory_, "' ", options)).exit_code, 2) << options;
+}
+
+TEST_F(CostCommand, UnknownWordsMakeARowUnsupported) {
+  std::string text = repository_text("examples/measurements/measurements.csv");
+  const size_t at = text.find(",grpo,");
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, 6, ",gspo,");
+  write(text);
+  const std::string out = file_ + ".json";
+  const CommandOutcome done = braid_command(cat("validate '", file_, "' --json '", out, "'"));
+  EXPECT_EQ(done.exit_code, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("1 x algorithm 'gspo' is none of: ppo grpo dapo"));
+  std::ifstream in(out);
+  const Json json = Json::parse(in);
+  int named = 0;
+  for (const Json& row : json.at("rows")) {
+    const bool is_it = row.at("reason").get<std::string>().rfind("algorithm 'gspo'", 0) == 0;
+    named += is_it;
+    EXPECT_TRUE(!is_it || row.at("supported") == false);
+  }
+  EXPECT_EQ(named, 1);
+  unlink(out.c_str());
 }
 
 TEST_F(CostCommand, CalibrateFromALogPrintsErrorsBeforeAndAfter) {
@@ -70,7 +95,14 @@ TEST_F(CostCommand, CalibrateFromALogPrintsErrorsBeforeAndAfter) {
   EXPECT_EQ(done.exit_code, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("after:  refit from the first 3 steps"));
   EXPECT_THAT(done.output, HasSubstr("generate"));
-  EXPECT_EQ(braid_command(cat("calibrate --from-log trl '", file_, "'")).exit_code, 2);
+  for (const std::string& arguments :
+       {cat("--from-log trl '", file_, "'"), cat("--from-log braid '", file_, "' --report r.txt"),
+        cat("'", memory_, "' --workload '", memory_, "'"),
+        cat("--from-log braid '", file_, "' --workload '", memory_, "'")}) {
+    const CommandOutcome refused = braid_command(cat("calibrate ", arguments));
+    EXPECT_EQ(refused.exit_code, 2) << arguments;
+    EXPECT_EQ(std::count(refused.output.begin(), refused.output.end(), '\n'), 1) << refused.output;
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/encoding.h"
 #include "base/text.h"
 
 namespace braid {
@@ -76,9 +77,7 @@ Status check_header(const std::vector<std::string>& header, const std::string& f
 }  // namespace
 
 Result<CsvTable> parse_csv(std::string_view text, const std::string& file) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.substr(0, kByteOrderMark.size()) == kByteOrderMark)
-    text.remove_prefix(kByteOrderMark.size());
+  text = without_byte_order_mark(text);
   Reader reader(text, file);
   if (trim(text).empty())
     return invalid_input(cat(file, ":1: the file is empty; a header line is needed"));

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/encoding.h"
 #include "base/json.h"
 #include "base/text.h"
 
@@ -228,6 +229,7 @@ Result<LogFormat> parse_log_format(const std::string& text) {
 
 Result<std::vector<LoggedStep>> parse_step_log(std::string_view text, LogFormat format,
                                                const std::string& file) {
+  text = without_byte_order_mark(text);
   const std::vector<std::string> lines = split(text, '\n');
   std::vector<StepMetrics> logged = metrics_by_step(trim(text), file);
   if (logged.empty() && format == LogFormat::kNemoRl) logged = nemo_console_steps(lines, file);

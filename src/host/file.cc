@@ -53,12 +53,27 @@ Status write_all(int fd, std::string_view contents, const std::string& path) {
   return ok_status();
 }
 
-Status write_and_sync(const std::string& path, std::string_view contents) {
-  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+// Messages name `path`, what the caller writes, and not the temporary.
+Status write_and_sync(const std::string& temporary, std::string_view contents,
+                      const std::string& path) {
+  const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (file.get() < 0) return failed(path, "create");
   BRAID_TRY(write_all(file.get(), contents, path));
   if (::fsync(file.get()) != 0) return failed(path, "sync");
   return ok_status();
+}
+
+// Devices and pipes, /dev/stdout among them whatever it leads to: a rename would replace them.
+bool is_stream(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) return false;
+  return !S_ISREG(info.st_mode) || path.rfind("/dev/", 0) == 0;
+}
+
+Status write_stream(const std::string& path, std::string_view contents) {
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (file.get() < 0) return failed(path, "open");
+  return write_all(file.get(), contents, path);
 }
 
 }  // namespace
@@ -78,8 +93,9 @@ Result<std::string> read_file(const std::string& path) {
 }
 
 Status write_file_atomic(const std::string& path, std::string_view contents) {
+  if (is_stream(path)) return write_stream(path, contents);
   const std::string temporary = cat(path, ".tmp.", ::getpid());
-  if (Status written = write_and_sync(temporary, contents); !written.ok()) {
+  if (Status written = write_and_sync(temporary, contents, path); !written.ok()) {
     ::unlink(temporary.c_str());
     return written;
   }

@@ -15,7 +15,7 @@ namespace braid {
 Result<std::string> read_file(const std::string& path);
 
 // Writes to a temporary beside path, syncs it and renames it over path: readers see the old or the
-// new content.
+// new content. A device or a pipe is written to as it is.
 Status write_file_atomic(const std::string& path, std::string_view contents);
 
 // Creates a folder and its parents; an existing folder is fine.

@@ -1,6 +1,8 @@
 #include "host/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -35,6 +37,21 @@ TEST_F(FileTest, MapShowsTheBytes) {
   EXPECT_EQ(MappedFile::open(path)->size_bytes(), 0u);
 }
 
+TEST_F(FileTest, PipesAndDevicesAreWrittenToAndStay) {
+  const std::string pipe = join_path(folder_, "pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  EXPECT_TRUE(write_file_atomic(pipe, "abc").ok());
+  char got[8] = {};
+  EXPECT_EQ(::read(reader, got, sizeof got), 3);
+  EXPECT_STREQ(got, "abc");
+  ::close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_TRUE(write_file_atomic("/dev/null", "abc").ok());
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
 TEST_F(FileTest, ErrorsNameThePath) {
   const Status missing = read_file(join_path(folder_, "none")).status();
   EXPECT_EQ(missing.code(), Code::kNotFound);
@@ -45,7 +62,9 @@ TEST_F(FileTest, ErrorsNameThePath) {
   EXPECT_EQ(read_file(join_path(file, "below")).status().code(), Code::kNotFound);
   EXPECT_EQ(read_file(std::string(5000, 'a')).status().code(), Code::kInvalidInput);
   EXPECT_FALSE(MappedFile::open(folder_).ok());
-  EXPECT_FALSE(write_file_atomic(join_path(folder_, "no/such/x"), "y").ok());
+  const std::string nowhere = join_path(folder_, "no/such/x");
+  EXPECT_EQ(write_file_atomic(nowhere, "y").message(),
+            nowhere + ": cannot create: No such file or directory");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Length distributions of a workload from YAML.
 #include <cmath>
 
+#include "base/encoding.h"
 #include "base/text.h"
 #include "base/yaml_check.h"
 #include "plan/make_problem.h"
@@ -60,7 +61,7 @@ Result<LengthDistribution> read_map(const YamlNode& node, const std::string& key
 Result<std::vector<int64_t>> parse_lengths(std::string_view text, const std::string& where) {
   std::vector<int64_t> lengths;
   int line = 0;
-  for (const std::string& raw : split(text, '\n')) {
+  for (const std::string& raw : split(without_byte_order_mark(text), '\n')) {
     ++line;
     const std::string_view value = trim(raw);
     if (value.empty()) continue;

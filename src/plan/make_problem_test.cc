@@ -21,7 +21,10 @@ constexpr const char* kTinyLlama =
 
 Result<std::string> read_test_file(const std::string& path) {
   if (path == "tiny/config.json") return std::string(kTinyLlama);
-  if (path == "lengths.txt") return std::string("10\n 30\n\n50\n");
+  if (path == "lengths.txt")
+    return std::string(
+        "\xEF\xBB\xBF"
+        "10\r\n 30\n\n50\n");
   if (path == "bad.txt") return std::string("10\nten\n");
   if (path == "colocated.yaml")
     return std::string(
