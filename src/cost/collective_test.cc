@@ -108,7 +108,9 @@ TEST(Collective, GroupsLeaveTheirDomainWhereLinksDo) {
         }
         const CollectiveGroup group = make_group(gpu, members, 1, devices, 0);
         EXPECT_EQ(group.per_domain < members, network) << gpu.key << " " << members;
-        if (!network) EXPECT_EQ(group.nvlink, nvlink) << gpu.key << " " << members;
+        if (!network) {
+          EXPECT_EQ(group.nvlink, nvlink) << gpu.key << " " << members;
+        }
       }
     }
 }

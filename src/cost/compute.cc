@@ -222,6 +222,18 @@ double head_backward_s(const ModelSize& model, double tokens, int tp, bool froze
   return head_products_s(model, tokens, tp, device) * (frozen ? 1 : 2);
 }
 
+double embedding_forward_s(const ModelSize& model, double tokens, const DeviceModel& device) {
+  constexpr double kPasses = 2;  // rows in, activations out
+  return kPasses * tokens * model.hidden * activation_bytes(device) / stream_rate(device);
+}
+
+double embedding_backward_s(const ModelSize& model, double tokens, bool frozen,
+                            const DeviceModel& device) {
+  if (frozen) return 0;
+  constexpr double kPasses = 3;  // gradients of activations in, of rows in and out
+  return kPasses * tokens * model.hidden * activation_bytes(device) / stream_rate(device);
+}
+
 double optimizer_s(double parameters, double bytes_per_parameter, const DeviceModel& device) {
   if (device.profile != nullptr)
     if (const auto time = profiled_optimizer_s(*device.profile, parameters)) return *time;

@@ -56,6 +56,11 @@ double layer_backward_s(const ModelSize& model, const LayerPass& pass, const Dev
 double head_forward_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device);
 double head_backward_s(const ModelSize& model, double tokens, int tp, bool frozen,
                        const DeviceModel& device);
+// Looking up the token embeddings, and adding the gradients to their rows. The rows that a
+// micro-batch reads differ, so both are bound by memory.
+double embedding_forward_s(const ModelSize& model, double tokens, const DeviceModel& device);
+double embedding_backward_s(const ModelSize& model, double tokens, bool frozen,
+                            const DeviceModel& device);
 // One optimizer step over `parameters` held by this device: reads gradient and states, writes
 // states and weights.
 double optimizer_s(double parameters, double bytes_per_parameter, const DeviceModel& device);

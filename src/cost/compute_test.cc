@@ -175,6 +175,14 @@ TEST(Head, ForwardAndBackward) {
   EXPECT_NEAR(head_forward_s(toy_model(), 1000, 4, toy_device()), products / 4, 1e-15);
 }
 
+// Rows in and activations out; backward reads gradients and adds them to the table's rows.
+TEST(Embedding, IsBoundByMemory) {
+  const double pass = 1000.0 * 256 * 2 / 1e12;
+  EXPECT_DOUBLE_EQ(embedding_forward_s(toy_model(), 1000, toy_device()), 2 * pass);
+  EXPECT_DOUBLE_EQ(embedding_backward_s(toy_model(), 1000, false, toy_device()), 3 * pass);
+  EXPECT_DOUBLE_EQ(embedding_backward_s(toy_model(), 1000, true, toy_device()), 0);
+}
+
 TEST(Optimizer, IsBoundByMemory) {
   EXPECT_DOUBLE_EQ(optimizer_s(1e9, 28, toy_device()), 28e9 / 1e12);
 }

@@ -136,6 +136,11 @@ LayerCost mean_layer_time(const Step& step) {
   return sum;
 }
 
+double embedding_s(const Step& step, bool backward) {
+  return embedding_forward_s(step.model, step.tokens, step.device) +
+         (backward ? embedding_backward_s(step.model, step.tokens, step.lora(), step.device) : 0);
+}
+
 double head_s(const Step& step, bool backward) {
   const double loss = step.work.policy_loss ? step.device.efficiency.rl_loss_factor : 1;
   const double heads = loss * (1 + step.model.mtp_layers);
@@ -268,15 +273,16 @@ TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout, con
   const StageLayers layers = stage_layers(step);
   const double per_layer = layer.forward_s + layer.backward_s,
                exchange = layer.exchange_forward_s + layer.exchange_backward_s;
-  const double head = head_s(step, true);
-  const double slowest = std::max(layers.fullest * (per_layer + exchange),
-                                  layers.last * (per_layer + exchange) + head);
+  const double embedding = embedding_s(step, true), head = head_s(step, true);
+  const double first_and_last = step.layout.pp == 1 ? embedding + head : head;
+  const double slowest = std::max(layers.fullest * (per_layer + exchange) + embedding,
+                                  layers.last * (per_layer + exchange) + first_and_last);
   const double share = exchange / (per_layer + exchange);
   const double jitter =
       1 + device.efficiency.pipeline_jitter * std::log2(static_cast<double>(layout.pp));
   TrainTime time;
   const double steady = step.micro_batches * slowest * jitter;
-  const double mean_stage = (model.layers * (per_layer + exchange) + head) / layout.pp;
+  const double mean_stage = (model.layers * (per_layer + exchange) + embedding + head) / layout.pp;
   time.exchange_s = steady * share + 2 * layout.vpp * pipeline_send_s(step) * step.micro_batches;
   time.compute_s = steady * (1 - share);
   time.bubble_s = (layout.pp - 1.0) / layout.vpp * mean_stage * jitter;
@@ -292,9 +298,9 @@ double inference_pass_s(const ModelSize& model, const TrainLayout& layout, const
                         const DeviceModel& device) {
   const Step step = make_step(model, layout, work, device);
   const LayerCost layer = mean_layer_time(step);
-  const double per_stage =
-      (model.layers * (layer.forward_s + layer.exchange_forward_s) + head_s(step, false)) /
-      layout.pp;
+  const double per_stage = (model.layers * (layer.forward_s + layer.exchange_forward_s) +
+                            embedding_s(step, false) + head_s(step, false)) /
+                           layout.pp;
   const double compute = (step.micro_batches + layout.pp - 1) * per_stage;
   if (layout.zero_stage < 3 || layout.dp == 1) return compute;
   const Held held = held_parameters(step);

@@ -29,10 +29,12 @@ TEST(TrainStep, OneDevice) {
   const LayerPass pass = toy_pass();
   const double layer =
       layer_forward_s(toy_model(), pass, device) + layer_backward_s(toy_model(), pass, device);
-  const double head = head_forward_s(toy_model(), 1000, 1, device) +
+  const double ends = embedding_forward_s(toy_model(), 1000, device) +
+                      embedding_backward_s(toy_model(), 1000, false, device) +
+                      head_forward_s(toy_model(), 1000, 1, device) +
                       head_backward_s(toy_model(), 1000, 1, false, device);
   const TrainTime time = train_step_time(toy_model(), layout, work, device);
-  EXPECT_NEAR(time.compute_s, 4 * (4 * layer + head), 1e-12);
+  EXPECT_NEAR(time.compute_s, 4 * (4 * layer + ends), 1e-12);
   EXPECT_NEAR(time.optimizer_s, total_params(toy_model()) * 28.0 / 1e12, 1e-12);
   EXPECT_EQ(time.bubble_s + time.exchange_s + time.gradient_s, 0);
   EXPECT_DOUBLE_EQ(time.total_s, time.compute_s + time.optimizer_s);
@@ -57,7 +59,8 @@ TEST(TrainStep, BubbleIsThePipelinesFillAndDrain) {
   work.seq_len = 1000;
   DeviceModel device = toy_device();
   device.efficiency.pp_exposed = 0;
-  device.efficiency.head_factor = 0;  // stages are then equal
+  device.efficiency.head_factor = 0;  // stages are then equal, activations being free
+  device.efficiency.stream_share = 1e9;
   TrainLayout layout;
   layout.pp = 4;
   const TrainTime plain = train_step_time(toy_model(), layout, work, device);
@@ -108,6 +111,7 @@ TEST(InferencePass, IsTheForwardHalf) {
   work.seq_len = 500;
   const LayerPass pass = toy_pass();
   const double expected = 4 * (4 * layer_forward_s(toy_model(), pass, toy_device()) +
+                               embedding_forward_s(toy_model(), 1000, toy_device()) +
                                head_forward_s(toy_model(), 1000, 1, toy_device()));
   EXPECT_NEAR(inference_pass_s(toy_model(), {}, work, toy_device()), expected, 1e-12);
 }

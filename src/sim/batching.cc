@@ -51,7 +51,8 @@ class Batcher {
 
   BatchRound step() {
     admit();
-    BatchRound round = forward();
+    const int64_t alike = rounds_alike();
+    BatchRound round = alike > 1 ? decode(alike) : forward();
     round.pages = used_;
     retire();
     round.unfinished = static_cast<int64_t>(waiting_.size() + running_.size());
@@ -121,6 +122,38 @@ class Batcher {
     s.pages += taken;
     used_ += taken;
     return taken == need;
+  }
+
+  // Rounds from now on in which every running sequence decodes one token and none ends before the last
+  // or is preempted, a page's worth at most. Nobody is admitted in them: whoever waits behind running
+  // sequences that all decode waits for a place or for pages, and those only get fewer.
+  int64_t rounds_alike() const {
+    int64_t rounds = static_cast<int64_t>(running_.size()) <= options_.max_batch_tokens
+                         ? kCachePageTokens
+                         : 1;
+    for (const Sequence& s : running_)
+      rounds = std::min(rounds, s.decoding() ? s.request.response - s.produced : 1);
+    return rounds > 1 && used_ + missing_pages(rounds) <= capacity_ ? rounds : 1;
+  }
+
+  int64_t missing_pages(int64_t rounds) const {
+    int64_t missing = 0;
+    for (const Sequence& s : running_)
+      missing += std::max<int64_t>(pages_for(s.cached + rounds) - s.pages, 0);
+    return missing;
+  }
+
+  BatchRound decode(int64_t rounds) {
+    BatchRound out;
+    out.rounds = rounds;
+    out.decoding = static_cast<int64_t>(running_.size());
+    for (Sequence& s : running_) {
+      out.cached_tokens += rounds * s.cached + rounds * (rounds + 1) / 2;
+      provide(s, s.cached + rounds);
+      s.cached += rounds;
+      s.produced += rounds;
+    }
+    return out;
   }
 
   // Decodes first, then prefills, in order of admission within the token limit.
@@ -205,7 +238,7 @@ int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOption
     const BatchRound round = batcher.step();
     BRAID_CHECK(round.decoding + round.prefill_tokens > 0, "the cache holds no sequence");
     visit(round);
-    ++rounds;
+    rounds += round.rounds;
   }
   return rounds;
 }

@@ -26,17 +26,19 @@ inline constexpr int64_t kCachePageTokens = 32;
 // messages need some as well.
 inline constexpr double kShareForCache = 0.95;
 
-// One scheduling round and forward.
+// Scheduling rounds and their forwards: one, or several in a row in which the same sequences decode
+// and nothing else happens.
 struct BatchRound {
+  int64_t rounds = 1;
   int64_t prefill_tokens = 0;
-  int64_t decoding = 0;       // sequences that computed one token
-  int64_t cached_tokens = 0;  // of the sequences that decoded
-  int64_t pages = 0;          // held
-  int64_t unfinished = 0;     // waiting and running, after the round
+  int64_t decoding = 0;       // sequences that computed one token, in each round
+  int64_t cached_tokens = 0;  // of the sequences that decoded, over all rounds
+  int64_t pages = 0;          // held, in the last round
+  int64_t unfinished = 0;     // waiting and running, after the rounds
 };
 
-// Calls `visit` for every round until all requests are finished; returns the number of rounds.
-// REQUIRES: the budget holds the longest request.
+// Calls `visit` for the rounds in their order until all requests are finished; returns the number of
+// rounds. REQUIRES: the budget holds the longest request.
 int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOptions& options,
                     const std::function<void(const BatchRound&)>& visit);
 

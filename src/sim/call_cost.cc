@@ -117,9 +117,11 @@ PassPrices CallCost::pass_prices(const MicroBatch& batch) const {
   PassPrices prices = prices_on(device_, batch);
   for (const DeviceModel& other : others_) {
     const PassPrices its = prices_on(other, batch);
-    for (double PassPrices::*price : {&PassPrices::dense_forward_s, &PassPrices::dense_backward_s,
-                                      &PassPrices::sparse_forward_s, &PassPrices::sparse_backward_s,
-                                      &PassPrices::head_forward_s, &PassPrices::head_backward_s})
+    for (double PassPrices::*price :
+         {&PassPrices::dense_forward_s, &PassPrices::dense_backward_s,
+          &PassPrices::sparse_forward_s, &PassPrices::sparse_backward_s,
+          &PassPrices::embedding_forward_s, &PassPrices::embedding_backward_s,
+          &PassPrices::head_forward_s, &PassPrices::head_backward_s})
       prices.*price = std::max(prices.*price, its.*price);
   }
   return prices;
@@ -144,6 +146,10 @@ PassPrices CallCost::prices_on(const DeviceModel& device, const MicroBatch& batc
     (sparse ? prices.sparse_backward_s : prices.dense_backward_s) =
         backward + exchanges_back * exchange;
   }
+  prices.embedding_forward_s = embedding_forward_s(m, batch.tokens, device);
+  if (trains_)
+    prices.embedding_backward_s =
+        embedding_backward_s(m, batch.tokens, model_->trainable.lora, device);
   if (scalar_head_) return prices;
   // A policy loss costs no more here: rl_train_factor was fitted to whole updates, loss included.
   prices.head_forward_s = head_forward_s(m, batch.tokens, strategy_.tp, device);
@@ -178,6 +184,7 @@ double CallCost::forward_s(const PassPrices& prices, int part) const {
   const LayerCounts layers = layers_of(part);
   const double compute = layers.dense * prices.dense_forward_s +
                          layers.sparse * prices.sparse_forward_s +
+                         (has_embedding(part) ? prices.embedding_forward_s : 0) +
                          (has_head(part) ? prices.head_forward_s : 0);
   const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(strategy_.pp);
   return factor_ * jitter * with_gathers(compute, gathers_of_part_s(part));
@@ -187,6 +194,7 @@ double CallCost::backward_s(const PassPrices& prices, int part) const {
   const LayerCounts layers = layers_of(part);
   const double compute = layers.dense * prices.dense_backward_s +
                          layers.sparse * prices.sparse_backward_s +
+                         (has_embedding(part) ? prices.embedding_backward_s : 0) +
                          (has_head(part) ? prices.head_backward_s : 0);
   double exchange = gathers_of_part_s(part);
   if (strategy_.zero_stage >= 2 && strategy_.dp > 1)
@@ -243,9 +251,9 @@ double CallCost::step_host_s() const {
 // Prefill and decode share a forward. With pipeline stages that many batches are in flight: every
 // stage reads its weights once for each of them, so a round takes as long as a small batch takes
 // through the whole model.
-double CallCost::round_s(const BatchRound& round) const {
-  return rounds_s({1, round.decoding, static_cast<double>(round.cached_tokens),
-                   static_cast<double>(round.prefill_tokens)});
+double CallCost::rounds_s(const BatchRound& round) const {
+  return rounds_s(RoundGroup{round.rounds, round.decoding, static_cast<double>(round.cached_tokens),
+                             static_cast<double>(round.prefill_tokens), round.pages});
 }
 
 // A decode step grows linearly with the context, so rounds are priced at their mean.

@@ -25,11 +25,12 @@ struct MicroBatch {
 };
 
 // Seconds that one micro-batch takes in one layer of each kind, tensor-parallel exchange and
-// recomputation included, and in head and loss over the vocabulary. Backward only where the call
-// trains.
+// recomputation included, in the embedding, and in head and loss over the vocabulary. Backward only
+// where the call trains.
 struct PassPrices {
   double dense_forward_s = 0, dense_backward_s = 0;
   double sparse_forward_s = 0, sparse_backward_s = 0;
+  double embedding_forward_s = 0, embedding_backward_s = 0;
   double head_forward_s = 0, head_backward_s = 0;
 };
 
@@ -74,7 +75,7 @@ class CallCost {
   double gather_s(int stage) const;  // updated weights, ZeRO-1 and 2
   double optimizer_step_s(int stage) const;
   double step_host_s() const;                      // fixed time of an optimizer step
-  double round_s(const BatchRound& round) const;   // of one replica
+  double rounds_s(const BatchRound& round) const;  // of one replica
   double rounds_s(const RoundGroup& group) const;  // all of them
 
   // Bytes on one device.
@@ -119,6 +120,7 @@ class CallCost {
   double trained(int stage) const;
   double with_gathers(double compute_s, double exchange_s) const;
   double gathers_of_part_s(int part) const;
+  bool has_embedding(int part) const { return part == 0; }
   bool has_head(int part) const { return part == parts() - 1; }
 
   const RoleModel* model_ = nullptr;

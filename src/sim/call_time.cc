@@ -225,7 +225,7 @@ std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
   std::map<int64_t, RoundGroup> groups;
   run_batches(requests, options, [&](const BatchRound& round) {
     RoundGroup& group = groups[round.decoding];
-    ++group.rounds;
+    group.rounds += round.rounds;
     group.decoding = round.decoding;
     group.cached_tokens += static_cast<double>(round.cached_tokens);
     group.prefill_tokens += static_cast<double>(round.prefill_tokens);

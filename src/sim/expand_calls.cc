@@ -228,7 +228,7 @@ void StepSimulation::expand_replica(CallId id, int dp_rank) {
   const int64_t reserved = reserved_pages(problem_, s);
   const int64_t rounds = run_batches(work, options, [&](const BatchRound& round) {
     curve.push_back({seconds, std::max(reserved, round.pages)});
-    seconds += cost.round_s(round);
+    seconds += cost.rounds_s(round);
   });
   rounds_[id.value] = std::max(rounds_[id.value], rounds);
   const TaskId task = tasks_.add(seconds);

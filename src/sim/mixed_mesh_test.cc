@@ -49,9 +49,9 @@ TEST(MixedMesh, EachPriceIsThatOfTheKindThatTakesLonger) {
   double decode_s[3], forward_s[3];
   for (int i = 0; i < 3; ++i) {
     const PlanningProblem problem = problem_on(clusters[i]);
-    decode_s[i] = cost_of(problem, "generate", 4, 1).rounds_s({1, 8, 8.0 * 500, 0});
+    decode_s[i] = cost_of(problem, "generate", 4, 1).rounds_s(RoundGroup{1, 8, 8.0 * 500, 0});
     const CallCost train = cost_of(problem, "update_actor", 4, 1);
-    forward_s[i] = train.forward_s(train.micro_batch({512, 512, 512, 512}), 0);
+    forward_s[i] = train.pass_prices(train.micro_batch({512, 512, 512, 512})).dense_forward_s;
   }
   EXPECT_GT(decode_s[1], 1.2 * decode_s[0]);
   EXPECT_GT(forward_s[0], 1.2 * forward_s[1]);

@@ -115,6 +115,23 @@ TEST(Batching, CountsRounds) {
   EXPECT_EQ(run_batches({{100, 1, 0}}, chunks, ignore), 3);
 }
 
+// Rounds that are alike come together: a page's worth at most, up to the end of the shortest.
+TEST(Batching, TakesEqualRoundsTogether) {
+  std::vector<BatchRound> seen;
+  const int64_t rounds = run_batches({{10, 101, 0}, {12, 40, 1}}, {},
+                                     [&](const BatchRound& round) { seen.push_back(round); });
+  EXPECT_EQ(rounds, 101);
+  ASSERT_EQ(seen.size(), 5u);  // prefill, 32 + 7 rounds of two, 32 + 29 of one
+  EXPECT_EQ(seen[1].rounds, 32);
+  EXPECT_EQ(seen[1].decoding, 2);
+  EXPECT_EQ(seen[1].cached_tokens, (11 + 42 + 13 + 44) * 32 / 2);  // 11 to 42 and 13 to 44
+  EXPECT_EQ(seen[2].rounds, 7);
+  EXPECT_EQ(seen[2].unfinished, 1);
+  EXPECT_EQ(seen[3].decoding, 1);
+  EXPECT_EQ(seen[4].rounds, 29);
+  EXPECT_EQ(seen[4].pages, 4);  // 110 tokens have a place
+}
+
 TEST(Batching, SharesThePagesOfAPrompt) {
   // 65 prompt tokens: two full pages are shared, the third is each one's own.
   int64_t prefill = 0, most_pages = 0;
