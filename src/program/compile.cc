@@ -162,14 +162,15 @@ class PlanCompiler {
 
   template <typename Ready>
   void emit(CallId id, std::vector<Message> messages, const Ready& ready) {
-    // Receives by (device, slot, depth), for relays.
-    std::map<std::tuple<DeviceId, int32_t, int32_t>, std::vector<InstructionId>> received;
+    // Receives by (device, slot, depth, lane), for relays.
+    std::map<std::tuple<DeviceId, int32_t, int32_t, int32_t>, std::vector<InstructionId>> received;
     for (Message& message : messages) {
       const auto index = static_cast<int32_t>(program_.messages.size());
       const bool fields = message.kind == MessageKind::kFields;
-      auto after = message.depth == 0
-                       ? ready(message.from)
-                       : received[{message.from, message.slot - 1, message.depth - 1}];
+      auto after =
+          message.depth == 0
+              ? ready(message.from)
+              : received[{message.from, message.slot - 1, message.depth - 1, message.lane}];
       const InstructionId sent =
           append(message.from, {OpCode::kSend, id, ExitCondition::kNone, std::move(after), index});
       if (!fields)
@@ -181,7 +182,7 @@ class PlanCompiler {
           append(message.to,
                  {OpCode::kReceive, id, ExitCondition::kNone,
                   fields ? std::vector<InstructionId>{} : after_model(message.to, false), index});
-      received[{message.to, message.slot, message.depth}].push_back(at);
+      received[{message.to, message.slot, message.depth, message.lane}].push_back(at);
       auto& arrivals = fields ? arrivals_[message.owner] : copy_ready_[message.owner];
       arrivals[message.to.value].push_back(at);
       program_.messages.push_back(std::move(message));

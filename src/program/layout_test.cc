@@ -183,7 +183,7 @@ TEST(Reallocation, HopsInsideANodeOnlyWhereTheySpreadTheLoad) {
   }
   SendLoad load(8);
   std::vector<MovePiece> pieces;
-  plan_moves(shards, cluster, &load, &pieces);
+  plan_moves(shards, cluster, Relays::kWhereEven, &load, &pieces);
   std::map<DeviceId, DeviceId> first;
   for (const MovePiece& piece : pieces) {
     EXPECT_EQ(piece.depth, 0);
@@ -198,7 +198,7 @@ TEST(Reallocation, HopsInsideANodeOnlyWhereTheySpreadTheLoad) {
     whole.owners.push_back({DeviceId{0}, {block * 100, block * 100 + 100}});
   for (int d = 1; d < 8; ++d) whole.receivers.push_back({DeviceId{d}, {0, 800}});
   SendLoad relayed(8);
-  plan_moves(whole, cluster, &relayed, &pieces);
+  plan_moves(whole, cluster, Relays::kWhereEven, &relayed, &pieces);
   EXPECT_LT(*std::max_element(relayed.inside.begin(), relayed.inside.end()), 2 * 7 * 200.0);
 }
 
@@ -213,7 +213,7 @@ TEST(Reallocation, AReceiverListedTwiceIsServedOnce) {
   SendLoad load(8);
   load.inside[7] = 1e6;
   std::vector<MovePiece> pieces;
-  plan_moves(item, cluster, &load, &pieces);
+  plan_moves(item, cluster, Relays::kWhereEven, &load, &pieces);
   std::map<DeviceId, int64_t> received;
   for (const MovePiece& piece : pieces) received[piece.to] += piece.units.size();
   EXPECT_EQ(received, (std::map<DeviceId, int64_t>{{DeviceId{1}, 100}, {DeviceId{2}, 50}}));
@@ -282,6 +282,31 @@ TEST(Reallocation, ReceiversPassOnWhatManyNodesNeed) {
   const double share = 2 * held_parameters(kinds, home, model.layers, 0);
   EXPECT_NEAR(total / (7 * 8 * share), 1, 0.01);
   EXPECT_LE(busiest, 2 * share);
+}
+
+// A stage on each of eight nodes, and every device wants all: the owners send to the other nodes
+// themselves, as they can share that evenly, and only into a node pieces are passed on.
+TEST(Reallocation, StagesSendToAllNodesThemselves) {
+  const ModelSize model = *find_model("llama2-7b");
+  const Cluster cluster = *make_cluster(*find_gpu("a100-80g"), 8, 8);
+  Strategy from, to;
+  from.dp = 4, from.tp = 2, from.pp = 8;
+  to.dp = 64;
+  std::map<DeviceId, double> sent;
+  double total = 0;
+  const auto kinds = tensor_kinds(model, true);
+  for (const Message& m : plan_reallocation(kinds, model.layers, param_layout(range(0, 64), from),
+                                            param_layout(range(0, 64), to), cluster, {})) {
+    EXPECT_LE(m.depth, 1);
+    EXPECT_EQ(m.lane == m.from.value / 8, m.depth == 0);
+    if (node_of(cluster, m.from) == node_of(cluster, m.to)) continue;
+    EXPECT_EQ(m.depth, 0);
+    sent[m.from] += m.bytes;
+    total += m.bytes;
+  }
+  double busiest = 0;
+  for (const auto& [device, bytes] : sent) busiest = std::max(busiest, bytes);
+  EXPECT_LE(busiest, 1.25 * total / 64);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 namespace braid {
@@ -13,13 +14,15 @@ struct PlacedPiece {
   Interval layers = {0, 1};
   double unit_bytes = 0;  // over all layers
   int32_t round = 0;
+  int32_t lane = 0;
 };
 
 // Messages in global order from pieces; a piece longer than a message is cut, its parts in rounds
 // of their own.
 std::vector<Message> to_messages(const std::vector<PlacedPiece>& pieces, MessageKind kind,
-                                 double message_bytes) {
-  using Key = std::tuple<int32_t, int32_t, DeviceId, DeviceId>;  // slot, depth, from, to
+                                 double message_bytes, int32_t devices) {
+  // Slot, depth, lane, distance of the devices, from: senders begin with different receivers.
+  using Key = std::tuple<int32_t, int32_t, int32_t, int32_t, DeviceId>;
   std::map<Key, Message> messages;
   for (const PlacedPiece& placed : pieces) {
     const MovePiece& p = placed.piece;
@@ -28,12 +31,13 @@ std::vector<Message> to_messages(const std::vector<PlacedPiece>& pieces, Message
                                          std::max<int64_t>(p.units.size(), 1));
     for (int64_t i = 0; i < parts; ++i) {
       const auto slot = placed.round + p.depth + static_cast<int32_t>(i);
-      Message& message = messages[{slot, p.depth, p.from, p.to}];
+      const int32_t distance = (p.to.value - p.from.value + devices) % devices;
+      Message& message = messages[{slot, p.depth, placed.lane, distance, p.from}];
       const Interval units{p.units.begin + p.units.size() * i / parts,
                            p.units.begin + p.units.size() * (i + 1) / parts};
       message.kind = kind;
       message.from = p.from, message.to = p.to;
-      message.slot = slot, message.depth = p.depth;
+      message.slot = slot, message.depth = p.depth, message.lane = placed.lane;
       message.bytes += placed.unit_bytes * static_cast<double>(units.size());
       message.parts.push_back({p.item, placed.layers, units});
     }
@@ -57,7 +61,8 @@ class ReallocationPlanner {
         load_(device_count(cluster)),
         arrived_(to.pp) {}
 
-  std::vector<Message> plan() {
+  void plan(Relays relays) {
+    relays_ = relays;
     move_ends(true);
     for (const Interval& run : layer_runs())
       for (size_t kind = 0; kind < kinds_.size(); ++kind) {
@@ -66,8 +71,10 @@ class ReallocationPlanner {
         if (layers.size() > 0) move(kind, layers);
       }
     move_ends(false);
-    return to_messages(pieces_, MessageKind::kParameters, options_.message_bytes);
   }
+
+  const std::vector<PlacedPiece>& pieces() const { return pieces_; }
+  const SendLoad& load() const { return load_; }
 
  private:
   void move_ends(bool first) {
@@ -119,15 +126,18 @@ class ReallocationPlanner {
     item.owners = holdings(kinds_[kind], from_, layers);
     item.receivers = holdings(kinds_[kind], to_, layers);
     std::vector<MovePiece> moved;
-    plan_moves(item, cluster_, &load_, &moved);
+    plan_moves(item, cluster_, relays_, &load_, &moved);
     if (moved.empty()) return;
     const int32_t round = next_round(kinds_[kind], item);
-    for (const MovePiece& piece : moved) pieces_.push_back({piece, layers, item.unit_bytes, round});
+    const auto lane = stage_of(item.owners[0].device, from_);
+    for (const MovePiece& piece : moved)
+      pieces_.push_back({piece, layers, item.unit_bytes, round, lane});
   }
 
   // Receivers of one stage fill one message after another.
   int32_t next_round(const TensorKind& kind, const MoveItem& item) {
-    const int stage = kind.last && !kind.first ? to_.pp - 1 : stage_of(item.receivers[0].device);
+    const int stage =
+        kind.last && !kind.first ? to_.pp - 1 : stage_of(item.receivers[0].device, to_);
     double largest = 0;
     for (const Holding& receiver : item.receivers)
       largest = std::max(largest, item.unit_bytes * static_cast<double>(receiver.units.size()));
@@ -136,9 +146,10 @@ class ReallocationPlanner {
     return round;
   }
 
-  int stage_of(DeviceId device) const {
-    const auto at = std::find(to_.mesh.devices.begin(), to_.mesh.devices.end(), device);
-    return static_cast<int>(at - to_.mesh.devices.begin()) / (to_.dp * to_.tp);
+  static int32_t stage_of(DeviceId device, const ParamLayout& layout) {
+    const std::vector<DeviceId>& devices = layout.mesh.devices;
+    const auto at = std::find(devices.begin(), devices.end(), device);
+    return static_cast<int32_t>(at - devices.begin()) / (layout.dp * layout.tp);
   }
 
   const std::vector<TensorKind>& kinds_;
@@ -146,17 +157,61 @@ class ReallocationPlanner {
   const ParamLayout &from_, &to_;
   const Cluster& cluster_;
   const ReallocationOptions& options_;
+  Relays relays_ = Relays::kIntoNodes;
   SendLoad load_;
   std::vector<double> arrived_;  // bytes per stage
   std::vector<PlacedPiece> pieces_;
 };
+
+// Of a device inside its node and out of it, bytes/s.
+struct SendSpeed {
+  double inside = 0, outside = 0;
+};
+
+// As the links between the first devices of the kind state it.
+SendSpeed send_speed(const Cluster& cluster, const DeviceMesh& from, const DeviceMesh& to) {
+  SendSpeed speed;
+  for (const DeviceId a : from.devices)
+    for (const DeviceId b : to.devices) {
+      double& known = node_of(cluster, a) == node_of(cluster, b) ? speed.inside : speed.outside;
+      if (a != b && known == 0) known = 1e9 * link_between(cluster, a, b).gbytes_per_s;
+    }
+  return speed;
+}
+
+double busiest_s(const SendLoad& load, const SendSpeed& speed) {
+  const auto seconds = [](const std::vector<double>& bytes, double per_s) {
+    return per_s > 0 ? *std::max_element(bytes.begin(), bytes.end()) / per_s : 0;
+  };
+  return std::max(seconds(load.inside, speed.inside), seconds(load.outside, speed.outside));
+}
+
+// As if all devices had sent the same.
+double even_s(const SendLoad& load, const SendSpeed& speed) {
+  const auto seconds = [](const std::vector<double>& bytes, double per_s) {
+    const double all = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+    return per_s > 0 ? all / static_cast<double>(bytes.size()) / per_s : 0;
+  };
+  return std::max(seconds(load.inside, speed.inside), seconds(load.outside, speed.outside));
+}
 
 }  // namespace
 
 std::vector<Message> plan_reallocation(const std::vector<TensorKind>& kinds, int64_t layers,
                                        const ParamLayout& from, const ParamLayout& to,
                                        const Cluster& cluster, const ReallocationOptions& options) {
-  return ReallocationPlanner(kinds, layers, from, to, cluster, options).plan();
+  const SendSpeed speed = send_speed(cluster, from.mesh, to.mesh);
+  ReallocationPlanner few(kinds, layers, from, to, cluster, options);
+  ReallocationPlanner many = few;
+  few.plan(Relays::kIntoNodes);
+  const double few_s = busiest_s(few.load(), speed);
+  bool as_good = few_s <= kHopsCost * even_s(few.load(), speed);
+  if (!as_good) {
+    many.plan(Relays::kWhereEven);
+    as_good = few_s <= kHopsCost * busiest_s(many.load(), speed);
+  }
+  return to_messages((as_good ? few : many).pieces(), MessageKind::kParameters,
+                     options.message_bytes, device_count(cluster));
 }
 
 std::vector<Message> plan_exchange(const std::vector<MoveItem>& fields, const Cluster& cluster) {
@@ -164,10 +219,10 @@ std::vector<Message> plan_exchange(const std::vector<MoveItem>& fields, const Cl
   std::vector<PlacedPiece> pieces;
   for (const MoveItem& field : fields) {
     std::vector<MovePiece> moved;
-    plan_moves(field, cluster, &load, &moved);
+    plan_moves(field, cluster, Relays::kWhereEven, &load, &moved);
     for (const MovePiece& piece : moved) pieces.push_back({piece, {0, 1}, field.unit_bytes, 0});
   }
-  return to_messages(pieces, MessageKind::kFields, HUGE_VAL);
+  return to_messages(pieces, MessageKind::kFields, HUGE_VAL, device_count(cluster));
 }
 
 }  // namespace braid

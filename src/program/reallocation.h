@@ -3,7 +3,7 @@
 //
 // Messages are in one global order that every rank follows, so they cannot wait for each other in a
 // circle. A message of hop d of a round has slot round + d; what a relay passes on arrived with the
-// slot before.
+// slot before in the same lane.
 #pragma once
 
 #include <vector>
@@ -16,6 +16,10 @@ namespace braid {
 // Runs that the layers of a stage travel in: more balance the senders better, fewer make smaller
 // plans.
 inline constexpr int64_t kRunsOfLayers = 8;
+
+// Messages of long chains take about so much longer than the busiest link is busy: each waits for
+// the one before.
+inline constexpr double kHopsCost = 2;
 
 enum class MessageKind { kParameters, kFields };
 
@@ -34,6 +38,7 @@ struct Message {
   DeviceId from, to;
   int32_t slot = 0;
   int32_t depth = 0;
+  int32_t lane = 0;  // stage of the layout that parameters come from; lanes do not wait for others
   double bytes = 0;  // fields: with mean lengths
   std::vector<MessagePart> parts;
   friend bool operator==(const Message&, const Message&) = default;

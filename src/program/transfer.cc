@@ -25,8 +25,9 @@ std::vector<int64_t> boundaries(const MoveItem& item) {
   return cuts;
 }
 
-// Which receivers pass a piece on: all, or those only that brought it into their node.
-enum class Relays { kAny, kIntoNodes };
+// Which receivers pass a piece on: all, those that brought it into their node, or the same to
+// devices of their node only.
+enum class Hops { kAny, kIntoNodes, kInsideNodes };
 
 struct Holder {
   DeviceId device;
@@ -37,9 +38,9 @@ struct Holder {
 // Moves one elementary interval: all holders have it whole, all receivers want it whole.
 class PieceMover {
  public:
-  PieceMover(const MoveItem& item, const Interval& units, const Cluster& cluster, Relays relays,
+  PieceMover(const MoveItem& item, const Interval& units, const Cluster& cluster, Hops hops,
              SendLoad* load)
-      : item_(item), units_(units), cluster_(cluster), relays_(relays), load_(*load) {
+      : item_(item), units_(units), cluster_(cluster), hops_(hops), load_(*load) {
     for (const Holding& owner : item.owners)
       if (covers(owner.units, units))
         holders_.push_back({owner.device, node_of(cluster, owner.device), 0});
@@ -82,15 +83,17 @@ class PieceMover {
     (near ? load_.inside : load_.outside)[sender.device.value] += bytes;
     if (!near) load_.brought_in[receiver.device.value] += bytes;
     pieces->push_back({item_.id, units_, sender.device, receiver.device, sender.depth});
-    if (relays_ == Relays::kAny || !near) holders_.push_back(receiver);
+    if (hops_ == Hops::kAny || !near) holders_.push_back(receiver);
   }
 
-  // Same node first, then the least loaded, then the fewest hops, then the earliest.
+  // Same node first, then owners if no other may, then the least loaded, then the fewest hops, then
+  // the earliest.
   const Holder& best_holder(int node) const {
     const auto key = [&](const Holder& h) {
       const bool near = h.node == node;
       const double load = (near ? load_.inside : load_.outside)[h.device.value];
-      return std::tuple(!near, load, h.depth);
+      const bool may_not = hops_ == Hops::kInsideNodes && !near && h.depth > 0;
+      return std::tuple(!near, may_not, load, h.depth);
     };
     return *std::min_element(holders_.begin(), holders_.end(),
                              [&](const Holder& a, const Holder& b) { return key(a) < key(b); });
@@ -99,7 +102,7 @@ class PieceMover {
   const MoveItem& item_;
   Interval units_;
   const Cluster& cluster_;
-  Relays relays_;
+  Hops hops_;
   SendLoad& load_;
   std::vector<Holder> holders_;
 };
@@ -112,18 +115,18 @@ double largest(const SendLoad& load) {
 
 }  // namespace
 
-void plan_moves(const MoveItem& item, const Cluster& cluster, SendLoad* load,
+void plan_moves(const MoveItem& item, const Cluster& cluster, Relays relays, SendLoad* load,
                 std::vector<MovePiece>* pieces) {
   const std::vector<int64_t> cuts = boundaries(item);
-  const auto plan = [&](Relays relays, SendLoad* after) {
-    std::vector<MovePiece> out;
+  const auto plan = [&](Hops hops, SendLoad* after, std::vector<MovePiece>* out) {
     for (size_t i = 0; i + 1 < cuts.size(); ++i)
-      PieceMover(item, {cuts[i], cuts[i + 1]}, cluster, relays, after).serve(&out);
-    return out;
+      PieceMover(item, {cuts[i], cuts[i + 1]}, cluster, hops, after).serve(out);
   };
+  if (relays == Relays::kIntoNodes) return plan(Hops::kInsideNodes, load, pieces);
   SendLoad passed_on = *load, direct = *load;
-  const std::vector<MovePiece> relayed = plan(Relays::kAny, &passed_on);
-  const std::vector<MovePiece> few_hops = plan(Relays::kIntoNodes, &direct);
+  std::vector<MovePiece> relayed, few_hops;
+  plan(Hops::kAny, &passed_on, &relayed);
+  plan(Hops::kIntoNodes, &direct, &few_hops);
   const bool as_even = largest(direct) <= largest(passed_on);
   *load = as_even ? direct : passed_on;
   const std::vector<MovePiece>& taken = as_even ? few_hops : relayed;

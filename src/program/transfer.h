@@ -3,10 +3,10 @@
 // Pure; deterministic.
 //
 // A piece travels from a device that has it, on the receiver's node if there is one, else from the
-// least loaded holder, to the receiver there that has taken the least from other nodes. A receiver
-// that has got a piece may pass it on: that is how one piece reaches many devices without one
-// sender sending it many times. Inside a node that is done only where it spreads the load, as every
-// hop waits for the one before. `depth` counts the hops before.
+// least loaded holder, to the receiver there that has taken the least from other nodes, which
+// passes it on there. Further receivers may pass pieces on as well: that is how one piece reaches
+// many devices without one sender sending it many times. As every hop waits for the one before,
+// that is done only where it spreads the load. `depth` counts the hops before.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +45,13 @@ struct SendLoad {
   explicit SendLoad(size_t devices) : inside(devices), outside(devices), brought_in(devices) {}
 };
 
+// Who passes pieces on: any receiver, inside a node where it makes the item's load more even; or
+// only who has brought a piece into its node, to the others there.
+enum class Relays { kWhereEven, kIntoNodes };
+
 // Appends the pieces of one item in an order in which every relay comes before its use. Units that
 // no owner has are left out: REQUIRES that owners together hold what receivers want.
-void plan_moves(const MoveItem& item, const Cluster& cluster, SendLoad* load,
+void plan_moves(const MoveItem& item, const Cluster& cluster, Relays relays, SendLoad* load,
                 std::vector<MovePiece>* pieces);
 
 }  // namespace braid

@@ -62,7 +62,9 @@ class MoveLoads {
  public:
   explicit MoveLoads(const PlanSpace& space) : space_(space) {
     const auto devices = static_cast<size_t>(space.num_devices());
-    for (auto* load : {&in_, &out_, &far_in_, &far_out_, &relayed_}) load->assign(devices, 0);
+    for (auto* load : {&in_, &far_in_, &relayed_, &direct_.inside, &direct_.outside, &hops_.inside,
+                       &hops_.outside})
+      load->assign(devices, 0);
     nodes_.resize(static_cast<size_t>(space.node_of.back()) + 1);
     lack_.resize(devices);
   }
@@ -92,16 +94,31 @@ class MoveLoads {
   }
 
   double seconds(const MoveRates& rates) const {
-    const auto most = [](const std::vector<double>& load) {
-      return *std::max_element(load.begin(), load.end());
-    };
+    const double network = rate_between_nodes(rates);
+    // Of the two ways to send, the one that the program takes (program/reallocation.cc).
+    const bool direct = direct_.busiest_s(rates) <= kHopsCost * hops_.busiest_s(rates);
+    const Sent& sent = direct ? direct_ : hops_;
+    const double waits = direct ? 1 : kHopsCost;
+    const double inside = std::max(most(in_), waits * most(sent.inside)) / rates.inside;
+    const double outside = std::max(most(far_in_), waits * most(sent.outside)) / network;
     // What the last run of layers brings into a node is passed on there when the network is done.
-    const double network = std::max(most(far_in_), most(far_out_)) / rate_between_nodes(rates);
-    return rates.latency_s + std::max(std::max(most(in_), most(out_)) / rates.inside,
-                                      network + most(relayed_) / rates.inside / kRunsOfLayers);
+    return rates.latency_s +
+           std::max(inside, outside + most(relayed_) / rates.inside / kRunsOfLayers);
   }
 
  private:
+  static double most(const std::vector<double>& load) {
+    return *std::max_element(load.begin(), load.end());
+  }
+
+  // Bytes that each device sends.
+  struct Sent {
+    std::vector<double> inside, outside;
+    double busiest_s(const MoveRates& rates) const {
+      return std::max(most(inside) / rates.inside, most(outside) / rate_between_nodes(rates));
+    }
+  };
+
   int32_t node(int32_t device) const { return space_.node_of[device]; }
 
   void receive(const Block& to, double cell) {
@@ -112,6 +129,7 @@ class MoveLoads {
       far_in_[d] += cell * brought;
       in_[d] += cell * (count(lack_[d] & use.held) + far - brought);
       relayed_[d] += cell * (far - brought);
+      direct_.inside[d] += cell * (far - brought);  // to the others, what it brings in
     }
   }
 
@@ -123,10 +141,11 @@ class MoveLoads {
     };
     for (int32_t d = from.first; d < from.first + from.count; ++d) {
       const NodeUse& use = nodes_[node(d)];
-      out_[d] += cell * std::max(all(use), count(use.near) / use.holders);
+      hops_.inside[d] += cell * std::max(all(use), count(use.near) / use.holders);
+      direct_.inside[d] += cell * use.near_sum / use.holders;
     }
     for (int32_t d = to.first; d < to.first + to.count; ++d)
-      if (!from.has(d)) out_[d] += cell * all(nodes_[node(d)]);
+      if (!from.has(d)) hops_.inside[d] += cell * all(nodes_[node(d)]);
   }
 
   void send_far(const Block& from, const Block& to, double cell) {
@@ -140,15 +159,18 @@ class MoveLoads {
     if (sum == 0) return;
     if (sum <= count(once)) relays = 0;  // nothing is wanted twice
     const double all = sum / (from.count + relays);
-    for (int32_t d = from.first; d < from.first + from.count; ++d)
-      far_out_[d] += cell * std::max(all, count(once) / from.count);
+    for (int32_t d = from.first; d < from.first + from.count; ++d) {
+      hops_.outside[d] += cell * std::max(all, count(once) / from.count);
+      direct_.outside[d] += cell * sum / from.count;
+    }
     for (int32_t d = to.first; d < to.first + to.count && relays > 0; ++d)
-      if (nodes_[node(d)].far != 0 && !from.has(d)) far_out_[d] += cell * all;
+      if (nodes_[node(d)].far != 0 && !from.has(d)) hops_.outside[d] += cell * all;
   }
 
   const PlanSpace& space_;
-  std::vector<double> in_, out_, far_in_, far_out_;  // bytes by device
-  std::vector<double> relayed_;                      // of in_, what others brought into the node
+  std::vector<double> in_, far_in_;  // bytes by device, from its node and from others
+  std::vector<double> relayed_;      // of in_, what others brought into the node
+  Sent direct_, hops_;  // by owners and who brings in, or by whoever has received (Relays)
   std::vector<NodeUse> nodes_;
   std::vector<uint64_t> lack_;  // by device
 };

@@ -5,9 +5,11 @@
 #include "cost/efficiency.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
+#include "program/program.h"
 #include "program/reallocation.h"
-#include "search/plan_space.h"
+#include "search/plan_judge.h"
 #include "sim/call_work.h"
+#include "sim/simulate.h"
 
 namespace braid::planner {
 namespace {
@@ -69,6 +71,45 @@ TEST(PlanMoves, PricesAreTheLoadsOfThePlannedMessages) {
     std::sort(errors.begin(), errors.end());
     EXPECT_LT(errors[50], 0.05) << nodes;
     EXPECT_LT(errors[90], 0.25) << nodes;
+  }
+}
+
+// Seconds in which a simulated step brings the critic's weights to another call than training.
+double simulated_move_s(const PlanningProblem& problem, const ExecutionPlan& plan) {
+  SimOptions options;
+  options.events = true;
+  const Program program = *compile(plan, problem);
+  const Trace trace = *simulate(program, problem, committed_calibration(), options);
+  double first = HUGE_VAL, last = 0;
+  for (const TraceEvent& event : trace.events) {
+    const Call& call = program.graph.calls[event.call.value];
+    if (event.kind != EventKind::kReallocation || call.name != "values") continue;
+    first = std::min(first, event.start_s);
+    last = std::max(last, event.end_s);
+  }
+  return last - first;
+}
+
+// The home of a role in stages on eight nodes, and another layout over all of them: a device waits
+// for others that wait for others no longer than the loads of the links say.
+TEST(PlanMoves, PricesAreTheTimesInTheSimulation) {
+  const PlanningProblem problem = make_test_problem({.nodes = 8, .prompts = 512});
+  const auto pricer = CallPricer::make(problem, committed_calibration());
+  for (const int tp : {1, 2, 8}) {
+    ExecutionPlan plan = uniform_plan(problem, 64 / tp, tp, 1);
+    for (CallPlan& call : plan.calls)
+      if (call.call == "update_critic")
+        call.strategy.dp = 4, call.strategy.tp = 2, call.strategy.pp = 8;
+    const PlanSpace space = *space_of_plan(plan, problem, *pricer);
+    const Assignment choice = assignment_of(space, Choice(space.num_coordinates(), 0));
+    for (const RoleSpace& role : space.roles) {
+      if (role.role != RoleId{"critic"}) continue;
+      const double priced_s =
+          1e-6 * static_cast<double>(move_us(space, role, *choice.option[role.home],
+                                             *choice.option[role.calls.front()]));
+      const double simulated_s = simulated_move_s(problem, plan);
+      EXPECT_NEAR(priced_s / simulated_s, 1, 0.3) << tp;
+    }
   }
 }
 

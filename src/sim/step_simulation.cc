@@ -200,8 +200,8 @@ void StepSimulation::keep_order(DeviceId rank, int32_t index) {
   const TaskId task = message_tasks_[i.detail];
   const Message& message = program_.messages[i.detail];
   if (i.code == OpCode::kSend) {
-    const auto [last, first] =
-        channels_.insert({{message.from, message.to, message.kind, message.depth}, task});
+    const auto [last, first] = channels_.insert(
+        {{message.from, message.to, message.kind, message.depth, message.lane}, task});
     if (!first) {
       tasks_.wait(task, last->second);
       last->second = task;

@@ -135,7 +135,7 @@ class StepSimulation {
   std::vector<std::map<int32_t, Block>> blocks_;  // [call], by device
   std::vector<TaskId> message_tasks_;             // by message
   // Last message of a pair, by kind and hop.
-  std::map<std::tuple<DeviceId, DeviceId, MessageKind, int32_t>, TaskId> channels_;
+  std::map<std::tuple<DeviceId, DeviceId, MessageKind, int32_t, int32_t>, TaskId> channels_;
   std::vector<Op> ops_;
   std::vector<MessageEvent> message_events_;
   std::vector<double> busy_;       // by device
