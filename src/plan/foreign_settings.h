@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <set>
 #include <string>
@@ -67,7 +68,11 @@ Status read_settings(const std::vector<SettingKey<S>>& table, const ForeignKeys&
   const std::set<std::string> names(known.begin(), known.end());
   for (const auto& [key, value] : keys) {
     if (names.count(key) > 0) continue;
-    const std::string near = nearest_name(key, known);
+    std::vector<std::string> similar;  // whose length allows so few slips
+    for (const std::string& name : known)
+      if (std::abs(static_cast<int>(name.size()) - static_cast<int>(key.size())) <= kTypingSlip)
+        similar.push_back(name);
+    const std::string near = nearest_name(key, similar);
     if (!near.empty() && edit_distance(key, near) <= kTypingSlip && keys.count(near) == 0)
       notes->push_back(cat("unknown key ", key, " is ignored", did_you_mean(key, known)));
   }

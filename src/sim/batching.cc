@@ -124,13 +124,12 @@ class Batcher {
     return taken == need;
   }
 
-  // Rounds from now on in which every running sequence decodes one token and none ends before the last
-  // or is preempted, a page's worth at most. Nobody is admitted in them: whoever waits behind running
-  // sequences that all decode waits for a place or for pages, and those only get fewer.
+  // Rounds from now on in which every running sequence decodes one token and none ends before the
+  // last or is preempted, a page's worth at most. Nobody is admitted in them: whoever waits behind
+  // running sequences that all decode waits for a place or for pages, and those only get fewer.
   int64_t rounds_alike() const {
-    int64_t rounds = static_cast<int64_t>(running_.size()) <= options_.max_batch_tokens
-                         ? kCachePageTokens
-                         : 1;
+    int64_t rounds =
+        static_cast<int64_t>(running_.size()) <= options_.max_batch_tokens ? kCachePageTokens : 1;
     for (const Sequence& s : running_)
       rounds = std::min(rounds, s.decoding() ? s.request.response - s.produced : 1);
     return rounds > 1 && used_ + missing_pages(rounds) <= capacity_ ? rounds : 1;
@@ -229,6 +228,14 @@ class Batcher {
 };
 
 }  // namespace
+
+bool same_work(const std::vector<BatchRequest>& a, const std::vector<BatchRequest>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](const BatchRequest& x, const BatchRequest& y) {
+                      return x.prompt == y.prompt && x.response == y.response &&
+                             x.group - a.front().group == y.group - b.front().group;
+                    });
+}
 
 int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOptions& options,
                     const std::function<void(const BatchRound&)>& visit) {

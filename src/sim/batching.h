@@ -14,6 +14,9 @@ struct BatchRequest {
   int64_t group = 0;                 // requests of one group have the same prompt
 };
 
+// Equal up to the groups' numbers, where those are consecutive: both take the same rounds.
+bool same_work(const std::vector<BatchRequest>& a, const std::vector<BatchRequest>& b);
+
 struct BatchOptions {
   int64_t kv_budget_tokens = 0;  // 0: enough for max_concurrent of the longest request
   int64_t max_concurrent = 256;
@@ -37,8 +40,8 @@ struct BatchRound {
   int64_t unfinished = 0;     // waiting and running, after the rounds
 };
 
-// Calls `visit` for the rounds in their order until all requests are finished; returns the number of
-// rounds. REQUIRES: the budget holds the longest request.
+// Calls `visit` for the rounds in their order until all requests are finished; returns the number
+// of rounds. REQUIRES: the budget holds the longest request.
 int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOptions& options,
                     const std::function<void(const BatchRound&)>& visit);
 

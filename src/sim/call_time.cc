@@ -236,14 +236,6 @@ std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
   return out;
 }
 
-bool same_work(const std::vector<BatchRequest>& a, const std::vector<BatchRequest>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](const BatchRequest& x, const BatchRequest& y) {
-                      return x.prompt == y.prompt && x.response == y.response &&
-                             x.group - a.front().group == y.group - b.front().group;
-                    });
-}
-
 }  // namespace
 
 const std::vector<CallTimer::Rounds>& CallTimer::rounds(const Strategy& strategy, int64_t samples) {

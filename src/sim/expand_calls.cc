@@ -209,43 +209,54 @@ std::vector<TaskId> StepSimulation::finish_minibatch(CallId id,
   return out;
 }
 
+// Replicas with equal work and caches take the same rounds, so those are run once.
 void StepSimulation::expand_generate(CallId id) {
+  const CallPlacement& call = program_.calls[id.value];
   rounds_[id.value] = 0;
-  for (int dp_rank = 0; dp_rank < program_.calls[id.value].strategy.dp; ++dp_rank)
-    expand_replica(id, dp_rank);
+  ReplicaRounds run;
+  for (int dp_rank = 0; dp_rank < call.strategy.dp; ++dp_rank) {
+    auto work = requests_of(problem_, call.strategy, lengths_, call.samples, dp_rank);
+    const int64_t budget = cache_budget(id, dp_rank, work);
+    if (dp_rank == 0 || budget != run.budget_tokens || !same_work(work, run.work))
+      run = run_rounds(id, std::move(work), budget);
+    expand_replica(id, dp_rank, run);
+  }
+}
+
+StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, std::vector<BatchRequest> work,
+                                                         int64_t budget_tokens) const {
+  const CallCost& cost = *costs_[id.value];
+  BatchOptions options = batch_options(problem_, cost.strategy(), options_);
+  options.kv_budget_tokens = budget_tokens;
+  ReplicaRounds run{std::move(work), budget_tokens, 0, 0, {}};
+  const int64_t reserved = reserved_pages(problem_, cost.strategy());
+  run.rounds = run_batches(run.work, options, [&](const BatchRound& round) {
+    run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
+    run.seconds += cost.rounds_s(round);
+  });
+  return run;
 }
 
 // All ranks of a replica run its rounds together. The cache grows and shrinks with the sequences in
 // flight.
-void StepSimulation::expand_replica(CallId id, int dp_rank) {
-  const CallCost& cost = *costs_[id.value];
-  const Strategy& s = cost.strategy();
-  const auto work = requests_of(problem_, s, lengths_, program_.calls[id.value].samples, dp_rank);
-  BatchOptions options = batch_options(problem_, s, options_);
-  options.kv_budget_tokens = cache_budget(id, dp_rank, work);
-  std::vector<std::pair<double, int64_t>> curve;  // seconds so far, pages
-  double seconds = 0;
-  const int64_t reserved = reserved_pages(problem_, s);
-  const int64_t rounds = run_batches(work, options, [&](const BatchRound& round) {
-    curve.push_back({seconds, std::max(reserved, round.pages)});
-    seconds += cost.rounds_s(round);
-  });
-  rounds_[id.value] = std::max(rounds_[id.value], rounds);
-  const TaskId task = tasks_.add(seconds);
+void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds& run) {
+  const Strategy& s = costs_[id.value]->strategy();
+  rounds_[id.value] = std::max(rounds_[id.value], run.rounds);
+  const TaskId task = tasks_.add(run.seconds);
   for (int stage = 0; stage < s.pp; ++stage) {
     enter(id, {dp_rank, stage}, task);
     leave(id, {dp_rank, stage}, task);
     remember_op({task, EventKind::kGenerate, id, dp_rank, stage, -1, OpCode::kGenerateStep},
-                seconds);
-    instructions_ += s.tp * (2 * rounds + 1);
-    remember_cache(id, {dp_rank, stage}, task, curve, seconds);
+                run.seconds);
+    instructions_ += s.tp * (2 * run.rounds + 1);
+    remember_cache(id, {dp_rank, stage}, task, run);
   }
 }
 
 // The most pages of each piece of the curve.
 void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task,
-                                    const std::vector<std::pair<double, int64_t>>& curve,
-                                    double seconds) {
+                                    const ReplicaRounds& run) {
+  const auto& curve = run.curve;
   const double page = costs_[id.value]->cache_bytes_per_token() * kCachePageTokens;
   const auto size = static_cast<int64_t>(curve.size());
   const int64_t points = std::min(size, kCachePoints);
@@ -254,7 +265,7 @@ void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task,
     int64_t pages = 0;
     double share = 1;
     if (p < points) {
-      share = seconds > 0 ? curve[size * p / points].first / seconds : 0;
+      share = run.seconds > 0 ? curve[size * p / points].first / run.seconds : 0;
       for (int64_t i = size * p / points; i < size * (p + 1) / points; ++i)
         pages = std::max(pages, curve[i].second);
     }

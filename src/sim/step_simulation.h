@@ -96,9 +96,17 @@ class StepSimulation {
   using StagePorts = std::vector<std::vector<int32_t>>;  // [stage]: of the replicas' collectives
   std::vector<TaskId> finish_minibatch(CallId id, const std::vector<std::vector<TaskId>>& last,
                                        const StagePorts& ports);
-  void expand_replica(CallId id, int dp_rank);
-  void remember_cache(CallId id, StagePoint at, TaskId task,
-                      const std::vector<std::pair<double, int64_t>>& curve, double seconds);
+  // All rounds of a replica, and the pages that its cache holds over time.
+  struct ReplicaRounds {
+    std::vector<BatchRequest> work;
+    int64_t budget_tokens = 0;
+    int64_t rounds = 0;
+    double seconds = 0;
+    std::vector<std::pair<double, int64_t>> curve;  // seconds so far, pages
+  };
+  ReplicaRounds run_rounds(CallId id, std::vector<BatchRequest> work, int64_t budget_tokens) const;
+  void expand_replica(CallId id, int dp_rank, const ReplicaRounds& run);
+  void remember_cache(CallId id, StagePoint at, TaskId task, const ReplicaRounds& run);
   void remember_op(Op op, double busy_s);
 
   // step_memory.cc: who holds what.
