@@ -136,6 +136,9 @@ TEST(Calibration, ErrorsNameTheEntry) {
   EXPECT_EQ(failure(R"({"offsets": {"matmul_share": "x"}})"),
             "offsets: 'matmul_share' must be a number");
   EXPECT_EQ(failure("[]"), "a calibration must be a JSON object");
+  EXPECT_THAT(failure(R"({"ofsets": {}})"),
+              HasSubstr("unknown key 'ofsets' (did you mean 'offsets'"));
+  EXPECT_THAT(failure("{}"), HasSubstr("missing key 'offsets'"));
 }
 
 TEST(Calibration, NothingDependsOnASingleModel) {

@@ -213,6 +213,13 @@ std::string calibration_source(const Calibration& calibration) {
 
 Result<Calibration> calibration_from_json(const Json& json) {
   if (!json.is_object()) return invalid_input("a calibration must be a JSON object");
+  static const std::vector<std::string> kKeys = {"offsets", "intervals", "engines"};
+  for (const auto& [key, value] : json.items())
+    if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end())
+      return invalid_input(cat("unknown key '", key, "'", did_you_mean(key, kKeys),
+                               "; a calibration holds ", join(kKeys, ", ")));
+  if (!json.contains("offsets"))
+    return invalid_input("missing key 'offsets'; 'braid calibrate --out' writes calibrations");
   Calibration calibration;
   BRAID_ASSIGN(calibration.offsets, number_map(json, "offsets"));
   BRAID_ASSIGN(calibration.intervals, number_map(json, "intervals"));

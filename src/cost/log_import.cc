@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "base/encoding.h"
 #include "base/json.h"
@@ -170,18 +171,17 @@ std::optional<Bullet> console_bullet(std::string_view line) {
 std::vector<StepMetrics> nemo_console_steps(const std::vector<std::string>& lines,
                                             const std::string& file) {
   std::vector<StepMetrics> steps;
-  std::optional<double> length;
+  Metrics before_times;
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto bullet = console_bullet(lines[i]);
     if (!bullet) continue;
-    if (bullet->name == "Mean Generation Length") length = bullet->value;
+    if (bullet->name == "Mean Generation Length")
+      before_times["train/mean_gen_tokens_per_sample"] = bullet->value;
     if (!bullet->is_time) continue;
     const int number = static_cast<int>(i) + 1;
     if (bullet->name == "Total step time") {
-      steps.push_back({number, cat(file, ":", number), {}});
+      steps.push_back({number, cat(file, ":", number), std::exchange(before_times, {})});
       steps.back().metrics["timing/train/total_step_time"] = bullet->value;
-      if (length) steps.back().metrics["train/mean_gen_tokens_per_sample"] = *length;
-      length.reset();
     } else if (!steps.empty()) {
       steps.back().metrics[cat("timing/train/", bullet->name)] = bullet->value;
     }

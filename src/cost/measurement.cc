@@ -123,6 +123,13 @@ bool is_word(const std::string& text) {
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_+.-") == std::string::npos;
 }
 
+// "8.0" is 8: tools that know numbers but no empty cells write whole numbers so.
+bool read_whole(std::string_view text, int64_t* out) {
+  if (const size_t dot = text.find('.'); dot != std::string_view::npos && dot + 1 < text.size())
+    if (text.find_first_not_of('0', dot + 1) == std::string_view::npos) text = text.substr(0, dot);
+  return parse_int(text, out);
+}
+
 class RowReader {
  public:
   RowReader(const CsvTable& table, const std::string& file) : table_(table), file_(file) {}
@@ -190,7 +197,7 @@ class RowReader {
     const std::string& text = cell(row, column.name);
     if (text.empty()) return ok_status();
     int64_t number = 0;
-    if (!parse_int(text, &number) || number < column.least || number > column.most)
+    if (!read_whole(text, &number) || number < column.least || number > column.most)
       return wrong(
           row, column.name,
           cat("must be a whole number from ", column.least, " to ", column.most, " or empty"));

@@ -65,6 +65,14 @@ TEST(Measurement, ReadsCellsAndKeepsEmptyOnesAbsent) {
   EXPECT_FALSE(row.tp || row.micro_batch || row.peak_memory_gib);
 }
 
+TEST(Measurement, WholeNumbersMayHaveZeroDecimals) {
+  Cells cells = train_cells();
+  cells["n_gpus"] = "16.0";
+  EXPECT_EQ(parse_measurements(file_of({cells}), "m.csv")->front().n_gpus, 16);
+  for (const char* wrong : {"16.", "16.5", ".0", "1e1"})
+    EXPECT_THAT(failure({{"n_gpus", wrong}}), HasSubstr("column 'n_gpus' must be a whole number"));
+}
+
 TEST(Measurement, MemoryFileIsRecognised) {
   std::vector<std::string> names = columns();
   for (const char* more : {"peak_memory_gib", "memory_kind", "optimizer", "offload"})

@@ -134,8 +134,9 @@ Prediction predict_row(const Measurement& row, const Calibration& calibration) {
   const auto work = resolve_row(row);
   const auto value = work.ok() ? predict_case(*work, resolve_efficiency(calibration, work->key))
                                : Result<double>(work.status());
-  if (!value.ok()) {
-    out.reason = value.status().message();
+  if (!value.ok() || !std::isfinite(*value) || *value <= 0) {
+    out.reason =
+        value.ok() ? "its sizes are out of any range that can be priced" : value.status().message();
     return out;
   }
   const double half = interval_of(row, calibration);

@@ -31,6 +31,14 @@ StatedRecompute recompute_of(const Measurement& row) {
   return StatedRecompute::kUnknown;
 }
 
+// Their product, or a number beyond any cluster.
+int64_t devices_of(std::initializer_list<int> degrees) {
+  constexpr int64_t kBeyond = int64_t{1} << 32;
+  int64_t product = 1;
+  for (const int degree : degrees) product = std::min(product * degree, kBeyond);
+  return product;
+}
+
 Result<TrainLayout> train_layout(const Measurement& row, int devices, const GpuSpec& gpu) {
   TrainLayout layout;
   layout.tp = row.tp.value_or(1);
@@ -38,11 +46,12 @@ Result<TrainLayout> train_layout(const Measurement& row, int devices, const GpuS
   layout.cp = row.cp.value_or(1);
   layout.ep = row.ep.value_or(1);
   layout.vpp = row.vpp.value_or(1);
-  const int others = layout.tp * layout.pp * layout.cp;
-  layout.dp = row.dp.value_or(std::max(1, devices / others));
-  if (layout.dp * others != devices)
-    return invalid_input(cat("dp x tp x pp x cp is ", layout.dp * others, ", but the row has ",
-                             devices, " devices"));
+  const int64_t others = devices_of({layout.tp, layout.pp, layout.cp});
+  layout.dp = row.dp.value_or(static_cast<int>(std::max<int64_t>(1, devices / others)));
+  const int64_t used = devices_of({layout.tp, layout.pp, layout.cp, layout.dp});
+  if (used != devices)
+    return invalid_input(
+        cat("dp x tp x pp x cp is ", used, ", but the row has ", devices, " devices"));
   layout.zero_stage = row.zero_stage.value_or(layout.dp > 1 ? 1 : 0);
   layout.gpus_per_node = row.gpus_per_node.value_or(gpu.gpus_per_node);
   layout.nic_gbps_per_gpu = row.internode_gbps_per_gpu.value_or(0);
@@ -108,9 +117,10 @@ Result<GenerateCase> resolve_generate(const Measurement& row, const GpuSpec& gpu
   work.layout = generate_layout(row, precision_of(row), gpu);
   work.layout.tp = row.tp.value_or(1);
   work.layout.pp = row.pp.value_or(1);
+  const int64_t engine = devices_of({work.layout.tp, work.layout.pp});
   work.layout.replicas =
-      row.dp.value_or(std::max(1, *row.n_gpus / (work.layout.tp * work.layout.pp)));
-  const auto used = static_cast<int64_t>(work.layout.replicas) * work.layout.tp * work.layout.pp;
+      row.dp.value_or(static_cast<int>(std::max<int64_t>(1, *row.n_gpus / engine)));
+  const int64_t used = devices_of({work.layout.replicas, work.layout.tp, work.layout.pp});
   if (used > *row.n_gpus)
     return invalid_input(
         cat("dp x tp x pp is ", used, ", but the row has ", *row.n_gpus, " devices"));

@@ -115,6 +115,16 @@ TEST(Predict, LayoutsLargerThanTheRowAreRefused) {
   EXPECT_THAT(reason(row), HasSubstr("exceed the devices"));
 }
 
+TEST(Predict, SizesBeyondAllMeasureAreUnsupported) {
+  for (Measurement row : {train_row("t"), generate_row("g"), rl_row("r")}) {
+    row.tp = row.pp = row.cp = 1 << 24;
+    EXPECT_THAT(reason(row), HasSubstr("but the row has"));
+  }
+  Measurement row = train_row("t");
+  row.seq_len = 1e300;
+  EXPECT_EQ(reason(row), "its sizes are out of any range that can be priced");
+}
+
 TEST(Predict, NarrowOptimizerStatesNeedLessMemory) {
   Measurement row = memory_row("m");
   const auto peak = [&](const char* optimizer) {
