@@ -263,6 +263,27 @@ TEST(Reallocation, ReceiversOfANodeShareWhatComesIn) {
   for (const auto& [device, bytes] : brought_in) EXPECT_LE(bytes, 1.1 * total / 8) << device;
 }
 
+// Norms, which lie otherwise than the large tensors, do not change who sends those to whom: over
+// the network each device sends to one other.
+TEST(Reallocation, SmallTensorsKeepPairsOfDevices) {
+  const ModelSize model = *find_model("llama2-7b");
+  const Cluster cluster = *make_cluster(*find_gpu("a100-80g"), 2, 8);
+  Strategy from, to;
+  from.dp = 4, from.tp = 2, from.zero_stage = 3;
+  to.dp = 8;
+  std::map<DeviceId, std::map<DeviceId, double>> sent;
+  for (const Message& m :
+       plan_reallocation(tensor_kinds(model, false), model.layers, param_layout(range(0, 8), from),
+                         param_layout(range(8, 8), to), cluster, {}))
+    if (node_of(cluster, m.from) != node_of(cluster, m.to)) sent[m.from][m.to] += m.bytes;
+  ASSERT_EQ(sent.size(), 8U);
+  for (const auto& [from_device, receivers] : sent) {
+    double most = 0, total = 0;
+    for (const auto& [device, bytes] : receivers) total += bytes, most = std::max(most, bytes);
+    EXPECT_GT(most, 0.9 * total) << from_device;
+  }
+}
+
 // One node feeds seven: no device sends its slice over the network more often than a binary tree
 // would, and each slice enters a node once.
 TEST(Reallocation, ReceiversPassOnWhatManyNodesNeed) {

@@ -1,6 +1,7 @@
 #include "program/transfer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "base/status.h"
@@ -65,7 +66,7 @@ class PieceMover {
       BRAID_CHECK(!holders_.empty(), cat("nobody holds units ", units_.begin, " to ", units_.end));
       served[device] = true;
       const int distance = (device - holders_.front().device.value + devices) % devices;
-      missing.push_back({load_.brought_in[device], distance, receiver.device});
+      missing.push_back({in_pieces(load_.brought_in[device]), distance, receiver.device});
     }
     std::stable_sort(missing.begin(), missing.end(), [](const Missing& a, const Missing& b) {
       return std::pair(a.brought_in, a.distance) < std::pair(b.brought_in, b.distance);
@@ -75,13 +76,21 @@ class PieceMover {
   }
 
  private:
+  double bytes() const { return item_.unit_bytes * static_cast<double>(units_.size()); }
+
+  // Where owners send to every node, loads count in pieces of this size: what small tensors add
+  // then changes nobody's turn, and pairs of devices send to each other what others do not wait
+  // for.
+  double in_pieces(double load) const {
+    return hops_ == Hops::kInsideNodes && bytes() > 0 ? std::round(load / bytes()) : load;
+  }
+
   void serve_one(Holder receiver, std::vector<MovePiece>* pieces) {
-    const double bytes = item_.unit_bytes * static_cast<double>(units_.size());
     const Holder& sender = best_holder(receiver.node);
     receiver.depth = sender.depth + 1;
     const bool near = sender.node == receiver.node;
-    (near ? load_.inside : load_.outside)[sender.device.value] += bytes;
-    if (!near) load_.brought_in[receiver.device.value] += bytes;
+    (near ? load_.inside : load_.outside)[sender.device.value] += bytes();
+    if (!near) load_.brought_in[receiver.device.value] += bytes();
     pieces->push_back({item_.id, units_, sender.device, receiver.device, sender.depth});
     if (hops_ == Hops::kAny || !near) holders_.push_back(receiver);
   }
@@ -91,7 +100,7 @@ class PieceMover {
   const Holder& best_holder(int node) const {
     const auto key = [&](const Holder& h) {
       const bool near = h.node == node;
-      const double load = (near ? load_.inside : load_.outside)[h.device.value];
+      const double load = in_pieces((near ? load_.inside : load_.outside)[h.device.value]);
       const bool may_not = hops_ == Hops::kInsideNodes && !near && h.depth > 0;
       return std::tuple(!near, may_not, load, h.depth);
     };
