@@ -15,6 +15,10 @@ Status check_limits(const SearchLimits& limits) {
   return ok_status();
 }
 
+std::string not_negative(const std::string& text) {
+  return text.rfind('-', 0) == 0 ? text + " must not be negative" : "";
+}
+
 optimize::UnitOptions unit_options(const SearchLimits& limits, const Stopwatch& watch,
                                    double limit_s, int least_units) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

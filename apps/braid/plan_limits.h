@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "optimize/units.h"
@@ -18,6 +19,9 @@ struct SearchLimits {
 
 // Errors: a time limit that is no positive number, less than one unit, threads outside 0 to 1024.
 Status check_limits(const SearchLimits& limits);
+
+// For options: CLI11 would take -1 for the largest number there is.
+std::string not_negative(const std::string& text);
 
 // Measures from its construction on.
 class Stopwatch {

@@ -252,7 +252,9 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
       ->capture_default_str();
   app.add_option("--max-units", arguments->limits.max_units,
                  "work units; with this limit the result is reproducible");
-  app.add_option("--seed", arguments->seed, "seed of all random choices")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--seed", arguments->seed, "seed of all random choices")
+      ->check(not_negative)
+      ->capture_default_str();
   app.add_option("--threads", arguments->limits.threads,
                  "0: one per core; never changes the result of a unit");
   app.add_flag("--json", arguments->json, "print one JSON object");

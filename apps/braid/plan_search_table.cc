@@ -200,7 +200,9 @@ Action define_search_table(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--max-units", options->limits.max_units,
                  "work units; with this limit the result is reproducible");
-  app.add_option("--seed", options->seed, "seed of all random choices")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--seed", options->seed, "seed of all random choices")
+      ->check(not_negative)
+      ->capture_default_str();
   app.add_option("--threads", options->limits.threads,
                  "0: one per core; never changes the result of a unit");
   app.add_option("--method", options->method, "auto, descent, annealing or metropolis")

@@ -11,6 +11,7 @@
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
+#include "plan_limits.h"
 #include "sim/overlap.h"
 #include "sim/recorded.h"
 #include "sim/simulate.h"
@@ -214,7 +215,7 @@ Action define(CLI::App& app) {
   app.add_option("--lengths", arguments->lengths,
                  "lengths of a recorded run: its rollouts.jsonl, or 'PROMPT RESPONSE' lines");
   app.add_option("--step", arguments->step, "step of the rollouts.jsonl; default: its first");
-  app.add_option("--seed", arguments->seed, "of the drawn lengths")->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", arguments->seed, "of the drawn lengths")->check(not_negative);
   app.add_option("--calibration", arguments->calibration,
                  "use this calibration (JSON) instead of the built-in one");
   app.add_option("--order", arguments->order_rank,

@@ -95,6 +95,14 @@ TEST(Json, RejectsDuplicateKeysAndBadSyntax) {
             "missing key 'b'");
 }
 
+TEST(Yaml, OneDocumentPerFile) {
+  EXPECT_EQ(parse_yaml("---\na: 1\n", "f.yaml")->map.size(), 1u);
+  EXPECT_EQ(parse_yaml("", "f.yaml")->origin, "f.yaml:1");
+  EXPECT_EQ(parse_yaml("a: 1\n---\nb: 2\n", "f.yaml").status().message(),
+            "f.yaml: holds several documents (---), of which only the first would be read; "
+            "keep one");
+}
+
 TEST(Yaml, WhatIsNoPlainKeyIsRefused) {
   for (const char* text : {"{: 1}", "{a{b: 1}", "? \n: 1", "*x : 1", "a: *x\nb: 1", "{[1]: 2}"}) {
     const auto parsed = parse_yaml(text, "f.yaml");

@@ -51,6 +51,7 @@ class TreeBuilder : public YAML::EventHandler {
   Result<YamlNode> take() {
     if (!error_.ok()) return error_;
     if (root_.kind == YamlNode::Kind::kNull) root_.kind = YamlNode::Kind::kMap;
+    if (root_.origin.empty()) root_.origin = cat(file_, ":1");
     return std::move(root_);
   }
 
@@ -211,6 +212,10 @@ Result<YamlNode> parse_yaml(std::string_view text, const std::string& file) {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
     parser.HandleNextDocument(builder);
+    TreeBuilder next(file);
+    if (parser.HandleNextDocument(next))
+      return invalid_input(cat(file, ": holds several documents (---), of which only the first ",
+                               "would be read; keep one"));
   } catch (const YAML::Exception& error) {
     return invalid_input(cat(file, ":", error.mark.line + 1, ": not valid YAML: ", error.msg));
   }

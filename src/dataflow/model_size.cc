@@ -41,6 +41,18 @@ int64_t mtp_params(const ModelSize& model, int64_t mlp) {
   return model.mtp_layers * (attention_params(model) + mlp + 2 * model.hidden * model.hidden);
 }
 
+// As total_params counts, in floating point: sizes may be so large that their products overflow.
+double rough_params(const ModelSize& model) {
+  const auto width = static_cast<double>(model.hidden);
+  const double mlp = static_cast<double>(model.intermediate) +
+                     static_cast<double>(model.experts + model.shared_experts) *
+                         static_cast<double>(model.expert_intermediate);
+  const double attention =
+      static_cast<double>(model.heads + model.kv_heads) * static_cast<double>(model.head_dim);
+  return width * (static_cast<double>(model.vocab) +
+                  static_cast<double>(model.layers) * (3 * mlp + 2 * attention));
+}
+
 }  // namespace
 
 Status validate_model_size(const ModelSize& model) {
@@ -55,6 +67,10 @@ Status validate_model_size(const ModelSize& model) {
     if (value > (int64_t{1} << 31))
       return invalid_input(cat("model '", model.name, "': ", name, " is absurdly large: ", value));
   }
+  constexpr double kMostParams = 1e15;
+  if (const double params = rough_params(model); params > kMostParams)
+    return invalid_input(cat("model '", model.name, "': its sizes make about ", params,
+                             " parameters; at most ", kMostParams, " are planned"));
   if (model.experts > 0 &&
       (model.top_k <= 0 || model.top_k > model.experts || model.expert_intermediate <= 0))
     return invalid_input(

@@ -15,16 +15,6 @@ Json mla_json(const LatentAttention& mla) {
           {"v_head_dim", mla.v_head_dim}};
 }
 
-Result<LatentAttention> mla_from_json(const Json& json) {
-  LatentAttention mla;
-  BRAID_ASSIGN(mla.q_lora_rank, json_field_or<int64_t>(json, "q_lora_rank", 0));
-  BRAID_ASSIGN(mla.kv_lora_rank, json_field<int64_t>(json, "kv_lora_rank"));
-  BRAID_ASSIGN(mla.qk_nope_head_dim, json_field<int64_t>(json, "qk_nope_head_dim"));
-  BRAID_ASSIGN(mla.qk_rope_head_dim, json_field<int64_t>(json, "qk_rope_head_dim"));
-  BRAID_ASSIGN(mla.v_head_dim, json_field<int64_t>(json, "v_head_dim"));
-  return mla;
-}
-
 constexpr int64_t kMaxDimension = int64_t{1} << 28;
 
 // The first of several spellings of one dimension; `fallback` < 0 makes it required. Only a
@@ -42,6 +32,16 @@ Result<int64_t> dimension(const Json& json, std::initializer_list<const char*> k
   }
   if (fallback >= 0) return fallback;
   return invalid_input(cat("missing key '", *keys.begin(), "'"));
+}
+
+Result<LatentAttention> mla_from_json(const Json& json) {
+  LatentAttention mla;
+  BRAID_ASSIGN(mla.q_lora_rank, dimension(json, {"q_lora_rank"}, 0));
+  BRAID_ASSIGN(mla.kv_lora_rank, dimension(json, {"kv_lora_rank"}));
+  BRAID_ASSIGN(mla.qk_nope_head_dim, dimension(json, {"qk_nope_head_dim"}));
+  BRAID_ASSIGN(mla.qk_rope_head_dim, dimension(json, {"qk_rope_head_dim"}));
+  BRAID_ASSIGN(mla.v_head_dim, dimension(json, {"v_head_dim"}));
+  return mla;
 }
 
 Status read_widths(const Json& json, ModelSize* model) {

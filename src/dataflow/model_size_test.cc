@@ -55,6 +55,19 @@ TEST(ModelSize, DimensionsThatDoNotDivideNameBothKeys) {
               HasSubstr("'hidden_size' (4097) must be a multiple of 'num_attention_heads' (32)"));
 }
 
+TEST(ModelSize, LatentAttentionAndTheWholeAreChecked) {
+  Json config = llama_config();
+  config.update({{"model_type", "deepseek_v3"},
+                 {"qk_nope_head_dim", 128},
+                 {"v_head_dim", 128},
+                 {"qk_rope_head_dim", 64},
+                 {"kv_lora_rank", -5}});
+  EXPECT_THAT(read(config).status().message(), HasSubstr("'kv_lora_rank' must be a whole number"));
+  config["kv_lora_rank"] = 512;
+  EXPECT_TRUE(read(config).ok());
+  EXPECT_THAT(failure("num_hidden_layers", 1 << 28), HasSubstr("parameters; at most 1e+15"));
+}
+
 TEST(ModelSize, EveryMissingDimensionIsNamed) {
   for (const char* key :
        {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}) {

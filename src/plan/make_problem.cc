@@ -108,6 +108,11 @@ Status add_workload(const Config& config, const ReadText& read, PlanningProblem*
                                                             : 1;
   work.minibatches = config.train.minibatches;
   work.epochs = config.train.epochs_per_rollout;
+  constexpr int64_t kMostSequences = 1 << 20;
+  if (work.prompts > kMostSequences / work.samples_per_prompt)
+    return invalid_input(cat("rollout.prompts_per_step ", work.prompts, " x ",
+                             work.samples_per_prompt, " samples: at most ", kMostSequences,
+                             " sequences of a step are planned"));
   const int64_t sequences = work.prompts * work.samples_per_prompt;
   if (sequences % work.minibatches != 0)
     return invalid_input(cat(

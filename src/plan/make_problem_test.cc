@@ -85,6 +85,17 @@ TEST(MakeProblem, RulesNeedNoRewardModel) {
   EXPECT_EQ(device_count(problem->cluster), 1);
 }
 
+TEST(MakeProblem, StepsBeyondAllMeasureAreRefused) {
+  for (const char* sizes : {"prompts_per_step: 9223372036854775807, samples_per_prompt: 4",
+                            "prompts_per_step: 64, samples_per_prompt: 99999999999"}) {
+    const auto problem = make_problem(
+        config_of(cat("model: {path: tiny}\nalgorithm: {name: grpo}\nrollout: {", sizes, "}")),
+        read_test_file);
+    EXPECT_EQ(problem.status().code(), Code::kInvalidInput);
+    EXPECT_THAT(problem.status().message(), HasSubstr("at most 1048576 sequences of a step"));
+  }
+}
+
 TEST(MakeProblem, PairsCountTwoSequences) {
   const auto problem = make_problem(
       config_of("algorithm: {name: dpo}\nmodel: {path: tiny}\nrollout: {prompts_per_step: 16}\n"

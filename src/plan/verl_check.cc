@@ -32,6 +32,7 @@ Status check_words(const VerlSettings& s) {
 // The keys that size the micro-batches of one call.
 struct MicroBatchKeys {
   std::string size, dynamic;
+  std::string worker = "";  // in front of the worker's other keys
 };
 
 Status check_size(const std::string& key, int64_t size) {
@@ -42,6 +43,11 @@ Status check_size(const std::string& key, int64_t size) {
 Status check_training(const VerlWorker& worker, const MicroBatchKeys& keys,
                       const PlanningProblem& problem) {
   BRAID_TRY(check_size(keys.size, worker.micro_batch));
+  const int64_t devices = device_count(problem.cluster), ulysses = worker.sequence_parallel;
+  if (worker.strategy != "megatron" && (ulysses < 1 || devices % ulysses != 0))
+    return invalid_input(
+        cat(keys.worker, "ulysses_sequence_parallel_size: ", ulysses, " must divide the ", devices,
+            " devices; nearest legal values: ", nearest_divisors(devices, ulysses)));
   if (worker.dynamic) return ok_status();
   if (worker.micro_batch == 0)
     return invalid_input(cat(keys.size, ": is not set while ", keys.dynamic,
@@ -85,13 +91,15 @@ Status check_verl(const PlanningProblem& problem, VerlSettings* s, Notes* notes)
                     ref = "actor_rollout_ref.ref.", size = "log_prob_micro_batch_size_per_gpu",
                     dynamic = "log_prob_use_dynamic_bsz";
   BRAID_TRY(check_training(
-      s->actor, {actor + "ppo_micro_batch_size_per_gpu", actor + "use_dynamic_bsz"}, problem));
+      s->actor, {actor + "ppo_micro_batch_size_per_gpu", actor + "use_dynamic_bsz", actor},
+      problem));
   BRAID_TRY(settle_inference(s->actor, {rollout + size, rollout + dynamic}, &s->actor, notes));
   if (has("reference"))
     BRAID_TRY(settle_inference(s->actor, {ref + size, ref + dynamic}, &s->ref, notes));
   if (has("critic")) {
     BRAID_TRY(check_training(
-        s->critic, {"critic.ppo_micro_batch_size_per_gpu", "critic.use_dynamic_bsz"}, problem));
+        s->critic, {"critic.ppo_micro_batch_size_per_gpu", "critic.use_dynamic_bsz", "critic."},
+        problem));
     BRAID_TRY(check_size("critic.forward_micro_batch_size_per_gpu", s->critic.infer_micro_batch));
   }
   if (!s->reward_enabled) return ok_status();
