@@ -56,15 +56,30 @@ struct NodeUse {
   uint64_t held = 0, near = 0, far = 0;  // unions over its devices
   double near_sum = 0, far_sum = 0;      // sums over its receivers
   double holders = 0, others = 0;        // devices that hold, that only receive
+  double brought = 0;                    // share of far_sum that enters the node
+};
+
+// Bytes of a device. What it sends: by owners and by who brings a piece into a node, and otherwise
+// by whoever has received (Relays).
+struct DeviceLoad {
+  double in = 0, far_in = 0;                     // from its node and from others
+  double relayed = 0;                            // of in, what others brought into the node
+  double direct_inside = 0, direct_outside = 0;  // sent
+  double hops_inside = 0, hops_outside = 0;      // sent
+
+  void raise_to(const DeviceLoad& other) {
+    for (double DeviceLoad::*load :
+         {&DeviceLoad::in, &DeviceLoad::far_in, &DeviceLoad::relayed, &DeviceLoad::direct_inside,
+          &DeviceLoad::direct_outside, &DeviceLoad::hops_inside, &DeviceLoad::hops_outside})
+      this->*load = std::max(this->*load, other.*load);
+  }
 };
 
 class MoveLoads {
  public:
   explicit MoveLoads(const PlanSpace& space) : space_(space) {
     const auto devices = static_cast<size_t>(space.num_devices());
-    for (auto* load : {&in_, &far_in_, &relayed_, &direct_.inside, &direct_.outside, &hops_.inside,
-                       &hops_.outside})
-      load->assign(devices, 0);
+    load_.resize(devices);
     nodes_.resize(static_cast<size_t>(space.node_of.back()) + 1);
     lack_.resize(devices);
   }
@@ -94,58 +109,64 @@ class MoveLoads {
   }
 
   double seconds(const MoveRates& rates) const {
+    DeviceLoad most;
+    for (const DeviceLoad& load : load_) most.raise_to(load);
     const double network = rate_between_nodes(rates);
     // Of the two ways to send, the one that the program takes (program/reallocation.cc).
-    const bool direct = direct_.busiest_s(rates) <= kHopsCost * hops_.busiest_s(rates);
-    const Sent& sent = direct ? direct_ : hops_;
-    const double waits = direct ? 1 : kHopsCost;
-    const double inside = std::max(most(in_), waits * most(sent.inside)) / rates.inside;
-    const double outside = std::max(most(far_in_), waits * most(sent.outside)) / network;
+    const double hops_s = std::max(most.hops_inside / rates.inside, most.hops_outside / network);
+    const double direct_s =
+        std::max(most.direct_inside / rates.inside, most.direct_outside / network);
+    const bool direct = direct_s <= kHopsCost * hops_s;
+    const double out = direct ? most.direct_inside : kHopsCost * most.hops_inside;
+    const double far_out = direct ? most.direct_outside : kHopsCost * most.hops_outside;
     // What the last run of layers brings into a node is passed on there when the network is done.
-    return rates.latency_s +
-           std::max(inside, outside + most(relayed_) / rates.inside / kRunsOfLayers);
+    return rates.latency_s + std::max(std::max(most.in, out) / rates.inside,
+                                      std::max(most.far_in, far_out) / network +
+                                          most.relayed / rates.inside / kRunsOfLayers);
   }
 
  private:
-  static double most(const std::vector<double>& load) {
-    return *std::max_element(load.begin(), load.end());
-  }
-
-  // Bytes that each device sends.
-  struct Sent {
-    std::vector<double> inside, outside;
-    double busiest_s(const MoveRates& rates) const {
-      return std::max(most(inside) / rates.inside, most(outside) / rate_between_nodes(rates));
-    }
-  };
-
   int32_t node(int32_t device) const { return space_.node_of[device]; }
 
   void receive(const Block& to, double cell) {
+    for (int32_t n = node(to.first); n <= node(to.first + to.count - 1); ++n) {
+      NodeUse& use = nodes_[n];
+      use.brought = use.far_sum > 0 ? count(use.far) / use.far_sum : 0;
+    }
     for (int32_t d = to.first; d < to.first + to.count; ++d) {
       const NodeUse& use = nodes_[node(d)];
-      const double far = count(lack_[d] & ~use.held);
-      const double brought = use.far_sum > 0 ? far * count(use.far) / use.far_sum : 0;
-      far_in_[d] += cell * brought;
-      in_[d] += cell * (count(lack_[d] & use.held) + far - brought);
-      relayed_[d] += cell * (far - brought);
-      direct_.inside[d] += cell * (far - brought);  // to the others, what it brings in
+      DeviceLoad& load = load_[d];
+      const double far = cell * count(lack_[d] & ~use.held);
+      const double passed_on = far - far * use.brought;  // to it, and as much by it to the others
+      load.far_in += far * use.brought;
+      load.in += cell * count(lack_[d] & use.held) + passed_on;
+      load.relayed += passed_on;
+      load.direct_inside += passed_on;
     }
   }
 
   // What holders of a node have to send there at least once, and the rest by all who have it.
   void send_inside(const Block& from, const Block& to, double cell) {
-    const auto all = [](const NodeUse& use) {
-      return (use.near_sum + use.far_sum - count(use.far)) /
+    const auto all = [&](const NodeUse& use) {
+      return cell * (use.near_sum + use.far_sum * (1 - use.brought)) /
              std::max(1.0, use.holders + use.others);
     };
+    int32_t known = -1;
+    double hops = 0, direct = 0;
     for (int32_t d = from.first; d < from.first + from.count; ++d) {
-      const NodeUse& use = nodes_[node(d)];
-      hops_.inside[d] += cell * std::max(all(use), count(use.near) / use.holders);
-      direct_.inside[d] += cell * use.near_sum / use.holders;
+      if (node(d) != known) {
+        const NodeUse& use = nodes_[known = node(d)];
+        hops = std::max(all(use), cell * count(use.near) / use.holders);
+        direct = cell * use.near_sum / use.holders;
+      }
+      load_[d].hops_inside += hops;
+      load_[d].direct_inside += direct;
     }
-    for (int32_t d = to.first; d < to.first + to.count; ++d)
-      if (!from.has(d)) hops_.inside[d] += cell * all(nodes_[node(d)]);
+    known = -1;
+    for (int32_t d = to.first; d < to.first + to.count; ++d) {
+      if (node(d) != known) hops = all(nodes_[known = node(d)]);
+      if (!from.has(d)) load_[d].hops_inside += hops;
+    }
   }
 
   void send_far(const Block& from, const Block& to, double cell) {
@@ -158,19 +179,19 @@ class MoveLoads {
     }
     if (sum == 0) return;
     if (sum <= count(once)) relays = 0;  // nothing is wanted twice
-    const double all = sum / (from.count + relays);
+    const double all = cell * sum / (from.count + relays);
+    const double hops = std::max(all, cell * count(once) / from.count);
+    const double direct = cell * sum / from.count;
     for (int32_t d = from.first; d < from.first + from.count; ++d) {
-      hops_.outside[d] += cell * std::max(all, count(once) / from.count);
-      direct_.outside[d] += cell * sum / from.count;
+      load_[d].hops_outside += hops;
+      load_[d].direct_outside += direct;
     }
     for (int32_t d = to.first; d < to.first + to.count && relays > 0; ++d)
-      if (nodes_[node(d)].far != 0 && !from.has(d)) hops_.outside[d] += cell * all;
+      if (nodes_[node(d)].far != 0 && !from.has(d)) load_[d].hops_outside += all;
   }
 
   const PlanSpace& space_;
-  std::vector<double> in_, far_in_;  // bytes by device, from its node and from others
-  std::vector<double> relayed_;      // of in_, what others brought into the node
-  Sent direct_, hops_;  // by owners and who brings in, or by whoever has received (Relays)
+  std::vector<DeviceLoad> load_;  // by device
   std::vector<NodeUse> nodes_;
   std::vector<uint64_t> lack_;  // by device
 };

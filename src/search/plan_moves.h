@@ -1,7 +1,9 @@
 // How long the weights of a role take from one layout to another, from what each device has to send
 // and to receive inside its node and over the network: the loads of the messages that
-// program/transfer.h plans, without the messages, and the time to pass on what arrives last. A
-// piece enters a node once, at the receivers that lack it in turn; who has a piece passes it on.
+// program/reallocation.h plans, without the messages, and the time to pass on what arrives last. A
+// piece enters a node once, at the receivers that lack it in turn, who pass it on there; where
+// owners alone would be too busy, whoever has a piece passes it on, and each waits for the one
+// before.
 // Prices are kept in a table that threads share; they are a function of the arguments. Thread-safe.
 #pragma once
 
