@@ -12,7 +12,7 @@ Status wrong_value(const YamlNode& node, const std::string& what) {
 
 Status require_map(const YamlNode& node, const std::string& where) {
   if (node.kind == YamlNode::Kind::kMap) return ok_status();
-  return wrong_value(node, cat(where.empty() ? "the file" : where, " must be a group of keys"));
+  return wrong_value(node, cat(where, " must be a group of keys"));
 }
 
 Status require_known_keys(const YamlNode& map, const std::string& where,

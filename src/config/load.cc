@@ -195,6 +195,9 @@ Result<LoadedConfig> load_config(const ConfigSources& sources) {
   tree.kind = YamlNode::Kind::kMap;
   for (const auto& [name, text] : sources.files) {
     BRAID_ASSIGN(const YamlNode file, parse_yaml(text, name));
+    if (file.kind != YamlNode::Kind::kMap)
+      return invalid_input(
+          cat(file.origin, ": a configuration must be a group of keys, such as model: {size: X}"));
     merge_yaml(tree, file);
   }
   for (const std::string& item : sources.overrides) {

@@ -90,6 +90,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"model: {path: '${NOPE}'}", "environment variable NOPE is not set"},
         BadCase{"data: {overlong: dorp}", "did you mean 'drop'"},
         BadCase{"model: [1]", "model must be a group of keys"},
+        BadCase{"- 1\n- 2", "a.yaml:1: a configuration must be a group of keys"},
+        BadCase{"hello", "a.yaml:1: a configuration must be a group of keys"},
         BadCase{"reward: {type: rule}", "reward must be a list"},
         BadCase{"reward:\n- {type: rule, weigth: 2}",
                 "a.yaml:2: unknown key 'reward[].weigth' (did you mean 'reward[].weight'?)"},

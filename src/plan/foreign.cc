@@ -154,6 +154,7 @@ Result<Cluster> imported_cluster(const ImportOptions& options, int64_t nodes, in
 Status set_lengths(const ImportOptions& options, const LengthLimits& limits,
                    PlanningProblem* problem, std::vector<std::string>* notes) {
   Workload& work = problem->workload;
+  BRAID_TRY(check_sequences(work));
   work.prompt.mean = static_cast<double>(limits.prompt);
   work.response.mean = static_cast<double>(limits.response);
   if (options.prompt) work.prompt = *options.prompt;

@@ -527,6 +527,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"verl", cat(kVerlScript, " actor_rollout_ref.actor.ppo_mini_batch_size=60"),
                 "nearest legal values: 32 and 64"},
         BadCase{"verl", cat(kVerlScript, " trainer.nnodes=0"), "number of nodes"},
+        BadCase{"verl", cat(kVerlScript, " actor_rollout_ref.rollout.n=99999999999"),
+                "at most 1048576 sequences of a step"},
         BadCase{"verl", cat(kVerlScript, micro("null")), "set actor_rollout_ref.actor.ppo_micro_"},
         BadCase{"verl", cat(kVerlScript, micro("-4")), "must be at least 1, is -4"},
         BadCase{"verl", cat(kVerlScript, micro("7")), "nearest legal values: 5 and 8"},

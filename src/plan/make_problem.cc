@@ -108,11 +108,7 @@ Status add_workload(const Config& config, const ReadText& read, PlanningProblem*
                                                             : 1;
   work.minibatches = config.train.minibatches;
   work.epochs = config.train.epochs_per_rollout;
-  constexpr int64_t kMostSequences = 1 << 20;
-  if (work.prompts > kMostSequences / work.samples_per_prompt)
-    return invalid_input(cat("rollout.prompts_per_step ", work.prompts, " x ",
-                             work.samples_per_prompt, " samples: at most ", kMostSequences,
-                             " sequences of a step are planned"));
+  BRAID_TRY(check_sequences(work).at("rollout.prompts_per_step"));
   const int64_t sequences = work.prompts * work.samples_per_prompt;
   if (sequences % work.minibatches != 0)
     return invalid_input(cat(
@@ -151,6 +147,14 @@ Result<Cluster> planned_cluster(const Config& config, const ReadText& read) {
 }
 
 }  // namespace
+
+Status check_sequences(const Workload& workload) {
+  constexpr int64_t kMostSequences = 1 << 20;
+  if (workload.prompts <= kMostSequences / workload.samples_per_prompt) return ok_status();
+  return invalid_input(cat(workload.prompts, " prompts x ", workload.samples_per_prompt,
+                           " samples: at most ", kMostSequences,
+                           " sequences of a step are planned"));
+}
 
 Graph with_reward_model(Graph graph) {
   const RoleId reward{"reward"};

@@ -28,6 +28,9 @@ Result<LengthDistribution> read_lengths(const YamlNode& node, const std::string&
 Status check_length_limit(const LengthDistribution& lengths, const std::string& key, int64_t limit,
                           const std::string& limit_key);
 
+// Refuses steps of so many sequences that drawing and pricing them would not end.
+Status check_sequences(const Workload& workload);
+
 // One length in tokens per line; errors name file:line.
 Result<std::vector<int64_t>> parse_lengths(std::string_view text, const std::string& where);
 
