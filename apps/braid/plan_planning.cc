@@ -15,7 +15,7 @@ namespace {
 constexpr int kMostDevices = 1024;   // that the search for a smallest cluster looks at
 constexpr int64_t kQuickUnits = 16;  // of its searches
 constexpr int64_t kQuickJudged = 3;
-constexpr int kFirstUnits = 4;           // of a search, whatever its time limit
+constexpr int kFirstUnits = 4;           // of a search whose first one finds no plan
 constexpr double kMostJudging = 0.6;     // of the time limit
 constexpr double kSlowerTogether = 1.3;  // judging on several threads that share memory
 
@@ -41,15 +41,22 @@ Status check_combination(const PlanArguments& arguments) {
   return ok_status();
 }
 
+// What a search needs besides its units, as far as a first one tells.
+struct Needs {
+  double judging_s = 0;
+  // However short the time, a few descents are made: a search without them has no plan.
+  int least_units = kFirstUnits;
+};
+
 // Stops the search when what is left of the time limit is needed for judging.
 planner::SearchOptions search_options(const PlanArguments& arguments, const Stopwatch& watch,
-                                      double judging_s) {
+                                      const Needs& needs) {
   const double limit_s = arguments.limits.time_limit_s;
   planner::SearchOptions options;
   options.seed = arguments.seed;
-  // However short the time, a few descents are made: a search without them has no plan.
-  options.units = unit_options(arguments.limits, watch,
-                               limit_s - std::min(judging_s, kMostJudging * limit_s), kFirstUnits);
+  options.units =
+      unit_options(arguments.limits, watch,
+                   limit_s - std::min(needs.judging_s, kMostJudging * limit_s), needs.least_units);
   return options;
 }
 
@@ -92,18 +99,18 @@ Status with_smallest_cluster(const Status& status, const Planning& planning, boo
           found->nodes == 1 ? " node" : " nodes", " of ", node.devices, " x ", node.gpu.key)};
 }
 
-// Seconds that judging will take, from the time of one plan.
-double judging_time_s(const PlanArguments& arguments, const Planning& planning,
+// From one descent, and from the time that judging its plan takes.
+Needs needs_of_search(const PlanArguments& arguments, const Planning& planning,
                       const Stopwatch& watch) {
-  planner::SearchOptions options = search_options(arguments, watch, 0);
+  planner::SearchOptions options = search_options(arguments, watch, {});
   options.units.max_units = 1;
   const auto first = planner::search_plans(planning.space, options);
-  if (!first.ok()) return 0;
+  if (!first.ok()) return {};
   const Stopwatch one_plan;
-  if (!planning.judge(first->plan).ok()) return 0;
+  if (!planning.judge(first->plan).ok()) return {};
   const auto turns =
       static_cast<double>((options.judged + options.units.threads - 1) / options.units.threads);
-  return kSlowerTogether * turns * one_plan.elapsed_s();
+  return {kSlowerTogether * turns * one_plan.elapsed_s(), 1};
 }
 
 Status search(const PlanArguments& arguments, Planning& planning) {
@@ -119,9 +126,9 @@ Status search(const PlanArguments& arguments, Planning& planning) {
     };
   BRAID_ASSIGN(planning.space,
                planner::make_plan_space(planning.problem, *planning.pricer, options));
-  const double judging_s = judging_time_s(arguments, planning, watch);
+  const Needs needs = needs_of_search(arguments, planning, watch);
   BRAID_ASSIGN(planning.found,
-               planner::search_plans(planning.space, search_options(arguments, watch, judging_s),
+               planner::search_plans(planning.space, search_options(arguments, watch, needs),
                                      planning.judge));
   planning.seconds = watch.elapsed_s();
   return ok_status();
