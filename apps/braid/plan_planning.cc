@@ -46,6 +46,7 @@ struct Needs {
   double judging_s = 0;
   // However short the time, a few descents are made: a search without them has no plan.
   int least_units = kFirstUnits;
+  int64_t judged = planner::SearchOptions().judged;
 };
 
 // Stops the search when what is left of the time limit is needed for judging.
@@ -54,6 +55,7 @@ planner::SearchOptions search_options(const PlanArguments& arguments, const Stop
   const double limit_s = arguments.limits.time_limit_s;
   planner::SearchOptions options;
   options.seed = arguments.seed;
+  options.judged = needs.judged;
   options.units =
       unit_options(arguments.limits, watch,
                    limit_s - std::min(needs.judging_s, kMostJudging * limit_s), needs.least_units);
@@ -99,7 +101,9 @@ Status with_smallest_cluster(const Status& status, const Planning& planning, boo
           found->nodes == 1 ? " node" : " nodes", " of ", node.devices, " x ", node.gpu.key)};
 }
 
-// From one descent, and from the time that judging its plan takes.
+// From one descent, and from the time that judging its plan takes: fewer plans are judged where the
+// time limit is short for that. A number of units is a limit that gives the same result anywhere,
+// so it leaves their number alone.
 Needs needs_of_search(const PlanArguments& arguments, const Planning& planning,
                       const Stopwatch& watch) {
   planner::SearchOptions options = search_options(arguments, watch, {});
@@ -108,9 +112,15 @@ Needs needs_of_search(const PlanArguments& arguments, const Planning& planning,
   if (!first.ok()) return {};
   const Stopwatch one_plan;
   if (!planning.judge(first->plan).ok()) return {};
-  const auto turns =
-      static_cast<double>((options.judged + options.units.threads - 1) / options.units.threads);
-  return {kSlowerTogether * turns * one_plan.elapsed_s(), 1};
+  const double one_s = kSlowerTogether * one_plan.elapsed_s() / options.units.threads;
+  Needs needs;
+  needs.least_units = 1;
+  if (arguments.limits.max_units == SearchLimits().max_units)
+    needs.judged =
+        static_cast<int64_t>(std::clamp(kMostJudging * arguments.limits.time_limit_s / one_s, 1.0,
+                                        static_cast<double>(needs.judged)));
+  needs.judging_s = one_s * static_cast<double>(needs.judged);
+  return needs;
 }
 
 Status search(const PlanArguments& arguments, Planning& planning) {

@@ -35,12 +35,16 @@ class Batcher {
   Batcher(const std::vector<BatchRequest>& requests, const BatchOptions& options)
       : options_(options) {
     int64_t longest = 1;
+    std::unordered_map<int64_t, int64_t> number;  // of a group
     for (const BatchRequest& request : requests) {
       BRAID_CHECK(request.prompt > 0 && request.response > 0, "empty request");
       waiting_.push_back({request});
+      int64_t& group = waiting_.back().request.group;
+      group = number.emplace(group, static_cast<int64_t>(number.size())).first->second;
       const int64_t most = std::max(options.most_response, request.response);
       longest = std::max(longest, pages_for(request.prompt + most));
     }
+    groups_.resize(number.size());
     const auto live = static_cast<int64_t>(requests.size());
     capacity_ = std::min(options.max_concurrent, live) * longest;
     if (options.kv_budget_tokens > 0)
@@ -223,8 +227,8 @@ class Batcher {
   std::deque<Sequence> waiting_;
   std::vector<Sequence> running_;
   std::vector<std::pair<size_t, int64_t>> slices_;  // running index, tokens
-  std::unordered_map<int64_t, Group> groups_;
-  int64_t capacity_ = 0, used_ = 0;  // pages
+  std::vector<Group> groups_;                       // by number
+  int64_t capacity_ = 0, used_ = 0;                 // pages
 };
 
 }  // namespace

@@ -17,8 +17,7 @@ const CallMeter::Largest& CallMeter::largest(const CallCost& cost, int64_t sampl
   Largest out;
   for (int64_t part = 0; part < parts; ++part)
     for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
-      const auto batches =
-          micro_batches_of(cost, lengths_, samples, {dp_rank, part, parts}, &cuts_);
+      const auto batches = cuts_.micro_batches(cost, lengths_, samples, {dp_rank, part, parts});
       out.micro_batches = std::max(out.micro_batches, static_cast<int64_t>(batches.size()));
       for (const MicroBatch& batch : batches)
         if (batch.tokens > out.batch.tokens) out.batch = batch;

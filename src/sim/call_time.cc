@@ -163,7 +163,7 @@ class TrainTimes {
         cuts_(cuts),
         times_(cost) {
     times_.on(problem, plan);
-    const Batches first = micro_batches_of(cost, lengths, samples_, {0, 0, parts_}, cuts);
+    const Batches first = cuts->micro_batches(cost, lengths, samples_, {0, 0, parts_});
     const bool gathers = s_.dp > 1 && (s_.zero_stage == 1 || s_.zero_stage == 2);
     for (int stage = 0; stage < s_.pp; ++stage) {
       const double window = first.empty() ? 0 : cost.backward_s(first.back(), stage);
@@ -178,7 +178,7 @@ class TrainTimes {
   std::vector<Batches> batches(int64_t part) const {
     std::vector<Batches> out;
     for (int dp_rank = 0; dp_rank < s_.dp; ++dp_rank)
-      out.push_back(micro_batches_of(cost_, lengths_, samples_, {dp_rank, part, parts_}, cuts_));
+      out.push_back(cuts_->micro_batches(cost_, lengths_, samples_, {dp_rank, part, parts_}));
     return out;
   }
 
@@ -274,7 +274,7 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
   Batches before;
   for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
     Batches batches =
-        micro_batches_of(cost, lengths_, call_samples(*problem_, call), {dp_rank, 0, 1}, &cuts_);
+        cuts_.micro_batches(cost, lengths_, call_samples(*problem_, call), {dp_rank, 0, 1});
     if (dp_rank > 0 && batches == before) continue;
     times.set(batches);
     const Schedule schedule =

@@ -14,24 +14,6 @@ int64_t sample_of(const SampleLengths& lengths, int64_t samples, int64_t i) {
 
 }  // namespace
 
-std::vector<MicroBatch> micro_batches_of(const CallCost& cost, const SampleLengths& lengths,
-                                         int64_t samples, const WorkShare& share, WorkCuts* cuts) {
-  const Strategy& s = cost.strategy();
-  const std::vector<int64_t>& tokens = cuts->share(lengths, s, samples, share);
-  const auto number = [&](int64_t count) {
-    const auto most = std::max<int64_t>(1, static_cast<int64_t>(tokens.size()));
-    return cut_by_number(tokens, std::clamp<int64_t>(count, 1, most), s.in_order);
-  };
-  auto pieces =
-      s.micro_tokens > 0 ? cut_by_tokens(tokens, s.micro_tokens) : number(s.micro_batches);
-  if (s.interleave > 1 && pieces.size() % s.pp != 0)  // interleaving needs whole groups
-    pieces = cut_by_number(tokens, static_cast<int64_t>((pieces.size() + s.pp - 1) / s.pp * s.pp),
-                           s.in_order);
-  std::vector<MicroBatch> batches;
-  for (const auto& piece : pieces) batches.push_back(cost.micro_batch(piece));
-  return batches;
-}
-
 Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {
   const auto m = static_cast<int32_t>(micro_batches);
   if (kind != CallKind::kTrainStep) return forward_only(s.pp, s.interleave, m);

@@ -13,9 +13,6 @@
 
 namespace braid {
 
-// The share of a training or inference call over `samples` sequences, cut into micro-batches.
-std::vector<MicroBatch> micro_batches_of(const CallCost& cost, const SampleLengths& lengths,
-                                         int64_t samples, const WorkShare& share, WorkCuts* cuts);
 // The passes of so many micro-batches.
 Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
 // Seconds of a pass; an empty micro-batch takes none.

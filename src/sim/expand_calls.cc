@@ -53,8 +53,8 @@ void StepSimulation::expand_host(CallId id) {
 
 std::vector<MicroBatch> StepSimulation::micro_batches(CallId id, int dp_rank, int64_t part,
                                                       int64_t parts) {
-  return micro_batches_of(*costs_[id.value], lengths_, program_.calls[id.value].samples,
-                          {dp_rank, part, parts}, &cuts_);
+  return cuts_.micro_batches(*costs_[id.value], lengths_, program_.calls[id.value].samples,
+                             {dp_rank, part, parts});
 }
 
 // Adds the passes of one replica; each stage's first pass waits for after[stage] (-1: the gate).

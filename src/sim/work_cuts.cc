@@ -10,6 +10,8 @@ namespace {
 
 using Tokens = std::vector<int64_t>;
 
+constexpr size_t kMostKept = size_t{1} << 20;  // micro-batches: 16 MiB
+
 int64_t cut_at(int64_t size, int64_t k, int64_t count) { return size * k / count; }
 
 std::vector<Tokens> pick(const Tokens& tokens, const std::vector<std::vector<int64_t>>& bins) {
@@ -101,6 +103,39 @@ std::vector<std::vector<int64_t>> cut_by_tokens(const std::vector<int64_t>& toke
     filled += length;
   }
   return out;
+}
+
+const std::vector<MicroBatch>& WorkCuts::micro_batches(const CallCost& cost,
+                                                       const SampleLengths& lengths,
+                                                       int64_t samples, const WorkShare& share) {
+  const Strategy& s = cost.strategy();
+  const int groups = s.interleave > 1 ? s.pp : 1;
+  const BatchKey key{{s.dp, samples, share.parts, s.in_order},
+                     share.part,
+                     share.dp_rank,
+                     s.micro_tokens,
+                     s.micro_batches,
+                     groups,
+                     &cost.model()};
+  const auto found = batches_.find(key);
+  if (found != batches_.end()) return found->second;
+  const Tokens& tokens = this->share(lengths, s, samples, share);
+  const auto most = std::max<int64_t>(1, static_cast<int64_t>(tokens.size()));
+  auto pieces =
+      s.micro_tokens > 0
+          ? cut_by_tokens(tokens, s.micro_tokens)
+          : cut_by_number(tokens, std::clamp<int64_t>(s.micro_batches, 1, most), s.in_order);
+  if (pieces.size() % groups != 0)
+    pieces = cut_by_number(
+        tokens, static_cast<int64_t>((pieces.size() + groups - 1) / groups * groups), s.in_order);
+  std::vector<MicroBatch> batches;
+  for (const Tokens& piece : pieces) batches.push_back(cost.micro_batch(piece));
+  kept_ += batches.size();
+  if (kept_ > kMostKept) {
+    batches_.clear();
+    kept_ = batches.size();
+  }
+  return batches_.emplace(key, std::move(batches)).first->second;
 }
 
 const std::vector<int64_t>& WorkCuts::share(const SampleLengths& lengths, const Strategy& strategy,
