@@ -156,10 +156,11 @@ class Reader {
     at_ = std::min(close + 1, text_.size());
   }
 
-  void finish() {
+  // A word that an expansion ends assigns nothing, whatever it looks like.
+  void finish(bool expanded = false) {
     if (inside_) {
       const size_t length = name_length(word_);
-      const bool assigns = length > 0 && word_.size() > length && word_[length] == '=';
+      const bool assigns = !expanded && length > 0 && word_.size() > length && word_[length] == '=';
       if (assigns && word_.size() < kLongestValue)
         variables_->values[word_.substr(0, length)] = word_.substr(length + 1);
       if (!assigns && word_ != "export") at_command_ = false;
@@ -176,7 +177,7 @@ class Reader {
                         word_[name_length(word_)] == '=');
     for (const char c : value) {
       if (!whole && is_blank(c)) {
-        finish();
+        finish(true);
         continue;
       }
       word_ += c;

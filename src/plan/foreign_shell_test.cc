@@ -51,6 +51,15 @@ TEST(ShellWords, UnquotedVariablesAreSplit) {
               ElementsAre("A=x=1 y=2", "cmd", "x=1", "y=2", "x=1 y=2"));
 }
 
+TEST(ShellWords, WhatAnExpansionGivesAssignsNothing) {
+  EXPECT_EQ(last_word("A=1\nB='x A=2 y'\n$B\nx=$A"), "x=1");
+  // Nor while its own value is read.
+  const std::string longer(60, 'y');
+  EXPECT_THAT(*shell_words(cat("A='x A=", longer, " z'\n$A $A")),
+              ElementsAre(cat("A=x A=", longer, " z"), "x", cat("A=", longer), "z", "x",
+                          cat("A=", longer), "z"));
+}
+
 TEST(ShellWords, ArraysGiveTheirWords) {
   EXPECT_THAT(*shell_words("A=(\n x=1 # one\n y='2 3'\n)\nA+=(z=4)\ncmd \"${A[@]}\" w=5"),
               ElementsAre("cmd", "x=1", "y=2 3", "z=4", "w=5"));
