@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/kernel_choice.h"
+#include "nn/kernels/choice.h"
 
 namespace braid {
 namespace {

@@ -15,6 +15,8 @@ function(braid_declared_edges name out)
   message(FATAL_ERROR "module ${name} is not declared in tools/layers.toml")
 endfunction()
 
+configure_file(${CMAKE_CURRENT_LIST_DIR}/test_paths.h.in ${PROJECT_BINARY_DIR}/generated/test_paths.h @ONLY)
+
 function(braid_module name)
   cmake_parse_arguments(ARG "TORCH" "" "LIBS" ${ARGN})
   set(folder ${PROJECT_SOURCE_DIR}/src/${name})
@@ -43,8 +45,7 @@ function(braid_module name)
   if(tests AND BRAID_BUILD_TESTS)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE braid_${name} GTest::gmock GTest::gtest_main)
-    target_compile_definitions(${name}_test PRIVATE
-      BRAID_SOURCE_DIR="${PROJECT_SOURCE_DIR}" BRAID_BINARY="$<TARGET_FILE_DIR:${name}_test>/braid")
+    target_include_directories(${name}_test PRIVATE ${PROJECT_BINARY_DIR}/generated)
     if(ARG_TORCH)
       target_precompile_headers(${name}_test REUSE_FROM braid_torch_pch)
     endif()

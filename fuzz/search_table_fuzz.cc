@@ -1,5 +1,5 @@
 // Tabulated problems: what parses can be priced and searched, and the two evaluators agree.
-#include "search/table_solver.h"
+#include "tabular/solver.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto problem =

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes src/data/tokenizer_unicode_tables.h by asking the Hugging Face `tokenizers` package.
+"""Writes src/data/tokenizer/unicode_tables.h by asking the Hugging Face `tokenizers` package.
 
 The package mixes several generations of Unicode: Oniguruma for regular expressions, Rust's standard library, and an older
 crate for normalization. PCRE2 and utf8proc know at least Unicode 14, as does Python 3.11, so only the differences from
 Unicode 14 are tables; they are found by probing every code point, not by reading Unicode files.
 
-usage: tools/make_unicode_tables.py | clang-format > src/data/tokenizer_unicode_tables.h     (Python 3.11, tokenizers)
+usage: tools/make_unicode_tables.py | clang-format > src/data/tokenizer/unicode_tables.h     (Python 3.11, tokenizers)
 """
 
 import unicodedata

@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "config_inputs.h"
 #include "host/file.h"
-#include "plan/foreign.h"
+#include "interop/foreign.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan_gain.h"

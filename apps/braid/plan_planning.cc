@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "config_inputs.h"
 #include "cost/measured.h"
-#include "plan/foreign.h"
+#include "interop/foreign.h"
 #include "search/plan_report.h"
 
 namespace braid {

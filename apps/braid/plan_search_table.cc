@@ -10,7 +10,7 @@
 #include "host/file.h"
 #include "host/gzip.h"
 #include "plan_limits.h"
-#include "search/table_solver.h"
+#include "tabular/solver.h"
 
 namespace braid {
 namespace {

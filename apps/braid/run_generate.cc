@@ -10,8 +10,8 @@
 
 #include "base/json.h"
 #include "commands.h"
-#include "data/chat_template.h"
-#include "data/tokenizer.h"
+#include "data/chat/template.h"
+#include "data/tokenizer/tokenizer.h"
 #include "host/file.h"
 #include "rollout/engine.h"
 #include "rollout/stop_strings.h"

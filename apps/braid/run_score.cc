@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "commands.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "host/file.h"
 #include "nn/model.h"
 

@@ -5,8 +5,8 @@
 
 #include "base/json.h"
 #include "commands.h"
-#include "data/render_messages.h"
-#include "data/tokenizer.h"
+#include "data/chat/render_messages.h"
+#include "data/tokenizer/tokenizer.h"
 #include "host/file.h"
 
 namespace braid {

@@ -6,7 +6,7 @@
 #include <benchmark/benchmark.h>
 
 #include "base/rng.h"
-#include "nn/kernels.h"
+#include "nn/kernels/kernels.h"
 #include "rollout/sampler.h"
 #include "train/packing.h"
 

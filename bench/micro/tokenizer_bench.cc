@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/json.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "host/file.h"
 
 namespace braid {

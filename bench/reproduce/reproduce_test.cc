@@ -8,6 +8,7 @@
 #include "overlapped.h"
 #include "real.h"
 #include "sim/simulate.h"
+#include "test_paths.h"
 
 namespace braid::reproduce {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "config/foreign_key_table.h"
 #include "config/reference.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

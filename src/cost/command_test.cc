@@ -12,6 +12,7 @@
 #include "base/testing.h"
 #include "base/text.h"
 #include "cost/test_cases.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

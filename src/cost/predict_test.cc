@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cost/test_cases.h"
 #include "cost/validate.h"
+#include "test_paths.h"
 
 namespace braid {
 

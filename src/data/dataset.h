@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "config/options.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "host/line_reader.h"
 
 namespace braid {

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "data/task.h"
 #include "host/file.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

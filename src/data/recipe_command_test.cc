@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "data/dataset.h"
 #include "host/testing.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/text.h"
-#include "data/render_messages.h"
+#include "data/chat/render_messages.h"
 
 namespace braid {
 namespace {

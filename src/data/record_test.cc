@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "host/file.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -5,6 +5,7 @@
 #include "base/testing.h"
 #include "base/text.h"
 #include "host/file.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "host/file.h"
 #include "host/process.h"
+#include "test_paths.h"
 
 namespace braid {
 

@@ -12,6 +12,7 @@
 #include "host/testing.h"
 #include "nn/safetensors.h"
 #include "nn/test_models.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dataflow/model_spec.h"
-#include "nn/kernels.h"
+#include "nn/kernels/kernels.h"
 #include "nn/linear_layer.h"
 
 namespace braid {

@@ -8,7 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "nn/kernels.h"
+#include "nn/kernels/kernels.h"
 
 namespace braid {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/kernels.h"
+#include "nn/kernels/kernels.h"
 
 namespace braid {
 

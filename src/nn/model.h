@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "dataflow/model_spec.h"
-#include "nn/kernels.h"
+#include "nn/kernels/kernels.h"
 
 namespace braid {
 

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "host/file.h"
 #include "nn/model.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "host/testing.h"
 #include "nn/test_models.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

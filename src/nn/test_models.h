@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "host/file.h"
 #include "nn/model.h"
+#include "test_paths.h"
 
 namespace braid {
 

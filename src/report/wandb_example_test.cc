@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "host/file.h"
 #include "report/command_log.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

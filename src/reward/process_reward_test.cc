@@ -9,6 +9,7 @@
 #include "host/file.h"
 #include "reward/python_reward_script.h"
 #include "reward/testing.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "host/testing.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/testing.h"
 #include "host/file.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "nn/kernel_simd.h"
+#include "nn/kernels/simd.h"
 
 namespace braid {
 namespace {

@@ -1,4 +1,5 @@
 #include "rollout/stop_strings.h"
+#include "test_paths.h"
 
 #include <gtest/gtest.h>
 

@@ -17,6 +17,7 @@
 #include "host/process.h"
 #include "host/sha256.h"
 #include "host/testing.h"
+#include "test_paths.h"
 
 namespace braid {
 

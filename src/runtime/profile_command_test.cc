@@ -10,6 +10,7 @@
 #include "cost/compute.h"
 #include "host/file.h"
 #include "host/testing.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -16,6 +16,7 @@
 #include "nn/model_share.h"
 #include "runtime/evaluate.h"
 #include "runtime/session.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "runtime/process_testing.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "config/options.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "dataflow/graph.h"
 
 namespace braid {

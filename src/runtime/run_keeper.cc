@@ -14,7 +14,7 @@
 #include "checkpoint/checkpoint.h"
 #include "host/file.h"
 #include "host/machine.h"
-#include "nn/kernel_choice.h"
+#include "nn/kernels/choice.h"
 #include "runtime/run_identity.h"
 
 namespace braid {

@@ -14,7 +14,7 @@
 #include "checkpoint/checkpoint.h"
 #include "config/options.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "program/program.h"
 #include "reward/reward.h"
 #include "rollout/engine.h"

@@ -15,6 +15,7 @@
 #include "host/file.h"
 #include "host/testing.h"
 #include "runtime/testing.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "host/file.h"
 #include "runtime/session.h"
+#include "test_paths.h"
 
 namespace braid {
 

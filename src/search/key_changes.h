@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "plan/foreign.h"
+#include "interop/foreign.h"
 #include "search/plan_search.h"
 
 namespace braid::planner {

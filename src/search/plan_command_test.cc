@@ -9,6 +9,7 @@
 #include "base/testing.h"
 #include "base/text.h"
 #include "cost/profile.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -8,6 +8,7 @@
 #include "base/testing.h"
 #include "base/text.h"
 #include "sim/recorded.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

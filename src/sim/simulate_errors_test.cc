@@ -7,6 +7,7 @@
 
 #include "base/testing.h"
 #include "base/text.h"
+#include "test_paths.h"
 
 namespace braid {
 namespace {

@@ -1,0 +1,35 @@
+// What a Tokenizer consists of; internal to the tokenizer's own sources.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer/added.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/decoder.h"
+#include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/post_processor.h"
+#include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace braid {
+
+struct TokenizerData {
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  BpeModel model;
+  AddedTokens added;
+  PostProcessor post_processor;
+  Decoder decoder;
+  std::vector<std::string> texts;  // [vocab_size] what decoding sees of each id, "" for none
+  std::optional<int32_t> bos_id;
+  std::optional<int32_t> eos_id;
+  std::optional<int32_t> pad_id;
+  std::string chat_template;
+
+  // The token that decoding sees for an id: nullptr for none, or for a special one to be skipped.
+  const std::string* decodable(int32_t id, bool skip_special) const;
+};
+
+}  // namespace braid

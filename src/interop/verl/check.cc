@@ -1,0 +1,112 @@
+// What verl itself refuses, so that no configuration is priced that would not start.
+#include <algorithm>
+
+#include "base/text.h"
+#include "interop/verl/verl.h"
+#include "plan/validate.h"
+
+namespace braid {
+namespace {
+
+using Notes = std::vector<std::string>;
+
+Status one_of(const std::string& key, const std::string& value,
+              const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), value) != known.end()) return ok_status();
+  return invalid_input(cat(key, ": '", value, "' is not known", did_you_mean(value, known),
+                           "; known: ", join(known, ", ")));
+}
+
+Status check_words(const VerlSettings& s) {
+  const std::vector<std::string> strategies = {"fsdp", "fsdp2", "megatron"};
+  const std::vector<std::string> recomputed = {"", "full", "selective"};
+  const std::string granularity = ".megatron.override_transformer_config.recompute_granularity";
+  BRAID_TRY(one_of("actor_rollout_ref.actor.strategy", s.actor.strategy, strategies));
+  BRAID_TRY(one_of("critic.strategy", s.critic.strategy, strategies));
+  BRAID_TRY(one_of("reward_model.strategy", s.reward.strategy, strategies));
+  BRAID_TRY(one_of(cat("actor_rollout_ref.actor", granularity), s.actor.granularity, recomputed));
+  BRAID_TRY(one_of(cat("critic", granularity), s.critic.granularity, recomputed));
+  return one_of("actor_rollout_ref.rollout.name", s.engine, {"vllm", "sglang", "hf", "trtllm"});
+}
+
+// The keys that size the micro-batches of one call.
+struct MicroBatchKeys {
+  std::string size, dynamic;
+  std::string worker = "";  // in front of the worker's other keys
+};
+
+Status check_size(const std::string& key, int64_t size) {
+  if (size >= 0) return ok_status();
+  return invalid_input(cat(key, ": must be at least 1, is ", size, "; such as ", key, "=8"));
+}
+
+Status check_training(const VerlWorker& worker, const MicroBatchKeys& keys,
+                      const PlanningProblem& problem) {
+  BRAID_TRY(check_size(keys.size, worker.micro_batch));
+  const int64_t devices = device_count(problem.cluster), ulysses = worker.sequence_parallel;
+  if (worker.strategy != "megatron" && (ulysses < 1 || devices % ulysses != 0))
+    return invalid_input(
+        cat(keys.worker, "ulysses_sequence_parallel_size: ", ulysses, " must divide the ", devices,
+            " devices; nearest legal values: ", nearest_divisors(devices, ulysses)));
+  if (worker.dynamic) return ok_status();
+  if (worker.micro_batch == 0)
+    return invalid_input(cat(keys.size, ": is not set while ", keys.dynamic,
+                             "=False, which verl refuses; set ", keys.size, "=8 or ", keys.dynamic,
+                             "=True"));
+  const bool megatron = worker.strategy == "megatron";
+  const int64_t parts = std::max<int64_t>(1, megatron ? worker.tp * worker.pp : 1);
+  const int64_t ranks = device_count(problem.cluster) / parts;
+  const int64_t sequences = ranks < 1 ? 0 : minibatch_samples(problem) / ranks;
+  if (sequences < 1 || sequences * worker.sequence_parallel % worker.micro_batch == 0)
+    return ok_status();
+  return invalid_input(cat(keys.size, ": ", worker.micro_batch, " must divide the ", sequences,
+                           " sequences of a device in a mini-batch; nearest legal values: ",
+                           nearest_divisors(sequences, worker.micro_batch)));
+}
+
+// verl asks for sizes of inference too; training's are the nearest where none is said.
+Status settle_inference(const VerlWorker& training, const MicroBatchKeys& keys, VerlWorker* worker,
+                        Notes* notes) {
+  BRAID_TRY(check_size(keys.size, worker->infer_micro_batch));
+  if (worker->infer_dynamic || worker->infer_micro_batch > 0) return ok_status();
+  worker->infer_dynamic = training.dynamic;
+  worker->infer_micro_batch = training.micro_batch;
+  notes->push_back(
+      cat(keys.size, " is not set while ", keys.dynamic, "=False, which verl refuses; planned as ",
+          training.dynamic ? keys.dynamic + "=True" : cat(keys.size, "=", training.micro_batch)));
+  return ok_status();
+}
+
+}  // namespace
+
+Status check_verl(const PlanningProblem& problem, VerlSettings* s, Notes* notes) {
+  BRAID_TRY(check_words(*s));
+  if (!(s->memory_share > 0 && s->memory_share <= 1))
+    return invalid_input(cat("actor_rollout_ref.rollout.gpu_memory_utilization: must be above 0 ",
+                             "and at most 1, is ", s->memory_share, "; such as 0.6"));
+  const auto has = [&](const char* role) {
+    return find_role(problem.graph, RoleId{role}) != nullptr;
+  };
+  const std::string actor = "actor_rollout_ref.actor.", rollout = "actor_rollout_ref.rollout.",
+                    ref = "actor_rollout_ref.ref.", size = "log_prob_micro_batch_size_per_gpu",
+                    dynamic = "log_prob_use_dynamic_bsz";
+  BRAID_TRY(check_training(
+      s->actor, {actor + "ppo_micro_batch_size_per_gpu", actor + "use_dynamic_bsz", actor},
+      problem));
+  BRAID_TRY(settle_inference(s->actor, {rollout + size, rollout + dynamic}, &s->actor, notes));
+  if (has("reference"))
+    BRAID_TRY(settle_inference(s->actor, {ref + size, ref + dynamic}, &s->ref, notes));
+  if (has("critic")) {
+    BRAID_TRY(check_training(
+        s->critic, {"critic.ppo_micro_batch_size_per_gpu", "critic.use_dynamic_bsz", "critic."},
+        problem));
+    BRAID_TRY(check_size("critic.forward_micro_batch_size_per_gpu", s->critic.infer_micro_batch));
+  }
+  if (!s->reward_enabled) return ok_status();
+  const VerlWorker& like = has("critic") ? s->critic : s->actor;
+  return settle_inference(like,
+                          {"reward_model.micro_batch_size_per_gpu", "reward_model.use_dynamic_bsz"},
+                          &s->reward, notes);
+}
+
+}  // namespace braid

@@ -1,0 +1,396 @@
+// Attention on the CPU: tiles of query rows against blocks of kPageTokens keys, everything widened
+// to f32. A row's arithmetic is the same whichever rows share its tile and wherever its keys lie,
+// which is what makes sampling, scoring and training agree to the bit: a packed batch is laid out
+// in pages of its own first. Rows of a tile are (query, head of the group) pairs.
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "base/status.h"
+#include "nn/kernels/attention_tiles.h"
+#include "nn/kernels/kernels.h"
+
+namespace braid {
+namespace {
+
+using tiles::kKeys;
+using tiles::kTileRows;
+
+int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+// Sizes of one call of attention(), as in kernels.h; `padded` is the depth that tiles work on.
+struct Shape {
+  int64_t heads, kv_heads, group, depth, padded;
+  float scale;
+  Shape(const at::Tensor& q, const at::Tensor& k, double scale_in)
+      : heads(q.size(1)),
+        kv_heads(k.size(1)),
+        group(q.size(1) / k.size(1)),
+        depth(q.size(2)),
+        padded(round_up(q.size(2), 16)),
+        scale(static_cast<float>(scale_in)) {}
+};
+
+// A contiguous f32 [rows, heads, depth] tensor.
+struct HeadView {
+  float* data;
+  int64_t heads, depth;
+  explicit HeadView(const at::Tensor& t)
+      : data(t.mutable_data_ptr<float>()), heads(t.size(1)), depth(t.size(2)) {}
+  float* at(int64_t row, int64_t head) const { return data + (row * heads + head) * depth; }
+};
+
+at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat).contiguous(); }
+
+// `rows` rows of heads of one group from query `first` of the batch on, as [rows][padded].
+struct GroupRows {
+  int64_t first, kv_head, rows;
+};
+void load_rows(const HeadView& from, const GroupRows& at, const Shape& shape, float* to) {
+  for (int64_t r = 0; r < at.rows; ++r) {
+    const float* row =
+        from.at(at.first + r / shape.group, at.kv_head * shape.group + r % shape.group);
+    std::copy(row, row + shape.depth, to + r * shape.padded);
+    std::fill(to + r * shape.padded + shape.depth, to + (r + 1) * shape.padded, 0.0F);
+  }
+}
+
+// Memory of one thread.
+struct Scratch {
+  std::vector<float> rows, keys_t, values, scores, out, maximum, sum;
+  std::vector<int64_t> positions;
+  explicit Scratch(const Shape& shape)
+      : rows(kTileRows * shape.padded),
+        keys_t(kKeys * shape.padded),
+        values(kKeys * shape.padded),
+        scores(kTileRows * kKeys),
+        out(kTileRows * shape.padded),
+        maximum(kTileRows),
+        sum(kTileRows),
+        positions(kTileRows) {}
+};
+
+// The pages of a layer as flat memory of type T.
+template <typename T>
+struct PageView {
+  const T *keys, *values;
+  int64_t stride, head_stride;  // numbers between pages, and between heads of a page
+  PageView(const KvLayer& layer, const Shape& shape)
+      : keys(layer.keys.const_data_ptr<T>()),
+        values(layer.values.const_data_ptr<T>()),
+        stride(shape.kv_heads * shape.depth * kKeys),
+        head_stride(shape.depth * kKeys) {}
+};
+
+// One block of keys (transposed) and values in f32, in its page where that has the form already.
+struct Block {
+  const float* keys_t;
+  tiles::Values values;
+};
+
+template <typename T>
+Block load_block(const PageView<T>& pages, int64_t page, int64_t kv_head, int64_t present,
+                 const Shape& shape, Scratch& scratch) {
+  const T* keys = pages.keys + page * pages.stride + kv_head * pages.head_stride;
+  const T* values = pages.values + page * pages.stride + kv_head * pages.head_stride;
+  if constexpr (std::is_same_v<T, float>)
+    if (shape.depth == shape.padded) return {keys, {values, shape.depth, present}};
+  for (int64_t i = 0; i < shape.depth * kKeys; ++i) scratch.keys_t[i] = static_cast<float>(keys[i]);
+  for (int64_t j = 0; j < present; ++j)
+    for (int64_t d = 0; d < shape.depth; ++d)
+      scratch.values[j * shape.padded + d] = static_cast<float>(values[j * shape.depth + d]);
+  return {scratch.keys_t.data(), {scratch.values.data(), shape.padded, present}};
+}
+
+// One unit of forward work: some queries of one sequence under one key/value head.
+struct WorkItem {
+  int64_t sequence, kv_head, first, count;  // queries first .. first + count - 1 of the sequence
+};
+
+// Heads of a sequence follow each other, as in its pages, and so do sequences that share pages.
+std::vector<WorkItem> forward_items(const AttentionBatch& batch, const Shape& shape) {
+  const int64_t queries = std::max<int64_t>(1, kTileRows / shape.group);
+  std::vector<WorkItem> items;
+  for (size_t s = 0; s + 1 < batch.query_begin.size(); ++s) {
+    const int64_t length = batch.query_begin[s + 1] - batch.query_begin[s];
+    for (int64_t k = 0; k < shape.kv_heads; ++k)
+      for (int64_t first = 0; first < length; first += queries)
+        items.push_back({static_cast<int64_t>(s), k, first, std::min(queries, length - first)});
+  }
+  return items;
+}
+
+// The queries of an item against all keys that they see: weighted sums of values in scratch.out,
+// largest scores and sums of weights beside them.
+template <typename T>
+void attend(const WorkItem& item, const PageView<T>& pages, const AttentionBatch& batch,
+            const Shape& shape, Scratch& scratch) {
+  const int64_t rows = item.count * shape.group;
+  const int64_t start = batch.cached[item.sequence] + item.first, end = start + item.count;
+  for (int64_t r = 0; r < rows; ++r) scratch.positions[r] = start + r / shape.group;
+  std::fill_n(scratch.out.begin(), rows * shape.padded, 0.0F);
+  std::fill_n(scratch.maximum.begin(), rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(scratch.sum.begin(), rows, 0.0F);
+  const int64_t oldest = batch.window > 0 ? std::max<int64_t>(0, start - batch.window + 1) : 0;
+  for (int64_t first = oldest / kKeys * kKeys; first < end; first += kKeys) {
+    const int64_t page = batch.page_tables[item.sequence][first / kKeys];
+    const Block block =
+        load_block(pages, page, item.kv_head, std::min(kKeys, end - first), shape, scratch);
+    tiles::dot(scratch.rows.data(), shape.padded, block.keys_t, scratch.scores.data(), rows,
+               shape.depth);
+    tiles::scale_and_mask(scratch.scores.data(),
+                          {scratch.positions.data(), start, first, batch.window}, rows,
+                          shape.scale);
+    tiles::softmax_step(scratch.scores.data(), scratch.maximum.data(), scratch.sum.data(),
+                        scratch.out.data(), rows, shape.padded);
+    tiles::accumulate(scratch.scores.data(), block.values, scratch.out.data(), rows, shape.padded);
+  }
+}
+
+template <typename T>
+void forward_item(const WorkItem& item, const HeadView& q, const PageView<T>& pages,
+                  const HeadView& out, float* lse, const AttentionBatch& batch, const Shape& shape,
+                  Scratch& scratch) {
+  const int64_t base = batch.query_begin[item.sequence] + item.first;
+  const int64_t rows = item.count * shape.group;
+  load_rows(q, {base, item.kv_head, rows}, shape, scratch.rows.data());
+  attend(item, pages, batch, shape, scratch);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t token = base + r / shape.group,
+                  head = item.kv_head * shape.group + r % shape.group;
+    float* to = out.at(token, head);
+    const float inverse = 1.0F / scratch.sum[r];
+    for (int64_t d = 0; d < shape.depth; ++d) to[d] = scratch.out[r * shape.padded + d] * inverse;
+    if (lse != nullptr)
+      lse[token * shape.heads + head] = scratch.maximum[r] + std::log(scratch.sum[r]);
+  }
+}
+
+// f32 [T, A, D]; lse [T, A] unless null.
+at::Tensor forward_cpu(const at::Tensor& q_wide, const KvLayer& layer, const AttentionBatch& batch,
+                       const Shape& shape, float* lse) {
+  at::Tensor out = at::empty_like(q_wide);
+  const HeadView queries(q_wide), outputs(out);
+  const std::vector<WorkItem> items = forward_items(batch, shape);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, layer.keys.scalar_type(), "attention", [&] {
+    const PageView<scalar_t> pages(layer, shape);
+    at::parallel_for(0, static_cast<int64_t>(items.size()), 1, [&](int64_t begin, int64_t end) {
+      Scratch scratch(shape);
+      for (int64_t i = begin; i < end; ++i)
+        forward_item(items[i], queries, pages, outputs, lse, batch, shape, scratch);
+    });
+  });
+  return out;
+}
+
+// The batch with pages of its own for its whole sequences, numbered in order.
+AttentionBatch paged_batch(const AttentionBatch& packed) {
+  AttentionBatch batch = packed;
+  int32_t page = 0;
+  for (size_t s = 0; s + 1 < packed.query_begin.size(); ++s) {
+    std::vector<int32_t> table((packed.query_begin[s + 1] - packed.query_begin[s] + kKeys - 1) /
+                               kKeys);
+    for (int32_t& entry : table) entry = page++;
+    batch.page_tables.push_back(std::move(table));
+  }
+  return batch;
+}
+
+KvLayer own_pages(const at::Tensor& k, const at::Tensor& v, const AttentionBatch& paged) {
+  KvLayer layer = allocate_kv(page_count(paged), k.size(1), k.size(2), k.options());
+  store_kv(k, v, paged, layer);
+  return layer;
+}
+
+// What the backward of one call reads and writes. Gradients of a (sequence, key/value head) are
+// written by one thread alone.
+struct BackwardViews {
+  HeadView q, k, out, grad_out, dq, dk, dv;
+  const float *keys_t, *values_t;  // by page, as KvLayer::keys
+  const float* lse;
+};
+
+struct BackwardScratch {
+  std::vector<float> rows, grad, lse, delta, scores, grad_scores, other, out, dk, dv;
+  std::vector<int64_t> positions;
+  BackwardScratch(const Shape& shape, int64_t blocks)
+      : rows(kTileRows * shape.padded),
+        grad(kTileRows * shape.padded),
+        lse(kTileRows),
+        delta(kTileRows),
+        scores(kTileRows * kKeys),
+        grad_scores(kTileRows * kKeys),
+        other(kTileRows * kKeys),
+        out(kTileRows * shape.padded),
+        dk(blocks * kKeys * shape.padded),
+        dv(blocks * kKeys * shape.padded),
+        positions(kTileRows) {}
+};
+
+// A tile is always kTileRows high in the backward; unused rows are zero and see no key.
+void load_query_tile(const BackwardViews& views, const WorkItem& tile, int64_t base,
+                     const Shape& shape, BackwardScratch& scratch) {
+  const int64_t rows = tile.count * shape.group;
+  const GroupRows at{base + tile.first, tile.kv_head, rows};
+  load_rows(views.q, at, shape, scratch.rows.data());
+  load_rows(views.grad_out, at, shape, scratch.grad.data());
+  std::fill(scratch.rows.begin() + rows * shape.padded, scratch.rows.end(), 0.0F);
+  std::fill(scratch.grad.begin() + rows * shape.padded, scratch.grad.end(), 0.0F);
+  std::fill(scratch.lse.begin(), scratch.lse.end(), 0.0F);
+  std::fill(scratch.delta.begin(), scratch.delta.end(), 0.0F);
+  std::fill(scratch.positions.begin(), scratch.positions.end(), -1);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t token = at.first + r / shape.group;
+    const int64_t head = tile.kv_head * shape.group + r % shape.group;
+    scratch.positions[r] = tile.first + r / shape.group;
+    scratch.lse[r] = views.lse[token * shape.heads + head];
+    scratch.delta[r] = tiles::inner_product(views.out.at(token, head),
+                                            &scratch.grad[r * shape.padded], shape.depth);
+  }
+}
+
+static_assert(kTileRows == kKeys, "tiles of scores are square, so that they can be transposed");
+
+// Adds what the loaded tile and one block of keys give to dq (scratch.out), dk and dv.
+void backward_block(const BackwardViews& views, const WorkItem& tile, int64_t base, int64_t block,
+                    int64_t page, const AttentionBatch& batch, const Shape& shape,
+                    BackwardScratch& s) {
+  const int64_t length = batch.query_begin[tile.sequence + 1] - base, padded = shape.padded;
+  const int64_t at = (page * shape.kv_heads + tile.kv_head) * shape.depth * kKeys;
+  const int64_t keys = std::min(kKeys, length - block * kKeys);
+  const int64_t least = tile.count * shape.group == kTileRows ? tile.first : -1;
+  tiles::dot(s.rows.data(), padded, views.keys_t + at, s.scores.data(), kTileRows, shape.depth);
+  tiles::scale_and_mask(s.scores.data(), {s.positions.data(), least, block * kKeys, batch.window},
+                        kTileRows, shape.scale);
+  tiles::dot(s.grad.data(), padded, views.values_t + at, s.other.data(), kTileRows, shape.depth);
+  tiles::score_gradient(s.scores.data(), s.other.data(), s.lse.data(), s.delta.data(),
+                        s.grad_scores.data(), kTileRows, shape.scale);
+  const float* k = views.k.at(base + block * kKeys, tile.kv_head);
+  tiles::accumulate(s.grad_scores.data(), {k, views.k.heads * padded, keys}, s.out.data(),
+                    kTileRows, padded);
+  tiles::transpose(s.scores.data(), kKeys, s.other.data(), kKeys);
+  tiles::accumulate(s.other.data(), {s.grad.data(), padded, kTileRows},
+                    &s.dv[block * kKeys * padded], kKeys, padded);
+  tiles::transpose(s.grad_scores.data(), kKeys, s.other.data(), kKeys);
+  tiles::accumulate(s.other.data(), {s.rows.data(), padded, kTileRows},
+                    &s.dk[block * kKeys * padded], kKeys, padded);
+}
+
+void backward_sequence(int64_t sequence, int64_t kv_head, const BackwardViews& views,
+                       const AttentionBatch& batch, const Shape& shape) {
+  const int64_t base = batch.query_begin[sequence], length = batch.query_begin[sequence + 1] - base;
+  const int64_t padded = shape.padded, tile_queries = kTileRows / shape.group;
+  BackwardScratch scratch(shape, (length + kKeys - 1) / kKeys);
+  for (int64_t first = 0; first < length; first += tile_queries) {
+    const WorkItem tile{sequence, kv_head, first, std::min(tile_queries, length - first)};
+    load_query_tile(views, tile, base, shape, scratch);
+    std::fill(scratch.out.begin(), scratch.out.end(), 0.0F);
+    const int64_t oldest = batch.window > 0 ? std::max<int64_t>(0, first - batch.window + 1) : 0;
+    for (int64_t block = oldest / kKeys; block * kKeys < first + tile.count; ++block)
+      backward_block(views, tile, base, block, batch.page_tables[sequence][block], batch, shape,
+                     scratch);
+    for (int64_t r = 0; r < tile.count * shape.group; ++r)
+      std::copy_n(
+          &scratch.out[r * padded], padded,
+          views.dq.at(base + first + r / shape.group, kv_head * shape.group + r % shape.group));
+  }
+  for (int64_t i = 0; i < length; ++i) {
+    std::copy_n(&scratch.dk[i * padded], padded, views.dk.at(base + i, kv_head));
+    std::copy_n(&scratch.dv[i * padded], padded, views.dv.at(base + i, kv_head));
+  }
+}
+
+void backward_cpu(const BackwardViews& views, const AttentionBatch& batch, const Shape& shape) {
+  const int64_t sequences = static_cast<int64_t>(batch.query_begin.size()) - 1;
+  at::parallel_for(0, sequences * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      backward_sequence(i / shape.kv_heads, i % shape.kv_heads, views, batch, shape);
+  });
+}
+
+at::Tensor packed_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const AttentionBatch& batch, double scale, float* lse) {
+  const AttentionBatch paged = paged_batch(batch);
+  const KvLayer layer = own_pages(wide(k), wide(v), paged);
+  return forward_cpu(wide(q), layer, paged, Shape(q, k, scale), lse).to(q.scalar_type());
+}
+
+// Whole sequences without a cache; head sizes are multiples of 16.
+struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
+                            const at::Tensor& k, const at::Tensor& v, const AttentionBatch& batch,
+                            double scale) {
+    const at::Tensor lse = at::empty({q.size(0), q.size(1)}, q.options().dtype(at::kFloat));
+    const at::Tensor out = packed_forward(q, k, v, batch, scale, lse.mutable_data_ptr<float>());
+    context->save_for_backward({q, k, v, out, lse});
+    context->saved_data["scale"] = scale;
+    context->saved_data["window"] = batch.window;
+    context->saved_data["begin"] =
+        std::vector<int64_t>(batch.query_begin.begin(), batch.query_begin.end());
+    return out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor q = wide(saved[0]), k = wide(saved[1]), out = wide(saved[3]),
+                     grad = wide(grads[0]);
+    AttentionBatch batch;
+    for (int64_t begin : context->saved_data["begin"].toIntVector())
+      batch.query_begin.push_back(static_cast<int32_t>(begin));
+    batch.cached.assign(batch.query_begin.size() - 1, 0);
+    batch.window = context->saved_data["window"].toInt();
+    batch = paged_batch(batch);
+    const at::Tensor keys_t = transposed_pages(k, batch),
+                     values_t = transposed_pages(wide(saved[2]), batch);
+    at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(k);
+    const BackwardViews views{HeadView(q),
+                              HeadView(k),
+                              HeadView(out),
+                              HeadView(grad),
+                              HeadView(dq),
+                              HeadView(dk),
+                              HeadView(dv),
+                              keys_t.const_data_ptr<float>(),
+                              values_t.const_data_ptr<float>(),
+                              saved[4].const_data_ptr<float>()};
+    backward_cpu(views, batch, Shape(q, k, context->saved_data["scale"].toDouble()));
+    const at::ScalarType type = saved[0].scalar_type();
+    return {dq.to(type), dk.to(type), dv.to(type), at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor pad_depth(const at::Tensor& heads, int64_t depth) {
+  return heads.size(2) == depth ? heads : at::constant_pad_nd(heads, {0, depth - heads.size(2)}, 0);
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at::Tensor& v_TKD,
+                     const AttentionBatch& batch, double scale, const KvLayer* layer) {
+  BRAID_CHECK(q_TAD.size(1) % k_TKD.size(1) == 0,
+              "query heads are not a multiple of key/value heads");
+  if (!q_TAD.device().is_cpu())
+    return attention_by_operators(q_TAD, k_TKD, v_TKD, batch, scale, layer);
+  const Shape shape(q_TAD, k_TKD, scale);
+  BRAID_CHECK(shape.group <= kTileRows, "more query heads per key/value head than a tile has rows");
+  if (layer != nullptr)
+    return forward_cpu(wide(q_TAD), *layer, batch, shape, nullptr).to(q_TAD.scalar_type());
+  const at::Tensor q = pad_depth(q_TAD, shape.padded), k = pad_depth(k_TKD, shape.padded),
+                   v = pad_depth(v_TKD, shape.padded);
+  const at::Tensor out = at::GradMode::is_enabled()
+                             ? AttentionFunction::apply(q, k, v, batch, scale)
+                             : packed_forward(q, k, v, batch, scale, nullptr);
+  return shape.depth == shape.padded ? out : out.narrow(2, 0, shape.depth);
+}
+
+}  // namespace braid

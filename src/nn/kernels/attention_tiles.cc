@@ -1,0 +1,176 @@
+#include "nn/kernels/attention_tiles.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "nn/kernels/simd.h"
+
+namespace braid::tiles {
+namespace {
+
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+
+template <int kRows>
+__attribute__((always_inline)) inline void dot_rows(const float* a, int64_t a_stride,
+                                                    const float* bt, float* s, int64_t depth) {
+  float sums[kRows][kKeys] = {};
+  for (int64_t d = 0; d < depth; ++d)
+    for (int i = 0; i < kRows; ++i) {
+      const float x = a[i * a_stride + d];
+      for (int64_t j = 0; j < kKeys; ++j) sums[i][j] += x * bt[d * kKeys + j];
+    }
+  for (int i = 0; i < kRows; ++i)
+    for (int64_t j = 0; j < kKeys; ++j) s[i * kKeys + j] = sums[i][j];
+}
+
+// Columns d .. d + kChunk - 1 of kRows rows of accumulate.
+template <int kRows, int kChunk>
+__attribute__((always_inline)) inline void accumulate_block(const float* w, const Values& v,
+                                                            float* o, int64_t depth, int64_t d) {
+  float sums[kRows][kChunk];
+  for (int i = 0; i < kRows; ++i)
+    for (int c = 0; c < kChunk; ++c) sums[i][c] = o[i * depth + d + c];
+  for (int64_t j = 0; j < v.keys; ++j)
+    for (int i = 0; i < kRows; ++i) {
+      const float x = w[i * kKeys + j];
+      for (int c = 0; c < kChunk; ++c) sums[i][c] += x * v.data[j * v.stride + d + c];
+    }
+  for (int i = 0; i < kRows; ++i)
+    for (int c = 0; c < kChunk; ++c) o[i * depth + d + c] = sums[i][c];
+}
+
+template <int kRows>
+__attribute__((always_inline)) inline void accumulate_rows(const float* w, const Values& v,
+                                                           float* o, int64_t depth) {
+  int64_t d = 0;
+  for (; d + 32 <= depth; d += 32) accumulate_block<kRows, 32>(w, v, o, depth, d);
+  for (; d < depth; d += 16) accumulate_block<kRows, 16>(w, v, o, depth, d);
+}
+
+using Lanes16 __attribute__((vector_size(64), aligned(4))) = float;
+
+// Transposes 16 x 16 numbers in registers by exchanging ever smaller blocks.
+__attribute__((always_inline)) inline void transpose_block(Lanes16* rows) {
+  for (int i = 0; i < 16; ++i)
+    if ((i & 8) == 0) {
+      const Lanes16 a = rows[i], b = rows[i + 8];
+      rows[i] =
+          __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+      rows[i + 8] = __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28,
+                                            29, 30, 31);
+    }
+  for (int i = 0; i < 16; ++i)
+    if ((i & 4) == 0) {
+      const Lanes16 a = rows[i], b = rows[i + 4];
+      rows[i] =
+          __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
+      rows[i + 4] =
+          __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+    }
+  for (int i = 0; i < 16; ++i)
+    if ((i & 2) == 0) {
+      const Lanes16 a = rows[i], b = rows[i + 2];
+      rows[i] =
+          __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+      rows[i + 2] =
+          __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    }
+  for (int i = 0; i < 16; ++i)
+    if ((i & 1) == 0) {
+      const Lanes16 a = rows[i], b = rows[i + 1];
+      rows[i] =
+          __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
+      rows[i + 1] =
+          __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+    }
+}
+
+// The kKeys numbers of a row combined by halves, which vectorises and is the same on every machine.
+template <typename Combine>
+__attribute__((always_inline)) inline float reduce(const float* row, const Combine& combine) {
+  float lanes[kKeys];
+  for (int j = 0; j < kKeys; ++j) lanes[j] = row[j];
+  for (int half = kKeys / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) lanes[j] = combine(lanes[j], lanes[j + half]);
+  return lanes[0];
+}
+
+}  // namespace
+
+BRAID_SIMD void dot(const float* a, int64_t a_stride, const float* bt, float* s, int64_t rows,
+                    int64_t depth) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) dot_rows<4>(a + r * a_stride, a_stride, bt, s + r * kKeys, depth);
+  for (; r + 2 <= rows; r += 2) dot_rows<2>(a + r * a_stride, a_stride, bt, s + r * kKeys, depth);
+  for (; r < rows; ++r) dot_rows<1>(a + r * a_stride, a_stride, bt, s + r * kKeys, depth);
+}
+
+BRAID_SIMD void accumulate(const float* w, const Values& v, float* o, int64_t rows, int64_t depth) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) accumulate_rows<4>(w + r * kKeys, v, o + r * depth, depth);
+  for (; r + 2 <= rows; r += 2) accumulate_rows<2>(w + r * kKeys, v, o + r * depth, depth);
+  for (; r < rows; ++r) accumulate_rows<1>(w + r * kKeys, v, o + r * depth, depth);
+}
+
+BRAID_SIMD void softmax_step(float* s, float* maximum, float* sum, float* o, int64_t rows,
+                             int64_t depth) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = s + r * kKeys;
+    float top = maximum[r];
+    top = std::max(top, reduce(row, [](float a, float b) { return a > b ? a : b; }));
+    if (top == kMasked) {
+      for (int64_t j = 0; j < kKeys; ++j) row[j] = 0;
+      continue;
+    }
+    const float scale = fast_exp(maximum[r] - top);
+    for (int64_t j = 0; j < kKeys; ++j) row[j] = fast_exp(row[j] - top);
+    sum[r] = sum[r] * scale + reduce(row, [](float a, float b) { return a + b; });
+    maximum[r] = top;
+    if (scale != 1.0F)
+      for (int64_t d = 0; d < depth; ++d) o[r * depth + d] *= scale;
+  }
+}
+
+BRAID_SIMD void scale_and_mask(float* s, const Mask& mask, int64_t rows, float scale) {
+  const auto [positions, least, first_key, window] = mask;
+  if (window == 0 && first_key + kKeys - 1 <= least) {
+    for (int64_t i = 0; i < rows * kKeys; ++i) s[i] *= scale;
+    return;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto last = static_cast<int32_t>(std::max<int64_t>(positions[r] - first_key, -1));
+    const auto oldest =
+        window > 0 ? static_cast<int32_t>(std::max<int64_t>(last - window + 1, 0)) : 0;
+    float* row = s + r * kKeys;
+    for (int32_t j = 0; j < kKeys; ++j)
+      row[j] = j <= last && j >= oldest ? row[j] * scale : kMasked;
+  }
+}
+
+BRAID_SIMD void score_gradient(float* s, const float* dp, const float* lse, const float* delta,
+                               float* ds, int64_t rows, float scale) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t j = 0; j < kKeys; ++j) {
+      const int64_t at = r * kKeys + j;
+      s[at] = fast_exp(s[at] - lse[r]);
+      ds[at] = s[at] * (dp[at] - delta[r]) * scale;
+    }
+}
+
+BRAID_SIMD float inner_product(const float* a, const float* b, int64_t count) {
+  return dot_lanes(a, b, count);
+}
+
+BRAID_SIMD void transpose(const float* from, int64_t from_stride, float* to, int64_t columns) {
+  for (int64_t r = 0; r < kKeys; r += 16)
+    for (int64_t c = 0; c < columns; c += 16) {
+      Lanes16 rows[16];
+      for (int i = 0; i < 16; ++i)
+        std::memcpy(&rows[i], from + (r + i) * from_stride + c, sizeof(Lanes16));
+      transpose_block(rows);
+      for (int i = 0; i < 16; ++i) std::memcpy(to + (c + i) * kKeys + r, &rows[i], sizeof(Lanes16));
+    }
+}
+
+}  // namespace braid::tiles

@@ -1,0 +1,174 @@
+#include "nn/kernels/choice.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/linear.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <limits>
+
+#include "base/text.h"
+#include "nn/kernels/choice_cache.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kMeasuredRows = 32;     // a decode step of a small rollout
+constexpr int64_t kMeasuredWidth = 4096;  // larger weights are judged by one of this size
+constexpr double kClearlySlower = 1.25;
+constexpr int64_t kPackRows = 64;  // batch that the packed layout is laid out for
+
+// The operators have no declaration in libtorch's headers; they are found by name.
+using PackOperator = at::Tensor(const at::Tensor&, std::optional<c10::SymInt>);
+using ProductOperator = at::Tensor(const at::Tensor&, const at::Tensor&,
+                                   const std::optional<at::Tensor>&, std::string_view,
+                                   c10::List<std::optional<at::Scalar>>,
+                                   std::optional<std::string_view>);
+
+std::optional<c10::OperatorHandle> find_operator(const char* name) {
+  return c10::Dispatcher::singleton().findSchema({name, ""});
+}
+
+std::map<ProductShape, MatrixLibrary>& table() {
+  static std::map<ProductShape, MatrixLibrary> choices;
+  return choices;
+}
+
+// Microseconds of the fastest of a few runs: the others were disturbed.
+double fastest_us(const std::function<at::Tensor()>& run) {
+  double best = std::numeric_limits<double>::max();
+  for (int i = 0; i < 6; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    run();
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    best = std::min(best, took.count());
+  }
+  return best;
+}
+
+// True when rows of small batches have the bits of the same rows of a larger one.
+bool rows_are_invariant(const at::Tensor& x, const at::Tensor& packed) {
+  const at::Tensor whole = packed_product(x, packed, {});
+  for (const int64_t rows : {8, 16, 24, 32, 40, 48, 56, 61})
+    if (!at::equal(packed_product(x.narrow(0, 0, rows), packed, {}), whole.narrow(0, 0, rows)))
+      return false;
+  return true;
+}
+
+// Numbers in [-0.5, 0.5) from a generator of its own: libtorch's is the caller's.
+at::Tensor random_matrix(int64_t rows, int64_t columns, at::ScalarType dtype) {
+  at::Tensor matrix = at::empty({rows, columns}, at::kFloat);
+  float* data = matrix.mutable_data_ptr<float>();
+  uint32_t state = 1;
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    state = state * 1664525U + 1013904223U;
+    data[i] = static_cast<float>(state >> 8) / 16777216.0F - 0.5F;
+  }
+  return matrix.to(dtype);
+}
+
+MatrixLibrary measure(const ProductShape& shape) {
+  if (!packed_products_exist(shape.dtype)) return MatrixLibrary::kDefault;
+  const at::NoGradGuard no_grad;
+  const int64_t in = std::min(shape.in, kMeasuredWidth), out = std::min(shape.out, kMeasuredWidth);
+  const at::Tensor w = random_matrix(out, in, shape.dtype);
+  const at::Tensor x = random_matrix(2 * kMeasuredRows, in, shape.dtype);
+  const at::Tensor packed = pack_weight(w), few = x.narrow(0, 0, kMeasuredRows);
+  if (!rows_are_invariant(x, packed)) return MatrixLibrary::kDefault;
+  const double packed_us = fastest_us([&] { return packed_product(few, packed, {}); });
+  const double default_us = fastest_us([&] { return at::linear(few, w); });
+  return packed_us > kClearlySlower * default_us ? MatrixLibrary::kDefault : MatrixLibrary::kPacked;
+}
+
+const char* library_name(MatrixLibrary library) {
+  return library == MatrixLibrary::kPacked ? "packed" : "default";
+}
+
+Result<std::pair<ProductShape, MatrixLibrary>> parse_choice(const std::string& line) {
+  const std::vector<std::string> words = split(line, ' ');
+  ProductShape shape;
+  const bool formed = words.size() == 4 && (words[0] == "f32" || words[0] == "bf16") &&
+                      parse_int(words[1], &shape.in) && parse_int(words[2], &shape.out) &&
+                      (words[3] == "packed" || words[3] == "default");
+  if (!formed)
+    return invalid_input(cat("'", line, "' is no choice of a matrix library (DTYPE IN OUT NAME)"));
+  shape.dtype = words[0] == "f32" ? at::kFloat : at::kBFloat16;
+  if (words[3] == "default") return std::pair(shape, MatrixLibrary::kDefault);
+  if (!packed_products_exist(shape.dtype))
+    return invalid_input(cat("'", line, "': this machine has no packed products of ", words[0]));
+  return std::pair(shape, MatrixLibrary::kPacked);
+}
+
+}  // namespace
+
+namespace {
+
+// Choices already made win over those of the cache.
+void take_cached_choices() {
+  const std::map<ProductShape, MatrixLibrary> made = table();
+  if (!set_matrix_choices(cached_matrix_choices()).ok()) return;
+  for (const auto& [shape, library] : made) table()[shape] = library;
+}
+
+}  // namespace
+
+MatrixLibrary matrix_library(const ProductShape& shape) {
+  const auto found = table().find(shape);
+  if (found != table().end()) return found->second;
+  take_cached_choices();
+  const auto cached = table().find(shape);
+  if (cached != table().end()) return cached->second;
+  const MatrixLibrary measured = table()[shape] = measure(shape);
+  cache_matrix_choices(matrix_choices());
+  return measured;
+}
+
+std::string matrix_choices() {
+  std::string text;
+  for (const auto& [shape, library] : table())
+    text += cat(shape.dtype == at::kFloat ? "f32 " : "bf16 ", shape.in, " ", shape.out, " ",
+                library_name(library), "\n");
+  return text;
+}
+
+Status set_matrix_choices(const std::string& text) {
+  std::map<ProductShape, MatrixLibrary> choices = table();
+  for (const std::string& line : split(text, '\n')) {
+    if (trim(line).empty()) continue;
+    BRAID_ASSIGN(const auto choice, parse_choice(line));
+    choices[choice.first] = choice.second;
+  }
+  table() = std::move(choices);
+  return ok_status();
+}
+
+// Without its extension bf16 is emulated.
+bool packed_products_exist(at::ScalarType dtype) {
+#if defined(__x86_64__)
+  static const bool found = find_operator("mkldnn::_linear_pointwise").has_value() &&
+                            find_operator("mkldnn::_reorder_linear_weight").has_value();
+  if (!found) return false;
+  if (dtype == at::kFloat) return __builtin_cpu_supports("avx2") != 0;
+  return dtype == at::kBFloat16 && __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  static_cast<void>(dtype);
+  return false;
+#endif
+}
+
+at::Tensor pack_weight(const at::Tensor& w_OI) {
+  static const auto pack = find_operator("mkldnn::_reorder_linear_weight")->typed<PackOperator>();
+  return pack.call(w_OI.detach(), c10::SymInt(kPackRows));
+}
+
+at::Tensor packed_product(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O) {
+  static const auto product = find_operator("mkldnn::_linear_pointwise")->typed<ProductOperator>();
+  const std::optional<at::Tensor> bias = b_O.defined() ? std::optional(b_O) : std::nullopt;
+  return product.call(x_TI, packed, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
+}
+
+}  // namespace braid

@@ -1,0 +1,217 @@
+// The language-model head in chunks of rows: log-probs and entropies leave, logits never do. The
+// backward computes each chunk's logits again and turns them in place into their gradient: d logits
+// = (onehot(target) - p) g / temperature for the log-prob, and -p (log p + entropy) g / temperature
+// for the entropy.
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/status.h"
+#include "nn/kernels/kernels.h"
+#include "nn/kernels/rows.h"
+#include "nn/kernels/simd.h"
+
+namespace braid {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// What is kept of each row of logits: log-prob of its target, entropy, and log of the sum of
+// exponentials, all of logits / temperature.
+struct RowStatistics {
+  float logprob, entropy, log_sum;
+};
+
+// z = logit / temperature. Sums by lanes of 16, blocks of kBlock in f64.
+constexpr int64_t kLanes = 16, kBlock = 1024;
+
+BRAID_SIMD float largest(const float* logits, int64_t vocab) {
+  float top = logits[0];
+  for (int64_t i = 0; i < vocab; ++i) top = logits[i] > top ? logits[i] : top;
+  return top;
+}
+
+// Sums of exp(z - top) and of (z - top) exp(z - top) over at most kBlock logits.
+struct BlockSums {
+  float weights, products;
+};
+BRAID_SIMD BlockSums sum_block(const float* logits, int64_t count, float top, float inverse) {
+  float weights[kLanes] = {}, products[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const float z = (logits[i + lane] - top) * inverse, weight = fast_exp(z);
+      weights[lane] += weight;
+      products[lane] += weight > 0 ? z * weight : 0.0F;  // z may be minus infinity
+    }
+  BlockSums sums{0, 0};
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    sums.weights += weights[lane];
+    sums.products += products[lane];
+  }
+  for (; i < count; ++i) {
+    const float z = (logits[i] - top) * inverse, weight = fast_exp(z);
+    sums.weights += weight;
+    sums.products += weight > 0 ? z * weight : 0.0F;
+  }
+  return sums;
+}
+
+RowStatistics row_statistics(const float* logits, int64_t vocab, int64_t target, float inverse) {
+  const float top = largest(logits, vocab);
+  double weights = 0, products = 0;
+  for (int64_t begin = 0; begin < vocab; begin += kBlock) {
+    const BlockSums sums = sum_block(logits + begin, std::min(kBlock, vocab - begin), top, inverse);
+    weights += sums.weights;
+    products += sums.products;
+  }
+  const double log_weights = std::log(weights);
+  const double target_z = (static_cast<double>(logits[target]) - top) * inverse;
+  return {static_cast<float>(target_z - log_weights),
+          static_cast<float>(log_weights - products / weights),
+          static_cast<float>(static_cast<double>(top) * inverse + log_weights)};
+}
+
+// logits become -(g + ge (log p + entropy)) p / temperature.
+struct RowGradient {
+  float logprob, entropy;  // of the loss
+};
+BRAID_SIMD void gradient_row(float* logits, int64_t vocab, const RowStatistics& row,
+                             const RowGradient& g, float inverse) {
+  for (int64_t i = 0; i < vocab; ++i) {
+    const float logp = logits[i] * inverse - row.log_sum, p = fast_exp(logp);
+    const float slope = p > 0 ? g.logprob + g.entropy * (logp + row.entropy) : 0.0F;
+    logits[i] = -slope * p * inverse;
+  }
+}
+
+at::Tensor chunk_logits(const at::Tensor& h, const at::Tensor& w, const PackedLinear& packed) {
+  return braid::linear(h, w, {}, &packed).to(at::kFloat);
+}
+
+// statistics_N3 rows for a chunk of logits, which are left as they are.
+void chunk_statistics(const at::Tensor& logits, const at::Tensor& targets, float inverse,
+                      const at::Tensor& statistics) {
+  const int64_t vocab = logits.size(1);
+  if (!logits.is_cpu()) {
+    const at::Tensor z = logits * inverse, logp = at::_log_softmax(z, 1, false);
+    const at::Tensor index = targets.unsqueeze(1);
+    statistics.select(1, 0).copy_(at::gather(logp, 1, index).squeeze(1));
+    statistics.select(1, 1).copy_((logp.exp() * logp).sum(1).neg());
+    statistics.select(1, 2).copy_(
+        (at::gather(z, 1, index) - at::gather(logp, 1, index)).squeeze(1));
+    return;
+  }
+  const float* data = logits.const_data_ptr<float>();
+  const int64_t* target = targets.const_data_ptr<int64_t>();
+  auto* out = reinterpret_cast<RowStatistics*>(statistics.mutable_data_ptr<float>());
+  at::parallel_for(0, logits.size(0), kRowGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      out[r] = row_statistics(data + r * vocab, vocab, target[r], inverse);
+  });
+}
+
+// A chunk of logits becomes the gradient of the loss by them. gradients_N2: by log-prob, entropy.
+void chunk_gradient(const at::Tensor& logits, const at::Tensor& targets, float inverse,
+                    const at::Tensor& statistics, const at::Tensor& gradients) {
+  const int64_t vocab = logits.size(1);
+  if (!logits.is_cpu()) {
+    const at::Tensor logp = logits * inverse - statistics.narrow(1, 2, 1), g = gradients;
+    const at::Tensor slope =
+        g.narrow(1, 0, 1) + g.narrow(1, 1, 1) * (logp + statistics.narrow(1, 1, 1));
+    logits.copy_(slope * logp.exp() * -inverse);
+    logits.scatter_add_(1, targets.unsqueeze(1), g.narrow(1, 0, 1) * inverse);
+    return;
+  }
+  float* data = logits.mutable_data_ptr<float>();
+  const int64_t* target = targets.const_data_ptr<int64_t>();
+  const auto* rows = reinterpret_cast<const RowStatistics*>(statistics.const_data_ptr<float>());
+  const auto* g = reinterpret_cast<const RowGradient*>(gradients.const_data_ptr<float>());
+  at::parallel_for(0, logits.size(0), kRowGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      gradient_row(data + r * vocab, vocab, rows[r], g[r], inverse);
+      data[r * vocab + target[r]] += g[r].logprob * inverse;
+    }
+  });
+}
+
+at::Tensor all_statistics(const at::Tensor& h, const at::Tensor& w, const at::Tensor& targets,
+                          double temperature, int64_t chunk_rows) {
+  BRAID_CHECK(chunk_rows > 0, "the head works on chunks of at least one row");
+  const int64_t rows = h.size(0);
+  const at::Tensor statistics = at::empty({rows, 3}, h.options().dtype(at::kFloat));
+  const PackedLinear packed = pack_linear(w, false);
+  for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
+    const int64_t count = std::min(chunk_rows, rows - begin);
+    chunk_statistics(chunk_logits(h.narrow(0, begin, count), w, packed),
+                     targets.narrow(0, begin, count), static_cast<float>(1 / temperature),
+                     statistics.narrow(0, begin, count));
+  }
+  return statistics;
+}
+
+struct HeadFunction : torch::autograd::Function<HeadFunction> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& h, const at::Tensor& w,
+                               const at::Tensor& targets, double temperature, int64_t chunk_rows) {
+    const at::Tensor statistics = all_statistics(h, w, targets, temperature, chunk_rows);
+    context->save_for_backward({h, w, targets, statistics});
+    context->saved_data["temperature"] = temperature;
+    context->saved_data["chunk_rows"] = chunk_rows;
+    return {statistics.select(1, 0).clone(), statistics.select(1, 1).clone()};
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &h = saved[0], &w = saved[1], &targets = saved[2], &statistics = saved[3];
+    const auto inverse = static_cast<float>(1 / context->saved_data["temperature"].toDouble());
+    const int64_t chunk_rows = context->saved_data["chunk_rows"].toInt(), rows = h.size(0);
+    const at::Tensor gradients = at::zeros({rows, 2}, statistics.options());
+    for (const int column : {0, 1})
+      if (grads[column].defined()) gradients.select(1, column).copy_(grads[column]);
+    at::Tensor dh = at::empty_like(h);
+    at::Tensor dw = at::zeros({w.size(0), w.size(1)}, w.options().dtype(at::kFloat));
+    const PackedLinear packed = pack_linear(w, false);
+    for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
+      const int64_t count = std::min(chunk_rows, rows - begin);
+      const at::Tensor h_chunk = h.narrow(0, begin, count);
+      const at::Tensor logits = chunk_logits(h_chunk, w, packed);
+      chunk_gradient(logits, targets.narrow(0, begin, count), inverse,
+                     statistics.narrow(0, begin, count), gradients.narrow(0, begin, count));
+      const at::Tensor dlogits = logits.to(h.scalar_type());
+      dh.narrow(0, begin, count).copy_(at::mm(dlogits, w));
+      if (dlogits.scalar_type() == at::kFloat) {
+        dw.addmm_(dlogits.t(), h_chunk);
+      } else {
+        dw.add_(at::mm(dlogits.t(), h_chunk));
+      }
+    }
+    return {dh, dw.to(w.scalar_type()), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+HeadOutput head_logprobs(const at::Tensor& h_NH, const at::Tensor& w_VH,
+                         const at::Tensor& targets_N, double temperature, int64_t chunk_rows) {
+  if (!at::GradMode::is_enabled()) {
+    const at::Tensor rows = all_statistics(h_NH, w_VH, targets_N, temperature, chunk_rows);
+    return {rows.select(1, 0).contiguous(), rows.select(1, 1).contiguous()};
+  }
+  const variable_list out = HeadFunction::apply(h_NH, w_VH, targets_N, temperature, chunk_rows);
+  return {out[0], out[1]};
+}
+
+}  // namespace braid

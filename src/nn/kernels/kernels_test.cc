@@ -1,0 +1,304 @@
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/triu.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "base/text.h"
+#include "nn/kernels/choice.h"
+#include "nn/kernels/kernels.h"
+
+namespace braid {
+namespace {
+
+using at::Tensor;
+
+class KernelTest : public testing::Test {
+ protected:
+  void SetUp() override { at::set_num_threads(2); }
+};
+
+Tensor leaf(at::IntArrayRef shape) { return at::randn(shape).requires_grad_(true); }
+std::vector<Tensor> gradients(const Tensor& y, const Tensor& weights,
+                              const std::vector<Tensor>& inputs) {
+  return torch::autograd::grad({(y * weights.to(y.scalar_type())).sum()}, inputs);
+}
+
+// Relative L2 distance of a result to its f64 reference.
+double distance(const Tensor& value, const Tensor& reference) {
+  const Tensor wide = value.detach().to(at::kDouble), ref = reference.detach().to(at::kDouble);
+  return ((wide - ref).norm() / (ref.norm() + 1e-30)).item<double>();
+}
+
+// Naive attention in f64, one sequence and head at a time.
+Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                           const AttentionBatch& batch, double scale) {
+  std::vector<Tensor> outputs;
+  const int64_t group = q.size(1) / k.size(1);
+  for (size_t s = 0; s + 1 < batch.query_begin.size(); ++s) {
+    const int64_t begin = batch.query_begin[s], length = batch.query_begin[s + 1] - begin;
+    std::vector<Tensor> heads;
+    for (int64_t h = 0; h < q.size(1); ++h) {
+      const Tensor qs = q.narrow(0, begin, length).select(1, h);
+      const Tensor ks = k.narrow(0, begin, length).select(1, h / group);
+      const Tensor vs = v.narrow(0, begin, length).select(1, h / group);
+      Tensor scores = at::matmul(qs, ks.t()) * scale;
+      const Tensor row = at::arange(length).unsqueeze(1), column = at::arange(length).unsqueeze(0);
+      Tensor hidden = column > row;
+      if (batch.window > 0) hidden = hidden.logical_or(column <= row - batch.window);
+      heads.push_back(at::matmul(at::softmax(scores.masked_fill(hidden, -1e300), 1), vs));
+    }
+    outputs.push_back(at::stack(heads, 1));
+  }
+  return at::cat(outputs, 0);
+}
+
+struct AttentionCase {
+  int64_t heads, kv_heads, depth, window;
+};
+
+class AttentionTest : public testing::TestWithParam<AttentionCase> {};
+
+TEST_P(AttentionTest, ForwardAndBackwardMatchF64) {
+  const AttentionCase p = GetParam();
+  AttentionBatch batch;
+  batch.query_begin = {0, 5, 6, 76, 140};
+  batch.cached = {0, 0, 0, 0};
+  batch.window = p.window;
+  const double scale = 1 / std::sqrt(static_cast<double>(p.depth));
+  const Tensor q = leaf({140, p.heads, p.depth}), k = leaf({140, p.kv_heads, p.depth}),
+               v = leaf({140, p.kv_heads, p.depth});
+  const Tensor y = attention(q, k, v, batch, scale, nullptr);
+  const Tensor q64 = q.detach().to(at::kDouble).requires_grad_(true),
+               k64 = k.detach().to(at::kDouble).requires_grad_(true),
+               v64 = v.detach().to(at::kDouble).requires_grad_(true);
+  const Tensor y64 = reference_attention(q64, k64, v64, batch, scale);
+  EXPECT_LT(distance(y, y64), 1e-6);
+  const Tensor weights = at::randn(y.sizes());
+  const auto grads = gradients(y, weights, {q, k, v}),
+             grads64 = gradients(y64, weights, {q64, k64, v64});
+  const Tensor composed = attention_by_operators(q, k, v, batch, scale, nullptr);
+  EXPECT_LT(distance(composed, y64), 1e-6);
+  const auto composed_grads = gradients(composed, weights, {q, k, v});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_LT(distance(grads[i], grads64[i]), 2e-6) << "gradient of input " << i;
+    EXPECT_LT(distance(composed_grads[i], grads64[i]), 2e-6) << "operators, gradient " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
+                         testing::Values(AttentionCase{4, 4, 16, 0}, AttentionCase{4, 2, 32, 0},
+                                         AttentionCase{6, 2, 24, 0}, AttentionCase{4, 1, 8, 0},
+                                         AttentionCase{4, 2, 16, 7}, AttentionCase{2, 2, 64, 40}));
+
+// Whole-sequence attention, prefill in chunks and token-by-token decode through pages give the same
+// bits.
+TEST_F(KernelTest, PagedAttentionEqualsPackedToTheBit) {
+  const at::NoGradGuard no_grad;
+  const int64_t length = 75, heads = 4, kv_heads = 2, depth = 24;
+  const Tensor q = at::randn({length, heads, depth}), k = at::randn({length, kv_heads, depth}),
+               v = at::randn({length, kv_heads, depth});
+  AttentionBatch whole;
+  whole.query_begin = {0, static_cast<int32_t>(length)};
+  whole.cached = {0};
+  const Tensor expected = attention(q, k, v, whole, 0.3, nullptr);
+  for (const int64_t chunk : {1, 2, 20, 75}) {
+    const KvLayer layer = allocate_kv(5, kv_heads, depth, q.options());
+    layer.keys.fill_(NAN);
+    layer.values.fill_(NAN);
+    std::vector<Tensor> parts;
+    for (int64_t begin = 0; begin < length; begin += chunk) {
+      const int64_t count = std::min(chunk, length - begin);
+      AttentionBatch batch;
+      batch.query_begin = {0, static_cast<int32_t>(count)};
+      batch.cached = {static_cast<int32_t>(begin)};
+      batch.page_tables = {{4, 0, 2}};
+      store_kv(k.narrow(0, begin, count), v.narrow(0, begin, count), batch, layer);
+      parts.push_back(attention(q.narrow(0, begin, count), k.narrow(0, begin, count),
+                                v.narrow(0, begin, count), batch, 0.3, &layer));
+    }
+    EXPECT_TRUE(at::equal(at::cat(parts, 0), expected)) << "chunks of " << chunk;
+    AttentionBatch last;
+    last.query_begin = {0, 1};
+    last.cached = {static_cast<int32_t>(length) - 1};
+    last.page_tables = {{4, 0, 2}};
+    const Tensor composed =
+        attention_by_operators(q.narrow(0, length - 1, 1), k.narrow(0, length - 1, 1),
+                               v.narrow(0, length - 1, 1), last, 0.3, &layer);
+    EXPECT_LT(distance(composed, expected.narrow(0, length - 1, 1)), 1e-6);
+  }
+}
+
+TEST_F(KernelTest, RmsNormMatchesF64) {
+  for (const bool offset : {false, true}) {
+    const Tensor x = leaf({37, 72}), w = leaf({72});
+    const Tensor x64 = x.detach().to(at::kDouble).requires_grad_(true),
+                 w64 = w.detach().to(at::kDouble).requires_grad_(true);
+    const Tensor y = rms_norm(x, w, 1e-5, offset);
+    const Tensor y64 =
+        x64 * at::rsqrt(at::mean(x64 * x64, {-1}, true) + 1e-5) * (offset ? w64 + 1 : w64);
+    EXPECT_LT(distance(y, y64), 1e-6);
+    const Tensor weights = at::randn(y.sizes());
+    const auto grads = gradients(y, weights, {x, w}), grads64 = gradients(y64, weights, {x64, w64});
+    for (int i = 0; i < 2; ++i) EXPECT_LT(distance(grads[i], grads64[i]), 1e-6);
+  }
+}
+
+TEST_F(KernelTest, GatedActivationMatchesF64) {
+  for (const Activation kind : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+    const Tensor x = leaf({33, 40});
+    const Tensor x64 = x.detach().to(at::kDouble).requires_grad_(true);
+    const Tensor gate = x64.narrow(1, 0, 20), up = x64.narrow(1, 20, 20);
+    const Tensor y64 =
+        (kind == Activation::kSilu ? at::silu(gate)
+                                   : at::gelu(gate, kind == Activation::kGelu ? "none" : "tanh")) *
+        up;
+    const Tensor y = gated_activation(x, kind);
+    EXPECT_LT(distance(y, y64), 1e-6);
+    const Tensor weights = at::randn(y.sizes());
+    EXPECT_LT(distance(gradients(y, weights, {x})[0], gradients(y64, weights, {x64})[0]), 1e-6);
+  }
+}
+
+TEST_F(KernelTest, RotationIsOrthogonalAndDifferentiable) {
+  const Tensor table = rope_table(RopeSpec{}, 16, 50), positions = at::arange(20) * 2;
+  const Tensor x = leaf({20, 3, 16});
+  const Tensor y = rotate(x, table, positions);
+  EXPECT_LT(distance(y.norm(2, {2}), x.norm(2, {2})), 1e-6);
+  EXPECT_TRUE(at::equal(y.select(0, 0), x.select(0, 0)));
+  const Tensor weights = at::randn(y.sizes());
+  const Tensor back = rotate(rotate(x, table, positions).detach(), table, positions);
+  const Tensor grad = gradients(y, weights, {x})[0];
+  EXPECT_LT(distance(rotate(grad, table, positions), weights),
+            1e-6);  // the gradient is the inverse rotation
+  EXPECT_GT(distance(back, x), 0.1);
+}
+
+TEST_F(KernelTest, HeadEqualsUnchunkedLogSoftmax) {
+  for (const double temperature : {1.0, 0.7}) {
+    const Tensor h = leaf({50, 24}), w = leaf({91, 24}),
+                 targets = at::randint(0, 91, {50}, at::kLong);
+    const Tensor h64 = h.detach().to(at::kDouble).requires_grad_(true),
+                 w64 = w.detach().to(at::kDouble).requires_grad_(true);
+    const HeadOutput out = head_logprobs(h, w, targets, temperature, 16);
+    const Tensor logp = at::log_softmax(at::matmul(h64, w64.t()) / temperature, 1);
+    const Tensor logprobs64 = logp.gather(1, targets.unsqueeze(1)).squeeze(1),
+                 entropy64 = (logp.exp() * logp).sum(1).neg();
+    EXPECT_LT(distance(out.logprobs_N, logprobs64), 1e-6);
+    EXPECT_LT(distance(out.entropy_N, entropy64), 1e-5);
+    const Tensor a = at::randn({50}), b = at::randn({50});
+    const auto grads =
+        torch::autograd::grad({(out.logprobs_N * a + out.entropy_N * b).sum()}, {h, w});
+    const auto grads64 =
+        torch::autograd::grad({(logprobs64 * a + entropy64 * b).sum()}, {h64, w64});
+    for (int i = 0; i < 2; ++i) EXPECT_LT(distance(grads[i], grads64[i]), 1e-5);
+  }
+}
+
+// Follows what libtorch's CPU allocator gives out, in bytes.
+class AllocationPeak : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    held_ += bytes;
+    peak_ = std::max(peak_, held_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t held_ = 0, peak_ = 0;
+};
+
+int64_t head_peak_bytes(const Tensor& h, const Tensor& w, int64_t chunk_rows) {
+  const Tensor targets = at::randint(0, w.size(0), {h.size(0)}, at::kLong);
+  const auto peak = std::make_shared<AllocationPeak>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, peak);
+  const HeadOutput out = head_logprobs(h, w, targets, 1, chunk_rows);
+  torch::autograd::grad({(out.logprobs_N + out.entropy_N).sum()}, {h, w});
+  return peak->peak();
+}
+
+// With a large vocabulary more rows cost only their hidden states and a few numbers each.
+TEST_F(KernelTest, HeadMemoryGrowsWithTheHiddenStatesOnly) {
+  constexpr int64_t kVocab = 152000, kHidden = 8, kRows = 48;
+  const Tensor w = leaf({kVocab, kHidden});
+  const int64_t few = head_peak_bytes(leaf({kRows, kHidden}), w, 16);
+  const int64_t many = head_peak_bytes(leaf({4 * kRows, kHidden}), w, 16);
+  EXPECT_GT(few, 16 * kVocab * 4);  // a chunk of logits is seen
+  EXPECT_LE(many - few, 3 * kRows * (4 * kHidden + 16) * 4);
+  EXPECT_LT(many, 4 * kRows * kVocab * 4);  // all logits would be more
+}
+
+TEST_F(KernelTest, LinearRowsDoNotDependOnTheBatch) {
+  for (const int threads : {1, 2}) {
+    at::set_num_threads(threads);
+    EXPECT_TRUE(batch_invariance_holds()) << threads << " threads";
+  }
+}
+
+// Each library, with and without packing beforehand, with and without a bias.
+TEST_F(KernelTest, LinearMatchesF64InEachLibrary) {
+  for (const char* library : {"default", "packed"}) {
+    if (!set_matrix_choices(cat("f32 40 24 ", library, "\nf32 24 40 ", library)).ok()) continue;
+    for (const bool with_bias : {false, true}) {
+      const Tensor x = leaf({19, 40}), w = leaf({24, 40}), b = with_bias ? leaf({24}) : Tensor();
+      const auto wide = [](const Tensor& t) {
+        return t.detach().to(at::kDouble).requires_grad_(true);
+      };
+      const Tensor x64 = wide(x), w64 = wide(w), b64 = with_bias ? wide(b) : Tensor();
+      Tensor y64 = at::matmul(x64, w64.t());
+      if (with_bias) y64 = y64 + b64;
+      std::vector<Tensor> inputs = {x, w}, inputs64 = {x64, w64};
+      if (with_bias) inputs.push_back(b), inputs64.push_back(b64);
+      const Tensor weights = at::randn(y64.sizes());
+      const auto grads64 = gradients(y64, weights, inputs64);
+      for (const bool for_backward : {false, true}) {
+        const PackedLinear packed = pack_linear(w.detach(), for_backward);
+        EXPECT_EQ(packed.forward.defined(), std::string(library) == "packed");
+        const Tensor y = braid::linear(x, w, b, &packed);
+        EXPECT_TRUE(at::equal(y, braid::linear(x, w, b)));
+        EXPECT_LT(distance(y, y64), 1e-6) << library;
+        const auto grads = gradients(y, weights, inputs);
+        for (size_t i = 0; i < inputs.size(); ++i)
+          EXPECT_LT(distance(grads[i], grads64[i]), 2e-6) << library << ", gradient " << i;
+      }
+    }
+  }
+}
+
+TEST_F(KernelTest, MatrixChoicesAreKeptAndTakenOver) {
+  const MatrixLibrary chosen = matrix_library({56, 48, at::kFloat});
+  EXPECT_EQ(matrix_library({56, 48, at::kFloat}), chosen);
+  const std::string saved = matrix_choices();
+  EXPECT_NE(saved.find("f32 56 48 "), std::string::npos);
+  ASSERT_TRUE(set_matrix_choices("f32 56 48 default\n").ok());
+  EXPECT_EQ(matrix_library({56, 48, at::kFloat}), MatrixLibrary::kDefault);
+  ASSERT_TRUE(set_matrix_choices(saved).ok());
+  EXPECT_EQ(matrix_library({56, 48, at::kFloat}), chosen);
+  for (const char* bad : {"f32 56 48", "f64 56 48 packed", "f32 x 48 packed", "f32 56 48 fastest"})
+    EXPECT_FALSE(set_matrix_choices(bad).ok()) << bad;
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,138 @@
+// KV pages: keys transposed, so that the scores of a page are sums over rows that lie side by side,
+// and values by head, so that a (sequence, head) pair reads memory in one run.
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "nn/kernels/attention_tiles.h"
+#include "nn/kernels/kernels.h"
+
+namespace braid {
+namespace {
+
+// One sequence's new tokens of one head: rows begin .. end - 1 of the batch at positions from
+// `cached` on.
+struct Run {
+  int64_t begin, end, cached, head;
+  const std::vector<int32_t>* pages;
+};
+
+// `count` rows of a page from slot `slot` on become columns; rows are `stride` numbers apart.
+template <typename T>
+void transpose_into(const T* from, int64_t stride, int64_t count, int64_t depth, T* page,
+                    int64_t slot) {
+  if constexpr (std::is_same_v<T, float>)
+    if (count == kPageTokens && depth % 16 == 0) return tiles::transpose(from, stride, page, depth);
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t d = 0; d < depth; ++d) page[d * kPageTokens + slot + i] = from[i * stride + d];
+}
+
+template <typename T>
+void copy_into(const T* from, int64_t stride, int64_t count, int64_t depth, T* page, int64_t slot) {
+  for (int64_t i = 0; i < count; ++i)
+    std::memcpy(page + (slot + i) * depth, from + i * stride, depth * sizeof(T));
+}
+
+template <typename T, typename Put>
+void store_run(const Run& run, const at::Tensor& from, const at::Tensor& pages, const Put& put) {
+  const int64_t heads = from.size(1), depth = from.size(2), block = depth * kPageTokens;
+  int64_t position = run.cached;
+  for (int64_t row = run.begin; row < run.end;) {
+    const int64_t slot = position % kPageTokens;
+    const int64_t count = std::min(kPageTokens - slot, run.end - row);
+    const int64_t page = (*run.pages)[position / kPageTokens];
+    put(from.const_data_ptr<T>() + (row * heads + run.head) * depth, heads * depth, count, depth,
+        pages.mutable_data_ptr<T>() + (page * heads + run.head) * block, slot);
+    row += count;
+    position += count;
+  }
+}
+
+template <typename Each>
+void for_each_run(const AttentionBatch& batch, int64_t heads, const Each& each) {
+  const auto sequences = static_cast<int64_t>(batch.page_tables.size());
+  at::parallel_for(0, sequences * heads, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t s = i / heads;
+      each(Run{batch.query_begin[s], batch.query_begin[s + 1], batch.cached[s], i % heads,
+               &batch.page_tables[s]});
+    }
+  });
+}
+
+void store_on_cpu(const at::Tensor& k, const at::Tensor& v, const AttentionBatch& batch,
+                  const KvLayer& layer) {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, layer.keys.scalar_type(), "store_kv", [&] {
+    for_each_run(batch, k.size(1), [&](const Run& run) {
+      store_run<scalar_t>(run, k, layer.keys, transpose_into<scalar_t>);
+      store_run<scalar_t>(run, v, layer.values, copy_into<scalar_t>);
+    });
+  });
+}
+
+// The same on any device, page by page.
+void store_by_slices(const at::Tensor& k, const at::Tensor& v, const AttentionBatch& batch,
+                     const KvLayer& layer) {
+  for (size_t s = 0; s < batch.page_tables.size(); ++s) {
+    int64_t token = batch.query_begin[s], position = batch.cached[s];
+    while (token < batch.query_begin[s + 1]) {
+      const int64_t slot = position % kPageTokens,
+                    page = batch.page_tables[s][position / kPageTokens];
+      const int64_t count = std::min<int64_t>(kPageTokens - slot, batch.query_begin[s + 1] - token);
+      layer.keys.select(0, page)
+          .narrow(2, slot, count)
+          .copy_(k.narrow(0, token, count).permute({1, 2, 0}));
+      layer.values.select(0, page)
+          .narrow(1, slot, count)
+          .copy_(v.narrow(0, token, count).transpose(0, 1));
+      token += count;
+      position += count;
+    }
+  }
+}
+
+}  // namespace
+
+KvLayer allocate_kv(int64_t pages, int64_t kv_heads, int64_t depth,
+                    const at::TensorOptions& options) {
+  return {at::empty({pages, kv_heads, depth, kPageTokens}, options),
+          at::empty({pages, kv_heads, kPageTokens, depth}, options)};
+}
+
+void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionBatch& batch,
+              const KvLayer& layer) {
+  if (!layer.keys.device().is_cpu()) return store_by_slices(k_TKD, v_TKD, batch, layer);
+  const at::ScalarType type = layer.keys.scalar_type();
+  store_on_cpu(k_TKD.to(type).contiguous(), v_TKD.to(type).contiguous(), batch, layer);
+}
+
+KvLayer read_kv(const KvLayer& layer, const std::vector<int32_t>& pages, int64_t tokens) {
+  const std::vector<int64_t> table(pages.begin(), pages.end());
+  const at::Tensor index = at::tensor(table, at::kLong).to(layer.keys.device());
+  const at::Tensor keys = at::index_select(layer.keys, 0, index).permute({0, 3, 1, 2});
+  const at::Tensor values = at::index_select(layer.values, 0, index).permute({0, 2, 1, 3});
+  return {keys.flatten(0, 1).narrow(0, 0, tokens), values.flatten(0, 1).narrow(0, 0, tokens)};
+}
+
+int64_t page_count(const AttentionBatch& batch) {
+  int64_t count = 0;
+  for (const std::vector<int32_t>& table : batch.page_tables)
+    for (const int32_t page : table) count = std::max<int64_t>(count, page + 1);
+  return count;
+}
+
+at::Tensor transposed_pages(const at::Tensor& k_TKD, const AttentionBatch& batch) {
+  at::Tensor keys =
+      at::empty({page_count(batch), k_TKD.size(1), k_TKD.size(2), kPageTokens}, k_TKD.options());
+  for_each_run(batch, k_TKD.size(1),
+               [&](const Run& run) { store_run<float>(run, k_TKD, keys, transpose_into<float>); });
+  return keys;
+}
+
+}  // namespace braid
