@@ -26,6 +26,7 @@ struct NumberWidths {
   double least_gradient = 0;  // of a kept gradient; 32-bit weights have 32-bit gradients
   // A logit and its gradient beyond those of 16 bit.
   double extra_logit = 0;
+  friend bool operator==(const NumberWidths&, const NumberWidths&) = default;
 };
 
 inline NumberWidths widths_of(Precision precision) {

@@ -17,6 +17,12 @@ namespace braid {
 // 2205.05198).
 enum class Recompute { kNone, kSelective, kFull };
 
+// The order of forwards and backwards over pipeline stages (schedule/schedule.h).
+enum class PipelineOrder {
+  kOneForwardOneBackward,  // interleaved where interleave > 1
+  kAllForwardFirst,        // GPipe
+};
+
 // How one call is cut over the devices of its mesh; dp * tp * pp = devices of the mesh.
 // Coordinates: tensor-parallel ranks are neighbours in the mesh, then data parallel, pipeline
 // stages outermost.
@@ -33,6 +39,9 @@ struct Strategy {
   bool in_order = false;         // train, infer: cuts sequences in order; false: balances tokens
   int64_t kv_budget_tokens = 0;  // generate, per replica; 0 = what memory leaves
   int64_t max_concurrent = 0;    // generate, sequences per replica; 0 = as many as fit
+  PipelineOrder schedule = PipelineOrder::kOneForwardOneBackward;  // train, pp > 1
+  // Layers of each of the pp * interleave parts, in the model's order; empty = even runs.
+  std::vector<int64_t> stage_layers = {};
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 

@@ -64,7 +64,7 @@ std::vector<TensorKind> tensor_kinds(const ModelSize& m, bool scalar_head) {
 }
 
 ParamLayout param_layout(const DeviceMesh& mesh, const Strategy& s) {
-  return {mesh, s.dp, s.tp, s.pp, s.interleave, s.zero_stage == 3 && s.dp > 1};
+  return {mesh, s.dp, s.tp, s.pp, s.interleave, s.zero_stage == 3 && s.dp > 1, s.stage_layers};
 }
 
 GridPosition grid_position(const Strategy& s, size_t mesh_index) {
@@ -99,9 +99,8 @@ std::vector<Interval> held_layers(const TensorKind& kind, const ParamLayout& lay
     if (here) out.push_back({0, 1});
     return out;
   }
-  const int64_t parts = int64_t{layout.pp} * layout.interleave;
   for (int64_t chunk = 0; chunk < layout.interleave; ++chunk) {
-    Interval run = layers_of_part(layers, parts, chunk * layout.pp + stage);
+    Interval run = part_layers(layout, layers, chunk * layout.pp + stage);
     run.begin = std::max<int64_t>(run.begin, kind.layer_begin);
     run.end = std::min<int64_t>(run.end, kind.layer_end);
     if (run.size() <= 0) continue;

@@ -35,7 +35,8 @@ std::vector<TensorKind> tensor_kinds(const ModelSize& model, bool scalar_head);
 struct ParamLayout {
   DeviceMesh mesh;
   int dp = 1, tp = 1, pp = 1, interleave = 1;
-  bool sharded = false;  // ZeRO-3: each tensor-parallel slice is cut over dp
+  bool sharded = false;                    // ZeRO-3: each tensor-parallel slice is cut over dp
+  std::vector<int64_t> stage_layers = {};  // as in Strategy
   friend bool operator==(const ParamLayout&, const ParamLayout&) = default;
 };
 ParamLayout param_layout(const DeviceMesh& mesh, const Strategy& strategy);
@@ -59,6 +60,15 @@ Interval held_elements(const TensorKind& kind, const ParamLayout& layout,
                        const GridPosition& position);
 // Layers of a part of the model when `layers` are cut into `parts` runs, longer ones first.
 Interval layers_of_part(int64_t layers, int64_t parts, int64_t part);
+// Layers of a part of a strategy or layout: as its stage_layers say, else even runs.
+template <typename Cut>
+Interval part_layers(const Cut& cut, int64_t layers, int64_t part) {
+  if (cut.stage_layers.empty())
+    return layers_of_part(layers, int64_t{cut.pp} * cut.interleave, part);
+  int64_t begin = 0;
+  for (int64_t before = 0; before < part; ++before) begin += cut.stage_layers[before];
+  return {begin, begin + cut.stage_layers[part]};
+}
 // Runs of layers of a kind that a stage holds; an end of the model is the run [0, 1).
 std::vector<Interval> held_layers(const TensorKind& kind, const ParamLayout& layout, int64_t layers,
                                   int stage);

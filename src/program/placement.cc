@@ -160,6 +160,10 @@ void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Prog
   program->graph = problem.graph;
   program->calls.resize(problem.graph.calls.size());
   place_model_calls(plan, program);
+  std::set<RoleId> roles;
+  for (const Call& call : problem.graph.calls)
+    if (uses_model(call) && roles.insert(call.role).second)
+      program->models.push_back(model_shape(problem, call.role));
   for (const bool fetch : {false, true})
     for (size_t i = 0; i < problem.graph.calls.size(); ++i) {
       const Call& call = problem.graph.calls[i];

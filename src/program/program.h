@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "dataflow/graph.h"
 #include "plan/problem.h"
+#include "program/model_shape.h"
 #include "program/reallocation.h"
 
 namespace braid {
@@ -94,6 +95,7 @@ struct Program {
   std::vector<RankProgram> ranks;
   // Empty in a program that compile(graph) made: one rank does everything.
   std::vector<CallPlacement> calls = {};  // by call
+  std::vector<ModelShape> models = {};    // of the roles that calls use
   std::vector<WeightCopy> copies = {};
   std::vector<Message> messages = {};
   std::vector<RankGroup> groups = {};

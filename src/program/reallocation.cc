@@ -89,7 +89,7 @@ class ReallocationPlanner {
     for (const ParamLayout* layout : {&from_, &to_}) {
       const int64_t parts = int64_t{layout->pp} * layout->interleave;
       for (int64_t part = 0; part < parts; ++part)
-        cuts.push_back(layers_of_part(layers_, parts, part).begin);
+        cuts.push_back(part_layers(*layout, layers_, part).begin);
     }
     std::sort(cuts.begin(), cuts.end());
     std::vector<Interval> runs;

@@ -14,12 +14,6 @@ int64_t sample_of(const SampleLengths& lengths, int64_t samples, int64_t i) {
 
 }  // namespace
 
-Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {
-  const auto m = static_cast<int32_t>(micro_batches);
-  if (kind != CallKind::kTrainStep) return forward_only(s.pp, s.interleave, m);
-  return s.interleave > 1 ? interleaved_one_f_one_b(s.pp, s.interleave, m) : one_f_one_b(s.pp, m);
-}
-
 double pass_s(const CallCost& cost, const ScheduleOp& op, const MicroBatch& batch) {
   const int part = op.chunk * cost.strategy().pp + op.stage;
   if (batch.tokens <= 0) return 0;

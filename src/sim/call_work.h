@@ -6,15 +6,13 @@
 
 #include <vector>
 
-#include "schedule/schedule.h"
+#include "program/expand.h"
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
 #include "sim/work_cuts.h"
 
 namespace braid {
 
-// The passes of so many micro-batches.
-Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
 // Seconds of a pass; an empty micro-batch takes none.
 double pass_s(const CallCost& cost, const ScheduleOp& op, const MicroBatch& batch);
 

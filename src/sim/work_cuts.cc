@@ -1,9 +1,6 @@
 #include "sim/work_cuts.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
-#include <queue>
 
 namespace braid {
 namespace {
@@ -14,11 +11,11 @@ constexpr size_t kMostKept = size_t{1} << 20;  // micro-batches: 16 MiB
 
 int64_t cut_at(int64_t size, int64_t k, int64_t count) { return size * k / count; }
 
-std::vector<Tokens> pick(const Tokens& tokens, const std::vector<std::vector<int64_t>>& bins) {
+std::vector<Tokens> pick(const Tokens& tokens, const std::vector<SampleRows>& bins) {
   std::vector<Tokens> out;
   for (const auto& bin : bins) {
     out.emplace_back();
-    for (const int64_t item : bin) out.back().push_back(tokens[item]);
+    for (const int32_t item : bin) out.back().push_back(tokens[item]);
   }
   return out;
 }
@@ -58,27 +55,6 @@ std::vector<Tokens> part_by_rank(const SampleLengths& lengths, const Strategy& s
 }
 
 }  // namespace
-
-std::vector<std::vector<int64_t>> deal_evenly(const std::vector<int64_t>& sizes,
-                                              const std::vector<int64_t>& room) {
-  std::vector<int64_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), int64_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return sizes[a] > sizes[b]; });
-  using Filled = std::pair<int64_t, size_t>;  // size, bin
-  std::priority_queue<Filled, std::vector<Filled>, std::greater<>> least;
-  for (size_t bin = 0; bin < room.size(); ++bin)
-    if (room[bin] > 0) least.push({0, bin});
-  std::vector<std::vector<int64_t>> bins(room.size());
-  for (const int64_t item : order) {
-    const auto [filled, bin] = least.top();
-    least.pop();
-    bins[bin].push_back(item);
-    if (static_cast<int64_t>(bins[bin].size()) < room[bin]) least.push({filled + sizes[item], bin});
-  }
-  for (auto& bin : bins) std::sort(bin.begin(), bin.end());
-  return bins;
-}
 
 std::vector<std::vector<int64_t>> cut_by_number(const std::vector<int64_t>& tokens, int64_t count,
                                                 bool in_order) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plan/execution_plan.h"
+#include "program/deal.h"
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
 
@@ -17,12 +18,6 @@ struct WorkShare {
   int dp_rank = 0;
   int64_t part = 0, parts = 1;
 };
-
-// Deals items to bins: the largest first, each to the bin that holds least and has room (Graham,
-// "Bounds on multiprocessing timing anomalies", 1969, with bins of given size). Returns the items
-// of each bin in ascending order. REQUIRES: the room of all bins is the number of items.
-std::vector<std::vector<int64_t>> deal_evenly(const std::vector<int64_t>& sizes,
-                                              const std::vector<int64_t>& room);
 
 // Sequences of one rank in `count` micro-batches of about equal numbers.
 std::vector<std::vector<int64_t>> cut_by_number(const std::vector<int64_t>& tokens, int64_t count,

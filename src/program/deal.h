@@ -1,0 +1,102 @@
+// Which sample is where: the mini-batches of a training call, the samples that each data-parallel
+// rank works on, and its micro-batches. Every rank, the simulator and the emulation call deal()
+// with equal arguments and get equal results; nobody cuts samples in another way. Pure;
+// thread-safe.
+//
+// Three steps, each independent of what comes after it:
+//   1. Membership of mini-batches is a permutation of the whole step (seed, step and epoch), the
+//      same in every layout.
+//   2. A mini-batch is dealt to the data-parallel ranks: as many units each (or one fewer), and
+//      about as many tokens, or in order where the strategy says in_order.
+//   3. What a rank got becomes micro-batches: by the token budget of the strategy, else by number.
+// A unit is a group where its samples must meet (shared prompts, preference pairs), else a sample.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "plan/execution_plan.h"
+
+namespace braid {
+
+// What dealing knows of a sample, once rewards and drops are known. Prompt and response in tokens.
+struct DealSample {
+  SampleId id;
+  GroupId group;
+  int64_t prompt = 0, response = 0;
+  bool kept = true;  // false: no call after the drop works on it
+  friend bool operator==(const DealSample&, const DealSample&) = default;
+};
+
+// Indices into the list of samples that deal() was given: all ranks have the same list.
+using SampleRows = std::vector<int32_t>;
+
+struct DealOptions {
+  bool trains = false;      // false: one mini-batch of all samples in order
+  uint64_t seed = 0;        // train.seed: of the permutation
+  int64_t step = 0;         // of the run
+  int64_t epochs = 1;       // over the samples of a step
+  int64_t minibatches = 1;  // of an epoch: optimizer steps
+  // Groups are never cut. False: mini-batches consist of whole groups where the number of groups is
+  // a multiple of theirs, and samples are dealt singly.
+  bool whole_groups = false;
+  friend bool operator==(const DealOptions&, const DealOptions&) = default;
+};
+
+// What the losses of an optimizer step divide by: all ranks, all micro-batches. Response tokens,
+// samples, groups.
+struct DealTotals {
+  int64_t tokens = 0, samples = 0, groups = 0;
+  friend bool operator==(const DealTotals&, const DealTotals&) = default;
+};
+
+// What one optimizer step works on (or a call that does not train).
+struct MiniBatch {
+  int64_t epoch = 0, index = 0;  // index: within the epoch
+  SampleRows rows;               // in the order of the permutation
+  DealTotals totals;
+  std::vector<std::vector<SampleRows>> micro_batches;  // [dp rank][micro-batch]; may be empty
+  std::vector<std::vector<int64_t>> tokens;            // of each
+  friend bool operator==(const MiniBatch&, const MiniBatch&) = default;
+};
+
+struct Deal {
+  std::vector<MiniBatch> minibatches;  // epoch after epoch
+  std::vector<SampleRows> owned;       // [dp rank]: what it works on at any time, ascending
+  friend bool operator==(const Deal&, const Deal&) = default;
+};
+
+// The mini-batches, shares and micro-batches of a call. Samples that are not kept are left out.
+// With ZeRO-3 all ranks have as many micro-batches of a mini-batch: they gather weights together.
+Deal deal(const std::vector<DealSample>& samples, const Strategy& strategy,
+          const DealOptions& options);
+
+// Steps 1 alone: rows of every mini-batch, [epoch * minibatches + index], in the permutation's
+// order. There are never more mini-batches than kept samples.
+std::vector<SampleRows> deal_minibatches(const std::vector<DealSample>& samples,
+                                         const DealOptions& options);
+
+// Steps 2 and 3 over units of these many tokens: indices of units, [dp rank][micro-batch].
+std::vector<std::vector<SampleRows>> deal_units(const std::vector<int64_t>& tokens,
+                                                const Strategy& strategy);
+// Step 2 alone: [dp rank], in the order of the units.
+std::vector<SampleRows> deal_shares(const std::vector<int64_t>& tokens, const Strategy& strategy);
+// Step 3 alone: the micro-batches of one rank's units, `least` at the least (a later one may be
+// empty).
+std::vector<SampleRows> cut_share(const std::vector<int64_t>& tokens, const Strategy& strategy,
+                                  int64_t least = 0);
+
+// The samples that each generation replica is given: runs of the step's samples in order.
+std::vector<SampleRows> deal_requests(int64_t samples, const Strategy& strategy);
+
+// Deals items to bins: the largest first, each to the bin that holds least and has room (Graham,
+// "Bounds on multiprocessing timing anomalies", 1969, with bins of given size). Returns the items
+// of each bin in ascending order. REQUIRES: the room of all bins is the number of items.
+std::vector<SampleRows> deal_evenly(const std::vector<int64_t>& sizes,
+                                    const std::vector<int64_t>& room);
+
+// Begin of run k of `count` runs of `size` items whose sizes differ by at most one.
+inline int64_t run_begin(int64_t size, int64_t k, int64_t count) { return size * k / count; }
+
+}  // namespace braid

@@ -1,0 +1,335 @@
+#include "program/expand.h"
+
+#include <algorithm>
+
+namespace braid {
+namespace {
+
+using Kind = ScheduleOp::Kind;
+
+// A token's share of the vocabulary-parallel log-prob: maximum, sum and the target's logit, in f32.
+constexpr double kLogprobBytes = 12;
+// What the ranks of a vocabulary compare to sample a sequence's token: maximum, sum and the best
+// candidate of each, in f32.
+constexpr double kSampleBytes = 12;
+constexpr double kTokenBytes = 4;
+constexpr double kSquaresBytes = 8;
+
+// The whole slice, or what a data-parallel rank owns of it.
+Interval owned_part(const Interval& slice, const Strategy& s, int dp_rank, bool owned) {
+  if (!owned) return slice;
+  return {slice.begin + run_begin(slice.size(), dp_rank, s.dp),
+          slice.begin + run_begin(slice.size(), dp_rank + 1, s.dp)};
+}
+
+int32_t layers_in(const TensorKind& kind, const Interval& layers) {
+  return static_cast<int32_t>(
+      std::max<int64_t>(0, std::min<int64_t>(kind.layer_end, layers.end) -
+                               std::max<int64_t>(kind.layer_begin, layers.begin)));
+}
+
+class Expander {
+ public:
+  Expander(const CallFrame& frame, DeviceId rank)
+      : frame_(frame), s_(frame.where->strategy), model_(*frame.model) {
+    const auto& devices = frame.where->mesh.devices;
+    const auto found = std::find(devices.begin(), devices.end(), rank);
+    BRAID_CHECK(found != devices.end(), "the rank is not in the mesh of the call");
+    out_.call = frame.call, out_.rank = rank;
+    out_.at = grid_position(s_, found - devices.begin());
+    layout_ = param_layout(frame.where->mesh, s_);
+    whole_ = layout_;
+    whole_.sharded = false;
+    for (int chunk = 0; chunk < s_.interleave; ++chunk) add_body(chunk);
+  }
+
+  Expansion infer(const Deal& deal) && {
+    minibatch_ = 0;
+    pass(deal, 0);
+    return std::move(out_);
+  }
+
+  Expansion train(const Deal& deal) && {
+    for (size_t i = 0; i < deal.minibatches.size(); ++i) {
+      minibatch_ = static_cast<int32_t>(i);
+      append(OpKind::kZero).what = gradients();
+      pass(deal, i);
+      finish_gradients();
+      update();
+    }
+    return std::move(out_);
+  }
+
+  Expansion round(const RoundWork& round) && {
+    const double rows = static_cast<double>(round.decoding);
+    micro_batch_ = 0;
+    const double tokens = rows + static_cast<double>(round.prefill_tokens);
+    run_part({Kind::kForward, out_.at.stage, 0, 0}, tokens);
+    if (out_.at.stage == s_.pp - 1) {
+      Op& sample = append(OpKind::kSample);
+      if (s_.tp > 1) sample.group = group(GroupKind::kTensor), sample.bytes = rows * kSampleBytes;
+    }
+    const int32_t replica = group(GroupKind::kReplica);
+    if (s_.pp > 1) collective(OpKind::kBroadcast, replica, rows * kTokenBytes, -1);
+    if (round.agrees && s_.tp * s_.pp > 1) append(OpKind::kAgree).group = replica;
+    return std::move(out_);
+  }
+
+ private:
+  Op& append(OpKind kind) {
+    Op op;
+    op.kind = kind;
+    op.minibatch = minibatch_, op.micro_batch = micro_batch_;
+    op.version = std::max(0, minibatch_);
+    out_.ops.push_back(op);
+    return out_.ops.back();
+  }
+  int32_t last() const { return static_cast<int32_t>(out_.ops.size()) - 1; }
+
+  int32_t group(GroupKind kind) {
+    OpGroup group = group_of(frame_, kind, out_.at);
+    const auto found = std::find(out_.groups.begin(), out_.groups.end(), group);
+    const auto index = static_cast<int32_t>(found - out_.groups.begin());
+    if (found == out_.groups.end()) out_.groups.push_back(std::move(group));
+    return index;
+  }
+
+  Op& collective(OpKind kind, int32_t group, double bytes, int32_t what) {
+    const int32_t before = last();
+    Op& op = append(kind);
+    op.group = group, op.bytes = bytes, op.what = what;
+    op.after[0] = before;
+    return op;
+  }
+
+  // Bodies and what happens inside of them.
+  void add_body(int chunk) {
+    OpBody body;
+    body.part = chunk * s_.pp + out_.at.stage;
+    body.layers = part_layers(s_, model_.layers, body.part);
+    body.embedding = body.part == 0;
+    body.head = body.part == s_.pp * s_.interleave - 1;
+    body.trains = frame_.kind == CallKind::kTrainStep;
+    body.recompute = s_.recompute;
+    if (s_.tp > 1) add_tensor_parallel(&body);
+    if (s_.dp > 1) add_data_parallel(&body);
+    out_.bodies.push_back(std::move(body));
+  }
+
+  // After attention and after the MLP of each layer, and after the embedding; with sequence
+  // parallelism also before the head.
+  void add_tensor_parallel(OpBody* body) {
+    const int32_t tensor = group(GroupKind::kTensor);
+    const double hidden = static_cast<double>(model_.hidden) * model_.widths.activation;
+    const double layers = 2 * static_cast<double>(body->layers.size());
+    const double ends = body->embedding ? 1 : 0;
+    const double again = s_.recompute == Recompute::kFull ? 2 : 1;
+    const auto add = [&](OpKind kind, double forward, double backward) {
+      if (forward > 0) body->forward.push_back({kind, tensor, forward, 0, hidden});
+      if (backward > 0) body->backward.push_back({kind, tensor, backward, 0, hidden});
+    };
+    if (s_.sequence_parallel) {
+      const double head = body->head ? 1 : 0;
+      add(OpKind::kReduceScatter, layers + ends, again * layers + head);
+      add(OpKind::kAllGather, layers + head, again * layers + ends);
+    } else {
+      add(OpKind::kAllReduce, layers + ends, again * layers + (body->head ? 1 : 0));
+    }
+    if (body->head && has_vocabulary())
+      body->forward.push_back({OpKind::kAllReduce, tensor, 1, 0, kLogprobBytes});
+  }
+
+  bool has_vocabulary() const {
+    return std::any_of(model_.kinds.begin(), model_.kinds.end(),
+                       [](const TensorKind& kind) { return kind.last && kind.units > 1; });
+  }
+
+  void add_data_parallel(OpBody* body) {
+    const double elements = elements_of(*body);
+    const double layers = std::max(1.0, static_cast<double>(body->layers.size()));
+    if (s_.zero_stage == 3) {
+      const InsideOp gather{OpKind::kAllGather, group(GroupKind::kData), layers,
+                            elements * model_.widths.gathered / layers, 0};
+      body->forward.push_back(gather);
+      if (body->trains) body->backward.push_back(gather);
+    }
+    if (s_.zero_stage >= 2 && body->trains)
+      body->backward.push_back({OpKind::kReduceScatter, group(GroupKind::kData), layers,
+                                elements * model_.trained_share * model_.widths.reduced / layers,
+                                0});
+  }
+
+  // Parameters of a body on this tensor-parallel rank.
+  double elements_of(const OpBody& body) const {
+    double sum = 0;
+    for (const TensorKind& kind : model_.kinds) {
+      const auto slice = static_cast<double>(held_elements(kind, whole_, out_.at).size());
+      const bool end = (kind.first && body.embedding) || (kind.last && body.head);
+      sum += slice * (end ? 1 : layers_in(kind, body.layers));
+    }
+    return sum;
+  }
+
+  // Forwards and backwards of one mini-batch, and the messages between stages.
+  void pass(const Deal& deal, size_t minibatch) {
+    const auto& batches = deal.minibatches[minibatch].micro_batches[out_.at.dp_rank];
+    const Schedule schedule = schedule_of(s_, frame_.kind, static_cast<int64_t>(batches.size()));
+    for (const ScheduleOp& op : schedule.per_stage[out_.at.stage]) {
+      micro_batch_ = op.micro_batch;
+      run_part(op, static_cast<double>(
+                       deal.minibatches[minibatch].tokens[out_.at.dp_rank][op.micro_batch]));
+    }
+    micro_batch_ = -1;
+  }
+
+  void run_part(const ScheduleOp& op, double tokens) {
+    const bool forward = op.kind == Kind::kForward;
+    const OpBody& body = out_.bodies[op.chunk];
+    const int parts = s_.pp * s_.interleave;
+    const double bytes = tokens * static_cast<double>(model_.hidden) * model_.widths.activation /
+                         (s_.sequence_parallel ? s_.tp : 1);
+    // A part takes its input from the cut before it, forward, and from the cut after it, backward.
+    const int in = forward ? body.part : body.part + 1, out = forward ? body.part + 1 : body.part;
+    const int32_t input = message(OpKind::kReceive, forward, op.chunk, in, bytes);
+    int32_t loss = -1;
+    if (!forward && in == parts) {
+      Op& entry = append(OpKind::kLoss);
+      entry.body = op.chunk;
+      loss = last();
+    }
+    Op& entry = append(forward ? OpKind::kForward : OpKind::kBackward);
+    entry.body = op.chunk;
+    entry.after[0] = std::max(input, loss);
+    if (body.trains) entry.holds = forward ? 1 : -1;
+    message(OpKind::kSend, forward, op.chunk, out, bytes);
+  }
+
+  // The message over a cut of the model, or -1 where both sides are this stage or an end.
+  int32_t message(OpKind kind, bool forward, int chunk, int cut, double bytes) {
+    const int parts = s_.pp * s_.interleave;
+    if (cut == 0 || cut == parts || s_.pp == 1) return -1;
+    const int32_t computed = last();
+    const int mine = out_.bodies[chunk].part;
+    const int other = mine == cut ? cut - 1 : cut;
+    GridPosition peer = out_.at;
+    peer.stage = other % s_.pp;
+    Op& op = append(kind);
+    op.channel = forward ? Channel::kActivations : Channel::kGradients;
+    op.peer = frame_.where->mesh.devices[mesh_index(s_, peer)];
+    op.body = chunk, op.cut = cut, op.bytes = bytes;
+    if (kind == OpKind::kSend) op.after[0] = computed;
+    return last();
+  }
+
+  // State of this rank: slices of a filter's kinds.
+  template <typename Filter>
+  int32_t slices(std::initializer_list<TensorState> states, bool owned, const Filter& filter) {
+    std::vector<TensorSlice> list;
+    for (const TensorState state : states)
+      for (size_t item = 0; item < model_.kinds.size(); ++item) {
+        const TensorKind& kind = model_.kinds[item];
+        if (!filter(kind)) continue;
+        const Interval elements =
+            owned_part(held_elements(kind, whole_, out_.at), s_, out_.at.dp_rank, owned);
+        for (const Interval& layers : held_layers(kind, whole_, model_.layers, out_.at.stage))
+          list.push_back({frame_.where->copy, state, static_cast<int32_t>(item), layers, elements});
+      }
+    const auto found = std::find(out_.tensors.begin(), out_.tensors.end(), list);
+    const auto index = static_cast<int32_t>(found - out_.tensors.begin());
+    if (found == out_.tensors.end()) out_.tensors.push_back(std::move(list));
+    return index;
+  }
+  double elements_in(int32_t what) const {
+    double sum = 0;
+    for (const TensorSlice& slice : out_.tensors[what])
+      sum += static_cast<double>(slice.elements.size() * slice.layers.size());
+    return sum;
+  }
+  bool owns_part() const { return s_.dp > 1 && s_.zero_stage >= 1; }
+  static bool every(const TensorKind&) { return true; }
+  int32_t gradients() { return slices({TensorState::kGradients}, shards_gradients(), every); }
+  bool shards_gradients() const { return s_.dp > 1 && s_.zero_stage >= 2; }
+
+  template <typename Filter>
+  void reduce(OpKind kind, GroupKind over, const Filter& filter) {
+    const int32_t what = slices({TensorState::kGradients}, shards_gradients(), filter);
+    if (out_.tensors[what].empty()) return;
+    collective(kind, group(over), elements_in(what) * model_.trained_share * model_.widths.reduced,
+               what);
+  }
+
+  // Sums the gradients of every tensor over the ranks that have a part of it.
+  void finish_gradients() {
+    if (s_.tp > 1 && s_.sequence_parallel)
+      reduce(OpKind::kAllReduce, GroupKind::kTensor,
+             [](const TensorKind& kind) { return kind.units == 1; });
+    if (group_of(frame_, GroupKind::kShared, out_.at).members.size() > 1)
+      reduce(OpKind::kAllReduce, GroupKind::kShared,
+             [&](const TensorKind& kind) { return kind.units > 1 && kind.units < s_.tp; });
+    if (s_.pp > 1 && (out_.at.stage == 0 || out_.at.stage == s_.pp - 1))
+      reduce(OpKind::kAllReduce, GroupKind::kEnds,
+             [](const TensorKind& kind) { return kind.first && kind.last; });
+    if (s_.dp > 1 && s_.zero_stage < 2)
+      reduce(s_.zero_stage == 0 ? OpKind::kAllReduce : OpKind::kReduceScatter, GroupKind::kData,
+             every);
+  }
+
+  void update() {
+    const int32_t everyone = group(GroupKind::kCall);
+    const int32_t squares = slices({TensorState::kGradients}, owns_part(), every);
+    collective(OpKind::kNorm, everyone, kSquaresBytes, squares);
+    collective(OpKind::kAgree, everyone, kSquaresBytes, -1);
+    const int32_t state = slices({TensorState::kMain, TensorState::kMoments, TensorState::kWeights},
+                                 owns_part(), every);
+    append(OpKind::kUpdate).what = state;
+    if (s_.dp == 1 || (s_.zero_stage != 1 && s_.zero_stage != 2)) return;
+    const int32_t weights = slices({TensorState::kWeights}, false, every);
+    Op& gather =
+        collective(OpKind::kAllGather, group(GroupKind::kData),
+                   elements_in(weights) * model_.trained_share * model_.widths.gathered, weights);
+    gather.version = minibatch_ + 1;
+  }
+
+  const CallFrame& frame_;
+  const Strategy& s_;
+  const ModelShape& model_;
+  ParamLayout layout_, whole_;  // whole_: before ZeRO-3
+  Expansion out_;
+  int32_t minibatch_ = -1, micro_batch_ = -1;
+};
+
+}  // namespace
+
+Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {
+  const auto m = static_cast<int32_t>(micro_batches);
+  if (kind != CallKind::kTrainStep) return forward_only(s.pp, s.interleave, m);
+  if (s.schedule == PipelineOrder::kAllForwardFirst) return gpipe(s.pp, m);
+  return interleaved_one_f_one_b(s.pp, s.interleave, m);
+}
+
+CallFrame call_frame(const Program& program, CallId call) {
+  const Call& entry = program.graph.calls[call.value];
+  BRAID_CHECK(!program.calls.empty() && uses_model(entry), "call " + entry.name + " has no model");
+  for (const ModelShape& model : program.models)
+    if (model.role == entry.role) return {call, entry.kind, &program.calls[call.value], &model};
+  BRAID_CHECK(false, "role " + entry.role.value + " has no model");
+}
+
+Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal) {
+  BRAID_CHECK(frame.kind != CallKind::kGenerate, "generation runs in rounds");
+  return frame.kind == CallKind::kTrainStep ? Expander(frame, rank).train(deal)
+                                            : Expander(frame, rank).infer(deal);
+}
+Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal) {
+  return expand(call_frame(program, call), rank, deal);
+}
+
+Expansion expand(const CallFrame& frame, DeviceId rank, const RoundWork& round) {
+  BRAID_CHECK(frame.kind == CallKind::kGenerate, "only generation runs in rounds");
+  return Expander(frame, rank).round(round);
+}
+Expansion expand(const Program& program, CallId call, DeviceId rank, const RoundWork& round) {
+  return expand(call_frame(program, call), rank, round);
+}
+
+}  // namespace braid

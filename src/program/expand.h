@@ -1,0 +1,55 @@
+// expand(): the body of a call on a rank as ops, from its strategy and the deal. The one place that
+// knows what a strategy means; the simulator, the runtime and the emulation read its ops. Pure;
+// thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/problem.h"
+#include "program/deal.h"
+#include "program/op.h"
+#include "program/program.h"
+#include "schedule/schedule.h"
+
+namespace braid {
+
+// What of a call its body depends on, beside the deal. Refers to its parts.
+struct CallFrame {
+  CallId call;
+  CallKind kind = CallKind::kInfer;
+  const CallPlacement* where = nullptr;
+  const ModelShape* model = nullptr;
+};
+// REQUIRES: the call uses a model; compile(plan, problem) made the program.
+CallFrame call_frame(const Program& program, CallId call);
+
+// The forwards and backwards of one data-parallel rank.
+Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
+
+// All ops of an inference or training call on a rank of its mesh.
+Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal);
+Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal);
+
+// One scheduling round of a generation replica, as the engine's scheduler chose it.
+struct RoundWork {
+  int64_t prefill_tokens = 0;
+  int64_t decoding = 0;  // sequences that compute one token
+  bool agrees = false;   // the ranks of the replica compare a hash of what they sampled
+  friend bool operator==(const RoundWork&, const RoundWork&) = default;
+};
+// The ops of a round on a rank. The replica's ranks admit, preempt and finish alike, from equal
+// tokens; micro-batch 0 is the round's batch.
+Expansion expand(const CallFrame& frame, DeviceId rank, const RoundWork& round);
+Expansion expand(const Program& program, CallId call, DeviceId rank, const RoundWork& round);
+
+// The group of a kind that a rank of the call is in, alone if it shares with nobody.
+OpGroup group_of(const CallFrame& frame, GroupKind kind, const GridPosition& at);
+// Every group of more than one rank that ops of the call use, in an order that all ranks share:
+// communicators are made in it.
+std::vector<OpGroup> call_groups(const CallFrame& frame);
+
+// One line per op, for people.
+std::string ops_text(const Expansion& expansion, const Deal* deal);
+
+}  // namespace braid

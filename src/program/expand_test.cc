@@ -1,0 +1,188 @@
+#include "program/expand.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "plan/test_problem.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<DealSample> samples_of(int64_t groups, int64_t each) {
+  std::vector<DealSample> out;
+  for (int64_t i = 0; i < groups * each; ++i)
+    out.push_back({SampleId{100 + i}, GroupId{i / each}, 3 + i / each, 5 + i * 7 % 11, true});
+  return out;
+}
+
+std::multiset<int32_t> rows_of(const MiniBatch& batch) {
+  std::multiset<int32_t> out;
+  for (const auto& rank : batch.micro_batches)
+    for (const auto& rows : rank) out.insert(rows.begin(), rows.end());
+  return out;
+}
+
+TEST(DealTest, MembershipIsTheSameInEveryLayout) {
+  const auto samples = samples_of(6, 4);
+  DealOptions options;
+  options.trains = true, options.minibatches = 5, options.epochs = 2, options.seed = 7;
+  const auto members = deal_minibatches(samples, options);
+  ASSERT_EQ(members.size(), 10);
+  EXPECT_NE(members[0], members[5]);
+  for (const int dp : {1, 2, 3, 7})
+    for (const int64_t micro_tokens : {0, 20}) {
+      Strategy s;
+      s.dp = dp, s.micro_batches = 2, s.micro_tokens = micro_tokens;
+      const Deal out = deal(samples, s, options);
+      for (size_t i = 0; i < members.size(); ++i) {
+        EXPECT_EQ(out.minibatches[i].rows, members[i]);
+        EXPECT_EQ(rows_of(out.minibatches[i]),
+                  std::multiset<int32_t>(members[i].begin(), members[i].end()));
+      }
+    }
+}
+
+TEST(DealTest, SharesDifferByOneAndDropsAreLeftOut) {
+  auto samples = samples_of(11, 1);
+  samples[4].kept = false;
+  Strategy s;
+  s.dp = 4;
+  const Deal out = deal(samples, s, {});
+  for (const SampleRows& rows : out.owned) {
+    EXPECT_TRUE(rows.size() == 2 || rows.size() == 3);
+    EXPECT_EQ(std::count(rows.begin(), rows.end(), 4), 0);
+  }
+  EXPECT_EQ(out.minibatches[0].totals.samples, 10);
+}
+
+TEST(DealTest, WholeGroupsStayTogether) {
+  const auto samples = samples_of(7, 2);
+  DealOptions options;
+  options.trains = true, options.minibatches = 2, options.whole_groups = true;
+  Strategy s;
+  s.dp = 3, s.micro_tokens = 1;
+  for (const MiniBatch& batch : deal(samples, s, options).minibatches)
+    for (const auto& rank : batch.micro_batches)
+      for (const SampleRows& rows : rank) {
+        ASSERT_EQ(rows.size(), 2);
+        EXPECT_EQ(rows[0] / 2, rows[1] / 2);
+      }
+}
+
+TEST(DealTest, RanksThatGatherWeightsHaveAsManyMicroBatches) {
+  Strategy s;
+  s.dp = 3, s.zero_stage = 3, s.micro_tokens = 12;
+  const Deal out = deal(samples_of(7, 1), s, {});
+  const auto& ranks = out.minibatches[0].micro_batches;
+  EXPECT_EQ(ranks[0].size(), ranks[1].size());
+  EXPECT_EQ(ranks[0].size(), ranks[2].size());
+}
+
+// Messages of each ordered pair and channel as their receiver and their sender list them.
+using Cuts = std::vector<std::pair<int32_t, int32_t>>;  // cut, micro-batch
+using Channels = std::map<std::tuple<DeviceId, DeviceId, Channel>, Cuts>;
+
+struct BodyCase {
+  int dp, tp, pp, interleave, zero;
+  bool sequence_parallel;
+  PipelineOrder schedule;
+};
+
+class ExpandTest : public ::testing::TestWithParam<BodyCase> {
+ protected:
+  ExpandTest() {
+    const BodyCase& c = GetParam();
+    Strategy& s = where_.strategy;
+    s.dp = c.dp, s.tp = c.tp, s.pp = c.pp, s.interleave = c.interleave, s.zero_stage = c.zero;
+    s.sequence_parallel = c.sequence_parallel, s.schedule = c.schedule;
+    s.micro_tokens = 24;
+    for (int i = 0; i < c.dp * c.tp * c.pp; ++i) where_.mesh.devices.push_back(DeviceId{i});
+    where_.copy = 0;
+    model_.layers = 8, model_.hidden = 16;
+    model_.kinds = {{"embedding", 64, 8, 0, 0, true, true},
+                    {"query", 256, 4, 0, 8, false, false},
+                    {"key_value", 128, 2, 0, 8, false, false},
+                    {"norms", 32, 1, 0, 8, false, false}};
+    options_.trains = true, options_.minibatches = 2;
+    deal_ = deal(samples_of(9, 2), s, options_);
+  }
+  std::vector<Expansion> all(CallKind kind) const {
+    std::vector<Expansion> out;
+    for (const DeviceId rank : where_.mesh.devices)
+      out.push_back(expand({CallId{0}, kind, &where_, &model_}, rank, deal_));
+    return out;
+  }
+
+  CallPlacement where_;
+  ModelShape model_;
+  DealOptions options_;
+  Deal deal_;
+};
+
+TEST_P(ExpandTest, TokensTimesLayersAreTheSameInEveryLayout) {
+  double forward = 0, backward = 0;
+  int64_t tokens = 0;
+  for (const Expansion& e : all(CallKind::kTrainStep))
+    for (const Op& op : e.ops) {
+      if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) continue;
+      const auto work =
+          static_cast<double>(deal_.minibatches[op.minibatch].tokens[e.at.dp_rank][op.micro_batch] *
+                              e.bodies[op.body].layers.size());
+      (op.kind == OpKind::kForward ? forward : backward) += work / where_.strategy.tp;
+    }
+  for (const DealSample& sample : samples_of(9, 2)) tokens += sample.prompt + sample.response;
+  EXPECT_EQ(forward, static_cast<double>(tokens * model_.layers));
+  EXPECT_EQ(backward, forward);
+}
+
+TEST_P(ExpandTest, MessagesAreReceivedInTheOrderOfTheirChannel) {
+  Channels sent, received;
+  for (const Expansion& e : all(CallKind::kTrainStep))
+    for (const Op& op : e.ops) {
+      if (op.channel == Channel::kNone) continue;
+      const bool sends = op.kind == OpKind::kSend;
+      (sends ? sent : received)[{sends ? e.rank : op.peer, sends ? op.peer : e.rank, op.channel}]
+          .push_back({op.cut, op.micro_batch});
+    }
+  EXPECT_EQ(sent, received);
+}
+
+TEST_P(ExpandTest, EveryCollectiveIsListedAlikeByItsGroup) {
+  std::map<std::pair<GroupKind, std::vector<DeviceId>>, std::vector<std::vector<OpKind>>> lists;
+  for (const Expansion& e : all(CallKind::kTrainStep)) {
+    std::map<int32_t, std::vector<OpKind>> mine;
+    for (const Op& op : e.ops)
+      if (op.group >= 0) mine[op.group].push_back(op.kind);
+    for (const auto& [group, kinds] : mine)
+      lists[{e.groups[group].kind, e.groups[group].members}].push_back(kinds);
+  }
+  for (const auto& [group, members] : lists) {
+    EXPECT_EQ(members.size(), group.second.size());
+    for (const auto& list : members) EXPECT_EQ(list, members[0]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ExpandTest,
+    ::testing::Values(BodyCase{1, 1, 1, 1, 0, false, {}}, BodyCase{3, 1, 1, 1, 1, false, {}},
+                      BodyCase{2, 2, 2, 1, 1, true, {}}, BodyCase{1, 4, 2, 2, 0, true, {}},
+                      BodyCase{2, 1, 4, 2, 3, false, {}}, BodyCase{1, 1, 4, 1, 0, false, {}},
+                      BodyCase{2, 2, 2, 1, 0, false, PipelineOrder::kAllForwardFirst}));
+
+TEST(ExpandTextTest, ReadsLikeAListing) {
+  CallPlacement where;
+  where.mesh.devices = {DeviceId{0}};
+  ModelShape model;
+  model.layers = 2, model.hidden = 4;
+  const Deal one = deal(samples_of(1, 2), where.strategy, {});
+  EXPECT_EQ(ops_text(expand({CallId{0}, CallKind::kInfer, &where, &model}, DeviceId{0}, one), &one),
+            "  0 forward embedding, layers 0-1, head micro-batch 0 {0,1} mini-batch 0\n");
+}
+
+}  // namespace
+}  // namespace braid

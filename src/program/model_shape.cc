@@ -1,0 +1,17 @@
+#include "program/model_shape.h"
+
+namespace braid {
+
+ModelShape model_shape(const PlanningProblem& problem, const RoleId& role) {
+  const RoleModel& model = model_of(problem, role);
+  const RoleSpec* spec = find_role(problem.graph, role);
+  ModelShape shape;
+  shape.role = role;
+  shape.kinds = tensor_kinds(model.size, spec != nullptr && spec->scalar_head);
+  shape.layers = model.size.layers, shape.hidden = model.size.hidden;
+  shape.trained_share = model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1;
+  shape.widths = widths_of(model.precision);
+  return shape;
+}
+
+}  // namespace braid

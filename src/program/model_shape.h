@@ -1,0 +1,22 @@
+// What the ops of a call depend on in its role's model: its tensors, and bytes per number. A value.
+#pragma once
+
+#include <vector>
+
+#include "cost/widths.h"
+#include "plan/problem.h"
+#include "program/layout.h"
+
+namespace braid {
+
+struct ModelShape {
+  RoleId role;
+  std::vector<TensorKind> kinds;
+  int64_t layers = 0, hidden = 0;
+  double trained_share = 1;  // of all parameters: adapters train fewer
+  NumberWidths widths;
+  friend bool operator==(const ModelShape&, const ModelShape&) = default;
+};
+ModelShape model_shape(const PlanningProblem& problem, const RoleId& role);
+
+}  // namespace braid

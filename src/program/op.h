@@ -1,0 +1,126 @@
+// The ops that the body of a call consists of on one rank: what the runtime executes, the simulator
+// prices and the emulation waits for. Plain values, made by expand() (program/expand.h).
+//
+// Order. A rank has one list per call and step. Ops that compute run in the order of the list.
+// Sends and collectives start when the ops in `after` have ended, in the order of the list among
+// those of one channel, and run beside what computes meanwhile; a send never blocks the list. An op
+// that computes waits for the ops in its `after` too.
+//
+// Channels. Messages of one ordered pair of ranks and one kind (activations; gradients of
+// activations) are received in the order in which they are sent, so they need no tags. A collective
+// belongs to a group; ranks of a group meet in the order of their lists.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "dataflow/graph.h"
+#include "program/layout.h"
+
+namespace braid {
+
+enum class OpKind {
+  kForward,        // a micro-batch through a body; the head's log-probs, values or scores included
+  kBackward,       // the same body backwards; adds to the gradients
+  kLoss,           // of a micro-batch, over the totals of its mini-batch: starts the backward
+  kSend,           // an activation, or its gradient, to `peer`
+  kReceive,        // the same on the other side
+  kBroadcast,      // from the first member of the group
+  kAllGather,      // slices to all members
+  kAllReduce,      // sums, to all members
+  kReduceScatter,  // sums, to each member its slice
+  kNorm,           // squares of the gradients that this rank owns, summed over the group
+  kAgree,          // the group decides alike: is everything finite, does training stop early
+  kZero,           // gradients to zero
+  kUpdate,         // main weights, moments and weights of the owned slices, unless refused
+  kSample,         // the next token of each sequence of a round
+};
+const char* op_kind_name(OpKind kind);
+
+// Ranks that communicate; every member lists them in the same order.
+enum class GroupKind {
+  kTensor,   // tensor-parallel ranks of one stage of one replica
+  kShared,   // those of them that hold the same key-value heads (more ranks than heads)
+  kData,     // data-parallel ranks of equal stage and tensor-parallel rank
+  kEnds,     // first and last stage of a replica that hold one tied embedding
+  kReplica,  // all ranks of one data-parallel rank; the last stage's first rank comes first
+  kCall,     // all ranks of the call
+};
+const char* group_kind_name(GroupKind kind);
+
+struct OpGroup {
+  GroupKind kind = GroupKind::kCall;
+  std::vector<DeviceId> members;
+  friend bool operator==(const OpGroup&, const OpGroup&) = default;
+};
+
+// A collective within a forward or backward, run `times` times; bytes of each are bytes +
+// bytes_per_token * tokens of the micro-batch.
+struct InsideOp {
+  OpKind kind = OpKind::kAllReduce;
+  int32_t group = -1;  // in Expansion::groups
+  double times = 0;
+  double bytes = 0, bytes_per_token = 0;
+  friend bool operator==(const InsideOp&, const InsideOp&) = default;
+};
+
+// The run of layers that one forward or backward passes, with what happens inside of it.
+struct OpBody {
+  int32_t part = 0;  // of pp * interleave: chunk * pp + stage
+  Interval layers;
+  bool embedding = false, head = false;    // the ends of the model
+  bool trains = false;                     // keeps activations for its backward
+  Recompute recompute = Recompute::kNone;  // what the backward computes again
+  std::vector<InsideOp> forward, backward;
+  friend bool operator==(const OpBody&, const OpBody&) = default;
+};
+
+// Part of a model's state.
+enum class TensorState { kWeights, kMain, kMoments, kGradients };
+struct TensorSlice {
+  int32_t copy = -1;  // in Program::copies
+  TensorState state = TensorState::kWeights;
+  int32_t item = 0;  // in ModelShape::kinds
+  Interval layers;
+  Interval elements;
+  friend bool operator==(const TensorSlice&, const TensorSlice&) = default;
+};
+
+enum class Channel : int8_t { kNone, kActivations, kGradients };
+
+struct Op {
+  OpKind kind = OpKind::kForward;
+  Channel channel = Channel::kNone;  // send, receive
+  // Activations of the body and micro-batch: +1 are held from here on, -1 are freed here.
+  int8_t holds = 0;
+  // First and second of the earlier ops that must have ended, or -1.
+  std::array<int32_t, 2> after = {-1, -1};
+  int32_t body = -1;   // forward, backward, loss, send and receive: in Expansion::bodies
+  int32_t cut = -1;    // send, receive: activations before part `cut` of the model
+  DeviceId peer{-1};   // send, receive
+  int32_t group = -1;  // collectives, norm, agree: in Expansion::groups
+  int32_t what = -1;   // state that it reads or writes: in Expansion::tensors
+  double bytes = 0;    // send, receive, collectives: of this rank's tensor
+  // Where in the deal: mini-batch of Deal::minibatches, micro-batch of this rank's. -1: none.
+  int32_t minibatch = -1, micro_batch = -1;
+  // Optimizer steps of this call's role that are in the weights which the op reads, counted from
+  // the begin of the call; an update writes the next.
+  int32_t version = 0;
+  friend bool operator==(const Op&, const Op&) = default;
+};
+
+// The ops of one call on one rank, and what they refer to.
+struct Expansion {
+  CallId call;
+  DeviceId rank;
+  GridPosition at;
+  std::vector<OpBody> bodies;
+  std::vector<OpGroup> groups;
+  std::vector<std::vector<TensorSlice>> tensors;
+  std::vector<Op> ops;
+  friend bool operator==(const Expansion&, const Expansion&) = default;
+};
+
+}  // namespace braid
