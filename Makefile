@@ -12,7 +12,7 @@ help: ## list the commands
 setup: ## install Debian packages and find libtorch (needs root or sudo only when something is missing)
 	@tools/setup.sh
 
-configure: setup
+configure: setup ## make the build folder (UNITY=OFF: for file-by-file builds)
 	@tools/configure.sh $(BUILD)
 
 build: configure ## build the program as build/braid
@@ -41,8 +41,9 @@ format: ## format all C++ sources
 format-check: ## fail if a C++ source is not formatted
 	@git ls-files '*.cc' '*.h' | xargs clang-format --dry-run --Werror
 
-lint: configure ## compile every file with clang, warnings as errors
-	@python3 tools/lint.py $(BUILD)
+lint: setup ## compile every file with clang, warnings as errors
+	@UNITY=OFF tools/configure.sh build-lint
+	@python3 tools/lint.py build-lint
 
 docs: build ## write the generated pages of docs/ and check the links of all pages
 	@tools/make_docs.sh $(BUILD)/braid

@@ -92,7 +92,7 @@ Status refit_log(const Options& options) {
   return write_calibration(report.calibration, options.out);
 }
 
-Action define(CLI::App& app) {
+Action define_calibrate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("files", options->files, "measurement files (CSV), or one log with --from-log")
       ->required();
@@ -111,6 +111,6 @@ Action define(CLI::App& app) {
 }  // namespace
 
 extern const Command kCalibrateCommand = {
-    "calibrate", "fit the cost model to measurements or to logged steps", define};
+    "calibrate", "fit the cost model to measurements or to logged steps", define_calibrate};
 
 }  // namespace braid

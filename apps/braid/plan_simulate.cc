@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/text.h"
+#include "calibration_input.h"
 #include "commands.h"
 #include "config_inputs.h"
 #include "cost/measured.h"
@@ -88,13 +89,6 @@ Status check_order_rank(int64_t rank, const Program& program) {
     return invalid_input(cat("--order ", rank, ": the plan has ranks 0 to ",
                              static_cast<int64_t>(program.ranks.size()) - 1));
   return ok_status();
-}
-
-Result<Calibration> load_calibration(const std::string& path) {
-  if (path.empty()) return committed_calibration();
-  BRAID_ASSIGN(const std::string text, read_file(path));
-  BRAID_ASSIGN(const Json json, parse_json(text, path));
-  return calibration_from_json(json).at(path);
 }
 
 // Best of a few runs of the simulator alone, and the rate of instructions.
@@ -203,7 +197,7 @@ Status run_simulate(const SimulateArguments& arguments) {
   return write_outputs(arguments, program, trace);
 }
 
-Action define(CLI::App& app) {
+Action define_simulate(CLI::App& app) {
   auto arguments = std::make_shared<SimulateArguments>();
   app.add_option("inputs", arguments->inputs, "configuration files, then key.sub=value overrides")
       ->required();
@@ -233,6 +227,6 @@ Action define(CLI::App& app) {
 }  // namespace
 
 extern const Command kSimulateCommand = {
-    "simulate", "predict one step: time, memory and what runs when", define};
+    "simulate", "predict one step: time, memory and what runs when", define_simulate};
 
 }  // namespace braid

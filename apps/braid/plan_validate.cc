@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "calibration_input.h"
 #include "commands.h"
 #include "cost/validate.h"
 #include "host/file.h"
@@ -16,13 +17,6 @@ struct Options {
   bool leave_one_engine_out = false;
   bool decisions = false;
 };
-
-Result<Calibration> load_calibration(const std::string& path) {
-  if (path.empty()) return committed_calibration();
-  BRAID_ASSIGN(const std::string text, read_file(path));
-  BRAID_ASSIGN(const Json json, parse_json(text, path));
-  return calibration_from_json(json).at(path);
-}
 
 std::vector<Prediction> predict_all(const std::vector<Measurement>& rows,
                                     const Calibration& calibration) {
@@ -60,7 +54,7 @@ Status validate(const Options& options) {
   return write_file_atomic(options.json_out, validation_json(rows, predictions).dump(1) + "\n");
 }
 
-Action define(CLI::App& app) {
+Action define_validate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("file", options->file, "measurements in the CSV schema of docs/cost_model.md")
       ->required();
@@ -77,6 +71,6 @@ Action define(CLI::App& app) {
 }  // namespace
 
 extern const Command kValidateCommand = {
-    "validate", "predict published measurements and report the errors", define};
+    "validate", "predict published measurements and report the errors", define_validate};
 
 }  // namespace braid

@@ -33,9 +33,9 @@ struct Scores {
 using Sequences = std::vector<std::vector<int32_t>>;
 
 // Reads lines {"ids"} or {"text"}; the tokenizer is loaded when the first text asks for it.
-class LineReader {
+class ScoreInput {
  public:
-  LineReader(const ScoreOptions& options, const ModelSpec& spec) : options_(options), spec_(spec) {}
+  ScoreInput(const ScoreOptions& options, const ModelSpec& spec) : options_(options), spec_(spec) {}
 
   Result<std::vector<int32_t>> read(const std::string& line, const std::string& where) {
     BRAID_ASSIGN(const Json parsed, parse_json(line, where));
@@ -81,7 +81,7 @@ class LineReader {
 
 Result<Sequences> read_sequences(const ScoreOptions& options, const ModelSpec& spec) {
   BRAID_ASSIGN(const std::string content, read_file(options.input));
-  LineReader reader(options, spec);
+  ScoreInput reader(options, spec);
   const std::string name = options.input == "-" ? "standard input" : options.input;
   Sequences sequences;
   int64_t line_number = 0;

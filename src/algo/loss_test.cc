@@ -15,7 +15,7 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-at::Tensor tensor_of(const Numbers& values) { return at::tensor(values, at::kDouble); }
+at::Tensor double_tensor(const Numbers& values) { return at::tensor(values, at::kDouble); }
 
 // Random samples with fields large enough that every branch of the losses is taken.
 struct Case {
@@ -43,12 +43,12 @@ struct Case {
   }
 
   AlgoBatch batch() const {
-    return {{{"old_logprobs", tensor_of(old_logprobs)},
-             {"ref_logprobs", tensor_of(ref_logprobs)},
-             {"advantages", tensor_of(advantages)},
-             {"values", tensor_of(values)},
-             {"returns", tensor_of(returns)},
-             {"sampler_logprobs", tensor_of(sampler_logprobs)}},
+    return {{{"old_logprobs", double_tensor(old_logprobs)},
+             {"ref_logprobs", double_tensor(ref_logprobs)},
+             {"advantages", double_tensor(advantages)},
+             {"values", double_tensor(values)},
+             {"returns", double_tensor(returns)},
+             {"sampler_logprobs", double_tensor(sampler_logprobs)}},
             lens,
             groups};
   }
@@ -139,13 +139,13 @@ std::vector<AlgorithmOptions> policy_variants() {
 }
 
 LossResult run_policy(const Case& c, const AlgorithmOptions& o, const at::Tensor& x) {
-  return policy_loss({x, tensor_of(c.entropy), {}, {}}, c.batch(), c.totals(), o).value();
+  return policy_loss({x, double_tensor(c.entropy), {}, {}}, c.batch(), c.totals(), o).value();
 }
 
 // Compares autograd with central differences of `loss`, element by element.
 void expect_gradient(const Numbers& point,
                      const std::function<at::Tensor(const at::Tensor&)>& loss) {
-  at::Tensor x = tensor_of(point).requires_grad_(true);
+  at::Tensor x = double_tensor(point).requires_grad_(true);
   loss(x).backward();
   const Numbers gradient = to_doubles(x.grad());
   constexpr double kStep = 1e-6;
@@ -154,7 +154,7 @@ void expect_gradient(const Numbers& point,
     up[i] += kStep;
     down[i] -= kStep;
     const double difference =
-        loss(tensor_of(up)).item<double>() - loss(tensor_of(down)).item<double>();
+        loss(double_tensor(up)).item<double>() - loss(double_tensor(down)).item<double>();
     EXPECT_NEAR(gradient[i], difference / (2 * kStep), 1e-7) << "element " << i;
   }
 }
@@ -162,7 +162,7 @@ void expect_gradient(const Numbers& point,
 TEST(PolicyLoss, EqualsReferenceInAllVariants) {
   const Case c(1);
   for (const auto& options : policy_variants()) {
-    const LossResult result = run_policy(c, options, tensor_of(c.x));
+    const LossResult result = run_policy(c, options, double_tensor(c.x));
     EXPECT_NEAR(result.loss.item<double>(), policy_reference(c, options), 1e-12)
         << options.loss_agg << " " << options.ratio_level << " " << options.kl.estimator;
   }
@@ -180,7 +180,7 @@ TEST(PolicyLoss, EntropyGradientIsMinusCoefficientTimesWeight) {
   AlgorithmOptions options;
   options.entropy_coef = 0.2;
   expect_gradient(c.entropy, [&](const at::Tensor& entropy) {
-    return policy_loss({tensor_of(c.x), entropy, {}, {}}, c.batch(), c.totals(), options)
+    return policy_loss({double_tensor(c.x), entropy, {}, {}}, c.batch(), c.totals(), options)
         .value()
         .loss;
   });
@@ -190,7 +190,7 @@ TEST(PolicyLoss, UnchangedPolicyHasRatioOneAndNoKl) {
   Case c(4);
   c.old_logprobs = c.ref_logprobs = c.x;
   AlgorithmOptions options = default_options("grpo");
-  const LossResult result = run_policy(c, options, tensor_of(c.x));
+  const LossResult result = run_policy(c, options, double_tensor(c.x));
   EXPECT_EQ(result.metrics.at("policy/ratio_mean").min, 1);
   EXPECT_EQ(reported("policy/ratio_max", result.metrics.at("policy/ratio_max")), 1);
   EXPECT_EQ(result.metrics.at("kl/update").mean(), 0);
@@ -206,7 +206,7 @@ TEST(PolicyLoss, ClipFractionsCountTheClippedSides) {
   c.old_logprobs = {-1.5, -0.5, -1.5};  // ratios e^0.5, e^-0.5, e^0.5
   c.advantages = {1, -1, -1};
   c.entropy = c.ref_logprobs = c.values = c.returns = {0, 0, 0};
-  const Metrics metrics = run_policy(c, AlgorithmOptions{}, tensor_of(c.x)).metrics;
+  const Metrics metrics = run_policy(c, AlgorithmOptions{}, double_tensor(c.x)).metrics;
   EXPECT_DOUBLE_EQ(metrics.at("policy/clipfrac_high").mean(), 1.0 / 3);
   EXPECT_DOUBLE_EQ(metrics.at("policy/clipfrac_low").mean(), 1.0 / 3);
   EXPECT_DOUBLE_EQ(metrics.at("policy/clipfrac").mean(), 2.0 / 3);
@@ -217,7 +217,7 @@ TEST(PolicyLoss, SamplerWeightsAreTruncatedAtTheCap) {
   const Case c(12);
   AlgorithmOptions options;
   options.tis_cap = 1.1;
-  const LossResult result = run_policy(c, options, tensor_of(c.x));
+  const LossResult result = run_policy(c, options, double_tensor(c.x));
   double sum = 0;
   for (size_t t = 0; t < c.x.size(); ++t)
     sum += std::min(std::exp(c.old_logprobs[t] - c.sampler_logprobs[t]), 1.1);
@@ -226,7 +226,7 @@ TEST(PolicyLoss, SamplerWeightsAreTruncatedAtTheCap) {
   AlgoBatch batch = c.batch();
   batch.fields.erase("sampler_logprobs");
   EXPECT_THAT(
-      policy_loss({tensor_of(c.x), {}, {}, {}}, batch, c.totals(), options).status().message(),
+      policy_loss({double_tensor(c.x), {}, {}, {}}, batch, c.totals(), options).status().message(),
       testing::HasSubstr("field sampler_logprobs is missing"));
 }
 
@@ -235,16 +235,16 @@ TEST(PolicyLoss, MissingFieldIsNamed) {
   AlgoBatch batch = c.batch();
   batch.fields.erase("advantages");
   const auto result =
-      policy_loss({tensor_of(c.x), {}, {}, {}}, batch, c.totals(), AlgorithmOptions{});
+      policy_loss({double_tensor(c.x), {}, {}, {}}, batch, c.totals(), AlgorithmOptions{});
   EXPECT_THAT(result.status().message(), testing::HasSubstr("field advantages is missing"));
 }
 
 TEST(PolicyLoss, WrongSizeIsNamed) {
   const Case c(6);
   AlgoBatch batch = c.batch();
-  batch.fields["old_logprobs"] = tensor_of({1, 2});
+  batch.fields["old_logprobs"] = double_tensor({1, 2});
   const auto result =
-      policy_loss({tensor_of(c.x), {}, {}, {}}, batch, c.totals(), AlgorithmOptions{});
+      policy_loss({double_tensor(c.x), {}, {}, {}}, batch, c.totals(), AlgorithmOptions{});
   EXPECT_THAT(result.status().message(), testing::HasSubstr("old_logprobs has 2 elements"));
 }
 
@@ -258,14 +258,14 @@ struct Split {
 Split run_split(const Case& c, LossFn loss, const AlgorithmOptions& options, size_t width) {
   const AlgoBatch whole = c.batch();
   const auto offsets = sample_begins(whole);
-  at::Tensor x = tensor_of(c.x).requires_grad_(true);
+  at::Tensor x = double_tensor(c.x).requires_grad_(true);
   Split split;
   for (size_t s = 0; s < c.lens.size(); s += width) {
     const auto cut = [&](const at::Tensor& all) {
       return all.slice(0, offsets[s], offsets[s + width]);
     };
     const ModelOutputs outputs{
-        cut(x), cut(tensor_of(c.entropy)), cut(x),
+        cut(x), cut(double_tensor(c.entropy)), cut(x),
         x.slice(0, static_cast<int64_t>(s), static_cast<int64_t>(s + width))};
     LossResult result = loss(outputs, part(whole, s, s + width), c.totals(), options).value();
     result.loss.backward();
@@ -320,7 +320,7 @@ TEST(ValueLoss, EqualsReferenceAndFiniteDifferences) {
     const auto loss = [&](const at::Tensor& x) {
       return value_loss({{}, {}, x, {}}, c.batch(), c.totals(), options).value().loss;
     };
-    EXPECT_NEAR(loss(tensor_of(c.x)).item<double>(), value_reference(c, options), 1e-12);
+    EXPECT_NEAR(loss(double_tensor(c.x)).item<double>(), value_reference(c, options), 1e-12);
     expect_gradient(c.x, loss);
   }
 }
@@ -334,11 +334,11 @@ TEST(SftLoss, CountsOnlyUnmaskedTokens) {
     mask[t] = 1;
     expected -= c.x[t] / 7;
   }
-  batch.fields["loss_mask"] = tensor_of(mask);
+  batch.fields["loss_mask"] = double_tensor(mask);
   const auto run = [&](const at::Tensor& x) {
     return sft_loss({x, {}, {}, {}}, batch, {7, 6, 3}, {}).value();
   };
-  const LossResult result = run(tensor_of(c.x));
+  const LossResult result = run(double_tensor(c.x));
   EXPECT_NEAR(result.loss.item<double>(), expected, 1e-12);
   EXPECT_NEAR(result.metrics.at("sft/loss").mean(), expected, 1e-12);
   EXPECT_EQ(result.metrics.at("sft/loss").count, 7);
@@ -355,7 +355,7 @@ TEST(PairwiseLoss, EqualsReferenceAndFiniteDifferences) {
   for (size_t i = 0; i < 6; i += 2) {
     expected -= std::log(1 / (1 + std::exp(scores[i + 1] - scores[i]))) / 3;
   }
-  const LossResult result = run(tensor_of(scores));
+  const LossResult result = run(double_tensor(scores));
   EXPECT_NEAR(result.loss.item<double>(), expected, 1e-12);
   EXPECT_DOUBLE_EQ(result.metrics.at("rm/accuracy").mean(), 1.0 / 3);
   expect_gradient(scores, [&](const at::Tensor& x) { return run(x).loss; });
@@ -366,9 +366,9 @@ TEST(PairwiseLoss, RefusesSamplesThatAreNoPairs) {
   AlgoBatch batch = c.batch();
   batch.groups = {0, 1, 1, 2, 2, 3};
   const auto result =
-      pairwise_loss({{}, {}, {}, tensor_of(Numbers(6))}, batch, c.totals(), AlgorithmOptions{});
+      pairwise_loss({{}, {}, {}, double_tensor(Numbers(6))}, batch, c.totals(), AlgorithmOptions{});
   EXPECT_THAT(result.status().message(), testing::HasSubstr("samples 0 and 1"));
-  EXPECT_FALSE(pairwise_loss({{}, {}, {}, tensor_of({1})}, {{}, {1}, {0}}, {}, {}).ok());
+  EXPECT_FALSE(pairwise_loss({{}, {}, {}, double_tensor({1})}, {{}, {1}, {0}}, {}, {}).ok());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // missing.
 #pragma once
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -29,6 +30,11 @@ Result<T> json_field(const Json& object, const std::string& key) {
     return invalid_input(
         cat("key '", key, "' has a value of type ", found->type_name(), " that does not fit"));
   }
+}
+
+// Null where the value is not finite, which JSON cannot say.
+inline Json number_or_null(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
 // As json_field, with a default for an absent or null key (a wrong type stays an error).

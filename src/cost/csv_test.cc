@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-std::string failure(const std::string& text) {
+std::string csv_failure(const std::string& text) {
   const auto table = parse_csv(text, "t.csv");
   EXPECT_EQ(table.status().code(), Code::kInvalidInput);
   return table.status().message();
@@ -30,13 +30,13 @@ TEST(Csv, AByteOrderMarkIsNoPartOfTheFirstName) {
 }
 
 TEST(Csv, ErrorsNameTheLine) {
-  EXPECT_EQ(failure(" \n"), "t.csv:1: the file is empty; a header line is needed");
-  EXPECT_EQ(failure("a,,b\n"), "t.csv:1: a column has no name");
-  EXPECT_EQ(failure("a,b,a\n"), "t.csv:1: column 'a' is there twice");
-  EXPECT_EQ(failure("a,b\n1,2\n1,2,3\n"),
+  EXPECT_EQ(csv_failure(" \n"), "t.csv:1: the file is empty; a header line is needed");
+  EXPECT_EQ(csv_failure("a,,b\n"), "t.csv:1: a column has no name");
+  EXPECT_EQ(csv_failure("a,b,a\n"), "t.csv:1: column 'a' is there twice");
+  EXPECT_EQ(csv_failure("a,b\n1,2\n1,2,3\n"),
             "t.csv:3: 3 cells, but the header has 2; quote a cell that holds a comma");
-  EXPECT_EQ(failure("a\n\"x\n"), "t.csv:2: a quote is never closed");
-  EXPECT_EQ(failure("a,b\n1,\"x\"y\n"),
+  EXPECT_EQ(csv_failure("a\n\"x\n"), "t.csv:2: a quote is never closed");
+  EXPECT_EQ(csv_failure("a,b\n1,\"x\"y\n"),
             "t.csv:2: text after a closing quote; double the quote inside");
 }
 

@@ -11,11 +11,11 @@
 namespace braid {
 namespace {
 
-using Field = std::optional<double> LoggedStep::*;
+using StepField = std::optional<double> LoggedStep::*;
 
 // Metrics that add up to one field; the first spelling found of a list separated by '|' counts.
 struct MetricNames {
-  Field field;
+  StepField field;
   std::vector<std::string> sum_of;
 };
 
@@ -64,9 +64,9 @@ const std::vector<MetricNames>& names_of(LogFormat format) {
   return format == LogFormat::kVerl ? verl : braid;
 }
 
-using Metrics = std::map<std::string, double>;
+using LoggedMetrics = std::map<std::string, double>;
 
-void flatten(const Json& json, const std::string& prefix, Metrics* out) {
+void flatten(const Json& json, const std::string& prefix, LoggedMetrics* out) {
   for (const auto& [key, value] : json.items()) {
     const bool wrapper = prefix.empty() && (key == "data" || key == "metrics");
     const std::string name = wrapper ? "" : prefix.empty() ? key : prefix + "/" + key;
@@ -84,8 +84,8 @@ std::string_view bare_number(std::string_view text) {
 }
 
 // "step:3 - timing_s/gen:12.5 - response_length/mean:812.0"; other text on the line is ignored.
-Metrics console_metrics(std::string_view line) {
-  Metrics metrics;
+LoggedMetrics console_metrics(std::string_view line) {
+  LoggedMetrics metrics;
   size_t at = 0;
   while (at < line.size()) {
     size_t end = line.find(" - ", at);
@@ -103,15 +103,15 @@ Metrics console_metrics(std::string_view line) {
   return metrics;
 }
 
-Result<Metrics> line_metrics(std::string_view line, const std::string& where) {
+Result<LoggedMetrics> line_metrics(std::string_view line, const std::string& where) {
   if (line.front() != '{') return console_metrics(line);
   BRAID_ASSIGN(const Json json, parse_json(line, where));
-  Metrics metrics;
+  LoggedMetrics metrics;
   flatten(json, "", &metrics);
   return metrics;
 }
 
-std::optional<double> first_found(const Metrics& metrics, const std::string& spellings) {
+std::optional<double> first_found(const LoggedMetrics& metrics, const std::string& spellings) {
   for (const std::string& name : split(spellings, '|'))
     if (const auto found = metrics.find(name); found != metrics.end()) return found->second;
   return std::nullopt;
@@ -121,7 +121,7 @@ std::optional<double> first_found(const Metrics& metrics, const std::string& spe
 struct StepMetrics {
   int line = 0;
   std::string where;
-  Metrics metrics;
+  LoggedMetrics metrics;
 };
 
 // NeMo-RL's dump of TensorBoard, one object for the run: {"timing/train/generation": {"1": 12.5,
@@ -130,7 +130,7 @@ std::vector<StepMetrics> metrics_by_step(std::string_view text, const std::strin
   if (text.empty() || text.front() != '{') return {};
   const auto json = parse_json(text, file);
   if (!json.ok()) return {};
-  std::map<int64_t, Metrics> by_step;
+  std::map<int64_t, LoggedMetrics> by_step;
   for (const auto& [name, values] : json->items()) {
     if (!values.is_object()) return {};
     for (const auto& [key, value] : values.items()) {
@@ -171,7 +171,7 @@ std::optional<Bullet> console_bullet(std::string_view line) {
 std::vector<StepMetrics> nemo_console_steps(const std::vector<std::string>& lines,
                                             const std::string& file) {
   std::vector<StepMetrics> steps;
-  Metrics before_times;
+  LoggedMetrics before_times;
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto bullet = console_bullet(lines[i]);
     if (!bullet) continue;
@@ -197,13 +197,14 @@ Result<std::vector<StepMetrics>> line_steps(const std::vector<std::string>& line
     const std::string_view line = trim(lines[i]);
     if (line.empty()) continue;
     const std::string where = cat(file, ":", number);
-    BRAID_ASSIGN(Metrics metrics, line_metrics(line, where));
+    BRAID_ASSIGN(LoggedMetrics metrics, line_metrics(line, where));
     out.push_back({number, where, std::move(metrics)});
   }
   return out;
 }
 
-Result<LoggedStep> step_of(const Metrics& metrics, LogFormat format, const std::string& where) {
+Result<LoggedStep> step_of(const LoggedMetrics& metrics, LogFormat format,
+                           const std::string& where) {
   LoggedStep step;
   for (const MetricNames& names : names_of(format)) {
     for (const std::string& spellings : names.sum_of) {

@@ -229,12 +229,13 @@ class RowReader {
   }
 
   Status read_metric(const CsvRow& row, Measurement* out) const {
-    for (const Metric metric :
-         {Metric::kNone, Metric::kSecondsPerStep, Metric::kTokensPerSecondPerGpu,
-          Metric::kOutputTokensPerSecond, Metric::kBusbw, Metric::kTimeUs}) {
+    for (const MeasuredQuantity metric :
+         {MeasuredQuantity::kNone, MeasuredQuantity::kSecondsPerStep,
+          MeasuredQuantity::kTokensPerSecondPerGpu, MeasuredQuantity::kOutputTokensPerSecond,
+          MeasuredQuantity::kBusbw, MeasuredQuantity::kTimeUs}) {
       if (cell(row, "metric") != metric_name(metric)) continue;
       out->metric = metric;
-      if (metric == Metric::kNone && !is_memory_) break;
+      if (metric == MeasuredQuantity::kNone && !is_memory_) break;
       return ok_status();
     }
     return wrong(row, "metric",
@@ -274,19 +275,19 @@ const char* kind_name(MeasurementKind kind) {
   return "?";
 }
 
-const char* metric_name(Metric metric) {
+const char* metric_name(MeasuredQuantity metric) {
   switch (metric) {
-    case Metric::kNone:
+    case MeasuredQuantity::kNone:
       return "";
-    case Metric::kSecondsPerStep:
+    case MeasuredQuantity::kSecondsPerStep:
       return "seconds_per_step";
-    case Metric::kTokensPerSecondPerGpu:
+    case MeasuredQuantity::kTokensPerSecondPerGpu:
       return "tokens_per_s_per_gpu";
-    case Metric::kOutputTokensPerSecond:
+    case MeasuredQuantity::kOutputTokensPerSecond:
       return "output_tokens_per_s";
-    case Metric::kBusbw:
+    case MeasuredQuantity::kBusbw:
       return "busbw_gbytes_per_s";
-    case Metric::kTimeUs:
+    case MeasuredQuantity::kTimeUs:
       return "time_us";
   }
   return "?";

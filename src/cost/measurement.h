@@ -13,7 +13,7 @@
 namespace braid {
 
 enum class MeasurementKind { kTrainStep, kGenerate, kCollective, kRlStep };
-enum class Metric {
+enum class MeasuredQuantity {
   kNone,
   kSecondsPerStep,
   kTokensPerSecondPerGpu,
@@ -22,7 +22,7 @@ enum class Metric {
   kTimeUs
 };
 const char* kind_name(MeasurementKind kind);
-const char* metric_name(Metric metric);
+const char* metric_name(MeasuredQuantity metric);
 
 // Absent optional = the cell is empty: not applicable or not stated. Units are those of the column
 // names.
@@ -43,7 +43,7 @@ struct Measurement {
   std::string algorithm, placement;
   std::optional<int> gen_tp, train_gpus, rollout_gpus;
   std::optional<double> prompts, samples_per_prompt, staleness;
-  Metric metric = Metric::kNone;
+  MeasuredQuantity metric = MeasuredQuantity::kNone;
   std::optional<double> value;  // never read by a prediction
   bool approx = false;
   std::string group, note, source;

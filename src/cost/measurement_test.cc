@@ -56,7 +56,7 @@ TEST(Measurement, ReadsCellsAndKeepsEmptyOnesAbsent) {
   const Measurement& row = rows->front();
   EXPECT_EQ(row.line, 2);
   EXPECT_EQ(row.kind, MeasurementKind::kTrainStep);
-  EXPECT_EQ(row.metric, Metric::kSecondsPerStep);
+  EXPECT_EQ(row.metric, MeasuredQuantity::kSecondsPerStep);
   EXPECT_EQ(row.n_gpus, 8);
   EXPECT_EQ(row.seq_len, 4096.5);
   EXPECT_EQ(row.value, 1.25);

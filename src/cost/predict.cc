@@ -13,13 +13,13 @@ Result<double> price(const CollectiveCase& work, const DeviceModel& device,
                      const PredictionCase& row) {
   const double seconds =
       collective_s(work.op, work.bytes, work.group, device.efficiency, work.algorithm);
-  if (row.metric == Metric::kTimeUs) return seconds * 1e6;
+  if (row.metric == MeasuredQuantity::kTimeUs) return seconds * 1e6;
   return work.bytes / seconds * bus_factor(work.op, work.group.members) / 1e9;
 }
 
 Result<double> price(const TrainCase& work, const DeviceModel& device, const PredictionCase& row) {
   const double seconds = train_step_time(work.model, work.layout, work.work, device).total_s;
-  if (row.metric == Metric::kSecondsPerStep) return seconds;
+  if (row.metric == MeasuredQuantity::kSecondsPerStep) return seconds;
   return work.work.global_batch * work.work.seq_len / seconds / row.n_gpus;
 }
 
@@ -37,7 +37,7 @@ Result<double> price(const GenerateCase& work, const DeviceModel& device,
     job.requests = std::max(job.concurrency, 1.0);
   }
   BRAID_ASSIGN(const GenerateTime time, generate_time(work.model, job, work.layout, device));
-  if (row.metric == Metric::kTimeUs) return time.total_s * 1e6;
+  if (row.metric == MeasuredQuantity::kTimeUs) return time.total_s * 1e6;
   return time.tokens_per_s;
 }
 

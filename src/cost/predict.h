@@ -60,7 +60,7 @@ struct PredictionCase {
   GpuSpec gpu;
   Precision precision = Precision::kBf16;
   EfficiencyKey key;
-  Metric metric = Metric::kNone;
+  MeasuredQuantity metric = MeasuredQuantity::kNone;
   int n_gpus = 1;
 };
 

@@ -271,16 +271,18 @@ bool phase_fits(MeasurementKind kind, const std::string& phase) {
   return kind == MeasurementKind::kRlStep ? !of_generation : phase.empty();
 }
 
-bool metric_fits(MeasurementKind kind, Metric metric) {
+bool metric_fits(MeasurementKind kind, MeasuredQuantity metric) {
   switch (kind) {
     case MeasurementKind::kTrainStep:
-      return metric == Metric::kSecondsPerStep || metric == Metric::kTokensPerSecondPerGpu;
+      return metric == MeasuredQuantity::kSecondsPerStep ||
+             metric == MeasuredQuantity::kTokensPerSecondPerGpu;
     case MeasurementKind::kGenerate:
-      return metric == Metric::kOutputTokensPerSecond || metric == Metric::kTimeUs;
+      return metric == MeasuredQuantity::kOutputTokensPerSecond ||
+             metric == MeasuredQuantity::kTimeUs;
     case MeasurementKind::kCollective:
-      return metric == Metric::kBusbw || metric == Metric::kTimeUs;
+      return metric == MeasuredQuantity::kBusbw || metric == MeasuredQuantity::kTimeUs;
     case MeasurementKind::kRlStep:
-      return metric == Metric::kSecondsPerStep;
+      return metric == MeasuredQuantity::kSecondsPerStep;
   }
   return false;
 }

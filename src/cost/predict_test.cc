@@ -42,7 +42,7 @@ Measurement collective_row() {
   row.n_gpus = 8;
   row.collective = "all_reduce";
   row.bytes = 1 << 30;
-  row.metric = Metric::kTimeUs;
+  row.metric = MeasuredQuantity::kTimeUs;
   return row;
 }
 
@@ -62,11 +62,11 @@ TEST(Predict, EveryKindWithAnInterval) {
 TEST(Predict, MetricsOfOneRunAgree) {
   Measurement row = train_row("t");
   const double seconds = predict(row).predicted;
-  row.metric = Metric::kTokensPerSecondPerGpu;
+  row.metric = MeasuredQuantity::kTokensPerSecondPerGpu;
   EXPECT_NEAR(predict(row).predicted, 128 * 4096 / seconds / 8, 1e-6);
   Measurement collective = collective_row();
   const double us = predict(collective).predicted;
-  collective.metric = Metric::kBusbw;
+  collective.metric = MeasuredQuantity::kBusbw;
   EXPECT_NEAR(predict(collective).predicted, (1 << 30) * 2.0 * 7 / 8 / (us * 1e-6) / 1e9, 1e-6);
 }
 
@@ -141,7 +141,7 @@ TEST(Predict, NarrowOptimizerStatesNeedLessMemory) {
 TEST(Predict, TheFirstTokenDoesNotWaitForTheRestOfTheJob) {
   Measurement row = generate_row("g");
   row.phase = "first_token";
-  row.metric = Metric::kTimeUs;
+  row.metric = MeasuredQuantity::kTimeUs;
   row.concurrency = 1;
   row.output_len = 1;
   row.requests = 1;
@@ -231,7 +231,7 @@ TEST(Predict, ImpossibleRowsAreRefused) {
   row.dp = 3;
   EXPECT_EQ(reason(row), "dp x tp x pp x cp is 6, but the row has 8 devices");
   row = train_row("t");
-  row.metric = Metric::kBusbw;
+  row.metric = MeasuredQuantity::kBusbw;
   EXPECT_EQ(reason(row), "metric busbw_gbytes_per_s does not belong to train_step");
   row = train_row("t");
   row.gpu = "a100-80g";

@@ -26,7 +26,7 @@ constexpr Phase kPhases[] = {{"generate", &LoggedStep::generate_s, "rl_generate_
 Measurement at_step(const Measurement& workload, const LoggedStep& step, const Phase& phase) {
   Measurement row = workload;
   row.kind = MeasurementKind::kRlStep;
-  row.metric = Metric::kSecondsPerStep;
+  row.metric = MeasuredQuantity::kSecondsPerStep;
   row.phase = phase.name;
   if (step.output_len) row.output_len = step.output_len;
   if (step.prompt_len) row.prompt_len = step.prompt_len;
@@ -34,7 +34,7 @@ Measurement at_step(const Measurement& workload, const LoggedStep& step, const P
     row.max_output_len = std::max(*step.max_output_len, *step.output_len);
   if (std::string(phase.name) != "memory") return row;
   row.is_memory = true;
-  row.metric = Metric::kNone;
+  row.metric = MeasuredQuantity::kNone;
   row.memory_kind = "reserved";
   if (row.optimizer.empty()) row.optimizer = "adamw, 32-bit master weights and states";
   return row;

@@ -99,7 +99,7 @@ inline Measurement train_row(const std::string& id) {
   row.global_batch = 128;
   row.seq_len = 4096;
   row.engine = "megatron-bridge-26.02";
-  row.metric = Metric::kSecondsPerStep;
+  row.metric = MeasuredQuantity::kSecondsPerStep;
   return row;
 }
 
@@ -116,7 +116,7 @@ inline Measurement generate_row(const std::string& id) {
   row.output_len = 256;
   row.concurrency = 32;
   row.engine = "vllm-0.6.3";
-  row.metric = Metric::kOutputTokensPerSecond;
+  row.metric = MeasuredQuantity::kOutputTokensPerSecond;
   return row;
 }
 
@@ -138,7 +138,7 @@ inline Measurement rl_row(const std::string& id) {
 
 inline Measurement memory_row(const std::string& id) {
   Measurement row = train_row(id);
-  row.metric = Metric::kNone;
+  row.metric = MeasuredQuantity::kNone;
   row.is_memory = true;
   row.memory_kind = "allocated";
   row.optimizer = "adamw, 32-bit master weights and states";

@@ -23,7 +23,9 @@ double quantile(std::vector<double> values, double share) {
 
 // Lower is better for times, higher for throughput: turned into "time" of one unit.
 double as_time(const Measurement& row, double value) {
-  return row.metric == Metric::kSecondsPerStep || row.metric == Metric::kTimeUs ? value : 1 / value;
+  return row.metric == MeasuredQuantity::kSecondsPerStep || row.metric == MeasuredQuantity::kTimeUs
+             ? value
+             : 1 / value;
 }
 
 using Table = std::map<std::string, std::vector<double>>;

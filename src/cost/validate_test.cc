@@ -97,7 +97,7 @@ TEST(Validate, DecisionsComparePairsOfOneGroup) {
 
 TEST(Validate, ThroughputIsBetterWhenHigher) {
   std::vector<Measurement> rows = {measured("a", 100, "g"), measured("b", 200, "g")};
-  for (Measurement& row : rows) row.metric = Metric::kTokensPerSecondPerGpu;
+  for (Measurement& row : rows) row.metric = MeasuredQuantity::kTokensPerSecondPerGpu;
   const DecisionSummary s = summarize_decisions(rows, {predicted("a", 150), predicted("b", 120)});
   EXPECT_EQ(s.reversed, 1);
   EXPECT_NEAR(s.worst_regret_pct, 100, 1e-9);

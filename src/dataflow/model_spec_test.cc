@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-Json llama_config() {
+Json llama_spec_config() {
   return Json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
       "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
       "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 200,
@@ -32,7 +32,7 @@ std::string failure(const Json& config) {
 }
 
 TEST(ModelSpec, ReadsLlama) {
-  const ModelSpec spec = parse(llama_config());
+  const ModelSpec spec = parse(llama_spec_config());
   EXPECT_EQ(spec.family, "llama");
   EXPECT_EQ(spec.architecture, "LlamaForCausalLM");
   EXPECT_EQ(spec.layers, 2);
@@ -48,7 +48,7 @@ TEST(ModelSpec, ReadsLlama) {
 }
 
 TEST(ModelSpec, SpellingsOf4And5MeanTheSame) {
-  Json old_config = llama_config(), new_config = llama_config();
+  Json old_config = llama_spec_config(), new_config = llama_spec_config();
   const Json scaling = {{"rope_type", "llama3"},
                         {"factor", 8.0},
                         {"low_freq_factor", 1.0},
@@ -69,7 +69,7 @@ TEST(ModelSpec, SpellingsOf4And5MeanTheSame) {
 }
 
 TEST(ModelSpec, OldLinearScalingUsesTheKeyType) {
-  Json config = llama_config();
+  Json config = llama_spec_config();
   config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
   EXPECT_EQ(parse(config).rope.kind, RopeSpec::Kind::kLinear);
   EXPECT_EQ(parse(config).rope.factor, 2);
@@ -78,7 +78,7 @@ TEST(ModelSpec, OldLinearScalingUsesTheKeyType) {
 }
 
 TEST(ModelSpec, ReadsQwen) {
-  Json config = llama_config();
+  Json config = llama_spec_config();
   config["architectures"] = {"Qwen2ForCausalLM"};
   config["use_sliding_window"] = false;
   config["sliding_window"] = 128;
@@ -97,7 +97,7 @@ TEST(ModelSpec, ReadsQwen) {
 }
 
 TEST(ModelSpec, OldQwenWindowStartsAtALayer) {
-  Json config = llama_config();
+  Json config = llama_spec_config();
   config["architectures"] = {"Qwen2ForCausalLM"};
   config["use_sliding_window"] = true;
   config["sliding_window"] = 128;
@@ -110,7 +110,7 @@ TEST(ModelSpec, OldQwenWindowStartsAtALayer) {
 }
 
 TEST(ModelSpec, ReadsMistralWindow) {
-  Json config = llama_config();
+  Json config = llama_spec_config();
   config["architectures"] = {"MistralForCausalLM"};
   EXPECT_EQ(parse(config).sliding_window, 4096);
   config["sliding_window"] = 32;
@@ -120,7 +120,7 @@ TEST(ModelSpec, ReadsMistralWindow) {
 }
 
 TEST(ModelSpec, ReadsGemma) {
-  Json config = llama_config();
+  Json config = llama_spec_config();
   config["architectures"] = {"GemmaForCausalLM"};
   config["hidden_act"] = "gelu";
   const ModelSpec spec = parse(config);
@@ -146,7 +146,7 @@ TEST(ModelSpec, ReadsGpt2) {
 }
 
 TEST(ModelSpec, SequenceClassifierHasOneLabel) {
-  Json config = llama_config();
+  Json config = llama_spec_config();
   config["architectures"] = {"LlamaForSequenceClassification"};
   EXPECT_THAT(failure(config), HasSubstr("id2label"));
   config["id2label"] = {{"0", "LABEL_0"}};
@@ -156,7 +156,7 @@ TEST(ModelSpec, SequenceClassifierHasOneLabel) {
 }
 
 TEST(ModelSpec, UnknownArchitectureListsTheKnownOnes) {
-  Json config = llama_config();
+  Json config = llama_spec_config();
   config["architectures"] = {"LlamaForCausalML"};
   EXPECT_THAT(failure(config), HasSubstr("did you mean 'LlamaForCausalLM'?"));
   config["architectures"] = {"MambaForCausalLM"};
@@ -192,7 +192,7 @@ TEST(ModelSpec, BadValuesNameTheKey) {
       {"eos_token_id", "end", "'eos_token_id'"},
       {"quantization_config", {{"bits", 4}}, "quantized"}};
   for (const BadKey& bad : cases) {
-    Json config = llama_config();
+    Json config = llama_spec_config();
     config[bad.key] = bad.value;
     EXPECT_THAT(failure(config), HasSubstr(bad.message));
   }
@@ -204,7 +204,7 @@ TEST(ModelSpec, NotAnObjectIsAnError) {
 }
 
 TEST(ModelTensors, RangesCoverTheModelOnce) {
-  const ModelSpec spec = parse(llama_config());
+  const ModelSpec spec = parse(llama_spec_config());
   const auto all = model_tensors(spec, 0, 2);
   auto parts = model_tensors(spec, 0, 1);
   for (const TensorSpec& tensor : model_tensors(spec, 1, 2)) parts.push_back(tensor);
@@ -216,7 +216,7 @@ TEST(ModelTensors, RangesCoverTheModelOnce) {
 }
 
 TEST(ModelTensors, TiedModelHasNoHeadExceptOnALaterStage) {
-  Json config = llama_config();
+  Json config = llama_spec_config();
   config["tie_word_embeddings"] = true;
   const ModelSpec spec = parse(config);
   EXPECT_EQ(model_tensors(spec, 0, 2).back().name, "model.norm.weight");

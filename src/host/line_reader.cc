@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kScanBytes = 1 << 18;  // of a pass over all lines
 constexpr size_t kLineBytes = 1 << 12;  // of reading one line; longer ones take several
 
-Status failed(const std::string& path, const char* what) {
+Status line_failure(const std::string& path, const char* what) {
   const int error = errno;
   const std::string message = cat(path, ": cannot ", what, ": ", std::strerror(error));
   return error == ENOENT ? not_found(message) : io_error(message);
@@ -31,9 +31,9 @@ Result<LineReader> LineReader::open(const std::string& path) {
   out.name_ = path;
   if (path != "-") {
     FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file.is_open()) return failed(path, "open");
+    if (!file.is_open()) return line_failure(path, "open");
     struct stat info {};
-    if (::fstat(file.get(), &info) != 0) return failed(path, "inspect");
+    if (::fstat(file.get(), &info) != 0) return line_failure(path, "inspect");
     if (S_ISDIR(info.st_mode)) return invalid_input(cat(path, ": is a folder, not a file"));
     if (S_ISREG(info.st_mode)) {
       out.file_ = std::move(file);
@@ -62,7 +62,7 @@ Result<size_t> LineReader::read_at(int64_t begin_byte, char* out, size_t capacit
     const ssize_t count = ::pread(file_.get(), out + filled, capacity - filled,
                                   begin_byte + static_cast<int64_t>(filled));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return failed(name_, "read");
+    if (count < 0) return line_failure(name_, "read");
     if (count == 0) break;
     filled += static_cast<size_t>(count);
   }

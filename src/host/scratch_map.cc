@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kAlign = 64;
 
-Status failed(const std::string& folder, const char* what) {
+Status scratch_failure(const std::string& folder, const char* what) {
   return io_error(cat(folder, ": cannot ", what, " a temporary file: ", std::strerror(errno),
                       "; TMPDIR names another folder"));
 }
@@ -60,14 +60,15 @@ Result<std::shared_ptr<const ScratchMap>> ScratchMap::create(
                                  ? std::filesystem::temp_directory_path(ignored).string()
                                  : folder_or_default;
   const int fd = open_nameless(folder);
-  if (fd < 0) return failed(folder, "create");
+  if (fd < 0) return scratch_failure(folder, "create");
   std::shared_ptr<ScratchMap> map(new ScratchMap());
   Status status;
-  if (!write_pieces(fd, pieces, &map->begins_, &map->size_bytes_)) status = failed(folder, "write");
+  if (!write_pieces(fd, pieces, &map->begins_, &map->size_bytes_))
+    status = scratch_failure(folder, "write");
   if (status.ok() && map->size_bytes_ > 0) {
     void* data = ::mmap(nullptr, map->size_bytes_, PROT_READ, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED) {
-      status = failed(folder, "map");
+      status = scratch_failure(folder, "map");
     } else {
       map->data_ = static_cast<const uint8_t*>(data);
     }

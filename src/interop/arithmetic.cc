@@ -10,7 +10,7 @@ namespace {
 using Value = std::optional<int64_t>;
 using LookUp = std::function<std::optional<std::string>(const std::string&)>;
 
-constexpr int kDeepest = 32;
+constexpr int kDeepestExpression = 32;
 
 Value combine(char op, Value a, Value b) {
   int64_t out = 0;
@@ -63,7 +63,7 @@ class Arithmetic {
 
   Value factor(int depth) {
     const char c = next();
-    if (depth > kDeepest || c == '\0') return std::nullopt;
+    if (depth > kDeepestExpression || c == '\0') return std::nullopt;
     if (c == '-') return ++at_, combine('-', 0, factor(depth + 1));
     if (c != '(') return term();
     ++at_;

@@ -12,7 +12,7 @@
 namespace braid::foreign {
 namespace {
 
-constexpr int kDeepest = 16;               // expansions inside expansions
+constexpr int kDeepestExpansion = 16;      // expansions inside expansions
 constexpr size_t kLongestValue = 1 << 16;  // of a variable; longer ones stay unknown
 
 bool is_blank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
@@ -145,8 +145,9 @@ class Reader {
     const size_t end = end_of_group(text_, at_, '(', ')');
     const size_t close = end == std::string_view::npos ? text_.size() : end - 1;
     Reader inside(text_.substr(at_ + 1, close - at_ - 1), variables_, depth_ + 1);
-    auto words = depth_ < kDeepest ? inside.words()
-                                   : Result<std::vector<std::string>>(std::vector<std::string>());
+    auto words = depth_ < kDeepestExpansion
+                     ? inside.words()
+                     : Result<std::vector<std::string>>(std::vector<std::string>());
     std::vector<std::string>& target = variables_->arrays[name];
     if (word_.find('+') == std::string::npos) target.clear();
     if (words.ok() && target.size() < kLongestValue)
@@ -287,7 +288,7 @@ class Reader {
   }
 
   std::string expanded(std::string_view text) {
-    if (depth_ >= kDeepest) return std::string(text);
+    if (depth_ >= kDeepestExpansion) return std::string(text);
     return Reader(text, variables_, depth_ + 1).value();
   }
 

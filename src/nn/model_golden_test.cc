@@ -29,7 +29,7 @@ std::vector<Json> golden(const std::string& name) {
   return prompts;
 }
 
-std::unique_ptr<Model> load(const std::string& name, const LoadOptions& options = {}) {
+std::unique_ptr<Model> load_case(const std::string& name, const LoadOptions& options = {}) {
   auto model = load_model(model_folder(name), options);
   EXPECT_TRUE(model.ok()) << model.status().message();
   return std::move(model).value();
@@ -69,13 +69,13 @@ void expect_golden_logits(Model& model, const std::string& name) {
 class Golden : public testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, LogitsAndGreedyContinuation) {
-  const auto model = load(GetParam());
+  const auto model = load_case(GetParam());
   expect_golden_logits(*model, GetParam());
 }
 
 TEST_P(Golden, ScalarHead) {
   const std::string name = cat(GetParam(), "-score");
-  const auto model = load(name);
+  const auto model = load_case(name);
   const at::NoGradGuard no_grad;
   for (const Json& entry : golden(name)) {
     const auto ids = entry.at("ids").get<std::vector<int32_t>>();
@@ -86,7 +86,7 @@ TEST_P(Golden, ScalarHead) {
 }
 
 TEST_P(Golden, PackedSequencesDoNotSeeEachOther) {
-  const auto model = load(GetParam());
+  const auto model = load_case(GetParam());
   const at::NoGradGuard no_grad;
   const std::vector<int32_t> a = {9, 8, 7, 100, 3}, b = {11, 12, 13, 14, 15, 16, 17};
   const at::Tensor packed = model->forward(pack_sequences({a, b}, at::kCPU), nullptr);
@@ -103,7 +103,7 @@ TEST(GoldenLora, PeftAdapterGivesTheSameLogits) {
   ASSERT_TRUE(lora.ok()) << lora.status().message();
   LoadOptions options;
   options.model.lora = *lora;
-  const auto model = load("llama", options);
+  const auto model = load_case("llama", options);
   const Status loaded = load_adapters(*model, model_folder("llama-lora"));
   ASSERT_TRUE(loaded.ok()) << loaded.message();
   expect_golden_logits(*model, "llama-lora");

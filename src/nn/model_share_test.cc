@@ -20,13 +20,13 @@ at::Tensor hidden(Model& model) {
   return model.forward(pack_sequences({{3, 14, 15, 92}, {6, 5}}, at::kCPU), nullptr);
 }
 
-std::unique_ptr<Model> load(const std::string& name, const LoadOptions& options = {}) {
+std::unique_ptr<Model> load_golden(const std::string& name, const LoadOptions& options = {}) {
   auto model = load_model(golden_folder(name), options);
   EXPECT_TRUE(model.ok()) << model.status().message();
   return std::move(model).value();
 }
 
-LoadOptions with_lora(bool scalar_head = false) {
+LoadOptions with_lora_role(bool scalar_head = false) {
   LoadOptions options;
   options.model.lora = {.rank = 2, .alpha = 4, .targets = {"q_proj", "up_proj"}};
   options.model.seed = 7;
@@ -47,14 +47,14 @@ std::map<std::string, const void*> addresses(const Model& model) {
 }
 
 TEST(BaseView, IsTheModelWithoutAdaptersAndLeavesThemOn) {
-  const auto actor = load("llama", with_lora());
+  const auto actor = load_golden("llama", with_lora_role());
   disturb_adapters(*actor);
   const auto view = base_view(*actor);
   const at::Tensor adapted = hidden(*actor);
-  EXPECT_TRUE(hidden(*view).equal(hidden(*load("llama"))));
+  EXPECT_TRUE(hidden(*view).equal(hidden(*load_golden("llama"))));
   EXPECT_TRUE(hidden(*actor).equal(adapted));
   EXPECT_FALSE(hidden(*view).equal(adapted));
-  EXPECT_EQ(view->parameters().size(), load("llama")->parameters().size());
+  EXPECT_EQ(view->parameters().size(), load_golden("llama")->parameters().size());
   EXPECT_EQ(view->parameters()[0].second.const_data_ptr(),
             actor->parameters()[0].second.const_data_ptr());
 }
@@ -62,17 +62,17 @@ TEST(BaseView, IsTheModelWithoutAdaptersAndLeavesThemOn) {
 // The critic of a LoRA actor: one base in memory, adapters and head of its own.
 TEST(MakeRole, EqualsLoadingAndSharesTheBase) {
   for (const char* name : {"llama", "qwen2", "llama-score"}) {
-    const auto base = load(name, with_lora(std::string(name) == "llama-score"));
+    const auto base = load_golden(name, with_lora_role(std::string(name) == "llama-score"));
     disturb_adapters(*base);
-    const auto role = make_role(*base, with_lora(true));
+    const auto role = make_role(*base, with_lora_role(true));
     ASSERT_TRUE(role.ok()) << role.status().message();
     // A scalar head of the base is trained with its adapters: the role starts from its present
     // state.
     if (!base->spec().scalar_head) {
-      EXPECT_TRUE(hidden(**role).equal(hidden(*load(name, with_lora(true)))));
+      EXPECT_TRUE(hidden(**role).equal(hidden(*load_golden(name, with_lora_role(true)))));
     }
     EXPECT_EQ((*role)->trainable_parameters().size(),
-              load(name, with_lora(true))->trainable_parameters().size());
+              load_golden(name, with_lora_role(true))->trainable_parameters().size());
     const auto mine = addresses(**role), theirs = addresses(*base);
     for (const auto& [parameter, address] : mine) {
       const bool own = parameter == "score.weight" || parameter.find(".lora_") != std::string::npos;
@@ -85,7 +85,7 @@ TEST(MakeRole, EqualsLoadingAndSharesTheBase) {
 }
 
 TEST(MakeRole, LanguageModelOverScalarHeadIsAnError) {
-  EXPECT_THAT(make_role(*load("llama-score"), with_lora()).status().message(),
+  EXPECT_THAT(make_role(*load_golden("llama-score"), with_lora_role()).status().message(),
               HasSubstr("scalar head"));
 }
 
@@ -93,7 +93,7 @@ class OffloadTest : public FolderTest {};
 
 TEST_F(OffloadTest, KeepsTheValuesThroughRestsAndChangesOfTheSource) {
   for (const char* name : {"llama", "gpt2", "gemma", "qwen3", "llama-score"}) {
-    const auto source = load(name);
+    const auto source = load_golden(name);
     const at::Tensor expected = hidden(*source), head = source->head_weight().clone();
     const auto frozen = offload_model(*source, folder_);
     ASSERT_TRUE(frozen.ok()) << frozen.status().message();
@@ -114,7 +114,7 @@ TEST_F(OffloadTest, KeepsTheValuesThroughRestsAndChangesOfTheSource) {
 
 TEST_F(OffloadTest, FolderThatCannotBeWrittenIsNamed) {
   const std::string absent = join_path(folder_, "absent");
-  EXPECT_THAT(offload_model(*load("llama"), absent).status().message(), HasSubstr(absent));
+  EXPECT_THAT(offload_model(*load_golden("llama"), absent).status().message(), HasSubstr(absent));
 }
 
 }  // namespace

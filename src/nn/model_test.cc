@@ -42,7 +42,7 @@ at::Tensor parameter(const Model& model, const std::string& name) {
   return {};
 }
 
-std::unique_ptr<Model> load(const std::string& name, const ModelOptions& options = {}) {
+std::unique_ptr<Model> load_tiny(const std::string& name, const ModelOptions& options = {}) {
   auto model = load_model(golden_folder(name), {.model = options});
   EXPECT_TRUE(model.ok()) << model.status().message();
   return std::move(model).value();
@@ -52,7 +52,7 @@ class EveryFamily : public testing::TestWithParam<const char*> {};
 
 // The derivative along each tensor's own gradient equals the squared norm of that gradient.
 TEST_P(EveryFamily, GradientsMatchFiniteDifferences) {
-  const auto model = load(GetParam());
+  const auto model = load_tiny(GetParam());
   const Gradients grads = gradients(*model);
   const at::NoGradGuard no_grad;
   for (const auto& item : model->parameters()) {
@@ -75,8 +75,8 @@ TEST_P(EveryFamily, GradientsMatchFiniteDifferences) {
 }
 
 TEST_P(EveryFamily, RecomputationGivesTheSameBits) {
-  const auto kept = load(GetParam());
-  const auto recomputed = load(GetParam(), {.recompute = true});
+  const auto kept = load_tiny(GetParam());
+  const auto recomputed = load_tiny(GetParam(), {.recompute = true});
   const Gradients expected = gradients(*kept), found = gradients(*recomputed);
   ASSERT_EQ(found.size(), expected.size());
   for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
@@ -96,9 +96,9 @@ TEST_P(EveryFamily, PackingOnceOrForEachProductGivesTheSameBits) {
 }
 
 TEST_P(EveryFamily, LayerRangesComposeToTheWholeModel) {
-  const auto whole = load(GetParam());
-  const auto first = load(GetParam(), {.range = LayerRange{0, 1}});
-  const auto second = load(GetParam(), {.range = LayerRange{1, 2}});
+  const auto whole = load_tiny(GetParam());
+  const auto first = load_tiny(GetParam(), {.range = LayerRange{0, 1}});
+  const auto second = load_tiny(GetParam(), {.range = LayerRange{1, 2}});
   const at::NoGradGuard no_grad;
   const TokenBatch batch = pack_sequences(kSequences, at::kCPU);
   const at::Tensor middle = first->forward(batch, nullptr, {});
@@ -128,7 +128,7 @@ TEST(Model, PackedBatchListsSequences) {
 }
 
 TEST(Model, SharedInstanceFollowsChangesACopyDoesNot) {
-  const auto model = load("qwen2");
+  const auto model = load_tiny("qwen2");
   const auto shared = share_model(*model), copy = copy_model(*model);
   const at::Tensor before = hidden_of(*model);
   {
@@ -142,7 +142,7 @@ TEST(Model, SharedInstanceFollowsChangesACopyDoesNot) {
 }
 
 TEST(Model, SharedInstanceHasItsOwnGradients) {
-  const auto model = load("llama");
+  const auto model = load_tiny("llama");
   const auto shared = share_model(*model);
   const Gradients grads = gradients(*model);
   EXPECT_FALSE(shared->parameters()[0].second.grad().defined());
@@ -150,7 +150,7 @@ TEST(Model, SharedInstanceHasItsOwnGradients) {
 }
 
 TEST(Model, CopyTrainsAlone) {
-  const auto model = load("llama");
+  const auto model = load_tiny("llama");
   const auto copy = copy_model(*model);
   const Gradients expected = gradients(*model), found = gradients(*copy);
   ASSERT_EQ(found.size(), expected.size());
@@ -164,12 +164,12 @@ TEST(Model, CriticFromLanguageModelStartsAtZero) {
   const at::Tensor values = scalar_outputs(**critic, hidden_of(**critic));
   EXPECT_EQ(values.sizes(), at::IntArrayRef({9}));
   EXPECT_EQ(values.abs().max().item<float>(), 0);
-  EXPECT_TRUE(hidden_of(**critic).equal(hidden_of(*load("llama"))));
+  EXPECT_TRUE(hidden_of(**critic).equal(hidden_of(*load_tiny("llama"))));
 }
 
 TEST(Lora, NewAdapterChangesNothingAndOnlyItIsTrained) {
-  const auto base = load("llama");
-  const auto model = load("llama", {.lora = {.rank = 2, .alpha = 4}});
+  const auto base = load_tiny("llama");
+  const auto model = load_tiny("llama", {.lora = {.rank = 2, .alpha = 4}});
   EXPECT_TRUE(hidden_of(*model).equal(hidden_of(*base)));
   const auto trainable = model->trainable_parameters();
   ASSERT_EQ(trainable.size(), 16u);  // 2 layers x 4 targets x (A, B)
@@ -190,7 +190,7 @@ TEST(Lora, ScalarHeadIsTrainedBesideAdapters) {
 }
 
 TEST(Lora, ReferenceSharesTheBaseWithoutAdapter) {
-  const auto actor = load("llama", {.lora = {.rank = 2}});
+  const auto actor = load_tiny("llama", {.lora = {.rank = 2}});
   const auto reference = share_model(*actor);
   reference->set_adapters(false);
   {
@@ -198,14 +198,14 @@ TEST(Lora, ReferenceSharesTheBaseWithoutAdapter) {
     for (const auto& item : actor->trainable_parameters()) at::Tensor(item.second).fill_(0.1);
   }
   EXPECT_FALSE(hidden_of(*actor).equal(hidden_of(*reference)));
-  EXPECT_TRUE(hidden_of(*reference).equal(hidden_of(*load("llama"))));
+  EXPECT_TRUE(hidden_of(*reference).equal(hidden_of(*load_tiny("llama"))));
   EXPECT_EQ(actor->head_weight().data_ptr(), reference->head_weight().data_ptr());
 }
 
 TEST(Lora, RecomputationKeepsAdapterGradients) {
   const LoraOptions lora = {.rank = 2, .alpha = 16, .targets = {"q_proj", "up_proj"}};
-  const auto kept = load("llama", {.lora = lora});
-  const auto recomputed = load("llama", {.recompute = true, .lora = lora});
+  const auto kept = load_tiny("llama", {.lora = lora});
+  const auto recomputed = load_tiny("llama", {.recompute = true, .lora = lora});
   const Gradients expected = gradients(*kept), found = gradients(*recomputed);
   ASSERT_EQ(found.size(), 8u);
   for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));

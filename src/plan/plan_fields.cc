@@ -18,11 +18,11 @@ int64_t get(const Strategy& strategy) {
 
 template <auto Member>
 Status set(Strategy& strategy, int64_t value) {
-  using Field = std::remove_reference_t<decltype(strategy.*Member)>;
-  if constexpr (std::is_same_v<Field, int>)
+  using FieldType = std::remove_reference_t<decltype(strategy.*Member)>;
+  if constexpr (std::is_same_v<FieldType, int>)
     if (value > std::numeric_limits<int>::max() || value < std::numeric_limits<int>::min())
       return invalid_input(cat(value, " is too large"));
-  strategy.*Member = static_cast<Field>(value);
+  strategy.*Member = static_cast<FieldType>(value);
   return ok_status();
 }
 

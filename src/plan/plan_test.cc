@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-CallPlan& entry(ExecutionPlan& plan, const std::string& name) {
+CallPlan& entry_of(ExecutionPlan& plan, const std::string& name) {
   for (CallPlan& call : plan.calls)
     if (call.call == name) return call;
   plan.calls.push_back({name, {}, {}});
@@ -58,47 +58,51 @@ TEST_P(BrokenPlan, ErrorNamesCallRuleAndNearestLegalValue) {
   for (const std::string& part : GetParam().says) EXPECT_THAT(status.message(), HasSubstr(part));
 }
 
-Strategy& strategy(ExecutionPlan& plan, const char* call) { return entry(plan, call).strategy; }
+Strategy& strategy_of(ExecutionPlan& plan, const char* call) {
+  return entry_of(plan, call).strategy;
+}
 
 std::vector<Broken> broken_sizes() {
   return {
       {"product",
-       [](auto& p) { strategy(p, "generate").dp = 3; },
+       [](auto& p) { strategy_of(p, "generate").dp = 3; },
        {"call generate", "3 x 2 x 1 = 6 must equal the 8 devices of mesh 0-7", "dp 4"}},
-      {"zero_dp", [](auto& p) { strategy(p, "generate").dp = 0; }, {"dp must be at least 1", "1"}},
-      {"huge", [](auto& p) { strategy(p, "generate").pp = 2000000000; }, {"at most"}},
+      {"zero_dp",
+       [](auto& p) { strategy_of(p, "generate").dp = 0; },
+       {"dp must be at least 1", "1"}},
+      {"huge", [](auto& p) { strategy_of(p, "generate").pp = 2000000000; }, {"at most"}},
       {"heads",
        [](auto& p) {
-         entry(p, "values") = {"values", {{{0}, {1}, {2}}}, {}};
-         strategy(p, "values").tp = 3;
+         entry_of(p, "values") = {"values", {{{0}, {1}, {2}}}, {}};
+         strategy_of(p, "values").tp = 3;
        },
        {"call values", "tp 3 must divide the 32 attention heads of critic", "2 and 4"}},
       {"sequence_parallel",
        [](auto& p) {
-         strategy(p, "update_actor") = {};
-         strategy(p, "update_actor").dp = 8;
-         strategy(p, "update_actor").sequence_parallel = true;
+         strategy_of(p, "update_actor") = {};
+         strategy_of(p, "update_actor").dp = 8;
+         strategy_of(p, "update_actor").sequence_parallel = true;
        },
        {"update_actor", "needs tp above 1"}},
       {"sequence_parallel_generate",
-       [](auto& p) { strategy(p, "generate").sequence_parallel = true; },
+       [](auto& p) { strategy_of(p, "generate").sequence_parallel = true; },
        {"not for generation"}},
       {"interleave_one_stage",
-       [](auto& p) { strategy(p, "update_actor").interleave = 2; },
+       [](auto& p) { strategy_of(p, "update_actor").interleave = 2; },
        {"interleave needs pp above 1"}},
       {"interleave_inference",
-       [](auto& p) { strategy(p, "values").interleave = 2; },
+       [](auto& p) { strategy_of(p, "values").interleave = 2; },
        {"interleave is for training only"}},
       {"interleave_batches",
        [](auto& p) {
-         Strategy& s = strategy(p, "update_actor");
+         Strategy& s = strategy_of(p, "update_actor");
          s = {};
          s.tp = 2, s.pp = 4, s.interleave = 2, s.micro_batches = 2;
        },
        {"multiples of pp 4", "nearest legal value: 4"}},
       {"interleave_layers",
        [](auto& p) {
-         Strategy& s = strategy(p, "update_actor");
+         Strategy& s = strategy_of(p, "update_actor");
          s = {};
          s.tp = 2, s.pp = 4, s.interleave = 9, s.micro_batches = 4;
        },
@@ -109,46 +113,46 @@ std::vector<Broken> broken_sizes() {
 std::vector<Broken> broken_choices() {
   return {
       {"zero_range",
-       [](auto& p) { strategy(p, "update_actor").zero_stage = 4; },
+       [](auto& p) { strategy_of(p, "update_actor").zero_stage = 4; },
        {"zero must be 0 to 3", "nearest legal value: 3"}},
       {"zero_inference",
-       [](auto& p) { strategy(p, "values").zero_stage = 1; },
+       [](auto& p) { strategy_of(p, "values").zero_stage = 1; },
        {"call values", "0 and 3"}},
       {"zero_generate",
-       [](auto& p) { strategy(p, "generate").zero_stage = 3; },
+       [](auto& p) { strategy_of(p, "generate").zero_stage = 3; },
        {"call generate", "keeps its weights whole"}},
       {"zero_alone",
        [](auto& p) {
-         Strategy& s = strategy(p, "update_actor");
+         Strategy& s = strategy_of(p, "update_actor");
          s = {};
          s.tp = 8, s.zero_stage = 1;
        },
        {"dp is 1"}},
       {"recompute",
-       [](auto& p) { strategy(p, "values").recompute = Recompute::kFull; },
+       [](auto& p) { strategy_of(p, "values").recompute = Recompute::kFull; },
        {"call values", "for training only"}},
       {"kv",
-       [](auto& p) { strategy(p, "values").kv_budget_tokens = 4096; },
+       [](auto& p) { strategy_of(p, "values").kv_budget_tokens = 4096; },
        {"for generation only"}},
       {"kv_small",
-       [](auto& p) { strategy(p, "generate").kv_budget_tokens = 511; },
+       [](auto& p) { strategy_of(p, "generate").kv_budget_tokens = 511; },
        {"cannot hold one sequence", "512"}},
       {"generate_micro",
-       [](auto& p) { strategy(p, "generate").micro_batches = 2; },
+       [](auto& p) { strategy_of(p, "generate").micro_batches = 2; },
        {"batches continuously"}},
       {"both_budgets",
        [](auto& p) {
-         strategy(p, "update_actor").micro_batches = 2;
-         strategy(p, "update_actor").micro_tokens = 4096;
+         strategy_of(p, "update_actor").micro_batches = 2;
+         strategy_of(p, "update_actor").micro_tokens = 4096;
        },
        {"exclude each other"}},
       {"micro_batches",
-       [](auto& p) { strategy(p, "update_actor").micro_batches = 3; },
+       [](auto& p) { strategy_of(p, "update_actor").micro_batches = 3; },
        {"must divide the 16 sequences", "2 and 4"}},
       {"batch",
        [](auto& p) {
-         entry(p, "update_actor") = {"update_actor", {{{0}, {1}, {2}}}, {}};
-         strategy(p, "update_actor").dp = 3;
+         entry_of(p, "update_actor") = {"update_actor", {{{0}, {1}, {2}}}, {}};
+         strategy_of(p, "update_actor").dp = 3;
        },
        {"dp 3 must divide the 64 sequences of a mini-batch", "2 and 4"}},
   };
@@ -157,16 +161,16 @@ std::vector<Broken> broken_choices() {
 std::vector<Broken> broken_plans() {
   return {
       {"mesh_outside",
-       [](auto& p) { entry(p, "generate").mesh.devices.back() = DeviceId{8}; },
+       [](auto& p) { entry_of(p, "generate").mesh.devices.back() = DeviceId{8}; },
        {"call generate", "device 8 does not exist", "0 to 7"}},
       {"mesh_twice",
-       [](auto& p) { entry(p, "generate").mesh.devices.back() = DeviceId{0}; },
+       [](auto& p) { entry_of(p, "generate").mesh.devices.back() = DeviceId{0}; },
        {"device 0 is twice"}},
       {"unknown_call",
-       [](auto& p) { entry(p, "generat").strategy.dp = 8; },
+       [](auto& p) { entry_of(p, "generat").strategy.dp = 8; },
        {"no such call", "did you mean 'generate'"}},
       {"modelless_call",
-       [](auto& p) { entry(p, "advantages").strategy.dp = 8; },
+       [](auto& p) { entry_of(p, "advantages").strategy.dp = 8; },
        {"uses no model"}},
       {"missing_call", [](auto& p) { p.calls.pop_back(); }, {"call update_actor: missing"}},
       {"double_call", [](auto& p) { p.calls.push_back(p.calls.front()); }, {"occurs twice"}},
@@ -265,8 +269,8 @@ TEST(PlanText, YamlAndJsonReadBackEqual) {
 TEST(PlanText, YamlIsOneLinePerCall) {
   const PlanningProblem problem = make_test_problem({.algorithm = "grpo", .nodes = 2});
   ExecutionPlan plan = uniform_plan(problem, 2, 8, 1);
-  strategy(plan, "update_actor").zero_stage = 1;
-  strategy(plan, "update_actor").recompute = Recompute::kFull;
+  strategy_of(plan, "update_actor").zero_stage = 1;
+  strategy_of(plan, "update_actor").recompute = Recompute::kFull;
   plan.roles.push_back({RoleId{"reference"}, Residency::kHost});
   std::ostringstream out;
   out << plan;
@@ -362,8 +366,8 @@ TEST(PlanDiff, OneLinePerDifference) {
   const PlanningProblem problem = make_test_problem();
   const ExecutionPlan a = uniform_plan(problem, 8, 1, 1);
   ExecutionPlan b = a;
-  strategy(b, "generate") = {.dp = 4, .tp = 2};
-  entry(b, "values").mesh = {{{0}, {1}}};
+  strategy_of(b, "generate") = {.dp = 4, .tp = 2};
+  entry_of(b, "values").mesh = {{{0}, {1}}};
   b.roles.push_back({RoleId{"actor"}, Residency::kDevice, Residency::kHost});
   b.calls.erase(b.calls.begin() + 1);
   EXPECT_EQ(diff(a, b), (std::vector<std::string>{"generate: dp: 8 -> 4", "generate: tp: 1 -> 2",

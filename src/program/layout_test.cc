@@ -165,7 +165,7 @@ TEST(Reallocation, EqualLayoutsMoveNothing) {
   }
 }
 
-DeviceMesh range(int first, int count) {
+DeviceMesh devices_from(int first, int count) {
   DeviceMesh mesh;
   for (int i = 0; i < count; ++i) mesh.devices.push_back(DeviceId{first + i});
   return mesh;
@@ -230,8 +230,9 @@ TEST(Reallocation, SendersShareTheWork) {
     to.tp = 8;
     std::map<DeviceId, double> sent;
     double total = 0;
-    for (const Message& m : plan_reallocation(kinds, model.layers, param_layout(range(0, 8), from),
-                                              param_layout(range(8, 8), to), cluster, {})) {
+    for (const Message& m :
+         plan_reallocation(kinds, model.layers, param_layout(devices_from(0, 8), from),
+                           param_layout(devices_from(8, 8), to), cluster, {})) {
       if (node_of(cluster, m.from) == node_of(cluster, m.to)) continue;
       sent[m.from] += m.bytes;
       total += m.bytes;
@@ -253,8 +254,9 @@ TEST(Reallocation, ReceiversOfANodeShareWhatComesIn) {
   to.dp = 8;
   std::map<DeviceId, double> brought_in;
   double total = 0;
-  for (const Message& m : plan_reallocation(kinds, model.layers, param_layout(range(0, 8), from),
-                                            param_layout(range(8, 8), to), cluster, {})) {
+  for (const Message& m :
+       plan_reallocation(kinds, model.layers, param_layout(devices_from(0, 8), from),
+                         param_layout(devices_from(8, 8), to), cluster, {})) {
     if (node_of(cluster, m.from) == node_of(cluster, m.to)) continue;
     brought_in[m.to] += m.bytes;
     total += m.bytes;
@@ -272,9 +274,9 @@ TEST(Reallocation, SmallTensorsKeepPairsOfDevices) {
   from.dp = 4, from.tp = 2, from.zero_stage = 3;
   to.dp = 8;
   std::map<DeviceId, std::map<DeviceId, double>> sent;
-  for (const Message& m :
-       plan_reallocation(tensor_kinds(model, false), model.layers, param_layout(range(0, 8), from),
-                         param_layout(range(8, 8), to), cluster, {}))
+  for (const Message& m : plan_reallocation(tensor_kinds(model, false), model.layers,
+                                            param_layout(devices_from(0, 8), from),
+                                            param_layout(devices_from(8, 8), to), cluster, {}))
     if (node_of(cluster, m.from) != node_of(cluster, m.to)) sent[m.from][m.to] += m.bytes;
   ASSERT_EQ(sent.size(), 8U);
   for (const auto& [from_device, receivers] : sent) {
@@ -294,9 +296,9 @@ TEST(Reallocation, ReceiversPassOnWhatManyNodesNeed) {
   to.tp = 8, to.dp = 7;
   std::map<DeviceId, double> sent;
   const auto kinds = tensor_kinds(model, false);
-  const ParamLayout home = param_layout(range(0, 8), from);
-  for (const Message& m :
-       plan_reallocation(kinds, model.layers, home, param_layout(range(8, 56), to), cluster, {}))
+  const ParamLayout home = param_layout(devices_from(0, 8), from);
+  for (const Message& m : plan_reallocation(kinds, model.layers, home,
+                                            param_layout(devices_from(8, 56), to), cluster, {}))
     if (node_of(cluster, m.from) != node_of(cluster, m.to)) sent[m.from] += m.bytes;
   double total = 0, busiest = 0;
   for (const auto& [device, bytes] : sent) total += bytes, busiest = std::max(busiest, bytes);
@@ -316,8 +318,9 @@ TEST(Reallocation, StagesSendToAllNodesThemselves) {
   std::map<DeviceId, double> sent;
   double total = 0;
   const auto kinds = tensor_kinds(model, true);
-  for (const Message& m : plan_reallocation(kinds, model.layers, param_layout(range(0, 64), from),
-                                            param_layout(range(0, 64), to), cluster, {})) {
+  for (const Message& m :
+       plan_reallocation(kinds, model.layers, param_layout(devices_from(0, 64), from),
+                         param_layout(devices_from(0, 64), to), cluster, {})) {
     EXPECT_LE(m.depth, 1);
     EXPECT_EQ(m.lane == m.from.value / 8, m.depth == 0);
     if (node_of(cluster, m.from) == node_of(cluster, m.to)) continue;

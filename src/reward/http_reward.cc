@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kFirstPauseSeconds = 0.1;  // before the second try; doubled each time
 constexpr double kLongestPauseSeconds = 5;
-constexpr size_t kExcerptBytes = 200;
+constexpr size_t kBodyExcerptBytes = 200;
 
 struct Url {
   std::string origin;  // "http://host:port"
@@ -87,8 +87,8 @@ bool is_passing(int status) { return status >= 500 || status == 408 || status ==
 
 std::string excerpt(const std::string& body) {
   const std::string_view text = trim(body);
-  return text.size() <= kExcerptBytes ? std::string(text)
-                                      : cat(text.substr(0, kExcerptBytes), "...");
+  return text.size() <= kBodyExcerptBytes ? std::string(text)
+                                          : cat(text.substr(0, kBodyExcerptBytes), "...");
 }
 
 Json request_of(const std::vector<RewardSample>& samples, size_t begin, size_t end) {

@@ -43,8 +43,6 @@ void add_means(const std::vector<RewardSample>& samples, const RewardTotals& tot
   report.metrics["eval/error"] = static_cast<double>(totals.errors);
 }
 
-Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
-
 std::vector<Json> sample_rows(const std::vector<RewardSample>& samples,
                               const RewardTotals& totals) {
   std::vector<Json> out;

@@ -10,8 +10,6 @@
 namespace braid {
 namespace {
 
-Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 // Tokens and log-probs must match, and every number must be one that training can use.
 Status check_row(const RolloutRow& row) {
   if (row.logprobs.size() != row.response_ids.size())

@@ -49,7 +49,7 @@ Plans neighbourhood(const PlanSpace& space, const Choice& choice, int64_t count)
   return out;
 }
 
-bool better(const Verdict& a, const Verdict& b) {
+bool ranks_before(const Verdict& a, const Verdict& b) {
   if (a.fits != b.fits) return a.fits;
   return a.fits ? a.step_s < b.step_s : a.peak_bytes < b.peak_bytes;
 }
@@ -112,7 +112,7 @@ class Judging {
       BRAID_ASSIGN(const Verdict verdict, *units.verdicts()[i]);
       const auto& [cost, choice] = plans[i];
       found.judged.push_back({choice, cost, verdict});
-      if (found.verdict && !better(verdict, *found.verdict)) continue;
+      if (found.verdict && !ranks_before(verdict, *found.verdict)) continue;
       found.choice = choice;
       found.cost = cost;
       found.verdict = verdict;

@@ -67,7 +67,9 @@ class StepReader {
   std::map<std::string, int64_t> ids_;  // of prompts
 };
 
-int64_t pages_for(int64_t tokens) { return (tokens + kCachePageTokens - 1) / kCachePageTokens; }
+int64_t pages_of_tokens(int64_t tokens) {
+  return (tokens + kCachePageTokens - 1) / kCachePageTokens;
+}
 
 }  // namespace
 
@@ -104,7 +106,7 @@ void take_engine_limits(const RolloutConfig& rollout, const RecordedStep* record
     if (strategy.kv_budget_tokens > 0 || recorded == nullptr) continue;
     const auto samples = static_cast<int64_t>(recorded->lengths.prompt.size());
     strategy.kv_budget_tokens = std::min(strategy.max_concurrent, samples) * kCachePageTokens *
-                                pages_for(work.prompt.longest + work.response.longest);
+                                pages_of_tokens(work.prompt.longest + work.response.longest);
   }
 }
 

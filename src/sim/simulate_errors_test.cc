@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 const std::string kExample = std::string(BRAID_SOURCE_DIR) + "/examples/plans/ppo_7b_8gpu";
 
-std::string read_text(const std::string& path) {
+std::string written_text(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
@@ -33,7 +33,7 @@ void PrintTo(const BadPlan& bad, std::ostream* out) { *out << bad.to; }
 class SimulateBadPlan : public testing::TestWithParam<BadPlan> {};
 
 TEST_P(SimulateBadPlan, EndsWithPlaceAndRemedy) {
-  const std::string text = read_text(kExample + ".plan.yaml"),
+  const std::string text = written_text(kExample + ".plan.yaml"),
                     path = testing::TempDir() + "/bad.plan.yaml";
   const std::string changed = std::regex_replace(text, std::regex(GetParam().from), GetParam().to,
                                                  std::regex_constants::format_first_only);

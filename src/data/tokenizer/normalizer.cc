@@ -67,7 +67,7 @@ std::string_view strip(std::string_view text, const StripSpace& sides) {
   return text.substr(begin, (sides.right ? last : text.size()) - begin);
 }
 
-struct ApplyStep {
+struct ApplyNormalizerStep {
   std::string_view text;
 
   Result<std::string> operator()(const PrependText& step) const {
@@ -168,7 +168,7 @@ Result<Normalizer> Normalizer::parse(const Json& json) {
 Result<std::string> Normalizer::apply(std::string_view text) const {
   std::string current(text);
   for (const NormalizerStep& step : steps_) {
-    BRAID_ASSIGN(current, std::visit(ApplyStep{current}, step));
+    BRAID_ASSIGN(current, std::visit(ApplyNormalizerStep{current}, step));
   }
   return current;
 }

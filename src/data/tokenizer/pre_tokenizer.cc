@@ -17,7 +17,7 @@ constexpr char kGpt2Pattern[] =
 // Numbers of Unicode 17, which the reference knows here and PCRE2 does not.
 constexpr char kNumericPattern[] = "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]";
 
-constexpr char kWordMembers[] =
+constexpr char kRustWordMembers[] =
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}"
     "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}";
 
@@ -114,7 +114,7 @@ bool wants_prefix(const MetaspaceStep& step, const Piece& piece, std::string_vie
          (step.prepend == MetaspaceStep::Prepend::kFirst && piece.at_start);
 }
 
-struct ApplyStep {
+struct ApplyPreTokenizerStep {
   Pieces* pieces;
 
   Status operator()(const SplitStep& step) const { return split_pieces(step, pieces); }
@@ -232,7 +232,7 @@ Status collect_steps(const Json& json, std::vector<PreTokenizerStep>* steps) {
   if (type == "Digits") return add_digits(json, steps);
   if (type == "WhitespaceSplit") return add_regex_split("\\s", SplitBehavior::kRemoved, steps);
   if (type == "Whitespace") {
-    BRAID_TRY(add_regex_split(cat("[", kWordMembers, "]+|[^\\s", kWordMembers, "]+"),
+    BRAID_TRY(add_regex_split(cat("[", kRustWordMembers, "]+|[^\\s", kRustWordMembers, "]+"),
                               SplitBehavior::kRemoved, steps));
     std::get<SplitStep>(steps->back()).invert = true;
     return ok_status();
@@ -277,7 +277,8 @@ Result<PreTokenizer> PreTokenizer::parse(const Json& json) {
 }
 
 Status PreTokenizer::apply(Pieces* pieces) const {
-  for (const PreTokenizerStep& step : steps_) BRAID_TRY(std::visit(ApplyStep{pieces}, step));
+  for (const PreTokenizerStep& step : steps_)
+    BRAID_TRY(std::visit(ApplyPreTokenizerStep{pieces}, step));
   return ok_status();
 }
 
