@@ -89,4 +89,18 @@ Result<Json> parse_json(std::string_view text, const std::string& where) {
   }
 }
 
+Status require_known_keys(const Json& object, const std::vector<std::string>& known) {
+  static const std::vector<std::string> kRemarks = {
+      "note",   "notes",     "comment", "description", "source",
+      "author", "generator", "version", "metadata",    "seed"};
+  const auto has = [](const std::vector<std::string>& names, const std::string& key) {
+    return std::find(names.begin(), names.end(), key) != names.end();
+  };
+  for (const auto& [key, value] : object.items())
+    if (!has(known, key) && !has(kRemarks, key))
+      return invalid_input(cat("unknown key '", key, "'", did_you_mean(key, known), "; known are ",
+                               join(known, ", "), ", and 'note' for remarks"));
+  return ok_status();
+}
+
 }  // namespace braid

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "base/text.h"
@@ -18,6 +19,10 @@ using OrderedJson = nlohmann::ordered_json;
 // Parses one JSON document; duplicate keys and invalid UTF-8 are errors. `where` names the source
 // in the message.
 Result<Json> parse_json(std::string_view text, const std::string& where);
+
+// Every key of the object is one of `known`, or tells people about it without meaning anything:
+// note, comment, description, source, version and their like. The error names the nearest key.
+Status require_known_keys(const Json& object, const std::vector<std::string>& known);
 
 // object[key] converted to T; an error names the key, the type wanted and the type found.
 template <typename T>

@@ -54,20 +54,6 @@ Result<const Json*> array_field(const Json& object, const char* key) {
 
 using Names = std::vector<std::string>;
 
-// Every key is one of the format, or tells people about the object without meaning anything here.
-Status require_known_keys(const Json& object, const Names& known) {
-  static const Names kRemarks = {"note",   "notes",     "comment", "description", "source",
-                                 "author", "generator", "version", "metadata",    "seed"};
-  const auto has = [](const Names& names, const std::string& key) {
-    return std::find(names.begin(), names.end(), key) != names.end();
-  };
-  for (const auto& [key, value] : object.items())
-    if (!has(known, key) && !has(kRemarks, key))
-      return invalid_input(cat("unknown key '", key, "'", did_you_mean(key, known), "; known are ",
-                               join(known, ", "), ", and 'note' for remarks"));
-  return ok_status();
-}
-
 // Sizes are labels: 7 and 7.0 are one label, "7B" is another.
 Result<std::string> model_size_field(const Json& object) {
   const auto found = object.find("model_size");
