@@ -7,6 +7,7 @@ namespace braid {
 extern const Command kPlanCommand;
 extern const Command kSimulateCommand;
 extern const Command kSearchTableCommand;
+extern const Command kFuseCommand;
 extern const Command kValidateCommand;
 extern const Command kCalibrateCommand;
 #ifdef BRAID_WITH_TORCH
@@ -27,7 +28,7 @@ extern const Command kProfileCommand;
 std::vector<Command> all_commands() {
   return {
       kPlanCommand,      kSimulateCommand, kSearchTableCommand, kValidateCommand,
-      kCalibrateCommand,
+      kCalibrateCommand, kFuseCommand,
 #ifdef BRAID_WITH_TORCH
       kTrainCommand,     kSftCommand,      kRmCommand,          kConfigCommand,
       kEvalCommand,      kDataCommand,     kDoctorCommand,      kTokenizeCommand,

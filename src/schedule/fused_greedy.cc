@@ -80,10 +80,10 @@ class Greedy {
   }
 
   const OpGraph& graph_;
-  std::vector<int32_t> next_;     // [class]
-  std::vector<double> end_;       // [op]
-  std::vector<double> free_at_;   // [node]
-  std::vector<double> size_;      // [pipeline] time of one micro-batch
+  std::vector<int32_t> next_;    // [class]
+  std::vector<double> end_;      // [op]
+  std::vector<double> free_at_;  // [node]
+  std::vector<double> size_;     // [pipeline] time of one micro-batch
 };
 
 }  // namespace

@@ -200,17 +200,16 @@ Status verify_waits(const PipelineProblem& problem, const PipelineTimeline& time
 
 Status check_problem(const PipelineProblem& problem) {
   if (problem.nodes < 1 || problem.nodes > kMaxPipelineOps)
-    return invalid_input(
-        cat("'nodes' is ", problem.nodes, "; it must be 1 to ", kMaxPipelineOps));
+    return invalid_input(cat("'nodes' is ", problem.nodes, "; it must be 1 to ", kMaxPipelineOps));
   if (problem.pipelines.empty())
     return invalid_input("'pipelines' is empty; list at least one pipeline");
   if (!(problem.communication >= 0) || problem.communication > kMaxNumber)
-    return invalid_input(cat("'communication' is ", format_double(problem.communication),
-                             "; it must be 0 to 1e15"));
+    return invalid_input(
+        cat("'communication' is ", format_double(problem.communication), "; it must be 0 to 1e15"));
   for (size_t p = 0; p < problem.pipelines.size(); ++p) {
     const Pipeline& pipeline = problem.pipelines[p];
-    BRAID_TRY(check_pipeline(problem, pipeline)
-                  .at(cat("pipelines[", p, "] '", pipeline.name, "'")));
+    BRAID_TRY(
+        check_pipeline(problem, pipeline).at(cat("pipelines[", p, "] '", pipeline.name, "'")));
   }
   const int64_t ops = num_ops(problem);
   if (ops > kMaxPipelineOps)

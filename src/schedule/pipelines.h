@@ -68,8 +68,8 @@ struct TimedPipelineOp {
 // A schedule with its times: [node][position], by ascending start.
 using PipelineTimeline = std::vector<std::vector<TimedPipelineOp>>;
 
-// What is wrong with a problem, with pipeline, stage and remedy: sizes that do not match, nodes that
-// do not exist, numbers that are negative or not finite, too many ops, a memory limit that one
+// What is wrong with a problem, with pipeline, stage and remedy: sizes that do not match, nodes
+// that do not exist, numbers that are negative or not finite, too many ops, a memory limit that one
 // micro-batch exceeds.
 Status check_problem(const PipelineProblem& problem);
 
@@ -90,8 +90,8 @@ std::string describe(const PipelineProblem& problem, const PipelineOp& op);
 std::vector<double> peak_memory(const PipelineProblem& problem, const PipelineTimeline& timeline);
 
 // Checks a timeline against the problem alone, trusting nothing that made it: every op exactly once
-// on its node for its duration, none before what it waits for (with the lag between nodes), one at a
-// time, in order, and within the memory limit. The error names the first op that breaks a rule.
+// on its node for its duration, none before what it waits for (with the lag between nodes), one at
+// a time, in order, and within the memory limit. The error names the first op that breaks a rule.
 Status verify(const PipelineProblem& problem, const PipelineTimeline& timeline);
 
 // Makespan of a timeline; 0 without ops.

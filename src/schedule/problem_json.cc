@@ -22,7 +22,8 @@ Result<int32_t> integer(const Json& value, const std::string& key) {
   if (!value.is_number_integer())
     return invalid_input(cat("'", key, "' must be an integer, not ", value.dump()));
   if (std::abs(value.get<double>()) > kMost)
-    return invalid_input(cat("'", key, "' is ", value.dump(), "; at most ", kMost, " is supported"));
+    return invalid_input(
+        cat("'", key, "' is ", value.dump(), "; at most ", kMost, " is supported"));
   return value.get<int32_t>();
 }
 
@@ -43,8 +44,8 @@ Result<std::vector<double>> per_stage(const Json& object, const char* key, size_
     return numbers;
   }
   if (!value->is_number())
-    return invalid_input(cat("'", key, "' must be a number or a list with one per stage, not ",
-                             value->type_name()));
+    return invalid_input(
+        cat("'", key, "' must be a number or a list with one per stage, not ", value->type_name()));
   return std::vector<double>(stages, value->get<double>());
 }
 
@@ -63,8 +64,8 @@ Result<std::vector<int32_t>> parse_stages(const Json& object) {
 
 Result<Pipeline> parse_pipeline(const Json& json) {
   if (!json.is_object()) return invalid_input(cat("must be an object, not ", json.type_name()));
-  BRAID_TRY(require_known_keys(json, {"name", "stages", "micro_batches", "forward", "backward",
-                                      "weight", "memory"}));
+  BRAID_TRY(require_known_keys(
+      json, {"name", "stages", "micro_batches", "forward", "backward", "weight", "memory"}));
   Pipeline pipeline;
   BRAID_ASSIGN(pipeline.name, json_field<std::string>(json, "name"));
   const auto at_name = [&](Status status) { return status.at(cat("'", pipeline.name, "'")); };

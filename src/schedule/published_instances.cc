@@ -13,6 +13,7 @@ Pipeline even_pipeline(std::string name, std::vector<int32_t> stages, int32_t mi
           .micro_batches = micro_batches,
           .forward = std::vector<double>(count, forward),
           .backward = std::vector<double>(count, 2 * forward),
+          .weight = {},
           .memory = std::vector<double>(count, memory)};
 }
 
@@ -48,9 +49,9 @@ PipelineProblem problem_of(const PublishedInstance& instance) {
     stages.clear();
     for (int32_t s = instance.stages_small - 1; s >= 0; --s)
       stages.push_back(copy * instance.stages_small + s);
-    problem.pipelines.push_back(even_pipeline(
-        copies > 1 ? cat("small ", copy) : std::string("small"), stages,
-        instance.micro_batches_small, instance.forward_small, instance.memory_small));
+    problem.pipelines.push_back(
+        even_pipeline(copies > 1 ? cat("small ", copy) : std::string("small"), stages,
+                      instance.micro_batches_small, instance.forward_small, instance.memory_small));
   }
   return problem;
 }

@@ -18,15 +18,15 @@ struct PublishedInstance {
   // The authors' results.
   double greedy_makespan, greedy_peak;
   double makespan;
-  double peak;      // after their memory optimizer
+  double peak;  // after their memory optimizer
   double bound;
-  double wall_s;    // on at least 512 processor cores
+  double wall_s;  // on at least 512 processor cores
 };
 
 const std::array<PublishedInstance, 12>& published_instances();
 
-// The large model's stage s lies on node s; each copy of the small one fills as many nodes as it has
-// stages, in the opposite direction.
+// The large model's stage s lies on node s; each copy of the small one fills as many nodes as it
+// has stages, in the opposite direction.
 PipelineProblem problem_of(const PublishedInstance& instance);
 
 }  // namespace braid

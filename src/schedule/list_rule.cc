@@ -1,0 +1,196 @@
+#include "schedule/list_rule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace braid {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// The stages of a pipeline that a micro-batch still has to enter when it has entered this one, this
+// one included: what 1F1B keeps alive.
+int32_t stages_below(const OpGraph& graph, const OpClass& one) {
+  int32_t last = 0;
+  for (const int32_t c : graph.of_pipeline[one.pipeline])
+    last = std::max(last, graph.classes[c].stage);
+  return last + 1 - one.stage;
+}
+
+// Numbers of a rule that are drawn once per (pipeline, pass).
+size_t group_of(const OpClass& one) {
+  return size_t(one.pipeline) * 3 + static_cast<size_t>(one.kind);
+}
+
+double random_priority(const OpClass& one, bool one_model_first, RandomStream& random) {
+  double priority = random.unit();
+  if (one.kind == PassKind::kForward) priority += random.unit();
+  if (one.kind == PassKind::kWeight) priority += 2 * random.unit();
+  return one_model_first ? priority + 2 * one.pipeline : priority;
+}
+
+double longest_op(const OpGraph& graph) {
+  double longest = 0;
+  for (const OpClass& one : graph.classes) longest = std::max(longest, one.duration);
+  return longest;
+}
+
+}  // namespace
+
+ListSimulator::ListSimulator(const OpGraph& graph) : graph_(graph) {
+  order_.resize(graph.nodes);
+  for (int32_t node = 0; node < graph.nodes; ++node) {
+    size_t ops = 0;
+    for (const int32_t c : graph.of_node[node]) ops += graph.classes[c].count;
+    order_[node].reserve(ops);
+  }
+  for (const OpClass& one : graph.classes)
+    all_inputs_.push_back(int8_t((one.before[0] >= 0) + (one.before[1] >= 0)));
+}
+
+void ListSimulator::reset() {
+  for (auto& list : order_) list.clear();
+  states_.assign(graph_.classes.size(), {});
+  ready_.assign(graph_.num_ops, 0);
+  inputs_.resize(graph_.num_ops);
+  free_at_.assign(graph_.nodes, 0);
+  held_.assign(graph_.nodes, 0);
+  alive_.assign(graph_.num_holders, 0);
+  events_.clear();
+  makespan_ = 0;
+  for (size_t c = 0; c < graph_.classes.size(); ++c) {
+    const OpClass& one = graph_.classes[c];
+    std::fill_n(inputs_.begin() + one.first_op, one.count, all_inputs_[c]);
+    if (all_inputs_[c] > 0) continue;
+    states_[c].known = one.count;
+    push(0, one.node);
+  }
+}
+
+void ListSimulator::push(double time, int32_t node) {
+  events_.push_back({time, node});
+  std::push_heap(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
+    return a.time != b.time ? a.time > b.time : a.node > b.node;
+  });
+}
+
+ListSimulator::Event ListSimulator::pop() {
+  std::pop_heap(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
+    return a.time != b.time ? a.time > b.time : a.node > b.node;
+  });
+  const Event event = events_.back();
+  events_.pop_back();
+  return event;
+}
+
+ListSimulator::Choice ListSimulator::choose(const ListRule& rule, int32_t node, double now) const {
+  Choice choice;
+  double best = kNever;
+  for (const int32_t c : graph_.of_node[node]) {
+    const State& state = states_[c];
+    if (state.next >= state.known) continue;
+    const OpClass& one = graph_.classes[c];
+    const double ready = ready_[one.first_op + state.next];
+    if (ready > now + rule.patience[node] || rule.priority[c] >= best) continue;
+    if (one.take > 0 && (alive_[one.holder] >= rule.quota[one.holder] ||
+                         held_[node] + one.take > graph_.memory_limit + graph_.memory_rounding))
+      continue;
+    best = rule.priority[c];
+    choice = {c, std::max(now, ready)};
+  }
+  return choice;
+}
+
+void ListSimulator::tell_successors(const OpClass& one, int32_t k, double end) {
+  for (int i = 0; i < 2; ++i) {
+    const int32_t after = one.after[i];
+    if (after < 0) continue;
+    const OpClass& next = graph_.classes[after];
+    const int32_t op = next.first_op + k;
+    ready_[op] = std::max(ready_[op], end + one.lag_after[i]);
+    if (--inputs_[op] > 0) continue;
+    // Inputs come in order of micro-batch, from each of the classes before.
+    State& state = states_[after];
+    ++state.known;
+    if (state.next == k) push(ready_[op], next.node);
+  }
+}
+
+void ListSimulator::dispatch(int32_t cls, double start) {
+  const OpClass& one = graph_.classes[cls];
+  const int32_t k = states_[cls].next++;
+  const double end = start + one.duration;
+  order_[one.node].push_back(cls);
+  free_at_[one.node] = end;
+  makespan_ = std::max(makespan_, end);
+  held_[one.node] += one.take - one.release;
+  alive_[one.holder] += (one.take > 0) - (one.release > 0);
+  push(end, one.node);
+  tell_successors(one, k, end);
+}
+
+ListOutcome ListSimulator::run(const ListRule& rule, double limit) {
+  reset();
+  int32_t done = 0;
+  while (!events_.empty()) {
+    const Event event = pop();
+    const double now = event.time;
+    if (now < free_at_[event.node]) continue;
+    const Choice choice = choose(rule, event.node, now);
+    if (choice.cls < 0) continue;
+    if (choice.start > now) {
+      push(choice.start, event.node);
+      continue;
+    }
+    const OpClass& one = graph_.classes[choice.cls];
+    if (now + one.duration + one.tail >= limit) return {limit, 0};
+    dispatch(choice.cls, now);
+    ++done;
+  }
+  return {makespan_, graph_.num_ops - done};
+}
+
+ListRule random_rule(const OpGraph& graph, RandomStream& random) {
+  ListRule rule;
+  std::vector<double> groups(graph.of_pipeline.size() * 3);
+  std::vector<int32_t> extra(graph.of_pipeline.size());
+  for (int32_t& more : extra)
+    more = static_cast<int32_t>(random.below(1 + random.below(uint64_t(graph.nodes) + 2)));
+  const bool one_model_first = random.below(3) == 0;
+  for (const OpClass& one : graph.classes)
+    groups[group_of(one)] = random_priority(one, one_model_first, random);
+  rule.quota.assign(graph.num_holders, 0);
+  for (const OpClass& one : graph.classes) {
+    rule.priority.push_back(groups[group_of(one)]);
+    if (one.kind == PassKind::kForward)
+      rule.quota[one.holder] = std::min(one.count, stages_below(graph, one) + extra[one.pipeline]);
+  }
+  const double patience = random.below(2) == 0 ? 0 : random.unit() * longest_op(graph);
+  rule.patience.assign(graph.nodes, patience);
+  return rule;
+}
+
+void mutate_rule(const OpGraph& graph, ListRule& rule, RandomStream& random) {
+  const uint64_t changes = 1 + random.below(2);
+  for (uint64_t i = 0; i < changes; ++i) {
+    const uint64_t kind = random.below(8);
+    if (kind < 4) {
+      int32_t& quota = rule.quota[random.below(rule.quota.size())];
+      const auto step = static_cast<int32_t>(1 + random.below(2));
+      quota = std::max(1, quota + (random.below(2) == 0 ? step : -step));
+    } else if (kind < 5) {
+      const OpClass& one = graph.classes[random.below(graph.classes.size())];
+      const double priority = random_priority(one, false, random);
+      for (size_t c = 0; c < graph.classes.size(); ++c)
+        if (group_of(graph.classes[c]) == group_of(one)) rule.priority[c] = priority;
+    } else if (kind < 7) {
+      rule.priority[random.below(rule.priority.size())] = 2 * random.unit();
+    } else {
+      rule.patience[random.below(rule.patience.size())] =
+          random.below(2) == 0 ? 0 : random.unit() * longest_op(graph);
+    }
+  }
+}
+
+}  // namespace braid

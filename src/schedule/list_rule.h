@@ -1,0 +1,81 @@
+// List scheduling of pipeline ops by a rule of a few numbers, and the random rules that a search
+// starts from. A simulator keeps scratch space: one per thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/rng.h"
+#include "schedule/op_graph.h"
+
+namespace braid {
+
+// What a node runs next when it is free: among the ops that are ready, or will be within
+// `patience`, the one with the least priority number; a forward only while its stage holds fewer
+// than `quota` micro-batches and the node's memory limit allows it. A node waits for an op that is
+// not ready yet if that one has the least number.
+struct ListRule {
+  std::vector<double> priority;  // [class]
+  std::vector<int32_t> quota;    // [holder]: (pipeline, stage)
+  std::vector<double> patience;  // [node]
+};
+
+struct ListOutcome {
+  double makespan = 0;
+  int32_t missing = 0;  // ops that no node could run under quotas and memory limit
+  bool operator<(const ListOutcome& other) const {
+    return missing != other.missing ? missing < other.missing : makespan < other.makespan;
+  }
+};
+
+class ListSimulator {
+ public:
+  explicit ListSimulator(const OpGraph& graph);
+
+  // Runs a rule; fills `order` (kept in the object until the next run). A run that cannot end below
+  // `limit` may end early with a makespan of at least limit.
+  ListOutcome run(const ListRule& rule, double limit);
+  const ClassOrder& order() const { return order_; }
+
+ private:
+  struct Event {
+    double time;
+    int32_t node;
+  };
+  struct State {  // of a class
+    int32_t next = 0;
+    int32_t known = 0;  // ops whose inputs are all scheduled
+  };
+  void reset();
+  void push(double time, int32_t node);
+  Event pop();
+  // The class to run at `now` and when; -1: none yet.
+  struct Choice {
+    int32_t cls = -1;
+    double start = 0;
+  };
+  Choice choose(const ListRule& rule, int32_t node, double now) const;
+  void dispatch(int32_t cls, double start);
+  void tell_successors(const OpClass& one, int32_t k, double end);
+
+  const OpGraph& graph_;
+  ClassOrder order_;
+  std::vector<State> states_;
+  std::vector<double> ready_;      // [op]
+  std::vector<int8_t> inputs_;     // [op] inputs not scheduled yet
+  std::vector<int8_t> all_inputs_; // [class]
+  std::vector<double> free_at_;    // [node]
+  std::vector<double> held_;       // [node] memory
+  std::vector<int32_t> alive_;     // [holder]
+  std::vector<Event> events_;      // heap by (time, node)
+  double makespan_ = 0;
+};
+
+// A rule to start from: priorities by pipeline and pass, quotas around those of 1F1B, little
+// patience; all by chance.
+ListRule random_rule(const OpGraph& graph, RandomStream& random);
+
+// Changes one or a few numbers of the rule.
+void mutate_rule(const OpGraph& graph, ListRule& rule, RandomStream& random);
+
+}  // namespace braid
