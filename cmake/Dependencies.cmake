@@ -23,6 +23,11 @@ if(BRAID_WITH_TORCH)
   if(NOT BRAID_TORCH_ROOT)
     message(FATAL_ERROR "set BRAID_TORCH_ROOT to the torch folder (it holds lib/ and include/); 'make build' finds it")
   endif()
+  # Headers alone: libtorch contains Gloo, and a second copy must not be linked (comm/gloo_backend.cc).
+  find_path(GLOO_INCLUDE gloo/context.h)
+  if(NOT GLOO_INCLUDE)
+    message(FATAL_ERROR "the headers of Gloo are missing: install libgloo-dev")
+  endif()
   file(GLOB BRAID_TORCH_CUDA_LIBRARIES ${BRAID_TORCH_ROOT}/lib/libtorch_cuda.so ${BRAID_TORCH_ROOT}/lib/libc10_cuda.so)
   add_library(braid_torch INTERFACE)
   target_include_directories(braid_torch SYSTEM INTERFACE

@@ -1,0 +1,291 @@
+#include "comm/communicator.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <chrono>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "base/text.h"
+#include "comm/group_backend.h"
+#include "comm/position.h"
+#include "comm/store.h"
+#include "comm/store_handle.h"
+#include "comm/watchdog.h"
+
+namespace braid {
+
+struct StartedWork {
+  c10::intrusive_ptr<c10d::Work> work;
+  Status failed;  // starting failed
+  CommunicatorContext context;
+  Transfer transfer = Transfer::kCount;
+  std::string tensor;
+  std::string group;
+  std::vector<int64_t> peers;
+  std::chrono::steady_clock::time_point started;
+};
+
+namespace {
+
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  std::vector<std::string> names;
+  for (const int64_t rank : ranks) names.push_back(std::to_string(rank));
+  return cat(ranks.size() == 1 ? "rank " : "ranks ", join(names, ", "));
+}
+
+std::string operation_text(const StartedWork& work) {
+  return cat(transfer_name(work.transfer), " of ", work.tensor, " with ", ranks_text(work.peers),
+             " (group ", work.group, ")");
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The failure of a transfer, with where everybody is.
+Status transfer_failure(const StartedWork& work, const std::string& cause) {
+  const bool late = seconds_since(work.started) >= work.context.deadline_s * 0.99;
+  std::string text = cat(operation_text(work), ": ",
+                         late ? cat("not done within ", work.context.deadline_s, " s") : cause,
+                         "; rank ", work.context.global_rank, ": ", work.context.board->text());
+  if (work.context.store != nullptr)
+    for (const std::string& line : last_positions(*work.context.store, work.peers))
+      text += cat("; ", line);
+  return {late ? Code::kDeadline : Code::kUnavailable, text};
+}
+
+std::chrono::milliseconds timeout_of(const CommunicatorContext& context) {
+  return std::chrono::milliseconds(static_cast<int64_t>(context.deadline_s * 1000));
+}
+
+c10d::ReduceOp reduce_op(Reduce reduce) {
+  switch (reduce) {
+    case Reduce::kSum:
+      return c10d::ReduceOp::SUM;
+    case Reduce::kMax:
+      return c10d::ReduceOp::MAX;
+    case Reduce::kMin:
+      return c10d::ReduceOp::MIN;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+}  // namespace
+
+const char* transfer_name(Transfer transfer) {
+  switch (transfer) {
+    case Transfer::kAllReduce:
+      return "all_reduce";
+    case Transfer::kReduceScatter:
+      return "reduce_scatter";
+    case Transfer::kAllGather:
+      return "all_gather";
+    case Transfer::kBroadcast:
+      return "broadcast";
+    case Transfer::kAllToAll:
+      return "all_to_all";
+    case Transfer::kSend:
+      return "send";
+    case Transfer::kReceive:
+      return "receive";
+    case Transfer::kBarrier:
+      return "barrier";
+    case Transfer::kCount:
+      break;
+  }
+  return "";
+}
+
+Pending::Pending() = default;
+Pending::Pending(std::unique_ptr<StartedWork> work) : work_(std::move(work)) {}
+Pending::Pending(Pending&&) noexcept = default;
+Pending& Pending::operator=(Pending&&) noexcept = default;
+Pending::~Pending() = default;
+
+Status Pending::wait() {
+  if (work_ == nullptr) return {};
+  const std::unique_ptr<StartedWork> work = std::move(work_);
+  if (!work->failed.ok()) return work->failed;
+  const PositionBoard::Waiting waiting(*work->context.board, operation_text(*work));
+  const bool message = work->transfer == Transfer::kSend || work->transfer == Transfer::kReceive;
+  try {
+    // Collectives got the deadline when they began; they need no second one.
+    if (message ? work->work->wait(timeout_of(work->context)) : work->work->wait()) return {};
+    return transfer_failure(*work, "aborted");
+  } catch (const std::exception& error) {
+    return transfer_failure(*work, short_message(error));
+  }
+}
+
+void wait_or_throw(Pending pending) {
+  if (const Status status = pending.wait(); !status.ok()) throw CommunicationFailure(status);
+}
+
+Communicator::Communicator(std::string name, std::vector<int64_t> members,
+                           CommunicatorContext context, std::unique_ptr<GroupBackend> backend)
+    : name_(std::move(name)),
+      members_(std::move(members)),
+      context_(context),
+      backend_(std::move(backend)) {
+  const auto self = std::find(members_.begin(), members_.end(), context_.global_rank);
+  BRAID_CHECK(self != members_.end(), cat("rank is no member of group ", name_));
+  BRAID_CHECK(std::is_sorted(members_.begin(), members_.end()), "members are in order");
+  BRAID_CHECK(members_.size() == 1 || backend_ != nullptr, "a group of several needs a backend");
+  index_ = self - members_.begin();
+}
+Communicator::~Communicator() = default;
+
+int Communicator::place_of(int64_t global_rank) const {
+  const auto found = std::find(members_.begin(), members_.end(), global_rank);
+  BRAID_CHECK(found != members_.end(), cat("rank ", global_rank, " is no member of ", name_));
+  return static_cast<int>(found - members_.begin());
+}
+
+void Communicator::count(Transfer transfer, const at::Tensor& tensor) {
+  BRAID_CHECK(tensor.is_contiguous(), "only contiguous tensors travel");
+  Traffic& traffic = traffic_[static_cast<size_t>(transfer)];
+  ++traffic.calls;
+  traffic.bytes += static_cast<int64_t>(tensor.nbytes());
+}
+
+void Communicator::reset_traffic() {
+  traffic_ = {};
+  sent_bytes_.clear();
+}
+
+template <typename Start>
+Pending Communicator::start(Transfer transfer, std::string_view tensor, int64_t peer,
+                            const Start& start) {
+  auto work = std::make_unique<StartedWork>();
+  work->context = context_;
+  work->transfer = transfer;
+  work->tensor = tensor;
+  work->group = name_;
+  work->started = std::chrono::steady_clock::now();
+  if (peer >= 0) {
+    work->peers = {peer};
+  } else {
+    for (const int64_t member : members_)
+      if (member != context_.global_rank) work->peers.push_back(member);
+  }
+  try {
+    work->work = start();
+  } catch (const std::exception& error) {
+    work->failed = transfer_failure(*work, short_message(error));
+  }
+  return Pending(std::move(work));
+}
+
+Pending Communicator::all_reduce(const at::Tensor& inout, Reduce reduce, std::string_view tensor) {
+  if (size() == 1 || inout.numel() == 0) return {};
+  count(Transfer::kAllReduce, inout);
+  return start(Transfer::kAllReduce, tensor, -1, [&] {
+    std::vector<at::Tensor> list = {inout};
+    c10d::AllreduceOptions options;
+    options.reduceOp = reduce_op(reduce);
+    options.timeout = timeout_of(context_);
+    return backend_->c10d->allreduce(list, options);
+  });
+}
+
+Pending Communicator::reduce_scatter(const at::Tensor& out, const at::Tensor& in,
+                                     std::string_view tensor) {
+  BRAID_CHECK(in.numel() == out.numel() * size(), "reduce_scatter: sizes");
+  if (in.numel() == 0) return {};
+  if (size() == 1) {
+    out.copy_(in.view(out.sizes()));
+    return {};
+  }
+  count(Transfer::kReduceScatter, in);
+  return start(Transfer::kReduceScatter, tensor, -1, [&] {
+    at::Tensor to = out.view({-1}), from = in.view({-1});
+    c10d::ReduceScatterOptions options;
+    options.timeout = timeout_of(context_);
+    return backend_->c10d->_reduce_scatter_base(to, from, options);
+  });
+}
+
+Pending Communicator::all_gather(const at::Tensor& out, const at::Tensor& in,
+                                 std::string_view tensor) {
+  BRAID_CHECK(out.numel() == in.numel() * size(), "all_gather: sizes");
+  if (in.numel() == 0) return {};
+  if (size() == 1) {
+    out.copy_(in.view(out.sizes()));
+    return {};
+  }
+  count(Transfer::kAllGather, in);
+  return start(Transfer::kAllGather, tensor, -1, [&] {
+    at::Tensor to = out.view({-1}), from = in.view({-1});
+    c10d::AllgatherOptions options;
+    options.timeout = timeout_of(context_);
+    return backend_->c10d->_allgather_base(to, from, options);
+  });
+}
+
+Pending Communicator::broadcast(const at::Tensor& inout, int64_t root, std::string_view tensor) {
+  const int place = place_of(root);
+  if (size() == 1 || inout.numel() == 0) return {};
+  count(Transfer::kBroadcast, inout);
+  return start(Transfer::kBroadcast, tensor, -1, [&] {
+    std::vector<at::Tensor> list = {inout};
+    c10d::BroadcastOptions options;
+    options.rootRank = place;
+    options.timeout = timeout_of(context_);
+    return backend_->c10d->broadcast(list, options);
+  });
+}
+
+Pending Communicator::all_to_all(const at::Tensor& out, const at::Tensor& in,
+                                 std::vector<int64_t> out_rows, std::vector<int64_t> in_rows,
+                                 std::string_view tensor) {
+  if (size() == 1) {
+    if (out.numel() > 0) out.copy_(in);
+    return {};
+  }
+  count(Transfer::kAllToAll, in);
+  return start(Transfer::kAllToAll, tensor, -1, [&] {
+    at::Tensor to = out, from = in;
+    c10d::AllToAllOptions options;
+    options.timeout = timeout_of(context_);
+    return backend_->c10d->alltoall_base(to, from, out_rows, in_rows, options);
+  });
+}
+
+Pending Communicator::send(const at::Tensor& data, int64_t to, int32_t channel,
+                           std::string_view tensor) {
+  const int place = place_of(to);
+  BRAID_CHECK(to != context_.global_rank, "a rank sends itself nothing");
+  if (data.numel() == 0) return {};
+  count(Transfer::kSend, data);
+  sent_bytes_[to] += static_cast<int64_t>(data.nbytes());
+  return start(Transfer::kSend, tensor, to, [&] {
+    std::vector<at::Tensor> list = {data};
+    return backend_->c10d->send(list, place, channel);
+  });
+}
+
+Pending Communicator::receive(const at::Tensor& data, int64_t from, int32_t channel,
+                              std::string_view tensor) {
+  const int place = place_of(from);
+  BRAID_CHECK(from != context_.global_rank, "a rank receives nothing from itself");
+  if (data.numel() == 0) return {};
+  count(Transfer::kReceive, data);
+  return start(Transfer::kReceive, tensor, from, [&] {
+    std::vector<at::Tensor> list = {data};
+    return backend_->c10d->recv(list, place, channel);
+  });
+}
+
+Status Communicator::barrier(std::string_view where) {
+  if (size() == 1) return {};
+  return start(Transfer::kBarrier, where, -1,
+               [&] {
+                 c10d::BarrierOptions options;
+                 options.timeout = timeout_of(context_);
+                 return backend_->c10d->barrier(options);
+               })
+      .wait();
+}
+
+}  // namespace braid

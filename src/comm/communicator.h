@@ -1,0 +1,142 @@
+// Communication within one group of ranks, over c10d. Ranks are global ranks everywhere. All
+// members call the collectives of a group in the same order; messages of one pair and channel
+// arrive in the order in which they were sent, and must be received in that order with the sizes
+// sent. Tensors are contiguous and stay untouched between start and wait(). One thread at a time
+// per communicator. A group of one rank copies and sends nothing.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace braid {
+
+class PositionBoard;
+class Store;
+struct StartedWork;
+struct GroupBackend;
+
+enum class Reduce { kSum, kMax, kMin };
+
+enum class Transfer {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kAllToAll,
+  kSend,
+  kReceive,
+  kBarrier,
+  kCount
+};
+const char* transfer_name(Transfer transfer);
+
+// What went through the c10d calls of one kind: bytes of the tensor that this rank gave (of the
+// received tensor for kReceive).
+struct Traffic {
+  int64_t calls = 0;
+  int64_t bytes = 0;
+};
+
+// An operation that has been started. wait() must be called, once.
+class [[nodiscard]] Pending {
+ public:
+  Pending();  // already done
+  explicit Pending(std::unique_ptr<StartedWork> work);
+  Pending(Pending&&) noexcept;
+  Pending& operator=(Pending&&) noexcept;
+  ~Pending();
+
+  // Waits until the tensors may be used again. kDeadline: not in time; kUnavailable: a peer is
+  // gone. The message names operation, tensor, peers and where this rank and they are.
+  Status wait();
+
+ private:
+  std::unique_ptr<StartedWork> work_;
+};
+
+// What all communicators of a process share.
+struct CommunicatorContext {
+  int64_t global_rank = 0;
+  double deadline_s = 300;         // of every wait
+  PositionBoard* board = nullptr;  // not owned
+  Store* store = nullptr;          // not owned; null in a world of one rank
+};
+
+class Communicator {
+ public:
+  // REQUIRES: `members` are sorted, distinct and hold context.global_rank; a backend unless alone.
+  Communicator(std::string name, std::vector<int64_t> members, CommunicatorContext context,
+               std::unique_ptr<GroupBackend> backend);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  const std::string& name() const { return name_; }
+  const std::vector<int64_t>& members() const { return members_; }
+  int64_t size() const { return static_cast<int64_t>(members_.size()); }
+  // This rank's place among the members.
+  int64_t index() const { return index_; }
+
+  // Element-wise over the members, in place; the same bits on every member. `tensor` is the name in
+  // messages, here and below.
+  Pending all_reduce(const at::Tensor& inout, Reduce reduce, std::string_view tensor);
+  // `out` becomes this member's part of the reduction of `in` [size * rows of out, ...].
+  Pending reduce_scatter(const at::Tensor& out, const at::Tensor& in, std::string_view tensor);
+  // `out` [size * rows of in, ...] becomes the `in` of all members, by place.
+  Pending all_gather(const at::Tensor& out, const at::Tensor& in, std::string_view tensor);
+  Pending broadcast(const at::Tensor& inout, int64_t root, std::string_view tensor);
+  // Rows of dimension 0: in_rows[i] rows of `in` go to member i, out_rows[i] of `out` come from it.
+  Pending all_to_all(const at::Tensor& out, const at::Tensor& in, std::vector<int64_t> out_rows,
+                     std::vector<int64_t> in_rows, std::string_view tensor);
+  Pending send(const at::Tensor& data, int64_t to, int32_t channel, std::string_view tensor);
+  Pending receive(const at::Tensor& data, int64_t from, int32_t channel, std::string_view tensor);
+  // Returns when every member has called it.
+  Status barrier(std::string_view where);
+
+  const Traffic& traffic(Transfer transfer) const {
+    return traffic_[static_cast<size_t>(transfer)];
+  }
+  // Bytes sent to each rank by send().
+  const std::map<int64_t, int64_t>& sent_bytes() const { return sent_bytes_; }
+  void reset_traffic();
+
+ private:
+  int place_of(int64_t global_rank) const;
+  void count(Transfer transfer, const at::Tensor& tensor);
+  template <typename Start>
+  Pending start(Transfer transfer, std::string_view tensor, int64_t peer, const Start& start);
+
+  std::string name_;
+  std::vector<int64_t> members_;
+  int64_t index_ = 0;
+  CommunicatorContext context_;
+  std::unique_ptr<GroupBackend> backend_;
+  std::array<Traffic, static_cast<size_t>(Transfer::kCount)> traffic_;
+  std::map<int64_t, int64_t> sent_bytes_;
+};
+
+// A failed transfer where only an exception can leave: inside a forward or backward of autograd.
+class CommunicationFailure : public std::runtime_error {
+ public:
+  explicit CommunicationFailure(const Status& status)
+      : std::runtime_error(status.message()), status_(status) {}
+  const Status& status() const { return status_; }
+
+ private:
+  Status status_;
+};
+
+// Waits, and throws CommunicationFailure where that fails.
+void wait_or_throw(Pending pending);
+
+}  // namespace braid

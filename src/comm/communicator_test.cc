@@ -1,0 +1,164 @@
+#include "comm/communicator.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/rank_testing.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+// A value that tells rank and element.
+at::Tensor numbered(int64_t rank, int64_t count, at::ScalarType type = at::kFloat) {
+  return (at::arange(count, at::kFloat) + static_cast<double>(100 * rank)).to(type);
+}
+
+void expect_values(const at::Tensor& actual, const at::Tensor& expected) {
+  EXPECT_TRUE(at::equal(actual, expected)) << actual << "\nexpected\n" << expected;
+}
+
+void collectives_of(World& world, at::ScalarType type) {
+  Communicator& all = **world.everyone();
+  const int64_t n = world.world_size(), me = world.global_rank();
+  at::Tensor sum = numbered(me, 6, type);
+  ASSERT_EQ(all.all_reduce(sum, Reduce::kSum, "sum").wait().message(), "");
+  expect_values(sum, (at::arange(6, at::kFloat) * n + 100.0 * n * (n - 1) / 2).to(type));
+
+  at::Tensor largest = numbered(me, 3, type);
+  ASSERT_EQ(all.all_reduce(largest, Reduce::kMax, "largest").wait().message(), "");
+  expect_values(largest, numbered(n - 1, 3, type));
+
+  at::Tensor part = at::empty({2}, type);
+  const at::Tensor whole = numbered(me, 2 * n, type);
+  ASSERT_EQ(all.reduce_scatter(part, whole, "part").wait().message(), "");
+  const at::Tensor all_sum = (at::arange(2 * n, at::kFloat) * n + 100.0 * n * (n - 1) / 2).to(type);
+  expect_values(part, all_sum.narrow(0, 2 * me, 2));
+
+  at::Tensor gathered = at::empty({n, 3}, type);
+  ASSERT_EQ(all.all_gather(gathered, numbered(me, 3, type), "gathered").wait().message(), "");
+  for (int64_t rank = 0; rank < n; ++rank) expect_values(gathered[rank], numbered(rank, 3, type));
+
+  at::Tensor told = numbered(me, 4, type);
+  ASSERT_EQ(all.broadcast(told, 1, "told").wait().message(), "");
+  expect_values(told, numbered(1, 4, type));
+}
+
+RANK_TEST(Communicator, Collectives2, 2) {
+  collectives_of(world, at::kFloat);
+  collectives_of(world, at::kLong);
+}
+
+RANK_TEST(Communicator, Collectives4, 4) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kLong})
+    collectives_of(world, type);
+}
+
+RANK_TEST(Communicator, Bfloat16, 4) {
+  Communicator& all = **world.everyone();
+  const auto options = at::TensorOptions().dtype(at::kBFloat16);
+  at::Tensor sum = at::full({5}, static_cast<double>(world.global_rank() + 1), options);
+  ASSERT_EQ(all.all_reduce(sum, Reduce::kSum, "sum").wait().message(), "");
+  expect_values(sum, at::full({5}, 10.0, options));
+  at::Tensor part = at::empty({1}, options);
+  ASSERT_EQ(all.reduce_scatter(part, at::full({4}, 2.0, options), "part").wait().message(), "");
+  expect_values(part, at::full({1}, 8.0, options));
+}
+
+RANK_TEST(Communicator, AllToAllWithUnequalRows, 4) {
+  // Rank r sends i + 1 rows to member i, each holding 10 r + i.
+  Communicator& all = **world.everyone();
+  const int64_t n = world.world_size(), me = world.global_rank();
+  std::vector<at::Tensor> rows;
+  std::vector<int64_t> in_rows, out_rows(n, me + 1);
+  for (int64_t i = 0; i < n; ++i) {
+    rows.push_back(at::full({i + 1, 2}, static_cast<double>(10 * me + i)));
+    in_rows.push_back(i + 1);
+  }
+  at::Tensor out = at::zeros({n * (me + 1), 2});
+  ASSERT_EQ(all.all_to_all(out, at::cat(rows), out_rows, in_rows, "rows").wait().message(), "");
+  for (int64_t from = 0; from < n; ++from)
+    expect_values(out.narrow(0, from * (me + 1), me + 1),
+                  at::full({me + 1, 2}, static_cast<double>(10 * from + me)));
+}
+
+RANK_TEST(Communicator, MessagesKeepTheOrderOfTheirChannel, 2) {
+  Communicator& all = **world.everyone();
+  constexpr int kMessages = 20;
+  std::vector<Pending> pending;
+  std::vector<at::Tensor> tensors;
+  const int64_t other = 1 - world.global_rank();
+  for (int i = 0; i < kMessages; ++i)
+    for (const int32_t channel : {3, 7}) {
+      const int64_t size = 1 + i % 4;
+      if (world.global_rank() == 0) {
+        tensors.push_back(at::full({size}, static_cast<double>(100 * channel + i)));
+        pending.push_back(all.send(tensors.back(), other, channel, "message"));
+      } else {
+        tensors.push_back(at::empty({size}));
+        pending.push_back(all.receive(tensors.back(), other, channel, "message"));
+      }
+    }
+  for (Pending& each : pending) ASSERT_EQ(each.wait().message(), "");
+  for (int i = 0; i < kMessages; ++i)
+    for (int c = 0; c < 2; ++c)
+      expect_values(tensors[2 * i + c],
+                    at::full({1 + i % 4}, static_cast<double>(100 * (c == 0 ? 3 : 7) + i)));
+}
+
+RANK_TEST(Communicator, GroupsOverlapAndCountTheirBytes, 4) {
+  const int64_t me = world.global_rank();
+  Communicator& pair = **world.group(cat("pair", me / 2), {me / 2 * 2, me / 2 * 2 + 1});
+  Communicator& cross = **world.group(cat("cross", me % 2), {me % 2, me % 2 + 2});
+  at::Tensor x = at::full({3}, static_cast<double>(me)), y = x.clone();
+  ASSERT_EQ(pair.all_reduce(x, Reduce::kSum, "x").wait().message(), "");
+  ASSERT_EQ(cross.all_reduce(y, Reduce::kSum, "y").wait().message(), "");
+  EXPECT_EQ(x[0].item<double>(), 4 * (me / 2) + 1);
+  EXPECT_EQ(y[0].item<double>(), 2 * (me % 2) + 2);
+  const int64_t peer = me < 2 ? me + 2 : me - 2;
+  if (me < 2) {
+    ASSERT_EQ(cross.send(x, peer, 0, "x").wait().message(), "");
+    EXPECT_EQ(cross.sent_bytes().at(peer), 12);
+  } else {
+    ASSERT_EQ(cross.receive(y, peer, 0, "x").wait().message(), "");
+    EXPECT_EQ(y[0].item<double>(), 4 * (peer / 2) + 1);
+    EXPECT_EQ(cross.traffic(Transfer::kReceive).bytes, 12);
+  }
+  EXPECT_EQ(pair.traffic(Transfer::kAllReduce).calls, 1);
+  EXPECT_EQ(pair.traffic(Transfer::kAllReduce).bytes, 12);
+}
+
+RANK_TEST(Communicator, AgreementNamesTheRankThatDiffers, 4) {
+  // Each test may agree once: the verdict stays in the store.
+  const std::string config = world.global_rank() == 2 ? "b" : "a";
+  const Status status = world.agree({{"binary", "x"}, {"config", config}});
+  EXPECT_THAT(status.message(), HasSubstr("the config of rank 2 differs from that of rank 0"));
+  EXPECT_EQ(status.code(), Code::kInvalidInput);
+}
+
+RANK_TEST(Communicator, EqualValuesAgree, 2) {
+  const auto hash = binary_hash();
+  ASSERT_TRUE(hash.ok());
+  EXPECT_EQ(world.agree({{"binary", *hash}, {"config", "a"}}).message(), "");
+}
+
+TEST(Communicator, OneRankNeedsNobody) {
+  auto world = World::join({}, {});
+  ASSERT_TRUE(world.ok());
+  Communicator& all = **(*world)->everyone();
+  at::Tensor x = numbered(0, 3), y = at::empty({3});
+  EXPECT_TRUE(all.all_reduce(x, Reduce::kSum, "x").wait().ok());
+  EXPECT_TRUE(all.all_gather(y, x, "y").wait().ok());
+  expect_values(y, numbered(0, 3));
+  EXPECT_TRUE(all.barrier("end").ok());
+  EXPECT_EQ(all.traffic(Transfer::kAllReduce).calls, 0);
+}
+
+}  // namespace
+}  // namespace braid

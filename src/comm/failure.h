@@ -1,0 +1,29 @@
+// What a failing rank leaves in the store for all others: who, why, where. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace braid {
+
+struct RankFailure {
+  int64_t global_rank = 0;
+  std::string cause;
+  std::string position;
+
+  friend bool operator==(const RankFailure&, const RankFailure&) = default;
+};
+
+inline constexpr const char* kFailureKey = "failure";
+inline constexpr const char* kEndedKey = "ended/";  // + rank: it has read the failure
+
+std::string failure_record(const RankFailure& failure);
+// The failure of a record; text that is none is an error.
+Result<RankFailure> parse_failure(std::string_view record);
+// "rank 1 failed: CAUSE (at POSITION)".
+std::string failure_text(const RankFailure& failure);
+
+}  // namespace braid

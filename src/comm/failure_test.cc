@@ -1,0 +1,267 @@
+#include "comm/failure.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <ATen/ops/ones.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "base/text.h"
+#include "comm/launcher.h"
+#include "comm/world.h"
+#include "host/file.h"
+#include "host/process.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kScenario = "BRAID_COMM_SCENARIO";
+
+std::string scenario() {
+  const char* value = std::getenv(kScenario);
+  return value != nullptr ? value : "";
+}
+
+std::string self_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+Status all_reduce_once(World& world, const std::string& tensor) {
+  BRAID_ASSIGN(Communicator * all, world.everyone());
+  const at::Tensor x = at::ones({4});
+  return all->all_reduce(x, Reduce::kSum, tensor).wait();
+}
+
+// What a rank of a scenario does.
+Status act(World& world, const std::string& what) {
+  BRAID_TRY(all_reduce_once(world, "first"));
+  std::fprintf(stderr, "pid %d\n", ::getpid());
+  world.position().enter("step 3, train actor", cat("instruction ", 10 + world.global_rank()));
+  const bool chosen = world.global_rank() == world.world_size() - 1;
+  if (what == "kill" && chosen) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // its position is told
+    ::raise(SIGKILL);
+  }
+  if (what == "report" && chosen) return invalid_input("the reward file ends in the middle");
+  if (what == "stop" && chosen) {
+    // Something else wakes it, as a person would.
+    const std::string wake = cat("(sleep 3; kill -CONT ", ::getpid(), ") &");
+    if (std::system(wake.c_str()) != 0) return io_error("cannot start a shell");
+    ::raise(SIGSTOP);
+  }
+  if ((what == "late" && chosen) || what == "sleep")
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+  BRAID_TRY(all_reduce_once(world, "layers.3.weight"));
+  if (what == "stop") std::this_thread::sleep_for(std::chrono::seconds(1));  // it is seen again
+  return {};
+}
+
+int run_rank(const std::string& what) {
+  const auto membership = read_membership(process_environment());
+  WorldOptions options{.join_s = 60, .deadline_s = what == "late" ? 2.0 : 60.0};
+  options.watchdog = {.interval_s = 0.2, .quiet_s = 1, .lost_s = 20};
+  if (what == "unreachable") options.join_s = 1;
+  if (!membership.ok() || !*membership) return 3;
+  auto world = World::join(**membership, options);
+  Status status = world.ok() ? act(**world, what) : world.status();
+  if (world.ok()) status = status.ok() ? (*world)->leave() : (*world)->fail(status);
+  if (!status.ok()) std::fprintf(stderr, "braid: error: %s\n", status.message().c_str());
+  return exit_code(status.code());
+}
+
+// Not a test of its own: what the tests below start this program for.
+TEST(FailureScenario, Part) {
+  if (scenario().empty()) GTEST_SKIP() << "started by the tests of failures";
+  if (std::getenv("RANK") != nullptr) std::_Exit(run_rank(scenario()));
+  LaunchOptions options;
+  options.ranks = 3;
+  options.argv = {self_path(), "--gtest_filter=FailureScenario.Part", "--gtest_brief=1"};
+  const auto code = launch_ranks(options);
+  std::_Exit(code.ok() ? *code : 4);
+}
+
+struct Ended {
+  std::string end, output;
+};
+
+Ended finish(ChildProcess& child) {
+  Ended out;
+  const Deadline deadline = deadline_in(120);
+  for (auto line = child.read_line(deadline); line.ok(); line = child.read_line(deadline))
+    out.output += *line + "\n";
+  const auto end = child.wait(deadline);
+  out.end = end.ok() ? *end : end.status().message();
+  out.output += child.take_errors();
+  return out;
+}
+
+std::vector<std::string> scenario_argv(const std::string& what) {
+  return {"env", cat(kScenario, "=", what), self_path(), "--gtest_filter=FailureScenario.Part",
+          "--gtest_brief=1"};
+}
+
+Ended run_scenario(const std::string& what) {
+  std::vector<std::string> argv = {"sh", "-c", "exec \"$@\" 2>&1", "sh"};
+  for (const std::string& word : scenario_argv(what)) argv.push_back(word);
+  auto child = ChildProcess::start({argv});
+  EXPECT_TRUE(child.ok());
+  return finish(**child);
+}
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+// Every process that told its number is gone.
+void expect_no_orphans(const std::string& output) {
+  const Deadline deadline = deadline_in(30);
+  for (const std::string& line : split(output, '\n')) {
+    const size_t at = line.find("pid ");
+    int64_t pid = 0;
+    if (at == std::string::npos || !parse_int(line.substr(at + 4), &pid)) continue;
+    while (::kill(static_cast<pid_t>(pid), 0) == 0 && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_NE(::kill(static_cast<pid_t>(pid), 0), 0) << "process " << pid << " is left";
+  }
+}
+
+TEST(Failure, KilledRankEndsAllWithOneMessage) {
+  const Ended run = run_scenario("kill");
+  EXPECT_EQ(run.end, "exited with status 1") << run.output;
+  EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("braid: error: rank 2 failed: killed by signal 9"));
+  EXPECT_THAT(run.output, HasSubstr("(at: step 3, train actor, instruction 12"));
+  for (const int rank : {0, 1})
+    EXPECT_THAT(run.output, HasSubstr(cat("rank ", rank,
+                                          " ends because rank 2 failed; it was at: "
+                                          "step 3, train actor, instruction ",
+                                          10 + rank)));
+  EXPECT_EQ(count_of(run.output, "pid "), 3);
+  expect_no_orphans(run.output);
+}
+
+TEST(Failure, ReportedFailureIsSaidOnce) {
+  const Ended run = run_scenario("report");
+  EXPECT_EQ(run.end, "exited with status 2") << run.output;
+  EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("rank 2 failed: the reward file ends in the middle"));
+  EXPECT_THAT(run.output, HasSubstr("rank 0 ends because rank 2 failed"));
+  expect_no_orphans(run.output);
+}
+
+TEST(Failure, StoppedRankIsNamedAndTheRunGoesOn) {
+  const Ended run = run_scenario("stop");
+  EXPECT_EQ(run.end, "exited with status 0") << run.output;
+  EXPECT_THAT(run.output, HasSubstr("rank 2 is stopped (SIGSTOP)"));
+  EXPECT_THAT(run.output, HasSubstr("rank 2 is back"));
+}
+
+TEST(Failure, PassedDeadlineNamesTensorPeersAndPositions) {
+  const Ended run = run_scenario("late");
+  EXPECT_EQ(run.end, "exited with status 1") << run.output;
+  EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("all_reduce of layers.3.weight with ranks"));
+  EXPECT_THAT(run.output, HasSubstr("rank 2: step 3, train actor, instruction 12"));
+}
+
+TEST(Failure, RanksEndWithTheirLauncher) {
+  auto child = ChildProcess::start({scenario_argv("sleep")});
+  ASSERT_TRUE(child.ok());
+  std::string output;
+  const Deadline deadline = deadline_in(60);
+  while (count_of(output, "pid ") < 3 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    output += (*child)->take_errors();
+    (void)(*child)->wait(deadline_in(0.05));
+  }
+  EXPECT_EQ(count_of(output, "pid "), 3) << output;
+  ASSERT_EQ(::kill((*child)->pid(), SIGKILL), 0);
+  (void)(*child)->wait(deadline);
+  expect_no_orphans(output);
+}
+
+// Ranks that no launcher watches, as under srun: rank 0 serves the store.
+TEST(Failure, WithoutALauncherTheOthersNoticeADeath) {
+  std::string script;
+  for (int rank = 0; rank < 3; ++rank)
+    script +=
+        cat(kScenario, "=kill RANK=", rank, " WORLD_SIZE=3 LOCAL_RANK=", rank,
+            " LOCAL_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=", 20000 + ::getpid() % 20000,
+            " ", self_path(), " --gtest_filter=FailureScenario.Part 2>&1 & p", rank, "=$!; ");
+  script += "wait $p0; a=$?; wait $p1; b=$?; wait $p2; echo codes $a $b $?";
+  auto child = ChildProcess::start({{"sh", "-c", script}});
+  ASSERT_TRUE(child.ok());
+  const Ended run = finish(**child);
+  EXPECT_THAT(run.output, HasSubstr("codes 1 1 137"));
+  EXPECT_THAT(run.output, HasSubstr("braid: error: rank 2 failed: its process is gone"));
+  EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
+}
+
+TEST(Failure, UnreachableMasterAndTakenPortAreSaid) {
+  const auto store = Store::serve_local("other");
+  ASSERT_TRUE(store.ok());
+  Membership membership{.global_rank = 0,
+                        .world_size = 2,
+                        .local_rank = 0,
+                        .local_size = 2,
+                        .master_host = "127.0.0.1",
+                        .master_port = (*store)->port(),
+                        .started_by = "",
+                        .attempt = ""};
+  const auto taken = World::join(membership, {.join_s = 2});
+  EXPECT_THAT(taken.status().message(), HasSubstr("Address already in use"));
+  EXPECT_THAT(taken.status().message(), HasSubstr("choose another MASTER_PORT"));
+
+  membership.global_rank = 1;
+  membership.master_port = 1;  // nobody may serve there
+  const auto unreachable = World::join(membership, {.join_s = 2});
+  EXPECT_EQ(unreachable.status().code(), Code::kUnavailable);
+  EXPECT_THAT(unreachable.status().message(), HasSubstr("no store at 127.0.0.1:1"));
+
+  membership.global_rank = 0;
+  membership.master_port = (*store)->port();
+  membership.store_exists = true;
+  const auto alone = World::join(membership, {.join_s = 1});
+  EXPECT_THAT(alone.status().message(), HasSubstr("rank 1 of 2 did not come within 1 s"));
+}
+
+TEST(Failure, RecordsAreReadBackAndJunkIsRefused) {
+  const RankFailure failure{3, "out of \"memory\"\n", "step 1"};
+  const auto again = parse_failure(failure_record(failure));
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(*again, failure);
+  for (const char* junk :
+       {"", "[]", "{}", "{\"rank\": \"x\", \"cause\": \"\", \"position\": \"\"}"})
+    EXPECT_FALSE(parse_failure(junk).ok()) << junk;
+}
+
+TEST(Process, StateIsThatOfTheSystem) {
+  EXPECT_EQ(process_state(process_identity()), ProcessState::kRunning);
+  EXPECT_EQ(process_state("another-machine 1 2"), ProcessState::kElsewhere);
+  const std::vector<std::string> own = split(process_identity(), ' ');
+  EXPECT_EQ(process_state(cat(own[0], " ", own[1], " 1")), ProcessState::kGone);
+}
+
+// The installed headers of Gloo may belong to another version than the copy inside libtorch.
+TEST(GlooBackend, DefinesNothingOfGloo) {
+  const std::string object =
+      join_path(parent_folder(self_path()), "CMakeFiles/braid_comm.dir/src/comm/gloo_backend.cc.o");
+  if (!path_exists(object)) GTEST_SKIP() << "no object file of its own (unity build)";
+  auto child = ChildProcess::start({{"nm", "-C", "--defined-only", object}});
+  ASSERT_TRUE(child.ok());
+  const Ended symbols = finish(**child);
+  EXPECT_THAT(symbols.output, HasSubstr("connect_gloo"));
+  for (const char* bad : {"vtable for gloo", "vtable for c10d::ProcessGroupGloo", " gloo::"})
+    EXPECT_THAT(symbols.output, Not(HasSubstr(bad)));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,51 @@
+// The one source that sees Gloo's headers. libtorch contains Gloo, whose version the installed
+// headers may not match: nothing of Gloo may be defined here (gloo_backend_test looks), so only
+// ProcessGroupGloo's options, its device factories and the Backend interface are used.
+#include <chrono>
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "base/text.h"
+#include "comm/group_backend.h"
+#include "comm/store_handle.h"
+
+namespace braid {
+namespace {
+
+c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(
+    const GroupBackendOptions& options) {
+  using c10d::ProcessGroupGloo;
+  auto out = ProcessGroupGloo::Options::create(
+      std::chrono::milliseconds(static_cast<int64_t>(options.deadline_s * 1000)));
+  out->threads = 1;  // collectives of a group run one after another, as NCCL runs them
+  // The interface variable is PyTorch's (torch.distributed, "Choosing the network interface").
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interface != nullptr && *interface != '\0') {
+    out->devices.push_back(ProcessGroupGloo::createDeviceForInterface(interface));
+  } else if (options.one_machine) {
+    out->devices.push_back(ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  } else {
+    out->devices.push_back(ProcessGroupGloo::createDefaultDevice());
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GroupBackend>> connect_gloo(Store& store,
+                                                   const GroupBackendOptions& options) {
+  auto backend = std::make_unique<GroupBackend>();
+  try {
+    auto keys =
+        c10::make_intrusive<c10d::PrefixStore>(cat("group/", options.name), store.handle().store);
+    backend->c10d = c10::make_intrusive<c10d::ProcessGroupGloo>(keys, options.place, options.size,
+                                                                gloo_options(options));
+  } catch (const std::exception& error) {
+    return Status{Code::kUnavailable,
+                  cat("group '", options.name, "' did not connect: ", short_message(error))};
+  }
+  return backend;
+}
+
+}  // namespace braid

@@ -1,0 +1,55 @@
+#include <unistd.h>
+
+#include <array>
+
+#include "base/text.h"
+#include "comm/watchdog.h"
+#include "host/file.h"
+
+namespace braid {
+namespace {
+
+struct ProcessStat {
+  char state = 0;
+  std::string start;  // clock ticks after the start of the system: tells a reused number apart
+};
+
+// proc(5), /proc/PID/stat: fields 3 and 22; the name in field 2 may hold blanks and brackets.
+ProcessStat read_stat(int64_t pid) {
+  const auto text = read_file(cat("/proc/", pid, "/stat"));
+  if (!text.ok()) return {};
+  const size_t end = text->rfind(')');
+  if (end == std::string::npos || end + 2 >= text->size()) return {};
+  const std::vector<std::string> fields = split(text->substr(end + 2), ' ');
+  if (fields.size() < 20 || fields[0].empty()) return {};
+  return {fields[0][0], fields[19]};
+}
+
+std::string machine_identity() {
+  const auto text = read_file("/proc/sys/kernel/random/boot_id");
+  // Containers of one machine number their processes apart.
+  std::array<char, 64> space{};
+  const ssize_t size = ::readlink("/proc/self/ns/pid", space.data(), space.size());
+  if (!text.ok() || size <= 0) return "unknown";
+  return cat(trim(*text), "/", std::string_view(space.data(), size));
+}
+
+}  // namespace
+
+std::string process_identity() {
+  return cat(machine_identity(), " ", ::getpid(), " ", read_stat(::getpid()).start);
+}
+
+ProcessState process_state(const std::string& identity) {
+  const std::vector<std::string> parts = split(identity, ' ');
+  int64_t pid = 0;
+  if (parts.size() != 3 || !parse_int(parts[1], &pid) || parts[2].empty() ||
+      parts[0] == "unknown" || parts[0] != machine_identity())
+    return ProcessState::kElsewhere;
+  const ProcessStat stat = read_stat(pid);
+  if (stat.state == 0 || stat.start != parts[2] || stat.state == 'Z' || stat.state == 'X')
+    return ProcessState::kGone;
+  return stat.state == 'T' || stat.state == 't' ? ProcessState::kStopped : ProcessState::kRunning;
+}
+
+}  // namespace braid

@@ -1,0 +1,203 @@
+#include "comm/store.h"
+
+#include <arpa/inet.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/text.h"
+#include "comm/store_handle.h"
+#include "host/process.h"
+
+namespace braid {
+namespace {
+
+constexpr double kRequestTimeout_s = 60;  // of a request that the server answers at once
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1000)));
+}
+
+Status unavailable(const std::string& message) { return {Code::kUnavailable, message}; }
+
+// A listening socket on host:port, and the port it got (0 asks for a free one).
+struct Listener {
+  FileHandle socket;
+  int64_t port = 0;
+};
+
+int64_t bound_port(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  const bool six = address.ss_family == AF_INET6;
+  return ntohs(six ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
+                   : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+}
+
+// Listens on the one address that the ranks are told, not on every interface.
+Result<Listener> listen_on(const std::string& host, int64_t port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  const std::string service = std::to_string(port);
+  if (const int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found); error != 0)
+    return invalid_input(cat("the master host '", host, "' has no address: ", gai_strerror(error)));
+  int failure = 0;
+  Listener out;
+  for (const addrinfo* at = found; at != nullptr && out.port == 0; at = at->ai_next) {
+    FileHandle socket(::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol));
+    const int on = 1;
+    if (socket.is_open()) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    const bool listens = socket.is_open() &&
+                         ::bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+                         ::listen(socket.get(), SOMAXCONN) == 0;
+    if (!listens) {
+      failure = errno;
+      continue;
+    }
+    out.port = bound_port(socket.get());
+    out.socket = std::move(socket);
+  }
+  ::freeaddrinfo(found);
+  if (out.port != 0) return out;
+  const char* remedy = failure == EADDRINUSE ? "; choose another MASTER_PORT"
+                                             : "; rank 0 must run on the machine of MASTER_ADDR";
+  return unavailable(
+      cat("cannot serve the store on ", host, ":", port, ": ", std::strerror(failure), remedy));
+}
+
+// c10d reports each failure in its own log too, with stacks of calls; Braid's message is enough.
+void quiet_c10d() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = 3;
+}
+
+// Runs a call of c10d and turns what it throws into a status.
+template <typename Call>
+Status guarded(Code code, const std::string& what, const Call& call) {
+  try {
+    call();
+    return {};
+  } catch (const std::exception& error) {
+    return {code, cat(what, ": ", short_message(error))};
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> with_prefix(const std::string& attempt,
+                                            c10::intrusive_ptr<c10d::Store> store) {
+  return c10::make_intrusive<c10d::PrefixStore>(cat("braid-", attempt), std::move(store));
+}
+
+}  // namespace
+
+std::string short_message(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  text = text.substr(0, text.find("\nException raised from"));
+  return text.substr(0, text.find('\n'));
+}
+
+Store::Store(std::unique_ptr<Handle> handle, int64_t port)
+    : handle_(std::move(handle)), port_(port) {}
+Store::~Store() = default;
+
+Result<std::unique_ptr<Store>> Store::open(const Membership& membership, double timeout_s) {
+  quiet_c10d();
+  c10d::TCPStoreOptions options;
+  options.timeout = milliseconds(timeout_s);
+  options.waitWorkers = false;
+  options.port = static_cast<uint16_t>(membership.master_port);
+  const bool serves = membership.global_rank == 0 && !membership.store_exists;
+  if (serves) {
+    BRAID_ASSIGN(Listener listener, listen_on(membership.master_host, membership.master_port));
+    options.isServer = true;
+    options.masterListenFd = ::fcntl(listener.socket.get(), F_DUPFD_CLOEXEC, 0);
+  }
+  auto handle = std::make_unique<Handle>();
+  BRAID_TRY(guarded(Code::kUnavailable,
+                    cat("rank ", membership.global_rank, " found no store at ",
+                        membership.master_host, ":", membership.master_port, " within ", timeout_s,
+                        " s (MASTER_ADDR and MASTER_PORT must name the machine of rank 0)"),
+                    [&] {
+                      auto tcp =
+                          c10::make_intrusive<c10d::TCPStore>(membership.master_host, options);
+                      handle->store = with_prefix(membership.attempt, std::move(tcp));
+                      handle->store->setTimeout(milliseconds(kRequestTimeout_s));
+                    }));
+  return std::unique_ptr<Store>(new Store(std::move(handle), membership.master_port));
+}
+
+Result<std::unique_ptr<Store>> Store::serve_local(const std::string& attempt) {
+  BRAID_ASSIGN(Listener listener, listen_on("127.0.0.1", 0));
+  quiet_c10d();
+  c10d::TCPStoreOptions options;
+  options.timeout = milliseconds(kRequestTimeout_s);
+  options.waitWorkers = false;
+  options.isServer = true;
+  options.port = static_cast<uint16_t>(listener.port);
+  options.masterListenFd = ::fcntl(listener.socket.get(), F_DUPFD_CLOEXEC, 0);
+  auto handle = std::make_unique<Handle>();
+  BRAID_TRY(guarded(Code::kUnavailable, "the store of this run", [&] {
+    handle->store = with_prefix(attempt, c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options));
+  }));
+  return std::unique_ptr<Store>(new Store(std::move(handle), listener.port));
+}
+
+Result<std::unique_ptr<Store>> Store::duplicate() const {
+  auto handle = std::make_unique<Handle>();
+  BRAID_TRY(guarded(Code::kUnavailable, "another connection to the store",
+                    [&] { handle->store = handle_->store->clone(); }));
+  return std::unique_ptr<Store>(new Store(std::move(handle), port_));
+}
+
+Status Store::set(const std::string& key, const std::string& value) {
+  return guarded(Code::kUnavailable, cat("store, setting ", key),
+                 [&] { handle_->store->set(key, value); });
+}
+
+Result<std::string> Store::wait(const std::string& key, double timeout_s) {
+  std::string value;
+  BRAID_TRY(guarded(Code::kDeadline, cat("store, ", key, " within ", timeout_s, " s"), [&] {
+    handle_->store->wait({key}, milliseconds(timeout_s));
+    value = handle_->store->get_to_str(key);
+  }));
+  return value;
+}
+
+Result<std::vector<std::optional<std::string>>> Store::look(const std::vector<std::string>& keys) {
+  std::vector<std::optional<std::string>> out(keys.size());
+  BRAID_TRY(guarded(Code::kUnavailable, "store", [&] {
+    for (size_t i = 0; i < keys.size(); ++i)
+      if (handle_->store->check({keys[i]})) out[i] = handle_->store->get_to_str(keys[i]);
+  }));
+  return out;
+}
+
+Result<std::string> Store::set_once(const std::string& key, const std::string& value) {
+  std::string now;
+  // With an expected value that nobody writes, only an absent key is set.
+  BRAID_TRY(guarded(Code::kUnavailable, cat("store, setting ", key), [&] {
+    const std::string expected;
+    now = handle_->store->compareSet(key, expected, value);
+  }));
+  return now;
+}
+
+Result<int64_t> Store::add(const std::string& key, int64_t value) {
+  int64_t sum = 0;
+  BRAID_TRY(guarded(Code::kUnavailable, cat("store, adding to ", key),
+                    [&] { sum = handle_->store->add(key, value); }));
+  return sum;
+}
+
+}  // namespace braid

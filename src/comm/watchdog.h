@@ -1,0 +1,84 @@
+// The thread of each rank that keeps the job from hanging: it says that this rank lives and where
+// it is, watches one other rank (the next one), and when any rank has failed prints where this rank
+// is and ends the process with exit code 1, since a peer inside a collective cannot be called back.
+// A rank that waits, however long, is alive; one that is stopped is named; one whose process is
+// gone, or that gives no sign of life for `lost_s`, has failed. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/failure.h"
+#include "comm/membership.h"
+#include "comm/position.h"
+#include "comm/store.h"
+
+namespace braid {
+
+struct WatchdogOptions {
+  double interval_s = 1;   // between two signs of life
+  double quiet_s = 5;      // without a sign of life: named in the log
+  double lost_s = 25;      // without a sign of life: failed, unless known to be stopped
+  double stopped_s = 300;  // a process that is seen to be stopped may stay so for this long
+};
+
+class Watchdog {
+ public:
+  // Starts the thread over a connection of its own. REQUIRES: board outlives the object.
+  static Result<std::unique_ptr<Watchdog>> start(Store& store, const Membership& membership,
+                                                 const PositionBoard& board,
+                                                 const WatchdogOptions& options);
+  ~Watchdog();
+
+  // Says that this rank ends as planned, so that nobody misses it, and stops the thread.
+  void finish();
+
+  // Ends the process because `failure` happened elsewhere: prints this rank's position first.
+  [[noreturn]] void end_process(const RankFailure& failure);
+
+ private:
+  Watchdog(std::unique_ptr<Store> store, const Membership& membership, const PositionBoard& board,
+           const WatchdogOptions& options);
+  void run();
+  Status look_once();
+  void judge_watched(const std::string& beat);
+  void declare_lost(const std::string& cause);
+
+  std::unique_ptr<Store> store_;
+  Membership membership_;
+  const PositionBoard& board_;
+  WatchdogOptions options_;
+
+  // Of the thread alone: the rank that is watched, and since when it has said nothing new.
+  int64_t watched_ = 0;
+  std::string last_beat_, process_;
+  double last_change_s_ = 0;
+  bool named_ = false, watched_done_ = false;
+  int64_t beats_ = 0;
+
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::thread thread_;
+};
+
+// Where a rank last said it was; "" where it never did.
+std::string last_position(Store& store, int64_t rank);
+// "rank 2: step 3, train actor, ..." for each of the ranks, as they last said.
+std::vector<std::string> last_positions(Store& store, const std::vector<int64_t>& ranks);
+
+// What the system says of a process of this machine.
+enum class ProcessState { kRunning, kStopped, kGone, kElsewhere };
+// "MACHINE PID START" of this process, for process_state() in another one.
+std::string process_identity();
+// kElsewhere: a process of another machine, of which nothing is known.
+ProcessState process_state(const std::string& identity);
+
+}  // namespace braid

@@ -1,0 +1,80 @@
+// This process as one rank of a job: the store where the ranks meet, the watchdog, the groups, and
+// how a rank leaves or fails. One thread; the watchdog is a thread of its own. A job of one rank
+// needs no store and no watchdog and has all functions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "comm/membership.h"
+#include "comm/position.h"
+#include "comm/watchdog.h"
+
+namespace braid {
+
+struct WorldOptions {
+  double join_s = 120;      // for all ranks to come, and for a group to connect
+  double deadline_s = 300;  // of every wait of a communicator
+  double leave_s = 300;     // for all ranks to end as planned, where this rank serves the store
+  WatchdogOptions watchdog = {};
+};
+
+class World {
+ public:
+  // Meets the other ranks. An unreachable master, a port in use and a rank that does not come
+  // within join_s are errors that name them.
+  static Result<std::unique_ptr<World>> join(const Membership& membership,
+                                             const WorldOptions& options);
+  ~World();
+
+  const Membership& membership() const { return membership_; }
+  int64_t global_rank() const { return membership_.global_rank; }
+  int64_t world_size() const { return membership_.world_size; }
+  PositionBoard& position() { return board_; }
+
+  // All ranks must call it with equal values ("binary" -> its hash, "config", "program"); else
+  // every rank fails with one message that names the ranks and what differs.
+  Status agree(const std::vector<std::pair<std::string, std::string>>& values);
+
+  // The communicator of these ranks under this name, connected on the first call by all members;
+  // valid as long as the world. Two groups of equal ranks with different names are independent.
+  Result<Communicator*> group(const std::string& name, std::vector<int64_t> members);
+  // The group of all ranks.
+  Result<Communicator*> everyone();
+
+  // Tells the job that this rank cannot go on: the others end within seconds. Returns the message
+  // to end with. Does not return where another rank had failed before: then this process ends here.
+  Status fail(const Status& cause);
+
+  // The planned end. Rank 0 waits for the others where it serves the store.
+  Status leave();
+
+  // Bytes that this rank gave to all groups, by kind.
+  Traffic traffic(Transfer transfer) const;
+
+ private:
+  World(const Membership& membership, const WorldOptions& options);
+  bool serves_store() const;
+  void await_endings();
+  // Waits until all these ranks have set their key; kDeadline names those that have not.
+  Status await_ranks(const std::string& key_prefix, const std::vector<int64_t>& ranks,
+                     const std::string& what);
+
+  Membership membership_;
+  WorldOptions options_;
+  PositionBoard board_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Watchdog> watchdog_;
+  std::map<std::string, std::unique_ptr<Communicator>> groups_;
+};
+
+// SHA-256 of the program that runs, for World::agree().
+Result<std::string> binary_hash();
+
+}  // namespace braid
