@@ -1,10 +1,8 @@
 #include "runtime/response_rows.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 
 #include "base/status.h"
-#include "train/packing.h"
 
 namespace braid {
 
@@ -29,22 +27,6 @@ ResponseRows pack_responses(const std::vector<std::vector<int32_t>>& prompts,
   }
   return {pack_sequences(sequences, device), at::tensor(predicting, at::kLong).to(device),
           at::tensor(targets, at::kLong).to(device), at::tensor(last, at::kLong).to(device)};
-}
-
-void for_each_micro_batch(Model& model, const std::vector<std::vector<int32_t>>& prompts,
-                          const std::vector<std::vector<int32_t>>& responses, int64_t micro_tokens,
-                          const ResponseVisit& visit) {
-  const at::NoGradGuard no_grad;
-  std::vector<int64_t> counts;
-  for (size_t i = 0; i < prompts.size(); ++i)
-    counts.push_back(static_cast<int64_t>(prompts[i].size() + responses[i].size()));
-  const auto batches = pack_micro_batches(counts, micro_tokens);
-  model.keep_packed(batches.size() > 1);
-  for (const auto& rows : batches) {
-    const ResponseRows packed = pack_responses(prompts, responses, rows, model.options().device);
-    visit(packed, model.forward(packed.batch, nullptr));
-  }
-  model.rest();
 }
 
 }  // namespace braid

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "nn/model.h"
@@ -22,12 +21,5 @@ struct ResponseRows {
 ResponseRows pack_responses(const std::vector<std::vector<int32_t>>& prompts,
                             const std::vector<std::vector<int32_t>>& responses,
                             const std::vector<size_t>& rows, at::Device device);
-
-// Visits the packed rows and hidden states [T, H] of every sample once, without gradients, in
-// micro-batches of at most `micro_tokens` tokens each; then the model rests.
-using ResponseVisit = std::function<void(const ResponseRows& packed, const at::Tensor& hidden_TH)>;
-void for_each_micro_batch(Model& model, const std::vector<std::vector<int32_t>>& prompts,
-                          const std::vector<std::vector<int32_t>>& responses, int64_t micro_tokens,
-                          const ResponseVisit& visit);
 
 }  // namespace braid

@@ -8,6 +8,7 @@
 #include "data/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "dataflow/graph.h"
+#include "runtime/sample_store.h"
 
 namespace braid {
 
@@ -15,6 +16,7 @@ namespace braid {
 struct RunData {
   std::optional<Tokenizer> tokenizer;
   DataSet data;
+  const Tokenizer* tokenizer_or_null() const { return tokenizer ? &*tokenizer : nullptr; }
 };
 
 // The tokenizer and the data of `source` (data.train or data.eval) as the model will see them.
@@ -22,5 +24,11 @@ Result<RunData> load_run_data(const Config& config, const std::string& source, D
 
 // What the graph's fetch call asks of a line of data.
 DataNeed data_need(const Graph& graph);
+
+// Starts a step in the store with the prompts_per_step records (or pairs) of the data from `cursor`
+// on, samples_per_prompt samples each where responses are generated; responses that the data has
+// come with them.
+Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
+                     const RolloutConfig& options, SampleStore& store);
 
 }  // namespace braid

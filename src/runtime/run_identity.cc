@@ -101,4 +101,21 @@ Status check_same_data(const Json& saved, const Json& now) {
       "model with checkpoint.resume=none");
 }
 
+Json run_identity(const Config& config, const Program& program, const DataSet& data) {
+  return {{"program", program_hash(program)},
+          {"options", flat_options(config)},
+          {"data", data_identity(data)}};
+}
+
+Status check_same_run(const Json& saved, const Json& now) {
+  BRAID_ASSIGN(const Json options, json_field<Json>(saved, "options"));
+  BRAID_TRY(check_same_options(options, now["options"]));
+  BRAID_ASSIGN(const auto program, json_field<std::string>(saved, "program"));
+  if (program != now["program"])
+    return invalid_input(cat("the checkpoint is of another program (", program, ", this run has ",
+                             now["program"].get<std::string>(), "; compare with --print-program)"));
+  BRAID_ASSIGN(const Json data, json_field<Json>(saved, "data"));
+  return check_same_data(data, now["data"]);
+}
+
 }  // namespace braid

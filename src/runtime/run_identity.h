@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "config/options.h"
 #include "data/dataset.h"
+#include "program/program.h"
 
 namespace braid {
 
@@ -23,5 +24,11 @@ Json data_identity(const DataSet& data);
 
 // The error names what differs.
 Status check_same_data(const Json& saved, const Json& now);
+
+// What a checkpoint keeps of these: options, hash of the program, data.
+Json run_identity(const Config& config, const Program& program, const DataSet& data);
+
+// The state of a checkpoint belongs to the run of this identity; the error names what differs.
+Status check_same_run(const Json& saved, const Json& now);
 
 }  // namespace braid

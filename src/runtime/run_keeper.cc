@@ -59,13 +59,6 @@ Status check_rollout_files(const Config& config, const Graph& graph) {
 
 }  // namespace
 
-std::string run_folder(const Config& config) { return join_path(config.run.dir, config.run.name); }
-
-std::string checkpoint_folder(const Config& config) {
-  return config.checkpoint.dir.empty() ? join_path(run_folder(config), "checkpoints")
-                                       : config.checkpoint.dir;
-}
-
 Result<FileHandle> claim_run_folder(const Config& config) {
   const std::string folder = run_folder(config);
   BRAID_TRY(make_folder(folder));

@@ -8,14 +8,10 @@
 #include "checkpoint/save_schedule.h"
 #include "config/options.h"
 #include "host/process.h"
+#include "runtime/run_folder.h"
 #include "runtime/session.h"
 
 namespace braid {
-
-// run.dir/run.name.
-std::string run_folder(const Config& config);
-// checkpoint.dir, or "checkpoints" in the run's folder.
-std::string checkpoint_folder(const Config& config);
 
 // Makes the run's folder and takes it for this process until the handle closes (or the process
 // ends, however it ends); an error if another process has it.

@@ -1,8 +1,8 @@
 #include "runtime/sample_store.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/index_select.h>
-#include <ATen/ops/tensor.h>
 
 #include <numeric>
 
@@ -10,8 +10,19 @@
 
 namespace braid {
 namespace {
+
 constexpr const char* kResponse = "response_ids";
+
+// The kept ones of one value per row.
+template <typename T>
+std::vector<T> kept_of(std::vector<T>& values, const std::vector<bool>& kept) {
+  std::vector<T> out;
+  for (size_t row = 0; row < kept.size(); ++row)
+    if (kept[row]) out.push_back(std::move(values[row]));
+  return out;
 }
+
+}  // namespace
 
 SampleStore::SampleStore(const Graph& graph) {
   for (const Call& call : graph.calls)
@@ -24,6 +35,12 @@ void SampleStore::begin(std::vector<StoredSample> samples) {
   reals_.clear();
 }
 
+Rows SampleStore::all_rows() const {
+  Rows rows(samples_.size());
+  std::iota(rows.begin(), rows.end(), size_t{0});
+  return rows;
+}
+
 Result<const Field*> SampleStore::declared(const std::string& field) const {
   const auto found = fields_.find(field);
   if (found == fields_.end())
@@ -31,25 +48,35 @@ Result<const Field*> SampleStore::declared(const std::string& field) const {
   return &found->second;
 }
 
-Status SampleStore::put_tokens(const std::string& field, TokenLists values) {
+Status SampleStore::put_tokens(const std::string& field, const Rows& rows, TokenLists values) {
   BRAID_ASSIGN(const Field* spec, declared(field));
   if (spec->type != FieldType::kTokens)
     return invalid_input(cat("field '", field, "' does not hold tokens"));
-  BRAID_CHECK(values.size() == samples_.size(), "one token list per sample");
-  tokens_[field] = std::move(values);
+  BRAID_CHECK(values.size() == rows.size(), "one token list per row");
+  TokenLists& lists = tokens_[field];
+  lists.resize(samples_.size());
+  for (size_t i = 0; i < rows.size(); ++i) lists[rows[i]] = std::move(values[i]);
   return ok_status();
 }
 
-Status SampleStore::put_reals(const std::string& field, at::Tensor packed) {
+Status SampleStore::put_reals(const std::string& field, const Rows& rows,
+                              const at::Tensor& packed) {
   BRAID_ASSIGN(const Field* spec, declared(field));
   if (spec->type == FieldType::kTokens)
     return invalid_input(cat("field '", field, "' holds tokens"));
+  const bool per_sample = spec->shape == FieldShape::kPerSample;
   const auto lens = response_lens();
-  const int64_t expected = spec->shape == FieldShape::kPerSample
-                               ? static_cast<int64_t>(samples_.size())
-                               : std::accumulate(lens.begin(), lens.end(), int64_t{0});
-  BRAID_CHECK(packed.numel() == expected, "field " + field + " has the wrong number of values");
-  reals_[field] = packed.detach().to(at::kFloat);
+  const at::Tensor values = packed.detach().to(at::kFloat);
+  std::vector<at::Tensor>& cells = reals_[field];
+  cells.resize(samples_.size());
+  int64_t begin = 0;
+  for (const size_t row : rows) {
+    const int64_t count = per_sample ? 1 : lens[row];
+    BRAID_CHECK(begin + count <= values.numel(), "field " + field + " has too few values");
+    cells[row] = values.narrow(0, begin, count);
+    begin += count;
+  }
+  BRAID_CHECK(begin == values.numel(), "field " + field + " has too many values");
   return ok_status();
 }
 
@@ -61,12 +88,20 @@ Result<const TokenLists*> SampleStore::tokens(const std::string& field) const {
   return &found->second;
 }
 
-Result<at::Tensor> SampleStore::reals(const std::string& field) const {
+Result<at::Tensor> SampleStore::reals(const std::string& field, const Rows& rows) const {
   BRAID_TRY(declared(field).status());
   const auto found = reals_.find(field);
   if (found == reals_.end())
     return invalid_input(cat("field '", field, "' is read before it is produced"));
-  return found->second;
+  if (rows.empty()) return at::empty({0});
+  std::vector<at::Tensor> cells;
+  for (const size_t row : rows) {
+    cells.push_back(found->second[row]);
+    if (!cells.back().defined())
+      return invalid_input(cat("field '", field, "' of sample ", samples_[row].id,
+                               " is read where it was not produced"));
+  }
+  return at::cat(cells);
 }
 
 std::vector<int64_t> SampleStore::response_lens() const {
@@ -78,23 +113,8 @@ std::vector<int64_t> SampleStore::response_lens() const {
   return lens;
 }
 
-at::Tensor SampleStore::select(const Field& field, const at::Tensor& packed,
-                               const std::vector<size_t>& rows) const {
-  std::vector<int64_t> index;
-  if (field.shape == FieldShape::kPerSample) {
-    index.assign(rows.begin(), rows.end());
-  } else {
-    const auto lens = response_lens();
-    std::vector<int64_t> begin(lens.size() + 1, 0);
-    std::partial_sum(lens.begin(), lens.end(), begin.begin() + 1);
-    for (const size_t row : rows)
-      for (int64_t i = begin[row]; i < begin[row + 1]; ++i) index.push_back(i);
-  }
-  return at::index_select(packed, 0, at::tensor(index, at::kLong).to(packed.device()));
-}
-
 Result<AlgoBatch> SampleStore::gather(const std::vector<std::string>& fields,
-                                      const std::vector<size_t>& rows) const {
+                                      const Rows& rows) const {
   AlgoBatch batch;
   const auto lens = response_lens();
   for (const size_t row : rows) {
@@ -104,26 +124,15 @@ Result<AlgoBatch> SampleStore::gather(const std::vector<std::string>& fields,
   for (const std::string& name : fields) {
     BRAID_ASSIGN(const Field* field, declared(name));
     if (field->type == FieldType::kTokens) continue;
-    BRAID_ASSIGN(const at::Tensor packed, reals(name));
-    batch.fields[name] = select(*field, packed, rows);
+    BRAID_ASSIGN(batch.fields[name], reals(name, rows));
   }
   return batch;
 }
 
 void SampleStore::retain(const std::vector<bool>& kept) {
-  std::vector<size_t> rows;
-  for (size_t i = 0; i < kept.size(); ++i)
-    if (kept[i]) rows.push_back(i);
-  if (rows.size() == kept.size()) return;
-  for (auto& [name, packed] : reals_) packed = select(fields_.at(name), packed, rows);
-  std::vector<StoredSample> samples;
-  for (const size_t row : rows) samples.push_back(std::move(samples_[row]));
-  for (auto& [name, lists] : tokens_) {
-    TokenLists shorter;
-    for (const size_t row : rows) shorter.push_back(std::move(lists[row]));
-    lists = std::move(shorter);
-  }
-  samples_ = std::move(samples);
+  samples_ = kept_of(samples_, kept);
+  for (auto& [name, lists] : tokens_) lists = kept_of(lists, kept);
+  for (auto& [name, cells] : reals_) cells = kept_of(cells, kept);
 }
 
 }  // namespace braid

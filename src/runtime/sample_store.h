@@ -1,5 +1,7 @@
 // The samples of one step and their fields, keyed by (sample, field). Fields are declared by the
-// graph; access to any other is an error, as is reading one that was not produced. Not thread-safe.
+// graph; access to any other is an error, as is reading one that was not produced. A row is the
+// place of a sample in the step; every rank numbers the rows alike, but may hold the values of only
+// some of them, so whoever writes or reads names its rows. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,6 +25,7 @@ struct StoredSample {
 };
 
 using TokenLists = std::vector<std::vector<int32_t>>;
+using Rows = std::vector<size_t>;
 
 class SampleStore {
  public:
@@ -33,11 +36,17 @@ class SampleStore {
 
   size_t size() const { return samples_.size(); }
   const StoredSample& sample(size_t row) const { return samples_[row]; }
+  Rows all_rows() const;
 
-  Status put_tokens(const std::string& field, TokenLists values);
-  Status put_reals(const std::string& field, at::Tensor packed);  // f32 [S] or [R] as declared
+  // Values of some rows, in their order: a list for each, or f32 packed one row after another
+  // ([S] or [R] as declared). REQUIRES: of a field per token, the responses are there.
+  Status put_tokens(const std::string& field, const Rows& rows, TokenLists values);
+  Status put_reals(const std::string& field, const Rows& rows, const at::Tensor& packed);
+
+  // The lists by row; those of rows that nobody wrote are empty.
   Result<const TokenLists*> tokens(const std::string& field) const;
-  Result<at::Tensor> reals(const std::string& field) const;
+  // Values of the rows, packed in their order; an error if one of them has none.
+  Result<at::Tensor> reals(const std::string& field, const Rows& rows) const;
   bool has(const std::string& field) const {
     return tokens_.count(field) + reals_.count(field) > 0;
   }
@@ -46,21 +55,18 @@ class SampleStore {
   std::vector<int64_t> response_lens() const;
 
   // The real-valued ones among `fields` for some rows, in the form that algorithms take.
-  Result<AlgoBatch> gather(const std::vector<std::string>& fields,
-                           const std::vector<size_t>& rows) const;
+  Result<AlgoBatch> gather(const std::vector<std::string>& fields, const Rows& rows) const;
 
   // Keeps only the rows that are marked; later calls see nothing of the others.
   void retain(const std::vector<bool>& kept);
 
  private:
   Result<const Field*> declared(const std::string& field) const;
-  at::Tensor select(const Field& field, const at::Tensor& packed,
-                    const std::vector<size_t>& rows) const;
 
   std::map<std::string, Field> fields_;
   std::vector<StoredSample> samples_;
   std::map<std::string, TokenLists> tokens_;
-  std::map<std::string, at::Tensor> reals_;
+  std::map<std::string, std::vector<at::Tensor>> reals_;  // by row; undefined: not written
 };
 
 }  // namespace braid

@@ -1,30 +1,33 @@
 #include "runtime/score_samples.h"
 
-#include <ATen/ops/index_select.h>
-
-#include "runtime/response_rows.h"
+#include "runtime/inference.h"
+#include "train/packing.h"
 
 namespace braid {
 
 std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardSample>& samples,
                                          int64_t micro_tokens) {
-  std::vector<std::vector<int32_t>> prompts, responses;
+  TokenLists prompts, responses;
+  std::vector<int64_t> counts;
   for (const RewardSample& sample : samples) {
     prompts.push_back(sample.prompt_ids);
     responses.push_back(sample.response_ids);
+    counts.push_back(static_cast<int64_t>(sample.prompt_ids.size() + sample.response_ids.size()));
   }
   std::vector<RewardOutcome> out;
-  const auto add_scores = [&](const ResponseRows& packed, const at::Tensor& hidden_TH) {
+  const auto batches = pack_micro_batches(counts, micro_tokens);
+  model.keep_packed(batches.size() > 1);
+  for (const Rows& rows : batches) {
     const at::Tensor scores =
-        scalar_outputs(model, at::index_select(hidden_TH, 0, packed.last_S)).to(at::kCPU);
+        infer_rows(model, Inferred::kScores, prompts, responses, rows, 1).to(at::kCPU);
     for (int64_t i = 0; i < scores.size(0); ++i) {
       RewardOutcome outcome;
       outcome.kind = RewardOutcome::Kind::kValue;
       outcome.value = scores[i].item<double>();
       out.push_back(std::move(outcome));
     }
-  };
-  for_each_micro_batch(model, prompts, responses, micro_tokens, add_scores);
+  }
+  model.rest();
   return out;
 }
 

@@ -1,38 +1,28 @@
-// A training session of one process: models, data, rewards and the sample store, and the Executor
-// that a program runs on. Not thread-safe. Between two steps the models, optimizers, counters and
-// algo_state are its whole state: save_state() and load_state() cover all of it.
+// A training session of one process: the parts that a program's instructions are given to, and
+// what they share. It only dispatches; each part has its state and names what it reads and changes.
+// Not thread-safe. Between two steps the roles and the position are its whole state: save_state()
+// and load_state() cover all of it.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "algo/algorithm.h"
 #include "checkpoint/checkpoint.h"
 #include "config/options.h"
-#include "data/dataset.h"
-#include "data/tokenizer/tokenizer.h"
 #include "program/program.h"
-#include "reward/reward.h"
-#include "rollout/engine.h"
+#include "runtime/generation.h"
+#include "runtime/inference.h"
 #include "runtime/interpreter.h"
 #include "runtime/load_models.h"
-#include "runtime/rollout_file.h"
+#include "runtime/run_data.h"
+#include "runtime/run_position.h"
 #include "runtime/sample_store.h"
+#include "runtime/scoring.h"
+#include "runtime/training.h"
 
 namespace braid {
-
-// What the reward call found, per sample.
-struct ScoredSamples {
-  std::vector<double> raw;    // weighted sum of the list; NaN where the sample was dropped
-  std::vector<double> total;  // after clipping and penalties: what training uses
-  std::vector<bool> kept;     // false: on_error: drop applied
-  std::map<std::string, std::vector<double>> by_name;
-  int64_t timeouts = 0, errors = 0;
-};
 
 // Every function that the graph names exists in algo/; else an error that lists the known ones.
 Status check_functions(const Graph& graph);
@@ -44,7 +34,7 @@ class Session : public Executor {
 
   // One step of the program. Returns the step's metrics by name.
   Result<std::map<std::string, double>> run_step(const InstructionObserver& observer = {});
-  int64_t step() const { return step_; }
+  int64_t step() const { return position_.step; }
 
   // Texts and numbers of a few samples of the last step, for samples.jsonl. REQUIRES: a step was
   // run.
@@ -61,7 +51,7 @@ class Session : public Executor {
 
   const Roles& roles() const { return roles_; }
   // Empty under rollout.replay, which brings the rewards.
-  const RewardModels& reward_models() const { return reward_models_; }
+  const RewardModels& reward_models() const { return scoring_.models(); }
   const SampleStore& store() const { return store_; }
 
   Status run_call(const Call& call) override;
@@ -74,84 +64,25 @@ class Session : public Executor {
   Status end_region(const Call& call) override;
 
  private:
-  Session(const Config& config, const Program& program);
-  Status load_roles();
-  Result<ModelInstance> load_role(const RoleSpec& spec);
-  Status load_data();
-  Status load_rewards();
-  // To be called before the weights of a trained role change.
-  Status keep_frozen_copies(const std::string& changing);
-
-  // Whether the rewards of the list are asked; a replayed rollout brings their values.
-  bool scores() const { return generates(program_.graph) && config_.rollout.replay.empty(); }
+  struct Loaded;  // what create() reads before there is a session
+  Session(const Config& config, const Program& program, Loaded loaded);
 
   Status fetch(const Call& call);
   Status infer(const Call& call);
+  Status reward(const Call& call);
   Status compute(const Call& call);
 
-  Status begin_generate(const Call& call);
-  Status begin_replay();
-  Status finish_generate(const Call& call);
-  SamplingOptions sampling_options(const Model& model) const;
-  Status set_stop_check();
-
-  Status score_rewards(const Call& call);
-  Result<std::vector<RewardSample>> reward_samples() const;
-  Result<ScoredSamples> scored_samples();
-  Result<ScoredSamples> replayed_samples() const;
-  void add_penalties(ScoredSamples& scored) const;
-  Status record_rollout(const ScoredSamples& scored);
-
-  Status begin_train(const Call& call);
-  std::vector<std::vector<size_t>> micro_batches(const std::vector<size_t>& rows) const;
-  Denominators denominators(const std::vector<size_t>& rows) const;
-  int64_t row_tokens(const std::vector<size_t>& rows) const;
-  Result<ModelOutputs> model_outputs(Model& model, const std::vector<size_t>& rows) const;
-  Result<at::Tensor> micro_loss(const Call& call, const std::vector<size_t>& rows,
-                                const Denominators& denominators);
-  AdamW::StepReport apply_update(const Call& call);
-  Status refuse_update(const Call& call);
-  Result<std::string> write_offending_batch(const Call& call);
-  int64_t idle_steps(const Call& call) const;
-
-  Status check_state(const Json& numbers) const;
-  Status load_role_state(const std::string& name, const CheckpointState& state);
-
-  void note_mismatch();
-  void note_lengths();
-  void note_rewards(const ScoredSamples& scored);
-
-  Config config_;
-  Program program_;
+  const Config config_;
+  const Program program_;
+  const RunData data_;
+  RunPosition position_;
   SampleStore store_;
-  std::optional<Tokenizer> tokenizer_;
-  std::optional<DataSet> data_;
+  Metrics metrics_;  // of the step
   Roles roles_;
-  std::vector<std::unique_ptr<Reward>> rewards_;
-  RewardModels reward_models_;
-  AlgoState algo_state_;
-  Metrics metrics_;
-  int64_t step_ = 0;
-  int64_t cursor_ = 0;       // position in the data
-  int64_t tokens_seen_ = 0;  // prompt and response tokens of all steps
-
-  // Of the step.
-  int64_t trained_tokens_ = 0;  // of all forwards and backwards
-
-  // Of the open region.
-  std::unique_ptr<Engine> engine_;  // null under rollout.replay
-  std::map<int64_t, Generated> generated_;
-  bool drained_ = false;
-  std::vector<std::vector<size_t>> minibatches_;
-  size_t minibatch_ = 0;
-  bool stop_training_ = false;
-  Metrics region_metrics_;     // of this train call alone
-  std::string refusal_;        // why the present update must not be applied; "" = it may
-  int64_t refused_step_ = -1;  // the last step whose offending batches were written
-
-  std::optional<RolloutRecorder> recorder_;
-  std::optional<RolloutReplay> replay_;
-  std::map<int64_t, RolloutRow> replayed_;  // of the step, by sample
+  Generation generation_;
+  Inference inference_;
+  Training training_;
+  Scoring scoring_;
 };
 
 }  // namespace braid

@@ -1,8 +1,10 @@
 #include "runtime/session.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -334,10 +336,29 @@ TEST(Runtime, NamesNoAlgorithm) {
 TEST(SampleStore, RefusesUndeclaredAndUnproducedFields) {
   SampleStore store(*make_graph(default_options("grpo")));
   store.begin({{SampleId{0}, GroupId{0}, "", {}}});
-  EXPECT_NE(store.reals("nonsense").status().message().find("not declared"), std::string::npos);
-  EXPECT_NE(store.reals("rewards").status().message().find("before it is produced"),
+  EXPECT_NE(store.reals("nonsense", {0}).status().message().find("not declared"),
             std::string::npos);
-  EXPECT_FALSE(store.put_tokens("rewards", {{1}}).ok());
+  EXPECT_NE(store.reals("rewards", {0}).status().message().find("before it is produced"),
+            std::string::npos);
+  EXPECT_FALSE(store.put_tokens("rewards", {0}, {{1}}).ok());
+}
+
+// A rank holds the values of its own rows: they come back in the order that is asked for, and a row
+// that nobody wrote is an error.
+TEST(SampleStore, HoldsValuesOfSomeRows) {
+  SampleStore store(*make_graph(default_options("grpo")));
+  store.begin({{SampleId{4}, GroupId{0}, "", {}},
+               {SampleId{5}, GroupId{0}, "", {}},
+               {SampleId{6}, GroupId{1}, "", {}}});
+  ASSERT_TRUE(store.put_tokens("response_ids", {2, 0}, {{7, 8}, {9}}).ok());
+  EXPECT_EQ(store.response_lens(), (std::vector<int64_t>{1, 0, 2}));
+  ASSERT_TRUE(store.put_reals("old_logprobs", {2, 0}, at::tensor({1.0f, 2.0f, 3.0f})).ok());
+  EXPECT_TRUE(at::equal(*store.reals("old_logprobs", {0, 2}), at::tensor({3.0f, 1.0f, 2.0f})));
+  EXPECT_THAT(store.reals("old_logprobs", {0, 1}).status().message(),
+              HasSubstr("of sample 5 is read where it was not produced"));
+  store.retain({false, false, true});
+  EXPECT_EQ(store.sample(0).id, SampleId{6});
+  EXPECT_TRUE(at::equal(*store.reals("old_logprobs", {0}), at::tensor({1.0f, 2.0f})));
 }
 
 }  // namespace

@@ -58,35 +58,35 @@ AdamW::AdamW(std::vector<std::pair<std::string, at::Tensor>> parameters,
 }
 
 AdamW::StepReport AdamW::step(int64_t total_steps) {
-  const at::NoGradGuard no_grad;
-  std::vector<std::pair<Slot*, at::Tensor>> gradients;
-  double squares = 0;
-  for (Slot& slot : slots_) {
-    if (!slot.parameter.grad().defined()) continue;
-    gradients.emplace_back(&slot, slot.parameter.grad().to(at::kFloat));
-    squares += sum_of_squares(gradients.back().second);
-  }
-  StepReport report{std::sqrt(squares), learning_rate(config_, step_, total_steps), false};
-  if (std::isfinite(report.grad_norm)) {
-    ++step_;
-    update(gradients, report.lr, report.grad_norm);
-    report.applied = true;
-  }
-  gradients.clear();
+  StepReport report{gradient_norm(), next_rate(total_steps), false};
+  report.applied = std::isfinite(report.grad_norm);
+  if (report.applied) update(report.grad_norm, total_steps);
   zero_grad();
   return report;
 }
 
-void AdamW::update(const std::vector<std::pair<Slot*, at::Tensor>>& gradients, double lr,
-                   double grad_norm) {
-  if (gradients.empty()) return;
+double AdamW::gradient_norm() const {
+  const at::NoGradGuard no_grad;
+  double squares = 0;
+  for (const Slot& slot : slots_)
+    if (slot.parameter.grad().defined())
+      squares += sum_of_squares(slot.parameter.grad().to(at::kFloat));
+  return std::sqrt(squares);
+}
+
+void AdamW::update(double grad_norm, int64_t total_steps) {
+  const at::NoGradGuard no_grad;
+  const double lr = next_rate(total_steps);
+  ++step_;
   std::vector<at::Tensor> masters, grads, exp_avgs, exp_avg_sqs;
-  for (const auto& [slot, gradient] : gradients) {
-    masters.push_back(slot->master);
-    grads.push_back(gradient);
-    exp_avgs.push_back(slot->exp_avg);
-    exp_avg_sqs.push_back(slot->exp_avg_sq);
+  for (const Slot& slot : slots_) {
+    if (!slot.parameter.grad().defined()) continue;
+    masters.push_back(slot.master);
+    grads.push_back(slot.parameter.grad().to(at::kFloat));
+    exp_avgs.push_back(slot.exp_avg);
+    exp_avg_sqs.push_back(slot.exp_avg_sq);
   }
+  if (grads.empty()) return;
   const auto scalar = grads[0].options().requires_grad(false);
   const std::vector<at::Tensor> steps(grads.size(),
                                       at::full({}, static_cast<double>(step_), scalar));
@@ -96,9 +96,8 @@ void AdamW::update(const std::vector<std::pair<Slot*, at::Tensor>>& gradients, d
   }
   at::_fused_adamw_(masters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, config_.betas[0],
                     config_.betas[1], config_.weight_decay, config_.eps, false, false, divisor);
-  for (const auto& [slot, gradient] : gradients) {
-    if (slot->has_master()) slot->parameter.copy_(slot->master);
-  }
+  for (Slot& slot : slots_)
+    if (slot.has_master() && slot.parameter.grad().defined()) slot.parameter.copy_(slot.master);
 }
 
 void AdamW::zero_grad() {

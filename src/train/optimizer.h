@@ -38,10 +38,20 @@ class AdamW {
     bool applied = false;  // false when the norm is not finite: nothing but the gradients changed
   };
 
-  // One update from the accumulated gradients, scaled down to a global norm of max_grad_norm
-  // (Pascanu et al., 2013); decoupled weight decay (Loshchilov & Hutter, 2019, algorithm 2). A
-  // parameter without a gradient stays as it is. Clears the gradients.
+  // gradient_norm(), update() where it is finite, zero_grad().
   StepReport step(int64_t total_steps);
+
+  // L2 norm of the accumulated gradients.
+  double gradient_norm() const;
+
+  // The rate of the next update.
+  double next_rate(int64_t total_steps) const { return learning_rate(config_, step_, total_steps); }
+
+  // One update from the accumulated gradients, whose global norm is grad_norm, scaled down to a
+  // norm of max_grad_norm (Pascanu et al., 2013); decoupled weight decay (Loshchilov & Hutter,
+  // 2019, algorithm 2). A parameter without a gradient stays as it is. REQUIRES: grad_norm is
+  // finite.
+  void update(double grad_norm, int64_t total_steps);
 
   void zero_grad();
 
@@ -59,9 +69,6 @@ class AdamW {
     at::Tensor parameter, master, exp_avg, exp_avg_sq;
     bool has_master() const { return !master.is_same(parameter); }
   };
-
-  void update(const std::vector<std::pair<Slot*, at::Tensor>>& gradients, double lr,
-              double grad_norm);
 
   OptimizerConfig config_;
   std::vector<Slot> slots_;

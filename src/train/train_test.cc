@@ -9,7 +9,6 @@
 #include <limits>
 #include <numeric>
 
-#include "train/executor.h"
 #include "train/optimizer.h"
 #include "train/packing.h"
 
@@ -244,38 +243,6 @@ TEST(Packing, KeepsItsPropertiesOnManyInputs) {
     }
     EXPECT_EQ(next, counts.size());
   }
-}
-
-TEST(Executor, RunsOpsInOrderAndAccumulatesGradients) {
-  for (const Schedule& schedule : {gpipe(1, 4), one_f_one_b(1, 4)}) {
-    const at::Tensor weight = at::full({}, 2.0, at::kDouble).requires_grad_(true);
-    std::vector<int32_t> calls;
-    std::vector<double> seen_gradients;
-    const Status status = run_schedule(schedule, 0, [&](int32_t m) -> Result<at::Tensor> {
-      calls.push_back(m);
-      seen_gradients.push_back(weight.grad().defined() ? weight.grad().item<double>() : 0);
-      return weight * weight * (m + 1);
-    });
-    EXPECT_TRUE(status.ok());
-    EXPECT_THAT(calls, ElementsAre(0, 1, 2, 3));
-    EXPECT_DOUBLE_EQ(weight.grad().item<double>(), 4 * (1 + 2 + 3 + 4));
-    if (schedule == gpipe(1, 4)) {
-      EXPECT_THAT(seen_gradients, ElementsAre(0, 0, 0, 0));
-    } else {
-      EXPECT_THAT(seen_gradients, ElementsAre(0, 4, 12, 24));
-    }
-  }
-}
-
-TEST(Executor, StopsAtTheFirstFailureAndNamesTheMicroBatch) {
-  int calls = 0;
-  const Status status = run_schedule(gpipe(1, 3), 0, [&](int32_t m) -> Result<at::Tensor> {
-    ++calls;
-    if (m == 1) return invalid_input("no such field");
-    return at::full({}, 1.0).requires_grad_(true);
-  });
-  EXPECT_EQ(calls, 2);
-  EXPECT_EQ(status.message(), "micro-batch 1: no such field");
 }
 
 }  // namespace

@@ -1,0 +1,55 @@
+// The generation of one rank: which samples it draws now and what they have become. begin(), then
+// round() until drained(), then finish(). Its state lives from begin() to finish(); the responses
+// of a recorded rollout come through the same door. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "config/options.h"
+#include "data/tokenizer/tokenizer.h"
+#include "rollout/engine.h"
+#include "runtime/rollout_file.h"
+#include "runtime/sample_store.h"
+
+namespace braid {
+
+class Generation {
+ public:
+  // REQUIRES: what the references and the tokenizer (or null) point to outlives this.
+  Generation(const RolloutConfig& options, int64_t seed, const Tokenizer* tokenizer)
+      : options_(options), seed_(seed), tokenizer_(tokenizer) {}
+
+  // Submits the prompts of these rows, or takes their responses in step `step` from
+  // rollout.replay. REQUIRES: the model outlives finish().
+  Status begin(Model& model, const SampleStore& store, const Rows& rows, int64_t step);
+
+  // One scheduling round and forward; nothing under rollout.replay.
+  Status round();
+  bool drained() const { return !engine_ || engine_->drained(); }
+
+  // Writes response_ids, sampler_logprobs and truncated of the rows of begin(); the model rests.
+  // REQUIRES: drained().
+  Status finish(SampleStore& store);
+
+  // What the file says about the samples of this step, by sample id; empty without rollout.replay.
+  const std::map<int64_t, RolloutRow>& replayed() const { return replayed_; }
+
+ private:
+  Status replay(const SampleStore& store, int64_t step);
+  SamplingOptions sampling(const Model& model) const;
+
+  const RolloutConfig& options_;
+  int64_t seed_;
+  const Tokenizer* tokenizer_;
+  std::optional<RolloutReplay> file_;
+  std::map<int64_t, RolloutRow> replayed_;
+
+  Model* model_ = nullptr;
+  Rows rows_;
+  std::unique_ptr<Engine> engine_;         // null under rollout.replay
+  std::map<int64_t, Generated> finished_;  // by sample id
+};
+
+}  // namespace braid

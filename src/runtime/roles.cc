@@ -1,0 +1,127 @@
+#include "runtime/roles.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "host/file.h"
+#include "host/machine.h"
+#include "nn/model_share.h"
+
+namespace braid {
+namespace {
+
+Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& origin,
+                                             const LoadOptions& options) {
+  if (!origin.folder.empty() && is_adapter_folder(origin.folder))
+    return invalid_input(cat(origin.folder,
+                             " holds adapters only; train from the merged export "
+                             "(lora.export_as: merged) or from the base"));
+  if (options.model.lora.rank == 0) return load_weights(origin, options);
+  if (origin.folder.empty())
+    return invalid_input("lora.rank: adapters need trained weights below them, these are random");
+  const Model* base = find_base(roles, origin.folder);
+  if (base != nullptr && options.scalar_head) return make_role(*base, options);
+  return load_weights(origin, options);
+}
+
+// The reference: the base of a LoRA actor, the weights of the actor until they change, or a
+// checkpoint of its own.
+Status set_reference(const Roles& roles, const Config& config, const Origin& origin,
+                     const ModelOptions& options, ModelInstance& state) {
+  const auto actor = roles.find("actor");
+  BRAID_ASSIGN(const Origin actor_origin, role_origin(config, "actor"));
+  if (actor == roles.end() || !(actor_origin == origin)) {
+    BRAID_ASSIGN(std::unique_ptr<Model> model, load_weights(origin, {options, false}));
+    BRAID_ASSIGN(state.model, frozen(std::move(model), config));
+    return ok_status();
+  }
+  Model& initial = *actor->second.model;
+  const bool base_stays = initial.options().lora.rank > 0;
+  state.model = base_stays ? base_view(initial) : share_model(initial);
+  if (!base_stays) state.shares_with = actor->first;
+  return ok_status();
+}
+
+const OptimizerConfig& optimizer_config(const Config& config, const std::string& role) {
+  if (role == "critic") return config.optim.critic;
+  return role == "reward" ? config.optim.reward : config.optim.actor;
+}
+
+bool scores_rewards(const Graph& graph, const RoleId& role) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(), [&](const Call& call) {
+    return call.kind == CallKind::kReward && call.role == role;
+  });
+}
+
+Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, const Roles& others) {
+  const std::string& name = spec.role.value;
+  BRAID_ASSIGN(ModelOptions options, model_options(config));
+  BRAID_ASSIGN(const Origin origin, role_origin(config, name));
+  ModelInstance state;
+  state.source_folder = origin.source_folder();
+  if (spec.trained) {
+    BRAID_ASSIGN(state.model, trained_model(others, origin, {options, spec.scalar_head}));
+    state.optimizer = std::make_unique<AdamW>(state.model->trainable_parameters(),
+                                              optimizer_config(config, name));
+  } else {
+    options.lora.rank = 0;
+    BRAID_TRY(set_reference(others, config, origin, options, state));
+  }
+  if (state.model->spec().scalar_head != spec.scalar_head)
+    return invalid_input(cat(origin.folder, ": ", state.model->spec().architecture,
+                             " has a scalar head; this role needs a language model"));
+  BRAID_TRY(check_vocabulary(others, state.model->spec()).at(origin.source_folder()));
+  log_role(name, *state.model, origin.text());
+  return state;
+}
+
+}  // namespace
+
+Result<Roles> load_roles(const Config& config, const Graph& graph) {
+  Roles roles;
+  for (const RoleSpec& spec : graph.roles) {
+    if (scores_rewards(graph, spec.role)) continue;
+    auto state = load_role(spec, config, roles);
+    if (!state.ok()) return state.status().at(cat("role ", spec.role));
+    roles[spec.role.value] = std::move(state).value();
+  }
+  if (config.algorithm.kl.coef == 0 && generates(graph))
+    log_info("reference: not loaded (algorithm.kl.coef is 0)");
+  return roles;
+}
+
+Status keep_frozen_copies(Roles& roles, const std::string& changing, const Config& config) {
+  const Model& model = *roles.at(changing).model;
+  for (auto& [name, role] : roles) {
+    if (role.shares_with != changing) continue;
+    role.shares_with.clear();
+    if (offloads(config, model)) {
+      BRAID_ASSIGN(role.model, offload_model(model, "").at(cat("role ", name)));
+    } else {
+      role.model = copy_model(model);
+    }
+  }
+  return ok_status();
+}
+
+Status export_roles(const Roles& roles, const Config& config, const std::string& folder) {
+  if (config.train.offload != "off") release_free_heap();  // files come into memory beside it
+  for (const auto& [role, state] : roles) {
+    if (!state.optimizer) continue;
+    const std::string as =
+        state.model->options().lora.rank > 0 ? config.lora.export_as : std::string("merged");
+    ExportOptions options;
+    options.source_folder = state.source_folder;
+    const std::string path = join_path(folder, role);
+    if (as != "adapters")
+      BRAID_TRY(save_model(*state.model, path, options).at(cat("export of ", role)));
+    if (as == "merged") continue;
+    options.merge_adapters = false;
+    BRAID_TRY(save_model(*state.model, as == "both" ? path + "-adapter" : path, options)
+                  .at(cat("export of ", role)));
+  }
+  return ok_status();
+}
+
+}  // namespace braid

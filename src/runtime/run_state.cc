@@ -1,0 +1,113 @@
+#include "runtime/run_state.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
+
+#include <cmath>
+
+#include "base/text.h"
+#include "runtime/roles.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kWeights = ".weights";
+constexpr const char* kOptimizer = ".optimizer";
+constexpr const char* kUpdates = "step";  // AdamW's own count, the one integer among its tensors
+
+std::map<std::string, at::Tensor> by_name(const NamedTensors& tensors) {
+  return {tensors.begin(), tensors.end()};
+}
+
+Status check_weights(const Model& model, const std::map<std::string, at::Tensor>& saved) {
+  const auto own = model.trainable_parameters();
+  for (const auto& [name, parameter] : own) {
+    const auto found = saved.find(name);
+    if (found == saved.end()) return invalid_input(cat("has no tensor ", name));
+    if (found->second.sizes() != parameter.sizes() ||
+        found->second.scalar_type() != parameter.scalar_type())
+      return invalid_input(cat("tensor ", name, " is ", found->second.scalar_type(),
+                               found->second.sizes(), ", the model's is ", parameter.scalar_type(),
+                               parameter.sizes()));
+  }
+  if (own.size() != saved.size())
+    return invalid_input(cat("has ", saved.size(), " tensors, the model trains ", own.size()));
+  return ok_status();
+}
+
+void copy_weights(Model& model, const std::map<std::string, at::Tensor>& saved) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : model.trainable_parameters()) {
+    at::Tensor target = parameter.detach();
+    target.copy_(saved.at(name));
+  }
+}
+
+Result<NamedTensors> group(const CheckpointState& state, const std::string& name) {
+  const auto found = state.tensors.find(name);
+  if (found != state.tensors.end()) return found->second;
+  return invalid_input(cat("has no ", name, ".safetensors: the run trained other models"));
+}
+
+Status load_role_state(const std::string& name, const CheckpointState& state, const Config& config,
+                       Roles& roles) {
+  ModelInstance& role = roles.at(name);
+  BRAID_ASSIGN(const NamedTensors weights, group(state, name + kWeights));
+  BRAID_ASSIGN(const NamedTensors saved_moments, group(state, name + kOptimizer));
+  BRAID_ASSIGN(const Json all, json_field<Json>(state.numbers, "roles"));
+  BRAID_ASSIGN(const Json numbers, json_field<Json>(all, name));
+  BRAID_ASSIGN(const auto updates, json_field<int64_t>(numbers, "updates"));
+  BRAID_ASSIGN(role.skipped, json_field<int64_t>(numbers, "skipped"));
+  const auto saved = by_name(weights);
+  BRAID_TRY(check_weights(*role.model, saved).at(name + kWeights));
+  auto moments = by_name(saved_moments);
+  moments[kUpdates] = at::tensor(updates, at::kLong);
+  BRAID_TRY(keep_frozen_copies(roles, name, config));
+  copy_weights(*role.model, saved);
+  BRAID_TRY(role.optimizer->load_state(moments).at(name + kOptimizer));
+  role.model->weights_changed();
+  return ok_status();
+}
+
+}  // namespace
+
+Result<CheckpointState> run_state(const Json& identity, const RunPosition& position,
+                                  const Roles& roles) {
+  CheckpointState state;
+  state.numbers = identity;
+  state.numbers["step"] = position.step;
+  state.numbers["cursor"] = position.cursor;
+  state.numbers["tokens_seen"] = position.tokens_seen;
+  state.numbers["algo_state"] = position.algo;
+  state.numbers["roles"] = Json::object();
+  for (const auto& [name, value] : position.algo)
+    if (!std::isfinite(value))
+      return Status(Code::kStopped, cat("the algorithm's state '", name, "' is not finite"));
+  for (const auto& [name, role] : roles) {
+    if (!role.optimizer) continue;
+    state.tensors[name + kWeights] = role.model->trainable_parameters();
+    NamedTensors& moments = state.tensors[name + kOptimizer];
+    Json& counters = state.numbers["roles"][name];
+    for (auto& [key, tensor] : role.optimizer->state()) {
+      if (key == kUpdates)
+        counters["updates"] = tensor.item<int64_t>();
+      else
+        moments.emplace_back(key, tensor);
+    }
+    counters["skipped"] = role.skipped;
+  }
+  return state;
+}
+
+Status load_run_state(const CheckpointState& state, const Config& config, RunPosition& position,
+                      Roles& roles) {
+  for (const auto& [name, role] : roles)
+    if (role.optimizer) BRAID_TRY(load_role_state(name, state, config, roles));
+  BRAID_ASSIGN(position.step, json_field<int64_t>(state.numbers, "step"));
+  BRAID_ASSIGN(position.cursor, json_field<int64_t>(state.numbers, "cursor"));
+  BRAID_ASSIGN(position.tokens_seen, json_field<int64_t>(state.numbers, "tokens_seen"));
+  BRAID_ASSIGN(position.algo, json_field<AlgoState>(state.numbers, "algo_state"));
+  return ok_status();
+}
+
+}  // namespace braid
