@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "cost/widths.h"
 
 namespace braid {
 namespace {
@@ -254,6 +255,23 @@ double exchange_s(CollectiveOp op, double bytes, const CollectiveGroup& group,
       return *time;
   }
   return collective_s(op, bytes, group, device.efficiency);
+}
+
+double context_exchange_s(const ModelSize& model, double tokens, int tp,
+                          const CollectiveGroup& group, const DeviceModel& device) {
+  if (group.members == 1) return 0;
+  const double width = 2.0 * model.kv_heads * model.head_dim / tp;
+  const double bytes = tokens * width * widths_of(device.precision).activation * group.members;
+  return exchange_s(CollectiveOp::kAllGather, bytes, group, device) * device.efficiency.cp_exposed;
+}
+
+double expert_exchange_s(const ModelSize& model, double tokens, int tp,
+                         const CollectiveGroup& group, const DeviceModel& device) {
+  if (group.members == 1) return 0;
+  const double bytes =
+      tokens / tp * model.top_k * model.hidden * widths_of(device.precision).activation;
+  const double dispatch = exchange_s(CollectiveOp::kAllToAll, bytes, group, device);
+  return 2 * dispatch * device.efficiency.ep_exposed;
 }
 
 double decode_step_s(const ModelSize& model, const DecodeStep& step, const DeviceModel& device) {

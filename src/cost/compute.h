@@ -73,6 +73,14 @@ double host_copy_s(double bytes, const DeviceModel& device);
 double exchange_s(CollectiveOp op, double bytes, const CollectiveGroup& group,
                   const DeviceModel& device);
 
+// Seconds of one layer's forward pass that wait for other devices: keys and values that travel once
+// around the ring of context-parallel ranks (Ring Attention, arXiv 2310.01889, section 3), and
+// tokens that go to their experts and back. `tokens` as in LayerPass; 0 for a group of one.
+double context_exchange_s(const ModelSize& model, double tokens, int tp,
+                          const CollectiveGroup& group, const DeviceModel& device);
+double expert_exchange_s(const ModelSize& model, double tokens, int tp,
+                         const CollectiveGroup& group, const DeviceModel& device);
+
 // A batch of sequences, each producing one token.
 struct DecodeStep {
   double sequences = 1;

@@ -84,23 +84,14 @@ double tensor_exchange_s(const Step& step) {
   return 2 * reduce * step.device.efficiency.tp_exposed;  // after attention and after the MLP
 }
 
-// Keys and values travel once around the ring (Ring Attention, arXiv 2310.01889, section 3).
-double context_exchange_s(const Step& step) {
-  if (step.layout.cp == 1) return 0;
-  const double width = 2.0 * step.model.kv_heads * step.model.head_dim / step.layout.tp;
-  const CollectiveGroup cp = group(step, step.layout.cp, step.layout.tp);
-  const double bytes = step.tokens * width * step.widths.activation * step.layout.cp;
-  return exchange_s(CollectiveOp::kAllGather, bytes, cp, step.device) *
-         step.device.efficiency.cp_exposed;
+double context_s(const Step& step) {
+  const TrainLayout& l = step.layout;
+  return context_exchange_s(step.model, step.tokens, l.tp, group(step, l.cp, l.tp), step.device);
 }
 
-double expert_exchange_s(const Step& step) {
-  if (step.layout.ep == 1) return 0;
-  const double bytes =
-      step.tokens / step.layout.tp * step.model.top_k * step.model.hidden * step.widths.activation;
-  const CollectiveGroup ep = group(step, step.layout.ep, 1);
-  const double dispatch = exchange_s(CollectiveOp::kAllToAll, bytes, ep, step.device);
-  return 2 * dispatch * step.device.efficiency.ep_exposed;  // to the experts and back
+double experts_s(const Step& step) {
+  const TrainLayout& l = step.layout;
+  return expert_exchange_s(step.model, step.tokens, l.tp, group(step, l.ep, 1), step.device);
 }
 
 LayerCost layer_time(const Step& step, LayerKind kind) {
@@ -110,11 +101,11 @@ LayerCost layer_time(const Step& step, LayerKind kind) {
   time.forward_s = layer_forward_s(step.model, pass, step.device) * lora;
   time.backward_s =
       layer_backward_s(step.model, pass, step.device) * lora + step.repeated * time.forward_s;
-  const double experts = kind == LayerKind::kMoe ? expert_exchange_s(step) : 0;
-  time.exchange_forward_s = tensor_exchange_s(step) + context_exchange_s(step) + experts;
+  const double experts = kind == LayerKind::kMoe ? experts_s(step) : 0;
+  time.exchange_forward_s = tensor_exchange_s(step) + context_s(step) + experts;
   const bool full = step.work.recompute == StatedRecompute::kFull;
-  time.exchange_backward_s = tensor_exchange_s(step) * (full ? 2 : 1) +
-                             2 * context_exchange_s(step) + experts * (full ? 2 : 1);
+  time.exchange_backward_s =
+      tensor_exchange_s(step) * (full ? 2 : 1) + 2 * context_s(step) + experts * (full ? 2 : 1);
   return time;
 }
 

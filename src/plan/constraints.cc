@@ -25,9 +25,10 @@ const StrategyField* find_field(const std::string& name) {
 bool applies(const std::string& field, CallKind kind) {
   const bool trains = kind == CallKind::kTrainStep, samples = kind == CallKind::kGenerate;
   if (field == "kv_budget_tokens" || field == "max_concurrent") return samples;
-  if (field == "interleave" || field == "recompute" || field == "zero") return trains;
+  if (field == "interleave" || field == "recompute" || field == "zero" || field == "zero_ranks")
+    return trains;
   if (field == "micro_batches" || field == "micro_tokens" || field == "sequence_parallel" ||
-      field == "in_order")
+      field == "in_order" || field == "cp")
     return !samples;
   return true;
 }
@@ -40,6 +41,9 @@ Result<int64_t> read_value(const YamlNode& node, const std::string& where,
   if (field.kind == StrategyField::Kind::kRecompute)
     for (const Recompute value : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
       if (node.scalar == recompute_name(value)) return static_cast<int64_t>(value);
+  if (field.kind == StrategyField::Kind::kPrecision)
+    if (const auto value = plan_fields::parse_precision_field(node.scalar); value.ok())
+      return *value;
   Strategy scratch;
   if (field.kind == StrategyField::Kind::kNumber && node.kind == YamlNode::Kind::kScalar &&
       parse_int(node.scalar, &number)) {
@@ -48,6 +52,7 @@ Result<int64_t> read_value(const YamlNode& node, const std::string& where,
   }
   const char* wants = field.kind == StrategyField::Kind::kFlag        ? "true or false"
                       : field.kind == StrategyField::Kind::kRecompute ? "none, selective or full"
+                      : field.kind == StrategyField::Kind::kPrecision ? "bf16, fp16, fp8 or model"
                                                                       : "a whole number";
   return wrong_value(node, cat(where, " must be ", wants, ", is '", node.scalar, "'"));
 }
@@ -109,12 +114,12 @@ Result<std::map<std::string, Values>> read_parallel(const YamlNode& node, const 
 
 int64_t product_of(const Values& values) {
   int64_t product = 1;
-  for (const char* name : {"dp", "tp", "pp"})
+  for (const char* name : {"dp", "cp", "tp", "pp"})
     if (const auto found = values.find(name); found != values.end()) product *= found->second;
   return product;
 }
 
-// dp x tp x pp of `parallel` against the mesh of `placement`.
+// dp x cp x tp x pp of `parallel` against the mesh of `placement`.
 Status check_agreement(const PlanConstraints& constraints) {
   for (const auto& [call, mesh] : constraints.meshes) {
     const auto found = constraints.strategies.find(call);
@@ -136,7 +141,7 @@ Strategy filled(const Values& values, int64_t devices) {
   Strategy strategy;
   for (const auto& [name, value] : values)
     BRAID_CHECK(find_field(name)->set(strategy, value).ok(), "checked when it was read");
-  const int64_t others = int64_t{strategy.tp} * strategy.pp;
+  const int64_t others = int64_t{strategy.tp} * strategy.pp * strategy.cp;
   if (values.count("dp") == 0 && others > 0)
     strategy.dp = static_cast<int>(std::max<int64_t>(1, devices / others));
   return strategy;

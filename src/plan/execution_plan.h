@@ -3,13 +3,16 @@
 // turns one into a program. Invariants are those of validate().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "cluster/cluster.h"
+#include "cluster/gpu.h"
 
 namespace braid {
 
@@ -23,16 +26,21 @@ enum class PipelineOrder {
   kAllForwardFirst,        // GPipe
 };
 
-// How one call is cut over the devices of its mesh; dp * tp * pp = devices of the mesh.
-// Coordinates: tensor-parallel ranks are neighbours in the mesh, then data parallel, pipeline
-// stages outermost.
+// How one call is cut over the devices of its mesh; dp * cp * tp * pp = devices of the mesh.
+// Coordinates: tensor-parallel ranks are neighbours in the mesh, then context parallel, then data
+// parallel, pipeline stages outermost. Routed experts have a grid of their own over the dp * cp *
+// tp devices of a stage: expert_tp ranks are neighbours, then ep, then copies.
 struct Strategy {
   int dp = 1;  // generate: replicas of the engine
   int tp = 1;
   int pp = 1;
-  int interleave = 1;              // model chunks of one pipeline stage
+  int cp = 1;          // devices that share the tokens of each sequence; train and infer
+  int ep = 1;          // parts that the routed experts of a layer are dealt into
+  int expert_tp = 0;   // devices that share one expert; 0 = tp
+  int interleave = 1;  // model chunks of one pipeline stage
   bool sequence_parallel = false;  // needs tp > 1
   int zero_stage = 0;  // train: 0..3 over dp; infer: 0 or 3 (weights gathered layer by layer)
+  int zero_ranks = 0;  // of dp x cp, that share what ZeRO shards (hybrid sharding); 0 = all
   Recompute recompute = Recompute::kNone;  // train
   int64_t micro_batches = 1;     // of one mini-batch (train) or of the call (infer) per dp rank
   int64_t micro_tokens = 0;      // > 0: token budget of a micro-batch in place of micro_batches
@@ -42,8 +50,20 @@ struct Strategy {
   PipelineOrder schedule = PipelineOrder::kOneForwardOneBackward;  // train, pp > 1
   // Layers of each of the pp * interleave parts, in the model's order; empty = even runs.
   std::vector<int64_t> stage_layers = {};
+  std::optional<Precision> precision;  // of the call's products and weights; absent = the role's
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
+// Devices that hold or share the same dense parameters of a stage.
+inline int dense_copies(const Strategy& s) { return s.dp * s.cp; }
+// Devices over which ZeRO shards.
+inline int zero_ranks(const Strategy& s) {
+  return s.zero_ranks > 0 ? s.zero_ranks : dense_copies(s);
+}
+inline int expert_tp(const Strategy& s) { return s.expert_tp > 0 ? s.expert_tp : s.tp; }
+// Devices that share what ZeRO shards of routed experts.
+inline int expert_zero_ranks(const Strategy& s) {
+  return std::max(1, zero_ranks(s) * s.tp / (s.ep * expert_tp(s)));
+}
 
 struct CallPlan {
   std::string call;  // name in the graph; calls without a model need none

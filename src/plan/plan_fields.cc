@@ -11,6 +11,8 @@ namespace {
 
 using Kind = StrategyField::Kind;
 
+constexpr const char* kRolePrecision = "model";
+
 template <auto Member>
 int64_t get(const Strategy& strategy) {
   return static_cast<int64_t>(strategy.*Member);
@@ -26,6 +28,17 @@ Status set(Strategy& strategy, int64_t value) {
   return ok_status();
 }
 
+// Precisions count from 1; 0 = that of the role.
+int64_t get_precision(const Strategy& strategy) {
+  return strategy.precision ? 1 + static_cast<int64_t>(*strategy.precision) : 0;
+}
+
+Status set_precision(Strategy& strategy, int64_t value) {
+  strategy.precision.reset();
+  if (value > 0) strategy.precision = static_cast<Precision>(value - 1);
+  return ok_status();
+}
+
 template <auto Member>
 StrategyField field(const char* name, Kind kind = Kind::kNumber, bool always_shown = false) {
   return {name, kind, get<Member>, set<Member>, always_shown};
@@ -38,20 +51,36 @@ const std::vector<StrategyField>& strategy_fields() {
       field<&Strategy::dp>("dp", Kind::kNumber, true),
       field<&Strategy::tp>("tp", Kind::kNumber, true),
       field<&Strategy::pp>("pp", Kind::kNumber, true),
+      field<&Strategy::cp>("cp"),
+      field<&Strategy::ep>("ep"),
+      field<&Strategy::expert_tp>("expert_tp"),
       field<&Strategy::interleave>("interleave"),
       field<&Strategy::sequence_parallel>("sequence_parallel", Kind::kFlag),
       field<&Strategy::zero_stage>("zero"),
+      field<&Strategy::zero_ranks>("zero_ranks"),
       field<&Strategy::recompute>("recompute", Kind::kRecompute),
       field<&Strategy::micro_batches>("micro_batches"),
       field<&Strategy::micro_tokens>("micro_tokens"),
       field<&Strategy::in_order>("in_order", Kind::kFlag),
       field<&Strategy::kv_budget_tokens>("kv_budget_tokens"),
-      field<&Strategy::max_concurrent>("max_concurrent")};
+      field<&Strategy::max_concurrent>("max_concurrent"),
+      {"precision", Kind::kPrecision, get_precision, set_precision}};
   return fields;
+}
+
+Result<int64_t> parse_precision_field(const std::string& text) {
+  if (text == kRolePrecision) return 0;
+  const auto precision = parse_precision(text);
+  if (!precision.ok())
+    return invalid_input(cat("precision must be ", kRolePrecision,
+                             " (the model's own), f32, bf16, ", "fp16 or fp8, not '", text, "'"));
+  return 1 + static_cast<int64_t>(*precision);
 }
 
 std::string value_text(const StrategyField& field, const Strategy& strategy) {
   const int64_t value = field.get(strategy);
+  if (field.kind == StrategyField::Kind::kPrecision)
+    return strategy.precision ? precision_name(*strategy.precision) : kRolePrecision;
   if (field.kind == Kind::kFlag) return value != 0 ? "true" : "false";
   if (field.kind == Kind::kRecompute) return recompute_name(static_cast<Recompute>(value));
   return cat(value);

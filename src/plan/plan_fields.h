@@ -11,7 +11,7 @@
 namespace braid::plan_fields {
 
 struct StrategyField {
-  enum class Kind { kNumber, kFlag, kRecompute };
+  enum class Kind { kNumber, kFlag, kRecompute, kPrecision };
   const char* name;  // key in YAML and JSON
   Kind kind;
   int64_t (*get)(const Strategy&);
@@ -20,7 +20,9 @@ struct StrategyField {
 };
 const std::vector<StrategyField>& strategy_fields();
 
-// "true", "full" or the number.
+// The number of the precision that `text` names, as the field keeps it. Errors: another word.
+Result<int64_t> parse_precision_field(const std::string& text);
+// "true", "full", "fp8" or the number.
 std::string value_text(const StrategyField& field, const Strategy& strategy);
 const char* timing_name(OffloadTiming timing);
 

@@ -13,6 +13,7 @@ Json strategy_value(const StrategyField& field, const Strategy& strategy) {
     case StrategyField::Kind::kFlag:
       return field.get(strategy) != 0;
     case StrategyField::Kind::kRecompute:
+    case StrategyField::Kind::kPrecision:
       return plan_fields::value_text(field, strategy);
     case StrategyField::Kind::kNumber:
       break;
@@ -51,6 +52,11 @@ Status read_field(const Json& json, const StrategyField& field, Strategy* strate
     BRAID_ASSIGN(const std::string text, json_field_or<std::string>(json, field.name, "none"));
     BRAID_ASSIGN(const Recompute value, parse_recompute(text));
     return field.set(*strategy, static_cast<int64_t>(value));
+  }
+  if (field.kind == StrategyField::Kind::kPrecision) {
+    BRAID_ASSIGN(const std::string text, json_field_or<std::string>(json, field.name, "model"));
+    BRAID_ASSIGN(const int64_t value, plan_fields::parse_precision_field(text));
+    return field.set(*strategy, value);
   }
   BRAID_ASSIGN(const int64_t value, json_field_or<int64_t>(json, field.name, field.get(neutral)));
   return field.set(*strategy, value).at(field.name);

@@ -366,7 +366,7 @@ TEST(PlanDiff, OneLinePerDifference) {
   const PlanningProblem problem = make_test_problem();
   const ExecutionPlan a = uniform_plan(problem, 8, 1, 1);
   ExecutionPlan b = a;
-  strategy_of(b, "generate") = {.dp = 4, .tp = 2};
+  strategy_of(b, "generate").dp = 4, strategy_of(b, "generate").tp = 2;
   entry_of(b, "values").mesh = {{{0}, {1}}};
   b.roles.push_back({RoleId{"actor"}, Residency::kDevice, Residency::kHost});
   b.calls.erase(b.calls.begin() + 1);

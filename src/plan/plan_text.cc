@@ -43,6 +43,11 @@ Status read_strategy_field(const YamlNode& node, const std::string& where,
     return wrong_value(node,
                        cat(where, " must be none, selective or full, not '", node.scalar, "'"));
   }
+  if (field.kind == StrategyField::Kind::kPrecision) {
+    const auto value = plan_fields::parse_precision_field(node.scalar);
+    if (!value.ok()) return wrong_value(node, cat(where, ": ", value.status().message()));
+    return field.set(*strategy, *value);
+  }
   BRAID_ASSIGN(const int64_t value, read_number(node, where));
   return field.set(*strategy, value).at(cat(node.origin, ": ", where));
 }

@@ -48,6 +48,10 @@ double mean_tokens(const LengthDistribution& lengths) {
   return sum / static_cast<double>(lengths.samples.size());
 }
 
+Precision precision_of(const RoleModel& model, const Strategy& strategy) {
+  return strategy.precision ? *strategy.precision : model.precision;
+}
+
 const RoleModel& model_of(const PlanningProblem& problem, const RoleId& role) {
   const auto found = problem.models.find(role.value);
   BRAID_CHECK(found != problem.models.end(), cat("no model of role ", role));

@@ -9,6 +9,7 @@
 #include "cluster/cluster.h"
 #include "dataflow/graph.h"
 #include "dataflow/model_size.h"
+#include "plan/execution_plan.h"
 
 namespace braid {
 
@@ -71,6 +72,8 @@ int64_t minibatch_samples(const PlanningProblem& problem);
 // without a cut gives its 99.9 % quantile.
 int64_t longest_tokens(const LengthDistribution& lengths);
 double mean_tokens(const LengthDistribution& lengths);
+// What a call computes in: its strategy's precision, or the model's own.
+Precision precision_of(const RoleModel& model, const Strategy& strategy);
 // The model of a role. REQUIRES: the problem has it.
 const RoleModel& model_of(const PlanningProblem& problem, const RoleId& role);
 

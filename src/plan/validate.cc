@@ -1,9 +1,11 @@
 #include "plan/validate.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 
 #include "base/text.h"
+#include "cluster/mesh_shape.h"
 #include "plan/plan_text.h"
 
 namespace braid {
@@ -20,43 +22,55 @@ struct CallView {
   const ModelSize& size() const { return model_of(problem, call.role).size; }
 };
 
-constexpr int kLargestSize = 1 << 20;  // keeps products of three sizes exact
+constexpr int kLargestSize = 1 << 20;
+
+// Stops at a number that no cluster has.
+int64_t product_of(std::initializer_list<int64_t> sizes) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  int64_t product = 1;
+  for (const int64_t size : sizes) product = std::min(kMost, product * size);
+  return product;
+}
 
 Status at_least_one(const CallView& view) {
   const std::pair<const char*, int64_t> fields[] = {{"dp", view.s().dp},
                                                     {"tp", view.s().tp},
                                                     {"pp", view.s().pp},
+                                                    {"cp", view.s().cp},
+                                                    {"ep", view.s().ep},
                                                     {"interleave", view.s().interleave},
                                                     {"micro_batches", view.s().micro_batches}};
   for (const auto& [name, value] : fields)
     if (value < 1)
       return invalid_input(
           cat(name, " must be at least 1, is ", value, "; nearest legal value: 1"));
-  for (const int size : {view.s().dp, view.s().tp, view.s().pp, view.s().interleave})
+  for (const int size : {view.s().dp, view.s().tp, view.s().pp, view.s().cp, view.s().ep,
+                         view.s().expert_tp, view.s().zero_ranks, view.s().interleave})
     if (size > kLargestSize)
-      return invalid_input(cat("dp, tp, pp and interleave must be at most ", kLargestSize,
-                               ", one is ", size, "; nearest legal value: ", kLargestSize));
+      return invalid_input(cat("sizes of a strategy must be at most ", kLargestSize, ", one is ",
+                               size, "; nearest legal value: ", kLargestSize));
   const std::pair<const char*, int64_t> budgets[] = {
+      {"expert_tp", view.s().expert_tp},
+      {"zero_ranks", view.s().zero_ranks},
       {"micro_tokens", view.s().micro_tokens},
       {"kv_budget_tokens", view.s().kv_budget_tokens},
       {"max_concurrent", view.s().max_concurrent}};
   for (const auto& [name, value] : budgets)
     if (value < 0)
-      return invalid_input(
-          cat(name, " must not be negative, is ", value, "; 0 = no limit of its own"));
+      return invalid_input(cat(name, " must not be negative, is ", value, "; 0 = none of its own"));
   return ok_status();
 }
 
-// The sizes that would make dp * tp * pp the number of devices, changing one of them.
+// The sizes that would make dp * cp * tp * pp the number of devices, changing one of them.
 std::string size_remedies(const Strategy& s, int64_t devices) {
   std::vector<std::string> remedies;
   const auto add = [&](const char* name, int64_t others) {
     if (devices % others == 0) remedies.push_back(cat(name, " ", devices / others));
   };
-  const int64_t dp = s.dp, tp = s.tp, pp = s.pp;
-  add("dp", tp * pp);
-  add("tp", dp * pp);
-  add("pp", dp * tp);
+  add("dp", product_of({s.cp, s.tp, s.pp}));
+  add("tp", product_of({s.dp, s.cp, s.pp}));
+  add("pp", product_of({s.dp, s.cp, s.tp}));
+  if (s.cp > 1) add("cp", product_of({s.dp, s.tp, s.pp}));
   if (!remedies.empty()) return cat("nearest legal value: ", join(remedies, " or "));
   return cat("choose sizes among the divisors of ", devices);
 }
@@ -64,9 +78,11 @@ std::string size_remedies(const Strategy& s, int64_t devices) {
 Status check_product(const CallView& view) {
   const Strategy& s = view.s();
   const int64_t devices = static_cast<int64_t>(view.plan.mesh.devices.size());
-  const int64_t product = int64_t{s.dp} * s.tp * s.pp;
+  const int64_t product = product_of({s.dp, s.cp, s.tp, s.pp});
   if (product == devices) return ok_status();
-  return invalid_input(cat("dp x tp x pp = ", s.dp, " x ", s.tp, " x ", s.pp, " = ", product,
+  const bool cp = s.cp > 1;
+  return invalid_input(cat(cp ? "dp x cp x tp x pp = " : "dp x tp x pp = ", s.dp,
+                           cp ? cat(" x ", s.cp) : "", " x ", s.tp, " x ", s.pp, " = ", product,
                            " must equal the ", devices, " devices of mesh ",
                            mesh_text(view.plan.mesh), "; ", size_remedies(s, devices)));
 }
@@ -117,6 +133,9 @@ Status check_zero(const CallView& view) {
   if (zero < 0 || zero > 3)
     return invalid_input(
         cat("zero must be 0 to 3, is ", zero, "; nearest legal value: ", zero < 0 ? 0 : 3));
+  if (zero == 0 && view.s().zero_ranks > 0)
+    return invalid_input(
+        cat("zero_ranks ", view.s().zero_ranks, " needs zero above 0; nearest legal value: 0"));
   if (zero == 0) return ok_status();
   if (view.generates())
     return invalid_input("generation keeps its weights whole; nearest legal zero: 0");
@@ -124,9 +143,45 @@ Status check_zero(const CallView& view) {
     return invalid_input(cat("zero ", zero,
                              " shards gradients or optimizer state, which inference does not have; "
                              "nearest legal values: 0 and 3"));
-  if (view.s().dp == 1)
+  if (dense_copies(view.s()) == 1)
     return invalid_input(
         cat("zero ", zero, " shards over data-parallel ranks, and dp is 1; nearest legal zero: 0"));
+  const int copies = dense_copies(view.s()), ranks = zero_ranks(view.s());
+  if (copies % ranks != 0)
+    return invalid_input(
+        cat("zero_ranks ", ranks, " must divide the ", copies,
+            " ranks of dp x cp; nearest legal values: ", nearest_divisors(copies, ranks)));
+  return ok_status();
+}
+
+Status check_context(const CallView& view) {
+  if (view.s().cp == 1 || !view.generates()) return ok_status();
+  return invalid_input("cp is for training and inference; nearest legal value: 1");
+}
+
+Status check_experts(const CallView& view) {
+  const Strategy& s = view.s();
+  const int64_t experts = view.size().experts;
+  if (s.ep == 1 && expert_tp(s) == s.tp) return ok_status();
+  if (experts == 0)
+    return invalid_input(cat("ep and expert_tp deal out experts, and ", view.call.role,
+                             " has none; nearest legal values: ep 1 and expert_tp 0"));
+  if (experts % s.ep != 0)
+    return invalid_input(cat("ep ", s.ep, " must divide the ", experts, " experts of ",
+                             view.call.role,
+                             "; nearest legal values: ", nearest_divisors(experts, s.ep)));
+  const int64_t devices = product_of({s.dp, s.cp, s.tp}), part = product_of({s.ep, expert_tp(s)});
+  if (devices % part == 0) return ok_status();
+  return invalid_input(cat("ep x expert_tp = ", s.ep, " x ", expert_tp(s), " = ", part,
+                           " must divide the ", devices, " devices of dp x cp x tp; ",
+                           "nearest legal values: ", nearest_divisors(devices, part)));
+}
+
+// Of the devices that have units for it.
+Status check_precision(const CallView& view) {
+  if (!view.s().precision) return ok_status();
+  for (const GpuSpec& gpu : shape_of(view.problem.cluster, view.plan.mesh).kinds)
+    BRAID_TRY(peak_flops(gpu, *view.s().precision).status().at("precision"));
   return ok_status();
 }
 
@@ -190,6 +245,9 @@ Status check_call(const CallView& view) {
   BRAID_TRY(check_tensor_parallel(view));
   BRAID_TRY(check_pipeline(view));
   BRAID_TRY(check_zero(view));
+  BRAID_TRY(check_context(view));
+  BRAID_TRY(check_experts(view));
+  BRAID_TRY(check_precision(view));
   BRAID_TRY(check_training_only(view));
   BRAID_TRY(check_generation_only(view));
   return check_batch(view);

@@ -199,7 +199,7 @@ class PlanCompiler {
         instruction.detail = where.copy;
     for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
       std::vector<Instruction> mine = body;
-      if (call(id).kind == CallKind::kTrainStep && where.strategy.dp > 1)
+      if (call(id).kind == CallKind::kTrainStep && dense_copies(where.strategy) > 1)
         add_reduction(where, grid_position(where.strategy, i), &mine);
       append_body(id, where.mesh.devices[i], std::move(mine));
     }
@@ -209,7 +209,8 @@ class PlanCompiler {
   void add_reduction(const CallPlacement& where, GridPosition at, std::vector<Instruction>* body) {
     RankGroup group;
     for (at.dp_rank = 0; at.dp_rank < where.strategy.dp; ++at.dp_rank)
-      group.members.push_back(where.mesh.devices[mesh_index(where.strategy, at)]);
+      for (at.cp_rank = 0; at.cp_rank < where.strategy.cp; ++at.cp_rank)
+        group.members.push_back(where.mesh.devices[mesh_index(where.strategy, at)]);
     auto found = std::find(program_.groups.begin(), program_.groups.end(), group);
     const auto index = static_cast<int32_t>(found - program_.groups.begin());
     if (found == program_.groups.end()) program_.groups.push_back(std::move(group));

@@ -35,9 +35,12 @@ void add_mlp(const ModelSize& m, std::vector<TensorKind>* out) {
   if (dense > 0)
     out->push_back({"mlp", dense_mlp_params(m), m.intermediate, 0, dense, false, false});
   if (dense == layers) return;
-  const int64_t experts = (m.experts + m.shared_experts) * expert_params(m);
-  out->push_back({"experts", experts, m.expert_intermediate, dense, layers, false, false});
-  out->push_back({"router", moe_layer_params(m) - experts, 1, dense, layers, false, false});
+  const int64_t routed = m.experts * expert_params(m), shared = m.shared_experts * expert_params(m);
+  out->push_back({"experts", routed, m.expert_intermediate, dense, layers, false, false, true});
+  if (shared > 0)
+    out->push_back(
+        {"shared_experts", shared, m.expert_intermediate, dense, layers, false, false, false});
+  out->push_back({"router", moe_layer_params(m) - routed - shared, 1, dense, layers, false, false});
 }
 
 }  // namespace
@@ -64,25 +67,53 @@ std::vector<TensorKind> tensor_kinds(const ModelSize& m, bool scalar_head) {
 }
 
 ParamLayout param_layout(const DeviceMesh& mesh, const Strategy& s) {
-  return {mesh, s.dp, s.tp, s.pp, s.interleave, s.zero_stage == 3 && s.dp > 1, s.stage_layers};
+  const bool sharded = s.zero_stage == 3 && zero_ranks(s) > 1;
+  return {mesh,         dense_copies(s), s.tp,           s.pp,
+          s.interleave, sharded,         s.stage_layers, sharded ? zero_ranks(s) : 1,
+          s.ep,         expert_tp(s)};
 }
 
 GridPosition grid_position(const Strategy& s, size_t mesh_index) {
   const int index = static_cast<int>(mesh_index);
-  return {index / s.tp % s.dp, index % s.tp, index / (s.tp * s.dp)};
+  return {index / (s.tp * s.cp) % s.dp, index % s.tp, index / (s.tp * s.cp * s.dp),
+          index / s.tp % s.cp};
 }
 
 size_t mesh_index(const Strategy& s, const GridPosition& p) {
-  return (static_cast<size_t>(p.stage) * s.dp + p.dp_rank) * s.tp + p.tp_rank;
+  return ((static_cast<size_t>(p.stage) * s.dp + p.dp_rank) * s.cp + p.cp_rank) * s.tp + p.tp_rank;
 }
+
+Strategy layout_grid(const ParamLayout& layout) {
+  Strategy grid;
+  grid.dp = layout.dp, grid.tp = layout.tp, grid.pp = layout.pp;
+  return grid;
+}
+
+namespace {
+
+// Experts in the order of their numbers: neighbours share one, the next group has the next part.
+Interval held_experts(const TensorKind& kind, const ParamLayout& layout,
+                      const GridPosition& position) {
+  const int parts = layout.ep * layout.expert_tp;
+  const int rank = position.dp_rank * layout.tp + position.tp_rank;
+  const Interval part = even_share({0, kind.elements}, parts, rank % parts);
+  if (!layout.sharded) return part;
+  const int shards = std::max(1, layout.shards * layout.tp / parts);
+  return even_share(part, shards, rank / parts % shards);
+}
+
+}  // namespace
 
 Interval held_elements(const TensorKind& kind, const ParamLayout& layout,
                        const GridPosition& position) {
+  if (kind.routed && (layout.ep > 1 || layout.expert_tp != layout.tp))
+    return held_experts(kind, layout, position);
   const int64_t per_unit = kind.elements / kind.units;
   const int64_t begin = kind.units * position.tp_rank / layout.tp;
   const int64_t end = std::max(kind.units * (position.tp_rank + 1) / layout.tp, begin + 1);
   const Interval slice{begin * per_unit, end * per_unit};
-  return layout.sharded ? even_share(slice, layout.dp, position.dp_rank) : slice;
+  return layout.sharded ? even_share(slice, layout.shards, position.dp_rank % layout.shards)
+                        : slice;
 }
 
 Interval layers_of_part(int64_t layers, int64_t parts, int64_t part) {
@@ -115,9 +146,7 @@ std::vector<Interval> held_layers(const TensorKind& kind, const ParamLayout& lay
 
 double held_parameters(const std::vector<TensorKind>& kinds, const ParamLayout& layout,
                        int64_t layers, size_t mesh_index) {
-  Strategy grid;
-  grid.dp = layout.dp, grid.tp = layout.tp, grid.pp = layout.pp;
-  const GridPosition position = grid_position(grid, mesh_index);
+  const GridPosition position = grid_position(layout_grid(layout), mesh_index);
   double sum = 0;
   for (const TensorKind& kind : kinds) {
     const auto elements = static_cast<double>(held_elements(kind, layout, position).size());

@@ -23,32 +23,36 @@ struct TensorKind {
   int64_t units = 1;        // divides elements
   int32_t layer_begin = 0;  // layers that have it; an end of the model has none
   int32_t layer_end = 0;
-  bool first = false;  // held by the first part of the model
-  bool last = false;   // held by the last part
+  bool first = false;   // held by the first part of the model
+  bool last = false;    // held by the last part
+  bool routed = false;  // experts, which have a grid of their own
   friend bool operator==(const TensorKind&, const TensorKind&) = default;
 };
 // All tensors of a model; their elements sum to total_params(). A scalar head replaces the
 // vocabulary's. Extra prediction layers count as one replicated tensor at the end.
 std::vector<TensorKind> tensor_kinds(const ModelSize& model, bool scalar_head);
 
-// What of a strategy places parameters.
+// What of a strategy places parameters. Context-parallel ranks hold the same and count as dp.
 struct ParamLayout {
   DeviceMesh mesh;
   int dp = 1, tp = 1, pp = 1, interleave = 1;
-  bool sharded = false;                    // ZeRO-3: each tensor-parallel slice is cut over dp
+  bool sharded = false;  // ZeRO-3: each tensor-parallel slice is cut over `shards` of dp
   std::vector<int64_t> stage_layers = {};  // as in Strategy
+  int shards = 1;
+  int ep = 1, expert_tp = 1;  // routed experts: parts of a layer's, and of each
   friend bool operator==(const ParamLayout&, const ParamLayout&) = default;
 };
 ParamLayout param_layout(const DeviceMesh& mesh, const Strategy& strategy);
 
-// Position of a device in a strategy's grid: tensor-parallel ranks are neighbours in the mesh, then
-// data parallel, pipeline stages outermost.
+// Position of a device in a strategy's grid (plan/execution_plan.h).
 struct GridPosition {
-  int dp_rank = 0, tp_rank = 0, stage = 0;
+  int dp_rank = 0, tp_rank = 0, stage = 0, cp_rank = 0;
   friend bool operator==(const GridPosition&, const GridPosition&) = default;
 };
 GridPosition grid_position(const Strategy& strategy, size_t mesh_index);
 size_t mesh_index(const Strategy& strategy, const GridPosition& position);
+// The grid in which a layout places parameters.
+Strategy layout_grid(const ParamLayout& layout);
 
 struct Interval {
   int64_t begin = 0, end = 0;

@@ -104,8 +104,7 @@ class ReallocationPlanner {
 
   std::vector<Holding> holdings(const TensorKind& kind, const ParamLayout& layout,
                                 const Interval& layers) const {
-    Strategy grid;
-    grid.dp = layout.dp, grid.tp = layout.tp, grid.pp = layout.pp;
+    const Strategy grid = layout_grid(layout);
     std::vector<Holding> out;
     std::vector<bool> has(layout.pp);
     for (int stage = 0; stage < layout.pp; ++stage)

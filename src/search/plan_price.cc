@@ -37,9 +37,9 @@ const CallPricer::Engines& CallPricer::engines_of(const GpuSpec& gpu) const {
   BRAID_CHECK(false, cat("no device ", gpu.key, " in the problem's cluster"));
 }
 
-DeviceModel CallPricer::device(const DeviceModel& engine, const RoleModel& model) const {
+DeviceModel CallPricer::device(const DeviceModel& engine, Precision precision) const {
   DeviceModel device = engine;
-  device.precision = model.precision;
+  device.precision = precision;
   return device;
 }
 
@@ -53,7 +53,8 @@ Result<CallPrice> CallPricer::price(const Call& call, const DeviceMesh& mesh,
   std::vector<DeviceModel> kinds;
   for (const GpuSpec& gpu : shape.kinds) {
     const Engines& engines = engines_of(gpu);
-    kinds.push_back(device(generates ? engines.generate : engines.train, model));
+    kinds.push_back(
+        device(generates ? engines.generate : engines.train, precision_of(model, strategy)));
   }
   const CallPlan plan{call.name, mesh, strategy};
   const CallCost cost = CallCost::make(call, plan, *problem_, std::move(kinds));
@@ -70,7 +71,7 @@ Result<CallPrice> CallPricer::price(const Call& call, const DeviceMesh& mesh,
 Status CallPricer::check_serving(const CallCost& cost, const GpuSpec& gpu) const {
   const Strategy& s = cost.strategy();
   const RoleModel& model = cost.model();
-  const NumberWidths widths = widths_of(model.precision);
+  const NumberWidths widths = widths_of(precision_of(model, s));
   GenerateLayout layout;
   layout.tp = s.tp;
   layout.pp = s.pp;

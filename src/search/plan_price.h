@@ -50,7 +50,7 @@ class CallPricer {
     DeviceModel train, generate;
   };
   const Engines& engines_of(const GpuSpec& gpu) const;
-  DeviceModel device(const DeviceModel& engine, const RoleModel& model) const;
+  DeviceModel device(const DeviceModel& engine, Precision precision) const;
   // Whether an engine of this layout holds weights and one sequence.
   Status check_serving(const CallCost& cost, const GpuSpec& gpu) const;
 

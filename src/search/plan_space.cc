@@ -167,7 +167,8 @@ struct Priced {
 
 // What the layout of parameters depends on.
 auto layout_key(const Strategy& s) {
-  return std::make_tuple(s.tp, s.pp, s.interleave, s.zero_stage == 3 ? s.dp : 1);
+  return std::make_tuple(s.tp, s.pp, s.interleave, s.zero_stage == 3 ? zero_ranks(s) : 1, s.ep,
+                         expert_tp(s));
 }
 
 int64_t to_us(double seconds) { return std::llround(seconds * 1e6); }
@@ -189,7 +190,7 @@ PlanOption option_of(const Priced& priced, int32_t first, int32_t devices) {
   option.tp = priced.value.tp;
   option.pp = priced.value.pp;
   option.interleave = priced.value.interleave;
-  option.shards = priced.value.zero_stage == 3 ? priced.value.dp : 1;
+  option.shards = priced.value.zero_stage == 3 ? zero_ranks(priced.value) : 1;
   option.joint = priced.price.time.joint;
   option.time_us = to_us(priced.price.time.total_s);
   option.weight_bytes = priced.price.weight_bytes;
@@ -409,7 +410,7 @@ class OptionBuilder {
 
   void add_option(CallSpace& call, const Priced& priced, int32_t first, int32_t spans) {
     const Strategy& s = priced.value;
-    const int32_t devices = s.dp * s.tp * s.pp;
+    const int32_t devices = s.dp * s.cp * s.tp * s.pp;
     PlanOption option = option_of(priced, first, devices);
     option.spans = spans;
     option.rates = add_rates(first, devices);

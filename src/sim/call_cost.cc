@@ -29,7 +29,7 @@ Result<CallCost> CallCost::make(const Program& program, CallId id, const Plannin
   std::vector<DeviceModel> kinds;
   for (const GpuSpec& gpu : shape_of(problem.cluster, where.mesh).kinds) {
     BRAID_ASSIGN(DeviceModel device,
-                 make_device(gpu, model_of(problem, call.role).precision,
+                 make_device(gpu, precision_of(model_of(problem, call.role), where.strategy),
                              call.kind == CallKind::kGenerate ? problem.generate_engine
                                                               : problem.train_engine,
                              calibration));
@@ -49,10 +49,12 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
   const RoleSpec* spec = find_role(problem.graph, call.role);
   cost.scalar_head_ = spec != nullptr && spec->scalar_head;
   cost.kinds_ = tensor_kinds(cost.model_->size, cost.scalar_head_);
+  for (const TensorKind& kind : cost.kinds_)
+    (kind.routed ? cost.routed_kinds_ : cost.shared_kinds_).push_back(kind);
   cost.device_ = std::move(kinds.front());
   cost.others_.assign(std::make_move_iterator(kinds.begin() + 1),
                       std::make_move_iterator(kinds.end()));
-  cost.widths_ = widths_of(cost.model_->precision);
+  cost.widths_ = widths_of(precision_of(*cost.model_, plan.strategy));
   cost.trains_ = call.kind == CallKind::kTrainStep;
   cost.per_node_ = shape.per_node;
   cost.nic_gbps_ = shape.nic_gbps_per_gpu;
@@ -78,6 +80,7 @@ MicroBatch CallCost::micro_batch(const std::vector<int64_t>& lengths) const {
     weighted += tokens * mean_causal_context(model_->size, tokens);
   }
   if (batch.tokens > 0) batch.context = weighted / batch.tokens;
+  batch.tokens /= strategy_.cp;
   return batch;
 }
 
@@ -91,13 +94,14 @@ LayerPass CallCost::layer_pass(const MicroBatch& batch, LayerKind kind) const {
   pass.tokens = batch.tokens;
   pass.context = batch.context;
   pass.tp = strategy_.tp;
+  pass.ep = strategy_.ep;
   pass.sequence_parallel = strategy_.sequence_parallel;
   pass.frozen = model_->trainable.lora;
   return pass;
 }
 
 // After attention and after the MLP: an all-reduce, or a reduce-scatter and an all-gather.
-double CallCost::exchange_s(const MicroBatch& batch) const {
+double CallCost::tensor_exchange_s(const MicroBatch& batch) const {
   if (strategy_.tp == 1) return 0;
   const double bytes = batch.tokens * static_cast<double>(model_->size.hidden) * widths_.activation;
   const CollectiveGroup neighbours = group(strategy_.tp, 1);
@@ -107,10 +111,46 @@ double CallCost::exchange_s(const MicroBatch& batch) const {
   });
 }
 
-double CallCost::collective_s(CollectiveOp op, double bytes) const {
-  const CollectiveGroup copies = group(strategy_.dp, strategy_.tp);
+double CallCost::context_exchange_s(const MicroBatch& batch) const {
+  if (strategy_.cp == 1) return 0;
+  const CollectiveGroup ring = group(strategy_.cp, strategy_.tp);
+  return slowest([&](const DeviceModel& device) {
+    return braid::context_exchange_s(model_->size, batch.tokens, strategy_.tp, ring, device);
+  });
+}
+
+double CallCost::expert_exchange_s(const MicroBatch& batch) const {
+  if (strategy_.ep == 1) return 0;
+  const CollectiveGroup parts = group(strategy_.ep, expert_tp(strategy_));
+  return slowest([&](const DeviceModel& device) {
+    return braid::expert_exchange_s(model_->size, batch.tokens, strategy_.tp, parts, device);
+  });
+}
+
+double CallCost::collective_s(CollectiveOp op, double bytes, const CollectiveGroup& among) const {
   return slowest(
-      [&](const DeviceModel& device) { return braid::exchange_s(op, bytes, copies, device); });
+      [&](const DeviceModel& device) { return braid::exchange_s(op, bytes, among, device); });
+}
+
+double CallCost::sharded_exchange_s(CollectiveOp op, const Held& parameters, double bytes) const {
+  const Strategy& s = strategy_;
+  double seconds = collective_s(op, parameters.shared * bytes, group(zero_ranks(s), s.tp));
+  if (parameters.routed > 0)
+    seconds += collective_s(op, parameters.routed * bytes,
+                            group(expert_zero_ranks(s), s.ep * expert_tp(s)));
+  return seconds;
+}
+
+double CallCost::shards_reduce_s(const Held& parameters) const {
+  const int ranks = zero_ranks(strategy_), groups = dense_copies(strategy_) / ranks;
+  if (groups == 1) return 0;
+  return collective_s(CollectiveOp::kAllReduce, shard_of(parameters) * widths_.reduced,
+                      group(groups, strategy_.tp * ranks));
+}
+
+double CallCost::shard_of(const Held& parameters) const {
+  return parameters.shared / zero_ranks(strategy_) +
+         parameters.routed / expert_zero_ranks(strategy_);
 }
 
 PassPrices CallCost::pass_prices(const MicroBatch& batch) const {
@@ -132,7 +172,8 @@ PassPrices CallCost::prices_on(const DeviceModel& device, const MicroBatch& batc
   const Efficiency& e = device.efficiency;
   const double lora = model_->trainable.lora ? e.lora_factor : 1;
   const double repeated = repeated_share(strategy_.recompute, e);
-  const double exchange = exchange_s(batch);
+  const double tensor = tensor_exchange_s(batch), context = context_exchange_s(batch);
+  const double experts = expert_exchange_s(batch);
   const double exchanges_back = strategy_.recompute == Recompute::kFull ? 2 : 1;
   PassPrices prices;
   for (const LayerKind kind : {LayerKind::kDense, LayerKind::kMoe}) {
@@ -140,11 +181,12 @@ PassPrices CallCost::prices_on(const DeviceModel& device, const MicroBatch& batc
     if ((sparse ? moe_layers(m) : m.layers - moe_layers(m)) == 0) continue;
     const LayerPass pass = layer_pass(batch, kind);
     const double forward = layer_forward_s(m, pass, device) * lora;
-    (sparse ? prices.sparse_forward_s : prices.dense_forward_s) = forward + exchange;
+    const double exchange = tensor + (sparse ? experts : 0);
+    (sparse ? prices.sparse_forward_s : prices.dense_forward_s) = forward + exchange + context;
     if (!trains_) continue;
     const double backward = layer_backward_s(m, pass, device) * lora + repeated * forward;
     (sparse ? prices.sparse_backward_s : prices.dense_backward_s) =
-        backward + exchanges_back * exchange;
+        backward + exchanges_back * exchange + 2 * context;
   }
   prices.embedding_forward_s = embedding_forward_s(m, batch.tokens, device);
   if (trains_)
@@ -169,9 +211,9 @@ CallCost::LayerCounts CallCost::layers_of(int part) const {
 }
 
 double CallCost::gathers_of_part_s(int part) const {
-  if (strategy_.zero_stage != 3 || strategy_.dp == 1) return 0;
-  const double bytes = held(part % strategy_.pp) / strategy_.interleave * widths_.gathered;
-  return collective_s(CollectiveOp::kAllGather, bytes);
+  if (!layout_.sharded) return 0;
+  return sharded_exchange_s(CollectiveOp::kAllGather, held(part % strategy_.pp),
+                            widths_.gathered / strategy_.interleave);
 }
 
 // What computation does not hide of the communication beside it.
@@ -197,9 +239,9 @@ double CallCost::backward_s(const PassPrices& prices, int part) const {
                          (has_embedding(part) ? prices.embedding_backward_s : 0) +
                          (has_head(part) ? prices.head_backward_s : 0);
   double exchange = gathers_of_part_s(part);
-  if (strategy_.zero_stage >= 2 && strategy_.dp > 1)
-    exchange += collective_s(CollectiveOp::kReduceScatter,
-                             trained(part % strategy_.pp) / strategy_.interleave * widths_.reduced);
+  if (strategy_.zero_stage >= 2 && zero_ranks(strategy_) > 1)
+    exchange += sharded_exchange_s(CollectiveOp::kReduceScatter, trained(part % strategy_.pp),
+                                   widths_.reduced / strategy_.interleave);
   const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(strategy_.pp);
   return factor_ * jitter * with_gathers(compute, exchange);
 }
@@ -209,22 +251,29 @@ double CallCost::stage_bytes(const MicroBatch& batch) const {
          (strategy_.sequence_parallel ? strategy_.tp : 1);
 }
 
-double CallCost::held(int stage) const {
+CallCost::Held CallCost::held(int stage) const {
   ParamLayout whole = layout_;
   whole.sharded = false;
   const size_t index = mesh_index(strategy_, {0, 0, stage});
-  return held_parameters(kinds_, whole, model_->size.layers, index);
+  const int64_t layers = model_->size.layers;
+  return {held_parameters(shared_kinds_, whole, layers, index),
+          held_parameters(routed_kinds_, whole, layers, index)};
 }
 
-double CallCost::trained(int stage) const {
-  return held(stage) * trainable_fraction(model_->size, model_->trainable);
+CallCost::Held CallCost::trained(int stage) const {
+  const Held all = held(stage);
+  const double share = trainable_fraction(model_->size, model_->trainable);
+  return {share * all.shared, share * all.routed};
 }
 
 double CallCost::exposed_reduce_s(int stage, double window_s) const {
-  if (strategy_.dp == 1 || strategy_.zero_stage >= 2) return 0;
-  const CollectiveOp op =
-      strategy_.zero_stage == 0 ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
-  const double total = collective_s(op, trained(stage) * widths_.reduced);
+  if (dense_copies(strategy_) == 1) return 0;
+  const Held parameters = trained(stage);
+  double total = strategy_.zero_stage == 0 ? 0 : shards_reduce_s(parameters);
+  if (strategy_.zero_stage < 2)
+    total += sharded_exchange_s(
+        strategy_.zero_stage == 0 ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter,
+        parameters, widths_.reduced);
   // The factor was fitted to whole updates (cost/predict_rl.cc), this exchange and the window of an
   // update by itself included.
   const double window = window_s / factor_;
@@ -233,14 +282,16 @@ double CallCost::exposed_reduce_s(int stage, double window_s) const {
 }
 
 double CallCost::gather_s(int stage) const {
-  return collective_s(CollectiveOp::kAllGather, trained(stage) * widths_.gathered) *
+  return sharded_exchange_s(CollectiveOp::kAllGather, trained(stage), widths_.gathered) *
          device_.efficiency.dp_exposed * factor_;
 }
 
 double CallCost::optimizer_step_s(int stage) const {
-  const double copies = strategy_.zero_stage >= 1 ? strategy_.dp : 1;
+  const Held parameters = trained(stage);
+  const double updated =
+      strategy_.zero_stage >= 1 ? shard_of(parameters) : parameters.shared + parameters.routed;
   return factor_ * slowest([&](const DeviceModel& device) {
-           return optimizer_s(trained(stage) / copies, kAdamTraffic, device);
+           return optimizer_s(updated, kAdamTraffic, device);
          });
 }
 
@@ -316,10 +367,10 @@ double CallCost::logit_bytes(const MicroBatch& batch) const {
 // Two blocks with prefetching, the ends of the model, and the block whose gradients are being
 // reduced (cost/memory.cc).
 double CallCost::gathered_bytes(int stage) const {
-  if (strategy_.zero_stage != 3 || strategy_.dp == 1) return 0;
+  if (!layout_.sharded) return 0;
   double block = 0, ends = 0;
   for (const TensorKind& kind : kinds_) {
-    const auto elements = static_cast<double>(kind.elements);
+    const auto elements = static_cast<double>(kind.elements) / (kind.routed ? strategy_.ep : 1);
     if (kind.layer_end == model_->size.layers) block += elements;
     if ((kind.first && stage == 0) || (kind.last && stage == strategy_.pp - 1)) ends += elements;
   }
@@ -328,14 +379,16 @@ double CallCost::gathered_bytes(int stage) const {
 }
 
 double CallCost::gradient_bytes(int stage) const {
-  const double copies = strategy_.zero_stage >= 2 ? strategy_.dp : 1;
-  return trained(stage) / copies *
-         std::max(widths_.least_gradient, device_.efficiency.mem_gradient_bytes);
+  const Held parameters = trained(stage);
+  const double kept =
+      strategy_.zero_stage >= 2 ? shard_of(parameters) : parameters.shared + parameters.routed;
+  return kept * std::max(widths_.least_gradient, device_.efficiency.mem_gradient_bytes);
 }
 
 double CallCost::optimizer_bytes(int stage) const {
-  const double copies = strategy_.zero_stage >= 1 ? strategy_.dp : 1;
-  return trained(stage) / copies * widths_.optimizer;
+  const Held parameters = trained(stage);
+  return widths_.optimizer *
+         (strategy_.zero_stage >= 1 ? shard_of(parameters) : parameters.shared + parameters.routed);
 }
 
 double CallCost::weight_bytes(size_t mesh_index) const {

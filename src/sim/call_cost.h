@@ -17,9 +17,9 @@
 
 namespace braid {
 
-// One micro-batch on one data-parallel rank.
+// What one device of a data-parallel rank has of a micro-batch.
 struct MicroBatch {
-  double tokens = 0;
+  double tokens = 0;   // of all of them over cp
   double context = 0;  // tokens that one of them attends to, mean
   friend bool operator==(const MicroBatch&, const MicroBatch&) = default;
 };
@@ -107,17 +107,29 @@ class CallCost {
   }
   PassPrices prices_on(const DeviceModel& device, const MicroBatch& batch) const;
   double rounds_on_s(const DeviceModel& device, const RoundGroup& group) const;
-  double collective_s(CollectiveOp op, double bytes) const;  // over the data-parallel ranks
+  double collective_s(CollectiveOp op, double bytes, const CollectiveGroup& among) const;
+  // Parameters of one device, before ZeRO: those of routed experts have copies of their own.
+  struct Held {
+    double shared = 0, routed = 0;
+  };
+  Held held(int stage) const;
+  Held trained(int stage) const;
+  // Of each over the devices that ZeRO shards it over.
+  double shard_of(const Held& parameters) const;
+  // A collective of so many bytes per parameter among the devices that ZeRO shards over.
+  double sharded_exchange_s(CollectiveOp op, const Held& parameters, double bytes) const;
+  // Gradients of a shard among hybrid sharding's groups, which all have their own.
+  double shards_reduce_s(const Held& parameters) const;
   LayerPass layer_pass(const MicroBatch& batch, LayerKind kind) const;
   CollectiveGroup group(int members, int stride) const;
-  double exchange_s(const MicroBatch& batch) const;  // of one layer, one pass
+  double tensor_exchange_s(const MicroBatch& batch) const;  // of one layer, one pass
+  double context_exchange_s(const MicroBatch& batch) const;
+  double expert_exchange_s(const MicroBatch& batch) const;  // where a layer has experts
   // Layers of a part, dense and with experts.
   struct LayerCounts {
     double dense = 0, sparse = 0;
   };
   LayerCounts layers_of(int part) const;
-  double held(int stage) const;  // parameters of one device, before ZeRO
-  double trained(int stage) const;
   double with_gathers(double compute_s, double exchange_s) const;
   double gathers_of_part_s(int part) const;
   bool has_embedding(int part) const { return part == 0; }
@@ -129,7 +141,7 @@ class CallCost {
   std::vector<DeviceModel> others_;  // kinds of the mesh beside device_
   GpuSpec links_;                    // MeshShape::links
   NumberWidths widths_;
-  std::vector<TensorKind> kinds_;
+  std::vector<TensorKind> kinds_, shared_kinds_, routed_kinds_;
   ParamLayout layout_;
   bool scalar_head_ = false;
   bool trains_ = false;

@@ -8,10 +8,15 @@ namespace braid {
 const CallMeter::Largest& CallMeter::largest(const CallCost& cost, int64_t samples, int64_t parts) {
   const Strategy& s = cost.strategy();
   // Only interleaving looks at the stages.
-  const CutKey key{s.dp,           s.interleave > 1 ? s.pp : 1,
-                   s.interleave,   s.micro_batches,
-                   s.micro_tokens, samples,
-                   parts,          s.in_order};
+  const CutKey key{s.dp,
+                   s.cp,
+                   s.interleave > 1 ? s.pp : 1,
+                   s.interleave,
+                   s.micro_batches,
+                   s.micro_tokens,
+                   samples,
+                   parts,
+                   s.in_order};
   const auto found = largest_.find(key);
   if (found != largest_.end()) return found->second;
   Largest out;

@@ -36,7 +36,7 @@ class CallMeter {
   };
   // What cuts depend on.
   struct CutKey {
-    int dp = 1, pp = 1, interleave = 1;
+    int dp = 1, cp = 1, pp = 1, interleave = 1;
     int64_t micro_batches = 1, micro_tokens = 0, samples = 0, parts = 1;
     bool in_order = false;
     friend auto operator<=>(const CutKey&, const CutKey&) = default;

@@ -164,7 +164,7 @@ class TrainTimes {
         times_(cost) {
     times_.on(problem, plan);
     const Batches first = cuts->micro_batches(cost, lengths, samples_, {0, 0, parts_});
-    const bool gathers = s_.dp > 1 && (s_.zero_stage == 1 || s_.zero_stage == 2);
+    const bool gathers = dense_copies(s_) > 1 && (s_.zero_stage == 1 || s_.zero_stage == 2);
     for (int stage = 0; stage < s_.pp; ++stage) {
       const double window = first.empty() ? 0 : cost.backward_s(first.back(), stage);
       reduce_s_.push_back(cost.exposed_reduce_s(stage, window));

@@ -183,13 +183,13 @@ std::vector<TaskId> StepSimulation::finish_minibatch(CallId id,
     const TaskId reduce = tasks_.add(seconds, ports[stage]);
     for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
       tasks_.wait(reduce, last[dp_rank][stage]);
-      if (s.dp > 1)
+      if (dense_copies(s) > 1)
         remember_op({reduce, EventKind::kReduce, id, dp_rank, stage, -1, OpCode::kReduce}, 0);
     }
     tasks_.wait(agree, reduce);
   }
   std::vector<TaskId> out(static_cast<size_t>(s.dp) * s.pp, -1);
-  const bool gathers = s.dp > 1 && (s.zero_stage == 1 || s.zero_stage == 2);
+  const bool gathers = dense_copies(s) > 1 && (s.zero_stage == 1 || s.zero_stage == 2);
   for (int stage = 0; stage < s.pp; ++stage) {
     const double seconds = cost.optimizer_step_s(stage) + cost.step_host_s();
     const TaskId gather = gathers ? tasks_.add(cost.gather_s(stage), ports[stage]) : -1;
@@ -198,7 +198,7 @@ std::vector<TaskId> StepSimulation::finish_minibatch(CallId id,
       tasks_.wait(update, agree);
       remember_op({update, EventKind::kOptimizer, id, dp_rank, stage, -1, OpCode::kOptimizerStep},
                   seconds);
-      instructions_ += 2 * s.tp;  // agreement and end of the region's body
+      instructions_ += 2 * s.cp * s.tp;  // agreement and end of the region's body
       if (gathers) {
         tasks_.wait(gather, update);
         remember_op({gather, EventKind::kReduce, id, dp_rank, stage, -1, OpCode::kGather}, 0);

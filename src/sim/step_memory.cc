@@ -16,9 +16,7 @@ std::optional<size_t> index_in(const DeviceMesh& mesh, DeviceId device) {
 }
 
 GridPosition position_in(const ParamLayout& layout, size_t index) {
-  Strategy grid;
-  grid.dp = layout.dp, grid.tp = layout.tp, grid.pp = layout.pp;
-  return grid_position(grid, index);
+  return grid_position(layout_grid(layout), index);
 }
 
 // Whether one of the runs holds a layer.

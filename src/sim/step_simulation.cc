@@ -156,8 +156,10 @@ std::vector<int32_t> StepSimulation::replica_ports(CallId call, int stage) const
   std::vector<int32_t> ports;
   for (int tp = 0; tp < s.tp; ++tp) {
     std::vector<DeviceId> group;
-    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
-      group.push_back(stage_devices(call, {dp_rank, stage})[tp]);
+    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
+      const auto devices = stage_devices(call, {dp_rank, stage});
+      for (size_t i = tp; i < devices.size(); i += s.tp) group.push_back(devices[i]);
+    }
     for (const DeviceId device : group) {
       bool near = false, far = false;
       for (const DeviceId other : group)
@@ -246,8 +248,9 @@ void StepSimulation::add_state_move(DeviceId rank, int32_t index) {
 std::vector<DeviceId> StepSimulation::stage_devices(CallId call, StagePoint at) const {
   const CallPlacement& where = program_.calls[call.value];
   std::vector<DeviceId> out;
-  for (int tp = 0; tp < where.strategy.tp; ++tp)
-    out.push_back(where.mesh.devices[mesh_index(where.strategy, {at.dp_rank, tp, at.stage})]);
+  for (int cp = 0; cp < where.strategy.cp; ++cp)
+    for (int tp = 0; tp < where.strategy.tp; ++tp)
+      out.push_back(where.mesh.devices[mesh_index(where.strategy, {at.dp_rank, tp, at.stage, cp})]);
   return out;
 }
 

@@ -48,7 +48,7 @@ class WorkCuts {
   struct BatchKey {
     Key share;
     int64_t part = 0;
-    int dp_rank = 0;
+    int dp_rank = 0, cp = 1;
     int64_t micro_tokens = 0, micro_batches = 1;
     int whole_groups = 1;  // their number is a multiple of this
     const RoleModel* model = nullptr;
