@@ -115,6 +115,11 @@ void visit_linear(LinearLayer& layer, const Decoder::Visit& visit) {
   }
 }
 
+// PEFT's name of A or B beside a module.
+std::string adapter_name(const std::string& module, char which) {
+  return cat("base_model.model.", module, ".lora_", which, ".weight");
+}
+
 void drop_packed_layer(LinearLayer* layer) { layer->packed = {}; }
 
 void visit_layer(DecoderLayer& layer, const Decoder::Visit& visit) {
@@ -135,26 +140,38 @@ Status Decoder::validate_options(const ModelSpec& spec, const ModelOptions& opti
   if (range.begin < 0 || range.end > spec.layers || range.begin >= range.end)
     return invalid_input(cat("layers ", range.begin, " to ", range.end, " of a model with ",
                              spec.layers, " layers"));
-  if (options.tensor_parallel.tp_size != 1)
-    return invalid_input(cat("tensor parallelism over ", options.tensor_parallel.tp_size,
-                             " ranks is not built; use 1"));
+  BRAID_TRY(check_tensor_parallel(spec, options.tensor_parallel));
   return check_targets(spec, options.lora);
 }
 
 Decoder::Decoder(const ModelSpec& spec, const ModelOptions& options) {
   spec_ = spec;
   options_ = options;
+  local_spec_ = local_spec_of(spec, options.tensor_parallel);
   range_ = range_of(spec, options);
   const auto tensor_options = at::TensorOptions().dtype(options.dtype).device(options.device);
   allocate(tensor_options);
   if (options_.lora.rank > 0) add_adapters(tensor_options);
+  find_shards();
   mark_trainable();
+}
+
+void Decoder::find_shards() {
+  const TensorParallelGroup& group = options_.tensor_parallel;
+  shards_ = tensor_shards(spec_, range_.begin, range_.end, group);
+  for (const DecoderLayer& layer : layers_)
+    visit_parts(layer, [&](const LinearLayer&, const LinearPart& part) {
+      if (!part.lora_a.defined()) return;
+      const TensorShard& matrix = shards_.at(part.module + ".weight");
+      shards_[adapter_name(part.module, 'A')] = lora_a_shard(matrix, options_.lora.rank, group);
+      shards_[adapter_name(part.module, 'B')] = lora_b_shard(matrix, options_.lora.rank, group);
+    });
 }
 
 void Decoder::allocate(const at::TensorOptions& tensor_options) {
   const ModelFamily& family = family_of(spec_);
   const TensorNames& names = family.names;
-  const LayerBuilder build(spec_, range_, tensor_options);
+  const LayerBuilder build(local_spec_, range_, tensor_options);
   if (range_.begin == 0) {
     embedding_ = build.tensor(names.prefix + names.embedding);
     if (spec_.learned_positions) positions_ = build.tensor(names.prefix + names.positions);
@@ -209,8 +226,8 @@ void Decoder::visit_adapters(const Visit& visit) {
   for (DecoderLayer& layer : layers_)
     visit_parts(layer, [&](LinearLayer&, LinearPart& part) {
       if (!part.lora_a.defined()) return;
-      visit("base_model.model." + part.module + ".lora_A.weight", part.lora_a);
-      visit("base_model.model." + part.module + ".lora_B.weight", part.lora_b);
+      visit(adapter_name(part.module, 'A'), part.lora_a);
+      visit(adapter_name(part.module, 'B'), part.lora_b);
     });
 }
 
@@ -292,8 +309,10 @@ void Decoder::become_role(const ModelOptions& options, bool scalar_head) {
         spec_.scalar_head ? head_.detach().clone() : at::zeros({1, spec_.hidden}, tensor_options);
     spec_.scalar_head = true;
     spec_.architecture = family_of(spec_).score_architecture;
+    local_spec_ = local_spec_of(spec_, options_.tensor_parallel);
   }
   if (options_.lora.rank > 0) add_adapters(tensor_options);
+  find_shards();
   detach_leaves();
   mark_trainable();
 }
@@ -329,11 +348,18 @@ void Decoder::weights_changed() {
 
 at::Tensor Decoder::embed(const TokenBatch& batch) const {
   BRAID_CHECK(embedding_.defined(), "a range that starts above layer 0 needs hidden states");
-  at::Tensor h = at::embedding(embedding_, batch.tokens_T);
+  const TensorParallelGroup& group = options_.tensor_parallel;
+  at::Tensor h = group.tp_size == 1
+                     ? at::embedding(embedding_, batch.tokens_T)
+                     : embed_shared(embedding_, units_of_rank(spec_.vocab, group).begin,
+                                    batch.tokens_T, group);
   // As in transformers, the factor is rounded to the dtype of the weights.
   if (spec_.scale_embedding)
     h = h * at::full({}, std::sqrt(static_cast<double>(spec_.hidden)), h.options());
-  if (positions_.defined()) h = h + at::embedding(positions_, batch.positions_T);
+  if (positions_.defined()) {
+    const at::Tensor rows = keep_rows(batch.positions_T.unsqueeze(1), group).squeeze(1);
+    h = h + at::embedding(positions_, rows);
+  }
   return h;
 }
 
@@ -352,7 +378,9 @@ void Decoder::grow_rope(const AttentionBatch& batch) {
 LayerContext Decoder::layer_context(const TokenBatch& batch) {
   grow_rope(batch.attention);
   LayerContext context;
-  context.spec = &spec_;
+  context.spec = &local_spec_;
+  context.tensor_parallel = &options_.tensor_parallel;
+  context.rows = batch.tokens_T.size(0);
   context.rope = rope_;
   context.positions_T = batch.positions_T;
   context.lora_scale = lora_scale();
@@ -387,7 +415,8 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
                   : run_layer(layers_[i], context, h, kv == nullptr ? nullptr : &(*kv)[i]);
     if (kv == nullptr && layer_done_) layer_done_();
   }
-  return range_.end == spec_.layers ? apply_norm(final_norm_, spec_, h) : h;
+  if (range_.end < spec_.layers) return h;
+  return gather_rows(apply_norm(final_norm_, spec_, h), context.rows, options_.tensor_parallel);
 }
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "dataflow/model_family.h"
 #include "nn/decoder_layer.h"
 #include "nn/model.h"
+#include "nn/shard.h"
 
 namespace braid {
 
@@ -42,6 +44,8 @@ class Decoder : public Model {
 
   LayerRange range() const { return range_; }
   double lora_scale() const;
+  // What this rank holds of each of its tensors and adapters, by name.
+  const std::map<std::string, TensorShard>& shards() const { return shards_; }
   // The tensors of a checkpoint in the order of model_tensors(), and the adapters in PEFT's names.
   void visit_base(const Visit& visit);
   void visit_adapters(const Visit& visit);
@@ -67,7 +71,10 @@ class Decoder : public Model {
   void grow_rope(const AttentionBatch& batch);
   void drop_packed();
 
+  void find_shards();
+
   LayerRange range_;
+  std::map<std::string, TensorShard> shards_;
   at::Tensor embedding_, positions_, head_, rope_;
   std::vector<DecoderLayer> layers_;
   NormWeights final_norm_;

@@ -11,6 +11,7 @@
 #include "dataflow/model_spec.h"
 #include "nn/kernels/kernels.h"
 #include "nn/linear_layer.h"
+#include "nn/tensor_parallel.h"
 
 namespace braid {
 
@@ -26,11 +27,13 @@ struct DecoderLayer {
 
 // What a forward of one layer needs besides weights and hidden states; cheap to copy.
 struct LayerContext {
-  const ModelSpec* spec = nullptr;
-  at::Tensor rope;  // table of rope_table(), undefined without rotary positions
+  const ModelSpec* spec = nullptr;  // of what this rank holds
+  at::Tensor rope;                  // table of rope_table(), undefined without rotary positions
   at::Tensor positions_T;
   std::shared_ptr<const AttentionBatch> attention;
-  double lora_scale = 0;  // 0 = adapters off
+  double lora_scale = 0;                                 // 0 = adapters off
+  const TensorParallelGroup* tensor_parallel = nullptr;  // not owned
+  int64_t rows = 0;                                      // of the batch
 };
 
 at::Tensor apply_norm(const NormWeights& norm, const ModelSpec& spec, const at::Tensor& x);

@@ -78,9 +78,10 @@ void allocate_linear(LinearLayer* layer, int64_t in, bool bias, const at::Tensor
   bind_parts(layer);
 }
 
-at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI, double lora_scale) {
-  const at::Tensor y = braid::linear(x_TI, joined(layer, &LinearPart::weight, layer.weight),
-                                     joined(layer, &LinearPart::bias, layer.bias), &layer.packed);
+namespace {
+
+at::Tensor with_adapters(const LinearLayer& layer, const at::Tensor& x_TI, const at::Tensor& y,
+                         double lora_scale) {
   if (lora_scale == 0) return y;
   std::vector<at::Tensor> updates;
   bool adapted = false;
@@ -91,6 +92,20 @@ at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI, double
   }
   if (!adapted) return y;
   return y + (updates.size() == 1 ? updates[0] : at::cat(updates, 1));
+}
+
+}  // namespace
+
+at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI, double lora_scale) {
+  const at::Tensor y = braid::linear(x_TI, joined(layer, &LinearPart::weight, layer.weight),
+                                     joined(layer, &LinearPart::bias, layer.bias), &layer.packed);
+  return with_adapters(layer, x_TI, y, lora_scale);
+}
+
+at::Tensor apply_product(const LinearLayer& layer, const at::Tensor& x_TI, double lora_scale) {
+  const at::Tensor y =
+      braid::linear(x_TI, joined(layer, &LinearPart::weight, layer.weight), {}, &layer.packed);
+  return with_adapters(layer, x_TI, y, lora_scale);
 }
 
 at::Tensor merged_weight(const LinearPart& part, double lora_scale) {

@@ -41,6 +41,9 @@ void bind_parts(LinearLayer* layer);
 // the parts.
 at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI, double lora_scale);
 
+// The same without the bias.
+at::Tensor apply_product(const LinearLayer& layer, const at::Tensor& x_TI, double lora_scale);
+
 // W + lora_scale * B A of one part, in f32 products, in the weight's dtype.
 at::Tensor merged_weight(const LinearPart& part, double lora_scale);
 

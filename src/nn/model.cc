@@ -4,6 +4,8 @@
 #include <ATen/ops/zeros.h>
 
 #include "nn/decoder.h"
+#include "nn/shard.h"
+#include "nn/shared_head.h"
 
 namespace braid {
 
@@ -32,7 +34,19 @@ std::vector<std::pair<std::string, at::Tensor>> Model::trainable_parameters() co
 }
 
 at::Tensor logits(Model& model, const at::Tensor& hidden_NH) {
-  return braid::linear(hidden_NH, model.head_weight(), {}, &model.packed_head()).to(at::kFloat);
+  const at::Tensor own =
+      braid::linear(hidden_NH, model.head_weight(), {}, &model.packed_head()).to(at::kFloat);
+  return gather_columns(own, model.spec().vocab, model.options().tensor_parallel);
+}
+
+HeadOutput head_logprobs(const Model& model, const at::Tensor& h_NH, const at::Tensor& targets_N,
+                         double temperature, int64_t chunk_rows) {
+  const TensorParallelGroup& group = model.options().tensor_parallel;
+  if (group.tp_size == 1)
+    return head_logprobs(h_NH, model.head_weight(), targets_N, temperature, chunk_rows);
+  const int64_t begin = units_of_rank(model.spec().vocab, group).begin;
+  return shared_head_logprobs(h_NH, model.head_weight(), targets_N - begin,
+                              {temperature, chunk_rows, &group});
 }
 
 at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH) {

@@ -14,14 +14,9 @@
 #include "base/status.h"
 #include "dataflow/model_spec.h"
 #include "nn/kernels/kernels.h"
+#include "nn/tensor_parallel.h"
 
 namespace braid {
-
-// The ranks that share each weight matrix; one rank until tensor parallelism is built on it.
-struct TensorParallelGroup {
-  int64_t tp_rank = 0;
-  int64_t tp_size = 1;
-};
 
 // Layers [begin, end) of the model; the first range holds the embedding, the last the final norm
 // and head.
@@ -63,16 +58,20 @@ class Model {
   virtual ~Model() = default;
 
   const ModelSpec& spec() const { return spec_; }
+  // The sizes that this tensor-parallel rank holds: heads, key-value heads, MLP width, vocabulary.
+  const ModelSpec& local_spec() const { return local_spec_; }
   const ModelOptions& options() const { return options_; }
 
   // Hidden states [T, H] after the last layer and the final norm (or after the range's last layer).
   // `kv` has one entry per layer of the range, or is null for whole sequences; hidden_in replaces
   // the embedding when the range does not start at layer 0. Builds the autograd graph iff grad mode
-  // is on.
+  // is on. Under sequence parallelism what passes between ranges has this rank's rows alone; the
+  // last range gives all rows, and its gradient must be complete and equal on the ranks.
   virtual at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
                              const at::Tensor& hidden_in = {}) = 0;
 
-  // The head matrix: [V, H] of a language model (tied or not), [1, H] of a scalar head.
+  // The head matrix: [V, H] of a language model (tied or not; this rank's rows under tensor
+  // parallelism), [1, H] of a scalar head.
   virtual at::Tensor head_weight() const = 0;
 
   // Parameters by their Hugging Face names ("model.layers.0.self_attn.q_proj.weight"), in file
@@ -103,9 +102,14 @@ class Model {
   virtual void rest() = 0;
 
  protected:
-  ModelSpec spec_;
+  ModelSpec spec_, local_spec_;
   ModelOptions options_;
 };
+
+// Log-probs and entropies of the language-model head, as head_logprobs() of kernels.h, whoever
+// holds the vocabulary's rows. Differentiable.
+HeadOutput head_logprobs(const Model& model, const at::Tensor& h_NH, const at::Tensor& targets_N,
+                         double temperature, int64_t chunk_rows = 256);
 
 // Logits [N, V] in f32 of rows of hidden states, for sampling; rows are batch-invariant.
 at::Tensor logits(Model& model, const at::Tensor& hidden_NH);

@@ -36,17 +36,18 @@ Result<LoraOptions> parse_lora_options(const Json& config) {
   return lora;
 }
 
-Status copy_adapter(const SafetensorsFile& file, const std::string& name, at::Tensor& target) {
+Status copy_adapter(const SafetensorsFile& file, const std::string& name, const TensorShard& shard,
+                    at::Tensor& target) {
   const auto entry = file.entries().find(name);
   if (entry == file.entries().end())
     return invalid_input(cat(file.path(), ": tensor ", name, " is missing"));
-  if (entry->second.shape != target.sizes().vec())
+  if (entry->second.shape != shard.whole)
     return invalid_input(
         cat(file.path(), ": tensor ", name, " does not have the shape that the model asks for"));
   BRAID_ASSIGN(const at::Tensor value, file.read(name));
   if (!at::isfinite(value).all().item<bool>())
     return invalid_input(cat(file.path(), ": tensor ", name, " holds NaN or infinite values"));
-  target.copy_(value);
+  target.copy_(take_shard(value, shard));
   return ok_status();
 }
 
@@ -67,16 +68,19 @@ Status load_adapters(Model& model, const std::string& folder) {
   const at::NoGradGuard no_grad;
   size_t used = 0;
   Status status;
-  const auto copy = [&](const std::string& name, at::Tensor& target) {
+  const auto copy = [&](const std::string& name, const std::string& stored, at::Tensor& target) {
     ++used;
-    if (status.ok()) status = copy_adapter(file, name, target);
+    if (status.ok()) status = copy_adapter(file, stored, decoder.shards().at(name), target);
   };
-  decoder.visit_adapters(copy);
+  decoder.visit_adapters(
+      [&](const std::string& name, at::Tensor& target) { copy(name, name, target); });
   decoder.visit_base([&](const std::string& name, at::Tensor& target) {
-    if (name == kScoreName) copy(adapter_score_name(), target);
+    if (name == kScoreName) copy(name, adapter_score_name(), target);
   });
   BRAID_TRY(status);
-  if (used != file.entries().size())
+  // A range of layers needs only its own.
+  const bool whole = decoder.range().begin == 0 && decoder.range().end == decoder.spec().layers;
+  if (whole && used != file.entries().size())
     return invalid_input(cat(file.path(), ": holds ", file.entries().size(),
                              " tensors, the model has ", used, " of them"));
   return ok_status();

@@ -26,7 +26,9 @@ at::Tensor random_normal(at::IntArrayRef shape, double std, uint64_t seed) {
   return at::empty(shape, at::kFloat).normal_(0, std, at::detail::createCPUGenerator(seed));
 }
 
-void init_tensor(const TensorSpec& spec, double residual_std, uint64_t seed, at::Tensor& tensor) {
+// Random tensors are drawn whole, so that the values do not depend on who holds them.
+void init_tensor(const TensorSpec& spec, const TensorShard& shard, double residual_std,
+                 uint64_t seed, at::Tensor& tensor) {
   switch (spec.init) {
     case TensorSpec::Init::kZero:
       tensor.zero_();
@@ -35,10 +37,10 @@ void init_tensor(const TensorSpec& spec, double residual_std, uint64_t seed, at:
       tensor.fill_(1);
       return;
     case TensorSpec::Init::kNormal:
-      tensor.copy_(random_normal(tensor.sizes(), kInitStd, seed));
+      tensor.copy_(take_shard(random_normal(shard.whole, kInitStd, seed), shard));
       return;
     case TensorSpec::Init::kResidualNormal:
-      tensor.copy_(random_normal(tensor.sizes(), residual_std, seed));
+      tensor.copy_(take_shard(random_normal(shard.whole, residual_std, seed), shard));
       return;
   }
 }
@@ -53,7 +55,8 @@ void init_weights(Decoder& decoder) {
   size_t next = 0;
   decoder.visit_base([&](const std::string& name, at::Tensor& tensor) {
     BRAID_CHECK(specs[next].name == name, "tensors come in the order of model_tensors()");
-    init_tensor(specs[next++], residual_std, seed_of(decoder.options().seed, name), tensor);
+    init_tensor(specs[next++], decoder.shards().at(name), residual_std,
+                seed_of(decoder.options().seed, name), tensor);
   });
 }
 
@@ -64,9 +67,11 @@ void init_adapters(Decoder& decoder) {
       tensor.zero_();
       return;
     }
-    const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(1)));
+    const TensorShard& shard = decoder.shards().at(name);
+    const double bound = 1 / std::sqrt(static_cast<double>(shard.whole[1]));
     auto generator = at::detail::createCPUGenerator(seed_of(decoder.options().seed, name));
-    tensor.copy_(at::empty(tensor.sizes(), at::kFloat).uniform_(-bound, bound, generator));
+    const at::Tensor whole = at::empty(shard.whole, at::kFloat).uniform_(-bound, bound, generator);
+    tensor.copy_(take_shard(whole, shard));
   });
 }
 

@@ -2,6 +2,7 @@
 // allocated, then tensors are copied one by one from the map.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/all.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
 
 #include <algorithm>
@@ -70,13 +71,35 @@ Status check_names(const Source& source, const std::string& folder) {
   return ok_status();
 }
 
-Status copy_tensor(const Source& source, const TensorSpec& tensor, at::Tensor& target) {
+// The slice of a stored tensor, in the orientation [out, in].
+Result<at::Tensor> read_shard(const Source& source, const TensorSpec& tensor,
+                              const TensorShard& shard) {
   const std::string name = source.stored_name(tensor.name);
-  BRAID_ASSIGN(at::Tensor value, source.weights.read(name));
+  const auto oriented = [&](const at::Tensor& stored) {
+    return tensor.transposed ? stored.t() : stored;
+  };
+  if (shard.pieces.empty()) {
+    BRAID_ASSIGN(const at::Tensor whole, source.weights.read(name));
+    return oriented(whole);
+  }
+  const int64_t stored_dim = tensor.transposed ? 1 - shard.dim : shard.dim;
+  std::vector<at::Tensor> parts;
+  for (const IndexRange& piece : shard.pieces) {
+    BRAID_ASSIGN(const at::Tensor part,
+                 source.weights.file(name).read_part(name, stored_dim, piece.begin, piece.size()));
+    parts.push_back(oriented(part));
+  }
+  return parts.size() == 1 ? parts[0] : at::cat(parts, shard.dim);
+}
+
+Status copy_tensor(const Source& source, const TensorSpec& tensor, const TensorShard& shard,
+                   at::Tensor& target) {
+  const std::string name = source.stored_name(tensor.name);
+  BRAID_ASSIGN(const at::Tensor value, read_shard(source, tensor, shard));
   if (!at::isfinite(value).all().item<bool>())
     return invalid_input(
         cat(source.weights.file(name).path(), ": tensor ", name, " holds NaN or infinite values"));
-  target.copy_(tensor.transposed ? value.t() : value);
+  target.copy_(value);
   return ok_status();
 }
 
@@ -92,7 +115,7 @@ Status copy_weights(const Source& source, Decoder& decoder) {
     if (new_head && name == kScoreName) {
       target.zero_();
     } else if (status.ok()) {
-      status = copy_tensor(source, tensor, target);
+      status = copy_tensor(source, tensor, decoder.shards().at(name), target);
     }
   });
   return status;

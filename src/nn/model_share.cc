@@ -42,6 +42,7 @@ class WrappedModel : public Model {
  protected:
   explicit WrappedModel(Model& inner) : inner_(&inner) {
     spec_ = inner.spec();
+    local_spec_ = inner.local_spec();
     options_ = inner.options();
   }
   Model* inner_;

@@ -141,13 +141,36 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   return file;
 }
 
-Result<at::Tensor> SafetensorsFile::read(const std::string& name) const {
+Result<at::ScalarType> SafetensorsFile::weight_type(const std::string& name) const {
   const TensorEntry& entry = entries_.at(name);
   const DtypeName* dtype = find_dtype(entry.dtype);
-  if (!dtype->weight_type)
-    return invalid_input(cat(path_, ": tensor ", name, ": dtype ", entry.dtype,
-                             " is not a weight dtype; convert it to F32, BF16 or F16"));
-  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(*dtype->weight_type));
+  if (dtype->weight_type) return *dtype->weight_type;
+  return invalid_input(cat(path_, ": tensor ", name, ": dtype ", entry.dtype,
+                           " is not a weight dtype; convert it to F32, BF16 or F16"));
+}
+
+Result<at::Tensor> SafetensorsFile::read_part(const std::string& name, int64_t dim, int64_t begin,
+                                              int64_t count) const {
+  BRAID_ASSIGN(const at::ScalarType type, weight_type(name));
+  const TensorEntry& entry = entries_.at(name);
+  std::vector<int64_t> shape = entry.shape;
+  shape[dim] = count;
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(type));
+  // Runs of the file that lie in one piece: one, or one of each row.
+  const int64_t runs = dim == 0 ? 1 : shape[0];
+  const int64_t unit_bytes = (entry.end_byte - entry.begin_byte) / (runs * entry.shape[dim]);
+  const uint8_t* from = map_.data() + data_offset_ + entry.begin_byte + begin * unit_bytes;
+  auto* to = static_cast<uint8_t*>(tensor.mutable_data_ptr());
+  for (int64_t run = 0; run < runs; ++run)
+    std::memcpy(to + run * count * unit_bytes, from + run * entry.shape[dim] * unit_bytes,
+                static_cast<size_t>(count * unit_bytes));
+  return tensor;
+}
+
+Result<at::Tensor> SafetensorsFile::read(const std::string& name) const {
+  BRAID_ASSIGN(const at::ScalarType type, weight_type(name));
+  const TensorEntry& entry = entries_.at(name);
+  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(type));
   std::memcpy(tensor.mutable_data_ptr(), map_.data() + data_offset_ + entry.begin_byte,
               static_cast<size_t>(entry.end_byte - entry.begin_byte));
   return tensor;

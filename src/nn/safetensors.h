@@ -34,8 +34,13 @@ class SafetensorsFile {
 
   // A copy of one tensor in its stored dtype (F32, BF16 or F16). REQUIRES: entries() has the name.
   Result<at::Tensor> read(const std::string& name) const;
+  // A copy of indices [begin, begin + count) of dimension 0 or 1; no other bytes are touched.
+  // REQUIRES: the tensor has the name, the dimension and the indices.
+  Result<at::Tensor> read_part(const std::string& name, int64_t dim, int64_t begin,
+                               int64_t count) const;
 
  private:
+  Result<at::ScalarType> weight_type(const std::string& name) const;
   SafetensorsFile(std::string path, MappedFile map)
       : path_(std::move(path)), map_(std::move(map)) {}
   Status parse_header();

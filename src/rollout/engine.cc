@@ -409,7 +409,7 @@ Result<Engine::Exported> PagedEngine::export_sequence(SampleId sample) {
 
 Status PagedEngine::check_cache(const Exported& exported) const {
   if (exported.kv.empty()) return ok_status();
-  const ModelSpec& spec = model_.spec();
+  const ModelSpec& spec = model_.local_spec();
   const int64_t tokens = exported.kv[0].keys.size(0);
   const auto known = static_cast<int64_t>(exported.progress.prompt_ids.size() +
                                           exported.progress.response_ids.size());

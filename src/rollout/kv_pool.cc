@@ -5,7 +5,7 @@ namespace braid {
 KvPool::KvPool(const Model& model)
     : layers_(model.spec().layers),
       options_(at::TensorOptions().dtype(model.options().dtype).device(model.options().device)),
-      kv_heads_(model.spec().kv_heads),
+      kv_heads_(model.local_spec().kv_heads),
       head_dim_(model.spec().head_dim) {}
 
 void KvPool::grow(int64_t pages) {

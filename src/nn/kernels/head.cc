@@ -19,6 +19,7 @@
 #include <cmath>
 
 #include "base/status.h"
+#include "nn/kernels/head_rows.h"
 #include "nn/kernels/kernels.h"
 #include "nn/kernels/rows.h"
 #include "nn/kernels/simd.h"
@@ -70,7 +71,12 @@ BRAID_SIMD BlockSums sum_block(const float* logits, int64_t count, float top, fl
   return sums;
 }
 
-RowStatistics row_statistics(const float* logits, int64_t vocab, int64_t target, float inverse) {
+// A row of head_partials().
+struct RowPartials {
+  double top, weights, products, target;
+};
+
+RowPartials row_partials(const float* logits, int64_t vocab, int64_t target, float inverse) {
   const float top = largest(logits, vocab);
   double weights = 0, products = 0;
   for (int64_t begin = 0; begin < vocab; begin += kBlock) {
@@ -78,11 +84,17 @@ RowStatistics row_statistics(const float* logits, int64_t vocab, int64_t target,
     weights += sums.weights;
     products += sums.products;
   }
-  const double log_weights = std::log(weights);
-  const double target_z = (static_cast<double>(logits[target]) - top) * inverse;
+  const bool here = target >= 0 && target < vocab;
+  return {top, weights, products, here ? logits[target] : 0.0};
+}
+
+RowStatistics row_statistics(const float* logits, int64_t vocab, int64_t target, float inverse) {
+  const RowPartials row = row_partials(logits, vocab, target, inverse);
+  const double log_weights = std::log(row.weights);
+  const double target_z = (row.target - row.top) * inverse;
   return {static_cast<float>(target_z - log_weights),
-          static_cast<float>(log_weights - products / weights),
-          static_cast<float>(static_cast<double>(top) * inverse + log_weights)};
+          static_cast<float>(log_weights - row.products / row.weights),
+          static_cast<float>(row.top * inverse + log_weights)};
 }
 
 // logits become -(g + ge (log p + entropy)) p / temperature.
@@ -124,6 +136,29 @@ void chunk_statistics(const at::Tensor& logits, const at::Tensor& targets, float
   });
 }
 
+// Rows of head_partials() for a chunk of logits.
+void chunk_partials(const at::Tensor& logits, const at::Tensor& targets, float inverse,
+                    const at::Tensor& partials) {
+  const int64_t vocab = logits.size(1);
+  if (!logits.is_cpu()) {
+    const at::Tensor top = std::get<0>(logits.max(1, true)), z = (logits - top) * inverse;
+    const at::Tensor weights = z.exp(), index = targets.clamp(0, vocab - 1).unsqueeze(1);
+    const at::Tensor here = targets.ge(0).logical_and(targets.lt(vocab));
+    partials.select(1, 0).copy_(top.squeeze(1));
+    partials.select(1, 1).copy_(weights.sum(1, false, at::kDouble));
+    partials.select(1, 2).copy_((weights * z).sum(1, false, at::kDouble));
+    partials.select(1, 3).copy_(at::gather(logits, 1, index).squeeze(1) * here);
+    return;
+  }
+  const float* data = logits.const_data_ptr<float>();
+  const int64_t* target = targets.const_data_ptr<int64_t>();
+  auto* out = reinterpret_cast<RowPartials*>(partials.mutable_data_ptr<double>());
+  at::parallel_for(0, logits.size(0), kRowGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      out[r] = row_partials(data + r * vocab, vocab, target[r], inverse);
+  });
+}
+
 // A chunk of logits becomes the gradient of the loss by them. gradients_N2: by log-prob, entropy.
 void chunk_gradient(const at::Tensor& logits, const at::Tensor& targets, float inverse,
                     const at::Tensor& statistics, const at::Tensor& gradients) {
@@ -133,7 +168,9 @@ void chunk_gradient(const at::Tensor& logits, const at::Tensor& targets, float i
     const at::Tensor slope =
         g.narrow(1, 0, 1) + g.narrow(1, 1, 1) * (logp + statistics.narrow(1, 1, 1));
     logits.copy_(slope * logp.exp() * -inverse);
-    logits.scatter_add_(1, targets.unsqueeze(1), g.narrow(1, 0, 1) * inverse);
+    const at::Tensor here = targets.ge(0).logical_and(targets.lt(vocab)).unsqueeze(1);
+    logits.scatter_add_(1, targets.clamp(0, vocab - 1).unsqueeze(1),
+                        g.narrow(1, 0, 1) * inverse * here);
     return;
   }
   float* data = logits.mutable_data_ptr<float>();
@@ -143,7 +180,8 @@ void chunk_gradient(const at::Tensor& logits, const at::Tensor& targets, float i
   at::parallel_for(0, logits.size(0), kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       gradient_row(data + r * vocab, vocab, rows[r], g[r], inverse);
-      data[r * vocab + target[r]] += g[r].logprob * inverse;
+      const bool here = target[r] >= 0 && target[r] < vocab;
+      if (here) data[r * vocab + target[r]] += g[r].logprob * inverse;
     }
   });
 }
@@ -175,34 +213,57 @@ struct HeadFunction : torch::autograd::Function<HeadFunction> {
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &h = saved[0], &w = saved[1], &targets = saved[2], &statistics = saved[3];
-    const auto inverse = static_cast<float>(1 / context->saved_data["temperature"].toDouble());
-    const int64_t chunk_rows = context->saved_data["chunk_rows"].toInt(), rows = h.size(0);
-    const at::Tensor gradients = at::zeros({rows, 2}, statistics.options());
+    const at::Tensor gradients = at::zeros({saved[0].size(0), 2}, saved[3].options());
     for (const int column : {0, 1})
       if (grads[column].defined()) gradients.select(1, column).copy_(grads[column]);
-    at::Tensor dh = at::empty_like(h);
-    at::Tensor dw = at::zeros({w.size(0), w.size(1)}, w.options().dtype(at::kFloat));
-    const PackedLinear packed = pack_linear(w, false);
-    for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
-      const int64_t count = std::min(chunk_rows, rows - begin);
-      const at::Tensor h_chunk = h.narrow(0, begin, count);
-      const at::Tensor logits = chunk_logits(h_chunk, w, packed);
-      chunk_gradient(logits, targets.narrow(0, begin, count), inverse,
-                     statistics.narrow(0, begin, count), gradients.narrow(0, begin, count));
-      const at::Tensor dlogits = logits.to(h.scalar_type());
-      dh.narrow(0, begin, count).copy_(at::mm(dlogits, w));
-      if (dlogits.scalar_type() == at::kFloat) {
-        dw.addmm_(dlogits.t(), h_chunk);
-      } else {
-        dw.add_(at::mm(dlogits.t(), h_chunk));
-      }
-    }
-    return {dh, dw.to(w.scalar_type()), at::Tensor(), at::Tensor(), at::Tensor()};
+    const HeadGradients out = head_backward({saved[0], saved[1], saved[2], saved[3], gradients,
+                                             context->saved_data["temperature"].toDouble(),
+                                             context->saved_data["chunk_rows"].toInt()});
+    return {out.h_NH, out.w_UH.to(saved[1].scalar_type()), at::Tensor(), at::Tensor(),
+            at::Tensor()};
   }
 };
 
 }  // namespace
+
+HeadGradients head_backward(const HeadBackwardInputs& in) {
+  const at::Tensor &h = in.h_NH, &w = in.w_UH;
+  const auto inverse = static_cast<float>(1 / in.temperature);
+  const int64_t rows = h.size(0);
+  at::Tensor dh = at::empty_like(h);
+  at::Tensor dw = at::zeros({w.size(0), w.size(1)}, w.options().dtype(at::kFloat));
+  const PackedLinear packed = pack_linear(w, false);
+  for (int64_t begin = 0; begin < rows; begin += in.chunk_rows) {
+    const int64_t count = std::min(in.chunk_rows, rows - begin);
+    const at::Tensor h_chunk = h.narrow(0, begin, count);
+    const at::Tensor logits = chunk_logits(h_chunk, w, packed);
+    chunk_gradient(logits, in.targets_N.narrow(0, begin, count), inverse,
+                   in.statistics_N3.narrow(0, begin, count),
+                   in.gradients_N2.narrow(0, begin, count));
+    const at::Tensor dlogits = logits.to(h.scalar_type());
+    dh.narrow(0, begin, count).copy_(at::mm(dlogits, w));
+    if (dlogits.scalar_type() == at::kFloat) {
+      dw.addmm_(dlogits.t(), h_chunk);
+    } else {
+      dw.add_(at::mm(dlogits.t(), h_chunk));
+    }
+  }
+  return {dh, dw};
+}
+
+at::Tensor head_partials(const at::Tensor& h_NH, const at::Tensor& w_UH,
+                         const at::Tensor& targets_N, double temperature, int64_t chunk_rows) {
+  const int64_t rows = h_NH.size(0);
+  const at::Tensor partials = at::empty({rows, 4}, h_NH.options().dtype(at::kDouble));
+  const PackedLinear packed = pack_linear(w_UH, false);
+  for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
+    const int64_t count = std::min(chunk_rows, rows - begin);
+    chunk_partials(chunk_logits(h_NH.narrow(0, begin, count), w_UH, packed),
+                   targets_N.narrow(0, begin, count), static_cast<float>(1 / temperature),
+                   partials.narrow(0, begin, count));
+  }
+  return partials;
+}
 
 HeadOutput head_logprobs(const at::Tensor& h_NH, const at::Tensor& w_VH,
                          const at::Tensor& targets_N, double temperature, int64_t chunk_rows) {

@@ -1,0 +1,204 @@
+#include "nn/model_parts.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/text.h"
+#include "nn/decoder.h"
+
+namespace braid {
+namespace {
+
+constexpr int32_t kExportChannel = 0x4558;  // of the messages to the rank that exports
+
+const Decoder& decoder_of(const Model& model) {
+  const auto* decoder = dynamic_cast<const Decoder*>(&model);
+  BRAID_CHECK(decoder != nullptr, "a view or an offloaded copy has no parts");
+  return *decoder;
+}
+
+Communicator* group_of_sum(PartialGradient partial, const TensorParallelGroup& group) {
+  if (partial == PartialGradient::kNone) return nullptr;
+  return partial == PartialGradient::kTensor ? group.communicator : group.shared;
+}
+
+// One flat f32 tensor of the gradients, summed over the group and put back.
+Status sum_gradients(const std::vector<ParameterPart>& parts, Communicator& group) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> flat;
+  for (const ParameterPart& part : parts) {
+    const at::Tensor& gradient = part.parameter.grad();
+    flat.push_back(gradient.defined() ? gradient.to(at::kFloat).flatten()
+                                      : at::zeros({part.parameter.numel()}, at::kFloat));
+  }
+  if (flat.empty()) return {};
+  const at::Tensor all = at::cat(flat);
+  BRAID_TRY(group.all_reduce(all, Reduce::kSum, cat("gradients from ", parts[0].name)).wait());
+  int64_t begin = 0;
+  for (const ParameterPart& part : parts) {
+    const at::Tensor sum = all.narrow(0, begin, part.parameter.numel());
+    begin += part.parameter.numel();
+    part.parameter.mutable_grad() =
+        sum.view(part.parameter.sizes()).to(part.parameter.scalar_type(), false, true);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<ParameterPart> trainable_parts(const Model& model) {
+  const Decoder& decoder = decoder_of(model);
+  const TensorParallelGroup& group = model.options().tensor_parallel;
+  std::vector<ParameterPart> out;
+  for (const auto& [name, parameter] : model.trainable_parameters()) {
+    const TensorShard& shard = decoder.shards().at(name);
+    out.push_back({name, parameter, group_of_sum(shard.partial, group), shard.holder == 0});
+  }
+  return out;
+}
+
+Status sum_partial_gradients(const Model& model) {
+  const TensorParallelGroup& group = model.options().tensor_parallel;
+  for (Communicator* over : {group.communicator, group.shared}) {
+    std::vector<ParameterPart> parts;
+    for (ParameterPart& part : trainable_parts(model))
+      if (over != nullptr && part.sum == over) parts.push_back(std::move(part));
+    if (over == nullptr) continue;
+    BRAID_TRY(sum_gradients(parts, *over));
+  }
+  return {};
+}
+
+at::Tensor tied_embedding(const Model& model) {
+  const ModelSpec& spec = model.spec();
+  const LayerRange range = model.options().range.value_or(LayerRange{0, spec.layers});
+  const bool one_end = (range.begin == 0) != (range.end == spec.layers);
+  if (!spec.tied_embeddings || spec.scalar_head || !one_end) return {};
+  const std::string name = family_of(spec).names.prefix + family_of(spec).names.embedding;
+  for (const auto& [own, parameter] : model.parameters())
+    if (own == name) return parameter;
+  return {};
+}
+
+Status sum_tied_gradients(const Model& model, Communicator& ends) {
+  const at::Tensor embedding = tied_embedding(model);
+  if (!embedding.defined() || !embedding.requires_grad()) return {};
+  return sum_gradients({{"tied embedding", embedding, &ends, true}}, ends);
+}
+
+namespace {
+
+// The whole tensor on every rank of the group, from slices of unequal sizes.
+Result<at::Tensor> gather_tensor(const at::Tensor& slice, const std::string& name,
+                                 const Decoder& decoder,
+                                 const std::vector<std::map<std::string, TensorShard>>& shards) {
+  const TensorParallelGroup& group = decoder.options().tensor_parallel;
+  if (decoder.shards().at(name).pieces.empty()) return slice.detach();
+  int64_t largest = 0;
+  for (const auto& of_rank : shards) {
+    int64_t size = 1;
+    for (const int64_t extent : of_rank.at(name).local_shape()) size *= extent;
+    largest = std::max(largest, size);
+  }
+  const at::Tensor mine = at::zeros({largest}, slice.options().requires_grad(false));
+  mine.narrow(0, 0, slice.numel()).copy_(slice.detach().reshape({-1}));
+  const at::Tensor all = at::empty({group.tp_size, largest}, mine.options());
+  BRAID_TRY(group.communicator->all_gather(all, mine, name).wait());
+  const at::Tensor whole = at::empty(decoder.shards().at(name).whole, mine.options());
+  for (int64_t rank = 0; rank < group.tp_size; ++rank) {
+    const TensorShard& shard = shards[rank].at(name);
+    int64_t size = 1;
+    for (const int64_t extent : shard.local_shape()) size *= extent;
+    put_shard(all[rank].narrow(0, 0, size).view(shard.local_shape()), shard, whole);
+  }
+  return whole;
+}
+
+// What each tensor-parallel rank of this stage holds.
+std::vector<std::map<std::string, TensorShard>> shards_of_ranks(const Decoder& decoder) {
+  std::vector<std::map<std::string, TensorShard>> out;
+  TensorParallelGroup group = decoder.options().tensor_parallel;
+  const LayerRange range = decoder.range();
+  for (group.tp_rank = 0; group.tp_rank < group.tp_size; ++group.tp_rank) {
+    auto shards = tensor_shards(decoder.spec(), range.begin, range.end, group);
+    for (const auto& [name, parameter] : decoder.parameters()) {
+      if (shards.count(name) > 0) continue;  // an adapter: "base_model.model.M.lora_A.weight"
+      const size_t begin = std::string("base_model.model.").size(), end = name.find(".lora_");
+      const TensorShard& matrix = shards.at(name.substr(begin, end - begin) + ".weight");
+      const int64_t rank = decoder.options().lora.rank;
+      shards[name] = name.find(".lora_A.") != std::string::npos ? lora_a_shard(matrix, rank, group)
+                                                                : lora_b_shard(matrix, rank, group);
+    }
+    out.push_back(std::move(shards));
+  }
+  return out;
+}
+
+// Puts named whole tensors into a whole model.
+void fill(Decoder& whole, const std::map<std::string, at::Tensor>& values) {
+  const auto put = [&](const std::string& name, at::Tensor& target) {
+    const auto found = values.find(name);
+    if (found != values.end()) target.copy_(found->second);
+  };
+  whole.visit_base(put);
+  whole.visit_adapters(put);
+}
+
+// The tensors of another stage, in the order in which its first rank sends them.
+Status receive_stage(Communicator& stages, int64_t from, Decoder& whole) {
+  at::Tensor range = at::empty({2}, at::kLong);
+  BRAID_TRY(stages.receive(range, from, kExportChannel, "layers of a stage").wait());
+  ModelOptions options = whole.options();
+  options.range = LayerRange{range[0].item<int64_t>(), range[1].item<int64_t>()};
+  Decoder part(whole.spec(), options);
+  std::map<std::string, at::Tensor> values;
+  for (const auto& [name, parameter] : part.parameters()) {
+    const at::Tensor value = parameter.detach();
+    const at::Tensor flat = at::empty(value.sizes(), value.options());
+    BRAID_TRY(stages.receive(flat, from, kExportChannel, name).wait());
+    values[name] = flat;
+  }
+  fill(whole, values);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> gather_model(const Model& model, Communicator* stages) {
+  const at::NoGradGuard no_grad;
+  const Decoder& decoder = decoder_of(model);
+  const auto shards = shards_of_ranks(decoder);
+  std::map<std::string, at::Tensor> values;
+  std::vector<std::pair<std::string, at::Tensor>> in_order;
+  for (const auto& [name, parameter] : decoder.parameters()) {
+    BRAID_ASSIGN(at::Tensor whole, gather_tensor(parameter, name, decoder, shards));
+    whole = whole.cpu().contiguous();
+    values[name] = whole;
+    in_order.emplace_back(name, whole);
+  }
+  if (decoder.options().tensor_parallel.tp_rank != 0) return std::unique_ptr<Model>();
+  if (stages != nullptr && stages->index() > 0) {
+    const int64_t root = stages->members()[0];
+    const at::Tensor range = at::empty({2}, at::kLong);
+    range[0] = decoder.range().begin;
+    range[1] = decoder.range().end;
+    BRAID_TRY(stages->send(range, root, kExportChannel, "layers of a stage").wait());
+    for (const auto& [name, whole] : in_order)
+      BRAID_TRY(stages->send(whole, root, kExportChannel, name).wait());
+    return std::unique_ptr<Model>();
+  }
+  ModelOptions options = decoder.options();
+  options.range.reset();
+  options.tensor_parallel = {};
+  options.device = at::kCPU;
+  auto whole = std::make_unique<Decoder>(decoder.spec(), options);
+  fill(*whole, values);
+  if (stages != nullptr)
+    for (const int64_t from : stages->members())
+      if (from != stages->members()[0]) BRAID_TRY(receive_stage(*stages, from, *whole));
+  return std::unique_ptr<Model>(std::move(whole));
+}
+
+}  // namespace braid

@@ -1,0 +1,207 @@
+// Every family under tensor, sequence and pipeline parallelism against one process.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+
+#include <cstdlib>
+
+#include "comm/rank_testing.h"
+#include "nn/parallel_testing.h"
+
+namespace braid {
+namespace {
+
+constexpr double kTolerance = 1e-5;  // relative L2
+const char* const kFamilies[] = {"llama", "llama3", "qwen2", "qwen3", "mistral", "gemma", "gpt2"};
+
+struct ParallelCase {
+  std::string family;
+  bool scalar_head = false;
+  bool lora = false;
+  bool recompute = false;
+};
+
+ModelSpec spec_of(const ParallelCase& test, const TestLayout& layout) {
+  ModelSpec spec = small_spec(test.scalar_head ? test.family + "-score" : test.family);
+  if (layout.stages() > 1) {
+    spec.layers = 0;
+    for (const int64_t layers : layout.stage_layers) spec.layers += layers;
+  }
+  return spec;
+}
+
+ModelOptions options_of(const ParallelCase& test) {
+  ModelOptions options;
+  options.seed = 5;
+  options.recompute = test.recompute;
+  if (!test.lora) return options;
+  options.lora.rank = 3;
+  options.lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
+  if (test.family == "gpt2") options.lora.targets = {"c_attn", "c_proj", "c_fc"};
+  return options;
+}
+
+void expect_gradients(const Model& part, const Model& whole) {
+  const auto expected = by_name(whole);
+  const auto& shards = dynamic_cast<const Decoder&>(part).shards();
+  const double floor = 1e-4 * global_norm(whole);
+  for (const auto& [name, parameter] : part.trainable_parameters()) {
+    const at::Tensor& gradient = expected.at(name).grad();
+    ASSERT_EQ(gradient.defined(), parameter.grad().defined()) << name;
+    if (!gradient.defined()) continue;
+    EXPECT_LE(relative_error(parameter.grad(), take_shard(gradient, shards.at(name)), floor),
+              kTolerance)
+        << name;
+  }
+}
+
+// Squares of the gradients that the ranks count, over all ranks of the layout.
+void expect_norm(World& world, const Model& part, const Model& whole, const TestGroups& groups,
+                 int64_t ranks) {
+  const bool second_end = groups.stage > 0 && tied_embedding(part).defined();
+  double squares = 0;
+  for (const ParameterPart& each : trainable_parts(part)) {
+    const bool again = second_end && each.parameter.is_same(tied_embedding(part));
+    if (!each.counted || again || !each.parameter.grad().defined()) continue;
+    squares += std::pow(each.parameter.grad().norm().item<double>(), 2);
+  }
+  std::vector<int64_t> members;
+  for (int64_t rank = 0; rank < ranks; ++rank) members.push_back(rank);
+  Communicator& all = **world.group(cat("layout", ranks), members);
+  at::Tensor sum = at::full({1}, squares, at::kDouble);
+  ASSERT_EQ(all.all_reduce(sum, Reduce::kSum, "squares").wait().message(), "");
+  EXPECT_NEAR(std::sqrt(sum.item<double>()) / global_norm(whole), 1, kTolerance);
+}
+
+void expect_equal(World& world, const ParallelCase& test, const TestLayout& layout) {
+  if (world.global_rank() >= layout.ranks()) return;
+  SCOPED_TRACE(cat(test.family, test.scalar_head ? " score" : "", test.lora ? " lora" : "", " ",
+                   layout.name()));
+  const ModelSpec spec = spec_of(test, layout);
+  ModelOptions options = options_of(test);
+  auto whole = std::move(make_model(spec, options)).value();
+  const TestGroups groups = make_groups(world, layout, spec);
+  options.tensor_parallel = groups.tensor;
+  options.range = groups.range;
+  auto made = make_model(spec, options);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  Model& part = **made;
+  // Random initial values do not depend on the layout.
+  for (const auto& [name, parameter] : part.parameters())
+    EXPECT_TRUE(at::equal(parameter, take_shard(by_name(*whole).at(name),
+                                                dynamic_cast<Decoder&>(part).shards().at(name))))
+        << name;
+  randomize(*whole);
+  take_values(part, *whole);
+
+  const TestBatch batch = make_batch(spec, 11);
+  const TestLoss expected = loss_of(*whole, whole->forward(batch.tokens, nullptr), batch);
+  expected.loss.backward();
+  const TestLoss actual = run_stage(part, groups, batch);
+  ASSERT_EQ(sum_partial_gradients(part).message(), "");
+  if (groups.ends != nullptr) ASSERT_EQ(sum_tied_gradients(part, *groups.ends).message(), "");
+  if (actual.loss.defined()) {
+    EXPECT_LE(relative_error(actual.loss.detach(), expected.loss.detach(), 1), kTolerance);
+    EXPECT_LE(relative_error(actual.outputs, expected.outputs, 0), kTolerance);
+  }
+  expect_gradients(part, *whole);
+  expect_norm(world, part, *whole, groups, layout.ranks());
+  const auto back = gather_model(part, groups.stage_line);
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  ASSERT_EQ(*back != nullptr, world.global_rank() == 0);
+  if (*back == nullptr) return;
+  for (const auto& [name, parameter] : (*back)->parameters())
+    EXPECT_TRUE(at::equal(parameter, by_name(*whole).at(name))) << name;
+}
+
+void all_families(World& world, const TestLayout& layout) {
+  for (const char* family : kFamilies) expect_equal(world, {family}, layout);
+}
+
+RANK_TEST(Parallel, TensorParallel2, 2) { all_families(world, {.tp = 2}); }
+RANK_TEST(Parallel, SequenceParallel2, 2) {
+  all_families(world, {.tp = 2, .sequence_parallel = true});
+}
+RANK_TEST(Parallel, Stages2, 2) { all_families(world, {.stage_layers = {1, 2}}); }
+RANK_TEST(Parallel, ScalarHeadAndLora2, 2) {
+  for (const char* family : kFamilies)
+    for (const bool sequence : {false, true}) {
+      expect_equal(world, {family, true, false}, {.tp = 2, .sequence_parallel = sequence});
+      expect_equal(world, {family, false, true}, {.tp = 2, .sequence_parallel = sequence});
+    }
+  expect_equal(world, {"qwen3", true, true}, {.stage_layers = {2, 1}});
+}
+RANK_TEST(Parallel, Recomputed2, 2) {
+  expect_equal(world, {"qwen3", false, false, true}, {.tp = 2});
+  expect_equal(world, {"gpt2", false, false, true}, {.tp = 2, .sequence_parallel = true});
+}
+
+RANK_TEST(Parallel, TensorParallel4, 4) { all_families(world, {.tp = 4}); }
+RANK_TEST(Parallel, SequenceParallel4, 4) {
+  all_families(world, {.tp = 4, .sequence_parallel = true});
+}
+RANK_TEST(Parallel, Stages4, 4) { all_families(world, {.stage_layers = {1, 2, 1, 1}}); }
+RANK_TEST(Parallel, Grid2x2, 4) {
+  all_families(world, {.tp = 2, .stage_layers = {2, 1}});
+  all_families(world, {.tp = 2, .stage_layers = {1, 2}, .sequence_parallel = true});
+}
+RANK_TEST(Parallel, SharedKeysWithLora4, 4) {
+  for (const char* family : {"llama3", "gemma", "qwen3"})
+    for (const bool sequence : {false, true})
+      expect_equal(world, {family, false, true}, {.tp = 4, .sequence_parallel = sequence});
+}
+
+RANK_TEST(Parallel, Grid4x2, 8) {
+  if (std::getenv("BRAID_TEST_FULL") == nullptr) {
+    for (const char* family : {"gemma", "gpt2"})
+      expect_equal(world, {family}, {.tp = 4, .stage_layers = {1, 1}});
+    return;
+  }
+  all_families(world, {.tp = 4, .stage_layers = {1, 2}});
+  all_families(world, {.tp = 4, .stage_layers = {2, 1}, .sequence_parallel = true});
+  all_families(world, {.tp = 2, .stage_layers = {1, 2, 1, 1}});
+}
+
+RANK_TEST(Parallel, SlicesOfAFolder, 4) {
+  for (const char* name : {"llama", "gemma", "gpt2", "qwen2-score"}) {
+    const std::string folder = golden_folder(name);
+    const auto whole = load_model(folder, {});
+    ASSERT_TRUE(whole.ok()) << whole.status().message();
+    const TestGroups groups = make_groups(world, {.tp = 4}, (*whole)->spec());
+    LoadOptions options;
+    options.model.tensor_parallel = groups.tensor;
+    const auto part = load_model(folder, options);
+    ASSERT_TRUE(part.ok()) << part.status().message();
+    const auto& shards = dynamic_cast<Decoder&>(**part).shards();
+    for (const auto& [tensor, parameter] : (*part)->parameters())
+      EXPECT_TRUE(at::equal(parameter, take_shard(by_name(**whole).at(tensor), shards.at(tensor))))
+          << name << " " << tensor;
+  }
+}
+
+// Rows of a batch have the bits that they have alone, as in one process.
+RANK_TEST(Parallel, RowsDoNotDependOnTheirBatch, 4) {
+  const at::NoGradGuard no_grad;
+  const ModelSpec spec = small_spec("llama");
+  ModelOptions options;
+  options.tensor_parallel = make_groups(world, {.tp = 4}, spec).tensor;
+  const auto model = std::move(make_model(spec, options)).value();
+  const std::vector<int32_t> a = {9, 8, 7, 100, 3}, b = {11, 12, 13, 14, 15, 16, 17};
+  const at::Tensor both = model->forward(pack_sequences({a, b}, at::kCPU), nullptr);
+  const at::Tensor alone = model->forward(pack_sequences({b}, at::kCPU), nullptr);
+  EXPECT_TRUE(both.narrow(0, 5, 7).equal(alone));
+  EXPECT_TRUE(logits(*model, both).narrow(0, 5, 7).equal(logits(*model, alone)));
+}
+
+TEST(TensorParallel, WhatDoesNotDivideIsNamed) {
+  ModelSpec spec = small_spec("llama3");
+  const auto message = [&](int64_t tp) {
+    return check_tensor_parallel(spec, {.tp_rank = 0, .tp_size = tp}).message();
+  };
+  EXPECT_NE(message(3).find("4 attention heads"), std::string::npos) << message(3);
+  spec.heads = 6, spec.kv_heads = 2;
+  EXPECT_NE(message(3).find("2 key-value heads"), std::string::npos) << message(3);
+  EXPECT_NE(message(2).find("needs their communicators"), std::string::npos) << message(2);
+}
+
+}  // namespace
+}  // namespace braid
