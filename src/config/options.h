@@ -75,6 +75,7 @@ struct RolloutConfig {
 };
 
 struct OptimizerConfig {
+  std::string name = "adamw";
   double lr = 1e-6;
   std::vector<double> betas = {0.9, 0.999};
   double eps = 1e-8;
@@ -276,9 +277,10 @@ void visit(V& v, RolloutConfig& o) {
 
 template <class V>
 void visit(V& v, OptimizerConfig& o) {
-  v("lr", o.lr, "learning rate (AdamW)", above(0));
-  v("betas", o.betas, "two numbers", from_to_below(0, 1));
-  v("eps", o.eps, "added to the denominator", above(0));
+  v("name", o.name, "sgd: plain gradient descent, without moments", one_of("adamw | sgd"));
+  v("lr", o.lr, "learning rate", above(0));
+  v("betas", o.betas, "adamw: two numbers", from_to_below(0, 1));
+  v("eps", o.eps, "adamw: added to the denominator", above(0));
   v("weight_decay", o.weight_decay, "decoupled (Loshchilov & Hutter, 2019); 0 = off", at_least(0));
   v("schedule", o.schedule, "of the learning rate after the warm-up",
     one_of("constant | linear | cosine"));

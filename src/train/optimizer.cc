@@ -2,8 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
@@ -13,11 +11,10 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "train/update_rule.h"
 
 namespace braid {
-namespace {
 
-// Sum of squares in f64. On the CPU in fixed blocks, so that it does not depend on the threads.
 double sum_of_squares(const at::Tensor& gradient) {
   if (!gradient.is_cpu()) return std::pow(at::linalg_vector_norm(gradient).item<double>(), 2);
   constexpr int64_t kBlock = 1 << 15;
@@ -37,6 +34,8 @@ double sum_of_squares(const at::Tensor& gradient) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
+namespace {
+
 Status check_entry(const std::string& name, const at::Tensor& loaded, const at::Tensor& own) {
   if (loaded.sizes() == own.sizes() && loaded.scalar_type() == own.scalar_type()) return {};
   return invalid_input(cat("optimizer state ", name, " is ", loaded.scalar_type(), loaded.sizes(),
@@ -52,8 +51,12 @@ AdamW::AdamW(std::vector<std::pair<std::string, at::Tensor>> parameters,
   for (auto& [name, parameter] : parameters) {
     const bool f32 = parameter.scalar_type() == at::kFloat;
     at::Tensor master = f32 ? parameter : parameter.detach().to(at::kFloat);
-    const at::Tensor zeros = at::zeros_like(master.detach());
-    slots_.push_back({name, parameter, std::move(master), zeros, zeros.clone()});
+    at::Tensor exp_avg, exp_avg_sq;
+    if (has_moments(config_)) {
+      exp_avg = at::zeros_like(master.detach());
+      exp_avg_sq = at::zeros_like(master.detach());
+    }
+    slots_.push_back({name, parameter, std::move(master), exp_avg, exp_avg_sq});
   }
 }
 
@@ -78,24 +81,16 @@ void AdamW::update(double grad_norm, int64_t total_steps) {
   const at::NoGradGuard no_grad;
   const double lr = next_rate(total_steps);
   ++step_;
-  std::vector<at::Tensor> masters, grads, exp_avgs, exp_avg_sqs;
+  UpdateTensors tensors;
   for (const Slot& slot : slots_) {
     if (!slot.parameter.grad().defined()) continue;
-    masters.push_back(slot.master);
-    grads.push_back(slot.parameter.grad().to(at::kFloat));
-    exp_avgs.push_back(slot.exp_avg);
-    exp_avg_sqs.push_back(slot.exp_avg_sq);
+    tensors.weights.push_back(slot.master);
+    tensors.gradients.push_back(slot.parameter.grad().to(at::kFloat));
+    if (!has_moments(config_)) continue;
+    tensors.exp_avgs.push_back(slot.exp_avg);
+    tensors.exp_avg_sqs.push_back(slot.exp_avg_sq);
   }
-  if (grads.empty()) return;
-  const auto scalar = grads[0].options().requires_grad(false);
-  const std::vector<at::Tensor> steps(grads.size(),
-                                      at::full({}, static_cast<double>(step_), scalar));
-  std::optional<at::Tensor> divisor;  // of the gradients, applied inside the fused update
-  if (config_.max_grad_norm > 0 && grad_norm > config_.max_grad_norm) {
-    divisor = at::full({}, grad_norm / config_.max_grad_norm, scalar);
-  }
-  at::_fused_adamw_(masters, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, config_.betas[0],
-                    config_.betas[1], config_.weight_decay, config_.eps, false, false, divisor);
+  apply_update(config_, {step_, lr, grad_norm}, std::move(tensors));
   for (Slot& slot : slots_)
     if (slot.has_master() && slot.parameter.grad().defined()) slot.parameter.copy_(slot.master);
 }
@@ -107,8 +102,10 @@ void AdamW::zero_grad() {
 std::vector<std::pair<std::string, at::Tensor>> AdamW::state() const {
   std::vector<std::pair<std::string, at::Tensor>> result;
   for (const Slot& slot : slots_) {
-    result.emplace_back(slot.name + ".exp_avg", slot.exp_avg);
-    result.emplace_back(slot.name + ".exp_avg_sq", slot.exp_avg_sq);
+    if (has_moments(config_)) {
+      result.emplace_back(slot.name + ".exp_avg", slot.exp_avg);
+      result.emplace_back(slot.name + ".exp_avg_sq", slot.exp_avg_sq);
+    }
     if (slot.has_master()) result.emplace_back(slot.name + ".master", slot.master);
   }
   result.emplace_back("step", at::tensor(step_, at::kLong));

@@ -1,4 +1,5 @@
-// AdamW over a model's parameters, with gradient clipping and learning-rate schedules. Not
+// AdamW (or plain gradient descent) over a model's parameters, with gradient clipping and
+// learning-rate schedules. Not
 // thread-safe; libtorch's threads are used inside. For a fixed thread count results are
 // bitwise reproducible; the gradient norm on the CPU does not depend on it at all.
 // Invariant: masters are f32; a parameter of another type is always its master rounded.
@@ -26,6 +27,9 @@ Status validate(const OptimizerConfig& config, const std::string& key);
 // (Loshchilov & Hutter, 2017) to lr * min_lr_ratio at total_steps and stays there.
 // REQUIRES: validate(config) is ok.
 double learning_rate(const OptimizerConfig& config, int64_t step, int64_t total_steps);
+
+// In f64. On the CPU in fixed blocks, so that it does not depend on the threads.
+double sum_of_squares(const at::Tensor& gradient_f32);
 
 class AdamW {
  public:
@@ -55,8 +59,8 @@ class AdamW {
 
   void zero_grad();
 
-  // "NAME.exp_avg", "NAME.exp_avg_sq" for each parameter, "NAME.master" for those not in f32, and
-  // "step". The tensors alias the optimizer's own.
+  // "NAME.exp_avg", "NAME.exp_avg_sq" for each parameter (adamw), "NAME.master" for those not in
+  // f32, and "step". The tensors alias the optimizer's own.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
 
   // Takes over what state() gave; later steps are bitwise those of the saved optimizer. A missing,
