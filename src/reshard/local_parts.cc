@@ -1,0 +1,65 @@
+#include "reshard/local_parts.h"
+
+#include <algorithm>
+
+namespace braid {
+namespace {
+
+Interval common(const Interval& a, const Interval& b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+int64_t elements_of(const std::vector<MessagePart>& parts) {
+  int64_t sum = 0;
+  for (const MessagePart& part : parts) sum += part.layers.size() * part.units.size();
+  return sum;
+}
+
+}  // namespace
+
+std::optional<size_t> place_in_mesh(const ParamLayout& layout, DeviceId device) {
+  const std::vector<DeviceId>& devices = layout.mesh.devices;
+  const auto found = std::find(devices.begin(), devices.end(), device);
+  if (found == devices.end()) return std::nullopt;
+  return static_cast<size_t>(found - devices.begin());
+}
+
+std::vector<MessagePart> held_parts(const std::vector<TensorKind>& kinds, int64_t layers,
+                                    const ParamLayout& layout, size_t mesh_index) {
+  const GridPosition position = grid_position(layout_grid(layout), mesh_index);
+  std::vector<MessagePart> out;
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    const Interval units = held_elements(kinds[kind], layout, position);
+    if (units.size() == 0) continue;
+    for (const Interval& run : held_layers(kinds[kind], layout, layers, position.stage))
+      out.push_back({static_cast<int32_t>(kind), run, units});
+  }
+  return out;
+}
+
+std::vector<MessagePart> kept_parts(const std::vector<TensorKind>& kinds, int64_t layers,
+                                    const ParamLayout& from, const ParamLayout& to,
+                                    DeviceId device) {
+  const auto before = place_in_mesh(from, device), after = place_in_mesh(to, device);
+  std::vector<MessagePart> out;
+  if (!before || !after) return out;
+  const std::vector<MessagePart> old_parts = held_parts(kinds, layers, from, *before);
+  for (const MessagePart& wanted : held_parts(kinds, layers, to, *after))
+    for (const MessagePart& held : old_parts) {
+      const Interval run = common(wanted.layers, held.layers);
+      const Interval units = common(wanted.units, held.units);
+      if (wanted.item == held.item && run.size() > 0 && units.size() > 0)
+        out.push_back({wanted.item, run, units});
+    }
+  return out;
+}
+
+bool contains_layout(const std::vector<TensorKind>& kinds, int64_t layers, const ParamLayout& from,
+                     const ParamLayout& to, DeviceId device) {
+  const auto after = place_in_mesh(to, device);
+  if (!after) return true;
+  return elements_of(kept_parts(kinds, layers, from, to, device)) ==
+         elements_of(held_parts(kinds, layers, to, *after));
+}
+
+}  // namespace braid
