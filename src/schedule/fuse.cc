@@ -2,113 +2,184 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <optional>
 
-#include "schedule/bounds.h"
+#include "schedule/fuse_unit.h"
 #include "schedule/fused_greedy.h"
-#include "schedule/list_rule.h"
 
 namespace braid {
 namespace {
 
-struct Candidate {
-  ClassOrder order;
-  double makespan = 0;
-  double peak = 0;
-};
+// Free schedules kept as starts for walks into the memory limit.
+constexpr size_t kRelaxedKept = 8;
+// Walks into the limit may take so much longer than the schedule that they start from.
+constexpr double kLoosest = 1.1;
 
 class FuseSearch final : public optimize::UnitSource {
  public:
   FuseSearch(const OpGraph& graph, const FuseOptions& options)
-      : graph_(graph), mirror_(reversed(graph)), options_(options), bound_(lower_bound(graph)) {}
+      : context_(make_fuse_context(graph)), options_(options) {}
 
   // Considers a schedule that is known before the search.
-  void offer(ClassOrder order) { take({std::move(order), 0, 0}, -1, 0); }
+  void offer(ClassOrder order) { take(rated(context_.graph, std::move(order)), -1, 0); }
 
   bool start(int64_t unit) override {
     if (finished()) return false;
     Slot& slot = slots_[unit % optimize::kUnitWindow];
-    slot.limit = best_->makespan;
-    slot.found.reset();
+    slot = Slot{};
+    slot.kind = kind_of(unit);
+    slot.input.best = best_;
+    if (slot.kind == Kind::kList) slot.input.rule = rule_;
+    if (slot.kind == Kind::kFreeList) slot.input.rule = free_rule_;
+    if (slot.kind == Kind::kLowerMemory && unit % 2 == 0) slot.input.relaxed = shortest_start(unit);
+    if (slot.kind == Kind::kIntoLimit) slot.input.relaxed = relaxed_[unit % relaxed_.size()];
     return true;
   }
 
   void run(int64_t unit) override {
     Slot& slot = slots_[unit % optimize::kUnitWindow];
     RandomStream random(options_.seed, static_cast<uint64_t>(unit));
-    const bool backwards = random.unit() < 0.4;
-    const OpGraph& graph = backwards ? mirror_ : graph_;
-    ListSimulator simulator(graph);
-    ListRule rule = random_rule(graph, random);
-    ListOutcome present = simulator.run(rule, std::numeric_limits<double>::infinity());
-    ClassOrder order = simulator.order();
-    for (int i = 0; i < 300; ++i) {
-      ListRule changed = rule;
-      mutate_rule(graph, changed, random);
-      const ListOutcome outcome = simulator.run(changed, present.makespan + graph.rounding);
-      if (present < outcome) continue;
-      present = outcome;
-      rule = std::move(changed);
-      order = simulator.order();
-      if (present.missing == 0 && present.makespan <= bound_ + graph_.rounding) break;
+    const FuseCandidate& best = *slot.input.best;
+    switch (slot.kind) {
+      case Kind::kList:
+      case Kind::kFreeList:
+        if (random.below(2) == 0) slot.input.rule.reset();
+        slot.output =
+            list_unit(context_, slot.input.rule, slot.kind == Kind::kFreeList, random);
+        break;
+      case Kind::kIntoLimit:
+        slot.output = memory_unit(context_, *slot.input.relaxed, deadline(slot.input, random),
+                                  context_.graph.memory_limit, random);
+        break;
+      case Kind::kLowerMemory: {
+        const FuseCandidate& from = slot.input.relaxed ? *slot.input.relaxed : best;
+        const double step = 0.4 * random.unit() * random.unit();
+        const double cap = std::max(context_.memory_bound, best.peak * (0.999 - step));
+        slot.output = memory_unit(context_, from, best.makespan, cap, random);
+        break;
+      }
+      case Kind::kShorten:
+        slot.output = makespan_unit(context_, best, random);
+        break;
     }
-    if (present.missing > 0) return;
-    if (backwards)
-      for (auto& list : order) std::reverse(list.begin(), list.end());
-    slot.found = Candidate{std::move(order), 0, 0};
   }
 
   void finish(int64_t unit, double elapsed_s) override {
     Slot& slot = slots_[unit % optimize::kUnitWindow];
-    if (slot.found) take(std::move(*slot.found), unit, elapsed_s);
-  }
-
-  bool finished() const {
-    return options_.objective == FuseObjective::kLatency &&
-           best_->makespan <= bound_ + graph_.rounding;
+    const bool free = slot.kind == Kind::kFreeList;
+    if (slot.output.rule) {
+      std::optional<RatedRule>& kept = free ? free_rule_ : rule_;
+      if (!kept || !(kept->outcome < slot.output.rule->outcome)) kept = slot.output.rule;
+    }
+    if (!slot.output.found) return;
+    if (free || slot.kind == Kind::kList) keep_relaxed(*slot.output.found);
+    take(std::move(*slot.output.found), unit, elapsed_s);
   }
 
   FuseResult result(const PipelineProblem& problem) const {
     FuseResult result;
-    result.timeline = timeline_of(graph_, best_->order);
+    result.timeline = timeline_of(context_.graph, best_->order);
     result.makespan = makespan(result.timeline);
-    result.lower_bound = std::min(bound_, result.makespan);
+    result.lower_bound = std::min(context_.bound, result.makespan);
     const std::vector<double> peaks = peak_memory(problem, result.timeline);
     result.peak_memory = *std::max_element(peaks.begin(), peaks.end());
-    result.optimal = result.makespan <= bound_ + graph_.rounding;
+    result.optimal = shortest();
     result.log = log_;
     return result;
   }
 
  private:
-  struct Slot {
-    double limit = 0;
-    std::optional<Candidate> found;
+  enum class Kind {
+    kList,         // rules under the limit
+    kFreeList,     // rules without
+    kIntoLimit,    // from a schedule without limit into the limit
+    kLowerMemory,  // from the best schedule to less memory
+    kShorten,      // from the best schedule to a shorter one
   };
 
-  void take(Candidate candidate, int64_t unit, double elapsed_s) {
-    candidate.makespan = earliest_starts(graph_, candidate.order).makespan;
-    const std::vector<double> peaks = peak_of_order(graph_, candidate.order);
-    candidate.peak = *std::max_element(peaks.begin(), peaks.end());
+  struct Slot {
+    Kind kind = Kind::kList;
+    FuseUnitInput input;
+    FuseUnitOutput output;
+  };
+
+  bool shortest() const { return best_->makespan <= context_.bound + context_.graph.rounding; }
+
+  bool finished() const {
+    if (!shortest()) return false;
+    return options_.objective == FuseObjective::kLatency ||
+           best_->peak <= context_.memory_bound + context_.graph.memory_rounding;
+  }
+
+  Kind kind_of(int64_t unit) const {
+    const bool memory = options_.objective == FuseObjective::kMemory;
+    if (memory && shortest()) return Kind::kLowerMemory;
+    if (unit >= 4 * optimize::kUnitWindow && memory && unit % 2 == 0) return Kind::kLowerMemory;
+    const int64_t turn = memory ? unit / 2 : unit;
+    if (context_.limited) {
+      if (unit < optimize::kUnitWindow / 2) return Kind::kFreeList;
+      if (unit < 3 * optimize::kUnitWindow / 2) return Kind::kList;
+      static constexpr std::array<Kind, 6> kTurns = {Kind::kIntoLimit, Kind::kList,
+                                                     Kind::kIntoLimit, Kind::kFreeList,
+                                                     Kind::kIntoLimit, Kind::kShorten};
+      const Kind kind = kTurns[turn % kTurns.size()];
+      return kind == Kind::kIntoLimit && relaxed_.empty() ? Kind::kList : kind;
+    }
+    if (unit < 2 * optimize::kUnitWindow) return Kind::kList;
+    return turn % 4 == 3 ? Kind::kShorten : Kind::kList;
+  }
+
+  // One of the kept schedules that are as short as the best, if there is one.
+  std::optional<FuseCandidate> shortest_start(int64_t unit) const {
+    size_t count = 0;
+    while (count < relaxed_.size() &&
+           relaxed_[count].makespan <= best_->makespan + context_.graph.rounding)
+      ++count;
+    if (count == 0) return std::nullopt;
+    return relaxed_[size_t(unit / 2) % count];
+  }
+
+  // Between the relaxed schedule's makespan and the last that is still shorter than the best.
+  double deadline(const FuseUnitInput& input, RandomStream& random) const {
+    const double tick = std::max(context_.graph.tick, 4 * context_.graph.rounding);
+    const double low = input.relaxed->makespan;
+    const double high = std::clamp(input.best->makespan - tick, low, low * kLoosest);
+    const double drawn = low + (high - low) * random.unit();
+    return context_.graph.tick > 0 ? low + tick * std::floor((drawn - low) / tick + 0.5) : drawn;
+  }
+
+  void keep_relaxed(const FuseCandidate& candidate) {
+    relaxed_.push_back(candidate);
+    std::stable_sort(
+        relaxed_.begin(), relaxed_.end(),
+        [](const FuseCandidate& a, const FuseCandidate& b) { return a.makespan < b.makespan; });
+    if (relaxed_.size() > kRelaxedKept) relaxed_.pop_back();
+  }
+
+  void take(FuseCandidate candidate, int64_t unit, double elapsed_s) {
     BRAID_CHECK(candidate.makespan >= 0, "a searched schedule has a circle");
-    if (candidate.peak > graph_.memory_limit + graph_.memory_rounding) return;
+    const OpGraph& graph = context_.graph;
+    if (candidate.peak > graph.memory_limit + graph.memory_rounding) return;
     if (best_ && !better(candidate, *best_)) return;
     log_.push_back({unit, elapsed_s, candidate.makespan, candidate.peak});
     best_ = std::move(candidate);
   }
 
-  bool better(const Candidate& a, const Candidate& b) const {
-    if (a.makespan < b.makespan - graph_.rounding) return true;
-    return a.makespan <= b.makespan + graph_.rounding && a.peak < b.peak - graph_.memory_rounding;
+  bool better(const FuseCandidate& a, const FuseCandidate& b) const {
+    const double rounding = context_.graph.rounding;
+    if (a.makespan < b.makespan - rounding) return true;
+    return a.makespan <= b.makespan + rounding &&
+           a.peak < b.peak - context_.graph.memory_rounding;
   }
 
-  const OpGraph& graph_;
-  const OpGraph mirror_;
+  const FuseContext context_;
   const FuseOptions& options_;
-  const double bound_;
   std::array<Slot, optimize::kUnitWindow> slots_;
-  std::optional<Candidate> best_;
+  std::optional<FuseCandidate> best_;
+  std::vector<FuseCandidate> relaxed_;  // by ascending makespan
+  std::optional<RatedRule> rule_, free_rule_;
   std::vector<FuseImprovement> log_;
 };
 

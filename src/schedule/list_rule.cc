@@ -44,6 +44,12 @@ ListSimulator::ListSimulator(const OpGraph& graph) : graph_(graph) {
     size_t ops = 0;
     for (const int32_t c : graph.of_node[node]) ops += graph.classes[c].count;
     order_[node].reserve(ops);
+    load_.push_back(0);
+    least_tail_.push_back(kNever);
+    for (const int32_t c : graph.of_node[node]) {
+      load_[node] += graph.classes[c].count * graph.classes[c].duration;
+      least_tail_[node] = std::min(least_tail_[node], graph.classes[c].tail);
+    }
   }
   for (const OpClass& one : graph.classes)
     all_inputs_.push_back(int8_t((one.before[0] >= 0) + (one.before[1] >= 0)));
@@ -57,6 +63,7 @@ void ListSimulator::reset() {
   free_at_.assign(graph_.nodes, 0);
   held_.assign(graph_.nodes, 0);
   alive_.assign(graph_.num_holders, 0);
+  rest_ = load_;
   events_.clear();
   makespan_ = 0;
   for (size_t c = 0; c < graph_.classes.size(); ++c) {
@@ -123,6 +130,7 @@ void ListSimulator::dispatch(int32_t cls, double start) {
   const double end = start + one.duration;
   order_[one.node].push_back(cls);
   free_at_[one.node] = end;
+  rest_[one.node] -= one.duration;
   makespan_ = std::max(makespan_, end);
   held_[one.node] += one.take - one.release;
   alive_[one.holder] += (one.take > 0) - (one.release > 0);
@@ -144,7 +152,8 @@ ListOutcome ListSimulator::run(const ListRule& rule, double limit) {
       continue;
     }
     const OpClass& one = graph_.classes[choice.cls];
-    if (now + one.duration + one.tail >= limit) return {limit, 0};
+    const double way = std::max(one.duration + one.tail, rest_[one.node] + least_tail_[one.node]);
+    if (now + way >= limit) return {limit, 0};
     dispatch(choice.cls, now);
     ++done;
   }

@@ -68,6 +68,9 @@ class ListSimulator {
   std::vector<double> held_;       // [node] memory
   std::vector<int32_t> alive_;     // [holder]
   std::vector<Event> events_;      // heap by (time, node)
+  std::vector<double> load_;       // [node] of all ops
+  std::vector<double> rest_;       // [node] of the ops that are still to run
+  std::vector<double> least_tail_; // [node] of any class
   double makespan_ = 0;
 };
 

@@ -1,0 +1,110 @@
+#include "schedule/fuse_unit.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "schedule/bounds.h"
+#include "schedule/swap_walk.h"
+
+namespace braid {
+namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+// Sizes of units, so chosen that one takes some tenths of a second.
+constexpr int64_t kListOps = 600'000;  // ops scheduled by the rules of a unit
+constexpr int64_t kMemoryWork = 12'000'000;
+constexpr int64_t kMakespanWork = 12'000'000;
+
+int list_runs(const OpGraph& graph) {
+  return static_cast<int>(std::clamp<int64_t>(kListOps / std::max(graph.num_ops, 1), 40, 2000));
+}
+
+double between(double low, double high, RandomStream& random) {
+  return low + (high - low) * random.unit();
+}
+
+}  // namespace
+
+FuseContext make_fuse_context(const OpGraph& graph) {
+  FuseContext context{graph, reversed(graph), graph, {}};
+  context.free_graph.memory_limit = kNoLimit;
+  context.free_mirror = reversed(context.free_graph);
+  context.bound = lower_bound(graph);
+  context.memory_bound = memory_lower_bound(graph);
+  context.limited = graph.memory_limit < kNoLimit;
+  for (const OpClass& one : graph.classes) {
+    context.largest_take = std::max(context.largest_take, one.take);
+    context.longest = std::max(context.longest, one.duration);
+  }
+  return context;
+}
+
+FuseCandidate rated(const OpGraph& graph, ClassOrder order) {
+  FuseCandidate candidate{std::move(order), 0, 0};
+  candidate.makespan = earliest_starts(graph, candidate.order).makespan;
+  for (const double peak : peak_of_order(graph, candidate.order))
+    candidate.peak = std::max(candidate.peak, peak);
+  return candidate;
+}
+
+FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRule>& from, bool free,
+                         RandomStream& random) {
+  const bool backwards = from ? from->backwards : random.unit() < 0.4;
+  const OpGraph& forwards = free ? context.free_graph : context.graph;
+  const OpGraph& graph = !backwards ? forwards : free ? context.free_mirror : context.mirror;
+  ListSimulator simulator(graph);
+  RatedRule best{from ? from->rule : random_rule(graph, random), {}, backwards};
+  best.outcome = simulator.run(best.rule, kNoLimit);
+  ClassOrder order = simulator.order();
+  const int runs = list_runs(graph);
+  for (int i = 0; i < runs; ++i) {
+    if (best.outcome.missing == 0 && best.outcome.makespan <= context.bound + graph.rounding) break;
+    ListRule changed = best.rule;
+    mutate_rule(graph, changed, random);
+    const double limit =
+        best.outcome.missing > 0 ? kNoLimit : best.outcome.makespan + 2 * graph.rounding;
+    const ListOutcome outcome = simulator.run(changed, limit);
+    // Equals are taken, so that rules drift; a run that was cut off reports the limit.
+    if (outcome.missing > best.outcome.missing || outcome.makespan >= limit) continue;
+    best.rule = std::move(changed);
+    best.outcome = outcome;
+    order = simulator.order();
+  }
+  FuseUnitOutput output;
+  if (best.outcome.missing == 0) {
+    if (backwards)
+      for (auto& list : order) std::reverse(list.begin(), list.end());
+    output.found = rated(context.graph, std::move(order));
+  }
+  output.rule = std::move(best);
+  return output;
+}
+
+FuseUnitOutput memory_unit(const FuseContext& context, const FuseCandidate& from, double deadline,
+                           double cap, RandomStream& random) {
+  SwapWalk walk(context.graph);
+  walk.load(from.order);
+  const SwapWalkOptions options{.memory_cap = cap,
+                                .deadline = deadline,
+                                .work = kMemoryWork << random.below(3),
+                                .first_temperature = context.largest_take * between(0.5, 3, random),
+                                .last_temperature = context.largest_take * between(0.05, 0.25, random)};
+  walk.lower_memory(options, random);
+  return {rated(context.graph, walk.order()), {}};
+}
+
+FuseUnitOutput makespan_unit(const FuseContext& context, const FuseCandidate& from,
+                             RandomStream& random) {
+  SwapWalk walk(context.graph);
+  walk.load(from.order);
+  const SwapWalkOptions options{.memory_cap = context.graph.memory_limit,
+                                .deadline = context.bound,
+                                .work = kMakespanWork,
+                                .first_temperature = context.longest * between(0.02, 0.2, random),
+                                .last_temperature = context.longest * 0.01};
+  walk.lower_makespan(options, random);
+  return {rated(context.graph, walk.order()), {}};
+}
+
+}  // namespace braid
