@@ -10,6 +10,7 @@
 #include "host/file.h"
 #include "plan_limits.h"
 #include "schedule/fuse.h"
+#include "schedule/gantt.h"
 #include "schedule/problem_json.h"
 
 namespace braid {
@@ -18,6 +19,7 @@ namespace {
 struct FuseCommandOptions {
   std::string problem;
   std::string out;
+  std::string plot;
   SearchLimits limits;
   uint64_t seed = 1;
   double memory_limit = 0;
@@ -78,14 +80,36 @@ void print_fuse_text(const PipelineProblem& problem, const FuseResult& result, d
               result.optimal ? " (proven optimum)" : "");
   std::printf("lower bound  %s (gap %.2f %%)\n", format_double(result.lower_bound).c_str(),
               result.makespan > 0 ? 100 * (1 - result.lower_bound / result.makespan) : 0.0);
-  std::printf("peak memory  %s%s\n", format_double(result.peak_memory).c_str(),
-              problem.memory_limit ? cat(" of ", format_double(*problem.memory_limit)).c_str() : "");
+  std::printf(
+      "peak memory  %s%s\n", format_double(result.peak_memory).c_str(),
+      problem.memory_limit ? cat(" of ", format_double(*problem.memory_limit)).c_str() : "");
   std::printf("searched     %lld units in %s\n", static_cast<long long>(result.units),
               format_seconds(seconds).c_str());
 }
 
-Status run_fuse(const FuseCommandOptions& options) {
+bool ends_with(const std::string& text, const std::string& ending) {
+  return text.size() >= ending.size() &&
+         text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+Status check_fuse_options(const FuseCommandOptions& options) {
   BRAID_TRY(check_limits(options.limits));
+  if (options.plot.empty() || ends_with(options.plot, ".svg") || ends_with(options.plot, ".html"))
+    return ok_status();
+  return invalid_input(cat("--plot ", options.plot, ": the name must end in .svg or .html"));
+}
+
+Status write_plot(const FuseCommandOptions& options, const PipelineProblem& problem,
+                  const FuseResult& result) {
+  if (options.plot.empty()) return ok_status();
+  return write_file_atomic(options.plot,
+                           ends_with(options.plot, ".svg")
+                               ? timeline_svg(problem, result.timeline)
+                               : timeline_page(problem, result.timeline, options.problem));
+}
+
+Status run_fuse(const FuseCommandOptions& options) {
+  BRAID_TRY(check_fuse_options(options));
   const Stopwatch watch;
   BRAID_ASSIGN(const PipelineProblem problem, load_fuse_problem(options));
   FuseOptions fuse_options;
@@ -94,8 +118,9 @@ Status run_fuse(const FuseCommandOptions& options) {
   fuse_options.units = unit_options(options.limits, watch, options.limits.time_limit_s);
   BRAID_ASSIGN(const FuseResult result, fuse(problem, fuse_options).at(options.problem));
   if (!options.out.empty())
-    BRAID_TRY(write_file_atomic(
-        options.out, timeline_json(result.timeline, summary_of(result)).dump() + "\n"));
+    BRAID_TRY(write_file_atomic(options.out,
+                                timeline_json(result.timeline, summary_of(result)).dump() + "\n"));
+  BRAID_TRY(write_plot(options, problem, result));
   if (options.json) {
     std::printf("%s\n", report_json(options, result, watch.elapsed_s()).dump().c_str());
   } else {
@@ -110,6 +135,8 @@ Action define_fuse(CLI::App& app) {
   for (const auto& [name, objective] : objectives()) names.push_back(name);
   app.add_option("PROBLEM", options->problem, "problem file: JSON")->required();
   app.add_option("--out", options->out, "write the schedule to this file");
+  app.add_option("--plot", options->plot,
+                 "draw the schedule and its memory: FILE.svg or FILE.html");
   app.add_option("--time-limit", options->limits.time_limit_s, "seconds; stops earlier when proven")
       ->capture_default_str();
   app.add_option("--max-units", options->limits.max_units,

@@ -46,8 +46,7 @@ class FuseSearch final : public optimize::UnitSource {
       case Kind::kList:
       case Kind::kFreeList:
         if (random.below(2) == 0) slot.input.rule.reset();
-        slot.output =
-            list_unit(context_, slot.input.rule, slot.kind == Kind::kFreeList, random);
+        slot.output = list_unit(context_, slot.input.rule, slot.kind == Kind::kFreeList, random);
         break;
       case Kind::kIntoLimit:
         slot.output = memory_unit(context_, *slot.input.relaxed, deadline(slot.input, random),
@@ -170,8 +169,7 @@ class FuseSearch final : public optimize::UnitSource {
   bool better(const FuseCandidate& a, const FuseCandidate& b) const {
     const double rounding = context_.graph.rounding;
     if (a.makespan < b.makespan - rounding) return true;
-    return a.makespan <= b.makespan + rounding &&
-           a.peak < b.peak - context_.graph.memory_rounding;
+    return a.makespan <= b.makespan + rounding && a.peak < b.peak - context_.graph.memory_rounding;
   }
 
   const FuseContext context_;

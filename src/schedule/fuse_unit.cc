@@ -16,6 +16,12 @@ constexpr int64_t kListOps = 600'000;  // ops scheduled by the rules of a unit
 constexpr int64_t kMemoryWork = 12'000'000;
 constexpr int64_t kMakespanWork = 12'000'000;
 
+// Small problems need less.
+int64_t walk_work(const OpGraph& graph, int64_t most) {
+  constexpr int64_t kPerOp = 25'000;
+  return std::min(most, kPerOp * graph.num_ops);
+}
+
 int list_runs(const OpGraph& graph) {
   return static_cast<int>(std::clamp<int64_t>(kListOps / std::max(graph.num_ops, 1), 40, 2000));
 }
@@ -48,8 +54,8 @@ FuseCandidate rated(const OpGraph& graph, ClassOrder order) {
   return candidate;
 }
 
-FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRule>& from, bool free,
-                         RandomStream& random) {
+FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRule>& from,
+                         bool free, RandomStream& random) {
   const bool backwards = from ? from->backwards : random.unit() < 0.4;
   const OpGraph& forwards = free ? context.free_graph : context.graph;
   const OpGraph& graph = !backwards ? forwards : free ? context.free_mirror : context.mirror;
@@ -85,11 +91,12 @@ FuseUnitOutput memory_unit(const FuseContext& context, const FuseCandidate& from
                            double cap, RandomStream& random) {
   SwapWalk walk(context.graph);
   walk.load(from.order);
-  const SwapWalkOptions options{.memory_cap = cap,
-                                .deadline = deadline,
-                                .work = kMemoryWork << random.below(3),
-                                .first_temperature = context.largest_take * between(0.5, 3, random),
-                                .last_temperature = context.largest_take * between(0.05, 0.25, random)};
+  const SwapWalkOptions options{
+      .memory_cap = cap,
+      .deadline = deadline,
+      .work = walk_work(context.graph, kMemoryWork) << random.below(3),
+      .first_temperature = context.largest_take * between(0.5, 3, random),
+      .last_temperature = context.largest_take * between(0.05, 0.25, random)};
   walk.lower_memory(options, random);
   return {rated(context.graph, walk.order()), {}};
 }
@@ -100,7 +107,7 @@ FuseUnitOutput makespan_unit(const FuseContext& context, const FuseCandidate& fr
   walk.load(from.order);
   const SwapWalkOptions options{.memory_cap = context.graph.memory_limit,
                                 .deadline = context.bound,
-                                .work = kMakespanWork,
+                                .work = walk_work(context.graph, kMakespanWork),
                                 .first_temperature = context.longest * between(0.02, 0.2, random),
                                 .last_temperature = context.longest * 0.01};
   walk.lower_makespan(options, random);

@@ -25,11 +25,11 @@ struct RatedRule {
 
 // Constants of a search.
 struct FuseContext {
-  OpGraph graph, mirror;                  // with the memory limit
-  OpGraph free_graph, free_mirror;        // without
-  double bound = 0;                       // of the makespan
-  double memory_bound = 0;                // of the peak
-  double largest_take = 0, longest = 0;   // of any op
+  OpGraph graph, mirror;                 // with the memory limit
+  OpGraph free_graph, free_mirror;       // without
+  double bound = 0;                      // of the makespan
+  double memory_bound = 0;               // of the peak
+  double largest_take = 0, longest = 0;  // of any op
   bool limited = false;
 };
 
@@ -49,8 +49,8 @@ struct FuseUnitOutput {
 };
 
 // Searches rules from a random or the given one; with the limit, or (free) without.
-FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRule>& from, bool free,
-                         RandomStream& random);
+FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRule>& from,
+                         bool free, RandomStream& random);
 // Lowers the memory of a schedule that meets the deadline towards a cap.
 FuseUnitOutput memory_unit(const FuseContext& context, const FuseCandidate& from, double deadline,
                            double cap, RandomStream& random);

@@ -61,16 +61,16 @@ class ListSimulator {
   const OpGraph& graph_;
   ClassOrder order_;
   std::vector<State> states_;
-  std::vector<double> ready_;      // [op]
-  std::vector<int8_t> inputs_;     // [op] inputs not scheduled yet
-  std::vector<int8_t> all_inputs_; // [class]
-  std::vector<double> free_at_;    // [node]
-  std::vector<double> held_;       // [node] memory
-  std::vector<int32_t> alive_;     // [holder]
-  std::vector<Event> events_;      // heap by (time, node)
-  std::vector<double> load_;       // [node] of all ops
-  std::vector<double> rest_;       // [node] of the ops that are still to run
-  std::vector<double> least_tail_; // [node] of any class
+  std::vector<double> ready_;       // [op]
+  std::vector<int8_t> inputs_;      // [op] inputs not scheduled yet
+  std::vector<int8_t> all_inputs_;  // [class]
+  std::vector<double> free_at_;     // [node]
+  std::vector<double> held_;        // [node] memory
+  std::vector<int32_t> alive_;      // [holder]
+  std::vector<Event> events_;       // heap by (time, node)
+  std::vector<double> load_;        // [node] of all ops
+  std::vector<double> rest_;        // [node] of the ops that are still to run
+  std::vector<double> least_tail_;  // [node] of any class
   double makespan_ = 0;
 };
 

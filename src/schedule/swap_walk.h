@@ -33,7 +33,8 @@ class SwapWalk {
   bool lower_memory(const SwapWalkOptions& options, RandomStream& random);
 
   // Anneals the makespan, never above the memory cap, until the deadline is met (true) or the work
-  // is spent; then the present order is the shortest met. REQUIRES: the present order keeps the cap.
+  // is spent; then the present order is the shortest met. REQUIRES: the present order keeps the
+  // cap.
   bool lower_makespan(const SwapWalkOptions& options, RandomStream& random);
 
   ClassOrder order() const;
