@@ -2,7 +2,7 @@
 """Writes tests/data/tokenizer: small tokenizers in the styles of well-known models, trained here, and what
 the Hugging Face `tokenizers` package makes of a fixed list of texts.
 
-usage: tools/make_tokenizer_goldens.py [FOLDER]      (needs: pip install tokenizers)
+usage: tools/make_tokenizer_goldens.py [FOLDER [STYLE ...]]      (needs: pip install tokenizers sentencepiece protobuf)
 
 For each style: STYLE.json (a tokenizer.json) and STYLE.golden.jsonl with lines {"text", "ids", "decoded",
 "decoded_skip"}.
@@ -182,6 +182,92 @@ def metaspace_style():
     return tokenizer
 
 
+def charsmap(pairs):
+    """A precompiled_charsmap as SentencePiece writes it: of its own trainer, for the given rules."""
+    import base64
+    import tempfile
+    import sentencepiece
+    with tempfile.TemporaryDirectory() as folder:
+        rules = pathlib.Path(folder, "rules.tsv")
+        rules.write_text("".join(" ".join(f"{ord(c):X}" for c in a) + "\t" + " ".join(f"{ord(c):X}" for c in b) + "\n" for a, b in pairs))
+        text = pathlib.Path(folder, "text.txt")
+        text.write_text("\n".join(SENTENCES * 3), encoding="utf-8")
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(text), model_prefix=f"{folder}/m", vocab_size=300, model_type="unigram", character_coverage=0.98,
+            normalization_rule_tsv=str(rules), minloglevel=2, hard_vocab_limit=False)
+        from sentencepiece import sentencepiece_model_pb2 as model_pb2
+        model = model_pb2.ModelProto()
+        model.ParseFromString(pathlib.Path(folder, "m.model").read_bytes())
+        return model.normalizer_spec.precompiled_charsmap
+
+
+CHARS_RULES = [("\u00e9", "e"), ("e\u0301", "e"), ("\ufb01", "fi"), ("\u00bd", "1/2"), ("\u216b", "XII"), ("\u3000", " "), ("\t", " "),
+               ("\r", " "), ("\n", " "), ("\u00a0", " "), ("\u200b", ""), ("\uff21", "A"), ("\u00df", "ss"), ("a\u0323", "\u1ea1"),
+               ("\U0001f642", ":)"), ("\u1100", "g"), ("\u2026", "..."), ("\u0915", "k")]
+
+
+def train_unigram(tokenizer, size, special, **options):
+    tokenizer.train_from_iterator(corpus(), trainers.UnigramTrainer(vocab_size=size, show_progress=False, special_tokens=special,
+                                                                    unk_token="<unk>", **options))
+
+
+def t5_style():
+    """Precompiled normalizer, Metaspace, Unigram with unknown characters."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Precompiled(charsmap(CHARS_RULES))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("\u2581", "always")
+    tokenizer.decoder = decoders.Metaspace("\u2581", "always")
+    train_unigram(tokenizer, 400, ["<pad>", "</s>", "<unk>"])
+    tokenizer.add_special_tokens(["<extra_id_0>"])
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return tokenizer
+
+
+def albert_style():
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([
+        normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(), normalizers.StripAccents(),
+        normalizers.Lowercase(), normalizers.Precompiled(charsmap(CHARS_RULES[3:])), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("\u2581", "always")
+    tokenizer.decoder = decoders.Metaspace("\u2581", "always")
+    train_unigram(tokenizer, 300, ["<pad>", "<unk>", "[CLS]", "[SEP]"])
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tokenizer
+
+
+def unigram_style():
+    """Byte fallback, no pre-tokenizer, NMT's clean-up; a run of unknown characters is one."""
+    trained = Tokenizer(models.Unigram())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace("\u2581", "always")
+    train_unigram(trained, 300, ["<unk>", "<s>", "</s>"])
+    content = json.loads(trained.to_str())
+    content["model"]["vocab"] += [[token, 0.0] for token in byte_tokens()] + [["ab", -3.5], ["aba", -4.0], ["ba", -3.5]]
+    content["model"]["byte_fallback"] = True
+    content["pre_tokenizer"] = None
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.Replace(" ", "\u2581")])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
+def bert_style(lowercase=True):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=60))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece("##", cleanup=lowercase)
+    tokenizer.train_from_iterator(corpus(), trainers.WordPieceTrainer(
+        vocab_size=500, limit_alphabet=90, show_progress=False, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
+    if lowercase:
+        tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    else:
+        tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return tokenizer
+
+
+def bert_cased_style():
+    return bert_style(lowercase=False)
+
+
 def gemma_style():
     tokenizer = sentencepiece_style(
         700, ["<pad>", "<eos>", "<bos>", "<unk>"], normalizers.Replace(" ", "▁"), pre_tokenizers.Split(" ", "merged_with_previous"),
@@ -194,12 +280,13 @@ def gemma_style():
 
 STYLES = {"gpt2": gpt2_style, "roberta": roberta_style, "llama3": llama3_style, "qwen2": qwen2_style,
           "digits": digits_style, "llama2": llama2_style, "mistral": mistral_style, "metaspace": metaspace_style,
-          "gemma": gemma_style}
+          "gemma": gemma_style, "t5": t5_style, "albert": albert_style, "unigram": unigram_style, "bert": bert_style,
+          "bert_cased": bert_cased_style}
 
 
 def compact(tokenizer, merges_as_text):
     content = json.loads(tokenizer.to_str())
-    if merges_as_text:
+    if merges_as_text and "merges" in content["model"]:
         content["model"]["merges"] = [pair if isinstance(pair, str) else " ".join(pair) for pair in content["model"]["merges"]]
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n"
 
@@ -213,7 +300,8 @@ def golden_line(tokenizer, text):
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "tests/data/tokenizer")
     folder.mkdir(parents=True, exist_ok=True)
-    for name, make in STYLES.items():
+    for name in sys.argv[2:] or STYLES:
+        make = STYLES[name]
         # Older files write merges as "a b": half of the styles do.
         text = compact(make(), merges_as_text=name in ("gpt2", "llama2", "qwen2", "roberta"))
         (folder / f"{name}.json").write_text(text, encoding="utf-8")

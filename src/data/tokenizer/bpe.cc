@@ -1,20 +1,17 @@
 #include "data/tokenizer/bpe.h"
 
 #include <array>
-#include <cstdio>
-#include <mutex>
 
 #include "data/tokenizer/bpe_merge.h"
+#include "data/tokenizer/byte_tokens.h"
 #include "data/tokenizer/unicode.h"
+#include "data/tokenizer/vocabulary.h"
 
 namespace braid {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
-constexpr size_t kCachedWordBytes = 64;                  // longer words rarely come again
-constexpr size_t kCacheShards = 16;
-constexpr size_t kCachedWordsPerShard = 8192;
-constexpr uint64_t kEmptySlot = ~uint64_t{0};  // no pair of ids: both would be negative
+constexpr uint64_t kEmptySlot = ~uint64_t{0};            // no pair of ids: both would be negative
 
 // True when a run of space marks begins inside the text.
 bool has_inner_space_mark(std::string_view text) {
@@ -34,37 +31,6 @@ size_t segment_end(std::string_view word, size_t begin) {
 }
 
 }  // namespace
-
-// Ids of words seen before. Each shard has its own lock; a full shard takes no more words.
-class WordCache {
- public:
-  bool find(std::string_view word, std::vector<int32_t>* out) {
-    Shard& shard = shard_of(word);
-    const std::lock_guard<std::mutex> lock(shard.mutex);
-    const auto found = shard.words.find(word);
-    if (found == shard.words.end()) return false;
-    out->insert(out->end(), found->second.begin(), found->second.end());
-    return true;
-  }
-
-  void insert(std::string_view word, const int32_t* first, const int32_t* last) {
-    Shard& shard = shard_of(word);
-    const std::lock_guard<std::mutex> lock(shard.mutex);
-    if (shard.words.size() >= kCachedWordsPerShard) return;
-    shard.words.emplace(std::string(word), std::vector<int32_t>(first, last));
-  }
-
- private:
-  struct Shard {
-    std::mutex mutex;
-    TextMap<std::vector<int32_t>> words;
-  };
-  Shard& shard_of(std::string_view word) {
-    const auto last = static_cast<uint8_t>(word.back());
-    return shards_[(word.size() * 7 + last) % kCacheShards];
-  }
-  std::array<Shard, kCacheShards> shards_;
-};
 
 MergeTable::MergeTable(size_t count) {
   int bits = 4;
@@ -99,21 +65,10 @@ struct BpeModel::Unknown {
 
 Result<BpeModel> BpeModel::parse(const Json& json) {
   BpeModel model;
-  BRAID_ASSIGN(const std::string type, json_field_or<std::string>(json, "type", "BPE"));
-  if (type != "BPE") return invalid_input(cat("model type '", type, "' is not supported (BPE is)"));
-  const auto vocabulary = json.find("vocab");
-  if (vocabulary == json.end() || !vocabulary->is_object())
-    return invalid_input("the model has no 'vocab' object");
-  model.vocabulary_.reserve(vocabulary->size());
-  for (const auto& entry : vocabulary->items()) {
-    if (!entry.value().is_number_integer() || entry.value().get<int64_t>() < 0 ||
-        entry.value().get<int64_t>() >= INT32_MAX)
-      return invalid_input(cat("vocab: the id of '", entry.key(), "' is no token id"));
-    model.vocabulary_.emplace(entry.key(), entry.value().get<int32_t>());
-  }
+  BRAID_ASSIGN(model.vocabulary_, parse_vocabulary(json));
   BRAID_TRY(model.parse_options(json));
   BRAID_TRY(model.parse_merges(json));
-  model.find_byte_tokens();
+  model.byte_tokens_ = find_byte_tokens(model.vocabulary_);
   model.cache_ = std::make_shared<WordCache>();
   return model;
 }
@@ -177,16 +132,6 @@ Status BpeModel::add_merge(const std::string& left, const std::string& right, in
   return ok_status();
 }
 
-void BpeModel::find_byte_tokens() {
-  byte_tokens_.assign(256, -1);
-  for (int byte = 0; byte < 256; ++byte) {
-    char name[8];
-    std::snprintf(name, sizeof(name), "<0x%02X>", byte);
-    const auto found = vocabulary_.find(std::string_view(name));
-    if (found != vocabulary_.end()) byte_tokens_[byte] = found->second;
-  }
-}
-
 int32_t BpeModel::character_id(std::string_view character, bool is_first, bool is_last) const {
   const bool plain = (is_first || continuing_prefix_.empty()) && (!is_last || word_suffix_.empty());
   if (plain) {
@@ -202,15 +147,7 @@ int32_t BpeModel::character_id(std::string_view character, bool is_first, bool i
 
 void BpeModel::add_unknown(std::string_view character, Unknown* pending,
                            std::vector<int32_t>* out) const {
-  if (byte_fallback_) {
-    bool all_bytes = true;
-    for (const char byte : character)
-      all_bytes = all_bytes && byte_tokens_[static_cast<uint8_t>(byte)] >= 0;
-    if (all_bytes) {
-      for (const char byte : character) out->push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
-      return;
-    }
-  }
+  if (byte_fallback_ && append_bytes(character, byte_tokens_, out)) return;
   if (!unknown_id_) return;
   if (pending->pending && !fuse_unknown_) out->push_back(*unknown_id_);
   pending->pending = true;
@@ -247,21 +184,25 @@ void BpeModel::encode_word(std::string_view word, std::vector<int32_t>* out) con
 }
 
 void BpeModel::encode_cached(std::string_view word, std::vector<int32_t>* out) const {
-  if (word.size() > kCachedWordBytes) return encode_word(word, out);
+  if (word.size() > WordCache::kMaxWordBytes) return encode_word(word, out);
   if (cache_->find(word, out)) return;
   const size_t before = out->size();
   encode_word(word, out);
   cache_->insert(word, out->data() + before, out->data() + out->size());
 }
 
-void BpeModel::encode(std::string_view word, std::vector<int32_t>* out) const {
-  if (word.empty()) return;
-  if (!cut_at_spaces_) return encode_cached(word, out);
+Status BpeModel::encode(std::string_view word, std::vector<int32_t>* out) const {
+  if (word.empty()) return ok_status();
+  if (!cut_at_spaces_) {
+    encode_cached(word, out);
+    return ok_status();
+  }
   for (size_t begin = 0; begin < word.size();) {
     const size_t end = segment_end(word, begin);
     encode_cached(word.substr(begin, end - begin), out);
     begin = end;
   }
+  return ok_status();
 }
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// The "model" of a tokenizer.json: byte-pair encoding of one word (Sennrich et al. 2016), with
+// The BPE "model" of a tokenizer.json: byte-pair encoding of one word (Sennrich et al. 2016), with
 // SentencePiece's byte fallback. Immutable after parsing except for a word cache with its own
 // locks: const use is thread-safe.
 #pragma once
@@ -8,21 +8,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/json.h"
+#include "data/tokenizer/word_cache.h"
 
 namespace braid {
-
-struct TextHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-};
-
-// token text → value, searchable by views
-template <typename Value>
-using TextMap = std::unordered_map<std::string, Value, TextHash, std::equal_to<>>;
 
 // Pair of token ids → its merge; open addressing, filled once.
 class MergeTable {
@@ -45,15 +36,13 @@ class MergeTable {
   int shift_ = 0;
 };
 
-class WordCache;
-
 class BpeModel {
  public:
   static Result<BpeModel> parse(const Json& json);
 
   // Appends the ids of a word. Characters outside the vocabulary become byte tokens, the unknown
   // token, or nothing, as the file says.
-  void encode(std::string_view word, std::vector<int32_t>* out) const;
+  Status encode(std::string_view word, std::vector<int32_t>* out) const;
 
   const TextMap<int32_t>& vocabulary() const { return vocabulary_; }
 
@@ -62,7 +51,6 @@ class BpeModel {
   Status parse_options(const Json& json);
   Status parse_merges(const Json& json);
   Status add_merge(const std::string& left, const std::string& right, int32_t rank);
-  void find_byte_tokens();
   void encode_cached(std::string_view word, std::vector<int32_t>* out) const;
   void encode_word(std::string_view word, std::vector<int32_t>* out) const;
   void split_characters(std::string_view word, std::vector<int32_t>* out) const;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "data/tokenizer/added.h"
-#include "data/tokenizer/bpe.h"
 #include "data/tokenizer/decoder.h"
+#include "data/tokenizer/model.h"
 #include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/post_processor.h"
 #include "data/tokenizer/pre_tokenizer.h"
@@ -18,7 +18,7 @@ namespace braid {
 struct TokenizerData {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  BpeModel model;
+  TokenModel model;
   AddedTokens added;
   PostProcessor post_processor;
   Decoder decoder;

@@ -98,11 +98,36 @@ Status parse_metaspace(const Json& json, DecoderStep* step) {
   return ok_status();
 }
 
+Status parse_word_piece(const Json& json, DecoderStep* step) {
+  step->kind = Kind::kWordPiece;
+  BRAID_ASSIGN(step->content, json_field_or<std::string>(json, "prefix", "##"));
+  BRAID_ASSIGN(step->tidy, json_field_or<bool>(json, "cleanup", true));
+  step->needs_all = step->fused_input;
+  return ok_status();
+}
+
+std::string with_replacements(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+// The reference's clean-up of English, one replacement after another (decoders/wordpiece.rs).
+std::string tidied(std::string text) {
+  static constexpr std::pair<std::string_view, std::string_view> kReplacements[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [from, to] : kReplacements) text = with_replacements(std::move(text), from, to);
+  return text;
+}
+
 // Fills everything of a step but fused_input, which is set already.
 Status parse_step(const Json& json, const std::string& type, DecoderStep* step) {
   if (type == "Replace") return parse_replace(json, step);
   if (type == "Strip") return parse_strip(json, step);
   if (type == "Metaspace") return parse_metaspace(json, step);
+  if (type == "WordPiece") return parse_word_piece(json, step);
   if (type == "Fuse") {
     step->kind = Kind::kFuse;
   } else if (type == "ByteLevel") {
@@ -114,8 +139,8 @@ Status parse_step(const Json& json, const std::string& type, DecoderStep* step) 
   } else {
     return invalid_input(
         cat("type '", type,
-            "' is not supported (Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip and "
-            "Metaspace are)"));
+            "' is not supported (Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, "
+            "Metaspace and WordPiece are)"));
   }
   return ok_status();
 }
@@ -195,6 +220,8 @@ Status DecodeStream::apply(size_t step, std::string_view token) {
       return config.fused_input ? strip_part(step, token) : strip_token(step, token);
     case Kind::kMetaspace:
       return replace_marks(step, token);
+    case Kind::kWordPiece:
+      return join_pieces(step, token);
   }
   return ok_status();
 }
@@ -264,6 +291,14 @@ Status DecodeStream::strip_part(size_t step, std::string_view part) {
       kept -= config.content.size();
   state.pending = text.substr(kept);
   return feed(step + 1, std::string_view(text).substr(0, kept));
+}
+
+Status DecodeStream::join_pieces(size_t step, std::string_view token) {
+  const DecoderStep& config = decoder_.steps[step];
+  std::string text(token);
+  if (states_[step].count++ > 0)
+    text = starts_with(token, config.content) ? text.substr(config.content.size()) : " " + text;
+  return feed(step + 1, config.tidy ? tidied(std::move(text)) : text);
 }
 
 Status DecodeStream::replace_marks(size_t step, std::string_view token) {

@@ -22,15 +22,18 @@ struct DecoderStep {
     kReplace,
     kStrip,
     kMetaspace,
+    kWordPiece,  // tokens separated by spaces but for those with the prefix, which loses it
   };
   Kind kind = Kind::kFuse;
   std::vector<Regex> pattern;  // kReplace: one
-  std::string content;         // kReplace: the new text; kStrip, kMetaspace: the character
-  size_t strip_start = 0;      // characters
-  size_t strip_end = 0;        // characters
-  bool drop_first = true;      // kMetaspace: replacement characters of the first token vanish
-  bool fused_input = false;    // gets parts of one long token instead of tokens
-  bool needs_all = false;      // can only work on the whole text: holds everything until the end
+  std::string
+      content;  // kReplace: the new text; kStrip, kMetaspace: the character; kWordPiece: prefix
+  size_t strip_start = 0;    // characters
+  size_t strip_end = 0;      // characters
+  bool drop_first = true;    // kMetaspace: replacement characters of the first token vanish
+  bool tidy = false;         // kWordPiece: no space before punctuation and contractions
+  bool fused_input = false;  // gets parts of one long token instead of tokens
+  bool needs_all = false;    // can only work on the whole text: holds everything until the end
 };
 
 struct Decoder {
@@ -65,6 +68,7 @@ class DecodeStream {
   Status end_byte_run(size_t step);
   Status strip_token(size_t step, std::string_view token);
   Status strip_part(size_t step, std::string_view part);
+  Status join_pieces(size_t step, std::string_view token);
   Status replace_marks(size_t step, std::string_view token);
 
   const Decoder& decoder_;

@@ -35,7 +35,7 @@ Result<std::shared_ptr<TokenizerData>> build(const Json& json) {
   auto data = std::make_shared<TokenizerData>();
   BRAID_ASSIGN(data->normalizer, Normalizer::parse(member(json, "normalizer")));
   BRAID_ASSIGN(data->pre_tokenizer, PreTokenizer::parse(member(json, "pre_tokenizer")));
-  BRAID_ASSIGN(data->model, BpeModel::parse(json["model"]).at("model"));
+  BRAID_ASSIGN(data->model, TokenModel::parse(json["model"]).at("model"));
   BRAID_ASSIGN(data->added, AddedTokens::parse(member(json, "added_tokens"), data->normalizer,
                                                data->model.vocabulary()));
   BRAID_ASSIGN(data->post_processor, parse_post_processor(member(json, "post_processor")));

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "data/tokenizer/bert_unicode.h"
 #include "data/tokenizer/unicode.h"
 
 namespace braid {
@@ -67,8 +68,69 @@ std::string_view strip(std::string_view text, const StripSpace& sides) {
   return text.substr(begin, (sides.right ? last : text.size()) - begin);
 }
 
+// The text without the characters that `drop` says.
+template <typename Drop>
+std::string without(std::string_view text, Drop drop) {
+  std::string out;
+  for (size_t position = 0; position < text.size();) {
+    const size_t start = position;
+    if (!drop(next_code_point(text, &position))) out += text.substr(start, position - start);
+  }
+  return out;
+}
+
+std::string clean_for_bert(std::string_view text, const CleanForBert& step) {
+  std::string out;
+  for (size_t position = 0; position < text.size();) {
+    const size_t start = position;
+    const char32_t c = next_code_point(text, &position);
+    if (step.clean_text && is_bert_control(c)) continue;
+    const bool apart = step.separate_ideographs && is_bert_ideograph(c);
+    const bool blank = step.clean_text && is_bert_blank(c);
+    if (apart) out += ' ';
+    out += blank ? " " : text.substr(start, position - start);
+    if (apart) out += ' ';
+  }
+  return out;
+}
+
+// normalizers/unicode.rs of the reference.
+bool nmt_drops(char32_t c) {
+  return (c >= 0x1 && c <= 0x8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F ||
+         c == 0x9F;
+}
+
+bool nmt_makes_blank(char32_t c) {
+  return c == 0x9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 ||
+         (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF ||
+         c == 0xFFFD;
+}
+
+std::string clean_for_nmt(std::string_view text) {
+  std::string out;
+  for (size_t position = 0; position < text.size();) {
+    const size_t start = position;
+    const char32_t c = next_code_point(text, &position);
+    if (nmt_drops(c)) continue;
+    out += nmt_makes_blank(c) ? " " : text.substr(start, position - start);
+  }
+  return out;
+}
+
 struct ApplyNormalizerStep {
   std::string_view text;
+
+  Result<std::string> operator()(const DropMarks&) const {
+    return without(text, is_combining_mark);
+  }
+  Result<std::string> operator()(const CleanForBert& step) const {
+    const std::string cleaned = clean_for_bert(text, step);
+    if (!step.strip_accents) return cleaned;
+    BRAID_ASSIGN(const std::string apart, unicode_form(cleaned, kStable | UTF8PROC_DECOMPOSE));
+    return without(apart, is_bert_accent);
+  }
+  Result<std::string> operator()(const CleanForNmt&) const { return clean_for_nmt(text); }
+  Result<std::string> operator()(const CharsMap& map) const { return map.apply(text); }
 
   Result<std::string> operator()(const PrependText& step) const {
     return text.empty() ? std::string() : step.text + std::string(text);
@@ -101,10 +163,32 @@ Result<NormalizerStep> parse_replace(const Json& json) {
   return NormalizerStep(ReplacePattern{std::move(regex), std::move(content)});
 }
 
+Result<NormalizerStep> parse_charsmap(const Json& json) {
+  BRAID_ASSIGN(const std::string text,
+               json_field_or<std::string>(json, "precompiled_charsmap", ""));
+  BRAID_ASSIGN(CharsMap map, CharsMap::parse(text));
+  return NormalizerStep(std::move(map));
+}
+
+// Lower case is a step of its own behind the others.
+Status add_bert_steps(const Json& json, std::vector<NormalizerStep>* steps) {
+  CleanForBert step{};
+  BRAID_ASSIGN(step.clean_text, json_field_or<bool>(json, "clean_text", true));
+  BRAID_ASSIGN(step.separate_ideographs, json_field_or<bool>(json, "handle_chinese_chars", true));
+  BRAID_ASSIGN(const bool lowercase, json_field_or<bool>(json, "lowercase", true));
+  BRAID_ASSIGN(step.strip_accents, json_field_or<bool>(json, "strip_accents", lowercase));
+  steps->push_back(step);
+  if (lowercase) steps->push_back(LowercaseText{});
+  return ok_status();
+}
+
 Result<NormalizerStep> parse_step(const Json& json, const std::string& type) {
   for (const auto& form : unicode_forms())
     if (type == form.first) return NormalizerStep(UnicodeForm{form.second});
   if (type == "Lowercase") return NormalizerStep(LowercaseText{});
+  if (type == "StripAccents") return NormalizerStep(DropMarks{});
+  if (type == "Nmt") return NormalizerStep(CleanForNmt{});
+  if (type == "Precompiled") return parse_charsmap(json);
   if (type == "Replace") return parse_replace(json);
   if (type == "Prepend") {
     BRAID_ASSIGN(std::string text, json_field<std::string>(json, "prepend"));
@@ -117,8 +201,8 @@ Result<NormalizerStep> parse_step(const Json& json, const std::string& type) {
   }
   return invalid_input(
       cat("type '", type,
-          "' is not supported (Sequence, Prepend, Replace, NFC, NFD, NFKC, NFKD, Lowercase and "
-          "Strip are)"));
+          "' is not supported (Sequence, Prepend, Replace, NFC, NFD, NFKC, NFKD, Lowercase, Strip, "
+          "StripAccents, Nmt, Precompiled and BertNormalizer are)"));
 }
 
 Status collect_steps(const Json& json, std::vector<NormalizerStep>* steps) {
@@ -128,6 +212,7 @@ Status collect_steps(const Json& json, std::vector<NormalizerStep>* steps) {
     for (const Json& member : members) BRAID_TRY(collect_steps(member, steps));
     return ok_status();
   }
+  if (type == "BertNormalizer") return add_bert_steps(json, steps);
   BRAID_ASSIGN(NormalizerStep step, parse_step(json, type));
   steps->push_back(std::move(step));
   return ok_status();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "data/tokenizer/charsmap.h"
 #include "data/tokenizer/regex.h"
 
 namespace braid {
@@ -27,8 +28,18 @@ struct StripSpace {
   bool left;
   bool right;
 };
-using NormalizerStep =
-    std::variant<PrependText, ReplacePattern, UnicodeForm, LowercaseText, StripSpace>;
+struct DropMarks {};  // StripAccents
+// BERT's: control characters out, other white space to blanks, blanks around ideographs, accents
+// out.
+struct CleanForBert {
+  bool clean_text;
+  bool separate_ideographs;
+  bool strip_accents;
+};
+// SentencePiece's rules of its NMT models for control and white space characters.
+struct CleanForNmt {};
+using NormalizerStep = std::variant<PrependText, ReplacePattern, UnicodeForm, LowercaseText,
+                                    StripSpace, DropMarks, CleanForBert, CleanForNmt, CharsMap>;
 
 class Normalizer {
  public:

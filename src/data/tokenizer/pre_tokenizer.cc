@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "data/tokenizer/bert_unicode.h"
 #include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/unicode.h"
 
@@ -72,7 +73,9 @@ void cut(const std::vector<TextSpan>& spans, SplitBehavior behavior, std::vector
   }
 }
 
-Status split_pieces(const SplitStep& step, Pieces* pieces) {
+// Cuts every piece that is no token where find(text, &spans) finds delimiters.
+template <typename Find>
+Status cut_pieces(Pieces* pieces, SplitBehavior behavior, Find find) {
   std::vector<Piece> items;
   items.reserve(pieces->text.size() / 4 + 4);
   std::vector<TextSpan> spans, cuts;
@@ -81,16 +84,40 @@ Status split_pieces(const SplitStep& step, Pieces* pieces) {
       items.push_back(piece);
       continue;
     }
-    BRAID_TRY(step.pattern.find_all(pieces->view(piece), &spans));
-    if (step.invert)
-      for (TextSpan& span : spans) span.is_match = !span.is_match;
-    cut(spans, step.behavior, &cuts);
+    BRAID_TRY(find(pieces->view(piece), &spans));
+    cut(spans, behavior, &cuts);
     for (const TextSpan& span : cuts)
       if (span.end > span.begin)
         items.push_back({piece.begin + span.begin, piece.begin + span.end, -1,
                          piece.at_start && span.begin == 0});
   }
   pieces->items = std::move(items);
+  return ok_status();
+}
+
+Status split_pieces(const SplitStep& step, Pieces* pieces) {
+  return cut_pieces(pieces, step.behavior,
+                    [&](std::string_view text, std::vector<TextSpan>* spans) {
+                      BRAID_TRY(step.pattern.find_all(text, spans));
+                      if (step.invert)
+                        for (TextSpan& span : *spans) span.is_match = !span.is_match;
+                      return ok_status();
+                    });
+}
+
+// Every delimiter is a match of its own.
+Status find_characters(std::string_view text, bool (*is_delimiter)(char32_t),
+                       std::vector<TextSpan>* spans) {
+  spans->clear();
+  size_t gap = 0;
+  for (size_t position = 0; position < text.size();) {
+    const size_t start = position;
+    if (!is_delimiter(next_code_point(text, &position))) continue;
+    if (start > gap) spans->push_back({gap, start, false});
+    spans->push_back({start, position, true});
+    gap = position;
+  }
+  if (text.size() > gap) spans->push_back({gap, text.size(), false});
   return ok_status();
 }
 
@@ -118,6 +145,13 @@ struct ApplyPreTokenizerStep {
   Pieces* pieces;
 
   Status operator()(const SplitStep& step) const { return split_pieces(step, pieces); }
+
+  Status operator()(const CharacterStep& step) const {
+    return cut_pieces(pieces, step.behavior,
+                      [&](std::string_view text, std::vector<TextSpan>* spans) {
+                        return find_characters(text, step.is_delimiter, spans);
+                      });
+  }
 
   Status operator()(const PrefixSpaceStep&) const {
     rewrite_pieces(pieces, [this](const Piece& piece, std::string* text) {
@@ -215,6 +249,13 @@ Status add_digits(const Json& json, std::vector<PreTokenizerStep>* steps) {
                          individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, steps);
 }
 
+Status add_punctuation(const Json& json, std::vector<PreTokenizerStep>* steps) {
+  BRAID_ASSIGN(const std::string name, json_field_or<std::string>(json, "behavior", "Isolated"));
+  BRAID_ASSIGN(const SplitBehavior behavior, parse_behavior(name));
+  steps->push_back(CharacterStep{is_bert_punctuation, behavior});
+  return ok_status();
+}
+
 Status collect_steps(const Json& json, std::vector<PreTokenizerStep>* steps);
 
 Status add_sequence(const Json& json, std::vector<PreTokenizerStep>* steps) {
@@ -230,6 +271,12 @@ Status collect_steps(const Json& json, std::vector<PreTokenizerStep>* steps) {
   if (type == "ByteLevel") return add_byte_level(json, steps);
   if (type == "Metaspace") return add_metaspace(json, steps);
   if (type == "Digits") return add_digits(json, steps);
+  if (type == "Punctuation") return add_punctuation(json, steps);
+  if (type == "BertPreTokenizer") {
+    steps->push_back(CharacterStep{is_white_space, SplitBehavior::kRemoved});
+    steps->push_back(CharacterStep{is_bert_punctuation, SplitBehavior::kIsolated});
+    return ok_status();
+  }
   if (type == "WhitespaceSplit") return add_regex_split("\\s", SplitBehavior::kRemoved, steps);
   if (type == "Whitespace") {
     BRAID_TRY(add_regex_split(cat("[", kRustWordMembers, "]+|[^\\s", kRustWordMembers, "]+"),
@@ -239,8 +286,8 @@ Status collect_steps(const Json& json, std::vector<PreTokenizerStep>* steps) {
   }
   return invalid_input(
       cat("type '", type,
-          "' is not supported (Sequence, Split, ByteLevel, Metaspace, Digits, Whitespace and "
-          "WhitespaceSplit are)"));
+          "' is not supported (Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, "
+          "Whitespace, WhitespaceSplit and BertPreTokenizer are)"));
 }
 
 }  // namespace

@@ -28,6 +28,11 @@ struct SplitStep {
   SplitBehavior behavior;
   bool invert;  // matches are the pieces and gaps the delimiters
 };
+// Cuts at every character of a class.
+struct CharacterStep {
+  bool (*is_delimiter)(char32_t);
+  SplitBehavior behavior;
+};
 // Bytes become the printable characters of GPT-2's table; a leading space is added on request.
 struct PrefixSpaceStep {};
 struct ByteMapStep {};
@@ -37,7 +42,8 @@ struct MetaspaceStep {
   Prepend prepend;
   std::optional<Regex> delimiter;  // set when words are cut before each replacement character
 };
-using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, ByteMapStep, MetaspaceStep>;
+using PreTokenizerStep =
+    std::variant<SplitStep, CharacterStep, PrefixSpaceStep, ByteMapStep, MetaspaceStep>;
 
 class PreTokenizer {
  public:

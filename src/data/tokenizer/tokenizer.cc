@@ -23,7 +23,7 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, bool add_s
     if (piece.is_token())
       ids.push_back(piece.token_id);
     else
-      data_->model.encode(pieces.view(piece), &ids);
+      BRAID_TRY(data_->model.encode(pieces.view(piece), &ids));
   }
   const auto& suffix = data_->post_processor.suffix;
   if (add_special) ids.insert(ids.end(), suffix.begin(), suffix.end());

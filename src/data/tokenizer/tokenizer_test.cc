@@ -90,7 +90,8 @@ TEST_P(TokenizerGolden, ThreadsShareOneTokenizer) {
 
 INSTANTIATE_TEST_SUITE_P(Styles, TokenizerGolden,
                          ::testing::Values("gpt2", "roberta", "llama3", "qwen2", "digits", "llama2",
-                                           "mistral", "metaspace", "gemma"),
+                                           "mistral", "metaspace", "gemma", "t5", "albert",
+                                           "unigram", "bert", "bert_cased"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(TokenizerTest, ByteLevelRoundTripIsExact) {
@@ -154,7 +155,7 @@ std::string minimal(const std::string& extra) {
 
 TEST(TokenizerTest, UnsupportedComponentIsNamed) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {R"(, "normalizer": {"type": "Precompiled"})", "t.json: normalizer: type 'Precompiled'"},
+      {R"(, "normalizer": {"type": "ByteLevel"})", "t.json: normalizer: type 'ByteLevel'"},
       {R"(, "pre_tokenizer": {"type": "UnicodeScripts"})", "pre_tokenizer: type 'UnicodeScripts'"},
       {R"(, "decoder": {"type": "CTC"})", "decoder: type 'CTC'"},
       {R"(, "post_processor": {"type": "Other"})", "post_processor: type 'Other'"},
@@ -166,8 +167,8 @@ TEST(TokenizerTest, UnsupportedComponentIsNamed) {
     ASSERT_FALSE(tokenizer.ok());
     EXPECT_THAT(tokenizer.status().message(), HasSubstr(message));
   }
-  const auto unigram = parse_tokenizer(R"({"model": {"type": "Unigram"}})", "t.json");
-  EXPECT_THAT(unigram.status().message(), HasSubstr("model type 'Unigram'"));
+  const auto words = parse_tokenizer(R"({"model": {"type": "WordLevel"}})", "t.json");
+  EXPECT_THAT(words.status().message(), HasSubstr("model type 'WordLevel'"));
 }
 
 TEST(TokenizerTest, DamagedModelIsNamed) {
