@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the build needs and is not there: Debian packages, then libtorch. With BRAID_TORCH_DIR set it only
-# checks: no sudo, no download. The folder of libtorch is remembered in .deps/torch_dir.
+# Installs what the build needs and is not there: Debian packages, libtorch, and Arrow for parquet files. With
+# BRAID_TORCH_DIR set, packages and libtorch are only checked; with BRAID_ARROW_DIR set (a pyarrow folder, or none), Arrow.
+# The folders are remembered in .deps/torch_dir and .deps/arrow_dir.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .deps
@@ -57,5 +58,36 @@ find_torch() {
   exit 2
 }
 
+has_arrow() {
+  [ -f "$1/include/parquet/arrow/reader.h" ] || return 1
+  compgen -G "$1/libparquet.so*" >/dev/null || compgen -G "$1/lib/libparquet.so*" >/dev/null
+}
+
+# Older ones return their readers in another way.
+is_recent_arrow() { grep -qE "version = '(2[1-9]|[3-9][0-9])\." "$1/_generated_version.py" 2>/dev/null; }
+
+# Prints the folder of Arrow's headers and libraries, or nothing: then parquet files cannot be read, and all else works.
+find_arrow() {
+  if [ "${BRAID_ARROW_DIR:-}" = none ]; then return; fi
+  if [ -n "${BRAID_ARROW_DIR:-}" ]; then
+    has_arrow "$BRAID_ARROW_DIR" || { echo "BRAID_ARROW_DIR=$BRAID_ARROW_DIR holds no include/parquet and libparquet.so; name the pyarrow folder itself, or none" >&2; exit 2; }
+    echo "$BRAID_ARROW_DIR"; return
+  fi
+  local python found
+  for python in ${VIRTUAL_ENV:+"$VIRTUAL_ENV/bin/python"} python3; do
+    found=$("$python" -c 'import importlib.util as u; s = u.find_spec("pyarrow"); print(s.submodule_search_locations[0] if s else "")' 2>/dev/null || true)
+    if [ -n "$found" ] && has_arrow "$found" && is_recent_arrow "$found"; then echo "$found"; return; fi
+  done
+  if ! has_arrow .deps/arrow/pyarrow && [ ! -f .deps/arrow_failed ]; then
+    { [ -x .deps/python/bin/python ] || python3 -m venv .deps/python; } >&2 &&
+      .deps/python/bin/python -m pip install -q --no-deps --target .deps/arrow pyarrow==22.0.0 > .deps/arrow.log 2>&1 || true
+  fi
+  if has_arrow .deps/arrow/pyarrow; then (cd .deps/arrow/pyarrow && pwd); return; fi
+  touch .deps/arrow_failed
+  echo "note: no Arrow (.deps/arrow.log says why), so this build reads no parquet files; remove .deps/arrow_failed to try again, or set BRAID_ARROW_DIR" >&2
+}
+
 torch_dir=$(find_torch)
 echo "$torch_dir" > .deps/torch_dir
+arrow_dir=$(find_arrow)
+echo "$arrow_dir" > .deps/arrow_dir

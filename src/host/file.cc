@@ -130,6 +130,11 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, error);
 }
 
+bool is_regular_file(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
 Status sync_path(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return failed(path, "open");

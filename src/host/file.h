@@ -26,6 +26,8 @@ Result<std::vector<std::string>> list_folder(const std::string& path);
 
 bool path_exists(const std::string& path);
 bool is_folder(const std::string& path);
+// Or a link to one; no pipe, device or folder.
+bool is_regular_file(const std::string& path);
 
 // Flushes a file or folder to the disk.
 Status sync_path(const std::string& path);

@@ -27,8 +27,8 @@ class Inflater {
 
   bool at_end() const { return rest_.empty(); }
 
-  // Appends the next member's content.
-  Status read_member(std::string& out) {
+  // Gives out the next member's content.
+  Status read_member(const std::function<Status(std::string_view)>& take) {
     inflateReset(&stream_);
     std::vector<char> chunk(kChunkBytes);
     for (int code = Z_OK; code != Z_STREAM_END;) {
@@ -39,15 +39,12 @@ class Inflater {
       stream_.avail_out = static_cast<uInt>(chunk.size());
       code = inflate(&stream_, Z_NO_FLUSH);
       rest_.remove_prefix(offered - stream_.avail_in);
-      out.append(chunk.data(), chunk.size() - stream_.avail_out);
+      BRAID_TRY(take({chunk.data(), chunk.size() - stream_.avail_out}));
       if (code == Z_BUF_ERROR || (code == Z_OK && rest_.empty() && stream_.avail_out > 0))
         return invalid_input("gzip data is cut short; fetch the file again");
       if (code != Z_OK && code != Z_STREAM_END)
         return invalid_input(cat("gzip data is damaged (", stream_.msg ? stream_.msg : "unknown",
                                  "); fetch the file again"));
-      if (out.size() > kMaxUnpackedBytes)
-        return invalid_input(
-            cat("gzip data unpacks to more than ", format_bytes(double(kMaxUnpackedBytes))));
     }
     return ok_status();
   }
@@ -61,11 +58,21 @@ class Inflater {
 
 bool is_gzip(std::string_view data) { return data.substr(0, 2) == "\x1f\x8b"; }
 
-Result<std::string> gunzip(std::string_view data) {
+Status gunzip_to(std::string_view data, const std::function<Status(std::string_view part)>& take) {
   if (!is_gzip(data)) return invalid_input("not gzip data; check the file");
   Inflater inflater(data);
+  while (!inflater.at_end()) BRAID_TRY(inflater.read_member(take));
+  return ok_status();
+}
+
+Result<std::string> gunzip(std::string_view data) {
   std::string out;
-  while (!inflater.at_end()) BRAID_TRY(inflater.read_member(out));
+  BRAID_TRY(gunzip_to(data, [&](std::string_view part) {
+    out += part;
+    if (out.size() <= kMaxUnpackedBytes) return ok_status();
+    return invalid_input(
+        cat("gzip data unpacks to more than ", format_bytes(double(kMaxUnpackedBytes))));
+  }));
   return out;
 }
 

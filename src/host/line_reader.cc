@@ -44,6 +44,13 @@ Result<LineReader> LineReader::open(const std::string& path) {
   return out;
 }
 
+LineReader LineReader::of_file(FileHandle file, std::string name) {
+  LineReader out;
+  out.file_ = std::move(file);
+  out.name_ = std::move(name);
+  return out;
+}
+
 LineReader LineReader::of_text(std::string text, std::string name) {
   LineReader out;
   out.text_ = std::move(text);

@@ -20,6 +20,8 @@ class LineReader {
   // "-" reads standard input. The file stays open: replacing it by another one of its name changes
   // nothing here. Errors name the path.
   static Result<LineReader> open(const std::string& path);
+  // A file that is open already.
+  static LineReader of_file(FileHandle file, std::string name);
   // `name` stands for the text in messages.
   static LineReader of_text(std::string text, std::string name);
 

@@ -1,0 +1,84 @@
+#include "data/parquet.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+
+#include "base/text.h"
+#include "data/parquet_plugin.h"
+#include "host/file.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kPluginName = "libbraid_parquet.so";
+constexpr size_t kErrorBytes = 2048;
+
+struct ParquetPlugin {
+  BraidParquetRows rows = nullptr;
+  std::string problem;  // why rows is missing
+};
+
+std::string program_folder() {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
+  return size > 0 ? parent_folder(std::string(path.data(), static_cast<size_t>(size))) : ".";
+}
+
+// Beside the program, or where an installed one has its libraries.
+ParquetPlugin open_plugin() {
+  ParquetPlugin out;
+  const std::string folder = program_folder();
+  for (const std::string& place : {folder, join_path(folder, "../lib")}) {
+    const std::string path = join_path(place, kPluginName);
+    if (!path_exists(path)) continue;
+    void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      out.problem = cat(::dlerror(), "; Arrow's libraries are where Braid was built with them");
+      return out;
+    }
+    out.rows = reinterpret_cast<BraidParquetRows>(::dlsym(library, "braid_parquet_rows"));
+    if (out.rows == nullptr) out.problem = cat(path, " is of another Braid");
+    return out;
+  }
+  out.problem =
+      "this Braid was built without Arrow; run 'python3 -m pip install pyarrow' and 'make build' "
+      "(docs/dependencies.md)";
+  return out;
+}
+
+const ParquetPlugin& parquet_plugin() {
+  static const ParquetPlugin opened = open_plugin();
+  return opened;
+}
+
+struct RowVisit {
+  const std::function<Status(std::string_view)>& visit;
+  Status status;
+};
+
+int visit_row(void* context, const char* row, size_t bytes) {
+  auto& state = *static_cast<RowVisit*>(context);
+  state.status = state.visit({row, bytes});
+  return state.status.ok() ? 0 : 1;
+}
+
+}  // namespace
+
+bool can_read_parquet() { return parquet_plugin().rows != nullptr; }
+
+Status for_each_parquet_row(const std::string& path,
+                            const std::function<Status(std::string_view row)>& visit) {
+  const ParquetPlugin& plugin = parquet_plugin();
+  if (plugin.rows == nullptr)
+    return invalid_input(cat(path, ": a parquet file cannot be read: ", plugin.problem));
+  RowVisit state{visit, {}};
+  std::array<char, kErrorBytes> error{};
+  const int result = plugin.rows(path.c_str(), visit_row, &state, error.data(), error.size());
+  if (result == 1) return invalid_input(cat(path, ": ", error.data()));
+  return state.status;
+}
+
+}  // namespace braid

@@ -1,0 +1,52 @@
+// The rows of a source in order, and again by their places: one file or many, each of JSON lines, a
+// JSON array or parquet, packed with gzip or not. A plain file of JSON lines is read where it is;
+// the others become JSON lines in a nameless file in the folder for temporary files. Thread-safe
+// once opened.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "host/line_reader.h"
+
+namespace braid {
+
+class RowFiles {
+ public:
+  RowFiles() = default;  // no row
+  static RowFiles of(LineReader reader);
+
+  // A file ("-" is standard input), a folder or a pattern with * ? [ ]; the files of the last two
+  // come in the order of their names. A folder that holds several splits (train, test, …) is an
+  // error: which one is meant must be said.
+  static Result<RowFiles> open(const std::string& source);
+
+  // The source as it was named.
+  const std::string& name() const { return name_; }
+  size_t files() const { return files_.size(); }
+  // Bytes of text in memory.
+  int64_t held_bytes() const;
+
+  // Calls `visit` with every line, blank ones included: `place` finds it again, `where` names file
+  // and line ("a.jsonl:3", "a.parquet, row 3") in messages.
+  using Visit =
+      std::function<Status(std::string_view line, int64_t place, const std::string& where)>;
+  Status for_each(const Visit& visit) const;
+
+  Result<std::string> line_at(int64_t place) const;
+  // "a.jsonl, line at byte 17".
+  std::string describe(int64_t place) const;
+
+ private:
+  struct File {
+    LineReader lines;
+    bool rows = false;  // its lines are rows of something else
+  };
+  std::string name_;
+  std::vector<File> files_;
+};
+
+}  // namespace braid
