@@ -12,6 +12,13 @@ namespace braid {
 // The configuration that inputs mean (config_inputs.h), checked by the modules that read it.
 Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& inputs);
 
+// The same with folders of this machine in place of names of the Hugging Face hub
+// (host/hub_cache.h); errors name the key. Data are located when they are read.
+Result<Config> local_config(const Config& config);
+
+// Reads and checks data.eval where a run evaluates, so that a bad row shows before weights load.
+Status check_eval_data(const Config& config);
+
 // Everything that can be found wrong before weights are loaded: model folder and its config.json,
 // tokenizer, data, rewards.
 Status check_run_inputs(const Config& config, const Graph& graph);

@@ -24,10 +24,17 @@ Json lengths_json(const DataLengths& lengths, int64_t lines) {
 
 Json summary_json(const DataSet& data) {
   Json out = {{"lines", data.lines()},
+              {"recognised", data.description()},
               {"usable", data.size()},
               {"dropped", data.dropped()},
               {"truncated", data.truncated()},
               {"prompt_tokens", lengths_json(data.prompt_lengths(), data.size())}};
+  if (data.unwanted() > 0) out["left_out_as_bad"] = data.unwanted();
+  Json formats = Json::object();
+  for (int i = 0; i < kRowFormats; ++i)
+    if (const auto format = static_cast<RowFormat>(i); data.rows_of(format) > 0)
+      formats[row_format_name(format)] = data.rows_of(format);
+  out["formats"] = formats;
   if (data.response_lengths().most > 0)
     out["response_tokens"] = lengths_json(data.response_lengths(), data.size());
   if (data.rejected_lengths().most > 0)
@@ -74,12 +81,14 @@ void print_record(const OrderedJson& record) {
 
 Status show_data(const DataArguments& arguments, const std::vector<std::string>& inputs) {
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
-  BRAID_ASSIGN(const Graph graph, make_graph(loaded.config.algorithm));
-  const DataConfig& data = loaded.config.data;
+  BRAID_ASSIGN(const Config config, local_config(loaded.config));
+  BRAID_ASSIGN(const Graph graph, make_graph(config.algorithm));
+  const DataConfig& data = config.data;
   const std::string& source = arguments.eval ? data.eval : data.train;
   BRAID_ASSIGN(
       const RunData run,
-      load_run_data(loaded.config, source, arguments.eval ? DataNeed::kPrompts : data_need(graph)));
+      load_run_data(config, source, arguments.eval ? DataNeed::kPrompts : data_need(graph)));
+  if (!arguments.json) std::printf("recognised as %s\n", run.data.description().c_str());
   for (int64_t position = 0; position < std::min(arguments.show, run.data.size()); ++position) {
     BRAID_ASSIGN(const OrderedJson record, record_json(run, position));
     if (arguments.json)

@@ -19,7 +19,7 @@ struct EvalArguments {
 
 Status evaluate(const EvalArguments& arguments, const std::vector<std::string>& inputs) {
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
-  const Config& config = loaded.config;
+  BRAID_ASSIGN(const Config config, local_config(loaded.config));
   if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
   Roles roles;
   BRAID_ASSIGN(roles["actor"].model, load_policy(config));

@@ -13,6 +13,7 @@
 #include "data/chat/template.h"
 #include "data/tokenizer/tokenizer.h"
 #include "host/file.h"
+#include "host/hub_cache.h"
 #include "rollout/engine.h"
 #include "rollout/stop_strings.h"
 
@@ -333,7 +334,10 @@ Action define_generate(CLI::App& app) {
                  "tokens of the cache; 0 = as many as --max-concurrent sequences need");
   app.add_option("--dtype", options->dtype, "of weights and cache")
       ->check(CLI::IsMember({"f32", "bf16"}));
-  return [options] { return run_generate(*options); };
+  return [options]() -> Status {
+    BRAID_ASSIGN(options->model, locate_model(options->model));
+    return run_generate(*options);
+  };
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "dataflow/model_spec.h"
 #include "host/file.h"
+#include "host/hub_cache.h"
 #include "reward/reward.h"
 #include "run_commands.h"
 #include "runtime/run_data.h"
@@ -17,18 +18,12 @@ Status check_model(const Config& config) {
         "model.path: no model given; name a Hugging Face folder, or a config.json as model.config");
   const std::string file = model.path.empty() ? model.config : join_path(model.path, "config.json");
   BRAID_ASSIGN(const std::string text, read_file(file).at("model.path"));
-  BRAID_ASSIGN(const ModelSpec spec, parse_model_spec(text, file));
-  const int64_t length = config.data.max_prompt_length + config.rollout.max_response_length;
-  if (spec.max_positions > 0 && length > spec.max_positions)
-    log_warning(cat(file, ": the model has ", spec.max_positions,
-                    " positions, less than data.max_prompt_length + rollout.max_response_length = ",
-                    length, "; longer samples will fail"));
-  return ok_status();
+  return parse_model_spec(text, file).status();
 }
 
 std::string counts_text(const std::string& source, const DataSet& data) {
   return cat(source, ": ", data.size(), " usable lines, ", data.dropped(), " dropped and ",
-             data.truncated(), " cut as longer than data.max_prompt_length");
+             data.truncated(), " cut as longer than data.max_prompt_length; ", data.description());
 }
 
 // Starts what can be started cheaply; a program of type command is only looked for.
@@ -47,6 +42,29 @@ Status check_reward_files(const std::vector<RewardConfig>& rewards) {
 }
 
 }  // namespace
+
+Result<Config> local_config(const Config& config) {
+  Config out = config;
+  std::vector<std::pair<std::string, std::string*>> paths = {
+      {"model.path", &out.model.path},
+      {"tokenizer.path", &out.tokenizer.path},
+      {"reference.path", &out.reference.path},
+      {"critic.path", &out.critic.path}};
+  for (RewardConfig& reward : out.reward)
+    if (reward.type == "model")
+      paths.emplace_back(cat("reward '", reward_name(reward), "'"), &reward.path);
+  for (const auto& [key, path] : paths)
+    if (!path->empty()) {
+      BRAID_ASSIGN(*path, locate_model(*path).at(key));
+    }
+  return out;
+}
+
+Status check_eval_data(const Config& config) {
+  if (config.data.eval.empty() || (config.eval.every_steps == 0 && !config.eval.at_start))
+    return ok_status();
+  return load_run_data(config, config.data.eval, DataNeed::kPrompts).status().at("data.eval");
+}
 
 Status check_run_inputs(const Config& config, const Graph& graph) {
   BRAID_TRY(check_model(config));

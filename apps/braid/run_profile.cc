@@ -22,6 +22,7 @@
 #include "cost/profile.h"
 #include "dataflow/model_size.h"
 #include "host/file.h"
+#include "host/hub_cache.h"
 #include "host/machine.h"
 #include "nn/model.h"
 #include "train/optimizer.h"
@@ -326,7 +327,10 @@ Action define_profile(CLI::App& app) {
       ->check(CLI::Range(0.0, 60.0));
   app.add_option("--threads", options->threads, "threads of libtorch; 0 = its default")
       ->check(CLI::NonNegativeNumber);
-  return [options] { return run_profile(*options); };
+  return [options]() -> Status {
+    BRAID_ASSIGN(options->model, locate_model(options->model));
+    return run_profile(*options);
+  };
 }
 
 }  // namespace

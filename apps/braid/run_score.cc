@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "data/tokenizer/tokenizer.h"
 #include "host/file.h"
+#include "host/hub_cache.h"
 #include "nn/model.h"
 
 namespace braid {
@@ -174,7 +175,10 @@ Action define_score(CLI::App& app) {
   app.add_option("--dtype", options->dtype, "f32 or bf16 arithmetic")
       ->check(CLI::IsMember({"f32", "bf16"}));
   app.add_flag("--json", options->json, "write JSON lines with a number per token");
-  return [options] { return run_score(*options); };
+  return [options]() -> Status {
+    BRAID_ASSIGN(options->model, locate_model(options->model));
+    return run_score(*options);
+  };
 }
 
 }  // namespace

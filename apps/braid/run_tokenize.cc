@@ -8,6 +8,7 @@
 #include "data/chat/render_messages.h"
 #include "data/tokenizer/tokenizer.h"
 #include "host/file.h"
+#include "host/hub_cache.h"
 
 namespace braid {
 namespace {
@@ -103,7 +104,10 @@ Action define_tokenize(CLI::App& app) {
       ->needs("--decode");
   app.add_flag("--add-generation-prompt", options->add_generation_prompt,
                "end messages with the beginning of the assistant's turn");
-  return [options] { return run_tokenize(*options); };
+  return [options]() -> Status {
+    BRAID_ASSIGN(options->model, locate_model(options->model));
+    return run_tokenize(*options);
+  };
 }
 
 }  // namespace

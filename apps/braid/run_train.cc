@@ -162,21 +162,22 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
              const std::string& algorithm) {
   if (!algorithm.empty()) inputs.push_back("algorithm.name=" + algorithm);
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
-  const Config& config = loaded.config;
-  BRAID_ASSIGN(const Program program, program_of(config));
+  BRAID_ASSIGN(const Program program, program_of(loaded.config));
   const Graph& graph = program.graph;
   if (arguments.print_program) {
     std::printf("%shash %s\n", program_text(program).c_str(), program_hash(program).c_str());
     return ok_status();
   }
-  const auto arithmetic = batch_arithmetic(config);
+  const auto arithmetic = batch_arithmetic(loaded.config);
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
+  BRAID_ASSIGN(const Config config, local_config(loaded.config));
   log_info(arithmetic_text(config, *arithmetic));
   if (generates(graph)) log_info(algorithm_text(config.algorithm));
   BRAID_TRY(check_functions(graph));
   BRAID_TRY(check_run_state(config, graph));
   if (arguments.dry_run) return check_run_inputs(config, graph);
   BRAID_TRY(restore_kernel_choices(config));
+  BRAID_TRY(check_eval_data(config));
   BRAID_ASSIGN(std::unique_ptr<Session> session, Session::create(config, program));
   BRAID_ASSIGN(const FileHandle claim, claim_run_folder(config));
   BRAID_TRY(resume_session(config, *session));

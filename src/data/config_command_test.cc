@@ -53,7 +53,7 @@ void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
 constexpr const char* kGood =
     "train --dry-run model.config=examples/quickstart/model/config.json "
     "tokenizer.path=examples/quickstart/model data.train=task:sort_digits "
-    "'reward=[{type: rule, rule: exact}]' ";
+    "rollout.max_response_length=16 'reward=[{type: rule, rule: exact}]' ";
 
 // What only a file can get wrong.
 TEST_F(ConfigCommand, BadFilesNameFileAndLine) {
@@ -88,7 +88,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"algorithm", "algorithm.name=gpro", "grpo"},
         BadInput{"discount", "algorithm.gamma=1.5", "command line: algorithm.gamma"},
         BadInput{"no_model", "model.config=", "model.path: no model given"},
-        BadInput{"model_folder", "model.path=/no/such/model", "/no/such/model"},
+        BadInput{"model_folder", "model.path=/no/such/model",
+                 "model.path: /no/such/model: there is no such model"},
+        BadInput{"hub_model", "model.path=Org/None", "hf download Org/None"},
+        BadInput{"hub_data", "data.train=org/none", "hf download org/none --repo-type dataset"},
         BadInput{"no_data", "data.train=", "data.train"},
         BadInput{"data_file", "data.train=/no/such.jsonl", "/no/such.jsonl"},
         BadInput{"tokenizer", "tokenizer.path=/no/tokenizer", "tokenizer.path: /no/tokenizer"},

@@ -10,6 +10,7 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr const char* kModel = " tokenizer.path=examples/quickstart/model";
@@ -37,12 +38,38 @@ TEST_F(DataCommand, CountsOverlongLines) {
   const std::string file = write("a.jsonl", "{\"ids\": [1, 2, 3]}\n{\"ids\": [1]}\n");
   const std::string base = "data --show 0 data.max_prompt_length=2 data.train=" + file;
   const CommandOutcome dropped = run_braid(base + " data.overlong=drop");
-  EXPECT_THAT(dropped.output, HasSubstr("\"dropped\":1,\"lines\":2"));
+  EXPECT_THAT(dropped.output, AllOf(HasSubstr("\"dropped\":1"), HasSubstr("\"lines\":2")));
   const CommandOutcome cut = run_braid(base + " data.overlong=truncate_left");
   EXPECT_THAT(cut.output, HasSubstr("\"truncated\":1,\"usable\":2"));
   const CommandOutcome refused = run_braid(base);
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output, HasSubstr(file + ":1: the prompt has 3 tokens"));
+}
+
+TEST_F(DataCommand, ReadsParquetOrSaysHow) {
+  const CommandOutcome shown = run_braid("data data.train=tests/data/rows/groups.parquet --show 1");
+  if (shown.exit_code != 0) {
+    EXPECT_THAT(shown.output, HasSubstr("pip install pyarrow"));
+    GTEST_SKIP() << "built without Arrow";
+  }
+  EXPECT_THAT(shown.output, AllOf(HasSubstr("recognised as prompt: 'ids' is token ids"),
+                                  HasSubstr("\"usable\":3000")));
+}
+
+// The same name, here and in the cache of the hub: what is here wins, what is nowhere is said.
+TEST_F(DataCommand, NamesOfTheHubAreLookedUpInItsCache) {
+  const std::string snapshot = join_path(folder_, "hub/datasets--org--set/snapshots/abc");
+  ASSERT_TRUE(make_folder(snapshot).ok());
+  write("hub/datasets--org--set/snapshots/abc/train-0.jsonl", "{\"ids\": [1]}\n");
+  const std::string home = "env HF_HOME=" + folder_ + " " BRAID_BINARY " data data.train=";
+  const auto run = [&](const std::string& name) {
+    return run_shell(cat("cd ", BRAID_SOURCE_DIR, " && ", home, name, " 2>&1"));
+  };
+  EXPECT_THAT(run("org/set").output, HasSubstr("\"usable\":1"));
+  EXPECT_THAT(run("'org/set/train-*.jsonl'").output, HasSubstr("\"usable\":1"));
+  const CommandOutcome missing = run("org/other");
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_THAT(missing.output, HasSubstr("hf download org/other --repo-type dataset"));
 }
 
 // Peak memory of the largest child so far, in KiB.

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "data/record.h"
 #include "data/task.h"
+#include "host/hub_cache.h"
 #include "host/machine.h"
 #include "host/sha256.h"
 #include "host/workers.h"
@@ -63,46 +64,48 @@ void note_length(const std::vector<int32_t>& ids, bool first, DataLengths& lengt
 // Lines that are made records at a time.
 constexpr size_t kBatchLines = 4096, kBatchBytes = size_t{1} << 20;
 
-struct Line {
-  std::string text;
-  int64_t begin_byte = 0;
-  std::string place;
-  Status made;
-  DataRecord record;  // where made is ok
-};
-
 }  // namespace
 
 // The one pass over all lines: records are made on all cores, and taken over in order.
 class DataSetBuilder {
  public:
-  DataSetBuilder(DataNeed need, const Tokenizer* tokenizer, const DataConfig& config) {
+  DataSetBuilder(DataNeed need, const Tokenizer* tokenizer, const DataConfig& config,
+                 const RecordCheck& check)
+      : check_(check) {
     data_.need_ = need;
     if (tokenizer != nullptr) data_.tokenizer_ = *tokenizer;
     data_.config_ = config;
   }
 
-  Result<DataSet> build(LineReader reader) {
-    const Status read = reader.for_each([&](std::string_view line, int64_t begin_byte) {
-      ++number_;
+  Result<DataSet> build(RowFiles rows) {
+    const auto take = [&](std::string_view line, int64_t place, const std::string& where) {
       line = trim(line);
       if (line.empty()) return ok_status();
-      batch_.push_back({std::string(line), begin_byte, cat(reader.name(), ":", number_), {}, {}});
+      batch_.push_back({std::string(line), place, where, {}, {}});
       batch_bytes_ += line.size();
       const bool full = batch_.size() == kBatchLines || batch_bytes_ >= kBatchBytes;
       return full ? take_batch() : ok_status();
-    });
+    };
+    const Status read = rows.for_each(take);
     BRAID_TRY(take_batch());
     BRAID_TRY(read);
-    if (data_.places_.empty()) return invalid_input(cat(reader.name(), ": no usable line"));
+    if (data_.places_.empty()) return no_usable_line(rows.name());
     data_.places_.shrink_to_fit();
     data_.checks_.shrink_to_fit();
     data_.sha256_ = sum_.hex();
-    data_.reader_ = std::move(reader);
+    data_.rows_ = std::move(rows);
     return std::move(data_);
   }
 
  private:
+  struct Line {
+    std::string text;
+    int64_t place = 0;
+    std::string where;  // for messages
+    Status made;
+    DataRecord record;  // where made is ok
+  };
+
   Status take_batch() {
     std::vector<Line> lines;
     lines.swap(batch_);
@@ -116,26 +119,45 @@ class DataSetBuilder {
     return ok_status();
   }
 
+  Status no_usable_line(const std::string& name) const {
+    if (data_.unwanted_ == 0) return invalid_input(cat(name, ": no usable line"));
+    return invalid_input(cat(name, ": no usable line; the label of ", data_.unwanted_,
+                             " is false, so their completions are not learnt"));
+  }
+
   Status make(Line& line) const {
-    BRAID_ASSIGN(line.record, data_.parse(line.text, line.place));
+    BRAID_ASSIGN(line.record, data_.parse(line.text, line.where));
     return ok_status();
   }
 
   Status add(Line& line) {
     BRAID_TRY(line.made);
     DataRecord& record = line.record;
-    ++data_.lines_;
+    if (++data_.lines_ == 1) BRAID_TRY(describe(line));
     sum_.add(line.text);
     for (const auto* ids : {&record.prompt_ids, &record.response_ids, &record.rejected_ids})
       add_ids(*ids, sum_);
-    BRAID_ASSIGN(const bool usable, fit(record, line.place));
+    BRAID_ASSIGN(const bool usable, fit(record, line.where));
     if (!usable) return ok_status();
+    if (record.unwanted) {
+      ++data_.unwanted_;
+      return ok_status();
+    }
+    if (check_) BRAID_TRY(check_(record).at(line.where));
+    ++data_.formats_[static_cast<size_t>(record.format)];
     const bool first = data_.places_.empty();
     note_length(record.prompt_ids, first, data_.prompt_lengths_);
     note_length(record.response_ids, first, data_.response_lengths_);
     note_length(record.rejected_ids, first, data_.rejected_lengths_);
-    data_.places_.push_back(line.begin_byte);
+    data_.places_.push_back(line.place);
     data_.checks_.push_back(checksum(line.text));
+    return ok_status();
+  }
+
+  Status describe(const Line& line) {
+    BRAID_ASSIGN(const Json row, parse_json(line.text, line.where));
+    BRAID_ASSIGN(const RowColumns columns, recognise_columns(row, data_.need_, data_.config_));
+    data_.description_ = describe_columns(row, columns);
     return ok_status();
   }
 
@@ -158,8 +180,8 @@ class DataSetBuilder {
   }
 
   DataSet data_;
+  const RecordCheck& check_;
   Sha256 sum_;
-  int64_t number_ = 0;  // of the line, from 1
   std::vector<Line> batch_;
   size_t batch_bytes_ = 0;
   const size_t cores_ = static_cast<size_t>(std::max<int64_t>(1, processor().cores));
@@ -167,7 +189,7 @@ class DataSetBuilder {
 
 int64_t DataSet::held_bytes() const {
   const size_t index = places_.capacity() * sizeof(int64_t) + checks_.capacity() * sizeof(uint32_t);
-  return static_cast<int64_t>(index) + reader_.held_bytes();
+  return static_cast<int64_t>(index) + rows_.held_bytes();
 }
 
 Result<DataRecord> DataSet::parse(std::string_view line, const std::string& place) const {
@@ -176,8 +198,8 @@ Result<DataRecord> DataSet::parse(std::string_view line, const std::string& plac
 }
 
 Result<DataRecord> DataSet::record(int64_t index) const {
-  const std::string place = cat(reader_.name(), ", line at byte ", places_[index]);
-  BRAID_ASSIGN(const std::string whole, reader_.line_at(places_[index]));
+  const std::string place = rows_.describe(places_[index]);
+  BRAID_ASSIGN(const std::string whole, rows_.line_at(places_[index]));
   const std::string_view line = trim(whole);
   if (checksum(line) != checks_[index])
     return Status(Code::kDataLoss, cat(place,
@@ -194,23 +216,23 @@ Result<DataRecord> DataSet::at(int64_t position) const {
   return record(config_.shuffle ? permuted(index, size(), mix_seed(seed, epoch(position))) : index);
 }
 
-Result<DataSet> make_data_set(LineReader reader, DataNeed need, const Tokenizer* tokenizer,
-                              const DataConfig& config) {
-  return DataSetBuilder(need, tokenizer, config).build(std::move(reader));
+Result<DataSet> make_data_set(RowFiles rows, DataNeed need, const Tokenizer* tokenizer,
+                              const DataConfig& config, const RecordCheck& check) {
+  return DataSetBuilder(need, tokenizer, config, check).build(std::move(rows));
 }
 
 Result<DataSet> load_data_set(const std::string& source, DataNeed need, const Tokenizer* tokenizer,
-                              const DataConfig& config) {
+                              const DataConfig& config, const RecordCheck& check) {
   if (source.empty())
     return invalid_input("data.train: no data given; name a JSONL file or task:NAME");
-  LineReader reader;
   if (source.rfind("task:", 0) == 0) {
     BRAID_ASSIGN(std::string text, task_source_text(source, static_cast<uint64_t>(config.seed)));
-    reader = LineReader::of_text(std::move(text), source);
-  } else {
-    BRAID_ASSIGN(reader, LineReader::open(source));
+    return make_data_set(RowFiles::of(LineReader::of_text(std::move(text), source)), need,
+                         tokenizer, config, check);
   }
-  return make_data_set(std::move(reader), need, tokenizer, config);
+  BRAID_ASSIGN(const std::string path, locate_data(source));
+  BRAID_ASSIGN(RowFiles rows, RowFiles::open(path));
+  return make_data_set(std::move(rows), need, tokenizer, config, check);
 }
 
 }  // namespace braid

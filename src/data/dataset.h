@@ -1,10 +1,13 @@
-// Training data as token ids: JSONL files and built-in generated tasks behind one cursor. A file
-// stays on the disk: loading reads every line once, which checks them all, and keeps 12 bytes per
-// usable line; a line becomes token ids when it is needed. Which record a position means is a pure
-// function of (seed, position), so a cursor is one number. Immutable and thread-safe after loading.
+// Training data as token ids: files (row_files.h) and built-in generated tasks behind one cursor.
+// Rows stay on the disk: loading reads every line once, which checks them all, and keeps 12 bytes
+// per usable line; a line becomes token ids when it is needed. Which record a position means is a
+// pure function of (seed, position), so a cursor is one number. Immutable and thread-safe after
+// loading.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,22 +16,23 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "config/options.h"
+#include "data/columns.h"
+#include "data/row_files.h"
 #include "data/tokenizer/tokenizer.h"
-#include "host/line_reader.h"
 
 namespace braid {
 
-// What a file must offer.
-enum class DataNeed { kPrompts, kSamples, kPairs };
-
-// One line of data. Prompts have only prompt_ids; samples have the response to learn; pairs have
+// One row of data. Prompts have only prompt_ids; samples have the response to learn; pairs have
 // both responses.
 struct DataRecord {
   std::vector<int32_t> prompt_ids;
   std::vector<int32_t> response_ids;
   std::vector<int32_t> rejected_ids;
   std::string prompt;           // text that the model sees; "" where only ids are given
-  Json extra = Json::object();  // every other field of the line, "label" included
+  Json conversation;            // messages that became the prompt; null where it is none
+  Json extra = Json::object();  // every other column of the row, "label" included
+  RowFormat format = RowFormat::kPrompt;
+  bool unwanted = false;  // the row says that its completion is a bad one
 };
 
 // Of the usable lines, in tokens.
@@ -42,6 +46,11 @@ class DataSet {
   int64_t lines() const { return lines_; }      // read, the dropped ones included
   int64_t dropped() const { return dropped_; }  // as longer than config.max_prompt_length
   int64_t truncated() const { return truncated_; }
+  int64_t unwanted() const { return unwanted_; }  // left out: their completions are bad ones
+  // What the first row was recognised as, and why.
+  const std::string& description() const { return description_; }
+  // Usable rows of a format.
+  int64_t rows_of(RowFormat format) const { return formats_[static_cast<size_t>(format)]; }
   const DataLengths& prompt_lengths() const { return prompt_lengths_; }
   const DataLengths& response_lengths() const { return response_lengths_; }
   const DataLengths& rejected_lengths() const { return rejected_lengths_; }
@@ -65,26 +74,32 @@ class DataSet {
   // A line before data.overlong. Errors begin with the place.
   Result<DataRecord> parse(std::string_view line, const std::string& place) const;
 
-  LineReader reader_;
+  RowFiles rows_;
   DataNeed need_ = DataNeed::kPrompts;
   std::optional<Tokenizer> tokenizer_;
   DataConfig config_;
   std::vector<int64_t> places_;   // of the usable lines, bytes
   std::vector<uint32_t> checks_;  // CRC-32 of each
-  int64_t lines_ = 0, dropped_ = 0, truncated_ = 0;
+  int64_t lines_ = 0, dropped_ = 0, truncated_ = 0, unwanted_ = 0;
+  std::string description_;
+  std::array<int64_t, kRowFormats> formats_{};
   DataLengths prompt_lengths_, response_lengths_, rejected_lengths_;
   std::string sha256_;
 };
 
-// Reads and checks every line (record.h says what one may hold). Errors name reader.name() and the
+// What the reader of a data set asks of every usable record, beside being readable.
+using RecordCheck = std::function<Status(const DataRecord&)>;
+
+// Reads and checks every line (record.h says what one may hold). Errors name the file and the
 // line (from 1); invalid UTF-8 and a text without a usable line are errors too. Blank lines are
 // skipped.
-Result<DataSet> make_data_set(LineReader reader, DataNeed need, const Tokenizer* tokenizer,
-                              const DataConfig& config);
+Result<DataSet> make_data_set(RowFiles rows, DataNeed need, const Tokenizer* tokenizer,
+                              const DataConfig& config, const RecordCheck& check = {});
 
-// Loads what config.train or config.eval names: a file, or "task:NAME" (4096
-// lines), or "task:NAME:COUNT".
+// Loads what config.train or config.eval names: a file, a folder, a pattern or a data set of the
+// Hugging Face cache (row_files.h, host/hub_cache.h), or "task:NAME" (4096 lines), or
+// "task:NAME:COUNT".
 Result<DataSet> load_data_set(const std::string& source, DataNeed need, const Tokenizer* tokenizer,
-                              const DataConfig& config);
+                              const DataConfig& config, const RecordCheck& check = {});
 
 }  // namespace braid

@@ -26,7 +26,8 @@ std::string lines_of_ids(int count) {
 }
 
 Result<DataSet> prompts(const std::string& text, const DataConfig& config) {
-  return make_data_set(LineReader::of_text(text, "f.jsonl"), DataNeed::kPrompts, nullptr, config);
+  return make_data_set(RowFiles::of(LineReader::of_text(text, "f.jsonl")), DataNeed::kPrompts,
+                       nullptr, config);
 }
 
 // First ids of the prompts at positions begin .. end-1.
@@ -80,9 +81,9 @@ TEST(DataSet, BadLinesAreNamed) {
   EXPECT_THAT(prompts("{\"ids\": [1]}\n{x\n", {}).status().message(), HasSubstr("f.jsonl:2"));
   EXPECT_THAT(prompts("{}", {}).status().message(), HasSubstr("missing key 'prompt'"));
   EXPECT_THAT(prompts("{\"prompt\": \"a\"}", {}).status().message(), HasSubstr("no tokenizer"));
-  EXPECT_FALSE(
-      make_data_set(LineReader::of_text("{\"ids\": [1]}", "f"), DataNeed::kPairs, nullptr, {})
-          .ok());
+  EXPECT_FALSE(make_data_set(RowFiles::of(LineReader::of_text("{\"ids\": [1]}", "f")),
+                             DataNeed::kPairs, nullptr, {})
+                   .ok());
 }
 
 // Records are made on several threads, in batches of lines: the first bad line is the one named.
@@ -100,7 +101,7 @@ TEST(DataSet, ExtraFieldsAreKept) {
   DataConfig config;
   config.label_key = "answer";
   const auto data = prompts("{\"ids\": [1], \"answer\": \"7\", \"source\": \"s\"}", config);
-  EXPECT_EQ(data->at(0)->extra, (Json{{"label", "7"}, {"source", "s"}}));
+  EXPECT_EQ(data->at(0)->extra, (Json{{"answer", "7"}, {"label", "7"}, {"source", "s"}}));
 }
 
 // The hash sees every line, not only the first ones, and the ids beside the text.
@@ -120,11 +121,38 @@ TEST(DataSet, AnyChangedLineChangesTheHash) {
   DataConfig templated;
   templated.prompt_template = "1{prompt}";
   const auto hash_of = [&](const DataConfig& config) {
-    return make_data_set(LineReader::of_text("{\"prompt\": \"23\"}", "f"), DataNeed::kPrompts,
-                         &*tokenizer, config)
+    return make_data_set(RowFiles::of(LineReader::of_text("{\"prompt\": \"23\"}", "f")),
+                         DataNeed::kPrompts, &*tokenizer, config)
         ->sha256();
   };
   EXPECT_NE(hash_of({}), hash_of(templated)) << "the same line as other ids";
+}
+
+// A check of the caller's sees every usable record, and its error the place.
+TEST(DataSet, ChecksNameTheLine) {
+  const auto check = [](const DataRecord& record) {
+    return record.prompt_ids[0] == 5 ? invalid_input("five") : ok_status();
+  };
+  const auto data = make_data_set(RowFiles::of(LineReader::of_text(lines_of_ids(9), "f.jsonl")),
+                                  DataNeed::kPrompts, nullptr, {}, check);
+  EXPECT_THAT(data.status().message(), HasSubstr("f.jsonl:6: five"));
+}
+
+// sft learns from completions that are good ones; the others are counted.
+TEST(DataSet, UnwantedCompletionsAreLeftOut) {
+  const auto of = [](const std::string& text) {
+    return make_data_set(RowFiles::of(LineReader::of_text(text, "f.jsonl")), DataNeed::kSamples,
+                         nullptr, {});
+  };
+  const std::string bad = "{\"prompt\": [1], \"completion\": [2], \"label\": false}\n",
+                    good = "{\"prompt\": [3], \"completion\": [4], \"label\": true}\n";
+  const auto data = of(bad + good + bad);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->size(), 1);
+  EXPECT_EQ(data->unwanted(), 2);
+  EXPECT_EQ(data->rows_of(RowFormat::kUnpaired), 1);
+  EXPECT_THAT(data->at(0)->prompt_ids, ElementsAre(3));
+  EXPECT_THAT(of(bad).status().message(), HasSubstr("the label of 1 is false"));
 }
 
 class DataFile : public testing::Test {

@@ -37,7 +37,8 @@ std::string error_of(const Json& line, DataNeed need, const Tokenizer* tokenizer
 
 // The error of a file of prompts.
 std::string failure(const std::string& text) {
-  return make_data_set(LineReader::of_text(text, "f.jsonl"), DataNeed::kPrompts, nullptr, {})
+  return make_data_set(RowFiles::of(LineReader::of_text(text, "f.jsonl")), DataNeed::kPrompts,
+                       nullptr, {})
       .status()
       .message();
 }
@@ -92,7 +93,8 @@ TEST(Record, ErrorsNameTheKey) {
   EXPECT_THAT(error_of({{"ids", {1.5}}}, DataNeed::kPrompts), HasSubstr("1.5 is no token id"));
   EXPECT_THAT(error_of({{"ids", {3000000000}}}, DataNeed::kPrompts), HasSubstr("is no token id"));
   EXPECT_THAT(error_of({{"ids", "1 2"}}, DataNeed::kPrompts), HasSubstr("key 'ids' must be"));
-  EXPECT_THAT(error_of({{"ids", {1}}}, DataNeed::kSamples), HasSubstr("missing key 'label'"));
+  EXPECT_THAT(error_of({{"ids", {1}}}, DataNeed::kSamples),
+              HasSubstr("missing key 'completion', 'response' or 'label'"));
   EXPECT_THAT(error_of({{"ids", {1}}, {"label", true}}, DataNeed::kSamples),
               HasSubstr("key 'label' must be text or a list of ids, not boolean"));
   EXPECT_THAT(error_of({{"ids", {1}}, {"chosen", {2}}}, DataNeed::kPairs),
@@ -100,6 +102,110 @@ TEST(Record, ErrorsNameTheKey) {
   EXPECT_THAT(error_of(Json::array({1}), DataNeed::kPrompts), HasSubstr("must be a JSON object"));
   EXPECT_THAT(error_of({{"messages", "x"}}, DataNeed::kPrompts, &tokenizer),
               HasSubstr("key 'messages'"));
+}
+
+// TRL's ways to write one sample agree with each other and with Braid's own.
+TEST(Record, CompletionsAreResponses) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const Json user = {{"role", "user"}, {"content", "hi"}},
+             there = {{"role", "assistant"}, {"content", "there"}};
+  const auto whole =
+      make_record({{"messages", Json::array({user, there})}}, DataNeed::kSamples, &tokenizer, {});
+  const auto split =
+      make_record({{"prompt", Json::array({user})}, {"completion", Json::array({there})}},
+                  DataNeed::kSamples, &tokenizer, {});
+  ASSERT_TRUE(split.ok()) << split.status().message();
+  EXPECT_EQ(split->prompt_ids, whole->prompt_ids);
+  EXPECT_EQ(split->response_ids, whole->response_ids);
+  EXPECT_EQ(split->conversation, Json::array({user}));
+  const auto ours =
+      make_record({{"prompt", "a"}, {"response", "b"}}, DataNeed::kSamples, &tokenizer, {});
+  const auto theirs =
+      make_record({{"prompt", "a"}, {"completion", "b"}}, DataNeed::kSamples, &tokenizer, {});
+  EXPECT_EQ(ours->response_ids, theirs->response_ids);
+  EXPECT_THAT(error_of({{"prompt", "a"}, {"completion", Json::array({there})}}, DataNeed::kSamples,
+                       &tokenizer),
+              HasSubstr("'completion' is a conversation, so the prompt must be one too"));
+}
+
+TEST(Record, PairsMayHoldThePromptInside) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const auto inside =
+      make_record({{"chosen", "The sky is blue."}, {"rejected", "The sky is green."}},
+                  DataNeed::kPairs, &tokenizer, {});
+  ASSERT_TRUE(inside.ok()) << inside.status().message();
+  const auto outside =
+      make_record({{"prompt", "The sky is"}, {"chosen", " blue."}, {"rejected", " green."}},
+                  DataNeed::kPairs, &tokenizer, {});
+  EXPECT_EQ(inside->prompt_ids, outside->prompt_ids);
+  EXPECT_EQ(inside->response_ids, outside->response_ids);
+  EXPECT_EQ(inside->rejected_ids, outside->rejected_ids);
+  const Json user = {{"role", "user"}, {"content", "hi"}},
+             good = {{"role", "assistant"}, {"content", "yes"}},
+             bad = {{"role", "assistant"}, {"content", "no"}};
+  const auto spoken =
+      make_record({{"chosen", Json::array({user, good})}, {"rejected", Json::array({user, bad})}},
+                  DataNeed::kPairs, &tokenizer, {});
+  ASSERT_TRUE(spoken.ok()) << spoken.status().message();
+  EXPECT_EQ(*tokenizer.decode(spoken->rejected_ids, false), "no<|im_end|>\n");
+  EXPECT_THAT(error_of({{"chosen", "a"}, {"rejected", "b"}}, DataNeed::kPairs, &tokenizer),
+              HasSubstr("do not begin alike"));
+  EXPECT_THAT(error_of({{"chosen", "a"}, {"rejected", "a"}}, DataNeed::kPairs, &tokenizer),
+              HasSubstr("are the same"));
+}
+
+// A border inside of a character would leave no text on either side.
+TEST(Record, ACommonBeginningEndsBetweenCharacters) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const auto record = make_record({{"chosen", "x\xC3\xA9"}, {"rejected", "x\xC3\xA8"}},
+                                  DataNeed::kPairs, &tokenizer, {});
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->prompt, "x");
+}
+
+TEST(Record, ATextIsLearntBehindItsFirstToken) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const auto record = make_record({{"text", "hello world"}}, DataNeed::kSamples, &tokenizer, {});
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  std::vector<int32_t> all = record->prompt_ids;
+  EXPECT_EQ(all.size(), 1u);
+  all.insert(all.end(), record->response_ids.begin(), record->response_ids.end());
+  EXPECT_EQ(all, *tokenizer.encode("hello world", true)) << "and no end where there is no token";
+}
+
+TEST(Record, APolicyIsAskedForTheAssistantsLastTurn) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const Json user = {{"role", "user"}, {"content", "hi"}},
+             there = {{"role", "assistant"}, {"content", "there"}};
+  const auto answered =
+      make_record({{"messages", Json::array({user, there})}}, DataNeed::kPrompts, &tokenizer, {});
+  const auto open =
+      make_record({{"messages", Json::array({user})}}, DataNeed::kPrompts, &tokenizer, {});
+  ASSERT_TRUE(answered.ok()) << answered.status().message();
+  EXPECT_EQ(answered->prompt_ids, open->prompt_ids);
+}
+
+TEST(Record, TheNamedLabelWins) {
+  DataConfig config;
+  config.label_key = "answer";
+  const Json row = {{"ids", {1}}, {"label", "wrong"}, {"answer", "7"}};
+  EXPECT_EQ(make_record(row, DataNeed::kPrompts, nullptr, config)->extra["label"], "7");
+  EXPECT_EQ(make_record(row, DataNeed::kPrompts, nullptr, {})->extra["label"], "wrong");
+  EXPECT_THAT(error_of({{"ids", {1}}, {"label", "x"}}, DataNeed::kPrompts, nullptr, config),
+              HasSubstr("missing key 'answer' (data.label_key); keys here: ids, label"));
+}
+
+TEST(Record, VerlRowsGiveTheirGroundTruthAsTheLabel) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const Json row = {{"data_source", "gsm8k"},
+                    {"prompt", Json::array({{{"role", "user"}, {"content", "1+1"}}})},
+                    {"reward_model", {{"style", "rule"}, {"ground_truth", "2"}}},
+                    {"extra_info", {{"index", 0}}}};
+  const auto record = make_record(row, DataNeed::kPrompts, &tokenizer, {});
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->extra["label"], "2");
+  EXPECT_EQ(record->extra["data_source"], "gsm8k");
+  EXPECT_EQ(record->extra["extra_info"], (Json{{"index", 0}}));
 }
 
 TEST(Record, PlacesAreLineNumbersWithBlankLinesCounted) {

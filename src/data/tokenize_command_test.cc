@@ -104,7 +104,7 @@ TEST_F(TokenizeCommand, BadIdsAreNamed) {
 TEST_F(TokenizeCommand, MissingModelIsNamed) {
   const CommandOutcome outcome = run_tokenize("none --json --input -");
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.output, HasSubstr("none does not exist"));
+  EXPECT_THAT(outcome.output, HasSubstr("none: there is no such model folder"));
 }
 
 }  // namespace

@@ -24,7 +24,12 @@ Result<RewardSample> parse_sample(std::string_view line, const std::string& wher
   BRAID_TRY(read(sample).at(where));
   for (const char* key : {"prompt", "response", "prompt_ids", "response_ids", "truncated"})
     fields.erase(key);
-  if (!fields.contains("label") && fields.contains(label_key)) fields["label"] = fields[label_key];
+  if (label_key != "label") {
+    const auto named = fields.find(label_key);
+    if (named == fields.end())
+      return invalid_input(cat(where, ": missing key '", label_key, "' (data.label_key)"));
+    fields["label"] = Json(*named);
+  }
   sample.extra = std::move(fields);
   return sample;
 }

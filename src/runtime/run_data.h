@@ -19,6 +19,11 @@ struct RunData {
   const Tokenizer* tokenizer_or_null() const { return tokenizer ? &*tokenizer : nullptr; }
 };
 
+// What a record must offer beside being readable, so that no step of a run ends over its line: ids
+// of the model's vocabulary, a length within its positions (with the longest response, where one is
+// generated), and the labels that rewards need. Without a model in the configuration only labels.
+Result<RecordCheck> record_check(const Config& config, DataNeed need);
+
 // The tokenizer and the data of `source` (data.train or data.eval) as the model will see them.
 Result<RunData> load_run_data(const Config& config, const std::string& source, DataNeed need);
 

@@ -1,0 +1,176 @@
+#include "data/columns.h"
+
+#include <vector>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kGroundTruth = "reward_model.ground_truth";
+
+std::string columns_of(const Json& row) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : row.items()) names.push_back(name);
+  return join(names, ", ");
+}
+
+bool has_column(const Json& row, const std::string& column) {
+  return find_column(row, column) != nullptr;
+}
+
+Status missing_key(const Json& row, const std::string& what, const std::string& hint = "") {
+  return invalid_input(cat("missing key ", what, "; keys here: ", columns_of(row), hint));
+}
+
+// A name that the user chose must be a column.
+Status check_named(const Json& row, const std::string& name, const char* fallback,
+                   const char* option) {
+  if (name == fallback || has_column(row, name)) return ok_status();
+  return missing_key(row, cat("'", name, "' (", option, ")"));
+}
+
+// Token ids stand for the prompt where both are there; messages for a prompt that no one named.
+std::string prompt_column(const Json& row, const DataConfig& config) {
+  if (has_column(row, "ids")) return "ids";
+  if (has_column(row, config.prompt_key)) return config.prompt_key;
+  return has_column(row, "messages") ? "messages" : "";
+}
+
+Status no_prompt(const Json& row, const DataConfig& config) {
+  const bool pairs = has_column(row, "chosen") && has_column(row, "rejected");
+  const char* hint = pairs ? " (chosen and rejected are for algorithm rm or dpo)"
+                     : has_column(row, "text")
+                         ? " (text is for sft; data.prompt_key: text makes it the prompt)"
+                         : "";
+  return missing_key(row, cat("'", config.prompt_key, "' (data.prompt_key)"), hint);
+}
+
+Result<RowColumns> prompt_columns(const Json& row, RowColumns out, const DataConfig& config) {
+  if (out.prompt.empty()) return no_prompt(row, config);
+  if (out.prompt == "messages") out.format = RowFormat::kMessages;
+  if (out.label == kGroundTruth) out.format = RowFormat::kVerl;
+  return out;
+}
+
+Result<RowColumns> sample_columns(const Json& row, RowColumns out, const DataConfig& config) {
+  const bool whole_messages = out.prompt == "messages" && ends_with_assistant(row["messages"]);
+  if (!out.prompt.empty() && has_column(row, "completion")) {
+    const Json* label = find_column(row, "label");
+    out.answer = "completion";
+    out.format = label != nullptr && label->is_boolean() ? RowFormat::kUnpaired
+                                                         : RowFormat::kPromptCompletion;
+  } else if (!out.prompt.empty() && has_column(row, "response")) {
+    out.format = RowFormat::kPromptResponse;
+    out.answer = "response";
+  } else if (whole_messages || (out.prompt == "messages" && out.label.empty())) {
+    out.format = RowFormat::kMessages;
+  } else if (!out.prompt.empty() && !out.label.empty()) {
+    out.format = out.label == kGroundTruth ? RowFormat::kVerl : RowFormat::kPromptResponse;
+    out.answer = out.label;
+  } else if (out.prompt.empty() && has_column(row, "text")) {
+    out.format = RowFormat::kText;
+    out.answer = "text";
+  } else if (out.prompt.empty()) {
+    return missing_key(row, cat("'", config.prompt_key, "' (data.prompt_key)"),
+                       " (messages or text would do as well)");
+  } else {
+    return missing_key(row, cat("'completion', 'response' or '", config.label_key,
+                                "' (data.label_key), which is what to learn"));
+  }
+  return out;
+}
+
+Result<RowColumns> pair_columns(const Json& row, RowColumns out) {
+  for (const char* column : {"chosen", "rejected"})
+    if (!has_column(row, column)) {
+      const char* hint = has_column(row, "completion")
+                             ? " (prompt + completion + label are single answers; this algorithm "
+                               "learns from pairs, sft from single ones)"
+                             : "";
+      return missing_key(row, cat("'", column, "'"), hint);
+    }
+  out.answer = "chosen";
+  out.rejected = "rejected";
+  out.format = out.prompt.empty() ? RowFormat::kImplicitPreference : RowFormat::kPreference;
+  return out;
+}
+
+const char* kind_of(const Json& value) {
+  if (is_conversation(value)) return "a conversation";
+  if (value.is_array()) return "token ids";
+  return value.is_string() ? "text" : value.type_name();
+}
+
+}  // namespace
+
+const char* row_format_name(RowFormat format) {
+  switch (format) {
+    case RowFormat::kPrompt:
+      return "prompt";
+    case RowFormat::kVerl:
+      return "prompt + reward_model (verl)";
+    case RowFormat::kMessages:
+      return "messages";
+    case RowFormat::kPromptResponse:
+      return "prompt + response";
+    case RowFormat::kPromptCompletion:
+      return "prompt + completion (TRL)";
+    case RowFormat::kUnpaired:
+      return "prompt + completion + label (TRL, unpaired preference)";
+    case RowFormat::kPreference:
+      return "prompt + chosen + rejected (TRL, preference)";
+    case RowFormat::kImplicitPreference:
+      return "chosen + rejected (TRL, preference with the prompt inside)";
+    case RowFormat::kText:
+      return "text (TRL, language modelling)";
+  }
+  return "";
+}
+
+bool is_conversation(const Json& value) {
+  return value.is_array() && !value.empty() && value.front().is_object();
+}
+
+bool ends_with_assistant(const Json& messages) {
+  if (!is_conversation(messages) || !messages.back().is_object()) return false;
+  const auto role = messages.back().find("role");
+  return role != messages.back().end() && *role == "assistant";
+}
+
+const Json* find_column(const Json& row, const std::string& path) {
+  const auto whole = row.find(path);
+  if (whole != row.end()) return whole->is_null() ? nullptr : &*whole;
+  const size_t dot = path.find('.');
+  if (dot == std::string::npos) return nullptr;
+  const auto outer = row.find(path.substr(0, dot));
+  if (outer == row.end() || !outer->is_object()) return nullptr;
+  return find_column(*outer, path.substr(dot + 1));
+}
+
+Result<RowColumns> recognise_columns(const Json& row, DataNeed need, const DataConfig& config) {
+  if (!has_column(row, "ids"))
+    BRAID_TRY(check_named(row, config.prompt_key, "prompt", "data.prompt_key"));
+  BRAID_TRY(check_named(row, config.label_key, "label", "data.label_key"));
+  RowColumns out;
+  out.prompt = prompt_column(row, config);
+  if (has_column(row, config.label_key)) {
+    out.label = config.label_key;
+  } else if (has_column(row, kGroundTruth)) {
+    out.label = kGroundTruth;
+  }
+  if (need == DataNeed::kSamples) return sample_columns(row, out, config);
+  return need == DataNeed::kPairs ? pair_columns(row, out) : prompt_columns(row, out, config);
+}
+
+std::string describe_columns(const Json& row, const RowColumns& columns) {
+  std::vector<std::string> parts;
+  for (const std::string* column : {&columns.prompt, &columns.answer, &columns.rejected})
+    if (!column->empty())
+      parts.push_back(cat("'", *column, "' is ", kind_of(*find_column(row, *column))));
+  if (!columns.label.empty() && columns.label != columns.answer)
+    parts.push_back(cat("'", columns.label, "' is the label"));
+  return cat(row_format_name(columns.format), ": ", join(parts, ", "));
+}
+
+}  // namespace braid

@@ -1,0 +1,57 @@
+// Which columns of a row mean what. Rows come as Braid, TRL and verl write them; the columns that
+// are there tell which. Pure functions.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "config/options.h"
+
+namespace braid {
+
+// What training asks of a row.
+enum class DataNeed { kPrompts, kSamples, kPairs };
+
+// How a row is read. In every format the prompt may be text, token ids or a conversation.
+enum class RowFormat {
+  kPrompt,              // prompt
+  kVerl,                // prompt, reward_model.ground_truth
+  kMessages,            // messages; the assistant's last one is what is learnt
+  kPromptResponse,      // prompt and response, or the label as the response
+  kPromptCompletion,    // prompt, completion
+  kUnpaired,            // prompt, completion, label: whether the completion is a good one
+  kPreference,          // prompt, chosen, rejected
+  kImplicitPreference,  // chosen, rejected; what both begin with is the prompt
+  kText,                // text, learnt as a whole
+};
+constexpr int kRowFormats = 9;
+
+// "prompt + completion (TRL)": for people.
+const char* row_format_name(RowFormat format);
+
+struct RowColumns {
+  RowFormat format = RowFormat::kPrompt;
+  std::string prompt;    // "" where the prompt is a part of other columns
+  std::string answer;    // what is learnt, or the better of two; "" for none
+  std::string rejected;  // the worse of two
+  std::string label;     // column of the right answer, or a path to it (a.b); "" for none
+};
+
+// What the columns of a row, null ones left out, mean for `need`. A column that config.prompt_key
+// or config.label_key names other than by default must be there. Errors list the row's columns and
+// say what is missing.
+Result<RowColumns> recognise_columns(const Json& row, DataNeed need, const DataConfig& config);
+
+// The value of a column, or of a path a.b of nested ones; nullptr where it is absent or null.
+const Json* find_column(const Json& row, const std::string& path);
+
+// One sentence: the format, the columns that told it, and whether they hold text, ids or
+// conversations.
+std::string describe_columns(const Json& row, const RowColumns& columns);
+
+// [{"role", "content"}, …].
+bool is_conversation(const Json& value);
+// A conversation whose last message is the assistant's.
+bool ends_with_assistant(const Json& messages);
+
+}  // namespace braid

@@ -1,0 +1,102 @@
+#include "data/columns.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+Json turn(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
+
+std::string recognised(const Json& row, DataNeed need, const DataConfig& config = {}) {
+  const auto columns = recognise_columns(row, need, config);
+  return columns.ok() ? describe_columns(row, *columns) : columns.status().message();
+}
+
+TEST(Columns, EveryFormatIsToldByItsColumns) {
+  const Json talk = Json::array({turn("user", "hi"), turn("assistant", "there")});
+  const struct {
+    Json row;
+    DataNeed need;
+    const char* description;
+  } cases[] = {
+      {{{"prompt", "a"}}, DataNeed::kPrompts, "prompt: 'prompt' is text"},
+      {{{"ids", {1, 2}}}, DataNeed::kPrompts, "prompt: 'ids' is token ids"},
+      {{{"prompt", talk}, {"label", "7"}},
+       DataNeed::kPrompts,
+       "prompt: 'prompt' is a conversation, 'label' is the label"},
+      {{{"messages", talk}}, DataNeed::kPrompts, "messages: 'messages' is a conversation"},
+      {{{"prompt", talk}, {"data_source", "gsm8k"}, {"reward_model", {{"ground_truth", "7"}}}},
+       DataNeed::kPrompts,
+       "prompt + reward_model (verl): 'prompt' is a conversation, 'reward_model.ground_truth' is "
+       "the label"},
+      {{{"messages", talk}, {"label", 1}},
+       DataNeed::kSamples,
+       "messages: 'messages' is a conversation, 'label' is the label"},
+      {{{"prompt", "a"}, {"completion", "b"}},
+       DataNeed::kSamples,
+       "prompt + completion (TRL): 'prompt' is text, 'completion' is text"},
+      {{{"prompt", "a"}, {"completion", "b"}, {"label", true}},
+       DataNeed::kSamples,
+       "prompt + completion + label (TRL, unpaired preference): 'prompt' is text, 'completion' is "
+       "text, 'label' is the label"},
+      {{{"prompt", "a"}, {"label", "b"}},
+       DataNeed::kSamples,
+       "prompt + response: 'prompt' is text, 'label' is text"},
+      {{{"text", "a"}}, DataNeed::kSamples, "text (TRL, language modelling): 'text' is text"},
+      {{{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}},
+       DataNeed::kPairs,
+       "prompt + chosen + rejected (TRL, preference): 'prompt' is text, 'chosen' is text, "
+       "'rejected' is text"},
+      {{{"chosen", talk}, {"rejected", talk}},
+       DataNeed::kPairs,
+       "chosen + rejected (TRL, preference with the prompt inside): 'chosen' is a conversation, "
+       "'rejected' is a conversation"},
+  };
+  for (const auto& test : cases) EXPECT_EQ(recognised(test.row, test.need), test.description);
+}
+
+TEST(Columns, NullColumnsAreAbsent) {
+  const Json row = {{"prompt", "a"}, {"ids", nullptr}, {"messages", nullptr}, {"label", nullptr}};
+  EXPECT_EQ(recognised(row, DataNeed::kPrompts), "prompt: 'prompt' is text");
+}
+
+// A named column is taken, whatever else there is, and must be there.
+TEST(Columns, NamedColumnsWin) {
+  const Json row = {{"prompt", "a"}, {"question", "q"}, {"label", "x"}, {"answer", "7"}};
+  DataConfig config;
+  config.prompt_key = "question", config.label_key = "answer";
+  EXPECT_EQ(recognised(row, DataNeed::kPrompts, config),
+            "prompt: 'question' is text, 'answer' is the label");
+  config.label_key = "solution";
+  EXPECT_EQ(recognised(row, DataNeed::kPrompts, config),
+            "missing key 'solution' (data.label_key); keys here: answer, label, prompt, question");
+  config.label_key = "answer", config.prompt_key = "problem";
+  EXPECT_THAT(recognised(row, DataNeed::kPrompts, config),
+              HasSubstr("missing key 'problem' (data.prompt_key)"));
+}
+
+TEST(Columns, PathsReachIntoNestedColumns) {
+  const Json row = {
+      {"extra_info", {{"answer", {{"value", 7}}}}}, {"a.b", 1}, {"x", {{"y", nullptr}}}};
+  EXPECT_EQ(*find_column(row, "extra_info.answer.value"), 7);
+  EXPECT_EQ(*find_column(row, "a.b"), 1);
+  for (const char* absent : {"x.y", "extra_info.question", "extra_info.answer.value.more", "z"})
+    EXPECT_EQ(find_column(row, absent), nullptr) << absent;
+}
+
+TEST(Columns, DataForAnotherAlgorithmSaySo) {
+  EXPECT_THAT(recognised({{"chosen", "a"}, {"rejected", "b"}}, DataNeed::kPrompts),
+              HasSubstr("for algorithm rm or dpo"));
+  EXPECT_THAT(recognised({{"text", "a"}}, DataNeed::kPrompts),
+              HasSubstr("data.prompt_key: text makes it the prompt"));
+  EXPECT_THAT(recognised({{"prompt", "a"}, {"completion", "b"}, {"label", true}}, DataNeed::kPairs),
+              HasSubstr("single answers"));
+  EXPECT_THAT(recognised({{"completion", "b"}, {"label", true}}, DataNeed::kSamples),
+              HasSubstr("missing key 'prompt'"));
+}
+
+}  // namespace
+}  // namespace braid
