@@ -24,16 +24,16 @@ class Generation(ext.Extension):
         return caller()
 
 
-class Namespace(utils.Namespace):
+class TemplateNamespace(utils.Namespace):
     def __init__(*args, **kwargs):
         self, args = args[0], args[1:]
         values = dict(*args, **kwargs)
         for name in values:
-            Namespace.check(name)
+            TemplateNamespace.check(name)
         utils.Namespace.__init__(self, values)
 
     def __setitem__(self, name, value):
-        Namespace.check(name)
+        TemplateNamespace.check(name)
         utils.Namespace.__setitem__(self, name, value)
 
     @staticmethod
@@ -63,7 +63,7 @@ def environment(now=NOW):
     time = datetime.datetime.strptime(now, "%Y-%m-%d %H:%M:%S")
     env = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols])
     env.filters["tojson"] = tojson
-    env.globals.update(raise_exception=raise_exception, strftime_now=lambda format: time.strftime(format), dict=Dict(), namespace=Namespace)
+    env.globals.update(raise_exception=raise_exception, strftime_now=lambda format: time.strftime(format), dict=Dict(), namespace=TemplateNamespace)
     return env
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/data/chat: a small tokenizer, and conversations as `transformers` renders them with Jinja programs.
+"""Writes tests/data/chat: a small tokenizer, and conversations as `transformers` renders them with templates of our own.
 
-goldens.json is a list of {name, program, cases}. `name` is what Braid must recognise, or null for programs that it must
-refuse; those have no cases. A case is {messages, add_generation_prompt, text, ids}; `text` is null where the program
-rejects the conversation. The programs are spelled differently on purpose: the recognition must not depend on spelling.
+goldens.json is a list of {template, cases}. A case is {options, text, ids, mask}: options are messages, tools, documents, arguments,
+add_generation_prompt and continue_final_message; `text` is null where the template refuses the conversation; `mask` marks the
+assistant's tokens where the template has {% generation %}.
 
-usage: tools/make_chat_goldens.py [FOLDER]
+usage: tools/make_chat_goldens.py [FOLDER]        (needs: pip install transformers)
 """
 
 import json
@@ -21,26 +21,22 @@ MARKS = (
 
 PROGRAMS = [
     (
-        "chatml",
         "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'"
-        " + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+        " + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
     ),
     (
-        "chatml",
         "{%- if not add_generation_prompt is defined -%}\n  {%- set add_generation_prompt = false -%}\n{%- endif -%}\n"
         "{%- for turn in messages -%}\n    {# a turn #}\n"
         '    {{- "<|im_start|>" ~ turn.role ~ "\\n" ~ turn.content | trim ~ "<|im_end|>\\n" -}}\n{%- endfor -%}\n'
-        '{%- if (add_generation_prompt) -%}\n    {{- "<|im_start|>assistant\\n" -}}\n{%- endif -%}\n',
+        '{%- if (add_generation_prompt) -%}\n    {{- "<|im_start|>assistant\\n" -}}\n{%- endif -%}\n'
     ),
     (
-        "chatml",
         "{{ bos_token }}{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
         "{{ '<|im_start|>system\\nYou count sheep.<|im_end|>\\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\\n' "
         "+ message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
-        "{{ '<|im_start|>assistant\\n' }}{% endif %}",
+        "{{ '<|im_start|>assistant\\n' }}{% endif %}"
     ),
     (
-        "llama2",
         "{% if messages[0]['role'] == 'system' %}\n{% set turns = messages[1:] %}\n"
         "{% set system_text = messages[0]['content'] %}\n{% else %}\n{% set turns = messages %}\n"
         "{% set system_text = false %}\n{% endif %}\n{% for turn in turns %}\n"
@@ -49,48 +45,42 @@ PROGRAMS = [
         "{% set text = '<<SYS>>\\n' + system_text + '\\n<</SYS>>\\n\\n' + turn['content'] %}\n{% else %}\n"
         "{% set text = turn['content'] %}\n{% endif %}\n{% if turn['role'] == 'user' %}\n"
         "{{ bos_token + '[INST] ' + text.strip() + ' [/INST]' }}{% elif turn['role'] == 'assistant' %}\n"
-        "{{ ' ' + text.strip() + ' ' + eos_token }}{% endif %}\n{% endfor %}",
+        "{{ ' ' + text.strip() + ' ' + eos_token }}{% endif %}\n{% endfor %}"
     ),
     (
-        "llama3",
         "{% set turns = messages %}{% for turn in turns %}{% set text = '<|start_header_id|>' + turn['role'] + "
         "'<|end_header_id|>\\n\\n'+ turn['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}"
         "{% set text = bos_token + text %}{% endif %}{{ text }}{% endfor %}"
-        "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}",
+        "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
     ),
     (
-        "llama3",
         "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>{{ '\\n\\n' + m.content }}"
         "<|eot_id|>{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>"
-        "{{ '\\n\\n' }}{% endif %}",
+        "{{ '\\n\\n' }}{% endif %}"
     ),
     (
-        "gemma",
         "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role here') }}{% endif %}"
         "{% for turn in messages %}{% if (turn['role'] == 'user') != (loop.index0 % 2 == 0) %}"
         "{{ raise_exception('user and assistant take turns') }}{% endif %}{% if (turn['role'] == 'assistant') %}"
         "{% set who = 'model' %}{% else %}{% set who = turn['role'] %}{% endif %}{{ '<start_of_turn>' + who + '\\n' + "
         "turn['content'] | trim + '<end_of_turn>\\n' }}{% endfor %}{% if add_generation_prompt %}"
-        "{{'<start_of_turn>model\\n'}}{% endif %}",
+        "{{'<start_of_turn>model\\n'}}{% endif %}"
     ),
     (
-        "gemma",
         "{{ bos_token }}{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
         "{{ raise_exception('turns') }}{% endif %}{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) "
         "+ '\\n' + m.content + '<end_of_turn>\\n' }}{% endfor %}{% if add_generation_prompt %}"
-        "{{ '<start_of_turn>model\\n' }}{% endif %}",
+        "{{ '<start_of_turn>model\\n' }}{% endif %}"
     ),
     (
-        "plain",
         "{{ bos_token }}{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
-        "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}",
+        "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
     ),
 ]
 
 CHATML_TURN = "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
 PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-# Programs that look like a known one and are not.
-REFUSED = [
+PROGRAMS += [
     # tools
     "{% if tools %}{{ '<|im_start|>system\\n' + tools | tojson + '<|im_end|>\\n' }}{% endif %}"
     "{% for m in messages %}" + CHATML_TURN + "{% endfor %}" + PROMPT,
@@ -112,8 +102,41 @@ REFUSED = [
     "{{ bos_token }}{% for m in messages %}{{ '<start_of_turn>' + m.role + '\\n' + m.content | trim + "
     "'<end_of_turn>\\n' }}{% endfor %}",
     "{% for m in messages %}{{ m.role + ' - ' + m.content + '\\n' }}{% endfor %}",
-    "{% for m in messages %}{{ m.content",
 ]
+
+# tools, calls, documents, reasoning, arguments, a date, and the assistant's text marked
+PROGRAMS += ["""{%- macro call(c) -%}
+  {{- '{"name": "' ~ c.function.name ~ '", "arguments": ' ~ (c.function.arguments | tojson) ~ '}' -}}
+{%- endmacro -%}
+{{- bos_token }}
+{%- if tools %}
+  {{- '<|im_start|>system\\n' }}
+  {%- for tool in tools %}
+    {{- tool | tojson(indent=2) + '\\n' }}
+  {%- endfor %}
+  {{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for d in documents or [] %}{{ '[' ~ loop.index ~ '/' ~ loop.length ~ '] ' ~ d.title ~ '\\n' }}{% endfor %}
+{%- for m in messages %}
+  {{- '<|im_start|>' + m.role + '\\n' }}
+  {%- if m.role == 'assistant' %}
+    {%- generation %}
+    {%- if m.reasoning_content is defined and loop.last %}{{ '(' + m.reasoning_content + ')' }}{% endif %}
+    {%- if m.content is string %}{{ m.content }}{% endif %}
+    {%- for c in m.tool_calls or [] %}{{ call(c) }}{% endfor %}
+    {{- '<|im_end|>' }}
+    {%- endgeneration %}
+  {%- elif m.content is string %}
+    {{- m.content + '<|im_end|>' }}
+  {%- else %}
+    {{- m.content | selectattr('type', 'equalto', 'text') | map(attribute='text') | join('|') + '<|im_end|>' }}
+  {%- endif %}
+  {{- '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+  {{- '<|im_start|>assistant\\n' }}
+  {%- if enable_thinking is defined and not enable_thinking %}{{ '()' }}{% endif %}
+{%- endif %}"""]
 
 CONVERSATIONS = [
     [("user", "How many sheep?")],
@@ -123,6 +146,17 @@ CONVERSATIONS = [
     [("assistant", "I begin"), ("user", "no")],
     [("user", "one"), ("user", "two")],
     [("user", "\u00a0\u2003spaced\x1f"), ("assistant", "")],
+]
+TOOL = {"type": "function", "function": {"name": "add", "description": "a + b", "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}
+CALL = {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"b": 1.0, "a": [True, None]}}}]}
+RICH = [
+    {"messages": [{"role": "user", "content": "1+1"}, CALL, {"role": "tool", "content": "2"}, {"role": "assistant", "content": "2"}], "tools": [TOOL]},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": "é"}, {"type": "image"}, {"type": "text", "text": "b"}]}],
+     "documents": [{"title": "T", "text": "x"}, {"title": "U", "text": "y"}], "add_generation_prompt": True, "arguments": {"enable_thinking": False}},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "thinking": "hm"}, {"role": "user", "content": "c"},
+                  {"role": "assistant", "content": "d", "reasoning": "so", "name": None}]},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "The answer is "}], "continue_final_message": True},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": "tell "}]}], "continue_final_message": True},
 ]
 
 
@@ -138,15 +172,20 @@ def build_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
 
 
-def render(tokenizer, program, turns, prompt):
-    messages = [{"role": role, "content": content} for role, content in turns]
-    case = {"messages": messages, "add_generation_prompt": prompt}
-    options = {"chat_template": program, "add_generation_prompt": prompt}
+def render(tokenizer, program, options):
+    given = dict(options)
+    messages, arguments = given.pop("messages"), given.pop("arguments", {})
+    given.update(chat_template=program, **arguments)
+    case = {"options": options}
     try:
-        case["text"] = tokenizer.apply_chat_template(messages, tokenize=False, **options)
-        case["ids"] = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False, **options)
-    except Exception:  # jinja2's own classes; the program's raise_exception ends here
-        case["text"] = None
+        case["text"] = tokenizer.apply_chat_template(messages, tokenize=False, **given)
+    except Exception:  # jinja2's own classes; the template's raise_exception ends here
+        return {**case, "text": None}
+    marked = "{%- generation" in program and not options.get("continue_final_message")
+    out = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marked, **given)
+    case["ids"] = out["input_ids"]
+    if marked:
+        case["mask"] = out["assistant_masks"]
     return case
 
 
@@ -156,11 +195,10 @@ def main():
     tokenizer = build_tokenizer()
     tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     (folder / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}\n')
-    goldens = []
-    for name, program in PROGRAMS + [(None, program) for program in REFUSED]:
-        asked = [(turns, prompt) for turns in CONVERSATIONS for prompt in (False, True)] if name else []
-        cases = [render(tokenizer, program, turns, prompt) for turns, prompt in asked]
-        goldens.append({"name": name, "program": program, "cases": cases})
+    asked = [{"messages": [{"role": role, "content": content} for role, content in turns], "add_generation_prompt": prompt}
+             for turns in CONVERSATIONS for prompt in (False, True)]
+    goldens = [{"template": program, "cases": [render(tokenizer, program, options) for options in asked + (RICH if "tools" in program else [])]}
+               for program in PROGRAMS]
     lines = ",\n".join(json.dumps(golden, ensure_ascii=False, separators=(",", ":")) for golden in goldens)
     (folder / "goldens.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 

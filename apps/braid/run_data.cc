@@ -42,12 +42,15 @@ Json summary_json(const DataSet& data) {
   return out;
 }
 
-// A sequence as the model sees it; the mask is 1 where training learns (or generation writes).
+// A sequence as the model sees it; the mask is 1 where training learns (or generation writes), and
+// `learned` says which tokens of the response that is, all where it is empty.
 Result<OrderedJson> sequence_json(const RunData& run, const DataRecord& record,
-                                  const std::vector<int32_t>& response) {
+                                  const std::vector<int32_t>& response,
+                                  const std::vector<uint8_t>& learned) {
   std::vector<int32_t> ids = record.prompt_ids;
   ids.insert(ids.end(), response.begin(), response.end());
   std::vector<int> mask(record.prompt_ids.size(), 0);
+  mask.insert(mask.end(), learned.begin(), learned.end());
   mask.resize(ids.size(), 1);
   OrderedJson out;
   if (run.tokenizer) {
@@ -60,9 +63,9 @@ Result<OrderedJson> sequence_json(const RunData& run, const DataRecord& record,
 
 Result<OrderedJson> record_json(const RunData& run, int64_t position) {
   BRAID_ASSIGN(const DataRecord record, run.data.at(position));
-  BRAID_ASSIGN(OrderedJson out, sequence_json(run, record, record.response_ids));
+  BRAID_ASSIGN(OrderedJson out, sequence_json(run, record, record.response_ids, record.learned));
   if (!record.rejected_ids.empty()) {
-    BRAID_ASSIGN(out["rejected"], sequence_json(run, record, record.rejected_ids));
+    BRAID_ASSIGN(out["rejected"], sequence_json(run, record, record.rejected_ids, {}));
   }
   out["position"] = position;
   out["extra"] = record.extra;

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "commands.h"
-#include "data/chat/template.h"
+#include "data/chat/render.h"
 #include "data/tokenizer/tokenizer.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
@@ -77,10 +77,10 @@ Result<Session> open_session(const GenerateOptions& options) {
   return session;
 }
 
-Result<std::vector<int32_t>> ids_of(const Json& ids) {
+Result<std::vector<int32_t>> ids_of(const OrderedJson& ids) {
   if (!ids.is_array()) return invalid_input("key 'ids' must be an array of token ids");
   std::vector<int32_t> out;
-  for (const Json& id : ids) {
+  for (const OrderedJson& id : ids) {
     const bool fits = id.is_number_integer() && id >= 0 && id <= INT32_MAX;
     if (!fits) return invalid_input(cat("token id ", id.dump(), " is outside of the vocabulary"));
     out.push_back(id.get<int32_t>());
@@ -88,7 +88,7 @@ Result<std::vector<int32_t>> ids_of(const Json& ids) {
   return out;
 }
 
-Result<std::vector<int32_t>> prompt_ids(const Session& session, const Json& line) {
+Result<std::vector<int32_t>> prompt_ids(const Session& session, const OrderedJson& line) {
   const int kinds =
       static_cast<int>(line.count("ids") + line.count("prompt") + line.count("messages"));
   if (!line.is_object() || kinds != 1)
@@ -97,9 +97,11 @@ Result<std::vector<int32_t>> prompt_ids(const Session& session, const Json& line
   if (!session.tokenizer)
     return invalid_input("the model folder has no tokenizer.json; give the prompt as 'ids'");
   if (line.contains("messages")) {
-    BRAID_ASSIGN(const auto messages, parse_messages(line["messages"]));
-    BRAID_ASSIGN(const auto chat, recognize_chat_template(session.tokenizer->chat_template()));
-    return encode_chat(*session.tokenizer, chat, messages, true);
+    BRAID_ASSIGN(const Conversation conversation, read_conversation(line, "messages"));
+    ChatOptions options;
+    options.add_generation_prompt = true;
+    BRAID_ASSIGN(ChatIds chat, encode_chat(*session.tokenizer, conversation, options));
+    return std::move(chat.ids);
   }
   BRAID_ASSIGN(const std::string text, json_field<std::string>(line, "prompt"));
   if (text.empty()) return invalid_input("the prompt is empty");
@@ -114,9 +116,9 @@ struct PlacedRequest {
 // Blank lines count in error messages but give no output; sample ids are indices of the others.
 Result<std::vector<PlacedRequest>> read_requests(const Session& session,
                                                  const GenerateOptions& options) {
-  std::vector<std::pair<std::string, Json>> lines;
+  std::vector<std::pair<std::string, OrderedJson>> lines;
   if (options.prompt) {
-    lines.emplace_back("--prompt", Json{{"prompt", *options.prompt}});
+    lines.emplace_back("--prompt", OrderedJson{{"prompt", *options.prompt}});
   } else {
     BRAID_ASSIGN(const std::string content, read_file(options.prompts));
     const std::string name = options.prompts == "-" ? "standard input" : options.prompts;
@@ -124,7 +126,7 @@ Result<std::vector<PlacedRequest>> read_requests(const Session& session,
     for (size_t i = 0; i < texts.size(); ++i) {
       if (trim(texts[i]).empty()) continue;
       std::string where = cat(name, ":", i + 1);
-      BRAID_ASSIGN(Json line, parse_json(texts[i], where));
+      BRAID_ASSIGN(OrderedJson line, parse_ordered_json(texts[i], where));
       lines.emplace_back(std::move(where), std::move(line));
     }
   }

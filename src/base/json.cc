@@ -74,19 +74,28 @@ class DocumentChecker final : public nlohmann::json_sax<Json> {
   std::string error_;
 };
 
-}  // namespace
-
-Result<Json> parse_json(std::string_view text, const std::string& where) {
+template <typename Document>
+Result<Document> parse_document(std::string_view text, const std::string& where) {
   DocumentChecker checker;
   if (!Json::sax_parse(text.begin(), text.end(), &checker))
     return invalid_input(cat(where, ": not valid JSON: ", checker.error()));
   if (!checker.duplicate().empty())
     return invalid_input(cat(where, ": key '", checker.duplicate(), "' occurs twice; remove one"));
   try {
-    return Json::parse(text.begin(), text.end());
+    return Document::parse(text.begin(), text.end());
   } catch (const nlohmann::json::exception& error) {
     return invalid_input(cat(where, ": not valid JSON: ", error.what()));
   }
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, const std::string& where) {
+  return parse_document<Json>(text, where);
+}
+
+Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& where) {
+  return parse_document<OrderedJson>(text, where);
 }
 
 Status require_known_keys(const Json& object, const std::vector<std::string>& known) {

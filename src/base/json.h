@@ -20,13 +20,16 @@ using OrderedJson = nlohmann::ordered_json;
 // in the message.
 Result<Json> parse_json(std::string_view text, const std::string& where);
 
+// The same with the keys of objects in the order of the text.
+Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& where);
+
 // Every key of the object is one of `known`, or tells people about it without meaning anything:
 // note, comment, description, source, version and their like. The error names the nearest key.
 Status require_known_keys(const Json& object, const std::vector<std::string>& known);
 
 // object[key] converted to T; an error names the key, the type wanted and the type found.
-template <typename T>
-Result<T> json_field(const Json& object, const std::string& key) {
+template <typename T, typename Object>
+Result<T> json_field(const Object& object, const std::string& key) {
   const auto found = object.find(key);
   if (found == object.end()) return invalid_input(cat("missing key '", key, "'"));
   try {
@@ -43,8 +46,8 @@ inline Json number_or_null(double value) {
 }
 
 // As json_field, with a default for an absent or null key (a wrong type stays an error).
-template <typename T>
-Result<T> json_field_or(const Json& object, const std::string& key, T fallback) {
+template <typename T, typename Object>
+Result<T> json_field_or(const Object& object, const std::string& key, T fallback) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return fallback;
   return json_field<T>(object, key);

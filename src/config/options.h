@@ -49,6 +49,10 @@ struct DataConfig {
   std::string label_key = "label";
   std::string prompt_format = "text";
   std::string prompt_template;
+  YamlNode template_arguments;
+  std::string template_name;
+  std::string template_date;
+  std::string learn = "assistant";
   int64_t max_prompt_length = 512;
   std::string overlong = "error";
   bool shuffle = true;
@@ -247,6 +251,17 @@ void visit(V& v, DataConfig& o) {
   v("prompt_template", o.prompt_template,
     "text around a prompt in text, such as \"Question: {prompt} Answer:\"; \"\" = the prompt "
     "alone");
+  v("template", o.template_arguments,
+    "arguments of the tokenizer's chat template, such as {enable_thinking: false}");
+  v("template_name", o.template_name,
+    "which of several chat templates; \"\" = default, or tool_use where a line has tools");
+  v("template_date", o.template_date,
+    "YYYY-MM-DD that chat templates see as today; \"\" = the real day, with which the data of a "
+    "resumed run change if the template writes it");
+  v("learn", o.learn,
+    "what sft learns of a conversation in messages: every turn of the assistant, its last one, or "
+    "all tokens",
+    one_of("assistant | last | all"));
   v("max_prompt_length", o.max_prompt_length, "tokens", at_least(1));
   v("overlong", o.overlong, "what happens to a prompt of more tokens",
     one_of("error | drop | truncate_left"));

@@ -9,35 +9,35 @@ namespace {
 
 constexpr const char* kGroundTruth = "reward_model.ground_truth";
 
-std::string columns_of(const Json& row) {
+std::string columns_of(const OrderedJson& row) {
   std::vector<std::string> names;
   for (const auto& [name, value] : row.items()) names.push_back(name);
   return join(names, ", ");
 }
 
-bool has_column(const Json& row, const std::string& column) {
+bool has_column(const OrderedJson& row, const std::string& column) {
   return find_column(row, column) != nullptr;
 }
 
-Status missing_key(const Json& row, const std::string& what, const std::string& hint = "") {
+Status missing_key(const OrderedJson& row, const std::string& what, const std::string& hint = "") {
   return invalid_input(cat("missing key ", what, "; keys here: ", columns_of(row), hint));
 }
 
 // A name that the user chose must be a column.
-Status check_named(const Json& row, const std::string& name, const char* fallback,
+Status check_named(const OrderedJson& row, const std::string& name, const char* fallback,
                    const char* option) {
   if (name == fallback || has_column(row, name)) return ok_status();
   return missing_key(row, cat("'", name, "' (", option, ")"));
 }
 
 // Token ids stand for the prompt where both are there; messages for a prompt that no one named.
-std::string prompt_column(const Json& row, const DataConfig& config) {
+std::string prompt_column(const OrderedJson& row, const DataConfig& config) {
   if (has_column(row, "ids")) return "ids";
   if (has_column(row, config.prompt_key)) return config.prompt_key;
   return has_column(row, "messages") ? "messages" : "";
 }
 
-Status no_prompt(const Json& row, const DataConfig& config) {
+Status no_prompt(const OrderedJson& row, const DataConfig& config) {
   const bool pairs = has_column(row, "chosen") && has_column(row, "rejected");
   const char* hint = pairs ? " (chosen and rejected are for algorithm rm or dpo)"
                      : has_column(row, "text")
@@ -46,17 +46,19 @@ Status no_prompt(const Json& row, const DataConfig& config) {
   return missing_key(row, cat("'", config.prompt_key, "' (data.prompt_key)"), hint);
 }
 
-Result<RowColumns> prompt_columns(const Json& row, RowColumns out, const DataConfig& config) {
+Result<RowColumns> prompt_columns(const OrderedJson& row, RowColumns out,
+                                  const DataConfig& config) {
   if (out.prompt.empty()) return no_prompt(row, config);
   if (out.prompt == "messages") out.format = RowFormat::kMessages;
   if (out.label == kGroundTruth) out.format = RowFormat::kVerl;
   return out;
 }
 
-Result<RowColumns> sample_columns(const Json& row, RowColumns out, const DataConfig& config) {
+Result<RowColumns> sample_columns(const OrderedJson& row, RowColumns out,
+                                  const DataConfig& config) {
   const bool whole_messages = out.prompt == "messages" && ends_with_assistant(row["messages"]);
   if (!out.prompt.empty() && has_column(row, "completion")) {
-    const Json* label = find_column(row, "label");
+    const OrderedJson* label = find_column(row, "label");
     out.answer = "completion";
     out.format = label != nullptr && label->is_boolean() ? RowFormat::kUnpaired
                                                          : RowFormat::kPromptCompletion;
@@ -81,7 +83,7 @@ Result<RowColumns> sample_columns(const Json& row, RowColumns out, const DataCon
   return out;
 }
 
-Result<RowColumns> pair_columns(const Json& row, RowColumns out) {
+Result<RowColumns> pair_columns(const OrderedJson& row, RowColumns out) {
   for (const char* column : {"chosen", "rejected"})
     if (!has_column(row, column)) {
       const char* hint = has_column(row, "completion")
@@ -96,7 +98,7 @@ Result<RowColumns> pair_columns(const Json& row, RowColumns out) {
   return out;
 }
 
-const char* kind_of(const Json& value) {
+const char* kind_of(const OrderedJson& value) {
   if (is_conversation(value)) return "a conversation";
   if (value.is_array()) return "token ids";
   return value.is_string() ? "text" : value.type_name();
@@ -128,17 +130,17 @@ const char* row_format_name(RowFormat format) {
   return "";
 }
 
-bool is_conversation(const Json& value) {
+bool is_conversation(const OrderedJson& value) {
   return value.is_array() && !value.empty() && value.front().is_object();
 }
 
-bool ends_with_assistant(const Json& messages) {
+bool ends_with_assistant(const OrderedJson& messages) {
   if (!is_conversation(messages) || !messages.back().is_object()) return false;
   const auto role = messages.back().find("role");
   return role != messages.back().end() && *role == "assistant";
 }
 
-const Json* find_column(const Json& row, const std::string& path) {
+const OrderedJson* find_column(const OrderedJson& row, const std::string& path) {
   const auto whole = row.find(path);
   if (whole != row.end()) return whole->is_null() ? nullptr : &*whole;
   const size_t dot = path.find('.');
@@ -148,7 +150,8 @@ const Json* find_column(const Json& row, const std::string& path) {
   return find_column(*outer, path.substr(dot + 1));
 }
 
-Result<RowColumns> recognise_columns(const Json& row, DataNeed need, const DataConfig& config) {
+Result<RowColumns> recognise_columns(const OrderedJson& row, DataNeed need,
+                                     const DataConfig& config) {
   if (!has_column(row, "ids"))
     BRAID_TRY(check_named(row, config.prompt_key, "prompt", "data.prompt_key"));
   BRAID_TRY(check_named(row, config.label_key, "label", "data.label_key"));
@@ -163,7 +166,7 @@ Result<RowColumns> recognise_columns(const Json& row, DataNeed need, const DataC
   return need == DataNeed::kPairs ? pair_columns(row, out) : prompt_columns(row, out, config);
 }
 
-std::string describe_columns(const Json& row, const RowColumns& columns) {
+std::string describe_columns(const OrderedJson& row, const RowColumns& columns) {
   std::vector<std::string> parts;
   for (const std::string* column : {&columns.prompt, &columns.answer, &columns.rejected})
     if (!column->empty())

@@ -40,18 +40,19 @@ struct RowColumns {
 // What the columns of a row, null ones left out, mean for `need`. A column that config.prompt_key
 // or config.label_key names other than by default must be there. Errors list the row's columns and
 // say what is missing.
-Result<RowColumns> recognise_columns(const Json& row, DataNeed need, const DataConfig& config);
+Result<RowColumns> recognise_columns(const OrderedJson& row, DataNeed need,
+                                     const DataConfig& config);
 
 // The value of a column, or of a path a.b of nested ones; nullptr where it is absent or null.
-const Json* find_column(const Json& row, const std::string& path);
+const OrderedJson* find_column(const OrderedJson& row, const std::string& path);
 
 // One sentence: the format, the columns that told it, and whether they hold text, ids or
 // conversations.
-std::string describe_columns(const Json& row, const RowColumns& columns);
+std::string describe_columns(const OrderedJson& row, const RowColumns& columns);
 
 // [{"role", "content"}, …].
-bool is_conversation(const Json& value);
+bool is_conversation(const OrderedJson& value);
 // A conversation whose last message is the assistant's.
-bool ends_with_assistant(const Json& messages);
+bool ends_with_assistant(const OrderedJson& messages);
 
 }  // namespace braid

@@ -8,17 +8,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Json turn(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
+OrderedJson turn(const char* role, const char* content) {
+  return {{"role", role}, {"content", content}};
+}
 
-std::string recognised(const Json& row, DataNeed need, const DataConfig& config = {}) {
+std::string recognised(const OrderedJson& row, DataNeed need, const DataConfig& config = {}) {
   const auto columns = recognise_columns(row, need, config);
   return columns.ok() ? describe_columns(row, *columns) : columns.status().message();
 }
 
 TEST(Columns, EveryFormatIsToldByItsColumns) {
-  const Json talk = Json::array({turn("user", "hi"), turn("assistant", "there")});
+  const OrderedJson talk = OrderedJson::array({turn("user", "hi"), turn("assistant", "there")});
   const struct {
-    Json row;
+    OrderedJson row;
     DataNeed need;
     const char* description;
   } cases[] = {
@@ -59,13 +61,14 @@ TEST(Columns, EveryFormatIsToldByItsColumns) {
 }
 
 TEST(Columns, NullColumnsAreAbsent) {
-  const Json row = {{"prompt", "a"}, {"ids", nullptr}, {"messages", nullptr}, {"label", nullptr}};
+  const OrderedJson row = {
+      {"prompt", "a"}, {"ids", nullptr}, {"messages", nullptr}, {"label", nullptr}};
   EXPECT_EQ(recognised(row, DataNeed::kPrompts), "prompt: 'prompt' is text");
 }
 
 // A named column is taken, whatever else there is, and must be there.
 TEST(Columns, NamedColumnsWin) {
-  const Json row = {{"prompt", "a"}, {"question", "q"}, {"label", "x"}, {"answer", "7"}};
+  const OrderedJson row = {{"prompt", "a"}, {"question", "q"}, {"label", "x"}, {"answer", "7"}};
   DataConfig config;
   config.prompt_key = "question", config.label_key = "answer";
   EXPECT_EQ(recognised(row, DataNeed::kPrompts, config),
@@ -79,7 +82,7 @@ TEST(Columns, NamedColumnsWin) {
 }
 
 TEST(Columns, PathsReachIntoNestedColumns) {
-  const Json row = {
+  const OrderedJson row = {
       {"extra_info", {{"answer", {{"value", 7}}}}}, {"a.b", 1}, {"x", {{"y", nullptr}}}};
   EXPECT_EQ(*find_column(row, "extra_info.answer.value"), 7);
   EXPECT_EQ(*find_column(row, "a.b"), 1);

@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadData{"empty prompt", "{\"ids\": []}\n", ".jsonl:1: the prompt is empty"},
         BadData{"missing", "{\"text\": \"sort 1=\"}\n", ".jsonl:1: missing key 'prompt'"},
         BadData{"no template", "{\"messages\": [{\"role\": \"user\", \"content\": \"1\"}]}\n",
-                "tools/render_prompts.py"}),
+                "messages need a chat template"}),
     [](const auto& info) {
       std::string name = info.param.name;
       for (char& c : name)

@@ -137,6 +137,7 @@ class DataSetBuilder {
     sum_.add(line.text);
     for (const auto* ids : {&record.prompt_ids, &record.response_ids, &record.rejected_ids})
       add_ids(*ids, sum_);
+    sum_.add({reinterpret_cast<const char*>(record.learned.data()), record.learned.size()});
     BRAID_ASSIGN(const bool usable, fit(record, line.where));
     if (!usable) return ok_status();
     if (record.unwanted) {
@@ -155,7 +156,7 @@ class DataSetBuilder {
   }
 
   Status describe(const Line& line) {
-    BRAID_ASSIGN(const Json row, parse_json(line.text, line.where));
+    BRAID_ASSIGN(const OrderedJson row, parse_ordered_json(line.text, line.where));
     BRAID_ASSIGN(const RowColumns columns, recognise_columns(row, data_.need_, data_.config_));
     data_.description_ = describe_columns(row, columns);
     return ok_status();
@@ -193,7 +194,7 @@ int64_t DataSet::held_bytes() const {
 }
 
 Result<DataRecord> DataSet::parse(std::string_view line, const std::string& place) const {
-  BRAID_ASSIGN(const Json json, parse_json(line, place));
+  BRAID_ASSIGN(const OrderedJson json, parse_ordered_json(line, place));
   return make_record(json, need_, tokenizer_ ? &*tokenizer_ : nullptr, config_).at(place);
 }
 

@@ -28,9 +28,10 @@ struct DataRecord {
   std::vector<int32_t> prompt_ids;
   std::vector<int32_t> response_ids;
   std::vector<int32_t> rejected_ids;
-  std::string prompt;           // text that the model sees; "" where only ids are given
-  Json conversation;            // messages that became the prompt; null where it is none
-  Json extra = Json::object();  // every other column of the row, "label" included
+  std::vector<uint8_t> learned;  // [response_ids] 0 where training does not learn; empty: all
+  std::string prompt;            // text that the model sees; "" where only ids are given
+  OrderedJson conversation;      // messages that became the prompt; null where it is none
+  Json extra = Json::object();   // every other column of the row, "label" included
   RowFormat format = RowFormat::kPrompt;
   bool unwanted = false;  // the row says that its completion is a bad one
 };

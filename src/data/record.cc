@@ -4,16 +4,22 @@
 #include <cstdint>
 
 #include "base/text.h"
-#include "data/chat/render_messages.h"
+#include "data/chat/render.h"
 
 namespace braid {
 namespace {
 
 constexpr const char* kTemplatePlace = "{prompt}";
 
-Result<std::vector<int32_t>> ids_of(const Json& list, const std::string& key) {
+// What rows are read with; the tokenizer may be null.
+struct RowReader {
+  const Tokenizer* tokenizer;
+  const DataConfig& config;
+};
+
+Result<std::vector<int32_t>> ids_of(const OrderedJson& list, const std::string& key) {
   std::vector<int32_t> out;
-  for (const Json& id : list) {
+  for (const OrderedJson& id : list) {
     if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
       return invalid_input(cat("key '", key, "': ", id.dump(), " is no token id"));
     out.push_back(id.get<int32_t>());
@@ -33,38 +39,52 @@ std::string filled_template(const DataConfig& config, const std::string& prompt)
   return text.empty() ? prompt : text.replace(place, std::string(kTemplatePlace).size(), prompt);
 }
 
+// Messages with the tools and documents of their row, which a template sees too.
+Result<Conversation> conversation_of(const OrderedJson& row, OrderedJson messages) {
+  OrderedJson line = {{"messages", std::move(messages)}};
+  for (const char* other : {"tools", "documents"})
+    if (row.contains(other)) line[other] = row[other];
+  return read_conversation(line, "messages");
+}
+
 // Sets prompt and prompt_ids from a conversation; the text is what the model will see.
-Status set_conversation(const Json& messages, const Tokenizer* tokenizer, const std::string& key,
-                        DataRecord& record) {
-  BRAID_TRY(need_tokenizer(tokenizer, key));
+Status set_conversation(const OrderedJson& row, const OrderedJson& messages, const std::string& key,
+                        const RowReader& reader, DataRecord& record) {
+  BRAID_TRY(need_tokenizer(reader.tokenizer, key));
   record.conversation = messages;
-  BRAID_ASSIGN(record.prompt_ids, render_messages(*tokenizer, messages, true));
-  BRAID_ASSIGN(record.prompt, tokenizer->decode(record.prompt_ids, false));
+  BRAID_ASSIGN(const Conversation conversation,
+               conversation_of(row, messages).at(cat("key '", key, "'")));
+  BRAID_ASSIGN(ChatOptions options, chat_options(reader.config));
+  options.add_generation_prompt = true;
+  BRAID_ASSIGN(ChatIds chat, encode_chat(*reader.tokenizer, conversation, options));
+  record.prompt = std::move(chat.text);
+  record.prompt_ids = std::move(chat.ids);
   return ok_status();
 }
 
-Status set_prompt_text(const std::string& text, const std::string& key, const Tokenizer* tokenizer,
-                       const DataConfig& config, DataRecord& record) {
-  BRAID_TRY(need_tokenizer(tokenizer, key));
-  record.prompt = filled_template(config, text);
-  if (config.prompt_format == "chat")
-    return set_conversation(Json::array({{{"role", "user"}, {"content", record.prompt}}}),
-                            tokenizer, key, record);
-  BRAID_ASSIGN(record.prompt_ids, tokenizer->encode(record.prompt, true));
+Status set_prompt_text(const OrderedJson& row, const std::string& text, const std::string& key,
+                       const RowReader& reader, DataRecord& record) {
+  BRAID_TRY(need_tokenizer(reader.tokenizer, key));
+  record.prompt = filled_template(reader.config, text);
+  if (reader.config.prompt_format == "chat")
+    return set_conversation(
+        row, OrderedJson::array({OrderedJson{{"role", "user"}, {"content", record.prompt}}}), key,
+        reader, record);
+  BRAID_ASSIGN(record.prompt_ids, reader.tokenizer->encode(record.prompt, true));
   return ok_status();
 }
 
-Status set_prompt(const Json& row, const std::string& key, const Tokenizer* tokenizer,
-                  const DataConfig& config, DataRecord& record) {
-  const Json& value = *find_column(row, key);
+Status set_prompt(const OrderedJson& row, const std::string& key, const RowReader& reader,
+                  DataRecord& record) {
+  const OrderedJson& value = *find_column(row, key);
   if (is_conversation(value)) {
-    BRAID_TRY(set_conversation(value, tokenizer, key, record));
+    BRAID_TRY(set_conversation(row, value, key, reader, record));
   } else if (value.is_array()) {
     BRAID_ASSIGN(record.prompt_ids, ids_of(value, key));
-    const Json* text = find_column(row, config.prompt_key);
-    if (text != nullptr && text->is_string()) record.prompt = *text;
+    const OrderedJson* text = find_column(row, reader.config.prompt_key);
+    if (text != nullptr && text->is_string()) record.prompt = text->get<std::string>();
   } else if (value.is_string() && key != "ids" && key != "messages") {
-    BRAID_TRY(set_prompt_text(value.get<std::string>(), key, tokenizer, config, record));
+    BRAID_TRY(set_prompt_text(row, value.get<std::string>(), key, reader, record));
   } else {
     return invalid_input(
         cat("key '", key, "' must be text, a list of ids or of messages, not ", value.type_name()));
@@ -82,14 +102,18 @@ Result<std::vector<int32_t>> text_answer(const std::string& text, const std::str
 }
 
 // What the messages of an answer add to the ids of the conversation before them.
-Result<std::vector<int32_t>> spoken_answer(const Json& answer, const std::string& key,
-                                           const Tokenizer& tokenizer, const DataRecord& record) {
+Result<std::vector<int32_t>> spoken_answer(const OrderedJson& row, const OrderedJson& answer,
+                                           const std::string& key, const RowReader& reader,
+                                           const DataRecord& record) {
   if (record.conversation.is_null())
     return invalid_input(
         cat("key '", key, "' is a conversation, so the prompt must be one too, not text or ids"));
-  Json messages = record.conversation;
-  for (const Json& message : answer) messages.push_back(message);
-  BRAID_ASSIGN(const std::vector<int32_t> all, render_messages(tokenizer, messages, false));
+  OrderedJson messages = record.conversation;
+  for (const OrderedJson& message : answer) messages.push_back(message);
+  BRAID_ASSIGN(const Conversation whole, conversation_of(row, std::move(messages)));
+  BRAID_ASSIGN(const ChatOptions options, chat_options(reader.config));
+  BRAID_ASSIGN(const ChatIds chat, encode_chat(*reader.tokenizer, whole, options));
+  const auto& all = chat.ids;
   const auto& prompt = record.prompt_ids;
   if (all.size() <= prompt.size() || !std::equal(prompt.begin(), prompt.end(), all.begin()))
     return invalid_input(
@@ -100,16 +124,17 @@ Result<std::vector<int32_t>> spoken_answer(const Json& answer, const std::string
 }
 
 // Ids of an answer to record's prompt: text, ids or messages.
-Result<std::vector<int32_t>> answer_ids(const Json& value, const std::string& key,
-                                        const Tokenizer* tokenizer, const DataRecord& record) {
+Result<std::vector<int32_t>> answer_ids(const OrderedJson& row, const OrderedJson& value,
+                                        const std::string& key, const RowReader& reader,
+                                        const DataRecord& record) {
   std::vector<int32_t> ids;
   if (is_conversation(value)) {
-    BRAID_TRY(need_tokenizer(tokenizer, key));
-    BRAID_ASSIGN(ids, spoken_answer(value, key, *tokenizer, record));
+    BRAID_TRY(need_tokenizer(reader.tokenizer, key));
+    BRAID_ASSIGN(ids, spoken_answer(row, value, key, reader, record));
   } else if (value.is_array()) {
     BRAID_ASSIGN(ids, ids_of(value, key));
   } else if (value.is_string()) {
-    BRAID_ASSIGN(ids, text_answer(value.get<std::string>(), key, tokenizer));
+    BRAID_ASSIGN(ids, text_answer(value.get<std::string>(), key, reader.tokenizer));
   } else {
     return invalid_input(
         cat("key '", key, "' must be text or a list of ids, not ", value.type_name()));
@@ -119,32 +144,55 @@ Result<std::vector<int32_t>> answer_ids(const Json& value, const std::string& ke
 }
 
 // messages[begin, end).
-Json messages_between(const Json& messages, size_t begin, size_t end) {
-  Json out = Json::array();
+OrderedJson messages_between(const OrderedJson& messages, size_t begin, size_t end) {
+  OrderedJson out = OrderedJson::array();
   for (size_t i = begin; i < end; ++i) out.push_back(messages[i]);
   return out;
 }
 
-// Messages: the assistant's last one is the answer, what is before it the prompt.
-Status set_messages(const Json& messages, DataNeed need, const Tokenizer* tokenizer,
-                    DataRecord& record) {
-  const bool answered = ends_with_assistant(messages) && messages.size() > 1;
-  if (need == DataNeed::kSamples && !answered)
+// Splits a conversation at the first token to learn: what stands before is the prompt, what comes
+// behind the last one goes.
+Status split_conversation(const OrderedJson& row, const OrderedJson& messages,
+                          const RowReader& reader, DataRecord& record) {
+  BRAID_TRY(need_tokenizer(reader.tokenizer, "messages"));
+  BRAID_ASSIGN(const Conversation conversation, conversation_of(row, messages));
+  BRAID_ASSIGN(const ChatOptions options, chat_options(reader.config));
+  const auto turns = reader.config.learn == "all"    ? LearnedTurns::kEverything
+                     : reader.config.learn == "last" ? LearnedTurns::kLast
+                                                     : LearnedTurns::kAssistant;
+  BRAID_ASSIGN(const ChatIds chat,
+               encode_chat_with_mask(*reader.tokenizer, conversation, options, turns));
+  const auto first = std::find(chat.learned.begin(), chat.learned.end(), 1);
+  if (first == chat.learned.end())
     return invalid_input(
-        "key 'messages' must end with the assistant's message, which is the response to learn");
-  const size_t border = messages.size() - (answered ? 1 : 0);
-  BRAID_TRY(set_conversation(messages_between(messages, 0, border), tokenizer, "messages", record));
-  if (record.prompt_ids.empty()) return invalid_input("the prompt is empty");
-  if (need != DataNeed::kSamples) return ok_status();
-  BRAID_ASSIGN(record.response_ids,
-               spoken_answer(messages_between(messages, border, messages.size()), "messages",
-                             *tokenizer, record));
+        "key 'messages': the assistant says nothing, so there is nothing to learn");
+  const auto last = std::find(chat.learned.rbegin(), chat.learned.rend(), 1).base();
+  const auto begin = std::max<ptrdiff_t>(first - chat.learned.begin(), 1);
+  const auto end = last - chat.learned.begin();
+  if (begin >= end) return invalid_input("key 'messages': a single token is nothing to learn");
+  record.conversation = messages;
+  record.prompt_ids.assign(chat.ids.begin(), chat.ids.begin() + begin);
+  record.response_ids.assign(chat.ids.begin() + begin, chat.ids.begin() + end);
+  record.learned.assign(chat.learned.begin() + begin, last);
+  BRAID_ASSIGN(record.prompt, reader.tokenizer->decode(record.prompt_ids, false));
   return ok_status();
 }
 
+// Messages: what the assistant says is learnt, or, where the model writes its own answer, the
+// assistant's last message is left out.
+Status set_messages(const OrderedJson& row, const OrderedJson& messages, DataNeed need,
+                    const RowReader& reader, DataRecord& record) {
+  if (need == DataNeed::kSamples) return split_conversation(row, messages, reader, record);
+  const bool answered = ends_with_assistant(messages) && messages.size() > 1;
+  const size_t border = messages.size() - (answered ? 1 : 0);
+  BRAID_TRY(
+      set_conversation(row, messages_between(messages, 0, border), "messages", reader, record));
+  return record.prompt_ids.empty() ? invalid_input("the prompt is empty") : ok_status();
+}
+
 // The whole of a text: its first token is the prompt, since nothing predicts it.
-Status set_text(const Json& row, const Tokenizer* tokenizer, DataRecord& record) {
-  const Json& value = row["text"];
+Status set_text(const OrderedJson& row, const Tokenizer* tokenizer, DataRecord& record) {
+  const OrderedJson& value = row["text"];
   if (!value.is_string())
     return invalid_input(cat("key 'text' must be text, not ", value.type_name()));
   BRAID_TRY(need_tokenizer(tokenizer, "text"));
@@ -168,22 +216,22 @@ size_t common_text(const std::string& a, const std::string& b) {
   return same > 0 && a[same - 1] == ' ' ? same - 1 : same;
 }
 
-size_t common_messages(const Json& a, const Json& b) {
+size_t common_messages(const OrderedJson& a, const OrderedJson& b) {
   size_t same = 0;
   while (same < std::min(a.size(), b.size()) && a[same] == b[same]) ++same;
   return same;
 }
 
 // Two answers that begin alike: that beginning is the prompt.
-Status set_implicit_pair(const Json& chosen, const Json& rejected, const Tokenizer* tokenizer,
-                         DataRecord& record) {
+Status set_implicit_pair(const OrderedJson& row, const RowReader& reader, DataRecord& record) {
+  const OrderedJson &chosen = row["chosen"], &rejected = row["rejected"];
   const bool spoken = is_conversation(chosen) && is_conversation(rejected);
   if (!spoken && !(chosen.is_string() && rejected.is_string()))
     return invalid_input(
         "without a 'prompt', 'chosen' and 'rejected' must both be text or both conversations");
   if (chosen == rejected) return invalid_input("'chosen' and 'rejected' are the same");
-  BRAID_TRY(need_tokenizer(tokenizer, "chosen"));
-  Json prompt, better, worse;
+  BRAID_TRY(need_tokenizer(reader.tokenizer, "chosen"));
+  OrderedJson prompt, better, worse;
   if (spoken) {
     const size_t same = common_messages(chosen, rejected);
     prompt = messages_between(chosen, 0, same);
@@ -198,50 +246,54 @@ Status set_implicit_pair(const Json& chosen, const Json& rejected, const Tokeniz
   if (prompt.empty() || prompt == "")
     return invalid_input(
         "there is no 'prompt', and 'chosen' and 'rejected' do not begin alike either");
-  BRAID_TRY(set_prompt({{"prompt", prompt}}, "prompt", tokenizer, {}, record));
-  BRAID_ASSIGN(record.response_ids, answer_ids(better, "chosen", tokenizer, record));
-  BRAID_ASSIGN(record.rejected_ids, answer_ids(worse, "rejected", tokenizer, record));
+  OrderedJson explicit_row = {{"prompt", prompt}};
+  for (const char* other : {"tools", "documents"})
+    if (row.contains(other)) explicit_row[other] = row[other];
+  BRAID_TRY(set_prompt(explicit_row, "prompt", {reader.tokenizer, {}}, record));
+  BRAID_ASSIGN(record.response_ids, answer_ids(row, better, "chosen", reader, record));
+  BRAID_ASSIGN(record.rejected_ids, answer_ids(row, worse, "rejected", reader, record));
   return ok_status();
 }
 
-Status set_columns(const Json& row, const RowColumns& columns, const Tokenizer* tokenizer,
-                   const DataConfig& config, DataRecord& record) {
-  BRAID_TRY(set_prompt(row, columns.prompt, tokenizer, config, record));
+Status set_columns(const OrderedJson& row, const RowColumns& columns, const RowReader& reader,
+                   DataRecord& record) {
+  BRAID_TRY(set_prompt(row, columns.prompt, reader, record));
   if (!columns.answer.empty()) {
-    BRAID_ASSIGN(record.response_ids,
-                 answer_ids(*find_column(row, columns.answer), columns.answer, tokenizer, record));
+    BRAID_ASSIGN(record.response_ids, answer_ids(row, *find_column(row, columns.answer),
+                                                 columns.answer, reader, record));
   }
   if (!columns.rejected.empty()) {
-    BRAID_ASSIGN(record.rejected_ids, answer_ids(*find_column(row, columns.rejected),
-                                                 columns.rejected, tokenizer, record));
+    BRAID_ASSIGN(record.rejected_ids, answer_ids(row, *find_column(row, columns.rejected),
+                                                 columns.rejected, reader, record));
   }
   return ok_status();
 }
 
 // The other columns; the label stands under its own name and as "label".
-void set_extra(const Json& row, const RowColumns& columns, DataRecord& record) {
+void set_extra(const OrderedJson& row, const RowColumns& columns, DataRecord& record) {
   for (const auto& [name, value] : row.items())
-    if (name != columns.prompt) record.extra[name] = value;
-  if (!columns.label.empty()) record.extra["label"] = *find_column(row, columns.label);
+    if (name != columns.prompt) record.extra[name] = Json(value);
+  if (!columns.label.empty()) record.extra["label"] = Json(*find_column(row, columns.label));
 }
 
 }  // namespace
 
-Result<DataRecord> make_record(const Json& row, DataNeed need, const Tokenizer* tokenizer,
+Result<DataRecord> make_record(const OrderedJson& row, DataNeed need, const Tokenizer* tokenizer,
                                const DataConfig& config) {
   if (!row.is_object()) return invalid_input("a line must be a JSON object");
   BRAID_ASSIGN(const RowColumns columns, recognise_columns(row, need, config));
+  const RowReader reader{tokenizer, config};
   DataRecord record;
   record.format = columns.format;
   if (columns.format == RowFormat::kText) {
     BRAID_TRY(set_text(row, tokenizer, record));
   } else if (columns.format == RowFormat::kImplicitPreference) {
-    BRAID_TRY(set_implicit_pair(row["chosen"], row["rejected"], tokenizer, record));
+    BRAID_TRY(set_implicit_pair(row, reader, record));
   } else if (columns.format == RowFormat::kMessages && columns.answer.empty() &&
              is_conversation(row["messages"])) {
-    BRAID_TRY(set_messages(row["messages"], need, tokenizer, record));
+    BRAID_TRY(set_messages(row, row["messages"], need, reader, record));
   } else {
-    BRAID_TRY(set_columns(row, columns, tokenizer, config, record));
+    BRAID_TRY(set_columns(row, columns, reader, record));
   }
   if (columns.format == RowFormat::kUnpaired) record.unwanted = !row["label"].get<bool>();
   set_extra(row, columns, record);

@@ -14,7 +14,7 @@ namespace braid {
 // that is text ends in the end-of-sequence token; answers that are conversations go on where the
 // prompt ends. Every column but the prompt's is kept in `extra`, with the label as "label" too.
 // Errors name the column; the caller adds the place.
-Result<DataRecord> make_record(const Json& row, DataNeed need, const Tokenizer* tokenizer,
+Result<DataRecord> make_record(const OrderedJson& row, DataNeed need, const Tokenizer* tokenizer,
                                const DataConfig& config);
 
 }  // namespace braid

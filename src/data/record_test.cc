@@ -29,7 +29,7 @@ Tokenizer chat_tokenizer() {
   return load_tokenizer(folder).value();
 }
 
-std::string error_of(const Json& line, DataNeed need, const Tokenizer* tokenizer = nullptr,
+std::string error_of(const OrderedJson& line, DataNeed need, const Tokenizer* tokenizer = nullptr,
                      const DataConfig& config = {}) {
   const auto record = make_record(line, need, tokenizer, config);
   return record.ok() ? "" : record.status().message();
@@ -59,7 +59,7 @@ TEST(Record, ChatFormatEqualsTheSameMessages) {
   config.prompt_format = "chat";
   const auto text = make_record({{"prompt", "hello"}}, DataNeed::kPrompts, &tokenizer, config);
   ASSERT_TRUE(text.ok()) << text.status().message();
-  const Json messages = Json::array({{{"role", "user"}, {"content", "hello"}}});
+  const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", "hello"}}});
   for (const char* key : {"messages", "prompt"}) {
     const auto spoken = make_record({{key, messages}}, DataNeed::kPrompts, &tokenizer, {});
     ASSERT_TRUE(spoken.ok()) << spoken.status().message();
@@ -70,15 +70,42 @@ TEST(Record, ChatFormatEqualsTheSameMessages) {
 
 TEST(Record, AConversationThatEndsWithTheAssistantIsASample) {
   const Tokenizer tokenizer = chat_tokenizer();
-  const Json messages = Json::array(
+  const OrderedJson messages = OrderedJson::array(
       {{{"role", "user"}, {"content", "hi"}}, {{"role", "assistant"}, {"content", "there"}}});
   const auto record = make_record({{"messages", messages}}, DataNeed::kSamples, &tokenizer, {});
   ASSERT_TRUE(record.ok()) << record.status().message();
   EXPECT_EQ(*tokenizer.decode(record->prompt_ids, false),
             "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(*tokenizer.decode(record->response_ids, false), "there<|im_end|>\n");
-  EXPECT_THAT(error_of({{"messages", Json::array({messages[0]})}}, DataNeed::kSamples, &tokenizer),
-              HasSubstr("must end with the assistant's message"));
+  EXPECT_THAT(
+      error_of({{"messages", OrderedJson::array({messages[0]})}}, DataNeed::kSamples, &tokenizer),
+      HasSubstr("the assistant says nothing"));
+}
+
+// Every turn of the assistant is learned unless data.learn says otherwise; what stands behind the
+// last one is left out.
+TEST(Record, TurnsOfAConversationAreMasked) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const auto message = [](const char* role, const char* content) {
+    return OrderedJson{{"role", role}, {"content", content}};
+  };
+  const OrderedJson line = {
+      {"messages",
+       OrderedJson::array({message("user", "q"), message("assistant", "a"), message("user", "r"),
+                           message("assistant", "b"), message("user", "s")})}};
+  const auto learned = [&](const char* learn) {
+    DataConfig config;
+    config.learn = learn;
+    const auto record = make_record(line, DataNeed::kSamples, &tokenizer, config);
+    EXPECT_TRUE(record.ok()) << record.status().message();
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < record->learned.size(); ++i)
+      if (record->learned[i] == 1) ids.push_back(record->response_ids[i]);
+    return *tokenizer.decode(ids, false);
+  };
+  EXPECT_EQ(learned("assistant"), "a<|im_end|>\nb<|im_end|>\n");
+  EXPECT_EQ(learned("last"), "b<|im_end|>\n");
+  EXPECT_THAT(learned("all"), HasSubstr("s<|im_end|>\n"));
 }
 
 TEST(Record, ErrorsNameTheKey) {
@@ -99,7 +126,8 @@ TEST(Record, ErrorsNameTheKey) {
               HasSubstr("key 'label' must be text or a list of ids, not boolean"));
   EXPECT_THAT(error_of({{"ids", {1}}, {"chosen", {2}}}, DataNeed::kPairs),
               HasSubstr("missing key 'rejected'"));
-  EXPECT_THAT(error_of(Json::array({1}), DataNeed::kPrompts), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(error_of(OrderedJson::array({1}), DataNeed::kPrompts),
+              HasSubstr("must be a JSON object"));
   EXPECT_THAT(error_of({{"messages", "x"}}, DataNeed::kPrompts, &tokenizer),
               HasSubstr("key 'messages'"));
 }

@@ -12,12 +12,13 @@ Graph sft_graph(const AlgorithmOptions&) {
                          "samples",
                          {},
                          {{"prompt_ids", FieldType::kTokens, FieldShape::kPerSample},
-                          {"response_ids", FieldType::kTokens, FieldShape::kPerToken}}});
+                          {"response_ids", FieldType::kTokens, FieldShape::kPerToken},
+                          {"loss_mask", FieldType::kReal, FieldShape::kPerToken}}});
   graph.calls.push_back({"update_actor",
                          CallKind::kTrainStep,
                          actor,
                          "sft",
-                         {"prompt_ids", "response_ids"},
+                         {"prompt_ids", "response_ids", "loss_mask"},
                          {},
                          "policy"});
   return graph;

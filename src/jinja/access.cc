@@ -139,8 +139,7 @@ Result<Value> get_slice(const Value& object, const Value& begin, const Value& en
   BRAID_TRY(check_defined(object));
   const bool sliceable = object.is_text() || object.is_sequence() ||
                          object.as<Range>() != nullptr || object.as<Group>() != nullptr;
-  if (!sliceable)
-    return Value::undefined(cat("'", object.type_name(), " object' cannot be sliced"));
+  if (!sliceable) return invalid_input(cat("'", object.type_name(), "' object cannot be sliced"));
   const auto length = static_cast<int64_t>(*length_of(object));
   BRAID_ASSIGN(const Steps steps, slice_steps(begin, end, step, length));
   if (object.is_text()) return Value(slice_text(object.text(), steps));

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "jinja/compare.h"
 #include "jinja/format.h"
+#include "jinja/text.h"
 
 namespace braid::jinja {
 namespace {
@@ -124,7 +125,17 @@ Result<Value> repeat(const Value& value, int64_t times, Budget& budget) {
 
 bool is_repeatable(const Value& value) { return value.is_text() || value.is_sequence(); }
 
+// A text that counts as escaped escapes the other one.
+Result<Value> add_safe(const Value& a, const Value& b, Budget& budget) {
+  BRAID_TRY(budget.spend_text(6 * (a.text().size() + b.text().size())));
+  const auto part = [](const Value& value) {
+    return value.is_safe() ? value.text() : escaped(value.text());
+  };
+  return Value::safe(part(a) + part(b));
+}
+
 Result<Value> add_sequences(const Value& a, const Value& b, Budget& budget) {
+  if (a.is_safe() || b.is_safe()) return add_safe(a, b, budget);
   if (a.is_text()) {
     BRAID_TRY(budget.spend_text(a.text().size() + b.text().size()));
     return Value(a.text() + b.text());

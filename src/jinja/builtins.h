@@ -25,6 +25,14 @@ std::optional<Value> find_global(const std::string& name, const TimeWriter& now)
 // A test's answer for a value.
 Result<bool> passes(Builtin test, Budget& budget, Arguments arguments);
 
+// A filter that gives a generator: its errors show when the items are visited.
+template <Result<Value> (*kFilter)(Budget&, Arguments&)>
+Result<Value> deferred(Budget& budget, Arguments& arguments) {
+  Result<Value> made = kFilter(budget, arguments);
+  if (made.ok()) return made;
+  return make_object<Generator>(std::vector<Value>(), made.status());
+}
+
 // Parts of the table of filters.
 Builtin find_text_filter(const std::string& name);
 Builtin find_number_filter(const std::string& name);

@@ -119,11 +119,11 @@ Result<Value> unsupported_filter(Budget& /*budget*/, Arguments& /*arguments*/) {
 }  // namespace
 
 Builtin find_selection_filter(const std::string& name) {
-  if (name == "map") return map_filter;
-  if (name == "select") return select_filter<true, false>;
-  if (name == "reject") return select_filter<false, false>;
-  if (name == "selectattr") return select_filter<true, true>;
-  if (name == "rejectattr") return select_filter<false, true>;
+  if (name == "map") return deferred<map_filter>;
+  if (name == "select") return deferred<select_filter<true, false>>;
+  if (name == "reject") return deferred<select_filter<false, false>>;
+  if (name == "selectattr") return deferred<select_filter<true, true>>;
+  if (name == "rejectattr") return deferred<select_filter<false, true>>;
   if (name == "default" || name == "d") return default_filter;
   if (name == "attr") return attr_filter;
   for (const char* known : {"pprint", "random", "urlize", "wordwrap"})

@@ -180,7 +180,6 @@ Result<Value> first_filter(Budget& budget, Arguments& arguments) {
 }
 
 Status check_reversible(const Value& value) {
-  BRAID_TRY(check_defined(value));
   if (is_iterable(value) && value.as<Generator>() == nullptr) return ok_status();
   return invalid_input(cat("'", value.type_name(), "' object is not reversible"));
 }
@@ -202,7 +201,7 @@ Result<Value> reverse_filter(Budget& budget, Arguments& arguments) {
   }
   BRAID_ASSIGN(std::vector<Value> items, iterate(bound.at(0), budget));
   std::reverse(items.begin(), items.end());
-  const bool is_list = bound.at(0).as<Generator>() != nullptr || bound.at(0).is_undefined();
+  const bool is_list = bound.at(0).as<Generator>() != nullptr;
   return is_list ? Value::list(std::move(items)) : make_object<Generator>(std::move(items));
 }
 
@@ -280,11 +279,21 @@ struct FilterEntry {
   Builtin body;
 };
 constexpr FilterEntry kSequenceFilters[] = {
-    {"batch", batch_filter},        {"dictsort", dictsort_filter}, {"first", first_filter},
-    {"groupby", groupby_filter},    {"items", items_filter},       {"join", join_filter},
-    {"last", last_filter},          {"list", list_filter},         {"max", extreme_filter<true>},
-    {"min", extreme_filter<false>}, {"reverse", reverse_filter},   {"slice", slice_filter},
-    {"sort", sort_filter},          {"sum", sum_filter},           {"unique", unique_filter},
+    {"batch", deferred<batch_filter>},
+    {"dictsort", dictsort_filter},
+    {"first", first_filter},
+    {"groupby", groupby_filter},
+    {"items", deferred<items_filter>},
+    {"join", join_filter},
+    {"last", last_filter},
+    {"list", list_filter},
+    {"max", extreme_filter<true>},
+    {"min", extreme_filter<false>},
+    {"reverse", reverse_filter},
+    {"slice", deferred<slice_filter>},
+    {"sort", sort_filter},
+    {"sum", sum_filter},
+    {"unique", deferred<unique_filter>},
 };
 
 }  // namespace

@@ -30,6 +30,28 @@ Result<Value> converted_filter(Budget& budget, Arguments& arguments) {
 
 std::string identity(std::string_view text) { return std::string(text); }
 
+Result<Value> safe_filter(Budget& budget, Arguments& arguments) {
+  BRAID_ASSIGN(const Bound bound, Bound::bind("safe", arguments, {"value"}, 1));
+  BRAID_ASSIGN(std::string text, subject_text(bound, budget));
+  return Value::safe(std::move(text));
+}
+
+Result<Value> escape_filter(Budget& budget, Arguments& arguments) {
+  BRAID_ASSIGN(const Bound bound, Bound::bind("escape", arguments, {nullptr}, 1));
+  if (bound.at(0).is_safe()) return bound.at(0);
+  BRAID_ASSIGN(const std::string text, subject_text(bound, budget));
+  BRAID_TRY(budget.spend_text(6 * text.size()));
+  return Value::safe(escaped(text));
+}
+
+// Escapes what is escaped already once more.
+Result<Value> forceescape_filter(Budget& budget, Arguments& arguments) {
+  BRAID_ASSIGN(const Bound bound, Bound::bind("forceescape", arguments, {"value"}, 1));
+  BRAID_ASSIGN(const std::string text, subject_text(bound, budget));
+  BRAID_TRY(budget.spend_text(6 * text.size()));
+  return Value::safe(escaped(text));
+}
+
 // Words begin behind blanks, hyphens and opening brackets, unlike those of str.title.
 std::string filter_title(std::string_view text) {
   const std::u32string points = to_code_points(text);
@@ -43,25 +65,6 @@ std::string filter_title(std::string_view text) {
     const auto part = std::u32string_view(points).substr(i, end - i);
     out += upper(to_utf8(part.substr(0, 1))) + lower(to_utf8(part.substr(1)));
     i = end;
-  }
-  return out;
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '\'')
-      out += "&#39;";
-    else if (c == '"')
-      out += "&#34;";
-    else
-      out += c;
   }
   return out;
 }
@@ -154,8 +157,6 @@ Result<Value> indent_filter(Budget& budget, Arguments& arguments) {
 Result<Value> truncate_filter(Budget& budget, Arguments& arguments) {
   BRAID_ASSIGN(const Bound bound, Bound::bind("truncate", arguments,
                                               {"s", "length", "killwords", "end", "leeway"}, 1));
-  BRAID_ASSIGN(const std::string text, bound.text(0));
-  BRAID_TRY(budget.spend_text(text.size()));
   BRAID_ASSIGN(const int64_t length, bound.integer(1, 255));
   std::string end = "...";
   if (bound.has(3)) {
@@ -168,8 +169,10 @@ Result<Value> truncate_filter(Budget& budget, Arguments& arguments) {
   const auto end_length = static_cast<int64_t>(count_code_points(end));
   if (length < end_length) return invalid_input(cat("expected length >= ", end_length));
   if (leeway < 0) return invalid_input("expected leeway >= 0");
-  const auto full = static_cast<int64_t>(count_code_points(text));
+  const auto full = static_cast<int64_t>(length_of(bound.at(0)).value_or(SIZE_MAX / 2));
   if (full <= length || full - length <= leeway) return bound.at(0);
+  BRAID_ASSIGN(const std::string text, bound.text(0));
+  BRAID_TRY(budget.spend_text(text.size()));
   std::string out = text.substr(0, byte_offset(text, static_cast<size_t>(length - end_length)));
   const size_t blank = out.rfind(' ');
   if (!bound.truth(2, false) && blank != std::string::npos) out.resize(blank);
@@ -313,15 +316,15 @@ struct FilterEntry {
 constexpr FilterEntry kTextFilters[] = {
     {"capitalize", converted_filter<capitalize>},
     {"center", center_filter},
-    {"e", converted_filter<escaped>},
-    {"escape", converted_filter<escaped>},
+    {"e", escape_filter},
+    {"escape", escape_filter},
     {"filesizeformat", filesize_filter},
-    {"forceescape", converted_filter<escaped>},
+    {"forceescape", forceescape_filter},
     {"format", format_filter},
     {"indent", indent_filter},
     {"lower", converted_filter<lower>},
     {"replace", replace_filter},
-    {"safe", converted_filter<identity>},
+    {"safe", safe_filter},
     {"string", converted_filter<identity>},
     {"striptags", converted_filter<without_tags>},
     {"title", converted_filter<filter_title>},

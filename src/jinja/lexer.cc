@@ -81,8 +81,9 @@ class Tokenizer {
   }
 
   size_t skip_space(size_t at) const {
-    const std::string_view rest = source_.substr(at);
-    return at + (rest.size() - strip(rest, Side::kLeft).size());
+    for (size_t next = at; next < source_.size(); at = next)
+      if (!is_space(next_code_point(source_, &next))) return at;
+    return at;
   }
 
   // Where a closing mark with its sign and the white space that it takes ends; npos when none is

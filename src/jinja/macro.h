@@ -12,7 +12,8 @@ class Macro : public Object {
 
   const char* type_name() const override { return "Macro"; }
   Result<std::string> repr(Budget& /*budget*/) const override {
-    return cat("<Macro '", code_->name, "'>");
+    return code_->name.empty() ? std::string("<Macro anonymous>")
+                               : cat("<Macro '", code_->name, "'>");
   }
   std::optional<Value> attribute(const std::string& name) override;
   bool callable() const override { return true; }

@@ -14,7 +14,7 @@ Generator::Generator(std::vector<Value> items, Status failure)
 }
 
 Result<std::string> Generator::repr(Budget& /*budget*/) const {
-  return invalid_input("a generator cannot be written; put '| list' or '| join' behind the filter");
+  return std::string("<generator object>");
 }
 
 Result<std::vector<Value>> Generator::iterate(Budget& budget) {
@@ -66,11 +66,12 @@ Result<Value> Range::make(int64_t begin, int64_t end, int64_t step) {
   if (step < 0 && span < 0) count = (-span - step - 1) / -static_cast<__int128>(step);
   if (count > kMost)
     return invalid_input(cat("a range of more than ", kMost, " items is not allowed"));
-  return make_object<Range>(begin, step, static_cast<int64_t>(count));
+  return make_object<Range>(begin, end, step, static_cast<int64_t>(count));
 }
 
 Result<std::string> Range::repr(Budget& /*budget*/) const {
-  return invalid_input("a range cannot be written; put '| list' behind it");
+  const std::string step = step_ == 1 ? "" : cat(", ", step_);
+  return cat("range(", begin_, ", ", end_, step, ")");
 }
 
 Result<std::vector<Value>> Range::iterate(Budget& budget) {
@@ -93,7 +94,7 @@ bool Range::same_items(const Range& other) const {
 }
 
 Result<std::string> Function::repr(Budget& /*budget*/) const {
-  return invalid_input(cat("the function ", name_, " cannot be written; call it"));
+  return cat("<function ", name_, ">");
 }
 
 Result<Value> Function::call(Budget& budget, Arguments arguments) {
@@ -106,7 +107,7 @@ Method::Method(const char* name, Value self, Body body)
 }
 
 Result<std::string> Method::repr(Budget& /*budget*/) const {
-  return invalid_input(cat("the method ", name_, " cannot be written; call it: ", name_, "()"));
+  return cat("<built-in method ", name_, ">");
 }
 
 Result<Value> Method::call(Budget& budget, Arguments arguments) {
@@ -117,7 +118,7 @@ Result<Value> Method::call(Budget& budget, Arguments arguments) {
 Result<std::string> Namespace::repr(Budget& budget) const {
   const Value attributes(std::make_shared<const Dict>(attributes_));
   BRAID_ASSIGN(const std::string text, jinja::repr(attributes, budget));
-  return cat("<TemplateNamespace ", text, ">");
+  return cat("<Namespace ", text, ">");
 }
 
 std::optional<Value> Namespace::attribute(const std::string& name) {
@@ -135,9 +136,7 @@ Cycler::Cycler(std::vector<Value> items) : items_(std::move(items)) {
   for (const Value& item : items_) hold(item);
 }
 
-Result<std::string> Cycler::repr(Budget& /*budget*/) const {
-  return invalid_input("a cycler cannot be written; call its next()");
-}
+Result<std::string> Cycler::repr(Budget& /*budget*/) const { return std::string("<Cycler>"); }
 
 std::optional<Value> Cycler::attribute(const std::string& name) {
   if (name == "pos") return Value::of_size(position_);
@@ -163,9 +162,7 @@ Result<Value> Cycler::reset(Budget& /*budget*/, Arguments& arguments) {
   return Value();
 }
 
-Result<std::string> Joiner::repr(Budget& /*budget*/) const {
-  return invalid_input("a joiner cannot be written; call it");
-}
+Result<std::string> Joiner::repr(Budget& /*budget*/) const { return std::string("<Joiner>"); }
 
 Result<Value> Joiner::call(Budget& /*budget*/, Arguments arguments) {
   BRAID_TRY(Bound::bind("joiner", arguments, {}, 0).status());

@@ -52,7 +52,8 @@ class Range : public Object {
  public:
   static constexpr int64_t kMost = 100'000;  // MAX_RANGE of Jinja's sandbox
   static Result<Value> make(int64_t begin, int64_t end, int64_t step);
-  Range(int64_t begin, int64_t step, int64_t count) : begin_(begin), step_(step), count_(count) {}
+  Range(int64_t begin, int64_t end, int64_t step, int64_t count)
+      : begin_(begin), end_(end), step_(step), count_(count) {}
 
   const char* type_name() const override { return "range"; }
   Result<std::string> repr(Budget& budget) const override;
@@ -64,7 +65,7 @@ class Range : public Object {
   bool same_items(const Range& other) const;
 
  private:
-  int64_t begin_, step_, count_;
+  int64_t begin_, end_, step_, count_;
 };
 
 // A function of the environment, such as range.

@@ -231,7 +231,6 @@ class StatementParser {
   Result<StmtPtr> call() {
     StmtPtr out = make(Stmt::Kind::kCallBlock, tag_);
     out->macro = std::make_unique<MacroCode>();
-    out->macro->name = "caller";
     if (tokens_.current().is_operator("(")) BRAID_TRY(signature(out->macro.get()));
     BRAID_ASSIGN(ExprPtr call, expressions_.expression());
     if (call->kind != Expr::Kind::kCall) return tokens_.fail("{% call %} wants a call: name(…)");

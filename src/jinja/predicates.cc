@@ -39,7 +39,7 @@ bool is_filter_name(const Value& value) {
 bool is_test_name(const Value& value) {
   return value.is_text() && find_test(value.text()) != nullptr;
 }
-bool never(const Value& /*value*/) { return false; }
+bool is_escaped(const Value& value) { return value.is_safe(); }
 
 // Something with a length and items; by Python's measure an undefined value has both.
 bool is_sequence_value(const Value& value) {
@@ -119,7 +119,7 @@ constexpr TestEntry kTests[] = {
     {"divisibleby", divisible_by},
     {"eq", is_equal<true>},
     {"equalto", is_equal<true>},
-    {"escaped", plain<never>},
+    {"escaped", plain<is_escaped>},
     {"even", parity<0>},
     {"false", plain<is_false>},
     {"filter", plain<is_filter_name>},

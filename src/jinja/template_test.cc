@@ -40,5 +40,44 @@ TEST(Template, ErrorsNameTemplateLineAndTag) {
             "attribute 'content'");
 }
 
+// Blocks trimmed and left-stripped, as transformers sets Jinja up.
+TEST(Template, WhiteSpaceAroundTags) {
+  EXPECT_EQ(text_of("a\n  {% if true %}\n  b\n  {% endif %}\nc\n"), "a\n  b\nc");
+  EXPECT_EQ(text_of("a\n  {%- if true -%}\n  b\n  {%- endif -%}\nc"), "abc");
+  EXPECT_EQ(text_of("a\n  {%+ if true +%}\nb{% endif %}"), "a\n  \nb");
+  EXPECT_EQ(text_of("a\r\n  {{ 1 }}\rb"), "a\n  1\nb");
+  EXPECT_EQ(text_of("{# c #}\n{% raw %}\n{{ x }}{% endraw %}\n."), "\n{{ x }}.");
+}
+
+TEST(Template, TheSandboxHoldsWhatTransformersHolds) {
+  for (const char* source :
+       {"{{ xs.append(1) }}", "{{ d.update({}) }}", "{{ ''.__class__.mro() }}",
+        "{% set ns = namespace(_a=1) %}", "{% set d.x = 1 %}", "{{ range(100001) }}",
+        "{{ raise_exception('no') }}", "{% include 'x' %}", "{{ 1 | nothing }}", "{% do x %}",
+        "{% break %}", "{{ f(a=1, a=2) }}"})
+    EXPECT_FALSE(render(source, R"({"xs": [1], "d": {"a": 1}})").ok()) << source;
+  EXPECT_THAT(text_of("{{ raise_exception('no') }}"), HasSubstr("refuses the conversation: no"));
+}
+
+TEST(Template, HostileTemplatesEnd) {
+  for (const char* source :
+       {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{{ 'a' * 1000000000 }}",
+        "{{ [0] * 1000000000 }}", "{{ '%1000000000d' % 1 }}", "{{ 'a'.center(1000000000) }}",
+        "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = [ns.x] %}{% endfor "
+        "%}",
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "{{ 9 ** 99 }}",
+        "{% set ns = namespace(s='aa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}"
+        "{% endfor %}",
+        "{{ '{:1000000000}'.format(1) }}", "{{ 'a' | indent(1000000000) }}"})
+    EXPECT_FALSE(render(source).ok()) << source;
+  std::string nested;
+  for (int i = 0; i < 100000; ++i) nested += "(";
+  EXPECT_FALSE(render("{{ " + nested).ok());
+  std::string chain = "{{ 1";
+  for (int i = 0; i < 100000; ++i) chain += " + 1";
+  EXPECT_FALSE(render(chain + " }}").ok());
+}
+
 }  // namespace
 }  // namespace braid::jinja

@@ -245,6 +245,25 @@ std::string casefold(std::string_view text) {
   return out;
 }
 
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '\'')
+      out += "&#39;";
+    else if (c == '"')
+      out += "&#34;";
+    else
+      out += c;
+  }
+  return out;
+}
+
 std::vector<std::string> split_words(std::string_view text) {
   std::vector<std::string> out;
   bool inside = false;

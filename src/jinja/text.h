@@ -40,6 +40,9 @@ std::string title(std::string_view text);
 std::string swapcase(std::string_view text);
 std::string casefold(std::string_view text);
 
+// The text with & < > ' and " as entities of HTML.
+std::string escaped(std::string_view text);
+
 // The parts between blanks.
 std::vector<std::string> split_words(std::string_view text);
 

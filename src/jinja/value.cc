@@ -20,6 +20,12 @@ std::shared_ptr<const List> make_sequence(std::vector<Value> items, bool is_tupl
 
 }  // namespace
 
+Value Value::safe(std::string text) {
+  Value out;
+  out.data_ = Text{std::make_shared<const std::string>(std::move(text)), true};
+  return out;
+}
+
 Value Value::list(std::vector<Value> items) {
   Value out;
   out.data_ = make_sequence(std::move(items), false);

@@ -45,12 +45,14 @@ class Value {
   explicit Value(int64_t value) : data_(value) {}
   explicit Value(double value) : data_(value) {}
   explicit Value(std::string value)
-      : data_(std::make_shared<const std::string>(std::move(value))) {}
+      : data_(Text{std::make_shared<const std::string>(std::move(value)), false}) {}
   explicit Value(std::string_view value) : Value(std::string(value)) {}
   explicit Value(const char* value) : Value(std::string(value)) {}
   explicit Value(std::shared_ptr<const Dict> value) : data_(std::move(value)) {}
   explicit Value(std::shared_ptr<Object> value) : data_(std::move(value)) {}
 
+  // A text that counts as escaped already (Markup): whatever is added to it gets escaped.
+  static Value safe(std::string text);
   static Value of_size(size_t size) { return Value(static_cast<int64_t>(size)); }
   static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
@@ -77,7 +79,8 @@ class Value {
   double number() const {
     return is_float() ? std::get<double>(data_) : static_cast<double>(integer());
   }
-  const std::string& text() const { return *std::get<Text>(data_); }
+  const std::string& text() const { return *std::get<Text>(data_).text; }
+  bool is_safe() const { return is_text() && std::get<Text>(data_).safe; }
   const List& sequence() const { return *std::get<std::shared_ptr<const List>>(data_); }
   const std::vector<Value>& items() const { return sequence().items; }
   const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(data_); }
@@ -105,7 +108,10 @@ class Value {
   struct Undefined {
     std::shared_ptr<const std::string> why;
   };
-  using Text = std::shared_ptr<const std::string>;
+  struct Text {
+    std::shared_ptr<const std::string> text;
+    bool safe = false;
+  };
   // In the order of Kind.
   std::variant<Undefined, None, bool, int64_t, double, Text, std::shared_ptr<const List>,
                std::shared_ptr<const Dict>, std::shared_ptr<Object>>

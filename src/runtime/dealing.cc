@@ -82,12 +82,14 @@ std::vector<Rows> micro_batches(const SampleStore& store, const Rows& rows, int6
 
 Denominators denominators(const SampleStore& store, const Rows& rows) {
   const TokenLists& responses = **store.tokens("response_ids");
+  const bool masked = store.has("loss_mask");
   Denominators out{0, static_cast<double>(rows.size()), 0};
   std::set<int64_t> groups;
   for (const size_t row : rows) {
-    out.tokens += static_cast<double>(responses[row].size());
+    if (!masked) out.tokens += static_cast<double>(responses[row].size());
     groups.insert(store.sample(row).group.value);
   }
+  if (masked) out.tokens = store.reals("loss_mask", rows).value().sum().item<double>();
   out.groups = static_cast<double>(groups.size());
   return out;
 }

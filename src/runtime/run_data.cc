@@ -95,12 +95,15 @@ Result<RunData> load_run_data(const Config& config, const std::string& source, D
 Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
                      const RolloutConfig& options, SampleStore& store) {
   const bool pairs = call.function == "pairs";
-  const bool answered = std::any_of(call.writes.begin(), call.writes.end(), [](const Field& field) {
-    return field.name == "response_ids";
-  });
+  const auto writes = [&](const char* name) {
+    return std::any_of(call.writes.begin(), call.writes.end(),
+                       [&](const Field& field) { return field.name == name; });
+  };
+  const bool answered = writes("response_ids");
   const int64_t copies = pairs ? 2 : (answered ? 1 : options.samples_per_prompt);
   std::vector<StoredSample> samples;
   TokenLists prompt_ids, response_ids;
+  std::vector<float> mask;  // of all response tokens, one sample after another
   for (int64_t p = 0; p < options.prompts_per_step; ++p) {
     BRAID_ASSIGN(const DataRecord record, data.at(cursor + p));
     for (int64_t k = 0; k < copies; ++k) {
@@ -108,12 +111,16 @@ Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
       samples.push_back({SampleId{group.value * copies + k}, group, record.prompt, record.extra});
       prompt_ids.push_back(record.prompt_ids);
       response_ids.push_back(pairs && k == 1 ? record.rejected_ids : record.response_ids);
+      mask.insert(mask.end(), record.learned.begin(), record.learned.end());
+      if (record.learned.empty()) mask.resize(mask.size() + response_ids.back().size(), 1.0f);
     }
   }
   store.begin(std::move(samples));
   const Rows rows = store.all_rows();
   BRAID_TRY(store.put_tokens("prompt_ids", rows, std::move(prompt_ids)));
-  return answered ? store.put_tokens("response_ids", rows, std::move(response_ids)) : ok_status();
+  if (!answered) return ok_status();
+  BRAID_TRY(store.put_tokens("response_ids", rows, std::move(response_ids)));
+  return writes("loss_mask") ? store.put_reals("loss_mask", rows, at::tensor(mask)) : ok_status();
 }
 
 }  // namespace braid

@@ -1,155 +1,206 @@
-// Writing conversations in the known formats.
-#include <algorithm>
-#include <optional>
-#include <utility>
+#include "data/chat/render.h"
 
-#include "data/chat/template.h"
-#include "data/tokenizer/unicode.h"
+#include <array>
+#include <ctime>
+
+#include "base/text.h"
+#include "base/yaml.h"
+#include "data/chat/assistant_spans.h"
+#include "data/chat/template_arguments.h"
+#include "data/chat/token_mask.h"
+#include "jinja/text.h"
 
 namespace braid {
 namespace {
 
-// Python's str.strip, which is what Jinja's trim calls: White_Space and the four separators.
-std::string_view strip(std::string_view text) {
-  const auto is_blank = [](char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); };
-  size_t first = text.size(), last = text.size();
-  for (size_t at = 0; at < text.size();) {
-    const size_t begin = at;
-    if (is_blank(next_code_point(text, &at))) continue;
-    first = std::min(first, begin);
-    last = at;
-  }
-  return text.substr(first, last - first);
+// What templates call the reasoning of a message; transformers passes it under all of these names.
+constexpr std::array<const char*, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
+constexpr const char* kContent = "content";
+// Put behind the last message, so that its end is found in the rendered text.
+constexpr std::string_view kEndMark = "BRAID_END_OF_FINAL_MESSAGE ";
+
+std::string_view without_last_blank(std::string_view text) {
+  return text.substr(0, text.size() - 1);
 }
 
-struct Writer {
-  const ChatTemplate& chat;
-  const std::vector<ChatMessage>& messages;
-  const ChatRendering& rendering;
+// Keys without a value go, and reasoning is given under each name.
+OrderedJson plain_message(const OrderedJson& message) {
+  OrderedJson out = OrderedJson::object();
+  const OrderedJson* reasoning = nullptr;
+  for (const char* name : kReasoning)
+    if (reasoning == nullptr && message.contains(name) && !message[name].is_null())
+      reasoning = &message[name];
+  if (reasoning != nullptr) out["thinking"] = *reasoning;
+  for (const auto& [key, value] : message.items())
+    if (!value.is_null()) out[key] = value;
+  if (reasoning != nullptr) out["reasoning_content"] = *reasoning;
+  return out;
+}
 
-  std::string content(const ChatMessage& message) const {
-    return chat.trims_content ? std::string(strip(message.content)) : message.content;
+Result<OrderedJson> plain_messages(const OrderedJson& messages) {
+  if (!messages.is_array() || messages.empty())
+    return invalid_input("a conversation is a list of at least one message");
+  OrderedJson out = OrderedJson::array();
+  for (const OrderedJson& message : messages) {
+    if (!message.is_object())
+      return invalid_input(cat("message ", out.size() + 1, " is no object with a role"));
+    out.push_back(plain_message(message));
   }
-  std::string bos() const { return chat.writes_bos ? rendering.bos_token : ""; }
-  std::string prompt(const char* text) const {
-    return rendering.add_generation_prompt || chat.always_prompts ? text : "";
-  }
+  return out;
+}
 
-  std::string chatml() const {
-    std::string out = bos();
-    if (!chat.default_system.empty() && messages[0].role != "system")
-      out += cat("<|im_start|>system\n", chat.default_system, "<|im_end|>\n");
-    for (const ChatMessage& message : messages)
-      out += cat("<|im_start|>", message.role, "\n", content(message), "<|im_end|>\n");
-    return out + prompt("<|im_start|>assistant\n");
+// Puts the mark behind the text of the last message; gives that text.
+Result<std::string> mark_end(OrderedJson* messages) {
+  OrderedJson& message = messages->back();
+  if (!message.contains(kContent))
+    return invalid_input("continue_final_message: the last message has no content");
+  OrderedJson* text = &message[kContent];
+  if (text->is_array()) {
+    OrderedJson* last = nullptr;
+    for (OrderedJson& part : *text)
+      if (part.is_object() && part.contains("text")) last = &part["text"];
+    text = last;
   }
+  if (text == nullptr || !text->is_string())
+    return invalid_input("continue_final_message: the content of the last message is no text");
+  std::string before = text->get<std::string>();
+  *text = before + std::string(kEndMark);
+  return before;
+}
 
-  std::string llama3() const {
-    std::string out = bos();
-    for (const ChatMessage& message : messages)
-      out += cat("<|start_header_id|>", message.role, "<|end_header_id|>\n\n", content(message),
-                 "<|eot_id|>");
-    return out + prompt("<|start_header_id|>assistant<|end_header_id|>\n\n");
-  }
+// The rendered text up to the mark. Where the template trimmed the message, so is the text's end.
+Result<std::string> cut_at_mark(const std::string& text, const std::string& message) {
+  const std::string_view mark = without_last_blank(kEndMark);
+  const size_t at = text.rfind(mark);
+  if (at == std::string::npos || text.find(jinja::strip(message)) == std::string::npos)
+    return invalid_input(
+        "continue_final_message: the template does not write the last message as it is");
+  const std::string out = text.substr(0, at);
+  if (text.compare(at, kEndMark.size(), kEndMark) == 0) return out;
+  return std::string(jinja::strip(out, jinja::Side::kRight));
+}
 
-  std::string gemma() const {
-    std::string out = bos();
-    for (const ChatMessage& message : messages)
-      out += cat("<start_of_turn>", message.role == "assistant" ? "model" : message.role, "\n",
-                 content(message), "<end_of_turn>\n");
-    return out + prompt("<start_of_turn>model\n");
+Result<jinja::Dict> variables_of(const Tokenizer& tokenizer, const OrderedJson& messages,
+                                 const Conversation& conversation, const ChatOptions& options) {
+  jinja::Dict out;
+  for (const auto& [name, text] : tokenizer.chat_templates().special_tokens())
+    out.set(jinja::Value(name), jinja::Value(text));
+  for (const auto& [name, argument] : options.arguments.items()) {
+    BRAID_ASSIGN(jinja::Value value, jinja::from_json(argument));
+    out.set(jinja::Value(name), std::move(value));
   }
+  const std::array<std::pair<const char*, const OrderedJson*>, 3> fields = {
+      {{"messages", &messages},
+       {"tools", &conversation.tools},
+       {"documents", &conversation.documents}}};
+  for (const auto& [name, json] : fields) {
+    BRAID_ASSIGN(jinja::Value value, jinja::from_json(*json).at(name));
+    out.set(jinja::Value(name), std::move(value));
+  }
+  out.set(jinja::Value("add_generation_prompt"), jinja::Value(options.add_generation_prompt));
+  return out;
+}
 
-  std::string llama2() const {
-    std::string out, system;
-    for (const ChatMessage& message : messages) {
-      if (message.role == "system")
-        system = cat("<<SYS>>\n", message.content, "\n<</SYS>>\n\n");
-      else if (message.role == "user")
-        out +=
-            cat(bos(), "[INST] ", strip(std::exchange(system, "") + message.content), " [/INST]");
-      else
-        out += cat(" ", strip(message.content), " ", rendering.eos_token);
-    }
-    return out;
+// strftime of the day that is given, at noon, or of now.
+Result<jinja::RenderOptions> render_options(const std::string& date) {
+  std::tm time{};
+  if (date.empty()) {
+    const std::time_t now = std::time(nullptr);
+    localtime_r(&now, &time);
+  } else if (const char* end = strptime(cat(date, " 12:00:00").c_str(), "%Y-%m-%d %H:%M:%S", &time);
+             end == nullptr || *end != '\0') {
+    return invalid_input(cat("data.template_date: '", date, "' is no date such as 2024-07-26"));
   }
+  jinja::RenderOptions out;
+  out.now = [time](const std::string& format) {
+    constexpr size_t kMost = 8192;
+    std::string text(kMost, '\0');
+    text.resize(std::strftime(text.data(), text.size(), format.c_str(), &time));
+    return text;
+  };
+  return out;
+}
 
-  std::string plain() const {
-    std::string out = bos();
-    for (const ChatMessage& message : messages)
-      out += cat(message.role, ": ", content(message), "\n");
-    return out + prompt("assistant: ");
-  }
-};
-
-// user, assistant, user, … after `first` messages.
-Status check_alternation(const std::vector<ChatMessage>& messages, size_t first, const char* name) {
-  for (size_t i = first; i < messages.size(); ++i) {
-    const char* wanted = (i - first) % 2 == 0 ? "user" : "assistant";
-    if (messages[i].role != wanted)
-      return invalid_input(cat("message ", i + 1, " has the role '", messages[i].role,
-                               "' where the ", name, " template wants '", wanted, "'"));
-  }
+Status check_list(const OrderedJson& value, const char* name) {
+  if (value.is_null()) return ok_status();
+  if (!value.is_array()) return invalid_input(cat("key '", name, "' must be a list"));
+  for (const OrderedJson& item : value)
+    if (!item.is_object()) return invalid_input(cat("key '", name, "': an item is no object"));
   return ok_status();
-}
-
-Status check_roles(ChatFormat format, const std::vector<ChatMessage>& messages) {
-  if (format == ChatFormat::kGemma) return check_alternation(messages, 0, "gemma");
-  if (format == ChatFormat::kLlama2)
-    return check_alternation(messages, messages[0].role == "system" ? 1 : 0, "llama2");
-  return ok_status();
-}
-
-// True when the tokenizer puts BOS in front of every text.
-Result<bool> adds_bos(const Tokenizer& tokenizer) {
-  if (!tokenizer.bos_id()) return false;
-  BRAID_ASSIGN(const std::vector<int32_t> ids, tokenizer.encode("", true));
-  return !ids.empty() && ids[0] == *tokenizer.bos_id();
-}
-
-Status check_special(const std::optional<int32_t>& id, const char* name) {
-  if (id) return ok_status();
-  return invalid_input(cat("the chat template writes ", name,
-                           ", but tokenizer_config.json names no ", name, " of the vocabulary"));
 }
 
 }  // namespace
 
-Result<std::string> render_chat(const ChatTemplate& chat, const std::vector<ChatMessage>& messages,
-                                const ChatRendering& rendering) {
-  if (messages.empty()) return invalid_input("a conversation needs at least one message");
-  BRAID_TRY(check_roles(chat.format, messages));
-  const Writer writer{chat, messages, rendering};
-  switch (chat.format) {
-    case ChatFormat::kChatml:
-      return writer.chatml();
-    case ChatFormat::kLlama2:
-      return writer.llama2();
-    case ChatFormat::kLlama3:
-      return writer.llama3();
-    case ChatFormat::kGemma:
-      return writer.gemma();
-    case ChatFormat::kPlain:
-      return writer.plain();
-  }
-  return invalid_input("unknown chat format");
+Result<ChatOptions> chat_options(const DataConfig& config) {
+  ChatOptions out;
+  out.template_name = config.template_name;
+  out.date = config.template_date;
+  BRAID_ASSIGN(out.arguments, template_arguments(config.template_arguments));
+  BRAID_TRY(render_options(out.date).status());
+  return out;
 }
 
-Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat,
-                                         const std::vector<ChatMessage>& messages,
-                                         bool add_generation_prompt) {
-  ChatRendering rendering;
-  rendering.add_generation_prompt = add_generation_prompt;
-  if (chat.writes_bos) BRAID_TRY(check_special(tokenizer.bos_id(), "bos_token"));
-  if (chat.format == ChatFormat::kLlama2) BRAID_TRY(check_special(tokenizer.eos_id(), "eos_token"));
-  if (tokenizer.bos_id()) rendering.bos_token = tokenizer.id_to_token(*tokenizer.bos_id());
-  if (tokenizer.eos_id()) rendering.eos_token = tokenizer.id_to_token(*tokenizer.eos_id());
-  BRAID_ASSIGN(const std::string text, render_chat(chat, messages, rendering));
-  BRAID_ASSIGN(std::vector<int32_t> ids, tokenizer.encode(text, false));
-  BRAID_ASSIGN(const bool wants_bos, adds_bos(tokenizer));
-  if (wants_bos && (ids.empty() || ids[0] != *tokenizer.bos_id()))
-    ids.insert(ids.begin(), *tokenizer.bos_id());
-  return ids;
+Result<Conversation> read_conversation(const OrderedJson& line, const std::string& key) {
+  Conversation out;
+  if (line.contains(key)) out.messages = line[key];
+  if (line.contains("documents")) out.documents = line["documents"];
+  if (line.contains("tools")) out.tools = line["tools"];
+  if (out.tools.is_string()) {  // as columns of a table hold them
+    BRAID_ASSIGN(out.tools, parse_ordered_json(out.tools.get<std::string>(), "key 'tools'"));
+  }
+  BRAID_TRY(check_list(out.tools, "tools"));
+  BRAID_TRY(check_list(out.documents, "documents"));
+  return out;
+}
+
+Result<jinja::Rendering> render_chat(const Tokenizer& tokenizer, const Conversation& conversation,
+                                     const ChatOptions& options) {
+  if (options.add_generation_prompt && options.continue_final_message)
+    return invalid_input("add_generation_prompt and continue_final_message exclude each other");
+  BRAID_ASSIGN(
+      const jinja::Template chat,
+      tokenizer.chat_templates().choose(options.template_name, !conversation.tools.is_null()));
+  BRAID_ASSIGN(OrderedJson messages, plain_messages(conversation.messages));
+  std::string last;
+  if (options.continue_final_message) {
+    BRAID_ASSIGN(last, mark_end(&messages));
+  }
+  BRAID_ASSIGN(const jinja::Dict variables,
+               variables_of(tokenizer, messages, conversation, options));
+  BRAID_ASSIGN(const jinja::RenderOptions limits, render_options(options.date));
+  BRAID_ASSIGN(jinja::Rendering out, chat.render(variables, limits));
+  if (options.continue_final_message) {
+    BRAID_ASSIGN(out.text, cut_at_mark(out.text, last));
+    out.spans_known = false;
+  }
+  return out;
+}
+
+Result<ChatIds> encode_chat(const Tokenizer& tokenizer, const Conversation& conversation,
+                            const ChatOptions& options) {
+  BRAID_ASSIGN(jinja::Rendering rendering, render_chat(tokenizer, conversation, options));
+  ChatIds out;
+  out.text = std::move(rendering.text);
+  BRAID_ASSIGN(out.ids, tokenizer.encode(out.text, false));
+  return out;
+}
+
+Result<ChatIds> encode_chat_with_mask(const Tokenizer& tokenizer, const Conversation& conversation,
+                                      const ChatOptions& options, LearnedTurns turns) {
+  ChatIds out;
+  if (turns == LearnedTurns::kEverything) {
+    BRAID_ASSIGN(out, encode_chat(tokenizer, conversation, options));
+    out.learned.assign(out.ids.size(), 1);
+    return out;
+  }
+  if (options.continue_final_message)
+    return invalid_input("a mask of the assistant's tokens needs whole messages");
+  const bool only_last = turns == LearnedTurns::kLast;
+  BRAID_ASSIGN(AssistantText text, assistant_text(tokenizer, conversation, options, only_last));
+  out.text = std::move(text.text);
+  BRAID_ASSIGN(out.ids, tokenizer.encode(out.text, false));
+  BRAID_ASSIGN(out.learned, token_mask(tokenizer, out.text, out.ids, text.spans));
+  return out;
 }
 
 }  // namespace braid

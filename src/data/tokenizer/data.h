@@ -26,7 +26,7 @@ struct TokenizerData {
   std::optional<int32_t> bos_id;
   std::optional<int32_t> eos_id;
   std::optional<int32_t> pad_id;
-  std::string chat_template;
+  ChatTemplates chat_templates;
 
   // The token that decoding sees for an id: nullptr for none, or for a special one to be skipped.
   const std::string* decodable(int32_t id, bool skip_special) const;

@@ -62,26 +62,6 @@ std::string token_text(const Json& config, const char* key) {
   return content.is_string() ? content.get<std::string>() : "";
 }
 
-// A single template, or the one called "default" of a list of named ones.
-Result<std::string> template_of(const Json& config) {
-  const Json value = config.is_object() ? member(config, "chat_template") : Json();
-  if (value.is_null()) return std::string();
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_array())
-    for (const Json& named : value)
-      if (named.is_object() && named.value("name", "") == "default")
-        return json_field<std::string>(named, "template");
-  return invalid_input(
-      "tokenizer_config.json: chat_template is neither a text nor a list with a "
-      "template named 'default'");
-}
-
-Result<std::string> read_chat_template(const std::string& folder, const Json& config) {
-  const std::string path = join_path(folder, "chat_template.jinja");
-  if (path_exists(path)) return read_file(path);
-  return template_of(config);
-}
-
 std::string folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -122,7 +102,7 @@ Result<Tokenizer> load_tokenizer(const std::string& folder_or_file) {
   data.bos_id = special_id("bos_token");
   data.eos_id = special_id("eos_token");
   data.pad_id = special_id("pad_token");
-  BRAID_ASSIGN(data.chat_template, read_chat_template(folder, config));
+  BRAID_ASSIGN(data.chat_templates, ChatTemplates::load(folder, config, map));
   return tokenizer;
 }
 

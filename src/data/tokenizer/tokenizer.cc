@@ -60,7 +60,7 @@ int32_t Tokenizer::vocab_size() const { return data_->texts.size(); }
 std::optional<int32_t> Tokenizer::bos_id() const { return data_->bos_id; }
 std::optional<int32_t> Tokenizer::eos_id() const { return data_->eos_id; }
 std::optional<int32_t> Tokenizer::pad_id() const { return data_->pad_id; }
-const std::string& Tokenizer::chat_template() const { return data_->chat_template; }
+const ChatTemplates& Tokenizer::chat_templates() const { return data_->chat_templates; }
 
 struct IncrementalDecoder::State {
   State(std::shared_ptr<TokenizerData> data_in, bool skip)

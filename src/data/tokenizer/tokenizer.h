@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "data/chat/templates.h"
 
 namespace braid {
 
@@ -39,8 +40,8 @@ class Tokenizer {
   std::optional<int32_t> eos_id() const;
   std::optional<int32_t> pad_id() const;
 
-  // chat_template.jinja, or the template of tokenizer_config.json; "" when the folder has none.
-  const std::string& chat_template() const;
+  // Of the folder; without any for a file that was read alone.
+  const ChatTemplates& chat_templates() const;
 
  private:
   friend class IncrementalDecoder;

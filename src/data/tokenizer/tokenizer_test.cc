@@ -205,9 +205,11 @@ TEST(TokenizerTest, FilesBesideTheTokenizerGiveSpecialIdsAndTemplate) {
   EXPECT_EQ(tokenizer.bos_id(), 0);
   EXPECT_EQ(tokenizer.eos_id(), 2);
   EXPECT_EQ(tokenizer.pad_id(), std::nullopt);
-  EXPECT_EQ(tokenizer.chat_template(), "T");
+  EXPECT_EQ(tokenizer.chat_templates().choose("", false)->source(), "T");
+  EXPECT_EQ(tokenizer.chat_templates().special_tokens().at("bos_token"), "a");
   write("chat_template.jinja", "from the file");
-  EXPECT_EQ(load_tokenizer(folder + "/tokenizer.json")->chat_template(), "from the file");
+  EXPECT_EQ(load_tokenizer(folder + "/tokenizer.json")->chat_templates().choose("", true)->source(),
+            "from the file");
   EXPECT_THAT(load_tokenizer(folder + "/none").status().message(), HasSubstr("does not exist"));
 }
 
