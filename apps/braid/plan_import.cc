@@ -3,8 +3,10 @@
 #include "plan_import.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -12,7 +14,9 @@
 #include "base/units.h"
 #include "config_inputs.h"
 #include "host/file.h"
+#include "host/recorded_script.h"
 #include "interop/foreign.h"
+#include "interop/shell.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan_gain.h"
@@ -107,15 +111,110 @@ Result<std::optional<LengthDistribution>> stated_lengths(const std::string& text
   return std::optional(lengths);
 }
 
-Result<ForeignKeys> read_keys(const Framework& framework, const ImportArguments& arguments) {
+bool is_variable(const std::string& item) {
+  const std::string name = item.substr(0, item.find('='));
+  return !name.empty() && name.size() < item.size() &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isupper(c) != 0 || std::isdigit(c) != 0 || c == '_';
+         });
+}
+
+// The first launch of RL training among recorded commands: itself, or inside a command line that
+// another program would run.
+ForeignKeys launch_of(const Framework& framework, const RecordedScript& script, int* launches) {
+  ForeignKeys first;
+  for (const std::vector<std::string>& words : script.commands()) {
+    ForeignKeys keys = framework.launch_keys(words);
+    for (size_t i = 0; keys.empty() && i < words.size(); ++i) {
+      if (words[i].find_first_of(" \n") == std::string::npos) continue;
+      const auto inner = foreign::shell_words(words[i]);
+      if (inner.ok()) keys = framework.launch_keys(*inner);
+    }
+    if (keys.empty()) continue;
+    if (++*launches == 1) first = std::move(keys);
+  }
+  return first;
+}
+
+// With the configuration file that the launch names, where it lies in the script's project.
+Result<ForeignKeys> with_its_file(const Framework& framework, const RecordedScript& script,
+                                  const ForeignKeys& launch) {
+  for (const std::string& path : framework.config_files(launch)) {
+    const std::string file = join_path(join_path(script.folder(), "work"), path);
+    if (!path_exists(file) || is_folder(file)) continue;
+    BRAID_ASSIGN(const std::string text, read_file(file));
+    return with_config_file(framework, text, path, launch);
+  }
+  return launch;
+}
+
+Result<ForeignKeys> run_keys(const Framework& framework, const std::string& path,
+                             const std::vector<std::string>& overrides,
+                             std::vector<std::string>* notes) {
+  ScriptOptions options;
+  for (const std::string& item : overrides)
+    if (is_variable(item))
+      options.environment[item.substr(0, item.find('='))] = item.substr(item.find('=') + 1);
+  BRAID_ASSIGN(const RecordedScript script, RecordedScript::run(path, options));
+  int launches = 0;
+  const ForeignKeys launch = launch_of(framework, script, &launches);
+  if (launch.empty())
+    return invalid_input(cat(path, ": starts no RL training of ", framework.name, "; it started ",
+                             script.commands().size(), " programs and ", script.ending(),
+                             "; give it what it asks for as NAME=value, or import the arguments"));
+  if (launches > 1)
+    notes->push_back(cat(path, " starts ", launches, " trainings; the first is planned"));
+  for (const std::string& name : script.unset_variables())
+    notes->push_back(cat(path, " needs the variable ", name, "; give ", name, "=value"));
+  return with_its_file(framework, script, launch);
+}
+
+struct Configuration {
+  ForeignKeys keys;
+  std::vector<std::string> overrides;  // those among them that the command line states
+  std::vector<std::string> notes;
+};
+
+Result<Configuration> read_configuration(const Framework& framework,
+                                         const ImportArguments& arguments) {
   if (arguments.inputs.empty())
     return invalid_input(cat("--import ", framework.name, ": name the configuration to read"));
-  BRAID_ASSIGN(const std::string text, read_file(arguments.inputs.front()));
-  BRAID_ASSIGN(ForeignKeys keys, framework.parse(text, arguments.inputs.front()));
+  Configuration out;
+  const std::string& path = arguments.inputs.front();
   const std::vector<std::string> rest(arguments.inputs.begin() + 1, arguments.inputs.end());
-  BRAID_TRY(add_overrides(rest, &keys));
-  BRAID_TRY(check_override_names(framework, rest).at("command line"));
-  return keys;
+  for (const std::string& item : rest)
+    if (!arguments.run_script || !is_variable(item)) out.overrides.push_back(item);
+  if (arguments.run_script) {
+    BRAID_ASSIGN(out.keys, run_keys(framework, path, rest, &out.notes));
+  } else {
+    BRAID_ASSIGN(const std::string text, read_file(path));
+    const auto keys = framework.parse(text, path);
+    if (!keys.ok())
+      return Status(keys.status().code(),
+                    cat(keys.status().message(),
+                        text.rfind("#!", 0) == 0 || path.find(".sh") != std::string::npos
+                            ? "; --run-script follows what a shell would do"
+                            : ""));
+    out.keys = *keys;
+  }
+  BRAID_TRY(add_overrides(out.overrides, &out.keys));
+  return out;
+}
+
+Result<ImportOptions> import_options(const ImportArguments& arguments) {
+  ImportOptions options;
+  options.gpu = arguments.gpu;
+  options.read = file_reader();
+  options.version = arguments.version;
+  for (const std::string& item : arguments.model_sizes) {
+    const size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == item.size())
+      return invalid_input(cat("--model-size: '", item, "' is not KEY=NAME or KEY=config.json"));
+    options.model_sizes[item.substr(0, equals)] = item.substr(equals + 1);
+  }
+  BRAID_ASSIGN(options.prompt, stated_lengths(arguments.prompt_length, "prompt-length"));
+  BRAID_ASSIGN(options.response, stated_lengths(arguments.response_length, "response-length"));
+  return options;
 }
 
 // "71.2 GiB of 76.0 GiB, fits with 6 % to spare".
@@ -138,9 +237,22 @@ std::string fullest_text(const std::vector<double>& peaks) {
   return cat(format_bytes(*most), " on device ", most - peaks.begin());
 }
 
+// What became of the keys; those that a person has to know of by name.
+void print_keys(const KeyReport& keys) {
+  std::cout << "keys: " << keys.read.size() << " read, " << keys.without_effect.size()
+            << " without effect, " << keys.not_priced.size() << " not priced, "
+            << keys.unknown.size() << " unknown\n";
+  std::map<std::string, std::vector<std::string>> by_reason;
+  for (const KeyReport::Entry& entry : keys.not_priced) by_reason[entry.why].push_back(entry.key);
+  for (const auto& [why, names] : by_reason)
+    std::cout << "not priced: " << join(names, ", ") << " (" << why << ")\n";
+  for (const std::string& key : keys.unknown) std::cout << "unknown key: " << key << "\n";
+}
+
 void print_priced(const Priced& priced) {
   const ImportedPlan& imported = priced.imported;
   const planner::Verdict& v = priced.verdict;
+  std::cout << "defaults of " << imported.version << "\n";
   for (size_t c = 0; c < imported.plan.calls.size(); ++c) {
     const CallPlan& call = imported.plan.calls[c];
     std::cout << call.call << ": " << format_seconds(v.call_s[c]) << "  peak "
@@ -150,6 +262,7 @@ void print_priced(const Priced& priced) {
   std::cout << "step " << format_seconds(v.step_s) << "\npeak memory " << memory_text(v) << "\n";
   if (!v.fits) std::cout << v.reason << "\n";
   for (const std::string& note : imported.notes) std::cout << "note: " << note << "\n";
+  print_keys(imported.keys);
 }
 
 std::string value_now(const ForeignKeys& keys, const std::string& key) {
@@ -177,8 +290,43 @@ Json verdict_json(const planner::Verdict& v) {
           {"reason", v.reason}};
 }
 
+Json entries_json(const std::vector<KeyReport::Entry>& entries) {
+  Json json = Json::array();
+  for (const KeyReport::Entry& entry : entries)
+    json.push_back({{"key", entry.key}, {"why", entry.why}});
+  return json;
+}
+
+Json keys_json(const KeyReport& keys) {
+  return {{"read", keys.read},
+          {"without_effect", entries_json(keys.without_effect)},
+          {"not_priced", entries_json(keys.not_priced)},
+          {"unknown", keys.unknown}};
+}
+
+Json problem_json(const PlanningProblem& problem) {
+  Json models, nodes = Json::array();
+  for (const auto& [role, model] : problem.models) models[role] = model.size.name;
+  for (const Node& node : problem.cluster.nodes) nodes.push_back(node.devices);
+  const Workload& work = problem.workload;
+  return {{"graph", problem.graph.name},
+          {"devices_of_nodes", nodes},
+          {"models", models},
+          {"prompts", work.prompts},
+          {"samples_per_prompt", work.samples_per_prompt},
+          {"minibatches", work.minibatches},
+          {"epochs", work.epochs},
+          {"longest_prompt", longest_tokens(work.prompt)},
+          {"longest_response", longest_tokens(work.response)},
+          {"train_engine", problem.train_engine},
+          {"generate_engine", problem.generate_engine}};
+}
+
 Json result_json(const Priced& now, const std::vector<planner::KeyChange>& changes) {
   Json json = verdict_json(now.verdict);
+  json["version"] = now.imported.version;
+  json["keys"] = keys_json(now.imported.keys);
+  json["problem"] = problem_json(now.imported.problem);
   for (size_t c = 0; c < now.imported.plan.calls.size(); ++c) {
     const std::string& name = now.imported.plan.calls[c].call;
     json["calls"][name] = now.verdict.call_s[c];
@@ -213,13 +361,21 @@ void print_changes(const ForeignKeys& keys, const planner::Verdict& now,
 
 Status run_plan_import(const ImportArguments& arguments) {
   BRAID_ASSIGN(const Framework* framework, find_framework(arguments.framework));
-  BRAID_ASSIGN(const ForeignKeys keys, read_keys(*framework, arguments));
-  ImportOptions options;
-  options.gpu = arguments.gpu;
-  options.read = file_reader();
-  BRAID_ASSIGN(options.prompt, stated_lengths(arguments.prompt_length, "prompt-length"));
-  BRAID_ASSIGN(options.response, stated_lengths(arguments.response_length, "response-length"));
-  BRAID_ASSIGN(const Priced now, simulate(*framework, keys, options));
+  BRAID_ASSIGN(const Configuration configuration, read_configuration(*framework, arguments));
+  const ForeignKeys& keys = configuration.keys;
+  BRAID_ASSIGN(const ImportOptions options, import_options(arguments));
+  BRAID_ASSIGN(Priced now, simulate(*framework, keys, options));
+  BRAID_TRY(check_override_names(now.imported.keys, configuration.overrides, *framework)
+                .at("command line"));
+  now.imported.notes.insert(now.imported.notes.begin(), configuration.notes.begin(),
+                            configuration.notes.end());
+  if (arguments.no_changes) {
+    if (arguments.json)
+      std::cout << result_json(now, {}).dump(1) << "\n";
+    else
+      print_priced(now);
+    return ok_status();
+  }
   KeyPricer pricer(*framework, options);
   BRAID_ASSIGN(const Priced estimated, pricer.price(keys));
   const auto price_keys = [&](const ForeignKeys& changed) -> Result<planner::Verdict> {

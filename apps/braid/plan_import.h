@@ -16,6 +16,10 @@ struct ImportArguments {
   std::string gpu;                  // catalogue key of the devices; required
   std::string prompt_length, response_length;  // as in the section `workload`; "" = the longest
   bool json = false;
+  bool run_script = false;  // the file is a script: run it with stand-ins for what it starts
+  bool no_changes = false;  // price it only
+  std::vector<std::string> model_sizes;  // KEY=NAME or KEY=config.json
+  std::string version;                   // of the framework; "" = as the keys tell
 };
 
 // Prices a configuration of another framework and prints the best legal changes in its own keys.

@@ -274,6 +274,19 @@ void define_framework_options(CLI::App& app, const std::shared_ptr<PlanArguments
                  "the best changes in its keys");
   app.add_option("--export", arguments->export_to,
                  "verl | openrlhf: print the plan as that framework's configuration");
+  app.add_flag("--run-script", import.run_script,
+               "--import: the file is a launch script; run it under bash with an empty environment "
+               "and stand-ins for python3, ray, torchrun, rm and all other programs but a few that "
+               "print, and price what it would have started. NAME=value arguments are its "
+               "variables");
+  app.add_option("--model-size", import.model_sizes,
+                 "--import: KEY=NAME or KEY=config.json, the size of the model that KEY names")
+      ->take_all()
+      ->expected(1);
+  app.add_option("--framework-version", import.version,
+                 "--import: whose defaults count, such as 0.7; otherwise as the keys tell");
+  app.add_flag("--no-changes", import.no_changes,
+               "--import: price the configuration and look for no better one");
   app.add_option("--gpu", import.gpu, "--import: the devices, such as h100-80g");
   app.add_option("--prompt-length", import.prompt_length,
                  "--import: tokens, as in workload.prompt_length");

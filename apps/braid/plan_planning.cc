@@ -25,6 +25,10 @@ Status check_combination(const PlanArguments& arguments) {
   const bool imports = !import.framework.empty();
   const std::pair<const char*, bool> of_import[] = {
       {"--gpu", !import.gpu.empty()},
+      {"--run-script", import.run_script},
+      {"--no-changes", import.no_changes},
+      {"--model-size", !import.model_sizes.empty()},
+      {"--framework-version", !import.version.empty()},
       {"--prompt-length", !import.prompt_length.empty()},
       {"--response-length", !import.response_length.empty()}};
   for (const auto& [name, given] : of_import)

@@ -8,9 +8,11 @@ namespace {
 // NOLINT(size) in the body: a table is one expression.
 std::vector<ModelSize> make_catalogue() {  // NOLINT(size)
   const LatentAttention deepseek{1536, 512, 128, 64, 128};
+  const LatentAttention moonlight{0, 512, 128, 64, 128};
   // name, layers, hidden, intermediate, heads, kv_heads, head_dim, vocab, tied, gated, positions,
   // embed_dim, experts, top_k, expert_intermediate, shared_experts, first_dense_layers, mtp_layers,
-  // mla, window, window_every
+  // mla, window, window_every. Qwen 3.5 and Qwen 3 Next: the linear attention of three layers of
+  // four counts as attention.
   return {
       {"codellama-34b", 48, 8192, 22016, 64, 8, 128, 32000, false, true},
       {"deepseek-llm-67b", 95, 8192, 22016, 64, 8, 128, 102400, false, true},
@@ -24,6 +26,8 @@ std::vector<ModelSize> make_catalogue() {  // NOLINT(size)
       {"gemma2-27b", 46, 4608, 36864, 32, 16, 128, 256000, true, true},
       {"gemma2-2b", 26, 2304, 9216, 8, 4, 256, 256000, true, true},
       {"gemma2-9b", 42, 3584, 14336, 16, 8, 256, 256000, true, true},
+      {"glm4-9b", 40, 4096, 13696, 32, 2, 128, 151552, false, true},
+      {"glm4.5-air", 46, 4096, 10944, 96, 8, 128, 151552, false, true, 0, 0, 128, 8, 1408, 1, 1, 1},
       {"gpt-j-6b", 28, 4096, 16384, 16, 16, 256, 50400, false, false},
       {"gpt-mcore-1.7b", 24, 2048, 8192, 16, 16, 128, 131072, false, false},
       {"gpt-mcore-119b", 92, 10240, 40960, 80, 80, 128, 131072, false, false},
@@ -36,6 +40,8 @@ std::vector<ModelSize> make_catalogue() {  // NOLINT(size)
       {"gpt-mcore-70b", 84, 8192, 32768, 64, 64, 128, 131072, false, false},
       {"gpt-oss-120b", 36, 2880, 2880, 64, 8,   64, 201088, false, true, 0, 0, 128, 4,
        2880,           0,  0,    0,    {}, 128, 2},
+      {"gpt-oss-20b", 24, 2880, 2880, 64, 8,   64, 201088, false, true, 0, 0, 32, 4,
+       2880,          0,  0,    0,    {}, 128, 2},
       {"gpt-sc21-1.7b", 24, 2304, 9216, 24, 24, 96, 51200, true, false, 2048},
       {"gpt-sc21-1008b", 128, 25600, 102400, 160, 160, 160, 51200, true, false, 2048},
       {"gpt-sc21-145.6b", 80, 12288, 49152, 96, 96, 128, 51200, true, false, 2048},
@@ -49,6 +55,7 @@ std::vector<ModelSize> make_catalogue() {  // NOLINT(size)
       {"gpt-sc21-76.1b", 60, 10240, 40960, 80, 80, 128, 51200, true, false, 2048},
       {"gpt3-175b", 96, 12288, 49152, 96, 96, 128, 51200, true, false, 2048},
       {"grok1-314b", 64, 6144, 32768, 48, 8, 128, 131072, true, true, 0, 0, 8, 2, 32768},
+      {"hy3", 80, 4096, 13312, 64, 8, 128, 120832, false, true, 0, 0, 192, 8, 1536, 1, 1, 1},
       {"internlm-20b", 60, 5120, 13824, 40, 40, 128, 103168, false, true},
       {"internlm-7b", 32, 4096, 11008, 32, 32, 128, 103168, false, true},
       {"kimi-k2", 61, 7168, 18432, 64, 64, 192, 163840, false, true, 0, 0, 384, 8, 2048, 1, 1, 0,
@@ -68,11 +75,14 @@ std::vector<ModelSize> make_catalogue() {  // NOLINT(size)
       {"llama3.1-405b", 126, 16384, 53248, 128, 8, 128, 128256, false, true},
       {"llama3.2-1b", 16, 2048, 8192, 32, 8, 64, 128256, true, true},
       {"llama3.2-3b", 28, 3072, 8192, 24, 8, 128, 128256, true, true},
+      {"mimo-7b", 36, 4096, 11008, 32, 8, 128, 151680, false, true, 0, 0, 0, 0, 0, 0, 0, 1},
       {"mistral-7b", 32, 4096, 14336, 32, 8, 128, 32768, false, true},
       {"mistral-large-123b", 88, 12288, 28672, 96, 8, 128, 32768, false, true},
       {"mistral-nemo-12b", 40, 5120, 14336, 32, 8, 128, 131072, false, true},
       {"mixtral-8x22b", 56, 6144, 16384, 48, 8, 128, 32768, false, true, 0, 0, 8, 2, 16384},
       {"mixtral-8x7b", 32, 4096, 14336, 32, 8, 128, 32000, false, true, 0, 0, 8, 2, 14336},
+      {"moonlight-16b-a3b", 27, 2048, 11264, 16, 16, 192, 163840, false, true, 0, 0, 64, 6, 1408, 2,
+       1, 0, moonlight},
       {"mpt-125m", 12, 768, 3072, 12, 12, 64, 50368, true, false, 2048},
       {"mpt-13b", 40, 5120, 20480, 40, 40, 128, 50368, true, false, 2048},
       {"mpt-1b", 24, 2048, 8192, 16, 16, 128, 50368, true, false, 2048},
@@ -115,7 +125,19 @@ std::vector<ModelSize> make_catalogue() {  // NOLINT(size)
       {"qwen3-32b", 64, 5120, 25600, 64, 8, 128, 151936, false, true},
       {"qwen3-4b", 36, 2560, 9728, 32, 8, 128, 151936, true, true},
       {"qwen3-8b", 36, 4096, 12288, 32, 8, 128, 151936, false, true},
+      {"qwen3-next-80b-a3b", 48, 2048, 5120, 16, 2, 256, 151936, false, true, 0, 0, 512, 10, 512,
+       1},
+      {"qwen3.5-0.8b", 24, 1024, 3584, 8, 2, 256, 248320, true, true},
+      {"qwen3.5-122b-a10b", 48, 3072, 1024, 32, 2, 256, 248320, false, true, 0, 0, 256, 8, 1024, 1},
+      {"qwen3.5-27b", 64, 5120, 17408, 24, 4, 256, 248320, false, true},
+      {"qwen3.5-2b", 24, 2048, 6144, 8, 2, 256, 248320, true, true},
+      {"qwen3.5-35b-a3b", 40, 2048, 512, 16, 2, 256, 248320, false, true, 0, 0, 256, 8, 512, 1},
+      {"qwen3.5-397b-a17b", 60, 4096, 1024, 32, 2, 256, 248320, false, true, 0, 0, 512, 10, 1024,
+       1},
+      {"qwen3.5-4b", 32, 2560, 9216, 16, 4, 256, 248320, true, true},
+      {"qwen3.5-9b", 32, 4096, 12288, 16, 4, 256, 248320, false, true},
       {"r1-distill-qwen-1.5b", 28, 1536, 8960, 12, 2, 128, 151936, false, true},
+      {"seed-oss-36b", 64, 5120, 27648, 80, 8, 128, 155136, false, true},
       {"stablelm-alpha-3b", 16, 4096, 16384, 32, 32, 128, 50688, false, false},
       {"tinyllama-1.1b", 22, 2048, 5632, 32, 4, 64, 32000, false, true},
       {"yi-34b", 60, 7168, 20480, 56, 8, 128, 64000, false, true},

@@ -47,12 +47,14 @@ Status add_overrides(const std::vector<std::string>& overrides, ForeignKeys* key
   return ok_status();
 }
 
-Status check_override_names(const Framework& framework, const std::vector<std::string>& overrides) {
-  std::vector<std::string> known = framework.unplanned();
+Status check_override_names(const KeyReport& report, const std::vector<std::string>& overrides,
+                            const Framework& framework) {
+  std::vector<std::string> known;
   for (const ForeignKeyInfo& row : framework.table()) known.push_back(row.key);
   for (const std::string& item : overrides) {
     const std::string key = override_key(item);
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    if (std::find(report.unknown.begin(), report.unknown.end(), key) == report.unknown.end())
+      continue;
     const std::string near = *std::min_element(
         known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
           return edit_distance(key, a) < edit_distance(key, b);
@@ -63,6 +65,19 @@ Status check_override_names(const Framework& framework, const std::vector<std::s
         cat("unknown key '", key, "': no plan depends on it; the nearest key is '", near, "'"));
   }
   return ok_status();
+}
+
+Result<ForeignKeys> with_config_file(const Framework& framework, const std::string& text,
+                                     const std::string& where, const ForeignKeys& launch) {
+  BRAID_ASSIGN(const ForeignKeys file, framework.parse(text, where));
+  ForeignKeys keys = launch;
+  for (const auto& [key, value] : file)
+    if (key.rfind("hydra.", 0) != 0 && key.rfind("defaults", 0) != 0) keys.emplace(key, value);
+  // A file that builds on another names it.
+  const bool megatron = text.find("- ppo_megatron_trainer") != std::string::npos;
+  if (const auto name = keys.find("--config-name"); name != keys.end())
+    name->second = megatron ? "ppo_megatron_trainer" : "ppo_trainer";
+  return keys;
 }
 
 std::vector<std::string> diff_keys(const ExportedConfig& a, const ExportedConfig& b) {
@@ -105,7 +120,11 @@ void add_note(const std::string& note, std::vector<std::string>* notes) {
 
 Result<ModelSize> model_of_path(const std::string& key, const std::string& path,
                                 const ImportOptions& options, std::vector<std::string>* notes) {
-  if (path.empty()) return invalid_input(cat(key, ": is missing; name the model"));
+  if (const auto stated = options.model_sizes.find(key); stated != options.model_sizes.end())
+    return resolve_model_size(stated->second, options.read).at(cat("--model-size ", key));
+  if (path.empty())
+    return invalid_input(
+        cat(key, ": is missing; name the model, or --model-size ", key, "=qwen3-8b"));
   if (options.read)
     if (const auto text = options.read(path + "/config.json"); text.ok()) {
       BRAID_ASSIGN(ModelSize model, parse_hf_config(*text, path + "/config.json"));
@@ -116,25 +135,69 @@ Result<ModelSize> model_of_path(const std::string& key, const std::string& path,
   if (found.ok()) {
     const std::string note = cat(key, "=", path, " is planned as ", found->name);
     if (found->name != path) add_note(note, notes);
+    if (const std::string parts = unpriced_parts(path); !parts.empty())
+      add_note(cat(key, "=", path, ": ", parts), notes);
     return found;
   }
   return invalid_input(cat(key, ": '", path,
                            "' is neither a folder with a config.json nor a known "
                            "model (",
-                           found.status().message(), ")"));
+                           found.status().message(), "); say --model-size ", key,
+                           "=NAME or --model-size ", key, "=config.json"));
 }
 
-void note_unplanned(const std::vector<UnplannedKey>& unplanned, const ForeignKeys& keys,
-                    const std::function<std::string(const UnplannedKey&)>& value_of,
-                    std::vector<std::string>* notes) {
-  for (const UnplannedKey& entry : unplanned) {
-    const auto found = keys.find(entry.key);
-    if (found == keys.end() || found->second == "null") continue;
-    const std::string planned = value_of(entry);
-    if (lowered(found->second) != lowered(planned))
-      notes->push_back(
-          cat("not planned: ", entry.key, "=", found->second, "; planned as ", planned));
+bool matches(std::string_view pattern, std::string_view text) {
+  size_t p = 0, t = 0, star = std::string_view::npos, tried = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++, tried = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p, ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1, t = ++tried;
+    } else {
+      return false;
+    }
   }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+namespace {
+
+const KeyFamily* family_of(const std::vector<KeyFamily>& families, const std::string& key) {
+  for (const KeyFamily& family : families)
+    if (matches(family.pattern, key)) return &family;
+  return nullptr;
+}
+
+// Whether a family names the key without a wildcard, or a slip of the keyboard is out of question.
+bool is_slip(const std::string& key, const KeyFamily& family, const std::set<std::string>& read) {
+  if (family.pattern == key) return false;
+  return std::any_of(read.begin(), read.end(), [&](const std::string& known) {
+    const auto difference = static_cast<int>(known.size()) - static_cast<int>(key.size());
+    return std::abs(difference) <= kTypingSlip && edit_distance(known, key) <= kTypingSlip;
+  });
+}
+
+}  // namespace
+
+KeyReport account(const ForeignKeys& keys, const KeyKnowledge& knowledge) {
+  KeyReport report;
+  for (const auto& [key, value] : keys) {
+    if (key.empty() || key[0] == '-') continue;  // arguments of the command
+    if (knowledge.read.count(key) > 0) {
+      report.read.push_back(key);
+      continue;
+    }
+    const KeyFamily* priced = family_of(knowledge.not_priced, key);
+    const KeyFamily* family = priced ? priced : family_of(knowledge.without_effect, key);
+    if (family == nullptr || is_slip(key, *family, knowledge.read))
+      report.unknown.push_back(key);
+    else
+      (priced ? report.not_priced : report.without_effect).push_back({key, family->why});
+  }
+  return report;
 }
 
 Result<Cluster> imported_cluster(const ImportOptions& options, int64_t nodes, int64_t per_node) {
@@ -176,26 +239,30 @@ struct ServingBytes {
   double device = 0, weights = 0, kv_per_token = 0;
 };
 
-ServingBytes serving_bytes(const PlanningProblem& problem, const Call& generate, int tp) {
+ServingBytes serving_bytes(const PlanningProblem& problem, const Call& generate,
+                           const Strategy& s) {
   const ModelSize& size = model_of(problem, generate.role).size;
   const double width = precision_bytes(model_of(problem, generate.role).precision);
   const double device = gpu_of(problem.cluster, DeviceId{0}).hbm_bytes;
-  return {device, width * static_cast<double>(total_params(size)) / tp,
-          kv_bytes_per_token(size, width) / static_cast<double>(kv_cache_parts(size, tp))};
+  const auto routed = static_cast<double>(routed_expert_params(size));
+  const double held = (static_cast<double>(total_params(size)) - routed) / s.tp +
+                      routed / (static_cast<double>(s.ep) * expert_tp(s));
+  return {device, width * held / s.pp,
+          kv_bytes_per_token(size, width) / static_cast<double>(kv_cache_parts(size, s.tp)) / s.pp};
 }
 
 }  // namespace
 
-int64_t kv_tokens_of_share(const PlanningProblem& problem, const Call& generate, int tp,
-                           double share) {
-  const ServingBytes bytes = serving_bytes(problem, generate, tp);
+int64_t kv_tokens_of_share(const PlanningProblem& problem, const Call& generate,
+                           const Strategy& strategy, double share) {
+  const ServingBytes bytes = serving_bytes(problem, generate, strategy);
   const double room = share * bytes.device - bytes.weights;
   return room <= 0 ? 0 : static_cast<int64_t>(room / bytes.kv_per_token);
 }
 
-double share_of_kv_tokens(const PlanningProblem& problem, const Call& generate, int tp,
-                          int64_t tokens) {
-  const ServingBytes bytes = serving_bytes(problem, generate, tp);
+double share_of_kv_tokens(const PlanningProblem& problem, const Call& generate,
+                          const Strategy& strategy, int64_t tokens) {
+  const ServingBytes bytes = serving_bytes(problem, generate, strategy);
   const double used = bytes.weights + static_cast<double>(tokens) * bytes.kv_per_token;
   return std::min(0.95, std::ceil(100 * used / bytes.device - 1e-6) / 100);
 }

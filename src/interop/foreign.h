@@ -26,12 +26,29 @@ struct ImportOptions {
   // Lengths in tokens; absent = every prompt and response is as long as allowed.
   std::optional<LengthDistribution> prompt, response;
   ReadText read;  // for model paths that are folders with a config.json
+  // Sizes of models by the keys that name them: a catalogue name or the path of a config.json.
+  std::map<std::string, std::string> model_sizes = {};
+  std::string version = "";  // of the framework, such as "0.7"; "" = as the keys tell
+};
+
+// What became of every key that is set; each is in exactly one list.
+struct KeyReport {
+  struct Entry {
+    std::string key, why;
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+  std::vector<std::string> read;      // the problem or the plan says what it says
+  std::vector<Entry> without_effect;  // on time and memory of a step
+  std::vector<Entry> not_priced;      // it may change both
+  std::vector<std::string> unknown;   // no version of the framework that we know has it
 };
 
 struct ImportedPlan {
   PlanningProblem problem;
   ExecutionPlan plan;              // legal for the problem
   std::vector<std::string> notes;  // what was ignored or approximated, one line each
+  KeyReport keys = {};
+  std::string version = "";  // of the framework whose defaults were taken, and how it was told
 };
 
 struct ExportedConfig {
@@ -60,8 +77,12 @@ struct Framework {
   ExportedConfig (*export_plan)(const PlanningProblem& problem, const ExecutionPlan& plan);
   std::vector<ForeignKeyInfo> (*table)();
   std::vector<KeyMove> (*tunable)(const ForeignKeys& keys);
-  // Keys that are read, noted and not planned.
-  std::vector<std::string> (*unplanned)();
+  // Flat keys of the words that a launch has after its program; empty where it is no launch of RL
+  // training.
+  ForeignKeys (*launch_keys)(const std::vector<std::string>& words);
+  // Where the configuration file that a launch names may lie, from where it runs, best first; empty
+  // where it names none or one that is known.
+  std::vector<std::string> (*config_files)(const ForeignKeys& keys);
   const char* flag_prefix;  // "" for key=value, "--" for --key value
 };
 
@@ -72,8 +93,13 @@ Result<const Framework*> find_framework(const std::string& name);
 // Adds "key=value" arguments to keys, later ones win. Errors: an argument without '='.
 Status add_overrides(const std::vector<std::string>& overrides, ForeignKeys* keys);
 
-// Refuses overrides whose key is none of the framework's that we read: they would change nothing.
-Status check_override_names(const Framework& framework, const std::vector<std::string>& overrides);
+// Refuses overrides whose key is unknown: they would change nothing.
+Status check_override_names(const KeyReport& report, const std::vector<std::string>& overrides,
+                            const Framework& framework);
+
+// The keys of a configuration file, and those of a launch that names it, which win.
+Result<ForeignKeys> with_config_file(const Framework& framework, const std::string& text,
+                                     const std::string& where, const ForeignKeys& launch);
 
 // "key: a -> b" for every key that differs, "(unset)" where one has none.
 std::vector<std::string> diff_keys(const ExportedConfig& a, const ExportedConfig& b);

@@ -20,9 +20,11 @@ inline constexpr int kTypingSlip = 2;
 
 template <typename S>
 struct SettingKey {
-  const char* key;
-  const char* ours;  // field of the plan or the configuration
-  std::variant<int64_t& (*)(S&), double& (*)(S&), bool& (*)(S&), std::string& (*)(S&)> field;
+  std::string key;
+  std::string ours;  // field of the plan or the configuration
+  std::variant<std::function<int64_t&(S&)>, std::function<double&(S&)>, std::function<bool&(S&)>,
+               std::function<std::string&(S&)>>
+      field;
 };
 
 inline Status read_setting(const std::string& text, int64_t* out) {
@@ -47,47 +49,35 @@ inline std::string setting_text(double value) { return format_double(value); }
 inline std::string setting_text(bool value) { return value ? "True" : "False"; }
 inline std::string setting_text(const std::string& value) { return value; }
 
-// Fills settings from keys. Keys that the table does not have are left; those near one of the
-// table's are noted. "null" and unresolved variables of keys in the table: the first keeps the
-// default, the second is an error.
+// Fills settings from keys; those that the table does not have are left. "null" and unresolved
+// variables of keys in the table: the first keeps the default, the second is an error.
 template <typename S>
-Status read_settings(const std::vector<SettingKey<S>>& table, const ForeignKeys& keys, S* settings,
-                     std::vector<std::string>* notes) {
-  std::vector<std::string> known;
+Status read_settings(const std::vector<SettingKey<S>>& table, const ForeignKeys& keys,
+                     S* settings) {
   for (const SettingKey<S>& entry : table) {
-    known.push_back(entry.key);
     const auto found = keys.find(entry.key);
     if (found == keys.end() || found->second == "null" || found->second == "None") continue;
-    if (found->second.find('$') != std::string::npos)
+    const bool name = std::holds_alternative<std::function<std::string&(S&)>>(entry.field);
+    const std::string last = found->second.substr(found->second.find_last_of('/') + 1);
+    if ((name ? last : found->second).find('$') != std::string::npos)
       return invalid_input(cat(entry.key, ": '", found->second, "' is not resolved here; add ",
                                entry.key, "=VALUE"));
-    BRAID_TRY(std::visit([&](auto field) { return read_setting(found->second, &field(*settings)); },
-                         entry.field)
+    BRAID_TRY(std::visit(
+                  [&](const auto& field) { return read_setting(found->second, &field(*settings)); },
+                  entry.field)
                   .at(entry.key));
-  }
-  const std::set<std::string> names(known.begin(), known.end());
-  for (const auto& [key, value] : keys) {
-    if (names.count(key) > 0) continue;
-    std::vector<std::string> similar;  // whose length allows so few slips
-    for (const std::string& name : known)
-      if (std::abs(static_cast<int>(name.size()) - static_cast<int>(key.size())) <= kTypingSlip)
-        similar.push_back(name);
-    const std::string near = nearest_name(key, similar);
-    if (!near.empty() && edit_distance(key, near) <= kTypingSlip && keys.count(near) == 0)
-      notes->push_back(cat("unknown key ", key, " is ignored", did_you_mean(key, known)));
   }
   return ok_status();
 }
 
-// Every key whose value differs from the default's.
+// Every key whose value differs from the neutral one.
 template <typename S>
 std::vector<std::pair<std::string, std::string>> print_settings(
-    const std::vector<SettingKey<S>>& table, S settings) {
-  S neutral;
+    const std::vector<SettingKey<S>>& table, S settings, S neutral = {}) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const SettingKey<S>& entry : table)
     std::visit(
-        [&](auto field) {
+        [&](const auto& field) {
           if (!(field(settings) == field(neutral)))
             out.emplace_back(entry.key, setting_text(field(settings)));
         },
@@ -95,15 +85,20 @@ std::vector<std::pair<std::string, std::string>> print_settings(
   return out;
 }
 
-// A key that changes speed or memory and that a plan does not say, with the value that is planned.
-struct UnplannedKey {
-  std::string key, planned;
+// A family of keys: '*' stands for any text, dots included.
+struct KeyFamily {
+  std::string pattern, why;
 };
-// Notes the keys that have another value than the planned one, which may name other keys.
-// `value_of` gives what the text of a planned value means.
-void note_unplanned(const std::vector<UnplannedKey>& unplanned, const ForeignKeys& keys,
-                    const std::function<std::string(const UnplannedKey&)>& value_of,
-                    std::vector<std::string>* notes);
+bool matches(std::string_view pattern, std::string_view text);
+
+// What a framework knows of its keys, asked in this order.
+struct KeyKnowledge {
+  std::set<std::string> read;
+  std::vector<KeyFamily> not_priced, without_effect;
+};
+// One entry for every key. A key that no family has is unknown; so is one whose spelling is so near
+// to a key that is read that it is a slip.
+KeyReport account(const ForeignKeys& keys, const KeyKnowledge& knowledge);
 
 template <typename S>
 std::vector<ForeignKeyInfo> table_info(const std::vector<SettingKey<S>>& table) {
@@ -126,12 +121,13 @@ struct LengthLimits {
 Status set_lengths(const ImportOptions& options, const LengthLimits& limits,
                    PlanningProblem* problem, std::vector<std::string>* notes);
 
-// Tokens of KV cache that fit into `share` of a device beside 1/tp of the weights; 0 when none do.
-int64_t kv_tokens_of_share(const PlanningProblem& problem, const Call& generate, int tp,
-                           double share);
+// Tokens of KV cache that fit into `share` of a device beside its part of the weights; 0 when none
+// do.
+int64_t kv_tokens_of_share(const PlanningProblem& problem, const Call& generate,
+                           const Strategy& strategy, double share);
 // The inverse, rounded up to a hundredth.
-double share_of_kv_tokens(const PlanningProblem& problem, const Call& generate, int tp,
-                          int64_t tokens);
+double share_of_kv_tokens(const PlanningProblem& problem, const Call& generate,
+                          const Strategy& strategy, int64_t tokens);
 
 // The only call of a kind with a role, or null.
 const Call* call_of(const Graph& graph, const std::string& role, CallKind kind);

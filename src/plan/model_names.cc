@@ -48,6 +48,26 @@ constexpr Alias kAliases[] = {{"llama34b", "codellama-34b"},
                               {"qwen20.5b", "qwen2.5-0.5b"},
                               {"qwen330b", "qwen3-30b-a3b"},
                               {"qwen3235b", "qwen3-235b-a22b"},
+                              {"qwen3next80b", "qwen3-next-80b-a3b"},
+                              {"qwen3.535b", "qwen3.5-35b-a3b"},
+                              {"qwen3.5122b", "qwen3.5-122b-a10b"},
+                              {"qwen3.5397b", "qwen3.5-397b-a17b"},
+                              {"qwen3.635b", "qwen3.5-35b-a3b"},
+                              {"qwen3.635ba3b", "qwen3.5-35b-a3b"},
+                              {"qwen3.627b", "qwen3.5-27b"},
+                              {"qwen3vl2b", "qwen3-1.7b"},
+                              {"glm4.1v9b", "glm4-9b"},
+                              {"glm49b", "glm4-9b"},
+                              {"minicpmo26", "qwen2.5-7b"},
+                              {"eurus27b", "qwen2.5-7b"},
+                              {"fapogenrm4b", "qwen3-4b"},
+                              {"mistralnemo", "mistral-nemo-12b"},
+                              {"moonlight16b", "moonlight-16b-a3b"},
+                              {"deepseekv3671b", "deepseek-v3"},
+                              {"deepseekr1", "deepseek-v3"},
+                              {"deepseekv30324", "deepseek-v3"},
+                              {"llama3.21b", "llama3.2-1b"},
+                              {"llama3.23b", "llama3.2-3b"},
                               {"qwen21.5b", "qwen2.5-1.5b"},
                               {"qwen27b", "qwen2.5-7b"},
                               {"qwen272b", "qwen2.5-72b"},
@@ -87,13 +107,56 @@ std::string up_to_size(const std::string& name) {
   return out;
 }
 
+// Whether a name has a word, between dashes, that begins so.
+bool has_word(const std::string& name, const std::string& begin) {
+  for (const std::string& word : split(lower_basename(name), '-'))
+    if (word.rfind(begin, 0) == 0) return true;
+  return false;
+}
+
+// Without the word "vl": a vision-language model's text part has the sizes of the plain model.
+std::string without_vision(const std::string& name) {
+  std::string out;
+  for (const std::string& word : split(lower_basename(name), '-'))
+    if (word != "vl") out += cat(out.empty() ? "" : "-", word);
+  return out;
+}
+
+// The entry of the name without its first words, as far as a family and a size remain.
+const ModelSize* entry_behind(const std::string& name) {
+  std::string rest = lower_basename(name);
+  for (size_t dash = rest.find('-'); dash != std::string::npos; dash = rest.find('-')) {
+    rest.erase(0, dash + 1);
+    if (rest.empty() || is_size_word(rest.substr(0, rest.find('-')))) return nullptr;
+    if (const ModelSize* entry = entry_of(rest)) return entry;
+    if (const ModelSize* entry = entry_of(up_to_size(rest))) return entry;
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+std::string unpriced_parts(const std::string& name) {
+  const std::string base = lower_basename(name);
+  const bool linear = base.find("qwen3.5") != std::string::npos ||
+                      base.find("qwen3.6") != std::string::npos || has_word(base, "next");
+  const bool vision = has_word(base, "vl") || base.find("4.1v") != std::string::npos ||
+                      base.find("minicpm-o") != std::string::npos ||
+                      (linear && !has_word(base, "next"));
+  std::string out;
+  if (vision) out = "the vision tower is not priced";
+  if (linear) out += cat(out.empty() ? "" : "; ", "linear attention is planned as attention");
+  return out;
+}
 
 Result<ModelSize> find_model_by_any_name(const std::string& name) {
   auto exact = find_model(name);
   if (exact.ok()) return exact;
   if (const ModelSize* entry = entry_of(name)) return *entry;
   if (const ModelSize* entry = entry_of(up_to_size(name))) return *entry;
+  if (const ModelSize* entry = entry_behind(name)) return *entry;
+  if (without_vision(name) != lower_basename(name))
+    return find_model_by_any_name(without_vision(name));
   return exact.status();
 }
 

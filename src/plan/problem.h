@@ -52,6 +52,7 @@ struct PlanningProblem {
   // Generation engines take their whole KV budget when they wake and hold it until they sleep
   // (vLLM, SGLang); false: pages as sequences grow.
   bool reserves_cache = false;
+  int64_t engine_batch_tokens = 0;  // most of one forward of the generation engine; 0 = its usual
   // Whose efficiencies the cost model takes, such as "megatron-core" and "vllm"; "" = its default.
   std::string train_engine, generate_engine;
   friend bool operator==(const PlanningProblem&, const PlanningProblem&) = default;
@@ -74,6 +75,10 @@ int64_t longest_tokens(const LengthDistribution& lengths);
 double mean_tokens(const LengthDistribution& lengths);
 // What a call computes in: its strategy's precision, or the model's own.
 Precision precision_of(const RoleModel& model, const Strategy& strategy);
+// Most tokens of one forward of the generation engine: the problem's, or `usual`.
+inline int64_t engine_batch_tokens(const PlanningProblem& problem, int64_t usual) {
+  return problem.engine_batch_tokens > 0 ? problem.engine_batch_tokens : usual;
+}
 // The model of a role. REQUIRES: the problem has it.
 const RoleModel& model_of(const PlanningProblem& problem, const RoleId& role);
 

@@ -309,7 +309,7 @@ TEST(PlanCommand, ExportsToOtherFrameworks) {
   const std::string file = write_temporary("exported.sh", verl.output);
   const CommandOutcome back = run_braid(cat("plan --import verl ", file, " --gpu a100-80g --json"));
   EXPECT_EQ(back.exit_code, 0) << back.output;
-  EXPECT_THAT(plan("--export openrlhf").output, HasSubstr("--vllm_tensor_parallel_size "));
+  EXPECT_THAT(plan("--export openrlhf").output, HasSubstr("--vllm.tensor_parallel_size "));
   const Json with = plan_json_of("--export verl")["export"];
   EXPECT_THAT(with["text"].get<std::string>(), HasSubstr("data.train_batch_size=64\n"));
   EXPECT_FALSE(with["not_expressed"].empty());

@@ -70,7 +70,8 @@ CallMemory CallMeter::memory(const Call& call, const CallCost& cost, CallTimer& 
   const bool generates = call.kind == CallKind::kGenerate;
   const bool trains = call.kind == CallKind::kTrainStep;
   const double cache = generates ? cache_bytes(call, cost, timer) : 0;
-  const auto prefill = static_cast<double>(SimOptions().generate_batch_tokens);
+  const auto prefill =
+      static_cast<double>(engine_batch_tokens(*problem_, SimOptions().generate_batch_tokens));
   CallMemory fullest;
   for (int stage = 0; stage < s.pp; ++stage) {
     CallMemory now;

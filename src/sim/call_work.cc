@@ -37,7 +37,7 @@ std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const Stra
 BatchOptions batch_options(const PlanningProblem& problem, const Strategy& strategy,
                            const SimOptions& options) {
   BatchOptions out;
-  out.max_batch_tokens = options.generate_batch_tokens;
+  out.max_batch_tokens = engine_batch_tokens(problem, options.generate_batch_tokens);
   out.max_concurrent =
       strategy.max_concurrent > 0 ? strategy.max_concurrent : static_cast<int64_t>(kMostSequences);
   out.most_response = longest_tokens(problem.workload.response);

@@ -130,7 +130,8 @@ void StepSimulation::add_call_memory(CallId id) {
   const CallCost& cost = *costs_[id.value];
   const CallPlacement& where = program_.calls[id.value];
   const CallKind kind = program_.graph.calls[id.value].kind;
-  const double tokens = static_cast<double>(options_.generate_batch_tokens);
+  const auto tokens =
+      static_cast<double>(engine_batch_tokens(problem_, options_.generate_batch_tokens));
   for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
     const DeviceId device = where.mesh.devices[i];
     const Block& block = this->block(id, device);
@@ -268,7 +269,8 @@ int64_t StepSimulation::cache_budget(CallId id, int dp_rank,
     for (const DeviceId device : stage_devices(id, {dp_rank, stage})) {
       const double reserve = std::sqrt(efficiencies_[device.value].mem_reserve_factor);
       const double taken = held_before(device, blocks_[id.value].at(device.value).first) +
-                           cost.prefill_bytes(static_cast<double>(options_.generate_batch_tokens));
+                           cost.prefill_bytes(static_cast<double>(
+                               engine_batch_tokens(problem_, options_.generate_batch_tokens)));
       free = std::min(free, limit_bytes(device) / reserve - taken);
     }
   const double tokens = kShareForCache * free / cost.cache_bytes_per_token();

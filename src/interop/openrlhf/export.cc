@@ -48,12 +48,13 @@ void export_training(Exporter& e, const std::string& role, bool first) {
                "; actor and critic share zero_stage, "
                "micro_train_batch_size and gradient_checkpointing"));
   if (t.pp > 1) e.lose(cat(from->call, ": pp ", t.pp, "; it has no pipeline parallelism"));
-  if (t.micro_tokens > 0)
-    e.lose(cat(from->call, ": micro_tokens ", t.micro_tokens, "; it counts sequences"));
   if (t.recompute == Recompute::kSelective)
     e.lose(cat(from->call, ": selective recomputation; it recomputes whole layers"));
   if (!first) return;
   s.zero_stage = t.zero_stage, s.ds_tp = t.tp, s.micro_train = std::max<int64_t>(1, size);
+  s.ring_attention = t.cp, s.zpg = t.zero_ranks > 0 ? t.zero_ranks : 1;
+  s.dynamic = t.micro_tokens > 0;
+  if (s.dynamic) s.train_tokens = std::max<int64_t>(1, t.micro_tokens / t.cp);
   s.checkpointing = t.recompute != Recompute::kNone;
 }
 
@@ -71,9 +72,11 @@ void export_inference(Exporter& e) {
           cat(call.name, ": micro-batches of ", size, "; micro_rollout_batch_size is one number"));
     if (first) e.s.micro_rollout = size;
     first = false;
-    if (from.strategy.micro_tokens > 0)
-      e.lose(
-          cat(call.name, ": micro_tokens ", from.strategy.micro_tokens, "; it counts sequences"));
+    if ((from.strategy.micro_tokens > 0) != e.s.dynamic)
+      e.lose(cat(call.name, ": micro-batches by ", e.s.dynamic ? "number" : "tokens",
+                 "; training and inference cut alike"));
+    else if (e.s.dynamic)
+      e.s.rollout_tokens = std::max<int64_t>(1, from.strategy.micro_tokens / from.strategy.cp);
     if (from.strategy.pp > 1 || from.strategy.tp != e.s.ds_tp)
       e.lose(cat(call.name, ": ", strategy_text(from.strategy),
                  "; models keep their training layout"));
@@ -94,7 +97,7 @@ void export_generation(Exporter& e) {
     e.lose(cat(from->call, ": max_concurrent ", g.max_concurrent, "; vLLM's default stays"));
   const Call* call = foreign::call_of(e.problem.graph, "actor", CallKind::kGenerate);
   if (g.kv_budget_tokens > 0)
-    e.s.vllm_memory = foreign::share_of_kv_tokens(e.problem, *call, g.tp, g.kv_budget_tokens);
+    e.s.vllm_memory = foreign::share_of_kv_tokens(e.problem, *call, g, g.kv_budget_tokens);
 }
 
 // Whether two groups have the same devices; overlap without that is not expressed.
@@ -132,13 +135,10 @@ void export_residency(Exporter& e) {
   const auto on_host = [&](const char* role) {
     return role_plan(e.plan, RoleId{role}).weights == Residency::kHost;
   };
-  e.s.ref_reward_offload = on_host("reference") || on_host("reward");
+  e.s.ref_offload = on_host("reference"), e.s.reward_offload = on_host("reward");
   e.s.deepspeed_sleep = on_host("actor");
   e.s.adam_offload =
       !e.s.deepspeed_sleep && role_plan(e.plan, RoleId{"actor"}).optimizer == Residency::kHost;
-  const bool reward = find_role(e.problem.graph, RoleId{"reward"}) != nullptr;
-  if (reward && on_host("reference") != on_host("reward"))
-    e.lose("reference and reward kept apart in memory; ref_reward_offload moves both");
   for (const RolePlan& role : e.plan.roles)
     if (role.prefetch) e.lose(cat("role ", role.role, ": prefetch from the host"));
 }
@@ -152,6 +152,7 @@ void export_workload(Exporter& e) {
   s.max_epochs = work.epochs;
   s.prompt_max = longest_tokens(work.prompt);
   s.generate_max = longest_tokens(work.response);
+  s.max_len = s.prompt_max + s.generate_max;
   const bool uneven = work.response.kind != LengthDistribution::Kind::kFixed;
   const bool balances =
       std::any_of(e.plan.calls.begin(), e.plan.calls.end(), [&](const CallPlan& entry) {
@@ -231,6 +232,17 @@ void fit_cluster(Exporter& e) {
                " engines share all ", devices));
 }
 
+// Every flag, as written since 0.10.2, whose value differs from the default; lengths always.
+std::vector<std::pair<std::string, std::string>> print_newer(S s) {
+  S neutral;
+  neutral.micro_train = neutral.micro_rollout = 1;
+  neutral.generate_max = neutral.max_len = 0;
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& [key, value] : foreign::print_settings(openrlhf_table(), s, neutral))
+    if (is_newer_openrlhf_key(key)) out.emplace_back(key, value);
+  return out;
+}
+
 }  // namespace
 
 ExportedConfig export_openrlhf(const PlanningProblem& problem, const ExecutionPlan& plan) {
@@ -244,7 +256,7 @@ ExportedConfig export_openrlhf(const PlanningProblem& problem, const ExecutionPl
   export_generation(e);
   fit_cluster(e);
   export_residency(e);
-  return {foreign::print_settings(openrlhf_table(), e.s), e.lost};
+  return {print_newer(e.s), e.lost};
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 // for each model, ZeRO inside, vLLM engines on devices of their own or shared.
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/text.h"
 #include "interop/openrlhf/openrlhf.h"
@@ -23,22 +24,27 @@ constexpr Estimator kEstimators[] = {{"gae", "ppo"},        {"group_norm", "grpo
                                      {"dr_grpo", "grpo"},   {"rloo", "rloo"},
                                      {"reinforce", "rloo"}, {"reinforce_baseline", "rloo"}};
 
+// Another name is that of a newer method, which scores groups as GRPO does.
+const char* algorithm_of(const std::string& estimator) {
+  for (const Estimator& entry : kEstimators)
+    if (estimator == entry.theirs) return entry.ours;
+  return "grpo";
+}
+
 Result<Graph> graph_of(const S& s, Notes* notes) {
   AlgorithmOptions options;
   options.kl.coef = s.init_kl_coef;
-  std::vector<std::string> names;
-  for (const Estimator& entry : kEstimators) {
-    names.push_back(entry.theirs);
-    if (s.estimator == entry.theirs) options.name = entry.ours;
-  }
-  if (std::find(names.begin(), names.end(), s.estimator) == names.end())
-    return invalid_input(cat("advantage_estimator: '", s.estimator, "' is not known here",
-                             did_you_mean(s.estimator, names), "; known: ", join(names, ", ")));
+  options.name = algorithm_of(s.estimator);
+  const bool known = std::any_of(std::begin(kEstimators), std::end(kEstimators),
+                                 [&](const Estimator& e) { return s.estimator == e.theirs; });
+  if (!known)
+    notes->push_back(
+        cat("advantage_estimator ", s.estimator, " is planned as GRPO: the nearest graph"));
   if (s.estimator.rfind("reinforce", 0) == 0)
     notes->push_back(
         cat("advantage_estimator ", s.estimator, " has the calls of RLOO and is planned as that"));
   BRAID_ASSIGN(Graph graph, make_graph(options));
-  const bool rule = !s.remote_reward.empty() || s.reward_pretrain.empty();
+  const bool rule = !s.remote_reward.empty() || !s.agent.empty() || s.reward_pretrain.empty();
   return rule ? graph : with_reward_model(std::move(graph));
 }
 
@@ -103,7 +109,7 @@ Groups group_devices(const S& s, const Graph& graph) {
   place("reference", s.ref, s.colocate_actor_ref, "actor");
   place("critic", s.critic, false, "");
   place("reward", s.reward, s.colocate_critic_reward, "critic");
-  if (s.colocate_all || s.vllm_engines == 0)
+  if ((s.colocate_all && !s.async_train) || s.vllm_engines == 0)
     groups.group_of["engines"] = "actor";
   else
     own("engines", s.vllm_engines * s.vllm_tp);
@@ -147,13 +153,21 @@ Strategy zero_strategy(const S& s, const PlanningProblem& problem, const Call& c
                        int64_t devices) {
   const bool trains = call.kind == CallKind::kTrainStep;
   Strategy strategy;
-  strategy.tp = static_cast<int>(s.ds_tp);
-  strategy.dp = static_cast<int>(std::max<int64_t>(1, devices / s.ds_tp));
-  if (strategy.dp > 1 && (trains || s.zero_stage == 3))
+  strategy.tp = static_cast<int>(s.ds_tp), strategy.cp = static_cast<int>(s.ring_attention);
+  strategy.dp = static_cast<int>(std::max<int64_t>(1, devices / (s.ds_tp * s.ring_attention)));
+  const int copies = dense_copies(strategy);
+  if (copies > 1 && (trains || s.zero_stage == 3))
     strategy.zero_stage = static_cast<int>(s.zero_stage);
+  if (s.zpg > 1 && strategy.zero_stage == 3 && s.zpg < copies && copies % s.zpg == 0)
+    strategy.zero_ranks = static_cast<int>(s.zpg);
   if (trains && s.checkpointing) strategy.recompute = Recompute::kFull;
   strategy.in_order = true;
   const int64_t samples = trains ? minibatch_samples(problem) : call_samples(problem, call);
+  if (s.dynamic) {
+    const int64_t inference = s.rollout_tokens > 0 ? s.rollout_tokens : s.train_tokens;
+    strategy.micro_tokens = (trains ? s.train_tokens : inference) * s.ring_attention;
+    return strategy;
+  }
   strategy.micro_batches = legal_count(std::max<int64_t>(1, samples / strategy.dp),
                                        trains ? s.micro_train : s.micro_rollout);
   return strategy;
@@ -164,7 +178,7 @@ Strategy engine_strategy(const S& s, const PlanningProblem& problem, const Call&
   Strategy strategy;
   strategy.tp = static_cast<int>(s.vllm_tp);
   strategy.dp = static_cast<int>(std::max<int64_t>(1, devices / s.vllm_tp));
-  const int64_t tokens = foreign::kv_tokens_of_share(problem, call, strategy.tp, s.vllm_memory);
+  const int64_t tokens = foreign::kv_tokens_of_share(problem, call, strategy, s.vllm_memory);
   if (tokens >= s.prompt_max + s.generate_max)
     strategy.kv_budget_tokens = tokens;
   else
@@ -179,8 +193,9 @@ void add_residency(const S& s, ExecutionPlan* plan, const Graph& graph) {
     RolePlan role;
     role.role = spec.role;
     const bool frozen = !spec.trained;
-    if ((frozen && s.ref_reward_offload) || (!frozen && s.deepspeed_sleep))
-      role.weights = Residency::kHost;
+    const bool offloads =
+        s.ref_reward_offload || (spec.role.value == "reference" ? s.ref_offload : s.reward_offload);
+    if ((frozen && offloads) || (!frozen && s.deepspeed_sleep)) role.weights = Residency::kHost;
     if (!frozen && (s.adam_offload || s.deepspeed_sleep)) role.optimizer = Residency::kHost;
     if (role.weights != Residency::kDevice || role.optimizer != Residency::kDevice)
       plan->roles.push_back(role);
@@ -208,7 +223,8 @@ ExecutionPlan plan_of(const S& s, const PlanningProblem& problem, const Groups& 
 // OpenRLHF wants the engines on exactly the actor's devices.
 Status check_colocation(const S& s) {
   const int64_t devices = devices_of(s.actor), engines = s.vllm_engines * s.vllm_tp;
-  if (!s.colocate_all || s.vllm_engines == 0 || engines == devices) return ok_status();
+  if (!s.colocate_all || s.async_train || s.vllm_engines == 0 || engines == devices)
+    return ok_status();
   const bool divides = devices % s.vllm_tp == 0;
   const std::string remedy = divides
                                  ? cat("set vllm_num_engines ", devices / s.vllm_tp)
@@ -223,6 +239,9 @@ Status check_colocation(const S& s) {
 Status check_sizes(const S& s) {
   const std::pair<const char*, int64_t> sizes[] = {{"vllm_tensor_parallel_size", s.vllm_tp},
                                                    {"ds_tensor_parallel_size", s.ds_tp},
+                                                   {"ring_attn_size", s.ring_attention},
+                                                   {"zpg", s.zpg},
+                                                   {"train_max_tokens_per_gpu", s.train_tokens},
                                                    {"prompt_max_len", s.prompt_max},
                                                    {"generate_max_len", s.generate_max},
                                                    {"actor_num_nodes", s.actor.nodes},
@@ -250,8 +269,6 @@ Status check_sizes(const S& s) {
 }
 
 void note_what_is_lost(const S& s, Notes* notes) {
-  if (s.ring_attention > 1)
-    notes->push_back(cat("ring_attn_size ", s.ring_attention, " is planned as data parallelism"));
   const OpenRlhfGroup& a = s.actor;
   if ((s.colocate_all || s.colocate_actor_ref) &&
       (s.ref.nodes != a.nodes || s.ref.per_node != a.per_node))
@@ -262,13 +279,38 @@ void note_what_is_lost(const S& s, Notes* notes) {
     notes->push_back("without vLLM engines, generation is planned on the actor's devices");
 }
 
-void note_unplanned(const ForeignKeys& keys, Notes* notes) {
-  static const std::vector<foreign::UnplannedKey> kUnplanned = {{"use_dynamic_batch", "false"},
-                                                                {"load_in_4bit", "false"},
-                                                                {"enforce_eager", "false"},
-                                                                {"zpg", "1"}};
-  foreign::note_unplanned(
-      kUnplanned, keys, [](const foreign::UnplannedKey& entry) { return entry.planned; }, notes);
+// Longest prompt and response; newer versions limit their sum.
+void settle_lengths(const ForeignKeys& keys, S* s, Notes* notes) {
+  if (s->max_len < 2) return;
+  const bool said = keys.count("rollout.max_new_tokens") + keys.count("generate_max_len") > 0;
+  if (said && s->generate_max > 0 && s->generate_max < s->max_len) {
+    s->prompt_max = s->max_len - s->generate_max;
+    return;
+  }
+  s->prompt_max = std::min<int64_t>(1024, s->max_len / 2);
+  s->generate_max = s->max_len - s->prompt_max;
+  notes->push_back(cat("data.max_len=", s->max_len,
+                       " limits prompt and response together; planned ", "as ", s->prompt_max,
+                       " + ", s->generate_max));
+}
+
+// Which generation of flags: its version and how it was told. Errors: an unknown version.
+Result<std::string> version_of(const ForeignKeys& keys, const std::string& stated, bool* newer) {
+  *newer = std::any_of(keys.begin(), keys.end(),
+                       [](const auto& entry) { return is_newer_openrlhf_key(entry.first); });
+  if (stated.empty())
+    return cat("OpenRLHF ",
+               *newer ? "0.10.2 or later (flags with dots)" : "before 0.10.2 (flags without dots)");
+  int64_t major = 0, minor = 0, patch = 0;
+  const std::vector<std::string> parts = split(stated[0] == 'v' ? stated.substr(1) : stated, '.');
+  const bool number = parts.size() >= 2 && parse_int(parts[0], &major) &&
+                      parse_int(parts[1], &minor) &&
+                      (parts.size() < 3 || parse_int(parts[2], &patch));
+  if (!number)
+    return invalid_input(
+        cat("--framework-version: '", stated, "' is no version of OpenRLHF; such as 0.11.0"));
+  *newer = std::make_tuple(major, minor, patch) >= std::make_tuple<int64_t>(0, 10, 2);
+  return cat("OpenRLHF ", stated, " (stated)");
 }
 
 }  // namespace
@@ -285,8 +327,13 @@ int64_t openrlhf_devices(const OpenRlhfSettings& s) {
 Result<ImportedPlan> import_openrlhf(const ForeignKeys& stated, const ImportOptions& options) {
   S s;
   ImportedPlan out;
+  bool newer = false;
+  BRAID_ASSIGN(out.version, version_of(stated, options.version, &newer));
+  if (newer) s.micro_train = s.micro_rollout = 1, s.max_len = 2048;
+  out.keys = foreign::account(stated, openrlhf_knowledge());
   const ForeignKeys keys = foreign::resolved(stated);
-  BRAID_TRY(foreign::read_settings(openrlhf_table(), keys, &s, &out.notes));
+  BRAID_TRY(foreign::read_settings(openrlhf_table(), keys, &s));
+  settle_lengths(keys, &s, &out.notes);
   BRAID_TRY(check_sizes(s));
   BRAID_ASSIGN(out.problem.graph, graph_of(s, &out.notes));
   const Groups groups = group_devices(s, out.problem.graph);
@@ -300,7 +347,6 @@ Result<ImportedPlan> import_openrlhf(const ForeignKeys& stated, const ImportOpti
   out.problem.generate_engine = "vllm";
   out.problem.reserves_cache = true;
   note_what_is_lost(s, &out.notes);
-  note_unplanned(keys, &out.notes);
   out.plan = plan_of(s, out.problem, groups, &out.notes);
   BRAID_TRY(validate(out.plan, out.problem).at("these OpenRLHF arguments"));
   return out;

@@ -1,4 +1,6 @@
 // Changes of OpenRLHF's arguments that are worth pricing: they change speed or memory, not results.
+#include <algorithm>
+
 #include "base/text.h"
 #include "interop/openrlhf/openrlhf.h"
 
@@ -31,12 +33,24 @@ void add_colocation(int64_t devices, int64_t tp, int64_t per_node, std::vector<K
   out->push_back(move);
 }
 
+std::vector<KeyMove> in_newer_names(const std::vector<KeyMove>& moves) {
+  std::vector<KeyMove> out;
+  for (const KeyMove& move : moves) {
+    KeyMove named;
+    for (const auto& [key, value] : move) named[newer_openrlhf_key(key)] = value;
+    if (const auto both = named.find("ref_reward_offload"); both != named.end()) {
+      named = {{"ref.offload", both->second}, {"reward.offload", both->second}};
+    }
+    out.push_back(named);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<KeyMove> openrlhf_moves(const ForeignKeys& keys) {
   OpenRlhfSettings s;
-  std::vector<std::string> notes;
-  if (!foreign::read_settings(openrlhf_table(), keys, &s, &notes).ok()) return {};
+  if (!foreign::read_settings(openrlhf_table(), keys, &s).ok()) return {};
   const Values flags = {"True", "False"}, sizes = {"1", "2", "4", "8", "16", "32", "64"};
   std::vector<KeyMove> out;
   add("vllm_tensor_parallel_size", {"1", "2", "4", "8"}, &out);
@@ -53,25 +67,10 @@ std::vector<KeyMove> openrlhf_moves(const ForeignKeys& keys) {
   add_engines(s.vllm_engines * s.vllm_tp, &out);
   for (const int64_t tp : {1, 2, 4, 8})
     add_colocation(openrlhf_devices(s), tp, s.actor.per_node, &out);
-  return out;
-}
-
-std::vector<std::string> openrlhf_unplanned_names() {
-  return {"use_dynamic_batch",
-          "train_max_tokens_per_gpu",
-          "rollout_max_tokens_per_gpu",
-          "packing_samples",
-          "enforce_eager",
-          "enable_prefix_caching",
-          "overlap_comm",
-          "zpg",
-          "gradient_checkpointing_use_reentrant",
-          "vllm_enable_sleep",
-          "load_in_4bit",
-          "grad_accum_dtype",
-          "vllm_sync_backend",
-          "flash_attn",
-          "attn_implementation"};
+  const bool newer = std::any_of(keys.begin(), keys.end(), [](const auto& entry) {
+    return is_newer_openrlhf_key(entry.first);
+  });
+  return newer ? in_newer_names(out) : out;
 }
 
 }  // namespace braid

@@ -34,14 +34,23 @@ void export_micro_batches(const Strategy& from, int64_t samples, int64_t* size, 
     *size = ceil_div(samples / from.dp, from.micro_batches);
 }
 
+void export_layout(const Strategy& from, VerlLayout* to) {
+  to->tp = from.tp, to->pp = from.pp, to->cp = from.cp, to->ep = from.ep;
+  to->expert_tp = from.expert_tp;
+  if (from.zero_ranks > 0) to->shards = from.zero_ranks;
+  if (from.zero_stage == 2) to->reshard = false;
+  if (from.precision == Precision::kFp8) to->fp8 = "hybrid";
+}
+
 void export_training(Exporter& e, const std::string& role, VerlWorker* worker) {
   const Strategy* from = e.strategy(role, CallKind::kTrainStep);
   if (from == nullptr) return;
-  const bool parallel = from->tp > 1 || from->pp > 1;
+  const bool experts = from->ep > 1 && from->zero_stage < 2;
+  const bool parallel = from->tp > 1 || from->pp > 1 || experts;
   worker->strategy = parallel ? "megatron" : "fsdp";
+  export_layout(*from, &worker->layout());
   if (parallel) {
-    worker->tp = from->tp, worker->pp = from->pp;
-    worker->vpp = from->interleave > 1 ? from->interleave : 0;
+    worker->layout().vpp = from->interleave > 1 ? from->interleave : 0;
     if (from->zero_stage > 1)
       e.lose(cat("update of ", role, ": zero ", from->zero_stage,
                  " beside tensor or pipeline parallelism; it has zero 1"));
@@ -51,9 +60,9 @@ void export_training(Exporter& e, const std::string& role, VerlWorker* worker) {
     e.lose(cat("update of ", role, ": zero ", from->zero_stage, "; FSDP shards all (zero 3)"));
   }
   if (parallel)
-    worker->granularity = from->recompute == Recompute::kNone   ? ""
-                          : from->recompute == Recompute::kFull ? "full"
-                                                                : "selective";
+    worker->megatron.granularity = from->recompute == Recompute::kNone   ? "null"
+                                   : from->recompute == Recompute::kFull ? "full"
+                                                                         : "selective";
   else
     worker->checkpointing = from->recompute != Recompute::kNone;
   if (from->in_order) e.s.balance_batch = false;
@@ -62,8 +71,8 @@ void export_training(Exporter& e, const std::string& role, VerlWorker* worker) {
   export_micro_batches(*from, minibatch_samples(e.problem), &worker->micro_batch, &worker->dynamic,
                        &worker->max_tokens);
   // All devices share a mini-batch, whose sequences per device the size must divide.
-  const int64_t ranks =
-      std::max<int64_t>(1, device_count(e.problem.cluster) / (int64_t{from->tp} * from->pp));
+  const int64_t ranks = std::max<int64_t>(
+      1, device_count(e.problem.cluster) / (int64_t{from->tp} * from->pp * from->cp));
   if (!worker->dynamic)
     worker->micro_batch =
         std::gcd(worker->micro_batch, std::max<int64_t>(1, minibatch_samples(e.problem) / ranks));
@@ -76,9 +85,11 @@ void export_inference(Exporter& e, const std::string& role, const VerlWorker& la
   if (call == nullptr) return;
   const Strategy& from = call_plan(e.plan, call->name).strategy;
   const bool own_layout = role == "reference" || role == "reward";
-  if (own_layout) worker->tp = from.tp, worker->pp = from.pp;
   if (role == "reward" && from.tp * from.pp > 1) worker->strategy = "megatron";
-  const bool same = from.tp == layout.tp && from.pp == layout.pp;
+  if (role == "reference") worker->strategy = layout.strategy;
+  if (own_layout) export_layout(from, &worker->layout());
+  const VerlLayout& trained = layout.layout();
+  const bool same = from.tp == trained.tp && from.pp == trained.pp && from.cp == trained.cp;
   if (!same && !own_layout)
     e.lose(
         cat(call->name, ": tp", from.tp, " pp", from.pp, "; inference has the layout of training"));
@@ -90,22 +101,21 @@ void export_generation(Exporter& e) {
   const Call* call = foreign::call_of(e.problem.graph, "actor", CallKind::kGenerate);
   if (call == nullptr) return e.lose("a graph without generation");
   const Strategy& from = call_plan(e.plan, call->name).strategy;
-  e.s.gen_tp = from.tp;
+  e.s.rollout.tp = from.tp, e.s.rollout.ep = from.ep, e.s.rollout.expert_tp = from.expert_tp;
+  if (from.precision == Precision::kFp8) e.s.rollout.quantization = "fp8";
   if (from.pp > 1)
     e.lose(cat(call->name, ": pp ", from.pp, "; engines have tensor parallelism only"));
-  if (from.max_concurrent > 0) e.s.max_num_seqs = from.max_concurrent;
+  if (from.max_concurrent > 0) e.s.rollout.max_num_seqs = from.max_concurrent;
   if (from.kv_budget_tokens > 0)
-    e.s.memory_share =
-        foreign::share_of_kv_tokens(e.problem, *call, from.tp, from.kv_budget_tokens);
+    e.s.rollout.memory_share =
+        foreign::share_of_kv_tokens(e.problem, *call, from, from.kv_budget_tokens);
 }
 
 void export_role(Exporter& e, const std::string& role, VerlWorker* worker) {
   const RolePlan from = role_plan(e.plan, RoleId{role});
-  const bool megatron = (role == "reference" ? e.s.actor.strategy : worker->strategy) == "megatron";
-  (megatron ? worker->mcore_offload_weights : worker->offload_weights) =
-      from.weights == Residency::kHost;
-  (megatron ? worker->mcore_offload_optimizer : worker->offload_optimizer) =
-      from.optimizer == Residency::kHost;
+  if (role == "reference") worker->strategy = e.s.actor.strategy;
+  worker->layout().offload_weights = from.weights == Residency::kHost;
+  worker->layout().offload_optimizer = from.optimizer == Residency::kHost;
   if (from.prefetch) e.lose(cat("role ", role, ": prefetch from the host"));
   const auto found = e.problem.models.find(role);
   if (found != e.problem.models.end()) worker->path = found->second.size.name;
@@ -119,6 +129,7 @@ void export_workload(Exporter& e) {
   e.s.actor.epochs = work.epochs;
   e.s.max_prompt_length = longest_tokens(work.prompt);
   e.s.max_response_length = longest_tokens(work.response);
+  e.s.prompt_length = e.s.max_prompt_length, e.s.response_length = e.s.max_response_length;
 }
 
 void export_algorithm(Exporter& e) {
@@ -136,10 +147,10 @@ void export_algorithm(Exporter& e) {
 
 void export_cluster(Exporter& e) {
   const auto& nodes = e.problem.cluster.nodes;
-  e.s.nnodes = static_cast<int64_t>(nodes.size());
-  e.s.n_gpus_per_node = nodes.front().devices;
+  e.s.trainer.nodes = static_cast<int64_t>(nodes.size());
+  e.s.trainer.per_node = nodes.front().devices;
   for (const Node& node : nodes)
-    e.s.n_gpus_per_node = std::min<int64_t>(e.s.n_gpus_per_node, node.devices);
+    e.s.trainer.per_node = std::min<int64_t>(e.s.trainer.per_node, node.devices);
   for (const Node& node : nodes)
     if (!(node.gpu == nodes.front().gpu) || node.devices != nodes.front().devices)
       return e.lose("nodes that differ; trainer.n_gpus_per_node is one number");
@@ -158,7 +169,8 @@ void export_meshes(Exporter& e) {
 
 ExportedConfig export_verl(const PlanningProblem& problem, const ExecutionPlan& plan) {
   Exporter e{problem, plan, {}, {}};
-  e.s.engine = problem.generate_engine.empty() ? e.s.engine : problem.generate_engine;
+  if (!problem.generate_engine.empty()) e.s.rollout.name = problem.generate_engine;
+  e.s.rollout.max_batched_tokens = engine_batch_tokens(problem, e.s.rollout.max_batched_tokens);
   export_workload(e);
   export_algorithm(e);
   export_cluster(e);

@@ -1,5 +1,5 @@
-// From verl's settings to a planning problem and the plan that verl executes: every worker group on
-// all devices.
+// From verl's settings to a planning problem and the plan that verl executes: worker groups on all
+// of the trainer's devices, engines and models of their own where the job gives them devices.
 #include <algorithm>
 
 #include "base/text.h"
@@ -16,29 +16,58 @@ struct Estimator {
   const char* verl;
   const char* ours;
 };
-constexpr Estimator kEstimators[] = {{"gae", "ppo"},
-                                     {"grpo", "grpo"},
-                                     {"rloo", "rloo"},
-                                     {"remax", "remax"},
-                                     {"reinforce_plus_plus", "rloo"},
-                                     {"reinforce_plus_plus_baseline", "rloo"}};
+// Estimators with calls of their own. All others score groups of samples and cost what GRPO costs.
+constexpr Estimator kEstimators[] = {
+    {"gae", "ppo"}, {"grpo", "grpo"}, {"rloo", "rloo"}, {"remax", "remax"}};
+
+// Estimators of verl and of its recipes that score groups of samples.
+constexpr const char* kGroupEstimators[] = {
+    "opo",  "gpg",   "gdpo",   "gvpo",       "spo",        "dapo",
+    "gspo", "sppo",  "spin",   "gmpo",       "cispo",      "sapo",
+    "dppo", "prime", "flowrl", "elliptical", "grpo_passk", "grpo_vectorized"};
+
+// A word that is a slip away from an estimator with calls of its own, and no estimator itself.
+Status check_estimator(const std::string& name) {
+  std::vector<std::string> own;
+  for (const Estimator& entry : kEstimators) own.push_back(entry.verl);
+  const bool group = std::find(std::begin(kGroupEstimators), std::end(kGroupEstimators), name) !=
+                     std::end(kGroupEstimators);
+  const bool known = std::find(own.begin(), own.end(), name) != own.end();
+  const std::string near =
+      *std::min_element(own.begin(), own.end(), [&](const std::string& a, const std::string& b) {
+        return edit_distance(name, a) < edit_distance(name, b);
+      });
+  if (known || group || edit_distance(name, near) > foreign::kTypingSlip) return ok_status();
+  return invalid_input(cat("algorithm.adv_estimator: '", name,
+                           "' is not known here (did you mean '", near, "'?)",
+                           "; known: ", join(own, ", "), "; say the one whose calls it has"));
+}
+
+bool is_true(const std::string& text) { return lowered(text) == "true"; }
+
+std::string algorithm_of(const VerlSettings& s, Notes* notes) {
+  if (is_true(s.critic_enabled)) return "ppo";
+  for (const Estimator& entry : kEstimators)
+    if (s.adv_estimator == entry.verl && s.critic_enabled == "null") return entry.ours;
+  for (const Estimator& entry : kEstimators)
+    if (s.adv_estimator == entry.verl && s.adv_estimator != "gae") return entry.ours;
+  const bool reinforce = s.adv_estimator.rfind("reinforce", 0) == 0;
+  notes->push_back(cat("algorithm.adv_estimator=", s.adv_estimator,
+                       reinforce ? " has the calls of RLOO and is planned as that"
+                                 : " is planned as GRPO: the nearest graph"));
+  return reinforce ? "rloo" : "grpo";
+}
+
+bool has_reward_model(const VerlSettings& s) { return s.reward_enabled || s.distils; }
 
 Result<Graph> graph_of(const VerlSettings& s, Notes* notes) {
+  BRAID_TRY(check_estimator(s.adv_estimator));
   AlgorithmOptions options;
   options.kl.coef = s.kl_in_reward || s.kl_loss ? 0.001 : 0;
-  std::vector<std::string> names;
-  for (const Estimator& entry : kEstimators) {
-    names.push_back(entry.verl);
-    if (s.adv_estimator == entry.verl) options.name = entry.ours;
-  }
-  if (std::find(names.begin(), names.end(), s.adv_estimator) == names.end())
-    return invalid_input(cat("algorithm.adv_estimator: '", s.adv_estimator, "' is not known here",
-                             did_you_mean(s.adv_estimator, names), "; known: ", join(names, ", ")));
-  if (s.adv_estimator.rfind("reinforce", 0) == 0)
-    notes->push_back(cat("algorithm.adv_estimator=", s.adv_estimator,
-                         " has the calls of RLOO and is planned as that"));
+  options.name = algorithm_of(s, notes);
+  if (s.bypass) options.old_logprobs = "sampler";
   BRAID_ASSIGN(Graph graph, make_graph(options));
-  return s.reward_enabled ? with_reward_model(std::move(graph)) : graph;
+  return has_reward_model(s) ? with_reward_model(std::move(graph)) : graph;
 }
 
 const VerlWorker& worker_of(const VerlSettings& s, const std::string& role) {
@@ -47,27 +76,46 @@ const VerlWorker& worker_of(const VerlSettings& s, const std::string& role) {
   return role == "reference" ? s.ref : s.actor;
 }
 
+// The key that names a role's model, and its path.
+std::pair<std::string, std::string> model_path(const VerlSettings& s, const std::string& role) {
+  if (role == "reward" && s.distils && !s.reward_enabled)
+    return {"distillation.teacher_models.teacher_model.model_path", s.teacher_path};
+  if (role == "critic" && !s.critic.path.empty()) return {"critic.model.path", s.critic.path};
+  if (role == "reward" && !s.reward.path.empty()) return {"reward_model.model.path", s.reward.path};
+  return {"actor_rollout_ref.model.path", s.actor.path};
+}
+
 Status add_models(const VerlSettings& s, const ImportOptions& options, PlanningProblem* problem,
                   Notes* notes) {
+  const int64_t rank = std::max(s.lora_rank, s.megatron_lora_rank);
   for (const RoleSpec& spec : problem->graph.roles) {
     const std::string& role = spec.role.value;
     RoleModel model;
-    const bool own = (role == "critic" || role == "reward") && !worker_of(s, role).path.empty();
-    const std::string path = own ? worker_of(s, role).path : s.actor.path;
-    const std::string key = !own               ? "actor_rollout_ref.model.path"
-                            : role == "critic" ? "critic.model.path"
-                                               : "reward_model.model.path";
+    const auto [key, path] = model_path(s, role);
     BRAID_ASSIGN(model.size, foreign::model_of_path(key, path, options, notes));
-    if (role == "actor" && s.lora_rank > 0) model.trainable = {true, s.lora_rank};
-    if (role == "reference" && s.lora_rank > 0) model.shares_weights_with = "actor";
+    if (role == "actor" && rank > 0) model.trainable = {true, rank};
+    if (role == "reference" && rank > 0) model.shares_weights_with = "actor";
     problem->models[role] = model;
   }
   return ok_status();
 }
 
-Status add_workload(const VerlSettings& s, PlanningProblem* problem) {
+bool separate(const VerlSettings& s) { return s.rollout_pool.nodes > 0; }
+
+// Prompts between two updates of the engine's weights.
+int64_t prompts_of(const VerlSettings& s) {
+  constexpr int64_t kMost = 1 << 20;
+  const auto product = [&](int64_t a, int64_t b) {
+    return std::min(kMost, a) * std::min(kMost, b);
+  };
+  if (s.fully_async) return product(product(s.actor.mini_batch, s.collected_batches), s.sync_every);
+  if (s.trainer_mode == "separate_async") return product(s.train_batch_size, s.sync_every);
+  return s.train_batch_size;
+}
+
+Status add_workload(const VerlSettings& s, PlanningProblem* problem, Notes* notes) {
   Workload& work = problem->workload;
-  work.prompts = s.train_batch_size;
+  work.prompts = prompts_of(s);
   work.samples_per_prompt = s.samples;
   work.epochs = s.actor.epochs;
   if (work.prompts < 1 || work.samples_per_prompt < 1 || work.epochs < 1 || s.actor.mini_batch < 1)
@@ -78,116 +126,142 @@ Status add_workload(const VerlSettings& s, PlanningProblem* problem) {
             " must divide data.train_batch_size ", work.prompts,
             "; nearest legal values: ", nearest_divisors(work.prompts, s.actor.mini_batch)));
   work.minibatches = work.prompts / s.actor.mini_batch;
+  if (work.prompts != s.train_batch_size)
+    notes->push_back(cat("a step is the ", work.prompts, " prompts between two updates of the ",
+                         "engine's weights"));
+  if (s.filter_groups)
+    notes->push_back(cat("algorithm.filter_groups: groups that are drawn again are not known; ",
+                         "planned without"));
+  else if (s.gen_batch_size > s.train_batch_size && s.train_batch_size > 0)
+    notes->push_back(cat("data.gen_batch_size=", s.gen_batch_size, ": planned as one round of ",
+                         s.train_batch_size));
   return ok_status();
-}
-
-bool megatron(const VerlWorker& worker) { return worker.strategy == "megatron"; }
-
-// Micro-batches of a forward or of a training step, as a number or a token budget.
-void set_micro_batches(const VerlWorker& worker, bool trains, int64_t each, Strategy* strategy) {
-  const bool dynamic = trains ? worker.dynamic : worker.infer_dynamic;
-  const int64_t tokens = trains ? worker.max_tokens : worker.infer_max_tokens;
-  const int64_t size = trains ? worker.micro_batch : worker.infer_micro_batch;
-  if (dynamic) {
-    strategy->micro_tokens = tokens;
-  } else if (size > 0) {
-    strategy->micro_batches = std::max<int64_t>(1, (each + size - 1) / size);
-    while (each % strategy->micro_batches != 0) ++strategy->micro_batches;
-  }
 }
 
 Strategy generate_strategy(const VerlSettings& s, const PlanningProblem& problem, const Call& call,
                            int64_t devices, Notes* notes) {
+  const VerlEngine& engine = s.rollout;
   Strategy strategy;
-  strategy.tp = static_cast<int>(s.gen_tp);
-  strategy.dp = static_cast<int>(devices / std::max<int64_t>(1, s.gen_tp));
-  strategy.max_concurrent = s.max_num_seqs;
-  const int64_t longest = s.max_prompt_length + s.max_response_length;
-  const int64_t tokens =
-      foreign::kv_tokens_of_share(problem, call, std::max(1, strategy.tp), s.memory_share);
+  strategy.tp = static_cast<int>(engine.tp);
+  strategy.pp = static_cast<int>(engine.pp);
+  strategy.dp = static_cast<int>(devices / std::max<int64_t>(1, engine.tp * engine.pp));
+  if (model_of(problem, call.role).size.experts > 0 && engine.ep > 1) {
+    strategy.ep = static_cast<int>(engine.ep);
+    strategy.expert_tp = static_cast<int>(std::max<int64_t>(1, engine.expert_tp));
+    if (expert_tp(strategy) == strategy.tp) strategy.expert_tp = 0;
+  }
+  strategy.max_concurrent = engine.max_num_seqs;
+  const int64_t longest =
+      longest_tokens(problem.workload.prompt) + longest_tokens(problem.workload.response);
+  const int64_t tokens = foreign::kv_tokens_of_share(problem, call, strategy, engine.memory_share);
   if (tokens >= longest)
     strategy.kv_budget_tokens = tokens;
   else
-    notes->push_back(cat("actor_rollout_ref.rollout.gpu_memory_utilization=", s.memory_share,
+    notes->push_back(cat("actor_rollout_ref.rollout.gpu_memory_utilization=", engine.memory_share,
                          " leaves no room for one sequence of ", longest,
                          " tokens beside the weights; planned with all free memory"));
-  return strategy;
-}
-
-Recompute recompute_of(const VerlWorker& worker) {
-  if (!megatron(worker)) return worker.checkpointing ? Recompute::kFull : Recompute::kNone;
-  if (worker.granularity == "full") return Recompute::kFull;
-  return worker.granularity == "selective" ? Recompute::kSelective : Recompute::kNone;
-}
-
-Strategy worker_strategy(const VerlWorker& worker, const PlanningProblem& problem, const Call& call,
-                         int64_t devices) {
-  const bool trains = call.kind == CallKind::kTrainStep;
-  Strategy strategy;
-  if (megatron(worker)) {
-    strategy.tp = static_cast<int>(worker.tp);
-    strategy.pp = static_cast<int>(worker.pp);
-    strategy.interleave = trains ? static_cast<int>(std::max<int64_t>(1, worker.vpp)) : 1;
-    strategy.sequence_parallel = worker.tp > 1;
+  if (engine.quantization == "fp8" || engine.quantization == "torchao") {
+    if (peak_flops(problem.cluster.nodes.front().gpu, Precision::kFp8).ok())
+      strategy.precision = Precision::kFp8;
+    else
+      notes->push_back(
+          "actor_rollout_ref.rollout.quantization: these devices have no fp8; planned "
+          "in 16 bit");
   }
-  const int64_t sharded = std::max<int64_t>(1, int64_t{strategy.tp} * strategy.pp);
-  strategy.dp = static_cast<int>(std::max<int64_t>(1, devices / sharded));
-  if (strategy.dp > 1) strategy.zero_stage = !megatron(worker) ? 3 : trains ? 1 : 0;
-  if (trains) strategy.recompute = recompute_of(worker);
-  const int64_t samples = trains ? minibatch_samples(problem) : call_samples(problem, call);
-  set_micro_batches(worker, trains, std::max<int64_t>(1, samples / strategy.dp), &strategy);
   return strategy;
+}
+
+// A reward model or a teacher that an engine serves: forwards only.
+Strategy served_strategy(const VerlEngine& engine, const PlanningProblem& problem, const Call& call,
+                         int64_t devices) {
+  Strategy strategy;
+  strategy.tp = static_cast<int>(engine.tp);
+  strategy.dp = static_cast<int>(std::max<int64_t>(1, devices / std::max<int64_t>(1, engine.tp)));
+  if (model_of(problem, call.role).size.experts > 0 && engine.ep > 1) {
+    strategy.ep = static_cast<int>(engine.ep);
+    strategy.expert_tp = strategy.tp > 1 ? 1 : 0;
+  }
+  strategy.micro_tokens = engine.max_batched_tokens;
+  return strategy;
+}
+
+bool is_served(const VerlSettings& s, const ForeignKeys& keys) {
+  if (s.distils && !s.reward_enabled) return true;
+  for (const auto& [key, value] : keys)
+    if (key.rfind("reward.reward_model.", 0) == 0 || key.rfind("reward_model.rollout.", 0) == 0)
+      return true;
+  return s.reward_apart;
 }
 
 void add_residency(const VerlSettings& s, const PlanningProblem& problem, ExecutionPlan* plan) {
   for (const RoleSpec& spec : problem.graph.roles) {
     const VerlWorker& worker = worker_of(s, spec.role.value);
+    const VerlLayout& layout = worker.layout();
     RolePlan role;
     role.role = spec.role;
-    if (worker.offload_weights) role.weights = Residency::kHost;
-    if (worker.offload_optimizer && spec.trained) role.optimizer = Residency::kHost;
+    if (layout.offload_weights) role.weights = Residency::kHost;
+    if ((layout.offload_optimizer || worker.optimizer_on_host) && spec.trained)
+      role.optimizer = Residency::kHost;
     if (spec.trained) role.timing = OffloadTiming::kAfterEachCall;
     if (role.weights != Residency::kDevice || role.optimizer != Residency::kDevice)
       plan->roles.push_back(role);
   }
 }
 
-void note_what_is_lost(const VerlSettings& s, Notes* notes) {
-  if (s.actor.sequence_parallel > 1)
-    notes->push_back(cat("ulysses_sequence_parallel_size=", s.actor.sequence_parallel,
-                         " is planned as data parallelism"));
-  if (s.actor.shard_size > 0)
-    notes->push_back(cat("fsdp_size=", s.actor.shard_size, " is planned as full sharding"));
+struct Import {
+  const VerlSettings& s;
+  const VerlPlacement& placement;
+  bool served = false;
+};
+
+CallPlan call_plan_of(const Import& import, const PlanningProblem& problem, const Call& call,
+                      Notes* notes) {
+  const VerlSettings& s = import.s;
+  const bool samples = call.kind == CallKind::kGenerate, reward = call.role.value == "reward";
+  const DeviceMesh& mesh = samples  ? import.placement.rollout
+                           : reward ? import.placement.reward
+                                    : import.placement.trainer;
+  const auto devices = static_cast<int64_t>(mesh.devices.size());
+  if (samples) return {call.name, mesh, generate_strategy(s, problem, call, devices, notes)};
+  CallPlan plan{call.name, mesh, {}};
+  if (reward && import.served)
+    plan.strategy =
+        served_strategy(s.distils ? s.teacher : s.reward_engine, problem, call, devices);
+  else
+    plan.strategy = verl_worker_strategy(worker_of(s, call.role.value), problem, call, devices);
+  plan.strategy.in_order = !s.balance_batch;
+  return plan;
 }
 
-ExecutionPlan plan_of(const VerlSettings& s, const PlanningProblem& problem, Notes* notes) {
+ExecutionPlan plan_of(const Import& import, const PlanningProblem& problem, Notes* notes) {
   ExecutionPlan plan = plan_for(problem);
-  const DeviceMesh all = whole_cluster(problem.cluster);
-  const auto devices = static_cast<int64_t>(all.devices.size());
-  for (const Call& call : problem.graph.calls) {
-    if (!uses_model(call)) continue;
-    const VerlWorker& worker = worker_of(s, call.role.value);
-    const bool samples = call.kind == CallKind::kGenerate;
-    plan.calls.push_back({call.name, all,
-                          samples ? generate_strategy(s, problem, call, devices, notes)
-                                  : worker_strategy(worker, problem, call, devices)});
-    plan.calls.back().strategy.in_order = !samples && !s.balance_batch;
-  }
-  add_residency(s, problem, &plan);
+  for (const Call& call : problem.graph.calls)
+    if (uses_model(call)) plan.calls.push_back(call_plan_of(import, problem, call, notes));
+  add_residency(import.s, problem, &plan);
+  plan.staleness = separate(import.s) ? 1 : 0;
   return plan;
 }
 
 Status check_sizes(const VerlSettings& s) {
-  const std::pair<const char*, int64_t> sizes[] = {
-      {"rollout.tensor_model_parallel_size", s.gen_tp},
-      {"actor.megatron tensor size", s.actor.tp},
-      {"actor.megatron pipeline size", s.actor.pp},
-      {"critic.megatron tensor size", s.critic.tp},
-      {"critic.megatron pipeline size", s.critic.pp},
-      {"ref.megatron tensor size", s.ref.tp},
-      {"ref.megatron pipeline size", s.ref.pp},
+  std::vector<std::pair<std::string, int64_t>> sizes = {
+      {"rollout.tensor_model_parallel_size", s.rollout.tp},
+      {"rollout.pipeline_model_parallel_size", s.rollout.pp},
+      {"rollout.data_parallel_size", s.rollout.dp},
+      {"rollout.expert_parallel_size", s.rollout.ep},
+      {"rollout.max_num_batched_tokens", s.rollout.max_batched_tokens},
       {"data.max_prompt_length", s.max_prompt_length},
-      {"data.max_response_length", s.max_response_length}};
+      {"data.max_response_length", s.max_response_length},
+      {"rollout.prompt_length", s.prompt_length},
+      {"rollout.response_length", s.response_length}};
+  const std::pair<const char*, const VerlWorker*> workers[] = {
+      {"actor", &s.actor}, {"ref", &s.ref}, {"critic", &s.critic}, {"reward_model", &s.reward}};
+  for (const auto& [name, worker] : workers) {
+    const VerlLayout& layout = worker->layout();
+    sizes.emplace_back(cat(name, ".", worker->strategy, " tensor size"), layout.tp);
+    sizes.emplace_back(cat(name, ".", worker->strategy, " pipeline size"), layout.pp);
+    sizes.emplace_back(cat(name, ".", worker->strategy, " context size"), layout.cp);
+    sizes.emplace_back(cat(name, ".", worker->strategy, " expert size"), layout.ep);
+  }
   constexpr int64_t kLargest = 1 << 24;
   for (const auto& [name, value] : sizes)
     if (value < 1 || value > kLargest)
@@ -195,25 +269,73 @@ Status check_sizes(const VerlSettings& s) {
   return ok_status();
 }
 
-// What one worker takes from another, and of the two backends' keys those of the backend in use.
-void settle(const ForeignKeys& keys, VerlSettings* s) {
-  s->ref.strategy = s->actor.strategy;
+// What one worker takes from another.
+void settle(const ForeignKeys& stated, VerlSettings* s) {
   s->critic.infer_dynamic = s->critic.dynamic;
-  const std::pair<VerlWorker*, const char*> trained[] = {{&s->actor, "actor_rollout_ref.actor"},
+  const std::pair<VerlWorker*, const char*> trained[] = {{&s->actor, "actor_rollout_ref"},
                                                          {&s->critic, "critic"}};
   for (const auto& [worker, name] : trained) {
-    const bool actor = worker == &s->actor;
-    const bool stated = keys.count(cat(actor ? "actor_rollout_ref" : "critic",
-                                       ".model.enable_gradient_checkpointing")) > 0;
-    const char* granularity = ".megatron.override_transformer_config.recompute_granularity";
-    if (keys.count(cat(name, granularity)) == 0 && stated && worker->checkpointing)
-      worker->granularity = "full";
+    const bool said = stated.count(cat(name, ".model.enable_gradient_checkpointing")) > 0;
+    VerlLayout& layout = worker->layout();
+    if (worker->megatron_like() && layout.granularity == "null" && said && worker->checkpointing)
+      layout.granularity = "full";
   }
-  for (VerlWorker* worker : {&s->actor, &s->ref, &s->critic, &s->reward}) {
-    if (!megatron(*worker)) continue;
-    worker->offload_weights = worker->mcore_offload_weights;
-    worker->offload_optimizer = worker->mcore_offload_optimizer;
-  }
+  for (VerlWorker* worker : {&s->actor, &s->ref, &s->critic, &s->reward})
+    if (worker->ulysses > 1) worker->fsdp.cp = worker->turbo.cp = worker->ulysses;
+  if (s->actor.strategy != "megatron") s->ref.ulysses = s->actor.ulysses;
+  for (const auto& [key, value] : stated)
+    s->fully_async |= separate(*s) && key.rfind("async_training.", 0) == 0;
+  if (s->distils && s->teacher_pool.nodes == 0) s->teacher_pool.per_node = 0;
+  s->response_length = std::min(s->response_length, std::max<int64_t>(s->max_response_length, 1));
+  if (s->max_model_len > s->prompt_length)
+    s->response_length = std::min(s->response_length, s->max_model_len - s->prompt_length);
+  // The engines of a replica that share its experts.
+  s->rollout.dp = std::max<int64_t>(1, s->rollout.dp);
+}
+
+std::string engine_of(const VerlWorker& actor) {
+  if (actor.megatron_like()) return "megatron";
+  return "";
+}
+
+void note_what_is_lost(const VerlSettings& s, Notes* notes) {
+  const VerlLayout& layout = s.actor.layout();
+  if (layout.vpp > 1 && (layout.first_layers > 0 || layout.last_layers > 0))
+    notes->push_back(
+        "layers of the first and last stage are planned evenly where stages "
+        "interleave");
+  if (separate(s))
+    notes->push_back(
+        "rollouts run beside training, one step older; planned with devices of their "
+        "own, on nodes behind the trainer's");
+  if (s.distils) notes->push_back("the teacher is planned as a reward model: one forward a sample");
+}
+
+// Keys that are read and say something else than what is planned.
+void demote(const std::string& key, const char* why, KeyReport* report) {
+  const auto found = std::find(report->read.begin(), report->read.end(), key);
+  if (found == report->read.end()) return;
+  report->read.erase(found);
+  report->not_priced.push_back({key, why});
+}
+
+void demote_unplanned(const VerlSettings& s, const Graph& graph, KeyReport* report) {
+  const char* why = "both models are updated with the actor's mini-batches and epochs";
+  const bool critic = find_role(graph, RoleId{"critic"}) != nullptr;
+  if (critic && s.critic.mini_batch != s.actor.mini_batch)
+    demote("critic.ppo_mini_batch_size", why, report);
+  if (critic && s.critic.epochs != s.actor.epochs) demote("critic.ppo_epochs", why, report);
+  if (s.filter_groups)
+    demote("algorithm.filter_groups.enable", "how often groups are drawn again is not known",
+           report);
+}
+
+// An engine that only a variable names.
+void settle_engine(ForeignKeys* keys, Notes* notes) {
+  const auto found = keys->find("actor_rollout_ref.rollout.name");
+  if (found == keys->end() || found->second.find('$') == std::string::npos) return;
+  notes->push_back(cat(found->first, "=", found->second, " is not resolved; planned as vllm"));
+  found->second = "vllm";
 }
 
 }  // namespace
@@ -221,26 +343,33 @@ void settle(const ForeignKeys& keys, VerlSettings* s) {
 Result<ImportedPlan> import_verl(const ForeignKeys& stated, const ImportOptions& options) {
   VerlSettings s;
   ImportedPlan out;
-  BRAID_ASSIGN(const ForeignKeys keys, complete_verl_keys(stated, &out.notes));
-  BRAID_TRY(foreign::read_settings(verl_table(), keys, &s, &out.notes));
+  BRAID_ASSIGN(const VerlVersion version, verl_version(stated, options.version));
+  out.version = version.told;
+  out.keys = foreign::account(stated, verl_knowledge());
+  BRAID_ASSIGN(ForeignKeys keys, complete_verl_keys(stated, *version.generation, &out.notes));
+  settle_engine(&keys, &out.notes);
+  BRAID_TRY(foreign::read_settings(verl_table(), keys, &s));
   settle(keys, &s);
+  BRAID_TRY(check_verl_words(s));
   BRAID_TRY(check_sizes(s));
   BRAID_ASSIGN(out.problem.graph, graph_of(s, &out.notes));
-  BRAID_ASSIGN(out.problem.cluster,
-               foreign::imported_cluster(options, s.nnodes, s.n_gpus_per_node));
+  BRAID_ASSIGN(const VerlPlacement placement, place_verl(s, options));
+  out.problem.cluster = placement.cluster;
   BRAID_TRY(add_models(s, options, &out.problem, &out.notes));
-  BRAID_TRY(add_workload(s, &out.problem));
-  BRAID_TRY(foreign::set_lengths(options,
-                                 {s.max_prompt_length, s.max_response_length,
-                                  "data.max_prompt_length", "data.max_response_length"},
-                                 &out.problem, &out.notes));
-  out.problem.train_engine = megatron(s.actor) ? "megatron" : "";
-  out.problem.generate_engine = s.engine;
+  BRAID_TRY(add_workload(s, &out.problem, &out.notes));
+  BRAID_TRY(foreign::set_lengths(
+      options,
+      {s.prompt_length, s.response_length, "data.max_prompt_length", "data.max_response_length"},
+      &out.problem, &out.notes));
+  out.problem.train_engine = engine_of(s.actor);
+  out.problem.generate_engine = s.rollout.name == "dynamo" ? "vllm" : s.rollout.name;
   out.problem.reserves_cache = true;
+  out.problem.engine_batch_tokens = s.rollout.max_batched_tokens;
   note_what_is_lost(s, &out.notes);
-  note_unplanned_verl(keys, &out.notes);
-  BRAID_TRY(check_verl(out.problem, &s, &out.notes));
-  out.plan = plan_of(s, out.problem, &out.notes);
+  demote_unplanned(s, out.problem.graph, &out.keys);
+  const auto devices = static_cast<int64_t>(placement.trainer.devices.size());
+  BRAID_TRY(check_verl(out.problem, devices, &s, &out.notes));
+  out.plan = plan_of({s, placement, is_served(s, keys)}, out.problem, &out.notes);
   BRAID_TRY(validate(out.plan, out.problem).at("this verl configuration"));
   return out;
 }

@@ -114,7 +114,9 @@ void add_critic_moves(Moves& moves, bool megatron) {
 
 std::vector<KeyMove> verl_moves(const ForeignKeys& stated) {
   std::vector<std::string> notes;
-  const auto completed = complete_verl_keys(stated, &notes);
+  const auto version = verl_version(stated, "");
+  if (!version.ok()) return {};
+  const auto completed = complete_verl_keys(stated, *version->generation, &notes);
   if (!completed.ok()) return {};
   const ForeignKeys& keys = *completed;
   const auto value = [&](const std::string& key) {

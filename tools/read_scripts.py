@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+"""How many launch scripts of verl and OpenRLHF `braid plan --import --run-script` reads, and whether
+it plans the layout that they launch.
+
+    tools/read_scripts.py FOLDER... [--braid build/braid] [--verl CHECKOUT] [--out LIST.json]
+
+FOLDER is a checkout of verl-project/verl, verl-project/verl-recipe or OpenRLHF/OpenRLHF; --verl is the
+checkout whose configuration files complete those of a recipe (default: the folder itself).
+
+What a script launches is found without braid: the script runs under bash with stand-ins for every
+program, and upstream's own configuration files say what its arguments leave out. A script counts as
+read if braid prices it and every key of layout, batch, lengths and models that it sets is in
+`keys.read`; one that is planned with other sizes than it launches is printed. --out writes names,
+hashes, those keys and the sizes: facts, not the scripts (tests/data/interop)."""
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+
+import yaml
+
+PRELUDE = r"""
+__record() { printf '%s\0' "$@" > "$RECORDS/$EPOCHREALTIME-$BASHPID-$RANDOM"; }
+command_not_found_handle() { __record "$@"; return 0; }
+source() { if [ -r "$1" ]; then builtin source "$@"; else return 0; fi; }
+.() { if [ -r "$1" ]; then builtin source "$@"; else return 0; fi; }
+cd() { builtin cd "$@" 2>/dev/null || return 0; }
+ulimit() { return 0; }
+kill() { return 0; }
+wait() { return 0; }
+"""
+STAND_IN = r"""#!/bin/bash -p
+printf '%s\0' "${0##*/}" "$@" > "$RECORDS/$EPOCHREALTIME-$BASHPID-$RANDOM"
+case "${0##*/}" in tee) exec /bin/cat ;; python*) case "$*" in *torch_npu*) exit 1 ;; esac ;; esac
+exit 0
+"""
+HARMLESS = ("awk basename bc cat cut date dirname echo egrep env expr false fgrep grep head id ls nproc "
+            "printf pwd readlink realpath sed seq sort tail test tr true uname uniq wc which bash sh")
+STAND_INS = ("python python3 torchrun ray uv pip pip3 accelerate deepspeed srun sbatch nohup timeout sudo "
+             "docker ssh rm mv cp mkdir touch ln tee sleep git wget curl hf nvidia-smi hostname pkill")
+CORE = [r"(^|\.)(nnodes|n_gpus_per_node|num_nodes|num_gpus_per_node|num_engines)$", r"parallel_size$",
+        r"\.engine\.(tp|pp|cp|ep|etp|vpp)$", r"fsdp_size$", r"\.strategy$", r"^model_engine$",
+        r"ring_attn_size$", r"zero_stage$", r"colocate_(all|actor_ref|critic_reward)", r"batch_size(_per_gpu)?$", r"use_dynamic_bsz$",
+        r"max_token_len_per_gpu$", r"max_tokens_per_gpu$", r"dynamic_batch_enable$",
+        r"max_(prompt|response)_length$", r"\.(prompt|response)_length$", r"max_model_len$", r"max_len$",
+        r"max_new_tokens$", r"rollout\.n$", r"(^|rollout\.)n_samples_per_prompt$", r"ppo_epochs$", r"max_epochs$",
+        r"model\.path$", r"model_path$", r"model_name_or_path$", r"num_layers_in_(first|last)"]
+NOT_CORE = [r"val_batch_size$", r"^actor_rollout_ref\.actor\.fsdp_config\.strategy$",
+            r"^critic\.fsdp\.strategy$", r"override_transformer_config\.context_parallel_size$",
+            r"vllm_generate_batch_size$", r"engine_kwargs", r"inference\.(max_model_len|prompt_length)",
+            r"reward_model\.rollout\.(prompt_length|response_length|max_model_len)$",
+            r"^distillation\.teacher_models\.(?!teacher_model\.)", r"async_resources"]
+
+
+# Keys beside those that decide which calls there are.
+BESIDE = ["algorithm.adv_estimator", "algo.advantage.estimator", "algorithm.use_kl_in_reward", "critic.enable",
+          "actor_rollout_ref.actor.use_kl_loss", "actor_rollout_ref.rollout.name", "reward_model.enable",
+          "reward.reward_model.enable", "reward.remote_url", "train.agent_func_path", "distillation.enabled",
+          "reward.reward_model.enable_resource_pool", "reward_model.enable_resource_pool",
+          "actor@actor_rollout_ref.actor", "actor_rollout_ref.actor.model_engine",
+          "trainer.v1.trainer_mode", "train.async_enable", "algorithm.rollout_correction.bypass_mode"]
+
+
+def is_core(key):
+    return any(re.search(p, key) for p in CORE) and not any(re.search(p, key) for p in NOT_CORE)
+
+
+def run_script(script, root, variables=()):
+    """Recorded commands of one run, and how it ended."""
+    with tempfile.TemporaryDirectory() as top:
+        for name in ("bin", "records", "work"):
+            os.mkdir(f"{top}/{name}")
+        for name in HARMLESS.split():
+            for folder in ("/usr/bin/", "/bin/"):
+                if os.path.exists(folder + name) and not os.path.exists(f"{top}/bin/{name}"):
+                    os.symlink(folder + name, f"{top}/bin/{name}")
+        for name in STAND_INS.split():
+            with open(f"{top}/bin/{name}", "w") as file:
+                file.write(STAND_IN)
+            os.chmod(f"{top}/bin/{name}", 0o755)
+        with open(f"{top}/prelude", "w") as file:
+            file.write(PRELUDE)
+        for entry in os.listdir(root):
+            os.symlink(os.path.join(os.path.abspath(root), entry), f"{top}/work/{entry}")
+        environment = {"PATH": f"{top}/bin", "HOME": f"{top}/home", "USER": "user", "LANG": "C",
+                       "BASH_ENV": f"{top}/prelude", "RECORDS": f"{top}/records", **dict(variables)}
+        try:
+            done = subprocess.run(["/bin/bash", "--noprofile", "--norc", os.path.abspath(script)],
+                                  cwd=f"{top}/work", env=environment, capture_output=True, timeout=20,
+                                  stdin=subprocess.DEVNULL)
+            said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        except subprocess.TimeoutExpired:
+            said = ["timeout"]
+        unset = re.search(r"(\w+): unbound variable", said[0]) if said else None
+        names = dict(variables)
+        if unset and unset.group(1) not in names and len(names) < 32:
+            return run_script(script, root, {**names, unset.group(1): "$" + unset.group(1)}.items())
+        commands = []
+        for name in sorted(os.listdir(f"{top}/records")):
+            with open(f"{top}/records/{name}", "rb") as file:
+                words = file.read().decode(errors="replace").split("\0")[:-1]
+            commands.append([word.replace(f"{top}/work/", "") for word in words])
+        return commands, " ".join(said)
+
+
+def launch_of(commands):
+    """Framework and flat keys of the first launch of RL training."""
+    for words in commands:
+        if any("openrlhf" in w and "train_ppo" in w for w in words):
+            at = next(i for i, w in enumerate(words) if "train_ppo" in w)
+            keys, rest = {}, words[at + 1:]
+            for i, word in enumerate(rest):
+                if word.startswith("--") and len(word) > 2:
+                    takes = i + 1 < len(rest) and not rest[i + 1].startswith("--")
+                    keys[word[2:]] = rest[i + 1] if takes else "true"
+            return "openrlhf", keys, words
+        keys = {w.split("=", 1)[0].lstrip("+"): w.split("=", 1)[1] for w in words
+                if "=" in w and not w.startswith("-")}
+        if any(k.startswith(("actor_rollout_ref.", "algorithm.")) for k in keys):
+            return "verl", keys, words
+    return None, {}, []
+
+
+def flat(tree, path="", out=None):
+    out = {} if out is None else out
+    for key, value in tree.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(value, dict):
+            flat(value, name, out)
+        else:
+            out[name] = "null" if value is None else str(value)
+    return out
+
+
+def resolve(keys, key, depth=0):
+    text = keys.get(key, "null")
+    found = re.fullmatch(r"\$\{(oc\.select:)?\s*([\w.]+)\s*(?:,\s*(.*))?\}", text)
+    if not found or depth > 20:
+        return text
+    name = found.group(2)
+    if name.startswith("."):
+        name = key.rsplit(".", 1)[0] + name
+    value = resolve(keys, name, depth + 1)
+    return found.group(3) if value == "null" and found.group(3) else value
+
+
+def verl_keys(stated, words, verl):
+    """All keys: upstream's composed file of the backend, then what the script states."""
+    line = " ".join(words)
+    engine = stated.get("model_engine", "")
+    megatron = engine == "megatron" or re.search(r"config-name[= ]'?[\w]*megatron", line)
+    name = "ppo_megatron" if megatron else {"veomni": "ppo_veomni", "torchtitan": "ppo_torchtitan"}.get(engine, "ppo")
+    folder = f"{verl}/verl/trainer/config"
+    file = f"{folder}/_generated_{name}_trainer.yaml"
+    if not os.path.exists(file):
+        file = f"{folder}/{name}_trainer.yaml"
+    with open(file) as text:
+        keys = flat(yaml.safe_load(text))
+    if "async" in line or "one_step_off" in line:
+        keys.update({"rollout.nnodes": "0"})
+    keys.update(stated)
+    return keys, bool(megatron)
+
+
+def number(text, otherwise=1):
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return otherwise
+
+
+def verl_facts(stated, words, verl):
+    keys, _ = verl_keys(stated, words, verl)
+    get = lambda key: resolve(keys, key)
+    actor, strategy = "actor_rollout_ref.actor.", resolve(keys, "actor_rollout_ref.actor.strategy")
+    if "actor_rollout_ref.actor.engine.tp" in stated:
+        strategy = "mlite"
+    sizes = {"tp": 1, "pp": 1, "cp": 1, "ep": 1}
+    names = {"megatron": ("megatron.", "tensor_model_parallel_size", "pipeline_model_parallel_size",
+                          "context_parallel_size", "expert_model_parallel_size"),
+             "veomni": ("veomni.", "-", "-", "ulysses_parallel_size", "expert_parallel_size"),
+             "torchtitan": ("torchtitan.", "tensor_parallel_size", "pipeline_parallel_size",
+                            "context_parallel_size", "expert_parallel_size"),
+             "automodel": ("automodel.", "tp_size", "pp_size", "cp_size", "ep_size"),
+             "mlite": ("engine.", "tp", "pp", "cp", "ep"),
+             "fsdp_turbo": ("fsdp_config.turbo_config.distributed.", "tensor_parallel_size", "-",
+                            "ulysses_parallel_size", "expert_parallel_size")}
+    if strategy in names:
+        group, *keys_of = names[strategy]
+        for axis, key in zip(sizes, keys_of):
+            sizes[axis] = number(get(actor + group + key))
+    else:
+        sizes["cp"] = max(number(get(actor + "ulysses_sequence_parallel_size")),
+                          number(get(actor + "fsdp_config.ulysses_sequence_parallel_size")))
+    nodes, per_node = number(get("trainer.nnodes")), number(get("trainer.n_gpus_per_node"), 8)
+    apart = max(number(stated.get("rollout.nnodes"), 0), number(stated.get("actor_rollout_ref.rollout.nnodes"), 0))
+    rollout_per_node = number(stated.get("rollout.n_gpus_per_node",
+                                         stated.get("actor_rollout_ref.rollout.n_gpus_per_node")), per_node)
+    devices = nodes * per_node
+    facts = {"nodes": nodes, "gpus_per_node": per_node, "strategy": strategy, **sizes,
+             "dp": max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"])),
+             "rollout_devices": apart * rollout_per_node or devices, "asynchronous": apart > 0,
+             "rollout_tp": number(get("actor_rollout_ref.rollout.tensor_model_parallel_size")),
+             "train_batch_size": number(get("data.train_batch_size")),
+             "mini_batch_size": number(get(actor + "ppo_mini_batch_size")),
+             "samples": number(get("actor_rollout_ref.rollout.n")),
+             "prompt_length": number(get("data.max_prompt_length")),
+             "response_length": number(get("data.max_response_length")),
+             "model": get("actor_rollout_ref.model.path").rstrip("/").split("/")[-1]}
+    return facts
+
+
+def openrlhf_facts(stated):
+    get = lambda new, old, usual: stated.get(new, stated.get(old, usual))
+    devices = number(get("actor.num_nodes", "actor_num_nodes", 1)) * number(
+        get("actor.num_gpus_per_node", "actor_num_gpus_per_node", 8))
+    tp = number(get("ds.tensor_parallel_size", "ds_tensor_parallel_size", 1))
+    cp = number(get("ds.ring_attn_size", "ring_attn_size", 1))
+    engines = number(get("vllm.num_engines", "vllm_num_engines", 0), 0)
+    engine_tp = number(get("vllm.tensor_parallel_size", "vllm_tensor_parallel_size", 1))
+    return {"strategy": "deepspeed", "tp": tp, "pp": 1, "cp": cp, "ep": 1, "dp": max(1, devices // (tp * cp)),
+            "rollout_devices": engines * engine_tp or devices, "rollout_tp": engine_tp,
+            "train_batch_size": number(get("rollout.batch_size", "rollout_batch_size", 1024)),
+            "samples": number(get("rollout.n_samples_per_prompt", "n_samples_per_prompt", 1)),
+            "model": str(get("actor.model_name_or_path", "pretrain", "")).rstrip("/").split("/")[-1]}
+
+
+def planned(result):
+    """The same sizes, of what braid planned."""
+    calls = {call["call"]: call for call in result["plan"]["calls"]}
+    update, generate = calls["update_actor"], calls["generate"]
+    spans = lambda call: sum(number(p.split("-")[-1]) - number(p.split("-")[0]) + 1
+                             for p in str(call["mesh"]).strip("[]").split(",")) if isinstance(
+                                 call["mesh"], str) else len(call["mesh"])
+    problem = result["problem"]
+    return {"tp": update["tp"], "pp": update["pp"], "cp": update["cp"], "ep": update["ep"], "dp": update["dp"],
+            "rollout_tp": generate["tp"], "rollout_devices": generate["dp"] * generate["tp"] * generate["pp"],
+            "train_batch_size": problem["prompts"], "samples": problem["samples_per_prompt"],
+            "mini_batch_size": problem["prompts"] // problem["minibatches"],
+            "prompt_length": problem["longest_prompt"], "response_length": problem["longest_response"]}
+
+
+def different(facts, plan, dense):
+    out = []
+    for name, value in plan.items():
+        if name not in facts or (name == "ep" and dense):
+            continue
+        if name == "train_batch_size" and facts.get("asynchronous"):
+            continue  # a step is what is trained between two updates of the engines
+        if facts[name] != value:
+            out.append(f"{name} {facts[name]} is planned as {value}")
+    return out
+
+
+def braid_reads(braid, framework, script, gpu):
+    done = subprocess.run([braid, "plan", "--import", framework, script, "--run-script", "--gpu", gpu, "--json",
+                           "--no-changes"], capture_output=True, text=True)
+    if done.returncode != 0:
+        return None, (done.stderr + done.stdout).strip()
+    return json.loads(done.stdout), ""
+
+
+def scripts_of(folder):
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        for name in sorted(files):
+            if name.endswith(".sh"):
+                yield os.path.join(where, name)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+")
+    parser.add_argument("--braid", default="build/braid", help="'' only writes the list")
+    parser.add_argument("--verl")
+    parser.add_argument("--gpu", default="h200")
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    rows, refused, other, unread = [], [], [], []
+    for folder in options.folders:
+        verl = folder if os.path.exists(f"{folder}/verl/trainer/config") else options.verl
+        for script in scripts_of(folder):
+            commands, _ = run_script(script, folder)
+            framework, stated, words = launch_of(commands)
+            if framework is None or any(re.search(r"main_(generation|eval)|sft", w) for w in words[:12]):
+                continue
+            name = os.path.relpath(script, os.path.dirname(os.path.abspath(folder)))
+            facts = verl_facts(stated, words, verl) if framework == "verl" else openrlhf_facts(stated)
+            with open(script, "rb") as file:
+                digest = hashlib.sha256(file.read()).hexdigest()
+            last = lambda k, v: v.rstrip("/").split("/")[-1] if re.search("(path|url)$", k) else v
+            arguments = {w.split("=", 1)[0]: w.split("=", 1)[1].split("/")[-1] for w in words
+                         if w.startswith("--config-name=")}
+            arguments.update({w: words[i + 1].split("/")[-1] for i, w in enumerate(words[:-1])
+                              if w == "--config-name"})
+            arguments.update({"-m": words[words.index("-m") + 1]} if "-m" in words else {})
+            rows.append({"script": name, "sha256": digest, "framework": framework,
+                         "keys": {k: last(k, v) for k, v in sorted(stated.items()) if is_core(k)},
+                         "beside": {**arguments, **{k: last(k, v) for k, v in stated.items() if k in BESIDE}},
+                         "launches": facts})
+            if not options.braid:
+                continue
+            result, error = braid_reads(options.braid, framework, script, options.gpu)
+            if result is None:
+                refused.append(f"{name}: {error.splitlines()[-1] if error else 'no output'}")
+                continue
+            missing = [k for k in stated if is_core(k) and k not in result["keys"]["read"]]
+            if missing:
+                unread.append(f"{name}: {', '.join(missing)}")
+            wrong = different(facts, planned(result), result["plan"]["calls"] and
+                              all(c["ep"] == 1 for c in result["plan"]["calls"]))
+            if wrong:
+                other.append(f"{name}: {'; '.join(wrong)}")
+    if options.out:
+        with open(options.out, "w") as file:
+            file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+    if not options.braid:
+        return
+    for title, lines in (("refused", refused), ("keys not read", unread), ("another layout", other)):
+        for line in lines:
+            print(f"{title}: {line}")
+    read = len(rows) - len(refused) - len(unread)
+    print(f"{len(rows)} scripts start RL training: {read} read ({100 * read / max(1, len(rows)):.0f} %), "
+          f"{len(refused)} refused, {len(unread)} with such keys not read, {len(other)} planned with another layout")
+
+
+if __name__ == "__main__":
+    main()
