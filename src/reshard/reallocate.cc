@@ -4,34 +4,60 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 #include "base/text.h"
 
 namespace braid {
 namespace {
 
-int64_t elements_of(const Message& message) {
+// Pieces of at least so many bytes travel alone, from and into their places where those lie in one
+// run; smaller ones of a message share a buffer. Both sides cut a message alike.
+constexpr int64_t kAlone_bytes = 64 << 10;
+
+// A part of one layer.
+struct Piece {
+  const MessagePart* part = nullptr;
+  int64_t layer = 0;
+  int64_t size() const { return part->units.size(); }
+};
+
+// What of a message travels together.
+std::vector<std::vector<Piece>> transfers_of(const Message& message, int64_t item_bytes) {
+  std::vector<std::vector<Piece>> out(1);
+  for (const MessagePart& part : message.parts)
+    for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
+      const Piece piece{&part, layer};
+      if (piece.size() * item_bytes >= kAlone_bytes) {
+        out.push_back({piece});
+      } else {
+        out[0].push_back(piece);
+      }
+    }
+  if (out[0].empty()) out.erase(out.begin());
+  return out;
+}
+
+int64_t elements_of(const std::vector<Piece>& pieces) {
   int64_t sum = 0;
-  for (const MessagePart& part : message.parts) sum += part.layers.size() * part.units.size();
+  for (const Piece& piece : pieces) sum += piece.size();
   return sum;
 }
 
-// Calls visit(layer, part, offset of its elements in the message).
+// Calls visit(piece, its place in the buffer).
 template <typename Visit>
-void each_piece(const Message& message, const Visit& visit) {
+void each_place(const std::vector<Piece>& pieces, const at::Tensor& buffer, const Visit& visit) {
   int64_t offset = 0;
-  for (const MessagePart& part : message.parts)
-    for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
-      visit(layer, part, offset);
-      offset += part.units.size();
-    }
+  for (const Piece& piece : pieces) {
+    visit(piece, buffer.narrow(0, offset, piece.size()));
+    offset += piece.size();
+  }
 }
 
-// The elements of a message that is one run of memory in the store, else undefined.
-at::Tensor whole_span(const Message& message, const ElementStore& store) {
-  if (message.parts.size() != 1 || message.parts[0].layers.size() != 1) return {};
-  const MessagePart& part = message.parts[0];
-  return store.span(part.item, part.layers.begin, part.units);
+// The elements where they are one run of memory in the store, else undefined.
+at::Tensor whole_span(const std::vector<Piece>& pieces, const ElementStore& store) {
+  if (pieces.size() != 1) return {};
+  return store.span(pieces[0].part->item, pieces[0].layer, pieces[0].part->units);
 }
 
 class Reallocation {
@@ -49,8 +75,11 @@ class Reallocation {
   Status run(const std::vector<Message>& messages) {
     const int64_t self = group_.members()[group_.index()];
     for (const Message& message : messages) {
-      if (message.from.value == self) BRAID_TRY(send(message));
-      if (message.to.value == self) BRAID_TRY(receive(message));
+      if (message.from.value != self && message.to.value != self) continue;
+      for (std::vector<Piece>& pieces : transfers_of(message, item_bytes())) {
+        const bool sends = message.from.value == self;
+        BRAID_TRY(sends ? send(message, std::move(pieces)) : receive(message, std::move(pieces)));
+      }
     }
     return wait_until(0);
   }
@@ -67,7 +96,7 @@ class Reallocation {
 
  private:
   struct UnderWay {
-    const Message* message = nullptr;
+    std::vector<Piece> pieces;
     bool arrives = false;
     bool staged = false;
     at::Tensor data;
@@ -81,15 +110,16 @@ class Reallocation {
                message.parts[0].item);
   }
 
-  Status send(const Message& message) {
+  Status send(const Message& message, std::vector<Piece> pieces) {
     // What a relay passes on has arrived before.
     if (message.depth > 0) BRAID_TRY(wait_for_arrivals());
     const ElementStore& store = message.depth > 0 ? *to_ : *from_;
-    UnderWay next{&message, false, false, whole_span(message, store), {}};
+    UnderWay next{std::move(pieces), false, false, {}, {}};
+    next.data = whole_span(next.pieces, store);
     if (!next.data.defined()) {
-      BRAID_TRY(stage(message, &next));
-      each_piece(message, [&](int64_t layer, const MessagePart& part, int64_t offset) {
-        store.read(part.item, layer, part.units, next.data.narrow(0, offset, part.units.size()));
+      BRAID_TRY(stage(&next));
+      each_place(next.pieces, next.data, [&](const Piece& piece, const at::Tensor& place) {
+        store.read(piece.part->item, piece.layer, piece.part->units, place);
       });
     }
     next.pending = group_.send(next.data, message.to.value, options_.channel, name_of(message));
@@ -98,9 +128,10 @@ class Reallocation {
     return {};
   }
 
-  Status receive(const Message& message) {
-    UnderWay next{&message, true, false, whole_span(message, *to_), {}};
-    if (!next.data.defined()) BRAID_TRY(stage(message, &next));
+  Status receive(const Message& message, std::vector<Piece> pieces) {
+    UnderWay next{std::move(pieces), true, false, {}, {}};
+    next.data = whole_span(next.pieces, *to_);
+    if (!next.data.defined()) BRAID_TRY(stage(&next));
     next.pending =
         group_.receive(next.data, message.from.value, options_.channel, name_of(message));
     report_.received_bytes += next.data.numel() * item_bytes();
@@ -108,12 +139,12 @@ class Reallocation {
     return {};
   }
 
-  // A buffer for a message, once there is room for it.
-  Status stage(const Message& message, UnderWay* next) {
-    const int64_t bytes = elements_of(message) * item_bytes();
+  // A buffer for what travels, once there is room for it.
+  Status stage(UnderWay* next) {
+    const int64_t elements = elements_of(next->pieces), bytes = elements * item_bytes();
     BRAID_TRY(wait_until(std::max<int64_t>(0, options_.staging_bytes - bytes)));
     next->staged = true;
-    next->data = at::empty({elements_of(message)}, at::TensorOptions().dtype(type_));
+    next->data = at::empty({elements}, at::TensorOptions().dtype(type_));
     staged_bytes_ += bytes;
     report_.largest_staging_bytes = std::max(report_.largest_staging_bytes, staged_bytes_);
     return {};
@@ -139,8 +170,8 @@ class Reallocation {
     if (!first.staged) return {};
     staged_bytes_ -= first.data.numel() * item_bytes();
     if (!first.arrives) return {};
-    each_piece(*first.message, [&](int64_t layer, const MessagePart& part, int64_t offset) {
-      to_->write(part.item, layer, part.units, first.data.narrow(0, offset, part.units.size()));
+    each_place(first.pieces, first.data, [&](const Piece& piece, const at::Tensor& place) {
+      to_->write(piece.part->item, piece.layer, piece.part->units, place);
     });
     return {};
   }
