@@ -202,7 +202,7 @@ def verl_facts(stated, words, verl):
     devices = nodes * per_node
     facts = {"nodes": nodes, "gpus_per_node": per_node, "strategy": strategy, **sizes,
              "dp": max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"])),
-             "rollout_devices": apart * rollout_per_node or devices, "asynchronous": apart > 0,
+             "rollout_devices": apart * rollout_per_node or devices, "asynchronous": apart > 0 or number(get("data.train_batch_size")) == 0,
              "rollout_tp": number(get("actor_rollout_ref.rollout.tensor_model_parallel_size")),
              "train_batch_size": number(get("data.train_batch_size")),
              "mini_batch_size": number(get(actor + "ppo_mini_batch_size")),
