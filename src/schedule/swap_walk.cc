@@ -28,8 +28,9 @@ class Cooler {
 
 }  // namespace
 
-SwapWalk::SwapWalk(const OpGraph& graph)
-    : graph_(graph), sequence_(graph.nodes), level_(graph.nodes) {
+SwapWalk::SwapWalk(const OpGraph& graph) : graph_(graph) {
+  sequence_.resize(graph.nodes);
+  level_.resize(graph.nodes);
   int32_t ops = 0;
   for (int32_t node = 0; node < graph.nodes; ++node) {
     for (const int32_t c : graph.of_node[node]) ops += graph.classes[c].count;
