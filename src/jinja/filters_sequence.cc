@@ -274,11 +274,11 @@ Result<Value> slice_filter(Budget& budget, Arguments& arguments) {
   return make_object<Generator>(std::move(out));
 }
 
-struct FilterEntry {
+struct SequenceFilter {
   const char* name;
   Builtin body;
 };
-constexpr FilterEntry kSequenceFilters[] = {
+constexpr SequenceFilter kSequenceFilters[] = {
     {"batch", deferred<batch_filter>},
     {"dictsort", dictsort_filter},
     {"first", first_filter},
@@ -299,7 +299,7 @@ constexpr FilterEntry kSequenceFilters[] = {
 }  // namespace
 
 Builtin find_sequence_filter(const std::string& name) {
-  for (const FilterEntry& entry : kSequenceFilters)
+  for (const SequenceFilter& entry : kSequenceFilters)
     if (name == entry.name) return entry.body;
   return nullptr;
 }

@@ -309,11 +309,11 @@ Result<Value> filesize_filter(Budget& budget, Arguments& arguments) {
   return Value(cat(text, " ", letters[i], binary ? "iB" : "B"));
 }
 
-struct FilterEntry {
+struct TextFilter {
   const char* name;
   Builtin body;
 };
-constexpr FilterEntry kTextFilters[] = {
+constexpr TextFilter kTextFilters[] = {
     {"capitalize", converted_filter<capitalize>},
     {"center", center_filter},
     {"e", escape_filter},
@@ -340,7 +340,7 @@ constexpr FilterEntry kTextFilters[] = {
 }  // namespace
 
 Builtin find_text_filter(const std::string& name) {
-  for (const FilterEntry& entry : kTextFilters)
+  for (const TextFilter& entry : kTextFilters)
     if (name == entry.name) return entry.body;
   return nullptr;
 }

@@ -25,7 +25,7 @@ Pipeline even_stages(std::string name, std::vector<int32_t> nodes, int32_t micro
 }
 
 // The list schedule of 1F1B's quotas: backwards, then forwards.
-PipelineOrder listed(const PipelineProblem& problem) {
+FusedOrder listed(const PipelineProblem& problem) {
   const OpGraph graph = compile_ops(problem);
   ListRule rule;
   rule.patience.assign(graph.nodes, 0);
@@ -68,8 +68,8 @@ PipelineProblem bidirectional_problem(int32_t stages, int32_t micro_batches,
   return problem;
 }
 
-PipelineOrder pipeline_order(const Schedule& schedule) {
-  PipelineOrder order(schedule.per_stage.size());
+FusedOrder pipeline_order(const Schedule& schedule) {
+  FusedOrder order(schedule.per_stage.size());
   for (size_t node = 0; node < order.size(); ++node)
     for (const ScheduleOp& op : schedule.per_stage[node])
       order[node].push_back(
@@ -78,8 +78,8 @@ PipelineOrder pipeline_order(const Schedule& schedule) {
   return order;
 }
 
-PipelineOrder zero_bubble_h1(int32_t stages, int32_t micro_batches) {
-  PipelineOrder order(stages);
+FusedOrder zero_bubble_h1(int32_t stages, int32_t micro_batches) {
+  FusedOrder order(stages);
   for (int32_t s = 0; s < stages; ++s) {
     int32_t forwards = 0, weights = 0;
     const auto add = [&](PassKind kind, int32_t k) { order[s].push_back({0, k, s, kind}); };
@@ -95,9 +95,9 @@ PipelineOrder zero_bubble_h1(int32_t stages, int32_t micro_batches) {
   return order;
 }
 
-PipelineOrder one_f_one_b_of_all(const PipelineProblem& problem) { return listed(problem); }
+FusedOrder one_f_one_b_of_all(const PipelineProblem& problem) { return listed(problem); }
 
-ClassOrder class_order(const OpGraph& graph, const PipelineOrder& order) {
+ClassOrder class_order(const OpGraph& graph, const FusedOrder& order) {
   ClassOrder classes(order.size());
   for (size_t node = 0; node < order.size(); ++node)
     for (const PipelineOp& op : order[node])

@@ -28,18 +28,18 @@ PipelineProblem bidirectional_problem(int32_t stages, int32_t micro_batches,
                                       const EvenStage& stage);
 
 // A schedule of one pipeline (GPipe, 1F1B, interleaved) as an order of even_pipeline_problem.
-PipelineOrder pipeline_order(const Schedule& schedule);
+FusedOrder pipeline_order(const Schedule& schedule);
 
 // ZB-H1 (Qi et al., arXiv 2401.10241, §2.2) of even_pipeline_problem with split backwards: 1F1B,
 // whose stage s holds its weight gradients back by s micro-batches and fills the bubble at the end
 // with them. At most `stages` micro-batches are alive on a node.
-PipelineOrder zero_bubble_h1(int32_t stages, int32_t micro_batches);
+FusedOrder zero_bubble_h1(int32_t stages, int32_t micro_batches);
 
 // 1F1B of every pipeline at once, backwards first: Chimera's schedule on bidirectional_problem.
-PipelineOrder one_f_one_b_of_all(const PipelineProblem& problem);
+FusedOrder one_f_one_b_of_all(const PipelineProblem& problem);
 
 // The order of classes behind an order of ops. REQUIRES: an order of the graph's problem.
-ClassOrder class_order(const OpGraph& graph, const PipelineOrder& order);
+ClassOrder class_order(const OpGraph& graph, const FusedOrder& order);
 
 // The published annealing's first phase (RLHFuse, arXiv 2409.13221, and its public solver): from
 // the greedy order, random neighbours of different pipeline or pass change places, the whole

@@ -6,7 +6,7 @@
 namespace braid {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNoStart = std::numeric_limits<double>::infinity();
 
 class Greedy {
  public:
@@ -36,16 +36,16 @@ class Greedy {
   }
 
  private:
-  // When the next op of a class could start; kNever when its input is not scheduled yet.
+  // When the next op of a class could start; kNoStart when its input is not scheduled yet.
   double start_of(int32_t c) const {
     const OpClass& one = graph_.classes[c];
     const int32_t k = next_[c];
-    if (k == one.count) return kNever;
+    if (k == one.count) return kNoStart;
     double start = free_at_[one.node];
     for (int i = 0; i < 2; ++i) {
       if (one.before[i] < 0) continue;
       const double end = end_[graph_.classes[one.before[i]].first_op + k];
-      if (end < 0) return kNever;
+      if (end < 0) return kNoStart;
       start = std::max(start, end + one.lag_before[i]);
     }
     return start;
@@ -65,11 +65,11 @@ class Greedy {
 
   int32_t choose() const {
     int32_t best = -1;
-    double best_start = kNever;
+    double best_start = kNoStart;
     for (size_t c = 0; c < graph_.classes.size(); ++c) {
       const auto id = static_cast<int32_t>(c);
       const double start = start_of(id);
-      if (start == kNever || start > best_start || in_the_way(id, start)) continue;
+      if (start == kNoStart || start > best_start || in_the_way(id, start)) continue;
       const bool backward = graph_.classes[c].kind == PassKind::kBackward;
       if (start == best_start && !(backward && graph_.classes[best].kind != PassKind::kBackward))
         continue;

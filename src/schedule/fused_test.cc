@@ -19,7 +19,7 @@ double highest(const std::vector<double>& values) {
   return *std::max_element(values.begin(), values.end());
 }
 
-double makespan_of(const PipelineProblem& problem, const PipelineOrder& order) {
+double makespan_of(const PipelineProblem& problem, const FusedOrder& order) {
   const OpGraph graph = compile_ops(problem);
   const PipelineTimeline timeline = timeline_of(graph, class_order(graph, order));
   EXPECT_EQ(verify(problem, timeline), ok_status());
@@ -153,7 +153,7 @@ TEST(Fused, ClassicSchedulesHaveTheirPublishedLengths) {
       // (p - 1)(F + B - W) beyond the work, at 1F1B's memory (Qi et al., table 2).
       const EvenStage thirds{.forward = 1, .backward = 1, .weight = 1};
       const PipelineProblem split = even_pipeline_problem(p, 1, m, thirds);
-      const PipelineOrder zero_bubble = zero_bubble_h1(p, m);
+      const FusedOrder zero_bubble = zero_bubble_h1(p, m);
       EXPECT_EQ(makespan_of(split, zero_bubble), 3.0 * m + (p - 1));
       const OpGraph graph = compile_ops(split);
       EXPECT_EQ(highest(peak_of_order(graph, class_order(graph, zero_bubble))), p);

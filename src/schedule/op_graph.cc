@@ -120,8 +120,8 @@ OpGraph reversed(const OpGraph& graph) {
   return mirror;
 }
 
-PipelineOrder to_ops(const OpGraph& graph, const ClassOrder& order) {
-  PipelineOrder ops(order.size());
+FusedOrder to_ops(const OpGraph& graph, const ClassOrder& order) {
+  FusedOrder ops(order.size());
   std::vector<int32_t> next(graph.classes.size(), 0);
   for (size_t node = 0; node < order.size(); ++node)
     for (const int32_t c : order[node]) {
@@ -174,7 +174,7 @@ OpStarts earliest_starts(const OpGraph& graph, const ClassOrder& order) {
 PipelineTimeline timeline_of(const OpGraph& graph, const ClassOrder& order) {
   const OpStarts starts = earliest_starts(graph, order);
   BRAID_CHECK(starts.makespan >= 0, "ops wait for each other in a circle");
-  const PipelineOrder ops = to_ops(graph, order);
+  const FusedOrder ops = to_ops(graph, order);
   PipelineTimeline timeline(order.size());
   std::vector<int32_t> next(graph.classes.size(), 0);
   for (size_t node = 0; node < order.size(); ++node)

@@ -62,7 +62,7 @@ OpGraph compile_ops(const PipelineProblem& problem);
 OpGraph reversed(const OpGraph& graph);
 
 // Ops of each node in order, micro-batches counted up within each class.
-PipelineOrder to_ops(const OpGraph& graph, const ClassOrder& order);
+FusedOrder to_ops(const OpGraph& graph, const ClassOrder& order);
 
 // Start of every op when each runs as soon as its node is free and its input is there; the makespan
 // is negative when ops wait for each other in a circle.

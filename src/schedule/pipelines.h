@@ -56,7 +56,7 @@ struct PipelineOp {
 };
 
 // The ops of each node, in order.
-using PipelineOrder = std::vector<std::vector<PipelineOp>>;
+using FusedOrder = std::vector<std::vector<PipelineOp>>;
 
 struct TimedPipelineOp {
   PipelineOp op;
