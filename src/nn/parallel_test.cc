@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-constexpr double kTolerance = 1e-5;  // relative L2
+constexpr double kEquivalence = 1e-5;  // relative L2
 const char* const kFamilies[] = {"llama", "llama3", "qwen2", "qwen3", "mistral", "gemma", "gpt2"};
 
 struct ParallelCase {
@@ -49,7 +49,7 @@ void expect_gradients(const Model& part, const Model& whole) {
     ASSERT_EQ(gradient.defined(), parameter.grad().defined()) << name;
     if (!gradient.defined()) continue;
     EXPECT_LE(relative_error(parameter.grad(), take_shard(gradient, shards.at(name)), floor),
-              kTolerance)
+              kEquivalence)
         << name;
   }
 }
@@ -69,7 +69,7 @@ void expect_norm(World& world, const Model& part, const Model& whole, const Test
   Communicator& all = **world.group(cat("layout", ranks), members);
   at::Tensor sum = at::full({1}, squares, at::kDouble);
   ASSERT_EQ(all.all_reduce(sum, Reduce::kSum, "squares").wait().message(), "");
-  EXPECT_NEAR(std::sqrt(sum.item<double>()) / global_norm(whole), 1, kTolerance);
+  EXPECT_NEAR(std::sqrt(sum.item<double>()) / global_norm(whole), 1, kEquivalence);
 }
 
 void expect_equal(World& world, const ParallelCase& test, const TestLayout& layout) {
@@ -100,8 +100,8 @@ void expect_equal(World& world, const ParallelCase& test, const TestLayout& layo
   ASSERT_EQ(sum_partial_gradients(part).message(), "");
   if (groups.ends != nullptr) ASSERT_EQ(sum_tied_gradients(part, *groups.ends).message(), "");
   if (actual.loss.defined()) {
-    EXPECT_LE(relative_error(actual.loss.detach(), expected.loss.detach(), 1), kTolerance);
-    EXPECT_LE(relative_error(actual.outputs, expected.outputs, 0), kTolerance);
+    EXPECT_LE(relative_error(actual.loss.detach(), expected.loss.detach(), 1), kEquivalence);
+    EXPECT_LE(relative_error(actual.outputs, expected.outputs, 0), kEquivalence);
   }
   expect_gradients(part, *whole);
   expect_norm(world, part, *whole, groups, layout.ranks());

@@ -21,7 +21,7 @@ struct TokenizerData {
   TokenModel model;
   AddedTokens added;
   PostProcessor post_processor;
-  Decoder decoder;
+  TokenDecoder decoder;
   std::vector<std::string> texts;  // [vocab_size] what decoding sees of each id, "" for none
   std::optional<int32_t> bos_id;
   std::optional<int32_t> eos_id;

@@ -145,7 +145,7 @@ Status parse_step(const Json& json, const std::string& type, DecoderStep* step) 
   return ok_status();
 }
 
-Status collect_steps(const Json& json, bool* fused, Decoder* decoder) {
+Status collect_steps(const Json& json, bool* fused, TokenDecoder* decoder) {
   BRAID_ASSIGN(const std::string type, json_field<std::string>(json, "type"));
   if (type == "Sequence") {
     BRAID_ASSIGN(const Json members, json_field<Json>(json, "decoders"));
@@ -162,8 +162,8 @@ Status collect_steps(const Json& json, bool* fused, Decoder* decoder) {
 
 }  // namespace
 
-Result<Decoder> parse_decoder(const Json& json) {
-  Decoder decoder;
+Result<TokenDecoder> parse_decoder(const Json& json) {
+  TokenDecoder decoder;
   if (json.is_null()) {
     DecoderStep step;
     step.kind = Kind::kJoinWithSpaces;
@@ -175,7 +175,7 @@ Result<Decoder> parse_decoder(const Json& json) {
   return decoder;
 }
 
-DecodeStream::DecodeStream(const Decoder& decoder)
+DecodeStream::DecodeStream(const TokenDecoder& decoder)
     : decoder_(decoder), states_(decoder.steps.size()) {}
 
 Result<std::string> DecodeStream::push(std::string_view token) {

@@ -1,6 +1,6 @@
 // The "decoder" of a tokenizer.json as a stream: tokens go in one by one, text comes out as soon as
-// no later token can change it. Decoder is immutable and shared by threads; a DecodeStream belongs
-// to one.
+// no later token can change it. TokenDecoder is immutable and shared by threads; a DecodeStream
+// belongs to one.
 #pragma once
 
 #include <cstdint>
@@ -36,17 +36,17 @@ struct DecoderStep {
   bool needs_all = false;    // can only work on the whole text: holds everything until the end
 };
 
-struct Decoder {
+struct TokenDecoder {
   std::vector<DecoderStep> steps;
 };
 
 // Reads the JSON value; an unsupported type is an error that names it.
-Result<Decoder> parse_decoder(const Json& json);
+Result<TokenDecoder> parse_decoder(const Json& json);
 
 class DecodeStream {
  public:
   // REQUIRES: decoder outlives the stream.
-  explicit DecodeStream(const Decoder& decoder);
+  explicit DecodeStream(const TokenDecoder& decoder);
 
   // The text that became certain with this token; whole UTF-8 characters.
   Result<std::string> push(std::string_view token);
@@ -71,7 +71,7 @@ class DecodeStream {
   Status join_pieces(size_t step, std::string_view token);
   Status replace_marks(size_t step, std::string_view token);
 
-  const Decoder& decoder_;
+  const TokenDecoder& decoder_;
   std::vector<State> states_;
   std::string out_;
 };

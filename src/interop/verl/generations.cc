@@ -6,10 +6,6 @@
 namespace braid {
 namespace {
 
-const char kActor[] = "actor_rollout_ref.actor.";
-const char kRef[] = "actor_rollout_ref.ref.";
-const char kRollout[] = "actor_rollout_ref.rollout.";
-
 // Of every version: values that follow other keys, as the files write them.
 ForeignKeys followers() {
   const std::string actor = "actor_rollout_ref.actor.", critic = "critic.";

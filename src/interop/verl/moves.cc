@@ -12,10 +12,6 @@ const Values kTokens = {"8192", "16384", "32768", "65536"};
 const Values kSizes = {"1", "2", "4", "8", "16", "32", "64"};
 const Values kParallel = {"1", "2", "4", "8"};
 
-const char kRollout[] = "actor_rollout_ref.rollout.";
-const char kActor[] = "actor_rollout_ref.actor.";
-const char kRef[] = "actor_rollout_ref.ref.";
-
 class Moves {
  public:
   explicit Moves(const ForeignKeys& keys) : keys_(keys) {}

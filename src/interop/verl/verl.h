@@ -10,6 +10,11 @@
 
 namespace braid {
 
+// Sections of the configuration.
+inline constexpr char kActor[] = "actor_rollout_ref.actor.";
+inline constexpr char kRef[] = "actor_rollout_ref.ref.";
+inline constexpr char kRollout[] = "actor_rollout_ref.rollout.";
+
 // What one training backend says of a worker: how it is cut and what leaves the devices. Names
 // differ by backend, meanings do not.
 struct VerlLayout {
