@@ -51,6 +51,6 @@ function(braid_module name)
     endif()
     add_test(NAME ${name} COMMAND ${name}_test)
     # As apps/braid/main.cc sets it: test programs run side by side, and long spins would hold each other up.
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT GOMP_SPINCOUNT=4000)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "GOMP_SPINCOUNT=4000;ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16")
   endif()
 endfunction()

@@ -26,6 +26,11 @@ void limit_spinning(char** argv) {
   if (setenv("GOMP_SPINCOUNT", "4000", 0) == 0) execv("/proc/self/exe", argv);
 }
 
+// On processors with tile matrix units (AMX) oneDNN picks its kernel by the number of rows, and a
+// row's bits would depend on its batch; the vector kernels do not. Read when the first product is
+// made.
+void limit_instructions() { setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 0); }
+
 int finish(const Status& status) {
   if (!status.ok()) std::fprintf(stderr, "braid: error: %s\n", status.message().c_str());
   return exit_code(status.code());
@@ -91,6 +96,7 @@ int run(int argc, char** argv) {
 }  // namespace braid
 
 int main(int argc, char** argv) {
+  braid::limit_instructions();
   braid::limit_spinning(argv);
   braid::keep_free_heap();
   try {

@@ -75,7 +75,7 @@ TEST(Columns, NamedColumnsWin) {
             "prompt: 'question' is text, 'answer' is the label");
   config.label_key = "solution";
   EXPECT_EQ(recognised(row, DataNeed::kPrompts, config),
-            "missing key 'solution' (data.label_key); keys here: answer, label, prompt, question");
+            "missing key 'solution' (data.label_key); keys here: prompt, question, label, answer");
   config.label_key = "answer", config.prompt_key = "problem";
   EXPECT_THAT(recognised(row, DataNeed::kPrompts, config),
               HasSubstr("missing key 'problem' (data.prompt_key)"));

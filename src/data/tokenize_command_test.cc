@@ -73,9 +73,8 @@ TEST_F(TokenizeCommand, MessagesUseTheTemplateOfTheFolder) {
     return run_tokenize(options.substr(0, options.find(' ')) + " --decode --json --input " + ids)
         .output;
   };
-  EXPECT_EQ(shown(folder), "{\"text\":\"<s>user: hi\\n\"}\n");
-  EXPECT_EQ(shown(folder + " --add-generation-prompt"),
-            "{\"text\":\"<s>user: hi\\nassistant: \"}\n");
+  EXPECT_EQ(shown(folder), "{\"text\":\"user: hi\\n\"}\n");
+  EXPECT_EQ(shown(folder + " --add-generation-prompt"), "{\"text\":\"user: hi\\nassistant: \"}\n");
   const CommandOutcome without = run_tokenize("gpt2.json --json --input " + lines);
   EXPECT_EQ(without.exit_code, 2);
   EXPECT_THAT(without.output, HasSubstr("messages.jsonl:1: messages need a chat template"));

@@ -71,7 +71,7 @@ TEST_F(ProfileCommand, WritesTimesThatReplaceTheCatalogue) {
 
 TEST_F(ProfileCommand, BadInputIsOneLineAndCodeTwo) {
   EXPECT_EQ(profile({join_path(folder_, "nothing")}), "exited with status 2");
-  EXPECT_THAT(errors_, HasSubstr("config.json"));
+  EXPECT_THAT(errors_, HasSubstr("nothing: there is no such model folder"));
   EXPECT_EQ(profile({model_, "--tokens", "0"}), "exited with status 2");
   EXPECT_THAT(errors_, HasSubstr("--tokens: 0 is not in 1..1048576"));
   EXPECT_EQ(profile({model_, "--device", "tpu"}), "exited with status 2");

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "dataflow/model_spec.h"
 #include "host/file.h"
+#include "nn/model.h"
 #include "reward/label_check.h"
 
 namespace braid {
@@ -14,7 +15,9 @@ namespace {
 Result<std::optional<ModelSpec>> policy_spec(const Config& config) {
   const ModelConfig& model = config.model;
   const std::string file = model.path.empty() ? model.config : join_path(model.path, "config.json");
-  if (file.empty()) return std::optional<ModelSpec>();
+  // Loading says what an adapter folder lacks.
+  const bool adapters = !model.path.empty() && is_adapter_folder(model.path);
+  if (file.empty() || adapters) return std::optional<ModelSpec>();
   BRAID_ASSIGN(const std::string text, read_file(file).at("model.path"));
   BRAID_ASSIGN(ModelSpec spec, parse_model_spec(text, file));
   return std::optional<ModelSpec>(std::move(spec));
