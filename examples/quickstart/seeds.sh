@@ -7,7 +7,7 @@ braid=$1
 shift
 runs=()
 for seed in "$@"; do
-  examples/quickstart/run.sh "$braid" "train.seed=$seed" log.console=false
+  examples/quickstart/run.sh "$braid" "train.seed=$seed" log.console=false run.overwrite=true
   rm -rf "runs/seed$seed"
   cp -r runs/quickstart "runs/seed$seed"
   runs+=("runs/seed$seed")

@@ -36,7 +36,7 @@ class CheckpointTest : public testing::Test {
 
   std::vector<int64_t> steps() const {
     std::vector<int64_t> out;
-    for (const CheckpointInfo& info : *list_checkpoints(folder_)) out.push_back(info.step);
+    for (const CheckpointInfo& info : *list_checkpoints(folder_)) out.push_back(info.at.step);
     return out;
   }
 
@@ -54,7 +54,7 @@ CheckpointState state_of(int64_t step, int64_t size = 64) {
 
 void save(const std::string& folder, int64_t step,
           const std::map<std::string, double>& metrics = {}) {
-  const auto saved = save_checkpoint(folder, step, metrics, state_of(step));
+  const auto saved = save_checkpoint(folder, {step}, metrics, state_of(step));
   ASSERT_TRUE(saved.ok()) << saved.status().message();
 }
 

@@ -277,7 +277,7 @@ Status write_safetensors(const std::string& path,
   }
   const bool closed = std::fclose(file) == 0;
   if (!written || !closed)
-    return io_error(cat(path, ": writing failed: ", std::strerror(errno), "; check free space"));
+    return io_error(cat(path, ": writing failed: ", write_problem(errno)));
   return sync_path(path);
 }
 

@@ -196,7 +196,7 @@ TEST_F(OneRun, AnUpdateThatIsNotFiniteEndsTheRun) {
 TEST_F(OneRun, OneProcessWritesToARun) {
   const auto first = start(command("busy", "grpo", {"train.total_steps=1000"}));
   wait_for(path("busy/metrics.jsonl"), *first);
-  const Finished end = run_program(command("busy", "grpo"));
+  const Finished end = run_program(command("busy", "grpo", {"checkpoint.resume=auto"}));
   EXPECT_EQ(end.end, "exited with status 2");
   EXPECT_THAT(end.errors, HasSubstr("another process is writing to " + path("busy")));
   first->kill();
@@ -210,7 +210,7 @@ TEST_F(OneRun, ExportsAndKeepsWhatTheConfigurationAsks) {
   EXPECT_TRUE(path_exists(path("kept/export-step-000004/actor/model.safetensors")));
   std::vector<int64_t> steps;
   for (const CheckpointInfo& info : *list_checkpoints(path("kept/checkpoints")))
-    steps.push_back(info.step);
+    steps.push_back(info.at.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 4}));
 }
 

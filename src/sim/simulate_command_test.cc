@@ -125,7 +125,7 @@ TEST(SimulateCommand, RepeatsTheOrderOfARecordedRun) {
   const std::string model = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model",
                     runs = testing::TempDir() + "/order_runs", order = runs + "/order.txt";
   const std::string config =
-      cat(" run.dir=", runs, " run.name=ppo algorithm.name=ppo model.config=", model,
+      cat(" run.dir=", runs, " run.name=ppo run.overwrite=true algorithm.name=ppo model.config=", model,
           "/config.json tokenizer.path=", model, " data.train=task:sort_digits",
           " rollout.prompts_per_step=10 rollout.max_response_length=8 rollout.max_concurrent=4",
           " rollout.kv_budget_tokens=96 rollout.record=true critic.warmup_steps=1",
