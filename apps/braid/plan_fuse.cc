@@ -78,8 +78,9 @@ void print_fuse_text(const PipelineProblem& problem, const FuseResult& result, d
               result.optimal ? " (proven optimum)" : "");
   std::printf("lower bound  %s (gap %.2f %%)\n", format_double(result.lower_bound).c_str(),
               result.makespan > 0 ? 100 * (1 - result.lower_bound / result.makespan) : 0.0);
-  std::printf("peak memory  %s%s\n", format_double(result.peak_memory).c_str(),
-              problem.memory_limit ? cat(" of ", format_double(*problem.memory_limit)).c_str() : "");
+  std::printf(
+      "peak memory  %s%s\n", format_double(result.peak_memory).c_str(),
+      problem.memory_limit ? cat(" of ", format_double(*problem.memory_limit)).c_str() : "");
   std::printf("searched     %lld units in %s\n", static_cast<long long>(result.units),
               format_seconds(seconds).c_str());
 }
@@ -94,8 +95,8 @@ Status run_fuse(const FuseCommandOptions& options) {
   fuse_options.units = unit_options(options.limits, watch, options.limits.time_limit_s);
   BRAID_ASSIGN(const FuseResult result, fuse(problem, fuse_options).at(options.problem));
   if (!options.out.empty())
-    BRAID_TRY(write_file_atomic(
-        options.out, timeline_json(result.timeline, summary_of(result)).dump() + "\n"));
+    BRAID_TRY(write_file_atomic(options.out,
+                                timeline_json(result.timeline, summary_of(result)).dump() + "\n"));
   if (options.json) {
     std::printf("%s\n", report_json(options, result, watch.elapsed_s()).dump().c_str());
   } else {

@@ -55,4 +55,10 @@ uint64_t RandomStream::below(uint64_t bound) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>((*this)()) * bound) >> 64);
 }
 
+uint64_t name_seed(uint64_t seed, std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return mix_seed(seed, hash);
+}
+
 }  // namespace braid

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace braid {
 
@@ -20,6 +21,9 @@ double random_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
 // Well-mixed combination of two words, for deriving one seed from another.
 uint64_t mix_seed(uint64_t a, uint64_t b);
+
+// A seed for something that has a name: FNV-1a of the name, mixed with the seed.
+uint64_t name_seed(uint64_t seed, std::string_view name);
 
 // A sequential view of one stream: the i-th call returns the value of index i. Satisfies
 // UniformRandomBitGenerator.

@@ -28,6 +28,7 @@ struct DataRecord {
   std::vector<int32_t> response_ids;
   std::vector<int32_t> rejected_ids;
   std::string prompt;           // text that the model sees; "" where only ids are given
+  Json messages;                // the prompt as a conversation; null where it is text or ids
   Json extra = Json::object();  // every other field of the line, "label" included
 };
 

@@ -49,6 +49,7 @@ Status set_conversation(const Json& messages, const Tokenizer* tokenizer, const 
   BRAID_TRY(need_tokenizer(tokenizer, key));
   BRAID_ASSIGN(record.prompt_ids, render_messages(*tokenizer, messages, true));
   BRAID_ASSIGN(record.prompt, tokenizer->decode(record.prompt_ids, false));
+  record.messages = messages;
   return ok_status();
 }
 

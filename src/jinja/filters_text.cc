@@ -306,11 +306,11 @@ Result<Value> filesize_filter(Budget& budget, Arguments& arguments) {
   return Value(cat(text, " ", letters[i], binary ? "iB" : "B"));
 }
 
-struct FilterEntry {
+struct TextFilterEntry {
   const char* name;
   Builtin body;
 };
-constexpr FilterEntry kTextFilters[] = {
+constexpr TextFilterEntry kTextFilters[] = {
     {"capitalize", converted_filter<capitalize>},
     {"center", center_filter},
     {"e", converted_filter<escaped>},
@@ -337,7 +337,7 @@ constexpr FilterEntry kTextFilters[] = {
 }  // namespace
 
 Builtin find_text_filter(const std::string& name) {
-  for (const FilterEntry& entry : kTextFilters)
+  for (const TextFilterEntry& entry : kTextFilters)
     if (name == entry.name) return entry.body;
   return nullptr;
 }

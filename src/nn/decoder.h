@@ -63,12 +63,13 @@ class Decoder : public Model {
   void add_adapters(const at::TensorOptions& tensor_options);
   void mark_trainable();
   at::Tensor embed(const TokenBatch& batch) const;
-  LayerContext layer_context(const TokenBatch& batch);
+  LayerContext layer_context(const TokenBatch& batch, bool training);
   void grow_rope(const AttentionBatch& batch);
   void drop_packed();
 
   LayerRange range_;
   at::Tensor embedding_, positions_, head_, rope_;
+  at::Tensor head_lora_a_, head_lora_b_;  // [r, H] and [V, r]; undefined without adapter
   std::vector<DecoderLayer> layers_;
   NormWeights final_norm_;
   PackedLinear head_packed_;

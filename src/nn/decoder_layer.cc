@@ -47,21 +47,21 @@ std::vector<at::Tensor> split_normed_heads(const DecoderLayer& layer, const Laye
 at::Tensor self_attention(const DecoderLayer& layer, const LayerContext& context,
                           const at::Tensor& x_TH, const KvLayer* cache) {
   const ModelSpec& spec = *context.spec;
-  const at::Tensor qkv = apply_linear(layer.qkv, x_TH, context.lora_scale);
+  const at::Tensor qkv = apply_linear(layer.qkv, x_TH, context.adapters);
   const std::vector<at::Tensor> parts = split_normed_heads(layer, context, qkv);
   const at::Tensor &q = parts[0], &k = parts[1], &v = parts[2];
   if (cache != nullptr) store_kv(k, v, *context.attention, *cache);
   const double scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
   const at::Tensor mixed = attention(q, k, v, *context.attention, scale, cache);
   return apply_linear(layer.output, mixed.reshape({x_TH.size(0), spec.heads * spec.head_dim}),
-                      context.lora_scale);
+                      context.adapters);
 }
 
 at::Tensor mlp(const DecoderLayer& layer, const LayerContext& context, const at::Tensor& x_TH) {
-  const at::Tensor up = apply_linear(layer.up, x_TH, context.lora_scale);
+  const at::Tensor up = apply_linear(layer.up, x_TH, context.adapters);
   const at::Tensor active = context.spec->gated_mlp ? gated_activation(up, context.spec->activation)
                                                     : activate(up, context.spec->activation);
-  return apply_linear(layer.down, active, context.lora_scale);
+  return apply_linear(layer.down, active, context.adapters);
 }
 
 }  // namespace

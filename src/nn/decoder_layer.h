@@ -30,7 +30,7 @@ struct LayerContext {
   at::Tensor rope;  // table of rope_table(), undefined without rotary positions
   at::Tensor positions_T;
   std::shared_ptr<const AttentionBatch> attention;
-  double lora_scale = 0;  // 0 = adapters off
+  AdapterUse adapters;
 };
 
 at::Tensor apply_norm(const NormWeights& norm, const ModelSpec& spec, const at::Tensor& x);

@@ -15,13 +15,6 @@ namespace {
 
 constexpr double kInitStd = 0.02;  // transformers' initializer_range
 
-// FNV-1a of the name, mixed with the seed.
-uint64_t seed_of(uint64_t seed, const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return mix_seed(seed, hash);
-}
-
 at::Tensor random_normal(at::IntArrayRef shape, double std, uint64_t seed) {
   return at::empty(shape, at::kFloat).normal_(0, std, at::detail::createCPUGenerator(seed));
 }
@@ -53,7 +46,7 @@ void init_weights(Decoder& decoder) {
   size_t next = 0;
   decoder.visit_base([&](const std::string& name, at::Tensor& tensor) {
     BRAID_CHECK(specs[next].name == name, "tensors come in the order of model_tensors()");
-    init_tensor(specs[next++], residual_std, seed_of(decoder.options().seed, name), tensor);
+    init_tensor(specs[next++], residual_std, name_seed(decoder.options().seed, name), tensor);
   });
 }
 
@@ -65,7 +58,7 @@ void init_adapters(Decoder& decoder) {
       return;
     }
     const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(1)));
-    auto generator = at::detail::createCPUGenerator(seed_of(decoder.options().seed, name));
+    auto generator = at::detail::createCPUGenerator(name_seed(decoder.options().seed, name));
     tensor.copy_(at::empty(tensor.sizes(), at::kFloat).uniform_(-bound, bound, generator));
   });
 }

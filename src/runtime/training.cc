@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "runtime/dealing.h"
 #include "runtime/offending_batch.h"
@@ -28,12 +29,23 @@ int64_t Training::idle_steps() const {
   return waits ? config_.critic.warmup_steps : 0;
 }
 
+Rows Training::trained_rows() const {
+  const Rows all = store_.all_rows();
+  if (!config_.algorithm.mask_truncated || !generates(graph_)) return all;
+  const Result<at::Tensor> truncated_S = store_.reals("truncated", all);
+  BRAID_CHECK(truncated_S.ok(), "generation says which responses were cut");
+  Rows rows;
+  for (size_t i = 0; i < all.size(); ++i)
+    if ((*truncated_S)[static_cast<int64_t>(i)].item<float>() == 0) rows.push_back(all[i]);
+  return rows;
+}
+
 void Training::begin(const Call& call, int64_t step) {
   call_ = &call;
   step_ = step;
-  minibatches_ = mini_batches(store_, config_.train, step);
+  minibatches_ = mini_batches(store_, trained_rows(), config_.train, step);
   minibatch_ = 0;
-  stopped_ = step < idle_steps();
+  stopped_ = step < idle_steps() || minibatches_.empty();
   call_metrics_.clear();
   losses_.clear();
 }
@@ -47,6 +59,8 @@ std::vector<Rows> Training::begin_update() {
   trained_tokens_ += row_tokens(store_, rows);
   auto parts = micro_batches(store_, rows, config_.train.micro_tokens, !generates(graph_));
   role().model->keep_packed(parts.size() > 1);
+  const auto update = static_cast<uint64_t>(step_) << 32 | minibatch_;
+  role().model->set_dropout_seed(mix_seed(static_cast<uint64_t>(config_.train.seed), update));
   return parts;
 }
 
