@@ -1,18 +1,20 @@
 #include "runtime/training.h"
 
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/log.h"
 #include "base/text.h"
-#include "runtime/dealing.h"
+#include "runtime/call_rows.h"
 #include "runtime/offending_batch.h"
 #include "runtime/response_rows.h"
 #include "runtime/roles.h"
 #include "runtime/run_folder.h"
 #include "runtime/step_metrics.h"
+#include "train/reduce_gradients.h"
 
 namespace braid {
 namespace {
@@ -28,24 +30,36 @@ int64_t Training::idle_steps() const {
   return waits ? config_.critic.warmup_steps : 0;
 }
 
-void Training::begin(const Call& call, int64_t step) {
+void Training::begin(const Call& call, const Deal& deal, int dp_rank, Communicator* group,
+                     int64_t step) {
   call_ = &call;
+  deal_ = &deal;
+  dp_rank_ = dp_rank;
+  group_ = group;
   step_ = step;
-  minibatches_ = mini_batches(store_, config_.train, step);
   minibatch_ = 0;
   stopped_ = step < idle_steps();
   call_metrics_.clear();
   losses_.clear();
 }
 
+Rows Training::own_rows() const {
+  Rows out;
+  for (const SampleRows& rows : minibatch().micro_batches[dp_rank_])
+    out.insert(out.end(), rows.begin(), rows.end());
+  return out;
+}
+
 std::vector<Rows> Training::begin_update() {
   refusal_.clear();
   norm_.reset();
   if (done()) return {};
-  const Rows& rows = minibatches_[minibatch_];
-  denominators_ = denominators(store_, rows);
-  trained_tokens_ += row_tokens(store_, rows);
-  auto parts = micro_batches(store_, rows, config_.train.micro_tokens, !generates(graph_));
+  const DealTotals& totals = minibatch().totals;
+  denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
+                   static_cast<double>(totals.groups)};
+  trained_tokens_ += row_tokens(store_, own_rows());
+  std::vector<Rows> parts;
+  for (const SampleRows& rows : minibatch().micro_batches[dp_rank_]) parts.push_back(rows_of(rows));
   role().model->keep_packed(parts.size() > 1);
   return parts;
 }
@@ -90,6 +104,11 @@ void Training::backward(int32_t index) {
   losses_.erase(found);
 }
 
+Status Training::reduce() {
+  if (group_ == nullptr || done()) return ok_status();
+  return sum_gradients(role().model->trainable_parameters(), *group_).at("gradients");
+}
+
 void Training::norm() {
   if (done() || !refusal_.empty()) return;
   norm_ = role().optimizer->gradient_norm();
@@ -97,11 +116,23 @@ void Training::norm() {
     refusal_ = cat("the gradient norm of ", call_->role, " is not finite in step ", step_);
 }
 
-void Training::agree() {
+Status Training::agree() {
   const auto kl = call_metrics_.find(kUpdateKl);
-  if (config_.algorithm.stop_kl > 0 && kl != call_metrics_.end() &&
-      kl->second.mean() > config_.algorithm.stop_kl)
+  Metric divergence = kl == call_metrics_.end() ? Metric() : kl->second;
+  if (group_ != nullptr) {
+    const at::Tensor numbers =
+        at::tensor({refusal_.empty() ? 0.0 : 1.0, divergence.sum, divergence.count}, at::kDouble);
+    BRAID_TRY(group_->all_reduce(numbers, Reduce::kSum, "agreement on the update").wait());
+    const double* agreed = numbers.const_data_ptr<double>();
+    if (agreed[0] > 0 && refusal_.empty())
+      refusal_ = cat("the loss or gradient norm of ", call_->role, " is not finite in step ", step_,
+                     " on another rank");
+    divergence.sum = agreed[1], divergence.count = agreed[2];
+  }
+  if (config_.algorithm.stop_kl > 0 && divergence.count > 0 &&
+      divergence.mean() > config_.algorithm.stop_kl)
     stopped_ = true;
+  return ok_status();
 }
 
 void Training::zero() { role().optimizer->zero_grad(); }
@@ -137,7 +168,7 @@ Status Training::update() {
 
 // The weights are as they were.
 Status Training::refuse() {
-  const RefusedUpdate update{step_, minibatch_, minibatches_[minibatch_], refusal_};
+  const RefusedUpdate update{step_, minibatch_, own_rows(), refusal_};
   BRAID_ASSIGN(const std::string path, write_offending_batch(run_folder(config_), *call_, update,
                                                              store_, refused_step_ == step_));
   refused_step_ = step_;

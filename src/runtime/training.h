@@ -1,7 +1,8 @@
 // The training of one rank: mini-batches of a step's samples, each an update whose forwards and
 // backwards come one op at a time. begin() opens a train call; then, for each mini-batch until
-// done(): begin_update(), forward() and backward() of micro-batches, norm(), agree(), update().
-// Nothing changes weights but update(). Not thread-safe.
+// done(): begin_update(), forward() and backward() of micro-batches, reduce() where the call has
+// several data-parallel ranks, norm(), agree(), update(). Nothing changes weights but update(). Not
+// thread-safe.
 #pragma once
 
 #include <map>
@@ -10,8 +11,10 @@
 #include <vector>
 
 #include "algo/algorithm.h"
+#include "comm/communicator.h"
 #include "config/options.h"
 #include "dataflow/graph.h"
+#include "program/deal.h"
 #include "runtime/load_models.h"
 #include "runtime/sample_store.h"
 
@@ -24,10 +27,11 @@ class Training {
            Metrics& metrics)
       : config_(config), graph_(graph), roles_(roles), store_(store), metrics_(metrics) {}
 
-  // Opens a train call of step `step` (from 0). REQUIRES: the call outlives the region.
-  void begin(const Call& call, int64_t step);
+  // Opens a train call of step `step` (from 0) for one data-parallel rank of its deal. `group` is
+  // that of the data-parallel ranks, or null where there is one. REQUIRES: all outlive the region.
+  void begin(const Call& call, const Deal& deal, int dp_rank, Communicator* group, int64_t step);
   // No update is left: all were made, or the call stopped early, or warm-up leaves it out.
-  bool done() const { return stopped_ || minibatch_ == minibatches_.size(); }
+  bool done() const { return stopped_ || minibatch_ == deal_->minibatches.size(); }
 
   // The next mini-batch: its totals are those of the losses until update(). Returns its
   // micro-batches; none where the call is done.
@@ -37,19 +41,22 @@ class Training {
   Status forward(int32_t index, const Rows& rows);
   // Adds its gradients and frees what the forward kept. REQUIRES: forward(index).
   void backward(int32_t index);
+  // Sums the gradients over the data-parallel ranks.
+  Status reduce();
   // Global norm of the gradients; one that is not finite refuses the update.
   void norm();
-  // What all ranks of the call decide alike: whether the call stops early. A loss that reports
-  // kl/update, the divergence from the policy that generated, asks for it once the mean over the
-  // call's updates exceeds algorithm.stop_kl.
-  void agree();
+  // What all ranks of the call decide alike: whether the update is refused, which it is where it is
+  // on one of them, and whether the call stops early. A loss that reports kl/update, the divergence
+  // from the policy that generated, asks for that once the mean over the call's updates exceeds
+  // algorithm.stop_kl.
+  Status agree();
   // Applies the gradients, unless refused or stopped, and clears them. A refused update follows
   // train.on_nonfinite: kStopped, or a warning.
   Status update();
   // Clears the gradients of the call's role.
   void zero();
 
-  // Tokens of all forwards and backwards so far.
+  // Tokens of all forwards and backwards of this rank so far.
   int64_t trained_tokens() const { return trained_tokens_; }
 
  private:
@@ -57,6 +64,8 @@ class Training {
   // Steps at the start in which the call does not train.
   int64_t idle_steps() const;
   Result<ModelOutputs> outputs(const Rows& rows) const;
+  const MiniBatch& minibatch() const { return deal_->minibatches[minibatch_]; }
+  Rows own_rows() const;
   Status apply(const std::string& prefix);
   Status refuse();
 
@@ -71,7 +80,9 @@ class Training {
   // Of the open call.
   const Call* call_ = nullptr;
   int64_t step_ = 0;
-  std::vector<Rows> minibatches_;
+  const Deal* deal_ = nullptr;
+  int dp_rank_ = 0;
+  Communicator* group_ = nullptr;
   size_t minibatch_ = 0;
   bool stopped_ = false;
   Metrics call_metrics_;  // of this call alone
