@@ -48,18 +48,6 @@ SampleRows flatten(const Units& units, size_t begin, size_t end) {
   return out;
 }
 
-// Neighbours of one group in a mini-batch's rows, or its rows alone.
-Units units_of(const SampleRows& rows, const std::vector<DealSample>& samples, bool whole_groups) {
-  Units units;
-  for (const int32_t row : rows) {
-    const bool joins =
-        whole_groups && !units.empty() && samples[units.back().back()].group == samples[row].group;
-    if (!joins) units.emplace_back();
-    units.back().push_back(row);
-  }
-  return units;
-}
-
 DealTotals totals_of(const SampleRows& rows, const std::vector<DealSample>& samples) {
   DealTotals out;
   std::set<GroupId> groups;
@@ -118,16 +106,30 @@ std::vector<int64_t> pick(const std::vector<int64_t>& tokens, const SampleRows& 
   return out;
 }
 
+// The micro-batches of one rank's units, at least `least`: later ones may be empty.
+std::vector<SampleRows> cut_share(const std::vector<int64_t>& tokens, const Strategy& s,
+                                  int64_t least) {
+  if (tokens.empty() && least == 0) return {};
+  const int64_t together = s.interleave > 1 ? s.pp : 1;  // interleaving passes them in such groups
+  const auto most = std::max<int64_t>(1, static_cast<int64_t>(tokens.size()));
+  auto out = s.micro_tokens > 0
+                 ? cut_by_tokens(tokens, s.micro_tokens)
+                 : even_parts(tokens, std::clamp<int64_t>(s.micro_batches, 1, most), s.in_order);
+  const int64_t wanted = std::max(static_cast<int64_t>(out.size()), least);
+  const int64_t count = (wanted + together - 1) / together * together;
+  return count == static_cast<int64_t>(out.size()) ? out : even_parts(tokens, count, s.in_order);
+}
+
 MiniBatch deal_minibatch(SampleRows rows, const std::vector<DealSample>& samples,
                          const Strategy& strategy, bool whole_groups) {
   MiniBatch out;
-  const Units units = units_of(rows, samples, whole_groups);
+  const Units units = deal_units(rows, samples, whole_groups);
   std::vector<int64_t> tokens;
   for (const SampleRows& unit : units) {
     tokens.push_back(0);
     for (const int32_t row : unit) tokens.back() += samples[row].prompt + samples[row].response;
   }
-  for (const auto& batches : deal_units(tokens, strategy)) {
+  for (const auto& batches : cut_shares(tokens, deal_shares(tokens, strategy), strategy)) {
     out.micro_batches.emplace_back();
     out.tokens.emplace_back();
     for (const SampleRows& batch : batches) {
@@ -192,27 +194,26 @@ std::vector<SampleRows> deal_shares(const std::vector<int64_t>& tokens, const St
   return even_parts(tokens, strategy.dp, strategy.in_order);
 }
 
-std::vector<SampleRows> cut_share(const std::vector<int64_t>& tokens, const Strategy& s,
-                                  int64_t least) {
-  if (tokens.empty() && least == 0) return {};
-  const int64_t together = s.interleave > 1 ? s.pp : 1;  // interleaving passes them in such groups
-  const auto most = std::max<int64_t>(1, static_cast<int64_t>(tokens.size()));
-  auto out = s.micro_tokens > 0
-                 ? cut_by_tokens(tokens, s.micro_tokens)
-                 : even_parts(tokens, std::clamp<int64_t>(s.micro_batches, 1, most), s.in_order);
-  const int64_t wanted = std::max(static_cast<int64_t>(out.size()), least);
-  const int64_t count = (wanted + together - 1) / together * together;
-  return count == static_cast<int64_t>(out.size()) ? out : even_parts(tokens, count, s.in_order);
+std::vector<SampleRows> deal_units(const SampleRows& rows, const std::vector<DealSample>& samples,
+                                   bool whole_groups) {
+  Units units;
+  for (const int32_t row : rows) {
+    const bool joins =
+        whole_groups && !units.empty() && samples[units.back().back()].group == samples[row].group;
+    if (!joins) units.emplace_back();
+    units.back().push_back(row);
+  }
+  return units;
 }
 
-std::vector<std::vector<SampleRows>> deal_units(const std::vector<int64_t>& tokens,
+std::vector<std::vector<SampleRows>> cut_shares(const std::vector<int64_t>& tokens,
+                                                const std::vector<SampleRows>& shares,
                                                 const Strategy& strategy) {
-  const std::vector<SampleRows> shares = deal_shares(tokens, strategy);
   const bool together = strategy.zero_stage == 3 && strategy.dp > 1;
   int64_t least = 0;
   for (size_t i = 0; together && i < shares.size(); ++i)
-    least =
-        std::max(least, static_cast<int64_t>(cut_share(pick(tokens, shares[i]), strategy).size()));
+    least = std::max(least,
+                     static_cast<int64_t>(cut_share(pick(tokens, shares[i]), strategy, 0).size()));
   std::vector<std::vector<SampleRows>> out;
   for (const SampleRows& share : shares) {
     out.push_back(cut_share(pick(tokens, share), strategy, least));

@@ -72,20 +72,20 @@ struct Deal {
 Deal deal(const std::vector<DealSample>& samples, const Strategy& strategy,
           const DealOptions& options);
 
-// Steps 1 alone: rows of every mini-batch, [epoch * minibatches + index], in the permutation's
+// Step 1 alone: rows of every mini-batch, [epoch * minibatches + index], in the permutation's
 // order. There are never more mini-batches than kept samples.
 std::vector<SampleRows> deal_minibatches(const std::vector<DealSample>& samples,
                                          const DealOptions& options);
 
-// Steps 2 and 3 over units of these many tokens: indices of units, [dp rank][micro-batch].
-std::vector<std::vector<SampleRows>> deal_units(const std::vector<int64_t>& tokens,
-                                                const Strategy& strategy);
-// Step 2 alone: [dp rank], in the order of the units.
+// Rows of a mini-batch in units: neighbours of one group together, or each alone.
+std::vector<SampleRows> deal_units(const SampleRows& rows, const std::vector<DealSample>& samples,
+                                   bool whole_groups);
+// Step 2 alone, over units of these many tokens: indices of units, [dp rank].
 std::vector<SampleRows> deal_shares(const std::vector<int64_t>& tokens, const Strategy& strategy);
-// Step 3 alone: the micro-batches of one rank's units, `least` at the least (a later one may be
-// empty).
-std::vector<SampleRows> cut_share(const std::vector<int64_t>& tokens, const Strategy& strategy,
-                                  int64_t least = 0);
+// Step 3 alone: the units of every rank's micro-batches, [dp rank][micro-batch].
+std::vector<std::vector<SampleRows>> cut_shares(const std::vector<int64_t>& tokens,
+                                                const std::vector<SampleRows>& shares,
+                                                const Strategy& strategy);
 
 // The samples that each generation replica is given: runs of the step's samples in order.
 std::vector<SampleRows> deal_requests(int64_t samples, const Strategy& strategy);

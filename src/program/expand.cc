@@ -28,28 +28,40 @@ int32_t layers_in(const TensorKind& kind, const Interval& layers) {
                                std::max<int64_t>(kind.layer_begin, layers.begin)));
 }
 
+ParamLayout whole(const CallFrame& frame) {
+  ParamLayout layout = param_layout(frame.where->mesh, frame.where->strategy);
+  layout.sharded = false;
+  return layout;
+}
+
+GridPosition position_of(const CallFrame& frame, DeviceId rank) {
+  const auto& devices = frame.where->mesh.devices;
+  const auto found = std::find(devices.begin(), devices.end(), rank);
+  BRAID_CHECK(found != devices.end(), "the rank is not in the mesh of the call");
+  return grid_position(frame.where->strategy, found - devices.begin());
+}
+
 class Expander {
  public:
-  Expander(const CallFrame& frame, DeviceId rank)
-      : frame_(frame), s_(frame.where->strategy), model_(*frame.model) {
-    const auto& devices = frame.where->mesh.devices;
-    const auto found = std::find(devices.begin(), devices.end(), rank);
-    BRAID_CHECK(found != devices.end(), "the rank is not in the mesh of the call");
-    out_.call = frame.call, out_.rank = rank;
-    out_.at = grid_position(s_, found - devices.begin());
-    layout_ = param_layout(frame.where->mesh, s_);
-    whole_ = layout_;
-    whole_.sharded = false;
+  explicit Expander(const CallFrame& frame)
+      : frame_(frame), s_(frame.where->strategy), model_(*frame.model), whole_(whole(frame)) {}
+
+  Expander& at(const GridPosition& at) {
+    out_.call = frame_.call, out_.at = at;
+    out_.rank = frame_.where->mesh.devices[mesh_index(s_, at)];
     for (int chunk = 0; chunk < s_.interleave; ++chunk) add_body(chunk);
+    return *this;
   }
 
-  Expansion infer(const Deal& deal) && {
+  Expansion bodies() { return std::move(out_); }
+
+  Expansion infer(const Deal& deal) {
     minibatch_ = 0;
     pass(deal, 0);
     return std::move(out_);
   }
 
-  Expansion train(const Deal& deal) && {
+  Expansion train(const Deal& deal) {
     for (size_t i = 0; i < deal.minibatches.size(); ++i) {
       minibatch_ = static_cast<int32_t>(i);
       append(OpKind::kZero).what = gradients();
@@ -60,7 +72,7 @@ class Expander {
     return std::move(out_);
   }
 
-  Expansion round(const RoundWork& round) && {
+  Expansion round(const RoundWork& round) {
     const double rows = static_cast<double>(round.decoding);
     micro_batch_ = 0;
     const double tokens = rows + static_cast<double>(round.prefill_tokens);
@@ -111,6 +123,7 @@ class Expander {
     body.head = body.part == s_.pp * s_.interleave - 1;
     body.trains = frame_.kind == CallKind::kTrainStep;
     body.recompute = s_.recompute;
+    body.shards = s_.tp, body.sequence_sharded = s_.sequence_parallel, body.stages = s_.pp;
     if (s_.tp > 1) add_tensor_parallel(&body);
     if (s_.dp > 1) add_data_parallel(&body);
     out_.bodies.push_back(std::move(body));
@@ -122,21 +135,23 @@ class Expander {
     const int32_t tensor = group(GroupKind::kTensor);
     const double hidden = static_cast<double>(model_.hidden) * model_.widths.activation;
     const double layers = 2 * static_cast<double>(body->layers.size());
-    const double ends = body->embedding ? 1 : 0;
     const double again = s_.recompute == Recompute::kFull ? 2 : 1;
-    const auto add = [&](OpKind kind, double forward, double backward) {
-      if (forward > 0) body->forward.push_back({kind, tensor, forward, 0, hidden});
-      if (backward > 0) body->backward.push_back({kind, tensor, backward, 0, hidden});
+    const auto add = [&](OpKind kind, bool at_embedding, bool at_head) {
+      const double ends =
+          (at_embedding && body->embedding ? 1 : 0) + (at_head && body->head ? 1 : 0);
+      if (layers > 0) body->forward.push_back({kind, tensor, layers, 0, hidden});
+      if (layers > 0) body->backward.push_back({kind, tensor, again * layers, 0, hidden});
+      if (ends > 0) body->forward.push_back({kind, tensor, ends, 0, hidden, true});
+      if (ends > 0) body->backward.push_back({kind, tensor, ends, 0, hidden, true});
     };
     if (s_.sequence_parallel) {
-      const double head = body->head ? 1 : 0;
-      add(OpKind::kReduceScatter, layers + ends, again * layers + head);
-      add(OpKind::kAllGather, layers + head, again * layers + ends);
+      add(OpKind::kReduceScatter, true, false);
+      add(OpKind::kAllGather, false, true);
     } else {
-      add(OpKind::kAllReduce, layers + ends, again * layers + (body->head ? 1 : 0));
+      add(OpKind::kAllReduce, true, false);
     }
     if (body->head && has_vocabulary())
-      body->forward.push_back({OpKind::kAllReduce, tensor, 1, 0, kLogprobBytes});
+      body->forward.push_back({OpKind::kAllReduce, tensor, 1, 0, kLogprobBytes, true});
   }
 
   bool has_vocabulary() const {
@@ -239,12 +254,6 @@ class Expander {
     if (found == out_.tensors.end()) out_.tensors.push_back(std::move(list));
     return index;
   }
-  double elements_in(int32_t what) const {
-    double sum = 0;
-    for (const TensorSlice& slice : out_.tensors[what])
-      sum += static_cast<double>(slice.elements.size() * slice.layers.size());
-    return sum;
-  }
   bool owns_part() const { return s_.dp > 1 && s_.zero_stage >= 1; }
   static bool every(const TensorKind&) { return true; }
   int32_t gradients() { return slices({TensorState::kGradients}, shards_gradients(), every); }
@@ -254,15 +263,18 @@ class Expander {
   void reduce(OpKind kind, GroupKind over, const Filter& filter) {
     const int32_t what = slices({TensorState::kGradients}, shards_gradients(), filter);
     if (out_.tensors[what].empty()) return;
-    collective(kind, group(over), elements_in(what) * model_.trained_share * model_.widths.reduced,
+    collective(kind, group(over),
+               braid::elements_of(out_, what, TensorState::kGradients) * model_.trained_share *
+                   model_.widths.reduced,
                what);
   }
 
   // Sums the gradients of every tensor over the ranks that have a part of it.
   void finish_gradients() {
-    if (s_.tp > 1 && s_.sequence_parallel)
-      reduce(OpKind::kAllReduce, GroupKind::kTensor,
-             [](const TensorKind& kind) { return kind.units == 1; });
+    if (s_.tp > 1)
+      reduce(OpKind::kAllReduce, GroupKind::kTensor, [&](const TensorKind& kind) {
+        return kind.units == 1 && (s_.sequence_parallel || kind.partial);
+      });
     if (group_of(frame_, GroupKind::kShared, out_.at).members.size() > 1)
       reduce(OpKind::kAllReduce, GroupKind::kShared,
              [&](const TensorKind& kind) { return kind.units > 1 && kind.units < s_.tp; });
@@ -284,21 +296,30 @@ class Expander {
     append(OpKind::kUpdate).what = state;
     if (s_.dp == 1 || (s_.zero_stage != 1 && s_.zero_stage != 2)) return;
     const int32_t weights = slices({TensorState::kWeights}, false, every);
-    Op& gather =
-        collective(OpKind::kAllGather, group(GroupKind::kData),
-                   elements_in(weights) * model_.trained_share * model_.widths.gathered, weights);
+    Op& gather = collective(OpKind::kAllGather, group(GroupKind::kData),
+                            braid::elements_of(out_, weights, TensorState::kWeights) *
+                                model_.trained_share * model_.widths.gathered,
+                            weights);
     gather.version = minibatch_ + 1;
   }
 
   const CallFrame& frame_;
   const Strategy& s_;
   const ModelShape& model_;
-  ParamLayout layout_, whole_;  // whole_: before ZeRO-3
+  ParamLayout whole_;  // what tensor parallelism and stages leave to a rank, before ZeRO-3
   Expansion out_;
   int32_t minibatch_ = -1, micro_batch_ = -1;
 };
 
 }  // namespace
+
+double elements_of(const Expansion& expansion, int32_t what, TensorState state) {
+  double sum = 0;
+  for (const TensorSlice& slice : expansion.tensors[what])
+    if (slice.state == state)
+      sum += static_cast<double>(slice.elements.size() * slice.layers.size());
+  return sum;
+}
 
 Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {
   const auto m = static_cast<int32_t>(micro_batches);
@@ -315,10 +336,15 @@ CallFrame call_frame(const Program& program, CallId call) {
   BRAID_CHECK(false, "role " + entry.role.value + " has no model");
 }
 
+Expansion expand_bodies(const CallFrame& frame, const GridPosition& at) {
+  return Expander(frame).at(at).bodies();
+}
+
 Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal) {
   BRAID_CHECK(frame.kind != CallKind::kGenerate, "generation runs in rounds");
-  return frame.kind == CallKind::kTrainStep ? Expander(frame, rank).train(deal)
-                                            : Expander(frame, rank).infer(deal);
+  return frame.kind == CallKind::kTrainStep
+             ? Expander(frame).at(position_of(frame, rank)).train(deal)
+             : Expander(frame).at(position_of(frame, rank)).infer(deal);
 }
 Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal) {
   return expand(call_frame(program, call), rank, deal);
@@ -326,7 +352,7 @@ Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal&
 
 Expansion expand(const CallFrame& frame, DeviceId rank, const RoundWork& round) {
   BRAID_CHECK(frame.kind == CallKind::kGenerate, "only generation runs in rounds");
-  return Expander(frame, rank).round(round);
+  return Expander(frame).at(position_of(frame, rank)).round(round);
 }
 Expansion expand(const Program& program, CallId call, DeviceId rank, const RoundWork& round) {
   return expand(call_frame(program, call), rank, round);

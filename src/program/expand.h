@@ -27,6 +27,8 @@ CallFrame call_frame(const Program& program, CallId call);
 // The forwards and backwards of one data-parallel rank.
 Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
 
+// The bodies of a position's parts and their groups, without ops: what does not depend on a deal.
+Expansion expand_bodies(const CallFrame& frame, const GridPosition& at);
 // All ops of an inference or training call on a rank of its mesh.
 Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal);
 Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal);

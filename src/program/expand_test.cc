@@ -60,6 +60,40 @@ TEST(DealTest, SharesDifferByOneAndDropsAreLeftOut) {
   EXPECT_EQ(out.minibatches[0].totals.samples, 10);
 }
 
+TEST(DealTest, LargestFirstToTheBinThatHoldsLeast) {
+  EXPECT_THAT(deal_evenly({5, 1, 4, 2}, {2, 2}), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_THAT(deal_evenly({9, 1, 1}, {1, 2}), ElementsAre(ElementsAre(0), ElementsAre(1, 2)));
+  EXPECT_THAT(deal_evenly({}, {0}), ElementsAre(ElementsAre()));
+}
+
+TEST(DealTest, MicroBatchesByNumberOrBudget) {
+  Strategy s;
+  s.micro_batches = 2, s.in_order = true;
+  const std::vector<SampleRows> share = {{0, 1, 2, 3}};
+  EXPECT_THAT(cut_shares({5, 4, 1, 2}, share, s)[0],
+              ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  s.in_order = false;
+  EXPECT_THAT(cut_shares({5, 4, 1, 2}, share, s)[0],
+              ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
+  s.micro_tokens = 6;
+  EXPECT_THAT(cut_shares({5, 4, 1, 20}, share, s)[0],
+              ElementsAre(ElementsAre(0), ElementsAre(1, 2), ElementsAre(3)));
+}
+
+// One process: units in the permutation's order, cut by the token budget.
+TEST(DealTest, OneRankKeepsTheOrderOfThePermutation) {
+  DealOptions options;
+  options.trains = true, options.minibatches = 2, options.seed = 3;
+  Strategy s;
+  s.micro_tokens = 30;
+  for (const MiniBatch& batch : deal(samples_of(6, 2), s, options).minibatches) {
+    SampleRows joined;
+    for (const SampleRows& rows : batch.micro_batches[0])
+      joined.insert(joined.end(), rows.begin(), rows.end());
+    EXPECT_EQ(joined, batch.rows);
+  }
+}
+
 TEST(DealTest, WholeGroupsStayTogether) {
   const auto samples = samples_of(7, 2);
   DealOptions options;

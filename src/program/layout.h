@@ -25,6 +25,8 @@ struct TensorKind {
   int32_t layer_end = 0;
   bool first = false;  // held by the first part of the model
   bool last = false;   // held by the last part
+  // Of one unit, and every tensor-parallel rank computes a part of its gradient.
+  bool partial = false;
   friend bool operator==(const TensorKind&, const TensorKind&) = default;
 };
 // All tensors of a model; their elements sum to total_params(). A scalar head replaces the

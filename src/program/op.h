@@ -53,6 +53,7 @@ const char* group_kind_name(GroupKind kind);
 struct OpGroup {
   GroupKind kind = GroupKind::kCall;
   std::vector<DeviceId> members;
+  int32_t stride = 1;  // neighbours' distance in the mesh
   friend bool operator==(const OpGroup&, const OpGroup&) = default;
 };
 
@@ -63,6 +64,7 @@ struct InsideOp {
   int32_t group = -1;  // in Expansion::groups
   double times = 0;
   double bytes = 0, bytes_per_token = 0;
+  bool at_end = false;  // of the embedding or the head: not once per layer
   friend bool operator==(const InsideOp&, const InsideOp&) = default;
 };
 
@@ -73,6 +75,11 @@ struct OpBody {
   bool embedding = false, head = false;    // the ends of the model
   bool trains = false;                     // keeps activations for its backward
   Recompute recompute = Recompute::kNone;  // what the backward computes again
+  // Ranks that share the work of each token, whether they also share out the tokens of norms, and
+  // the stages that a micro-batch passes.
+  int32_t shards = 1;
+  bool sequence_sharded = false;
+  int32_t stages = 1;
   std::vector<InsideOp> forward, backward;
   friend bool operator==(const OpBody&, const OpBody&) = default;
 };
@@ -122,5 +129,7 @@ struct Expansion {
   std::vector<Op> ops;
   friend bool operator==(const Expansion&, const Expansion&) = default;
 };
+// Numbers of a state in an entry of the expansion's tensors.
+double elements_of(const Expansion& expansion, int32_t what, TensorState state);
 
 }  // namespace braid

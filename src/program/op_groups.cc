@@ -15,40 +15,55 @@ int64_t ranks_per_unit(const CallFrame& frame) {
   return most;
 }
 
-bool same_group(const CallFrame& frame, GroupKind kind, const GridPosition& a,
-                const GridPosition& b) {
-  const bool replica = a.dp_rank == b.dp_rank;
-  const int last = frame.where->strategy.pp - 1;
+struct Ranges {
+  std::vector<int> stages;
+  Interval dp, tp;
+};
+
+std::vector<int> all_stages(const Strategy& s) {
+  std::vector<int> out;
+  for (int stage = 0; stage < s.pp; ++stage) out.push_back(stage);
+  return out;
+}
+
+Ranges ranges_of(const CallFrame& frame, GroupKind kind, const GridPosition& at) {
+  const Strategy& s = frame.where->strategy;
+  const Interval replica{at.dp_rank, at.dp_rank + 1}, mine{at.tp_rank, at.tp_rank + 1};
+  const Interval every_dp{0, s.dp}, every_tp{0, s.tp};
   switch (kind) {
     case GroupKind::kTensor:
-      return replica && a.stage == b.stage;
+      return {{at.stage}, replica, every_tp};
     case GroupKind::kShared: {
-      const int64_t ranks = ranks_per_unit(frame);
-      return replica && a.stage == b.stage && a.tp_rank / ranks == b.tp_rank / ranks;
+      const int64_t ranks = ranks_per_unit(frame), first = at.tp_rank / ranks * ranks;
+      return {{at.stage}, replica, {first, first + ranks}};
     }
     case GroupKind::kData:
-      return a.tp_rank == b.tp_rank && a.stage == b.stage;
+      return {{at.stage}, every_dp, mine};
     case GroupKind::kEnds:
-      return replica && a.tp_rank == b.tp_rank &&
-             (a.stage == b.stage || (a.stage + b.stage == last && a.stage * b.stage == 0));
+      if (s.pp == 1 || (at.stage > 0 && at.stage < s.pp - 1)) return {{at.stage}, replica, mine};
+      return {{0, s.pp - 1}, replica, mine};
     case GroupKind::kReplica:
-      return replica;
+      return {all_stages(s), replica, every_tp};
     case GroupKind::kCall:
-      return true;
+      break;
   }
-  return false;
+  return {all_stages(s), every_dp, every_tp};
 }
 
 }  // namespace
 
 OpGroup group_of(const CallFrame& frame, GroupKind kind, const GridPosition& at) {
-  const Strategy& s = frame.where->strategy;
-  OpGroup group{kind, {}};
-  for (size_t i = 0; i < frame.where->mesh.devices.size(); ++i)
-    if (same_group(frame, kind, at, grid_position(s, i)))
-      group.members.push_back(frame.where->mesh.devices[i]);
+  const CallPlacement& where = *frame.where;
+  const Strategy& s = where.strategy;
+  const Ranges ranges = ranges_of(frame, kind, at);
+  OpGroup group{kind, {}, kind == GroupKind::kData ? s.tp : 1};
+  for (const int stage : ranges.stages)
+    for (int64_t dp_rank = ranges.dp.begin; dp_rank < ranges.dp.end; ++dp_rank)
+      for (int64_t tp_rank = ranges.tp.begin; tp_rank < ranges.tp.end; ++tp_rank)
+        group.members.push_back(where.mesh.devices[mesh_index(
+            s, {static_cast<int>(dp_rank), static_cast<int>(tp_rank), stage})]);
   if (kind == GroupKind::kReplica) {
-    const DeviceId first = frame.where->mesh.devices[mesh_index(s, {at.dp_rank, 0, s.pp - 1})];
+    const DeviceId first = where.mesh.devices[mesh_index(s, {at.dp_rank, 0, s.pp - 1})];
     std::rotate(group.members.begin(), std::find(group.members.begin(), group.members.end(), first),
                 group.members.end());
   }

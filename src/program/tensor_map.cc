@@ -1,0 +1,234 @@
+#include "program/tensor_map.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+TensorPiece cut_rows(std::string name, int64_t rows, int64_t columns, int64_t units) {
+  return {std::move(name), rows, columns, false, 0, rows / units};
+}
+
+TensorPiece whole_tensor(std::string name, int64_t rows, int64_t columns = 1) {
+  return {std::move(name), rows, columns, false, 0, rows};
+}
+
+// Collects the kinds of a model.
+class MapBuilder {
+ public:
+  explicit MapBuilder(const ModelSpec& spec) : spec_(spec), names_(family_of(spec).names) {
+    map_.layer_prefix_begin = names_.prefix + names_.layer;
+    map_.layer_prefix_end = ".";
+  }
+
+  void add(const char* name, int64_t units, std::vector<TensorPiece> pieces, bool partial = false) {
+    add_kind({name, 0, units, 0, static_cast<int32_t>(spec_.layers), false, false, partial},
+             std::move(pieces));
+  }
+  void add_end(const char* name, int64_t units, std::vector<TensorPiece> pieces, bool first,
+               bool last) {
+    add_kind({name, 0, units, 0, 0, first, last, false}, std::move(pieces));
+  }
+
+  TensorMap weights();
+  TensorMap adapters(int64_t rank);
+
+ private:
+  void add_kind(TensorKind kind, std::vector<TensorPiece> pieces) {
+    for (const TensorPiece& piece : pieces)
+      kind.elements +=
+          kind.units * piece.per_unit * (piece.by_columns ? piece.rows : piece.columns);
+    if (kind.elements > 0) map_.kinds.push_back({std::move(kind), std::move(pieces)});
+  }
+  int64_t query_rows() const { return spec_.heads * spec_.head_dim; }
+  int64_t key_rows() const { return spec_.kv_heads * spec_.head_dim; }
+  bool joined() const { return names_.qkv.size() == 1; }
+
+  // Rows of q (part 0), k (1) or v (2) of a tensor beside the projection, `columns` wide.
+  TensorPiece projection(int part, const std::string& end, int64_t columns) const {
+    const int64_t rows = part == 0 ? query_rows() : key_rows();
+    TensorPiece piece{
+        names_.qkv[joined() ? 0 : part] + end, rows, columns, false, 0, spec_.head_dim};
+    if (!joined()) return piece;
+    piece.rows = query_rows() + 2 * key_rows();
+    piece.first = part == 0 ? 0 : query_rows() + (part - 1) * key_rows();
+    return piece;
+  }
+  std::vector<TensorPiece> projections(std::initializer_list<int> parts) const {
+    std::vector<TensorPiece> out;
+    for (const int part : parts) out.push_back(projection(part, ".weight", spec_.hidden));
+    for (const int part : parts)
+      if (spec_.qkv_bias) out.push_back(projection(part, ".bias", 1));
+    return out;
+  }
+  std::vector<TensorPiece> norm(const std::string& module, int64_t width) const {
+    std::vector<TensorPiece> out;
+    if (module.empty()) return out;
+    out.push_back(whole_tensor(module + ".weight", width));
+    if (spec_.norm == NormKind::kLayer) out.push_back(whole_tensor(module + ".bias", width));
+    return out;
+  }
+  void add_ends();
+  void add_mlp();
+  void add_whole();
+
+  const ModelSpec& spec_;
+  const TensorNames& names_;
+  TensorMap map_;
+};
+
+void MapBuilder::add_mlp() {
+  std::vector<TensorPiece> pieces;
+  for (const std::string& module : names_.up)
+    pieces.push_back(
+        cut_rows(module + ".weight", spec_.intermediate, spec_.hidden, spec_.intermediate));
+  pieces.push_back({names_.down + ".weight", spec_.hidden, spec_.intermediate, true, 0, 1});
+  for (const std::string& module : names_.up)
+    if (spec_.mlp_bias)
+      pieces.push_back(cut_rows(module + ".bias", spec_.intermediate, 1, spec_.intermediate));
+  add("mlp", spec_.intermediate, std::move(pieces));
+}
+
+// What every tensor-parallel rank has whole.
+void MapBuilder::add_whole() {
+  std::vector<TensorPiece> norms = norm(names_.attention_norm, spec_.hidden);
+  for (const TensorPiece& piece : norm(names_.mlp_norm, spec_.hidden)) norms.push_back(piece);
+  if (spec_.output_bias) norms.push_back(whole_tensor(names_.output + ".bias", spec_.hidden));
+  if (spec_.mlp_bias) norms.push_back(whole_tensor(names_.down + ".bias", spec_.hidden));
+  add("norms", 1, std::move(norms));
+}
+
+void MapBuilder::add_ends() {
+  add_end("final_norm", 1, norm(names_.prefix + names_.final_norm, spec_.hidden), false, true);
+  if (spec_.scalar_head) {
+    add_end("scalar_head", 1, {whole_tensor(kScoreName, 1, spec_.hidden)}, false, true);
+  } else if (!spec_.tied_embeddings) {
+    add_end("head", spec_.vocab, {cut_rows(kLmHeadName, spec_.vocab, spec_.hidden, spec_.vocab)},
+            false, true);
+  }
+}
+
+TensorMap MapBuilder::weights() {
+  add_end("embedding", spec_.vocab,
+          {cut_rows(names_.prefix + names_.embedding, spec_.vocab, spec_.hidden, spec_.vocab)},
+          true, spec_.tied_embeddings && !spec_.scalar_head);
+  if (spec_.learned_positions)
+    add_end("positions", 1,
+            {whole_tensor(names_.prefix + names_.positions, spec_.max_positions, spec_.hidden)},
+            true, false);
+  add("query", spec_.heads, projections({0}));
+  add("key_value", spec_.kv_heads, projections({1, 2}));
+  add("output", spec_.heads,
+      {{names_.output + ".weight", spec_.hidden, query_rows(), true, 0, spec_.head_dim}});
+  add_mlp();
+  add_whole();
+  add_ends();
+  if (spec_.qk_norm) {
+    std::vector<TensorPiece> norms = norm(names_.query_norm, spec_.head_dim);
+    for (const TensorPiece& piece : norm(names_.key_norm, spec_.head_dim)) norms.push_back(piece);
+    add("query_key_norms", 1, std::move(norms), true);
+  }
+  return std::move(map_);
+}
+
+// B is cut by rows where its matrix is, A by columns where its matrix is; the other one is whole,
+// and each rank computes a part of its gradient.
+TensorMap MapBuilder::adapters(int64_t rank) {
+  constexpr const char *kA = ".lora_A.weight", *kB = ".lora_B.weight";
+  const int64_t inner = spec_.intermediate;
+  map_.layer_prefix_begin = "base_model.model." + map_.layer_prefix_begin;
+  add("query_adapter", spec_.heads, {projection(0, kB, rank)});
+  add("key_value_adapter", spec_.kv_heads, {projection(1, kB, rank), projection(2, kB, rank)});
+  add("output_adapter", spec_.heads,
+      {{names_.output + kA, rank, query_rows(), true, 0, spec_.head_dim}});
+  std::vector<TensorPiece> mlp, whole;
+  for (const std::string& module : names_.up)
+    mlp.push_back(cut_rows(module + kB, inner, rank, inner));
+  mlp.push_back({names_.down + kA, rank, inner, true, 0, 1});
+  add("mlp_adapter", inner, std::move(mlp));
+  for (const std::string& module : names_.qkv)
+    whole.push_back(whole_tensor(module + kA, rank, spec_.hidden));
+  for (const std::string& module : names_.up)
+    whole.push_back(whole_tensor(module + kA, rank, spec_.hidden));
+  for (const std::string& module : {names_.output, names_.down})
+    whole.push_back(whole_tensor(module + kB, spec_.hidden, rank));
+  add("whole_adapters", 1, std::move(whole), true);
+  return std::move(map_);
+}
+
+// Appends the rectangles of elements [wanted.begin, wanted.end) of a block of rows and columns of a
+// tensor: a part of a row, whole rows, a part of a row.
+void add_rectangles(const std::string& tensor, const Interval& rows, const Interval& columns,
+                    Interval wanted, int64_t block_begin, std::vector<TensorRegion>* out) {
+  const int64_t width = columns.size();
+  while (wanted.size() > 0) {
+    const int64_t row = wanted.begin / width, column = wanted.begin % width;
+    const bool whole = column == 0 && wanted.size() >= width;
+    const int64_t count = whole ? wanted.size() / width : 1;
+    const int64_t length = whole ? width : std::min(width - column, wanted.size());
+    out->push_back({tensor,
+                    {rows.begin + row, rows.begin + row + count},
+                    {columns.begin + column, columns.begin + column + length},
+                    block_begin + wanted.begin});
+    wanted.begin += count * length;
+  }
+}
+
+// Joins a rectangle to the one before where they are neighbouring rows of one tensor.
+void join_regions(std::vector<TensorRegion>* regions) {
+  std::vector<TensorRegion> out;
+  for (TensorRegion& region : *regions) {
+    const bool joins =
+        !out.empty() && out.back().tensor == region.tensor &&
+        out.back().columns == region.columns && out.back().rows.end == region.rows.begin &&
+        out.back().begin + out.back().rows.size() * region.columns.size() == region.begin;
+    if (joins) {
+      out.back().rows.end = region.rows.end;
+    } else {
+      out.push_back(std::move(region));
+    }
+  }
+  *regions = std::move(out);
+}
+
+}  // namespace
+
+TensorMap tensor_map(const ModelSpec& spec) { return MapBuilder(spec).weights(); }
+TensorMap adapter_map(const ModelSpec& spec, int64_t rank) {
+  return MapBuilder(spec).adapters(rank);
+}
+
+std::vector<TensorKind> kinds_of(const TensorMap& map) {
+  std::vector<TensorKind> out;
+  for (const MappedKind& mapped : map.kinds) out.push_back(mapped.kind);
+  return out;
+}
+
+std::vector<TensorRegion> tensor_regions(const TensorMap& map, int32_t item, int64_t layer,
+                                         const Interval& elements) {
+  const auto& [kind, pieces] = map.kinds[item];
+  const bool end = kind.layer_begin == kind.layer_end;
+  const std::string prefix = end ? "" : cat(map.layer_prefix_begin, layer, map.layer_prefix_end);
+  const int64_t per_unit = kind.elements / kind.units;
+  std::vector<TensorRegion> out;
+  for (int64_t unit = elements.begin / per_unit; unit * per_unit < elements.end; ++unit) {
+    int64_t begin = unit * per_unit;
+    for (const TensorPiece& piece : pieces) {
+      const Interval cut{piece.first + unit * piece.per_unit,
+                         piece.first + (unit + 1) * piece.per_unit};
+      const Interval rows = piece.by_columns ? Interval{0, piece.rows} : cut;
+      const Interval columns = piece.by_columns ? cut : Interval{0, piece.columns};
+      const int64_t size = rows.size() * columns.size();
+      const Interval wanted{std::max(elements.begin - begin, int64_t{0}),
+                            std::min(elements.end - begin, size)};
+      add_rectangles(prefix + piece.name, rows, columns, wanted, begin, &out);
+      begin += size;
+    }
+  }
+  join_regions(&out);
+  return out;
+}
+
+}  // namespace braid
