@@ -15,17 +15,24 @@ constexpr double kSampleBytes = 12;
 constexpr double kTokenBytes = 4;
 constexpr double kSquaresBytes = 8;
 
-// The whole slice, or what a data-parallel rank owns of it.
-Interval owned_part(const Interval& slice, const Strategy& s, int dp_rank, bool owned) {
-  if (!owned) return slice;
-  return {slice.begin + run_begin(slice.size(), dp_rank, s.dp),
-          slice.begin + run_begin(slice.size(), dp_rank + 1, s.dp)};
+// Part `rank` of `count` of a slice.
+Interval part_of(const Interval& slice, int rank, int count) {
+  return {slice.begin + run_begin(slice.size(), rank, count),
+          slice.begin + run_begin(slice.size(), rank + 1, count)};
 }
 
 int32_t layers_in(const TensorKind& kind, const Interval& layers) {
   return static_cast<int32_t>(
       std::max<int64_t>(0, std::min<int64_t>(kind.layer_end, layers.end) -
                                std::max<int64_t>(kind.layer_begin, layers.begin)));
+}
+
+// Whether routed experts are cut in another way than dense parameters.
+bool own_grid(const Strategy& s) { return s.ep > 1 || expert_tp(s) != s.tp; }
+
+NumberWidths widths_of_call(const CallFrame& frame) {
+  const auto& precision = frame.where->strategy.precision;
+  return precision ? widths_of(*precision) : frame.model->widths;
 }
 
 ParamLayout whole(const CallFrame& frame) {
@@ -44,13 +51,16 @@ GridPosition position_of(const CallFrame& frame, DeviceId rank) {
 class Expander {
  public:
   explicit Expander(const CallFrame& frame)
-      : frame_(frame), s_(frame.where->strategy), model_(*frame.model), whole_(whole(frame)) {}
+      : frame_(frame),
+        s_(frame.where->strategy),
+        model_(*frame.model),
+        widths_(widths_of_call(frame)),
+        whole_(whole(frame)) {}
 
   Expander& at(const GridPosition& at) {
-    BRAID_CHECK(s_.cp == 1 && s_.ep == 1 && at.cp_rank == 0,
-                "context and expert parallelism have no ops yet");
     out_.call = frame_.call, out_.at = at;
     out_.rank = frame_.where->mesh.devices[mesh_index(s_, at)];
+    held_at_ = {copy_rank(s_, at), at.tp_rank, at.stage};
     for (int chunk = 0; chunk < s_.interleave; ++chunk) add_body(chunk);
     return *this;
   }
@@ -116,6 +126,43 @@ class Expander {
     return op;
   }
 
+  // Ranks that hold the same parameters, and of them those that ZeRO shards over: one grid for all
+  // tensors, or one for the routed experts and one for the others.
+  struct Grid {
+    bool routed = false, others = true;  // what is in it
+    GroupKind copies = GroupKind::kData, shards = GroupKind::kData, across = GroupKind::kAcross;
+    int ranks = 1;  // that ZeRO shards over
+    bool has(const TensorKind& kind) const { return kind.routed ? routed : others; }
+  };
+  std::vector<Grid> grids() const {
+    const bool part = zero_ranks(s_) < dense_copies(s_);
+    Grid all{true,
+             true,
+             GroupKind::kData,
+             part ? GroupKind::kShards : GroupKind::kData,
+             GroupKind::kAcross,
+             zero_ranks(s_)};
+    const bool routes = std::any_of(model_.kinds.begin(), model_.kinds.end(),
+                                    [](const TensorKind& kind) { return kind.routed; });
+    if (!routes || !own_grid(s_)) return {all};
+    all.routed = false;
+    return {all,
+            {true, false, GroupKind::kExpertData,
+             part ? GroupKind::kExpertShards : GroupKind::kExpertData, GroupKind::kExpertAcross,
+             expert_zero_ranks(s_)}};
+  }
+  // Ranks that ZeRO shards over; 1 without it.
+  int shards() const { return s_.zero_stage > 0 ? zero_ranks(s_) : 1; }
+  // The whole slice of a tensor, or what this rank owns of it.
+  Interval slice_of(const TensorKind& kind, bool owned) const {
+    const Interval slice = held_elements(kind, whole_, held_at_);
+    if (!owned) return slice;
+    if (!kind.routed || !own_grid(s_))
+      return part_of(slice, held_at_.dp_rank % zero_ranks(s_), zero_ranks(s_));
+    const int block = (held_at_.dp_rank * s_.tp + held_at_.tp_rank) / (s_.ep * expert_tp(s_));
+    return part_of(slice, block % expert_zero_ranks(s_), expert_zero_ranks(s_));
+  }
+
   // Bodies and what happens inside of them.
   void add_body(int chunk) {
     OpBody body;
@@ -126,8 +173,11 @@ class Expander {
     body.trains = frame_.kind == CallKind::kTrainStep;
     body.recompute = s_.recompute;
     body.shards = s_.tp, body.sequence_sharded = s_.sequence_parallel, body.stages = s_.pp;
+    body.expert_parts = s_.ep;
     if (s_.tp > 1) add_tensor_parallel(&body);
-    if (s_.dp > 1) add_data_parallel(&body);
+    if (s_.cp > 1) add_context_parallel(&body);
+    if (s_.ep > 1) add_expert_parallel(&body);
+    if (shards() > 1 && s_.zero_stage >= 2) add_data_parallel(&body);
     out_.bodies.push_back(std::move(body));
   }
 
@@ -135,7 +185,7 @@ class Expander {
   // parallelism also before the head.
   void add_tensor_parallel(OpBody* body) {
     const int32_t tensor = group(GroupKind::kTensor);
-    const double hidden = static_cast<double>(model_.hidden) * model_.widths.activation;
+    const double hidden = static_cast<double>(model_.hidden) * widths_.activation;
     const double layers = 2 * static_cast<double>(body->layers.size());
     const double again = s_.recompute == Recompute::kFull ? 2 : 1;
     const auto add = [&](OpKind kind, bool at_embedding, bool at_head) {
@@ -161,26 +211,53 @@ class Expander {
                        [](const TensorKind& kind) { return kind.last && kind.units > 1; });
   }
 
+  // Keys and values of the other ranks' tokens; the backward also sums their gradients (Liu et al.,
+  // "Ring Attention with Blockwise Transformers", arXiv 2310.01889).
+  void add_context_parallel(OpBody* body) {
+    const auto layers = static_cast<double>(body->layers.size());
+    const double bytes = static_cast<double>(model_.cached) / s_.tp * widths_.activation * s_.cp;
+    const int32_t ring = group(GroupKind::kContext);
+    if (layers == 0) return;
+    body->forward.push_back({OpKind::kAllGather, ring, layers, 0, bytes});
+    body->backward.push_back({OpKind::kAllGather, ring, layers, 0, bytes});
+    body->backward.push_back({OpKind::kReduceScatter, ring, layers, 0, bytes});
+  }
+
+  // Tokens to the ranks of their experts and back.
+  void add_expert_parallel(OpBody* body) {
+    double times = 0;
+    for (const TensorKind& kind : model_.kinds)
+      if (kind.routed) times += 2 * layers_in(kind, body->layers);
+    if (times == 0) return;
+    const double bytes =
+        static_cast<double>(model_.routes * model_.hidden) / s_.tp * widths_.activation;
+    const double again = s_.recompute == Recompute::kFull ? 2 : 1;
+    const int32_t parts = group(GroupKind::kExperts);
+    body->forward.push_back({OpKind::kAllToAll, parts, times, 0, bytes});
+    body->backward.push_back({OpKind::kAllToAll, parts, again * times, 0, bytes});
+  }
+
   void add_data_parallel(OpBody* body) {
-    const double elements = elements_of(*body);
     const double layers = std::max(1.0, static_cast<double>(body->layers.size()));
-    if (s_.zero_stage == 3) {
-      const InsideOp gather{OpKind::kAllGather, group(GroupKind::kData), layers,
-                            elements * model_.widths.gathered / layers, 0};
-      body->forward.push_back(gather);
-      if (body->trains) body->backward.push_back(gather);
+    for (const Grid& grid : grids()) {
+      const double elements = elements_of(*body, grid);
+      if (elements == 0 || grid.ranks == 1) continue;
+      const InsideOp gather{OpKind::kAllGather, group(grid.shards), layers,
+                            elements * widths_.gathered / layers, 0};
+      if (s_.zero_stage == 3) body->forward.push_back(gather);
+      if (s_.zero_stage == 3 && body->trains) body->backward.push_back(gather);
+      if (body->trains)
+        body->backward.push_back({OpKind::kReduceScatter, group(grid.shards), layers,
+                                  elements * model_.trained_share * widths_.reduced / layers, 0});
     }
-    if (s_.zero_stage >= 2 && body->trains)
-      body->backward.push_back({OpKind::kReduceScatter, group(GroupKind::kData), layers,
-                                elements * model_.trained_share * model_.widths.reduced / layers,
-                                0});
   }
 
   // Parameters of a body on this tensor-parallel rank.
-  double elements_of(const OpBody& body) const {
+  double elements_of(const OpBody& body, const Grid& grid) const {
     double sum = 0;
     for (const TensorKind& kind : model_.kinds) {
-      const auto slice = static_cast<double>(held_elements(kind, whole_, out_.at).size());
+      if (!grid.has(kind)) continue;
+      const auto slice = static_cast<double>(held_elements(kind, whole_, held_at_).size());
       const bool end = (kind.first && body.embedding) || (kind.last && body.head);
       sum += slice * (end ? 1 : layers_in(kind, body.layers));
     }
@@ -194,7 +271,8 @@ class Expander {
     for (const ScheduleOp& op : schedule.per_stage[out_.at.stage]) {
       micro_batch_ = op.micro_batch;
       run_part(op, static_cast<double>(
-                       deal.minibatches[minibatch].tokens[out_.at.dp_rank][op.micro_batch]));
+                       deal.minibatches[minibatch].tokens[out_.at.dp_rank][op.micro_batch]) /
+                       s_.cp);
     }
     micro_batch_ = -1;
   }
@@ -203,7 +281,7 @@ class Expander {
     const bool forward = op.kind == Kind::kForward;
     const OpBody& body = out_.bodies[op.chunk];
     const int parts = s_.pp * s_.interleave;
-    const double bytes = tokens * static_cast<double>(model_.hidden) * model_.widths.activation /
+    const double bytes = tokens * static_cast<double>(model_.hidden) * widths_.activation /
                          (s_.sequence_parallel ? s_.tp : 1);
     // A part takes its input from the cut before it, forward, and from the cut after it, backward.
     const int in = forward ? body.part : body.part + 1, out = forward ? body.part + 1 : body.part;
@@ -246,8 +324,7 @@ class Expander {
       for (size_t item = 0; item < model_.kinds.size(); ++item) {
         const TensorKind& kind = model_.kinds[item];
         if (!filter(kind)) continue;
-        const Interval elements =
-            owned_part(held_elements(kind, whole_, out_.at), s_, out_.at.dp_rank, owned);
+        const Interval elements = slice_of(kind, owned);
         for (const Interval& layers : held_layers(kind, whole_, model_.layers, out_.at.stage))
           list.push_back({frame_.where->copy, state, static_cast<int32_t>(item), layers, elements});
       }
@@ -256,35 +333,48 @@ class Expander {
     if (found == out_.tensors.end()) out_.tensors.push_back(std::move(list));
     return index;
   }
-  bool owns_part() const { return s_.dp > 1 && s_.zero_stage >= 1; }
+  bool owns_part() const { return shards() > 1; }
   static bool every(const TensorKind&) { return true; }
   int32_t gradients() { return slices({TensorState::kGradients}, shards_gradients(), every); }
-  bool shards_gradients() const { return s_.dp > 1 && s_.zero_stage >= 2; }
+  bool shards_gradients() const { return shards() > 1 && s_.zero_stage >= 2; }
 
   template <typename Filter>
-  void reduce(OpKind kind, GroupKind over, const Filter& filter) {
-    const int32_t what = slices({TensorState::kGradients}, shards_gradients(), filter);
+  void reduce(OpKind kind, GroupKind over, bool owned, const Filter& filter) {
+    const int32_t what = slices({TensorState::kGradients}, owned, filter);
     if (out_.tensors[what].empty()) return;
     collective(kind, group(over),
                braid::elements_of(out_, what, TensorState::kGradients) * model_.trained_share *
-                   model_.widths.reduced,
+                   widths_.reduced,
                what);
   }
 
   // Sums the gradients of every tensor over the ranks that have a part of it.
   void finish_gradients() {
+    const bool owned = shards_gradients();
     if (s_.tp > 1)
-      reduce(OpKind::kAllReduce, GroupKind::kTensor,
+      reduce(OpKind::kAllReduce, GroupKind::kTensor, owned,
              [&](const TensorKind& kind) { return kind.units == 1 && s_.sequence_parallel; });
     if (group_of(frame_, GroupKind::kShared, out_.at).members.size() > 1)
-      reduce(OpKind::kAllReduce, GroupKind::kShared,
-             [&](const TensorKind& kind) { return kind.units > 1 && kind.units < s_.tp; });
+      reduce(OpKind::kAllReduce, GroupKind::kShared, owned, [&](const TensorKind& kind) {
+        return kind.units > 1 && kind.units < s_.tp && !kind.routed;
+      });
     if (s_.pp > 1 && (out_.at.stage == 0 || out_.at.stage == s_.pp - 1))
-      reduce(OpKind::kAllReduce, GroupKind::kEnds,
+      reduce(OpKind::kAllReduce, GroupKind::kEnds, owned,
              [](const TensorKind& kind) { return kind.first && kind.last; });
-    if (s_.dp > 1 && s_.zero_stage < 2)
-      reduce(s_.zero_stage == 0 ? OpKind::kAllReduce : OpKind::kReduceScatter, GroupKind::kData,
-             every);
+    for (const Grid& grid : grids()) reduce_copies(grid);
+  }
+
+  void reduce_copies(const Grid& grid) {
+    const auto filter = [&](const TensorKind& kind) { return grid.has(kind); };
+    if (shards() == 1) {
+      if (group_of(frame_, grid.copies, out_.at).members.size() > 1)
+        reduce(OpKind::kAllReduce, grid.copies, false, filter);
+      return;
+    }
+    if (s_.zero_stage == 1 && grid.ranks > 1)
+      reduce(OpKind::kReduceScatter, grid.shards, false, filter);
+    if (grid.shards != grid.copies && group_of(frame_, grid.across, out_.at).members.size() > 1)
+      reduce(OpKind::kAllReduce, grid.across, true, filter);
   }
 
   void update() {
@@ -295,11 +385,18 @@ class Expander {
     const int32_t state = slices({TensorState::kMain, TensorState::kMoments, TensorState::kWeights},
                                  owns_part(), every);
     append(OpKind::kUpdate).what = state;
-    if (s_.dp == 1 || (s_.zero_stage != 1 && s_.zero_stage != 2)) return;
-    const int32_t weights = slices({TensorState::kWeights}, false, every);
-    Op& gather = collective(OpKind::kAllGather, group(GroupKind::kData),
+    if (shards() == 1 || s_.zero_stage == 3) return;
+    for (const Grid& grid : grids()) gather_weights(grid);
+  }
+
+  // The way back of updated weights.
+  void gather_weights(const Grid& grid) {
+    const int32_t weights = slices({TensorState::kWeights}, false,
+                                   [&](const TensorKind& kind) { return grid.has(kind); });
+    if (out_.tensors[weights].empty() || grid.ranks == 1) return;
+    Op& gather = collective(OpKind::kAllGather, group(grid.shards),
                             braid::elements_of(out_, weights, TensorState::kWeights) *
-                                model_.trained_share * model_.widths.gathered,
+                                model_.trained_share * widths_.gathered,
                             weights);
     gather.version = minibatch_ + 1;
   }
@@ -307,7 +404,9 @@ class Expander {
   const CallFrame& frame_;
   const Strategy& s_;
   const ModelShape& model_;
-  ParamLayout whole_;  // what tensor parallelism and stages leave to a rank, before ZeRO-3
+  const NumberWidths widths_;
+  GridPosition held_at_;  // in the grid of the layout
+  ParamLayout whole_;     // what tensor parallelism and stages leave to a rank, before ZeRO-3
   Expansion out_;
   int32_t minibatch_ = -1, micro_batch_ = -1;
 };

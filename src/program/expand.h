@@ -1,6 +1,5 @@
 // expand(): the body of a call on a rank as ops, from its strategy and the deal, for whoever
-// executes or prices them. Pure; thread-safe. REQUIRES of all functions: cp 1, ep 1 and ZeRO over
-// all data-parallel ranks.
+// executes or prices them. Pure; thread-safe.
 #pragma once
 
 #include <string>

@@ -125,6 +125,7 @@ struct BodyCase {
   int dp, tp, pp, interleave, zero;
   bool sequence_parallel;
   PipelineOrder schedule;
+  int cp = 1, ep = 1, expert_tp = 0, zero_ranks = 0;
 };
 
 class ExpandTest : public ::testing::TestWithParam<BodyCase> {
@@ -134,14 +135,20 @@ class ExpandTest : public ::testing::TestWithParam<BodyCase> {
     Strategy& s = where_.strategy;
     s.dp = c.dp, s.tp = c.tp, s.pp = c.pp, s.interleave = c.interleave, s.zero_stage = c.zero;
     s.sequence_parallel = c.sequence_parallel, s.schedule = c.schedule;
+    s.cp = c.cp, s.ep = c.ep, s.expert_tp = c.expert_tp, s.zero_ranks = c.zero_ranks;
     s.micro_tokens = 24;
-    for (int i = 0; i < c.dp * c.tp * c.pp; ++i) where_.mesh.devices.push_back(DeviceId{i});
+    for (int i = 0; i < c.dp * c.cp * c.tp * c.pp; ++i) where_.mesh.devices.push_back(DeviceId{i});
     where_.copy = 0;
     model_.layers = 8, model_.hidden = 16;
     model_.kinds = {{"embedding", 64, 8, 0, 0, true, true},
                     {"query", 256, 4, 0, 8, false, false},
                     {"key_value", 128, 2, 0, 8, false, false},
                     {"norms", 32, 1, 0, 8, false, false}};
+    model_.cached = 8;
+    if (c.ep > 1 || c.expert_tp > 0) {
+      model_.kinds.push_back({"experts", 192, 16, 2, 8, false, false, true});
+      model_.routes = 2;
+    }
     options_.trains = true, options_.minibatches = 2;
     deal_ = deal(samples_of(9, 2), s, options_);
   }
@@ -167,7 +174,8 @@ TEST_P(ExpandTest, TokensTimesLayersAreTheSameInEveryLayout) {
       const auto work =
           static_cast<double>(deal_.minibatches[op.minibatch].tokens[e.at.dp_rank][op.micro_batch] *
                               e.bodies[op.body].layers.size());
-      (op.kind == OpKind::kForward ? forward : backward) += work / where_.strategy.tp;
+      (op.kind == OpKind::kForward ? forward : backward) +=
+          work / (where_.strategy.tp * where_.strategy.cp);
     }
   for (const DealSample& sample : samples_of(9, 2)) tokens += sample.prompt + sample.response;
   EXPECT_EQ(forward, static_cast<double>(tokens * model_.layers));
@@ -201,12 +209,143 @@ TEST_P(ExpandTest, EveryCollectiveIsListedAlikeByItsGroup) {
   }
 }
 
+// Which ranks' gradients are in each element that a rank holds, as bits.
+class Contributions {
+ public:
+  using Element = std::tuple<int32_t, int64_t, int64_t>;  // kind, layer, element
+  using Elements = std::map<Element, uint64_t>;
+
+  // Each rank begins with its own, of what it holds before ZeRO shards it.
+  Contributions(const std::vector<Expansion>& ranks, const CallPlacement& where,
+                const ModelShape& model)
+      : ranks_(ranks), held_(ranks.size()) {
+    ParamLayout whole = param_layout(where.mesh, where.strategy);
+    whole.sharded = false;
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      const GridPosition at = grid_position(layout_grid(whole), r);
+      for (size_t i = 0; i < model.kinds.size(); ++i)
+        for (const Interval& layers : held_layers(model.kinds[i], whole, model.layers, at.stage))
+          for_each({0, TensorState::kGradients, static_cast<int32_t>(i), layers,
+                    held_elements(model.kinds[i], whole, at)},
+                   [&](const Element& e) { held_[r][e] = uint64_t{1} << r; });
+    }
+  }
+
+  template <typename Do>
+  static void for_each(const TensorSlice& slice, const Do& what) {
+    for (int64_t layer = slice.layers.begin; layer < slice.layers.end; ++layer)
+      for (int64_t i = slice.elements.begin; i < slice.elements.end; ++i)
+        what(Element{slice.item, layer, i});
+  }
+
+  // What every rank lists for its groups of a kind in the first mini-batch.
+  void reduce(GroupKind kind) {
+    std::vector<Elements> after = held_;
+    for (size_t r = 0; r < ranks_.size(); ++r)
+      for (const Op& op : ranks_[r].ops) {
+        if (op.minibatch != 0 || op.group < 0 || op.what < 0 || op.kind == OpKind::kNorm) continue;
+        const OpGroup& group = ranks_[r].groups[op.group];
+        if (group.kind != kind || op.kind == OpKind::kAllGather) continue;
+        for (const TensorSlice& slice : ranks_[r].tensors[op.what])
+          for_each(slice, [&](const Element& e) { after[r][e] = joined(group, e); });
+      }
+    held_ = std::move(after);
+  }
+
+  // Reductions inside the backward: ZeRO-2 and 3.
+  void reduce_inside(const std::vector<TensorKind>& kinds) {
+    std::vector<Elements> after = held_;
+    for (size_t r = 0; r < ranks_.size(); ++r)
+      for (const InsideOp& inside : ranks_[r].bodies[0].backward) {
+        const OpGroup& group = ranks_[r].groups[inside.group];
+        if (inside.kind != OpKind::kReduceScatter || !among_copies(group.kind)) continue;
+        const bool experts = group.kind >= GroupKind::kExpertData;
+        const bool own_grid =
+            std::any_of(ranks_[r].groups.begin(), ranks_[r].groups.end(), [](const OpGroup& other) {
+              return other.kind >= GroupKind::kExpertData && among_copies(other.kind);
+            });
+        for (auto& [element, ranks] : after[r])
+          if (!own_grid || kinds[std::get<0>(element)].routed == experts)
+            ranks = joined(group, element);
+      }
+    held_ = std::move(after);
+  }
+
+  uint64_t of(size_t rank, const Element& element) const { return held_[rank].at(element); }
+  uint64_t holders(const Element& element) const {
+    uint64_t out = 0;
+    for (size_t r = 0; r < held_.size(); ++r)
+      if (held_[r].count(element) > 0) out |= uint64_t{1} << r;
+    return out;
+  }
+
+ private:
+  uint64_t joined(const OpGroup& group, const Element& element) const {
+    uint64_t out = 0;
+    for (const DeviceId member : group.members) {
+      const auto found = held_[member.value].find(element);
+      if (found != held_[member.value].end()) out |= found->second;
+    }
+    return out;
+  }
+
+  const std::vector<Expansion>& ranks_;
+  std::vector<Elements> held_;
+};
+
+// What an update reads is the sum over exactly the ranks that computed a part of it.
+TEST_P(ExpandTest, GradientsAreReducedOverTheirReplicas) {
+  const std::vector<Expansion> ranks = all(CallKind::kTrainStep);
+  Contributions sums(ranks, where_, model_);
+  const Contributions alone = sums;
+  if (where_.strategy.zero_stage >= 2) sums.reduce_inside(model_.kinds);
+  for (int kind = 0; kind <= static_cast<int>(GroupKind::kCall); ++kind)
+    sums.reduce(static_cast<GroupKind>(kind));
+  for (size_t r = 0; r < ranks.size(); ++r)
+    for (const Op& op : ranks[r].ops) {
+      if (op.kind != OpKind::kUpdate || op.minibatch != 0) continue;
+      for (const TensorSlice& slice : ranks[r].tensors[op.what]) {
+        if (slice.state != TensorState::kMain) continue;
+        Contributions::for_each(slice, [&](const Contributions::Element& e) {
+          uint64_t expected = alone.holders(e);
+          if (model_.kinds[slice.item].units == 1 && !where_.strategy.sequence_parallel)
+            for (const Expansion& other : ranks)  // each tensor-parallel rank has the whole
+              if (other.at.tp_rank != ranks[r].at.tp_rank)
+                expected &= ~(uint64_t{1} << other.rank.value);
+          ASSERT_EQ(sums.of(r, e), expected)
+              << model_.kinds[slice.item].name << " of rank " << r << ", layer " << std::get<1>(e);
+        });
+      }
+    }
+}
+
+// Every element is updated, by ranks that share its holders between them.
+TEST_P(ExpandTest, EveryElementIsUpdated) {
+  std::set<Contributions::Element> updated;
+  for (const Expansion& e : all(CallKind::kTrainStep))
+    for (const Op& op : e.ops)
+      if (op.kind == OpKind::kUpdate)
+        for (const TensorSlice& slice : e.tensors[op.what])
+          Contributions::for_each(slice, [&](const auto& element) { updated.insert(element); });
+  size_t all_elements = 0;
+  for (const TensorKind& kind : model_.kinds)
+    all_elements += kind.elements * std::max(1, kind.layer_end - kind.layer_begin);
+  EXPECT_EQ(updated.size(), all_elements);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ExpandTest,
     ::testing::Values(BodyCase{1, 1, 1, 1, 0, false, {}}, BodyCase{3, 1, 1, 1, 1, false, {}},
                       BodyCase{2, 2, 2, 1, 1, true, {}}, BodyCase{1, 4, 2, 2, 0, true, {}},
                       BodyCase{2, 1, 4, 2, 3, false, {}}, BodyCase{1, 1, 4, 1, 0, false, {}},
-                      BodyCase{2, 2, 2, 1, 0, false, PipelineOrder::kAllForwardFirst}));
+                      BodyCase{2, 2, 2, 1, 0, false, PipelineOrder::kAllForwardFirst},
+                      BodyCase{1, 2, 2, 1, 1, true, {}, 3}, BodyCase{2, 2, 1, 1, 0, false, {}, 2},
+                      BodyCase{2, 1, 2, 1, 3, false, {}, 2, 1, 0, 2},
+                      BodyCase{4, 1, 1, 1, 1, false, {}, 1, 1, 0, 2},
+                      BodyCase{4, 2, 1, 1, 1, true, {}, 1, 2},
+                      BodyCase{4, 2, 1, 1, 1, true, {}, 1, 4, 1, 2},
+                      BodyCase{4, 2, 2, 1, 2, false, {}, 1, 2, 2, 0},
+                      BodyCase{2, 2, 1, 1, 3, false, {}, 2, 4, 1, 4}));
 
 TEST(ExpandTextTest, ReadsLikeAListing) {
   CallPlacement where;

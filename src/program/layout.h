@@ -51,6 +51,10 @@ struct GridPosition {
 };
 GridPosition grid_position(const Strategy& strategy, size_t mesh_index);
 size_t mesh_index(const Strategy& strategy, const GridPosition& position);
+// Which of the dense_copies() a position holds.
+inline int copy_rank(const Strategy& strategy, const GridPosition& position) {
+  return position.dp_rank * strategy.cp + position.cp_rank;
+}
 // The grid in which a layout places parameters.
 Strategy layout_grid(const ParamLayout& layout);
 

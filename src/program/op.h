@@ -31,6 +31,7 @@ enum class OpKind {
   kAllGather,      // slices to all members
   kAllReduce,      // sums, to all members
   kReduceScatter,  // sums, to each member its slice
+  kAllToAll,       // of each member, a part to every other; only inside forward and backward
   kNorm,           // squares of the gradients that this rank owns, summed over the group
   kAgree,          // the group decides alike: is everything finite, does training stop early
   kZero,           // gradients to zero
@@ -41,13 +42,24 @@ const char* op_kind_name(OpKind kind);
 
 // Ranks that communicate; every member lists them in the same order.
 enum class GroupKind {
-  kTensor,   // tensor-parallel ranks of one stage of one replica
-  kShared,   // those of them that hold the same key-value heads (more ranks than heads)
-  kData,     // data-parallel ranks of equal stage and tensor-parallel rank
-  kEnds,     // first and last stage of a replica that hold one tied embedding
-  kReplica,  // all ranks of one data-parallel rank; the last stage's first rank comes first
-  kCall,     // all ranks of the call
+  kTensor,        // tensor-parallel ranks of one stage of one replica
+  kShared,        // those of them that hold the same key-value heads (more ranks than heads)
+  kContext,       // ranks that share the tokens of each sequence
+  kExperts,       // ranks that the routed experts of a layer are dealt to
+  kData,          // ranks that hold the same dense parameters
+  kShards,        // those of them that ZeRO shards over, where it is not all
+  kAcross,        // those of them that hold the same shard
+  kExpertData,    // ranks that hold the same routed experts, where those have a grid of their own
+  kExpertShards,  // those of them that ZeRO shards over, where it is not all
+  kExpertAcross,  // those of them that hold the same shard
+  kEnds,          // first and last stage of a replica that hold one tied embedding
+  kReplica,       // all ranks of one data-parallel rank; the last stage's first rank comes first
+  kCall,          // all ranks of the call
 };
+// Whether its members hold the same parameters, or parts of them.
+inline bool among_copies(GroupKind kind) {
+  return kind >= GroupKind::kData && kind <= GroupKind::kExpertAcross;
+}
 const char* group_kind_name(GroupKind kind);
 
 struct OpGroup {
@@ -58,7 +70,7 @@ struct OpGroup {
 };
 
 // A collective within a forward or backward, run `times` times; bytes of each are bytes +
-// bytes_per_token * tokens of the micro-batch.
+// bytes_per_token * the rank's tokens of the micro-batch.
 struct InsideOp {
   OpKind kind = OpKind::kAllReduce;
   int32_t group = -1;  // in Expansion::groups
@@ -80,6 +92,7 @@ struct OpBody {
   int32_t shards = 1;
   bool sequence_sharded = false;
   int32_t stages = 1;
+  int32_t expert_parts = 1;  // of the routed experts of a layer, one of which this rank has
   std::vector<InsideOp> forward, backward;
   friend bool operator==(const OpBody&, const OpBody&) = default;
 };

@@ -15,39 +15,76 @@ int64_t ranks_per_unit(const CallFrame& frame) {
   return most;
 }
 
-struct Ranges {
-  std::vector<int> stages;
-  Interval dp, tp;
+// A run of neighbours in a stage's grid, where tensor-parallel ranks are next to each other, then
+// context parallel, then data parallel: rank, distance, number.
+struct GridRun {
+  int first = 0, stride = 1, count = 1;
 };
 
-std::vector<int> all_stages(const Strategy& s) {
-  std::vector<int> out;
-  for (int stage = 0; stage < s.pp; ++stage) out.push_back(stage);
-  return out;
+// Of dense parameters a rank is copy * tp + tp_rank; of routed experts block * (ep * expert_tp) +
+// part.
+GridRun dense_run(const Strategy& s, GroupKind kind, int copy, int tp_rank) {
+  const int shards = zero_ranks(s), copies = dense_copies(s);
+  switch (kind) {
+    case GroupKind::kContext:
+      return {copy / s.cp * s.cp * s.tp + tp_rank, s.tp, s.cp};
+    case GroupKind::kShards:
+      return {copy / shards * shards * s.tp + tp_rank, s.tp, shards};
+    case GroupKind::kAcross:
+      return {copy % shards * s.tp + tp_rank, s.tp * shards, copies / shards};
+    default:
+      return {tp_rank, s.tp, copies};
+  }
 }
 
-Ranges ranges_of(const CallFrame& frame, GroupKind kind, const GridPosition& at) {
+GridRun expert_run(const Strategy& s, GroupKind kind, int rank) {
+  const int parts = s.ep * expert_tp(s), block = rank / parts, part = rank % parts;
+  const int shards = expert_zero_ranks(s), blocks = dense_copies(s) * s.tp / parts;
+  switch (kind) {
+    case GroupKind::kExperts:
+      return {block * parts + part % expert_tp(s), expert_tp(s), s.ep};
+    case GroupKind::kExpertShards:
+      return {block / shards * shards * parts + part, parts, shards};
+    case GroupKind::kExpertAcross:
+      return {block % shards * parts + part, parts * shards, blocks / shards};
+    default:
+      return {part, parts, blocks};
+  }
+}
+
+GridRun stage_run(const CallFrame& frame, GroupKind kind, const GridPosition& at) {
   const Strategy& s = frame.where->strategy;
-  const Interval replica{at.dp_rank, at.dp_rank + 1}, mine{at.tp_rank, at.tp_rank + 1};
-  const Interval every_dp{0, s.dp}, every_tp{0, s.tp};
+  const int copy = copy_rank(s, at), first = copy * s.tp;
   switch (kind) {
     case GroupKind::kTensor:
-      return {{at.stage}, replica, every_tp};
+      return {first, 1, s.tp};
     case GroupKind::kShared: {
-      const int64_t ranks = ranks_per_unit(frame), first = at.tp_rank / ranks * ranks;
-      return {{at.stage}, replica, {first, first + ranks}};
+      const auto ranks = static_cast<int>(ranks_per_unit(frame));
+      return {first + at.tp_rank / ranks * ranks, 1, ranks};
     }
+    case GroupKind::kContext:
     case GroupKind::kData:
-      return {{at.stage}, every_dp, mine};
+    case GroupKind::kShards:
+    case GroupKind::kAcross:
+      return dense_run(s, kind, copy, at.tp_rank);
     case GroupKind::kEnds:
-      if (s.pp == 1 || (at.stage > 0 && at.stage < s.pp - 1)) return {{at.stage}, replica, mine};
-      return {{0, s.pp - 1}, replica, mine};
+      return {first + at.tp_rank, 1, 1};
     case GroupKind::kReplica:
-      return {all_stages(s), replica, every_tp};
+      return {at.dp_rank * s.cp * s.tp, 1, s.cp * s.tp};
     case GroupKind::kCall:
-      break;
+      return {0, 1, dense_copies(s) * s.tp};
+    default:
+      return expert_run(s, kind, first + at.tp_rank);
   }
-  return {all_stages(s), every_dp, every_tp};
+}
+
+std::vector<int> stages_of(const Strategy& s, GroupKind kind, int stage) {
+  const bool end = s.pp > 1 && (stage == 0 || stage == s.pp - 1);
+  if (kind == GroupKind::kEnds && end) return {0, s.pp - 1};
+  if (kind != GroupKind::kReplica && kind != GroupKind::kCall) return {stage};
+  std::vector<int> out;
+  for (int each = 0; each < s.pp; ++each) out.push_back(each);
+  return out;
 }
 
 }  // namespace
@@ -55,13 +92,12 @@ Ranges ranges_of(const CallFrame& frame, GroupKind kind, const GridPosition& at)
 OpGroup group_of(const CallFrame& frame, GroupKind kind, const GridPosition& at) {
   const CallPlacement& where = *frame.where;
   const Strategy& s = where.strategy;
-  const Ranges ranges = ranges_of(frame, kind, at);
-  OpGroup group{kind, {}, kind == GroupKind::kData ? s.tp : 1};
-  for (const int stage : ranges.stages)
-    for (int64_t dp_rank = ranges.dp.begin; dp_rank < ranges.dp.end; ++dp_rank)
-      for (int64_t tp_rank = ranges.tp.begin; tp_rank < ranges.tp.end; ++tp_rank)
-        group.members.push_back(where.mesh.devices[mesh_index(
-            s, {static_cast<int>(dp_rank), static_cast<int>(tp_rank), stage})]);
+  const GridRun run = stage_run(frame, kind, at);
+  OpGroup group{kind, {}, run.stride};
+  for (const int stage : stages_of(s, kind, at.stage))
+    for (int i = 0; i < run.count; ++i)
+      group.members.push_back(
+          where.mesh.devices[stage * dense_copies(s) * s.tp + run.first + i * run.stride]);
   if (kind == GroupKind::kReplica) {
     const DeviceId first = where.mesh.devices[mesh_index(s, {at.dp_rank, 0, s.pp - 1})];
     std::rotate(group.members.begin(), std::find(group.members.begin(), group.members.end(), first),
@@ -72,8 +108,11 @@ OpGroup group_of(const CallFrame& frame, GroupKind kind, const GridPosition& at)
 
 std::vector<OpGroup> call_groups(const CallFrame& frame) {
   std::vector<OpGroup> out;
-  for (const GroupKind kind : {GroupKind::kTensor, GroupKind::kShared, GroupKind::kData,
-                               GroupKind::kEnds, GroupKind::kReplica, GroupKind::kCall})
+  for (const GroupKind kind :
+       {GroupKind::kTensor, GroupKind::kShared, GroupKind::kContext, GroupKind::kExperts,
+        GroupKind::kData, GroupKind::kShards, GroupKind::kAcross, GroupKind::kExpertData,
+        GroupKind::kExpertShards, GroupKind::kExpertAcross, GroupKind::kEnds, GroupKind::kReplica,
+        GroupKind::kCall})
     for (size_t i = 0; i < frame.where->mesh.devices.size(); ++i) {
       OpGroup group = group_of(frame, kind, grid_position(frame.where->strategy, i));
       const bool first = std::find(out.begin(), out.end(), group) == out.end();

@@ -41,13 +41,16 @@ void write_rows(const Expansion& e, const Op& op, const Deal* deal, std::ostream
 
 const char* op_kind_name(OpKind kind) {
   static constexpr const char* kNames[] = {
-      "forward",    "backward",       "loss", "send",  "receive", "broadcast", "all_gather",
-      "all_reduce", "reduce_scatter", "norm", "agree", "zero",    "update",    "sample"};
+      "forward",   "backward",   "loss",       "send",           "receive",
+      "broadcast", "all_gather", "all_reduce", "reduce_scatter", "all_to_all",
+      "norm",      "agree",      "zero",       "update",         "sample"};
   return kNames[static_cast<int>(kind)];
 }
 
 const char* group_kind_name(GroupKind kind) {
-  static constexpr const char* kNames[] = {"tensor", "shared", "data", "ends", "replica", "call"};
+  static constexpr const char* kNames[] = {
+      "tensor",      "shared",        "context",       "experts", "data",    "shards", "across",
+      "expert_data", "expert_shards", "expert_across", "ends",    "replica", "call"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -20,6 +20,28 @@ double kept_share(Recompute recompute, const Efficiency& e) {
   return recompute == Recompute::kSelective ? e.mem_selective_share : 1;
 }
 
+CollectiveOp collective_of(OpKind kind) {
+  if (kind == OpKind::kAllGather) return CollectiveOp::kAllGather;
+  return kind == OpKind::kAllReduce ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
+}
+
+// The bodies of every stage, of a training call with the ops around an optimizer step.
+std::vector<Expansion> expand_stages(const CallFrame& frame) {
+  const Strategy& s = frame.where->strategy;
+  Deal nothing;
+  nothing.minibatches.emplace_back();
+  nothing.minibatches[0].micro_batches.resize(s.dp);
+  nothing.minibatches[0].tokens.resize(s.dp);
+  std::vector<Expansion> out;
+  for (int stage = 0; stage < s.pp; ++stage) {
+    const GridPosition at{0, 0, stage};
+    out.push_back(frame.kind == CallKind::kTrainStep
+                      ? expand(frame, frame.where->mesh.devices[mesh_index(s, at)], nothing)
+                      : expand_bodies(frame, at));
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<CallCost> CallCost::make(const Program& program, CallId id, const PlanningProblem& problem,
@@ -48,9 +70,10 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
   cost.layout_ = param_layout(plan.mesh, plan.strategy);
   const RoleSpec* spec = find_role(problem.graph, call.role);
   cost.scalar_head_ = spec != nullptr && spec->scalar_head;
-  cost.kinds_ = tensor_kinds(cost.model_->size, cost.scalar_head_);
-  for (const TensorKind& kind : cost.kinds_)
-    (kind.routed ? cost.routed_kinds_ : cost.shared_kinds_).push_back(kind);
+  const ModelShape model = model_shape(problem, call.role);
+  const CallPlacement where{plan.mesh, plan.strategy, -1, 0};
+  cost.stages_ = expand_stages({CallId{-1}, call.kind, &where, &model});
+  cost.kinds_ = model.kinds, cost.trained_share_ = model.trained_share;
   cost.device_ = std::move(kinds.front());
   cost.others_.assign(std::make_move_iterator(kinds.begin() + 1),
                       std::make_move_iterator(kinds.end()));
@@ -93,68 +116,68 @@ LayerPass CallCost::layer_pass(const MicroBatch& batch, LayerKind kind) const {
   pass.kind = kind;
   pass.tokens = batch.tokens;
   pass.context = batch.context;
-  pass.tp = strategy_.tp;
-  pass.ep = strategy_.ep;
-  pass.sequence_parallel = strategy_.sequence_parallel;
+  pass.tp = any_body().shards;
+  pass.ep = any_body().expert_parts;
+  pass.sequence_parallel = any_body().sequence_sharded;
   pass.frozen = model_->trainable.lora;
   return pass;
 }
 
-// After attention and after the MLP: an all-reduce, or a reduce-scatter and an all-gather.
-double CallCost::tensor_exchange_s(const MicroBatch& batch) const {
-  if (strategy_.tp == 1) return 0;
-  const double bytes = batch.tokens * static_cast<double>(model_->size.hidden) * widths_.activation;
+// A collective of a layer over a kind of group, or nullptr.
+const InsideOp* CallCost::exchange_inside(GroupKind over) const {
+  for (const Expansion& stage : stages_)
+    for (const OpBody& body : stage.bodies)
+      for (const InsideOp& inside : body.forward)
+        if (stage.groups[inside.group].kind == over && !inside.at_end) return &inside;
+  return nullptr;
+}
+
+// Half an all-reduce: a reduce-scatter or an all-gather, which take as long.
+double CallCost::half_exchange_s(double tokens) const {
+  const InsideOp* const inside = exchange_inside(GroupKind::kTensor);
+  if (inside == nullptr) return 0;
   const CollectiveGroup neighbours = group(strategy_.tp, 1);
   return slowest([&](const DeviceModel& device) {
-    return 4 * braid::exchange_s(CollectiveOp::kReduceScatter, bytes, neighbours, device) *
+    return braid::exchange_s(CollectiveOp::kReduceScatter, tokens * inside->bytes_per_token,
+                             neighbours, device) *
            device.efficiency.tp_exposed;
   });
 }
 
-double CallCost::context_exchange_s(const MicroBatch& batch) const {
-  if (strategy_.cp == 1) return 0;
+double CallCost::context_exchange_s(double tokens) const {
+  const InsideOp* const inside = exchange_inside(GroupKind::kContext);
+  if (inside == nullptr) return 0;
   const CollectiveGroup ring = group(strategy_.cp, strategy_.tp);
   return slowest([&](const DeviceModel& device) {
-    return braid::context_exchange_s(model_->size, batch.tokens, strategy_.tp, ring, device);
+    return braid::exchange_s(CollectiveOp::kAllGather, tokens * inside->bytes_per_token, ring,
+                             device) *
+           device.efficiency.cp_exposed;
   });
 }
 
-double CallCost::expert_exchange_s(const MicroBatch& batch) const {
-  if (strategy_.ep == 1) return 0;
+double CallCost::expert_exchange_s(double tokens) const {
+  const InsideOp* const inside = exchange_inside(GroupKind::kExperts);
+  if (inside == nullptr) return 0;
   const CollectiveGroup parts = group(strategy_.ep, expert_tp(strategy_));
   return slowest([&](const DeviceModel& device) {
-    return braid::expert_exchange_s(model_->size, batch.tokens, strategy_.tp, parts, device);
+    return braid::exchange_s(CollectiveOp::kAllToAll, tokens * inside->bytes_per_token, parts,
+                             device) *
+           device.efficiency.ep_exposed;
   });
 }
 
-double CallCost::collective_s(CollectiveOp op, double bytes, const CollectiveGroup& among) const {
+double CallCost::collective_s(CollectiveOp op, double bytes, const OpGroup& over) const {
+  const CollectiveGroup members = group(static_cast<int>(over.members.size()), over.stride);
   return slowest(
-      [&](const DeviceModel& device) { return braid::exchange_s(op, bytes, among, device); });
-}
-
-double CallCost::sharded_exchange_s(CollectiveOp op, const Held& parameters, double bytes) const {
-  const Strategy& s = strategy_;
-  double seconds = collective_s(op, parameters.shared * bytes, group(zero_ranks(s), s.tp));
-  if (parameters.routed > 0)
-    seconds += collective_s(op, parameters.routed * bytes,
-                            group(expert_zero_ranks(s), s.ep * expert_tp(s)));
-  return seconds;
-}
-
-double CallCost::shards_reduce_s(const Held& parameters) const {
-  const int ranks = zero_ranks(strategy_), groups = dense_copies(strategy_) / ranks;
-  if (groups == 1) return 0;
-  return collective_s(CollectiveOp::kAllReduce, shard_of(parameters) * widths_.reduced,
-                      group(groups, strategy_.tp * ranks));
-}
-
-double CallCost::shard_of(const Held& parameters) const {
-  return parameters.shared / zero_ranks(strategy_) +
-         parameters.routed / expert_zero_ranks(strategy_);
+      [&](const DeviceModel& device) { return braid::exchange_s(op, bytes, members, device); });
 }
 
 PassPrices CallCost::pass_prices(const MicroBatch& batch) const {
   PassPrices prices = prices_on(device_, batch);
+  prices.tokens = batch.tokens;
+  prices.half_exchange_s = half_exchange_s(batch.tokens);
+  prices.context_exchange_s = context_exchange_s(batch.tokens);
+  prices.expert_exchange_s = expert_exchange_s(batch.tokens);
   for (const DeviceModel& other : others_) {
     const PassPrices its = prices_on(other, batch);
     for (double PassPrices::*price :
@@ -171,22 +194,18 @@ PassPrices CallCost::prices_on(const DeviceModel& device, const MicroBatch& batc
   const ModelSize& m = model_->size;
   const Efficiency& e = device.efficiency;
   const double lora = model_->trainable.lora ? e.lora_factor : 1;
-  const double repeated = repeated_share(strategy_.recompute, e);
-  const double tensor = tensor_exchange_s(batch), context = context_exchange_s(batch);
-  const double experts = expert_exchange_s(batch);
-  const double exchanges_back = strategy_.recompute == Recompute::kFull ? 2 : 1;
+  const OpBody& body = any_body();
+  const double repeated = repeated_share(body.recompute, e);
   PassPrices prices;
   for (const LayerKind kind : {LayerKind::kDense, LayerKind::kMoe}) {
     const bool sparse = kind == LayerKind::kMoe;
     if ((sparse ? moe_layers(m) : m.layers - moe_layers(m)) == 0) continue;
     const LayerPass pass = layer_pass(batch, kind);
     const double forward = layer_forward_s(m, pass, device) * lora;
-    const double exchange = tensor + (sparse ? experts : 0);
-    (sparse ? prices.sparse_forward_s : prices.dense_forward_s) = forward + exchange + context;
+    (sparse ? prices.sparse_forward_s : prices.dense_forward_s) = forward;
     if (!trains_) continue;
-    const double backward = layer_backward_s(m, pass, device) * lora + repeated * forward;
     (sparse ? prices.sparse_backward_s : prices.dense_backward_s) =
-        backward + exchanges_back * exchange + 2 * context;
+        layer_backward_s(m, pass, device) * lora + repeated * forward;
   }
   prices.embedding_forward_s = embedding_forward_s(m, batch.tokens, device);
   if (trains_)
@@ -194,26 +213,21 @@ PassPrices CallCost::prices_on(const DeviceModel& device, const MicroBatch& batc
         embedding_backward_s(m, batch.tokens, model_->trainable.lora, device);
   if (scalar_head_) return prices;
   // A policy loss costs no more here: rl_train_factor was fitted to whole updates, loss included.
-  prices.head_forward_s = head_forward_s(m, batch.tokens, strategy_.tp, device);
+  prices.head_forward_s = head_forward_s(m, batch.tokens, body.shards, device);
   if (trains_)
     prices.head_backward_s =
-        head_backward_s(m, batch.tokens, strategy_.tp, model_->trainable.lora, device);
+        head_backward_s(m, batch.tokens, body.shards, model_->trainable.lora, device);
   return prices;
 }
 
-CallCost::LayerCounts CallCost::layers_of(int part) const {
-  const ModelSize& m = model_->size;
-  const Interval layers = layers_of_part(m.layers, parts(), part);
-  const int64_t dense_layers = m.layers - moe_layers(m);
-  const auto dense =
-      static_cast<double>(std::max<int64_t>(0, std::min(layers.end, dense_layers) - layers.begin));
-  return {dense, static_cast<double>(layers.size()) - dense};
-}
-
-double CallCost::gathers_of_part_s(int part) const {
-  if (!layout_.sharded) return 0;
-  return sharded_exchange_s(CollectiveOp::kAllGather, held(part % strategy_.pp),
-                            widths_.gathered / strategy_.interleave);
+// Gathers and reductions of a body's layers among copies: one after the other they take
+// as long as one of all their bytes.
+double CallCost::data_s(const Expansion& e, const std::vector<InsideOp>& inside) const {
+  double seconds = 0;
+  for (const InsideOp& op : inside)
+    if (among_copies(e.groups[op.group].kind))
+      seconds += collective_s(collective_of(op.kind), op.times * op.bytes, e.groups[op.group]);
+  return seconds;
 }
 
 // What computation does not hide of the communication beside it.
@@ -222,77 +236,111 @@ double CallCost::with_gathers(double compute_s, double exchange_s) const {
          std::max(0.0, exchange_s - compute_s);
 }
 
-double CallCost::forward_s(const PassPrices& prices, int part) const {
-  const LayerCounts layers = layers_of(part);
-  const double compute = layers.dense * prices.dense_forward_s +
-                         layers.sparse * prices.sparse_forward_s +
-                         (has_embedding(part) ? prices.embedding_forward_s : 0) +
-                         (has_head(part) ? prices.head_forward_s : 0);
-  const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(strategy_.pp);
-  return factor_ * jitter * with_gathers(compute, gathers_of_part_s(part));
+double CallCost::compute_s(const PassPrices& prices, const OpBody& body, bool forward) const {
+  const ModelSize& m = model_->size;
+  const int64_t dense_layers = m.layers - moe_layers(m);
+  const auto dense = static_cast<double>(
+      std::max<int64_t>(0, std::min(body.layers.end, dense_layers) - body.layers.begin));
+  const double sparse = static_cast<double>(body.layers.size()) - dense;
+  const auto& p = prices;
+  if (forward)
+    return dense * p.dense_forward_s + sparse * p.sparse_forward_s +
+           (body.embedding ? p.embedding_forward_s : 0) + (body.head ? p.head_forward_s : 0);
+  return dense * p.dense_backward_s + sparse * p.sparse_backward_s +
+         (body.embedding ? p.embedding_backward_s : 0) + (body.head ? p.head_backward_s : 0);
 }
 
-double CallCost::backward_s(const PassPrices& prices, int part) const {
-  const LayerCounts layers = layers_of(part);
-  const double compute = layers.dense * prices.dense_backward_s +
-                         layers.sparse * prices.sparse_backward_s +
-                         (has_embedding(part) ? prices.embedding_backward_s : 0) +
-                         (has_head(part) ? prices.head_backward_s : 0);
-  double exchange = gathers_of_part_s(part);
-  if (strategy_.zero_stage >= 2 && zero_ranks(strategy_) > 1)
-    exchange += sharded_exchange_s(CollectiveOp::kReduceScatter, trained(part % strategy_.pp),
-                                   widths_.reduced / strategy_.interleave);
-  const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(strategy_.pp);
-  return factor_ * jitter * with_gathers(compute, exchange);
+// The exchange at the ends of the model is in their prices, which were fitted with it.
+double CallCost::pass_s(const PassPrices& prices, const Expansion& e, const OpBody& body,
+                        bool forward) const {
+  const std::vector<InsideOp>& inside = forward ? body.forward : body.backward;
+  double compute = compute_s(prices, body, forward);
+  for (const InsideOp& op : inside) {
+    if (op.at_end) continue;
+    const GroupKind over = e.groups[op.group].kind;
+    if (over == GroupKind::kTensor)
+      compute += op.times * (op.kind == OpKind::kAllReduce ? 2 : 1) * prices.half_exchange_s;
+    if (over == GroupKind::kContext) compute += op.times * prices.context_exchange_s;
+    if (over == GroupKind::kExperts) compute += op.times * prices.expert_exchange_s;
+  }
+  const double jitter = 1 + device_.efficiency.pipeline_jitter * std::log2(body.stages);
+  return factor_ * jitter * with_gathers(compute, data_s(e, inside));
 }
 
 double CallCost::stage_bytes(const MicroBatch& batch) const {
   return batch.tokens * static_cast<double>(model_->size.hidden) * widths_.activation /
-         (strategy_.sequence_parallel ? strategy_.tp : 1);
+         (any_body().sequence_sharded ? any_body().shards : 1);
 }
 
-CallCost::Held CallCost::held(int stage) const {
-  ParamLayout whole = layout_;
-  whole.sharded = false;
-  const size_t index = mesh_index(strategy_, {0, 0, stage});
-  const int64_t layers = model_->size.layers;
-  return {held_parameters(shared_kinds_, whole, layers, index),
-          held_parameters(routed_kinds_, whole, layers, index)};
+double CallCost::op_s(const Expansion& e, const Op& op, const PassPrices& prices,
+                      double* window_s) const {
+  switch (op.kind) {
+    case OpKind::kForward:
+    case OpKind::kBackward:
+      return prices.tokens <= 0 ? 0
+                                : pass_s(prices, e, e.bodies[op.body], op.kind == OpKind::kForward);
+    case OpKind::kAllReduce:
+    case OpKind::kReduceScatter:
+      return reduction_s(e, op, window_s);
+    case OpKind::kUpdate:
+      return update_s(e, op);
+    case OpKind::kAllGather:
+      return return_s(e, op);
+    default:
+      return 0;
+  }
 }
 
-CallCost::Held CallCost::trained(int stage) const {
-  const Held all = held(stage);
-  const double share = trainable_fraction(model_->size, model_->trainable);
-  return {share * all.shared, share * all.routed};
+// The factor was fitted to whole updates (cost/predict_rl.cc), this exchange and the window of an
+// update by itself included.
+double CallCost::reduction_s(const Expansion& e, const Op& op, double* window_s) const {
+  const OpGroup& over = e.groups[op.group];
+  const double total = collective_s(collective_of(op.kind), op.bytes, over);
+  if (!among_copies(over.kind)) return factor_ * total;
+  const double window = window_s == nullptr ? 0 : *window_s / factor_;
+  const double hidden = std::min(total, window);
+  if (window_s != nullptr) *window_s -= factor_ * hidden;
+  return factor_ * (device_.efficiency.dp_exposed * hidden + total - hidden);
 }
 
 double CallCost::exposed_reduce_s(int stage, double window_s) const {
-  if (dense_copies(strategy_) == 1) return 0;
-  const Held parameters = trained(stage);
-  double total = strategy_.zero_stage == 0 ? 0 : shards_reduce_s(parameters);
-  if (strategy_.zero_stage < 2)
-    total += sharded_exchange_s(
-        strategy_.zero_stage == 0 ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter,
-        parameters, widths_.reduced);
-  // The factor was fitted to whole updates (cost/predict_rl.cc), this exchange and the window of an
-  // update by itself included.
-  const double window = window_s / factor_;
-  return factor_ *
-         (device_.efficiency.dp_exposed * std::min(total, window) + std::max(0.0, total - window));
+  double seconds = 0;
+  for (const Op& op : stages_[stage].ops)
+    if (op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter)
+      seconds += reduction_s(stages_[stage], op, &window_s);
+  return seconds;
 }
 
-double CallCost::gather_s(int stage) const {
-  return sharded_exchange_s(CollectiveOp::kAllGather, trained(stage), widths_.gathered) *
+double CallCost::return_s(const Expansion& e, const Op& op) const {
+  return collective_s(CollectiveOp::kAllGather, op.bytes, e.groups[op.group]) *
          device_.efficiency.dp_exposed * factor_;
 }
 
-double CallCost::optimizer_step_s(int stage) const {
-  const Held parameters = trained(stage);
-  const double updated =
-      strategy_.zero_stage >= 1 ? shard_of(parameters) : parameters.shared + parameters.routed;
+double CallCost::gather_s(int stage) const {
+  double seconds = 0;
+  for (const Op& op : stages_[stage].ops)
+    if (op.kind == OpKind::kAllGather) seconds += return_s(stages_[stage], op);
+  return seconds;
+}
+
+double CallCost::update_s(const Expansion& e, const Op& op) const {
+  const double trained = elements_of(e, op.what, TensorState::kMain) * trained_share_;
   return factor_ * slowest([&](const DeviceModel& device) {
-           return optimizer_s(updated, kAdamTraffic, device);
+           return optimizer_s(trained, kAdamTraffic, device);
          });
+}
+
+double CallCost::optimizer_step_s(int stage) const {
+  for (const Op& op : stages_[stage].ops)
+    if (op.kind == OpKind::kUpdate) return update_s(stages_[stage], op);
+  return 0;
+}
+
+// Trained numbers of a state that an op of the stage names.
+double CallCost::held_state(int stage, OpKind kind, TensorState state) const {
+  for (const Op& op : stages_[stage].ops)
+    if (op.kind == kind) return elements_of(stages_[stage], op.what, state) * trained_share_;
+  return 0;
 }
 
 double CallCost::step_host_s() const {
@@ -315,80 +363,86 @@ double CallCost::rounds_s(const RoundGroup& group) const {
 double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group) const {
   const ModelSize& m = model_->size;
   const double batches =
-      std::clamp(static_cast<double>(group.decoding), 1.0, static_cast<double>(strategy_.pp));
+      std::clamp(static_cast<double>(group.decoding), 1.0, static_cast<double>(any_body().stages));
   double seconds = 0;
   if (group.decoding > 0) {
     DecodeStep step;
     step.sequences = static_cast<double>(group.decoding) / batches;
     step.context = group.cached_tokens / static_cast<double>(group.rounds * group.decoding);
-    step.tp = strategy_.tp;
+    step.tp = any_body().shards;
     step.weight_bytes = widths_.weight;
     step.kv_bytes = widths_.cache;
-    step.spans_domains = this->group(strategy_.tp, 1).per_domain < strategy_.tp;
+    step.spans_domains = this->group(step.tp, 1).per_domain < step.tp;
     seconds += static_cast<double>(group.rounds) * decode_step_s(m, step, device);
   }
   if (group.prefill_tokens > 0)
-    seconds += prefill_s(m, group.prefill_tokens, prompt_tokens_, strategy_.tp, device) / batches;
+    seconds +=
+        prefill_s(m, group.prefill_tokens, prompt_tokens_, any_body().shards, device) / batches;
   return seconds;
 }
 
 double CallCost::activation_bytes(const MicroBatch& batch, int part) const {
   const Efficiency& e = device_.efficiency;
   const ModelSize& m = model_->size;
+  const OpBody& body = body_of(part);
   const LayerKind kind = m.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
-  const double layer = e.mem_fused_factor * activation_bytes_per_token(m, kind, strategy_.tp,
-                                                                       strategy_.sequence_parallel,
-                                                                       widths_.activation);
+  const double layer =
+      e.mem_fused_factor *
+      activation_bytes_per_token(m, kind, body.shards, body.sequence_sharded, widths_.activation);
   const double input = widths_.activation * static_cast<double>(m.hidden) /
-                       (strategy_.sequence_parallel ? strategy_.tp : 1);
-  const double kept = kept_share(strategy_.recompute, e);
-  const auto layers = static_cast<double>(layers_of_part(m.layers, parts(), part).size());
+                       (body.sequence_sharded ? body.shards : 1);
+  const double kept = kept_share(body.recompute, e);
+  const auto layers = static_cast<double>(body.layers.size());
   return batch.tokens * layers * (kept * layer + (kept < 1 ? input : 0));
 }
 
 double CallCost::working_bytes(const MicroBatch& batch) const {
   const Efficiency& e = device_.efficiency;
   const ModelSize& m = model_->size;
+  const OpBody& body = any_body();
   const LayerKind kind = m.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
-  const double layer = batch.tokens * e.mem_fused_factor *
-                       activation_bytes_per_token(m, kind, strategy_.tp,
-                                                  strategy_.sequence_parallel, widths_.activation);
-  const double kept = trains_ ? kept_share(strategy_.recompute, e) : 1;
+  const double layer =
+      batch.tokens * e.mem_fused_factor *
+      activation_bytes_per_token(m, kind, body.shards, body.sequence_sharded, widths_.activation);
+  const double kept = trains_ ? kept_share(body.recompute, e) : 1;
   return (e.mem_work_layers * (1 - kept) + 0.5) * layer;
 }
 
 double CallCost::logit_bytes(const MicroBatch& batch) const {
   if (scalar_head_) return 0;
   const double tokens = std::min(batch.tokens, kHeadChunkTokens);
-  return tokens * static_cast<double>(model_->size.vocab) / strategy_.tp *
+  return tokens * static_cast<double>(model_->size.vocab) / any_body().shards *
          (device_.efficiency.mem_logit_bytes + widths_.extra_logit);
 }
 
 // Two blocks with prefetching, the ends of the model, and the block whose gradients are being
 // reduced (cost/memory.cc).
 double CallCost::gathered_bytes(int stage) const {
-  if (!layout_.sharded) return 0;
+  const Expansion& e = stages_[stage];
+  const bool gathers =
+      std::any_of(e.bodies.front().forward.begin(), e.bodies.front().forward.end(),
+                  [&](const InsideOp& op) { return among_copies(e.groups[op.group].kind); });
+  if (!gathers) return 0;
   double block = 0, ends = 0;
   for (const TensorKind& kind : kinds_) {
-    const auto elements = static_cast<double>(kind.elements) / (kind.routed ? strategy_.ep : 1);
+    const auto elements =
+        static_cast<double>(kind.elements) / (kind.routed ? any_body().expert_parts : 1);
     if (kind.layer_end == model_->size.layers) block += elements;
-    if ((kind.first && stage == 0) || (kind.last && stage == strategy_.pp - 1)) ends += elements;
+    const bool end =
+        (kind.first && e.bodies.front().embedding) || (kind.last && e.bodies.back().head);
+    if (end) ends += elements;
   }
   const double reduced = trains_ && !model_->trainable.lora ? block * widths_.reduced : 0;
-  return ((2 * block + ends) * widths_.gathered + reduced) / strategy_.tp;
+  return ((2 * block + ends) * widths_.gathered + reduced) / any_body().shards;
 }
 
 double CallCost::gradient_bytes(int stage) const {
-  const Held parameters = trained(stage);
-  const double kept =
-      strategy_.zero_stage >= 2 ? shard_of(parameters) : parameters.shared + parameters.routed;
-  return kept * std::max(widths_.least_gradient, device_.efficiency.mem_gradient_bytes);
+  return held_state(stage, OpKind::kZero, TensorState::kGradients) *
+         std::max(widths_.least_gradient, device_.efficiency.mem_gradient_bytes);
 }
 
 double CallCost::optimizer_bytes(int stage) const {
-  const Held parameters = trained(stage);
-  return widths_.optimizer *
-         (strategy_.zero_stage >= 1 ? shard_of(parameters) : parameters.shared + parameters.routed);
+  return held_state(stage, OpKind::kUpdate, TensorState::kMain) * widths_.optimizer;
 }
 
 double CallCost::weight_bytes(size_t mesh_index) const {
@@ -397,7 +451,7 @@ double CallCost::weight_bytes(size_t mesh_index) const {
 
 double CallCost::cache_bytes_per_token() const {
   const ModelSize& m = model_->size;
-  const auto parts = static_cast<double>(kv_cache_parts(m, strategy_.tp) * strategy_.pp);
+  const auto parts = static_cast<double>(kv_cache_parts(m, any_body().shards) * any_body().stages);
   return kv_bytes_per_token(m, widths_.cache) / parts;
 }
 
@@ -405,7 +459,8 @@ double CallCost::prefill_bytes(double tokens) const {
   const ModelSize& m = model_->size;
   const double width =
       3.0 * static_cast<double>(m.intermediate) + 4.0 * static_cast<double>(m.hidden);
-  return device_.efficiency.mem_prefill_factor * tokens * widths_.activation * width / strategy_.tp;
+  return device_.efficiency.mem_prefill_factor * tokens * widths_.activation * width /
+         any_body().shards;
 }
 
 }  // namespace braid

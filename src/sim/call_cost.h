@@ -12,6 +12,7 @@
 #include "cost/compute.h"
 #include "cost/widths.h"
 #include "plan/problem.h"
+#include "program/expand.h"
 #include "program/placement.h"
 #include "sim/batching.h"
 
@@ -24,10 +25,13 @@ struct MicroBatch {
   friend bool operator==(const MicroBatch&, const MicroBatch&) = default;
 };
 
-// Seconds that one micro-batch takes in one layer of each kind, tensor-parallel exchange and
-// recomputation included, in the embedding, and in head and loss over the vocabulary. Backward only
-// where the call trains.
+// Seconds that one micro-batch takes in one layer of each kind, recomputation included, in the
+// embedding, and in head and loss over the vocabulary. Backward only where the call trains.
 struct PassPrices {
+  double tokens = 0;
+  double half_exchange_s = 0;  // half an all-reduce of a layer's output over tensor-parallel ranks
+  double context_exchange_s = 0;  // keys and values of a layer, once around context-parallel ranks
+  double expert_exchange_s = 0;   // tokens of a layer to their experts, one way
   double dense_forward_s = 0, dense_backward_s = 0;
   double sparse_forward_s = 0, sparse_backward_s = 0;
   double embedding_forward_s = 0, embedding_backward_s = 0;
@@ -56,8 +60,15 @@ class CallCost {
   // The micro-batch of sequences of these lengths.
   MicroBatch micro_batch(const std::vector<int64_t>& lengths) const;
 
-  // Seconds of a pass of one micro-batch through part `part` of pp * interleave, tensor-parallel
-  // exchange, ZeRO-3 gathers and recomputation included.
+  // Seconds of an op; of a pass by the prices of its micro-batch (an empty one takes none).
+  // Reductions among copies hide behind what is left of `window_s` seconds of computation, and take
+  // from it. Waiting is not part of it. Ops that only order others (loss, norm, agreement, zero)
+  // take no time of their own: their passes were fitted with them.
+  double op_s(const Expansion& expansion, const Op& op, const PassPrices& prices,
+              double* window_s = nullptr) const;
+
+  // Seconds of a pass of one micro-batch through part `part` of pp * interleave, the collectives
+  // inside of it and recomputation included.
   double forward_s(const MicroBatch& batch, int part) const {
     return forward_s(pass_prices(batch), part);
   }
@@ -65,15 +76,19 @@ class CallCost {
     return backward_s(pass_prices(batch), part);
   }
   PassPrices pass_prices(const MicroBatch& batch) const;
-  double forward_s(const PassPrices& prices, int part) const;
-  double backward_s(const PassPrices& prices, int part) const;
+  double forward_s(const PassPrices& prices, int part) const {
+    return pass_s(prices, of_part(part), body_of(part), true);
+  }
+  double backward_s(const PassPrices& prices, int part) const {
+    return pass_s(prices, of_part(part), body_of(part), false);
+  }
   // Bytes of a micro-batch's activations between two stages, of one tensor-parallel rank.
   double stage_bytes(const MicroBatch& batch) const;
-  // Gradient reduction over the data-parallel ranks of a stage that ends later than its last
-  // backward pass of `window_s` seconds.
+  // What ends an optimizer step on a stage: its reductions of gradients that end later than a last
+  // backward pass of `window_s` seconds; the update; the way back of updated weights (ZeRO-1, -2).
   double exposed_reduce_s(int stage, double window_s) const;
-  double gather_s(int stage) const;  // updated weights, ZeRO-1 and 2
   double optimizer_step_s(int stage) const;
+  double gather_s(int stage) const;
   double step_host_s() const;                      // fixed time of an optimizer step
   double rounds_s(const BatchRound& round) const;  // of one replica
   double rounds_s(const RoundGroup& group) const;  // all of them
@@ -96,6 +111,8 @@ class CallCost {
   const Strategy& strategy() const { return strategy_; }
   const RoleModel& model() const { return *model_; }
   int parts() const { return strategy_.pp * strategy_.interleave; }
+  // The bodies of a stage; of a training call also the ops of an optimizer step without samples.
+  const Expansion& stage(int stage) const { return stages_[stage]; }
 
  private:
   // The largest price on any kind of the mesh's devices.
@@ -107,33 +124,25 @@ class CallCost {
   }
   PassPrices prices_on(const DeviceModel& device, const MicroBatch& batch) const;
   double rounds_on_s(const DeviceModel& device, const RoundGroup& group) const;
-  double collective_s(CollectiveOp op, double bytes, const CollectiveGroup& among) const;
-  // Parameters of one device, before ZeRO: those of routed experts have copies of their own.
-  struct Held {
-    double shared = 0, routed = 0;
-  };
-  Held held(int stage) const;
-  Held trained(int stage) const;
-  // Of each over the devices that ZeRO shards it over.
-  double shard_of(const Held& parameters) const;
-  // A collective of so many bytes per parameter among the devices that ZeRO shards over.
-  double sharded_exchange_s(CollectiveOp op, const Held& parameters, double bytes) const;
-  // Gradients of a shard among hybrid sharding's groups, which all have their own.
-  double shards_reduce_s(const Held& parameters) const;
-  LayerPass layer_pass(const MicroBatch& batch, LayerKind kind) const;
+  double collective_s(CollectiveOp op, double bytes, const OpGroup& over) const;
   CollectiveGroup group(int members, int stride) const;
-  double tensor_exchange_s(const MicroBatch& batch) const;  // of one layer, one pass
-  double context_exchange_s(const MicroBatch& batch) const;
-  double expert_exchange_s(const MicroBatch& batch) const;  // where a layer has experts
-  // Layers of a part, dense and with experts.
-  struct LayerCounts {
-    double dense = 0, sparse = 0;
-  };
-  LayerCounts layers_of(int part) const;
+  LayerPass layer_pass(const MicroBatch& batch, LayerKind kind) const;
+  const InsideOp* exchange_inside(GroupKind over) const;
+  double half_exchange_s(double tokens) const;
+  double context_exchange_s(double tokens) const;
+  double expert_exchange_s(double tokens) const;
+  double pass_s(const PassPrices& prices, const Expansion& e, const OpBody& body,
+                bool forward) const;
+  double compute_s(const PassPrices& prices, const OpBody& body, bool forward) const;
+  double data_s(const Expansion& e, const std::vector<InsideOp>& inside) const;
   double with_gathers(double compute_s, double exchange_s) const;
-  double gathers_of_part_s(int part) const;
-  bool has_embedding(int part) const { return part == 0; }
-  bool has_head(int part) const { return part == parts() - 1; }
+  double reduction_s(const Expansion& e, const Op& op, double* window_s) const;
+  double update_s(const Expansion& e, const Op& op) const;
+  double return_s(const Expansion& e, const Op& op) const;
+  double held_state(int stage, OpKind kind, TensorState state) const;
+  const Expansion& of_part(int part) const { return stages_[part % strategy_.pp]; }
+  const OpBody& body_of(int part) const { return of_part(part).bodies[part / strategy_.pp]; }
+  const OpBody& any_body() const { return stages_.front().bodies.front(); }
 
   const RoleModel* model_ = nullptr;
   Strategy strategy_;
@@ -141,8 +150,10 @@ class CallCost {
   std::vector<DeviceModel> others_;  // kinds of the mesh beside device_
   GpuSpec links_;                    // MeshShape::links
   NumberWidths widths_;
-  std::vector<TensorKind> kinds_, shared_kinds_, routed_kinds_;
+  std::vector<Expansion> stages_;
+  std::vector<TensorKind> kinds_;
   ParamLayout layout_;
+  double trained_share_ = 1;
   bool scalar_head_ = false;
   bool trains_ = false;
   int per_node_ = 1;

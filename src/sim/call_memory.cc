@@ -5,8 +5,10 @@
 
 namespace braid {
 
-const CallMeter::Largest& CallMeter::largest(const CallCost& cost, int64_t samples, int64_t parts) {
+const CallMeter::Largest& CallMeter::largest(const Call& call, const CallCost& cost,
+                                             int64_t parts) {
   const Strategy& s = cost.strategy();
+  const int64_t samples = call_samples(*problem_, call);
   // Only interleaving looks at the stages.
   const CutKey key{s.dp,
                    s.cp,
@@ -21,8 +23,7 @@ const CallMeter::Largest& CallMeter::largest(const CallCost& cost, int64_t sampl
   if (found != largest_.end()) return found->second;
   Largest out;
   for (int64_t part = 0; part < parts; ++part)
-    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
-      const auto batches = cuts_.micro_batches(cost, lengths_, samples, {dp_rank, part, parts});
+    for (const auto& batches : cuts_.micro_batches(call, cost, part)) {
       out.micro_batches = std::max(out.micro_batches, static_cast<int64_t>(batches.size()));
       for (const MicroBatch& batch : batches)
         if (batch.tokens > out.batch.tokens) out.batch = batch;
@@ -35,7 +36,7 @@ double CallMeter::pass_bytes(const Call& call, const CallCost& cost, int stage) 
   const Strategy& s = cost.strategy();
   const bool trains = call.kind == CallKind::kTrainStep;
   const int64_t parts = trains ? std::max<int64_t>(1, problem_->workload.minibatches) : 1;
-  const Largest& most = largest(cost, call_samples(*problem_, call), parts);
+  const Largest& most = largest(call, cost, parts);
   // Twice as many micro-batches as stages fill every pipeline.
   const Schedule schedule =
       schedule_of(s, call.kind, std::min<int64_t>(most.micro_batches, 2 * int64_t{s.pp}));

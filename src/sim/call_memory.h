@@ -22,7 +22,7 @@ class CallMeter {
  public:
   // `problem` must outlive the meter.
   CallMeter(const PlanningProblem& problem, SampleLengths lengths)
-      : problem_(&problem), lengths_(std::move(lengths)) {}
+      : problem_(&problem), cuts_(problem, std::move(lengths)) {}
 
   // Of the fullest pipeline stage. Every micro-batch counts as the largest. A cache without a
   // budget counts as what all sequences need at once. REQUIRES: the plan of the call is valid;
@@ -41,12 +41,11 @@ class CallMeter {
     bool in_order = false;
     friend auto operator<=>(const CutKey&, const CutKey&) = default;
   };
-  const Largest& largest(const CallCost& cost, int64_t samples, int64_t parts);
+  const Largest& largest(const Call& call, const CallCost& cost, int64_t parts);
   double pass_bytes(const Call& call, const CallCost& cost, int stage);
   double cache_bytes(const Call& call, const CallCost& cost, CallTimer& timer) const;
 
   const PlanningProblem* problem_;
-  SampleLengths lengths_;
   WorkCuts cuts_;
   std::map<CutKey, Largest> largest_;
 };

@@ -154,32 +154,25 @@ struct StepTime {
 class TrainTimes {
  public:
   TrainTimes(const Call& call, const CallPlan& plan, const CallCost& cost,
-             const PlanningProblem& problem, const SampleLengths& lengths, WorkCuts* cuts)
-      : cost_(cost),
-        s_(plan.strategy),
-        samples_(call_samples(problem, call)),
-        parts_(std::max<int64_t>(1, problem.workload.minibatches)),
-        lengths_(lengths),
-        cuts_(cuts),
-        times_(cost) {
+             const PlanningProblem& problem, WorkCuts* cuts)
+      : call_(call), cost_(cost), s_(plan.strategy), cuts_(cuts), times_(cost) {
     times_.on(problem, plan);
-    const Batches first = cuts->micro_batches(cost, lengths, samples_, {0, 0, parts_});
-    const bool gathers = dense_copies(s_) > 1 && (s_.zero_stage == 1 || s_.zero_stage == 2);
+    const Batches first = cuts->micro_batches(call, cost, 0).front();
+    const Schedule schedule =
+        schedule_of(s_, CallKind::kTrainStep, static_cast<int64_t>(first.size()));
+    times_.set(first);
     for (int stage = 0; stage < s_.pp; ++stage) {
-      const double window = first.empty() ? 0 : cost.backward_s(first.back(), stage);
-      reduce_s_.push_back(cost.exposed_reduce_s(stage, window));
-      update_s_.push_back(cost.optimizer_step_s(stage) + cost.step_host_s() +
-                          (gathers ? cost.gather_s(stage) : 0));
+      const auto& ops = schedule.per_stage[stage];
+      reduce_s_.push_back(
+          cost.exposed_reduce_s(stage, ops.empty() ? 0 : times_.pass_s(ops.back())));
+      update_s_.push_back(cost.optimizer_step_s(stage) + cost.step_host_s() + cost.gather_s(stage));
     }
   }
 
   const std::vector<double>& update_s() const { return update_s_; }
 
-  std::vector<Batches> batches(int64_t part) const {
-    std::vector<Batches> out;
-    for (int dp_rank = 0; dp_rank < s_.dp; ++dp_rank)
-      out.push_back(cuts_->micro_batches(cost_, lengths_, samples_, {dp_rank, part, parts_}));
-    return out;
+  const std::vector<Batches>& batches(int64_t part) const {
+    return cuts_->micro_batches(call_, cost_, part);
   }
 
   // Equal replicas are run once.
@@ -211,10 +204,9 @@ class TrainTimes {
   }
 
  private:
+  const Call& call_;
   const CallCost& cost_;
   const Strategy& s_;
-  int64_t samples_, parts_;
-  const SampleLengths& lengths_;
   WorkCuts* cuts_;
   PipelineTimes times_;
   std::vector<double> reduce_s_, update_s_;  // by stage
@@ -272,10 +264,8 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
   CallTime out;
   out.stages.resize(s.pp);
   Batches before;
-  for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
-    Batches batches =
-        cuts_.micro_batches(cost, lengths_, call_samples(*problem_, call), {dp_rank, 0, 1});
-    if (dp_rank > 0 && batches == before) continue;
+  for (const Batches& batches : cuts_.micro_batches(call, cost, 0)) {
+    if (!before.empty() && batches == before) continue;
     times.set(batches);
     const Schedule schedule =
         schedule_of(s, CallKind::kInfer, static_cast<int64_t>(batches.size()));
@@ -286,7 +276,7 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
       at.busy_s = std::max(at.busy_s, passage.busy_s[stage]);
       out.total_s = std::max(out.total_s, at.end_s);
     }
-    before = std::move(batches);
+    before = batches;
   }
   return out;
 }
@@ -297,7 +287,7 @@ CallTime CallTimer::train_time(const Call& call, const CallPlan& plan, const Cal
   const Workload& work = problem_->workload;
   const int64_t parts = std::max<int64_t>(1, work.minibatches);
   const int64_t steps = parts * std::max<int64_t>(1, work.epochs);
-  TrainTimes times(call, plan, cost, *problem_, lengths_, &cuts_);
+  TrainTimes times(call, plan, cost, *problem_, &cuts_);
   CallTime out;
   out.joint = true;
   std::vector<double> of_part(parts, -1);

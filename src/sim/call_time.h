@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/call_work.h"
+#include "sim/work_cuts.h"
 
 namespace braid {
 
@@ -28,7 +29,7 @@ class CallTimer {
  public:
   // `problem` must outlive the timer.
   CallTimer(const PlanningProblem& problem, SampleLengths lengths)
-      : problem_(&problem), lengths_(std::move(lengths)) {}
+      : problem_(&problem), lengths_(lengths), cuts_(problem, std::move(lengths)) {}
 
   // REQUIRES: the plan of the call is valid; `cost` is CallCost::make(call, plan, ...).
   CallTime time(const Call& call, const CallPlan& plan, const CallCost& cost);

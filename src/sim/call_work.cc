@@ -14,13 +14,6 @@ int64_t sample_of(const SampleLengths& lengths, int64_t samples, int64_t i) {
 
 }  // namespace
 
-double pass_s(const CallCost& cost, const ScheduleOp& op, const MicroBatch& batch) {
-  const int part = op.chunk * cost.strategy().pp + op.stage;
-  if (batch.tokens <= 0) return 0;
-  return op.kind == ScheduleOp::Kind::kForward ? cost.forward_s(batch, part)
-                                               : cost.backward_s(batch, part);
-}
-
 std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const Strategy& strategy,
                                       const SampleLengths& lengths, int64_t samples, int dp_rank) {
   const int64_t copies = std::max<int64_t>(1, problem.workload.samples_per_prompt);

@@ -9,12 +9,8 @@
 #include "program/expand.h"
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
-#include "sim/work_cuts.h"
 
 namespace braid {
-
-// Seconds of a pass; an empty micro-batch takes none.
-double pass_s(const CallCost& cost, const ScheduleOp& op, const MicroBatch& batch);
 
 // Requests of one replica of a generation call over `samples` sequences.
 std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const Strategy& strategy,

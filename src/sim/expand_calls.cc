@@ -2,14 +2,13 @@
 #include <algorithm>
 
 #include "sim/step_simulation.h"
+#include "sim/work_cuts.h"
 
 namespace braid {
 namespace {
 
 // Points of a memory curve inside a generation.
 constexpr int64_t kCachePoints = 48;
-
-using Kind = ScheduleOp::Kind;
 
 }  // namespace
 
@@ -28,7 +27,7 @@ void StepSimulation::expand_call(CallId id) {
   if (!uses_model(call)) return expand_host(id);
   add_call_memory(id);
   if (call.kind == CallKind::kGenerate) return expand_generate(id);
-  call.kind == CallKind::kTrainStep ? expand_train(id) : expand_infer(id);
+  expand_passes(id);
 }
 
 // The fixed time of a step on the host is where the step's data come in.
@@ -51,162 +50,160 @@ void StepSimulation::expand_host(CallId id) {
   }
 }
 
-std::vector<MicroBatch> StepSimulation::micro_batches(CallId id, int dp_rank, int64_t part,
-                                                      int64_t parts) {
-  return cuts_.micro_batches(*costs_[id.value], lengths_, program_.calls[id.value].samples,
-                             {dp_rank, part, parts});
-}
-
-// Adds the passes of one replica; each stage's first pass waits for after[stage] (-1: the gate).
-// Returns the last pass of every stage.
-std::vector<TaskId> StepSimulation::expand_schedule(CallId id, int dp_rank,
-                                                    const Schedule& schedule,
-                                                    const std::vector<MicroBatch>& batches,
-                                                    const std::vector<TaskId>& after) {
-  const CallCost& cost = *costs_[id.value];
-  const bool trains = program_.graph.calls[id.value].kind == CallKind::kTrainStep;
-  std::vector<std::vector<TaskId>> tasks(schedule.stages);
-  std::vector<TaskId> last(schedule.stages, -1);
-  for (int stage = 0; stage < schedule.stages; ++stage) {
-    for (const ScheduleOp& op : schedule.per_stage[stage]) {
-      const MicroBatch& batch = batches[op.micro_batch];
-      const double seconds = pass_s(cost, op, batch);
-      const TaskId task = tasks_.add(seconds);
-      if (last[stage] < 0) {
-        after[stage] < 0 ? enter(id, {dp_rank, stage}, task) : tasks_.wait(task, after[stage]);
-      } else {
-        tasks_.wait(task, last[stage]);
-      }
-      last[stage] = task;
-      tasks[stage].push_back(task);
-      remember_op({task, op.kind == Kind::kForward ? EventKind::kForward : EventKind::kBackward, id,
-                   dp_rank, stage, op.micro_batch, trains ? OpCode::kSchedule : OpCode::kCall},
-                  seconds);
-      remember_pass(id, dp_rank, op, task, batch);
+// Epochs after the first are simulated with its mini-batches.
+Deal StepSimulation::call_deal(CallId id) const {
+  const Call& call = program_.graph.calls[id.value];
+  Deal out = deal(deal_samples(problem_, lengths_, call), program_.calls[id.value].strategy,
+                  deal_options(problem_, call));
+  if (call.kind != CallKind::kTrainStep) return out;
+  if (options_.idle_calls.count(call.name) > 0) out.minibatches.clear();
+  const size_t each = out.minibatches.size();
+  for (int64_t epoch = 1; epoch < problem_.workload.epochs; ++epoch)
+    for (size_t i = 0; i < each; ++i) {
+      out.minibatches.push_back(out.minibatches[i]);
+      out.minibatches.back().epoch = epoch;
     }
-  }
-  connect_ops(id, dp_rank, schedule, tasks, batches);
-  return last;
-}
-
-// Messages between stages: each tensor-parallel rank sends its part at the same time, so the first
-// stands for all.
-void StepSimulation::connect_ops(CallId id, int dp_rank, const Schedule& schedule,
-                                 const std::vector<std::vector<TaskId>>& tasks,
-                                 const std::vector<MicroBatch>& batches) {
-  if (schedule.stages * schedule.chunks == 1) return;
-  const size_t parts = static_cast<size_t>(schedule.stages) * schedule.chunks;
-  std::vector<TaskId> done[2];
-  for (auto& kind : done) kind.assign(parts * schedule.micro_batches, -1);
-  const auto slot = [&](int32_t part, int32_t micro_batch) {
-    return static_cast<size_t>(part) * schedule.micro_batches + micro_batch;
-  };
-  for (int stage = 0; stage < schedule.stages; ++stage)
-    for (size_t i = 0; i < tasks[stage].size(); ++i) {
-      const ScheduleOp& op = schedule.per_stage[stage][i];
-      done[static_cast<int>(op.kind)][slot(op.chunk * schedule.stages + stage, op.micro_batch)] =
-          tasks[stage][i];
-    }
-  for (int stage = 0; stage < schedule.stages; ++stage)
-    for (size_t i = 0; i < tasks[stage].size(); ++i) {
-      const ScheduleOp& op = schedule.per_stage[stage][i];
-      const int32_t before = waits_for_part(schedule, op);
-      if (before < 0) continue;
-      const TaskId source = done[static_cast<int>(op.kind)][slot(before, op.micro_batch)];
-      const int from_stage = before % schedule.stages;
-      if (from_stage == stage) {
-        tasks_.wait(tasks[stage][i], source);
-        continue;
-      }
-      MessageEvent event;
-      event.call = id;
-      const TaskId message = link_task(
-          stage_devices(id, {dp_rank, from_stage})[0], stage_devices(id, {dp_rank, stage})[0],
-          costs_[id.value]->stage_bytes(batches[op.micro_batch]), event);
-      tasks_.wait(message, source);
-      tasks_.wait(tasks[stage][i], message);
-    }
-}
-
-void StepSimulation::expand_infer(CallId id) {
-  const Strategy& s = program_.calls[id.value].strategy;
-  for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
-    const auto batches = micro_batches(id, dp_rank, 0, 1);
-    const Schedule schedule =
-        schedule_of(s, CallKind::kInfer, static_cast<int64_t>(batches.size()));
-    const auto last =
-        expand_schedule(id, dp_rank, schedule, batches, std::vector<TaskId>(s.pp, -1));
-    for (int stage = 0; stage < s.pp; ++stage)
-      if (last[stage] >= 0) leave(id, {dp_rank, stage}, last[stage]);
-  }
-}
-
-void StepSimulation::expand_train(CallId id) {
-  const Strategy& s = program_.calls[id.value].strategy;
-  const Workload& work = problem_.workload;
-  const int64_t parts = std::max<int64_t>(1, work.minibatches);
-  const bool idle = options_.idle_calls.count(program_.graph.calls[id.value].name) > 0;
-  const int64_t steps = idle ? 0 : parts * std::max<int64_t>(1, work.epochs);
-  rounds_[id.value] = idle ? 1 : steps;
-  std::vector<TaskId> ready(static_cast<size_t>(s.dp) * s.pp, -1);  // [dp][stage]
-  StagePorts ports;
-  for (int stage = 0; stage < s.pp; ++stage) ports.push_back(replica_ports(id, stage));
-  for (int64_t step = 0; step < steps; ++step) {
-    std::vector<std::vector<TaskId>> last;
-    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
-      const auto batches = micro_batches(id, dp_rank, step % parts, parts);
-      const Schedule schedule =
-          schedule_of(s, CallKind::kTrainStep, static_cast<int64_t>(batches.size()));
-      const auto first = ready.begin() + static_cast<int64_t>(dp_rank) * s.pp;
-      last.push_back(expand_schedule(id, dp_rank, schedule, batches, {first, first + s.pp}));
-    }
-    ready = finish_minibatch(id, last, ports);
-  }
-  for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
-    for (int stage = 0; stage < s.pp; ++stage)
-      leave(id, {dp_rank, stage}, ready[static_cast<size_t>(dp_rank) * s.pp + stage]);
-}
-
-// Reduction over replicas, agreement of all ranks, optimizer step, gather of updated weights.
-// Returns the last task of each (dp rank, stage).
-std::vector<TaskId> StepSimulation::finish_minibatch(CallId id,
-                                                     const std::vector<std::vector<TaskId>>& last,
-                                                     const StagePorts& ports) {
-  const CallCost& cost = *costs_[id.value];
-  const Strategy& s = cost.strategy();
-  const TaskId agree = tasks_.add(0);
-  for (int stage = 0; stage < s.pp; ++stage) {
-    const auto sample =
-        micro_batches(id, 0, 0, std::max<int64_t>(1, problem_.workload.minibatches));
-    const double window = sample.empty() ? 0 : cost.backward_s(sample.back(), stage);
-    const double seconds = cost.exposed_reduce_s(stage, window);
-    const TaskId reduce = tasks_.add(seconds, ports[stage]);
-    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
-      tasks_.wait(reduce, last[dp_rank][stage]);
-      if (dense_copies(s) > 1)
-        remember_op({reduce, EventKind::kReduce, id, dp_rank, stage, -1, OpCode::kReduce}, 0);
-    }
-    tasks_.wait(agree, reduce);
-  }
-  std::vector<TaskId> out(static_cast<size_t>(s.dp) * s.pp, -1);
-  const bool gathers = dense_copies(s) > 1 && (s.zero_stage == 1 || s.zero_stage == 2);
-  for (int stage = 0; stage < s.pp; ++stage) {
-    const double seconds = cost.optimizer_step_s(stage) + cost.step_host_s();
-    const TaskId gather = gathers ? tasks_.add(cost.gather_s(stage), ports[stage]) : -1;
-    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
-      const TaskId update = tasks_.add(seconds);
-      tasks_.wait(update, agree);
-      remember_op({update, EventKind::kOptimizer, id, dp_rank, stage, -1, OpCode::kOptimizerStep},
-                  seconds);
-      instructions_ += 2 * s.cp * s.tp;  // agreement and end of the region's body
-      if (gathers) {
-        tasks_.wait(gather, update);
-        remember_op({gather, EventKind::kReduce, id, dp_rank, stage, -1, OpCode::kGather}, 0);
-      }
-      out[static_cast<size_t>(dp_rank) * s.pp + stage] = gathers ? gather : update;
-    }
-  }
   return out;
+}
+
+// What the call's ranks do, one optimizer step after the other, so that of what waits for a link
+// since the same moment the earlier step goes first.
+void StepSimulation::expand_passes(CallId id) {
+  const Strategy& s = program_.calls[id.value].strategy;
+  const Deal dealt = call_deal(id);
+  const CallFrame frame = call_frame(program_, id);
+  const auto samples = deal_samples(problem_, lengths_, program_.graph.calls[id.value]);
+  std::vector<StageRun> runs;
+  for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
+    for (int stage = 0; stage < s.pp; ++stage) {
+      StageRun run{{dp_rank, stage}, {}, {}, 0, 0, -1, 0};
+      run.ops = expand(frame, stage_devices(id, run.at)[0], dealt);
+      if (options_.change_ops) options_.change_ops(&run.ops);
+      run.tasks.assign(run.ops.ops.size(), -1);
+      runs.push_back(std::move(run));
+    }
+  for (size_t step = 0; step < dealt.minibatches.size(); ++step) {
+    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
+      Works works;
+      for (const SampleRows& rows : dealt.minibatches[step].micro_batches[dp_rank]) {
+        std::vector<int64_t> tokens;
+        for (const int32_t row : rows)
+          tokens.push_back(samples[row].prompt + samples[row].response);
+        const MicroBatch batch = costs_[id.value]->micro_batch(tokens);
+        works.push_back({batch, costs_[id.value]->pass_prices(batch)});
+      }
+      std::vector<StageRun*> replica;
+      for (int stage = 0; stage < s.pp; ++stage) {
+        StageRun& run = runs[static_cast<size_t>(dp_rank) * s.pp + stage];
+        run.begin = run.end;
+        while (run.end < run.ops.ops.size() &&
+               run.ops.ops[run.end].minibatch == static_cast<int32_t>(step))
+          ++run.end;
+        add_passes(&run, works);
+        replica.push_back(&run);
+      }
+      add_stage_messages(std::move(replica));
+    }
+    finish_minibatch(&runs);
+  }
+  rounds_[id.value] = std::max<int64_t>(1, static_cast<int64_t>(dealt.minibatches.size()));
+  for (const StageRun& run : runs)
+    if (run.last >= 0) leave(id, run.at, run.last);
+}
+
+void StepSimulation::add_passes(StageRun* run, const Works& works) {
+  const CallId id = run->ops.call;
+  for (size_t i = run->begin; i < run->end; ++i) {
+    const Op& op = run->ops.ops[i];
+    if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) continue;
+    const auto& [batch, prices] = works[op.micro_batch];
+    const double seconds = costs_[id.value]->op_s(run->ops, op, prices);
+    const TaskId task = tasks_.add(seconds);
+    run->last < 0 ? enter(id, run->at, task) : tasks_.wait(task, run->last);
+    run->last = run->tasks[i] = task;
+    const bool forward = op.kind == OpKind::kForward;
+    if (!forward && op.minibatch == 0) run->window_s = seconds;
+    const bool trains = run->ops.bodies[op.body].trains;
+    remember_op({task, forward ? EventKind::kForward : EventKind::kBackward, id, run->at.dp_rank,
+                 run->at.stage, op.micro_batch, trains ? OpCode::kSchedule : OpCode::kCall},
+                seconds);
+    remember_pass(*run, op, task, batch);
+  }
+}
+
+// Each tensor-parallel rank sends its part at the same time, so the first stands for all.
+void StepSimulation::add_stage_messages(std::vector<StageRun*> replica) {
+  if (replica.size() == 1) return;
+  std::map<std::tuple<Channel, int32_t, int32_t>, std::pair<StageRun*, size_t>> sends;
+  for (StageRun* run : replica)
+    for (size_t i = run->begin; i < run->end; ++i) {
+      const Op& op = run->ops.ops[i];
+      if (op.kind == OpKind::kSend) sends[{op.channel, op.cut, op.micro_batch}] = {run, i};
+    }
+  for (StageRun* run : replica)
+    for (size_t i = run->begin; i < run->end; ++i) {
+      const Op& op = run->ops.ops[i];
+      if (op.kind == OpKind::kReceive) {
+        const auto [from, sent] = sends.at({op.channel, op.cut, op.micro_batch});
+        MessageEvent event;
+        event.call = run->ops.call;
+        run->tasks[i] = link_task(from->ops.rank, run->ops.rank, from->ops.ops[sent].bytes, event);
+        const int32_t after = from->ops.ops[sent].after[0];
+        if (after >= 0) tasks_.wait(run->tasks[i], from->tasks[after]);
+      } else if (run->tasks[i] >= 0 && op.after[0] >= 0) {
+        tasks_.wait(run->tasks[i], run->tasks[op.after[0]]);
+      }
+    }
+}
+
+// One task for all ranks of a group; it waits for what each of them did before.
+TaskId StepSimulation::add_joint(StageRun* run, const Op& op, double seconds, Joints* joints) {
+  const GroupKind over = run->ops.groups[op.group].kind;
+  const bool by_replica = over == GroupKind::kTensor || over == GroupKind::kShared ||
+                          over == GroupKind::kEnds || over == GroupKind::kReplica;
+  const bool by_stage =
+      over == GroupKind::kTensor || over == GroupKind::kShared || among_copies(over);
+  const bool on_links = among_copies(over) && seconds > 0;
+  const auto [found, fresh] = joints->try_emplace(
+      {op.kind, over, by_replica ? run->at.dp_rank : -1, by_stage ? run->at.stage : -1}, -1);
+  if (fresh)
+    found->second = on_links ? tasks_.add(seconds, replica_ports(run->ops.call, run->at.stage))
+                             : tasks_.add(seconds);
+  run->last < 0 ? enter(run->ops.call, run->at, found->second)
+                : tasks_.wait(found->second, run->last);
+  return found->second;
+}
+
+// Reductions, agreement of all ranks, update, way back of updated weights.
+void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
+  Joints joints;
+  for (size_t i = 0; i < runs->size(); ++i) {
+    StageRun& run = (*runs)[i];
+    const CallId id = run.ops.call;
+    double window_s = (*runs)[run.at.stage].window_s;  // of the first data-parallel rank
+    for (size_t at = run.begin; at < run.end; ++at) {
+      const Op& op = run.ops.ops[at];
+      const double seconds = costs_[id.value]->op_s(run.ops, op, {}, &window_s);
+      if (op.kind == OpKind::kUpdate) {
+        const double update_s = seconds + costs_[id.value]->step_host_s();
+        const TaskId update = tasks_.add(update_s);
+        tasks_.wait(update, run.last);
+        run.last = run.tasks[at] = update;
+        remember_op({update, EventKind::kOptimizer, id, run.at.dp_rank, run.at.stage, -1,
+                     OpCode::kOptimizerStep},
+                    update_s);
+        const Strategy& s = costs_[id.value]->strategy();
+        instructions_ += 2 * s.cp * s.tp;  // agreement, end of the body
+      } else if (op.group >= 0) {
+        run.last = run.tasks[at] = add_joint(&run, op, seconds, &joints);
+        const bool gathers = op.kind == OpKind::kAllGather;
+        if (gathers || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter)
+          remember_op({run.last, EventKind::kReduce, id, run.at.dp_rank, run.at.stage, -1,
+                       gathers ? OpCode::kGather : OpCode::kReduce},
+                      0);
+      }
+    }
+  }
 }
 
 // Replicas with equal work and caches take the same rounds, so those are run once.

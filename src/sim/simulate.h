@@ -2,6 +2,7 @@
 // in place of the kernels. Deterministic: a function of its arguments. Pure; thread-safe.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -9,6 +10,7 @@
 #include "base/status.h"
 #include "cost/efficiency.h"
 #include "plan/problem.h"
+#include "program/op.h"
 #include "program/program.h"
 #include "sim/trace.h"
 
@@ -31,7 +33,8 @@ struct SimOptions {
   std::set<std::string> idle_calls;      // training calls that leave their weights as they are
   bool events = false;                   // keep Trace::events
   bool memory_curve = false;             // keep DeviceSummary::memory
-  int64_t generate_batch_tokens = 2048;  // tokens of one forward of the generation engine
+  std::function<void(Expansion*)> change_ops;  // what-if: edits the ops of a rank before it runs
+  int64_t generate_batch_tokens = 2048;        // tokens of one forward of the generation engine
 };
 
 // Runs one step. A plan that overruns memory still gives a trace, with `overflow` set: check_memory

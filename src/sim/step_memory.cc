@@ -157,20 +157,20 @@ void StepSimulation::add_field_memory(CallId id) {
   }
 }
 
-void StepSimulation::remember_pass(CallId id, int dp_rank, const ScheduleOp& op, TaskId task,
+void StepSimulation::remember_pass(const StageRun& run, const Op& op, TaskId task,
                                    const MicroBatch& batch) {
+  const CallId id = run.ops.call;
   const CallCost& cost = *costs_[id.value];
-  const bool trains = program_.graph.calls[id.value].kind == CallKind::kTrainStep;
-  const bool forward = op.kind == ScheduleOp::Kind::kForward;
-  const int part = op.chunk * cost.strategy().pp + op.stage;
-  const double kept = trains ? cost.activation_bytes(batch, part) : 0;
+  const OpBody& body = run.ops.bodies[op.body];
+  const double kept = cost.activation_bytes(batch, body.part) * std::abs(op.holds);
   const double working = cost.working_bytes(batch);
-  const double logits = part == cost.parts() - 1 ? cost.logit_bytes(batch) : 0;
-  for (const DeviceId device : stage_devices(id, {dp_rank, op.stage})) {
-    const int32_t at = find_instruction(id, device, trains ? OpCode::kSchedule : OpCode::kCall);
-    change(device, {task, 0, MemoryOwner::kActivations, at, working + (forward ? kept : 0)});
+  const double logits = body.head ? cost.logit_bytes(batch) : 0;
+  const OpCode code = body.trains ? OpCode::kSchedule : OpCode::kCall;
+  for (const DeviceId device : stage_devices(id, run.at)) {
+    const int32_t at = find_instruction(id, device, code);
+    change(device, {task, 0, MemoryOwner::kActivations, at, working + (op.holds > 0 ? kept : 0)});
     change(device, {task, 0, MemoryOwner::kLogits, at, logits});
-    change(device, {task, 1, MemoryOwner::kActivations, at, -working - (forward ? 0 : kept)});
+    change(device, {task, 1, MemoryOwner::kActivations, at, -working - (op.holds < 0 ? kept : 0)});
     change(device, {task, 1, MemoryOwner::kLogits, at, -logits});
   }
 }

@@ -254,7 +254,7 @@ std::vector<DeviceId> StepSimulation::stage_devices(CallId call, StagePoint at) 
   return out;
 }
 
-void StepSimulation::remember_op(Op op, double busy_s) {
+void StepSimulation::remember_op(OpEvent op, double busy_s) {
   const auto devices = stage_devices(op.call, {op.dp_rank, op.stage});
   for (const DeviceId device : devices) busy_[device.value] += busy_s;
   call_busy_[op.call.value] += busy_s * static_cast<double>(devices.size());
@@ -292,7 +292,7 @@ void StepSimulation::summarise_calls(Trace* trace) const {
 }
 
 void StepSimulation::add_events(Trace* trace) const {
-  for (const Op& op : ops_)
+  for (const OpEvent& op : ops_)
     for (const DeviceId device : stage_devices(op.call, {op.dp_rank, op.stage})) {
       TraceEvent event;
       event.kind = op.kind, event.device = device, event.call = op.call;

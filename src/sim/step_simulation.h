@@ -32,7 +32,7 @@ class StepSimulation {
   Trace run();
 
  private:
-  struct Op {  // an event of a group of devices that do the same
+  struct OpEvent {  // of a group of devices that do the same
     TaskId task = -1;
     EventKind kind = EventKind::kCall;
     CallId call;
@@ -79,23 +79,33 @@ class StepSimulation {
   // expand_calls.cc: what happens inside calls.
   void expand_call(CallId id);
   void expand_host(CallId id);
-  void expand_infer(CallId id);
-  void expand_train(CallId id);
+  void expand_passes(CallId id);
   void expand_generate(CallId id);
   void enter(CallId id, StagePoint at, TaskId task);
   void leave(CallId id, StagePoint at, TaskId task);
-  std::vector<MicroBatch> micro_batches(CallId id, int dp_rank, int64_t part, int64_t parts);
-  std::vector<TaskId> expand_schedule(CallId id, int dp_rank, const Schedule& schedule,
-                                      const std::vector<MicroBatch>& batches,
-                                      const std::vector<TaskId>& after);
-  void connect_ops(CallId id, int dp_rank, const Schedule& schedule,
-                   const std::vector<std::vector<TaskId>>& tasks,
-                   const std::vector<MicroBatch>& batches);
-  void remember_pass(CallId id, int dp_rank, const ScheduleOp& op, TaskId task,
-                     const MicroBatch& batch);
-  using StagePorts = std::vector<std::vector<int32_t>>;  // [stage]: of the replicas' collectives
-  std::vector<TaskId> finish_minibatch(CallId id, const std::vector<std::vector<TaskId>>& last,
-                                       const StagePorts& ports);
+  // The ops of a stage of one data-parallel rank: its first tensor-parallel rank stands for all,
+  // which do the same at the same time.
+  struct StageRun {
+    StagePoint at;
+    Expansion ops;
+    std::vector<TaskId> tasks;  // by op
+    size_t begin = 0, end = 0;  // of the mini-batch at hand
+    TaskId last = -1;           // of what computes
+    double window_s = 0;        // of its last backward
+  };
+  // What the micro-batches of a data-parallel rank take.
+  struct Work {
+    MicroBatch batch;
+    PassPrices prices;
+  };
+  using Works = std::vector<Work>;
+  // Ops of several ranks that are one task, by the group's place.
+  using Joints = std::map<std::tuple<OpKind, GroupKind, int, int>, TaskId>;
+  Deal call_deal(CallId id) const;
+  void add_passes(StageRun* run, const Works& works);
+  void add_stage_messages(std::vector<StageRun*> replica);
+  void finish_minibatch(std::vector<StageRun>* runs);
+  TaskId add_joint(StageRun* run, const Op& op, double seconds, Joints* joints);
   // All rounds of a replica, and the pages that its cache holds over time.
   struct ReplicaRounds {
     std::vector<BatchRequest> work;
@@ -107,12 +117,13 @@ class StepSimulation {
   ReplicaRounds run_rounds(CallId id, std::vector<BatchRequest> work, int64_t budget_tokens) const;
   void expand_replica(CallId id, int dp_rank, const ReplicaRounds& run);
   void remember_cache(CallId id, StagePoint at, TaskId task, const ReplicaRounds& run);
-  void remember_op(Op op, double busy_s);
+  void remember_op(OpEvent op, double busy_s);
 
   // step_memory.cc: who holds what.
   void add_base_memory();
   void add_call_memory(CallId id);
   void add_field_memory(CallId id);
+  void remember_pass(const StageRun& run, const Op& op, TaskId task, const MicroBatch& batch);
   void add_list_memory(DeviceId rank);
   void hold(DeviceId device, const Block& block, MemoryOwner owner, double bytes);
   void change(DeviceId device, const MemoryChange& change) {
@@ -135,7 +146,6 @@ class StepSimulation {
   const Calibration& calibration_;
   const SimOptions& options_;
   SampleLengths lengths_;
-  WorkCuts cuts_;
   std::vector<std::optional<CallCost>> costs_;  // by call
   std::vector<Efficiency> efficiencies_;        // by device
   TaskGraph tasks_;
@@ -144,7 +154,7 @@ class StepSimulation {
   std::vector<TaskId> message_tasks_;             // by message
   // Last message of a pair, by kind and hop.
   std::map<std::tuple<DeviceId, DeviceId, MessageKind, int32_t, int32_t>, TaskId> channels_;
-  std::vector<Op> ops_;
+  std::vector<OpEvent> ops_;
   std::vector<MessageEvent> message_events_;
   std::vector<double> busy_;       // by device
   std::vector<double> call_busy_;  // by call: device seconds

@@ -1,61 +1,74 @@
-// Which data-parallel rank works on which sequences of a call, and which of them share a
-// micro-batch. A mini-batch is the same set of sequences however it is dealt out: ranks get as many
-// of them each, and about as many tokens, unless the strategy says in_order. Deterministic.
+// The work of every micro-batch of a call under a strategy, as program/deal.h deals the samples.
+// Keeps what strategies have in common. Not thread-safe.
 #pragma once
 
 #include <map>
 #include <vector>
 
-#include "plan/execution_plan.h"
 #include "program/deal.h"
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
 
 namespace braid {
 
-// Part `part` of `parts` of what one data-parallel rank works on.
-struct WorkShare {
-  int dp_rank = 0;
-  int64_t part = 0, parts = 1;
-};
+// The samples of a call, and how they are dealt. Later epochs are simulated with the mini-batches
+// of the first.
+std::vector<DealSample> deal_samples(const PlanningProblem& problem, const SampleLengths& lengths,
+                                     const Call& call);
+DealOptions deal_options(const PlanningProblem& problem, const Call& call);
 
-// Sequences of one rank in `count` micro-batches of about equal numbers.
-std::vector<std::vector<int64_t>> cut_by_number(const std::vector<int64_t>& tokens, int64_t count,
-                                                bool in_order);
-// Micro-batches in order up to a token budget; a longer sequence is one of its own.
-std::vector<std::vector<int64_t>> cut_by_tokens(const std::vector<int64_t>& tokens, int64_t budget);
-
-// Shares of the ranks and their micro-batches; keeps what was asked for. Not thread-safe.
 class WorkCuts {
  public:
-  // The micro-batches of a share of a call over `samples` sequences: by the token budget of the
-  // strategy or its number, whole groups where stages interleave. REQUIRES: the same lengths in
-  // every call, models that stay where they are.
-  const std::vector<MicroBatch>& micro_batches(const CallCost& cost, const SampleLengths& lengths,
-                                               int64_t samples, const WorkShare& share);
-  // Tokens of each sequence of such a share.
-  const std::vector<int64_t>& share(const SampleLengths& lengths, const Strategy& strategy,
-                                    int64_t samples, const WorkShare& share);
+  using RankBatches = std::vector<std::vector<MicroBatch>>;  // [dp rank]
+
+  // `problem` must outlive the object.
+  WorkCuts(const PlanningProblem& problem, SampleLengths lengths)
+      : problem_(&problem), lengths_(std::move(lengths)) {}
+
+  // The micro-batches of a call's mini-batch. REQUIRES: models that stay where they are.
+  const RankBatches& micro_batches(const Call& call, const CallCost& cost, int64_t minibatch);
 
  private:
-  struct Key {
-    int dp = 1;
-    int64_t samples = 0, parts = 1;
-    bool in_order = false;
-    friend auto operator<=>(const Key&, const Key&) = default;
+  // What is dealt: calls of equal key deal the same units.
+  struct StepKey {
+    int64_t samples = 0;
+    bool trains = false;
+    friend auto operator<=>(const StepKey&, const StepKey&) = default;
   };
-  // Whatever else a strategy says cuts the share in the same way.
+  struct ShareKey {
+    StepKey step;
+    int64_t minibatch = 0;
+    int dp = 1;
+    bool in_order = false;
+    friend auto operator<=>(const ShareKey&, const ShareKey&) = default;
+  };
+  // Whatever else a strategy says cuts the shares in the same way.
   struct BatchKey {
-    Key share;
-    int64_t part = 0;
-    int dp_rank = 0, cp = 1;
+    ShareKey share;
     int64_t micro_tokens = 0, micro_batches = 1;
-    int whole_groups = 1;  // their number is a multiple of this
+    int whole_groups = 1;        // their number is a multiple of this
+    bool equal_numbers = false;  // on all ranks
+    int cp = 1;
     const RoleModel* model = nullptr;
     friend auto operator<=>(const BatchKey&, const BatchKey&) = default;
   };
-  std::map<Key, std::vector<std::vector<int64_t>>> shares_;  // [part * dp + rank]
-  std::map<BatchKey, std::vector<MicroBatch>> batches_;
+  struct Units {
+    std::vector<SampleRows> rows;
+    std::vector<int64_t> tokens;
+  };
+  struct Step {
+    std::vector<DealSample> samples;
+    std::vector<Units> minibatches;
+  };
+  const Step& step(const Call& call, const StepKey& key);
+  const std::vector<SampleRows>& shares(const Units& units, const ShareKey& key,
+                                        const Strategy& strategy);
+
+  const PlanningProblem* problem_;
+  SampleLengths lengths_;
+  std::map<StepKey, Step> steps_;
+  std::map<ShareKey, std::vector<SampleRows>> shares_;
+  std::map<BatchKey, RankBatches> batches_;
   size_t kept_ = 0;  // micro-batches
 };
 

@@ -11,76 +11,36 @@
 namespace braid {
 namespace {
 
-using testing::ElementsAre;
-
-int64_t sum(const std::vector<int64_t>& values) {
-  return std::accumulate(values.begin(), values.end(), int64_t{0});
-}
-
-Strategy ranks(int dp, bool in_order) {
-  Strategy s;
-  s.dp = dp, s.in_order = in_order;
-  return s;
-}
-
-SampleLengths long_tailed(int64_t samples) {
-  SampleLengths out;
-  for (int64_t i = 0; i < samples; ++i) {
-    out.prompt.push_back(100);
-    out.response.push_back(
-        std::llround(100 * std::exp(random_normal(3, 0, static_cast<uint64_t>(i)))) + 1);
-  }
-  return out;
-}
-
-TEST(WorkCuts, LargestFirstToTheBinThatHoldsLeast) {
-  EXPECT_THAT(deal_evenly({5, 1, 4, 2}, {2, 2}), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
-  EXPECT_THAT(deal_evenly({9, 1, 1}, {1, 2}), ElementsAre(ElementsAre(0), ElementsAre(1, 2)));
-  EXPECT_THAT(deal_evenly({}, {0}), ElementsAre(ElementsAre()));
-}
-
-TEST(WorkCuts, RanksShareEveryMinibatchOnceAndBalanceItsTokens) {
-  const SampleLengths lengths = long_tailed(256);
-  constexpr int kRanks = 8;
-  constexpr int64_t kParts = 4;
-  int64_t fullest[2] = {0, 0};
-  for (const bool in_order : {false, true}) {
-    WorkCuts cuts;
-    for (int64_t part = 0; part < kParts; ++part) {
-      std::vector<int64_t> all, expected;
-      for (int rank = 0; rank < kRanks; ++rank) {
-        const auto& mine = cuts.share(lengths, ranks(kRanks, in_order), 256, {rank, part, kParts});
-        EXPECT_EQ(mine.size(), 256U / kRanks / kParts);
-        fullest[in_order] = std::max(fullest[in_order], sum(mine));
-        all.insert(all.end(), mine.begin(), mine.end());
-        for (int64_t i = 0; i < 8; ++i) {
-          const int64_t sample = rank * 32 + part * 8 + i;
-          expected.push_back(lengths.prompt[sample] + lengths.response[sample]);
+// Micro-batches of training calls and of the deal that the runtime is given are the same.
+TEST(WorkCuts, AreTheDealOfTheCall) {
+  PlanningProblem problem = make_test_problem({.prompts = 48});
+  problem.workload.response = {LengthDistribution::Kind::kLognormal, 256, 1.0, 1024, {}};
+  problem.workload.minibatches = 3;
+  const SampleLengths lengths = draw_lengths(problem.workload, 0);
+  const Call& call = *find_call(problem.graph, "update_actor");
+  const auto device =
+      make_device(problem.cluster.nodes[0].gpu, Precision::kBf16, "", committed_calibration());
+  WorkCuts cuts(problem, lengths);
+  for (const int64_t micro_tokens : {0, 900})
+    for (const bool in_order : {false, true}) {
+      CallPlan plan{call.name, whole_cluster(problem.cluster), {}};
+      plan.strategy.dp = static_cast<int>(plan.mesh.devices.size());
+      plan.strategy.micro_batches = 2, plan.strategy.micro_tokens = micro_tokens;
+      plan.strategy.in_order = in_order;
+      const CallCost cost = CallCost::make(call, plan, problem, {*device});
+      const Deal dealt =
+          deal(deal_samples(problem, lengths, call), plan.strategy, deal_options(problem, call));
+      ASSERT_EQ(dealt.minibatches.size(), 3U);
+      for (size_t i = 0; i < 3; ++i) {
+        const auto& batches = cuts.micro_batches(call, cost, static_cast<int64_t>(i));
+        for (size_t rank = 0; rank < batches.size(); ++rank) {
+          std::vector<int64_t> tokens;
+          for (const MicroBatch& batch : batches[rank])
+            tokens.push_back(static_cast<int64_t>(batch.tokens));
+          EXPECT_EQ(tokens, dealt.minibatches[i].tokens[rank]);
         }
       }
-      EXPECT_THAT(all, testing::UnorderedElementsAreArray(expected));
     }
-  }
-  int64_t total = 0;
-  for (size_t i = 0; i < 256; ++i) total += lengths.prompt[i] + lengths.response[i];
-  EXPECT_GT(fullest[1], total * 14 / 10 / kRanks / kParts);
-  EXPECT_LT(fullest[0], fullest[1] * 8 / 10);
-}
-
-TEST(WorkCuts, OneRankKeepsItsOrder) {
-  const SampleLengths lengths = long_tailed(12);
-  WorkCuts cuts;
-  EXPECT_EQ(cuts.share(lengths, ranks(1, false), 12, {0, 1, 3}),
-            cuts.share(lengths, ranks(1, true), 12, {0, 1, 3}));
-}
-
-TEST(WorkCuts, MicroBatchesByNumberOrBudget) {
-  EXPECT_THAT(cut_by_number({5, 4, 1, 2}, 2, true),
-              ElementsAre(ElementsAre(5, 4), ElementsAre(1, 2)));
-  EXPECT_THAT(cut_by_number({5, 4, 1, 2}, 2, false),
-              ElementsAre(ElementsAre(5, 1), ElementsAre(4, 2)));
-  EXPECT_THAT(cut_by_tokens({5, 4, 1, 20, 2}, 6),
-              ElementsAre(ElementsAre(5), ElementsAre(4, 1), ElementsAre(20), ElementsAre(2)));
 }
 
 // What balance is worth in a step, and that it changes nothing where all lengths are equal.
