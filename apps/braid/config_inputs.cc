@@ -34,7 +34,15 @@ std::vector<std::string> joined_options(const std::vector<std::string>& inputs) 
 
 // An argument that is no file may be the second value of another framework's option: a key before
 // it that is not ours is then the better message.
-Status missing_file(const Status& status, const std::vector<std::string>& overrides) {
+Status missing_file(const std::string& input, const Status& status,
+                    const std::vector<std::string>& overrides) {
+  for (const OptionRow& row : option_rows()) {
+    const std::string rest = input.substr(0, input.find_first_of(": "));
+    if (row.path != rest || row.kind != OptionRow::Kind::kLeaf) continue;
+    const std::string value = rest.size() < input.size() ? input.substr(rest.size() + 1) : "";
+    return invalid_input(cat("'", input, "' is a key of the configuration without '='; write ",
+                             rest, "=", trim(value).empty() ? "VALUE" : std::string(trim(value))));
+  }
   YamlNode keys;
   keys.kind = YamlNode::Kind::kMap;
   for (const std::string& item : overrides) {
@@ -54,7 +62,7 @@ void take_config_inputs(CLI::App& app) {
       "--key.sub=value.\n'braid config --list' prints all keys.");
 }
 
-Result<LoadedConfig> read_config_inputs(const std::vector<std::string>& inputs) {
+Result<ConfigSources> config_sources(const std::vector<std::string>& inputs) {
   ConfigSources sources;
   sources.environment = environment;
   for (const std::string& input : joined_options(inputs)) {
@@ -63,11 +71,16 @@ Result<LoadedConfig> read_config_inputs(const std::vector<std::string>& inputs) 
       continue;
     }
     auto text = read_file(input);
-    if (!text.ok()) return missing_file(text.status(), sources.overrides);
+    if (!text.ok()) return missing_file(input, text.status(), sources.overrides);
     sources.files.emplace_back(input, std::move(text).value());
   }
   if (sources.files.empty() && sources.overrides.empty())
     return invalid_input("no configuration given; name a YAML file, or keys as key.sub=value");
+  return sources;
+}
+
+Result<LoadedConfig> read_config_inputs(const std::vector<std::string>& inputs) {
+  BRAID_ASSIGN(const ConfigSources sources, config_sources(inputs));
   return load_config(sources);
 }
 

@@ -14,6 +14,9 @@ namespace braid {
 // then key.sub=value, --key.sub value or --key.sub=value.
 void take_config_inputs(CLI::App& app);
 
+// The files, read, and the overrides among such inputs.
+Result<ConfigSources> config_sources(const std::vector<std::string>& inputs);
+
 // The configuration that such inputs mean; what only the run side can judge is left unchecked.
 Result<LoadedConfig> read_config_inputs(const std::vector<std::string>& inputs);
 

@@ -6,6 +6,7 @@
 
 #include "config_inputs.h"
 #include "dataflow/graph.h"
+#include "report/command_log.h"
 
 namespace braid {
 
@@ -19,8 +20,15 @@ Result<Config> local_config(const Config& config);
 // Reads and checks data.eval where a run evaluates, so that a bad row shows before weights load.
 Status check_eval_data(const Config& config);
 
-// Everything that can be found wrong before weights are loaded: model folder and its config.json,
-// tokenizer, data, rewards.
+// Checks every entry of the list and that names differ; `list` is its tree, for places, and for
+// keys that the type of their entry does not read.
+Status check_reward_list(const std::vector<RewardConfig>& rewards, const YamlNode& list);
+
+// The child processes that log.command, log.wandb and log.mlflow ask for.
+Result<std::vector<CommandLogOptions>> log_commands(const Config& config);
+
+// Everything that can be found wrong before weights are loaded: device, folders, models and their
+// config.json, adapters, tokenizer, data, rewards, programs.
 Status check_run_inputs(const Config& config, const Graph& graph);
 
 }  // namespace braid

@@ -1,4 +1,5 @@
 // braid config, and the checks of a configuration that only the run side knows.
+#include <algorithm>
 #include <cstdio>
 
 #include "algo/algorithm.h"
@@ -15,11 +16,7 @@ namespace {
 // Values that other modules check, each failure with the place of its key.
 Status check_values(const LoadedConfig& loaded) {
   BRAID_TRY(at_place(loaded.resolved, validate(loaded.config.algorithm)));
-  const YamlNode* list = loaded.resolved.find("reward");
-  for (size_t i = 0; i < loaded.config.reward.size(); ++i)
-    BRAID_TRY(check_reward(loaded.config.reward[i])
-                  .at(i < list->list.size() ? list->list[i].origin : "reward"));
-  return check_rewards(loaded.config.reward);
+  return check_reward_list(loaded.config.reward, *loaded.resolved.find("reward"));
 }
 
 struct ConfigArguments {
@@ -50,7 +47,29 @@ Action define_config(CLI::App& app) {
   return [arguments, &app] { return print_config(*arguments, app.remaining()); };
 }
 
+// Keys that were written but mean nothing to the type of their entry.
+Status check_reward_keys(const RewardConfig& reward, const YamlNode& entry) {
+  const std::vector<std::string> read = reward_keys(reward.type);
+  for (const auto& [key, value] : entry.map) {
+    const bool written = !value.origin.empty() && value.origin != "default";
+    if (!written || std::find(read.begin(), read.end(), key) != read.end()) continue;
+    return invalid_input(cat(value.origin, ": reward '", reward_name(reward), "': type ",
+                             reward.type, " does not read '", key, "'; remove it (it reads ",
+                             join(read, ", "), ")"));
+  }
+  return ok_status();
+}
+
 }  // namespace
+
+Status check_reward_list(const std::vector<RewardConfig>& rewards, const YamlNode& list) {
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    const bool placed = i < list.list.size() && !list.list[i].origin.empty();
+    BRAID_TRY(check_reward(rewards[i]).at(placed ? list.list[i].origin : cat("reward[", i, "]")));
+    if (i < list.list.size()) BRAID_TRY(check_reward_keys(rewards[i], list.list[i]));
+  }
+  return check_rewards(rewards).at(list.origin.empty() ? "reward" : list.origin);
+}
 
 Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& inputs) {
   BRAID_ASSIGN(LoadedConfig loaded, read_config_inputs(inputs));

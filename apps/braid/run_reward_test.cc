@@ -2,25 +2,22 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <optional>
 
 #include "base/json.h"
-#include "base/yaml.h"
 #include "commands.h"
 #include "config/binder.h"
-#include "config/options.h"
-#include "config/reference.h"
+#include "config/load.h"
+#include "config_inputs.h"
 #include "host/file.h"
 #include "reward/reward.h"
 #include "reward/samples.h"
+#include "run_commands.h"
 
 namespace braid {
 namespace {
 
 struct RewardTestOptions {
-  std::string config;
   std::string samples;
   bool json = false;
 };
@@ -33,25 +30,16 @@ struct Report {
   RewardTotals totals;
 };
 
-std::optional<std::string> environment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 // The configuration, its rewards checked; no other part of it needs to be complete.
-Result<Config> read_config(const std::string& path) {
-  BRAID_ASSIGN(const std::string text, read_file(path));
-  BRAID_ASSIGN(YamlNode root, parse_yaml(text, path));
-  BRAID_TRY(expand_variables(root, environment));
-  BRAID_TRY(check_option_keys(root));
+Result<Config> read_config(const std::vector<std::string>& inputs) {
+  BRAID_ASSIGN(const ConfigSources sources, config_sources(inputs));
+  BRAID_ASSIGN(const YamlNode root, config_tree(sources));
   Config config;
   BRAID_TRY(OptionReader::read(root, "", config));
   if (config.reward.empty())
-    return invalid_input(cat(path, ": needs a list 'reward:' with at least one entry"));
-  const YamlNode* list = root.find("reward");
-  for (size_t i = 0; i < config.reward.size(); ++i)
-    BRAID_TRY(check_reward(config.reward[i]).at(list->list[i].origin));
-  BRAID_TRY(check_rewards(config.reward).at(path));
+    return invalid_input(
+        "reward: the list is empty; reward-test needs a configuration with at least one reward");
+  BRAID_TRY(check_reward_list(config.reward, *root.find("reward")));
   return config;
 }
 
@@ -87,7 +75,7 @@ void for_each_failure(const Report& report, size_t sample, const See& see) {
   for (size_t i = 0; i < report.options.size(); ++i) {
     if (report.outcomes.outcomes[i].empty()) continue;
     const RewardOutcome& outcome = report.outcomes.outcomes[i][sample];
-    if (outcome.kind != RewardOutcome::Kind::kValue) see(report.options[i], outcome);
+    if (is_failure(outcome)) see(report.options[i], outcome);
   }
 }
 
@@ -178,14 +166,17 @@ void print_text(const Report& report) {
               static_cast<long long>(dropped_count(report)));
 }
 
-Status run_reward_test(const RewardTestOptions& options) {
-  BRAID_ASSIGN(const Config config, read_config(options.config));
+Status run_reward_test(const RewardTestOptions& options, const std::vector<std::string>& inputs) {
+  BRAID_ASSIGN(const Config config, read_config(inputs));
   Report report;
   report.options = config.reward;
   BRAID_ASSIGN(const std::string text, read_file(options.samples));
   BRAID_ASSIGN(report.samples, parse_samples(text, options.samples, config.data.label_key));
   BRAID_ASSIGN(auto rewards, make_rewards(report.options));
-  BRAID_ASSIGN(report.outcomes, collect_outcomes(rewards, report.options, report.samples));
+  ScoreContext context;
+  context.total_steps = config.train.total_steps;
+  context.show_everything = true;
+  BRAID_ASSIGN(report.outcomes, collect_outcomes(rewards, report.options, report.samples, context));
   Result<RewardTotals> totals = apply_policies(report.options, report.outcomes, report.samples);
   report.totals = totals.ok() ? *totals : totals_to_show(report);
   options.json ? print_json(report) : print_text(report);
@@ -194,12 +185,12 @@ Status run_reward_test(const RewardTestOptions& options) {
 
 Action define_reward_test(CLI::App& app) {
   auto options = std::make_shared<RewardTestOptions>();
-  app.add_option("CONFIG", options->config, "YAML file with a list 'reward:'")->required();
+  take_config_inputs(app);
   app.add_option("--samples", options->samples,
                  "JSON lines {\"prompt\", \"response\", \"label\", ...}; - is standard input")
       ->required();
   app.add_flag("--json", options->json, "one JSON object per sample, then a summary");
-  return [options] { return run_reward_test(*options); };
+  return [options, &app] { return run_reward_test(*options, app.remaining()); };
 }
 
 }  // namespace

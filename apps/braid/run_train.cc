@@ -12,6 +12,8 @@
 #include "plan/make_problem.h"
 #include "report/metrics_log.h"
 #include "run_commands.h"
+#include "run_notes.h"
+#include "runtime/check_models.h"
 #include "runtime/evaluate.h"
 #include "runtime/run_keeper.h"
 #include "runtime/session.h"
@@ -49,22 +51,22 @@ Status stopped(const Config& config, const Session& session, const std::string& 
                               "checkpoint.resume=auto")};
 }
 
-MetricsLogOptions log_options(const Config& config, const std::string& folder) {
+Result<MetricsLogOptions> log_options(const Config& config, const std::string& folder) {
   MetricsLogOptions out;
   out.folder = folder;
   out.jsonl = config.log.jsonl;
   out.console = config.log.console;
   out.total_steps = config.train.total_steps;
   out.tensorboard = config.log.tensorboard;
-  out.command = {config.log.command, config.log.command_timeout_s,
-                 config.log.command_on_error == "stop"};
+  BRAID_ASSIGN(out.commands, log_commands(config));
   return out;
 }
 
 // Evaluates the policy into a row of metrics.
 Status evaluate(Evaluator& evaluator, Session& session, MetricsRow& row) {
   const double begin_s = now_s();
-  BRAID_ASSIGN(const EvalReport report, evaluator.run(*session.roles().at("actor").model));
+  BRAID_ASSIGN(const EvalReport report,
+               evaluator.run(*session.roles().at("actor").model, session.step()));
   row.insert(report.metrics.begin(), report.metrics.end());
   row["time/eval"] = now_s() - begin_s;
   return ok_status();
@@ -116,7 +118,8 @@ Result<bool> train_step(const Run& run, MetricsLog& log, MetricsRow& row) {
 // Steps until the end or a stop signal; then the last checkpoint, and at the end the export.
 Status train_loop(const Run& run, const std::string& folder) {
   const auto& [config, session, evaluator, schedule, program, order] = run;
-  BRAID_ASSIGN(MetricsLog log, MetricsLog::open(log_options(config, folder), session.step()));
+  BRAID_ASSIGN(const MetricsLogOptions options, log_options(config, folder));
+  BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session.step()));
   MetricsRow row;
   if (config.eval.at_start && session.step() == 0) {
     BRAID_TRY(evaluate(*evaluator, session, row));
@@ -173,7 +176,8 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   BRAID_ASSIGN(const Config config, local_config(loaded.config));
   log_info(arithmetic_text(config, *arithmetic));
   if (generates(graph)) log_info(algorithm_text(config.algorithm));
-  BRAID_TRY(check_functions(graph));
+  BRAID_TRY(check_trainable(config, graph));
+  for (const std::string& note : config_notes(loaded, graph, *arithmetic)) log_warning(note);
   BRAID_TRY(check_run_state(config, graph));
   if (arguments.dry_run) return check_run_inputs(config, graph);
   BRAID_TRY(restore_kernel_choices(config));

@@ -235,11 +235,21 @@ void merge_yaml(YamlNode& base, const YamlNode& overlay) {
   }
 }
 
+namespace {
+
+void set_origin(YamlNode& node, const std::string& origin) {
+  node.origin = origin;
+  for (auto& [key, value] : node.map) set_origin(value, origin);
+  for (YamlNode& item : node.list) set_origin(item, origin);
+}
+
+}  // namespace
+
 Status set_yaml_path(YamlNode& root, const std::string& path, const std::string& value,
                      const std::string& origin) {
   BRAID_ASSIGN(YamlNode parsed, parse_yaml("value: " + value, origin));
   YamlNode leaf = parsed.map.empty() ? YamlNode{} : parsed.map.front().second;
-  leaf.origin = origin;
+  set_origin(leaf, origin);
   YamlNode* node = &root;
   for (const std::string& key : split(path, '.')) {
     if (key.empty()) return invalid_input(cat(origin, ": empty part in key '", path, "'"));

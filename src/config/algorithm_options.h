@@ -37,6 +37,7 @@ struct AlgorithmOptions {
   double stop_kl = 0;
   std::string old_logprobs = "recompute";
   double tis_cap = 0;
+  bool mask_truncated = false;
 };
 
 template <class V>
@@ -76,6 +77,9 @@ void visit(V& v, AlgorithmOptions& o) {
   v("tis_cap", o.tis_cap,
     "truncated importance sampling: tokens weigh min(old / sampler, cap) (Yao et al., 2025); 0 = "
     "off");
+  v("mask_truncated", o.mask_truncated,
+    "responses cut at max_response_length are not trained on; their rewards still count in the "
+    "advantages of the others");
 }
 
 // The values that the options of an algorithm have before a configuration sets any (users-and-peers

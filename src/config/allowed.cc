@@ -19,7 +19,8 @@ bool has_choices(const Allowed& allowed) { return allowed.choices[0] != '\0'; }
 
 std::string allowed_text(const Allowed& allowed) {
   if (has_choices(allowed)) return allowed.choices;
-  const bool low = std::isfinite(allowed.low), high = std::isfinite(allowed.high);
+  const bool low = std::isfinite(allowed.low);
+  const bool high = std::isfinite(allowed.high) && !allowed.high_is_guard;
   const std::string least = format_double(allowed.low), most = format_double(allowed.high);
   if (low && high)
     return cat(allowed.low_excluded ? "above " : "", least,
@@ -32,6 +33,9 @@ Status check_allowed(const Allowed& allowed, const std::string& key, double valu
   const bool low = allowed.low_excluded ? value > allowed.low : value >= allowed.low;
   const bool high = allowed.high_excluded ? value < allowed.high : value <= allowed.high;
   if (low && high) return ok_status();
+  if (low && allowed.high_is_guard)
+    return invalid_input(
+        cat(key, " must be at most ", format_double(allowed.high), ", not ", format_double(value)));
   return invalid_input(
       cat(key, " must be ", allowed_text(allowed), ", not ", format_double(value)));
 }

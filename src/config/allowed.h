@@ -13,6 +13,8 @@ struct Allowed {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_excluded = false, high_excluded = false;
+  bool high_is_guard =
+      false;                 // far above what can be meant: not worth a word before it is exceeded
   const char* choices = "";  // "a | b | c"; "" = any text
 };
 
@@ -29,6 +31,18 @@ constexpr Allowed above(double low) {
 constexpr Allowed between(double low, double high) {
   Allowed out = at_least(low);
   out.high = high;
+  return out;
+}
+// At least low; more than `most` is a mistake that would hang or overflow.
+constexpr Allowed counted(double low, double most) {
+  Allowed out = between(low, most);
+  out.high_is_guard = true;
+  return out;
+}
+// Above low, up to high.
+constexpr Allowed above_to(double low, double high) {
+  Allowed out = between(low, high);
+  out.low_excluded = true;
   return out;
 }
 // From low up to, but without, high.

@@ -6,8 +6,16 @@ namespace braid {
 namespace {
 
 Status wrong_type(const YamlNode& node, const std::string& key, const char* expected) {
-  return invalid_input(
-      cat(node.origin, ": ", key, " must be ", expected, ", not '", node.scalar, "'"));
+  const std::string place = cat(node.origin, ": ", key, " must be ", expected, ", not ");
+  if (node.kind == YamlNode::Kind::kMap) return invalid_input(cat(place, "a group of keys"));
+  if (node.kind == YamlNode::Kind::kNull) return invalid_input(cat(place, "empty"));
+  if (node.kind == YamlNode::Kind::kScalar && !node.quoted)
+    return invalid_input(cat(place, "'", node.scalar, "'"));
+  if (node.kind == YamlNode::Kind::kScalar)
+    return invalid_input(cat(place, "the text \"", node.scalar, "\"; write it without quotes"));
+  const bool one = node.list.size() == 1 && node.list[0].kind == YamlNode::Kind::kScalar;
+  return invalid_input(cat(
+      place, "a list", one ? cat("; write ", node.list[0].scalar, " without the brackets") : ""));
 }
 
 bool plain(const YamlNode& node) { return node.kind == YamlNode::Kind::kScalar && !node.quoted; }

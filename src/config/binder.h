@@ -126,6 +126,7 @@ class OptionPrinter {
  public:
   explicit OptionPrinter(const YamlNode* source) : source_(source) {
     out_.kind = YamlNode::Kind::kMap;
+    out_.origin = source == nullptr ? "default" : source->origin;
   }
 
   template <typename T>

@@ -22,6 +22,7 @@ constexpr Alias kAliases[] = {
     {"policy.loss_agg", "algorithm.loss_agg"},
     {"policy.ratio_level", "algorithm.ratio_level"},
     {"policy.tis.cap", "algorithm.tis_cap"},
+    {"policy.mask_truncated", "algorithm.mask_truncated"},
     {"critic.value_clip", "algorithm.value_clip"},
     {"critic.coef", "algorithm.critic_coef"},
     {"reward.clip", "reward_total.clip"},
@@ -79,6 +80,9 @@ Status apply_aliases(YamlNode& tree) {
 
 Status check_rollout(const Config& config) {
   const RolloutConfig& rollout = config.rollout;
+  if (std::find(rollout.stop.begin(), rollout.stop.end(), "") != rollout.stop.end())
+    return invalid_input(
+        "rollout.stop: an empty string would end every response at once; remove it");
   if (rollout.min_response_length > rollout.max_response_length)
     return invalid_input(
         cat("rollout.min_response_length: ", rollout.min_response_length,
@@ -190,7 +194,10 @@ int64_t nearest_prompts(const Config& config) {
 
 }  // namespace
 
-Result<LoadedConfig> load_config(const ConfigSources& sources) {
+namespace {
+
+// Files and overrides, as they were written.
+Result<YamlNode> written_tree(const ConfigSources& sources) {
   YamlNode tree;
   tree.kind = YamlNode::Kind::kMap;
   for (const auto& [name, text] : sources.files) {
@@ -206,10 +213,26 @@ Result<LoadedConfig> load_config(const ConfigSources& sources) {
       return invalid_input(cat("'", item, "' is not an override; write key.sub=value"));
     BRAID_TRY(set_yaml_path(tree, item.substr(0, equals), item.substr(equals + 1), "command line"));
   }
-  const YamlNode unexpanded = tree;
+  return tree;
+}
+
+Result<YamlNode> checked_tree(YamlNode tree, const ConfigSources& sources) {
   if (sources.environment) BRAID_TRY(expand_variables(tree, sources.environment));
   BRAID_TRY(apply_aliases(tree));
   BRAID_TRY(check_option_keys(tree));
+  return tree;
+}
+
+}  // namespace
+
+Result<YamlNode> config_tree(const ConfigSources& sources) {
+  BRAID_ASSIGN(YamlNode written, written_tree(sources));
+  return checked_tree(std::move(written), sources);
+}
+
+Result<LoadedConfig> load_config(const ConfigSources& sources) {
+  BRAID_ASSIGN(const YamlNode written, written_tree(sources));
+  BRAID_ASSIGN(const YamlNode tree, checked_tree(written, sources));
   LoadedConfig out;
   if (const YamlNode* name = find_path(tree, "algorithm.name"))
     out.config.algorithm = default_options(name->scalar);
@@ -217,7 +240,7 @@ Result<LoadedConfig> load_config(const ConfigSources& sources) {
   BRAID_TRY(apply_episodes(tree, out.config));
   BRAID_TRY(at_place(tree, check_together(out.config)));
   out.resolved = OptionPrinter::print(out.config, &tree);
-  hide_tokens(unexpanded, out.resolved);
+  hide_tokens(written, out.resolved);
   return out;
 }
 
@@ -231,6 +254,11 @@ Status at_place(const YamlNode& tree, const Status& status) {
 
 Result<BatchArithmetic> batch_arithmetic(const Config& config) {
   const int64_t sequences = config.rollout.prompts_per_step * config.rollout.samples_per_prompt;
+  if (sequences > static_cast<int64_t>(kMostCount))
+    return invalid_input(cat("rollout.prompts_per_step: ", config.rollout.prompts_per_step,
+                             " x samples_per_prompt = ", sequences,
+                             " sequences of a step; at most ", static_cast<int64_t>(kMostCount),
+                             " are supported"));
   const int64_t parts = config.train.minibatches;
   if (parts > sequences || sequences % parts != 0) {
     int64_t below = std::min(parts, sequences), above = parts;
@@ -247,7 +275,11 @@ Result<BatchArithmetic> batch_arithmetic(const Config& config) {
   out.sequences_per_step = sequences;
   out.sequences_per_minibatch = sequences / parts;
   out.optimizer_steps_per_step = parts * config.train.epochs_per_rollout;
-  out.optimizer_steps = out.optimizer_steps_per_step * config.train.total_steps;
+  if (__builtin_mul_overflow(out.optimizer_steps_per_step, config.train.total_steps,
+                             &out.optimizer_steps))
+    return invalid_input(cat("train.total_steps: ", config.train.total_steps, " steps of ",
+                             out.optimizer_steps_per_step,
+                             " optimizer steps each are more than a counter holds"));
   return out;
 }
 

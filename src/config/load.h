@@ -24,7 +24,10 @@ struct LoadedConfig {
   YamlNode resolved;  // every key with its value and origin
 };
 
-// Merges, expands ${ENV}, reads strictly and checks values that need no other file.
+// Files and overrides as one tree of known keys, ${ENV} expanded.
+Result<YamlNode> config_tree(const ConfigSources& sources);
+
+// config_tree(), then reads strictly and checks values that need no other file.
 Result<LoadedConfig> load_config(const ConfigSources& sources);
 
 // The same failure with the place in front where the key that its message begins with was set.

@@ -103,6 +103,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"rollout:\n  temperature: 0",
                 "a.yaml:2: rollout.temperature must be above 0, not 0"},
         BadCase{"rollout: {prompts_per_step: -4}", "prompts_per_step must be at least 1, not -4"},
+        BadCase{"rollout: {prompts_per_step: 1000000000000}",
+                "prompts_per_step must be at most 16777216, not 1e+12"},
+        BadCase{"train: {threads: 5000}", "train.threads must be 0 to 1024, not 5000"},
+        BadCase{"optim: {actor: {lr: 1e30}}", "optim.actor.lr must be above 0 to 1"},
+        BadCase{"optim: {actor: {lr: [1e-3]}}", "not a list; write 1e-3 without the brackets"},
+        BadCase{"optim: {actor: {lr: '1e-3'}}", "not the text \"1e-3\"; write it without quotes"},
+        BadCase{"rollout: {stop: ['']}", "rollout.stop: an empty string would end every response"},
         BadCase{"train: {total_steps: 0}", "train.total_steps must be at least 1, not 0"},
         BadCase{"checkpoint: {every_steps: -1}",
                 "at least 0, not -1 (checkpoint.every_steps: "
@@ -195,6 +202,21 @@ TEST(Config, OtherNamesOfGroupsAreMoved) {
   EXPECT_EQ(loaded->config.algorithm.value_clip, 0.5);
   EXPECT_EQ(loaded->config.reward_total.clip, 3);
   EXPECT_EQ(loaded->resolved.find("algorithm")->find("clip_high")->origin, "a.yaml:1");
+}
+
+TEST(Config, ProductsThatAreTooLargeAreRefused) {
+  const auto problem = [](const std::string& text) {
+    const auto loaded = load(text);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    return batch_arithmetic(loaded->config).status().message();
+  };
+  EXPECT_NE(problem("rollout: {prompts_per_step: 16000000, samples_per_prompt: 16000000}")
+                .find("sequences of a step; at most 16777216"),
+            std::string::npos);
+  EXPECT_NE(problem("rollout: {prompts_per_step: 16777216}\ntrain: {minibatches: 16777216, "
+                    "epochs_per_rollout: 1000000, total_steps: 1000000000}")
+                .find("more than a counter holds"),
+            std::string::npos);
 }
 
 TEST(Config, EpisodesBecomeSteps) {

@@ -14,9 +14,14 @@
 
 namespace braid {
 
+// Bounds far above what can be meant, so that products of counts fit and nothing waits for ever.
+inline constexpr double kMostCount = 16'777'216;     // samples, tokens of a sequence, ...
+inline constexpr double kMostSteps = 1'000'000'000;  // steps, and tokens of a batch
+
 struct LoraConfig {
   int64_t rank = 0;
   double alpha = 16;
+  double dropout = 0;
   std::vector<std::string> targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
   std::string export_as = "both";
 };
@@ -125,6 +130,9 @@ struct RewardConfig {
   std::string size;
   std::string function;
   std::string signature = "auto";
+  std::string batch = "auto";
+  std::string completions = "auto";
+  YamlNode kwargs;
   std::string url;
   std::string auth_token;
   int64_t batch_samples = 32;
@@ -137,6 +145,7 @@ struct RewardConfig {
   int64_t workers = 1;
   int64_t memory_mb = 0;
   int64_t retries = 5;
+  double outage_s = 300;
   std::string on_error = "stop";
 };
 
@@ -163,6 +172,8 @@ struct LogConfig {
   bool console = true;
   bool jsonl = true;
   bool tensorboard = true;
+  std::string wandb;
+  std::string mlflow;
   std::vector<std::string> command;
   double command_timeout_s = 10;
   std::string command_on_error = "warn";
@@ -201,9 +212,13 @@ struct Config {
 
 template <class V>
 void visit(V& v, LoraConfig& o) {
-  v("rank", o.rank, "0 = train all weights", at_least(0));
+  v("rank", o.rank, "0 = train all weights", counted(0, kMostCount));
   v("alpha", o.alpha, "the update is scaled by alpha / rank", above(0));
-  v("targets", o.targets, "names of the linear layers that get an adapter");
+  v("dropout", o.dropout,
+    "share of the numbers that an adapter reads which are left out at random in training",
+    from_to_below(0, 1));
+  v("targets", o.targets,
+    "names of the linear layers that get an adapter; all-linear: every one but lm_head");
   v("export_as", o.export_as,
     "merged: a whole model; adapters: PEFT's adapter_model.safetensors; both: the second in "
     "ROLE-adapter",
@@ -236,7 +251,7 @@ void visit(V& v, CriticConfig& o) {
   v("init_from", o.init_from, "where path is \"\": weights to start from; \"\" = policy",
     one_of("| policy | reward_model | random"));
   v("warmup_steps", o.warmup_steps, "steps at the start in which only the critic is trained",
-    at_least(0));
+    counted(0, kMostSteps));
 }
 
 template <class V>
@@ -262,7 +277,7 @@ void visit(V& v, DataConfig& o) {
     "what sft learns of a conversation in messages: every turn of the assistant, its last one, or "
     "all tokens",
     one_of("assistant | last | all"));
-  v("max_prompt_length", o.max_prompt_length, "tokens", at_least(1));
+  v("max_prompt_length", o.max_prompt_length, "tokens", counted(1, kMostCount));
   v("overlong", o.overlong, "what happens to a prompt of more tokens",
     one_of("error | drop | truncate_left"));
   v("shuffle", o.shuffle, "a new order in every epoch");
@@ -271,20 +286,22 @@ void visit(V& v, DataConfig& o) {
 
 template <class V>
 void visit(V& v, RolloutConfig& o) {
-  v("prompts_per_step", o.prompts_per_step, "prompts (sft: samples, rm: pairs)", at_least(1));
-  v("samples_per_prompt", o.samples_per_prompt, "responses per prompt", at_least(1));
-  v("max_response_length", o.max_response_length, "tokens", at_least(1));
-  v("min_response_length", o.min_response_length, "tokens; no end of sequence before", at_least(0));
+  v("prompts_per_step", o.prompts_per_step, "prompts (sft: samples, rm: pairs)",
+    counted(1, kMostCount));
+  v("samples_per_prompt", o.samples_per_prompt, "responses per prompt", counted(1, kMostCount));
+  v("max_response_length", o.max_response_length, "tokens", counted(1, kMostCount));
+  v("min_response_length", o.min_response_length, "tokens; no end of sequence before",
+    counted(0, kMostCount));
   v("temperature", o.temperature, "of sampling; training scores with the same", above(0));
   v("top_p", o.top_p, "training needs 1 (off): it scores the whole distribution", between(0, 1));
-  v("top_k", o.top_k, "training needs 0 (off)", at_least(0));
+  v("top_k", o.top_k, "training needs 0 (off)", counted(0, kMostCount));
   v("min_p", o.min_p, "training needs 0 (off)", from_to_below(0, 1));
   v("repetition_penalty", o.repetition_penalty, "training needs 1 (off)", above(0));
   v("stop", o.stop, "strings that end a response");
   v("ignore_eos", o.ignore_eos, "responses go on after an end-of-sequence token");
-  v("max_concurrent", o.max_concurrent, "sequences in flight; speed only", at_least(1));
+  v("max_concurrent", o.max_concurrent, "sequences in flight; speed only", counted(1, kMostCount));
   v("kv_budget_tokens", o.kv_budget_tokens,
-    "tokens of the KV cache; 0 = enough for max_concurrent; speed only", at_least(0));
+    "tokens of the KV cache; 0 = enough for max_concurrent; speed only", counted(0, 1e12));
   v("longest_first", o.longest_first, "admit the longest expected first; speed only");
   v("record", o.record, "write rollouts.jsonl");
   v("replay", o.replay, "train on a recorded file instead of generating");
@@ -293,13 +310,13 @@ void visit(V& v, RolloutConfig& o) {
 template <class V>
 void visit(V& v, OptimizerConfig& o) {
   v("name", o.name, "sgd: plain gradient descent, without moments", one_of("adamw | sgd"));
-  v("lr", o.lr, "learning rate", above(0));
+  v("lr", o.lr, "learning rate", above_to(0, 1));
   v("betas", o.betas, "adamw: two numbers", from_to_below(0, 1));
   v("eps", o.eps, "adamw: added to the denominator", above(0));
   v("weight_decay", o.weight_decay, "decoupled (Loshchilov & Hutter, 2019); 0 = off", at_least(0));
   v("schedule", o.schedule, "of the learning rate after the warm-up",
     one_of("constant | linear | cosine"));
-  v("warmup_steps", o.warmup_steps, "optimizer steps", at_least(0));
+  v("warmup_steps", o.warmup_steps, "optimizer steps", counted(0, kMostSteps));
   v("min_lr_ratio", o.min_lr_ratio, "floor of the schedule as a share of lr", between(0, 1));
   v("max_grad_norm", o.max_grad_norm, "global norm; 0 = off", at_least(0));
 }
@@ -314,17 +331,18 @@ void visit(V& v, OptimConfig& o) {
 template <class V>
 void visit(V& v, TrainConfig& o) {
   v("total_steps", o.total_steps, "steps: one rollout each (sft, rm: one optimizer step each)",
-    at_least(1));
+    counted(1, kMostSteps));
   v("total_episodes", o.total_episodes,
-    "sequences in all, instead of total_steps; 0 = total_steps counts", at_least(0));
+    "sequences in all, instead of total_steps; 0 = total_steps counts", counted(0, 1e15));
   v("epochs_per_rollout", o.epochs_per_rollout, "passes over the sequences of one rollout",
-    at_least(1));
+    counted(1, 1e6));
   v("minibatches", o.minibatches,
-    "optimizer steps per epoch over one rollout (a count, not a size)", at_least(1));
-  v("micro_tokens", o.micro_tokens, "tokens of one forward and backward; memory and speed only",
-    at_least(1));
+    "optimizer steps per epoch over one rollout (a count, not a size)", counted(1, kMostCount));
+  v("micro_tokens", o.micro_tokens,
+    "tokens of one forward and backward; memory and speed (results to rounding)",
+    counted(1, kMostSteps));
   v("seed", o.seed, "of sampling, initial weights and the order of mini-batches");
-  v("threads", o.threads, "compute threads; 0 = all cores", at_least(0));
+  v("threads", o.threads, "compute threads; 0 = all cores", between(0, 1024));
   v("recompute", o.recompute, "recompute layer activations in the backward; memory and speed only");
   v("offload", o.offload,
     "auto: on the CPU the weights of frozen roles lie in a file while they rest; off: they stay in "
@@ -333,7 +351,7 @@ void visit(V& v, TrainConfig& o) {
   v("on_nonfinite", o.on_nonfinite, "what a gradient that is not finite does",
     one_of("stop | skip"));
   v("max_skipped_steps", o.max_skipped_steps, "skip: give up after this many in a row",
-    at_least(0));
+    counted(0, kMostSteps));
 }
 
 template <class V>
@@ -344,7 +362,7 @@ void visit(V& v, RewardTotalOptions& o) {
   v("overlong_buffer", o.overlong_buffer,
     "tokens before max_response_length over which overlong_penalty grows (Yu et al., DAPO, 2025, "
     "section 3.4); 0 = off",
-    at_least(0));
+    counted(0, kMostCount));
   v("overlong_penalty", o.overlong_penalty, "penalty at max_response_length", at_least(0));
 }
 
@@ -357,41 +375,59 @@ void visit(V& v, RewardConfig& o) {
   v("path", o.path, "model: folder; python: file");
   v("size", o.size, "model: for planning without weights, as model.size");
   v("function", o.function, "python: function name");
-  v("signature", o.signature, "python: verl | trl | auto (by the parameter names)");
+  v("signature", o.signature,
+    "python: how the function is called; verl_batch is that of verl's batch reward manager; auto: "
+    "by "
+    "the parameter names",
+    one_of("auto | verl | verl_batch | trl"));
+  v("batch", o.batch,
+    "python: what one call scores, the samples of one prompt being a group; auto: step, or sample "
+    "for signature verl",
+    one_of("auto | sample | group | step"));
+  v("completions", o.completions,
+    "python, signature trl: prompts and completions as lists of messages or as texts; auto: as the "
+    "data's prompts are",
+    one_of("auto | messages | text"));
+  v("kwargs", o.kwargs, "python: further keyword arguments of the function, {name: value}");
   v("url", o.url, "http: address of the service");
   v("auth_token", o.auth_token, "http: sent as Authorization: Bearer; \"\" = none");
-  v("batch_samples", o.batch_samples, "http: samples of one request", at_least(1));
+  v("batch_samples", o.batch_samples, "http: samples of one request", counted(1, kMostCount));
   v("command", o.command, "command: program and arguments");
   v("pattern", o.pattern, "rule contains, regex: text or expression");
   v("target", o.target, "rule length: length aimed at, in `unit`", at_least(0));
   v("unit", o.unit, "rule length: tokens | chars");
   v("weight", o.weight, "factor in the total; 0 = only reported");
-  v("timeout_s", o.timeout_s, "seconds for one sample (http: one request)", above(0));
+  v("timeout_s", o.timeout_s, "seconds for one sample (http: one request; python: one call)",
+    above(0));
   v("workers", o.workers, "samples (http: requests) scored at once; speed only", between(1, 1024));
-  v("memory_mb", o.memory_mb, "command, python: limit of each process; 0 = none", at_least(0));
-  v("retries", o.retries, "tries of a failed request or sample", at_least(1));
+  v("memory_mb", o.memory_mb, "command, python: limit of each process; 0 = none", counted(0, 1e9));
+  v("retries", o.retries, "on_error: retry: further tries of a failed sample", counted(1, 1e6));
+  v("outage_s", o.outage_s,
+    "http: seconds for which a request that found no server, or a busy one, is tried again",
+    at_least(0));
   v("on_error", o.on_error, "what a failure does: stop | drop | retry | zero");
 }
 
 template <class V>
 void visit(V& v, CheckpointConfig& o) {
   v("dir", o.dir, "\"\" = RUN/checkpoints");
-  v("every_steps", o.every_steps, "steps; 0 = not by steps", at_least(0));
+  v("every_steps", o.every_steps, "steps; 0 = not by steps", counted(0, kMostSteps));
   v("every_minutes", o.every_minutes,
     "minutes since the last one, looked at after each step; 0 = not by time", at_least(0));
-  v("keep_last", o.keep_last, "newest checkpoints that are kept", at_least(1));
+  v("keep_last", o.keep_last, "newest checkpoints that are kept", counted(1, kMostSteps));
   v("keep_best", o.keep_best, "metric name; \"\" = off");
   v("resume", o.resume, "auto | none | PATH");
   v("hf_every_steps", o.hf_every_steps,
-    "steps between exports of a Hugging Face folder; 0 = only at the end", at_least(0));
+    "steps between exports of a Hugging Face folder; 0 = only at the end", counted(0, kMostSteps));
 }
 
 template <class V>
 void visit(V& v, EvalConfig& o) {
-  v("every_steps", o.every_steps, "steps between evaluations on data.eval; 0 = off", at_least(0));
+  v("every_steps", o.every_steps, "steps between evaluations on data.eval; 0 = off",
+    counted(0, kMostSteps));
   v("at_start", o.at_start, "evaluate before the first step too");
   v("samples_per_prompt", o.samples_per_prompt, "responses per prompt; above 1 gives pass@k",
-    at_least(1));
+    counted(1, kMostCount));
   v("temperature", o.temperature, "0 = greedy", at_least(0));
   v("prompts", o.prompts, "first lines of data.eval that are used; 0 = all", at_least(0));
   v("pass_threshold", o.pass_threshold, "total reward from which a response counts as right");
@@ -402,13 +438,18 @@ void visit(V& v, LogConfig& o) {
   v("console", o.console, "a line per step on standard error");
   v("jsonl", o.jsonl, "metrics.jsonl in the run's folder");
   v("tensorboard", o.tensorboard, "event files in the run's folder");
+  v("wandb", o.wandb, "project in Weights & Biases (Python package wandb); \"\" = off");
+  v("mlflow", o.mlflow, "experiment in MLflow (Python package mlflow); \"\" = off");
   v("command", o.command,
     "program and arguments; each row of metrics is a JSON line on its standard input");
   v("command_timeout_s", o.command_timeout_s,
     "seconds in which it must take a row, and in which it must end after the last one", above(0));
   v("command_on_error", o.command_on_error,
-    "what its failure does: warn (go on without it) | stop (the run ends)", one_of("warn | stop"));
-  v("samples_every", o.samples_every, "steps between rows of samples.jsonl; 0 = off", at_least(0));
+    "what its failure does, also that of wandb and mlflow: warn (go on without it) | stop (the run "
+    "ends)",
+    one_of("warn | stop"));
+  v("samples_every", o.samples_every, "steps between rows of samples.jsonl; 0 = off",
+    counted(0, kMostSteps));
 }
 
 template <class V>

@@ -116,7 +116,7 @@ class FailingReward : public CommandTest {
 
 TEST_F(FailingReward, ADeadServer) {
   const CommandOutcome outcome =
-      train("{type: http, url: \"http://127.0.0.1:1/score\", retries: 1, timeout_s: 5}");
+      train("{type: http, url: \"http://127.0.0.1:1/score\", outage_s: 0, timeout_s: 5}");
   EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("reward 'http'"), HasSubstr("sample")));
   EXPECT_EQ(error_lines(outcome.output), 1);

@@ -126,12 +126,16 @@ Graph unroll(const Graph& graph, int steps) {
   return out;
 }
 
-Result<Graph> make_graph(const AlgorithmOptions& options) {
+std::vector<std::string> algorithm_names() {
   std::vector<std::string> names;
-  for (const NamedGraph& entry : kGraphs) {
+  for (const NamedGraph& entry : kGraphs) names.emplace_back(entry.name);
+  return names;
+}
+
+Result<Graph> make_graph(const AlgorithmOptions& options) {
+  for (const NamedGraph& entry : kGraphs)
     if (options.name == entry.name) return entry.make(options);
-    names.push_back(entry.name);
-  }
+  const std::vector<std::string> names = algorithm_names();
   return invalid_input(cat("algorithm.name: unknown algorithm '", options.name, "'",
                            did_you_mean(options.name, names), "; known: ", join(names, ", ")));
 }

@@ -94,6 +94,9 @@ Graph unroll(const Graph& graph, int steps);
 // The graph of options.name; an unknown name is an error that lists the known ones.
 Result<Graph> make_graph(const AlgorithmOptions& options);
 
+// The names that make_graph() knows.
+std::vector<std::string> algorithm_names();
+
 // The algorithms' graphs, one file each.
 Graph ppo_graph(const AlgorithmOptions& options);
 Graph grpo_graph(const AlgorithmOptions& options);

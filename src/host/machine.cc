@@ -4,7 +4,11 @@
 #include <sched.h>
 #include <sys/resource.h>
 
+#include <condition_variable>
+#include <mutex>
 #include <sstream>
+#include <system_error>
+#include <thread>
 
 #include "base/text.h"
 #include "host/file.h"
@@ -55,6 +59,31 @@ void release_free_heap() {
 #if defined(__GLIBC__)
   malloc_trim(0);
 #endif
+}
+
+Status check_threads(int64_t count) {
+  std::mutex mutex;
+  std::condition_variable release;
+  bool done = false;
+  std::vector<std::thread> threads;
+  Status status;
+  try {
+    while (static_cast<int64_t>(threads.size()) < count)
+      threads.emplace_back([&] {
+        std::unique_lock lock(mutex);
+        release.wait(lock, [&] { return done; });
+      });
+  } catch (const std::system_error&) {
+    status = invalid_input(cat(count, " threads cannot be started here, only ", threads.size(),
+                               " (limits of the system: ulimit -u, pids of the container)"));
+  }
+  {
+    const std::lock_guard lock(mutex);
+    done = true;
+  }
+  release.notify_all();
+  for (std::thread& thread : threads) thread.join();
+  return status;
 }
 
 MachineMemory machine_memory() {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
+
 namespace braid {
 
 // The most memory that this process has held so far.
@@ -24,6 +26,10 @@ struct MachineMemory {
   int64_t available_bytes = 0;  // without swapping; 0 where the system does not say
 };
 MachineMemory machine_memory();
+
+// Whether this process can start that many more threads at the same time; the error says how many
+// it could. Starts and ends them.
+Status check_threads(int64_t count);
 
 struct Processor {
   std::string model;                  // "" where the system does not say

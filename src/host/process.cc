@@ -23,6 +23,7 @@ namespace {
 
 constexpr size_t kMaxLineBytes = size_t{64} << 20;
 constexpr size_t kMaxErrorBytes = 8 << 10;
+constexpr double kInterruptSeconds = 0.1;  // between two questions whether a wait is to end
 
 struct Pipe {
   FileHandle reader, writer;
@@ -192,8 +193,12 @@ Status ChildProcess::pump(Deadline deadline) {
       {output_.get(), POLLIN, 0},
       {errors_.get(), POLLIN, 0},
   };
-  const int ready = ::poll(files, 3, milliseconds_until(deadline));
+  if (interrupted_ && interrupted_()) return {Code::kStopped, "interrupted"};
+  const Deadline until =
+      interrupted_ ? std::min(deadline, deadline_in(kInterruptSeconds)) : deadline;
+  const int ready = ::poll(files, 3, milliseconds_until(until));
   if (ready < 0 && errno != EINTR) return io_error(cat("poll: ", std::strerror(errno)));
+  if (ready == 0 && until < deadline) return ok_status();
   if (ready == 0) return {Code::kDeadline, "no answer in time"};
   if (ready < 0) return ok_status();
   if (files[0].revents != 0) send_pending();

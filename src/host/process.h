@@ -8,9 +8,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -52,6 +54,10 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
   ~ChildProcess() { kill(); }
 
+  // Asked about ten times a second during write_line and read_line; once it says true they end with
+  // kStopped. An empty function is never asked.
+  void set_interrupt(std::function<bool()> interrupted) { interrupted_ = std::move(interrupted); }
+
   // Sends line and a newline. kDeadline: not taken in time; kUnavailable: the child no longer
   // reads.
   Status write_line(std::string_view line, Deadline deadline);
@@ -81,6 +87,7 @@ class ChildProcess {
   Status pump(Deadline deadline);
   void send_pending();
 
+  std::function<bool()> interrupted_;
   FileHandle input_, output_, errors_;
   FileHandle guard_life_;  // its end tells the guard that this process is gone
   pid_t guard_ = -1;       // leader of the process group

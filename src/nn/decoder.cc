@@ -419,4 +419,8 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   return gather_rows(apply_norm(final_norm_, spec_, h), context.rows, options_.tensor_parallel);
 }
 
+Status check_model_options(const ModelSpec& spec, const ModelOptions& options) {
+  return Decoder::validate_options(spec, options);
+}
+
 }  // namespace braid

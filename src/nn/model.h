@@ -117,6 +117,10 @@ at::Tensor logits(Model& model, const at::Tensor& hidden_NH);
 // Scalar-head outputs [N] in f32 of rows of hidden states (value or score).
 at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH);
 
+// A layer range outside the model, tensor parallelism that does not fit, and LoRA targets that name
+// no module are errors.
+Status check_model_options(const ModelSpec& spec, const ModelOptions& options);
+
 // A model with random weights as transformers initialises them (normal, std 0.02), a function of
 // (spec, seed).
 Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOptions& options);

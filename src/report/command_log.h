@@ -17,7 +17,13 @@ struct CommandLogOptions {
   std::vector<std::string> command;  // program and arguments
   double timeout_s = 10;             // for taking a row; for ending after the last one
   bool stop_on_error = false;        // else a failure is a warning and the log is closed
+  std::string key = "log.command";   // for messages
 };
+
+// The program that passes rows on to a tracker, "wandb" or "mlflow", by its Python package;
+// kNotFound where the package is not installed.
+Result<CommandLogOptions> tracker_log(const std::string& tracker, const std::string& project,
+                                      const std::string& run_folder);
 
 class CommandLog {
  public:

@@ -39,8 +39,9 @@ Result<MetricsLog> MetricsLog::open(const MetricsLogOptions& options, int64_t fi
     BRAID_ASSIGN(log.events_,
                  EventFile::create(join_path(options.folder, "tensorboard"), first_step));
   }
-  if (!options.command.command.empty()) {
-    BRAID_ASSIGN(log.command_, CommandLog::start(options.command));
+  for (const CommandLogOptions& command : options.commands) {
+    BRAID_ASSIGN(CommandLog child, CommandLog::start(command));
+    log.commands_.push_back(std::move(child));
   }
   return log;
 }
@@ -71,11 +72,15 @@ Status MetricsLog::write(int64_t step, MetricsRow row) {
     json[name] = std::isfinite(value) ? Json(value) : Json(nullptr);
   if (options_.jsonl) BRAID_TRY(append(kMetricsFile, json));
   if (events_) BRAID_TRY(events_->write(step, row));
-  return command_ ? command_->write(json) : ok_status();
+  for (CommandLog& command : commands_) BRAID_TRY(command.write(json));
+  return ok_status();
 }
 
 Status MetricsLog::write_sample(const Json& row) { return append(kSamplesFile, row); }
 
-Status MetricsLog::finish() { return command_ ? command_->finish() : ok_status(); }
+Status MetricsLog::finish() {
+  for (CommandLog& command : commands_) BRAID_TRY(command.finish());
+  return ok_status();
+}
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "base/status.h"
@@ -21,7 +22,7 @@ struct MetricsLogOptions {
   bool console = true;
   int64_t total_steps = 0;  // for progress and time left
   bool tensorboard = false;
-  CommandLogOptions command;  // command.command empty: no child
+  std::vector<CommandLogOptions> commands;  // child processes that get each row
 };
 
 using MetricsRow = std::map<std::string, double>;
@@ -41,7 +42,7 @@ class MetricsLog {
   Status write(int64_t step, MetricsRow row);
   Status write_sample(const Json& row);
 
-  // Ends the child process; call it once after the last row.
+  // Ends the child processes; call it once after the last row.
   Status finish();
 
  private:
@@ -51,7 +52,7 @@ class MetricsLog {
 
   MetricsLogOptions options_;
   std::optional<EventFile> events_;
-  std::optional<CommandLog> command_;
+  std::vector<CommandLog> commands_;
   int64_t first_step_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/text.h"
@@ -54,6 +55,58 @@ TEST(WandbExample, PassesEveryRowOn) {
             "init p n\nsave config.yaml\nlog 0 [('eval/accuracy', 0.5)]\nlog 0 [('a', 1.5)]\n"
             "finish\n");
   std::filesystem::remove_all(folder);
+}
+
+constexpr const char* kMlflowStandIn = R"(
+import contextlib, os
+
+def note(*what):
+    with open(os.environ['MLFLOW_STAND_IN'], 'a') as out:
+        print(*what, file=out)
+
+def set_experiment(name): note('experiment', name)
+
+@contextlib.contextmanager
+def start_run(run_name):
+    note('run', run_name)
+    yield
+    note('end')
+
+def log_artifact(path): note('artifact', os.path.basename(path))
+def log_metrics(metrics, step): note('log', step, sorted(metrics.items()))
+)";
+
+TEST(Trackers, PassEveryRowOnByTheirPackages) {
+  const std::string folder = cat(testing::TempDir(), "/braid_trackers_", ::getpid());
+  const std::string run = join_path(folder, "my-run");
+  ASSERT_TRUE(make_folder(run).ok());
+  ASSERT_TRUE(write_file_atomic(join_path(folder, "wandb.py"), kStandIn).ok());
+  ASSERT_TRUE(write_file_atomic(join_path(folder, "mlflow.py"), kMlflowStandIn).ok());
+  ASSERT_TRUE(write_file_atomic(join_path(run, "config.yaml"), "run: {}\n").ok());
+  const std::string notes = join_path(folder, "notes");
+  for (const char* name : {"WANDB_STAND_IN", "MLFLOW_STAND_IN"}) ::setenv(name, notes.c_str(), 1);
+  ::setenv("PYTHONPATH", folder.c_str(), 1);
+  for (const char* tracker : {"wandb", "mlflow"}) {
+    auto options = tracker_log(tracker, "p", run);
+    ASSERT_TRUE(options.ok()) << options.status().message();
+    options->stop_on_error = true;
+    auto log = CommandLog::start(*options);
+    ASSERT_TRUE(log.ok()) << log.status().message();
+    ASSERT_TRUE(log->write({{"step", 0}, {"a", 1.5}, {"b", nullptr}}).ok());
+    const Status finished = log->finish();
+    EXPECT_TRUE(finished.ok()) << finished.message();
+  }
+  ::unsetenv("PYTHONPATH");
+  EXPECT_EQ(*read_file(notes),
+            "init p my-run\nsave config.yaml\nlog 0 [('a', 1.5)]\nfinish\n"
+            "experiment p\nrun my-run\nartifact config.yaml\nlog 0 [('a', 1.5)]\nend\n");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Trackers, AMissingPackageIsRefusedWithTheCommandThatInstallsIt) {
+  const auto options = tracker_log("no_such_tracker", "p", "runs/x");
+  EXPECT_EQ(options.status().code(), Code::kNotFound);
+  EXPECT_NE(options.status().message().find("pip install no_such_tracker"), std::string::npos);
 }
 
 }  // namespace

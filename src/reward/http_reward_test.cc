@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "reward/testing.h"
@@ -19,9 +20,12 @@ using testing::HasSubstr;
 // Serves POST /get_reward with a handler, on a free port, until destroyed.
 class LoopbackServer {
  public:
-  explicit LoopbackServer(httplib::Server::Handler handler) {
+  explicit LoopbackServer(httplib::Server::Handler handler, int port = 0) {
     server_.Post("/get_reward", std::move(handler));
-    port_ = server_.bind_to_any_port("127.0.0.1");
+    port_ = port;
+    if (port == 0) port_ = server_.bind_to_any_port("127.0.0.1");
+    const bool bound = port == 0 || server_.bind_to_port("127.0.0.1", port);
+    EXPECT_TRUE(bound);
     thread_ = std::thread([this] { server_.listen_after_bind(); });
     while (!server_.is_running()) std::this_thread::yield();
   }
@@ -29,13 +33,14 @@ class LoopbackServer {
     server_.stop();
     thread_.join();
   }
+  int port() const { return port_; }
   RewardOptions options() const {
     RewardOptions options;
     options.name = "remote";
     options.type = "http";
     options.url = cat("http://127.0.0.1:", port_, "/get_reward");
     options.timeout_s = 5;
-    options.retries = 1;
+    options.outage_s = 0;
     return options;
   }
 
@@ -100,7 +105,7 @@ TEST(HttpReward, ServerErrorIsTriedAgain) {
     reply(response, {{"rewards", {0.25}}});
   });
   RewardOptions options = server.options();
-  options.retries = 2;
+  options.outage_s = 60;
   EXPECT_THAT(brief(score_with(options, {make_sample(0, "x")})), ElementsAre("0.25"));
   EXPECT_EQ(requests, 2);
 }
@@ -113,11 +118,11 @@ TEST(HttpReward, LastingServerErrorShowsStatusAndBody) {
     response.set_content("model is loading", "text/plain");
   });
   RewardOptions options = server.options();
-  options.retries = 2;
+  options.outage_s = 0.25;
   const auto outcomes = score_with(options, {make_sample(0, "x")});
   EXPECT_THAT(brief(outcomes), ElementsAre("error"));
-  EXPECT_THAT(outcomes[0].error,
-              AllOf(HasSubstr("503"), HasSubstr("model is loading"), HasSubstr("tried 2 times")));
+  EXPECT_THAT(outcomes[0].error, AllOf(HasSubstr("503"), HasSubstr("model is loading"),
+                                       HasSubstr("2 tries in 0 s, outage_s is 0.25")));
   EXPECT_EQ(requests, 2);
 }
 
@@ -128,7 +133,7 @@ TEST(HttpReward, RefusedRequestIsNotTriedAgain) {
     response.status = 401;
   });
   RewardOptions options = server.options();
-  options.retries = 5;
+  options.outage_s = 60;
   EXPECT_THAT(score_with(options, {make_sample(0, "x")})[0].error, HasSubstr("401"));
   EXPECT_EQ(requests, 1);
 }
@@ -190,14 +195,54 @@ TEST(HttpReward, MalformedAnswersAreErrors) {
 TEST(HttpReward, NobodyListensIsAnError) {
   RewardOptions options;
   options.type = "http";
-  options.retries = 1;
+  options.outage_s = 0;
   {
     const LoopbackServer server([](const httplib::Request&, httplib::Response&) {});
     options.url = server.options().url;
   }
   const auto outcomes = score_with(options, {make_sample(0, "x"), make_sample(1, "y")});
   EXPECT_THAT(brief(outcomes), ElementsAre("error", "error"));
-  EXPECT_THAT(outcomes[1].error, HasSubstr(options.url));
+  EXPECT_THAT(outcomes[1].error, AllOf(HasSubstr(options.url), HasSubstr("cannot connect")));
+}
+
+TEST(HttpReward, AServerThatComesBackIsWaitedForAndSaid) {
+  std::optional<LoopbackServer> server;
+  const auto answer = [](const httplib::Request&, httplib::Response& response) {
+    reply(response, {{"rewards", {0.5}}});
+  };
+  server.emplace(answer);
+  RewardOptions options = server->options();
+  const int port = server->port();
+  server.reset();
+  options.outage_s = 60;
+  testing::internal::CaptureStderr();
+  std::thread restart([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    server.emplace(answer, port);
+  });
+  EXPECT_THAT(brief(score_with(options, {make_sample(0, "x")})), ElementsAre("0.5"));
+  restart.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("cannot connect"), HasSubstr("trying again for up to 60 s"),
+                    HasSubstr("answers again after")));
+}
+
+TEST(HttpReward, AnOutageEndsWithTheScoring) {
+  RewardOptions options;
+  options.type = "http";
+  options.outage_s = 1e6;
+  {
+    const LoopbackServer server([](const httplib::Request&, httplib::Response&) {});
+    options.url = server.options().url;
+  }
+  const auto reward = make_reward(options);
+  ASSERT_TRUE(reward.ok());
+  ScoreWatch watch = quiet_watch();
+  std::atomic<int> questions{0};
+  watch.ended = [&] { return ++questions > 20; };
+  const auto outcomes = (*reward)->score({make_sample(0, "x")}, watch);
+  ASSERT_TRUE(outcomes.ok());
+  EXPECT_THAT(brief(*outcomes), ElementsAre("skipped"));
 }
 
 }  // namespace

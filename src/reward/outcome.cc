@@ -3,7 +3,21 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
+#include "reward/batches.h"
+
 namespace braid {
+namespace {
+
+constexpr size_t kExcerptBytes = 200;
+
+}  // namespace
+
+std::string excerpt(std::string_view text) {
+  const std::string_view trimmed = trim(text);
+  if (trimmed.size() <= kExcerptBytes) return std::string(trimmed);
+  return cat(trimmed.substr(0, kExcerptBytes), "...");
+}
 
 RewardOutcome value_outcome(double value) {
   if (!std::isfinite(value)) return error_outcome("the reward is not a finite number");
@@ -16,6 +30,24 @@ RewardOutcome timeout_outcome(std::string error) {
 
 RewardOutcome error_outcome(std::string error) {
   return {RewardOutcome::Kind::kError, 0, std::move(error), {}};
+}
+
+RewardOutcome absent_outcome() { return {RewardOutcome::Kind::kAbsent, 0, "", {}}; }
+
+bool is_failure(const RewardOutcome& outcome) {
+  return outcome.kind == RewardOutcome::Kind::kTimeout ||
+         outcome.kind == RewardOutcome::Kind::kError;
+}
+
+ScoreWatch quiet_watch() {
+  ScoreWatch watch;
+  watch.ended = [] { return false; };
+  watch.scored = [](const RewardOutcome&) {};
+  return watch;
+}
+
+std::vector<std::vector<size_t>> Reward::batches(const std::vector<RewardSample>& samples) const {
+  return cut_batches(samples, "sample");
 }
 
 Result<std::string> label_text(const RewardSample& sample) {

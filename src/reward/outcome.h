@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "reward/reward.h"
 
@@ -11,6 +12,10 @@ namespace braid {
 RewardOutcome value_outcome(double value);  // an error where value is not finite
 RewardOutcome timeout_outcome(std::string error);
 RewardOutcome error_outcome(std::string error);
+RewardOutcome absent_outcome();  // the reward does not apply to the sample
+
+// The beginning of a text, for messages.
+std::string excerpt(std::string_view text);
 
 // sample.extra["label"] as text: a string as it is, a number as written in JSON. An error where it
 // is missing, null or of another type.

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "base/yaml.h"
 #include "host/file.h"
 #include "reward/python_reward_script.h"
 #include "reward/testing.h"
@@ -107,7 +109,7 @@ TEST(CommandReward, MissingProgramFailsTheRewardNotTheSample) {
   options.command = {"/no/such/judge"};
   auto reward = make_reward(options);
   ASSERT_TRUE(reward.ok());
-  const Status status = (*reward)->score({make_sample(0, "x")}).status();
+  const Status status = (*reward)->score({make_sample(0, "x")}, quiet_watch()).status();
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("'judge'"), HasSubstr("/no/such/judge")));
 }
@@ -173,6 +175,142 @@ def f(prompts, completions, completion_ids, label, **columns):
   ASSERT_THAT(brief(outcomes), ElementsAre("2.5")) << outcomes[0].error;
 }
 
+TEST_F(PythonReward, TrlFunctionsGetTheWholeStepAndTheTrainersState) {
+  RewardOptions options = python(R"(
+calls = []
+def f(completions, completion_ids, trainer_state, log_metric, log_extra, **columns):
+    calls.append(len(completions))
+    assert trainer_state.global_step == 7 and trainer_state.max_steps == 9
+    log_metric("calls", len(calls))
+    log_extra("length", [len(c) for c in completions])
+    log_extra("text", completions)
+    assert columns["solution"] == ["a", None, "c"] and "prompt" not in columns
+    mean = sum(map(len, completions)) / len(completions)
+    return [len(c) - mean if c != "skip" else None for c in completions]
+)");
+  const auto reward = make_reward(options);
+  ASSERT_TRUE(reward.ok()) << reward.status().message();
+  ScoreWatch watch = quiet_watch();
+  watch.step = 7;
+  watch.total_steps = 9;
+  const auto outcomes =
+      (*reward)->score({make_sample(0, "12", {{"solution", "a"}, {"prompt", 1}}),
+                        make_sample(1, "skip"), make_sample(2, "123456", {{"solution", "c"}})},
+                       watch);
+  ASSERT_TRUE(outcomes.ok());
+  EXPECT_THAT(brief(*outcomes), ElementsAre("-2", "absent", "2")) << (*outcomes)[0].error;
+  EXPECT_EQ((*outcomes)[0].logs, (std::map<std::string, double>{{"calls", 1}, {"length", 2}}));
+  EXPECT_EQ((*outcomes)[1].logs, (std::map<std::string, double>{{"length", 4}}));
+}
+
+TEST_F(PythonReward, GroupsAreCallsOfTheirOwn) {
+  RewardOptions options = python(
+      "def f(prompts, completions, **columns):\n"
+      "    return [len(completions)] * len(completions)\n");
+  std::vector<RewardSample> samples;
+  for (int i = 0; i < 5; ++i) {
+    samples.push_back(make_sample(i, "x"));
+    samples.back().group = i / 2;
+  }
+  EXPECT_THAT(brief(score_with(options, samples)), ElementsAre("5", "5", "5", "5", "5"));
+  options.batch = "group";
+  options.workers = 2;
+  EXPECT_THAT(brief(score_with(options, samples)), ElementsAre("2", "2", "2", "2", "1"));
+  options.batch = "sample";
+  EXPECT_THAT(brief(score_with(options, samples)), ElementsAre("1", "1", "1", "1", "1"));
+}
+
+TEST_F(PythonReward, ConversationsAreMessages) {
+  RewardOptions options = python(R"(
+def f(prompts, completions, **columns):
+    assert prompts[0][-1]["role"] == "user"
+    return [len(c[0]["content"]) + len(p) for p, c in zip(prompts, completions)]
+)");
+  RewardSample talk = make_sample(0, "four");
+  talk.messages =
+      Json::parse(R"([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}])");
+  EXPECT_THAT(brief(score_with(options, {talk})), ElementsAre("6"));
+  options.completions = "messages";
+  EXPECT_THAT(brief(score_with(options, {make_sample(0, "four")})), ElementsAre("5"));
+  options.completions = "text";
+  EXPECT_THAT(brief(score_with(options, {talk})), ElementsAre("error"));
+}
+
+TEST_F(PythonReward, VerlBatchFunctionsAndFurtherArguments) {
+  RewardOptions options = python(R"(
+def f(data_sources, solution_strs, ground_truths, extra_infos, bonus=0):
+    assert data_sources == ["a", "b"] and extra_infos[1]["index"] == 4
+    return [{"score": s == g, "acc": 1} if s == g else bonus for s, g in zip(solution_strs, ground_truths)]
+)");
+  options.kwargs = *parse_yaml("bonus: 0.25", "test");
+  const auto outcomes = score_with(
+      options,
+      {make_sample(0, "x", {{"data_source", "a"}, {"reward_model", {{"ground_truth", "x"}}}}),
+       make_sample(1, "y",
+                   {{"data_source", "b"}, {"label", "z"}, {"extra_info", {{"index", 4}}}})});
+  ASSERT_THAT(brief(outcomes), ElementsAre("1", "0.25")) << outcomes[0].error;
+  EXPECT_EQ(outcomes[0].logs, (std::map<std::string, double>{{"acc", 1}}));
+  options.kwargs = *parse_yaml("bonos: 1", "test");
+  EXPECT_THAT(make_reward(options).status().message(), HasSubstr("no parameter 'bonos'"));
+}
+
+TEST_F(PythonReward, AsyncVerlFunctionsRunTogetherWithADeadlineEach) {
+  RewardOptions options = python(R"(
+import asyncio
+running = set()
+both = None
+async def f(data_source, solution_str, ground_truth, extra_info):
+    global both
+    both = both or asyncio.Event()
+    if solution_str == "hang": await asyncio.sleep(60)
+    if solution_str == "raise": raise ValueError("no")
+    running.add(solution_str)
+    if len(running) == 2: both.set()
+    await both.wait()
+    return True
+)");
+  options.timeout_s = 2;
+  const auto outcomes = score_with(options, {make_sample(0, "a"), make_sample(1, "hang"),
+                                             make_sample(2, "raise"), make_sample(3, "b")});
+  EXPECT_THAT(brief(outcomes), ElementsAre("1", "timeout", "error", "1"));
+}
+
+TEST_F(PythonReward, AWholeBatchFailsAndIsTriedAgainAsAWhole) {
+  const RewardOptions options = [&] {
+    RewardOptions out = python(R"(
+import os
+def f(prompts, completions, **columns):
+    marker = __file__ + ".tried"
+    if not os.path.exists(marker):
+        open(marker, "w").close()
+        return [1, "text"]
+    return [len(completions)] * len(completions)
+)");
+    out.on_error = "retry";
+    return out;
+  }();
+  std::vector<std::unique_ptr<Reward>> rewards;
+  rewards.push_back(*make_reward(options));
+  const auto totals = score_all(rewards, {options}, {make_sample(0, "a"), make_sample(1, "b")});
+  ASSERT_TRUE(totals.ok()) << totals.status().message();
+  EXPECT_THAT(totals->total, ElementsAre(2, 2));
+  EXPECT_EQ(totals->retried, 2);
+}
+
+TEST_F(PythonReward, AHangingFunctionIsLeftWhenTheScoringEnds) {
+  const auto reward =
+      make_reward(python("import time\n"
+                         "def f(prompts, completions, **columns):\n"
+                         "    time.sleep(60)\n"));
+  ASSERT_TRUE(reward.ok());
+  ScoreWatch watch = quiet_watch();
+  std::atomic<int> questions{0};
+  watch.ended = [&] { return ++questions > 3; };
+  const auto outcomes = (*reward)->score({make_sample(0, "x"), make_sample(1, "y")}, watch);
+  ASSERT_TRUE(outcomes.ok());
+  EXPECT_THAT(brief(*outcomes), ElementsAre("skipped", "skipped"));
+}
+
 TEST_F(PythonReward, AsyncFunctionAndImportOfANeighbour) {
   ASSERT_TRUE(write_file_atomic(join_path(folder_, "neighbour.py"), "BONUS = 3\n").ok());
   const auto outcomes = score_with(python("import neighbour\n"
@@ -189,6 +327,8 @@ def f(data_source, solution_str, ground_truth, extra_info):
     if solution_str == "raise": return {}["missing"]
     if solution_str == "hang": time.sleep(60)
     if solution_str == "none": return None
+    if solution_str == "text": return "1"
+    if solution_str == "true": return True
     if solution_str == "nan": return float("nan")
     if solution_str == "exit": sys.exit(3)
     if solution_str == "die": os._exit(4)
@@ -196,24 +336,33 @@ def f(data_source, solution_str, ground_truth, extra_info):
 )");
   options.timeout_s = 1;
   std::vector<RewardSample> samples;
-  for (const char* word : {"raise", "none", "nan", "exit", "die", "hang", "fine"})
+  for (const char* word : {"raise", "none", "nan", "exit", "die", "hang", "fine", "text", "true"})
     samples.push_back(make_sample(static_cast<int64_t>(samples.size()), word));
   const auto outcomes = score_with(options, samples);
-  EXPECT_THAT(brief(outcomes),
-              ElementsAre("error", "error", "error", "error", "error", "timeout", "0"));
+  EXPECT_THAT(brief(outcomes), ElementsAre("error", "error", "error", "error", "error", "timeout",
+                                           "0", "error", "1"));
   EXPECT_EQ(outcomes[0].error, "KeyError: 'missing'");
   EXPECT_THAT(outcomes[1].error, HasSubstr("None"));
   EXPECT_THAT(outcomes[4].error, HasSubstr("status 4"));
 }
 
-TEST_F(PythonReward, TracebackGoesToTheLogWithTheSampleId) {
-  const RewardOptions options = python(
-      "def helper():\n    raise ValueError('bad sample')\n"
-      "def f(prompts, completions, **kwargs):\n    return [helper()]\n");
+TEST_F(PythonReward, ATracebackIsLoggedOncePerKindOfFailure) {
+  RewardOptions options = python(
+      "def helper(text):\n    raise ValueError('bad ' + text)\n"
+      "def f(solution_str, **kwargs):\n"
+      "    return {}['no'] if solution_str == 'key' else helper(solution_str)\n");
+  options.workers = 2;
+  std::vector<RewardSample> samples = {make_sample(1234, "sample"), make_sample(1235, "key")};
+  for (int i = 0; i < 20; ++i) samples.push_back(make_sample(i, "sample"));
   testing::internal::CaptureStderr();
-  score_with(options, {make_sample(1234, "x")});
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("sample 1234"), HasSubstr("in helper"), HasSubstr("bad sample")));
+  score_with(options, samples);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, AllOf(HasSubstr("in helper"), HasSubstr("bad sample"), HasSubstr("KeyError")));
+  size_t tracebacks = 0;
+  for (size_t at = log.find("Traceback"); at != std::string::npos;
+       at = log.find("Traceback", at + 1))
+    ++tracebacks;
+  EXPECT_EQ(tracebacks, 2u) << log;
 }
 
 TEST_F(PythonReward, UnusableFilesAreRefusedAtOnce) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/text.h"
@@ -35,7 +36,11 @@ Status check_rule(const RewardOptions& options) {
 Status check_python(const RewardOptions& options) {
   BRAID_TRY(require(options, "path", !options.path.empty()));
   BRAID_TRY(require(options, "function", !options.function.empty()));
-  return check_choice("signature", options.signature, {"auto", "verl", "trl"});
+  if (options.kwargs.kind != YamlNode::Kind::kNull && options.kwargs.kind != YamlNode::Kind::kMap)
+    return invalid_input("kwargs must be names with values, such as {max_len: 100}");
+  BRAID_TRY(check_choice("signature", options.signature, {"auto", "verl", "verl_batch", "trl"}));
+  BRAID_TRY(check_choice("completions", options.completions, {"auto", "messages", "text"}));
+  return check_choice("batch", options.batch, {"auto", "sample", "group", "step"});
 }
 
 Status check_type(const RewardOptions& options) {
@@ -53,6 +58,8 @@ Status check_numbers(const RewardOptions& options) {
   if (!std::isfinite(options.weight)) return invalid_input("weight must be a finite number");
   if (!(options.timeout_s > 0 && options.timeout_s <= 1e6))
     return invalid_input("timeout_s must be above 0 and at most 1000000");
+  if (!(options.outage_s >= 0 && options.outage_s <= 1e6))
+    return invalid_input("outage_s must be between 0 and 1000000");
   if (options.retries < 1) return invalid_input("retries must be at least 1");
   if (options.workers < 1 || options.workers > 1024)
     return invalid_input("workers must be between 1 and 1024");
@@ -77,6 +84,22 @@ std::string place_of(const RewardOptions& options) {
 
 std::string reward_name(const RewardOptions& options) {
   return options.name.empty() ? options.type : options.name;
+}
+
+std::vector<std::string> reward_keys(const std::string& type) {
+  static const std::map<std::string, std::vector<std::string>> own = {
+      {"rule", {"rule", "pattern", "target", "unit", "retries"}},
+      {"http", {"url", "auth_token", "batch_samples", "timeout_s", "workers", "outage_s"}},
+      {"command", {"command", "timeout_s", "workers", "memory_mb", "retries"}},
+      {"python",
+       {"path", "function", "signature", "batch", "completions", "kwargs", "timeout_s", "workers",
+        "memory_mb", "retries"}},
+      {"model", {"path", "size"}}};
+  const auto found = own.find(type);
+  if (found == own.end()) return {};
+  std::vector<std::string> keys = {"name", "type", "weight", "on_error"};
+  keys.insert(keys.end(), found->second.begin(), found->second.end());
+  return keys;
 }
 
 Status check_reward(const RewardOptions& options) {

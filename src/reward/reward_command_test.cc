@@ -53,6 +53,22 @@ TEST_F(RewardTestCommand, StopShowsEverythingAndFails) {
   EXPECT_THAT(finished.errors, AllOf(HasSubstr("sample 2"), HasSubstr("1 of 3")));
 }
 
+TEST_F(RewardTestCommand, TakesKeysAndShowsWhatDoesNotApply) {
+  const std::string function = write("f.py",
+                                     "def f(prompts, completions, bonus, **columns):\n"
+                                     "    return [None if c == '42' else len(p) + bonus\n"
+                                     "            for p, c in zip(prompts, completions)]\n");
+  const Finished finished = run_program(
+      {BRAID_BINARY, "reward-test",
+       cat("reward=[{type: python, path: ", function, ", function: f, kwargs: {bonus: 0.5}}]"),
+       "--samples", write("s.jsonl", kSamples), "--json"});
+  EXPECT_EQ(finished.end, "exited with status 0") << finished.errors;
+  ASSERT_EQ(finished.lines.size(), 4u);
+  EXPECT_EQ(Json::parse(finished.lines[0])["total"], nullptr);
+  EXPECT_EQ(Json::parse(finished.lines[1])["total"], 4.5);
+  EXPECT_EQ(Json::parse(finished.lines[3])["summary"]["errors"], 0);
+}
+
 TEST_F(RewardTestCommand, BadInputIsRefusedWithItsPlace) {
   const auto refusal = [&](const std::string& config, const std::string& samples) {
     const Finished finished = run(config, samples);
@@ -64,6 +80,11 @@ TEST_F(RewardTestCommand, BadInputIsRefusedWithItsPlace) {
               AllOf(HasSubstr("c.yaml:3"), HasSubstr("weight'")));
   EXPECT_THAT(refusal("reward:\n- {type: rule, rule: exakt}", kSamples),
               AllOf(HasSubstr("c.yaml:2"), HasSubstr("'exact'")));
+  EXPECT_THAT(refusal("reward:\n- {type: http, url: 'http://x',\n   retries: 2}", kSamples),
+              AllOf(HasSubstr("c.yaml:3"), HasSubstr("does not read 'retries'")));
+  const Finished flow = run_program({BRAID_BINARY, "reward-test", "reward=[{type: rule}]",
+                                     "--samples", write("s.jsonl", kSamples)});
+  EXPECT_THAT(flow.errors, HasSubstr("error: command line: reward 'rule': type rule needs 'rule'"));
   EXPECT_THAT(refusal("model: {path: x}", kSamples), HasSubstr("reward"));
   EXPECT_THAT(refusal("reward: [{type: rule, rule: exact}]", "{\"prompt\": \"p\"}\n"),
               HasSubstr("s.jsonl:1"));

@@ -115,12 +115,13 @@ constexpr NamedRule kRules[] = {
 class RuleReward : public Reward {
  public:
   explicit RuleReward(Rule rule) : rule_(std::move(rule)) {}
-  Result<std::vector<RewardOutcome>> score(const std::vector<RewardSample>& samples) override {
-    std::vector<RewardOutcome> outcomes;
-    for (const RewardSample& sample : samples) {
-      const Result<double> value = rule_(sample);
-      outcomes.push_back(value.ok() ? value_outcome(*value)
-                                    : error_outcome(value.status().message()));
+  Result<std::vector<RewardOutcome>> score(const std::vector<RewardSample>& samples,
+                                           const ScoreWatch& watch) override {
+    std::vector<RewardOutcome> outcomes(samples.size());
+    for (size_t i = 0; i < samples.size() && !watch.ended(); ++i) {
+      const Result<double> value = rule_(samples[i]);
+      outcomes[i] = value.ok() ? value_outcome(*value) : error_outcome(value.status().message());
+      watch.scored(outcomes[i]);
     }
     return outcomes;
   }

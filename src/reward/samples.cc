@@ -7,12 +7,28 @@
 namespace braid {
 namespace {
 
+// Text, or a conversation, of which the last message stands for the text.
+Status read_prompt(const Json& fields, RewardSample* sample) {
+  const auto prompt = fields.find("prompt");
+  if (prompt == fields.end() || !prompt->is_array() || prompt->empty()) {
+    BRAID_ASSIGN(sample->prompt, json_field<std::string>(fields, "prompt"));
+    return ok_status();
+  }
+  for (const Json& message : *prompt)
+    if (!message.is_object() || !message.contains("role") || !message.contains("content"))
+      return invalid_input("key 'prompt': a message of a conversation needs 'role' and 'content'");
+  sample->messages = *prompt;
+  const Json& last = prompt->back()["content"];
+  sample->prompt = last.is_string() ? last.get<std::string>() : last.dump();
+  return ok_status();
+}
+
 Result<RewardSample> parse_sample(std::string_view line, const std::string& where,
                                   const std::string& label_key) {
   BRAID_ASSIGN(Json fields, parse_json(line, where));
   if (!fields.is_object()) return invalid_input(cat(where, ": must be a JSON object"));
   const auto read = [&](RewardSample& sample) -> Status {
-    BRAID_ASSIGN(sample.prompt, json_field<std::string>(fields, "prompt"));
+    BRAID_TRY(read_prompt(fields, &sample));
     BRAID_ASSIGN(sample.response, json_field<std::string>(fields, "response"));
     BRAID_ASSIGN(sample.prompt_ids, json_field_or(fields, "prompt_ids", std::vector<int32_t>()));
     BRAID_ASSIGN(sample.response_ids,
@@ -48,6 +64,11 @@ Result<std::vector<RewardSample>> parse_samples(std::string_view text, const std
     if (trim(line).empty()) continue;
     BRAID_ASSIGN(RewardSample sample, parse_sample(line, cat(file, ":", line_number), label_key));
     sample.sample_id = line_number - 1;
+    if (!samples.empty()) {
+      const RewardSample& before = samples.back();
+      const bool same = before.prompt == sample.prompt && before.messages == sample.messages;
+      sample.group = before.group + (same ? 0 : 1);
+    }
     samples.push_back(std::move(sample));
   }
   if (samples.empty()) return invalid_input(cat(file, ": holds no samples"));

@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <thread>
 
+#include "reward/batches.h"
 #include "reward/outcome.h"
 #include "reward/testing.h"
 
@@ -18,18 +20,23 @@ class ScriptedReward : public Reward {
  public:
   explicit ScriptedReward(std::map<int64_t, std::vector<RewardOutcome>> script)
       : script_(std::move(script)) {}
-  Result<std::vector<RewardOutcome>> score(const std::vector<RewardSample>& samples) override {
-    std::vector<RewardOutcome> outcomes;
-    for (const RewardSample& sample : samples) {
-      auto& tries = script_.at(sample.sample_id);
-      outcomes.push_back(tries.front());
+  Result<std::vector<RewardOutcome>> score(const std::vector<RewardSample>& samples,
+                                           const ScoreWatch& watch) override {
+    std::vector<RewardOutcome> outcomes(samples.size());
+    for (size_t i = 0; i < samples.size() && !watch.ended(); ++i) {
+      auto& tries = script_.at(samples[i].sample_id);
+      outcomes[i] = tries.front();
       if (tries.size() > 1) tries.erase(tries.begin());
+      watch.scored(outcomes[i]);
+      asked_.push_back(samples[i].sample_id);
     }
     return outcomes;
   }
+  const std::vector<int64_t>& asked() const { return asked_; }
 
  private:
   std::map<int64_t, std::vector<RewardOutcome>> script_;
+  std::vector<int64_t> asked_;
 };
 
 RewardOptions named(const std::string& name, double weight, const std::string& on_error) {
@@ -79,7 +86,97 @@ TEST(ScoreAll, StopNamesRewardSampleAndCount) {
   const Status status = run(troubled(), named("judge", 1, "stop")).status();
   EXPECT_EQ(status.code(), Code::kStopped);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("'judge'"), HasSubstr("sample 11"),
-                                      HasSubstr("too slow"), HasSubstr("2 of 3")));
+                                      HasSubstr("too slow"), HasSubstr("1 of 2")));
+}
+
+TEST(ScoreAll, StopAsksForNothingAfterTheFirstFailure) {
+  std::vector<std::unique_ptr<Reward>> rewards;
+  rewards.push_back(troubled());
+  const auto& scripted = static_cast<const ScriptedReward&>(*rewards[0]);
+  const std::vector<RewardOptions> options = {named("judge", 1, "stop")};
+  EXPECT_FALSE(score_all(rewards, options, three_samples()).ok());
+  EXPECT_THAT(scripted.asked(), ElementsAre(10, 11));
+  ScoreContext everything;
+  everything.show_everything = true;
+  const auto outcomes = collect_outcomes(rewards, options, three_samples(), everything);
+  ASSERT_TRUE(outcomes.ok());
+  EXPECT_THAT(scripted.asked(), ElementsAre(10, 11, 10, 11, 12));
+}
+
+TEST(ScoreAll, AnotherRewardThatHangsEndsWithTheFirstFailure) {
+  class Hanging : public Reward {
+   public:
+    Result<std::vector<RewardOutcome>> score(const std::vector<RewardSample>& samples,
+                                             const ScoreWatch& watch) override {
+      while (!watch.ended()) std::this_thread::yield();
+      return std::vector<RewardOutcome>(samples.size());
+    }
+  };
+  std::vector<std::unique_ptr<Reward>> rewards;
+  rewards.push_back(std::make_unique<Hanging>());
+  rewards.push_back(troubled());
+  const std::vector<RewardOptions> options = {named("slow", 1, "stop"), named("judge", 1, "stop")};
+  const Status status = score_all(rewards, options, three_samples()).status();
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("'judge'"), HasSubstr("sample 11")));
+
+  rewards[1] = constant(1);
+  ScoreContext context;
+  context.interrupted = [] { return true; };
+  const Status stopped = score_all(rewards, options, three_samples(), context).status();
+  EXPECT_EQ(stopped.code(), Code::kStopped);
+  EXPECT_THAT(stopped.message(), HasSubstr("'slow': 3 of 3 samples"));
+}
+
+TEST(ScoreAll, ALineSaysHowManyAreOut) {
+  class Slow : public Reward {
+   public:
+    Result<std::vector<RewardOutcome>> score(const std::vector<RewardSample>& samples,
+                                             const ScoreWatch& watch) override {
+      watch.scored(value_outcome(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return std::vector<RewardOutcome>(samples.size(), value_outcome(1));
+    }
+  };
+  std::vector<std::unique_ptr<Reward>> rewards;
+  rewards.push_back(std::make_unique<Slow>());
+  ScoreContext context;
+  context.report_after_s = 0.02;
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(score_all(rewards, {named("slow", 1, "stop")}, three_samples(), context).ok());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("'slow': 2 of 3 samples"));
+}
+
+TEST(ScoreAll, WhatDoesNotApplyAddsNothingAndASampleWithoutAnyIsLeftOut) {
+  std::vector<std::unique_ptr<Reward>> rewards;
+  const auto script = [](RewardOutcome a, RewardOutcome b) {
+    return std::make_unique<ScriptedReward>(std::map<int64_t, std::vector<RewardOutcome>>{
+        {10, {value_outcome(2)}}, {11, {std::move(a)}}, {12, {std::move(b)}}});
+  };
+  rewards.push_back(script(absent_outcome(), absent_outcome()));
+  rewards.push_back(script(value_outcome(3), absent_outcome()));
+  const std::vector<RewardOptions> options = {named("math", 1, "stop"), named("code", 10, "stop")};
+  const auto totals = score_all(rewards, options, three_samples());
+  ASSERT_TRUE(totals.ok()) << totals.status().message();
+  EXPECT_THAT(totals->total, ElementsAre(22, 30, IsNan()));
+  EXPECT_THAT(totals->kept, ElementsAre(true, true, false));
+  EXPECT_THAT(totals->by_name.at("math"), ElementsAre(2, IsNan(), IsNan()));
+  EXPECT_EQ(totals->absent, 1);
+  EXPECT_EQ(totals->errors, 0);
+}
+
+TEST(Batches, BySampleGroupAndStep) {
+  std::vector<RewardSample> samples(5);
+  for (size_t i = 0; i < 5; ++i) samples[i].group = static_cast<int64_t>(i) / 2;
+  using Batches = std::vector<std::vector<size_t>>;
+  EXPECT_EQ(cut_batches(samples, "sample"), (Batches{{0}, {1}, {2}, {3}, {4}}));
+  EXPECT_EQ(cut_batches(samples, "group"), (Batches{{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(cut_batches(samples, "step"), (Batches{{0, 1, 2, 3, 4}}));
+}
+
+TEST(Batches, GroupsWithTooFewLeftAreDropped) {
+  std::vector<bool> kept = {true, false, true, true, false, false};
+  EXPECT_EQ(drop_short_groups({0, 0, 1, 1, 2, 2}, 2, &kept), 1);
+  EXPECT_THAT(kept, ElementsAre(false, false, true, true, false, false));
 }
 
 TEST(ScoreAll, DropLeavesTheSampleOut) {

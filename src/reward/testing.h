@@ -25,7 +25,7 @@ inline std::vector<RewardOutcome> score_with(const RewardOptions& options,
   auto reward = make_reward(options);
   EXPECT_TRUE(reward.ok()) << reward.status().message();
   if (!reward.ok()) return std::vector<RewardOutcome>(samples.size());
-  auto outcomes = (*reward)->score(samples);
+  auto outcomes = (*reward)->score(samples, quiet_watch());
   EXPECT_TRUE(outcomes.ok()) << outcomes.status().message();
   if (!outcomes.ok() || outcomes->size() != samples.size())
     return std::vector<RewardOutcome>(samples.size());
@@ -35,6 +35,8 @@ inline std::vector<RewardOutcome> score_with(const RewardOptions& options,
 // Short form of an outcome: the value, "timeout" or "error".
 inline std::string brief(const RewardOutcome& outcome) {
   if (outcome.kind == RewardOutcome::Kind::kValue) return format_double(outcome.value);
+  if (outcome.kind == RewardOutcome::Kind::kAbsent) return "absent";
+  if (outcome.kind == RewardOutcome::Kind::kSkipped) return "skipped";
   return outcome.kind == RewardOutcome::Kind::kTimeout ? "timeout" : "error";
 }
 

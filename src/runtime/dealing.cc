@@ -20,10 +20,10 @@ void shuffle(std::vector<T>& items, uint64_t seed, uint64_t stream) {
 }
 
 // Rows of equal group kept together, in order.
-std::vector<Rows> group_rows(const SampleStore& store) {
+std::vector<Rows> group_rows(const SampleStore& store, const Rows& rows) {
   std::vector<Rows> groups;
   std::map<int64_t, size_t> place;
-  for (size_t row = 0; row < store.size(); ++row) {
+  for (const size_t row : rows) {
     const auto [found, fresh] = place.emplace(store.sample(row).group.value, groups.size());
     if (fresh) groups.emplace_back();
     groups[found->second].push_back(row);
@@ -42,20 +42,22 @@ std::vector<Rows> cut(const std::vector<Rows>& items, size_t parts) {
 
 }  // namespace
 
-std::vector<Rows> mini_batches(const SampleStore& store, const TrainConfig& options, int64_t step) {
+std::vector<Rows> mini_batches(const SampleStore& store, const Rows& rows,
+                               const TrainConfig& options, int64_t step) {
+  if (rows.empty()) return {};
   const auto parts = static_cast<size_t>(
-      std::min<int64_t>(options.minibatches, static_cast<int64_t>(store.size())));
-  std::vector<Rows> units = group_rows(store);
+      std::min<int64_t>(options.minibatches, static_cast<int64_t>(rows.size())));
+  std::vector<Rows> units = group_rows(store, rows);
   if (units.size() % parts != 0) {
     units.clear();
-    for (size_t row = 0; row < store.size(); ++row) units.push_back({row});
+    for (const size_t row : rows) units.push_back({row});
   }
   std::vector<Rows> out;
   const uint64_t seed = mix_seed(static_cast<uint64_t>(options.seed), kPermutationStream);
   for (int64_t epoch = 0; epoch < options.epochs_per_rollout; ++epoch) {
     if (parts > 1)
       shuffle(units, seed, static_cast<uint64_t>(step * options.epochs_per_rollout + epoch));
-    for (Rows& rows : cut(units, parts)) out.push_back(std::move(rows));
+    for (Rows& part : cut(units, parts)) out.push_back(std::move(part));
   }
   return out;
 }

@@ -12,8 +12,10 @@
 namespace braid {
 
 // The mini-batches of all epochs of a train call in step `step`, in order. Mini-batches hold whole
-// groups where the groups divide evenly, else single samples; every epoch has its own order.
-std::vector<Rows> mini_batches(const SampleStore& store, const TrainConfig& options, int64_t step);
+// groups where the groups divide evenly, else single samples; every epoch has its own order. None
+// where there are no rows.
+std::vector<Rows> mini_batches(const SampleStore& store, const Rows& rows,
+                               const TrainConfig& options, int64_t step);
 
 // Cuts rows into micro-batches of at most micro_tokens tokens. With `whole_groups` neighbours of
 // one group share a micro-batch: where the data has groups (preference pairs) a loss compares

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "reward/pass_at_k.h"
 #include "rollout/stop_strings.h"
+#include "runtime/score_context.h"
 #include "runtime/score_samples.h"
 #include "train/packing.h"
 
@@ -111,7 +112,9 @@ Result<RewardSample> Evaluator::reward_sample(const Generated& generated, int64_
   BRAID_ASSIGN(const DataRecord record, data_.data.at(prompt));
   RewardSample out;
   out.sample_id = generated.sample.value;
+  out.group = prompt;
   out.prompt = record.prompt;
+  out.messages = record.conversation;
   out.prompt_ids = record.prompt_ids;
   out.response_ids = generated.response_ids;
   out.truncated = generated.finish == Finish::kLength;
@@ -122,8 +125,9 @@ Result<RewardSample> Evaluator::reward_sample(const Generated& generated, int64_
   return out;
 }
 
-Result<RewardTotals> Evaluator::score(const std::vector<RewardSample>& samples) {
-  BRAID_ASSIGN(RewardOutcomes outcomes, collect_outcomes(rewards_, config_.reward, samples));
+Result<RewardTotals> Evaluator::score(const std::vector<RewardSample>& samples, int64_t step) {
+  BRAID_ASSIGN(RewardOutcomes outcomes,
+               collect_outcomes(rewards_, config_.reward, samples, score_context(config_, step)));
   for (size_t i = 0; i < reward_models_.size(); ++i)
     if (reward_models_[i])
       outcomes.outcomes[i] = score_samples(*reward_models_[i], samples, config_.train.micro_tokens);
@@ -149,10 +153,10 @@ void Evaluator::add_passes(const std::vector<double>& totals, EvalReport& report
   for (const auto& [name, metric] : means) report.metrics[name] = metric.mean();
 }
 
-Result<EvalReport> Evaluator::run(Model& policy) {
+Result<EvalReport> Evaluator::run(Model& policy, int64_t step) {
   const at::NoGradGuard no_grad;
   BRAID_ASSIGN(const std::vector<RewardSample> samples, generate(policy));
-  BRAID_ASSIGN(const RewardTotals totals, score(samples));
+  BRAID_ASSIGN(const RewardTotals totals, score(samples, step));
   EvalReport report;
   add_means(samples, totals, report);
   add_passes(totals.total, report);

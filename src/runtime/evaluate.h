@@ -29,14 +29,15 @@ class Evaluator {
   // (load_models.h). Errors name the key.
   static Result<std::unique_ptr<Evaluator>> create(const Config& config, RewardModels models);
 
-  Result<EvalReport> run(Model& policy);
+  // `step` is what Python rewards see as the trainer's.
+  Result<EvalReport> run(Model& policy, int64_t step = 0);
 
  private:
   Evaluator(const Config& config, RunData data, RewardModels models)
       : config_(config), data_(std::move(data)), reward_models_(std::move(models)) {}
   Result<std::vector<RewardSample>> generate(Model& policy);
   Result<RewardSample> reward_sample(const Generated& generated, int64_t prompt) const;
-  Result<RewardTotals> score(const std::vector<RewardSample>& samples);
+  Result<RewardTotals> score(const std::vector<RewardSample>& samples, int64_t step);
   void add_passes(const std::vector<double>& totals, EvalReport& report) const;
 
   Config config_;

@@ -1,5 +1,7 @@
 #include "runtime/load_models.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 
 #include "base/log.h"
@@ -14,11 +16,20 @@ namespace {
 
 Result<at::Device> parse_device(const std::string& text) {
   if (text == "cpu") return at::Device(at::kCPU);
-  if (text == "cuda") return at::Device(at::kCUDA, 0);
   int64_t index = 0;
-  if (text.rfind("cuda:", 0) == 0 && parse_int(text.substr(5), &index))
-    return at::Device(at::kCUDA, static_cast<int8_t>(index));
-  return invalid_input(cat("device: '", text, "' is not cpu, cuda or cuda:N"));
+  const bool numbered = text.rfind("cuda:", 0) == 0 && parse_int(text.substr(5), &index);
+  if (text != "cuda" && !numbered)
+    return invalid_input(cat("device: '", text, "' is not cpu, cuda or cuda:N"));
+  const int64_t devices =
+      at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().getNumGPUs() : 0;
+  if (devices == 0)
+    return invalid_input(cat("device: ", text,
+                             ": no CUDA device can be used here (no GPU, no driver, or a libtorch "
+                             "without CUDA); 'braid doctor' shows which; device=cpu needs none"));
+  if (index < 0 || index >= devices)
+    return invalid_input(cat("device: ", text, ": this machine has ", devices,
+                             " CUDA devices, cuda:0 to cuda:", devices - 1));
+  return at::Device(at::kCUDA, static_cast<int8_t>(index));
 }
 
 Result<Origin> random_origin(const Config& config) {

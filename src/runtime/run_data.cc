@@ -111,7 +111,8 @@ Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
     BRAID_ASSIGN(const DataRecord record, data.at(cursor + p));
     for (int64_t k = 0; k < copies; ++k) {
       const GroupId group{cursor + p};
-      samples.push_back({SampleId{group.value * copies + k}, group, record.prompt, record.extra});
+      samples.push_back({SampleId{group.value * copies + k}, group, record.prompt, record.extra,
+                         record.conversation});
       prompt_ids.push_back(record.prompt_ids);
       response_ids.push_back(pairs && k == 1 ? record.rejected_ids : record.response_ids);
       mask.insert(mask.end(), record.learned.begin(), record.learned.end());

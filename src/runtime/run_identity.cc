@@ -25,8 +25,9 @@ constexpr const char* kFreeKeys[] = {"train.total_steps",
                                      "data.eval",
                                      "train.offload",
                                      "lora.export_as"};
-constexpr const char* kFreeRewardKeys[] = {".auth_token", ".url",     ".timeout_s",    ".workers",
-                                           ".memory_mb",  ".retries", ".batch_samples"};
+constexpr const char* kFreeRewardKeys[] = {".auth_token",    ".url",       ".timeout_s",
+                                           ".workers",       ".memory_mb", ".retries",
+                                           ".batch_samples", ".outage_s"};
 constexpr const char* kSecretKeys[] = {".auth_token"};
 
 bool is_free(const std::string& key) {

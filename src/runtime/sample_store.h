@@ -22,6 +22,7 @@ struct StoredSample {
   GroupId group;
   std::string prompt;
   Json extra = Json::object();
+  Json messages;  // the prompt as a conversation; null where the data has text
 };
 
 using TokenLists = std::vector<std::vector<int32_t>>;

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "host/file.h"
+#include "reward/batches.h"
 #include "runtime/run_folder.h"
+#include "runtime/score_context.h"
 #include "runtime/score_samples.h"
 
 namespace braid {
@@ -19,7 +22,9 @@ Result<std::vector<RewardSample>> Scoring::samples(const SampleStore& store,
   for (const size_t row : rows) {
     RewardSample sample;
     sample.sample_id = store.sample(row).id.value;
+    sample.group = store.sample(row).group.value;
     sample.prompt = store.sample(row).prompt;
+    sample.messages = store.sample(row).messages;
     sample.prompt_ids = (*prompts)[row];
     sample.response_ids = (*responses)[row];
     sample.truncated = truncated[static_cast<int64_t>(out.size())].item<float>() != 0;
@@ -32,13 +37,27 @@ Result<std::vector<RewardSample>> Scoring::samples(const SampleStore& store,
   return out;
 }
 
-Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows) {
+// Where samples are compared within their group, one that is alone there cannot be.
+void Scoring::keep_comparable(const SampleStore& store, const Rows& rows,
+                              RewardTotals& totals) const {
+  if (config_.algorithm.normalize_advantages != "group") return;
+  std::vector<int64_t> groups;
+  for (const size_t row : rows) groups.push_back(store.sample(row).group.value);
+  const int64_t dropped = drop_short_groups(groups, 2, &totals.kept);
+  if (dropped > 0)
+    log_warning(cat(
+        dropped, " groups have one sample left, which has nothing to be compared with; left out"));
+}
+
+Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows, int64_t step) {
   BRAID_ASSIGN(const std::vector<RewardSample> asked, samples(store, rows));
-  BRAID_ASSIGN(RewardOutcomes outcomes, collect_outcomes(rewards_, config_.reward, asked));
+  BRAID_ASSIGN(RewardOutcomes outcomes,
+               collect_outcomes(rewards_, config_.reward, asked, score_context(config_, step)));
   for (size_t i = 0; i < models_.size(); ++i)
     if (models_[i])
       outcomes.outcomes[i] = score_samples(*models_[i], asked, config_.train.micro_tokens);
   BRAID_ASSIGN(RewardTotals totals, apply_policies(config_.reward, outcomes, asked));
+  keep_comparable(store, rows, totals);
   ScoredSamples scored;
   scored.raw = std::move(totals.total);
   scored.kept = std::move(totals.kept);
@@ -136,6 +155,8 @@ void note_rewards(const ScoredSamples& scored, Metrics& metrics) {
       if (std::isfinite(value)) metrics["reward/" + name + "_mean"].add(value);
   metrics["reward/timeout"].add(static_cast<double>(scored.timeouts));
   metrics["reward/error"].add(static_cast<double>(scored.errors));
+  metrics["reward/left_out"].add(
+      static_cast<double>(std::count(scored.kept.begin(), scored.kept.end(), false)));
 }
 
 }  // namespace braid

@@ -22,7 +22,7 @@ namespace braid {
 struct ScoredSamples {
   std::vector<double> raw;    // weighted sum of the list; NaN where the sample was dropped
   std::vector<double> total;  // after clipping and penalties: what training uses
-  std::vector<bool> kept;     // false: on_error: drop applied
+  std::vector<bool> kept;     // false: failed under on_error: drop, no reward applies, or alone
   std::map<std::string, std::vector<double>> by_name;
   int64_t timeouts = 0, errors = 0;
 };
@@ -38,8 +38,9 @@ class Scoring {
         rewards_(std::move(rewards)),
         models_(std::move(models)) {}
 
-  // Asks the rewards of the list about these rows.
-  Result<ScoredSamples> score(const SampleStore& store, const Rows& rows);
+  // Asks the rewards of the list about these rows of step `step`. kStopped where a stop signal
+  // ended the wait for them.
+  Result<ScoredSamples> score(const SampleStore& store, const Rows& rows, int64_t step);
   // What the recorded rows, by sample id, say that they are worth.
   static ScoredSamples replayed(const std::map<int64_t, RolloutRow>& recorded,
                                 const SampleStore& store, const Rows& rows);
@@ -52,6 +53,7 @@ class Scoring {
 
  private:
   Result<std::vector<RewardSample>> samples(const SampleStore& store, const Rows& rows) const;
+  void keep_comparable(const SampleStore& store, const Rows& rows, RewardTotals& totals) const;
   Status add_penalties(const SampleStore& store, const Rows& rows, ScoredSamples& scored) const;
 
   const Config& config_;

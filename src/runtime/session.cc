@@ -3,7 +3,10 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/tensor.h>
 
+#include "base/log.h"
 #include "base/text.h"
+#include "host/machine.h"
+#include "runtime/check_models.h"
 #include "runtime/dealing.h"
 #include "runtime/roles.h"
 #include "runtime/run_identity.h"
@@ -55,9 +58,15 @@ Status check_functions(const Graph& graph) {
 Result<std::unique_ptr<Session>> Session::create(const Config& config, const Program& program) {
   const Graph& graph = program.graph;
   BRAID_TRY(check_options(config, graph));
-  if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
+  if (config.train.threads > 0) {
+    BRAID_TRY(check_threads(config.train.threads).at("train.threads"));
+    at::set_num_threads(static_cast<int>(config.train.threads));
+  }
   Loaded loaded;
   BRAID_ASSIGN(loaded.data, load_run_data(config, config.data.train, data_need(graph)));
+  std::vector<std::string> notes;
+  BRAID_TRY(check_models(config, graph, loaded.data.tokenizer, &notes));
+  for (const std::string& note : notes) log_warning(note);
   const bool asks = asks_rewards(config, graph);
   if (asks && config.reward.empty())
     return invalid_input(
@@ -120,7 +129,7 @@ Status Session::reward(const Call& call) {
   const Rows rows = store_.all_rows();
   ScoredSamples scored;
   if (asks_rewards(config_, program_.graph)) {
-    BRAID_ASSIGN(scored, scoring_.score(store_, rows));
+    BRAID_ASSIGN(scored, scoring_.score(store_, rows, position_.step));
   } else {
     scored = Scoring::replayed(generation_.replayed(), store_, rows);
   }
@@ -131,7 +140,8 @@ Status Session::reward(const Call& call) {
   store_.retain(scored.kept);
   if (store_.size() == 0)
     return {Code::kStopped,
-            "every sample was dropped by on_error: drop; look at the rewards' errors"};
+            "reward: no sample of the step can be used: rewards failed (on_error: drop) or do not "
+            "apply (None); the warnings above say why"};
   return ok_status();
 }
 

@@ -216,6 +216,43 @@ TEST(Session, EarlyStopEndsTheEpochsOfTheCallThatAsksForIt) {
   EXPECT_EQ(roles["critic"]["updates"], 6);
 }
 
+TEST(Session, CutResponsesAreNotTrainedOnWhereMasked) {
+  Config config = tiny_run("grpo");
+  config.rollout.ignore_eos = true;  // so that every response is cut
+  const Program program = program_of(config);
+  const auto changed = [&](bool mask) {
+    config.algorithm.mask_truncated = mask;
+    const auto session = session_of(config, program), fresh = session_of(config, program);
+    const auto row = session->run_step();
+    EXPECT_TRUE(row.ok()) << row.status().message();
+    EXPECT_EQ(row->at("length/truncated_frac"), 1);
+    EXPECT_EQ(row->count("policy/loss"), mask ? 0u : 1u);
+    return !same_weights(*session, *fresh);
+  };
+  EXPECT_TRUE(changed(false));
+  EXPECT_FALSE(changed(true));
+}
+
+TEST(Session, ASampleThatIsAloneInItsGroupIsLeftOut) {
+  Config config = tiny_run("grpo");
+  RewardConfig reward;
+  reward.type = "command";
+  reward.command = {"python3", "-c",
+                    "import json, sys\n"
+                    "for line in sys.stdin:\n"
+                    "    id = json.loads(line)['id']\n"
+                    "    answer = {'error': 'no'} if id % 8 == 1 else {'reward': id % 3}\n"
+                    "    print(json.dumps({'id': id, **answer}), flush=True)\n"};
+  reward.on_error = "drop";
+  config.reward = {reward};
+  const auto session = session_of(config, program_of(config));
+  const auto row = session->run_step();
+  ASSERT_TRUE(row.ok()) << row.status().message();
+  EXPECT_EQ(row->at("reward/error"), 1);
+  EXPECT_EQ(row->at("reward/left_out"), 2);
+  EXPECT_EQ(session->store().size(), 6u);
+}
+
 TEST(Session, OnlyTheCriticTrainsDuringItsWarmUp) {
   Config config = tiny_run("ppo");
   config.critic.warmup_steps = 1;
@@ -335,7 +372,7 @@ TEST(Runtime, NamesNoAlgorithm) {
 
 TEST(SampleStore, RefusesUndeclaredAndUnproducedFields) {
   SampleStore store(*make_graph(default_options("grpo")));
-  store.begin({{SampleId{0}, GroupId{0}, "", {}}});
+  store.begin({{SampleId{0}, GroupId{0}, "", {}, {}}});
   EXPECT_NE(store.reals("nonsense", {0}).status().message().find("not declared"),
             std::string::npos);
   EXPECT_NE(store.reals("rewards", {0}).status().message().find("before it is produced"),
@@ -347,9 +384,9 @@ TEST(SampleStore, RefusesUndeclaredAndUnproducedFields) {
 // that nobody wrote is an error.
 TEST(SampleStore, HoldsValuesOfSomeRows) {
   SampleStore store(*make_graph(default_options("grpo")));
-  store.begin({{SampleId{4}, GroupId{0}, "", {}},
-               {SampleId{5}, GroupId{0}, "", {}},
-               {SampleId{6}, GroupId{1}, "", {}}});
+  store.begin({{SampleId{4}, GroupId{0}, "", {}, {}},
+               {SampleId{5}, GroupId{0}, "", {}, {}},
+               {SampleId{6}, GroupId{1}, "", {}, {}}});
   ASSERT_TRUE(store.put_tokens("response_ids", {2, 0}, {{7, 8}, {9}}).ok());
   EXPECT_EQ(store.response_lens(), (std::vector<int64_t>{1, 0, 2}));
   ASSERT_TRUE(store.put_reals("old_logprobs", {2, 0}, at::tensor({1.0f, 2.0f, 3.0f})).ok());

@@ -1,13 +1,28 @@
 #include "runtime/stop_signal.h"
 
 #include <signal.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdint>
 
 namespace braid {
 namespace {
 
 volatile sig_atomic_t g_signal = 0;
+std::atomic<int64_t> g_signal_ns{0};  // lock-free, so that the handler may write it
 
-void note_signal(int number) { g_signal = number; }
+int64_t monotonic_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void note_signal(int number) {
+  int64_t none = 0;
+  g_signal_ns.compare_exchange_strong(none, monotonic_ns());
+  g_signal = number;
+}
 
 }  // namespace
 
@@ -23,6 +38,11 @@ void catch_stop_signals() {
 std::string stop_signal() {
   if (g_signal == SIGTERM) return "SIGTERM";
   return g_signal == SIGINT ? "SIGINT" : "";
+}
+
+double seconds_since_stop_signal() {
+  const int64_t begin_ns = g_signal_ns;
+  return begin_ns == 0 ? -1 : static_cast<double>(monotonic_ns() - begin_ns) / 1e9;
 }
 
 }  // namespace braid

@@ -13,4 +13,7 @@ void catch_stop_signals();
 // "SIGTERM" or "SIGINT" once one arrived, else "".
 std::string stop_signal();
 
+// Seconds since it was first noted; below 0 where none was.
+double seconds_since_stop_signal();
+
 }  // namespace braid

@@ -28,12 +28,23 @@ int64_t Training::idle_steps() const {
   return waits ? config_.critic.warmup_steps : 0;
 }
 
+Rows Training::trained_rows() const {
+  const Rows all = store_.all_rows();
+  if (!config_.algorithm.mask_truncated || !generates(graph_)) return all;
+  const Result<at::Tensor> truncated_S = store_.reals("truncated", all);
+  BRAID_CHECK(truncated_S.ok(), "generation says which responses were cut");
+  Rows rows;
+  for (size_t i = 0; i < all.size(); ++i)
+    if ((*truncated_S)[static_cast<int64_t>(i)].item<float>() == 0) rows.push_back(all[i]);
+  return rows;
+}
+
 void Training::begin(const Call& call, int64_t step) {
   call_ = &call;
   step_ = step;
-  minibatches_ = mini_batches(store_, config_.train, step);
+  minibatches_ = mini_batches(store_, trained_rows(), config_.train, step);
   minibatch_ = 0;
-  stopped_ = step < idle_steps();
+  stopped_ = step < idle_steps() || minibatches_.empty();
   call_metrics_.clear();
   losses_.clear();
 }

@@ -56,6 +56,8 @@ class Training {
   ModelInstance& role() const { return roles_.at(call_->role.value); }
   // Steps at the start in which the call does not train.
   int64_t idle_steps() const;
+  // Without cut responses under algorithm.mask_truncated.
+  Rows trained_rows() const;
   Result<ModelOutputs> outputs(const Rows& rows) const;
   Status apply(const std::string& prefix);
   Status refuse();

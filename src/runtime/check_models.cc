@@ -1,0 +1,128 @@
+#include "runtime/check_models.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "host/file.h"
+#include "nn/model.h"
+#include "reward/reward.h"
+#include "runtime/load_models.h"
+#include "runtime/session.h"
+
+namespace braid {
+namespace {
+
+// The key that names a role's weights.
+std::string origin_key(const Config& config, const std::string& role) {
+  if (role == "critic" && !config.critic.path.empty()) return "critic.path";
+  if (role == "reference" && !config.reference.path.empty()) return "reference.path";
+  return config.model.path.empty() ? "model.config" : "model.path";
+}
+
+Result<ModelSpec> spec_of(const Origin& origin) {
+  const std::string file =
+      origin.folder.empty() ? origin.config_path : join_path(origin.folder, "config.json");
+  if (!origin.folder.empty() && !is_folder(origin.folder))
+    return not_found(cat(origin.folder, " is not a model folder"));
+  BRAID_ASSIGN(const std::string text, read_file(file));
+  return parse_model_spec(text, file);
+}
+
+Status check_role(const Config& config, const RoleSpec& role, const ModelOptions& options) {
+  BRAID_ASSIGN(const Origin origin, role_origin(config, role.role.value));
+  const std::string key = origin_key(config, role.role.value);
+  if (!origin.folder.empty() && is_adapter_folder(origin.folder))
+    return role.trained ? invalid_input(cat(key, ": ", origin.folder,
+                                            " holds adapters only; train from the merged export "
+                                            "(lora.export_as: merged) or from the base"))
+                        : ok_status();
+  BRAID_ASSIGN(const ModelSpec spec, spec_of(origin).at(key));
+  if (!role.trained || options.lora.rank == 0) return ok_status();
+  if (origin.folder.empty())
+    return invalid_input("lora.rank: adapters need trained weights below them, these are random");
+  return check_model_options(spec, options);
+}
+
+Status check_reward_models(const std::vector<RewardConfig>& rewards) {
+  for (const RewardConfig& reward : rewards) {
+    if (reward.type != "model" || is_adapter_folder(reward.path)) continue;
+    BRAID_TRY(spec_of({reward.path, ""}).status().at(cat("reward '", reward_name(reward), "'")));
+  }
+  return ok_status();
+}
+
+void note_ends(const Config& config, const ModelSpec& spec, std::vector<std::string>* notes) {
+  const bool ends = !spec.eos_ids.empty() && !config.rollout.ignore_eos;
+  if (!ends && config.rollout.stop.empty())
+    notes->push_back(cat(
+        "rollout.stop: ",
+        config.rollout.ignore_eos ? "rollout.ignore_eos is on" : "the model names no eos_token_id",
+        " and there are no stop strings, so every response goes on to "
+        "rollout.max_response_length and counts as truncated"));
+}
+
+Status check_tokenizer(const Config& config, const ModelSpec& spec, const Tokenizer& tokenizer,
+                       std::vector<std::string>* notes) {
+  const char* key = config.tokenizer.path.empty() ? "model.path" : "tokenizer.path";
+  if (tokenizer.vocab_size() > spec.vocab)
+    return invalid_input(cat(key, ": the tokenizer has ids up to ", tokenizer.vocab_size() - 1,
+                             ", the model's vocabulary ends at ", spec.vocab - 1,
+                             "; it belongs to another model"));
+  const auto eos = tokenizer.eos_id();
+  const bool known =
+      !eos || spec.eos_ids.empty() ||
+      std::find(spec.eos_ids.begin(), spec.eos_ids.end(), *eos) != spec.eos_ids.end();
+  if (!known)
+    notes->push_back(
+        cat(key, ": the tokenizer ends texts with token ", *eos, " ('", tokenizer.id_to_token(*eos),
+            "'), which is not among the model's eos_token_id; is it another model's?"));
+  const std::string own = join_path(config.model.path, "tokenizer.json");
+  if (config.tokenizer.path.empty() || config.model.path.empty() || !path_exists(own))
+    return ok_status();
+  BRAID_ASSIGN(const Tokenizer models, load_tokenizer(config.model.path));
+  const int32_t size = std::max(models.vocab_size(), tokenizer.vocab_size());
+  for (int32_t id = 0; id < size; ++id) {
+    if (models.id_to_token(id) == tokenizer.id_to_token(id)) continue;
+    notes->push_back(cat("tokenizer.path: token ", id, " is '", tokenizer.id_to_token(id),
+                         "' here and '", models.id_to_token(id),
+                         "' in the tokenizer of model.path; is it another model's?"));
+    break;
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status check_trainable(const Config& config, const Graph& graph) {
+  if (check_functions(graph).ok()) return ok_status();
+  std::vector<std::string> trained;
+  for (const std::string& name : algorithm_names()) {
+    const auto other = make_graph(default_options(name));
+    if (other.ok() && check_functions(*other).ok()) trained.push_back(name);
+  }
+  return invalid_input(cat("algorithm.name: ", config.algorithm.name,
+                           " can be planned and simulated, but not trained; trained are ",
+                           join(trained, ", ")));
+}
+
+Status check_models(const Config& config, const Graph& graph,
+                    const std::optional<Tokenizer>& tokenizer, std::vector<std::string>* notes) {
+  BRAID_ASSIGN(const ModelOptions options, model_options(config));
+  for (const RoleSpec& role : graph.roles)
+    if (role.role.value != "reward" || role.trained)
+      BRAID_TRY(check_role(config, role, options).at(cat("role ", role.role)));
+  if (generates(graph)) BRAID_TRY(check_reward_models(config.reward));
+  BRAID_ASSIGN(const Origin origin, role_origin(config, "actor"));
+  if (!origin.folder.empty() && is_adapter_folder(origin.folder)) return ok_status();
+  BRAID_ASSIGN(const ModelSpec spec, spec_of(origin).at(origin_key(config, "actor")));
+  const int64_t length = config.data.max_prompt_length + config.rollout.max_response_length;
+  if (generates(graph) && spec.max_positions > 0 && length > spec.max_positions)
+    notes->push_back(cat("rollout.max_response_length: the model has ", spec.max_positions,
+                         " positions, less than data.max_prompt_length + "
+                         "rollout.max_response_length = ",
+                         length, "; longer samples will fail"));
+  if (generates(graph)) note_ends(config, spec, notes);
+  return tokenizer ? check_tokenizer(config, spec, *tokenizer, notes) : ok_status();
+}
+
+}  // namespace braid

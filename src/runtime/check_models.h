@@ -1,0 +1,24 @@
+// What can be found wrong with a run's models before their weights are read. Reads config.json
+// files only. Thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/options.h"
+#include "data/tokenizer/tokenizer.h"
+#include "dataflow/graph.h"
+
+namespace braid {
+
+// Whether the functions of the graph exist; the error names the algorithms whose functions do.
+Status check_trainable(const Config& config, const Graph& graph);
+
+// The device, the folder of every role and reward model, LoRA's targets and rank, and that the
+// tokenizer's ids fit the model. Appends what is not wrong but seldom meant to `notes`: positions
+// that do not suffice, no token or string that ends a response, another model's tokenizer.
+Status check_models(const Config& config, const Graph& graph,
+                    const std::optional<Tokenizer>& tokenizer, std::vector<std::string>* notes);
+
+}  // namespace braid
