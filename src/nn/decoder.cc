@@ -6,6 +6,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -21,6 +22,9 @@ namespace {
 LayerRange range_of(const ModelSpec& spec, const ModelOptions& options) {
   return options.range.value_or(LayerRange{0, spec.layers});
 }
+
+constexpr const char* kAllLinear = "all-linear";
+constexpr const char* kLmHeadModule = "lm_head";
 
 // True when PEFT would put an adapter on the module: a target is its name or its last components.
 bool is_target(const std::string& module, const std::string& target) {
@@ -38,19 +42,42 @@ std::vector<std::string> linear_modules(const TensorNames& names) {
   return modules;
 }
 
-Status check_targets(const ModelSpec& spec, const LoraOptions& lora) {
-  if (lora.rank < 0) return invalid_input(cat("lora rank is ", lora.rank, "; 0 turns it off"));
-  if (lora.rank == 0) return ok_status();
-  const std::vector<std::string> modules = linear_modules(family_of(spec).names);
-  for (const std::string& target : lora.targets) {
-    const bool found = std::any_of(modules.begin(), modules.end(), [&](const std::string& module) {
-      return is_target("layer." + module, target);
-    });
-    if (!found)
-      return invalid_input(cat("lora target '", target, "' names no module of ", spec.family,
-                               "; modules: ", join(modules, ", ")));
+Status check_lora_target(const ModelSpec& spec, const std::string& target) {
+  if (target == kAllLinear) return ok_status();
+  if (target == kLmHeadModule) {
+    if (!spec.tied_embeddings || spec.scalar_head) return ok_status();
+    return invalid_input(
+        "lora.targets: lm_head is the embedding's matrix in this model (tie_word_embeddings), so "
+        "an adapter there would change both; leave it out");
   }
-  return ok_status();
+  std::vector<std::string> modules = linear_modules(family_of(spec).names);
+  const bool found = std::any_of(modules.begin(), modules.end(), [&](const std::string& module) {
+    return is_target("layer." + module, target);
+  });
+  if (found) return ok_status();
+  for (const char* more : {kLmHeadModule, kAllLinear}) modules.emplace_back(more);
+  return invalid_input(cat("lora.targets: '", target, "' names no module of ", spec.family,
+                           "; modules: ", join(modules, ", ")));
+}
+
+// A rank beyond the smaller side of a matrix has more numbers than the matrix itself.
+Status check_rank(const ModelSpec& spec, const LoraOptions& lora) {
+  const int64_t most = std::min({spec.hidden, spec.heads * spec.head_dim, spec.intermediate});
+  if (lora.rank <= most) return ok_status();
+  return invalid_input(cat("lora.rank: ", lora.rank, " is more than ", most,
+                           ", the smallest side of the model's matrices; 8 to 64 is usual, 0 "
+                           "trains all weights"));
+}
+
+Status check_lora(const ModelSpec& spec, const LoraOptions& lora) {
+  if (lora.rank < 0) return invalid_input(cat("lora.rank: ", lora.rank, "; 0 turns it off"));
+  if (lora.rank == 0) return ok_status();
+  if (lora.targets.empty())
+    return invalid_input(
+        "lora.targets: the list is empty, so nothing would be trained; write all-linear or names "
+        "such as q_proj");
+  for (const std::string& target : lora.targets) BRAID_TRY(check_lora_target(spec, target));
+  return check_rank(spec, lora);
 }
 
 // Shapes by name, and the modules built from them.
@@ -141,7 +168,7 @@ Status Decoder::validate_options(const ModelSpec& spec, const ModelOptions& opti
     return invalid_input(cat("layers ", range.begin, " to ", range.end, " of a model with ",
                              spec.layers, " layers"));
   BRAID_TRY(check_tensor_parallel(spec, options.tensor_parallel));
-  return check_targets(spec, options.lora);
+  return check_lora(spec, options.lora);
 }
 
 Decoder::Decoder(const ModelSpec& spec, const ModelOptions& options) {
@@ -159,13 +186,20 @@ Decoder::Decoder(const ModelSpec& spec, const ModelOptions& options) {
 void Decoder::find_shards() {
   const TensorParallelGroup& group = options_.tensor_parallel;
   shards_ = tensor_shards(spec_, range_.begin, range_.end, group);
-  for (const DecoderLayer& layer : layers_)
-    visit_parts(layer, [&](const LinearLayer&, const LinearPart& part) {
+  const auto add_adapter = [&](const std::string& module) {
+    const TensorShard& matrix = shards_.at(module + ".weight");
+    shards_[adapter_name(module, 'A')] = lora_a_shard(matrix, options_.lora.rank, group);
+    shards_[adapter_name(module, 'B')] = lora_b_shard(matrix, options_.lora.rank, group);
+  };
+  for (DecoderLayer& layer : layers_)
+    visit_parts(layer, [&](const LinearLayer&, LinearPart& part) {
       if (!part.lora_a.defined()) return;
       const TensorShard& matrix = shards_.at(part.module + ".weight");
-      shards_[adapter_name(part.module, 'A')] = lora_a_shard(matrix, options_.lora.rank, group);
-      shards_[adapter_name(part.module, 'B')] = lora_b_shard(matrix, options_.lora.rank, group);
+      const bool by_columns = matrix.dim == 1 && !matrix.pieces.empty();
+      part.first_column = by_columns ? matrix.pieces[0].begin : 0;
+      add_adapter(part.module);
     });
+  if (head_lora_a_.defined()) add_adapter(kLmHeadModule);
 }
 
 void Decoder::allocate(const at::TensorOptions& tensor_options) {
@@ -191,12 +225,18 @@ void Decoder::allocate(const at::TensorOptions& tensor_options) {
 
 void Decoder::add_adapters(const at::TensorOptions& tensor_options) {
   const LoraOptions& lora = options_.lora;
+  const auto wanted = [&](const std::string& module, const char* all) {
+    return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) {
+      return target == all || is_target(module, target);
+    });
+  };
+  if (head_.defined() && !spec_.scalar_head && wanted(kLmHeadModule, kLmHeadModule)) {
+    head_lora_a_ = at::empty({lora.rank, head_.size(1)}, tensor_options);
+    head_lora_b_ = at::empty({head_.size(0), lora.rank}, tensor_options);
+  }
   for (DecoderLayer& layer : layers_)
     visit_parts(layer, [&](LinearLayer& linear, LinearPart& part) {
-      const bool wanted =
-          std::any_of(lora.targets.begin(), lora.targets.end(),
-                      [&](const std::string& target) { return is_target(part.module, target); });
-      if (!wanted) return;
+      if (!wanted(part.module, kAllLinear)) return;
       part.lora_a = at::empty({lora.rank, linear.weight.size(1)}, tensor_options);
       part.lora_b = at::empty({part.rows, lora.rank}, tensor_options);
     });
@@ -229,6 +269,9 @@ void Decoder::visit_adapters(const Visit& visit) {
       visit(adapter_name(part.module, 'A'), part.lora_a);
       visit(adapter_name(part.module, 'B'), part.lora_b);
     });
+  if (!head_lora_a_.defined()) return;
+  visit(adapter_name(kLmHeadModule, 'A'), head_lora_a_);
+  visit(adapter_name(kLmHeadModule, 'B'), head_lora_b_);
 }
 
 std::vector<Decoder::Named> Decoder::parameters() const {
@@ -249,6 +292,13 @@ std::vector<Decoder::Named> Decoder::merged_parameters() const {
     visit_parts(layer, [&](const LinearLayer&, const LinearPart& part) {
       if (part.lora_a.defined()) merged[part.module + ".weight"] = merged_weight(part, scale);
     });
+  if (head_lora_a_.defined()) {
+    LinearPart head;
+    head.weight = head_;
+    head.lora_a = head_lora_a_;
+    head.lora_b = head_lora_b_;
+    merged[kLmHeadName] = merged_weight(head, scale);
+  }
   std::vector<Named> list;
   const_cast<Decoder*>(this)->visit_base([&](const std::string& name, at::Tensor& tensor) {
     const auto found = merged.find(name);
@@ -303,6 +353,8 @@ void Decoder::become_role(const ModelOptions& options, bool scalar_head) {
       part.lora_a = at::Tensor();
       part.lora_b = at::Tensor();
     });
+  head_lora_a_ = at::Tensor();
+  head_lora_b_ = at::Tensor();
   const auto tensor_options = at::TensorOptions().dtype(options.dtype).device(options.device);
   if (scalar_head) {
     head_ =
@@ -324,17 +376,25 @@ double Decoder::lora_scale() const {
 
 at::Tensor Decoder::head_weight() const {
   BRAID_CHECK(range_.end == spec_.layers, "only the last range of layers has a head");
-  return head_.defined() ? head_ : embedding_;
+  const at::Tensor& head = head_.defined() ? head_ : embedding_;
+  const double scale = lora_scale();
+  if (!head_lora_a_.defined() || scale == 0) return head;
+  if (at::GradMode::is_enabled()) return head + at::mm(head_lora_b_, head_lora_a_) * scale;
+  if (!adapted_head_.defined()) adapted_head_ = head + at::mm(head_lora_b_, head_lora_a_) * scale;
+  return adapted_head_;
 }
 
 void Decoder::drop_packed() {
+  adapted_head_ = at::Tensor();
   head_packed_ = {};
+  base_head_packed_ = {};
   for (DecoderLayer& layer : layers_) visit_linears(layer, drop_packed_layer);
 }
 
 const PackedLinear& Decoder::packed_head() {
-  if (!head_packed_.forward.defined()) head_packed_ = pack_linear(head_weight().detach(), false);
-  return head_packed_;
+  PackedLinear& packed = lora_scale() == 0 ? base_head_packed_ : head_packed_;
+  if (!packed.forward.defined()) packed = pack_linear(head_weight().detach(), false);
+  return packed;
 }
 
 void Decoder::weights_changed() {
@@ -375,7 +435,7 @@ void Decoder::grow_rope(const AttentionBatch& batch) {
   rope_ = rope_table(spec_.rope, spec_.head_dim, rows).to(options_.device);
 }
 
-LayerContext Decoder::layer_context(const TokenBatch& batch) {
+LayerContext Decoder::layer_context(const TokenBatch& batch, bool training) {
   grow_rope(batch.attention);
   LayerContext context;
   context.spec = &local_spec_;
@@ -383,7 +443,10 @@ LayerContext Decoder::layer_context(const TokenBatch& batch) {
   context.rows = batch.tokens_T.size(0);
   context.rope = rope_;
   context.positions_T = batch.positions_T;
-  context.lora_scale = lora_scale();
+  context.adapters.scale = lora_scale();
+  if (training && options_.lora.dropout > 0 && context.adapters.scale != 0)
+    context.adapters.dropout = std::make_shared<const AdapterDropout>(
+        adapter_dropout(batch, options_.lora.dropout, dropout_seed_));
   if (spec_.sliding_window == 0 && !options_.recompute) {
     // Not owned: it need only live as long as this forward.
     context.attention =
@@ -403,9 +466,9 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   std::optional<at::AutoDispatchBelowADInplaceOrView> unrecorded;
   if (!at::GradMode::is_enabled()) unrecorded.emplace();
   at::Tensor h = hidden_in.defined() ? hidden_in : embed(batch);
-  const LayerContext context = layer_context(batch);
-  const bool recompute = options_.recompute && kv == nullptr && at::GradMode::is_enabled();
   const bool training = at::GradMode::is_enabled() && kv == nullptr;
+  const LayerContext context = layer_context(batch, training);
+  const bool recompute = options_.recompute && training;
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (keep_packed_ || kv != nullptr)
       visit_linears(layers_[i], [&](LinearLayer* linear) { pack_layer(linear, training); });

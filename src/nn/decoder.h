@@ -25,8 +25,7 @@ class Decoder : public Model {
   // All weights are allocated and uninitialized. REQUIRES: validate_options() accepts the two.
   Decoder(const ModelSpec& spec, const ModelOptions& options);
 
-  // A layer range outside the model, a tensor-parallel size that is not built and LoRA targets that
-  // name no module are errors.
+  // See check_model_options().
   static Status validate_options(const ModelSpec& spec, const ModelOptions& options);
 
   at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
@@ -67,7 +66,7 @@ class Decoder : public Model {
   void add_adapters(const at::TensorOptions& tensor_options);
   void mark_trainable();
   at::Tensor embed(const TokenBatch& batch) const;
-  LayerContext layer_context(const TokenBatch& batch);
+  LayerContext layer_context(const TokenBatch& batch, bool training);
   void grow_rope(const AttentionBatch& batch);
   void drop_packed();
 
@@ -76,9 +75,11 @@ class Decoder : public Model {
   LayerRange range_;
   std::map<std::string, TensorShard> shards_;
   at::Tensor embedding_, positions_, head_, rope_;
+  at::Tensor head_lora_a_, head_lora_b_;  // [r, H] and [V, r]; undefined without adapter
   std::vector<DecoderLayer> layers_;
   NormWeights final_norm_;
-  PackedLinear head_packed_;
+  mutable at::Tensor adapted_head_;  // head with its adapter, for forwards without gradients
+  PackedLinear head_packed_, base_head_packed_;  // with and without the head's adapter
   bool adapters_on_ = true, keep_packed_ = false;
   std::function<void()> layer_done_;
 };

@@ -48,8 +48,8 @@ std::vector<at::Tensor> split_normed_heads(const DecoderLayer& layer, const Laye
 at::Tensor apply_summed(const LinearLayer& layer, const LayerContext& context,
                         const at::Tensor& x_TI) {
   const TensorParallelGroup& group = *context.tensor_parallel;
-  if (group.tp_size == 1) return apply_linear(layer, x_TI, context.lora_scale);
-  const at::Tensor sum = leave_shared(apply_product(layer, x_TI, context.lora_scale), group);
+  if (group.tp_size == 1) return apply_linear(layer, x_TI, context.adapters);
+  const at::Tensor sum = leave_shared(apply_product(layer, x_TI, context.adapters), group);
   return layer.bias.defined() ? sum + layer.parts[0].bias : sum;
 }
 
@@ -57,7 +57,7 @@ at::Tensor self_attention(const DecoderLayer& layer, const LayerContext& context
                           const at::Tensor& x_KH, const KvLayer* cache) {
   const ModelSpec& spec = *context.spec;
   const at::Tensor x_TH = enter_shared(x_KH, context.rows, *context.tensor_parallel);
-  const at::Tensor qkv = apply_linear(layer.qkv, x_TH, context.lora_scale);
+  const at::Tensor qkv = apply_linear(layer.qkv, x_TH, context.adapters);
   const std::vector<at::Tensor> parts = split_normed_heads(layer, context, qkv);
   const at::Tensor &q = parts[0], &k = parts[1], &v = parts[2];
   if (cache != nullptr) store_kv(k, v, *context.attention, *cache);
@@ -69,7 +69,7 @@ at::Tensor self_attention(const DecoderLayer& layer, const LayerContext& context
 
 at::Tensor mlp(const DecoderLayer& layer, const LayerContext& context, const at::Tensor& x_KH) {
   const at::Tensor x_TH = enter_shared(x_KH, context.rows, *context.tensor_parallel);
-  const at::Tensor up = apply_linear(layer.up, x_TH, context.lora_scale);
+  const at::Tensor up = apply_linear(layer.up, x_TH, context.adapters);
   const at::Tensor active = context.spec->gated_mlp ? gated_activation(up, context.spec->activation)
                                                     : activate(up, context.spec->activation);
   return apply_summed(layer.down, context, active);

@@ -31,7 +31,7 @@ struct LayerContext {
   at::Tensor rope;                  // table of rope_table(), undefined without rotary positions
   at::Tensor positions_T;
   std::shared_ptr<const AttentionBatch> attention;
-  double lora_scale = 0;                                 // 0 = adapters off
+  AdapterUse adapters;
   const TensorParallelGroup* tensor_parallel = nullptr;  // not owned
   int64_t rows = 0;                                      // of the batch
 };

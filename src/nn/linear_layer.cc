@@ -48,8 +48,10 @@ at::Tensor joined(const LinearLayer& layer, at::Tensor LinearPart::*member,
   return JoinParts::apply(at::TensorList(parts), whole);
 }
 
-at::Tensor adapter_output(const LinearPart& part, const at::Tensor& x, double scale) {
-  return braid::linear(braid::linear(x, part.lora_a, {}), part.lora_b, {}) * scale;
+at::Tensor adapter_output(const LinearPart& part, const at::Tensor& x, const AdapterUse& adapters) {
+  const at::Tensor read =
+      adapters.dropout ? drop_numbers(*adapters.dropout, part.module, part.first_column, x) : x;
+  return braid::linear(braid::linear(read, part.lora_a, {}), part.lora_b, {}) * adapters.scale;
 }
 
 }  // namespace
@@ -81,13 +83,13 @@ void allocate_linear(LinearLayer* layer, int64_t in, bool bias, const at::Tensor
 namespace {
 
 at::Tensor with_adapters(const LinearLayer& layer, const at::Tensor& x_TI, const at::Tensor& y,
-                         double lora_scale) {
-  if (lora_scale == 0) return y;
+                         const AdapterUse& adapters) {
+  if (adapters.scale == 0) return y;
   std::vector<at::Tensor> updates;
   bool adapted = false;
   for (const LinearPart& part : layer.parts) {
     adapted = adapted || part.lora_a.defined();
-    updates.push_back(part.lora_a.defined() ? adapter_output(part, x_TI, lora_scale)
+    updates.push_back(part.lora_a.defined() ? adapter_output(part, x_TI, adapters)
                                             : at::zeros({x_TI.size(0), part.rows}, y.options()));
   }
   if (!adapted) return y;
@@ -96,16 +98,18 @@ at::Tensor with_adapters(const LinearLayer& layer, const at::Tensor& x_TI, const
 
 }  // namespace
 
-at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI, double lora_scale) {
+at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI,
+                        const AdapterUse& adapters) {
   const at::Tensor y = braid::linear(x_TI, joined(layer, &LinearPart::weight, layer.weight),
                                      joined(layer, &LinearPart::bias, layer.bias), &layer.packed);
-  return with_adapters(layer, x_TI, y, lora_scale);
+  return with_adapters(layer, x_TI, y, adapters);
 }
 
-at::Tensor apply_product(const LinearLayer& layer, const at::Tensor& x_TI, double lora_scale) {
+at::Tensor apply_product(const LinearLayer& layer, const at::Tensor& x_TI,
+                         const AdapterUse& adapters) {
   const at::Tensor y =
       braid::linear(x_TI, joined(layer, &LinearPart::weight, layer.weight), {}, &layer.packed);
-  return with_adapters(layer, x_TI, y, lora_scale);
+  return with_adapters(layer, x_TI, y, adapters);
 }
 
 at::Tensor merged_weight(const LinearPart& part, double lora_scale) {

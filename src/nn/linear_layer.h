@@ -6,16 +6,25 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "nn/adapter_dropout.h"
 #include "nn/kernels/kernels.h"
 
 namespace braid {
 
+// How a forward uses adapters.
+struct AdapterUse {
+  double scale = 0;                               // 0 = adapters off
+  std::shared_ptr<const AdapterDropout> dropout;  // null = none
+};
+
 struct LinearPart {
   std::string module;  // full Hugging Face name, "model.layers.0.self_attn.q_proj"
   int64_t rows = 0;
+  int64_t first_column = 0;   // of the whole matrix, where ranks share its columns
   at::Tensor weight, bias;    // leaves [rows, in] and [rows]; bias may be undefined
   at::Tensor lora_a, lora_b;  // leaves [r, in] and [rows, r]; undefined without adapter
 };
@@ -36,13 +45,14 @@ void allocate_linear(LinearLayer* layer, int64_t in, bool bias, const at::Tensor
 // Points weight and bias of the parts at their rows of the joined storage, as fresh leaves.
 void bind_parts(LinearLayer* layer);
 
-// x [T, in] -> [T, out]: linear() of the joined matrix plus lora_scale * B A x of each part that
-// has an adapter (Hu et al., 2021, §4.1); lora_scale 0 leaves the adapters out. Gradients flow to
-// the parts.
-at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI, double lora_scale);
+// x [T, in] -> [T, out]: linear() of the joined matrix plus scale * B A dropout(x) of each part
+// that has an adapter (Hu et al., 2021, §4.1). Gradients flow to the parts.
+at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI,
+                        const AdapterUse& adapters);
 
 // The same without the bias.
-at::Tensor apply_product(const LinearLayer& layer, const at::Tensor& x_TI, double lora_scale);
+at::Tensor apply_product(const LinearLayer& layer, const at::Tensor& x_TI,
+                         const AdapterUse& adapters);
 
 // W + lora_scale * B A of one part, in f32 products, in the weight's dtype.
 at::Tensor merged_weight(const LinearPart& part, double lora_scale);

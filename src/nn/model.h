@@ -28,7 +28,9 @@ struct LayerRange {
 struct LoraOptions {
   int64_t rank = 0;   // 0 = off (Hu et al., 2021)
   double alpha = 16;  // update is scaled by alpha / rank
-  std::vector<std::string> targets = {"q_proj", "k_proj", "v_proj", "o_proj"};  // HF module names
+  // HF module names; "all-linear" is every matrix of the layers, "lm_head" the head.
+  std::vector<std::string> targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
+  double dropout = 0;  // share of an adapter's input that training leaves out (not of lm_head's)
 };
 
 struct ModelOptions {
@@ -85,6 +87,10 @@ class Model {
   // Turns the adapters off (reference = base of a LoRA actor) or on; no effect without LoRA.
   virtual void set_adapters(bool on) = 0;
 
+  // What LoRA's dropout leaves out in the next forwards that record gradients is a function of
+  // this.
+  void set_dropout_seed(uint64_t seed) { dropout_seed_ = seed; }
+
   // Must be called after parameters change: drops whatever was derived from them (packed copies).
   virtual void weights_changed() = 0;
 
@@ -104,6 +110,7 @@ class Model {
  protected:
   ModelSpec spec_, local_spec_;
   ModelOptions options_;
+  uint64_t dropout_seed_ = 0;
 };
 
 // Log-probs and entropies of the language-model head, as head_logprobs() of kernels.h, whoever
@@ -117,8 +124,8 @@ at::Tensor logits(Model& model, const at::Tensor& hidden_NH);
 // Scalar-head outputs [N] in f32 of rows of hidden states (value or score).
 at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH);
 
-// A layer range outside the model, tensor parallelism that does not fit, and LoRA targets that name
-// no module are errors.
+// A layer range outside the model, tensor parallelism that does not fit, and LoRA targets or a rank
+// that do not fit the model are errors.
 Status check_model_options(const ModelSpec& spec, const ModelOptions& options);
 
 // A model with random weights as transformers initialises them (normal, std 0.02), a function of

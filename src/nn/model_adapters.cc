@@ -3,6 +3,10 @@
 #include <ATen/ops/all.h>
 #include <ATen/ops/isfinite.h>
 
+#include <algorithm>
+#include <set>
+#include <string_view>
+
 #include "base/json.h"
 #include "nn/decoder.h"
 #include "nn/model_export.h"
@@ -31,7 +35,12 @@ Result<LoraOptions> parse_lora_options(const Json& config) {
   LoraOptions lora;
   BRAID_ASSIGN(lora.rank, json_field<int64_t>(config, "r"));
   BRAID_ASSIGN(lora.alpha, json_field<double>(config, "lora_alpha"));
-  BRAID_ASSIGN(lora.targets, json_field<std::vector<std::string>>(config, "target_modules"));
+  const auto targets = config.find("target_modules");
+  if (targets != config.end() && *targets == "all-linear") {
+    lora.targets = {"all-linear"};
+  } else {
+    BRAID_ASSIGN(lora.targets, json_field<std::vector<std::string>>(config, "target_modules"));
+  }
   if (lora.rank <= 0) return invalid_input(cat("'r' is ", lora.rank, "; it must be positive"));
   return lora;
 }
@@ -122,6 +131,25 @@ Result<std::unique_ptr<Model>> load_adapted_model(const std::string& folder,
   return model;
 }
 
+namespace {
+
+// The last parts of the adapted modules' names, as PEFT saves them for all-linear; other targets
+// stay as they were given.
+std::vector<std::string> target_modules(const Decoder& decoder) {
+  const std::vector<std::string>& targets = decoder.options().lora.targets;
+  if (std::find(targets.begin(), targets.end(), "all-linear") == targets.end()) return targets;
+  std::set<std::string> names;
+  constexpr std::string_view kEnd = ".lora_A.weight";
+  for (const auto& [name, tensor] : decoder.parameters()) {
+    if (name.size() < kEnd.size() || name.substr(name.size() - kEnd.size()) != kEnd) continue;
+    const std::string module = name.substr(0, name.size() - kEnd.size());
+    names.insert(module.substr(module.rfind('.') + 1));
+  }
+  return {names.begin(), names.end()};
+}
+
+}  // namespace
+
 Json adapter_config(const Decoder& decoder, const std::string& base_folder) {
   const LoraOptions& lora = decoder.options().lora;
   const bool scalar = decoder.spec().scalar_head;
@@ -130,8 +158,8 @@ Json adapter_config(const Decoder& decoder, const std::string& base_folder) {
                  {"base_model_name_or_path", base_folder},
                  {"r", lora.rank},
                  {"lora_alpha", lora.alpha},
-                 {"lora_dropout", 0.0},
-                 {"target_modules", lora.targets},
+                 {"lora_dropout", lora.dropout},
+                 {"target_modules", target_modules(decoder)},
                  {"bias", "none"},
                  {"fan_in_fan_out", family_of(decoder.spec()).names.transposed},
                  {"inference_mode", true}};

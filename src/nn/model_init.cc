@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "base/rng.h"
+#include "base/name_seed.h"
 #include "nn/decoder.h"
 
 namespace braid {
@@ -14,13 +14,6 @@ namespace braid {
 namespace {
 
 constexpr double kInitStd = 0.02;  // transformers' initializer_range
-
-// FNV-1a of the name, mixed with the seed.
-uint64_t seed_of(uint64_t seed, const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return mix_seed(seed, hash);
-}
 
 at::Tensor random_normal(at::IntArrayRef shape, double std, uint64_t seed) {
   return at::empty(shape, at::kFloat).normal_(0, std, at::detail::createCPUGenerator(seed));
@@ -56,7 +49,7 @@ void init_weights(Decoder& decoder) {
   decoder.visit_base([&](const std::string& name, at::Tensor& tensor) {
     BRAID_CHECK(specs[next].name == name, "tensors come in the order of model_tensors()");
     init_tensor(specs[next++], decoder.shards().at(name), residual_std,
-                seed_of(decoder.options().seed, name), tensor);
+                name_seed(decoder.options().seed, name), tensor);
   });
 }
 
@@ -69,7 +62,7 @@ void init_adapters(Decoder& decoder) {
     }
     const TensorShard& shard = decoder.shards().at(name);
     const double bound = 1 / std::sqrt(static_cast<double>(shard.whole[1]));
-    auto generator = at::detail::createCPUGenerator(seed_of(decoder.options().seed, name));
+    auto generator = at::detail::createCPUGenerator(name_seed(decoder.options().seed, name));
     const at::Tensor whole = at::empty(shard.whole, at::kFloat).uniform_(-bound, bound, generator);
     tensor.copy_(take_shard(whole, shard));
   });

@@ -57,6 +57,14 @@ class BaseView : public WrappedModel {
     const AdaptersOff scope(*inner_);
     return inner_->forward(batch, kv, hidden_in);
   }
+  at::Tensor head_weight() const override {
+    const AdaptersOff scope(*inner_);
+    return inner_->head_weight();
+  }
+  const PackedLinear& packed_head() override {
+    const AdaptersOff scope(*inner_);
+    return inner_->packed_head();
+  }
   std::vector<std::pair<std::string, at::Tensor>> parameters() const override {
     std::vector<std::pair<std::string, at::Tensor>> base;
     for (auto& item : inner_->parameters())

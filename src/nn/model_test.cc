@@ -2,9 +2,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nn/adapter_dropout.h"
+#include "nn/model_share.h"
 #include "nn/test_models.h"
 
 namespace braid {
@@ -211,6 +214,88 @@ TEST(Lora, RecomputationKeepsAdapterGradients) {
   for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
 }
 
+TEST(Lora, AllLinearAdaptsEveryMatrixOfTheLayersAndNotTheHead) {
+  const auto model = load_tiny("llama", {.lora = {.rank = 2, .targets = {"all-linear"}}});
+  const auto trainable = model->trainable_parameters();
+  EXPECT_EQ(trainable.size(), 28u);  // 2 layers x 7 matrices x (A, B)
+  for (const auto& item : trainable) EXPECT_EQ(item.first.find("lm_head"), std::string::npos);
+}
+
+// Puts numbers into every B, which begin at zero.
+void fill_adapters(Model& model) {
+  const at::NoGradGuard no_grad;
+  for (const auto& item : model.trainable_parameters())
+    if (item.first.find("lora_B") != std::string::npos) at::Tensor(item.second).fill_(0.05);
+  model.weights_changed();
+}
+
+TEST(Lora, TheHeadCanHaveAnAdapter) {
+  const auto model = load_tiny("llama", {.lora = {.rank = 2, .targets = {"lm_head"}}});
+  ASSERT_EQ(model->trainable_parameters().size(), 2u);
+  EXPECT_EQ(model->trainable_parameters()[0].first, "base_model.model.lm_head.lora_A.weight");
+  const at::Tensor before = model->head_weight().detach().clone();
+  EXPECT_TRUE(before.equal(load_tiny("llama")->head_weight()));
+  fill_adapters(*model);
+  EXPECT_FALSE(model->head_weight().equal(before));
+  (model->head_weight() * model->head_weight()).sum().backward();
+  for (const auto& item : model->trainable_parameters())
+    EXPECT_GT(item.second.grad().abs().max().item<float>(), 0) << item.first;
+  EXPECT_FALSE(parameter(*model, "lm_head.weight").grad().defined());
+  const auto reference = base_view(*model);
+  EXPECT_TRUE(reference->head_weight().equal(before));
+  const at::NoGradGuard no_grad;
+  const at::Tensor h = at::ones({8, model->spec().hidden});
+  EXPECT_TRUE(logits(*reference, h).equal(logits(*load_tiny("llama"), h)));
+  EXPECT_FALSE(logits(*reference, h).equal(logits(*model, h)));
+}
+
+ModelOptions with_dropout(double share) {
+  return {.lora = {.rank = 2, .targets = {"all-linear"}, .dropout = share}};
+}
+
+TEST(Lora, DropoutIsAFunctionOfSeedAndTokens) {
+  const auto model = load_tiny("llama", with_dropout(0.5));
+  fill_adapters(*model);
+  const auto plain = load_tiny("llama", with_dropout(0));
+  fill_adapters(*plain);
+  const auto hidden = [&](uint64_t seed, const std::vector<std::vector<int32_t>>& sequences) {
+    model->set_dropout_seed(seed);
+    return model->forward(pack_sequences(sequences, at::kCPU), nullptr).detach();
+  };
+  const at::Tensor first = hidden(1, kSequences);
+  EXPECT_TRUE(first.equal(hidden(1, kSequences)));
+  EXPECT_FALSE(first.equal(hidden(2, kSequences)));
+  // Another cut into micro-batches leaves out the same.
+  EXPECT_LT((first.narrow(0, 6, 3) - hidden(1, {kSequences[1]})).abs().max().item<float>(), 1e-5);
+  // Without gradients nothing is left out.
+  EXPECT_TRUE(hidden_of(*model).equal(hidden_of(*plain)));
+}
+
+TEST(Lora, DropoutLeavesOutItsShareAndKeepsTheMean) {
+  const std::vector<std::vector<int32_t>> sequences = {std::vector<int32_t>(64, 7)};
+  const AdapterDropout dropout = adapter_dropout(pack_sequences(sequences, at::kCPU), 0.25, 3);
+  const at::Tensor kept = drop_numbers(dropout, "layer", 0, at::ones({64, 256}));
+  EXPECT_NEAR((kept == 0).to(at::kFloat).mean().item<double>(), 0.25, 0.02);
+  EXPECT_NEAR(kept.mean().item<double>(), 1, 0.03);
+  EXPECT_FALSE(kept.equal(drop_numbers(dropout, "other layer", 0, at::ones({64, 256}))));
+  EXPECT_FALSE(kept[0].equal(kept[1]));
+  const at::Tensor second = drop_numbers(dropout, "layer", 99, at::ones({64, 157}));
+  EXPECT_TRUE(second.equal(kept.narrow(1, 99, 157)));
+}
+
+TEST(Lora, RecomputationLeavesOutTheSame) {
+  ModelOptions options = with_dropout(0.3);
+  const auto kept = load_tiny("llama", options);
+  options.recompute = true;
+  const auto recomputed = load_tiny("llama", options);
+  for (Model* model : {kept.get(), recomputed.get()}) {
+    fill_adapters(*model);
+    model->set_dropout_seed(5);
+  }
+  const Gradients expected = gradients(*kept), found = gradients(*recomputed);
+  for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
+}
+
 std::string option_failure(const ModelOptions& options) {
   const auto model = make_model(small_spec("llama"), options);
   EXPECT_EQ(model.status().code(), Code::kInvalidInput);
@@ -222,6 +307,11 @@ TEST(Model, BadOptionsAreErrors) {
   const LoraOptions unknown = {.rank = 2, .alpha = 16, .targets = {"query"}};
   EXPECT_THAT(option_failure({.lora = unknown}), HasSubstr("'query' names no module of llama"));
   EXPECT_THAT(option_failure({.lora = {.rank = -1}}), HasSubstr("rank"));
+  EXPECT_THAT(option_failure({.lora = {.rank = 100000}}), HasSubstr("smallest side"));
+  EXPECT_THAT(option_failure({.lora = {.rank = 2, .targets = {}}}), HasSubstr("list is empty"));
+  const auto tied =
+      check_model_options(small_spec("gemma"), {.lora = {.rank = 2, .targets = {"lm_head"}}});
+  EXPECT_THAT(tied.message(), HasSubstr("tie_word_embeddings"));
   EXPECT_THAT(option_failure({.range = LayerRange{1, 3}}), HasSubstr("layers 1 to 3"));
   EXPECT_THAT(option_failure({.tensor_parallel = {.tp_rank = 0, .tp_size = 2}}),
               HasSubstr("tensor parallelism"));

@@ -37,6 +37,9 @@ ModelOptions options_of(const ParallelCase& test) {
   options.lora.rank = 3;
   options.lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
   if (test.family == "gpt2") options.lora.targets = {"c_attn", "c_proj", "c_fc"};
+  const bool own_head = !small_spec(test.family).tied_embeddings;
+  if (own_head) options.lora.targets.emplace_back("lm_head");
+  options.lora.dropout = 0.25;
   return options;
 }
 

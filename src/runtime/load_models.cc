@@ -77,7 +77,7 @@ Result<ModelOptions> model_options(const Config& config) {
   BRAID_ASSIGN(options.device, parse_device(config.device));
   options.dtype = config.model.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
   options.recompute = config.train.recompute;
-  options.lora = {config.lora.rank, config.lora.alpha, config.lora.targets};
+  options.lora = {config.lora.rank, config.lora.alpha, config.lora.targets, config.lora.dropout};
   options.seed = static_cast<uint64_t>(config.train.seed);
   return options;
 }

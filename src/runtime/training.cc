@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "runtime/dealing.h"
 #include "runtime/offending_batch.h"
@@ -58,6 +59,8 @@ std::vector<Rows> Training::begin_update() {
   trained_tokens_ += row_tokens(store_, rows);
   auto parts = micro_batches(store_, rows, config_.train.micro_tokens, !generates(graph_));
   role().model->keep_packed(parts.size() > 1);
+  const auto update = static_cast<uint64_t>(step_) << 32 | minibatch_;
+  role().model->set_dropout_seed(mix_seed(static_cast<uint64_t>(config_.train.seed), update));
   return parts;
 }
 

@@ -1,0 +1,61 @@
+#include "nn/adapter_dropout.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+
+#include "base/name_seed.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kRowsPerThread = 16;
+constexpr int kBitsPerNumber = 16;  // of a random word: four columns share one
+constexpr int64_t kNumbersPerWord = 64 / kBitsPerNumber;
+constexpr uint64_t kNumberMask = (uint64_t{1} << kBitsPerNumber) - 1;
+
+}  // namespace
+
+AdapterDropout adapter_dropout(const TokenBatch& batch, double share, uint64_t seed) {
+  AdapterDropout out;
+  out.share = share;
+  const at::Tensor tokens_T = batch.tokens_T.to(at::kCPU).contiguous();
+  const int64_t* token = tokens_T.const_data_ptr<int64_t>();
+  out.token_keys.resize(static_cast<size_t>(tokens_T.numel()));
+  const auto& begins = batch.attention.query_begin;
+  for (size_t s = 0; s + 1 < begins.size(); ++s) {
+    uint64_t key = seed;
+    for (auto t = begins[s]; t < begins[s + 1]; ++t) {
+      key = mix_seed(key, static_cast<uint64_t>(token[t]));
+      out.token_keys[static_cast<size_t>(t)] = key;
+    }
+  }
+  return out;
+}
+
+at::Tensor drop_numbers(const AdapterDropout& dropout, const std::string& module,
+                        int64_t first_column, const at::Tensor& x_TI) {
+  const int64_t columns = x_TI.size(1);
+  const uint64_t layer = name_seed(0, module);
+  const auto limit = static_cast<uint64_t>(std::llround(std::ldexp(dropout.share, kBitsPerNumber)));
+  const auto kept = static_cast<float>(1 / (1 - dropout.share));
+  at::Tensor factor_TI = at::empty({x_TI.size(0), columns}, at::kFloat);
+  float* factor = factor_TI.mutable_data_ptr<float>();
+  at::parallel_for(0, x_TI.size(0), kRowsPerThread, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const uint64_t row = mix_seed(dropout.token_keys[static_cast<size_t>(t)], layer);
+      uint64_t word = 0;
+      for (int64_t j = 0; j < columns; ++j) {
+        const int64_t column = first_column + j, place = column % kNumbersPerWord;
+        if (j == 0 || place == 0) word = mix_seed(row, static_cast<uint64_t>(column - place));
+        const uint64_t number = (word >> (kBitsPerNumber * place)) & kNumberMask;
+        factor[t * columns + j] = number < limit ? 0 : kept;
+      }
+    }
+  });
+  return x_TI * factor_TI.to(x_TI.options());
+}
+
+}  // namespace braid
