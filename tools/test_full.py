@@ -23,11 +23,11 @@ def commit():
     return head + ("-dirty" if changed.strip() else "")
 
 
-def run_program(program):
-    """Runs a GoogleTest program; returns (cases, failed names, skipped names)."""
+def run_program(program, only="*"):
+    """Runs a GoogleTest program; returns (cases, failed names, skipped names). A test that records how many inputs it tried counts as so many."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
-        run = subprocess.run([program, f"--gtest_output=json:{out}"], cwd=ROOT, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
+        run = subprocess.run([program, f"--gtest_filter={only}", f"--gtest_output=json:{out}"], cwd=ROOT, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
                              env={**os.environ, "BRAID_TEST_FULL": "1", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, capture_output=True, text=True)
         if not out.exists():
             sys.stderr.write(run.stdout[-4000:] + run.stderr[-4000:])
@@ -36,7 +36,7 @@ def run_program(program):
     failed = [name for name, case in cases if case.get("failures")]
     if failed:
         sys.stderr.write(run.stdout[-8000:])
-    return len(cases), failed, [name for name, case in cases if case.get("result") == "SKIPPED"]
+    return sum(int(case.get("inputs", 1)) for _, case in cases), failed, [name for name, case in cases if case.get("result") == "SKIPPED"]
 
 
 def run_command(command):
@@ -50,6 +50,8 @@ def suites(build):
     for program in sorted(build.glob("*_test")):
         name = program.name.removesuffix("_test")
         found[name] = (f"BRAID_TEST_FULL=1 build/{program.name}", lambda p=program: run_program(p))
+    if "runtime" in found:
+        found["bad_inputs"] = ("BRAID_TEST_FULL=1 build/runtime_test --gtest_filter='BadInputs.*'", lambda: run_program(build / "runtime_test", "BadInputs.*"))
     quickstart = ["examples/quickstart/seeds.sh", str(build / "braid"), *map(str, SEEDS)]
     found["learning"] = ("examples/quickstart/seeds.sh build/braid " + " ".join(map(str, SEEDS)), lambda: run_command(quickstart))
     found["lint"] = ("make lint", lambda: run_command(["make", "lint"]))

@@ -368,6 +368,7 @@ std::vector<BadInput> odd_inputs() {
       noted({"algorithm.name=ppo", "critic.warmup_steps=1000"}, "critic.warmup_steps"),
       noted({"rollout.max_response_length=100000"}, "positions"),
       noted({"algorithm.name=sft", "data.train={F}/sft.jsonl"}, "sft generates nothing"),
+      noted({"tokenizer.path={F}/chat", "data.train={F}/roles.jsonl"}, "the role 'usre'"),
   };
 }
 
@@ -436,6 +437,12 @@ class BadInputs : public CommandTest {
     write("small.json", config.dump());
     write("broken.json", "{\"model_type\": ");
     write("foreign.json", R"({"model_type": "resnet", "architectures": ["ResNet"]})");
+    ASSERT_TRUE(make_folder(join_path(folder_, "chat")).ok());
+    const auto tokenizer =
+        read_file(cat(BRAID_SOURCE_DIR, "/examples/quickstart/model/tokenizer.json"));
+    write("chat/tokenizer.json", *tokenizer);
+    write("chat/tokenizer_config.json",
+          R"({"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}="})");
   }
 
   void write_functions() const {
@@ -471,6 +478,7 @@ def absent(solution_str, **columns): return None
     write("no_label.jsonl", "{\"prompt\": \"p\", \"response\": \"r\"}\n");
     write("text_label.jsonl", "{\"prompt\": \"p\", \"response\": \"1\", \"label\": \"none\"}\n");
     write("array.jsonl", "[1, 2]\n");
+    write("roles.jsonl", R"({"prompt": [{"role": "usre", "content": "312"}], "label": "123"})");
     write("number_prompt.jsonl", "{\"prompt\": 312}\n");
     write("empty_prompt.jsonl", "{\"prompt\": \"\"}\n");
     write("utf8.jsonl", "{\"prompt\": \"\xff\xfe\"}\n");

@@ -1,7 +1,11 @@
 #include "runtime/run_data.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "dataflow/model_spec.h"
 #include "host/file.h"
@@ -55,6 +59,30 @@ Status check_labels(const DataRecord& record, const std::vector<RewardConfig>& r
   return ok_status();
 }
 
+// Roles of messages that published chat templates know. Most templates write any other one as it
+// stands, so a misspelt one would be trained on.
+constexpr const char* kUsualRoles[] = {"system", "developer", "user", "assistant", "tool"};
+
+// Counts the conversations in which another role occurs.
+void count_odd_roles(const DataRecord& record, std::map<std::string, int64_t>* counts) {
+  std::set<std::string> odd;
+  for (const OrderedJson& message : record.conversation) {
+    const auto role = message.is_object() ? message.find("role") : message.end();
+    if (role == message.end() || !role->is_string()) continue;
+    const auto& name = role->get_ref<const std::string&>();
+    if (std::find(std::begin(kUsualRoles), std::end(kUsualRoles), name) == std::end(kUsualRoles))
+      odd.insert(name);
+  }
+  for (const std::string& name : odd) ++(*counts)[name];
+}
+
+void note_odd_roles(const std::string& source, const std::map<std::string, int64_t>& counts) {
+  for (const auto& [name, count] : counts)
+    log_warning(cat(source, ": ", count, " conversations have the role '", name,
+                    "', which few chat templates know (they know system, user, assistant and "
+                    "tool); is it misspelt?"));
+}
+
 }  // namespace
 
 Result<RecordCheck> record_check(const Config& config, DataNeed need) {
@@ -91,7 +119,13 @@ Result<RunData> load_run_data(const Config& config, const std::string& source, D
   }
   const Tokenizer* tokenizer = out.tokenizer ? &*out.tokenizer : nullptr;
   BRAID_ASSIGN(const RecordCheck check, record_check(config, need));
-  BRAID_ASSIGN(out.data, load_data_set(source, need, tokenizer, config.data, check));
+  std::map<std::string, int64_t> odd_roles;
+  const RecordCheck noting = [&](const DataRecord& record) {
+    count_odd_roles(record, &odd_roles);
+    return check(record);
+  };
+  BRAID_ASSIGN(out.data, load_data_set(source, need, tokenizer, config.data, noting));
+  note_odd_roles(source, odd_roles);
   return out;
 }
 

@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-constexpr double kWorstPriority = std::numeric_limits<double>::infinity();
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // The stages of a pipeline that a micro-batch still has to enter when it has entered this one, this
 // one included: what 1F1B keeps alive.
@@ -93,7 +93,7 @@ ListSimulator::Event ListSimulator::pop() {
 
 ListSimulator::Choice ListSimulator::choose(const ListRule& rule, int32_t node, double now) const {
   Choice choice;
-  double best = kWorstPriority;
+  double best = kNever;
   for (const int32_t c : graph_.of_node[node]) {
     const State& state = states_[c];
     if (state.next >= state.known) continue;
