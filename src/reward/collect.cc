@@ -160,6 +160,7 @@ class Collection {
     watch.total_steps = context_.total_steps;
     watch.ended = [this] { return ended_ || interrupted(); };
     watch.scored = [this, item, stops](const RewardOutcome& outcome) {
+      if (outcome.kind == RewardOutcome::Kind::kSkipped) return;
       progress_.add(item);
       if (stops && is_failure(outcome)) ended_ = true;
     };

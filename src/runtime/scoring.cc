@@ -45,8 +45,8 @@ void Scoring::keep_comparable(const SampleStore& store, const Rows& rows,
   for (const size_t row : rows) groups.push_back(store.sample(row).group.value);
   const int64_t dropped = drop_short_groups(groups, 2, &totals.kept);
   if (dropped > 0)
-    log_warning(cat(
-        dropped, " groups have one sample left, which has nothing to be compared with; left out"));
+    log_warning(cat(dropped, dropped == 1 ? " group has" : " groups have",
+                    " one sample left, which has nothing to be compared with; left out"));
 }
 
 Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows, int64_t step) {
