@@ -23,35 +23,53 @@ def commit():
     return head + ("-dirty" if changed.strip() else "")
 
 
-def run_program(program, only="*"):
-    """Runs a GoogleTest program; returns (cases, failed names, skipped names). A test that records how many inputs it tried counts as so many."""
+# Cases of a program that are suites of their own, by their filter.
+PARTS = {
+    "bad_inputs": ("runtime", "BadInputs.*"),
+    "kills": ("runtime", "*KilledRun.*"),
+    "failures": ("runtime", "*FailedRun.*:*OpenStep.*"),
+}
+OWN_KEYS = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "value_param", "type_param", "failures"}
+
+
+def run_program(program, chosen="*"):
+    """Runs the chosen cases of a GoogleTest program; returns (cases, failed names, skipped names, what the cases recorded). A
+    test that records how many inputs it tried counts as so many."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
-        run = subprocess.run([program, f"--gtest_filter={only}", f"--gtest_output=json:{out}"], cwd=ROOT, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
+        run = subprocess.run([program, f"--gtest_output=json:{out}", f"--gtest_filter={chosen}"], cwd=ROOT, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
                              env={**os.environ, "BRAID_TEST_FULL": "1", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, capture_output=True, text=True)
         if not out.exists():
             sys.stderr.write(run.stdout[-4000:] + run.stderr[-4000:])
-            return 1, [f"{program.name} ended with {run.returncode} and no result"], []
+            return 1, [f"{program.name} ended with {run.returncode} and no result"], [], {}
         cases = [(f"{suite['name']}.{case['name']}", case) for suite in json.loads(out.read_text())["testsuites"] for case in suite["testsuite"]]
     failed = [name for name, case in cases if case.get("failures")]
     if failed:
         sys.stderr.write(run.stdout[-8000:])
-    return sum(int(case.get("inputs", 1)) for _, case in cases), failed, [name for name, case in cases if case.get("result") == "SKIPPED"]
+    recorded = {name: {key: value for key, value in case.items() if key not in OWN_KEYS} for name, case in cases}
+    skipped = [name for name, case in cases if case.get("result") == "SKIPPED"]
+    return sum(int(case.get("inputs", 1)) for _, case in cases), failed, skipped, {name: values for name, values in recorded.items() if values}
 
 
 def run_command(command):
     run = subprocess.run(command, cwd=ROOT, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
-    return 1, [] if run.returncode == 0 else [" ".join(command)], []
+    return 1, [] if run.returncode == 0 else [" ".join(command)], [], {}
 
 
 def suites(build):
-    """{suite: (command for the record, function that returns (cases, failures, skipped))}."""
+    """{suite: (command for the record, function that returns (cases, failures, skipped, recorded))}."""
     found = {}
     for program in sorted(build.glob("*_test")):
         name = program.name.removesuffix("_test")
-        found[name] = (f"BRAID_TEST_FULL=1 build/{program.name}", lambda p=program: run_program(p))
-    if "runtime" in found:
-        found["bad_inputs"] = ("BRAID_TEST_FULL=1 build/runtime_test --gtest_filter='BadInputs.*'", lambda: run_program(build / "runtime_test", "BadInputs.*"))
+        left = ":".join(chosen for whole, chosen in PARTS.values() if whole == name)
+        chosen = f"-{left}" if left else "*"
+        found[name] = (f"BRAID_TEST_FULL=1 build/{program.name}" + (f" --gtest_filter='{chosen}'" if left else ""),
+                       lambda p=program, c=chosen: run_program(p, c))
+    for name, (whole, chosen) in PARTS.items():
+        if whole not in found:
+            continue
+        found[name] = (f"BRAID_TEST_FULL=1 build/{whole}_test --gtest_filter='{chosen}'",
+                       lambda p=build / f"{whole}_test", c=chosen: run_program(p, c))
     quickstart = ["examples/quickstart/seeds.sh", str(build / "braid"), *map(str, SEEDS)]
     found["learning"] = ("examples/quickstart/seeds.sh build/braid " + " ".join(map(str, SEEDS)), lambda: run_command(quickstart))
     found["lint"] = ("make lint", lambda: run_command(["make", "lint"]))
@@ -82,12 +100,13 @@ def main():
         command, run = known[name]
         begin = time.monotonic()
         try:
-            cases, failures, skipped = run()
+            cases, failures, skipped, recorded = run()
         except subprocess.TimeoutExpired:
-            cases, failures, skipped = 1, [f"{name} ran past {LIMIT_S} s"], []
+            cases, failures, skipped, recorded = 1, [f"{name} ran past {LIMIT_S} s"], [], {}
         seconds = round(time.monotonic() - begin)
-        path.write_text(json.dumps({"suite": name, "commit": head, "command": command, "cases": cases, "seconds": seconds,
-                                    "failures": failures, "skipped": skipped}, indent=1) + "\n")
+        evidence = {"suite": name, "commit": head, "command": command, "cases": cases, "seconds": seconds,
+                    "failures": failures, "skipped": skipped}
+        path.write_text(json.dumps({**evidence, **({"recorded": recorded} if recorded else {})}, indent=1) + "\n")
         print(f"{name}: {cases} cases, {len(failures)} failed, {len(skipped)} skipped, {seconds} s", flush=True)
         bad += failures
     print(f"test-full: {len(bad)} failures")

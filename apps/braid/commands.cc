@@ -14,6 +14,7 @@ extern const Command kCalibrateCommand;
 extern const Command kTrainCommand;
 extern const Command kSftCommand;
 extern const Command kRmCommand;
+extern const Command kExportCommand;
 extern const Command kEvalCommand;
 extern const Command kDataCommand;
 extern const Command kDoctorCommand;
@@ -27,12 +28,12 @@ extern const Command kProfileCommand;
 
 std::vector<Command> all_commands() {
   return {
-      kPlanCommand,      kSimulateCommand, kSearchTableCommand, kValidateCommand,
-      kCalibrateCommand, kFuseCommand,
+      kPlanCommand,  kSimulateCommand,   kSearchTableCommand, kValidateCommand, kCalibrateCommand,
+      kFuseCommand,
 #ifdef BRAID_WITH_TORCH
-      kTrainCommand,     kSftCommand,      kRmCommand,          kConfigCommand,
-      kEvalCommand,      kDataCommand,     kDoctorCommand,      kTokenizeCommand,
-      kGenerateCommand,  kScoreCommand,    kRewardTestCommand,  kProfileCommand,
+      kTrainCommand, kSftCommand,        kRmCommand,          kExportCommand,   kConfigCommand,
+      kEvalCommand,  kDataCommand,       kDoctorCommand,      kTokenizeCommand, kGenerateCommand,
+      kScoreCommand, kRewardTestCommand, kProfileCommand,
 #endif
   };
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -99,6 +100,7 @@ int main(int argc, char** argv) {
   braid::limit_instructions();
   braid::limit_spinning(argv);
   braid::keep_free_heap();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f fails and is reported
   try {
     return braid::run(argc, argv);
   } catch (const std::bad_alloc&) {

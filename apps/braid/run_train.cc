@@ -1,7 +1,6 @@
 // braid train | sft | rm: loads the configuration, compiles the program and runs it step by step.
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 
 #include "algo/algorithm.h"
 #include "base/log.h"
@@ -91,49 +90,62 @@ Result<MetricsRow> run_recorded_step(const Run& run) {
   BRAID_ASSIGN(MetricsRow row, run.session.run_step([&](size_t index) {
     executed += executed_instruction(run.program, 0, index);
   }));
-  std::ofstream out(run.order, std::ios::app);
-  out << executed << std::flush;
-  if (!out) return io_error(cat("--order ", run.order, ": cannot write"));
+  BRAID_TRY(append_file(run.order, executed).at("--order"));
   return row;
 }
 
-// One step and everything that it writes. Returns whether its state is in a checkpoint.
-Result<bool> train_step(const Run& run, MetricsLog& log, MetricsRow& row) {
+// One step and everything that it writes; `row` becomes its row, `saved` whether its state is in a
+// checkpoint.
+Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved) {
   const auto& [config, session, evaluator, schedule, program, order] = run;
   const int64_t step = session.step();
   const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
   BRAID_ASSIGN(row, order.empty() ? session.run_step() : run_recorded_step(run));
+  saved = false;
   row[kCheckpointTime] = checkpoint_s;
+  Status evaluated;
   if (config.eval.every_steps > 0 && (step + 1) % config.eval.every_steps == 0)
-    BRAID_TRY(evaluate(*evaluator, session, row));
-  BRAID_TRY(log.write(step, row));
+    evaluated = evaluate(*evaluator, session, row);
+  BRAID_TRY(log.write(step, row));  // also where the evaluation failed: the step is complete
+  BRAID_TRY(evaluated);
   if (config.log.samples_every > 0 && step % config.log.samples_every == 0)
     for (const Json& sample : session.sample_rows(3)) BRAID_TRY(log.write_sample(sample));
   const double begin_s = now_s();
-  BRAID_ASSIGN(const bool saved, keep_step(config, session, row, schedule, begin_s));
+  BRAID_ASSIGN(saved, keep_step(config, session, row, schedule, begin_s));
   row[kCheckpointTime] = now_s() - begin_s;
-  return saved;
+  return ok_status();
 }
 
-// Steps until the end or a stop signal; then the last checkpoint, and at the end the export.
-Status train_loop(const Run& run, const std::string& folder) {
+// After the last step, or a stop signal: the last checkpoint, and at the end the export.
+Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& saved) {
   const auto& [config, session, evaluator, schedule, program, order] = run;
-  BRAID_ASSIGN(const MetricsLogOptions options, log_options(config, folder));
+  if (!saved) BRAID_TRY(save_session(config, session, row).status());
+  saved = true;
+  if (session.step() == config.train.total_steps)
+    BRAID_TRY(session.export_models(join_path(run_folder(config), "export")));
+  return log.finish();
+}
+
+// Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what
+// was done is saved.
+Status train_loop(const Run& run, MetricsRow row) {
+  const auto& [config, session, evaluator, schedule, program, order] = run;
+  BRAID_ASSIGN(const MetricsLogOptions options, log_options(config, run_folder(config)));
   BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session.step()));
-  MetricsRow row;
   if (config.eval.at_start && session.step() == 0) {
     BRAID_TRY(evaluate(*evaluator, session, row));
     BRAID_TRY(log.write(-1, row));
   }
+  // A step is in a checkpoint but not in the log where writing that had failed.
+  const int64_t last = session.step() - 1;
+  if (config.log.jsonl && !row.empty() && log.last_step() < last) BRAID_TRY(log.write(last, row));
   catch_stop_signals();
   bool saved = true;
-  while (session.step() < config.train.total_steps && stop_signal().empty()) {
-    BRAID_ASSIGN(saved, train_step(run, log, row));
-  }
-  if (!saved) BRAID_TRY(save_session(config, session, row).status());
-  if (session.step() == config.train.total_steps)
-    BRAID_TRY(session.export_models(join_path(folder, "export")));
-  BRAID_TRY(log.finish());
+  Status failure;
+  while (failure.ok() && session.step() < config.train.total_steps && stop_signal().empty())
+    failure = guarded([&] { return train_step(run, log, row, saved); });
+  if (failure.ok()) failure = guarded([&] { return finish_run(run, log, row, saved); });
+  if (!failure.ok()) return save_after_failure(config, session, row, failure, saved);
   return session.step() == config.train.total_steps ? ok_status()
                                                     : stopped(config, session, stop_signal());
 }
@@ -183,15 +195,15 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   BRAID_TRY(restore_kernel_choices(config));
   BRAID_TRY(check_eval_data(config));
   BRAID_ASSIGN(std::unique_ptr<Session> session, Session::create(config, program));
-  BRAID_ASSIGN(const FileHandle claim, claim_run_folder(config));
-  BRAID_TRY(resume_session(config, *session));
+  BRAID_ASSIGN(const RunClaim claim, claim_run(config));
+  BRAID_ASSIGN(const MetricsRow row, resume_session(config, *session));
   BRAID_TRY(check_checkpoint_space(config, *session));
   const std::string folder = run_folder(config);
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
   BRAID_ASSIGN(const std::unique_ptr<Evaluator> evaluator, make_evaluator(config, *session));
   SaveSchedule schedule(config.checkpoint, now_s());
   BRAID_TRY(
-      train_loop({config, *session, evaluator.get(), schedule, program, arguments.order}, folder));
+      train_loop({config, *session, evaluator.get(), schedule, program, arguments.order}, row));
   log_info("done; metrics, samples and the exported model are in " + folder);
   return ok_status();
 }

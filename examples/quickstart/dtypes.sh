@@ -9,7 +9,7 @@ pairs=()
 for seed in "$@"; do
   for dtype in f32 bf16; do
     run=runs/dtype_$dtype$seed
-    common=("run.dir=$run" "train.seed=$seed" "model.dtype=$dtype" log.console=false)
+    common=("run.dir=$run" "train.seed=$seed" "model.dtype=$dtype" log.console=false run.overwrite=true)
     "$braid" train examples/quickstart/sft.yaml "${common[@]}"
     "$braid" train examples/quickstart/grpo.yaml "${common[@]}" "model.path=$run/sft/export/actor"
   done

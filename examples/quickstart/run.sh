@@ -7,7 +7,7 @@ shift
 for stage in sft rm ppo; do
   started=$SECONDS
   echo "== $stage"
-  "$braid" train "examples/quickstart/$stage.yaml" "$@"
+  "$braid" train "examples/quickstart/$stage.yaml" run.overwrite=true "$@"
   echo "== $stage took $((SECONDS - started)) s"
 done
 if command -v python3 > /dev/null; then

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,27 +23,31 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPrefix = "step-";
+constexpr const char* kOpenSuffix = "-open";
 constexpr const char* kTemporaryPrefix = ".writing-";
 constexpr const char* kRemovedPrefix = ".removed-";
+constexpr const char* kLockFile = ".lock";
 constexpr const char* kStateFile = "state.json";
 constexpr const char* kTensorSuffix = ".safetensors";
 constexpr int64_t kOverheadBytes = 1 << 20;  // headers, manifest, file system blocks
 
-std::string step_name(int64_t step) {
-  std::string digits = std::to_string(step);
+std::string folder_name(const SavePoint& at) {
+  std::string digits = std::to_string(at.step);
   if (digits.size() < 6) digits.insert(0, 6 - digits.size(), '0');
-  return kPrefix + digits;
+  return kPrefix + digits + (at.open ? kOpenSuffix : "");
 }
 
-// The step of "step-000012"; nothing for any other name.
-std::optional<int64_t> step_of(const std::string& name) {
-  const std::string prefix = kPrefix;
+// The point of "step-000012" or "step-000012-open"; nothing for any other name.
+std::optional<SavePoint> point_of(const std::string& name) {
+  const std::string prefix = kPrefix, suffix = kOpenSuffix;
   if (name.rfind(prefix, 0) != 0) return std::nullopt;
-  const std::string digits = name.substr(prefix.size());
+  std::string digits = name.substr(prefix.size());
+  const bool open = digits.ends_with(suffix);
+  if (open) digits.resize(digits.size() - suffix.size());
   if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos ||
       digits.size() > 18)
     return std::nullopt;
-  return std::stoll(digits);
+  return SavePoint{std::stoll(digits), open};
 }
 
 }  // namespace
@@ -98,7 +103,7 @@ Status remove_leftovers(const std::string& folder) {
 
 // Takes the name away first: what is half removed no longer looks like a checkpoint.
 Status remove_checkpoint(const std::string& folder, const CheckpointInfo& info) {
-  const std::string hidden = join_path(folder, kRemovedPrefix + step_name(info.step));
+  const std::string hidden = join_path(folder, kRemovedPrefix + folder_name(info.at));
   std::error_code error;
   fs::rename(info.path, hidden, error);
   if (error) return io_error(cat(info.path, ": cannot be removed: ", error.message()));
@@ -125,10 +130,10 @@ Result<NamedTensors> read_tensors(const std::string& path) {
 // What to type after `damaged` was refused.
 std::string offer(const std::string& folder, const std::string& damaged) {
   const auto all = list_checkpoints(folder);
-  const auto own = step_of(fs::path(damaged).filename().string());
+  const auto own = point_of(fs::path(damaged).filename().string());
   for (size_t i = all.ok() ? all->size() : 0; i > 0; --i) {
     const CheckpointInfo& info = (*all)[i - 1];
-    if ((own && info.step >= *own) || !verify_checkpoint(info.path).ok()) continue;
+    if ((own && info.at >= *own) || !verify_checkpoint(info.path).ok()) continue;
     return cat("; the previous checkpoint is intact, continue from it with checkpoint.resume=",
                info.path);
   }
@@ -147,6 +152,17 @@ Result<std::string> checkpoint_at(const std::string& path) {
 
 }  // namespace
 
+Result<FileHandle> claim_folder(const std::string& folder, const std::string& key) {
+  BRAID_TRY(make_folder(folder));
+  const std::string path = join_path(folder, kLockFile);
+  FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!file.is_open()) return io_error(cat(path, ": cannot open: ", std::strerror(errno)));
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0)
+    return invalid_input(
+        cat(key, ": another process is writing to ", folder, "; wait for it or choose another"));
+  return file;
+}
+
 Status check_free_space(const std::string& folder, int64_t needed_bytes) {
   BRAID_ASSIGN(const int64_t free, free_disk_bytes(folder));
   if (free >= needed_bytes) return ok_status();
@@ -156,15 +172,15 @@ Status check_free_space(const std::string& folder, int64_t needed_bytes) {
                       "checkpoint.dir to another disk"));
 }
 
-Result<std::string> save_checkpoint(const std::string& folder, int64_t step,
+Result<std::string> save_checkpoint(const std::string& folder, const SavePoint& at,
                                     const std::map<std::string, double>& metrics,
                                     const CheckpointState& state) {
   BRAID_TRY(make_folder(folder));
   BRAID_TRY(remove_leftovers(folder));
   BRAID_TRY(check_free_space(folder, size_bytes(state)));
-  const std::string temporary = join_path(folder, kTemporaryPrefix + step_name(step));
-  const std::string path = join_path(folder, step_name(step));
-  Status status = write_files(temporary, step, metrics, state);
+  const std::string temporary = join_path(folder, kTemporaryPrefix + folder_name(at));
+  const std::string path = join_path(folder, folder_name(at));
+  Status status = write_files(temporary, at.step, metrics, state);
   if (status.ok()) status = publish(temporary, path);
   if (path_exists(temporary)) remove_folder(temporary);
   if (!status.ok()) return status.at("checkpoint");
@@ -176,8 +192,8 @@ Result<std::vector<CheckpointInfo>> list_checkpoints(const std::string& folder) 
   if (!path_exists(folder)) return out;
   BRAID_ASSIGN(const std::vector<std::string> names, list_folder(folder));
   for (const std::string& name : names)
-    if (const auto step = step_of(name)) out.push_back({*step, join_path(folder, name)});
-  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+    if (const auto at = point_of(name)) out.push_back({*at, join_path(folder, name)});
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
   return out;
 }
 
@@ -191,7 +207,10 @@ Result<std::map<std::string, double>> checkpoint_metrics(const std::string& path
   return std::move(manifest.metrics);
 }
 
-Result<CheckpointState> load_checkpoint(const std::string& path) {
+Result<CheckpointState> load_checkpoint(const std::string& path, const std::string& groups) {
+  if (!path_exists(join_path(path, kManifestFile)))
+    return not_found(cat(path, " is not a checkpoint (it has no ", kManifestFile,
+                         "); name a folder such as RUN/checkpoints/step-000012"));
   BRAID_ASSIGN(const Manifest manifest, verified_manifest(path));
   CheckpointState state;
   const std::string suffix = kTensorSuffix;
@@ -200,7 +219,7 @@ Result<CheckpointState> load_checkpoint(const std::string& path) {
     if (name == kStateFile) {
       BRAID_ASSIGN(const std::string text, read_file(file));
       BRAID_ASSIGN(state.numbers, parse_json(text, file));
-    } else if (name.ends_with(suffix)) {
+    } else if (name.ends_with(groups + suffix)) {
       BRAID_ASSIGN(state.tensors[name.substr(0, name.size() - suffix.size())], read_tensors(file));
     }
   }
@@ -248,29 +267,31 @@ Status validate(const CheckpointConfig& config) {
   return ok_status();
 }
 
-Status apply_retention(const std::string& folder, int64_t step, const CheckpointConfig& config) {
+Status apply_retention(const std::string& folder, const SavePoint& at,
+                       const CheckpointConfig& config) {
   BRAID_ASSIGN(const auto all, list_checkpoints(folder));
   const BestMetric best = parse_best_metric(config.keep_best);
   std::vector<CheckpointInfo> readable;
   std::optional<double> best_value;
-  int64_t best_step = -1;
+  SavePoint best_at{-1};
   for (const CheckpointInfo& info : all) {
     const auto metrics = checkpoint_metrics(info.path);
     if (!metrics.ok()) continue;
     readable.push_back(info);
     const auto found = metrics->find(best.name);
-    if (info.step > step || best.name.empty() || found == metrics->end()) continue;
+    if (info.at > at || info.at.open || best.name.empty() || found == metrics->end()) continue;
     const double value = best.lowest ? -found->second : found->second;
     if (best_value && value <= *best_value) continue;
     best_value = value;
-    best_step = info.step;
+    best_at = info.at;
   }
   int64_t kept = 0;
   for (size_t i = readable.size(); i > 0; --i) {
     const CheckpointInfo& info = readable[i - 1];
-    const bool later = info.step > step;
+    if (info.at == at && at.open) continue;
+    const bool later = info.at > at;
     if (later) log_info(cat("removing ", info.path, ", of a run that was left behind"));
-    if (!later && (kept++ < config.keep_last || info.step == best_step)) continue;
+    if (!later && !info.at.open && (kept++ < config.keep_last || info.at == best_at)) continue;
     BRAID_TRY(remove_checkpoint(folder, info));
   }
   return ok_status();

@@ -1,11 +1,13 @@
-// Checkpoints on disk: a folder FOLDER/step-000012 with one safetensors file per group of tensors,
-// state.json, and manifest.json with the size and SHA-256 of each. A checkpoint is written under a
-// temporary name, synced and renamed, so a folder of that name is always complete; damage that
-// happens later is found by the hashes. One process writes to a folder at a time.
+// Checkpoints on disk: a folder FOLDER/step-000012 (or step-000012-open, within the step after)
+// with one safetensors file per group of tensors, state.json, and manifest.json with the size and
+// SHA-256 of each. A checkpoint is written under a temporary name, synced and renamed, so a folder
+// of that name is always complete; damage that happens later is found by the hashes. One process
+// writes to a folder at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -16,6 +18,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "config/options.h"
+#include "host/process.h"
 
 namespace braid {
 
@@ -27,24 +30,35 @@ struct CheckpointState {
   Json numbers = Json::object();                // state.json; doubles survive bit for bit
 };
 
+// The moment of a run that a checkpoint is of.
+struct SavePoint {
+  int64_t step = 0;   // steps completed
+  bool open = false;  // within the step after these
+  friend auto operator<=>(const SavePoint&, const SavePoint&) = default;
+};
+
 struct CheckpointInfo {
-  int64_t step = 0;  // steps completed
+  SavePoint at;
   std::string path;
 };
 
-// Writes the state after `step` completed steps and returns its path. `metrics` is that step's row,
-// by which keep_best chooses. An existing checkpoint of this step is replaced in one rename.
+// Writes the state at a point and returns its path. `metrics` is the row of the last complete step,
+// by which keep_best chooses. An existing checkpoint of this point is replaced in one rename.
 // Errors: too little free space (nothing is written then), a failed write.
-Result<std::string> save_checkpoint(const std::string& folder, int64_t step,
+Result<std::string> save_checkpoint(const std::string& folder, const SavePoint& at,
                                     const std::map<std::string, double>& metrics,
                                     const CheckpointState& state);
+
+// The folder of a process that writes checkpoints to it until the handle closes (or the process
+// ends, however it ends); an error if another process has it. Makes the folder.
+Result<FileHandle> claim_folder(const std::string& folder, const std::string& key);
 
 // Complete checkpoints of a folder, oldest first; a missing folder has none.
 Result<std::vector<CheckpointInfo>> list_checkpoints(const std::string& folder);
 
-// Reads a checkpoint after checking every size and hash; kDataLoss names the file and what is wrong
-// with it.
-Result<CheckpointState> load_checkpoint(const std::string& path);
+// Reads a checkpoint after checking every size and hash; of the tensors only the groups whose name
+// ends in `groups`. kNotFound: there is none; kDataLoss names the file and what is wrong with it.
+Result<CheckpointState> load_checkpoint(const std::string& path, const std::string& groups = "");
 
 // Checks every size and hash without building tensors; returns the steps completed.
 Result<int64_t> verify_checkpoint(const std::string& path);
@@ -71,10 +85,11 @@ BestMetric parse_best_metric(const std::string& keep_best);
 // Rejects values without meaning; errors name the key.
 Status validate(const CheckpointConfig& config);
 
-// After a save at `step`: removes all but the last keep_last checkpoints and the best one, and
-// those of later steps, which belong to a run that was left behind. An unreadable checkpoint is
-// neither counted nor removed.
-Status apply_retention(const std::string& folder, int64_t step, const CheckpointConfig& config);
+// After a save at a point: removes all but the last keep_last checkpoints and the best one, earlier
+// ones within a step, and those of later points, which belong to a run that was left behind. An
+// unreadable checkpoint is neither counted nor removed.
+Status apply_retention(const std::string& folder, const SavePoint& at,
+                       const CheckpointConfig& config);
 
 // What a checkpoint of the state takes on the disk, rounded up.
 int64_t size_bytes(const CheckpointState& state);

@@ -36,7 +36,7 @@ class CheckpointTest : public testing::Test {
 
   std::vector<int64_t> steps() const {
     std::vector<int64_t> out;
-    for (const CheckpointInfo& info : *list_checkpoints(folder_)) out.push_back(info.step);
+    for (const CheckpointInfo& info : *list_checkpoints(folder_)) out.push_back(info.at.step);
     return out;
   }
 
@@ -54,7 +54,7 @@ CheckpointState state_of(int64_t step, int64_t size = 64) {
 
 void save(const std::string& folder, int64_t step,
           const std::map<std::string, double>& metrics = {}) {
-  const auto saved = save_checkpoint(folder, step, metrics, state_of(step));
+  const auto saved = save_checkpoint(folder, {step}, metrics, state_of(step));
   ASSERT_TRUE(saved.ok()) << saved.status().message();
 }
 
@@ -84,7 +84,7 @@ TEST_F(CheckpointTest, SavingAStepAgainReplacesIt) {
   save(folder_, 7);
   CheckpointState other = state_of(7);
   other.numbers["kl_coef"] = 2.5;
-  ASSERT_TRUE(save_checkpoint(folder_, 7, {}, other).ok());
+  ASSERT_TRUE(save_checkpoint(folder_, {7}, {}, other).ok());
   EXPECT_EQ(load_checkpoint(join_path(folder_, "step-000007"))->numbers["kl_coef"], 2.5);
   EXPECT_THAT(*list_folder(folder_), ElementsAre("step-000007"));
 }
@@ -96,20 +96,44 @@ TEST_F(CheckpointTest, KeepsTheLastAndTheBest) {
   const double rewards[] = {0.1, 0.9, 0.3, 0.2, 0.4};
   for (int64_t step = 1; step <= 5; ++step) {
     save(folder_, step, {{"reward/raw_mean", rewards[step - 1]}});
-    ASSERT_TRUE(apply_retention(folder_, step, config).ok());
+    ASSERT_TRUE(apply_retention(folder_, {step}, config).ok());
   }
   EXPECT_THAT(steps(), ElementsAre(2, 4, 5));
   config.keep_best = "min:reward/raw_mean";
   config.keep_last = 1;
-  ASSERT_TRUE(apply_retention(folder_, 5, config).ok());
+  ASSERT_TRUE(apply_retention(folder_, {5}, config).ok());
   EXPECT_THAT(steps(), ElementsAre(4, 5));
 }
 
 TEST_F(CheckpointTest, RemovesTheFutureOfARunThatWentBack) {
   for (const int64_t step : {2, 4, 6}) save(folder_, step);
   save(folder_, 3);
-  ASSERT_TRUE(apply_retention(folder_, 3, {}).ok());
+  ASSERT_TRUE(apply_retention(folder_, {3}, {}).ok());
   EXPECT_THAT(steps(), ElementsAre(2, 3));
+}
+
+// What was saved within a step comes after the step before it, and goes with the next complete one.
+TEST_F(CheckpointTest, AnOpenStepIsKeptUntilTheNextCheckpoint) {
+  for (const int64_t step : {1, 2}) save(folder_, step);
+  const auto open = save_checkpoint(folder_, {2, true}, {}, state_of(2));
+  ASSERT_TRUE(open.ok()) << open.status().message();
+  ASSERT_TRUE(apply_retention(folder_, {2, true}, {}).ok());
+  EXPECT_THAT(*list_folder(folder_), ElementsAre("step-000001", "step-000002", "step-000002-open"));
+  EXPECT_EQ(*resume_path("auto", folder_), *open);
+  save(folder_, 3);
+  ASSERT_TRUE(apply_retention(folder_, {3}, {}).ok());
+  EXPECT_THAT(*list_folder(folder_), ElementsAre("step-000002", "step-000003"));
+}
+
+// A folder has one writer; the claim goes with its process or its handle.
+TEST_F(CheckpointTest, AFolderHasOneWriter) {
+  {
+    const auto claim = claim_folder(folder_, "checkpoint.dir");
+    ASSERT_TRUE(claim.ok()) << claim.status().message();
+    EXPECT_THAT(claim_folder(folder_, "checkpoint.dir").status().message(),
+                HasSubstr("checkpoint.dir: another process is writing to " + folder_));
+  }
+  EXPECT_TRUE(claim_folder(folder_, "checkpoint.dir").ok());
 }
 
 TEST_F(CheckpointTest, UnreadableCheckpointsAreNeitherCountedNorRemoved) {
@@ -117,7 +141,7 @@ TEST_F(CheckpointTest, UnreadableCheckpointsAreNeitherCountedNorRemoved) {
   flip_bit(join_path(folder_, "step-000002/manifest.json"), 20);
   CheckpointConfig config;
   config.keep_last = 2;
-  ASSERT_TRUE(apply_retention(folder_, 3, config).ok());
+  ASSERT_TRUE(apply_retention(folder_, {3}, config).ok());
   EXPECT_THAT(steps(), ElementsAre(1, 2, 3));
 }
 
@@ -193,8 +217,8 @@ TEST_F(CheckpointTest, BadOptionsNameTheKey) {
 [[noreturn]] void write_until_killed(const std::string& folder, int64_t first, int acknowledged) {
   CheckpointConfig config;
   for (int64_t step = first;; ++step) {
-    if (!save_checkpoint(folder, step, {}, state_of(step, 4096)).ok()) ::_exit(1);
-    if (!apply_retention(folder, step, config).ok()) ::_exit(1);
+    if (!save_checkpoint(folder, {step}, {}, state_of(step, 4096)).ok()) ::_exit(1);
+    if (!apply_retention(folder, {step}, config).ok()) ::_exit(1);
     if (::write(acknowledged, &step, sizeof step) != sizeof step) ::_exit(1);
   }
 }

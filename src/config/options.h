@@ -152,10 +152,11 @@ struct RewardConfig {
 struct CheckpointConfig {
   std::string dir;
   int64_t every_steps = 0;
-  double every_minutes = 0;
+  double every_minutes = 10;
   int64_t keep_last = 2;
   std::string keep_best;
   std::string resume = "none";
+  std::vector<std::string> allow;
   int64_t hf_every_steps = 0;
 };
 
@@ -183,6 +184,7 @@ struct LogConfig {
 struct RunConfig {
   std::string name = "run";
   std::string dir = "runs";
+  bool overwrite = false;
 };
 
 struct Config {
@@ -417,6 +419,8 @@ void visit(V& v, CheckpointConfig& o) {
   v("keep_last", o.keep_last, "newest checkpoints that are kept", counted(1, kMostSteps));
   v("keep_best", o.keep_best, "metric name; \"\" = off");
   v("resume", o.resume, "auto | none | PATH");
+  v("allow", o.allow,
+    "keys that may differ from those of the checkpoint, [optim.actor.lr] for one");
   v("hf_every_steps", o.hf_every_steps,
     "steps between exports of a Hugging Face folder; 0 = only at the end", counted(0, kMostSteps));
 }
@@ -456,6 +460,7 @@ template <class V>
 void visit(V& v, RunConfig& o) {
   v("name", o.name, "of the run");
   v("dir", o.dir, "the run's folder is DIR/NAME");
+  v("overwrite", o.overwrite, "begin anew in the folder of an earlier run, which is lost");
 }
 
 template <class V>

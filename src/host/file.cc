@@ -34,10 +34,21 @@ class Descriptor {
   int fd_;
 };
 
+}  // namespace
+
+std::string write_problem(int error) {
+  std::string text = std::strerror(error);
+  if (error == EFBIG) text += "; the limit on the size of a file (ulimit -f) is too low";
+  if (error == ENOSPC || error == EDQUOT) text += "; free some space on that disk";
+  return text;
+}
+
+namespace {
+
 Status failed(const std::string& path, const char* what) {
   const int error = errno;
   if (error == EISDIR) return invalid_input(cat(path, ": is a folder; give the path of a file"));
-  const std::string message = cat(path, ": cannot ", what, ": ", std::strerror(error));
+  const std::string message = cat(path, ": cannot ", what, ": ", write_problem(error));
   if (error == ENOENT || error == ENOTDIR) return not_found(message);
   if (error == ENAMETOOLONG || error == ELOOP) return invalid_input(message);
   return io_error(message);
@@ -90,6 +101,16 @@ Result<std::string> read_file(const std::string& path) {
     if (count == 0) return contents;
     contents.append(buffer, static_cast<size_t>(count));
   }
+}
+
+Status append_file(const std::string& path, std::string_view contents) {
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+  if (file.get() < 0) return failed(path, "open");
+  const off_t before = ::lseek(file.get(), 0, SEEK_END);
+  const Status written = write_all(file.get(), contents, path);
+  if (!written.ok() && before >= 0 && ::ftruncate(file.get(), before) != 0)
+    return written.at("what was appended is incomplete");
+  return written;
 }
 
 Status write_file_atomic(const std::string& path, std::string_view contents) {

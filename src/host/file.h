@@ -18,6 +18,13 @@ Result<std::string> read_file(const std::string& path);
 // new content. A device or a pipe is written to as it is.
 Status write_file_atomic(const std::string& path, std::string_view contents);
 
+// Appends to a file, which is made where there is none. Where that fails half-way, the file is as
+// it was before.
+Status append_file(const std::string& path, std::string_view contents);
+
+// What an errno of a failed write means, with a remedy where there is one.
+std::string write_problem(int error);
+
 // Creates a folder and its parents; an existing folder is fine.
 Status make_folder(const std::string& path);
 

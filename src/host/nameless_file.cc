@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "host/file.h"
 
 namespace braid {
 
@@ -30,7 +31,7 @@ Status write_nameless_file(const FileHandle& file, std::string_view bytes) {
     const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0)
-      return io_error(cat("cannot write a temporary file: ", std::strerror(errno),
+      return io_error(cat("cannot write a temporary file: ", write_problem(errno),
                           "; TMPDIR names another folder"));
     bytes.remove_prefix(static_cast<size_t>(written));
   }

@@ -163,8 +163,9 @@ Result<LoraOptions> read_lora_options(const std::string& folder);
 Status load_adapters(Model& model, const std::string& folder);
 
 struct ExportOptions {
-  std::string source_folder;  // config, tokenizer, template and generation_config are copied from
-                              // here byte for byte
+  std::string source_folder;   // config, tokenizer, template and generation_config are copied from
+                               // here byte for byte
+  std::string tokenizer = {};  // folder or tokenizer.json of another tokenizer; "" = the source's
   std::optional<at::ScalarType> dtype = {};  // empty = the source's dtype
   bool merge_adapters =
       true;  // false: write PEFT adapter_model.safetensors and adapter_config.json instead

@@ -15,16 +15,12 @@ namespace {
 namespace fs = std::filesystem;
 
 // Everything of a folder that is neither weights nor config.json.
-const char* const kCopiedFiles[] = {"generation_config.json",
-                                    "tokenizer.json",
-                                    "tokenizer_config.json",
-                                    "tokenizer.model",
-                                    "special_tokens_map.json",
-                                    "added_tokens.json",
-                                    "vocab.json",
-                                    "merges.txt",
-                                    "chat_template.jinja",
-                                    "chat_template.json"};
+const char* const kCopiedFiles[] = {"generation_config.json"};
+const char* const kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_config.json",
+                                       "tokenizer.model",   "special_tokens_map.json",
+                                       "added_tokens.json", "vocab.json",
+                                       "merges.txt",        "chat_template.jinja",
+                                       "chat_template.json"};
 
 const char* dtype_text(at::ScalarType type) {
   if (type == at::kBFloat16) return "bfloat16";
@@ -67,14 +63,22 @@ std::vector<Decoder::Named> file_tensors(const Decoder& decoder, at::ScalarType 
   return tensors;
 }
 
-Status copy_files(const std::string& from, const std::string& to) {
-  for (const char* name : kCopiedFiles) {
-    const std::string path = join_path(from, name);
-    if (!path_exists(path)) continue;
-    BRAID_ASSIGN(const std::string bytes, read_file(path));
-    BRAID_TRY(write_file_atomic(join_path(to, name), bytes));
-  }
-  return ok_status();
+Status copy_file(const std::string& from, const std::string& to) {
+  if (!path_exists(from)) return ok_status();
+  BRAID_ASSIGN(const std::string bytes, read_file(from));
+  return write_file_atomic(to, bytes);
+}
+
+Status copy_files(const ExportOptions& options, const std::string& to) {
+  for (const char* name : kCopiedFiles)
+    BRAID_TRY(copy_file(join_path(options.source_folder, name), join_path(to, name)));
+  const std::string& given = options.tokenizer;
+  const bool is_file = !given.empty() && !is_folder(given);
+  const std::string own = is_file ? parent_folder(given) : given;
+  const std::string folder = own.empty() ? options.source_folder : own;
+  for (const char* name : kTokenizerFiles)
+    BRAID_TRY(copy_file(join_path(folder, name), join_path(to, name)));
+  return is_file ? copy_file(given, join_path(to, kTokenizerFiles[0])) : ok_status();
 }
 
 Status write_merged(const Decoder& decoder, const std::string& folder,
@@ -82,7 +86,7 @@ Status write_merged(const Decoder& decoder, const std::string& folder,
   const at::ScalarType dtype =
       options.dtype.value_or(stated_dtype(decoder.spec(), decoder.options().dtype));
   BRAID_ASSIGN(const std::string config, config_text(decoder, options, dtype));
-  BRAID_TRY(copy_files(options.source_folder, folder));
+  BRAID_TRY(copy_files(options, folder));
   BRAID_TRY(write_file_atomic(join_path(folder, "config.json"), config));
   return write_safetensors(join_path(folder, "model.safetensors"), file_tensors(decoder, dtype));
 }
@@ -97,7 +101,7 @@ Status write_adapters(const Decoder& decoder, const std::string& folder,
                          options.dtype ? value.to(*options.dtype) : value);
   }
   const std::string config = adapter_config(decoder, options.source_folder).dump(2) + "\n";
-  BRAID_TRY(copy_files(options.source_folder, folder));
+  BRAID_TRY(copy_files(options, folder));
   BRAID_TRY(write_file_atomic(join_path(folder, "adapter_config.json"), config));
   return write_safetensors(join_path(folder, "adapter_model.safetensors"), tensors);
 }

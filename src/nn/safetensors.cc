@@ -276,8 +276,7 @@ Status write_safetensors(const std::string& path,
     written = write_bytes(file, flat.const_data_ptr(), flat.nbytes());
   }
   const bool closed = std::fclose(file) == 0;
-  if (!written || !closed)
-    return io_error(cat(path, ": writing failed: ", std::strerror(errno), "; check free space"));
+  if (!written || !closed) return io_error(cat(path, ": writing failed: ", write_problem(errno)));
   return sync_path(path);
 }
 

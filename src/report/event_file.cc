@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 
 #include "base/text.h"
 #include "host/file.h"
@@ -117,12 +116,6 @@ Status EventFile::write(int64_t step, const std::map<std::string, double>& scala
   return append(scalars_event(seconds_since_1970(), step, scalars));
 }
 
-Status EventFile::append(const std::string& event) {
-  std::ofstream out(path_, std::ios::app | std::ios::binary);
-  const std::string record = tfrecord(event);
-  out.write(record.data(), static_cast<std::streamsize>(record.size()));
-  out.flush();
-  return out ? ok_status() : io_error(cat(path_, ": cannot append; is the disk full?"));
-}
+Status EventFile::append(const std::string& event) { return append_file(path_, tfrecord(event)); }
 
 }  // namespace braid

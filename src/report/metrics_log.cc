@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <sstream>
 
 #include "base/text.h"
@@ -15,25 +14,31 @@ namespace {
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kSamplesFile = "samples.jsonl";
 
-Status drop_rows_from(const std::string& path, int64_t first_step) {
-  if (!path_exists(path)) return ok_status();
+// Returns the last step that is left, -1 for none.
+Result<int64_t> drop_rows_from(const std::string& path, int64_t first_step) {
+  int64_t last = -1;
+  if (!path_exists(path)) return last;
   BRAID_ASSIGN(const std::string text, read_file(path));
   std::istringstream lines(text);
   std::string line, kept;
   while (std::getline(lines, line)) {
     const auto row = parse_json(line, path);
-    if (row.ok() && row->value("step", int64_t{0}) < first_step) kept += line + "\n";
+    const int64_t step = row.ok() ? row->value("step", int64_t{0}) : first_step;
+    if (step >= first_step) continue;
+    kept += line + "\n";
+    last = step;
   }
-  return write_file_atomic(path, kept);
+  BRAID_TRY(write_file_atomic(path, kept));
+  return last;
 }
 
 }  // namespace
 
 Result<MetricsLog> MetricsLog::open(const MetricsLogOptions& options, int64_t first_step) {
   BRAID_TRY(make_folder(options.folder));
-  for (const char* file : {kMetricsFile, kSamplesFile})
-    BRAID_TRY(drop_rows_from(join_path(options.folder, file), first_step));
   MetricsLog log(options);
+  BRAID_TRY(drop_rows_from(join_path(options.folder, kSamplesFile), first_step).status());
+  BRAID_ASSIGN(log.last_step_, drop_rows_from(join_path(options.folder, kMetricsFile), first_step));
   log.first_step_ = first_step;
   if (options.tensorboard) {
     BRAID_ASSIGN(log.events_,
@@ -47,11 +52,7 @@ Result<MetricsLog> MetricsLog::open(const MetricsLogOptions& options, int64_t fi
 }
 
 Status MetricsLog::append(const std::string& file, const Json& row) const {
-  const std::string path = join_path(options_.folder, file);
-  std::ofstream out(path, std::ios::app);
-  out << row.dump() << "\n";
-  out.flush();
-  return out ? ok_status() : io_error(cat(path, ": cannot append; is the disk full?"));
+  return append_file(join_path(options_.folder, file), row.dump() + "\n");
 }
 
 double MetricsLog::seconds_left(int64_t step) const {

@@ -42,6 +42,9 @@ class MetricsLog {
   Status write(int64_t step, MetricsRow row);
   Status write_sample(const Json& row);
 
+  // The last step whose row metrics.jsonl had when it was opened; -1 where there was none.
+  int64_t last_step() const { return last_step_; }
+
   // Ends the child processes; call it once after the last row.
   Status finish();
 
@@ -54,6 +57,7 @@ class MetricsLog {
   std::optional<EventFile> events_;
   std::vector<CommandLog> commands_;
   int64_t first_step_ = 0;
+  int64_t last_step_ = -1;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

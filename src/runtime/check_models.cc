@@ -12,13 +12,6 @@
 namespace braid {
 namespace {
 
-// The key that names a role's weights.
-std::string origin_key(const Config& config, const std::string& role) {
-  if (role == "critic" && !config.critic.path.empty()) return "critic.path";
-  if (role == "reference" && !config.reference.path.empty()) return "reference.path";
-  return config.model.path.empty() ? "model.config" : "model.path";
-}
-
 Result<ModelSpec> spec_of(const Origin& origin) {
   const std::string file =
       origin.folder.empty() ? origin.config_path : join_path(origin.folder, "config.json");

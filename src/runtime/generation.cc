@@ -70,6 +70,13 @@ Status Generation::round() {
   return ok_status();
 }
 
+void Generation::abandon() {
+  engine_.reset();
+  finished_.clear();
+  if (model_ != nullptr) model_->rest();
+  model_ = nullptr;
+}
+
 Status Generation::finish(SampleStore& store) {
   TokenLists responses;
   std::vector<float> logprobs, truncated;
@@ -85,6 +92,7 @@ Status Generation::finish(SampleStore& store) {
   engine_.reset();
   finished_.clear();
   model_->rest();  // updates pack anew: after them the weights are others
+  model_ = nullptr;
   return ok_status();
 }
 

@@ -27,6 +27,8 @@ class Generation {
 
   // One scheduling round and forward; nothing under rollout.replay.
   Status round();
+  // Frees what an open generation holds, as after a failure.
+  void abandon();
   bool drained() const { return !engine_ || engine_->drained(); }
 
   // Writes response_ids, sampler_logprobs and truncated of the rows of begin(); the model rests.
@@ -46,7 +48,7 @@ class Generation {
   std::optional<RolloutReplay> file_;
   std::map<int64_t, RolloutRow> replayed_;
 
-  Model* model_ = nullptr;
+  Model* model_ = nullptr;  // of the open generation
   Rows rows_;
   std::unique_ptr<Engine> engine_;         // null under rollout.replay
   std::map<int64_t, Generated> finished_;  // by sample id

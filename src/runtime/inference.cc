@@ -36,8 +36,15 @@ Status Inference::forward(const SampleStore& store, const Rows& rows) {
   return ok_status();
 }
 
+void Inference::abandon() {
+  parts_.clear();
+  if (model_ != nullptr) model_->rest();
+  model_ = nullptr;
+}
+
 Status Inference::collect(SampleStore& store, const std::string& field) {
   model_->rest();
+  model_ = nullptr;  // a frozen role gets another model when the one that it shares changes
   const at::Tensor packed = parts_.empty() ? at::empty({0}) : at::cat(parts_);
   parts_.clear();
   return store.put_reals(field, rows_, packed);

@@ -34,10 +34,12 @@ class Inference {
   Status forward(const SampleStore& store, const Rows& rows);
   // Writes all that was forwarded to the field; the model rests.
   Status collect(SampleStore& store, const std::string& field);
+  // Frees what an open call holds, as after a failure.
+  void abandon();
 
  private:
   double temperature_;
-  Model* model_ = nullptr;
+  Model* model_ = nullptr;  // of the open call
   Inferred what_ = Inferred::kLogprobs;
   Rows rows_;  // forwarded so far
   std::vector<at::Tensor> parts_;

@@ -21,7 +21,14 @@ class Executor {
   // Whether the region's exit condition holds; a pure function of what agree() gathered.
   virtual bool region_done(ExitCondition exit) const = 0;
   virtual Status end_region(const Call& call) = 0;
+  // All before instruction `next` of the list is done: a call, a region, or a body of one.
+  virtual void passed(size_t next) = 0;
+  // Opens a region again whose body was left before instruction `next`.
+  virtual Status reopen_region(const Call& call) = 0;
 };
+
+// Runs a function; an exception of libtorch or std becomes a Status.
+Status guarded(const std::function<Status()>& run);
 
 // Called after each call (a region counts as one) with the seconds that it took.
 using CallTimer = std::function<void(const Call& call, double seconds)>;
@@ -29,8 +36,10 @@ using CallTimer = std::function<void(const Call& call, double seconds)>;
 // Called with the index of each instruction before it is executed.
 using InstructionObserver = std::function<void(size_t index)>;
 
-// Runs the list once. An exception of libtorch or std becomes a Status that names the instruction.
+// Runs the list once, from instruction `begin` on, which passed() named before. An exception of
+// libtorch or std becomes a Status that names the instruction.
 Status interpret(const Graph& graph, const RankProgram& rank, Executor& executor,
-                 const CallTimer& timer, const InstructionObserver& observer = {});
+                 const CallTimer& timer, const InstructionObserver& observer = {},
+                 size_t begin = 0);
 
 }  // namespace braid

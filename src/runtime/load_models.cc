@@ -82,6 +82,12 @@ Result<ModelOptions> model_options(const Config& config) {
   return options;
 }
 
+std::string origin_key(const Config& config, const std::string& role) {
+  if (role == "critic" && !config.critic.path.empty()) return "critic.path";
+  if (role == "reference" && !config.reference.path.empty()) return "reference.path";
+  return config.model.path.empty() ? "model.config" : "model.path";
+}
+
 Result<Origin> role_origin(const Config& config, const std::string& role) {
   if (role == "critic") return critic_origin(config);
   if (role == "reference" && !config.reference.path.empty())

@@ -44,6 +44,9 @@ Result<ModelOptions> model_options(const Config& config);
 // The origin of "actor", "critic", "reference" or "reward"; errors name the key.
 Result<Origin> role_origin(const Config& config, const std::string& role);
 
+// The key that names it: critic.path, reference.path, model.path or model.config.
+std::string origin_key(const Config& config, const std::string& role);
+
 Result<std::unique_ptr<Model>> load_weights(const Origin& origin, const LoadOptions& options);
 
 // The policy that a run starts from, without adapters of its own.

@@ -1,7 +1,6 @@
 #include "runtime/offending_batch.h"
 
 #include <cmath>
-#include <fstream>
 
 #include "base/text.h"
 #include "host/file.h"
@@ -29,7 +28,7 @@ Result<std::string> write_offending_batch(const std::string& folder, const Call&
   BRAID_TRY(make_folder(folder));
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
   BRAID_ASSIGN(const TokenLists* responses, store.tokens("response_ids"));
-  std::ofstream out(path, append ? std::ios::app : std::ios::trunc);
+  std::string lines;
   for (const size_t row : update.rows) {
     Json line = {{"step", update.step}, {"minibatch", update.minibatch}, {"call", call.name}};
     line["why"] = update.why;
@@ -38,10 +37,9 @@ Result<std::string> write_offending_batch(const std::string& folder, const Call&
     line["response_ids"] = (*responses)[row];
     BRAID_ASSIGN(const AlgoBatch batch, store.gather(call.reads, {row}));
     for (const auto& [name, values] : batch.fields) line["fields"][name] = field_json(values);
-    out << line.dump() << "\n";
+    lines += line.dump() + "\n";
   }
-  out.flush();
-  if (!out) return io_error(cat(path, ": cannot write; is the disk full?"));
+  BRAID_TRY(append ? append_file(path, lines) : write_file_atomic(path, lines));
   return path;
 }
 

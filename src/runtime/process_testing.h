@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -97,7 +98,25 @@ class RunProcess : public testing::TestWithParam<const char*> {
     ASSERT_EQ(run.end, "exited with status 0") << run.errors;
   }
 
+  // The command line in a shell after `before`, with standard error in the output.
+  static CommandOutcome shell(const std::string& before, const std::vector<std::string>& argv) {
+    std::string line = before;
+    for (const std::string& word : argv) line += " '" + word + "'";
+    return run_shell(line + " 2>&1");
+  }
+
   static std::string path(const std::string& name) { return join_path(folder_, name); }
+
+  // Steps that are complete, by the metrics, and steps that the newest checkpoint holds.
+  static int64_t steps_complete(const std::string& name) {
+    const std::string file = path(name + "/metrics.jsonl");
+    const std::string text = path_exists(file) ? *read_file(file) : "";
+    return std::count(text.begin(), text.end(), '\n');
+  }
+  static int64_t steps_kept(const std::string& name) {
+    const auto all = *list_checkpoints(path(name + "/checkpoints"));
+    return all.empty() ? 0 : all.back().at.step;
+  }
 
   // Rows of metrics.jsonl without the numbers that depend on the clock.
   std::vector<Json> metrics(const std::string& name) const {
@@ -122,7 +141,7 @@ class RunProcess : public testing::TestWithParam<const char*> {
 
   // A fresh run may measure that another matrix library is faster, which rounds differently. It
   // takes over the choices of a run that is over.
-  void same_kernels(const std::string& from, const std::string& to) const {
+  static void same_kernels(const std::string& from, const std::string& to) {
     ASSERT_TRUE(make_folder(path(to)).ok());
     ASSERT_TRUE(
         write_file_atomic(path(to + "/kernels.txt"), *read_file(path(from + "/kernels.txt"))).ok());
@@ -140,7 +159,7 @@ class RunProcess : public testing::TestWithParam<const char*> {
     }
     const auto numbers = [&](const std::string& run) {
       Json out = *checkpoint_numbers(path(run + "/checkpoints/step-000004"));
-      out.erase("options");
+      for (const char* name : {"options", "files"}) out.erase(name);
       return out;
     };
     EXPECT_EQ(numbers(a), numbers(b));

@@ -7,6 +7,7 @@
 #include "host/file.h"
 #include "host/machine.h"
 #include "nn/model_share.h"
+#include "runtime/run_data.h"
 
 namespace braid {
 namespace {
@@ -95,12 +96,12 @@ Status keep_frozen_copies(Roles& roles, const std::string& changing, const Confi
   const Model& model = *roles.at(changing).model;
   for (auto& [name, role] : roles) {
     if (role.shares_with != changing) continue;
-    role.shares_with.clear();
     if (offloads(config, model)) {
       BRAID_ASSIGN(role.model, offload_model(model, "").at(cat("role ", name)));
     } else {
       role.model = copy_model(model);
     }
+    role.shares_with.clear();
   }
   return ok_status();
 }
@@ -113,6 +114,7 @@ Status export_roles(const Roles& roles, const Config& config, const std::string&
         state.model->options().lora.rank > 0 ? config.lora.export_as : std::string("merged");
     ExportOptions options;
     options.source_folder = state.source_folder;
+    options.tokenizer = tokenizer_path(config);
     const std::string path = join_path(folder, role);
     if (as != "adapters")
       BRAID_TRY(save_model(*state.model, path, options).at(cat("export of ", role)));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <sstream>
 
 #include "base/text.h"
@@ -82,10 +81,7 @@ Result<RolloutRecorder> RolloutRecorder::open(const std::string& path, int64_t f
 Status RolloutRecorder::append(const std::vector<RolloutRow>& rows) {
   std::string text;
   for (const RolloutRow& row : rows) text += rollout_json(row).dump() + "\n";
-  std::ofstream out(path_, std::ios::app | std::ios::binary);
-  out << text;
-  out.flush();
-  return out ? ok_status() : io_error(cat(path_, ": cannot append; is the disk full?"));
+  return append_file(path_, text);
 }
 
 Result<RolloutReplay> RolloutReplay::open(const std::string& path) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "runtime/process_testing.h"
@@ -20,25 +21,16 @@ class RunCheckpoint : public RunProcess {
   static std::vector<int64_t> steps_of(const std::string& run) {
     std::vector<int64_t> out;
     for (const CheckpointInfo& info : *list_checkpoints(path(run + "/checkpoints")))
-      out.push_back(info.step);
+      out.push_back(info.at.step);
     return out;
   }
 
-  // The command line in a shell after `before`, with standard error in the output.
-  static CommandOutcome shell(const std::string& before, const std::vector<std::string>& argv) {
-    std::string line = before;
-    for (const std::string& word : argv) line += " '" + word + "'";
-    return run_shell(line + " 2>&1");
-  }
-
   // 200 lines of ids, line `changed` with another label.
-  static std::string write_data(int changed) {
+  static void write_data(int changed) {
     EXPECT_TRUE(make_folder(folder_).ok());
-    const std::string file = path("data.jsonl");
-    std::ofstream out(file);
+    std::ofstream out(path("data.jsonl"));
     for (int i = 0; i < 200; ++i)
       out << Json{{"ids", {5, 5 + i % 10}}, {"label", i == changed ? "x" : "1"}}.dump() << "\n";
-    return file;
   }
 };
 
@@ -53,9 +45,10 @@ TEST_F(RunCheckpoint, MinutesCountBesideSteps) {
   EXPECT_THAT(steps_of("seldom"), ElementsAre(4));
 }
 
-// A line that the first steps never read counts as well.
+// A line that the first steps never read counts as well; another spelling of the file does not.
 TEST_F(RunCheckpoint, ChangedDataIsNoticed) {
-  const std::vector<std::string> options = {"data.train=" + write_data(-1),
+  write_data(-1);
+  const std::vector<std::string> options = {"data.train=" + path("dat*.jsonl"),
                                             "reward=[{type: rule, rule: digit_share}]",
                                             "data.shuffle=false", "train.total_steps=1"};
   auto more = options;
@@ -67,6 +60,7 @@ TEST_F(RunCheckpoint, ChangedDataIsNoticed) {
   EXPECT_THAT(refused.errors, AllOf(HasSubstr("checkpoints/step-000001: data.train: a line"),
                                     HasSubstr("is not what it was")));
   write_data(-1);
+  more.front() = "data.train=" + path("./dat*.jsonl");
   finish(command("data", "grpo", more));
 }
 
@@ -98,8 +92,93 @@ TEST_F(RunCheckpoint, AWriteThatFailsLeavesTheEarlierCheckpoint) {
   EXPECT_EQ(failed.exit_code, 1) << failed.output;
   EXPECT_THAT(failed.output, AllOf(HasSubstr("checkpoint"), HasSubstr("File too large")));
   EXPECT_EQ(list_folder(path("limited/checkpoints")).value(),
-            std::vector<std::string>{"step-000001"});
+            (std::vector<std::string>{".lock", "step-000001"}));
   EXPECT_TRUE(verify_checkpoint(path("limited/checkpoints/step-000001")).ok());
+}
+
+// A run that would begin anew where another one has been is refused, and changes nothing.
+TEST_F(RunCheckpoint, AUsedFolderIsNotBegunAnewByAccident) {
+  finish(command("used", "grpo", {"train.total_steps=1"}));
+  const auto before = hashes(path("used"));
+  const Finished refused = run_program(command("used", "grpo", {"train.total_steps=1"}));
+  EXPECT_EQ(refused.end, "exited with status 2");
+  EXPECT_THAT(refused.errors, AllOf(HasSubstr("checkpoint.resume=auto"),
+                                    HasSubstr("run.overwrite=true"), HasSubstr("used")));
+  EXPECT_EQ(hashes(path("used")), before);
+  finish(command("used", "grpo", {"train.total_steps=1", "run.overwrite=true"}));
+}
+
+TEST_F(RunCheckpoint, ARunStaysInItsFolder) {
+  for (const char* name : {"../elsewhere", "a/../../b", "/elsewhere", ""}) {
+    const Finished end = run_program(command(name, "grpo"));
+    EXPECT_EQ(end.end, "exited with status 2") << name;
+    EXPECT_THAT(end.errors, HasSubstr("run.name"));
+  }
+}
+
+TEST_F(RunCheckpoint, FewerStepsThanWereMadeIsAnError) {
+  finish(command("long", "grpo", {"train.total_steps=2"}));
+  const Finished end =
+      run_program(command("long", "grpo", {"train.total_steps=1", "checkpoint.resume=auto"}));
+  EXPECT_EQ(end.end, "exited with status 2");
+  EXPECT_THAT(end.errors, AllOf(HasSubstr("train.total_steps: 1 are asked for"),
+                                HasSubstr("step-000002 is after step 2")));
+}
+
+// Another spelling of a path is no other file, another option is one unless it is allowed.
+TEST_F(RunCheckpoint, ContinuesUnderTheSameFilesAndAllowedChanges) {
+  const std::string model = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model";
+  finish(command("spelled", "grpo", {"train.total_steps=1"}));
+  const std::vector<std::string> more = {
+      "train.total_steps=2", "checkpoint.resume=auto", "tokenizer.path=" + model + "/../model/",
+      "optim.actor.lr=2e-3", "checkpoint.allow=[optim.actor.lr]"};
+  finish(command("spelled", "grpo", more));
+  EXPECT_THAT(steps_of("spelled"), ElementsAre(1, 2));
+  const Finished end = run_program(
+      command("spelled", "grpo", {"checkpoint.resume=auto", "checkpoint.allow=[optim.actor.l]"}));
+  EXPECT_THAT(end.errors, HasSubstr("checkpoint.allow: 'optim.actor.l' is no key"));
+}
+
+// Weights that no checkpoint holds are compared as well.
+TEST_F(RunCheckpoint, AnotherReferenceIsNoticed) {
+  const std::string folder = path("reference");
+  const std::string option = "reference.path=" + folder;
+  std::filesystem::copy(path(whole("ppo") + "/export/actor"), folder);
+  finish(command("referred", "ppo", {option, "train.total_steps=1"}));
+  const std::string other = path(whole("grpo") + "/export/actor/model.safetensors");
+  ASSERT_TRUE(write_file_atomic(folder + "/model.safetensors", *read_file(other)).ok());
+  const Finished end = run_program(
+      command("referred", "ppo", {option, "train.total_steps=2", "checkpoint.resume=auto"}));
+  EXPECT_EQ(end.end, "exited with status 2");
+  EXPECT_THAT(end.errors, HasSubstr("reference.path: the weights of reference are not those"));
+}
+
+TEST_F(RunCheckpoint, OneProcessWritesToAFolderOfCheckpoints) {
+  const std::string folder = "checkpoint.dir=" + path("shared");
+  const auto first = start(
+      command("owner", "grpo", {folder, "train.total_steps=1000", "checkpoint.every_steps=0"}));
+  while (!path_exists(path("owner/metrics.jsonl")) &&
+         first->wait(deadline_in(0.002)).status().code() == Code::kDeadline) {
+  }
+  const Finished end = run_program(command("guest", "grpo", {folder}));
+  EXPECT_EQ(end.end, "exited with status 2");
+  EXPECT_THAT(end.errors, HasSubstr("checkpoint.dir: another process is writing to"));
+  first->kill();
+}
+
+// Any checkpoint becomes the folders that the run would have exported then, with its tokenizer.
+TEST_F(RunCheckpoint, ACheckpointBecomesAModel) {
+  for (const char* kind : {"ppo", "ppo-lora"}) {
+    const std::string out = path(cat("exported-", kind)), run = whole(kind);
+    finish({BRAID_BINARY, "export", path(run + "/checkpoints/step-000004"), out});
+    EXPECT_EQ(hashes(out), hashes(path(run + "/export"))) << kind;
+    EXPECT_TRUE(path_exists(out + "/actor/tokenizer.json"));
+    finish({BRAID_BINARY, "export", path(run + "/checkpoints/step-000003"), out});
+    EXPECT_NE(hashes(out), hashes(path(run + "/export"))) << kind;
+  }
+  const Finished end = run_program({BRAID_BINARY, "export", path("whole-ppo"), path("none")});
+  EXPECT_EQ(end.end, "exited with status 2");
+  EXPECT_THAT(end.errors, HasSubstr("is not a checkpoint"));
 }
 
 }  // namespace

@@ -107,15 +107,21 @@ DataNeed data_need(const Graph& graph) {
   return DataNeed::kPrompts;
 }
 
+std::string tokenizer_path(const Config& config) {
+  if (!config.tokenizer.path.empty()) return config.tokenizer.path;
+  const bool beside_model =
+      !config.model.path.empty() && path_exists(join_path(config.model.path, "tokenizer.json"));
+  return beside_model ? config.model.path : "";
+}
+
 Result<RunData> load_run_data(const Config& config, const std::string& source, DataNeed need) {
   RunData out;
-  const std::string folder =
-      config.tokenizer.path.empty() ? config.model.path : config.tokenizer.path;
-  const std::string file = is_folder(folder) ? join_path(folder, "tokenizer.json") : folder;
-  if (!folder.empty() && path_exists(file)) {
-    BRAID_ASSIGN(out.tokenizer, load_tokenizer(folder));
-  } else if (!config.tokenizer.path.empty()) {
+  const std::string path = tokenizer_path(config);
+  const std::string file = is_folder(path) ? join_path(path, "tokenizer.json") : path;
+  if (!path.empty() && !path_exists(file))
     return not_found(cat("tokenizer.path: ", file, " does not exist"));
+  if (!path.empty()) {
+    BRAID_ASSIGN(out.tokenizer, load_tokenizer(path));
   }
   const Tokenizer* tokenizer = out.tokenizer ? &*out.tokenizer : nullptr;
   BRAID_ASSIGN(const RecordCheck check, record_check(config, need));

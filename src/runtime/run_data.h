@@ -24,6 +24,9 @@ struct RunData {
 // generated), and the labels that rewards need. Without a model in the configuration only labels.
 Result<RecordCheck> record_check(const Config& config, DataNeed need);
 
+// tokenizer.path, or the model's folder where that has a tokenizer; "" for none.
+std::string tokenizer_path(const Config& config);
+
 // The tokenizer and the data of `source` (data.train or data.eval) as the model will see them.
 Result<RunData> load_run_data(const Config& config, const std::string& source, DataNeed need);
 

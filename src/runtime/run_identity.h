@@ -1,8 +1,10 @@
 // What makes two runs the same run: the options that results depend on, and the data. A checkpoint
-// keeps both, and continuing under others is an error. Pure functions.
+// keeps both, and continuing under others is an error. Functions are thread-safe; they look at
+// files only to tell whether two paths are one file.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "config/options.h"
@@ -15,9 +17,20 @@ namespace braid {
 // secret are left out.
 Json flat_options(const Config& config);
 
-// Compares the options of a checkpoint with those of this run. Options that change speed, memory,
-// output or length of a run may differ; the error lists the others with both values.
-Status check_same_options(const Json& saved, const Json& now);
+// The configuration of such options, without rewards and what describes plans.
+Result<Config> config_of(const Json& options);
+
+// The files that options name, by key, as paths that do not depend on their spelling.
+Json option_files(const Json& options);
+
+// Every key of checkpoint.allow is an option, or a group of them; the error names one that is not.
+Status check_allowed_keys(const std::vector<std::string>& allowed, const Json& options);
+
+// Compares the options of a checkpoint (and the files that they named) with those of this run.
+// Options that change speed, memory, output or length of a run may differ, and so may those in
+// `allowed`, where a key stands for all below it; the error lists the others with both values.
+Status check_same_options(const Json& saved, const Json& saved_files, const Json& now,
+                          const std::vector<std::string>& allowed);
 
 // Number of records and the hash of all lines and of the ids that they became.
 Json data_identity(const DataSet& data);
@@ -29,6 +42,7 @@ Status check_same_data(const Json& saved, const Json& now);
 Json run_identity(const Config& config, const Program& program, const DataSet& data);
 
 // The state of a checkpoint belongs to the run of this identity; the error names what differs.
-Status check_same_run(const Json& saved, const Json& now);
+// Keys in `allowed` (checkpoint.allow) may.
+Status check_same_run(const Json& saved, const Json& now, const std::vector<std::string>& allowed);
 
 }  // namespace braid

@@ -1,11 +1,7 @@
 #include "runtime/run_keeper.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -57,29 +53,84 @@ Status check_rollout_files(const Config& config, const Graph& graph) {
   return ok_status();
 }
 
+// The folder of a run lies in run.dir.
+Status check_run_name(const RunConfig& run) {
+  namespace fs = std::filesystem;
+  const fs::path name = run.name;
+  const bool leaves =
+      name.is_absolute() ||
+      std::any_of(name.begin(), name.end(), [](const fs::path& part) { return part == ".."; });
+  const bool empty = name.empty() || name.lexically_normal() == ".";
+  if (!leaves && !empty) return ok_status();
+  return invalid_input(cat("run.name: '", run.name, "' ", empty ? "is empty" : "leaves run.dir (",
+                           empty ? "" : run.dir, empty ? "" : ")",
+                           "; choose a name within it, and another run.dir for another place"));
+}
+
+// A run that begins anew would remove what another one left.
+Status check_unused(const Config& config) {
+  if (config.checkpoint.resume != "none" || config.run.overwrite) return ok_status();
+  BRAID_ASSIGN(const auto checkpoints, list_checkpoints(checkpoint_folder(config)));
+  std::string found = checkpoints.empty() ? "" : checkpoints.back().path;
+  for (const char* file : {"metrics.jsonl", kRolloutFile}) {
+    const std::string path = join_path(run_folder(config), file);
+    const auto text =
+        found.empty() && path_exists(path) ? read_file(path) : Result<std::string>("");
+    if (text.ok() && !text->empty()) found = path;
+  }
+  if (found.empty()) return ok_status();
+  return invalid_input(cat("checkpoint.resume: none would begin anew where a run has been (", found,
+                           " is there); continue it with checkpoint.resume=auto, choose another "
+                           "run.name, or let it go with run.overwrite=true"));
+}
+
+// That the work since the last checkpoint is lost, and why unless `failure` says it.
+std::string unsaved_text(const Config& config, const Status& status, const Status& failure) {
+  const auto all = list_checkpoints(checkpoint_folder(config));
+  const bool said = failure.message().find(status.message()) != std::string::npos;
+  return cat("the work since the last checkpoint could not be saved",
+             said ? "" : cat(" (", status.message(), ")"),
+             all.ok() && !all->empty()
+                 ? cat("; it is ", all->back().path, ", continue with checkpoint.resume=auto")
+                 : "; there is none");
+}
+
+// More steps than are asked for were made already.
+Status check_length(const Config& config, const Json& numbers, const std::string& path) {
+  BRAID_ASSIGN(const auto step, json_field<int64_t>(numbers, "step"));
+  const bool open = numbers.contains("open_step");
+  if (step + (open ? 1 : 0) <= config.train.total_steps) return ok_status();
+  return invalid_input(cat("train.total_steps: ", config.train.total_steps, " are asked for, but ",
+                           path, " is ", open ? "within step " : "after step ",
+                           step + (open ? 1 : 0),
+                           "; ask for more, or go back with checkpoint.resume=PATH"));
+}
+
 }  // namespace
 
-Result<FileHandle> claim_run_folder(const Config& config) {
-  const std::string folder = run_folder(config);
-  BRAID_TRY(make_folder(folder));
-  const std::string path = join_path(folder, "lock");
-  FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file.is_open()) return io_error(cat(path, ": cannot open: ", std::strerror(errno)));
-  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0)
-    return invalid_input(cat("run.name: another process is writing to ", folder,
-                             "; wait for it or choose another name"));
-  return file;
+Result<RunClaim> claim_run(const Config& config) {
+  RunClaim claim;
+  BRAID_ASSIGN(claim.run, claim_folder(run_folder(config), "run.name"));
+  BRAID_ASSIGN(claim.checkpoints, claim_folder(checkpoint_folder(config), "checkpoint.dir"));
+  return claim;
 }
 
 Status check_run_state(const Config& config, const Graph& graph) {
+  const Json own_options = flat_options(config);
   BRAID_TRY(validate(config.checkpoint));
+  BRAID_TRY(check_allowed_keys(config.checkpoint.allow, own_options));
+  BRAID_TRY(check_run_name(config.run));
   BRAID_TRY(check_rollout_files(config, graph));
+  BRAID_TRY(check_unused(config));
   BRAID_ASSIGN(const std::string path,
                resume_path(config.checkpoint.resume, checkpoint_folder(config)));
   if (path.empty()) return ok_status();
   BRAID_ASSIGN(const Json numbers, checkpoint_numbers(path));
   BRAID_ASSIGN(const Json options, json_field<Json>(numbers, "options"));
-  return check_same_options(options, flat_options(config)).at(cat("checkpoint ", path));
+  const Json files = numbers.value("files", Json::object());
+  BRAID_TRY(check_same_options(options, files, own_options, config.checkpoint.allow)
+                .at(cat("checkpoint ", path)));
+  return check_length(config, numbers, path);
 }
 
 Status restore_kernel_choices(const Config& config) {
@@ -91,29 +142,56 @@ Status restore_kernel_choices(const Config& config) {
   return ok_status();
 }
 
-Status resume_session(const Config& config, Session& session) {
+std::string place_of(const Session& session) {
+  return session.step_open() ? cat("within step ", session.step() + 1)
+                             : cat("after step ", session.step());
+}
+
+Result<MetricsRow> resume_session(const Config& config, Session& session) {
   BRAID_ASSIGN(const std::string path,
                resume_path(config.checkpoint.resume, checkpoint_folder(config)));
-  if (path.empty()) return ok_status();
+  if (path.empty()) return MetricsRow();
   BRAID_ASSIGN(const CheckpointState state, load_checkpoint(path));
   BRAID_TRY(session.load_state(state).at(cat("checkpoint ", path)));
-  log_info(cat("continuing after step ", session.step(), " from ", path));
-  return ok_status();
+  log_info(cat("continuing ", place_of(session), " from ", path));
+  return checkpoint_metrics(path);
 }
 
 Result<std::string> save_session(const Config& config, const Session& session,
-                                 const std::map<std::string, double>& row) {
+                                 const MetricsRow& row) {
   if (config.train.offload != "off") release_free_heap();  // written files are read to be hashed
   const std::string folder = checkpoint_folder(config);
   BRAID_ASSIGN(CheckpointState state, session.save_state());
   state.numbers[kKernelKey] = matrix_choices();
-  BRAID_ASSIGN(std::string path, save_checkpoint(folder, session.step(), row, state));
+  const SavePoint at{session.step(), session.step_open()};
+  BRAID_ASSIGN(std::string path, save_checkpoint(folder, at, row, state));
   const std::string best = parse_best_metric(config.checkpoint.keep_best).name;
-  if (!best.empty() && row.count(best) == 0)
+  if (!best.empty() && row.count(best) == 0 && !at.open)
     log_warning(cat("checkpoint.keep_best: step ", session.step(), " has no metric '", best,
                     "', its checkpoint is not compared"));
-  BRAID_TRY(apply_retention(folder, session.step(), config.checkpoint));
+  BRAID_TRY(apply_retention(folder, at, config.checkpoint));
   return path;
+}
+
+Status save_after_failure(const Config& config, const Session& session, const MetricsRow& row,
+                          const Status& failure, bool saved) {
+  const auto ended = [&](const std::string& what) {
+    return Status(failure.code(), cat(failure.message(), "; ", what));
+  };
+  const char* const go_on = "; continue with checkpoint.resume=auto";
+  const int64_t step = session.step();
+  if (step == 0 && !session.step_open()) return ended("no step was complete, nothing was saved");
+  if (saved && !session.step_open())
+    return ended(cat("step ", step, " is in the last checkpoint", go_on));
+  std::string path;
+  const Status status = guarded([&] {
+    BRAID_ASSIGN(path, save_session(config, session, row));
+    return ok_status();
+  });
+  if (!status.ok()) return ended(unsaved_text(config, status, failure));
+  if (!session.step_open()) return ended(cat("step ", step, " was saved in ", path, go_on));
+  return ended(
+      cat("step ", step + 1, " was saved as far as it was, with its rollouts, in ", path, go_on));
 }
 
 Status check_checkpoint_space(const Config& config, const Session& session) {
@@ -123,9 +201,8 @@ Status check_checkpoint_space(const Config& config, const Session& session) {
   return check_free_space(folder, size_bytes(state));
 }
 
-Result<bool> keep_step(const Config& config, const Session& session,
-                       const std::map<std::string, double>& row, SaveSchedule& schedule,
-                       double now_s) {
+Result<bool> keep_step(const Config& config, const Session& session, const MetricsRow& row,
+                       SaveSchedule& schedule, double now_s) {
   BRAID_TRY(save_kernel_choices(config));
   const bool saves = schedule.is_due(session.step(), now_s);
   if (saves) {

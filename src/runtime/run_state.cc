@@ -11,7 +11,6 @@
 namespace braid {
 namespace {
 
-constexpr const char* kWeights = ".weights";
 constexpr const char* kOptimizer = ".optimizer";
 constexpr const char* kUpdates = "step";  // AdamW's own count, the one integer among its tensors
 
@@ -52,24 +51,28 @@ Result<NamedTensors> group(const CheckpointState& state, const std::string& name
 Status load_role_state(const std::string& name, const CheckpointState& state, const Config& config,
                        Roles& roles) {
   ModelInstance& role = roles.at(name);
-  BRAID_ASSIGN(const NamedTensors weights, group(state, name + kWeights));
   BRAID_ASSIGN(const NamedTensors saved_moments, group(state, name + kOptimizer));
   BRAID_ASSIGN(const Json all, json_field<Json>(state.numbers, "roles"));
   BRAID_ASSIGN(const Json numbers, json_field<Json>(all, name));
   BRAID_ASSIGN(const auto updates, json_field<int64_t>(numbers, "updates"));
   BRAID_ASSIGN(role.skipped, json_field<int64_t>(numbers, "skipped"));
-  const auto saved = by_name(weights);
-  BRAID_TRY(check_weights(*role.model, saved).at(name + kWeights));
   auto moments = by_name(saved_moments);
   moments[kUpdates] = at::tensor(updates, at::kLong);
   BRAID_TRY(keep_frozen_copies(roles, name, config));
-  copy_weights(*role.model, saved);
-  BRAID_TRY(role.optimizer->load_state(moments).at(name + kOptimizer));
-  role.model->weights_changed();
-  return ok_status();
+  BRAID_TRY(load_role_weights(name, state, *role.model));
+  return role.optimizer->load_state(moments).at(name + kOptimizer);
 }
 
 }  // namespace
+
+Status load_role_weights(const std::string& name, const CheckpointState& state, Model& model) {
+  BRAID_ASSIGN(const NamedTensors weights, group(state, name + kWeightsGroup));
+  const auto saved = by_name(weights);
+  BRAID_TRY(check_weights(model, saved).at(name + kWeightsGroup));
+  copy_weights(model, saved);
+  model.weights_changed();
+  return ok_status();
+}
 
 Result<CheckpointState> run_state(const Json& identity, const RunPosition& position,
                                   const Roles& roles) {
@@ -85,7 +88,7 @@ Result<CheckpointState> run_state(const Json& identity, const RunPosition& posit
       return Status(Code::kStopped, cat("the algorithm's state '", name, "' is not finite"));
   for (const auto& [name, role] : roles) {
     if (!role.optimizer) continue;
-    state.tensors[name + kWeights] = role.model->trainable_parameters();
+    state.tensors[name + kWeightsGroup] = role.model->trainable_parameters();
     NamedTensors& moments = state.tensors[name + kOptimizer];
     Json& counters = state.numbers["roles"][name];
     for (auto& [key, tensor] : role.optimizer->state()) {

@@ -9,10 +9,15 @@
 
 namespace braid {
 
+inline constexpr const char* kWeightsGroup = ".weights";  // ends the names of such groups
+
 // Everything that continuing needs; the tensors alias the roles' own. `identity` becomes part of
 // the numbers. kStopped: the algorithm's state is not finite.
 Result<CheckpointState> run_state(const Json& identity, const RunPosition& position,
                                   const Roles& roles);
+
+// Takes over what a role's model has learnt; the error names what does not fit.
+Status load_role_weights(const std::string& name, const CheckpointState& state, Model& model);
 
 // Takes such a state over, bit for bit; frozen roles that share changed weights get a copy first.
 // After an error position and roles must not be used.

@@ -24,6 +24,24 @@ std::vector<T> kept_of(std::vector<T>& values, const std::vector<bool>& kept) {
 
 }  // namespace
 
+Json sample_json(const StoredSample& sample) {
+  return {{"id", sample.id.value},
+          {"group", sample.group.value},
+          {"prompt", sample.prompt},
+          {"extra", sample.extra},
+          {"messages", sample.messages}};
+}
+
+Result<StoredSample> parse_sample(const Json& json) {
+  StoredSample out;
+  BRAID_ASSIGN(out.id.value, json_field<int64_t>(json, "id"));
+  BRAID_ASSIGN(out.group.value, json_field<int64_t>(json, "group"));
+  BRAID_ASSIGN(out.prompt, json_field<std::string>(json, "prompt"));
+  BRAID_ASSIGN(out.extra, json_field<Json>(json, "extra"));
+  out.messages = json.value("messages", Json());
+  return out;
+}
+
 SampleStore::SampleStore(const Graph& graph) {
   for (const Call& call : graph.calls)
     for (const Field& field : call.writes) fields_[field.name] = field;
@@ -102,6 +120,26 @@ Result<at::Tensor> SampleStore::reals(const std::string& field, const Rows& rows
                                " is read where it was not produced"));
   }
   return at::cat(cells);
+}
+
+std::vector<std::string> SampleStore::token_fields() const {
+  std::vector<std::string> out;
+  for (const auto& item : tokens_) out.push_back(item.first);
+  return out;
+}
+
+std::vector<std::string> SampleStore::real_fields() const {
+  std::vector<std::string> out;
+  for (const auto& item : reals_) out.push_back(item.first);
+  return out;
+}
+
+Rows SampleStore::rows_with(const std::string& field) const {
+  Rows out;
+  const auto found = reals_.find(field);
+  for (size_t row = 0; found != reals_.end() && row < found->second.size(); ++row)
+    if (found->second[row].defined()) out.push_back(row);
+  return out;
 }
 
 std::vector<int64_t> SampleStore::response_lens() const {

@@ -25,6 +25,9 @@ struct StoredSample {
   Json messages;  // the prompt as a conversation; null where the data has text
 };
 
+Json sample_json(const StoredSample& sample);
+Result<StoredSample> parse_sample(const Json& json);
+
 using TokenLists = std::vector<std::vector<int32_t>>;
 using Rows = std::vector<size_t>;
 
@@ -51,6 +54,12 @@ class SampleStore {
   bool has(const std::string& field) const {
     return tokens_.count(field) + reals_.count(field) > 0;
   }
+
+  // Names of the fields that have values.
+  std::vector<std::string> token_fields() const;
+  std::vector<std::string> real_fields() const;
+  // The rows for which a real-valued field has values.
+  Rows rows_with(const std::string& field) const;
 
   // Tokens of each response; zeros before there are any.
   std::vector<int64_t> response_lens() const;

@@ -13,6 +13,10 @@
 
 namespace braid {
 
+bool asks_rewards(const Config& config, const Graph& graph) {
+  return generates(graph) && config.rollout.replay.empty();
+}
+
 Result<std::vector<RewardSample>> Scoring::samples(const SampleStore& store,
                                                    const Rows& rows) const {
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
@@ -108,11 +112,12 @@ ScoredSamples Scoring::replayed(const std::map<int64_t, RolloutRow>& recorded,
 Status Scoring::record(const ScoredSamples& scored, const SampleStore& store, const Rows& rows,
                        int64_t step) {
   if (!config_.rollout.record) return ok_status();
-  if (!recorder_) {
+  if (!recorder_ || step <= recorded_step_) {  // a step that is begun again
     const std::string folder = run_folder(config_);
     BRAID_TRY(make_folder(folder));
     BRAID_ASSIGN(recorder_, RolloutRecorder::open(join_path(folder, kRolloutFile), step));
   }
+  recorded_step_ = step;
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
   BRAID_ASSIGN(const TokenLists* responses, store.tokens("response_ids"));
   BRAID_ASSIGN(const at::Tensor logprobs_R, store.reals("sampler_logprobs", rows));

@@ -27,6 +27,9 @@ struct ScoredSamples {
   int64_t timeouts = 0, errors = 0;
 };
 
+// Whether the rewards of the list are asked; a replayed rollout brings their values.
+bool asks_rewards(const Config& config, const Graph& graph);
+
 class Scoring {
  public:
   // The rewards and, aligned with them, the models of those of type model. REQUIRES: `config`, the
@@ -61,6 +64,7 @@ class Scoring {
   std::vector<std::unique_ptr<Reward>> rewards_;
   RewardModels models_;
   std::optional<RolloutRecorder> recorder_;
+  int64_t recorded_step_ = -1;  // the last one
 };
 
 // reward/*: means of what was found, and failures.

@@ -8,19 +8,13 @@
 #include "host/machine.h"
 #include "runtime/check_models.h"
 #include "runtime/dealing.h"
+#include "runtime/fingerprint.h"
 #include "runtime/roles.h"
-#include "runtime/run_identity.h"
-#include "runtime/run_state.h"
 #include "runtime/step_metrics.h"
 #include "schedule/schedule.h"
 
 namespace braid {
 namespace {
-
-// Whether the rewards of the list are asked; a replayed rollout brings their values.
-bool asks_rewards(const Config& config, const Graph& graph) {
-  return generates(graph) && config.rollout.replay.empty();
-}
 
 Status check_options(const Config& config, const Graph& graph) {
   BRAID_TRY(check_functions(graph));
@@ -91,7 +85,8 @@ Session::Session(const Config& config, const Program& program, Loaded loaded)
       inference_(config_.rollout.temperature),
       training_(config_, program_.graph, roles_, store_, metrics_),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
-               std::move(loaded.reward_models)) {}
+               std::move(loaded.reward_models)),
+      frozen_(frozen_fingerprints(config_, roles_, scoring_.models())) {}
 
 Status Session::run_call(const Call& call) {
   switch (call.kind) {
@@ -201,48 +196,12 @@ Status Session::end_region(const Call& call) {
   return ok_status();
 }
 
-Result<std::map<std::string, double>> Session::run_step(const InstructionObserver& observer) {
-  metrics_.clear();
-  const int64_t trained_before = training_.trained_tokens();
-  std::map<std::string, double> row;
-  double total = 0, training = 0;
-  const CallTimer timer = [&](const Call& call, double seconds) {
-    row["time/" + call.name] = seconds;
-    total += seconds;
-    if (call.kind == CallKind::kTrainStep) training += seconds;
-  };
-  BRAID_TRY(interpret(program_.graph, program_.ranks[0], *this, timer, observer));
-  row["time/step"] = total;
-  for (const auto& [name, metric] : metrics_) row[name] = reported(name, metric);
-  const int64_t tokens = row_tokens(store_, store_.all_rows());
-  const int64_t trained = training_.trained_tokens() - trained_before;
-  position_.tokens_seen += tokens;
-  row["data/prompts_seen"] = static_cast<double>(position_.cursor);
-  row["data/epoch"] = static_cast<double>(data_.data.epoch(position_.cursor));
-  row["data/tokens_seen"] = static_cast<double>(position_.tokens_seen);
-  row["perf/tokens_per_s_per_device"] = static_cast<double>(tokens) / total;
-  if (trained > 0) row["perf/train_tokens_per_s"] = static_cast<double>(trained) / training;
-  if (asks_rewards(config_, program_.graph))
-    row["perf/gen_tokens_per_s"] = metrics_["length/response_mean"].sum / row["time/generate"];
-  ++position_.step;
-  return row;
-}
-
 std::vector<Json> Session::sample_rows(size_t count) const {
   return braid::sample_rows(store_, data_.tokenizer_or_null(), position_.step - 1, count);
 }
 
 Status Session::export_models(const std::string& folder) const {
   return export_roles(roles_, config_, folder);
-}
-
-Result<CheckpointState> Session::save_state() const {
-  return run_state(run_identity(config_, program_, data_.data), position_, roles_);
-}
-
-Status Session::load_state(const CheckpointState& state) {
-  BRAID_TRY(check_same_run(state.numbers, run_identity(config_, program_, data_.data)));
-  return load_run_state(state, config_, position_, roles_);
 }
 
 }  // namespace braid

@@ -50,6 +50,20 @@ void Training::begin(const Call& call, int64_t step) {
   losses_.clear();
 }
 
+void Training::resume(const Call& call, int64_t step, TrainingProgress progress) {
+  begin(call, step);
+  minibatch_ = progress.minibatch;
+  stopped_ = progress.stopped;
+  call_metrics_ = std::move(progress.metrics);
+}
+
+void Training::abandon() {
+  losses_.clear();
+  if (call_ == nullptr) return;
+  zero();
+  role().model->rest();
+}
+
 std::vector<Rows> Training::begin_update() {
   refusal_.clear();
   norm_.reset();
@@ -129,6 +143,7 @@ Status Training::apply(const std::string& prefix) {
   BRAID_TRY(keep_frozen_copies(roles_, call_->role.value, config_));
   optimizer.update(*norm_, total);
   role().model->weights_changed();
+  ++updates_;
   metrics_[prefix + "grad_norm"].add(*norm_);
   return ok_status();
 }

@@ -17,6 +17,13 @@
 
 namespace braid {
 
+// How far an open train call is, between two of its updates.
+struct TrainingProgress {
+  size_t minibatch = 0;  // the next one
+  bool stopped = false;
+  Metrics metrics;  // of the call
+};
+
 class Training {
  public:
   // REQUIRES: what the references point to outlives this. `metrics` are those of the step.
@@ -26,6 +33,11 @@ class Training {
 
   // Opens a train call of step `step` (from 0). REQUIRES: the call outlives the region.
   void begin(const Call& call, int64_t step);
+  // Opens the call again where `progress` of it was taken.
+  void resume(const Call& call, int64_t step, TrainingProgress progress);
+  TrainingProgress progress() const { return {minibatch_, stopped_, call_metrics_}; }
+  // Frees what the open update holds, as after a failure; no weights change.
+  void abandon();
   // No update is left: all were made, or the call stopped early, or warm-up leaves it out.
   bool done() const { return stopped_ || minibatch_ == minibatches_.size(); }
 
@@ -49,8 +61,9 @@ class Training {
   // Clears the gradients of the call's role.
   void zero();
 
-  // Tokens of all forwards and backwards so far.
+  // Since this was made: tokens of all forwards and backwards, and updates that changed weights.
   int64_t trained_tokens() const { return trained_tokens_; }
+  int64_t updates() const { return updates_; }
 
  private:
   ModelInstance& role() const { return roles_.at(call_->role.value); }
@@ -68,6 +81,7 @@ class Training {
   const SampleStore& store_;
   Metrics& metrics_;
   int64_t trained_tokens_ = 0;
+  int64_t updates_ = 0;
   int64_t refused_step_ = -1;  // the last step whose offending batches were written
 
   // Of the open call.

@@ -124,13 +124,13 @@ std::string executed_in(const std::string& order, int step) {
 TEST(SimulateCommand, RepeatsTheOrderOfARecordedRun) {
   const std::string model = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model",
                     runs = testing::TempDir() + "/order_runs", order = runs + "/order.txt";
-  const std::string config =
-      cat(" run.dir=", runs, " run.name=ppo algorithm.name=ppo model.config=", model,
-          "/config.json tokenizer.path=", model, " data.train=task:sort_digits",
-          " rollout.prompts_per_step=10 rollout.max_response_length=8 rollout.max_concurrent=4",
-          " rollout.kv_budget_tokens=96 rollout.record=true critic.warmup_steps=1",
-          " 'reward=[{type: rule, rule: digit_share}]' train.minibatches=2 train.threads=1",
-          " train.total_steps=2 log.tensorboard=false ");
+  const std::string config = cat(
+      " run.dir=", runs, " run.name=ppo run.overwrite=true algorithm.name=ppo model.config=", model,
+      "/config.json tokenizer.path=", model, " data.train=task:sort_digits",
+      " rollout.prompts_per_step=10 rollout.max_response_length=8 rollout.max_concurrent=4",
+      " rollout.kv_budget_tokens=96 rollout.record=true critic.warmup_steps=1",
+      " 'reward=[{type: rule, rule: digit_share}]' train.minibatches=2 train.threads=1",
+      " train.total_steps=2 log.tensorboard=false ");
   if (run_braid("train --help").output.find("--order") == std::string::npos)
     GTEST_SKIP() << "built without training";
   run_shell("rm -rf " + runs + " && mkdir " + runs);

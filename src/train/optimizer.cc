@@ -80,7 +80,6 @@ double AdamW::gradient_norm() const {
 void AdamW::update(double grad_norm, int64_t total_steps) {
   const at::NoGradGuard no_grad;
   const double lr = next_rate(total_steps);
-  ++step_;
   UpdateTensors tensors;
   for (const Slot& slot : slots_) {
     if (!slot.parameter.grad().defined()) continue;
@@ -90,9 +89,12 @@ void AdamW::update(double grad_norm, int64_t total_steps) {
     tensors.exp_avgs.push_back(slot.exp_avg);
     tensors.exp_avg_sqs.push_back(slot.exp_avg_sq);
   }
+  torn_ = true;
+  ++step_;
   apply_update(config_, {step_, lr, grad_norm}, std::move(tensors));
   for (Slot& slot : slots_)
     if (slot.has_master() && slot.parameter.grad().defined()) slot.parameter.copy_(slot.master);
+  torn_ = false;
 }
 
 void AdamW::zero_grad() {

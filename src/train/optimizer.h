@@ -57,6 +57,9 @@ class AdamW {
   // finite.
   void update(double grad_norm, int64_t total_steps);
 
+  // An exception left an update half applied: parameters and state are those of no step.
+  bool torn() const { return torn_; }
+
   void zero_grad();
 
   // "NAME.exp_avg", "NAME.exp_avg_sq" for each parameter (adamw), "NAME.master" for those not in
@@ -77,6 +80,7 @@ class AdamW {
   OptimizerConfig config_;
   std::vector<Slot> slots_;
   int64_t step_ = 0;  // updates applied
+  bool torn_ = false;
 };
 
 }  // namespace braid

@@ -1,0 +1,170 @@
+// What ends a run without killing it: rewards, data, disk and memory. Nothing that was complete is
+// lost, and what continues gives the bytes of an uninterrupted run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+
+#include "runtime/process_testing.h"
+#include "test_paths.h"
+
+namespace braid {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+bool all_trials() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
+
+// Scores lengths, and does what the file named by BRAID_TEST_TROUBLE says at its n-th call.
+constexpr const char* kReward = R"(import json, os
+CALLS = 0
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    global CALLS
+    CALLS += 1
+    trouble = json.loads(os.environ.get("BRAID_TEST_TROUBLE", "{}"))
+    if CALLS == trouble.get("at") and "scramble" in trouble:
+        with open(trouble["scramble"], "r+") as file:
+            text = file.read().replace('"label": "0', '"label": "x')
+            file.seek(0)
+            file.write(text)
+    elif CALLS == trouble.get("at"):
+        raise ValueError("the judge is gone")
+    return len(solution_str) % 5 / 5
+)";
+
+class FailedRun : public RunProcess {
+ protected:
+  static std::string data_file(const std::string& name) {
+    const std::string file = path(name + ".jsonl");
+    std::ofstream out(file);
+    for (int i = 0; i < 64; ++i)
+      out << "{\"prompt\": \"sort " << 1000 + 37 * i << "=\", \"label\": \"0" << i << "\"}\n";
+    return file;
+  }
+
+  static std::vector<std::string> failing(const std::string& name,
+                                          const std::vector<std::string>& more = {}) {
+    EXPECT_TRUE(make_folder(folder_).ok());
+    const std::string reward = path("reward.py");
+    EXPECT_TRUE(write_file_atomic(reward, kReward).ok());
+    std::vector<std::string> options = {
+        "data.train=" + data_file(name), "checkpoint.every_minutes=0",
+        "reward=[{type: python, path: " + reward + ", function: compute_score, signature: verl}]"};
+    options.insert(options.end(), more.begin(), more.end());
+    return command(name, "ppo", options);
+  }
+
+  static std::string uninterrupted() {
+    const std::string name = "failing-whole";
+    if (!path_exists(path(name + "/export"))) finish(failing(name));
+    return name;
+  }
+
+  // Runs with trouble (an assignment of the shell's environment), then goes on without.
+  void fail_and_continue(const std::string& name, const std::string& trouble, int64_t may_lose,
+                         const std::vector<std::string>& options) {
+    SCOPED_TRACE(name + ": " + trouble);
+    same_kernels(uninterrupted(), name);
+    const CommandOutcome failed = shell(trouble, failing(name, options));
+    if (failed.exit_code == 0) return;  // the trouble came too late
+    ++failures_;
+    EXPECT_EQ(failed.exit_code, 1) << failed.output;
+    EXPECT_EQ(error_lines(failed.output), 1) << failed.output;
+    const int64_t lost = steps_complete(name) - steps_kept(name);
+    EXPECT_LE(lost, may_lose) << failed.output;
+    most_lost_ = std::max(most_lost_, lost);
+    if (steps_kept(name) > 0 && may_lose == 0) {
+      EXPECT_THAT(failed.output, HasSubstr("checkpoint.resume=auto"));
+    }
+    output_ = failed.output;
+    finish(failing(name, {"checkpoint.resume=auto"}));
+    expect_same_run(uninterrupted(), name);
+    fs::remove_all(path(name));
+  }
+
+  // For the evidence of the full tier.
+  void TearDown() override {
+    RecordProperty("failures", failures_);
+    RecordProperty("most_steps_lost", static_cast<int>(most_lost_));
+  }
+
+  int failures_ = 0;
+  int64_t most_lost_ = 0;
+  std::string output_;
+};
+
+std::string library(const char* name) {
+  return join_path(parent_folder(BRAID_BINARY), cat("tests/lib", name, ".so"));
+}
+
+// 4 prompts a step: calls 1-4 are step 1, and so on.
+TEST_F(FailedRun, ByARewardThatFails) {
+  for (const int call : all_trials() ? std::vector<int>{1, 4, 6, 9, 12, 16} : std::vector<int>{6}) {
+    fail_and_continue(cat("reward-", call), cat("BRAID_TEST_TROUBLE='{\"at\": ", call, "}'"), 0,
+                      {"checkpoint.every_steps=0"});
+    EXPECT_THAT(output_, HasSubstr("the judge is gone"));
+  }
+  EXPECT_EQ(failures_, all_trials() ? 6 : 1);
+}
+
+TEST_F(FailedRun, ByDataThatChanges) {
+  for (const int call : all_trials() ? std::vector<int>{2, 5, 8, 10} : std::vector<int>{5}) {
+    const std::string name = cat("data-", call);
+    fail_and_continue(name,
+                      cat("BRAID_TEST_TROUBLE='{\"at\": ", call, ", \"scramble\": \"",
+                          path(name + ".jsonl"), "\"}'"),
+                      0, {"checkpoint.every_steps=0"});
+    EXPECT_THAT(output_, HasSubstr(name + ".jsonl"));
+  }
+  EXPECT_EQ(failures_, all_trials() ? 4 : 1);
+}
+
+// A step that no longer fits on the disk is lost, the ones before are there.
+TEST_F(FailedRun, ByADiskThatIsFull) {
+  for (const int ask : all_trials() ? std::vector<int>{2, 3, 4, 5} : std::vector<int>{3}) {
+    fail_and_continue(cat("disk-", ask),
+                      cat("BRAID_TEST_FREE_BYTES=1000 BRAID_TEST_FREE_ASKS=", ask,
+                          " LD_PRELOAD=", library("fake_free_space")),
+                      1, {});
+    EXPECT_THAT(output_, AllOf(HasSubstr("a checkpoint needs"), HasSubstr("could not be saved")));
+  }
+  EXPECT_EQ(failures_, all_trials() ? 4 : 1);
+}
+
+// The shell's limit on the size of a file, in KiB: smaller than the weights.
+TEST_F(FailedRun, ByALimitOnTheSizeOfFiles) {
+  for (const int limit : all_trials() ? std::vector<int>{100, 1000} : std::vector<int>{1000}) {
+    fail_and_continue(cat("limit-", limit), cat("ulimit -f ", limit, ";"), 1, {});
+    EXPECT_THAT(output_, HasSubstr("ulimit -f"));
+  }
+  EXPECT_EQ(failures_, all_trials() ? 2 : 1);
+}
+
+TEST_F(FailedRun, ByMemoryThatRunsOut) {
+  const std::string preload = " LD_PRELOAD=" + library("fake_allocation_failure"),
+                    counts = path("allocations");
+  same_kernels(uninterrupted(), "counted");
+  const CommandOutcome counted =
+      shell(cat("BRAID_TEST_ALLOCATION_COUNT=", counts, preload), failing("counted"));
+  ASSERT_EQ(counted.exit_code, 0) << counted.output;
+  const std::string text = *read_file(counts);
+  long most = 0;
+  for (size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)
+    most = std::max(most, std::atol(text.c_str() + begin));
+  ASSERT_GT(most, 1000);
+  std::mt19937 random(5);
+  for (int trial = 0; trial < (all_trials() ? 12 : 2); ++trial) {
+    const long number = most / 4 + static_cast<long>(random() % (most * 3 / 4));
+    fail_and_continue(cat("memory-", trial), cat("BRAID_TEST_FAIL_ALLOCATION=", number, preload), 0,
+                      {"checkpoint.every_steps=0"});
+    EXPECT_THAT(output_, AnyOf(HasSubstr("out of memory"), testing::IsEmpty()));
+  }
+  EXPECT_GE(failures_, all_trials() ? 8 : 1);
+}
+
+}  // namespace
+}  // namespace braid
