@@ -11,6 +11,7 @@
 #include "plan/make_problem.h"
 #include "report/metrics_log.h"
 #include "run_commands.h"
+#include "run_job.h"
 #include "run_notes.h"
 #include "runtime/check_models.h"
 #include "runtime/evaluate.h"
@@ -37,6 +38,7 @@ struct Run {
   SaveSchedule& schedule;
   const Program& program;
   std::string order;  // file for the instructions of each step; "" = none
+  Prediction& prediction;
 };
 
 double now_s() {
@@ -59,6 +61,12 @@ Result<MetricsLogOptions> log_options(const Config& config, const std::string& f
   out.tensorboard = config.log.tensorboard;
   BRAID_ASSIGN(out.commands, log_commands(config));
   return out;
+}
+
+// A job of several ranks stops after the step in which any of them was asked to: all know of it
+// then.
+std::string stop_request(const Session& session) {
+  return session.rank_seconds().size() > 1 ? session.stop_request() : stop_signal();
 }
 
 // Evaluates the policy into a row of metrics.
@@ -97,11 +105,12 @@ Result<MetricsRow> run_recorded_step(const Run& run) {
 // One step and everything that it writes; `row` becomes its row, `saved` whether its state is in a
 // checkpoint.
 Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved) {
-  const auto& [config, session, evaluator, schedule, program, order] = run;
+  const auto& [config, session, evaluator, schedule, program, order, prediction] = run;
   const int64_t step = session.step();
   const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
   BRAID_ASSIGN(row, order.empty() ? session.run_step() : run_recorded_step(run));
   saved = false;
+  prediction.note(session, row);
   row[kCheckpointTime] = checkpoint_s;
   Status evaluated;
   if (config.eval.every_steps > 0 && (step + 1) % config.eval.every_steps == 0)
@@ -118,7 +127,7 @@ Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved)
 
 // After the last step, or a stop signal: the last checkpoint, and at the end the export.
 Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& saved) {
-  const auto& [config, session, evaluator, schedule, program, order] = run;
+  const auto& [config, session, evaluator, schedule, program, order, prediction] = run;
   if (!saved) BRAID_TRY(save_session(config, session, row).status());
   saved = true;
   if (session.step() == config.train.total_steps)
@@ -129,7 +138,7 @@ Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& 
 // Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what
 // was done is saved.
 Status train_loop(const Run& run, MetricsRow row) {
-  const auto& [config, session, evaluator, schedule, program, order] = run;
+  const auto& [config, session, evaluator, schedule, program, order, prediction] = run;
   BRAID_ASSIGN(const MetricsLogOptions options, log_options(config, run_folder(config)));
   BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session.step()));
   if (config.eval.at_start && session.step() == 0) {
@@ -142,70 +151,79 @@ Status train_loop(const Run& run, MetricsRow row) {
   catch_stop_signals();
   bool saved = true;
   Status failure;
-  while (failure.ok() && session.step() < config.train.total_steps && stop_signal().empty())
+  while (failure.ok() && session.step() < config.train.total_steps && stop_request(session).empty())
     failure = guarded([&] { return train_step(run, log, row, saved); });
   if (failure.ok()) failure = guarded([&] { return finish_run(run, log, row, saved); });
+  if (!failure.ok() && session.ranks() > 1) return failure;  // the others have lost the thread
   if (!failure.ok()) return save_after_failure(config, session, row, failure, saved);
-  return session.step() == config.train.total_steps ? ok_status()
-                                                    : stopped(config, session, stop_signal());
+  BRAID_TRY(session.dismiss());
+  return session.step() == config.train.total_steps
+             ? ok_status()
+             : stopped(config, session, stop_request(session));
 }
 
-// The program of the algorithm's graph. Keys that plan for more devices than one are refused:
-// one process runs everything.
-Result<Program> program_of(const Config& config) {
-  if (!config.plan.graph.empty())
-    return invalid_input(
-        "plan.graph: training runs the graph of algorithm.name; own graphs are for planning");
-  const bool stated = config.cluster.kind != YamlNode::Kind::kNull ||
-                      config.placement.kind != YamlNode::Kind::kNull ||
-                      config.parallel.kind != YamlNode::Kind::kNull || !config.plan.file.empty() ||
-                      !config.plan.graph.empty();
-  if (stated) {
-    BRAID_ASSIGN(const PlanningProblem problem, make_problem(config, file_reader()));
-    BRAID_ASSIGN(const auto plan, configured_plan(config, problem, file_reader()));
-    const int devices = plan ? plan->devices : device_count(problem.cluster);
-    if (devices != 1)
-      return invalid_input(cat("cluster, placement, parallel, plan: they describe ", devices,
-                               " devices; training runs in one process on one device. 'braid plan' "
-                               "and 'braid simulate' take them; remove them to train here"));
+// Which rank's work this process does, and what only one rank of a job does: files and console.
+Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
+                const TrainArguments& arguments, World* world) {
+  const Config& config = planned.config;
+  const Program& program = planned.program;
+  const bool leads = world == nullptr || world->global_rank() == 0;
+  BRAID_TRY(restore_kernel_choices(config));
+  if (leads) BRAID_TRY(check_eval_data(config));
+  BRAID_ASSIGN(std::unique_ptr<Session> session, Session::create(config, program, world));
+  RunClaim claim;
+  if (leads) {
+    BRAID_ASSIGN(claim, claim_run(config));
   }
-  BRAID_ASSIGN(const Graph graph, configured_graph(config));
-  return compile(graph);
+  BRAID_ASSIGN(const MetricsRow row, resume_session(config, *session));
+  catch_stop_signals();
+  if (!leads) return session->follow();
+  BRAID_TRY(check_checkpoint_space(config, *session));
+  const std::string folder = run_folder(config);
+  BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
+  BRAID_ASSIGN(const std::unique_ptr<Evaluator> evaluator, make_evaluator(config, *session));
+  SaveSchedule schedule(config.checkpoint, now_s());
+  Prediction prediction(planned);
+  const Status ended = train_loop(
+      {config, *session, evaluator.get(), schedule, program, arguments.order, prediction}, row);
+  BRAID_TRY(ended);
+  BRAID_TRY(prediction.write(folder));
+  log_info("done; metrics, samples and the exported model are in " + folder);
+  return ok_status();
 }
 
 Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
              const std::string& algorithm) {
   if (!algorithm.empty()) inputs.push_back("algorithm.name=" + algorithm);
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
-  BRAID_ASSIGN(const Program program, program_of(loaded.config));
-  const Graph& graph = program.graph;
+  BRAID_ASSIGN(const Config local, local_config(loaded.config));
+  BRAID_ASSIGN(const PlannedRun planned, plan_run(local));
+  const Config& config = planned.config;
+  const Graph& graph = planned.program.graph;
   if (arguments.print_program) {
-    std::printf("%shash %s\n", program_text(program).c_str(), program_hash(program).c_str());
+    std::printf("%shash %s\n", program_text(planned.program).c_str(),
+                program_hash(planned.program).c_str());
     return ok_status();
   }
   const auto arithmetic = batch_arithmetic(loaded.config);
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
-  BRAID_ASSIGN(const Config config, local_config(loaded.config));
-  log_info(arithmetic_text(config, *arithmetic));
-  if (generates(graph)) log_info(algorithm_text(config.algorithm));
   BRAID_TRY(check_trainable(config, graph));
-  for (const std::string& note : config_notes(loaded, graph, *arithmetic)) log_warning(note);
+  BRAID_TRY(check_executable(planned.program));
   BRAID_TRY(check_run_state(config, graph));
+  BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
+  const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
+  const bool launches = !membership && ranks > 1 && !arguments.dry_run;
+  if (launches) return launch(ranks);
+  if (!membership || membership->global_rank == 0) {
+    log_info(arithmetic_text(config, *arithmetic));
+    if (generates(graph)) log_info(algorithm_text(config.algorithm));
+    for (const std::string& note : config_notes(loaded, graph, *arithmetic)) log_warning(note);
+  }
   if (arguments.dry_run) return check_run_inputs(config, graph);
-  BRAID_TRY(restore_kernel_choices(config));
-  BRAID_TRY(check_eval_data(config));
-  BRAID_ASSIGN(std::unique_ptr<Session> session, Session::create(config, program));
-  BRAID_ASSIGN(const RunClaim claim, claim_run(config));
-  BRAID_ASSIGN(const MetricsRow row, resume_session(config, *session));
-  BRAID_TRY(check_checkpoint_space(config, *session));
-  const std::string folder = run_folder(config);
-  BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
-  BRAID_ASSIGN(const std::unique_ptr<Evaluator> evaluator, make_evaluator(config, *session));
-  SaveSchedule schedule(config.checkpoint, now_s());
-  BRAID_TRY(
-      train_loop({config, *session, evaluator.get(), schedule, program, arguments.order}, row));
-  log_info("done; metrics, samples and the exported model are in " + folder);
-  return ok_status();
+  if (!membership || membership->world_size == 1)
+    return run_rank(loaded, planned, arguments, nullptr);
+  return join_job(*membership, planned, yaml_text(loaded.resolved),
+                  [&](World& world) { return run_rank(loaded, planned, arguments, &world); });
 }
 
 Action define_with(CLI::App& app, const std::string& algorithm) {

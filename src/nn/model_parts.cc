@@ -19,29 +19,30 @@ const Decoder& decoder_of(const Model& model) {
   return *decoder;
 }
 
+std::string embedding_name(const ModelSpec& spec) {
+  return family_of(spec).names.prefix + family_of(spec).names.embedding;
+}
+
 Communicator* group_of_sum(PartialGradient partial, const TensorParallelGroup& group) {
   if (partial == PartialGradient::kNone) return nullptr;
   return partial == PartialGradient::kTensor ? group.communicator : group.shared;
 }
 
 // One flat f32 tensor of the gradients, summed over the group and put back.
-Status sum_gradients(const std::vector<ParameterPart>& parts, Communicator& group) {
+Status sum_gradients(const std::vector<ParameterPart>& parts, Communicator& group,
+                     const GradientOf& gradient) {
+  if (parts.empty()) return {};
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> flat;
-  for (const ParameterPart& part : parts) {
-    const at::Tensor& gradient = part.parameter.grad();
-    flat.push_back(gradient.defined() ? gradient.to(at::kFloat).flatten()
-                                      : at::zeros({part.parameter.numel()}, at::kFloat));
-  }
-  if (flat.empty()) return {};
+  for (const ParameterPart& part : parts)
+    flat.push_back(gradient(part.name, part.parameter).to(at::kFloat).flatten());
   const at::Tensor all = at::cat(flat);
   BRAID_TRY(group.all_reduce(all, Reduce::kSum, cat("gradients from ", parts[0].name)).wait());
   int64_t begin = 0;
   for (const ParameterPart& part : parts) {
     const at::Tensor sum = all.narrow(0, begin, part.parameter.numel());
     begin += part.parameter.numel();
-    part.parameter.mutable_grad() =
-        sum.view(part.parameter.sizes()).to(part.parameter.scalar_type(), false, true);
+    gradient(part.name, part.parameter).copy_(sum.view(part.parameter.sizes()));
   }
   return {};
 }
@@ -59,16 +60,11 @@ std::vector<ParameterPart> trainable_parts(const Model& model) {
   return out;
 }
 
-Status sum_partial_gradients(const Model& model) {
-  const TensorParallelGroup& group = model.options().tensor_parallel;
-  for (Communicator* over : {group.communicator, group.shared}) {
-    std::vector<ParameterPart> parts;
-    for (ParameterPart& part : trainable_parts(model))
-      if (over != nullptr && part.sum == over) parts.push_back(std::move(part));
-    if (over == nullptr) continue;
-    BRAID_TRY(sum_gradients(parts, *over));
-  }
-  return {};
+Status sum_partial_gradients(const Model& model, Communicator& over, const GradientOf& gradient) {
+  std::vector<ParameterPart> parts;
+  for (ParameterPart& part : trainable_parts(model))
+    if (part.sum == &over) parts.push_back(std::move(part));
+  return sum_gradients(parts, over, gradient);
 }
 
 at::Tensor tied_embedding(const Model& model) {
@@ -76,16 +72,24 @@ at::Tensor tied_embedding(const Model& model) {
   const LayerRange range = model.options().range.value_or(LayerRange{0, spec.layers});
   const bool one_end = (range.begin == 0) != (range.end == spec.layers);
   if (!spec.tied_embeddings || spec.scalar_head || !one_end) return {};
-  const std::string name = family_of(spec).names.prefix + family_of(spec).names.embedding;
-  for (const auto& [own, parameter] : model.parameters())
-    if (own == name) return parameter;
+  for (const auto& [name, parameter] : model.parameters())
+    if (name == embedding_name(spec)) return parameter;
   return {};
 }
 
-Status sum_tied_gradients(const Model& model, Communicator& ends) {
+Status sum_tied_gradients(const Model& model, Communicator& ends, const GradientOf& gradient) {
   const at::Tensor embedding = tied_embedding(model);
   if (!embedding.defined() || !embedding.requires_grad()) return {};
-  return sum_gradients({{"tied embedding", embedding, &ends, true}}, ends);
+  return sum_gradients({{embedding_name(model.spec()), embedding, &ends, true}}, ends, gradient);
+}
+
+std::set<std::string> uncounted_tensors(const Model& model) {
+  std::set<std::string> out;
+  const at::Tensor tied = tied_embedding(model);
+  const bool second_end = tied.defined() && model.options().range->begin > 0;
+  for (const ParameterPart& part : trainable_parts(model))
+    if (!part.counted || (second_end && part.parameter.is_same(tied))) out.insert(part.name);
+  return out;
 }
 
 namespace {
@@ -165,6 +169,29 @@ Status receive_stage(Communicator& stages, int64_t from, Decoder& whole) {
 }
 
 }  // namespace
+
+Result<std::vector<std::pair<std::string, at::Tensor>>> gather_slices(
+    const Model& model, const std::vector<std::pair<std::string, at::Tensor>>& slices) {
+  const at::NoGradGuard no_grad;
+  const Decoder& decoder = decoder_of(model);
+  const auto shards = shards_of_ranks(decoder);
+  std::vector<std::pair<std::string, at::Tensor>> out;
+  for (const auto& [name, slice] : slices) {
+    BRAID_ASSIGN(const at::Tensor whole, gather_tensor(slice, name, decoder, shards));
+    out.emplace_back(name, whole.cpu().contiguous());
+  }
+  return out;
+}
+
+Result<at::Tensor> own_slice(const Model& model, const std::string& name, const at::Tensor& whole) {
+  const auto& shards = decoder_of(model).shards();
+  const auto found = shards.find(name);
+  if (found == shards.end()) return invalid_input(cat("the model has no tensor ", name));
+  if (whole.sizes() != at::IntArrayRef(found->second.whole))
+    return invalid_input(cat("tensor ", name, " is ", whole.sizes(), ", the model's is ",
+                             at::IntArrayRef(found->second.whole)));
+  return take_shard(whole, found->second);
+}
 
 Result<std::unique_ptr<Model>> gather_model(const Model& model, Communicator* stages) {
   const at::NoGradGuard no_grad;

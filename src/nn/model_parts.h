@@ -3,7 +3,9 @@
 // group call these functions together. Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,15 +26,31 @@ struct ParameterPart {
 };
 std::vector<ParameterPart> trainable_parts(const Model& model);
 
-// Sums the gradients that are parts (one collective per group of ranks), in f32. Gradients that are
-// undefined on a rank count as zero there and are defined afterwards.
-Status sum_partial_gradients(const Model& model);
+// Where a parameter's gradient is: a tensor of its shape.
+using GradientOf =
+    std::function<at::Tensor(const std::string& name, const at::Tensor& parameter)>;
+
+// Sums the gradients that are parts over one of their groups (one collective), in f32.
+Status sum_partial_gradients(const Model& model, Communicator& over, const GradientOf& gradient);
 
 // Sums the gradients of the tied embedding over the first and the last stage. `ends` is the group
 // of this rank and its counterpart; a model that is not tied, or has both ends, needs no call.
-Status sum_tied_gradients(const Model& model, Communicator& ends);
+Status sum_tied_gradients(const Model& model, Communicator& ends, const GradientOf& gradient);
+
+// Trained tensors that this rank does not count in a norm over all ranks of a replica: another one
+// holds an equal slice, or the other end of the pipeline the tied embedding.
+std::set<std::string> uncounted_tensors(const Model& model);
+
 // The tensor that both ends hold; undefined where there is none.
 at::Tensor tied_embedding(const Model& model);
+
+// Tensors that lie like the model's parameters of the same names (gradients, moments) as whole
+// ones, on every rank of the tensor-parallel group, on the host.
+Result<std::vector<std::pair<std::string, at::Tensor>>> gather_slices(
+    const Model& model, const std::vector<std::pair<std::string, at::Tensor>>& slices);
+// What this rank holds of a whole tensor that lies like its parameter `name`; an error if its shape
+// is another.
+Result<at::Tensor> own_slice(const Model& model, const std::string& name, const at::Tensor& whole);
 
 // The whole model on rank `root` (null elsewhere), in the stages' dtype and on the host: slices are
 // gathered over the tensor-parallel ranks, then the first of each stage sends to root. `stages`

@@ -1,6 +1,7 @@
 // Every family under tensor, sequence and pipeline parallelism against one process.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cstdlib>
 
@@ -58,21 +59,33 @@ void expect_gradients(const Model& part, const Model& whole) {
 }
 
 // Squares of the gradients that the ranks count, over all ranks of the layout.
-void expect_norm(World& world, const Model& part, const Model& whole, const TestGroups& groups,
-                 int64_t ranks) {
-  const bool second_end = groups.stage > 0 && tied_embedding(part).defined();
+void expect_norm(World& world, const Model& part, const Model& whole, int64_t ranks) {
+  const std::set<std::string> uncounted = uncounted_tensors(part);
   double squares = 0;
-  for (const ParameterPart& each : trainable_parts(part)) {
-    const bool again = second_end && each.parameter.is_same(tied_embedding(part));
-    if (!each.counted || again || !each.parameter.grad().defined()) continue;
-    squares += std::pow(each.parameter.grad().norm().item<double>(), 2);
-  }
+  for (const auto& [name, parameter] : part.trainable_parameters())
+    if (uncounted.count(name) == 0 && parameter.grad().defined())
+      squares += std::pow(parameter.grad().norm().item<double>(), 2);
   std::vector<int64_t> members;
   for (int64_t rank = 0; rank < ranks; ++rank) members.push_back(rank);
   Communicator& all = **world.group(cat("layout", ranks), members);
   at::Tensor sum = at::full({1}, squares, at::kDouble);
   ASSERT_EQ(all.all_reduce(sum, Reduce::kSum, "squares").wait().message(), "");
   EXPECT_NEAR(std::sqrt(sum.item<double>()) / global_norm(whole), 1, kEquivalence);
+}
+
+// A gradient that this rank has no part of counts as zero.
+at::Tensor defined_gradient(const std::string&, const at::Tensor& parameter) {
+  at::Tensor leaf = parameter;
+  if (!leaf.grad().defined()) leaf.mutable_grad() = at::zeros_like(leaf);
+  return leaf.grad();
+}
+
+void sum_over_groups(const Model& part, const TestGroups& groups) {
+  for (Communicator* over : {groups.tensor.communicator, groups.tensor.shared})
+    if (over != nullptr)
+      ASSERT_EQ(sum_partial_gradients(part, *over, defined_gradient).message(), "");
+  if (groups.ends != nullptr)
+    ASSERT_EQ(sum_tied_gradients(part, *groups.ends, defined_gradient).message(), "");
 }
 
 void expect_equal(World& world, const ParallelCase& test, const TestLayout& layout) {
@@ -100,14 +113,13 @@ void expect_equal(World& world, const ParallelCase& test, const TestLayout& layo
   const TestLoss expected = loss_of(*whole, whole->forward(batch.tokens, nullptr), batch);
   expected.loss.backward();
   const TestLoss actual = run_stage(part, groups, batch);
-  ASSERT_EQ(sum_partial_gradients(part).message(), "");
-  if (groups.ends != nullptr) ASSERT_EQ(sum_tied_gradients(part, *groups.ends).message(), "");
+  sum_over_groups(part, groups);
   if (actual.loss.defined()) {
     EXPECT_LE(relative_error(actual.loss.detach(), expected.loss.detach(), 1), kEquivalence);
     EXPECT_LE(relative_error(actual.outputs, expected.outputs, 0), kEquivalence);
   }
   expect_gradients(part, *whole);
-  expect_norm(world, part, *whole, groups, layout.ranks());
+  expect_norm(world, part, *whole, layout.ranks());
   const auto back = gather_model(part, groups.stage_line);
   ASSERT_TRUE(back.ok()) << back.status().message();
   ASSERT_EQ(*back != nullptr, world.global_rank() == 0);

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "dataflow/parse_graph.h"
+#include "plan/plan_text.h"
 #include "plan/validate.h"
 
 namespace braid {
@@ -143,7 +144,13 @@ Result<Cluster> planned_cluster(const Config& config, const ReadText& read) {
     return invalid_input(
         "cluster: is missing; say what to plan for, such as {gpu: a100-80g, nodes: 1}");
   BRAID_ASSIGN(const GpuSpec machine, find_gpu("this-machine"));
-  return make_cluster(machine, 1, 1);
+  int devices = 1;
+  if (!config.plan.file.empty()) {
+    BRAID_ASSIGN(const std::string text, read(config.plan.file).at("plan.file"));
+    BRAID_ASSIGN(const ExecutionPlan plan, parse_plan(text, config.plan.file));
+    devices = plan.devices;
+  }
+  return make_cluster(machine, 1, devices);
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cluster/cluster.h"
 #include "dataflow/graph.h"
 #include "dataflow/model_size.h"
+#include "dataflow/model_spec.h"
 #include "plan/execution_plan.h"
 
 namespace braid {
@@ -37,6 +39,8 @@ struct RoleModel {
   ModelSize size;
   Trainable trainable;
   Precision precision = Precision::kBf16;
+  // All of its tensors, for a program that moves them; a plan needs the size alone.
+  std::optional<ModelSpec> spec = {};
   // Role whose frozen base weights these are: a reference that is the actor without its adapters.
   // The two share memory where their layouts coincide.
   std::string shares_weights_with = "";

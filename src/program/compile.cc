@@ -137,14 +137,13 @@ class PlanCompiler {
     if (!is_trained(program_.graph, copy.role)) return;
     const WeightCopy& home = program_.copies[home_copy(copy.role)];
     const RoleModel& model = model_of(problem_, copy.role);
-    const RoleSpec* spec = find_role(program_.graph, copy.role);
     ReallocationOptions options;
     options.bytes_per_parameter =
         precision_bytes(model.precision) *
         (model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1);
     auto messages =
-        plan_reallocation(tensor_kinds(model.size, spec != nullptr && spec->scalar_head),
-                          model.size.layers, home.layout, copy.layout, problem_.cluster, options);
+        plan_reallocation(role_kinds(problem_, copy.role), model.size.layers, home.layout,
+                          copy.layout, problem_.cluster, options);
     for (Message& message : messages) message.owner = index;
     emit(id, std::move(messages), [&](DeviceId sender) { return weights_ready(id, sender); });
   }

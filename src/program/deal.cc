@@ -52,7 +52,7 @@ DealTotals totals_of(const SampleRows& rows, const std::vector<DealSample>& samp
   DealTotals out;
   std::set<GroupId> groups;
   for (const int32_t row : rows) {
-    out.tokens += samples[row].response;
+    out.tokens += samples[row].learned.value_or(samples[row].response);
     groups.insert(samples[row].group);
   }
   out.samples = static_cast<int64_t>(rows.size());
@@ -175,6 +175,7 @@ std::vector<SampleRows> deal_minibatches(const std::vector<DealSample>& samples,
   Units singles = single_rows(samples);
   const auto all = static_cast<int64_t>(singles.size());
   if (!options.trains) return {flatten(singles, 0, singles.size())};
+  if (all == 0) return {};
   const int64_t parts = std::max<int64_t>(1, std::min(options.minibatches, all));
   Units units = group_rows(samples);
   if (!options.whole_groups && static_cast<int64_t>(units.size()) % parts != 0)

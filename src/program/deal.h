@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/ids.h"
@@ -26,6 +27,8 @@ struct DealSample {
   GroupId group;
   int64_t prompt = 0, response = 0;
   bool kept = true;  // false: no call after the drop works on it
+  // Tokens of the response that the losses count; none: all of them.
+  std::optional<int64_t> learned;
   friend bool operator==(const DealSample&, const DealSample&) = default;
 };
 
@@ -44,7 +47,7 @@ struct DealOptions {
   friend bool operator==(const DealOptions&, const DealOptions&) = default;
 };
 
-// What the losses of an optimizer step divide by: all ranks, all micro-batches. Response tokens,
+// What the losses of an optimizer step divide by: all ranks, all micro-batches. Learned tokens,
 // samples, groups.
 struct DealTotals {
   int64_t tokens = 0, samples = 0, groups = 0;

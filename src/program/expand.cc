@@ -352,8 +352,11 @@ class Expander {
   void finish_gradients() {
     const bool owned = shards_gradients();
     if (s_.tp > 1)
-      reduce(OpKind::kAllReduce, GroupKind::kTensor, owned,
-             [&](const TensorKind& kind) { return kind.units == 1 && s_.sequence_parallel; });
+      reduce(OpKind::kAllReduce, GroupKind::kTensor, owned, [&](const TensorKind& kind) {
+        // Tokens are shared out, or heads; an adapter's halves meet in the sum.
+        const bool part = s_.sequence_parallel || kind.partial || model_.trained_share < 1;
+        return kind.units == 1 && part;
+      });
     if (group_of(frame_, GroupKind::kShared, out_.at).members.size() > 1)
       reduce(OpKind::kAllReduce, GroupKind::kShared, owned, [&](const TensorKind& kind) {
         return kind.units > 1 && kind.units < s_.tp && !kind.routed;

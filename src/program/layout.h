@@ -26,6 +26,8 @@ struct TensorKind {
   bool first = false;   // held by the first part of the model
   bool last = false;    // held by the last part
   bool routed = false;  // experts, which have a grid of their own
+  // Of one unit, and every tensor-parallel rank computes a part of its gradient.
+  bool partial = false;
   friend bool operator==(const TensorKind&, const TensorKind&) = default;
 };
 // All tensors of a model; their elements sum to total_params(). A scalar head replaces the

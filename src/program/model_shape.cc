@@ -1,13 +1,21 @@
 #include "program/model_shape.h"
 
+#include "program/tensor_map.h"
+
 namespace braid {
+
+std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId& role) {
+  const RoleModel& model = model_of(problem, role);
+  if (model.spec) return kinds_of(tensor_map(*model.spec));
+  const RoleSpec* spec = find_role(problem.graph, role);
+  return tensor_kinds(model.size, spec != nullptr && spec->scalar_head);
+}
 
 ModelShape model_shape(const PlanningProblem& problem, const RoleId& role) {
   const RoleModel& model = model_of(problem, role);
-  const RoleSpec* spec = find_role(problem.graph, role);
   ModelShape shape;
   shape.role = role;
-  shape.kinds = tensor_kinds(model.size, spec != nullptr && spec->scalar_head);
+  shape.kinds = role_kinds(problem, role);
   shape.layers = model.size.layers, shape.hidden = model.size.hidden;
   shape.cached = 2 * model.size.kv_heads * model.size.head_dim, shape.routes = model.size.top_k;
   shape.trained_share = model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1;

@@ -19,6 +19,9 @@ struct ModelShape {
   NumberWidths widths;
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
+// The kinds of tensors of a role's model: of its spec where the problem has it, else what its size
+// tells.
+std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId& role);
 ModelShape model_shape(const PlanningProblem& problem, const RoleId& role);
 
 }  // namespace braid

@@ -40,7 +40,8 @@ class MapBuilder {
     for (const TensorPiece& piece : pieces)
       kind.elements +=
           kind.units * piece.per_unit * (piece.by_columns ? piece.rows : piece.columns);
-    if (kind.elements > 0) map_.kinds.push_back({std::move(kind), std::move(pieces), partial});
+    kind.partial = partial;
+    if (kind.elements > 0) map_.kinds.push_back({std::move(kind), std::move(pieces)});
   }
   int64_t query_rows() const { return spec_.heads * spec_.head_dim; }
   int64_t key_rows() const { return spec_.kv_heads * spec_.head_dim; }

@@ -29,8 +29,6 @@ struct TensorPiece {
 struct MappedKind {
   TensorKind kind;
   std::vector<TensorPiece> pieces;
-  // Of one unit, and every tensor-parallel rank computes a part of its gradient.
-  bool partial = false;
   friend bool operator==(const MappedKind&, const MappedKind&) = default;
 };
 

@@ -87,7 +87,11 @@ class Reallocation {
   void keep(const std::vector<MessagePart>& kept) {
     for (const MessagePart& part : kept)
       for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
-        from_->read(part.item, layer, part.units, to_->span(part.item, layer, part.units));
+        const at::Tensor place = to_->span(part.item, layer, part.units);
+        const at::Tensor values =
+            place.defined() ? place : at::empty({part.units.size()}, at::TensorOptions(type_));
+        from_->read(part.item, layer, part.units, values);
+        if (!place.defined()) to_->write(part.item, layer, part.units, values);
         report_.copied_bytes += part.units.size() * item_bytes();
       }
   }

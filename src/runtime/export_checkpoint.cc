@@ -44,7 +44,8 @@ Status export_checkpoint(const std::string& path, const std::string& out,
                                  frozen_fingerprints(config, roles, {}), {}));
   for (const auto& [name, role] : roles)
     BRAID_TRY(load_role_weights(name, state, *role.model).at(path));
-  return export_roles(roles, config, out);
+  for (const auto& [name, role] : roles) BRAID_TRY(export_role(name, role, config, out));
+  return ok_status();
 }
 
 }  // namespace braid

@@ -5,49 +5,77 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
-#include "runtime/response_rows.h"
+#include "base/text.h"
+#include "runtime/call_rows.h"
 
 namespace braid {
+
+at::Tensor infer_hidden(Model& model, Inferred what, const ResponseRows& rows,
+                        const at::Tensor& hidden_TH, double temperature) {
+  const at::Tensor selected =
+      at::index_select(hidden_TH, 0, what == Inferred::kScores ? rows.last_S : rows.rows_R);
+  if (what != Inferred::kLogprobs) return scalar_outputs(model, selected);
+  return head_logprobs(model, selected, rows.targets_R, temperature).logprobs_N;
+}
 
 at::Tensor infer_rows(Model& model, Inferred what, const TokenLists& prompts,
                       const TokenLists& responses, const Rows& rows, double temperature) {
   const at::NoGradGuard no_grad;
   const ResponseRows packed = pack_responses(prompts, responses, rows, model.options().device);
-  const at::Tensor hidden_TH = model.forward(packed.batch, nullptr);
-  const at::Tensor selected =
-      at::index_select(hidden_TH, 0, what == Inferred::kScores ? packed.last_S : packed.rows_R);
-  if (what != Inferred::kLogprobs) return scalar_outputs(model, selected);
-  return head_logprobs(selected, model.head_weight(), packed.targets_R, temperature).logprobs_N;
+  return infer_hidden(model, what, packed, model.forward(packed.batch, nullptr), temperature);
 }
 
-void Inference::begin(Model& model, Inferred what, size_t micro_batches) {
-  model_ = &model;
-  what_ = what;
-  rows_.clear();
-  parts_.clear();
-  model.keep_packed(micro_batches > 1);
+Rows Inference::rows_of_batch(int32_t index) const {
+  return rows_of(work_.deal->minibatches[0].micro_batches[work_.ops.at.dp_rank][index]);
 }
 
-Status Inference::forward(const SampleStore& store, const Rows& rows) {
-  BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
-  BRAID_ASSIGN(const TokenLists* responses, store.tokens("response_ids"));
-  parts_.push_back(infer_rows(*model_, what_, *prompts, *responses, rows, temperature_));
+Result<TokenBatch> Inference::tokens(int32_t index) {
+  const auto found = packed_.find(index);
+  if (found != packed_.end()) return found->second.batch;
+  BRAID_ASSIGN(const TokenLists* prompts, store_->tokens("prompt_ids"));
+  BRAID_ASSIGN(const TokenLists* responses, store_->tokens("response_ids"));
+  ResponseRows& packed = packed_[index];
+  packed =
+      pack_responses(*prompts, *responses, rows_of_batch(index), work_.model->options().device);
+  return packed.batch;
+}
+
+Status Inference::outputs(int32_t index, const at::Tensor& hidden_TH) {
+  parts_.push_back(
+      infer_hidden(*work_.model, work_.what, packed_.at(index), hidden_TH, temperature_));
+  packed_.erase(index);
+  const Rows rows = rows_of_batch(index);
   rows_.insert(rows_.end(), rows.begin(), rows.end());
   return ok_status();
 }
 
+Result<at::Tensor> Inference::loss(int32_t) { BRAID_CHECK(false, "inference has no loss"); }
+
 void Inference::abandon() {
+  packed_.clear();
   parts_.clear();
-  if (model_ != nullptr) model_->rest();
-  model_ = nullptr;
+  rows_.clear();
+  if (work_.model != nullptr) work_.model->rest();
+  work_ = {};
 }
 
-Status Inference::collect(SampleStore& store, const std::string& field) {
-  model_->rest();
-  model_ = nullptr;  // a frozen role gets another model when the one that it shares changes
+Result<Rows> Inference::run(InferWork work, SampleStore& store, const std::string& field) {
+  abandon();  // what a failed call left
+  work_ = std::move(work);
+  store_ = &store;
+  const auto& shares = work_.deal->minibatches[0].micro_batches;
+  work_.model->keep_packed(shares[work_.ops.at.dp_rank].size() > 1);
+  ModelPass pass(*work_.model, work_.everyone);
+  for (const Op& op : work_.ops.ops)
+    BRAID_TRY(pass.run(op, work_.ops.bodies[op.body], *this)
+                  .at(cat("micro-batch ", op.micro_batch)));
+  BRAID_TRY(pass.finish());
   const at::Tensor packed = parts_.empty() ? at::empty({0}) : at::cat(parts_);
-  parts_.clear();
-  return store.put_reals(field, rows_, packed);
+  const Rows written = std::move(rows_);
+  const bool gives = work_.ops.bodies.back().head;
+  abandon();
+  if (gives) BRAID_TRY(store.put_reals(field, written, packed));
+  return written;
 }
 
 }  // namespace braid

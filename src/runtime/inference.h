@@ -1,14 +1,17 @@
-// An infer call of one rank: forwards of micro-batches without gradients, and what they gave, row
-// by row, until it is collected. begin(), forward() for each micro-batch, collect(). Not
-// thread-safe.
+// An infer call of one rank: the ops of its forwards without gradients, and what they give, row by
+// row. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "nn/model.h"
+#include "program/deal.h"
+#include "runtime/model_pass.h"
+#include "runtime/response_rows.h"
 #include "runtime/sample_store.h"
 
 namespace braid {
@@ -20,28 +23,46 @@ enum class Inferred {
   kScores,    // [S] of a scalar head, at the last token of each sample
 };
 
-// One forward of the given prompts and responses; f32 values packed in the order of `rows`.
+// What hidden states after the last layer give: f32 values packed in the order of `rows`.
 // `temperature` divides the logits.
+at::Tensor infer_hidden(Model& model, Inferred what, const ResponseRows& rows,
+                        const at::Tensor& hidden_TH, double temperature);
+
+// One forward of the given prompts and responses, and that of its hidden states. REQUIRES: the
+// model has all layers.
 at::Tensor infer_rows(Model& model, Inferred what, const TokenLists& prompts,
                       const TokenLists& responses, const Rows& rows, double temperature);
 
-class Inference {
+// What an infer call executes on this rank.
+struct InferWork {
+  Model* model = nullptr;
+  Inferred what = Inferred::kLogprobs;
+  const Deal* deal = nullptr;
+  Expansion ops;
+  Communicator* everyone = nullptr;  // for messages between stages
+};
+
+class Inference : private PassEnds {
  public:
   explicit Inference(double temperature) : temperature_(temperature) {}
 
-  // Opens a call of so many micro-batches. REQUIRES: the model outlives collect().
-  void begin(Model& model, Inferred what, size_t micro_batches);
-  Status forward(const SampleStore& store, const Rows& rows);
-  // Writes all that was forwarded to the field; the model rests.
-  Status collect(SampleStore& store, const std::string& field);
-  // Frees what an open call holds, as after a failure.
+  // Runs all ops of the call over the samples of the store and writes what they gave to the field,
+  // on the ranks of the last stage; the model rests. Returns the rows that were written.
+  Result<Rows> run(InferWork work, SampleStore& store, const std::string& field);
+  // Frees what a failure left.
   void abandon();
 
  private:
+  Result<TokenBatch> tokens(int32_t micro_batch) override;
+  Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) override;
+  Result<at::Tensor> loss(int32_t micro_batch) override;
+  Rows rows_of_batch(int32_t micro_batch) const;
+
   double temperature_;
-  Model* model_ = nullptr;  // of the open call
-  Inferred what_ = Inferred::kLogprobs;
-  Rows rows_;  // forwarded so far
+  InferWork work_;
+  const SampleStore* store_ = nullptr;
+  std::map<int32_t, ResponseRows> packed_;  // micro-batches on their way, by index
+  Rows rows_;                               // that gave something so far
   std::vector<at::Tensor> parts_;
 };
 

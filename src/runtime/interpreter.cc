@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/text.h"
+#include "comm/communicator.h"
 
 namespace braid {
 namespace {
@@ -25,15 +26,18 @@ Status execute(const Instruction& instruction, const Call& call, Executor& execu
       return executor.optimizer_step(call);
     case OpCode::kRegionEnd:
       return executor.region_done(instruction.exit) ? executor.end_region(call) : ok_status();
+    case OpCode::kReduce:
+      return executor.reduce(call);
     case OpCode::kSend:
     case OpCode::kReceive:
-    case OpCode::kReduce:
+      return ok_status();  // fields: before_call() and after_call() move what the deal says
+    case OpCode::kRelease:
+      executor.release(instruction.detail);
+      return ok_status();
     case OpCode::kGather:
     case OpCode::kLoad:
     case OpCode::kOffload:
-    case OpCode::kRelease:
-      return invalid_input(cat("the plan needs '", op_code_name(instruction.code),
-                               "', which one process does not execute; plan for one device"));
+      break;  // check_executable() refuses such plans
   }
   BRAID_CHECK(false, "unknown instruction");
 }
@@ -61,12 +65,61 @@ bool find_region(const RankProgram& rank, size_t at, size_t* region_begin) {
   return inside;
 }
 
+// Whether the call has instructions and all of them come before `begin`.
+bool done_before(const RankProgram& rank, CallId call, size_t begin) {
+  bool found = false;
+  for (size_t i = 0; i < rank.instructions.size(); ++i) {
+    if (rank.instructions[i].call != call) continue;
+    if (i >= begin) return false;
+    found = true;
+  }
+  return found;
+}
+
+// Executes the instructions of one call, from `at` on; returns where the next call's begin.
+class CallRun {
+ public:
+  CallRun(const Graph& graph, const RankProgram& rank, Executor& executor,
+          const InstructionObserver& observer)
+      : graph_(graph), rank_(rank), executor_(executor), observer_(observer) {}
+
+  Result<size_t> run(CallId id, size_t at) {
+    const Call& call = graph_.calls[id.value];
+    size_t region_begin = at;
+    if (find_region(rank_, at, &region_begin)) BRAID_TRY(executor_.reopen_region(call));
+    while (at < rank_.instructions.size() && rank_.instructions[at].call == id) {
+      const Instruction& instruction = rank_.instructions[at];
+      if (instruction.code == OpCode::kRegionBegin) region_begin = at;
+      BRAID_TRY(guarded([&] {
+                  if (observer_) observer_(at);
+                  return execute(instruction, call, executor_);
+                }).at(cat("call ", call.name, ", instruction ", at)));
+      const bool closes = instruction.code == OpCode::kRegionEnd;
+      const bool again = closes && !executor_.region_done(instruction.exit);
+      const bool ends = instruction.code == OpCode::kCall || (closes && !again);
+      at = again ? region_begin + 1 : at + 1;
+      // Weights change in an optimizer step alone: a failure right after it must not repeat it.
+      const bool updated = instruction.code == OpCode::kOptimizerStep;
+      if (ends || again || updated) executor_.passed(at);
+    }
+    return at;
+  }
+
+ private:
+  const Graph& graph_;
+  const RankProgram& rank_;
+  Executor& executor_;
+  const InstructionObserver& observer_;
+};
+
 }  // namespace
 
 // The only place where exceptions of the libraries below become failures.
 Status guarded(const std::function<Status()>& run) {
   try {
     return run();
+  } catch (const CommunicationFailure& failure) {
+    return failure.status();
   } catch (const std::bad_alloc&) {
     return out_of_memory("");
   } catch (const std::exception& error) {
@@ -76,33 +129,36 @@ Status guarded(const std::function<Status()>& run) {
   }
 }
 
-Status interpret(const Graph& graph, const RankProgram& rank, Executor& executor,
-                 const CallTimer& timer, const InstructionObserver& observer, size_t begin) {
-  using Clock = std::chrono::steady_clock;
-  size_t region_begin = 0;
-  Clock::time_point started = Clock::now();
-  if (find_region(rank, begin, &region_begin))
-    BRAID_TRY(executor.reopen_region(graph.calls[rank.instructions[begin].call.value]));
-  for (size_t at = begin; at < rank.instructions.size();) {
-    const Instruction& instruction = rank.instructions[at];
-    const Call& call = graph.calls[instruction.call.value];
-    const bool starts =
-        instruction.code == OpCode::kCall || instruction.code == OpCode::kRegionBegin;
-    if (starts) started = Clock::now();
-    if (instruction.code == OpCode::kRegionBegin) region_begin = at;
-    BRAID_TRY(guarded([&] {
-                if (observer) observer(at);
-                return execute(instruction, call, executor);
-              }).at(cat("call ", call.name, ", instruction ", at)));
-    const bool closes = instruction.code == OpCode::kRegionEnd;
-    const bool again = closes && !executor.region_done(instruction.exit);
-    const bool ends = instruction.code == OpCode::kCall || (closes && !again);
-    if (ends) timer(call, std::chrono::duration<double>(Clock::now() - started).count());
-    at = again ? region_begin + 1 : at + 1;
-    // Weights change in an optimizer step alone: a failure right after it must not repeat it.
-    const bool updated = instruction.code == OpCode::kOptimizerStep;
-    if (ends || again || updated) executor.passed(at);
+std::vector<CallId> call_order(const Program& program) {
+  std::vector<CallId> order;
+  if (program.ranks.size() > 1) {
+    for (size_t i = 0; i < program.graph.calls.size(); ++i)
+      order.push_back(CallId{static_cast<int32_t>(i)});
+    return order;
   }
+  for (const Instruction& instruction : program.ranks[0].instructions)
+    if (order.empty() || order.back() != instruction.call) order.push_back(instruction.call);
+  return order;
+}
+
+Status interpret(const Program& program, size_t rank, Executor& executor, const CallTimer& timer,
+                 const InstructionObserver& observer, size_t begin) {
+  using Clock = std::chrono::steady_clock;
+  const RankProgram& list = program.ranks[rank];
+  CallRun run(program.graph, list, executor, observer);
+  size_t at = begin;
+  for (const CallId id : call_order(program)) {
+    if (done_before(list, id, begin)) continue;
+    const Call& call = program.graph.calls[id.value];
+    const std::string place = cat("call ", call.name);
+    BRAID_TRY(guarded([&] { return executor.before_call(id); }).at(place));
+    const Clock::time_point started = Clock::now();
+    const size_t first = at;
+    BRAID_ASSIGN(at, run.run(id, at));
+    if (at > first) timer(call, std::chrono::duration<double>(Clock::now() - started).count());
+    BRAID_TRY(guarded([&] { return executor.after_call(id); }).at(place));
+  }
+  BRAID_CHECK(at == list.instructions.size(), "a call's instructions lie apart from each other");
   return ok_status();
 }
 

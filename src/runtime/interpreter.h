@@ -12,15 +12,23 @@ namespace braid {
 class Executor {
  public:
   virtual ~Executor() = default;
+  // Before each call, on every rank and in one order, also where the rank takes no part in it:
+  // values that the call reads go to the ranks that run it.
+  virtual Status before_call(CallId call) = 0;
+  // After it, likewise: who holds what it wrote is known to all from here on.
+  virtual Status after_call(CallId call) = 0;
   virtual Status run_call(const Call& call) = 0;
   virtual Status begin_region(const Call& call) = 0;
   virtual Status generate_step(const Call& call) = 0;
   virtual Status run_schedule(const Call& call) = 0;
+  virtual Status reduce(const Call& call) = 0;
   virtual Status agree(const Call& call) = 0;
   virtual Status optimizer_step(const Call& call) = 0;
   // Whether the region's exit condition holds; a pure function of what agree() gathered.
   virtual bool region_done(ExitCondition exit) const = 0;
   virtual Status end_region(const Call& call) = 0;
+  // Frees a copy of weights (an index into the program's).
+  virtual void release(int32_t copy) = 0;
   // All before instruction `next` of the list is done: a call, a region, or a body of one.
   virtual void passed(size_t next) = 0;
   // Opens a region again whose body was left before instruction `next`.
@@ -36,10 +44,14 @@ using CallTimer = std::function<void(const Call& call, double seconds)>;
 // Called with the index of each instruction before it is executed.
 using InstructionObserver = std::function<void(size_t index)>;
 
-// Runs the list once, from instruction `begin` on, which passed() named before. An exception of
-// libtorch or std becomes a Status that names the instruction.
-Status interpret(const Graph& graph, const RankProgram& rank, Executor& executor,
-                 const CallTimer& timer, const InstructionObserver& observer = {},
-                 size_t begin = 0);
+// Runs the list of a rank once, call by call in the order of call_order(), from instruction `begin`
+// on, which passed() named before. An exception of libtorch or std becomes a Status that names the
+// instruction.
+Status interpret(const Program& program, size_t rank, Executor& executor, const CallTimer& timer,
+                 const InstructionObserver& observer = {}, size_t begin = 0);
+
+// The calls in the order in which every rank comes to them. The lists of several ranks follow the
+// graph; a single list may have another valid order.
+std::vector<CallId> call_order(const Program& program);
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace braid {
 // A model and, when it is trained, its optimizer.
 struct ModelInstance {
   std::unique_ptr<Model> model;
+  std::unique_ptr<MainGradients> gradients;  // f32, where they are not the parameters' own
   std::unique_ptr<AdamW> optimizer;
   std::string source_folder;  // for export; "" for random weights
   std::string shares_with;    // the trained role whose weights these are until they change, or ""
@@ -24,6 +26,12 @@ struct ModelInstance {
 };
 
 using Roles = std::map<std::string, ModelInstance>;
+
+// The part of a model that a rank has; all of it by default.
+struct ModelPart {
+  std::optional<LayerRange> range = {};
+  TensorParallelGroup tensor = {};
+};
 
 // Where a role's weights come from.
 struct Origin {
@@ -46,6 +54,9 @@ Result<Origin> role_origin(const Config& config, const std::string& role);
 
 // The key that names it: critic.path, reference.path, model.path or model.config.
 std::string origin_key(const Config& config, const std::string& role);
+
+// The architecture that a role of that origin has.
+Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head);
 
 Result<std::unique_ptr<Model>> load_weights(const Origin& origin, const LoadOptions& options);
 

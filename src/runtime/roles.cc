@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "host/file.h"
 #include "host/machine.h"
+#include "nn/decoder.h"
 #include "nn/model_share.h"
 #include "runtime/run_data.h"
 
@@ -26,6 +27,21 @@ Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& o
   return load_weights(origin, options);
 }
 
+bool same_part(const ModelOptions& a, const ModelOptions& b) {
+  const bool same_range =
+      a.range.has_value() == b.range.has_value() &&
+      (!a.range || (a.range->begin == b.range->begin && a.range->end == b.range->end));
+  return same_range && a.tensor_parallel.tp_rank == b.tensor_parallel.tp_rank &&
+         a.tensor_parallel.tp_size == b.tensor_parallel.tp_size &&
+         a.tensor_parallel.communicator == b.tensor_parallel.communicator &&
+         a.tensor_parallel.sequence_parallel == b.tensor_parallel.sequence_parallel;
+}
+
+void take_part(const ModelPart& part, ModelOptions& options) {
+  options.range = part.range;
+  options.tensor_parallel = part.tensor;
+}
+
 // The reference: the base of a LoRA actor, the weights of the actor until they change, or a
 // checkpoint of its own.
 Status set_reference(const Roles& roles, const Config& config, const Origin& origin,
@@ -38,6 +54,10 @@ Status set_reference(const Roles& roles, const Config& config, const Origin& ori
     return ok_status();
   }
   Model& initial = *actor->second.model;
+  if (!same_part(initial.options(), options)) {
+    BRAID_ASSIGN(state.model, load_weights(origin, {options, false}));
+    return ok_status();
+  }
   const bool base_stays = initial.options().lora.rank > 0;
   state.model = base_stays ? base_view(initial) : share_model(initial);
   if (!base_stays) state.shares_with = actor->first;
@@ -55,9 +75,11 @@ bool scores_rewards(const Graph& graph, const RoleId& role) {
   });
 }
 
-Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, const Roles& others) {
+Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, const ModelPart& part,
+                                const Roles& others) {
   const std::string& name = spec.role.value;
   BRAID_ASSIGN(ModelOptions options, model_options(config));
+  take_part(part, options);
   BRAID_ASSIGN(const Origin origin, role_origin(config, name));
   ModelInstance state;
   state.source_folder = origin.source_folder();
@@ -79,11 +101,30 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
 
 }  // namespace
 
-Result<Roles> load_roles(const Config& config, const Graph& graph) {
+Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
+                                     const ModelPart& part) {
+  ModelInstance copy;
+  BRAID_ASSIGN(ModelOptions options, model_options(config));
+  BRAID_ASSIGN(const Origin origin, role_origin(config, spec.role.value));
+  take_part(part, options);
+  options.lora.rank = 0;
+  if (!spec.trained) {
+    BRAID_ASSIGN(copy.model, load_weights(origin, {options, spec.scalar_head}));
+    return copy;
+  }
+  BRAID_ASSIGN(const ModelSpec architecture, origin_spec(origin, spec.scalar_head));
+  BRAID_TRY(Decoder::validate_options(architecture, options));
+  copy.model = std::make_unique<Decoder>(architecture, options);
+  return copy;
+}
+
+Result<Roles> load_roles(const Config& config, const Graph& graph,
+                         const std::map<std::string, ModelPart>& parts) {
   Roles roles;
   for (const RoleSpec& spec : graph.roles) {
     if (scores_rewards(graph, spec.role)) continue;
-    auto state = load_role(spec, config, roles);
+    const auto part = parts.find(spec.role.value);
+    auto state = load_role(spec, config, part == parts.end() ? ModelPart() : part->second, roles);
     if (!state.ok()) return state.status().at(cat("role ", spec.role));
     roles[spec.role.value] = std::move(state).value();
   }
@@ -106,24 +147,30 @@ Status keep_frozen_copies(Roles& roles, const std::string& changing, const Confi
   return ok_status();
 }
 
-Status export_roles(const Roles& roles, const Config& config, const std::string& folder) {
+Status export_role(const std::string& role, const ModelInstance& state, const Config& config,
+                   const std::string& folder) {
   if (config.train.offload != "off") release_free_heap();  // files come into memory beside it
-  for (const auto& [role, state] : roles) {
-    if (!state.optimizer) continue;
-    const std::string as =
-        state.model->options().lora.rank > 0 ? config.lora.export_as : std::string("merged");
-    ExportOptions options;
-    options.source_folder = state.source_folder;
-    options.tokenizer = tokenizer_path(config);
-    const std::string path = join_path(folder, role);
-    if (as != "adapters")
-      BRAID_TRY(save_model(*state.model, path, options).at(cat("export of ", role)));
-    if (as == "merged") continue;
-    options.merge_adapters = false;
-    BRAID_TRY(save_model(*state.model, as == "both" ? path + "-adapter" : path, options)
-                  .at(cat("export of ", role)));
-  }
-  return ok_status();
+  const std::string as =
+      state.model->options().lora.rank > 0 ? config.lora.export_as : std::string("merged");
+  ExportOptions options;
+  options.source_folder = state.source_folder;
+  options.tokenizer = tokenizer_path(config);
+  const std::string path = join_path(folder, role);
+  if (as != "adapters")
+    BRAID_TRY(save_model(*state.model, path, options).at(cat("export of ", role)));
+  if (as == "merged") return ok_status();
+  options.merge_adapters = false;
+  return save_model(*state.model, as == "both" ? path + "-adapter" : path, options)
+      .at(cat("export of ", role));
+}
+
+Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config) {
+  ModelInstance whole;
+  BRAID_ASSIGN(const ModelOptions options, model_options(config));
+  BRAID_ASSIGN(const Origin origin, role_origin(config, spec.role.value));
+  whole.source_folder = origin.source_folder();
+  BRAID_ASSIGN(whole.model, load_weights(origin, {options, spec.scalar_head}));
+  return whole;
 }
 
 }  // namespace braid

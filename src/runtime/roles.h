@@ -2,6 +2,7 @@
 // ones, exporting what was trained. Not thread-safe.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "config/options.h"
@@ -11,14 +12,25 @@
 namespace braid {
 
 // A model for each role of the graph, in its order, with an optimizer where it is trained. Reward
-// models that the list of rewards brings are not among them. Errors name the role.
-Result<Roles> load_roles(const Config& config, const Graph& graph);
+// models that the list of rewards brings are not among them. `parts` says which part of a role is
+// wanted, all where it says nothing. Errors name the role.
+Result<Roles> load_roles(const Config& config, const Graph& graph,
+                         const std::map<std::string, ModelPart>& parts = {});
+
+// One more copy of a role's weights, which is not trained. The part of a frozen role is loaded, that
+// of a trained one is uninitialized.
+Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
+                                     const ModelPart& part);
 
 // To be called before the weights of a trained role change: frozen roles that share them get a copy
 // of their own.
 Status keep_frozen_copies(Roles& roles, const std::string& changing, const Config& config);
 
-// Writes each trained role as a Hugging Face folder below `folder`.
-Status export_roles(const Roles& roles, const Config& config, const std::string& folder);
+// Writes a trained role, which has all of its tensors, as a Hugging Face folder below `folder`.
+Status export_role(const std::string& role, const ModelInstance& state, const Config& config,
+                   const std::string& folder);
+
+// A role as it was before training, with all of its tensors and no optimizer.
+Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config);
 
 }  // namespace braid

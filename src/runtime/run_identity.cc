@@ -12,8 +12,8 @@ namespace {
 
 // Options that may differ between a run and its continuation: they change what is written, how fast
 // or in how much memory, and how long the run is, but no number of a step.
-constexpr const char* kFreeGroups[] = {"run.",  "checkpoint.", "log.",     "eval.",
-                                       "plan.", "cluster.",    "workload."};
+constexpr const char* kFreeGroups[] = {"run.",     "checkpoint.", "log.",       "eval.",    "plan.",
+                                       "cluster.", "workload.",   "placement.", "parallel."};
 constexpr const char* kFreeKeys[] = {"train.total_steps",
                                      "train.total_episodes",
                                      "train.threads",
@@ -193,7 +193,8 @@ Status check_same_data(const Json& saved, const Json& now) {
 
 Json run_identity(const Config& config, const Program& program, const DataSet& data) {
   const Json options = flat_options(config);
-  return {{"program", program_hash(program)},
+  // The graph's own program: another plan may continue a run.
+  return {{"program", program_hash(*compile(program.graph))},
           {"options", options},
           {"files", option_files(options)},
           {"data", data_identity(data)}};

@@ -4,8 +4,10 @@
 #include <ATen/ops/tensor.h>
 
 #include <cmath>
+#include <set>
 
 #include "base/text.h"
+#include "nn/model_parts.h"
 #include "runtime/roles.h"
 
 namespace braid {
@@ -16,6 +18,32 @@ constexpr const char* kUpdates = "step";  // AdamW's own count, the one integer 
 
 std::map<std::string, at::Tensor> by_name(const NamedTensors& tensors) {
   return {tensors.begin(), tensors.end()};
+}
+
+bool is_cut(const Model& model) {
+  return model.options().range.has_value() || model.options().tensor_parallel.tp_size > 1;
+}
+
+std::set<std::string> parameter_names(const Model& model) {
+  std::set<std::string> out;
+  for (const auto& [name, parameter] : model.trainable_parameters()) out.insert(name);
+  return out;
+}
+
+// What of a checkpoint's whole tensors a part of a model has. A name is a parameter's, or that and
+// a state of the optimizer.
+Result<std::map<std::string, at::Tensor>> own_part(const Model& model,
+                                                   const std::vector<std::string>& names,
+                                                   const std::map<std::string, at::Tensor>& whole) {
+  std::map<std::string, at::Tensor> out;
+  const std::set<std::string> parameters = parameter_names(model);
+  for (const std::string& name : names) {
+    const auto found = whole.find(name);
+    if (found == whole.end()) return invalid_input(cat("has no tensor ", name));
+    const std::string parameter = parameters.count(name) > 0 ? name : name.substr(0, name.rfind('.'));
+    BRAID_ASSIGN(out[name], own_slice(model, parameter, found->second));
+  }
+  return out;
 }
 
 Status check_weights(const Model& model, const std::map<std::string, at::Tensor>& saved) {
@@ -57,6 +85,12 @@ Status load_role_state(const std::string& name, const CheckpointState& state, co
   BRAID_ASSIGN(const auto updates, json_field<int64_t>(numbers, "updates"));
   BRAID_ASSIGN(role.skipped, json_field<int64_t>(numbers, "skipped"));
   auto moments = by_name(saved_moments);
+  if (is_cut(*role.model)) {
+    std::vector<std::string> names;
+    for (const auto& [key, tensor] : role.optimizer->state())
+      if (key != kUpdates) names.push_back(key);
+    BRAID_ASSIGN(moments, own_part(*role.model, names, moments));
+  }
   moments[kUpdates] = at::tensor(updates, at::kLong);
   BRAID_TRY(keep_frozen_copies(roles, name, config));
   BRAID_TRY(load_role_weights(name, state, *role.model));
@@ -67,15 +101,32 @@ Status load_role_state(const std::string& name, const CheckpointState& state, co
 
 Status load_role_weights(const std::string& name, const CheckpointState& state, Model& model) {
   BRAID_ASSIGN(const NamedTensors weights, group(state, name + kWeightsGroup));
-  const auto saved = by_name(weights);
+  auto saved = by_name(weights);
+  if (is_cut(model)) {
+    const std::set<std::string> names = parameter_names(model);
+    BRAID_ASSIGN(saved, own_part(model, {names.begin(), names.end()}, saved));
+  }
   BRAID_TRY(check_weights(model, saved).at(name + kWeightsGroup));
   copy_weights(model, saved);
   model.weights_changed();
   return ok_status();
 }
 
+RoleTensors role_tensors(const ModelInstance& role) {
+  RoleTensors out;
+  out.skipped = role.skipped;
+  out.weights = role.model->trainable_parameters();
+  for (auto& [key, tensor] : role.optimizer->state()) {
+    if (key == kUpdates)
+      out.updates = tensor.item<int64_t>();
+    else
+      out.moments.emplace_back(key, tensor);
+  }
+  return out;
+}
+
 Result<CheckpointState> run_state(const Json& identity, const RunPosition& position,
-                                  const Roles& roles) {
+                                  const std::map<std::string, RoleTensors>& roles) {
   CheckpointState state;
   state.numbers = identity;
   state.numbers["step"] = position.step;
@@ -87,17 +138,9 @@ Result<CheckpointState> run_state(const Json& identity, const RunPosition& posit
     if (!std::isfinite(value))
       return Status(Code::kStopped, cat("the algorithm's state '", name, "' is not finite"));
   for (const auto& [name, role] : roles) {
-    if (!role.optimizer) continue;
-    state.tensors[name + kWeightsGroup] = role.model->trainable_parameters();
-    NamedTensors& moments = state.tensors[name + kOptimizer];
-    Json& counters = state.numbers["roles"][name];
-    for (auto& [key, tensor] : role.optimizer->state()) {
-      if (key == kUpdates)
-        counters["updates"] = tensor.item<int64_t>();
-      else
-        moments.emplace_back(key, tensor);
-    }
-    counters["skipped"] = role.skipped;
+    state.tensors[name + kWeightsGroup] = role.weights;
+    state.tensors[name + kOptimizer] = role.moments;
+    state.numbers["roles"][name] = {{"updates", role.updates}, {"skipped", role.skipped}};
   }
   return state;
 }

@@ -11,15 +11,24 @@ namespace braid {
 
 inline constexpr const char* kWeightsGroup = ".weights";  // ends the names of such groups
 
-// Everything that continuing needs; the tensors alias the roles' own. `identity` becomes part of
-// the numbers. kStopped: the algorithm's state is not finite.
-Result<CheckpointState> run_state(const Json& identity, const RunPosition& position,
-                                  const Roles& roles);
+// What a checkpoint keeps of a trained role.
+struct RoleTensors {
+  NamedTensors weights, moments;  // by parameter; by parameter and state of the optimizer
+  int64_t updates = 0, skipped = 0;
+};
+// As it is on this rank; the tensors alias the role's.
+RoleTensors role_tensors(const ModelInstance& role);
 
-// Takes over what a role's model has learnt; the error names what does not fit.
+// Everything that continuing needs, of trained roles in whole. `identity` becomes part of the
+// numbers. kStopped: the algorithm's state is not finite.
+Result<CheckpointState> run_state(const Json& identity, const RunPosition& position,
+                                  const std::map<std::string, RoleTensors>& roles);
+
+// Takes over what a role's model has learnt, its part where it has one; the error names what does
+// not fit.
 Status load_role_weights(const std::string& name, const CheckpointState& state, Model& model);
 
-// Takes such a state over, bit for bit; frozen roles that share changed weights get a copy first.
+// Takes such a state over, bit for bit, each role its part; frozen roles that share changed weights get a copy first.
 // After an error position and roles must not be used.
 Status load_run_state(const CheckpointState& state, const Config& config, RunPosition& position,
                       Roles& roles);

@@ -51,6 +51,7 @@ void SampleStore::begin(std::vector<StoredSample> samples) {
   samples_ = std::move(samples);
   tokens_.clear();
   reals_.clear();
+  lens_.clear();
 }
 
 Rows SampleStore::all_rows() const {
@@ -143,6 +144,7 @@ Rows SampleStore::rows_with(const std::string& field) const {
 }
 
 std::vector<int64_t> SampleStore::response_lens() const {
+  if (!lens_.empty()) return lens_;
   std::vector<int64_t> lens(samples_.size(), 0);
   const auto found = tokens_.find(kResponse);
   if (found != tokens_.end())
@@ -171,6 +173,7 @@ void SampleStore::retain(const std::vector<bool>& kept) {
   samples_ = kept_of(samples_, kept);
   for (auto& [name, lists] : tokens_) lists = kept_of(lists, kept);
   for (auto& [name, cells] : reals_) cells = kept_of(cells, kept);
+  if (!lens_.empty()) lens_ = kept_of(lens_, kept);
 }
 
 }  // namespace braid

@@ -63,6 +63,8 @@ class SampleStore {
 
   // Tokens of each response; zeros before there are any.
   std::vector<int64_t> response_lens() const;
+  // Says how long all responses are, also those that other ranks hold. REQUIRES: one for each row.
+  void set_response_lens(std::vector<int64_t> lens) { lens_ = std::move(lens); }
 
   // The real-valued ones among `fields` for some rows, in the form that algorithms take.
   Result<AlgoBatch> gather(const std::vector<std::string>& fields, const Rows& rows) const;
@@ -74,6 +76,7 @@ class SampleStore {
   Result<const Field*> declared(const std::string& field) const;
 
   std::map<std::string, Field> fields_;
+  std::vector<int64_t> lens_;  // of responses, where another rank said them; else empty
   std::vector<StoredSample> samples_;
   std::map<std::string, TokenLists> tokens_;
   std::map<std::string, std::vector<at::Tensor>> reals_;  // by row; undefined: not written

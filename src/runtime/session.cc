@@ -3,15 +3,16 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/tensor.h>
 
+#include <thread>
+#include <utility>
+
 #include "base/log.h"
 #include "base/text.h"
 #include "host/machine.h"
+#include "program/expand.h"
 #include "runtime/check_models.h"
-#include "runtime/dealing.h"
 #include "runtime/fingerprint.h"
-#include "runtime/roles.h"
 #include "runtime/step_metrics.h"
-#include "schedule/schedule.h"
 
 namespace braid {
 namespace {
@@ -25,6 +26,34 @@ Status check_options(const Config& config, const Graph& graph) {
   return validate(config.optim.reward, "optim.reward");
 }
 
+const Field* find_field(const Graph& graph, const std::string& name) {
+  for (const Call& call : graph.calls)
+    for (const Field& field : call.writes)
+      if (field.name == name) return &field;
+  return nullptr;
+}
+
+Status check_world(const Program& program, const World* world) {
+  const int64_t ranks = world == nullptr ? 1 : world->world_size();
+  const auto planned = static_cast<int64_t>(program.ranks.size());
+  if (ranks == planned) return ok_status();
+  return invalid_input(cat("the plan is for ", planned, " devices, this job has ", ranks,
+                           " processes; start one process per device, or plan for ", ranks));
+}
+
+// The cores of a machine are shared by its ranks.
+Status set_threads(const Config& config, const World* world) {
+  if (config.train.threads > 0) {
+    BRAID_TRY(check_threads(config.train.threads).at("train.threads"));
+    at::set_num_threads(static_cast<int>(config.train.threads));
+    return ok_status();
+  }
+  if (world != nullptr && world->world_size() > 1)
+    at::set_num_threads(static_cast<int>(
+        threads_per_rank(std::thread::hardware_concurrency(), world->membership().local_size)));
+  return ok_status();
+}
+
 Inferred inferred_of(const Call& call) {
   if (call.function == "scores") return Inferred::kScores;
   return call.function == "logprobs" ? Inferred::kLogprobs : Inferred::kValues;
@@ -33,8 +62,9 @@ Inferred inferred_of(const Call& call) {
 }  // namespace
 
 struct Session::Loaded {
+  Communicator* everyone = nullptr;
   RunData data;
-  Roles roles;
+  std::unique_ptr<RankModels> models;
   std::vector<std::unique_ptr<Reward>> rewards;
   RewardModels reward_models;
 };
@@ -49,18 +79,23 @@ Status check_functions(const Graph& graph) {
   return ok_status();
 }
 
-Result<std::unique_ptr<Session>> Session::create(const Config& config, const Program& program) {
+Result<std::unique_ptr<Session>> Session::create(const Config& config, const Program& program,
+                                                 World* world) {
   const Graph& graph = program.graph;
   BRAID_TRY(check_options(config, graph));
-  if (config.train.threads > 0) {
-    BRAID_TRY(check_threads(config.train.threads).at("train.threads"));
-    at::set_num_threads(static_cast<int>(config.train.threads));
-  }
+  BRAID_TRY(check_executable(program));
+  BRAID_TRY(check_world(program, world));
+  BRAID_TRY(set_threads(config, world));
   Loaded loaded;
+  if (world != nullptr && world->world_size() > 1) {
+    BRAID_ASSIGN(loaded.everyone, world->everyone());
+  }
   BRAID_ASSIGN(loaded.data, load_run_data(config, config.data.train, data_need(graph)));
   std::vector<std::string> notes;
   BRAID_TRY(check_models(config, graph, loaded.data.tokenizer, &notes));
-  for (const std::string& note : notes) log_warning(note);
+  const bool leads = world == nullptr || world->global_rank() == 0;
+  for (const std::string& note : notes)
+    if (leads) log_warning(note);
   const bool asks = asks_rewards(config, graph);
   if (asks && config.reward.empty())
     return invalid_input(
@@ -68,25 +103,85 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   if (asks) {
     BRAID_ASSIGN(loaded.rewards, make_rewards(config.reward));
   }
-  BRAID_ASSIGN(loaded.roles, load_roles(config, graph));
+  BRAID_ASSIGN(loaded.models, RankModels::load(config, program, world));
   if (asks) {
-    BRAID_ASSIGN(loaded.reward_models, load_reward_models(config, loaded.roles));
+    BRAID_ASSIGN(loaded.reward_models, load_reward_models(config, loaded.models->roles()));
   }
-  return std::unique_ptr<Session>(new Session(config, program, std::move(loaded)));
+  return std::unique_ptr<Session>(new Session(config, program, world, std::move(loaded)));
 }
 
-Session::Session(const Config& config, const Program& program, Loaded loaded)
+Session::Session(const Config& config, const Program& program, World* world, Loaded loaded)
     : config_(config),
       program_(program),
+      world_(world),
       data_(std::move(loaded.data)),
       store_(program.graph),
-      roles_(std::move(loaded.roles)),
+      rows_(config_, program_, store_),
+      exchange_(loaded.everyone, store_),
+      models_(std::move(loaded.models)),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       inference_(config_.rollout.temperature),
-      training_(config_, program_.graph, roles_, store_, metrics_),
+      training_(config_, program_.graph, models_->roles(), store_, metrics_),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
                std::move(loaded.reward_models)),
-      frozen_(frozen_fingerprints(config_, roles_, scoring_.models())) {}
+      frozen_(frozen_fingerprints(config_, models_->roles(), scoring_.models())) {}
+
+CallId Session::id_of(const Call& call) const {
+  return CallId{static_cast<int32_t>(&call - program_.graph.calls.data())};
+}
+
+// Rewards see all samples of a step on one rank, since a list may look at groups; models score what
+// the deal gives their rank, and a replayed rollout is where it was read.
+std::vector<Rows> Session::scored_rows(CallId call) {
+  for (size_t i = 0; i < program_.graph.calls.size(); ++i) {
+    const CallId generate{static_cast<int32_t>(i)};
+    if (config_.rollout.replay.empty() || program_.graph.calls[i].kind != CallKind::kGenerate)
+      continue;
+    std::vector<Rows> read = rows_.by_rank(generate, position_.step);
+    for (size_t rank = 0; rank < read.size(); ++rank)
+      if (rows_.at(generate, static_cast<int64_t>(rank)).tp_rank > 0) read[rank].clear();
+    return read;
+  }
+  std::vector<Rows> all = rows_.by_rank(call, position_.step);
+  if (uses_model(program_.graph.calls[call.value])) return all;
+  bool first = true;
+  for (Rows& rows : all)
+    if (!rows.empty() && !std::exchange(first, false)) rows.clear();
+  return all;
+}
+
+Status Session::before_call(CallId id) {
+  const Call& call = program_.graph.calls[id.value];
+  if (world_ != nullptr)
+    world_->position().enter(cat("step ", position_.step, ", call ", call.name));
+  if (call.kind == CallKind::kFetch || exchange_.ranks() == 1) return ok_status();
+  const bool rewards = call.kind == CallKind::kReward;
+  const auto needed = rewards ? scored_rows(id) : rows_.by_rank(id, position_.step);
+  std::vector<std::string> fields = call.reads;
+  if (rewards) fields.push_back("truncated");
+  // Recorded beside the rewards, compared with the trainer's log-probs.
+  if (rewards || call.kind == CallKind::kInfer) fields.push_back("sampler_logprobs");
+  for (const std::string& name : fields) {
+    const Field* field = find_field(program_.graph, name);
+    if (field != nullptr && name != "prompt_ids") BRAID_TRY(exchange_.bring(*field, needed));
+  }
+  return models_->bring(id);
+}
+
+Status Session::after_call(CallId id) {
+  const Call& call = program_.graph.calls[id.value];
+  if (call.kind == CallKind::kFetch) return takes_part(id) ? ok_status() : fetch(call);
+  if (call.kind == CallKind::kReward) return share_rewards(call);
+  const auto written = rows_.written_by_rank(id, position_.step);
+  for (const Field& field : call.writes) exchange_.note(field.name, written);
+  if (call.kind == CallKind::kGenerate) {
+    // What dealing needs of every sample.
+    const Field* truncated = find_field(program_.graph, "truncated");
+    if (config_.algorithm.mask_truncated) BRAID_TRY(exchange_.share(*truncated));
+    return exchange_.share_lengths();
+  }
+  return call.kind == CallKind::kCompute ? share_algo_state(id) : ok_status();
+}
 
 Status Session::run_call(const Call& call) {
   switch (call.kind) {
@@ -105,34 +200,56 @@ Status Session::run_call(const Call& call) {
   BRAID_CHECK(false, "call " + call.name + " must be a region");
 }
 
+// Every rank reads the data set itself.
 Status Session::fetch(const Call& call) {
+  rows_.forget();
+  exchange_.begin();
   BRAID_TRY(fetch_samples(call, data_.data, position_.cursor, config_.rollout, store_));
   position_.cursor += config_.rollout.prompts_per_step;
   return ok_status();
 }
 
 Status Session::infer(const Call& call) {
-  const auto parts = micro_batches(store_, store_.all_rows(), config_.train.micro_tokens, false);
-  inference_.begin(*roles_.at(call.role.value).model, inferred_of(call), parts.size());
-  for (const Rows& rows : parts) BRAID_TRY(inference_.forward(store_, rows));
-  BRAID_TRY(inference_.collect(store_, call.writes.front().name));
-  note_mismatch(store_, store_.all_rows(), metrics_);
+  const CallId id = id_of(call);
+  const Deal& deal = rows_.deal(id, position_.step);
+  InferWork work{&models_->model(id), inferred_of(call), &deal,
+                 expand(rows_.frame(id), DeviceId{static_cast<int>(rank())}, deal), everyone()};
+  const bool reports = work.ops.at.tp_rank == 0;
+  BRAID_ASSIGN(const Rows mine, inference_.run(std::move(work), store_, call.writes.front().name));
+  if (reports) note_mismatch(store_, mine, metrics_);
   return ok_status();
 }
 
 Status Session::reward(const Call& call) {
-  const Rows rows = store_.all_rows();
-  ScoredSamples scored;
+  const Rows rows = scored_rows(id_of(call))[rank()];
   if (asks_rewards(config_, program_.graph)) {
-    BRAID_ASSIGN(scored, scoring_.score(store_, rows, position_.step));
+    if (!rows.empty()) {
+      BRAID_ASSIGN(scored_, scoring_.score(store_, rows, position_.step));
+    }
   } else {
-    scored = Scoring::replayed(generation_.replayed(), store_, rows);
+    scored_ = Scoring::replayed(generation_.replayed(), store_, rows);
   }
-  note_rewards(scored, metrics_);
-  BRAID_TRY(scoring_.record(scored, store_, rows, position_.step));
+  return rows.empty() ? ok_status() : scoring_.record(scored_, store_, rows, position_.step);
+}
+
+// What one rank or several found becomes everyone's: rewards, and who is dropped.
+Status Session::share_rewards(const Call& call) {
+  const std::vector<Rows> asked = scored_rows(id_of(call));
+  ScoredSamples scored = std::move(scored_);
+  scored_ = {};
+  if (exchange_.ranks() > 1) {
+    const std::string mine = asked[rank()].empty() ? "" : scored_text(scored, asked[rank()]);
+    BRAID_ASSIGN(const auto texts, exchange_.gather_text(mine, "rewards"));
+    BRAID_ASSIGN(scored, merge_scored(texts, store_.size()));
+  }
+  if (rank() == 0) note_rewards(scored, metrics_);
   const std::vector<float> rewards(scored.total.begin(), scored.total.end());
-  BRAID_TRY(store_.put_reals(call.writes.front().name, rows, at::tensor(rewards)));
+  const Field& field = call.writes.front();
+  BRAID_TRY(store_.put_reals(field.name, store_.all_rows(), at::tensor(rewards)));
+  exchange_.note(field.name, std::vector<Rows>(exchange_.ranks(), store_.all_rows()));
   store_.retain(scored.kept);
+  exchange_.retain(scored.kept);
+  rows_.forget();
   if (store_.size() == 0)
     return {Code::kStopped,
             "reward: no sample of the step can be used: rewards failed (on_error: drop) or do not "
@@ -151,36 +268,44 @@ Status Session::compute(const Call& call) {
   return ok_status();
 }
 
+// An algorithm's function runs on one rank; its state goes on with all.
+Status Session::share_algo_state(CallId call) {
+  if (exchange_.ranks() == 1) return ok_status();
+  const std::string mine = takes_part(call) ? Json(position_.algo).dump() : "";
+  BRAID_ASSIGN(const auto texts, exchange_.gather_text(mine, "the algorithm's state"));
+  for (const std::string& text : texts)
+    if (!text.empty()) position_.algo = Json::parse(text).get<AlgoState>();
+  return ok_status();
+}
+
+TrainWork Session::train_work(const Call& call) {
+  const CallId id = id_of(call);
+  TrainWork work;
+  work.role = &own_roles().at(call.role.value);
+  work.deal = &rows_.deal(id, position_.step);
+  work.ops = expand(rows_.frame(id), DeviceId{static_cast<int>(rank())}, *work.deal);
+  if (exchange_.ranks() > 1) work.groups = models_->groups(id);
+  work.everyone = everyone();
+  return work;
+}
+
 Status Session::begin_region(const Call& call) {
+  const CallId id = id_of(call);
   if (call.kind == CallKind::kGenerate)
-    return generation_.begin(*roles_.at(call.role.value).model, store_, store_.all_rows(),
+    return generation_.begin(models_->model(id), store_, rows_.by_rank(id, position_.step)[rank()],
                              position_.step);
-  training_.begin(call, position_.step);
+  training_.begin(call, train_work(call), position_.step);
   return ok_status();
 }
 
 Status Session::generate_step(const Call&) { return generation_.round(); }
 
-Status Session::run_schedule(const Call&) {
-  const std::vector<Rows> parts = training_.begin_update();
-  if (parts.empty()) return ok_status();
-  const Schedule schedule = one_f_one_b(1, static_cast<int32_t>(parts.size()));
-  for (const ScheduleOp& op : schedule.per_stage[0]) {
-    if (op.kind == ScheduleOp::Kind::kForward)
-      BRAID_TRY(training_.forward(op.micro_batch, parts[op.micro_batch])
-                    .at(cat("micro-batch ", op.micro_batch)));
-    else
-      training_.backward(op.micro_batch);
-  }
-  return ok_status();
-}
+Status Session::run_schedule(const Call&) { return training_.pass(); }
 
-// One process agrees with itself.
+Status Session::reduce(const Call&) { return training_.reduce(); }
+
 Status Session::agree(const Call& call) {
-  if (call.kind == CallKind::kGenerate) return ok_status();
-  training_.norm();
-  training_.agree();
-  return ok_status();
+  return call.kind == CallKind::kGenerate ? ok_status() : training_.agree();
 }
 
 Status Session::optimizer_step(const Call&) { return training_.update(); }
@@ -192,16 +317,14 @@ bool Session::region_done(ExitCondition exit) const {
 Status Session::end_region(const Call& call) {
   if (call.kind != CallKind::kGenerate) return ok_status();
   BRAID_TRY(generation_.finish(store_));
-  note_lengths(store_, store_.all_rows(), metrics_);
+  const CallId id = id_of(call);
+  if (rows_.at(id, rank()).tp_rank == 0)
+    note_lengths(store_, rows_.by_rank(id, position_.step)[rank()], metrics_);
   return ok_status();
 }
 
 std::vector<Json> Session::sample_rows(size_t count) const {
   return braid::sample_rows(store_, data_.tokenizer_or_null(), position_.step - 1, count);
-}
-
-Status Session::export_models(const std::string& folder) const {
-  return export_roles(roles_, config_, folder);
 }
 
 }  // namespace braid

@@ -1,7 +1,10 @@
-// A training session of one process: the parts that a program's instructions are given to, and
-// what they share. It only dispatches; each part has its state and names what it reads and changes.
+// A training session of one rank: the parts that a program's instructions are given to, and what
+// they share. It only dispatches; each part has its state and names what it reads and changes.
 // Not thread-safe. Between two steps the roles and the position are its whole state; within one
 // also the samples and how far the step is. save_state() and load_state() cover all of it.
+//
+// In a job of several ranks the first one leads: its run_step(), save_state() and export_models()
+// take all ranks, which come along in follow(). Steps are saved in whole there, never open.
 #pragma once
 
 #include <map>
@@ -11,13 +14,17 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "comm/world.h"
 #include "config/options.h"
 #include "program/program.h"
+#include "runtime/call_rows.h"
+#include "runtime/field_exchange.h"
 #include "runtime/generation.h"
 #include "runtime/inference.h"
 #include "runtime/interpreter.h"
-#include "runtime/load_models.h"
 #include "runtime/open_step.h"
+#include "runtime/rank_models.h"
+#include "runtime/rank_report.h"
 #include "runtime/run_data.h"
 #include "runtime/run_position.h"
 #include "runtime/sample_store.h"
@@ -29,17 +36,35 @@ namespace braid {
 // Every function that the graph names exists in algo/; else an error that lists the known ones.
 Status check_functions(const Graph& graph);
 
+// Whether this runtime executes the program; the error names the first thing that it does not.
+Status check_executable(const Program& program);
+
 class Session : public Executor {
  public:
-  // Loads everything that the graph needs; errors name the config key or the file.
-  static Result<std::unique_ptr<Session>> create(const Config& config, const Program& program);
+  // Loads everything that the graph needs; errors name the config key or the file. `world` is the
+  // job that this process is a rank of, with as many ranks as the program, or null for a program of
+  // one rank. REQUIRES: it outlives the session.
+  static Result<std::unique_ptr<Session>> create(const Config& config, const Program& program,
+                                                 World* world = nullptr);
 
   // One step of the program, or the rest of one that is open. Returns the step's metrics by name.
-  // After a failure the session is as it was before the step where that had made no update, else
-  // the step is open: it goes on where its last update ended.
+  // After a failure the session of one rank is as it was before the step where that had made no
+  // update, else the step is open: it goes on where its last update ended.
   Result<std::map<std::string, double>> run_step(const InstructionObserver& observer = {});
   int64_t step() const { return position_.step; }  // steps completed
   bool step_open() const { return open_.has_value(); }
+
+  int64_t ranks() const { return exchange_.ranks(); }
+  // On the other ranks: does what the first rank begins, until it dismisses them.
+  Status follow();
+  // On the first rank: ends follow(). Nothing in a job of one rank.
+  Status dismiss();
+  // Seconds of each call of the last step, [rank]; a rank has those that it takes part in.
+  const std::vector<std::map<std::string, double>>& rank_seconds() const { return rank_seconds_; }
+  // Bytes that each rank has held at most, [rank].
+  const std::vector<double>& rank_peaks() const { return rank_peaks_; }
+  // "" or the signal that asked a rank of the job to stop by the end of the last step.
+  const std::string& stop_request() const { return report_.stop_signal; }
 
   // Texts and numbers of a few samples of the last step, for samples.jsonl. REQUIRES: a step was
   // run.
@@ -49,59 +74,90 @@ class Session : public Executor {
   Status export_models(const std::string& folder) const;
 
   // Everything that continuing needs; the tensors alias the session's own. Takes it over bit for
-  // bit: a state of another configuration, program, data or frozen weights is an error that names
+  // bit: a state of another configuration, graph, data or frozen weights is an error that names
   // the difference, and after an error the session must not be used. Saving fails where a failure
   // came in the middle of an update, and where the algorithm's state is not finite (kStopped).
   Result<CheckpointState> save_state() const;
   Status load_state(const CheckpointState& state);
 
-  const Roles& roles() const { return roles_; }
+  const Roles& roles() const { return models_->roles(); }
   // Empty under rollout.replay, which brings the rewards.
   const RewardModels& reward_models() const { return scoring_.models(); }
   const SampleStore& store() const { return store_; }
 
+  Status before_call(CallId call) override;
+  Status after_call(CallId call) override;
   Status run_call(const Call& call) override;
   Status begin_region(const Call& call) override;
   Status generate_step(const Call& call) override;
   Status run_schedule(const Call& call) override;
+  Status reduce(const Call& call) override;
   Status agree(const Call& call) override;
   Status optimizer_step(const Call& call) override;
   bool region_done(ExitCondition exit) const override;
   Status end_region(const Call& call) override;
   void passed(size_t next) override;
   Status reopen_region(const Call& call) override;
+  void release(int32_t copy) override { models_->release(copy); }
 
  private:
   struct Loaded;  // what create() reads before there is a session
-  Session(const Config& config, const Program& program, Loaded loaded);
+  Session(const Config& config, const Program& program, World* world, Loaded loaded);
+
+  CallId id_of(const Call& call) const;
+  int64_t rank() const { return exchange_.rank(); }
+  bool takes_part(CallId call) const { return rows_.dp_rank(call, rank()) >= 0; }
+  // Rows that each rank scores: all on one rank, unless a model scores them.
+  std::vector<Rows> scored_rows(CallId call);
+  TrainWork train_work(const Call& call);
+  Roles& own_roles() { return models_->roles(); }
+  Communicator* everyone() const { return exchange_.everyone(); }
 
   void begin_step();
   void abandon_step();
-  std::map<std::string, double> finish_step();
   std::map<std::string, int64_t> skipped() const;
   void set_skipped(const std::map<std::string, int64_t>& skipped);
+
+  // What the first rank of a job begins: all ranks come along.
+  enum class Command : int32_t { kStep, kSave, kExport, kDismiss };
+  Status announce(Command command) const;
+  Result<std::map<std::string, RoleTensors>> whole_roles() const;
+  Result<std::map<std::string, double>> take_step(const InstructionObserver& observer);
 
   Status fetch(const Call& call);
   Status infer(const Call& call);
   Status reward(const Call& call);
+  Status share_rewards(const Call& call);
   Status compute(const Call& call);
+  Status share_algo_state(CallId call);
+  // Everyone's metrics and times as one: those of the step from here on.
+  Status merge_reports(double whole_s);
+  std::map<std::string, double> finish_step();
 
   const Config config_;
   const Program program_;
+  World* const world_;
   const RunData data_;
   RunPosition position_;
   SampleStore store_;
-  Roles roles_;
+  CallRows rows_;
+  FieldExchange exchange_;
+  std::unique_ptr<RankModels> models_;
   Generation generation_;
   Inference inference_;
   Training training_;
   Scoring scoring_;
-  Json frozen_;  // fingerprints of weights that are not trained
+  Json frozen_;           // fingerprints of weights that are not trained
+  ScoredSamples scored_;  // what this rank found in the reward call
 
   // Of the step.
   Metrics metrics_;
   std::map<std::string, double> seconds_;  // of its calls
-  StepProgress start_;                     // before it
+  RankReport report_;                      // of the last step: everyone's
+  std::vector<std::map<std::string, double>> rank_seconds_;
+  std::vector<double> rank_peaks_;
+  double step_s_ = 0;
+  StepProgress start_;  // before it
   int64_t updates_before_ = 0;
   int64_t updates_passed_ = 0;  // those whose bookkeeping is complete
   int64_t trained_before_ = 0;

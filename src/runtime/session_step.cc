@@ -1,28 +1,21 @@
 // A step of a session: its beginning, its end, and what a failure leaves of it.
-#include "base/text.h"
-#include "runtime/fingerprint.h"
-#include "runtime/roles.h"
-#include "runtime/run_identity.h"
-#include "runtime/run_state.h"
+#include <algorithm>
+#include <chrono>
+
+#include "host/machine.h"
 #include "runtime/session.h"
 #include "runtime/step_metrics.h"
+#include "runtime/stop_signal.h"
 
 namespace braid {
-namespace {
-
-constexpr const char* kOpenStep = "open_step";
-constexpr const char* kOpenSamples = "samples";
-
-}  // namespace
-
 std::map<std::string, int64_t> Session::skipped() const {
   std::map<std::string, int64_t> out;
-  for (const auto& [name, role] : roles_) out[name] = role.skipped;
+  for (const auto& [name, role] : roles()) out[name] = role.skipped;
   return out;
 }
 
 void Session::set_skipped(const std::map<std::string, int64_t>& skipped) {
-  for (const auto& [name, count] : skipped) roles_.at(name).skipped = count;
+  for (const auto& [name, count] : skipped) own_roles().at(name).skipped = count;
 }
 
 void Session::begin_step() {
@@ -54,7 +47,7 @@ void Session::passed(size_t next) {
 Status Session::reopen_region(const Call& call) {
   if (call.kind == CallKind::kGenerate)
     return {Code::kDataLoss, "the open step was left within a generation"};
-  training_.resume(call, position_.step, open_->training);
+  training_.resume(call, train_work(call), position_.step, open_->training);
   return ok_status();
 }
 
@@ -68,12 +61,20 @@ void Session::abandon_step() {
 }
 
 Result<std::map<std::string, double>> Session::run_step(const InstructionObserver& observer) {
+  BRAID_TRY(announce(Command::kStep));
+  return take_step(observer);
+}
+
+Result<std::map<std::string, double>> Session::take_step(const InstructionObserver& observer) {
+  using Clock = std::chrono::steady_clock;
   begin_step();
   const CallTimer timer = [&](const Call& call, double seconds) { seconds_[call.name] = seconds; };
   std::map<std::string, double> row;
-  Status status = guarded([&] {
-    BRAID_TRY(interpret(program_.graph, program_.ranks[0], *this, timer, observer,
-                        open_ ? open_->next : 0));
+  const Clock::time_point begin = Clock::now();
+  const Status status = guarded([&] {
+    BRAID_TRY(interpret(program_, rank(), *this, timer, observer, open_ ? open_->next : 0));
+    const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
+    BRAID_TRY(merge_reports(whole));
     row = finish_step();
     return ok_status();
   });
@@ -85,66 +86,62 @@ Result<std::map<std::string, double>> Session::run_step(const InstructionObserve
   return row;
 }
 
+// On one rank the calls follow each other; on several they may overlap, and their own time is that
+// of the rank that took longest.
+Status Session::merge_reports(double whole_s) {
+  report_ = {metrics_, seconds_, training_.trained_tokens() - trained_before_,
+             static_cast<double>(peak_memory_bytes()), stop_signal()};
+  rank_seconds_ = {report_.seconds};
+  rank_peaks_ = {report_.peak_bytes};
+  step_s_ = 0;
+  for (const auto& [call, seconds] : seconds_) step_s_ += seconds;
+  if (exchange_.ranks() == 1) return ok_status();
+  step_s_ = whole_s;
+  BRAID_ASSIGN(const auto texts,
+               exchange_.gather_text(report_text(report_), "reports of the step"));
+  RankReport all;
+  rank_seconds_.clear();
+  rank_peaks_.clear();
+  for (const std::string& text : texts) {
+    BRAID_ASSIGN(const RankReport part, parse_report(text));
+    merge(all.metrics, part.metrics);
+    rank_seconds_.push_back(part.seconds);
+    rank_peaks_.push_back(part.peak_bytes);
+    for (const auto& [call, seconds] : part.seconds)
+      all.seconds[call] = std::max(all.seconds[call], seconds);
+    all.trained_tokens += part.trained_tokens;
+    if (all.stop_signal.empty()) all.stop_signal = part.stop_signal;
+  }
+  report_ = std::move(all);
+  return ok_status();
+}
+
+// The metrics of a step whose reports are merged; the step is complete then.
 std::map<std::string, double> Session::finish_step() {
   std::map<std::string, double> row;
-  double total = 0, training = 0;
+  double training = 0;
   for (const Call& call : program_.graph.calls) {
-    const double seconds = seconds_[call.name];
-    row["time/" + call.name] = seconds;
-    total += seconds;
-    if (call.kind == CallKind::kTrainStep) training += seconds;
+    const auto found = report_.seconds.find(call.name);
+    if (found == report_.seconds.end()) continue;
+    row["time/" + call.name] = found->second;
+    if (call.kind == CallKind::kTrainStep) training += found->second;
   }
-  row["time/step"] = total;
-  for (const auto& [name, metric] : metrics_) row[name] = reported(name, metric);
+  row["time/step"] = step_s_;
+  for (const auto& [name, metric] : report_.metrics) row[name] = reported(name, metric);
   const int64_t tokens = row_tokens(store_, store_.all_rows());
-  const int64_t trained = training_.trained_tokens() - trained_before_;
   position_.tokens_seen += tokens;
   row["data/prompts_seen"] = static_cast<double>(position_.cursor);
   row["data/epoch"] = static_cast<double>(data_.data.epoch(position_.cursor));
   row["data/tokens_seen"] = static_cast<double>(position_.tokens_seen);
-  row["perf/tokens_per_s_per_device"] = static_cast<double>(tokens) / total;
-  if (trained > 0) row["perf/train_tokens_per_s"] = static_cast<double>(trained) / training;
+  row["perf/tokens_per_s_per_device"] =
+      static_cast<double>(tokens) / step_s_ / static_cast<double>(exchange_.ranks());
+  const auto trained = static_cast<double>(report_.trained_tokens);
+  if (trained > 0) row["perf/train_tokens_per_s"] = trained / training;
   if (asks_rewards(config_, program_.graph))
-    row["perf/gen_tokens_per_s"] = metrics_["length/response_mean"].sum / row["time/generate"];
+    row["perf/gen_tokens_per_s"] =
+        report_.metrics["length/response_mean"].sum / row["time/generate"];
   ++position_.step;
   return row;
-}
-
-Result<CheckpointState> Session::save_state() const {
-  for (const auto& [name, role] : roles_)
-    if (role.optimizer && role.optimizer->torn())
-      return Status(Code::kDataLoss, cat("an update of ", name, " is half applied"));
-  if (training_.updates() != updates_passed_)
-    return Status(Code::kDataLoss, "the last update is applied, but not noted");
-  Json identity = run_identity(config_, program_, data_.data);
-  identity["frozen"] = frozen_;
-  BRAID_ASSIGN(CheckpointState state, run_state(identity, position_, roles_));
-  if (!open_) return state;
-  state.numbers[kOpenStep] = progress_json(*open_);
-  BRAID_ASSIGN(state.numbers[kOpenStep][kOpenSamples],
-               store_json(store_, state.tensors[kOpenStep]));
-  return state;
-}
-
-Status Session::load_state(const CheckpointState& state) {
-  BRAID_TRY(check_same_run(state.numbers, run_identity(config_, program_, data_.data),
-                           config_.checkpoint.allow));
-  BRAID_TRY(
-      check_same_weights(state.numbers.value("frozen", Json()), frozen_, config_.checkpoint.allow));
-  BRAID_TRY(load_run_state(state, config_, position_, roles_));
-  open_.reset();
-  if (!state.numbers.contains(kOpenStep)) return ok_status();
-  const Json& json = state.numbers[kOpenStep];
-  BRAID_ASSIGN(StepProgress progress, parse_progress(json));
-  BRAID_ASSIGN(const Json samples, json_field<Json>(json, kOpenSamples));
-  const auto tensors = state.tensors.find(kOpenStep);
-  if (tensors == state.tensors.end() || progress.next > program_.ranks[0].instructions.size())
-    return {Code::kDataLoss, "the open step is not one of this program"};
-  BRAID_TRY(load_store(samples, tensors->second, store_));
-  progress.position = position_;
-  progress.skipped = skipped();
-  open_ = std::move(progress);
-  return ok_status();
 }
 
 }  // namespace braid

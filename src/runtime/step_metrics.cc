@@ -37,10 +37,10 @@ void note_mismatch(const SampleStore& store, const Rows& rows, Metrics& metrics)
 
 int64_t row_tokens(const SampleStore& store, const Rows& rows) {
   const TokenLists& prompts = **store.tokens("prompt_ids");
-  const TokenLists& responses = **store.tokens("response_ids");
+  const std::vector<int64_t> responses = store.response_lens();
   int64_t tokens = 0;
   for (const size_t row : rows)
-    tokens += static_cast<int64_t>(prompts[row].size() + responses[row].size());
+    tokens += static_cast<int64_t>(prompts[row].size()) + responses[row];
   return tokens;
 }
 

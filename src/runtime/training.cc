@@ -1,6 +1,7 @@
 #include "runtime/training.h"
 
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +9,9 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "runtime/dealing.h"
+#include "nn/model_parts.h"
+#include "runtime/call_rows.h"
 #include "runtime/offending_batch.h"
-#include "runtime/response_rows.h"
 #include "runtime/roles.h"
 #include "runtime/run_folder.h"
 #include "runtime/step_metrics.h"
@@ -29,107 +30,211 @@ int64_t Training::idle_steps() const {
   return waits ? config_.critic.warmup_steps : 0;
 }
 
-Rows Training::trained_rows() const {
-  const Rows all = store_.all_rows();
-  if (!config_.algorithm.mask_truncated || !generates(graph_)) return all;
-  const Result<at::Tensor> truncated_S = store_.reals("truncated", all);
-  BRAID_CHECK(truncated_S.ok(), "generation says which responses were cut");
-  Rows rows;
-  for (size_t i = 0; i < all.size(); ++i)
-    if ((*truncated_S)[static_cast<int64_t>(i)].item<float>() == 0) rows.push_back(all[i]);
-  return rows;
-}
-
-void Training::begin(const Call& call, int64_t step) {
+void Training::begin(const Call& call, TrainWork work, int64_t step) {
   call_ = &call;
+  work_ = std::move(work);
   step_ = step;
-  minibatches_ = mini_batches(store_, trained_rows(), config_.train, step);
   minibatch_ = 0;
-  stopped_ = step < idle_steps() || minibatches_.empty();
+  next_op_ = 0;
+  stopped_ = step < idle_steps();
   call_metrics_.clear();
   losses_.clear();
+  packed_.clear();
+  prepare_gradients();
 }
 
-void Training::resume(const Call& call, int64_t step, TrainingProgress progress) {
-  begin(call, step);
+void Training::resume(const Call& call, TrainWork work, int64_t step, TrainingProgress progress) {
+  begin(call, std::move(work), step);
   minibatch_ = progress.minibatch;
   stopped_ = progress.stopped;
   call_metrics_ = std::move(progress.metrics);
+  const auto first = static_cast<int32_t>(minibatch_);
+  while (next_op_ < work_.ops.ops.size() && work_.ops.ops[next_op_].minibatch < first) ++next_op_;
 }
 
 void Training::abandon() {
   losses_.clear();
+  packed_.clear();
   if (call_ == nullptr) return;
   zero();
-  role().model->rest();
+  model().rest();
 }
 
-std::vector<Rows> Training::begin_update() {
-  refusal_.clear();
-  norm_.reset();
-  if (done()) return {};
-  const Rows& rows = minibatches_[minibatch_];
-  denominators_ = denominators(store_, rows);
-  trained_tokens_ += row_tokens(store_, rows);
-  auto parts = micro_batches(store_, rows, config_.train.micro_tokens, !generates(graph_));
-  role().model->keep_packed(parts.size() > 1);
-  const auto update = static_cast<uint64_t>(step_) << 32 | minibatch_;
-  role().model->set_dropout_seed(mix_seed(static_cast<uint64_t>(config_.train.seed), update));
-  return parts;
+// Sums of bf16 gradients would round at each addition; those of ranks travel in buckets.
+void Training::prepare_gradients() {
+  const bool rounds = model().options().dtype != at::kFloat;
+  if (role().gradients || (work_.groups.call == nullptr && !rounds)) return;
+  role().gradients = std::make_unique<MainGradients>(model().trainable_parameters(),
+                                                     work_.groups.data, MainGradientOptions{});
+  role().optimizer->use(role().gradients.get());
 }
 
-Result<ModelOutputs> Training::outputs(const Rows& rows) const {
-  BRAID_ASSIGN(const TokenLists* prompts, store_.tokens("prompt_ids"));
-  BRAID_ASSIGN(const TokenLists* responses, store_.tokens("response_ids"));
-  Model& model = *role().model;
-  const ResponseRows packed = pack_responses(*prompts, *responses, rows, model.options().device);
-  const at::Tensor hidden = model.forward(packed.batch, nullptr);
-  ModelOutputs out;
-  if (model.spec().scalar_head) {
-    out.values_R = scalar_outputs(model, at::index_select(hidden, 0, packed.rows_R));
-    out.scores_S = scalar_outputs(model, at::index_select(hidden, 0, packed.last_S));
-    return out;
-  }
-  const double temperature = generates(graph_) ? config_.rollout.temperature : 1;
-  const HeadOutput head = head_logprobs(at::index_select(hidden, 0, packed.rows_R),
-                                        model.head_weight(), packed.targets_R, temperature);
-  out.logprobs_R = head.logprobs_N;
-  out.entropy_R = head.entropy_N;
+Rows Training::own_rows() const {
+  Rows out;
+  for (const SampleRows& rows : minibatch().micro_batches[work_.ops.at.dp_rank])
+    out.insert(out.end(), rows.begin(), rows.end());
   return out;
 }
 
-Status Training::forward(int32_t index, const Rows& rows) {
-  BRAID_ASSIGN(const LossFn loss, find_loss(call_->function));
-  BRAID_ASSIGN(const AlgoBatch batch, store_.gather(call_->reads, rows));
-  BRAID_ASSIGN(const ModelOutputs given, outputs(rows));
-  BRAID_ASSIGN(LossResult result, loss(given, batch, denominators_, config_.algorithm));
-  merge(metrics_, result.metrics);
-  merge(call_metrics_, result.metrics);
-  if (!std::isfinite(result.loss.item<double>()))
-    refusal_ = cat("the loss of ", call_->role, " is not finite in step ", step_);
-  losses_[index] = std::move(result.loss);
+template <typename Selected, typename Run>
+Status Training::run_ops(const Selected& selected, const Run& run) {
+  const std::vector<Op>& ops = work_.ops.ops;
+  for (; next_op_ < ops.size(); ++next_op_) {
+    const Op& op = ops[next_op_];
+    if (op.minibatch != static_cast<int32_t>(minibatch_) || !selected(op)) break;
+    BRAID_TRY(run(op));
+  }
   return ok_status();
 }
 
-void Training::backward(int32_t index) {
+Status Training::run_ops_of(OpKind kind, const std::function<Status()>& run) {
+  return run_ops([&](const Op& op) { return op.kind == kind; }, [&](const Op&) { return run(); });
+}
+
+Status Training::open_update() {
+  refusal_.clear();
+  norm_.reset();
+  const DealTotals& totals = minibatch().totals;
+  denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
+                   static_cast<double>(totals.groups)};
+  if (reports() && work_.ops.at.stage == 0) trained_tokens_ += row_tokens(store_, own_rows());
+  backwards_left_ = minibatch().micro_batches[work_.ops.at.dp_rank].size();
+  model().keep_packed(backwards_left_ > 1);
+  const auto update = static_cast<uint64_t>(step_) << 32 | minibatch_;
+  const uint64_t seed = mix_seed(static_cast<uint64_t>(config_.train.seed), update);
+  const auto replica = static_cast<uint64_t>(work_.ops.at.dp_rank);
+  model().set_dropout_seed(replica == 0 ? seed : mix_seed(seed, replica));
+  if (role().gradients) role().gradients->zero();
+  return ok_status();
+}
+
+// Whether gradients are summed over other ranks than the data-parallel ones.
+bool Training::sums_parts() const {
+  return work_.groups.tensor.communicator != nullptr || work_.groups.ends != nullptr;
+}
+
+bool Training::reduces(const Op& op) const {
+  return op.kind == OpKind::kAllReduce && work_.ops.groups[op.group].kind == GroupKind::kData;
+}
+
+Status Training::pass() {
+  if (done()) return ok_status();
+  ModelPass pass(model(), work_.everyone);
+  const auto selected = [](const Op& op) {
+    return op.kind == OpKind::kZero || ModelPass::runs(op.kind);
+  };
+  BRAID_TRY(run_ops(selected, [&](const Op& op) {
+    if (op.kind == OpKind::kZero) return open_update();
+    const bool last = op.kind == OpKind::kBackward && --backwards_left_ == 0;
+    // What other ranks have to add must come before the reduction.
+    if (last && role().gradients && !sums_parts()) role().gradients->last_backward_follows();
+    return pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch));
+  }));
+  BRAID_TRY(pass.finish());
+  packed_.clear();
+  return run_ops([&](const Op& op) { return op.kind == OpKind::kAllReduce && !reduces(op); },
+                 [&](const Op& op) { return sum_parts(op); });
+}
+
+Status Training::sum_parts(const Op& op) {
+  const GroupKind kind = work_.ops.groups[op.group].kind;
+  const GradientOf gradient = [&](const std::string& name, const at::Tensor&) {
+    return role().gradients->gradient(name);
+  };
+  if (kind == GroupKind::kTensor)
+    return sum_partial_gradients(model(), *work_.groups.tensor.communicator, gradient);
+  if (kind == GroupKind::kShared)
+    return sum_partial_gradients(model(), *work_.groups.tensor.shared, gradient);
+  if (kind == GroupKind::kEnds) return sum_tied_gradients(model(), *work_.groups.ends, gradient);
+  BRAID_CHECK(false, cat("no sum over ", group_kind_name(kind)));
+}
+
+Result<TokenBatch> Training::tokens(int32_t index) {
+  const auto found = packed_.find(index);
+  if (found != packed_.end()) return found->second.batch;
+  BRAID_ASSIGN(const TokenLists* prompts, store_.tokens("prompt_ids"));
+  BRAID_ASSIGN(const TokenLists* responses, store_.tokens("response_ids"));
+  ResponseRows& packed = packed_[index];
+  packed =
+      pack_responses(*prompts, *responses, rows_of(micro_batch(index)), model().options().device);
+  return packed.batch;
+}
+
+Status Training::outputs(int32_t index, const at::Tensor& hidden_TH) {
+  const ResponseRows& packed = packed_.at(index);
+  ModelOutputs out;
+  if (model().spec().scalar_head) {
+    out.values_R = scalar_outputs(model(), at::index_select(hidden_TH, 0, packed.rows_R));
+    out.scores_S = scalar_outputs(model(), at::index_select(hidden_TH, 0, packed.last_S));
+  } else {
+    const double temperature = generates(graph_) ? config_.rollout.temperature : 1;
+    const HeadOutput head = head_logprobs(model(), at::index_select(hidden_TH, 0, packed.rows_R),
+                                          packed.targets_R, temperature);
+    out.logprobs_R = head.logprobs_N;
+    out.entropy_R = head.entropy_N;
+  }
+  packed_.erase(index);
+  BRAID_ASSIGN(const LossFn loss, find_loss(call_->function));
+  BRAID_ASSIGN(const AlgoBatch batch, store_.gather(call_->reads, rows_of(micro_batch(index))));
+  BRAID_ASSIGN(losses_[index], loss(out, batch, denominators_, config_.algorithm));
+  return ok_status();
+}
+
+Result<at::Tensor> Training::loss(int32_t index) {
   const auto found = losses_.find(index);
   BRAID_CHECK(found != losses_.end(), cat("no loss of micro-batch ", index));
-  found->second.backward();
+  const LossResult result = std::move(found->second);
   losses_.erase(found);
+  if (reports()) merge(metrics_, result.metrics);
+  if (reports()) merge(call_metrics_, result.metrics);
+  if (!std::isfinite(result.loss.item<double>()))
+    refusal_ = cat("the loss of ", call_->role, " is not finite in step ", step_);
+  return result.loss;
 }
 
-void Training::norm() {
-  if (done() || !refusal_.empty()) return;
-  norm_ = role().optimizer->gradient_norm();
-  if (!std::isfinite(*norm_))
+Status Training::reduce() {
+  return run_ops([&](const Op& op) { return reduces(op); },
+                 [&](const Op&) { return role().gradients->finish(); });
+}
+
+// Each tensor counts once: on one of the ranks that hold equal slices, of one replica.
+Status Training::norm() {
+  if (work_.groups.call == nullptr) {
+    if (refusal_.empty()) norm_ = role().optimizer->gradient_norm();
+  } else {
+    double squares = 0;
+    if (work_.ops.at.dp_rank == 0)
+      squares = role().optimizer->squared_norm(uncounted_tensors(model()));
+    const at::Tensor sum = at::tensor({squares}, at::kDouble);
+    BRAID_TRY(work_.groups.call->all_reduce(sum, Reduce::kSum, "squares of the gradients").wait());
+    norm_ = std::sqrt(sum.item<double>());
+  }
+  if (norm_ && !std::isfinite(*norm_))
     refusal_ = cat("the gradient norm of ", call_->role, " is not finite in step ", step_);
+  return ok_status();
 }
 
-void Training::agree() {
+Status Training::agree() {
+  if (done()) return ok_status();
+  BRAID_TRY(run_ops_of(OpKind::kNorm, [&] { return norm(); }));
   const auto kl = call_metrics_.find(kUpdateKl);
-  if (config_.algorithm.stop_kl > 0 && kl != call_metrics_.end() &&
-      kl->second.mean() > config_.algorithm.stop_kl)
+  Metric divergence = kl == call_metrics_.end() ? Metric() : kl->second;
+  BRAID_TRY(run_ops_of(OpKind::kAgree, [&]() -> Status {
+    if (work_.groups.call == nullptr) return ok_status();
+    const at::Tensor numbers =
+        at::tensor({refusal_.empty() ? 0.0 : 1.0, divergence.sum, divergence.count}, at::kDouble);
+    BRAID_TRY(work_.groups.call->all_reduce(numbers, Reduce::kSum, "agreement on the update").wait());
+    const double* agreed = numbers.const_data_ptr<double>();
+    if (agreed[0] > 0 && refusal_.empty())
+      refusal_ = cat("the loss of ", call_->role, " is not finite in step ", step_,
+                     " on another rank");
+    divergence.sum = agreed[1], divergence.count = agreed[2];
+    return ok_status();
+  }));
+  if (config_.algorithm.stop_kl > 0 && divergence.count > 0 &&
+      divergence.mean() > config_.algorithm.stop_kl)
     stopped_ = true;
+  return ok_status();
 }
 
 void Training::zero() { role().optimizer->zero_grad(); }
@@ -138,13 +243,13 @@ Status Training::apply(const std::string& prefix) {
   AdamW& optimizer = *role().optimizer;
   const int64_t steps = std::max<int64_t>(config_.train.total_steps - idle_steps(), 1);
   const int64_t total = steps * config_.train.minibatches * config_.train.epochs_per_rollout;
-  metrics_[prefix + "lr"].add(optimizer.next_rate(total));
+  if (counts()) metrics_[prefix + "lr"].add(optimizer.next_rate(total));
   if (!refusal_.empty()) return ok_status();
   BRAID_TRY(keep_frozen_copies(roles_, call_->role.value, config_));
   optimizer.update(*norm_, total);
-  role().model->weights_changed();
+  model().weights_changed();
   ++updates_;
-  metrics_[prefix + "grad_norm"].add(*norm_);
+  if (counts()) metrics_[prefix + "grad_norm"].add(*norm_);
   return ok_status();
 }
 
@@ -154,19 +259,23 @@ Status Training::update() {
     return ok_status();
   }
   const std::string prefix = (call_->metrics.empty() ? call_->role.value : call_->metrics) + "/";
-  if (norm_) BRAID_TRY(apply(prefix));
+  BRAID_TRY(run_ops_of(OpKind::kUpdate, [&] { return norm_ ? apply(prefix) : ok_status(); }));
   zero();
   const bool refused = !refusal_.empty();
-  metrics_[prefix + "skipped"].add(refused ? 1 : 0);
+  if (counts()) metrics_[prefix + "skipped"].add(refused ? 1 : 0);
   role().skipped = refused ? role().skipped + 1 : 0;
   if (refused) BRAID_TRY(refuse());
   ++minibatch_;
+  const bool complete = next_op_ == work_.ops.ops.size() ||
+                        work_.ops.ops[next_op_].minibatch == static_cast<int32_t>(minibatch_);
+  BRAID_CHECK(complete, cat("op ", next_op_, ", ", op_kind_name(work_.ops.ops[next_op_].kind),
+                            ", was left out"));
   return ok_status();
 }
 
 // The weights are as they were.
 Status Training::refuse() {
-  const RefusedUpdate update{step_, minibatch_, minibatches_[minibatch_], refusal_};
+  const RefusedUpdate update{step_, minibatch_, own_rows(), refusal_};
   BRAID_ASSIGN(const std::string path, write_offending_batch(run_folder(config_), *call_, update,
                                                              store_, refused_step_ == step_));
   refused_step_ = step_;

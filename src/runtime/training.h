@@ -1,9 +1,10 @@
-// The training of one rank: mini-batches of a step's samples, each an update whose forwards and
-// backwards come one op at a time. begin() opens a train call; then, for each mini-batch until
-// done(): begin_update(), forward() and backward() of micro-batches, norm(), agree(), update().
+// The training of one rank: mini-batches of a step's samples, each an update. begin() opens a train
+// call with the ops of this rank (program/expand.h); then, for each mini-batch until done():
+// pass(), reduce(), agree(), update(), which execute the ops of that mini-batch, one part each.
 // Nothing changes weights but update(). Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,7 +13,12 @@
 #include "algo/algorithm.h"
 #include "config/options.h"
 #include "dataflow/graph.h"
+#include "program/deal.h"
+#include "program/expand.h"
+#include "runtime/call_groups.h"
 #include "runtime/load_models.h"
+#include "runtime/model_pass.h"
+#include "runtime/response_rows.h"
 #include "runtime/sample_store.h"
 
 namespace braid {
@@ -24,56 +30,87 @@ struct TrainingProgress {
   Metrics metrics;  // of the call
 };
 
-class Training {
+// What a train call executes on this rank.
+struct TrainWork {
+  ModelInstance* role = nullptr;  // the home copy's
+  const Deal* deal = nullptr;
+  Expansion ops;
+  CallGroups groups;
+  Communicator* everyone = nullptr;  // for messages between stages
+};
+
+class Training : private PassEnds {
  public:
   // REQUIRES: what the references point to outlives this. `metrics` are those of the step.
   Training(const Config& config, const Graph& graph, Roles& roles, const SampleStore& store,
            Metrics& metrics)
       : config_(config), graph_(graph), roles_(roles), store_(store), metrics_(metrics) {}
 
-  // Opens a train call of step `step` (from 0). REQUIRES: the call outlives the region.
-  void begin(const Call& call, int64_t step);
+  // Opens a train call of step `step` (from 0). REQUIRES: what the work points to, and the call,
+  // outlive the region.
+  void begin(const Call& call, TrainWork work, int64_t step);
   // Opens the call again where `progress` of it was taken.
-  void resume(const Call& call, int64_t step, TrainingProgress progress);
+  void resume(const Call& call, TrainWork work, int64_t step, TrainingProgress progress);
   TrainingProgress progress() const { return {minibatch_, stopped_, call_metrics_}; }
   // Frees what the open update holds, as after a failure; no weights change.
   void abandon();
   // No update is left: all were made, or the call stopped early, or warm-up leaves it out.
-  bool done() const { return stopped_ || minibatch_ == minibatches_.size(); }
+  bool done() const { return stopped_ || minibatch_ == work_.deal->minibatches.size(); }
 
-  // The next mini-batch: its totals are those of the losses until update(). Returns its
-  // micro-batches; none where the call is done.
-  std::vector<Rows> begin_update();
-  // Loss of a micro-batch, kept under its index until its backward. A loss that is not finite
-  // refuses the update.
-  Status forward(int32_t index, const Rows& rows);
-  // Adds its gradients and frees what the forward kept. REQUIRES: forward(index).
-  void backward(int32_t index);
-  // Global norm of the gradients; one that is not finite refuses the update.
-  void norm();
-  // What all ranks of the call decide alike: whether the call stops early. A loss that reports
-  // kl/update, the divergence from the policy that generated, asks for it once the mean over the
-  // call's updates exceeds algorithm.stop_kl.
-  void agree();
+  // The forwards and backwards of the next mini-batch, messages between stages, and the sums over
+  // ranks that share a tensor. A loss that is not finite refuses the update. Nothing where done.
+  Status pass();
+  // Completes the sums of the gradients over the data-parallel ranks.
+  Status reduce();
+  // The global norm of the gradients, and what all ranks of the call decide alike: whether the
+  // update is refused, which it is where a loss or the norm is not finite, and whether the call
+  // stops early. A loss that reports kl/update, the divergence from the policy that generated, asks
+  // for that once the mean over the call's updates exceeds algorithm.stop_kl.
+  Status agree();
   // Applies the gradients, unless refused or stopped, and clears them. A refused update follows
   // train.on_nonfinite: kStopped, or a warning.
   Status update();
-  // Clears the gradients of the call's role.
-  void zero();
 
-  // Since this was made: tokens of all forwards and backwards, and updates that changed weights.
+  // Since this was made: tokens of all forwards and backwards, which one rank of those that share
+  // them counts, and updates that changed weights.
   int64_t trained_tokens() const { return trained_tokens_; }
   int64_t updates() const { return updates_; }
 
  private:
-  ModelInstance& role() const { return roles_.at(call_->role.value); }
+  ModelInstance& role() const { return *work_.role; }
+  Model& model() const { return *work_.role->model; }
+  const MiniBatch& minibatch() const { return work_.deal->minibatches[minibatch_]; }
+  const SampleRows& micro_batch(int32_t index) const {
+    return minibatch().micro_batches[work_.ops.at.dp_rank][index];
+  }
   // Steps at the start in which the call does not train.
   int64_t idle_steps() const;
-  // Without cut responses under algorithm.mask_truncated.
-  Rows trained_rows() const;
-  Result<ModelOutputs> outputs(const Rows& rows) const;
+  Rows own_rows() const;
+  // Whether this rank's losses are the ones that metrics count: all ranks of a stage have equal
+  // ones.
+  bool reports() const { return work_.ops.at.tp_rank == 0; }
+  // Whether this rank reports what is equal on all ranks of the call.
+  bool counts() const { return reports() && work_.ops.at.dp_rank == 0 && last_stage(); }
+  bool last_stage() const { return work_.ops.bodies.back().head; }
+  void prepare_gradients();
+  bool sums_parts() const;
+  bool reduces(const Op& op) const;
+
+  // Runs the ops of the open mini-batch from the first that was not executed yet, up to one that
+  // `selected` does not accept.
+  template <typename Selected, typename Run>
+  Status run_ops(const Selected& selected, const Run& run);
+  Status run_ops_of(OpKind kind, const std::function<Status()>& run);
+  Status open_update();
+  Status sum_parts(const Op& op);
+  Status norm();
   Status apply(const std::string& prefix);
   Status refuse();
+  void zero();
+
+  Result<TokenBatch> tokens(int32_t micro_batch) override;
+  Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) override;
+  Result<at::Tensor> loss(int32_t micro_batch) override;
 
   const Config& config_;
   const Graph& graph_;
@@ -87,14 +124,17 @@ class Training {
   // Of the open call.
   const Call* call_ = nullptr;
   int64_t step_ = 0;
-  std::vector<Rows> minibatches_;
+  TrainWork work_;
   size_t minibatch_ = 0;
   bool stopped_ = false;
   Metrics call_metrics_;  // of this call alone
 
   // Of the open update.
+  size_t next_op_ = 0;
   Denominators denominators_;
-  std::map<int32_t, at::Tensor> losses_;
+  std::map<int32_t, ResponseRows> packed_;  // micro-batches on their way, by index
+  std::map<int32_t, LossResult> losses_;
+  size_t backwards_left_ = 0;
   std::optional<double> norm_;
   std::string refusal_;  // why the update must not be applied; "" = it may
 };

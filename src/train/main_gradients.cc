@@ -97,6 +97,12 @@ at::Tensor MainGradients::owned(size_t bucket) const {
   return of.slice.defined() ? of.slice : of.sums;
 }
 
+at::Tensor MainGradients::gradient(const std::string& name) const {
+  for (const GradientPlace& place : places_)
+    if (place.name == name) return gradient(place);
+  BRAID_CHECK(false, "no gradient of " + name);
+}
+
 at::Tensor MainGradients::gradient(const GradientPlace& place) const {
   return buckets_[place.bucket]
       .sums.narrow(0, place.begin, place.parameter.numel())

@@ -60,6 +60,8 @@ class MainGradients {
   at::Tensor owned(size_t bucket) const;
   // The f32 gradient of one parameter in its shape. REQUIRES: not sharded.
   at::Tensor gradient(const GradientPlace& place) const;
+  // Of the parameter of this name. REQUIRES: there is one.
+  at::Tensor gradient(const std::string& name) const;
 
  private:
   struct Bucket {

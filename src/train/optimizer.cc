@@ -60,6 +60,21 @@ AdamW::AdamW(std::vector<std::pair<std::string, at::Tensor>> parameters,
   }
 }
 
+void AdamW::use(MainGradients* gradients) {
+  gradients_ = gradients;
+  places_.clear();
+  for (const Slot& slot : slots_)
+    for (const GradientPlace& place : gradients->places())
+      if (place.name == slot.name) places_.push_back(&place);
+  BRAID_CHECK(places_.size() == slots_.size(), "gradients of other parameters");
+}
+
+at::Tensor AdamW::gradient(size_t slot) const {
+  if (gradients_ != nullptr) return gradients_->gradient(*places_[slot]);
+  const at::Tensor& own = slots_[slot].parameter.grad();
+  return own.defined() ? own.to(at::kFloat) : own;
+}
+
 AdamW::StepReport AdamW::step(int64_t total_steps) {
   StepReport report{gradient_norm(), next_rate(total_steps), false};
   report.applied = std::isfinite(report.grad_norm);
@@ -68,23 +83,28 @@ AdamW::StepReport AdamW::step(int64_t total_steps) {
   return report;
 }
 
-double AdamW::gradient_norm() const {
+double AdamW::gradient_norm() const { return std::sqrt(squared_norm({})); }
+
+double AdamW::squared_norm(const std::set<std::string>& uncounted) const {
   const at::NoGradGuard no_grad;
   double squares = 0;
-  for (const Slot& slot : slots_)
-    if (slot.parameter.grad().defined())
-      squares += sum_of_squares(slot.parameter.grad().to(at::kFloat));
-  return std::sqrt(squares);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (uncounted.count(slots_[i].name) > 0) continue;
+    if (const at::Tensor found = gradient(i); found.defined()) squares += sum_of_squares(found);
+  }
+  return squares;
 }
 
 void AdamW::update(double grad_norm, int64_t total_steps) {
   const at::NoGradGuard no_grad;
   const double lr = next_rate(total_steps);
   UpdateTensors tensors;
-  for (const Slot& slot : slots_) {
-    if (!slot.parameter.grad().defined()) continue;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const at::Tensor found = gradient(i);
+    if (!found.defined()) continue;
+    Slot& slot = slots_[i];
     tensors.weights.push_back(slot.master);
-    tensors.gradients.push_back(slot.parameter.grad().to(at::kFloat));
+    tensors.gradients.push_back(found);
     if (!has_moments(config_)) continue;
     tensors.exp_avgs.push_back(slot.exp_avg);
     tensors.exp_avg_sqs.push_back(slot.exp_avg_sq);
@@ -92,12 +112,14 @@ void AdamW::update(double grad_norm, int64_t total_steps) {
   torn_ = true;
   ++step_;
   apply_update(config_, {step_, lr, grad_norm}, std::move(tensors));
-  for (Slot& slot : slots_)
-    if (slot.has_master() && slot.parameter.grad().defined()) slot.parameter.copy_(slot.master);
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i].has_master() && gradient(i).defined())
+      slots_[i].parameter.copy_(slots_[i].master);
   torn_ = false;
 }
 
 void AdamW::zero_grad() {
+  if (gradients_ != nullptr) gradients_->zero();
   for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();
 }
 

@@ -1,7 +1,7 @@
 // AdamW (or plain gradient descent) over a model's parameters, with gradient clipping and
-// learning-rate schedules. Not
-// thread-safe; libtorch's threads are used inside. For a fixed thread count results are
-// bitwise reproducible; the gradient norm on the CPU does not depend on it at all.
+// learning-rate schedules. Not thread-safe; libtorch's threads are used inside. For a fixed thread
+// count results are bitwise reproducible; the gradient norm on the CPU does not depend on it at
+// all.
 // Invariant: masters are f32; a parameter of another type is always its master rounded.
 #pragma once
 
@@ -9,12 +9,14 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "config/options.h"
+#include "train/main_gradients.h"
 
 namespace braid {
 
@@ -36,6 +38,10 @@ class AdamW {
   // Parameters are updated in place: f32 ones directly, others (bf16) through f32 masters.
   AdamW(std::vector<std::pair<std::string, at::Tensor>> parameters, const OptimizerConfig& config);
 
+  // Takes gradients from here instead of from the parameters' own: f32 sums over micro-batches and
+  // ranks. REQUIRES: they are of the same parameters, not sharded, and outlive this.
+  void use(MainGradients* gradients);
+
   struct StepReport {
     double grad_norm = 0;  // global L2 norm before clipping
     double lr = 0;
@@ -47,6 +53,8 @@ class AdamW {
 
   // L2 norm of the accumulated gradients.
   double gradient_norm() const;
+  // Its square, in f64, without the parameters that another rank counts.
+  double squared_norm(const std::set<std::string>& uncounted) const;
 
   // The rate of the next update.
   double next_rate(int64_t total_steps) const { return learning_rate(config_, step_, total_steps); }
@@ -76,10 +84,14 @@ class AdamW {
     at::Tensor parameter, master, exp_avg, exp_avg_sq;
     bool has_master() const { return !master.is_same(parameter); }
   };
+  // In f32; undefined where the parameter has none.
+  at::Tensor gradient(size_t slot) const;
 
   OptimizerConfig config_;
   std::vector<Slot> slots_;
-  int64_t step_ = 0;  // updates applied
+  MainGradients* gradients_ = nullptr;
+  std::vector<const GradientPlace*> places_;  // of each slot in gradients_
+  int64_t step_ = 0;                          // updates applied
   bool torn_ = false;
 };
 

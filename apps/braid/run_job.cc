@@ -1,0 +1,216 @@
+#include "run_job.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/launcher.h"
+#include "config/load.h"
+#include "config_inputs.h"
+#include "cost/measured.h"
+#include "host/file.h"
+#include "host/sha256.h"
+#include "plan/make_problem.h"
+#include "plan/plan_text.h"
+#include "plan/validate.h"
+#include "runtime/load_models.h"
+#include "sim/simulate.h"
+
+namespace braid {
+namespace {
+
+bool is_stated(const YamlNode& node) { return node.kind != YamlNode::Kind::kNull; }
+
+// Keys of the engine and of memory that the plan decides where it says them.
+Result<Config> with_plan(Config config, const ExecutionPlan& plan, const PlanningProblem& problem) {
+  std::optional<bool> recompute;
+  for (const Call& call : problem.graph.calls) {
+    if (!uses_model(call)) continue;
+    const Strategy& strategy = call_plan(plan, call.name).strategy;
+    if (call.kind == CallKind::kGenerate) {
+      if (strategy.kv_budget_tokens > 0)
+        config.rollout.kv_budget_tokens = strategy.kv_budget_tokens;
+      if (strategy.max_concurrent > 0) config.rollout.max_concurrent = strategy.max_concurrent;
+    }
+    if (call.kind != CallKind::kTrainStep) continue;
+    const bool again = strategy.recompute != Recompute::kNone;
+    if (recompute && *recompute != again)
+      return invalid_input(cat("plan: call ", call.name,
+                               ": recompute differs from that of another train call; this runtime "
+                               "has one setting for all roles, so state the same"));
+    recompute = again;
+  }
+  if (recompute) config.train.recompute = *recompute;
+  return config;
+}
+
+Status check_plan_fields(const ExecutionPlan& plan) {
+  if (plan.fusion.train_schedules)
+    return invalid_input("plan: fusion.train_schedules is not executable by braid train yet");
+  if (plan.fusion.migrate_below_samples > 0)
+    return invalid_input("plan: fusion.migrate_below_samples is not executable by braid train yet");
+  if (plan.staleness > 0)
+    return invalid_input("plan: staleness is not executable by braid train yet; set it to 0");
+  return ok_status();
+}
+
+// Every tensor of the models, for weights that move between layouts.
+Status add_specs(const Config& config, PlanningProblem* problem) {
+  for (const RoleSpec& role : problem->graph.roles) {
+    const auto found = problem->models.find(role.role.value);
+    if (found == problem->models.end() || role.role.value == "reward") continue;
+    BRAID_ASSIGN(const Origin origin, role_origin(config, role.role.value));
+    BRAID_ASSIGN(found->second.spec,
+                 origin_spec(origin, role.scalar_head).at(cat("role ", role.role)));
+  }
+  return ok_status();
+}
+
+// What a job of several ranks does not do yet.
+Status check_several_ranks(const Config& config, const Program& program) {
+  const auto cut = [&](const std::string& role) {
+    for (const WeightCopy& copy : program.copies)
+      if (copy.home && copy.role.value == role)
+        return copy.layout.tp * copy.layout.pp > 1 || copy.layout.mesh.devices[0].value != 0;
+    return false;
+  };
+  if ((config.eval.every_steps > 0 || config.eval.at_start) && cut("actor"))
+    return invalid_input(
+        "eval: the plan cuts the actor or keeps it off device 0, and evaluation runs on one device "
+        "with all of it; set eval.every_steps=0 and eval.at_start=false");
+  const bool moves = std::any_of(program.messages.begin(), program.messages.end(),
+                                 [](const Message& message) {
+                                   return message.kind == MessageKind::kParameters;
+                                 });
+  if (config.lora.rank > 0 && moves)
+    return invalid_input(
+        "plan: adapters that move between layouts are not executable by braid train yet; give all "
+        "calls of the actor one layout");
+  return ok_status();
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Without the first, which makes files, caches and connections.
+std::vector<double> settled(const std::vector<double>& values) {
+  return values.size() < 2 ? values : std::vector<double>(values.begin() + 1, values.end());
+}
+
+// The words with which this process was started.
+Result<std::vector<std::string>> own_command() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(in, word, '\0');) words.push_back(word);
+  if (words.empty()) return io_error("/proc/self/cmdline: cannot read");
+  words[0] = "/proc/self/exe";
+  return words;
+}
+
+}  // namespace
+
+Result<PlannedRun> plan_run(const Config& config) {
+  if (!config.plan.graph.empty())
+    return invalid_input(
+        "plan.graph: training runs the graph of algorithm.name; own graphs are for planning");
+  PlannedRun out;
+  out.config = config;
+  const bool stated = is_stated(config.cluster) || is_stated(config.placement) ||
+                      is_stated(config.parallel) || !config.plan.file.empty();
+  if (stated) {
+    BRAID_ASSIGN(out.problem, make_problem(config, file_reader()));
+    BRAID_ASSIGN(out.plan, configured_plan(config, *out.problem, file_reader()));
+    const int devices = device_count(out.problem->cluster);
+    if (!out.plan && devices != 1)
+      return invalid_input(
+          cat("cluster: has ", devices,
+              " devices, and no plan says how to use them; 'braid plan CONFIG --out "
+              "PLAN.yaml' proposes one for plan.file, or set placement or parallel"));
+  }
+  if (!out.plan) {
+    BRAID_ASSIGN(const Graph graph, configured_graph(config));
+    BRAID_ASSIGN(out.program, compile(graph));
+    return out;
+  }
+  BRAID_TRY(check_plan_fields(*out.plan));
+  BRAID_ASSIGN(out.config, with_plan(config, *out.plan, *out.problem));
+  BRAID_TRY(add_specs(config, &*out.problem));
+  BRAID_ASSIGN(out.program, compile(*out.plan, *out.problem));
+  if (out.program.ranks.size() > 1) BRAID_TRY(check_several_ranks(config, out.program));
+  return out;
+}
+
+Status launch(int64_t ranks) {
+  LaunchOptions options;
+  options.ranks = ranks;
+  BRAID_ASSIGN(options.argv, own_command());
+  BRAID_ASSIGN(const int code, launch_ranks(options));
+  if (code != 0) std::exit(code);  // a rank has said why
+  return ok_status();
+}
+
+Status join_job(const Membership& membership, const PlannedRun& planned,
+                const std::string& configuration, const std::function<Status(World&)>& run) {
+  if (membership.global_rank != 0) set_log_level(LogLevel::kWarning);
+  WorldOptions options;
+  options.deadline_s = 3600;  // a rank that dies or hangs is found by its signs of life, in seconds
+  BRAID_ASSIGN(const std::unique_ptr<World> world, World::join(membership, options));
+  BRAID_ASSIGN(const std::string binary, binary_hash());
+  BRAID_TRY(world->agree({{"binary", binary},
+                          {"configuration", sha256_hex(configuration)},
+                          {"program", program_hash(planned.program)}}));
+  const Status ended = run(*world);
+  return ended.ok() ? world->leave() : world->fail(ended);
+}
+
+void Prediction::note(const Session& session, const std::map<std::string, double>& row) {
+  if (!planned_.plan) return;
+  steps_.push_back(row.at("time/step"));
+  for (const Call& call : planned_.program.graph.calls)
+    if (const auto found = row.find("time/" + call.name); found != row.end())
+      calls_[call.name].push_back(found->second);
+  const std::vector<double>& peaks = session.rank_peaks();
+  peaks_.resize(peaks.size());
+  for (size_t rank = 0; rank < peaks.size(); ++rank) peaks_[rank].push_back(peaks[rank]);
+}
+
+Status Prediction::write(const std::string& folder) const {
+  if (!planned_.plan || steps_.empty()) return ok_status();
+  BRAID_ASSIGN(const Calibration calibration,
+               with_profiles(committed_calibration(), *planned_.problem, file_reader()));
+  BRAID_ASSIGN(const Trace trace, simulate(planned_.program, *planned_.problem, calibration, {}));
+  Json calls = Json::array(), ranks = Json::array();
+  std::string text = "predicted | measured, seconds\n";
+  const auto line = [&](const std::string& name, double predicted, double measured) {
+    char numbers[64];
+    std::snprintf(numbers, sizeof numbers, "%10.4g | %10.4g  ", predicted, measured);
+    text += numbers + name + "\n";
+  };
+  for (const CallSummary& call : trace.calls) {
+    const std::string& name = trace.call_names[call.call.value];
+    const auto found = calls_.find(name);
+    if (found == calls_.end()) continue;
+    const double measured = median(settled(found->second));
+    calls.push_back({{"call", name}, {"predicted_s", call.seconds()}, {"measured_s", measured}});
+    line(name, call.seconds(), measured);
+  }
+  const double step = median(settled(steps_));
+  line("step", trace.step_s, step);
+  for (size_t rank = 0; rank < peaks_.size(); ++rank)
+    ranks.push_back({{"rank", rank},
+                     {"predicted_bytes", trace.devices[rank].peak_bytes},
+                     {"measured_bytes", median(settled(peaks_[rank]))}});
+  const Json out = {{"step", {{"predicted_s", trace.step_s}, {"measured_s", step}}},
+                    {"calls", calls},
+                    {"ranks", ranks}};
+  std::fputs(text.c_str(), stderr);
+  return write_file_atomic(join_path(folder, "predicted.json"), out.dump(2) + "\n");
+}
+
+}  // namespace braid

@@ -1,0 +1,50 @@
+#include "runtime/call_groups.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+Result<Communicator*> connect(const OpGroup& group, World& world) {
+  std::vector<int64_t> members;
+  for (const DeviceId device : group.members) members.push_back(device.value);
+  std::sort(members.begin(), members.end());
+  std::string name = group_kind_name(group.kind);
+  for (const int64_t member : members) name += cat("-", member);
+  return world.group(name, std::move(members));
+}
+
+}  // namespace
+
+GridPosition position_in(const CallPlacement& where, int64_t rank) {
+  const auto& devices = where.mesh.devices;
+  const auto found = std::find(devices.begin(), devices.end(), DeviceId{static_cast<int>(rank)});
+  if (found == devices.end()) return {-1, -1, -1, -1};
+  return grid_position(where.strategy, found - devices.begin());
+}
+
+Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at, World* world) {
+  const Strategy& strategy = frame.where->strategy;
+  CallGroups out;
+  out.tensor.tp_rank = at.tp_rank;
+  out.tensor.tp_size = strategy.tp;
+  out.tensor.sequence_parallel = strategy.sequence_parallel;
+  if (world == nullptr || world->world_size() == 1) return out;
+  const DeviceId self{static_cast<int>(world->global_rank())};
+  // In the order of the list, which is the same on all ranks: connecting takes all members.
+  for (const OpGroup& group : call_groups(frame)) {
+    if (std::find(group.members.begin(), group.members.end(), self) == group.members.end())
+      continue;
+    BRAID_ASSIGN(Communicator * made, connect(group, *world));
+    if (group.kind == GroupKind::kTensor) out.tensor.communicator = made;
+    if (group.kind == GroupKind::kShared) out.tensor.shared = made;
+    if (group.kind == GroupKind::kData) out.data = made;
+    if (group.kind == GroupKind::kEnds) out.ends = made;
+    if (group.kind == GroupKind::kCall) out.call = made;
+  }
+  return out;
+}
+
+}  // namespace braid

@@ -1,0 +1,27 @@
+// The communicators that a rank needs in a call, one for each group of the call's ops
+// (program/op.h). Groups of equal kind and ranks are the same communicator in every call. Plain
+// values; the communicators are the world's.
+#pragma once
+
+#include "comm/world.h"
+#include "nn/tensor_parallel.h"
+#include "program/expand.h"
+
+namespace braid {
+
+// Null where the group is this rank alone.
+struct CallGroups {
+  TensorParallelGroup tensor;
+  Communicator* data = nullptr;  // same slice of the weights, other samples
+  Communicator* ends = nullptr;  // both ends of the pipeline that hold a tied embedding
+  Communicator* call = nullptr;  // all ranks of the call
+};
+
+// All ranks of the call must call it together. `at` is this rank's position in the call's grid;
+// `world` is null in a job of one rank. Errors: those of World::group().
+Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at, World* world);
+
+// The position of a rank in the call's grid; -1 as dp_rank where it takes no part.
+GridPosition position_in(const CallPlacement& where, int64_t rank);
+
+}  // namespace braid

@@ -1,0 +1,57 @@
+// Which rows of the store each rank works on in a call: the deal of the program (program/deal.h)
+// over the samples of the store. All ranks compute the same. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "algo/algorithm.h"
+#include "config/options.h"
+#include "program/deal.h"
+#include "program/expand.h"
+#include "program/program.h"
+#include "runtime/sample_store.h"
+
+namespace braid {
+
+class CallRows {
+ public:
+  // A program that compile(graph) made has one rank, which does everything with the configuration's
+  // micro-batches. REQUIRES: the references outlive this.
+  CallRows(const Config& config, const Program& program, const SampleStore& store);
+
+  // The samples have changed: another step, or some were dropped.
+  void forget() { deals_.clear(); }
+
+  // The deal of an infer, reward or train call in step `step`. REQUIRES: lengths are known.
+  const Deal& deal(CallId call, int64_t step);
+  // Rows that each rank works on, [rank]. Generation: the prompts of its replica. Calls without a
+  // model: all rows on each of their ranks.
+  std::vector<Rows> by_rank(CallId call, int64_t step);
+
+  // As by_rank() for calls with a model, but only the ranks that have the results.
+  std::vector<Rows> written_by_rank(CallId call, int64_t step);
+
+  // The place of a rank in a call; dp_rank -1: it takes no part.
+  GridPosition at(CallId call, int64_t rank) const;
+  int dp_rank(CallId call, int64_t rank) const { return at(call, rank).dp_rank; }
+  // What expand() takes. REQUIRES: the call uses a model. Valid as long as this.
+  CallFrame frame(CallId call) const;
+
+ private:
+  bool placed() const { return !program_.calls.empty(); }
+  const CallPlacement& placement(CallId call) const {
+    return placed() ? program_.calls[call.value] : alone_;
+  }
+
+  const Config& config_;
+  const Program& program_;
+  const SampleStore& store_;
+  CallPlacement alone_;            // one rank with all of every model
+  ModelShape whole_;               // of those models: what a single rank's ops depend on
+  std::map<int32_t, Deal> deals_;  // by call
+};
+
+Rows rows_of(const SampleRows& rows);
+
+}  // namespace braid

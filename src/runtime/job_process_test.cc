@@ -1,0 +1,148 @@
+// Runs of several ranks as processes of the braid program against the same run in one process, all
+// fed the same recorded rollouts. BRAID_TEST_FULL=1 runs every layout.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/norm.h>
+#include <ATen/ops/sub.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "nn/safetensors.h"
+#include "runtime/process_testing.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kEquivalence = 1e-5;  // relative L2
+
+struct LayoutCase {
+  std::string name, algorithm, devices;
+  std::string calls;  // lines of the plan below `calls:`
+  bool full = false;  // in the full tier alone
+};
+
+// The lines of a plan in which every call has one layout.
+std::string everywhere(const std::string& algorithm, const std::string& generate,
+                       const std::string& passes) {
+  std::string out = "  generate: {" + generate + "}\n";
+  std::vector<std::string> calls = {"old_logprob", "ref_logprob", "update_actor"};
+  if (algorithm == "ppo") calls.insert(calls.end(), {"values", "update_critic"});
+  for (const std::string& call : calls) out += "  " + call + ": {" + passes + "}\n";
+  return out;
+}
+
+std::vector<LayoutCase> layouts() {
+  return {
+      {"dp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2")},
+      {"tp2", "ppo", "1x2", everywhere("ppo", "tp: 2", "tp: 2")},
+      {"tp2s", "grpo", "1x2", everywhere("grpo", "tp: 2", "tp: 2, sequence_parallel: true"), true},
+      {"pp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 2")},
+      {"pp2_uneven", "ppo", "1x2",
+       everywhere("ppo", "tp: 2", "pp: 2, stage_layers: [1, 3], micro_batches: 2"), true},
+      {"mixed", "ppo", "1x2",
+       "  generate: {tp: 2}\n  old_logprob: {dp: 2}\n  ref_logprob: {pp: 2}\n  values: {tp: 2}\n"
+       "  update_critic: {pp: 2}\n  update_actor: {dp: 2}\n"},
+      {"disjoint", "ppo", "1x2",
+       "  generate: {mesh: 1}\n  old_logprob: {mesh: 1}\n  ref_logprob: {mesh: 0}\n"
+       "  values: {mesh: 0}\n  update_critic: {mesh: 0}\n  update_actor: {mesh: 1}\n"},
+      {"dp3", "grpo", "1x3", everywhere("grpo", "dp: 3", "dp: 3"), true},
+      {"tp4", "grpo", "1x4", everywhere("grpo", "tp: 4", "tp: 4"), true},
+      {"grid", "ppo", "1x8", everywhere("ppo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2"), true},
+      {"nested", "ppo", "1x4",
+       "  generate: {dp: 4}\n  old_logprob: {mesh: 0-1, dp: 2}\n  ref_logprob: {mesh: 2-3, tp: 2}\n"
+       "  values: {mesh: 0, dp: 1}\n  update_critic: {mesh: 0-1, dp: 2}\n"
+       "  update_actor: {tp: 2, dp: 2}\n",
+       true},
+  };
+}
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+Tensors weights_of(const std::string& folder) {
+  Tensors out;
+  auto file = SafetensorsFile::open(join_path(folder, "model.safetensors"));
+  EXPECT_TRUE(file.ok()) << file.status().message();
+  for (const auto& [name, entry] : file->entries()) out[name] = *file->read(name);
+  return out;
+}
+
+class JobProcess : public RunProcess {
+ protected:
+  static std::vector<std::string> job_command(const std::string& name, const std::string& algorithm,
+                                              const std::vector<std::string>& more) {
+    std::vector<std::string> options = {"rollout.samples_per_prompt=2",
+                                        "optim.actor.name=sgd",
+                                        "optim.critic.name=sgd",
+                                        "optim.actor.lr=0.05",
+                                        "optim.critic.lr=0.05",
+                                        "train.threads=1",
+                                        "train.total_steps=5",
+                                        "checkpoint.every_steps=0"};
+    options.insert(options.end(), more.begin(), more.end());
+    return command(name, algorithm, options);
+  }
+
+  // The recorded rollouts of a run in one process, and that run's name.
+  static std::string recorded(const std::string& algorithm) {
+    const std::string name = "one-" + algorithm;
+    if (!path_exists(path(name + "/export")))
+      finish(job_command(name, algorithm, {"rollout.record=true"}));
+    return name;
+  }
+
+  static std::string write_plan(const LayoutCase& layout) {
+    const std::string file = path(layout.name + ".plan.yaml");
+    const std::string text = "graph: " + layout.algorithm + "\ndevices: " + layout.devices +
+                             "\ncalls:\n" + layout.calls;
+    EXPECT_TRUE(write_file_atomic(file, text).ok());
+    return file;
+  }
+
+  // Relative to the larger of the tensor's change and a share of the whole change.
+  static void expect_close(const std::string& a, const std::string& b, const std::string& role) {
+    const Tensors left = weights_of(path(a + "/export/" + role)),
+                  right = weights_of(path(b + "/export/" + role));
+    ASSERT_EQ(left.size(), right.size());
+    for (const auto& [name, tensor] : left) {
+      const at::Tensor other = right.at(name);
+      const double norm = tensor.norm().item<double>();
+      EXPECT_LE((tensor - other).norm().item<double>(), kEquivalence * std::max(norm, 1e-4))
+          << role << " " << name;
+    }
+  }
+
+  void expect_same_metrics(const std::string& a, const std::string& b) const {
+    const auto left = metrics(a), right = metrics(b);
+    ASSERT_EQ(left.size(), right.size());
+    for (size_t step = 0; step < left.size(); ++step)
+      for (const auto& [key, value] : left[step].items()) {
+        ASSERT_TRUE(right[step].contains(key)) << key;
+        if (!value.is_number()) continue;
+        const double one = value.get<double>(), several = right[step][key].get<double>();
+        EXPECT_NEAR(several, one, kEquivalence * std::max(1.0, std::abs(one)))
+            << key << " of step " << step;
+      }
+  }
+};
+
+TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
+  for (const LayoutCase& layout : layouts()) {
+    if (layout.full && std::getenv("BRAID_TEST_FULL") == nullptr) continue;
+    SCOPED_TRACE(layout.name);
+    const std::string one = recorded(layout.algorithm), job = "job-" + layout.name;
+    same_kernels(one, job);
+    finish(job_command(job, layout.algorithm,
+                       {"rollout.replay=" + path(one + "/rollouts.jsonl"),
+                        "plan.file=" + write_plan(layout)}));
+    expect_same_metrics(one, job);
+    expect_close(one, job, "actor");
+    if (layout.algorithm == "ppo") expect_close(one, job, "critic");
+  }
+}
+
+}  // namespace
+}  // namespace braid

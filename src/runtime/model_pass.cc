@@ -1,0 +1,116 @@
+#include "runtime/model_pass.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+int32_t channel_of(const Op& op) { return static_cast<int32_t>(op.channel); }
+
+std::string name_of(const Op& op) {
+  return cat(op.channel == Channel::kActivations ? "hidden states" : "gradients of hidden states",
+             " of micro-batch ", op.micro_batch);
+}
+
+}  // namespace
+
+bool ModelPass::runs(OpKind kind) {
+  return kind == OpKind::kForward || kind == OpKind::kBackward || kind == OpKind::kLoss ||
+         kind == OpKind::kSend || kind == OpKind::kReceive;
+}
+
+Status ModelPass::run(const Op& op, const OpBody& body, PassEnds& ends) {
+  const at::AutoGradMode gradients(body.trains);
+  switch (op.kind) {
+    case OpKind::kForward:
+      return forward(op, body, ends);
+    case OpKind::kLoss: {
+      BRAID_ASSIGN(losses_[op.micro_batch], ends.loss(op.micro_batch));
+      return ok_status();
+    }
+    case OpKind::kBackward:
+      return backward(op, body);
+    case OpKind::kReceive:
+      return receive(op, body, ends);
+    case OpKind::kSend:
+      return send(op);
+    default:
+      break;
+  }
+  BRAID_CHECK(false, cat(op_kind_name(op.kind), " is no part of a pass"));
+}
+
+Status ModelPass::forward(const Op& op, const OpBody& body, PassEnds& ends) {
+  Passage& passage = passages_[op.micro_batch];
+  BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
+  passage.out = model_.forward(tokens, nullptr, passage.in);
+  if (!body.head) return ok_status();
+  BRAID_TRY(ends.outputs(op.micro_batch, passage.out));
+  passage.out.reset();
+  if (!body.trains) passages_.erase(op.micro_batch);
+  return ok_status();
+}
+
+Status ModelPass::backward(const Op& op, const OpBody& body) {
+  Passage& passage = passages_.at(op.micro_batch);
+  if (body.head) {
+    const auto loss = losses_.find(op.micro_batch);
+    BRAID_CHECK(loss != losses_.end(), cat("no loss of micro-batch ", op.micro_batch));
+    loss->second.backward();
+    losses_.erase(loss);
+  } else {
+    passage.out.backward(passage.out_gradient);
+    passage.out.reset();
+  }
+  if (body.embedding) passages_.erase(op.micro_batch);
+  return ok_status();
+}
+
+Status ModelPass::receive(const Op& op, const OpBody& body, PassEnds& ends) {
+  Passage& passage = passages_[op.micro_batch];
+  const bool activations = op.channel == Channel::kActivations;
+  at::Tensor room;
+  if (activations) {
+    BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
+    const ModelOptions& options = model_.options();
+    const int64_t rows = kept_rows(tokens.tokens_T.size(0), options.tensor_parallel);
+    room = at::empty({rows, model_.spec().hidden},
+                     at::TensorOptions(options.device).dtype(options.dtype));
+  } else {
+    room = at::empty_like(passage.out.detach(), at::MemoryFormat::Contiguous);
+  }
+  BRAID_TRY(everyone_->receive(room, op.peer.value, channel_of(op), name_of(op)).wait());
+  if (!activations) {
+    passage.out_gradient = room;
+    return ok_status();
+  }
+  if (body.trains) room.set_requires_grad(true);
+  passage.in = room;
+  return ok_status();
+}
+
+Status ModelPass::send(const Op& op) {
+  const auto found = passages_.find(op.micro_batch);
+  BRAID_CHECK(found != passages_.end(), cat("nothing to send of micro-batch ", op.micro_batch));
+  Passage& passage = found->second;
+  const bool activations = op.channel == Channel::kActivations;
+  const at::Tensor data = (activations ? passage.out.detach() : passage.in.grad()).contiguous();
+  sending_.emplace_back(data, everyone_->send(data, op.peer.value, channel_of(op), name_of(op)));
+  // What remains is the graph, for the backward.
+  const bool done = !activations || !passage.out.requires_grad();
+  if (done) passages_.erase(found);
+  return ok_status();
+}
+
+Status ModelPass::finish() {
+  for (auto& [data, pending] : sending_) BRAID_TRY(pending.wait());
+  sending_.clear();
+  BRAID_CHECK(losses_.empty() && passages_.empty(), "a micro-batch has not passed to its end");
+  return ok_status();
+}
+
+}  // namespace braid

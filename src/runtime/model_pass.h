@@ -1,0 +1,61 @@
+// Executes the forwards, backwards and messages of a call's ops (program/op.h) on one rank: what
+// enters and leaves this rank's layers, and in which order. What stands at the ends of the model,
+// tokens and losses, is the call's own: PassEnds. Sends run beside what follows; receives and
+// computation follow the list. Not thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <list>
+#include <map>
+#include <utility>
+
+#include "comm/communicator.h"
+#include "nn/model.h"
+#include "program/op.h"
+
+namespace braid {
+
+// What a call makes of its micro-batches.
+class PassEnds {
+ public:
+  virtual ~PassEnds() = default;
+  // The tokens of a micro-batch of the open mini-batch.
+  virtual Result<TokenBatch> tokens(int32_t micro_batch) = 0;
+  // Takes the hidden states after the last layer. Called on the ranks of the last stage.
+  virtual Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) = 0;
+  // The loss of outputs(), whose backward comes next.
+  virtual Result<at::Tensor> loss(int32_t micro_batch) = 0;
+};
+
+class ModelPass {
+ public:
+  // `everyone` carries the messages between stages; null for one stage. REQUIRES: all outlive this.
+  ModelPass(Model& model, Communicator* everyone) : model_(model), everyone_(everyone) {}
+
+  // What run() takes: forwards, backwards, losses, sends and receives.
+  static bool runs(OpKind kind);
+  // Runs one op. With gradients iff the op's body trains.
+  Status run(const Op& op, const OpBody& body, PassEnds& ends);
+  // Waits for what is still under way. REQUIRES: every forward had its backward, if it trains.
+  Status finish();
+
+ private:
+  // A micro-batch on its way: what came in, what went out, and the gradient of that.
+  struct Passage {
+    at::Tensor in, out, out_gradient;
+  };
+
+  Status forward(const Op& op, const OpBody& body, PassEnds& ends);
+  Status backward(const Op& op, const OpBody& body);
+  Status receive(const Op& op, const OpBody& body, PassEnds& ends);
+  Status send(const Op& op);
+
+  Model& model_;
+  Communicator* everyone_;
+  std::map<int32_t, Passage> passages_;  // by micro-batch
+  std::map<int32_t, at::Tensor> losses_;
+  std::list<std::pair<at::Tensor, Pending>> sending_;
+};
+
+}  // namespace braid

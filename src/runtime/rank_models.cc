@@ -1,0 +1,205 @@
+#include "runtime/rank_models.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "nn/model_parts.h"
+#include "reshard/local_parts.h"
+#include "reshard/reallocate.h"
+#include "runtime/model_store.h"
+#include "runtime/roles.h"
+#include "runtime/tensor_messages.h"
+
+namespace braid {
+namespace {
+
+constexpr int32_t kWeightChannel = 3;  // after those of program/op.h
+
+CallFrame frame_of(const Program& program, CallId call) { return call_frame(program, call); }
+
+// The graph with the roles whose home copy is on this rank.
+Graph roles_at_home(const Program& program, int64_t rank) {
+  Graph graph = program.graph;
+  if (program.calls.empty()) return graph;
+  std::erase_if(graph.roles, [&](const RoleSpec& spec) {
+    for (const WeightCopy& copy : program.copies)
+      if (copy.home && copy.role == spec.role)
+        return !place_in_mesh(copy.layout, DeviceId{static_cast<int>(rank)}).has_value();
+    return false;
+  });
+  return graph;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankModels>> RankModels::load(const Config& config, const Program& program,
+                                                     World* world) {
+  std::unique_ptr<RankModels> out(new RankModels(config, program, world));
+  if (world != nullptr && world->world_size() > 1) {
+    BRAID_ASSIGN(out->everyone_, world->everyone());
+  }
+  BRAID_TRY(out->connect());
+  BRAID_TRY(out->load_models());
+  return out;
+}
+
+// In the graph's order on every rank: connecting a group takes all of its members.
+Status RankModels::connect() {
+  for (size_t i = 0; i < program_.calls.size(); ++i) {
+    const CallId id{static_cast<int32_t>(i)};
+    const Call& call = program_.graph.calls[i];
+    if (!uses_model(call)) continue;
+    const GridPosition at = position_in(program_.calls[i], rank());
+    if (at.dp_rank < 0) continue;
+    BRAID_ASSIGN(groups_[id.value], connect_groups(frame_of(program_, id), at, world_));
+  }
+  return ok_status();
+}
+
+ModelPart RankModels::part_of(CallId id) const {
+  const CallFrame frame = frame_of(program_, id);
+  const Strategy& strategy = frame.where->strategy;
+  ModelPart part;
+  part.tensor = groups(id).tensor;
+  if (strategy.pp == 1) return part;
+  const GridPosition at = position_in(*frame.where, rank());
+  const Interval layers = part_layers(strategy, frame.model->layers, at.stage);
+  part.range = LayerRange{layers.begin, layers.end};
+  return part;
+}
+
+int32_t RankModels::home_of(const RoleId& role) const {
+  for (size_t i = 0; i < program_.copies.size(); ++i)
+    if (program_.copies[i].home && program_.copies[i].role == role) return static_cast<int32_t>(i);
+  return -1;
+}
+
+Status RankModels::load_models() {
+  std::map<std::string, ModelPart> parts;
+  std::map<int32_t, CallId> others;  // copies that are not home, with a call that uses them
+  for (const auto& [index, groups] : groups_) {
+    const CallId id{index};
+    const Call& call = program_.graph.calls[index];
+    if (call.kind == CallKind::kReward) continue;  // the list of rewards loads its own
+    const int32_t copy = program_.calls[index].copy;
+    if (program_.copies[copy].home)
+      parts[call.role.value] = part_of(id);
+    else
+      others[copy] = id;
+  }
+  BRAID_ASSIGN(roles_, load_roles(config_, roles_at_home(program_, rank()), parts));
+  for (const auto& [copy, call] : others) {
+    const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
+    if (spec->trained) continue;  // bring() makes it
+    BRAID_TRY(load_copy(copy, call));
+  }
+  return ok_status();
+}
+
+Status RankModels::load_copy(int32_t copy, CallId call) {
+  const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
+  BRAID_ASSIGN(copies_[copy],
+               load_role_copy(*spec, config_, part_of(call)).at(cat("role ", spec->role)));
+  return ok_status();
+}
+
+Model& RankModels::model(CallId id) {
+  const Call& call = program_.graph.calls[id.value];
+  const int32_t copy = program_.calls.empty() ? -1 : program_.calls[id.value].copy;
+  if (copy < 0 || program_.copies[copy].home) return *roles_.at(call.role.value).model;
+  return *copies_.at(copy).model;
+}
+
+// The messages of parameters that the lists hold for this call, in the program's order.
+std::vector<Message> RankModels::messages_of(CallId call) const {
+  std::set<int32_t> indices;
+  for (const RankProgram& list : program_.ranks)
+    for (const Instruction& instruction : list.instructions)
+      if (instruction.call == call && instruction.code == OpCode::kSend &&
+          program_.messages[instruction.detail].kind == MessageKind::kParameters)
+        indices.insert(instruction.detail);
+  std::vector<Message> out;
+  for (const int32_t index : indices) out.push_back(program_.messages[index]);
+  return out;
+}
+
+Result<ModelInstance*> RankModels::filled(int32_t copy, CallId call) {
+  if (copies_.count(copy) == 0) BRAID_TRY(load_copy(copy, call));
+  return &copies_.at(copy);
+}
+
+Status RankModels::bring(CallId id) {
+  if (program_.calls.empty() || program_.calls[id.value].copy < 0) return ok_status();
+  const int32_t index = program_.calls[id.value].copy;
+  const WeightCopy& to = program_.copies[index];
+  const RoleSpec* spec = find_role(program_.graph, to.role);
+  if (to.home || !spec->trained) return ok_status();
+  const std::vector<Message> messages = messages_of(id);
+  const WeightCopy& from = program_.copies[home_of(to.role)];
+  const bool known = copies_.count(index) > 0;
+  const DeviceId self{static_cast<int>(rank())};
+  const bool sends = place_in_mesh(from.layout, self).has_value();
+  const bool takes = place_in_mesh(to.layout, self).has_value();
+  if ((!sends && !takes) || (messages.empty() && known)) return ok_status();
+  ModelInstance* target = nullptr;
+  if (takes) {
+    BRAID_ASSIGN(target, filled(index, id));
+  }
+  Model* source = sends ? roles_.at(to.role.value).model.get() : nullptr;
+  const ModelSpec& architecture = (source != nullptr ? source : target->model.get())->spec();
+  const auto map = maps_.emplace(to.role.value, tensor_map(architecture)).first;
+  std::optional<ModelStore> reads, writes;
+  if (source != nullptr) reads.emplace(*source, map->second);
+  if (target != nullptr) writes.emplace(*target->model, map->second);
+  const auto kinds = kinds_of(map->second);
+  const auto kept = kept_parts(kinds, architecture.layers, from.layout, to.layout, self);
+  ReallocateOptions options;
+  options.channel = kWeightChannel;
+  BRAID_TRY(reallocate(messages, kept, reads ? &*reads : nullptr, writes ? &*writes : nullptr,
+                       *everyone_, options)
+                .status()
+                .at(cat("weights of ", to.role)));
+  if (target != nullptr) target->model->weights_changed();
+  return ok_status();
+}
+
+// The ranks that give a role's tensors: one of each stage, of the first replica.
+std::vector<int64_t> RankModels::holders(const std::string& role) const {
+  const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
+  const Strategy grid = layout_grid(layout);
+  std::vector<int64_t> out;
+  for (int stage = 0; stage < layout.pp; ++stage)
+    out.push_back(layout.mesh.devices[mesh_index(grid, {0, 0, stage, 0})].value);
+  return out;
+}
+
+bool RankModels::whole_on_first(const std::string& role) const {
+  if (program_.calls.empty()) return true;
+  const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
+  return layout.tp == 1 && layout.pp == 1 && place_in_mesh(layout, DeviceId{0}).has_value();
+}
+
+Result<RoleTensors> RankModels::gather(const std::string& role) {
+  const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
+  const auto place = place_in_mesh(layout, DeviceId{static_cast<int>(rank())});
+  RoleTensors mine;
+  if (place && grid_position(layout_grid(layout), *place).dp_rank == 0) {
+    const ModelInstance& instance = roles_.at(role);
+    BRAID_ASSIGN(mine, whole_tensors(*instance.model, role_tensors(instance)));
+  }
+  RoleTensors all;
+  for (const int64_t from : holders(role)) {
+    RoleTensors part;
+    if (from == rank()) part = mine;
+    if (from != 0) {
+      BRAID_ASSIGN(part, pass_to_first(part, from, *everyone_));
+    }
+    append_new(part, &all);
+  }
+  return rank() == 0 ? all : RoleTensors();
+}
+
+}  // namespace braid

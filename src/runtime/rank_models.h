@@ -1,0 +1,69 @@
+// The models of one rank: for each role that it has a part of, the home copy, which training
+// updates, and copies in the layouts of other calls, which are filled from it when a call needs
+// them. Also the groups of ranks that each call's model communicates in. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "config/options.h"
+#include "program/program.h"
+#include "program/tensor_map.h"
+#include "runtime/call_groups.h"
+#include "runtime/run_state.h"
+
+namespace braid {
+
+class RankModels {
+ public:
+  // Loads the parts of the roles that this rank has. `world` is null in a job of one rank. All
+  // ranks call it together. REQUIRES: the world outlives this. Errors name the role.
+  static Result<std::unique_ptr<RankModels>> load(const Config& config, const Program& program,
+                                                  World* world);
+
+  // The home copies on this rank.
+  Roles& roles() { return roles_; }
+  const Roles& roles() const { return roles_; }
+  // Of a call that this rank takes part in.
+  Model& model(CallId call);
+  const CallGroups& groups(CallId call) const { return groups_.at(call.value); }
+
+  // Fills the copy that the call uses, where the program moves weights before it. All ranks call
+  // it. kDeadline, kUnavailable: a message failed.
+  Status bring(CallId call);
+  // Frees the copy: the next bring() makes it anew.
+  void release(int32_t copy) { copies_.erase(copy); }
+
+  // Whether the first rank of the job has all of a trained role's weights and optimizer.
+  bool whole_on_first(const std::string& role) const;
+  // A trained role's tensors in whole, on the first rank; nothing elsewhere. All ranks call it.
+  Result<RoleTensors> gather(const std::string& role);
+
+ private:
+  RankModels(const Config& config, const Program& program, World* world)
+      : config_(config), program_(program), world_(world) {}
+
+  int64_t rank() const { return world_ == nullptr ? 0 : world_->global_rank(); }
+  Status connect();
+  Status load_models();
+  Status load_copy(int32_t copy, CallId call);
+  ModelPart part_of(CallId call) const;
+  int32_t home_of(const RoleId& role) const;
+  Result<ModelInstance*> filled(int32_t copy, CallId call);
+  std::vector<Message> messages_of(CallId call) const;
+  std::vector<int64_t> holders(const std::string& role) const;
+
+  const Config config_;
+  const Program program_;
+  World* const world_;
+  Communicator* everyone_ = nullptr;
+  Roles roles_;
+  std::map<int32_t, ModelInstance> copies_;  // that are not home, by index in the program
+  std::map<int32_t, CallGroups> groups_;     // by call
+  std::map<std::string, TensorMap> maps_;    // of roles whose weights move
+};
+
+}  // namespace braid

@@ -1,0 +1,31 @@
+// What the ranks of a job tell each other at the end of a step and of the reward call, as text:
+// every rank then has the same numbers. Plain values.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "algo/algorithm.h"
+#include "runtime/scoring.h"
+
+namespace braid {
+
+// One rank's part of a step.
+struct RankReport {
+  Metrics metrics;
+  std::map<std::string, double> seconds;  // by call that it took part in
+  int64_t trained_tokens = 0;
+  double peak_bytes = 0;    // of the process so far
+  std::string stop_signal;  // "" = nobody asked this rank to stop
+};
+std::string report_text(const RankReport& report);
+Result<RankReport> parse_report(const std::string& text);
+
+// What a rank found about its rows, and both ways between that and all rows of a step. Numbers keep
+// their bits; NaN stays NaN.
+std::string scored_text(const ScoredSamples& scored, const Rows& rows);
+// REQUIRES: the texts, "" where a rank scored nothing, cover every row below `size` once.
+Result<ScoredSamples> merge_scored(const std::vector<std::string>& texts, size_t size);
+
+}  // namespace braid

@@ -1,0 +1,116 @@
+// The state of a session as checkpoints and exports have it, and how the ranks of a job come to it
+// together.
+#include <ATen/ops/tensor.h>
+
+#include "base/text.h"
+#include "runtime/fingerprint.h"
+#include "runtime/roles.h"
+#include "runtime/run_identity.h"
+#include "runtime/session.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kOpenStep = "open_step";
+constexpr const char* kOpenSamples = "samples";
+
+}  // namespace
+
+Status Session::announce(Command command) const {
+  if (exchange_.ranks() == 1 || rank() != 0) return ok_status();
+  const at::Tensor word = at::tensor({static_cast<int32_t>(command)}, at::kInt);
+  return everyone()->broadcast(word, 0, "what comes next").wait();
+}
+
+Status Session::dismiss() { return announce(Command::kDismiss); }
+
+Status Session::follow() {
+  while (true) {
+    world_->position().enter(cat("waiting for rank 0 after step ", position_.step));
+    const at::Tensor word = at::tensor({0}, at::kInt);
+    BRAID_TRY(everyone()->broadcast(word, 0, "what comes next").wait());
+    const auto command = static_cast<Command>(word.item<int32_t>());
+    if (command == Command::kDismiss) return ok_status();
+    if (command == Command::kStep) BRAID_TRY(take_step({}).status());
+    if (command == Command::kSave || command == Command::kExport)
+      BRAID_TRY(guarded([&] { return whole_roles().status(); }));
+  }
+}
+
+// Of every trained role, in the graph's order on all ranks.
+Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
+  std::map<std::string, RoleTensors> out;
+  for (const RoleSpec& spec : program_.graph.roles) {
+    if (!spec.trained) continue;
+    const std::string& name = spec.role.value;
+    if (!models_->whole_on_first(name)) {
+      BRAID_ASSIGN(out[name], models_->gather(name));
+    } else if (rank() == 0) {
+      out[name] = role_tensors(roles().at(name));
+    }
+  }
+  return out;
+}
+
+Status Session::export_models(const std::string& folder) const {
+  BRAID_TRY(announce(Command::kExport));
+  BRAID_ASSIGN(const auto tensors, whole_roles());
+  for (const RoleSpec& spec : program_.graph.roles) {
+    if (!spec.trained) continue;
+    const std::string& name = spec.role.value;
+    if (models_->whole_on_first(name)) {
+      BRAID_TRY(export_role(name, roles().at(name), config_, folder));
+      continue;
+    }
+    BRAID_ASSIGN(const ModelInstance whole, load_whole(spec, config_));
+    CheckpointState state;
+    state.tensors[name + kWeightsGroup] = tensors.at(name).weights;
+    BRAID_TRY(load_role_weights(name, state, *whole.model));
+    BRAID_TRY(export_role(name, whole, config_, folder));
+  }
+  return ok_status();
+}
+
+Result<CheckpointState> Session::save_state() const {
+  BRAID_TRY(announce(Command::kSave));
+  for (const auto& [name, role] : roles())
+    if (role.optimizer && role.optimizer->torn())
+      return Status(Code::kDataLoss, cat("an update of ", name, " is half applied"));
+  if (training_.updates() != updates_passed_)
+    return Status(Code::kDataLoss, "the last update is applied, but not noted");
+  Json identity = run_identity(config_, program_, data_.data);
+  identity["frozen"] = frozen_;
+  BRAID_ASSIGN(const auto trained, whole_roles());
+  BRAID_ASSIGN(CheckpointState state, run_state(identity, position_, trained));
+  if (!open_) return state;
+  state.numbers[kOpenStep] = progress_json(*open_);
+  BRAID_ASSIGN(state.numbers[kOpenStep][kOpenSamples],
+               store_json(store_, state.tensors[kOpenStep]));
+  return state;
+}
+
+Status Session::load_state(const CheckpointState& state) {
+  BRAID_TRY(check_same_run(state.numbers, run_identity(config_, program_, data_.data),
+                           config_.checkpoint.allow));
+  BRAID_TRY(
+      check_same_weights(state.numbers.value("frozen", Json()), frozen_, config_.checkpoint.allow));
+  BRAID_TRY(load_run_state(state, config_, position_, own_roles()));
+  open_.reset();
+  if (!state.numbers.contains(kOpenStep)) return ok_status();
+  if (exchange_.ranks() > 1)
+    return invalid_input(
+        "it is within a step, which one process began; let that finish the step, then go on here");
+  const Json& json = state.numbers[kOpenStep];
+  BRAID_ASSIGN(StepProgress progress, parse_progress(json));
+  BRAID_ASSIGN(const Json samples, json_field<Json>(json, kOpenSamples));
+  const auto tensors = state.tensors.find(kOpenStep);
+  if (tensors == state.tensors.end() || progress.next > program_.ranks[rank()].instructions.size())
+    return {Code::kDataLoss, "the open step is not one of this program"};
+  BRAID_TRY(load_store(samples, tensors->second, store_));
+  progress.position = position_;
+  progress.skipped = skipped();
+  open_ = std::move(progress);
+  return ok_status();
+}
+
+}  // namespace braid
