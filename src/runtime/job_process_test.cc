@@ -28,10 +28,10 @@ struct LayoutCase {
 // The lines of a plan in which every call has one layout.
 std::string everywhere(const std::string& algorithm, const std::string& generate,
                        const std::string& passes) {
-  std::string out = "  generate: {" + generate + "}\n";
+  std::string out = "  generate: {mesh: all, " + generate + "}\n";
   std::vector<std::string> calls = {"old_logprob", "ref_logprob", "update_actor"};
   if (algorithm == "ppo") calls.insert(calls.end(), {"values", "update_critic"});
-  for (const std::string& call : calls) out += "  " + call + ": {" + passes + "}\n";
+  for (const std::string& call : calls) out += "  " + call + ": {mesh: all, " + passes + "}\n";
   return out;
 }
 
@@ -41,21 +41,21 @@ std::vector<LayoutCase> layouts() {
       {"tp2", "ppo", "1x2", everywhere("ppo", "tp: 2", "tp: 2")},
       {"tp2s", "grpo", "1x2", everywhere("grpo", "tp: 2", "tp: 2, sequence_parallel: true"), true},
       {"pp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 2")},
-      {"pp2_uneven", "ppo", "1x2",
-       everywhere("ppo", "tp: 2", "pp: 2, stage_layers: [1, 3], micro_batches: 2"), true},
+      {"pp2_ppo", "ppo", "1x2",
+       everywhere("ppo", "tp: 2", "pp: 2, micro_batches: 4"), true},
       {"mixed", "ppo", "1x2",
-       "  generate: {tp: 2}\n  old_logprob: {dp: 2}\n  ref_logprob: {pp: 2}\n  values: {tp: 2}\n"
-       "  update_critic: {pp: 2}\n  update_actor: {dp: 2}\n"},
+       "  generate: {mesh: all, tp: 2}\n  old_logprob: {mesh: all, dp: 2}\n"
+       "  ref_logprob: {mesh: all, pp: 2}\n  values: {mesh: all, tp: 2}\n"
+       "  update_critic: {mesh: all, pp: 2}\n  update_actor: {mesh: all, dp: 2}\n"},
       {"disjoint", "ppo", "1x2",
        "  generate: {mesh: 1}\n  old_logprob: {mesh: 1}\n  ref_logprob: {mesh: 0}\n"
        "  values: {mesh: 0}\n  update_critic: {mesh: 0}\n  update_actor: {mesh: 1}\n"},
-      {"dp3", "grpo", "1x3", everywhere("grpo", "dp: 3", "dp: 3"), true},
       {"tp4", "grpo", "1x4", everywhere("grpo", "tp: 4", "tp: 4"), true},
       {"grid", "ppo", "1x8", everywhere("ppo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2"), true},
       {"nested", "ppo", "1x4",
-       "  generate: {dp: 4}\n  old_logprob: {mesh: 0-1, dp: 2}\n  ref_logprob: {mesh: 2-3, tp: 2}\n"
+       "  generate: {mesh: all, dp: 4}\n  old_logprob: {mesh: 0-1, dp: 2}\n  ref_logprob: {mesh: 2-3, tp: 2}\n"
        "  values: {mesh: 0, dp: 1}\n  update_critic: {mesh: 0-1, dp: 2}\n"
-       "  update_actor: {tp: 2, dp: 2}\n",
+       "  update_actor: {mesh: all, tp: 2, dp: 2}\n",
        true},
   };
 }
