@@ -36,7 +36,7 @@ void Training::begin(const Call& call, TrainWork work, int64_t step) {
   step_ = step;
   minibatch_ = 0;
   next_op_ = 0;
-  stopped_ = step < idle_steps();
+  stopped_ = step < idle_steps() || work_.deal->minibatches.empty();
   call_metrics_.clear();
   losses_.clear();
   packed_.clear();
