@@ -81,10 +81,9 @@ Status check_several_ranks(const Config& config, const Program& program) {
     return invalid_input(
         "eval: the plan cuts the actor or keeps it off device 0, and evaluation runs on one device "
         "with all of it; set eval.every_steps=0 and eval.at_start=false");
-  const bool moves = std::any_of(program.messages.begin(), program.messages.end(),
-                                 [](const Message& message) {
-                                   return message.kind == MessageKind::kParameters;
-                                 });
+  const bool moves =
+      std::any_of(program.messages.begin(), program.messages.end(),
+                  [](const Message& message) { return message.kind == MessageKind::kParameters; });
   if (config.lora.rank > 0 && moves)
     return invalid_input(
         "plan: adapters that move between layouts are not executable by braid train yet; give all "

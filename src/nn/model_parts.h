@@ -27,8 +27,7 @@ struct ParameterPart {
 std::vector<ParameterPart> trainable_parts(const Model& model);
 
 // Where a parameter's gradient is: a tensor of its shape.
-using GradientOf =
-    std::function<at::Tensor(const std::string& name, const at::Tensor& parameter)>;
+using GradientOf = std::function<at::Tensor(const std::string& name, const at::Tensor& parameter)>;
 
 // Sums the gradients that are parts over one of their groups (one collective), in f32.
 Status sum_partial_gradients(const Model& model, Communicator& over, const GradientOf& gradient);

@@ -141,9 +141,8 @@ class PlanCompiler {
     options.bytes_per_parameter =
         precision_bytes(model.precision) *
         (model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1);
-    auto messages =
-        plan_reallocation(role_kinds(problem_, copy.role), model.size.layers, home.layout,
-                          copy.layout, problem_.cluster, options);
+    auto messages = plan_reallocation(role_kinds(problem_, copy.role), model.size.layers,
+                                      home.layout, copy.layout, problem_.cluster, options);
     for (Message& message : messages) message.owner = index;
     emit(id, std::move(messages), [&](DeviceId sender) { return weights_ready(id, sender); });
   }

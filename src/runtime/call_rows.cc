@@ -67,7 +67,8 @@ const Deal& CallRows::deal(CallId call, int64_t step) {
   // A loss over preference pairs compares the rows of a group. Groups of generated samples are
   // compared before, over the whole rollout.
   options.whole_groups = options.trains && !generates(program_.graph);
-  return deals_.emplace(call.value, braid::deal(samples, placement(call).strategy, options)).first->second;
+  return deals_.emplace(call.value, braid::deal(samples, placement(call).strategy, options))
+      .first->second;
 }
 
 std::vector<Rows> CallRows::by_rank(CallId call, int64_t step) {

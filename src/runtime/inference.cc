@@ -67,8 +67,8 @@ Result<Rows> Inference::run(InferWork work, SampleStore& store, const std::strin
   work_.model->keep_packed(shares[work_.ops.at.dp_rank].size() > 1);
   ModelPass pass(*work_.model, work_.everyone);
   for (const Op& op : work_.ops.ops)
-    BRAID_TRY(pass.run(op, work_.ops.bodies[op.body], *this)
-                  .at(cat("micro-batch ", op.micro_batch)));
+    BRAID_TRY(
+        pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch)));
   BRAID_TRY(pass.finish());
   const at::Tensor packed = parts_.empty() ? at::empty({0}) : at::cat(parts_);
   const Rows written = std::move(rows_);

@@ -41,8 +41,7 @@ std::vector<LayoutCase> layouts() {
       {"tp2", "ppo", "1x2", everywhere("ppo", "tp: 2", "tp: 2")},
       {"tp2s", "grpo", "1x2", everywhere("grpo", "tp: 2", "tp: 2, sequence_parallel: true"), true},
       {"pp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 2")},
-      {"pp2_ppo", "ppo", "1x2",
-       everywhere("ppo", "tp: 2", "pp: 2, micro_batches: 4"), true},
+      {"pp2_ppo", "ppo", "1x2", everywhere("ppo", "tp: 2", "pp: 2, micro_batches: 4"), true},
       {"mixed", "ppo", "1x2",
        "  generate: {mesh: all, tp: 2}\n  old_logprob: {mesh: all, dp: 2}\n"
        "  ref_logprob: {mesh: all, pp: 2}\n  values: {mesh: all, tp: 2}\n"
@@ -53,7 +52,8 @@ std::vector<LayoutCase> layouts() {
       {"tp4", "grpo", "1x4", everywhere("grpo", "tp: 4", "tp: 4"), true},
       {"grid", "ppo", "1x8", everywhere("ppo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2"), true},
       {"nested", "ppo", "1x4",
-       "  generate: {mesh: all, dp: 4}\n  old_logprob: {mesh: 0-1, dp: 2}\n  ref_logprob: {mesh: 2-3, tp: 2}\n"
+       "  generate: {mesh: all, dp: 4}\n  old_logprob: {mesh: 0-1, dp: 2}\n  ref_logprob: {mesh: "
+       "2-3, tp: 2}\n"
        "  values: {mesh: 0, dp: 1}\n  update_critic: {mesh: 0-1, dp: 2}\n"
        "  update_actor: {mesh: all, tp: 2, dp: 2}\n",
        true},
@@ -74,14 +74,10 @@ class JobProcess : public RunProcess {
  protected:
   static std::vector<std::string> job_command(const std::string& name, const std::string& algorithm,
                                               const std::vector<std::string>& more) {
-    std::vector<std::string> options = {"rollout.samples_per_prompt=2",
-                                        "optim.actor.name=sgd",
-                                        "optim.critic.name=sgd",
-                                        "optim.actor.lr=0.05",
-                                        "optim.critic.lr=0.05",
-                                        "train.threads=1",
-                                        "train.total_steps=5",
-                                        "checkpoint.every_steps=0"};
+    std::vector<std::string> options = {"rollout.samples_per_prompt=2", "optim.actor.name=sgd",
+                                        "optim.critic.name=sgd",        "optim.actor.lr=0.05",
+                                        "optim.critic.lr=0.05",         "train.threads=1",
+                                        "train.total_steps=5",          "checkpoint.every_steps=0"};
     options.insert(options.end(), more.begin(), more.end());
     return command(name, algorithm, options);
   }
@@ -96,8 +92,8 @@ class JobProcess : public RunProcess {
 
   static std::string write_plan(const LayoutCase& layout) {
     const std::string file = path(layout.name + ".plan.yaml");
-    const std::string text = "graph: " + layout.algorithm + "\ndevices: " + layout.devices +
-                             "\ncalls:\n" + layout.calls;
+    const std::string text =
+        "graph: " + layout.algorithm + "\ndevices: " + layout.devices + "\ncalls:\n" + layout.calls;
     EXPECT_TRUE(write_file_atomic(file, text).ok());
     return file;
   }
@@ -135,9 +131,9 @@ TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
     SCOPED_TRACE(layout.name);
     const std::string one = recorded(layout.algorithm), job = "job-" + layout.name;
     same_kernels(one, job);
-    finish(job_command(job, layout.algorithm,
-                       {"rollout.replay=" + path(one + "/rollouts.jsonl"),
-                        "plan.file=" + write_plan(layout)}));
+    finish(job_command(
+        job, layout.algorithm,
+        {"rollout.replay=" + path(one + "/rollouts.jsonl"), "plan.file=" + write_plan(layout)}));
     expect_same_metrics(one, job);
     expect_close(one, job, "actor");
     if (layout.algorithm == "ppo") expect_close(one, job, "critic");

@@ -17,8 +17,8 @@ namespace braid {
 Result<Roles> load_roles(const Config& config, const Graph& graph,
                          const std::map<std::string, ModelPart>& parts = {});
 
-// One more copy of a role's weights, which is not trained. The part of a frozen role is loaded, that
-// of a trained one is uninitialized.
+// One more copy of a role's weights, which is not trained. The part of a frozen role is loaded,
+// that of a trained one is uninitialized.
 Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
                                      const ModelPart& part);
 

@@ -40,7 +40,8 @@ Result<std::map<std::string, at::Tensor>> own_part(const Model& model,
   for (const std::string& name : names) {
     const auto found = whole.find(name);
     if (found == whole.end()) return invalid_input(cat("has no tensor ", name));
-    const std::string parameter = parameters.count(name) > 0 ? name : name.substr(0, name.rfind('.'));
+    const std::string parameter =
+        parameters.count(name) > 0 ? name : name.substr(0, name.rfind('.'));
     BRAID_ASSIGN(out[name], own_slice(model, parameter, found->second));
   }
   return out;

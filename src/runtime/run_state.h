@@ -28,8 +28,8 @@ Result<CheckpointState> run_state(const Json& identity, const RunPosition& posit
 // not fit.
 Status load_role_weights(const std::string& name, const CheckpointState& state, Model& model);
 
-// Takes such a state over, bit for bit, each role its part; frozen roles that share changed weights get a copy first.
-// After an error position and roles must not be used.
+// Takes such a state over, bit for bit, each role its part; frozen roles that share changed weights
+// get a copy first. After an error position and roles must not be used.
 Status load_run_state(const CheckpointState& state, const Config& config, RunPosition& position,
                       Roles& roles);
 

@@ -223,11 +223,12 @@ Status Training::agree() {
     if (work_.groups.call == nullptr) return ok_status();
     const at::Tensor numbers =
         at::tensor({refusal_.empty() ? 0.0 : 1.0, divergence.sum, divergence.count}, at::kDouble);
-    BRAID_TRY(work_.groups.call->all_reduce(numbers, Reduce::kSum, "agreement on the update").wait());
+    BRAID_TRY(
+        work_.groups.call->all_reduce(numbers, Reduce::kSum, "agreement on the update").wait());
     const double* agreed = numbers.const_data_ptr<double>();
     if (agreed[0] > 0 && refusal_.empty())
-      refusal_ = cat("the loss of ", call_->role, " is not finite in step ", step_,
-                     " on another rank");
+      refusal_ =
+          cat("the loss of ", call_->role, " is not finite in step ", step_, " on another rank");
     divergence.sum = agreed[1], divergence.count = agreed[2];
     return ok_status();
   }));
