@@ -75,7 +75,9 @@ def compiled(template, now):
 def render(template, variables, now=NOW):
     """(text, None) or (None, the error)."""
     try:
-        return compiled(template, now).render(**variables), None
+        text = compiled(template, now).render(**variables)
+        text.encode("utf-8")  # no tokenizer takes half of a character
+        return text, None
     except Exception as error:  # whatever a template may raise is a refusal
         return None, f"{type(error).__name__}: {error}"
 

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "jinja/arguments.h"
 #include "jinja/compare.h"
+#include "jinja/markup.h"
 #include "jinja/methods.h"
 #include "jinja/objects.h"
 #include "jinja/print.h"
@@ -56,7 +57,7 @@ std::optional<Value> find_item(const Value& object, const Value& key) {
   const size_t begin = byte_offset(object.text(), static_cast<size_t>(index));
   size_t end = begin;
   next_code_point(object.text(), &end);
-  return Value(object.text().substr(begin, end - begin));
+  return marked_like(object, Value(object.text().substr(begin, end - begin)));
 }
 
 // The places that begin:end:step visits in something of this length.
@@ -142,7 +143,7 @@ Result<Value> get_slice(const Value& object, const Value& begin, const Value& en
   if (!sliceable) return invalid_input(cat("'", object.type_name(), "' object cannot be sliced"));
   const auto length = static_cast<int64_t>(*length_of(object));
   BRAID_ASSIGN(const Steps steps, slice_steps(begin, end, step, length));
-  if (object.is_text()) return Value(slice_text(object.text(), steps));
+  if (object.is_text()) return marked_like(object, Value(slice_text(object.text(), steps)));
   std::vector<Value> out;
   for (int64_t i = 0; i < steps.count; ++i)
     out.push_back(*find_item(object, Value(steps.begin + i * steps.step)));

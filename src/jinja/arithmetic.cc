@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "jinja/compare.h"
 #include "jinja/format.h"
-#include "jinja/text.h"
+#include "jinja/markup.h"
 
 namespace braid::jinja {
 namespace {
@@ -112,7 +112,7 @@ Result<Value> repeat(const Value& value, int64_t times, Budget& budget) {
     BRAID_TRY(budget.spend_text(text.size() * count));
     std::string out;
     for (uint64_t i = 0; i < count; ++i) out += text;
-    return Value(std::move(out));
+    return marked_like(value, Value(std::move(out)));
   }
   const std::vector<Value>& items = value.items();
   if (count > 0 && items.size() > INT64_MAX / count) return budget.spend(UINT64_MAX);
@@ -127,11 +127,9 @@ bool is_repeatable(const Value& value) { return value.is_text() || value.is_sequ
 
 // A text that counts as escaped escapes the other one.
 Result<Value> add_safe(const Value& a, const Value& b, Budget& budget) {
-  BRAID_TRY(budget.spend_text(6 * (a.text().size() + b.text().size())));
-  const auto part = [](const Value& value) {
-    return value.is_safe() ? value.text() : escaped(value.text());
-  };
-  return Value::safe(part(a) + part(b));
+  BRAID_ASSIGN(const Value left, escape(a, budget));
+  BRAID_ASSIGN(const Value right, escape(b, budget));
+  return Value::safe(left.text() + right.text());
 }
 
 Result<Value> add_sequences(const Value& a, const Value& b, Budget& budget) {
@@ -149,7 +147,7 @@ Result<Value> add_sequences(const Value& a, const Value& b, Budget& budget) {
 }  // namespace
 
 Result<Value> apply(Operator op, const Value& a, const Value& b, Budget& budget) {
-  if (op == Operator::kModulo && a.is_text()) return percent_format(a.text(), b, budget);
+  if (op == Operator::kModulo && a.is_text()) return percent_format(a, b, budget);
   BRAID_TRY(check_defined(a));
   BRAID_TRY(check_defined(b));
   if (a.is_integral() && b.is_integral()) return integer_operation(op, a.integer(), b.integer());

@@ -49,8 +49,9 @@ Result<FieldFormat> parse_format(const std::string& text) {
 
 class BraceFormatter {
  public:
-  BraceFormatter(const Arguments& arguments, const Value& mapping, Budget& budget)
-      : arguments_(arguments), mapping_(mapping), budget_(budget) {}
+  // escapes: the text counts as escaped, so what is put into it gets escaped.
+  BraceFormatter(const Arguments& arguments, const Value& mapping, bool escapes, Budget& budget)
+      : arguments_(arguments), mapping_(mapping), escapes_(escapes), budget_(budget) {}
 
   Result<std::string> run(const std::string& text, int depth) {
     if (depth > 2) return invalid_input("fields of a format are nested too deeply");
@@ -100,7 +101,14 @@ class BraceFormatter {
     }
     std::string format = at < field.size() ? field.substr(at + 1) : "";
     BRAID_ASSIGN(format, run(format, depth + 1));
+    BRAID_ASSIGN(std::string text, write_value(value, format));
+    return escapes_ && !value.is_safe() ? escaped(text) : text;
+  }
+
+  Result<std::string> write_value(const Value& value, const std::string& format) {
     if (format.empty()) return to_text(value, budget_);
+    if (escapes_ && value.is_safe())
+      return invalid_input("a text that counts as escaped takes no format specification");
     if (value.is_none() || value.is_sequence() || value.is_dict() || value.is_object() ||
         value.is_undefined())
       return invalid_input(
@@ -161,6 +169,7 @@ class BraceFormatter {
 
   const Arguments& arguments_;
   const Value& mapping_;
+  const bool escapes_;
   Budget& budget_;
   int64_t next_ = 0;  // of the fields without a name; -1 once one had a number
 };
@@ -169,7 +178,8 @@ class BraceFormatter {
 
 Result<Value> format_method(Budget& budget, Arguments& arguments) {
   const Value self = arguments.positional[0];
-  BRAID_ASSIGN(std::string out, BraceFormatter(arguments, Value(), budget).run(self.text(), 1));
+  BRAID_ASSIGN(std::string out,
+               BraceFormatter(arguments, Value(), self.is_safe(), budget).run(self.text(), 1));
   return Value(std::move(out));
 }
 
@@ -177,8 +187,9 @@ Result<Value> format_map_method(Budget& budget, Arguments& arguments) {
   BRAID_ASSIGN(const Bound bound, Bound::bind("format_map", arguments, {nullptr, nullptr}, 2));
   if (!bound.at(1).is_dict()) return invalid_input("format_map wants a dictionary");
   const Arguments none;
-  BRAID_ASSIGN(std::string out,
-               BraceFormatter(none, bound.at(1), budget).run(bound.at(0).text(), 1));
+  BRAID_ASSIGN(
+      std::string out,
+      BraceFormatter(none, bound.at(1), bound.at(0).is_safe(), budget).run(bound.at(0).text(), 1));
   return Value(std::move(out));
 }
 

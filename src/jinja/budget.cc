@@ -1,5 +1,7 @@
 #include "jinja/budget.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace braid::jinja {
@@ -31,6 +33,12 @@ Status Budget::check_value_depth(int depth) const {
   if (depth <= limits_.value_depth) return ok_status();
   return invalid_input(
       cat("lists and dictionaries are nested deeper than ", limits_.value_depth, " levels"));
+}
+
+bool Budget::begin_writing(const void* value) {
+  if (std::find(writing_.begin(), writing_.end(), value) != writing_.end()) return false;
+  writing_.push_back(value);
+  return true;
 }
 
 }  // namespace braid::jinja

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/status.h"
 
@@ -28,12 +29,21 @@ class Budget {
   // One level deeper, until leave().
   Status enter();
   void leave() { --depth_; }
+  int depth() const { return depth_; }
+  // Back to an earlier depth(), also out of what ended with an error.
+  void leave_to(int depth) { depth_ = depth; }
   Status check_value_depth(int depth) const;
+
+  // What is being written as text, so that a namespace that holds itself ends: false when this is
+  // being written already, otherwise until end_writing().
+  bool begin_writing(const void* value);
+  void end_writing() { writing_.pop_back(); }
 
  private:
   Limits limits_;
   uint64_t used_ = 0;
   int depth_ = 0;
+  std::vector<const void*> writing_;
 };
 
 }  // namespace braid::jinja

@@ -5,6 +5,7 @@
 #include "jinja/access.h"
 #include "jinja/builtins.h"
 #include "jinja/compare.h"
+#include "jinja/constants.h"
 #include "jinja/evaluator.h"
 #include "jinja/print.h"
 
@@ -20,11 +21,25 @@ Result<Value> Evaluator::evaluate(const Expr& expr) {
   if (expr.kind == Expr::Kind::kConstant) return expr.value;
   BRAID_TRY(budget_.spend(1));
   if (expr.kind == Expr::Kind::kName) return look_up(expr.name);
+  if (expr.folds)
+    if (const std::optional<Value> value = folded(expr); value && is_plain(*value)) return *value;
   BRAID_TRY(budget_.enter());
   Result<Value> value = evaluate_inner(expr);
   budget_.leave();
   if (value.ok()) BRAID_TRY(budget_.check_value_depth(value->depth()));
   return value;
+}
+
+// What an expression of constants is before the run. Nothing when it is left to the run, and within
+// one that is being folded.
+std::optional<Value> Evaluator::folded(const Expr& expr) {
+  if (!expr.folds || folding_) return std::nullopt;
+  const int depth = budget_.depth();
+  folding_ = true;
+  Result<Value> value = evaluate(expr);
+  folding_ = false;
+  budget_.leave_to(depth);
+  return value.ok() ? std::optional<Value>(*value) : std::nullopt;
 }
 
 Result<Value> Evaluator::evaluate_inner(const Expr& expr) {
@@ -104,13 +119,18 @@ Result<Value> Evaluator::evaluate_slice(const Expr& expr) {
   }
   if (parts[0].is_text()) BRAID_TRY(budget_.spend_text(parts[0].text().size()));
   if (parts[0].is_sequence()) BRAID_TRY(budget_.spend(parts[0].items().size()));
-  return get_slice(parts[0], parts[1], parts[2], parts[3]);
+  Result<Value> slice = get_slice(parts[0], parts[1], parts[2], parts[3]);
+  const bool no_step = parts[3].is_integral() && parts[3].integer() == 0;
+  if (folding_ && !slice.ok() && !parts[0].is_undefined() && !no_step)
+    return Value::undefined(slice.status().message());
+  return slice;
 }
 
 Result<Value> Evaluator::evaluate_condition(const Expr& expr) {
   BRAID_ASSIGN(const Value test, evaluate(*expr.parts[1]));
   if (test.truth()) return evaluate(*expr.parts[0]);
   if (expr.parts[2] != nullptr) return evaluate(*expr.parts[2]);
+  if (folding_) return invalid_input("left to the run");
   return Value::undefined(
       cat("the if-expression on line ", expr.line, " was false and has no else"));
 }

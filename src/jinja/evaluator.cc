@@ -116,8 +116,7 @@ Result<Evaluator::Flow> Evaluator::run_inner(const Stmt& statement) {
       status = run_set(statement);
       break;
     case Stmt::Kind::kSetBlock:
-      status = run_set_block(statement);
-      break;
+      return run_set_block(statement);
     case Stmt::Kind::kMacro:
       scope_->set(statement.macro->name, make_macro(*statement.macro));
       break;
@@ -125,8 +124,7 @@ Result<Evaluator::Flow> Evaluator::run_inner(const Stmt& statement) {
       status = run_call_block(statement);
       break;
     case Stmt::Kind::kFilterBlock:
-      status = run_filter_block(statement);
-      break;
+      return run_filter_block(statement);
     case Stmt::Kind::kGeneration:
       status = run_generation(statement);
       break;
@@ -160,7 +158,12 @@ Status Evaluator::write(const std::string& text) {
 
 Status Evaluator::run_output(const Stmt& statement) {
   for (const ExprPtr& expr : statement.values) {
-    BRAID_ASSIGN(const Value value, evaluate(*expr));
+    Value value;
+    if (const std::optional<Value> known = folded(*expr))
+      value = *known;
+    else {
+      BRAID_ASSIGN(value, evaluate(*expr));
+    }
     if (value.is_text()) {
       BRAID_TRY(write(value.text()));
       continue;
@@ -179,6 +182,14 @@ Result<std::string> Evaluator::capture(const Body& body, Flow* flow) {
   BRAID_TRY(ended.status());
   *flow = *ended;
   return text;
+}
+
+Result<Evaluator::Flow> Evaluator::capture_block(const Stmt& statement, Value* text) {
+  const Inner inner(*this);
+  Flow flow = Flow::kNext;
+  BRAID_ASSIGN(std::string captured, capture(statement.body(), &flow));
+  *text = Value(std::move(captured));
+  return flow;
 }
 
 Status Evaluator::assign(const Expr& target, const Value& value) {
@@ -211,35 +222,32 @@ Status Evaluator::run_set(const Stmt& statement) {
   return assign(*statement.targets[0], value);
 }
 
-Status Evaluator::run_set_block(const Stmt& statement) {
+// A break or continue inside of a block leaves it, and what it wrote is lost.
+Result<Evaluator::Flow> Evaluator::run_set_block(const Stmt& statement) {
   Value value;
-  {
-    const Inner inner(*this);
-    Flow flow = Flow::kNext;
-    BRAID_ASSIGN(std::string text, capture(statement.body(), &flow));
-    value = Value(std::move(text));
-  }
+  BRAID_ASSIGN(const Flow flow, capture_block(statement, &value));
+  if (flow != Flow::kNext) return flow;
   if (statement.values[0] != nullptr) {
     const Value* const outer = std::exchange(block_value_, &value);
     BRAID_ASSIGN(value, evaluate(*statement.values[0]));
     block_value_ = outer;
   }
-  return assign(*statement.targets[0], value);
+  BRAID_TRY(assign(*statement.targets[0], value));
+  return Flow::kNext;
 }
 
-Status Evaluator::run_filter_block(const Stmt& statement) {
+Result<Evaluator::Flow> Evaluator::run_filter_block(const Stmt& statement) {
   Value value;
-  {
-    const Inner inner(*this);
-    Flow flow = Flow::kNext;
-    BRAID_ASSIGN(std::string text, capture(statement.body(), &flow));
-    value = Value(std::move(text));
-  }
+  BRAID_ASSIGN(const Flow flow, capture_block(statement, &value));
+  if (flow != Flow::kNext) return flow;
   const Value* const outer = std::exchange(block_value_, &value);
   BRAID_ASSIGN(const Value filtered, evaluate(*statement.values[0]));
   block_value_ = outer;
-  BRAID_ASSIGN(const std::string text, to_text(filtered, budget_));
-  return write(text);
+  if (!filtered.is_text())
+    return invalid_input(
+        cat("the filter of a block must give a text, not a ", filtered.type_name()));
+  BRAID_TRY(write(filtered.text()));
+  return Flow::kNext;
 }
 
 Status Evaluator::run_generation(const Stmt& statement) {
@@ -284,18 +292,19 @@ Result<Evaluator::Flow> Evaluator::run_loop(const Stmt& statement, const Value& 
   const auto loop =
       std::make_shared<Loop>(Loop::Place{this, &statement, scope_, depth}, std::move(all));
   const Value loop_value{std::shared_ptr<Object>(loop)};
-  bool any = false;
+  bool finished =
+      false;  // a pass reached the body's end; by jinja2's measure else runs if none did
   while (true) {
     BRAID_ASSIGN(const bool more, loop->advance());
     if (!more) break;
-    any = true;
     const Inner inner(*this);
     scope_->set("loop", loop_value);
     BRAID_TRY(assign(*statement.targets[0], loop->current()));
     BRAID_ASSIGN(const Flow flow, run_body(statement.body()));
     if (flow == Flow::kBreak) break;
+    finished = finished || flow == Flow::kNext;
   }
-  return any ? Result<Flow>(Flow::kNext) : run_scoped(statement.otherwise);
+  return finished ? Result<Flow>(Flow::kNext) : run_scoped(statement.otherwise);
 }
 
 Result<Value> Evaluator::run_recursive(const Stmt& loop, Scope* around, const Value& items,

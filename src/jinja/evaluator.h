@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,10 +52,11 @@ class Evaluator {
   Result<Flow> run_loop(const Stmt& statement, const Value& items, int depth);
   Status run_output(const Stmt& statement);
   Status run_set(const Stmt& statement);
-  Status run_set_block(const Stmt& statement);
+  Result<Flow> run_set_block(const Stmt& statement);
   Status run_call_block(const Stmt& statement);
-  Status run_filter_block(const Stmt& statement);
+  Result<Flow> run_filter_block(const Stmt& statement);
   Status run_generation(const Stmt& statement);
+  Result<Flow> capture_block(const Stmt& statement, Value* text);
   Result<std::string> capture(const Body& body, Flow* flow);
   Status write(const std::string& text);
   Status assign(const Expr& target, const Value& value);
@@ -67,6 +69,7 @@ class Evaluator {
 
   // Expressions.
   Result<Value> evaluate(const Expr& expr);
+  std::optional<Value> folded(const Expr& expr);
   Result<Value> evaluate_inner(const Expr& expr);
   Result<Value> evaluate_sequence(const Expr& expr);
   Result<Value> evaluate_dict(const Expr& expr);
@@ -95,6 +98,7 @@ class Evaluator {
   const Value* block_value_ = nullptr;  // what a filter block filters
   std::vector<Span> generated_;
   bool spans_known_ = true;
+  bool folding_ = false;  // an expression of constants is evaluated as before the run
   bool located_ = false;  // the error on its way has its place
 };
 

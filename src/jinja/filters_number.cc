@@ -31,8 +31,10 @@ bool drop_underscores(std::string* text) {
   return true;
 }
 
+Status too_large() { return invalid_input("the integer does not fit into 64 bits"); }
+
 // Python's int(text, base); nothing for a text that is none.
-std::optional<int64_t> parse_integer(const std::string& source, int64_t base) {
+Result<std::optional<int64_t>> parse_integer(const std::string& source, int64_t base) {
   std::string text = lower(strip(source));
   const bool negative = !text.empty() && text[0] == '-';
   if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.erase(0, 1);
@@ -46,13 +48,15 @@ std::optional<int64_t> parse_integer(const std::string& source, int64_t base) {
       break;
     }
   if (base == 0) base = 10;
-  if (base < 2 || base > 36 || !drop_underscores(&text) || text.empty()) return std::nullopt;
+  if (base < 2 || base > 36 || !drop_underscores(&text) || text.empty())
+    return std::optional<int64_t>();
   int64_t value = 0;
   const auto parsed =
       std::from_chars(text.data(), text.data() + text.size(), value, static_cast<int>(base));
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || text[0] == '-')
-    return std::nullopt;
-  return negative ? -value : value;
+  if (parsed.ptr != text.data() + text.size() || text[0] == '-') return std::optional<int64_t>();
+  if (parsed.ec == std::errc::result_out_of_range) return too_large();
+  if (parsed.ec != std::errc()) return std::optional<int64_t>();
+  return std::optional<int64_t>(negative ? -value : value);
 }
 
 // Python's float(text).
@@ -89,13 +93,15 @@ Result<Value> int_filter(Budget& /*budget*/, Arguments& arguments) {
   BRAID_TRY(check_defined(value));
   BRAID_ASSIGN(const int64_t base, bound.integer(2, 10));
   if (value.is_integral()) return Value(value.integer());
-  if (value.is_text())
-    if (const auto parsed = parse_integer(value.text(), base)) return Value(*parsed);
+  if (value.is_text()) {
+    BRAID_ASSIGN(const std::optional<int64_t> parsed, parse_integer(value.text(), base));
+    if (parsed) return Value(*parsed);
+  }
   if (const std::optional<double> number = to_float(value)) {
     if (std::isinf(*number) && value.is_float())
       return invalid_input("cannot convert float infinity to integer");
     if (const std::optional<Value> whole = float_to_int(*number)) return *whole;
-    if (std::isfinite(*number)) return invalid_input("the integer does not fit into 64 bits");
+    if (std::isfinite(*number)) return too_large();
   }
   return bound.or_else(1, Value(0));
 }

@@ -7,6 +7,7 @@
 #include "jinja/arithmetic.h"
 #include "jinja/builtins.h"
 #include "jinja/compare.h"
+#include "jinja/markup.h"
 #include "jinja/print.h"
 #include "jinja/text.h"
 
@@ -188,7 +189,8 @@ Result<Value> last_filter(Budget& budget, Arguments& arguments) {
   BRAID_ASSIGN(const Bound bound, Bound::bind("last", arguments, {"seq"}, 1));
   BRAID_TRY(check_reversible(bound.at(0)));
   BRAID_ASSIGN(const std::vector<Value> items, iterate(bound.at(0), budget));
-  return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
+  if (items.empty()) return Value::undefined("No last item, sequence was empty.");
+  return marked_like(bound.at(0), items.back());
 }
 
 Result<Value> reverse_filter(Budget& budget, Arguments& arguments) {
@@ -197,7 +199,7 @@ Result<Value> reverse_filter(Budget& budget, Arguments& arguments) {
     std::u32string points = to_code_points(bound.at(0).text());
     BRAID_TRY(budget.spend_text(points.size()));
     std::reverse(points.begin(), points.end());
-    return Value(to_utf8(points));
+    return marked_like(bound.at(0), Value(to_utf8(points)));
   }
   BRAID_ASSIGN(std::vector<Value> items, iterate(bound.at(0), budget));
   std::reverse(items.begin(), items.end());

@@ -1,12 +1,15 @@
 // Filters that make texts.
 #include <algorithm>
+#include <cmath>
 
 #include "base/text.h"
 #include "base/utf8.h"
 #include "jinja/arguments.h"
+#include "jinja/arithmetic.h"
 #include "jinja/builtins.h"
 #include "jinja/compare.h"
 #include "jinja/format.h"
+#include "jinja/markup.h"
 #include "jinja/methods.h"
 #include "jinja/print.h"
 #include "jinja/text.h"
@@ -19,13 +22,16 @@ Result<std::string> subject_text(const Bound& bound, Budget& budget) {
   return to_text(bound.at(0), budget);
 }
 
-template <std::string (*kFunction)(std::string_view)>
+enum class Mark { kKept, kLost };  // of a text that counts as escaped
+
+template <std::string (*kFunction)(std::string_view), Mark kMark = Mark::kKept>
 Result<Value> converted_filter(Budget& budget, Arguments& arguments) {
   BRAID_ASSIGN(const Bound bound, Bound::bind("the filter", arguments, {"s"}, 1));
   BRAID_ASSIGN(const std::string text, subject_text(bound, budget));
   std::string out = kFunction(text);
   BRAID_TRY(budget.spend_text(out.size()));
-  return Value(std::move(out));
+  if (kMark == Mark::kLost) return Value(std::move(out));
+  return marked_like(bound.at(0), Value(std::move(out)));
 }
 
 std::string identity(std::string_view text) { return std::string(text); }
@@ -38,18 +44,14 @@ Result<Value> safe_filter(Budget& budget, Arguments& arguments) {
 
 Result<Value> escape_filter(Budget& budget, Arguments& arguments) {
   BRAID_ASSIGN(const Bound bound, Bound::bind("escape", arguments, {nullptr}, 1));
-  if (bound.at(0).is_safe()) return bound.at(0);
-  BRAID_ASSIGN(const std::string text, subject_text(bound, budget));
-  BRAID_TRY(budget.spend_text(6 * text.size()));
-  return Value::safe(escaped(text));
+  return escape(bound.at(0), budget);
 }
 
 // Escapes what is escaped already once more.
 Result<Value> forceescape_filter(Budget& budget, Arguments& arguments) {
   BRAID_ASSIGN(const Bound bound, Bound::bind("forceescape", arguments, {"value"}, 1));
   BRAID_ASSIGN(const std::string text, subject_text(bound, budget));
-  BRAID_TRY(budget.spend_text(6 * text.size()));
-  return Value::safe(escaped(text));
+  return escape(Value(text), budget);
 }
 
 // Words begin behind blanks, hyphens and opening brackets, unlike those of str.title.
@@ -96,9 +98,9 @@ Result<Value> trim_filter(Budget& budget, Arguments& arguments) {
   BRAID_ASSIGN(const Bound bound, Bound::bind("trim", arguments, {"value", "chars"}, 1));
   BRAID_ASSIGN(const std::string text, subject_text(bound, budget));
   BRAID_TRY(budget.spend_text(text.size()));
-  if (!bound.given(1)) return Value(strip(text));
+  if (!bound.given(1)) return marked_like(bound.at(0), Value(strip(text)));
   BRAID_ASSIGN(const std::string set, bound.text(1));
-  return Value(strip(text, Side::kBoth, set));
+  return marked_like(bound.at(0), Value(strip(text, Side::kBoth, set)));
 }
 
 Result<Value> center_filter(Budget& budget, Arguments& arguments) {
@@ -106,7 +108,8 @@ Result<Value> center_filter(Budget& budget, Arguments& arguments) {
   BRAID_ASSIGN(std::string text, subject_text(bound, budget));
   Arguments inner;
   inner.positional = {Value(std::move(text)), bound.or_else(1, Value(80))};
-  return find_text_method("center")->body(budget, inner);
+  BRAID_ASSIGN(Value out, find_text_method("center")->body(budget, inner));
+  return marked_like(bound.at(0), std::move(out));
 }
 
 Result<Value> replace_filter(Budget& budget, Arguments& arguments) {
@@ -123,7 +126,8 @@ Result<Value> replace_filter(Budget& budget, Arguments& arguments) {
 }
 
 Result<Value> format_filter(Budget& budget, Arguments& arguments) {
-  BRAID_ASSIGN(const std::string text, to_text(arguments.positional[0], budget));
+  BRAID_ASSIGN(std::string plain, to_text(arguments.positional[0], budget));
+  const Value text = marked_like(arguments.positional[0], Value(std::move(plain)));
   std::vector<Value> values(arguments.positional.begin() + 1, arguments.positional.end());
   if (arguments.named.empty()) return percent_format(text, Value::tuple(std::move(values)), budget);
   if (!values.empty()) return invalid_input("positional and named arguments at the same time");
@@ -138,7 +142,7 @@ Result<Value> indent_filter(Budget& budget, Arguments& arguments) {
   BRAID_ASSIGN(const std::string text, bound.text(0));
   std::string space;
   if (bound.has(1) && bound.at(1).is_text()) {
-    space = bound.at(1).text();
+    space = bound.at(1).text();  // not escaped, even where it is put into a text that is
   } else {
     BRAID_ASSIGN(const int64_t width, bound.integer(1, 4));
     BRAID_TRY(budget.spend_text(static_cast<uint64_t>(std::max<int64_t>(width, 0))));
@@ -151,7 +155,7 @@ Result<Value> indent_filter(Budget& budget, Arguments& arguments) {
     BRAID_TRY(budget.grow(out.size(), lines[i].size() + space.size() + 1));
     out += (i > 0 ? "\n" : "") + (indents ? space : "") + lines[i];
   }
-  return Value(std::move(out));
+  return marked_like(bound.at(0), Value(std::move(out)));
 }
 
 Result<Value> truncate_filter(Budget& budget, Arguments& arguments) {
@@ -176,7 +180,8 @@ Result<Value> truncate_filter(Budget& budget, Arguments& arguments) {
   std::string out = text.substr(0, byte_offset(text, static_cast<size_t>(length - end_length)));
   const size_t blank = out.rfind(' ');
   if (!bound.truth(2, false) && blank != std::string::npos) out.resize(blank);
-  return Value(out + end);
+  return apply(Operator::kAdd, marked_like(bound.at(0), Value(std::move(out))),
+               bound.or_else(3, Value(end)), budget);
 }
 
 Result<Value> wordcount_filter(Budget& budget, Arguments& arguments) {
@@ -244,9 +249,10 @@ Result<Value> xmlattr_filter(Budget& budget, Arguments& arguments) {
     if (value.is_none() || value.is_undefined()) continue;
     if (!key.is_text() || key.text().find_first_of(" \t\n\r\f\v/>=") != std::string::npos)
       return invalid_input("invalid character in attribute name");
-    BRAID_ASSIGN(const std::string text, to_text(value, budget));
-    BRAID_TRY(budget.grow(out.size(), 6 * text.size() + key.text().size() + 4));
-    out += (out.empty() ? "" : " ") + escaped(key.text()) + "=\"" + escaped(text) + "\"";
+    BRAID_ASSIGN(const Value name, escape(key, budget));
+    BRAID_ASSIGN(const Value text, escape(value, budget));
+    BRAID_TRY(budget.grow(out.size(), text.text().size() + name.text().size() + 4));
+    out += (out.empty() ? "" : " ") + name.text() + "=\"" + text.text() + "\"";
   }
   return Value(!out.empty() && bound.truth(1, true) ? " " + out : out);
 }
@@ -291,8 +297,10 @@ Result<Value> tojson_filter(Budget& budget, Arguments& arguments) {
 Result<Value> filesize_filter(Budget& budget, Arguments& arguments) {
   BRAID_ASSIGN(const Bound bound, Bound::bind("filesizeformat", arguments, {"value", "binary"}, 1));
   Arguments inner;
-  inner.positional = {bound.at(0)};
+  inner.positional = {bound.at(0), Value()};
   BRAID_ASSIGN(const Value number, find_number_filter("float")(budget, inner));
+  if (number.is_none() || (std::isinf(number.number()) && number.number() < 0))
+    return invalid_input("the value must be a finite number of bytes");
   const double bytes = number.number();
   const bool binary = bound.truth(1, false);
   const double base = binary ? 1024 : 1000;
@@ -326,8 +334,8 @@ constexpr TextFilter kTextFilters[] = {
     {"replace", replace_filter},
     {"safe", safe_filter},
     {"string", converted_filter<identity>},
-    {"striptags", converted_filter<without_tags>},
-    {"title", converted_filter<filter_title>},
+    {"striptags", converted_filter<without_tags, Mark::kLost>},
+    {"title", converted_filter<filter_title, Mark::kLost>},
     {"tojson", tojson_filter},
     {"trim", trim_filter},
     {"truncate", truncate_filter},

@@ -26,6 +26,7 @@ struct FieldFormat {
 Result<std::string> format_field(const Value& value, const FieldFormat& format, Budget& budget);
 
 // Python's `text % arguments`: arguments is a tuple, a dictionary or one value.
-Result<Value> percent_format(const std::string& text, const Value& arguments, Budget& budget);
+// REQUIRES: text.is_text().
+Result<Value> percent_format(const Value& text, const Value& arguments, Budget& budget);
 
 }  // namespace braid::jinja

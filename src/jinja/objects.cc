@@ -4,9 +4,18 @@
 
 #include "base/text.h"
 #include "jinja/arguments.h"
+#include "jinja/markup.h"
 #include "jinja/print.h"
 
 namespace braid::jinja {
+namespace {
+
+// Python writes the address of such an object, another one in every run.
+Status no_text(const std::string& what, const char* remedy) {
+  return invalid_input(cat(what, " has no text of its own; ", remedy));
+}
+
+}  // namespace
 
 Generator::Generator(std::vector<Value> items, Status failure)
     : items_(std::move(items)), failure_(std::move(failure)) {
@@ -14,7 +23,8 @@ Generator::Generator(std::vector<Value> items, Status failure)
 }
 
 Result<std::string> Generator::repr(Budget& /*budget*/) const {
-  return std::string("<generator object>");
+  return no_text("a generator, which a filter such as map or select gives,",
+                 "put '| list' behind the filter");
 }
 
 Result<std::vector<Value>> Generator::iterate(Budget& budget) {
@@ -94,7 +104,7 @@ bool Range::same_items(const Range& other) const {
 }
 
 Result<std::string> Function::repr(Budget& /*budget*/) const {
-  return cat("<function ", name_, ">");
+  return no_text(cat("the function '", name_, "'"), "call it: write () behind it");
 }
 
 Result<Value> Function::call(Budget& budget, Arguments arguments) {
@@ -107,18 +117,24 @@ Method::Method(const char* name, Value self, Body body)
 }
 
 Result<std::string> Method::repr(Budget& /*budget*/) const {
-  return cat("<built-in method ", name_, ">");
+  return no_text(cat("the method '", name_, "'"), "call it: write () behind it");
 }
 
 Result<Value> Method::call(Budget& budget, Arguments arguments) {
   arguments.positional.insert(arguments.positional.begin(), self_);
-  return body_(budget, arguments);
+  if (!self_.is_safe()) return body_(budget, arguments);
+  BRAID_TRY(escape_arguments(name_, &arguments, budget));
+  BRAID_ASSIGN(const Value made, body_(budget, arguments));
+  return marked(made);
 }
 
 Result<std::string> Namespace::repr(Budget& budget) const {
+  if (!budget.begin_writing(this)) return std::string("<Namespace {...}>");
   const Value attributes(std::make_shared<const Dict>(attributes_));
-  BRAID_ASSIGN(const std::string text, jinja::repr(attributes, budget));
-  return cat("<Namespace ", text, ">");
+  const Result<std::string> text = jinja::repr(attributes, budget);
+  budget.end_writing();
+  BRAID_TRY(text.status());
+  return cat("<Namespace ", *text, ">");
 }
 
 std::optional<Value> Namespace::attribute(const std::string& name) {
@@ -136,7 +152,9 @@ Cycler::Cycler(std::vector<Value> items) : items_(std::move(items)) {
   for (const Value& item : items_) hold(item);
 }
 
-Result<std::string> Cycler::repr(Budget& /*budget*/) const { return std::string("<Cycler>"); }
+Result<std::string> Cycler::repr(Budget& /*budget*/) const {
+  return no_text("a cycler", "write its next()");
+}
 
 std::optional<Value> Cycler::attribute(const std::string& name) {
   if (name == "pos") return Value::of_size(position_);
@@ -162,7 +180,9 @@ Result<Value> Cycler::reset(Budget& /*budget*/, Arguments& arguments) {
   return Value();
 }
 
-Result<std::string> Joiner::repr(Budget& /*budget*/) const { return std::string("<Joiner>"); }
+Result<std::string> Joiner::repr(Budget& /*budget*/) const {
+  return no_text("a joiner", "call it: write () behind it");
+}
 
 Result<Value> Joiner::call(Budget& /*budget*/, Arguments arguments) {
   BRAID_TRY(Bound::bind("joiner", arguments, {}, 0).status());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "jinja/constants.h"
 #include "jinja/expression_parser.h"
 
 namespace braid::jinja {
@@ -19,6 +20,7 @@ class StatementParser {
   Result<Program> run() {
     BRAID_ASSIGN(program_.body, body({}));
     if (!expressions_.unknown.empty()) return invalid_input(expressions_.unknown[0]);
+    mark_constants(&program_.body);
     return std::move(program_);
   }
 

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "base/utf8.h"
+#include "jinja/builtins.h"
 #include "jinja/compare.h"
 #include "jinja/format.h"
 #include "jinja/print.h"
@@ -13,8 +14,8 @@ namespace {
 
 class PercentFormatter {
  public:
-  PercentFormatter(const std::string& text, const Value& arguments, Budget& budget)
-      : text_(text), arguments_(arguments), budget_(budget) {}
+  PercentFormatter(const Value& text, const Value& arguments, Budget& budget)
+      : text_(text.text()), escapes_(text.is_safe()), arguments_(arguments), budget_(budget) {}
 
   Result<Value> run() {
     while (at_ < text_.size()) {
@@ -23,14 +24,19 @@ class PercentFormatter {
       at_ = mark + 1;
       if (mark < text_.size()) BRAID_TRY(field());
     }
-    const bool left_over = arguments_.is_tuple()
-                               ? used_ < arguments_.items().size()
-                               : used_ == 0 && !arguments_.is_dict() && !arguments_.is_sequence();
+    const bool left_over = arguments_.is_tuple() ? used_ < arguments_.items().size()
+                                                 : used_ == 0 && !has_items(arguments_);
     if (left_over && !named_) return invalid_input("not all arguments converted during formatting");
-    return Value(std::move(out_));
+    return escapes_ ? Value::safe(std::move(out_)) : Value(std::move(out_));
   }
 
  private:
+  // Python takes whatever has items as if names asked for them, so none of it is left over.
+  static bool has_items(const Value& value) {
+    return value.is_dict() || value.is_sequence() || value.is_undefined() ||
+           value.as<Range>() != nullptr;
+  }
+
   Status field() {
     BRAID_TRY(read_name());
     FieldFormat format;
@@ -121,11 +127,31 @@ class PercentFormatter {
   Result<std::string> convert(const Value& value, char type, FieldFormat format) {
     if (type == 's' || type == 'r' || type == 'a') {
       BRAID_ASSIGN(std::string text, type == 's' ? to_text(value, budget_) : repr(value, budget_));
+      if (escapes_ && !(type == 's' && value.is_safe())) text = escaped(text);
       format.type = 's';
       format.zeros = false;
       format.align = format.align == 0 ? '>' : format.align;
       return format_field(Value(std::move(text)), format, budget_);
     }
+    if (escapes_) return convert_wrapped(value, type, format);
+    return convert_plain(value, type, format);
+  }
+
+  // Markup wraps its arguments: a wrapper has a text and converts to int and float, nothing else.
+  Result<std::string> convert_wrapped(const Value& value, char type, const FieldFormat& format) {
+    const bool whole = type == 'd' || type == 'i' || type == 'u';
+    if (!whole && std::string_view("eEfFgG").find(type) == std::string_view::npos)
+      return invalid_input(cat("%", type, " cannot be used in a text that counts as escaped"));
+    if (value.is_number()) return convert_plain(value, type, format);
+    if (!value.is_text()) return convert_plain(Value::undefined("no number"), type, format);
+    Arguments arguments;
+    arguments.positional = {value, Value()};
+    BRAID_ASSIGN(const Value number,
+                 find_number_filter(whole ? "int" : "float")(budget_, arguments));
+    return convert_plain(number, type, format);
+  }
+
+  Result<std::string> convert_plain(const Value& value, char type, FieldFormat format) {
     if (type == 'c' && value.is_text()) {
       if (count_code_points(value.text()) != 1) return invalid_input("%c requires int or char");
       format.align = format.align == 0 ? '>' : format.align;
@@ -176,6 +202,7 @@ class PercentFormatter {
   }
 
   const std::string& text_;
+  const bool escapes_;  // the text counts as escaped
   const Value& arguments_;
   Budget& budget_;
   std::string out_;
@@ -187,7 +214,7 @@ class PercentFormatter {
 
 }  // namespace
 
-Result<Value> percent_format(const std::string& text, const Value& arguments, Budget& budget) {
+Result<Value> percent_format(const Value& text, const Value& arguments, Budget& budget) {
   return PercentFormatter(text, arguments, budget).run();
 }
 

@@ -58,10 +58,9 @@ class ReprWriter {
 
  private:
   Status write_inner(const Value& value) {
-    if (value.is_sequence()) return write_sequence(value);
-    if (value.is_dict()) return write_dict(value.dict());
+    if (value.is_sequence() || value.is_dict()) return write_container(value);
     if (value.is_text()) {
-      out_ += quoted(value.text());
+      out_ += value.is_safe() ? cat("Markup(", quoted(value.text()), ")") : quoted(value.text());
     } else if (value.is_undefined()) {
       out_ += "Undefined";
     } else if (value.is_object()) {
@@ -72,6 +71,19 @@ class ReprWriter {
       out_ += text;
     }
     return ok_status();
+  }
+
+  // One that holds itself, by way of a namespace, is written as dots inside.
+  Status write_container(const Value& value) {
+    const void* identity = value.is_dict() ? static_cast<const void*>(&value.dict())
+                                           : static_cast<const void*>(&value.sequence());
+    if (!budget_.begin_writing(identity)) {
+      out_ += value.is_dict() ? "{...}" : value.is_tuple() ? "(...)" : "[...]";
+      return ok_status();
+    }
+    Status written = value.is_dict() ? write_dict(value.dict()) : write_sequence(value);
+    budget_.end_writing();
+    return written;
   }
 
   Status write_sequence(const Value& value) {

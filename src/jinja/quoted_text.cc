@@ -72,16 +72,11 @@ class Unescaper {
   Status hexadecimal(int count) {
     char32_t value = 0;
     BRAID_TRY(read_digits(count, &value));
-    const bool is_high = value >= 0xD800 && value < 0xDC00;
-    if (is_high && text_.substr(at_, 2) == "\\u") {
-      char32_t low = 0;
-      at_ += 2;
-      BRAID_TRY(read_digits(4, &low));
-      if (low >= 0xDC00 && low < 0xE000)
-        value = 0x10000 + ((value - 0xD800) << 10) + (low - 0xDC00);
-    }
-    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
-      return invalid_input("an escape in a text names no character");
+    if (value >= 0xD800 && value < 0xE000)  // Python keeps both halves of a pair apart, too
+      return invalid_input(
+          "an escape in a text names half of a character; write the character itself or \\U and "
+          "eight digits");
+    if (value > 0x10FFFF) return invalid_input("an escape in a text names no character");
     append_utf8(value, &out_);
     return ok_status();
   }

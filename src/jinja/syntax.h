@@ -66,6 +66,7 @@ struct Expr {
   std::vector<Comparison> comparisons;
   Operator op = Operator::kAdd;
   Builtin builtin = nullptr;  // of a filter or a test; null for an unknown one
+  bool folds = false;         // evaluated before the run (constants.h)
 };
 
 struct Stmt;

@@ -66,7 +66,7 @@ TEST(Template, HostileTemplatesEnd) {
         "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
         "{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = [ns.x] %}{% endfor "
         "%}",
-        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "{{ 9 ** 99 }}",
+        "{{ 9 ** 99 }}",
         "{% set ns = namespace(s='aa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}"
         "{% endfor %}",
         "{{ '{:1000000000}'.format(1) }}", "{{ 'a' | indent(1000000000) }}"})
@@ -77,6 +77,62 @@ TEST(Template, HostileTemplatesEnd) {
   std::string chain = "{{ 1";
   for (int i = 0; i < 100000; ++i) chain += " + 1";
   EXPECT_FALSE(render(chain + " }}").ok());
+}
+
+// Where jinja2 does what few would expect.
+TEST(Template, FollowsJinja2InItsOddCorners) {
+  EXPECT_EQ(text_of("{% for a in [1] %}{% continue %}{% else %}e{% endfor %}"), "e");
+  EXPECT_EQ(text_of("{% for a in [1] %}a{% break %}{% else %}e{% endfor %}"), "ae");
+  EXPECT_EQ(text_of("{% for a in [1, 2] %}a{% if a == 2 %}{% break %}{% endif %}{% else %}e"
+                    "{% endfor %}"),
+            "aa");
+  EXPECT_EQ(
+      text_of("{% for a in [1, 2] %}{% set w %}x{% break %}{% endset %}{% endfor %}[{{ w }}]"),
+      "[]");
+  EXPECT_EQ(text_of("{% for a in [1, 2] %}{{ a }}{% filter upper %}x{% continue %}{% endfilter %}"
+                    "{% endfor %}"),
+            "12");
+  EXPECT_EQ(text_of("{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns }}"),
+            "<Namespace {'x': [<Namespace {...}>]}>");
+  EXPECT_EQ(text_of("{{ 'x' % missing }}{{ 'x' % [1] }}"), "xx");
+  EXPECT_FALSE(render("{% filter length %}abc{% endfilter %}").ok());
+  EXPECT_FALSE(render("{{ [] | select | filesizeformat }}").ok());
+}
+
+// A slice of constants is taken before the run, where what cannot be sliced is undefined.
+TEST(Template, SlicesOfConstantsAreFolded) {
+  EXPECT_EQ(text_of("{{ none[1:] }}|{{ 5[:2] | default('d') }}|{{ 'abc'[1:] }}"), "|d|bc");
+  EXPECT_EQ(text_of("{% if 5[:2] | default('d') == 'd' %}yes{% endif %}"), "yes");
+  EXPECT_FALSE(render("{% if none[1:] %}{% endif %}").ok());
+  EXPECT_FALSE(render("{% set x = none %}{{ x[1:] }}").ok());
+  EXPECT_FALSE(render("{{ 'abc'[::0] }}").ok());
+}
+
+TEST(Template, WhatCountsAsEscapedEscapesWhatIsPutIntoIt) {
+  EXPECT_EQ(text_of("{{ ('<b>' | safe) + '<' }} {{ '<' + ('<b>' | safe) }}"), "<b>&lt; &lt;<b>");
+  EXPECT_EQ(text_of("{{ [('<%s>' | safe) % '<'] }}"), "[Markup('<&lt;>')]");
+  EXPECT_EQ(text_of("{{ ('{}' | safe).format('<') }} {{ (',' | safe).join(['<', 1]) }}"),
+            "&lt; &lt;,1");
+  EXPECT_EQ(text_of("{{ ('a b' | safe).split() }} {{ ('ab' | safe)[1:] ~ '<' }}"),
+            "[Markup('a'), Markup('b')] b<");
+  EXPECT_EQ(text_of("{{ [('a' | safe) | upper, ('a' | safe) | title, ('a' | safe) | last] }}"),
+            "[Markup('A'), 'A', Markup('a')]");
+  EXPECT_EQ(text_of("{{ {'k': '<' | safe, 'l': '<'} | xmlattr }}"), " k=\"<\" l=\"&lt;\"");
+}
+
+TEST(Template, WhatHasNoTextOfItsOwnIsRefused) {
+  EXPECT_THAT(text_of("{{ [1] | map('string') }}"), HasSubstr("put '| list' behind the filter"));
+  EXPECT_THAT(text_of("{{ 'a'.upper }}"), HasSubstr("write () behind it"));
+  EXPECT_THAT(text_of("{{ [raise_exception] }}"), HasSubstr("has no text of its own"));
+  EXPECT_THAT(text_of("{{ '\\ud83d\\ude42' }}"), HasSubstr("half of a character"));
+  EXPECT_EQ(text_of("{{ '\\U0001f642' }}"), "🙂");
+}
+
+TEST(Template, IntegersBeyond64BitsAreRefusedInWords) {
+  for (const char* source : {"{{ 9223372036854775807 + 1 }}", "{{ '9223372036854775808' | int }}",
+                             "{{ 'ffffffffffffffffff' | int(base=16) }}", "{{ 1e20 | int }}"})
+    EXPECT_THAT(text_of(source), HasSubstr("does not fit into 64 bits")) << source;
+  EXPECT_EQ(text_of("{{ 'x' | int(5) }} {{ '0x1f' | int(0, 16) }}"), "5 31");
 }
 
 }  // namespace
