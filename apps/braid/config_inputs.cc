@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "config/reference.h"
 #include "host/file.h"
+#include "host/hub_cache.h"
 
 namespace braid {
 namespace {
@@ -82,6 +83,27 @@ Result<ConfigSources> config_sources(const std::vector<std::string>& inputs) {
 Result<LoadedConfig> read_config_inputs(const std::vector<std::string>& inputs) {
   BRAID_ASSIGN(const ConfigSources sources, config_sources(inputs));
   return load_config(sources);
+}
+
+Result<Config> planning_config(const Config& config) {
+  Config out = config;
+  const auto locate = [](const std::string& section, const std::string& size,
+                         std::string* path) -> Status {
+    if (!size.empty() || path->empty()) return ok_status();
+    const Result<std::string> found = locate_model(*path);
+    if (!found.ok())
+      return Status(found.status().code(),
+                    cat(section, ".path: ", found.status().message(), "; or set ", section,
+                        ".size: planning needs no weights, and of the folder config.json alone"));
+    *path = *found;
+    return ok_status();
+  };
+  BRAID_TRY(locate("model", out.model.size, &out.model.path));
+  BRAID_TRY(locate("reference", out.reference.size, &out.reference.path));
+  BRAID_TRY(locate("critic", out.critic.size, &out.critic.path));
+  for (RewardConfig& reward : out.reward)
+    if (reward.type == "model") BRAID_TRY(locate("reward", reward.size, &reward.path));
+  return out;
 }
 
 std::function<Result<std::string>(const std::string&)> file_reader() {

@@ -20,6 +20,10 @@ Result<ConfigSources> config_sources(const std::vector<std::string>& inputs);
 // The configuration that such inputs mean; what only the run side can judge is left unchecked.
 Result<LoadedConfig> read_config_inputs(const std::vector<std::string>& inputs);
 
+// The configuration with model folders in place of names of the Hugging Face cache
+// (host/hub_cache.h), where no size is given instead: what planning needs. Errors name the key.
+Result<Config> planning_config(const Config& config);
+
 // Reads files for parsers that take text.
 std::function<Result<std::string>(const std::string&)> file_reader();
 

@@ -159,7 +159,8 @@ Status check_arguments(const PlanArguments& arguments) {
 
 Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string>& inputs,
                    Planning& planning) {
-  BRAID_ASSIGN(const LoadedConfig loaded, read_config_inputs(inputs));
+  BRAID_ASSIGN(LoadedConfig loaded, read_config_inputs(inputs));
+  BRAID_ASSIGN(loaded.config, planning_config(loaded.config));
   const ReadText read = file_reader();
   BRAID_ASSIGN(planning.problem, make_problem(loaded.config, read));
   BRAID_ASSIGN(planning.calibration,

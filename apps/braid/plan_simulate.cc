@@ -168,7 +168,8 @@ Status simulate_several(const SimulateArguments& arguments, const ExecutionPlan&
 }
 
 Status run_simulate(const SimulateArguments& arguments) {
-  BRAID_ASSIGN(const LoadedConfig loaded, read_config_inputs(arguments.inputs));
+  BRAID_ASSIGN(LoadedConfig loaded, read_config_inputs(arguments.inputs));
+  BRAID_ASSIGN(loaded.config, planning_config(loaded.config));
   BRAID_ASSIGN(PlanningProblem problem, make_problem(loaded.config, file_reader()));
   BRAID_ASSIGN(ExecutionPlan plan, chosen_plan(arguments, loaded.config, problem));
   BRAID_ASSIGN(const std::optional<RecordedStep> recorded, recorded_step(arguments));

@@ -62,7 +62,7 @@ std::optional<Value> find_item(const Value& object, const Value& key) {
 
 // The places that begin:end:step visits in something of this length.
 struct Steps {
-  int64_t begin = 0, step = 1, count = 0;
+  int64_t begin = 0, end = 0, step = 1, count = 0;
 };
 
 Result<int64_t> slice_number(const Value& value) {
@@ -87,8 +87,8 @@ Result<Steps> slice_steps(const Value& begin, const Value& end, const Value& ste
   const bool back = out.step < 0;
   const int64_t low = back ? -1 : 0;
   BRAID_ASSIGN(out.begin, slice_end(begin, back ? length - 1 : 0, low, length));
-  BRAID_ASSIGN(const int64_t last, slice_end(end, back ? -1 : length, low, length));
-  const int64_t span = back ? out.begin - last : last - out.begin;
+  BRAID_ASSIGN(out.end, slice_end(end, back ? -1 : length, low, length));
+  const int64_t span = back ? out.begin - out.end : out.end - out.begin;
   if (span <= 0) return out;
   const uint64_t size =
       back ? 0 - static_cast<uint64_t>(out.step) : static_cast<uint64_t>(out.step);
@@ -144,6 +144,8 @@ Result<Value> get_slice(const Value& object, const Value& begin, const Value& en
   const auto length = static_cast<int64_t>(*length_of(object));
   BRAID_ASSIGN(const Steps steps, slice_steps(begin, end, step, length));
   if (object.is_text()) return marked_like(object, Value(slice_text(object.text(), steps)));
+  if (const auto* range = object.as<Range>())
+    return range->slice(steps.begin, steps.end, steps.step);
   std::vector<Value> out;
   for (int64_t i = 0; i < steps.count; ++i)
     out.push_back(*find_item(object, Value(steps.begin + i * steps.step)));

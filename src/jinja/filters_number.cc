@@ -31,7 +31,7 @@ bool drop_underscores(std::string* text) {
   return true;
 }
 
-Status too_large() { return invalid_input("the integer does not fit into 64 bits"); }
+Status integer_too_large() { return invalid_input("the integer does not fit into 64 bits"); }
 
 // Python's int(text, base); nothing for a text that is none.
 Result<std::optional<int64_t>> parse_integer(const std::string& source, int64_t base) {
@@ -54,7 +54,7 @@ Result<std::optional<int64_t>> parse_integer(const std::string& source, int64_t 
   const auto parsed =
       std::from_chars(text.data(), text.data() + text.size(), value, static_cast<int>(base));
   if (parsed.ptr != text.data() + text.size() || text[0] == '-') return std::optional<int64_t>();
-  if (parsed.ec == std::errc::result_out_of_range) return too_large();
+  if (parsed.ec == std::errc::result_out_of_range) return integer_too_large();
   if (parsed.ec != std::errc()) return std::optional<int64_t>();
   return std::optional<int64_t>(negative ? -value : value);
 }
@@ -101,7 +101,7 @@ Result<Value> int_filter(Budget& /*budget*/, Arguments& arguments) {
     if (std::isinf(*number) && value.is_float())
       return invalid_input("cannot convert float infinity to integer");
     if (const std::optional<Value> whole = float_to_int(*number)) return *whole;
-    if (std::isfinite(*number)) return too_large();
+    if (std::isfinite(*number)) return integer_too_large();
   }
   return bound.or_else(1, Value(0));
 }

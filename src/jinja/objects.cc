@@ -79,6 +79,16 @@ Result<Value> Range::make(int64_t begin, int64_t end, int64_t step) {
   return make_object<Range>(begin, end, step, static_cast<int64_t>(count));
 }
 
+Result<Value> Range::slice(int64_t begin, int64_t end, int64_t step) const {
+  int64_t first = 0, last = 0, stride = 0;
+  const bool overflow =
+      __builtin_mul_overflow(begin, step_, &first) ||
+      __builtin_add_overflow(first, begin_, &first) || __builtin_mul_overflow(end, step_, &last) ||
+      __builtin_add_overflow(last, begin_, &last) || __builtin_mul_overflow(step, step_, &stride);
+  if (overflow) return invalid_input("a number of the range does not fit into 64 bits");
+  return make(first, last, stride);
+}
+
 Result<std::string> Range::repr(Budget& /*budget*/) const {
   const std::string step = step_ == 1 ? "" : cat(", ", step_);
   return cat("range(", begin_, ", ", end_, step, ")");

@@ -63,6 +63,8 @@ class Range : public Object {
   std::optional<Value> item(const Value& key) const override;
   bool subscriptable() const override { return true; }
   bool same_items(const Range& other) const;
+  // The range of the items at places begin, begin + step … before `end`.
+  Result<Value> slice(int64_t begin, int64_t end, int64_t step) const;
 
  private:
   int64_t begin_, end_, step_, count_;

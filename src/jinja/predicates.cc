@@ -33,11 +33,13 @@ bool is_mapping(const Value& value) { return value.is_dict(); }
 bool is_callable(const Value& value) {
   return value.is_undefined() || (value.is_object() && value.object().callable());
 }
-bool is_filter_name(const Value& value) {
-  return value.is_text() && find_filter(value.text()) != nullptr;
-}
-bool is_test_name(const Value& value) {
-  return value.is_text() && find_test(value.text()) != nullptr;
+// Whether a table of filters or tests has a name; as with any key, a list is an error.
+template <Builtin (*kFind)(const std::string&)>
+Result<Value> is_name(Budget& /*budget*/, Arguments& arguments) {
+  BRAID_ASSIGN(const Bound bound, Bound::bind("the test", arguments, {"value"}, 1));
+  const Value& name = bound.at(0);
+  if (!is_hashable(name)) return invalid_input(cat("unhashable type: '", name.type_name(), "'"));
+  return Value(name.is_text() && kFind(name.text()) != nullptr);
 }
 bool is_escaped(const Value& value) { return value.is_safe(); }
 
@@ -122,7 +124,7 @@ constexpr TestEntry kTests[] = {
     {"escaped", plain<is_escaped>},
     {"even", parity<0>},
     {"false", plain<is_false>},
-    {"filter", plain<is_filter_name>},
+    {"filter", is_name<find_filter>},
     {"float", plain<is_float_value>},
     {"ge", is_ordered<true, true>},
     {"greaterthan", is_ordered<true, false>},
@@ -142,7 +144,7 @@ constexpr TestEntry kTests[] = {
     {"sameas", same_as},
     {"sequence", plain<is_sequence_value>},
     {"string", plain<is_string>},
-    {"test", plain<is_test_name>},
+    {"test", is_name<find_test>},
     {"true", plain<is_true>},
     {"undefined", plain<is_undefined>},
     {"upper", case_test<kIsUpper>},

@@ -106,6 +106,8 @@ TEST(Template, SlicesOfConstantsAreFolded) {
   EXPECT_FALSE(render("{% if none[1:] %}{% endif %}").ok());
   EXPECT_FALSE(render("{% set x = none %}{{ x[1:] }}").ok());
   EXPECT_FALSE(render("{{ 'abc'[::0] }}").ok());
+  EXPECT_EQ(text_of("{{ range(1, 9, 3)[1:3] }} {{ range(9)[::-2] }}"),
+            "range(4, 10, 3) range(8, -1, -2)");
 }
 
 TEST(Template, WhatCountsAsEscapedEscapesWhatIsPutIntoIt) {

@@ -56,6 +56,29 @@ Json plan_json_of(const std::string& arguments, int units = 4) {
   return ran.exit_code == 0 ? Json::parse(ran.output) : Json();
 }
 
+// A name of the hub means the folder in its local cache, whose config.json says the sizes.
+TEST(PlanCommand, TakesNamesOfTheHub) {
+  const std::string cache = temporary("hub");
+  const std::string model = cache + "/models--Org--Tiny/";
+  run_shell(cat("mkdir -p ", model, "refs ", model, "snapshots/abc && printf abc > ", model,
+                "refs/main && cp ", kSource, "tests/data/models/llama/config.json ", model,
+                "snapshots/abc/"));
+  const auto on_hub = [&](const char* command) {
+    return run_shell(cat("HF_HUB_CACHE=", cache, " ", BRAID_BINARY, " ", command, " 2>&1"));
+  };
+  const std::string small = " 'cluster={gpu: a100-80g, nodes: 1, gpus_per_node: 1}'";
+  const CommandOutcome planned =
+      on_hub(cat("plan algorithm.name=grpo --max-units 2 model.path=Org/Tiny", small).c_str());
+  EXPECT_EQ(planned.exit_code, 0) << planned.output;
+  for (const char* command : {"plan", "simulate"}) {
+    const CommandOutcome missing = on_hub(cat(command, " model.path=Org/Other", small).c_str());
+    EXPECT_EQ(missing.exit_code, 2) << missing.output;
+    EXPECT_THAT(missing.output,
+                AllOf(HasSubstr("model.path: Org/Other: "),
+                      HasSubstr("fetch it: hf download Org/Other; or set model.size")));
+  }
+}
+
 TEST(PlanCommand, PlansTheExamples) {
   for (const char* name : {"one_gpu_lora", "ppo_7b_8gpu", "heterogeneous"}) {
     SCOPED_TRACE(name);
