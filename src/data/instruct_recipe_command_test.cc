@@ -119,8 +119,8 @@ TEST_F(InstructRecipe, RewardsCountWhatTheySayTheyCount) {
   const CommandOutcome second =
       run_braid(cat("reward-test examples/instruct/verl.yaml --json --samples ", answers));
   ASSERT_EQ(second.exit_code, 0) << second.output;
-  EXPECT_THAT(second.output, AllOf(HasSubstr(R"("rewards":{"score":1.0})"),
-                                   HasSubstr(R"("rewards":{"score":0.1})")));
+  EXPECT_THAT(second.output, AllOf(HasSubstr(R"("score":1.0,"score/answered":1.0)"),
+                                   HasSubstr(R"("score":0.1,"score/answered":1.0)")));
 }
 
 // Without the model in the cache, the message says how to get it.

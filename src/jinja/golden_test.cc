@@ -48,7 +48,7 @@ TEST(JinjaGoldens, ManyMoreInTheFullTier) {
   if (run_shell("python3 -c 'import jinja2'").exit_code != 0) GTEST_SKIP() << "no jinja2";
   for (const int seed : {1, 2, 3}) {
     const CommandOutcome outcome = run_shell(cat("python3 ", root, "/tools/diff_jinja.py ", lines,
-                                                 " --count 2000 --seed ", seed, " 2>&1"));
+                                                 " --count 2100 --seed ", seed, " 2>&1"));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   }
 }
