@@ -33,7 +33,7 @@ Value unsafe(const Value& object, const std::string& name) {
 // Python writes a key as its repr; a long one is of no use in a message.
 std::string key_text(const Value& key) {
   constexpr size_t kMost = 60;
-  if (key.is_text()) return quoted(key.text().size() > kMost ? key.type_name() : key.text());
+  if (key.is_text()) return jinja::quoted(key.text().size() > kMost ? key.type_name() : key.text());
   return key.is_int() ? std::to_string(key.integer()) : cat("of type ", key.type_name());
 }
 

@@ -60,7 +60,8 @@ class ReprWriter {
   Status write_inner(const Value& value) {
     if (value.is_sequence() || value.is_dict()) return write_container(value);
     if (value.is_text()) {
-      out_ += value.is_safe() ? cat("Markup(", quoted(value.text()), ")") : quoted(value.text());
+      out_ += value.is_safe() ? cat("Markup(", jinja::quoted(value.text()), ")")
+                              : jinja::quoted(value.text());
     } else if (value.is_undefined()) {
       out_ += "Undefined";
     } else if (value.is_object()) {
