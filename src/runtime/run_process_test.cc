@@ -77,7 +77,7 @@ class KilledRun : public RunProcess {
 // SIGKILL at random moments, again and again, until the run is through.
 TEST_P(KilledRun, RandomKillsLoseNothing) {
   std::mt19937 random(GetParam()[0]);
-  const int runs = full() ? 20 : 1, most = full() ? 6 : 2;
+  const int runs = full() ? 12 : 1, most = full() ? 4 : 2;
   int all_kills = 0;
   int64_t most_lost = 0;
   const double run_s = seconds_of_a_run(GetParam());
