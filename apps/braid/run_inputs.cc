@@ -20,15 +20,18 @@
 namespace braid {
 namespace {
 
-// A folder that can be made or written: the nearest one that exists decides.
+// A folder that can be made or written: the nearest one that exists decides. Permissions do not say
+// it all (read-only file systems, root, /proc), so a folder is made there and removed.
 Status check_writable(const std::string& key, const std::string& folder) {
   std::string existing = folder;
   while (!existing.empty() && !path_exists(existing)) existing = parent_folder(existing);
   if (existing.empty()) existing = ".";
   if (!is_folder(existing))
     return invalid_input(cat(key, ": ", existing, " is a file, not a folder"));
-  if (::access(existing.c_str(), W_OK | X_OK) != 0)
+  std::string trial = join_path(existing, ".braid-XXXXXX");
+  if (::mkdtemp(trial.data()) == nullptr)
     return invalid_input(cat(key, ": cannot write in ", existing, ": ", std::strerror(errno)));
+  ::rmdir(trial.c_str());
   return ok_status();
 }
 

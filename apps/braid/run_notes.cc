@@ -36,8 +36,9 @@ const YamlNode* written_below(const YamlNode& node, const std::string& path, std
       if (const YamlNode* found = written_below(child, cat(path, ".", name), key)) return found;
     return nullptr;
   }
-  const bool empty_list = node.kind == YamlNode::Kind::kList && node.list.empty();
-  if (node.origin.empty() || node.origin == "default" || empty_list) return nullptr;
+  const bool list = node.kind == YamlNode::Kind::kList;
+  const bool empty = list ? node.list.empty() : node.scalar.empty();
+  if (node.origin.empty() || node.origin == "default" || empty) return nullptr;
   *key = path;
   return &node;
 }

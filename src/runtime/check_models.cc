@@ -30,6 +30,9 @@ Status check_role(const Config& config, const RoleSpec& role, const ModelOptions
                                             "(lora.export_as: merged) or from the base"))
                         : ok_status();
   BRAID_ASSIGN(const ModelSpec spec, spec_of(origin).at(key));
+  if (spec.scalar_head && !role.scalar_head)
+    return invalid_input(cat(key, ": ", origin.folder, " has a scalar head; a ", role.role,
+                             " needs a language model"));
   if (!role.trained || options.lora.rank == 0) return ok_status();
   if (origin.folder.empty())
     return invalid_input("lora.rank: adapters need trained weights below them, these are random");
@@ -39,7 +42,12 @@ Status check_role(const Config& config, const RoleSpec& role, const ModelOptions
 Status check_reward_models(const std::vector<RewardConfig>& rewards) {
   for (const RewardConfig& reward : rewards) {
     if (reward.type != "model" || is_adapter_folder(reward.path)) continue;
-    BRAID_TRY(spec_of({reward.path, ""}).status().at(cat("reward '", reward_name(reward), "'")));
+    const std::string place = cat("reward '", reward_name(reward), "'");
+    BRAID_ASSIGN(const ModelSpec spec, spec_of({reward.path, ""}).at(place));
+    if (!spec.scalar_head)
+      return invalid_input(cat(place, ": ", reward.path,
+                               " has no scalar head (score.weight); braid rm trains a reward "
+                               "model"));
   }
   return ok_status();
 }
