@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "config/reference.h"
 #include "host/testing.h"
+#include "host/workers.h"
 
 namespace braid {
 namespace {
@@ -19,6 +20,7 @@ using ::testing::Not;
 
 constexpr size_t kSampled = 24;
 constexpr uint64_t kSampleSeed = 14;
+constexpr size_t kWorkers = 6;  // programs at a time: one spends most of its time starting
 constexpr double kDeadline_s = 120;
 
 // Arguments of the program; {F} is the folder with the files of this suite.
@@ -87,6 +89,7 @@ std::vector<BadInput> bad_numbers() {
       refused("rollout.samples_per_prompt=16000000", "sequences of a step"),
       refused("rollout.samples_per_prompt=1", "rollout.samples_per_prompt"),
       refused("rollout.max_response_length=9223372036854775807", "rollout.max_response_length"),
+      refused("rollout.max_response_length=100000", "128 positions"),
       refused("rollout.min_response_length=7", "rollout.min_response_length"),
       refused("rollout.temperature=0", "rollout.temperature"),
       refused("rollout.top_p=0.9", "rollout.top_p"),
@@ -293,7 +296,6 @@ std::vector<BadInput> bad_data() {
       data("array.jsonl", "array.jsonl:1"),
       data("no_prompt.jsonl", "no_prompt.jsonl:1"),
       data("number_prompt.jsonl", "number_prompt.jsonl:1"),
-      data("empty_prompt.jsonl", "empty_prompt.jsonl:1"),
       data("utf8.jsonl", "utf8.jsonl:1"),
       data("negative_ids.jsonl", "negative_ids.jsonl:1"),
       data("huge_ids.jsonl", "huge_ids.jsonl:1"),
@@ -339,7 +341,8 @@ std::vector<BadInput> bad_commands() {
       {{"generate", "tests/data/models/llama", "--prompts", "{F}/huge_ids.jsonl"}, "vocabulary"},
       {{"score", "tests/data/models/llama", "--input", "{F}/empty_prompt.jsonl"},
        "empty_prompt.jsonl"},
-      {{"tokenize", "/no/such/tokenizer"}, "/no/such/tokenizer"},
+      {{"tokenize", "/no/such/tokenizer"}, "--input"},
+      {{"tokenize", "/no/such/tokenizer", "--input", "{F}/samples.jsonl"}, "/no/such/tokenizer"},
       {{"eval", "/no/such.yaml"}, "/no/such.yaml"},
       {{"reward-test"}, "--samples"},
       {{"reward-test", "--samples", "{F}/samples.jsonl"}, "no configuration"},
@@ -354,7 +357,7 @@ std::vector<BadInput> odd_inputs() {
   return {
       noted({"optim.actor.lr=0.5"}, "optim.actor.lr"),
       noted({"optim.actor.warmup_steps=100000"}, "optim.actor.warmup_steps"),
-      noted({"critic.path=/no/such/model"}, "critic.path is not read: grpo has no critic"),
+      noted({"critic.path=tests/data/models/llama"}, "critic.path is not read: grpo has no critic"),
       noted({"algorithm.gamma=0.9"}, "algorithm.gamma is not read"),
       noted({"algorithm.lam=0.9"}, "algorithm.lam is not read"),
       noted({"optim.critic.lr=1e-4"}, "optim.critic.lr is not read"),
@@ -364,9 +367,9 @@ std::vector<BadInput> odd_inputs() {
       noted({"rollout.max_concurrent=1000000"}, "rollout.max_concurrent"),
       noted({"train.threads=500"}, "train.threads"),
       noted({"rollout.ignore_eos=true"}, "every response goes on"),
-      noted({"algorithm.kl.coef=0", "reference.path=x"}, "reference.path is not read"),
+      noted({"algorithm.kl.coef=0", "reference.path=tests/data/models/llama"},
+            "reference.path is not read"),
       noted({"algorithm.name=ppo", "critic.warmup_steps=1000"}, "critic.warmup_steps"),
-      noted({"rollout.max_response_length=100000"}, "positions"),
       noted({"algorithm.name=sft", "data.train={F}/sft.jsonl"}, "sft generates nothing"),
       noted({"tokenizer.path={F}/chat", "data.train={F}/roles.jsonl"}, "the role 'usre'"),
   };
@@ -511,7 +514,11 @@ TEST_F(BadInputs, EndWithOneMessageThatSaysWhereOrGoOnWithAWarning) {
       std::swap(inputs[i], inputs[i + random.below(inputs.size() - i)]);
     inputs.resize(kSampled);
   }
-  for (const BadInput& input : inputs) check(input);
+  const Status done = for_each_on_workers(inputs.size(), kWorkers, [&](size_t, size_t i) {
+    check(inputs[i]);
+    return ok_status();
+  });
+  EXPECT_TRUE(done.ok()) << done.message();
   RecordProperty("inputs", static_cast<int>(inputs.size()));
 }
 
