@@ -155,7 +155,8 @@ Status launch(int64_t ranks) {
 }
 
 Status join_job(const Membership& membership, const PlannedRun& planned,
-                const std::string& configuration, const std::function<Status(World&)>& run) {
+                const std::string& configuration,
+                const std::function<Status(World&, bool* together)>& run) {
   if (membership.global_rank != 0) set_log_level(LogLevel::kWarning);
   WorldOptions options;
   options.deadline_s = 3600;  // a rank that dies or hangs is found by its signs of life, in seconds
@@ -164,8 +165,11 @@ Status join_job(const Membership& membership, const PlannedRun& planned,
   BRAID_TRY(world->agree({{"binary", binary},
                           {"configuration", sha256_hex(configuration)},
                           {"program", program_hash(planned.program)}}));
-  const Status ended = run(*world);
-  return ended.ok() ? world->leave() : world->fail(ended);
+  bool together = false;
+  const Status ended = run(*world, &together);
+  if (!together) return world->fail(ended);
+  const Status left = world->leave();
+  return ended.ok() ? left : ended;
 }
 
 void Prediction::note(const Session& session, const std::map<std::string, double>& row) {
@@ -199,8 +203,9 @@ Status Prediction::write(const std::string& folder) const {
     const auto found = calls_.find(name);
     if (found == calls_.end()) continue;
     const double measured = median(settled(found->second));
-    calls.push_back({{"call", name}, {"predicted_s", call.seconds()}, {"measured_s", measured}});
-    line(name, call.seconds(), measured);
+    const double predicted = call.seconds() < 1e-9 ? 0 : call.seconds();
+    calls.push_back({{"call", name}, {"predicted_s", predicted}, {"measured_s", measured}});
+    line(name, predicted, measured);
   }
   const double step = median(settled(steps_));
   line("step", trace.step_s, step);

@@ -34,9 +34,11 @@ Result<PlannedRun> plan_run(const Config& config);
 Status launch(int64_t ranks);
 
 // Joins the job and runs this process's rank. A rank that fails tells the others why, and ranks
-// with another binary, configuration (its text) or program do not begin.
+// with another binary, configuration (its text) or program do not begin. `run` says whether all
+// ranks came to the end together, as they do when a signal stops the run: then nobody failed.
 Status join_job(const Membership& membership, const PlannedRun& planned,
-                const std::string& configuration, const std::function<Status(World&)>& run);
+                const std::string& configuration,
+                const std::function<Status(World&, bool* together)>& run);
 
 // Predicted and measured seconds of a run under a plan; nothing without one.
 class Prediction {

@@ -163,8 +163,9 @@ Status train_loop(const Run& run, MetricsRow row) {
 }
 
 // Which rank's work this process does, and what only one rank of a job does: files and console.
+// `together` becomes whether all ranks have come to their end, also where a signal stopped them.
 Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
-                const TrainArguments& arguments, World* world) {
+                const TrainArguments& arguments, World* world, bool* together) {
   const Config& config = planned.config;
   const Program& program = planned.program;
   const bool leads = world == nullptr || world->global_rank() == 0;
@@ -177,7 +178,11 @@ Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
   }
   BRAID_ASSIGN(const MetricsRow row, resume_session(config, *session));
   catch_stop_signals();
-  if (!leads) return session->follow();
+  if (!leads) {
+    BRAID_TRY(session->follow());
+    *together = true;
+    return ok_status();
+  }
   BRAID_TRY(check_checkpoint_space(config, *session));
   const std::string folder = run_folder(config);
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
@@ -186,6 +191,7 @@ Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
   Prediction prediction(planned);
   const Status ended = train_loop(
       {config, *session, evaluator.get(), schedule, program, arguments.order, prediction}, row);
+  *together = session->dismissed();
   BRAID_TRY(ended);
   BRAID_TRY(prediction.write(folder));
   log_info("done; metrics, samples and the exported model are in " + folder);
@@ -212,6 +218,11 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   BRAID_TRY(check_run_state(config, graph));
   BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
+  if (membership && membership->world_size != ranks)
+    return invalid_input(cat("the plan is for ", ranks, " devices, but ", membership->started_by,
+                             " started ", membership->world_size,
+                             " processes; start one process per device, or plan for ",
+                             membership->world_size));
   const bool launches = !membership && ranks > 1 && !arguments.dry_run;
   if (launches) return launch(ranks);
   if (!membership || membership->global_rank == 0) {
@@ -220,10 +231,13 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
     for (const std::string& note : config_notes(loaded, graph, *arithmetic)) log_warning(note);
   }
   if (arguments.dry_run) return check_run_inputs(config, graph);
+  bool together = false;
   if (!membership || membership->world_size == 1)
-    return run_rank(loaded, planned, arguments, nullptr);
+    return run_rank(loaded, planned, arguments, nullptr, &together);
   return join_job(*membership, planned, yaml_text(loaded.resolved),
-                  [&](World& world) { return run_rank(loaded, planned, arguments, &world); });
+                  [&](World& world, bool* all) {
+                    return run_rank(loaded, planned, arguments, &world, all);
+                  });
 }
 
 Action define_with(CLI::App& app, const std::string& algorithm) {

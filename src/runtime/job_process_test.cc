@@ -5,6 +5,7 @@
 #include <ATen/ops/sub.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -138,6 +139,73 @@ TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
     expect_close(one, job, "actor");
     if (layout.algorithm == "ppo") expect_close(one, job, "critic");
   }
+}
+
+const LayoutCase& layout_named(const std::string& name) {
+  static const std::vector<LayoutCase> all = layouts();
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const LayoutCase& layout) { return layout.name == name; });
+}
+
+// Processes whose parent is `pid`.
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> out;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const auto stat = read_file(entry.path().string() + "/stat");
+    if (!stat.ok()) continue;
+    // "PID (NAME) STATE PARENT ...": the name may hold anything but ends with the last ')'.
+    const std::string rest = stat->substr(stat->rfind(')') + 4);
+    if (std::stol(rest) == pid) out.push_back(std::stoi(entry.path().filename().string()));
+  }
+  return out;
+}
+
+TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {
+  const std::string plan = "plan.file=" + write_plan(layout_named("pp2"));
+  const auto child =
+      start(job_command("stopped", "grpo", {plan, "train.total_steps=400", "checkpoint.resume=auto"}));
+  while (steps_complete("stopped") < 2 && !child->wait(deadline_in(0.01)).ok()) continue;
+  ::kill(child->pid(), SIGTERM);
+  const Finished end = ending(*child);
+  EXPECT_EQ(end.end, "exited with status 1");
+  EXPECT_THAT(end.errors, HasSubstr("stopped by SIGTERM after step"));
+  const int64_t done = steps_complete("stopped");
+  EXPECT_EQ(steps_kept("stopped"), done);
+  finish(job_command("stopped", "grpo",
+                     {cat("train.total_steps=", done + 1), "checkpoint.resume=auto"}));
+  EXPECT_EQ(steps_complete("stopped"), done + 1);
+}
+
+TEST_F(JobProcess, DeathOfARankEndsTheJobWithAMessage) {
+  const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
+  const auto child = start(job_command("death", "grpo", {plan, "train.total_steps=4000"}));
+  while (steps_complete("death") < 2 && !child->wait(deadline_in(0.01)).ok()) continue;
+  const std::vector<pid_t> ranks = children_of(child->pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  ::kill(ranks.back(), SIGKILL);
+  const Finished end = ending(*child);
+  EXPECT_EQ(end.end, "exited with status 1");
+  EXPECT_THAT(end.errors, HasSubstr("killed by signal 9"));
+  for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
+}
+
+TEST_F(JobProcess, JobOfAnotherSizeIsRefused) {
+  const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
+  const CommandOutcome end =
+      shell("WORLD_SIZE=3 RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29551",
+            job_command("size", "grpo", {plan}));
+  EXPECT_THAT(end.output, HasSubstr("the plan is for 2 devices, but the environment started 3"));
+}
+
+TEST_F(JobProcess, ExampleOfAClusterRuns) {
+  const CommandOutcome end = run_shell(
+      cat("cd ", BRAID_SOURCE_DIR, " && examples/cluster/one_machine.sh ", BRAID_BINARY,
+          " run.dir=", path("example"), " train.total_steps=2 2>&1"));
+  ASSERT_EQ(end.exit_code, 0) << end.output;
+  const Json predicted = *parse_json(*read_file(path("example/cluster/predicted.json")), "");
+  EXPECT_EQ(predicted["ranks"].size(), 2u);
+  EXPECT_GT(predicted["step"]["measured_s"].get<double>(), 0);
+  EXPECT_GT(predicted["step"]["predicted_s"].get<double>(), 0);
 }
 
 }  // namespace

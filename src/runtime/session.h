@@ -59,6 +59,7 @@ class Session : public Executor {
   Status follow();
   // On the first rank: ends follow(). Nothing in a job of one rank.
   Status dismiss();
+  bool dismissed() const { return dismissed_; }
   // Seconds of each call of the last step, [rank]; a rank has those that it takes part in.
   const std::vector<std::map<std::string, double>>& rank_seconds() const { return rank_seconds_; }
   // Bytes that each rank has held at most, [rank].
@@ -157,6 +158,7 @@ class Session : public Executor {
   std::vector<std::map<std::string, double>> rank_seconds_;
   std::vector<double> rank_peaks_;
   double step_s_ = 0;
+  bool dismissed_ = false;
   StepProgress start_;  // before it
   int64_t updates_before_ = 0;
   int64_t updates_passed_ = 0;  // those whose bookkeeping is complete

@@ -22,7 +22,11 @@ Status Session::announce(Command command) const {
   return everyone()->broadcast(word, 0, "what comes next").wait();
 }
 
-Status Session::dismiss() { return announce(Command::kDismiss); }
+Status Session::dismiss() {
+  BRAID_TRY(announce(Command::kDismiss));
+  dismissed_ = true;
+  return ok_status();
+}
 
 Status Session::follow() {
   while (true) {
