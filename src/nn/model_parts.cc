@@ -49,6 +49,10 @@ Status sum_gradients(const std::vector<ParameterPart>& parts, Communicator& grou
 
 }  // namespace
 
+bool is_part(const Model& model) {
+  return model.options().range.has_value() || model.options().tensor_parallel.tp_size > 1;
+}
+
 std::vector<ParameterPart> trainable_parts(const Model& model) {
   const Decoder& decoder = decoder_of(model);
   const TensorParallelGroup& group = model.options().tensor_parallel;

@@ -15,6 +15,9 @@
 
 namespace braid {
 
+// Whether the model is a part of one: a range of its layers, or slices.
+bool is_part(const Model& model);
+
 // Of one trained parameter.
 struct ParameterPart {
   std::string name;

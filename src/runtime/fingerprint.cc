@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "host/sha256.h"
+#include "nn/model_parts.h"
 #include "reward/reward.h"
 
 namespace braid {
@@ -59,6 +60,7 @@ std::string weights_fingerprint(const Tensors& tensors) {
 Json frozen_fingerprints(const Config& config, const Roles& roles, const RewardModels& rewards) {
   Json out = Json::object();
   for (const auto& [name, role] : roles) {
+    if (is_part(*role.model)) continue;
     add(out, name, origin_key(config, name), frozen_tensors(role));
     if (!role.optimizer) role.model->rest();
   }

@@ -20,7 +20,8 @@ namespace braid {
 std::string weights_fingerprint(const std::vector<std::pair<std::string, at::Tensor>>& tensors);
 
 // By role, {"sha256": ..., "key": the option that names the weights}: frozen roles, what stays
-// below the adapters of a trained one, and the models of the list of rewards. To be taken before
+// below the adapters of a trained one, and the models of the list of rewards. Roles of which this
+// rank has a part are left out. To be taken before
 // the first update: a reference may share the actor's weights until then.
 Json frozen_fingerprints(const Config& config, const Roles& roles, const RewardModels& rewards);
 

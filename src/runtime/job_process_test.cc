@@ -83,6 +83,16 @@ class JobProcess : public RunProcess {
     return command(name, algorithm, options);
   }
 
+  // Waits for so many steps of a run; false where the process ends before.
+  static bool reaches(const std::string& name, int64_t steps, ChildProcess& child) {
+    while (steps_complete(name) < steps)
+      if (child.wait(deadline_in(0.01)).ok()) {
+        ADD_FAILURE() << child.take_errors();
+        return false;
+      }
+    return true;
+  }
+
   // The recorded rollouts of a run in one process, and that run's name.
   static std::string recorded(const std::string& algorithm) {
     const std::string name = "one-" + algorithm;
@@ -95,6 +105,7 @@ class JobProcess : public RunProcess {
     const std::string file = path(layout.name + ".plan.yaml");
     const std::string text =
         "graph: " + layout.algorithm + "\ndevices: " + layout.devices + "\ncalls:\n" + layout.calls;
+    EXPECT_TRUE(make_folder(folder_).ok());
     EXPECT_TRUE(write_file_atomic(file, text).ok());
     return file;
   }
@@ -164,7 +175,7 @@ TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {
   const std::string plan = "plan.file=" + write_plan(layout_named("pp2"));
   const auto child =
       start(job_command("stopped", "grpo", {plan, "train.total_steps=400", "checkpoint.resume=auto"}));
-  while (steps_complete("stopped") < 2 && !child->wait(deadline_in(0.01)).ok()) continue;
+  ASSERT_TRUE(reaches("stopped", 2, *child));
   ::kill(child->pid(), SIGTERM);
   const Finished end = ending(*child);
   EXPECT_EQ(end.end, "exited with status 1");
@@ -179,7 +190,7 @@ TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {
 TEST_F(JobProcess, DeathOfARankEndsTheJobWithAMessage) {
   const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
   const auto child = start(job_command("death", "grpo", {plan, "train.total_steps=4000"}));
-  while (steps_complete("death") < 2 && !child->wait(deadline_in(0.01)).ok()) continue;
+  ASSERT_TRUE(reaches("death", 2, *child));
   const std::vector<pid_t> ranks = children_of(child->pid());
   ASSERT_EQ(ranks.size(), 2u);
   ::kill(ranks.back(), SIGKILL);

@@ -20,10 +20,6 @@ std::map<std::string, at::Tensor> by_name(const NamedTensors& tensors) {
   return {tensors.begin(), tensors.end()};
 }
 
-bool is_cut(const Model& model) {
-  return model.options().range.has_value() || model.options().tensor_parallel.tp_size > 1;
-}
-
 std::set<std::string> parameter_names(const Model& model) {
   std::set<std::string> out;
   for (const auto& [name, parameter] : model.trainable_parameters()) out.insert(name);
@@ -86,7 +82,7 @@ Status load_role_state(const std::string& name, const CheckpointState& state, co
   BRAID_ASSIGN(const auto updates, json_field<int64_t>(numbers, "updates"));
   BRAID_ASSIGN(role.skipped, json_field<int64_t>(numbers, "skipped"));
   auto moments = by_name(saved_moments);
-  if (is_cut(*role.model)) {
+  if (is_part(*role.model)) {
     std::vector<std::string> names;
     for (const auto& [key, tensor] : role.optimizer->state())
       if (key != kUpdates) names.push_back(key);
@@ -103,7 +99,7 @@ Status load_role_state(const std::string& name, const CheckpointState& state, co
 Status load_role_weights(const std::string& name, const CheckpointState& state, Model& model) {
   BRAID_ASSIGN(const NamedTensors weights, group(state, name + kWeightsGroup));
   auto saved = by_name(weights);
-  if (is_cut(model)) {
+  if (is_part(model)) {
     const std::set<std::string> names = parameter_names(model);
     BRAID_ASSIGN(saved, own_part(model, {names.begin(), names.end()}, saved));
   }
