@@ -234,10 +234,9 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   bool together = false;
   if (!membership || membership->world_size == 1)
     return run_rank(loaded, planned, arguments, nullptr, &together);
-  return join_job(*membership, planned, yaml_text(loaded.resolved),
-                  [&](World& world, bool* all) {
-                    return run_rank(loaded, planned, arguments, &world, all);
-                  });
+  return join_job(*membership, planned, yaml_text(loaded.resolved), [&](World& world, bool* all) {
+    return run_rank(loaded, planned, arguments, &world, all);
+  });
 }
 
 Action define_with(CLI::App& app, const std::string& algorithm) {

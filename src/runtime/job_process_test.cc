@@ -173,8 +173,8 @@ std::vector<pid_t> children_of(pid_t pid) {
 
 TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {
   const std::string plan = "plan.file=" + write_plan(layout_named("pp2"));
-  const auto child =
-      start(job_command("stopped", "grpo", {plan, "train.total_steps=400", "checkpoint.resume=auto"}));
+  const auto child = start(
+      job_command("stopped", "grpo", {plan, "train.total_steps=400", "checkpoint.resume=auto"}));
   ASSERT_TRUE(reaches("stopped", 2, *child));
   ::kill(child->pid(), SIGTERM);
   const Finished end = ending(*child);
@@ -209,9 +209,9 @@ TEST_F(JobProcess, JobOfAnotherSizeIsRefused) {
 }
 
 TEST_F(JobProcess, ExampleOfAClusterRuns) {
-  const CommandOutcome end = run_shell(
-      cat("cd ", BRAID_SOURCE_DIR, " && examples/cluster/one_machine.sh ", BRAID_BINARY,
-          " run.dir=", path("example"), " train.total_steps=2 2>&1"));
+  const CommandOutcome end =
+      run_shell(cat("cd ", BRAID_SOURCE_DIR, " && examples/cluster/one_machine.sh ", BRAID_BINARY,
+                    " run.dir=", path("example"), " train.total_steps=2 2>&1"));
   ASSERT_EQ(end.exit_code, 0) << end.output;
   const Json predicted = *parse_json(*read_file(path("example/cluster/predicted.json")), "");
   EXPECT_EQ(predicted["ranks"].size(), 2u);
