@@ -17,7 +17,7 @@ class Executor {
   Executor(UnitSource& source, const UnitOptions& options) : source_(source), options_(options) {}
 
   UnitReport run() {
-    const int extra = std::min(options_.threads, kUnitWindow) - 1;
+    const int extra = std::min(options_.threads, source_.window()) - 1;
     std::vector<std::thread> threads;
     threads.reserve(extra);
     for (int i = 0; i < extra; ++i) threads.emplace_back([this] { work(); });
@@ -47,7 +47,7 @@ class Executor {
   // there is none.
   int64_t take(std::unique_lock<std::mutex>& lock) {
     while (!ended_) {
-      const bool window_full = started_ - finished_ >= kUnitWindow;
+      const bool window_full = started_ - finished_ >= source_.window();
       if (!window_full && !wants_result_) {
         if (started_ >= options_.max_units || (options_.stop && options_.stop())) return end();
         if (source_.start(started_)) return started_++;

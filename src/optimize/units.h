@@ -12,8 +12,8 @@
 
 namespace braid::optimize {
 
-// Units under way at once; also the most threads that find work. Part of the outcome's definition,
-// so not an option.
+// The most units under way at once; also the most threads that find work. Part of the outcome's
+// definition, so not an option.
 inline constexpr int kUnitWindow = 16;
 
 // start and finish are never called concurrently with one another; run is called concurrently with
@@ -22,6 +22,9 @@ inline constexpr int kUnitWindow = 16;
 class UnitSource {
  public:
   virtual ~UnitSource() = default;
+  // Units of this source under way at once, 1 to kUnitWindow; a constant. A small window lets units
+  // know more of the results before them, a large one feeds more threads.
+  virtual int window() const { return kUnitWindow; }
   // Prepares a unit, in order of unit. False: nothing to do with the results so far; if units are
   // under way, it is asked again after the next result.
   virtual bool start(int64_t unit) = 0;

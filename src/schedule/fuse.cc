@@ -12,7 +12,9 @@
 namespace braid {
 namespace {
 
-// Free schedules kept as starts for walks into the memory limit.
+// Units under way at once: few, so that a search of seconds learns from its own results.
+constexpr int kWindow = 4;
+// Short schedules kept as starts for walks to less memory.
 constexpr size_t kRelaxedKept = 8;
 // Walks into the limit may take so much longer than the schedule that they start from.
 constexpr double kLoosest = 1.1;
@@ -25,21 +27,23 @@ class FuseSearch final : public optimize::UnitSource {
   // Considers a schedule that is known before the search.
   void offer(ClassOrder order) { take(rated(context_.graph, std::move(order)), -1, 0); }
 
+  int window() const override { return kWindow; }
+
   bool start(int64_t unit) override {
     if (finished()) return false;
-    Slot& slot = slots_[unit % optimize::kUnitWindow];
+    Slot& slot = slots_[unit % kWindow];
     slot = Slot{};
     slot.kind = kind_of(unit);
     slot.input.best = best_;
     if (slot.kind == Kind::kList) slot.input.rule = rule_;
     if (slot.kind == Kind::kFreeList) slot.input.rule = free_rule_;
     if (slot.kind == Kind::kLowerMemory && unit % 2 == 0) slot.input.relaxed = shortest_start(unit);
-    if (slot.kind == Kind::kIntoLimit) slot.input.relaxed = relaxed_[unit % relaxed_.size()];
+    if (slot.kind == Kind::kIntoLimit) slot.input.relaxed = shorter_start(unit);
     return true;
   }
 
   void run(int64_t unit) override {
-    Slot& slot = slots_[unit % optimize::kUnitWindow];
+    Slot& slot = slots_[unit % kWindow];
     RandomStream random(options_.seed, static_cast<uint64_t>(unit));
     const FuseCandidate& best = *slot.input.best;
     switch (slot.kind) {
@@ -60,21 +64,32 @@ class FuseSearch final : public optimize::UnitSource {
         break;
       }
       case Kind::kShorten:
-        slot.output = makespan_unit(context_, best, random);
+        slot.output = makespan_unit(context_, best, context_.graph.memory_limit, random);
+        break;
+      case Kind::kLoosen:
+        slot.output = loosened_unit(context_, best, random);
+        break;
+      case Kind::kKinds:
         break;
     }
   }
 
   void finish(int64_t unit, double elapsed_s) override {
-    Slot& slot = slots_[unit % optimize::kUnitWindow];
+    Slot& slot = slots_[unit % kWindow];
     const bool free = slot.kind == Kind::kFreeList;
     if (slot.output.rule) {
       std::optional<RatedRule>& kept = free ? free_rule_ : rule_;
       if (!kept || !(kept->outcome < slot.output.rule->outcome)) kept = slot.output.rule;
     }
+    double& failures = failures_[size_t(slot.kind)];
+    failures += 1;
     if (!slot.output.found) return;
-    if (free || slot.kind == Kind::kList) keep_relaxed(*slot.output.found);
-    take(std::move(*slot.output.found), unit, elapsed_s);
+    const FuseCandidate& found = *slot.output.found;
+    const bool shortest_free = free && (relaxed_.empty() || better(found, relaxed_.front()));
+    const bool nearer = slot.kind == Kind::kIntoLimit && better(found, *slot.input.relaxed);
+    if (context_.limited || slot.kind == Kind::kList) keep_relaxed(found);
+    const bool improved = take(std::move(*slot.output.found), unit, elapsed_s);
+    if (improved || shortest_free || nearer) failures = 0;
   }
 
   FuseResult result(const PipelineProblem& problem) const {
@@ -96,6 +111,8 @@ class FuseSearch final : public optimize::UnitSource {
     kIntoLimit,    // from a schedule without limit into the limit
     kLowerMemory,  // from the best schedule to less memory
     kShorten,      // from the best schedule to a shorter one
+    kLoosen,       // the same with a looser limit, and from there into the limit
+    kKinds
   };
 
   struct Slot {
@@ -115,19 +132,49 @@ class FuseSearch final : public optimize::UnitSource {
   Kind kind_of(int64_t unit) const {
     const bool memory = options_.objective == FuseObjective::kMemory;
     if (memory && shortest()) return Kind::kLowerMemory;
-    if (unit >= 4 * optimize::kUnitWindow && memory && unit % 2 == 0) return Kind::kLowerMemory;
-    const int64_t turn = memory ? unit / 2 : unit;
+    if (unit >= 4 * kWindow && memory && unit % 2 == 0) return Kind::kLowerMemory;
+    if (unit < kWindow) return context_.limited && unit % 2 == 0 ? Kind::kFreeList : Kind::kList;
+    return drawn_kind(unit);
+  }
+
+  // A kind that has brought nothing for some time is drawn less often.
+  Kind drawn_kind(int64_t unit) const {
+    struct Share {
+      Kind kind;
+      double first, least;
+    };
+    std::vector<Share> shares = {{Kind::kList, 1, 0.5}, {Kind::kShorten, 1, 0.1}};
     if (context_.limited) {
-      if (unit < optimize::kUnitWindow / 2) return Kind::kFreeList;
-      if (unit < 3 * optimize::kUnitWindow / 2) return Kind::kList;
-      static constexpr std::array<Kind, 6> kTurns = {Kind::kIntoLimit, Kind::kList,
-                                                     Kind::kIntoLimit, Kind::kFreeList,
-                                                     Kind::kIntoLimit, Kind::kShorten};
-      const Kind kind = kTurns[turn % kTurns.size()];
-      return kind == Kind::kIntoLimit && relaxed_.empty() ? Kind::kList : kind;
+      shares = {{Kind::kList, 0.5, 0.1},
+                {Kind::kShorten, 1, 0.1},
+                {Kind::kLoosen, 1, 0.1},
+                {Kind::kFreeList, 1, 0.3}};
+      if (count_shorter() > 0) shares.push_back({Kind::kIntoLimit, 2, 1});
     }
-    if (unit < 2 * optimize::kUnitWindow) return Kind::kList;
-    return turn % 4 == 3 ? Kind::kShorten : Kind::kList;
+    double total = 0;
+    for (Share& share : shares) {
+      share.first = std::max(share.least, share.first / (1 + failures_[size_t(share.kind)]));
+      total += share.first;
+    }
+    double place = total * random_unit(options_.seed, uint64_t(unit), UINT64_MAX - 1);
+    for (const Share& share : shares)
+      if ((place -= share.first) < 0) return share.kind;
+    return shares.back().kind;
+  }
+
+  // How many of the kept schedules are shorter than the best.
+  size_t count_shorter() const {
+    size_t count = 0;
+    while (count < relaxed_.size() &&
+           relaxed_[count].makespan < best_->makespan - context_.graph.rounding)
+      ++count;
+    return count;
+  }
+
+  // One of the kept schedules that are shorter than the best, the shortest most often.
+  FuseCandidate shorter_start(int64_t unit) const {
+    const double place = random_unit(options_.seed, uint64_t(unit), UINT64_MAX);
+    return relaxed_[static_cast<size_t>(double(count_shorter()) * place * place)];
   }
 
   // One of the kept schedules that are as short as the best, if there is one.
@@ -150,20 +197,24 @@ class FuseSearch final : public optimize::UnitSource {
   }
 
   void keep_relaxed(const FuseCandidate& candidate) {
-    relaxed_.push_back(candidate);
-    std::stable_sort(
-        relaxed_.begin(), relaxed_.end(),
-        [](const FuseCandidate& a, const FuseCandidate& b) { return a.makespan < b.makespan; });
+    const auto at = std::lower_bound(
+        relaxed_.begin(), relaxed_.end(), candidate,
+        [this](const FuseCandidate& a, const FuseCandidate& b) { return better(a, b); });
+    if (at != relaxed_.end() && !better(candidate, *at)) return;  // another one like it
+    relaxed_.insert(at, candidate);
     if (relaxed_.size() > kRelaxedKept) relaxed_.pop_back();
   }
 
-  void take(FuseCandidate candidate, int64_t unit, double elapsed_s) {
+  // Whether it is better than all before.
+  bool take(FuseCandidate candidate, int64_t unit, double elapsed_s) {
     BRAID_CHECK(candidate.makespan >= 0, "a searched schedule has a circle");
     const OpGraph& graph = context_.graph;
-    if (candidate.peak > graph.memory_limit + graph.memory_rounding) return;
-    if (best_ && !better(candidate, *best_)) return;
+    if (candidate.peak > graph.memory_limit + graph.memory_rounding) return false;
+    if (best_ && !better(candidate, *best_)) return false;
     log_.push_back({unit, elapsed_s, candidate.makespan, candidate.peak});
+    if (options_.improved) options_.improved(log_.back());
     best_ = std::move(candidate);
+    return true;
   }
 
   bool better(const FuseCandidate& a, const FuseCandidate& b) const {
@@ -174,10 +225,11 @@ class FuseSearch final : public optimize::UnitSource {
 
   const FuseContext context_;
   const FuseOptions& options_;
-  std::array<Slot, optimize::kUnitWindow> slots_;
+  std::array<Slot, kWindow> slots_;
   std::optional<FuseCandidate> best_;
-  std::vector<FuseCandidate> relaxed_;  // by ascending makespan
+  std::vector<FuseCandidate> relaxed_;  // by ascending makespan, then peak; no two alike
   std::optional<RatedRule> rule_, free_rule_;
+  std::array<double, size_t(Kind::kKinds)> failures_{};  // of each kind since its last success
   std::vector<FuseImprovement> log_;
 };
 

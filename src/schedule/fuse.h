@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "optimize/units.h"
@@ -15,18 +16,20 @@ enum class FuseObjective {
   kMemory,   // the least peak memory at the best makespan found
 };
 
-struct FuseOptions {
-  FuseObjective objective = FuseObjective::kLatency;
-  uint64_t seed = 1;
-  optimize::UnitOptions units;  // threads, limits, clock
-};
-
 // A unit that found a better schedule than all units before it.
 struct FuseImprovement {
   int64_t unit = 0;  // -1: a schedule that is known before the search
   double elapsed_s = 0;
   double makespan = 0;
   double peak_memory = 0;
+};
+
+struct FuseOptions {
+  FuseObjective objective = FuseObjective::kLatency;
+  uint64_t seed = 1;
+  optimize::UnitOptions units;  // threads, limits, clock
+  // Called with each improvement, as soon as it is known; never concurrently with the units' stop.
+  std::function<void(const FuseImprovement&)> improved;
 };
 
 struct FuseResult {

@@ -13,7 +13,7 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 // Sizes of units, so chosen that one takes some tenths of a second.
 constexpr int64_t kListOps = 600'000;  // ops scheduled by the rules of a unit
-constexpr int64_t kMemoryWork = 12'000'000;
+constexpr int64_t kMemoryWork = 10'000'000;
 constexpr int64_t kMakespanWork = 12'000'000;
 
 // Small problems need less.
@@ -95,23 +95,32 @@ FuseUnitOutput memory_unit(const FuseContext& context, const FuseCandidate& from
       .memory_cap = cap,
       .deadline = deadline,
       .work = walk_work(context.graph, kMemoryWork) << random.below(3),
-      .first_temperature = context.largest_take * between(0.5, 3, random),
-      .last_temperature = context.largest_take * between(0.05, 0.25, random)};
+      .first_temperature = context.largest_take * between(0.5, 2.5, random),
+      .last_temperature = context.largest_take * between(0.02, 0.06, random)};
   walk.lower_memory(options, random);
   return {rated(context.graph, walk.order()), {}};
 }
 
-FuseUnitOutput makespan_unit(const FuseContext& context, const FuseCandidate& from,
+FuseUnitOutput makespan_unit(const FuseContext& context, const FuseCandidate& from, double cap,
                              RandomStream& random) {
   SwapWalk walk(context.graph);
   walk.load(from.order);
-  const SwapWalkOptions options{.memory_cap = context.graph.memory_limit,
+  const SwapWalkOptions options{.memory_cap = cap,
                                 .deadline = context.bound,
                                 .work = walk_work(context.graph, kMakespanWork),
                                 .first_temperature = context.longest * between(0.02, 0.2, random),
                                 .last_temperature = context.longest * 0.01};
   walk.lower_makespan(options, random);
   return {rated(context.graph, walk.order()), {}};
+}
+
+FuseUnitOutput loosened_unit(const FuseContext& context, const FuseCandidate& from,
+                             RandomStream& random) {
+  const double cap = context.graph.memory_limit + context.largest_take * between(0.2, 3, random);
+  const FuseUnitOutput shorter = makespan_unit(context, from, cap, random);
+  if (!(shorter.found->makespan < from.makespan - context.graph.rounding)) return {};
+  return memory_unit(context, *shorter.found, shorter.found->makespan, context.graph.memory_limit,
+                     random);
 }
 
 }  // namespace braid

@@ -54,8 +54,12 @@ FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRu
 // Lowers the memory of a schedule that meets the deadline towards a cap.
 FuseUnitOutput memory_unit(const FuseContext& context, const FuseCandidate& from, double deadline,
                            double cap, RandomStream& random);
-// Shortens a schedule that keeps the memory limit.
-FuseUnitOutput makespan_unit(const FuseContext& context, const FuseCandidate& from,
+// Shortens a schedule that keeps the cap.
+FuseUnitOutput makespan_unit(const FuseContext& context, const FuseCandidate& from, double cap,
+                             RandomStream& random);
+// Shortens a schedule under a somewhat looser limit and lowers the memory of what that gives.
+// Nothing is found when a looser limit does not help. REQUIRES: a memory limit.
+FuseUnitOutput loosened_unit(const FuseContext& context, const FuseCandidate& from,
                              RandomStream& random);
 
 FuseCandidate rated(const OpGraph& graph, ClassOrder order);

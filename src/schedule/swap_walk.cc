@@ -6,6 +6,8 @@
 namespace braid {
 namespace {
 
+constexpr double kLongAgo = -1e300;
+
 // Temperature over the work of a walk, looked at anew every so many proposals.
 class Cooler {
  public:
@@ -26,276 +28,264 @@ class Cooler {
   double temperature_ = 0;
 };
 
+// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a tenth of the time of the counter-based
+// numbers, of which a walk would need hundreds of millions.
+class QuickRandom {
+ public:
+  explicit QuickRandom(RandomStream& random) : state_(random()) {}
+  int32_t below(int32_t bound) {
+    return static_cast<int32_t>(((next() >> 32) * uint64_t(bound)) >> 32);
+  }
+  double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+
+ private:
+  uint64_t next() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15U);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+    return z ^ (z >> 31);
+  }
+  uint64_t state_;
+};
+
 }  // namespace
 
-SwapWalk::SwapWalk(const OpGraph& graph) : graph_(graph) {
-  sequence_.resize(graph.nodes);
-  level_.resize(graph.nodes);
-  int32_t ops = 0;
+SwapWalk::SwapWalk(const OpGraph& graph) : graph_(graph), none_(graph.num_ops) {
+  ops_.resize(graph.num_ops + 1);
+  for (int32_t c = 0; c < static_cast<int32_t>(graph.classes.size()); ++c) {
+    const OpClass& one = graph.classes[c];
+    const auto linked = [&](int32_t cls, int32_t k) {
+      return cls < 0 ? none_ : graph.classes[cls].first_op + k;
+    };
+    for (int32_t k = 0; k < one.count; ++k)
+      ops_[one.first_op + k] = {.duration = one.duration,
+                                .take = one.take,
+                                .release = one.release,
+                                .before = {linked(one.before[0], k), linked(one.before[1], k)},
+                                .after = {linked(one.after[0], k), linked(one.after[1], k)},
+                                .cls = c};
+    has_lag_ = has_lag_ || one.lag_before[0] > 0 || one.lag_before[1] > 0;
+  }
+  ops_[none_] = {.end = kLongAgo, .way = kLongAgo, .before = {none_, none_}, .cls = -1};
+  int32_t place = 1;
   for (int32_t node = 0; node < graph.nodes; ++node) {
-    for (const int32_t c : graph.of_node[node]) ops += graph.classes[c].count;
-    node_starts_.push_back(ops);
+    begins_.push_back(place);
+    for (const int32_t c : graph.of_node[node]) place += graph.classes[c].count;
+    ++place;
   }
-  position_.resize(graph.num_ops);
-  in_head_queue_.assign(graph.num_ops, 0);
-  in_tail_queue_.assign(graph.num_ops, 0);
+  begins_.push_back(place);
+  sequence_.assign(place, none_);
+  level_.assign(place, 0);
+  in_end_queue_.assign(graph.num_ops + 1, 0);
+  in_way_queue_.assign(graph.num_ops + 1, 0);
+  in_end_queue_[none_] = in_way_queue_[none_] = 1;  // never queued
 }
 
-double SwapWalk::input_head(int32_t op) const {
-  const OpClass& one = of(op);
-  const int32_t k = op - one.first_op;
-  double head = 0;
-  for (int i = 0; i < 2; ++i) {
-    if (one.before[i] < 0) break;
-    const OpClass& before = graph_.classes[one.before[i]];
-    head = std::max(head, head_[before.first_op + k] + before.duration + one.lag_before[i]);
+double SwapWalk::input_ready(const Op& op) const {
+  double first = ops_[op.before[0]].end, second = ops_[op.before[1]].end;
+  if (has_lag_) {
+    first += graph_.classes[op.cls].lag_before[0];
+    second += graph_.classes[op.cls].lag_before[1];
   }
-  return head;
+  return std::max(0.0, std::max(first, second));
 }
 
-double SwapWalk::output_tail(int32_t op) const {
-  const OpClass& one = of(op);
-  const int32_t k = op - one.first_op;
-  double tail = 0;
-  for (int i = 0; i < 2; ++i) {
-    if (one.after[i] < 0) break;
-    const OpClass& after = graph_.classes[one.after[i]];
-    tail = std::max(tail, tail_[after.first_op + k] + after.duration + one.lag_after[i]);
+double SwapWalk::output_way(const Op& op) const {
+  double first = ops_[op.after[0]].way, second = ops_[op.after[1]].way;
+  if (has_lag_) {
+    first += graph_.classes[op.cls].lag_after[0];
+    second += graph_.classes[op.cls].lag_after[1];
   }
-  return tail;
-}
-
-double SwapWalk::computed_head(int32_t op) const {
-  const int32_t at = position_[op];
-  double head = input_head(op);
-  if (at > 0) {
-    const int32_t before = op_at(of(op).node, at - 1);
-    head = std::max(head, head_[before] + of(before).duration);
-  }
-  return head;
-}
-
-double SwapWalk::computed_tail(int32_t op) const {
-  const auto& list = sequence_[of(op).node];
-  const size_t at = size_t(position_[op]) + 1;
-  double tail = output_tail(op);
-  if (at < list.size()) tail = std::max(tail, tail_[list[at]] + of(list[at]).duration);
-  return tail;
+  return std::max(0.0, std::max(first, second));
 }
 
 void SwapWalk::load(const ClassOrder& order) {
+  std::vector<int32_t> next(graph_.classes.size(), 0);
   const OpStarts starts = earliest_starts(graph_, order);
   BRAID_CHECK(starts.makespan >= 0, "the order of a walk has a circle");
-  std::vector<int32_t> next(graph_.classes.size(), 0);
   for (int32_t node = 0; node < graph_.nodes; ++node) {
-    sequence_[node].clear();
+    int32_t place = begins_[node];
+    double held = 0;
     for (const int32_t c : order[node]) {
       const int32_t op = graph_.classes[c].first_op + next[c]++;
-      position_[op] = static_cast<int32_t>(sequence_[node].size());
-      sequence_[node].push_back(op);
+      ops_[op].at = place;
+      ops_[op].end = starts.start[op] + ops_[op].duration;
+      ops_[op].way = 0;
+      held += ops_[op].take;
+      level_[place] = held;
+      held -= ops_[op].release;
+      sequence_[place++] = op;
     }
-    set_levels(node);
   }
-  head_ = starts.start;
-  tail_.assign(graph_.num_ops, 0);
-  // By descending head every op comes after those that wait for it, but for ops without duration,
+  // By descending end every op comes after those that wait for it, but for ops without duration,
   // which the queue then corrects.
-  std::vector<int32_t> by_head(graph_.num_ops);
-  for (int32_t op = 0; op < graph_.num_ops; ++op) by_head[op] = op;
-  std::stable_sort(by_head.begin(), by_head.end(),
-                   [&](int32_t a, int32_t b) { return head_[a] > head_[b]; });
-  for (const int32_t op : by_head) tail_[op] = computed_tail(op);
-  tail_queue_ = by_head;
-  std::fill(in_tail_queue_.begin(), in_tail_queue_.end(), 1);
-  settle_tails();
+  for (int32_t op = 0; op < graph_.num_ops; ++op) queue_way(op);
+  std::stable_sort(way_queue_.begin(), way_queue_.end(),
+                   [&](int32_t a, int32_t b) { return ops_[a].end > ops_[b].end; });
+  settle_ways();
 }
 
-void SwapWalk::set_levels(int32_t node) {
-  level_[node].clear();
-  double held = 0;
-  for (const int32_t op : sequence_[node]) {
-    held += of(op).take;
-    level_[node].push_back(held);
-    held -= of(op).release;
-  }
-}
-
-double SwapWalk::excess(double level, const OpClass& one) const {
-  return one.take > 0 ? std::max(0.0, level - cap_) : 0.0;
+double SwapWalk::excess(double level, const Op& op) const {
+  return op.take > 0 ? std::max(0.0, level - cap_) : 0.0;
 }
 
 // Whether a way leads from the first to the second of two neighbours over other nodes; true also
-// where the heads do not rule it out.
-bool SwapWalk::linked_elsewhere(int32_t first, int32_t second) const {
-  const OpClass& one = of(first);
-  const OpClass& other = of(second);
-  const int32_t k = first - one.first_op, m = second - other.first_op;
-  for (int i = 0; i < 2 && one.after[i] >= 0; ++i)
-    for (int j = 0; j < 2 && other.before[j] >= 0; ++j) {
-      const OpClass& after = graph_.classes[one.after[i]];
-      const int32_t x = after.first_op + k;
-      const int32_t w = graph_.classes[other.before[j]].first_op + m;
-      if (x == second || x == w || head_[x] + after.duration <= head_[w] + graph_.rounding)
+// where the ends do not rule it out.
+bool SwapWalk::linked_elsewhere(const Op& first, const Op& second) const {
+  const int32_t v = sequence_[second.at];
+  for (const int32_t x : first.after) {
+    if (x == v) return true;
+    if (x == none_) continue;
+    const double end = ops_[x].end;
+    for (const int32_t w : second.before)
+      if (x == w || (w != none_ && end <= ops_[w].end - ops_[w].duration + graph_.rounding))
         return true;
-    }
-  for (int i = 0; i < 2 && one.after[i] >= 0; ++i)
-    if (graph_.classes[one.after[i]].first_op + k == second) return true;
+  }
   return false;
 }
 
-bool SwapWalk::keeps_deadline(Spot spot, double deadline) const {
-  const auto& [node, at] = spot;
-  const auto& list = sequence_[node];
-  const int32_t u = list[at], v = list[at + 1];
-  const double u_time = of(u).duration, v_time = of(v).duration;
-  double v_head = input_head(v);
-  if (at > 0) v_head = std::max(v_head, head_[list[at - 1]] + of(list[at - 1]).duration);
-  const double u_head = std::max(input_head(u), v_head + v_time);
-  double u_tail = output_tail(u);
-  if (size_t(at) + 2 < list.size())
-    u_tail = std::max(u_tail, tail_[list[at + 2]] + of(list[at + 2]).duration);
-  if (u_head + u_time + u_tail > deadline) return false;
-  const double v_tail = std::max(output_tail(v), u_time + u_tail);
-  if (v_head + v_time + v_tail > deadline) return false;
-  return !linked_elsewhere(u, v);
+double SwapWalk::length_when_swapped(int32_t at) const {
+  const Op& u = ops_[sequence_[at]];
+  const Op& v = ops_[sequence_[at + 1]];
+  const double v_end = std::max(input_ready(v), ops_[sequence_[at - 1]].end) + v.duration;
+  const double u_end = std::max(input_ready(u), v_end) + u.duration;
+  const double u_way = std::max(output_way(u), ops_[sequence_[at + 2]].way) + u.duration;
+  const double v_way = std::max(output_way(v), u_way) + v.duration;
+  return std::max(u_end + u_way - u.duration, v_end + v_way - v.duration);
 }
 
-double SwapWalk::change_of_excess(Spot spot) const {
-  const auto& [node, at] = spot;
-  const OpClass& u = of(op_at(node, at));
-  const OpClass& v = of(op_at(node, at + 1));
-  const double before = level_[node][at] - u.take;
-  const double now = excess(level_[node][at], u) + excess(level_[node][at + 1], v);
+double SwapWalk::change_of_excess(int32_t at) const {
+  const Op& u = ops_[sequence_[at]];
+  const Op& v = ops_[sequence_[at + 1]];
+  if (u.take + v.take == 0) return 0;
+  const double before = level_[at] - u.take;
+  const double now = excess(level_[at], u) + excess(level_[at + 1], v);
   const double v_level = before + v.take;
   return excess(v_level, v) + excess(v_level - v.release + u.take, u) - now;
 }
 
-void SwapWalk::swap_at(Spot spot) {
-  const auto& [node, at] = spot;
-  auto& list = sequence_[node];
-  const double before = level_[node][at] - of(list[at]).take;
-  std::swap(list[at], list[at + 1]);
-  position_[list[at]] = at;
-  position_[list[at + 1]] = at + 1;
-  level_[node][at] = before + of(list[at]).take;
-  level_[node][at + 1] = level_[node][at] - of(list[at]).release + of(list[at + 1]).take;
-  const auto queue = [](std::vector<int32_t>& ops, std::vector<char>& in, int32_t op) {
-    if (in[op]) return;
-    in[op] = 1;
-    ops.push_back(op);
-  };
-  queue(head_queue_, in_head_queue_, list[at]);
-  queue(head_queue_, in_head_queue_, list[at + 1]);
-  if (size_t(at) + 2 < list.size()) queue(head_queue_, in_head_queue_, list[at + 2]);
-  queue(tail_queue_, in_tail_queue_, list[at + 1]);
-  queue(tail_queue_, in_tail_queue_, list[at]);
-  if (at > 0) queue(tail_queue_, in_tail_queue_, list[at - 1]);
-  settle();
+double SwapWalk::total_excess() const {
+  double above = 0;
+  for (size_t at = 0; at < sequence_.size(); ++at) above += excess(level_[at], ops_[sequence_[at]]);
+  return above;
 }
 
-void SwapWalk::settle() {
-  settle_heads();
-  settle_tails();
+void SwapWalk::queue_end(int32_t op) {
+  if (in_end_queue_[op]) return;
+  in_end_queue_[op] = 1;
+  end_queue_.push_back(op);
 }
 
-void SwapWalk::settle_heads() {
-  for (size_t i = 0; i < head_queue_.size(); ++i) {
-    const int32_t op = head_queue_[i];
-    in_head_queue_[op] = 0;
-    ++work_;
-    const double head = computed_head(op);
-    if (head == head_[op]) continue;
-    head_[op] = head;
-    const OpClass& one = of(op);
-    const auto push = [&](int32_t next) {
-      if (in_head_queue_[next]) return;
-      in_head_queue_[next] = 1;
-      head_queue_.push_back(next);
-    };
-    const size_t at = size_t(position_[op]) + 1;
-    if (at < sequence_[one.node].size()) push(sequence_[one.node][at]);
-    for (int j = 0; j < 2 && one.after[j] >= 0; ++j)
-      push(graph_.classes[one.after[j]].first_op + op - one.first_op);
+void SwapWalk::queue_way(int32_t op) {
+  if (in_way_queue_[op]) return;
+  in_way_queue_[op] = 1;
+  way_queue_.push_back(op);
+}
+
+void SwapWalk::swap_at(int32_t at) {
+  const int32_t u = sequence_[at], v = sequence_[at + 1];
+  const double before = level_[at] - ops_[u].take;
+  sequence_[at] = v;
+  sequence_[at + 1] = u;
+  ops_[v].at = at;
+  ops_[u].at = at + 1;
+  level_[at] = before + ops_[v].take;
+  level_[at + 1] = level_[at] - ops_[v].release + ops_[u].take;
+  queue_end(v);
+  queue_end(u);
+  queue_end(sequence_[at + 2]);
+  settle_ends();
+  queue_way(u);
+  queue_way(v);
+  queue_way(sequence_[at - 1]);
+  settle_ways();
+}
+
+void SwapWalk::settle_ends() {
+  for (size_t i = 0; i < end_queue_.size(); ++i) {
+    const int32_t id = end_queue_[i];
+    Op& op = ops_[id];
+    in_end_queue_[id] = 0;
+    const double end = std::max(input_ready(op), ops_[sequence_[op.at - 1]].end) + op.duration;
+    if (end == op.end) continue;
+    op.end = end;
+    queue_end(sequence_[op.at + 1]);
+    queue_end(op.after[0]);
+    queue_end(op.after[1]);
   }
-  head_queue_.clear();
+  work_ += int64_t(end_queue_.size());
+  end_queue_.clear();
 }
 
-void SwapWalk::settle_tails() {
-  for (size_t i = 0; i < tail_queue_.size(); ++i) {
-    const int32_t op = tail_queue_[i];
-    in_tail_queue_[op] = 0;
-    ++work_;
-    const double tail = computed_tail(op);
-    if (tail == tail_[op]) continue;
-    tail_[op] = tail;
-    const OpClass& one = of(op);
-    const auto push = [&](int32_t next) {
-      if (in_tail_queue_[next]) return;
-      in_tail_queue_[next] = 1;
-      tail_queue_.push_back(next);
-    };
-    if (position_[op] > 0) push(sequence_[one.node][position_[op] - 1]);
-    for (int j = 0; j < 2 && one.before[j] >= 0; ++j)
-      push(graph_.classes[one.before[j]].first_op + op - one.first_op);
+void SwapWalk::settle_ways() {
+  for (size_t i = 0; i < way_queue_.size(); ++i) {
+    const int32_t id = way_queue_[i];
+    Op& op = ops_[id];
+    in_way_queue_[id] = 0;
+    const double way = std::max(output_way(op), ops_[sequence_[op.at + 1]].way) + op.duration;
+    if (way == op.way) continue;
+    op.way = way;
+    queue_way(sequence_[op.at - 1]);
+    queue_way(op.before[0]);
+    queue_way(op.before[1]);
   }
-  tail_queue_.clear();
+  work_ += int64_t(way_queue_.size());
+  way_queue_.clear();
 }
 
-bool SwapWalk::keeps_cap(Spot spot) const {
-  const OpClass& u = of(op_at(spot.node, spot.at));
-  const OpClass& v = of(op_at(spot.node, spot.at + 1));
-  const double v_level = level_[spot.node][spot.at] - u.take + v.take;
+bool SwapWalk::keeps_cap(int32_t at) const {
+  const Op& u = ops_[sequence_[at]];
+  const Op& v = ops_[sequence_[at + 1]];
+  const double v_level = level_[at] - u.take + v.take;
   return v_level <= cap_ && v_level - v.release + u.take <= cap_;
 }
 
-SwapWalk::Spot SwapWalk::propose(RandomStream& random) const {
-  const auto place = static_cast<int32_t>(random.below(uint64_t(graph_.num_ops)));
-  const auto found = std::upper_bound(node_starts_.begin(), node_starts_.end(), place);
-  const auto node = static_cast<int32_t>(found - node_starts_.begin());
-  const int32_t at = place - (node > 0 ? node_starts_[node - 1] : 0);
-  const auto& list = sequence_[node];
-  if (size_t(at) + 1 >= list.size() || graph_.class_of[list[at]] == graph_.class_of[list[at + 1]])
-    return {-1, 0};
-  return {node, at};
+bool SwapWalk::can_swap(int32_t at) const {
+  const Op& u = ops_[sequence_[at]];
+  const Op& v = ops_[sequence_[at + 1]];
+  return u.cls != v.cls && u.cls >= 0 && v.cls >= 0;
 }
 
 bool SwapWalk::lower_memory(const SwapWalkOptions& options, RandomStream& random) {
+  QuickRandom quick(random);
   cap_ = options.memory_cap + graph_.memory_rounding;
-  double above = 0;
-  for (int32_t node = 0; node < graph_.nodes; ++node)
-    for (size_t at = 0; at < level_[node].size(); ++at)
-      above += excess(level_[node][at], of(op_at(node, int32_t(at))));
+  double above = total_excess();
   const double enough = graph_.memory_rounding;
+  const double deadline = options.deadline + graph_.rounding;
+  const auto places = static_cast<int32_t>(sequence_.size()) - 1;
   Cooler cooler(options);
   work_ = 0;
   for (int64_t step = 0; work_ < options.work && above > enough; ++step, ++work_) {
     const double temperature = cooler.at(step, work_);
-    const Spot spot = propose(random);
-    if (spot.node < 0) continue;
-    const double change = change_of_excess(spot);
-    if (change > 0 && random.unit() >= std::exp(-change / temperature)) continue;
-    if (!keeps_deadline(spot, options.deadline + graph_.rounding)) continue;
-    swap_at(spot);
+    const int32_t at = quick.below(places);
+    if (!can_swap(at)) continue;
+    const double change = change_of_excess(at);
+    if (change > 0 && quick.unit() >= std::exp(-change / temperature)) continue;
+    if (length_when_swapped(at) > deadline) continue;
+    if (linked_elsewhere(ops_[sequence_[at]], ops_[sequence_[at + 1]])) continue;
+    swap_at(at);
     above += change;
   }
   return above <= enough;
 }
 
 bool SwapWalk::lower_makespan(const SwapWalkOptions& options, RandomStream& random) {
+  QuickRandom quick(random);
   cap_ = options.memory_cap + graph_.memory_rounding;
   const double enough = options.deadline + graph_.rounding;
+  const auto places = static_cast<int32_t>(sequence_.size()) - 1;
   Cooler cooler(options);
   work_ = 0;
   double present = makespan(), best = present;
   ClassOrder best_order = order();
   for (int64_t step = 0; work_ < options.work && best > enough; ++step, ++work_) {
     const double temperature = cooler.at(step, work_);
-    const Spot spot = propose(random);
-    if (spot.node < 0 || !keeps_cap(spot)) continue;
-    // Metropolis, solved for the longest makespan that this draw accepts.
-    const double longest = present - temperature * std::log(1 - random.unit());
-    if (!keeps_deadline(spot, longest)) continue;
-    swap_at(spot);
+    const int32_t at = quick.below(places);
+    if (!can_swap(at) || !keeps_cap(at)) continue;
+    const double longer = length_when_swapped(at) - present;
+    if (longer > 0 && quick.unit() >= std::exp(-longer / temperature)) continue;
+    if (linked_elsewhere(ops_[sequence_[at]], ops_[sequence_[at + 1]])) continue;
+    swap_at(at);
     present = makespan();
     if (present >= best - graph_.rounding) continue;
     best = present;
@@ -307,22 +297,18 @@ bool SwapWalk::lower_makespan(const SwapWalkOptions& options, RandomStream& rand
 
 double SwapWalk::makespan() const {
   double end = 0;
-  for (const auto& list : sequence_)
-    if (!list.empty()) end = std::max(end, head_[list.back()] + of(list.back()).duration);
+  for (size_t node = 1; node < begins_.size(); ++node)
+    end = std::max(end, ops_[sequence_[begins_[node] - 2]].end);
   return end;
 }
 
-double SwapWalk::peak() const {
-  double peak = 0;
-  for (const auto& levels : level_)
-    for (const double level : levels) peak = std::max(peak, level);
-  return peak;
-}
+double SwapWalk::peak() const { return *std::max_element(level_.begin(), level_.end()); }
 
 ClassOrder SwapWalk::order() const {
   ClassOrder order(graph_.nodes);
   for (int32_t node = 0; node < graph_.nodes; ++node)
-    for (const int32_t op : sequence_[node]) order[node].push_back(graph_.class_of[op]);
+    for (int32_t place = begins_[node]; place + 1 < begins_[node + 1]; ++place)
+      order[node].push_back(ops_[sequence_[place]].cls);
   return order;
 }
 

@@ -2,9 +2,10 @@
 // from them tell at once, without a look at the rest, how long the schedule would be. Millions of
 // proposals per second, whatever the size of the problem. Keeps scratch space: one per thread.
 //
-// Invariant: heads and tails are the longest ways to and from each op in the present order.
+// Invariant: the ends and ways of all ops are those of the present order.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -16,7 +17,7 @@ namespace braid {
 struct SwapWalkOptions {
   double memory_cap = 0;         // of every node
   double deadline = 0;           // of the schedule
-  int64_t work = 0;              // proposals, and heads and tails recomputed
+  int64_t work = 0;              // proposals, and ops whose times are recomputed
   double first_temperature = 0;  // in units of memory or time; cools in equal ratios
   double last_temperature = 0;
 };
@@ -42,37 +43,43 @@ class SwapWalk {
   double makespan() const;  // when each op runs as early as it can
 
  private:
-  struct Spot {  // place of an op
-    int32_t node = 0;
-    int32_t at = 0;
+  // One op, in one line of the cache. The op behind the last one stands for "none": it ends long
+  // before everything and nothing follows it.
+  struct Op {
+    double end = 0;  // earliest
+    double way = 0;  // longest way from its start to the end of the schedule
+    double duration = 0;
+    double take = 0, release = 0;              // memory
+    std::array<int32_t, 2> before{}, after{};  // ops
+    int32_t cls = 0;
+    int32_t at = 0;  // place in sequence_
   };
-  int32_t op_at(int32_t node, int32_t at) const { return sequence_[node][at]; }
-  const OpClass& of(int32_t op) const { return graph_.classes[graph_.class_of[op]]; }
-  double input_head(int32_t op) const;
-  double output_tail(int32_t op) const;
-  double computed_head(int32_t op) const;
-  double computed_tail(int32_t op) const;
-  bool linked_elsewhere(int32_t first, int32_t second) const;
-  bool keeps_deadline(Spot spot, double deadline) const;
-  bool keeps_cap(Spot spot) const;
-  double excess(double level, const OpClass& one) const;
-  double change_of_excess(Spot spot) const;
-  void swap_at(Spot spot);
-  void settle();
-  void settle_heads();
-  void settle_tails();
-  void set_levels(int32_t node);
-  // A place whose op and the next are of different classes; -1 as node: none this time.
-  Spot propose(RandomStream& random) const;
+  double input_ready(const Op& op) const;
+  double output_way(const Op& op) const;
+  bool linked_elsewhere(const Op& first, const Op& second) const;
+  // Length of the longest way through two neighbours once they have changed places.
+  double length_when_swapped(int32_t at) const;
+  bool keeps_cap(int32_t at) const;
+  double excess(double level, const Op& op) const;
+  double change_of_excess(int32_t at) const;
+  double total_excess() const;
+  void swap_at(int32_t at);
+  void queue_end(int32_t op);
+  void queue_way(int32_t op);
+  void settle_ends();
+  void settle_ways();
+  // Whether the op at this place and the next are of one node and of different classes.
+  bool can_swap(int32_t at) const;
 
   const OpGraph& graph_;
-  std::vector<std::vector<int32_t>> sequence_;  // [node][position] op
-  std::vector<std::vector<double>> level_;      // [node][position] memory held while it runs
-  std::vector<int32_t> position_;               // [op]
-  std::vector<double> head_, tail_;             // [op]
-  std::vector<int32_t> head_queue_, tail_queue_;
-  std::vector<char> in_head_queue_, in_tail_queue_;  // [op]
-  std::vector<int32_t> node_starts_;  // cumulative number of ops, to draw a place evenly
+  const int32_t none_;
+  bool has_lag_ = false;
+  std::vector<Op> ops_;
+  std::vector<int32_t> sequence_;  // the ops of all nodes in order, `none_` before and after each
+  std::vector<int32_t> begins_;    // [node] its first place in sequence_; and one past the last
+  std::vector<double> level_;      // [place] memory held while its op runs
+  std::vector<int32_t> end_queue_, way_queue_;
+  std::vector<char> in_end_queue_, in_way_queue_;  // [op]
   double cap_ = 0;
   int64_t work_ = 0;
 };
