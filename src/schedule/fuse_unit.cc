@@ -18,8 +18,8 @@ constexpr int64_t kMakespanWork = 12'000'000;
 
 // Small problems need less.
 int64_t walk_work(const OpGraph& graph, int64_t most) {
-  constexpr int64_t kPerOp = 25'000;
-  return std::min(most, kPerOp * graph.num_ops);
+  constexpr int64_t kPerPair = 100;  // of ops
+  return std::min(most, kPerPair * graph.num_ops * graph.num_ops);
 }
 
 int list_runs(const OpGraph& graph) {

@@ -30,6 +30,32 @@ double random_priority(const OpClass& one, bool one_model_first, RandomStream& r
   return one_model_first ? priority + 2 * one.pipeline : priority;
 }
 
+// Quotas that all fit into the memory limit at once, so that ops never wait for memory that nothing
+// will release: shares of the pipelines by chance, their stages alike or in the ratios of 1F1B.
+void fit_quotas(const OpGraph& graph, ListRule& rule, RandomStream& random) {
+  const size_t pipelines = graph.of_pipeline.size();
+  const bool alike = random.below(2) == 0;
+  const auto parts = [&](const OpClass& one) { return alike ? 1 : stages_below(graph, one); };
+  std::vector<double> share(pipelines), need(pipelines, 0);
+  double total = 0;
+  for (double& one : share) total += one = 0.02 + std::pow(random.unit(), 3);
+  std::vector<std::vector<double>> held(pipelines, std::vector<double>(graph.nodes, 0));
+  for (const OpClass& one : graph.classes)
+    need[one.pipeline] =
+        std::max(need[one.pipeline], held[one.pipeline][one.node] += one.take * parts(one));
+  for (const OpClass& one : graph.classes) {
+    const size_t p = size_t(one.pipeline);
+    if (one.kind != PassKind::kForward || need[p] <= 0) continue;
+    const double fit = share[p] / total * graph.memory_limit / need[p] * parts(one);
+    rule.quota[one.holder] = std::max(1, static_cast<int32_t>(std::min(1e6, fit)));
+  }
+}
+
+// Half of the rules have none; otherwise from a tie breaker to what outweighs all priorities.
+double random_urgency(RandomStream& random) {
+  return random.below(2) == 0 ? 0 : 0.5 * std::exp(4 * random.unit());
+}
+
 double longest_op(const OpGraph& graph) {
   double longest = 0;
   for (const OpClass& one : graph.classes) longest = std::max(longest, one.duration);
@@ -51,6 +77,14 @@ ListSimulator::ListSimulator(const OpGraph& graph) : graph_(graph) {
       least_tail_[node] = std::min(least_tail_[node], graph.classes[c].tail);
     }
   }
+  std::vector<std::vector<double>> loads(graph.of_pipeline.size(),
+                                         std::vector<double>(graph.nodes, 0));
+  period_.assign(graph.of_pipeline.size(), 0);
+  for (const OpClass& one : graph.classes)
+    period_[one.pipeline] =
+        std::max(period_[one.pipeline], loads[one.pipeline][one.node] += one.duration);
+  for (const OpClass& one : graph.classes)
+    longest_rest_ = std::max(longest_rest_, one.tail + one.count * period_[one.pipeline]);
   for (const OpClass& one : graph.classes)
     all_inputs_.push_back(int8_t((one.before[0] >= 0) + (one.before[1] >= 0)));
 }
@@ -94,16 +128,20 @@ ListSimulator::Event ListSimulator::pop() {
 ListSimulator::Choice ListSimulator::choose(const ListRule& rule, int32_t node, double now) const {
   Choice choice;
   double best = kNever;
+  const double weight = longest_rest_ > 0 ? rule.urgency / longest_rest_ : 0;
   for (const int32_t c : graph_.of_node[node]) {
     const State& state = states_[c];
     if (state.next >= state.known) continue;
     const OpClass& one = graph_.classes[c];
     const double ready = ready_[one.first_op + state.next];
-    if (ready > now + rule.patience[node] || rule.priority[c] >= best) continue;
+    if (ready > now + rule.patience[node]) continue;
+    const double rest = one.tail + (one.count - state.next) * period_[one.pipeline];
+    const double number = rule.priority[c] - weight * rest;
+    if (number >= best) continue;
     if (one.take > 0 && (alive_[one.holder] >= rule.quota[one.holder] ||
                          held_[node] + one.take > graph_.memory_limit + graph_.memory_rounding))
       continue;
-    best = rule.priority[c];
+    best = number;
     choice = {c, std::max(now, ready)};
   }
   return choice;
@@ -177,13 +215,15 @@ ListRule random_rule(const OpGraph& graph, RandomStream& random) {
   }
   const double patience = random.below(2) == 0 ? 0 : random.unit() * longest_op(graph);
   rule.patience.assign(graph.nodes, patience);
+  rule.urgency = random_urgency(random);
+  if (std::isfinite(graph.memory_limit) && random.below(2) == 0) fit_quotas(graph, rule, random);
   return rule;
 }
 
 void mutate_rule(const OpGraph& graph, ListRule& rule, RandomStream& random) {
   const uint64_t changes = 1 + random.below(2);
   for (uint64_t i = 0; i < changes; ++i) {
-    const uint64_t kind = random.below(8);
+    const uint64_t kind = random.below(9);
     if (kind < 4) {
       int32_t& quota = rule.quota[random.below(rule.quota.size())];
       const auto step = static_cast<int32_t>(1 + random.below(2));
@@ -195,6 +235,8 @@ void mutate_rule(const OpGraph& graph, ListRule& rule, RandomStream& random) {
         if (group_of(graph.classes[c]) == group_of(one)) rule.priority[c] = priority;
     } else if (kind < 7) {
       rule.priority[random.below(rule.priority.size())] = 2 * random.unit();
+    } else if (kind == 8) {
+      rule.urgency = random_urgency(random);
     } else {
       rule.patience[random.below(rule.patience.size())] =
           random.below(2) == 0 ? 0 : random.unit() * longest_op(graph);

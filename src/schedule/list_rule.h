@@ -13,11 +13,13 @@ namespace braid {
 // What a node runs next when it is free: among the ops that are ready, or will be within
 // `patience`, the one with the least priority number; a forward only while its stage holds fewer
 // than `quota` micro-batches and the node's memory limit allows it. A node waits for an op that is
-// not ready yet if that one has the least number.
+// not ready yet if that one has the least number. With urgency, the more time an op's pipeline
+// would still need if it ran alone, the less the number.
 struct ListRule {
   std::vector<double> priority;  // [class]
   std::vector<int32_t> quota;    // [holder]: (pipeline, stage)
   std::vector<double> patience;  // [node]
+  double urgency = 0;            // off the number of an op with the longest rest of all
 };
 
 struct ListOutcome {
@@ -71,6 +73,8 @@ class ListSimulator {
   std::vector<double> load_;        // [node] of all ops
   std::vector<double> rest_;        // [node] of the ops that are still to run
   std::vector<double> least_tail_;  // [node] of any class
+  std::vector<double> period_;      // [pipeline] of a micro-batch, when it runs alone without end
+  double longest_rest_ = 0;         // of any op, when its pipeline runs alone
   double makespan_ = 0;
 };
 
