@@ -90,10 +90,14 @@ struct RolePlan {
   friend bool operator==(const RolePlan&, const RolePlan&) = default;
 };
 
-// Reserved for fused schedules and streaming between stages; validated, not yet compiled.
+// The most units of a fused order's search: each takes a few tenths of a second.
+inline constexpr int64_t kMaxFusionUnits = 10'000;
+
+// Fused schedules (program/fused.h), and streaming between stages, which is refused so far.
 struct Fusion {
   bool train_schedules = false;       // weave the pipelines of two train calls
   int64_t migrate_below_samples = 0;  // hand samples on when fewer are unfinished; 0 = off
+  int64_t seed = 1, units = 16;       // of the search for the order (schedule/fuse.h)
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 

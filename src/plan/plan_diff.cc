@@ -80,6 +80,8 @@ std::vector<std::string> diff(const ExecutionPlan& a, const ExecutionPlan& b) {
           std::string(flag_text(b.fusion.train_schedules)), &lines);
   changed("fusion: migrate_below_samples", a.fusion.migrate_below_samples,
           b.fusion.migrate_below_samples, &lines);
+  changed("fusion: seed", a.fusion.seed, b.fusion.seed, &lines);
+  changed("fusion: units", a.fusion.units, b.fusion.units, &lines);
   changed("staleness", a.staleness, b.staleness, &lines);
   return lines;
 }

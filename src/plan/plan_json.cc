@@ -121,7 +121,9 @@ Json plan_json(const ExecutionPlan& plan) {
           {"roles", roles},
           {"fusion",
            {{"train_schedules", plan.fusion.train_schedules},
-            {"migrate_below_samples", plan.fusion.migrate_below_samples}}},
+            {"migrate_below_samples", plan.fusion.migrate_below_samples},
+            {"seed", plan.fusion.seed},
+            {"units", plan.fusion.units}}},
           {"staleness", plan.staleness}};
 }
 
@@ -135,6 +137,8 @@ Result<ExecutionPlan> plan_from_json(const Json& json) {
   BRAID_ASSIGN(plan.fusion.train_schedules, json_field_or<bool>(fusion, "train_schedules", false));
   BRAID_ASSIGN(plan.fusion.migrate_below_samples,
                json_field_or<int64_t>(fusion, "migrate_below_samples", 0));
+  BRAID_ASSIGN(plan.fusion.seed, json_field_or<int64_t>(fusion, "seed", Fusion().seed));
+  BRAID_ASSIGN(plan.fusion.units, json_field_or<int64_t>(fusion, "units", Fusion().units));
   BRAID_ASSIGN(plan.staleness, json_field_or<int64_t>(json, "staleness", 0));
   return plan;
 }

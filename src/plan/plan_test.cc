@@ -194,7 +194,18 @@ std::vector<Broken> broken_plans() {
        {"role actor", "host"}},
       {"migrate",
        [](auto& p) { p.fusion.migrate_below_samples = 257; },
-       {"0 to the 256 samples", "nearest legal value: 256"}},
+       {"fusion.migrate_below_samples", "not available yet", "set it to 0"}},
+      {"fused_tokens",
+       [](auto& p) {
+         p.fusion.train_schedules = true;
+         p.calls.back().strategy.micro_tokens = 4096;
+       },
+       {"fusion.train_schedules", "micro_batches"}},
+      {"fused_units",
+       [](auto& p) {
+         p.fusion = {true, 0, 1, 0};
+       },
+       {"fusion.units: must be 1 to"}},
       {"stale", [](auto& p) { p.staleness = 1; }, {"generate and update_critic share devices"}},
       {"stale_negative", [](auto& p) { p.staleness = -1; }, {"nearest legal value: 0"}},
   };
@@ -234,7 +245,7 @@ ExecutionPlan random_plan(std::mt19937* rng) {
   plan.graph = below(2) ? "ppo" : "my graph: 2";
   plan.devices = static_cast<int>(1 + below(64));
   plan.staleness = below(3);
-  plan.fusion = {below(2) == 1, below(2) * 7};
+  plan.fusion = {below(2) == 1, below(2) * 7, below(100), below(100)};
   for (int i = 0; i < below(5); ++i) {
     CallPlan call{cat("call_", i), {}, {}};
     for (int j = 0; j <= below(6); ++j)

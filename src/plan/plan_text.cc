@@ -129,13 +129,20 @@ Status read_roles(const YamlNode& node, ExecutionPlan* plan) {
 
 Status read_fusion(const YamlNode& node, Fusion* fusion) {
   BRAID_TRY(require_map(node, "fusion"));
-  BRAID_TRY(require_known_keys(node, "fusion.", {"train_schedules", "migrate_below_samples"}));
+  BRAID_TRY(require_known_keys(node, "fusion.",
+                               {"train_schedules", "migrate_below_samples", "seed", "units"}));
   if (const YamlNode* value = node.find("train_schedules")) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
   if (const YamlNode* value = node.find("migrate_below_samples")) {
     BRAID_ASSIGN(fusion->migrate_below_samples,
                  read_number(*value, "fusion.migrate_below_samples"));
+  }
+  if (const YamlNode* value = node.find("seed")) {
+    BRAID_ASSIGN(fusion->seed, read_number(*value, "fusion.seed"));
+  }
+  if (const YamlNode* value = node.find("units")) {
+    BRAID_ASSIGN(fusion->units, read_number(*value, "fusion.units"));
   }
   return ok_status();
 }
@@ -239,7 +246,8 @@ std::string plan_to_yaml(const ExecutionPlan& plan) {
     out += cat("  ", quoted_if_needed(role.role.value), ": ", role_line(role), "\n");
   if (plan.fusion != Fusion{})
     out += cat("fusion: {train_schedules: ", plan.fusion.train_schedules ? "true" : "false",
-               ", migrate_below_samples: ", plan.fusion.migrate_below_samples, "}\n");
+               ", migrate_below_samples: ", plan.fusion.migrate_below_samples,
+               ", seed: ", plan.fusion.seed, ", units: ", plan.fusion.units, "}\n");
   if (plan.staleness != 0) out += cat("staleness: ", plan.staleness, "\n");
   return out;
 }

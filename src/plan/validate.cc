@@ -307,27 +307,61 @@ Status check_roles(const ExecutionPlan& plan, const PlanningProblem& problem) {
   return ok_status();
 }
 
-Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
+// What an order of passes that is made before lengths are known can weave.
+Status check_fused_call(const CallPlan& call) {
+  const Strategy& s = call.strategy;
+  const auto refused = [&](const std::string& what) {
+    return invalid_input(cat("fusion.train_schedules: call ", call.call, ": ", what));
+  };
+  if (s.micro_tokens > 0)
+    return refused(
+        "the fused order needs a fixed number of micro-batches; set micro_batches in "
+        "place of micro_tokens");
+  if (s.zero_stage >= 2 && dense_copies(s) > 1)
+    return refused(cat("zero ", s.zero_stage,
+                       " gathers or reduces inside of passes, which replicas run in different "
+                       "orders; nearest legal value: zero 1"));
+  if (s.ep > 1) return refused("experts exchange tokens inside of passes; set ep 1");
+  return ok_status();
+}
+
+Status check_fused_pair(const CallPlan& a, const CallPlan& b) {
+  const auto devices = [](const CallPlan& call) {
+    std::vector<DeviceId> out = call.mesh.devices;
+    std::sort(out.begin(), out.end());
+    return out;
+  };
+  if (devices(a) != devices(b))
+    return invalid_input(cat("fusion.train_schedules: ", a.call, " and ", b.call,
+                             " run on different devices; give them the same ones, in any order, or "
+                             "set it false"));
+  BRAID_TRY(check_fused_call(a));
+  return check_fused_call(b);
+}
+
+Status check_train_schedules(const ExecutionPlan& plan, const PlanningProblem& problem) {
   std::vector<std::string> trains;
   for (const Call& call : problem.graph.calls)
     if (call.kind == CallKind::kTrainStep) trains.push_back(call.name);
-  if (plan.fusion.train_schedules && trains.size() < 2)
+  if (trains.size() < 2 || trains.size() % 2 != 0)
     return invalid_input(cat("fusion.train_schedules: weaves two training calls, and graph ",
                              problem.graph.name, " has ", trains.size(),
                              "; nearest legal value: false"));
-  if (plan.fusion.train_schedules &&
-      !overlaps(call_plan(plan, trains[0]).mesh, call_plan(plan, trains[1]).mesh))
-    return invalid_input(cat("fusion.train_schedules: ", trains[0], " and ", trains[1],
-                             " share no device; give them one mesh or set it false"));
-  const int64_t below = plan.fusion.migrate_below_samples;
-  const int64_t samples = problem.workload.prompts * problem.workload.samples_per_prompt;
-  if (below != 0 && !generates(problem.graph))
-    return invalid_input("fusion.migrate_below_samples: the graph generates nothing; set it to 0");
-  if (below < 0 || below > samples)
-    return invalid_input(cat("fusion.migrate_below_samples: must be 0 to the ", samples,
-                             " samples of a step, is ", below,
-                             "; nearest legal value: ", below < 0 ? 0 : samples));
+  for (size_t i = 0; i < trains.size(); i += 2)
+    BRAID_TRY(check_fused_pair(call_plan(plan, trains[i]), call_plan(plan, trains[i + 1])));
+  if (plan.fusion.seed < 0) return invalid_input("fusion.seed: must not be negative");
+  if (plan.fusion.units < 1 || plan.fusion.units > kMaxFusionUnits)
+    return invalid_input(
+        cat("fusion.units: must be 1 to ", kMaxFusionUnits, ", is ", plan.fusion.units));
   return ok_status();
+}
+
+Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  if (plan.fusion.migrate_below_samples != 0)
+    return invalid_input(
+        "fusion.migrate_below_samples: scoring finished samples while others are generated "
+        "(inter-stage fusion) is not available yet; set it to 0");
+  return plan.fusion.train_schedules ? check_train_schedules(plan, problem) : ok_status();
 }
 
 // Rollouts that overlap training need devices of their own.

@@ -5,7 +5,9 @@
 #include <optional>
 #include <set>
 
+#include "base/text.h"
 #include "plan/validate.h"
+#include "program/fused.h"
 #include "program/lower.h"
 #include "program/placement.h"
 
@@ -33,18 +35,45 @@ class PlanCompiler {
   Program compile() {
     for (size_t i = 0; i < problem_.graph.calls.size(); ++i) {
       const CallId id{static_cast<int32_t>(i)};
-      bring_state(id);
-      bring_weights(id);
-      run(id);
-      send_fields(id);
-      put_away(id);
+      if (const std::vector<CallId> together = run_here(id); !together.empty()) run_all(together);
     }
     return std::move(program_);
+  }
+
+  // Two calls that are fused run where the second one stands.
+  Status fuse(const std::array<CallId, 2>& pair) {
+    for (int32_t i = pair[0].value + 1; i <= pair[1].value; ++i)
+      if (std::find(waits_[i].begin(), waits_[i].end(), pair[0]) != waits_[i].end())
+        return invalid_input(cat("fusion.train_schedules: ", call(CallId{i}).name, " waits for ",
+                                 call(pair[0]).name,
+                                 ", so the updates cannot run together; set it "
+                                 "false"));
+    BRAID_ASSIGN(FusedCalls fused, fuse_calls(program_, plan_.fusion, problem_, pair));
+    program_.fused.push_back(std::move(fused));
+    return ok_status();
   }
 
  private:
   const Call& call(CallId id) const { return program_.graph.calls[id.value]; }
   const CallPlacement& placement(CallId id) const { return program_.calls[id.value]; }
+
+  std::vector<CallId> run_here(CallId id) const {
+    for (const FusedCalls& fused : program_.fused) {
+      if (fused.calls[0] == id) return {};
+      if (fused.calls[1] == id) return {fused.calls[0], id};
+    }
+    return {id};
+  }
+
+  void run_all(const std::vector<CallId>& together) {
+    for (const CallId id : together) {
+      bring_state(id);
+      bring_weights(id);
+    }
+    for (const CallId id : together) run(id);
+    for (const CallId id : together) send_fields(id);
+    for (const CallId id : together) put_away(id);
+  }
 
   InstructionId append(DeviceId device, Instruction instruction) {
     auto& list = program_.ranks[device.value].instructions;
@@ -341,7 +370,16 @@ Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& proble
   BRAID_CHECK(steps.empty() || steps.size() == problem.graph.calls.size(), "a step for every call");
   BRAID_TRY(verify(problem.graph));
   BRAID_TRY(validate(plan, problem));
-  Program program = PlanCompiler(plan, problem, steps).compile();
+  PlanCompiler compiler(plan, problem, steps);
+  if (plan.fusion.train_schedules) {
+    std::vector<CallId> trains;
+    for (size_t i = 0; i < problem.graph.calls.size(); ++i)
+      if (problem.graph.calls[i].kind == CallKind::kTrainStep)
+        trains.push_back(CallId{static_cast<int32_t>(i)});
+    for (size_t i = 0; i + 1 < trains.size(); i += 2)
+      BRAID_TRY(compiler.fuse({trains[i], trains[i + 1]}));
+  }
+  Program program = compiler.compile();
   BRAID_TRY(verify(program));
   return program;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "program/fused.h"
+
 namespace braid {
 namespace {
 
@@ -75,14 +77,31 @@ class Expander {
 
   Expansion train(const Deal& deal) {
     for (size_t i = 0; i < deal.minibatches.size(); ++i) {
-      minibatch_ = static_cast<int32_t>(i);
-      append(OpKind::kZero).what = gradients();
+      begin_minibatch(i);
       pass(deal, i);
-      finish_gradients();
-      update();
+      finish_minibatch();
     }
     return std::move(out_);
   }
+
+  // One optimizer step in pieces, for passes in another order than the call's own.
+  void begin_minibatch(size_t minibatch) {
+    minibatch_ = static_cast<int32_t>(minibatch);
+    append(OpKind::kZero).what = gradients();
+  }
+  // Nothing where the rank has fewer micro-batches.
+  void pass_one(const Deal& deal, const ScheduleOp& op) {
+    const auto& tokens = deal.minibatches[minibatch_].tokens[out_.at.dp_rank];
+    if (op.micro_batch >= static_cast<int64_t>(tokens.size())) return;
+    micro_batch_ = op.micro_batch;
+    run_part(op, static_cast<double>(tokens[op.micro_batch]) / s_.cp);
+    micro_batch_ = -1;
+  }
+  void finish_minibatch() {
+    finish_gradients();
+    update();
+  }
+  size_t size() const { return out_.ops.size(); }
 
   Expansion round(const RoundWork& round) {
     const double rows = static_cast<double>(round.decoding);
@@ -268,13 +287,7 @@ class Expander {
   void pass(const Deal& deal, size_t minibatch) {
     const auto& batches = deal.minibatches[minibatch].micro_batches[out_.at.dp_rank];
     const Schedule schedule = schedule_of(s_, frame_.kind, static_cast<int64_t>(batches.size()));
-    for (const ScheduleOp& op : schedule.per_stage[out_.at.stage]) {
-      micro_batch_ = op.micro_batch;
-      run_part(op, static_cast<double>(
-                       deal.minibatches[minibatch].tokens[out_.at.dp_rank][op.micro_batch]) /
-                       s_.cp);
-    }
-    micro_batch_ = -1;
+    for (const ScheduleOp& op : schedule.per_stage[out_.at.stage]) pass_one(deal, op);
   }
 
   void run_part(const ScheduleOp& op, double tokens) {
@@ -451,6 +464,33 @@ Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal) {
 }
 Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal) {
   return expand(call_frame(program, call), rank, deal);
+}
+
+FusedExpansion expand(const Program& program, const FusedCalls& fused, DeviceId rank,
+                      const std::array<Deal, 2>& deals) {
+  const std::array<CallFrame, 2> frames = {call_frame(program, fused.calls[0]),
+                                           call_frame(program, fused.calls[1])};
+  std::array<Expander, 2> each = {Expander(frames[0]), Expander(frames[1])};
+  FusedExpansion out;
+  std::array<size_t, 2> listed = {0, 0};
+  const auto list = [&](int c) {
+    for (; listed[c] < each[c].size(); ++listed[c])
+      out.order.push_back({c, static_cast<int32_t>(listed[c])});
+  };
+  for (int c = 0; c < 2; ++c) each[c].at(position_of(frames[c], rank));
+  const std::vector<FusedPass> passes = fused_passes(program, fused, rank);
+  const size_t steps = std::max(deals[0].minibatches.size(), deals[1].minibatches.size());
+  for (size_t step = 0; step < steps; ++step) {
+    const auto runs = [&](int c) { return step < deals[c].minibatches.size(); };
+    for (int c = 0; c < 2; ++c)
+      if (runs(c)) each[c].begin_minibatch(step), list(c);
+    for (const FusedPass& pass : passes)
+      if (runs(pass.call)) each[pass.call].pass_one(deals[pass.call], pass.op), list(pass.call);
+    for (int c = 0; c < 2; ++c)
+      if (runs(c)) each[c].finish_minibatch(), list(c);
+  }
+  for (int c = 0; c < 2; ++c) out.calls[c] = each[c].bodies();
+  return out;
 }
 
 Expansion expand(const CallFrame& frame, DeviceId rank, const RoundWork& round) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "plan/test_problem.h"
+#include "program/verify_ops.h"
 
 namespace braid {
 namespace {
@@ -316,6 +317,63 @@ TEST_P(ExpandTest, GradientsAreReducedOverTheirReplicas) {
               << model_.kinds[slice.item].name << " of rank " << r << ", layer " << std::get<1>(e);
         });
       }
+    }
+}
+
+TEST_P(ExpandTest, ListsObeyTheRules) {
+  for (const CallKind kind : {CallKind::kTrainStep, CallKind::kInfer}) {
+    const Status status = verify_ops({CallId{0}, kind, &where_, &model_}, all(kind), deal_);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+TEST_P(ExpandTest, DeletingAnyOpIsRejected) {
+  const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where_, &model_};
+  const std::vector<Expansion> ranks = all(CallKind::kTrainStep);
+  for (const size_t r : {size_t{0}, ranks.size() / 2, ranks.size() - 1})
+    for (size_t i = 0; i < ranks[r].ops.size(); ++i) {
+      std::vector<Expansion> without = ranks;
+      without[r].ops.erase(without[r].ops.begin() + static_cast<int64_t>(i));
+      EXPECT_FALSE(verify_ops(frame, without, deal_).ok())
+          << "rank " << r << " without op " << i << " " << op_kind_name(ranks[r].ops[i].kind);
+    }
+}
+
+// Also where every rank leaves it out.
+TEST_P(ExpandTest, DeletingAKindOfOpIsRejected) {
+  const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where_, &model_};
+  const std::vector<Expansion> ranks = all(CallKind::kTrainStep);
+  std::set<std::pair<OpKind, GroupKind>> kinds;
+  for (const Expansion& e : ranks)
+    for (const Op& op : e.ops)
+      kinds.insert({op.kind, op.group < 0 ? GroupKind::kCall : e.groups[op.group].kind});
+  for (const auto& [kind, over] : kinds) {
+    std::vector<Expansion> without = ranks;
+    for (Expansion& e : without)
+      e.ops.erase(std::remove_if(e.ops.begin(), e.ops.end(),
+                                 [&, kind = kind, over = over](const Op& op) {
+                                   return op.kind == kind &&
+                                          (op.group < 0 || e.groups[op.group].kind == over);
+                                 }),
+                  e.ops.end());
+    EXPECT_FALSE(verify_ops(frame, without, deal_).ok()) << op_kind_name(kind);
+  }
+}
+
+TEST_P(ExpandTest, ChangedOpsAreRejected) {
+  const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where_, &model_};
+  const std::vector<Expansion> ranks = all(CallKind::kTrainStep);
+  const std::vector<void (*)(Op&)> changes = {
+      [](Op& op) { op.version += 1; }, [](Op& op) { op.holds = op.holds == 0 ? 1 : 0; },
+      [](Op& op) { op.bytes += op.channel == Channel::kNone ? 0 : 1; }};
+  for (size_t c = 0; c < changes.size(); ++c)
+    for (size_t i = 0; i < ranks[0].ops.size(); ++i) {
+      std::vector<Expansion> changed = ranks;
+      const OpKind kind = changed[0].ops[i].kind;
+      if (c == 1 && kind != OpKind::kForward && kind != OpKind::kBackward) continue;
+      changes[c](changed[0].ops[i]);
+      if (changed[0].ops[i] == ranks[0].ops[i]) continue;
+      EXPECT_FALSE(verify_ops(frame, changed, deal_).ok()) << op_kind_name(kind) << ", " << c;
     }
 }
 

@@ -17,7 +17,8 @@ ModelShape model_shape(const PlanningProblem& problem, const RoleId& role) {
   shape.role = role;
   shape.kinds = role_kinds(problem, role);
   shape.layers = model.size.layers, shape.hidden = model.size.hidden;
-  shape.cached = 2 * model.size.kv_heads * model.size.head_dim, shape.routes = model.size.top_k;
+  shape.cached = 2 * model.size.kv_heads * model.size.head_dim, shape.experts = model.size.experts,
+  shape.routes = model.size.top_k;
   shape.trained_share = model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1;
   shape.widths = widths_of(model.precision);
   return shape;

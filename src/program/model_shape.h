@@ -13,9 +13,9 @@ struct ModelShape {
   RoleId role;
   std::vector<TensorKind> kinds;
   int64_t layers = 0, hidden = 0;
-  int64_t cached = 0;        // numbers of a token's keys and values in a layer
-  int64_t routes = 0;        // routed experts that a token passes in a layer that has them
-  double trained_share = 1;  // of all parameters: adapters train fewer
+  int64_t cached = 0;               // numbers of a token's keys and values in a layer
+  int64_t experts = 0, routes = 0;  // routed experts of a layer, and those that a token passes
+  double trained_share = 1;         // of all parameters: adapters train fewer
   NumberWidths widths;
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };

@@ -21,6 +21,9 @@
 
 namespace braid {
 
+// Number of the rules of expand(): another one means other ops from equal arguments.
+inline constexpr int kExpandRules = 1;
+
 enum class OpKind {
   kForward,        // a micro-batch through a body; the head's log-probs, values or scores included
   kBackward,       // the same body backwards; adds to the gradients

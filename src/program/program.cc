@@ -1,6 +1,5 @@
 #include "program/program.h"
 
-#include <cstdio>
 #include <set>
 #include <sstream>
 
@@ -195,16 +194,6 @@ std::string program_text(const Program& program) {
     }
   }
   return out.str();
-}
-
-// FNV-1a (Fowler, Noll, Vo), 64 bits.
-std::string program_hash(const Program& program) {
-  uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : program_text(program))
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
 }
 
 }  // namespace braid

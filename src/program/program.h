@@ -10,6 +10,7 @@
 // if it does everything one after another.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@
 #include "plan/problem.h"
 #include "program/model_shape.h"
 #include "program/reallocation.h"
+#include "schedule/pipelines.h"
+#include "schedule/schedule.h"
 
 namespace braid {
 
@@ -90,6 +93,24 @@ struct CallPlacement {
   friend bool operator==(const CallPlacement&, const CallPlacement&) = default;
 };
 
+// A pass in the order of two fused calls: of which of them, and of which part.
+struct FusedPass {
+  int call = 0;
+  ScheduleOp op;
+  friend bool operator==(const FusedPass&, const FusedPass&) = default;
+};
+
+// Two training calls whose passes are woven into one order (program/fused.h). Their regions follow
+// each other in every list and are executed as one.
+struct FusedCalls {
+  std::array<CallId, 2> calls;
+  PipelineProblem problem;                        // of each fused group
+  FusedOrder order;                               // of its nodes
+  std::vector<int32_t> nodes;                     // by rank; -1: not of the calls
+  std::array<std::vector<int32_t>, 2> pipelines;  // by call and data-parallel rank
+  friend bool operator==(const FusedCalls&, const FusedCalls&) = default;
+};
+
 struct Program {
   Graph graph;
   std::vector<RankProgram> ranks;
@@ -100,6 +121,7 @@ struct Program {
   std::vector<Message> messages = {};
   std::vector<RankGroup> groups = {};
   std::vector<RoleState> states = {};
+  std::vector<FusedCalls> fused = {};
   friend bool operator==(const Program&, const Program&) = default;
 };
 
@@ -129,7 +151,9 @@ std::string executed_instruction(const Program& program, size_t rank, size_t ind
 // One line per instruction, for people; equal programs print equal text.
 std::string program_text(const Program& program);
 
-// 64-bit hash of program_text, as 16 hexadecimal digits.
+// 64-bit hash of everything static, as 16 hexadecimal digits: the lists and what they refer to,
+// every call's mesh and strategy, the models, the fused order and the rules of dealing and
+// expansion.
 std::string program_hash(const Program& program);
 
 }  // namespace braid

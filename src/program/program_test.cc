@@ -33,6 +33,38 @@ TEST(Program, TextAndHashFollowTheValue) {
   EXPECT_NE(verify(program).message().find("not closed"), std::string::npos);
 }
 
+// Whatever a plan says of a call is in the hash, also where the lists are the same.
+TEST(Program, HashCoversEveryCallsStrategy) {
+  Program program = ppo();
+  program.calls.resize(program.graph.calls.size());
+  const std::string before = program_hash(program);
+  const std::vector<void (*)(Strategy&)> changes = {
+      [](Strategy& s) { s.dp = 2; },
+      [](Strategy& s) { s.tp = 2; },
+      [](Strategy& s) { s.pp = 2; },
+      [](Strategy& s) { s.cp = 2; },
+      [](Strategy& s) { s.ep = 2; },
+      [](Strategy& s) { s.expert_tp = 2; },
+      [](Strategy& s) { s.interleave = 2; },
+      [](Strategy& s) { s.sequence_parallel = true; },
+      [](Strategy& s) { s.zero_stage = 1; },
+      [](Strategy& s) { s.zero_ranks = 2; },
+      [](Strategy& s) { s.recompute = Recompute::kFull; },
+      [](Strategy& s) { s.micro_batches = 2; },
+      [](Strategy& s) { s.micro_tokens = 2; },
+      [](Strategy& s) { s.in_order = true; },
+      [](Strategy& s) { s.kv_budget_tokens = 2; },
+      [](Strategy& s) { s.max_concurrent = 2; },
+      [](Strategy& s) { s.schedule = PipelineOrder::kAllForwardFirst; },
+      [](Strategy& s) { s.stage_layers = {2}; },
+      [](Strategy& s) { s.precision = Precision::kF32; }};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    Program changed = program;
+    changes[i](changed.calls[1].strategy);
+    EXPECT_NE(program_hash(changed), before) << "change " << i;
+  }
+}
+
 TEST(Program, ReorderKeepsDependencies) {
   const Program program = ppo();
   std::vector<CallId> order;

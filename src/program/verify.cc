@@ -305,6 +305,19 @@ Status verify_channels(const Program& program) {
   return ok_status();
 }
 
+// The regions of fused calls follow each other.
+Status verify_fused(const Program& program, const FusedCalls& fused) {
+  for (const DeviceId rank : program.calls[fused.calls[0].value].mesh.devices) {
+    const auto& list = program.ranks[rank.value].instructions;
+    for (size_t i = 0; i + 1 < list.size(); ++i)
+      if (list[i].code == OpCode::kRegionEnd && list[i].call == fused.calls[0] &&
+          (list[i + 1].code != OpCode::kRegionBegin || list[i + 1].call != fused.calls[1]))
+        return invalid_input(cat("rank ", rank, ", ", place(i, list[i]),
+                                 ": is not followed by the call that it is fused with"));
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 Status verify(const Program& program) {
@@ -312,6 +325,7 @@ Status verify(const Program& program) {
     BRAID_TRY(verify_rank(program, rank).at(cat("program of rank ", rank)));
   if (program.calls.empty()) return ok_status();
   BRAID_TRY(verify_channels(program));
+  for (const FusedCalls& fused : program.fused) BRAID_TRY(verify_fused(program, fused));
   return Run(program).run();
 }
 

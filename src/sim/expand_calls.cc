@@ -27,6 +27,10 @@ void StepSimulation::expand_call(CallId id) {
   if (!uses_model(call)) return expand_host(id);
   add_call_memory(id);
   if (call.kind == CallKind::kGenerate) return expand_generate(id);
+  for (const FusedCalls& fused : program_.fused) {
+    if (fused.calls[0] == id) return;
+    if (fused.calls[1] == id) return expand_fused(fused);
+  }
   expand_passes(id);
 }
 
@@ -66,69 +70,169 @@ Deal StepSimulation::call_deal(CallId id) const {
   return out;
 }
 
+StepSimulation::CallRuns StepSimulation::start_runs(CallId id) {
+  CallRuns out{id, call_deal(id), {}, {}, {}};
+  out.samples = deal_samples(problem_, lengths_, program_.graph.calls[id.value]);
+  const Strategy& s = program_.calls[id.value].strategy;
+  for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
+    for (int stage = 0; stage < s.pp; ++stage)
+      out.stages.push_back({{dp_rank, stage}, {}, {}, 0, 0, -1, 0});
+  return out;
+}
+
+// The ops of an optimizer step and what its micro-batches take; false: the call has none.
+bool StepSimulation::take_minibatch(CallRuns* call, size_t step) const {
+  call->works.clear();
+  for (StageRun& run : call->stages) {
+    run.begin = run.next = run.end;
+    while (run.end < run.ops.ops.size() &&
+           run.ops.ops[run.end].minibatch == static_cast<int32_t>(step))
+      ++run.end;
+  }
+  if (step >= call->dealt.minibatches.size()) return false;
+  for (const auto& batches : call->dealt.minibatches[step].micro_batches) {
+    Works works;
+    for (const SampleRows& rows : batches) {
+      std::vector<int64_t> tokens;
+      for (const int32_t row : rows)
+        tokens.push_back(call->samples[row].prompt + call->samples[row].response);
+      const MicroBatch batch = costs_[call->id.value]->micro_batch(tokens);
+      works.push_back({batch, costs_[call->id.value]->pass_prices(batch)});
+    }
+    call->works.push_back(std::move(works));
+  }
+  return true;
+}
+
+std::vector<StepSimulation::StageRun*> StepSimulation::replica_of(CallRuns* call,
+                                                                  int dp_rank) const {
+  std::vector<StageRun*> out;
+  for (StageRun& run : call->stages)
+    if (run.at.dp_rank == dp_rank) out.push_back(&run);
+  return out;
+}
+
+void StepSimulation::end_runs(const CallRuns& call) {
+  rounds_[call.id.value] =
+      std::max<int64_t>(1, static_cast<int64_t>(call.dealt.minibatches.size()));
+  for (const StageRun& run : call.stages)
+    if (run.last >= 0) leave(call.id, run.at, run.last);
+}
+
 // What the call's ranks do, one optimizer step after the other, so that of what waits for a link
 // since the same moment the earlier step goes first.
 void StepSimulation::expand_passes(CallId id) {
-  const Strategy& s = program_.calls[id.value].strategy;
-  const Deal dealt = call_deal(id);
+  CallRuns call = start_runs(id);
   const CallFrame frame = call_frame(program_, id);
-  const auto samples = deal_samples(problem_, lengths_, program_.graph.calls[id.value]);
-  std::vector<StageRun> runs;
-  for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
-    for (int stage = 0; stage < s.pp; ++stage) {
-      StageRun run{{dp_rank, stage}, {}, {}, 0, 0, -1, 0};
-      run.ops = expand(frame, stage_devices(id, run.at)[0], dealt);
-      if (options_.change_ops) options_.change_ops(&run.ops);
-      run.tasks.assign(run.ops.ops.size(), -1);
-      runs.push_back(std::move(run));
-    }
-  for (size_t step = 0; step < dealt.minibatches.size(); ++step) {
-    for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank) {
-      Works works;
-      for (const SampleRows& rows : dealt.minibatches[step].micro_batches[dp_rank]) {
-        std::vector<int64_t> tokens;
-        for (const int32_t row : rows)
-          tokens.push_back(samples[row].prompt + samples[row].response);
-        const MicroBatch batch = costs_[id.value]->micro_batch(tokens);
-        works.push_back({batch, costs_[id.value]->pass_prices(batch)});
-      }
+  for (StageRun& run : call.stages) {
+    run.ops = expand(frame, stage_devices(id, run.at)[0], call.dealt);
+    if (options_.change_ops) options_.change_ops(&run.ops);
+    run.tasks.assign(run.ops.ops.size(), -1);
+  }
+  const int pp = program_.calls[id.value].strategy.pp;
+  for (size_t step = 0; take_minibatch(&call, step); ++step) {
+    for (size_t dp_rank = 0; dp_rank < call.works.size(); ++dp_rank) {
+      StageRun* const first = &call.stages[dp_rank * pp];
       std::vector<StageRun*> replica;
-      for (int stage = 0; stage < s.pp; ++stage) {
-        StageRun& run = runs[static_cast<size_t>(dp_rank) * s.pp + stage];
-        run.begin = run.end;
-        while (run.end < run.ops.ops.size() &&
-               run.ops.ops[run.end].minibatch == static_cast<int32_t>(step))
-          ++run.end;
-        add_passes(&run, works);
-        replica.push_back(&run);
+      for (int stage = 0; stage < pp; ++stage) {
+        add_passes(first + stage, call.works[dp_rank]);
+        replica.push_back(first + stage);
       }
       add_stage_messages(std::move(replica));
     }
-    finish_minibatch(&runs);
+    finish_minibatch(&call.stages);
   }
-  rounds_[id.value] = std::max<int64_t>(1, static_cast<int64_t>(dealt.minibatches.size()));
-  for (const StageRun& run : runs)
-    if (run.last >= 0) leave(id, run.at, run.last);
+  end_runs(call);
+}
+
+// The ops of both calls as their ranks list them.
+void StepSimulation::start_fused(const FusedCalls& fused, std::vector<CallRuns>* calls) {
+  for (const CallId id : fused.calls) calls->push_back(start_runs(id));
+  const std::array<Deal, 2> deals = {(*calls)[0].dealt, (*calls)[1].dealt};
+  std::map<DeviceId, std::vector<std::pair<int, StageRun*>>> on_device;
+  for (int c = 0; c < 2; ++c)
+    for (StageRun& run : (*calls)[c].stages) {
+      const auto devices = stage_devices(fused.calls[c], run.at);
+      run.ops = expand(program_, fused, devices[0], deals).calls[c];
+      if (options_.change_ops) options_.change_ops(&run.ops);
+      run.tasks.assign(run.ops.ops.size(), -1);
+      for (const DeviceId device : devices) on_device[device].push_back({c, &run});
+    }
+  for (auto& [device, runs] : on_device)
+    for (const auto& [c, run] : runs)
+      for (const auto& [other_c, other] : runs)
+        if (c != other_c &&
+            std::find(run->beside.begin(), run->beside.end(), other) == run->beside.end())
+          run->beside.push_back(other);
+}
+
+// The passes of both calls in the order of each node, then the ends of their optimizer steps.
+void StepSimulation::expand_fused(const FusedCalls& fused) {
+  std::vector<CallRuns> calls;
+  start_fused(fused, &calls);
+  const size_t steps =
+      std::max(calls[0].dealt.minibatches.size(), calls[1].dealt.minibatches.size());
+  for (size_t step = 0; step < steps; ++step) {
+    for (CallRuns& call : calls) take_minibatch(&call, step);
+    for (size_t node = 0; node < fused.order.size(); ++node)
+      for (const PipelineOp& pass : fused.order[node])
+        for (int c = 0; c < 2; ++c)
+          for (StageRun& run : calls[c].stages)
+            if (fused.nodes[run.ops.rank.value] == static_cast<int32_t>(node) &&
+                fused.pipelines[c][run.at.dp_rank] == pass.pipeline)
+              add_fused_pass(pass, &calls[c], &run);
+    for (CallRuns& call : calls) {
+      for (size_t dp_rank = 0; dp_rank < call.works.size(); ++dp_rank)
+        add_stage_messages(replica_of(&call, static_cast<int>(dp_rank)));
+      finish_minibatch(&call.stages);
+    }
+  }
+  for (const CallRuns& call : calls) end_runs(call);
+}
+
+// The run's next pass, if it is this one.
+void StepSimulation::add_fused_pass(const PipelineOp& pass, CallRuns* call, StageRun* run) {
+  for (; run->next < run->end; ++run->next) {
+    const Op& op = run->ops.ops[run->next];
+    if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) continue;
+    const bool forward = pass.kind == PassKind::kForward;
+    if (run->ops.bodies[op.body].part != pass.stage || op.micro_batch != pass.micro_batch ||
+        forward != (op.kind == OpKind::kForward))
+      return;
+    add_pass(run, run->next++, call->works[run->at.dp_rank][op.micro_batch]);
+    return;
+  }
 }
 
 void StepSimulation::add_passes(StageRun* run, const Works& works) {
-  const CallId id = run->ops.call;
   for (size_t i = run->begin; i < run->end; ++i) {
     const Op& op = run->ops.ops[i];
-    if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) continue;
-    const auto& [batch, prices] = works[op.micro_batch];
-    const double seconds = costs_[id.value]->op_s(run->ops, op, prices);
-    const TaskId task = tasks_.add(seconds);
-    run->last < 0 ? enter(id, run->at, task) : tasks_.wait(task, run->last);
-    run->last = run->tasks[i] = task;
-    const bool forward = op.kind == OpKind::kForward;
-    if (!forward && op.minibatch == 0) run->window_s = seconds;
-    const bool trains = run->ops.bodies[op.body].trains;
-    remember_op({task, forward ? EventKind::kForward : EventKind::kBackward, id, run->at.dp_rank,
-                 run->at.stage, op.micro_batch, trains ? OpCode::kSchedule : OpCode::kCall},
-                seconds);
-    remember_pass(*run, op, task, batch);
+    if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward)
+      add_pass(run, i, works[op.micro_batch]);
   }
+}
+
+void StepSimulation::add_pass(StageRun* run, size_t index, const Work& work) {
+  const CallId id = run->ops.call;
+  const Op& op = run->ops.ops[index];
+  const double seconds = costs_[id.value]->op_s(run->ops, op, work.prices);
+  const TaskId task = tasks_.add(seconds);
+  wait_for_devices(*run, task);
+  run->last = run->tasks[index] = task;
+  const bool forward = op.kind == OpKind::kForward;
+  if (!forward && op.minibatch == 0) run->window_s = seconds;
+  const bool trains = run->ops.bodies[op.body].trains;
+  remember_op({task, forward ? EventKind::kForward : EventKind::kBackward, id, run->at.dp_rank,
+               run->at.stage, op.micro_batch, trains ? OpCode::kSchedule : OpCode::kCall},
+              seconds);
+  remember_pass(*run, op, task, work.batch);
+}
+
+// What computes waits for what its devices computed before.
+void StepSimulation::wait_for_devices(const StageRun& run, TaskId task) {
+  run.last < 0 ? enter(run.ops.call, run.at, task) : tasks_.wait(task, run.last);
+  for (const StageRun* other : run.beside)
+    if (other->last >= 0) tasks_.wait(task, other->last);
 }
 
 // Each tensor-parallel rank sends its part at the same time, so the first stands for all.
@@ -187,7 +291,7 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
       if (op.kind == OpKind::kUpdate) {
         const double update_s = seconds + costs_[id.value]->step_host_s();
         const TaskId update = tasks_.add(update_s);
-        tasks_.wait(update, run.last);
+        wait_for_devices(run, update);
         run.last = run.tasks[at] = update;
         remember_op({update, EventKind::kOptimizer, id, run.at.dp_rank, run.at.stage, -1,
                      OpCode::kOptimizerStep},

@@ -113,18 +113,29 @@ void StepSimulation::add_blocks() {
   }
 }
 
+bool StepSimulation::fused_with_previous(CallId id) const {
+  return std::any_of(program_.fused.begin(), program_.fused.end(),
+                     [&](const FusedCalls& fused) { return fused.calls[1] == id; });
+}
+
 // Waits that the lists state, and the order in which a rank computes.
 void StepSimulation::add_edges() {
   for (size_t r = 0; r < program_.ranks.size(); ++r) {
     const auto& list = program_.ranks[r].instructions;
-    TaskId computed = -1;
+    TaskId computed = -1, before_that = -1;
     for (size_t i = 0; i < list.size(); ++i) {
       TaskId task = ends_[r][i];
       if (!is_list_only(list[i].code)) {
         const Block& block = blocks_[list[i].call.value].at(static_cast<int32_t>(r));
         if (block.first != static_cast<int32_t>(i)) continue;
         task = block.begin;
-        tasks_.wait(task, computed);
+        if (fused_with_previous(list[i].call)) {
+          tasks_.wait(task, before_that);
+          tasks_.wait(block.end, computed);
+        } else {
+          tasks_.wait(task, computed);
+          before_that = computed;
+        }
         computed = block.end;
       }
       for (const InstructionId before : list[i].after) tasks_.wait(task, ends_[r][before.value]);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <tuple>
 
+#include "program/fused.h"
 #include "schedule/schedule.h"
 #include "sim/call_work.h"
 #include "sim/simulate.h"
@@ -61,6 +62,7 @@ class StepSimulation {
   void add_messages();
   void add_blocks();
   void add_edges();
+  bool fused_with_previous(CallId id) const;
   void keep_order(DeviceId rank, int32_t instruction);
   void add_state_move(DeviceId rank, int32_t instruction);
   bool changed_since_load(DeviceId rank, int32_t offload) const;
@@ -92,6 +94,9 @@ class StepSimulation {
     size_t begin = 0, end = 0;  // of the mini-batch at hand
     TaskId last = -1;           // of what computes
     double window_s = 0;        // of its last backward
+    // Of the call that this one is fused with: they share devices, and one computes at a time.
+    std::vector<StageRun*> beside = {};
+    size_t next = 0;  // of its ops, where passes have an order of several calls
   };
   // What the micro-batches of a data-parallel rank take.
   struct Work {
@@ -101,8 +106,25 @@ class StepSimulation {
   using Works = std::vector<Work>;
   // Ops of several ranks that are one task, by the group's place.
   using Joints = std::map<std::tuple<OpKind, GroupKind, int, int>, TaskId>;
+  // A training or inference call on all of its stages.
+  struct CallRuns {
+    CallId id;
+    Deal dealt;
+    std::vector<DealSample> samples;
+    std::vector<StageRun> stages;  // [dp rank * pp + stage]
+    std::vector<Works> works;      // [dp rank], of the mini-batch at hand
+  };
   Deal call_deal(CallId id) const;
+  CallRuns start_runs(CallId id);
+  void start_fused(const FusedCalls& fused, std::vector<CallRuns>* calls);
+  bool take_minibatch(CallRuns* call, size_t step) const;
+  void expand_fused(const FusedCalls& fused);
+  void end_runs(const CallRuns& call);
   void add_passes(StageRun* run, const Works& works);
+  void add_pass(StageRun* run, size_t op, const Work& work);
+  void add_fused_pass(const PipelineOp& pass, CallRuns* call, StageRun* run);
+  void wait_for_devices(const StageRun& run, TaskId task);
+  std::vector<StageRun*> replica_of(CallRuns* call, int dp_rank) const;
   void add_stage_messages(std::vector<StageRun*> replica);
   void finish_minibatch(std::vector<StageRun>* runs);
   TaskId add_joint(StageRun* run, const Op& op, double seconds, Joints* joints);

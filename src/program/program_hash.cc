@@ -1,0 +1,145 @@
+// The hash of a program: over a canonical serialization of everything static. Two programs of equal
+// hash make every rank do the same with the same samples.
+#include <cstdio>
+#include <sstream>
+
+#include "program/deal.h"
+#include "program/op.h"
+#include "program/program.h"
+
+namespace braid {
+namespace {
+
+// Names are written with their lengths, so that no two values give the same text.
+class StaticText {
+ public:
+  explicit StaticText(const Program& program) : program_(program) { out_.precision(17); }
+
+  std::string write() {
+    put("rules", kDealRules, kExpandRules);
+    write_graph();
+    for (const CallPlacement& call : program_.calls) write_call(call);
+    for (const ModelShape& model : program_.models) write_model(model);
+    for (const WeightCopy& copy : program_.copies) {
+      put("copy", copy.role.value, copy.home);
+      write_layout(copy.layout);
+    }
+    for (const Message& message : program_.messages) write_message(message);
+    for (const RankGroup& group : program_.groups) write_devices("group", group.members);
+    for (const RoleState& state : program_.states) put("state", state.role.value, state.optimizer);
+    for (const RankProgram& rank : program_.ranks) write_rank(rank);
+    for (const FusedCalls& fused : program_.fused) write_fused(fused);
+    return out_.str();
+  }
+
+ private:
+  template <typename... Values>
+  void put(const char* what, const Values&... values) {
+    out_ << what;
+    (one(values), ...);
+    out_ << "\n";
+  }
+  template <typename Value>
+  void one(const Value& value) {
+    if constexpr (std::is_enum_v<Value>) {
+      out_ << ' ' << static_cast<int64_t>(value);
+    } else {
+      out_ << ' ' << value;
+    }
+  }
+  void one(const std::string& text) { out_ << ' ' << text.size() << ':' << text; }
+  void one(const Interval& run) { out_ << ' ' << run.begin << '-' << run.end; }
+  void one(const std::vector<int64_t>& numbers) {
+    out_ << " [";
+    for (const int64_t number : numbers) out_ << number << ',';
+    out_ << ']';
+  }
+
+  void write_devices(const char* what, const std::vector<DeviceId>& devices) {
+    std::vector<int64_t> numbers;
+    for (const DeviceId device : devices) numbers.push_back(device.value);
+    put(what, numbers);
+  }
+
+  void write_graph() {
+    put("graph", program_.graph.name);
+    for (const RoleSpec& role : program_.graph.roles)
+      put("role", role.role.value, role.scalar_head, role.trained, role.weights_from.value);
+    for (const Call& call : program_.graph.calls) {
+      put("call", call.name, call.kind, call.role.value, call.function, call.samples_per_prompt);
+      for (const std::string& field : call.reads) put("reads", field);
+      for (const Field& field : call.writes) put("writes", field.name, field.type, field.shape);
+    }
+  }
+
+  void write_call(const CallPlacement& call) {
+    const Strategy& s = call.strategy;
+    write_devices("mesh", call.mesh.devices);
+    put("cut", s.dp, s.tp, s.pp, s.cp, s.ep, s.expert_tp, s.interleave, s.stage_layers);
+    put("memory", s.sequence_parallel, s.zero_stage, s.zero_ranks, s.recompute);
+    put("batches", s.micro_batches, s.micro_tokens, s.in_order, s.schedule, s.kv_budget_tokens,
+        s.max_concurrent);
+    put("precision", s.precision ? static_cast<int>(*s.precision) : -1);
+    put("uses", call.copy, call.samples);
+  }
+
+  void write_model(const ModelShape& model) {
+    const NumberWidths& w = model.widths;
+    put("model", model.role.value, model.layers, model.hidden, model.cached, model.experts,
+        model.routes, model.trained_share);
+    put("widths", w.weight, w.gathered, w.activation, w.cache, w.reduced, w.optimizer,
+        w.least_gradient, w.extra_logit);
+    for (const TensorKind& kind : model.kinds)
+      put("kind", kind.name, kind.elements, kind.units, kind.layer_begin, kind.layer_end,
+          kind.first, kind.last, kind.routed);
+  }
+
+  void write_layout(const ParamLayout& layout) {
+    write_devices("layout", layout.mesh.devices);
+    put("grid", layout.dp, layout.tp, layout.pp, layout.interleave, layout.sharded, layout.shards,
+        layout.ep, layout.expert_tp, layout.stage_layers);
+  }
+
+  void write_message(const Message& message) {
+    put("message", message.kind, message.owner, message.from.value, message.to.value, message.slot,
+        message.depth, message.lane, message.bytes);
+    for (const MessagePart& part : message.parts) put("part", part.item, part.layers, part.units);
+  }
+
+  void write_rank(const RankProgram& rank) {
+    put("rank");
+    for (const Instruction& i : rank.instructions) {
+      std::vector<int64_t> after;
+      for (const InstructionId before : i.after) after.push_back(before.value);
+      put("do", i.code, i.call.value, i.exit, i.detail, after);
+    }
+  }
+
+  void write_fused(const FusedCalls& fused) {
+    put("fused", fused.calls[0].value, fused.calls[1].value);
+    put("where", std::vector<int64_t>(fused.nodes.begin(), fused.nodes.end()));
+    for (const auto& pipelines : fused.pipelines)
+      put("pipelines", std::vector<int64_t>(pipelines.begin(), pipelines.end()));
+    for (const auto& node : fused.order) {
+      put("node");
+      for (const PipelineOp& op : node) put("pass", op.pipeline, op.micro_batch, op.stage, op.kind);
+    }
+  }
+
+  const Program& program_;
+  std::ostringstream out_;
+};
+
+}  // namespace
+
+// FNV-1a (Fowler, Noll, Vo), 64 bits.
+std::string program_hash(const Program& program) {
+  uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : StaticText(program).write())
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+}  // namespace braid

@@ -1,0 +1,27 @@
+// What the lists of a call's ops must obey, checked on the lists alone: whoever makes or changes
+// them, a missing, doubled or misplaced op is named before anything runs. Pure; thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "program/expand.h"
+
+namespace braid {
+
+// The ops of an inference or training call on all ranks of its mesh, in the mesh's order:
+//  * every micro-batch passes every part of the model once forward and, in training, once backward,
+//    which frees what the forward kept; the last part starts its backward with one loss;
+//  * messages of a channel are received in the order in which they are sent, with as many bytes;
+//  * the members of a group list the same collectives of it in the same order;
+//  * an optimizer step zeroes its gradients before its passes, and after them every gradient that
+//    the update reads has been summed over exactly the ranks that computed a part of it; then norm,
+//    agreement and update follow, and what ranks updated in parts reaches all that hold it;
+//  * ops read the weights of the last update.
+// The error names the rank, the op and the rule.
+Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks, const Deal& deal);
+
+// The ops of one round of a generation replica, on its ranks.
+Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
+                    const RoundWork& round);
+
+}  // namespace braid
