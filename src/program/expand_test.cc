@@ -321,9 +321,21 @@ TEST_P(ExpandTest, GradientsAreReducedOverTheirReplicas) {
 }
 
 TEST_P(ExpandTest, ListsObeyTheRules) {
-  for (const CallKind kind : {CallKind::kTrainStep, CallKind::kInfer}) {
-    const Status status = verify_ops({CallId{0}, kind, &where_, &model_}, all(kind), deal_);
-    EXPECT_TRUE(status.ok()) << status.message();
+  const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where_, &model_};
+  const Status trains = verify_ops(frame, all(CallKind::kTrainStep), deal_);
+  EXPECT_TRUE(trains.ok()) << trains.message();
+}
+
+TEST_P(ExpandTest, ListsOfInferenceObeyTheRules) {
+  deal_ = deal(samples_of(9, 2), where_.strategy, {});
+  const CallFrame frame{CallId{0}, CallKind::kInfer, &where_, &model_};
+  const std::vector<Expansion> ranks = all(CallKind::kInfer);
+  const Status status = verify_ops(frame, ranks, deal_);
+  EXPECT_TRUE(status.ok()) << status.message();
+  for (size_t i = 0; i < ranks[0].ops.size(); ++i) {
+    std::vector<Expansion> without = ranks;
+    without[0].ops.erase(without[0].ops.begin() + static_cast<int64_t>(i));
+    EXPECT_FALSE(verify_ops(frame, without, deal_).ok()) << op_kind_name(ranks[0].ops[i].kind);
   }
 }
 

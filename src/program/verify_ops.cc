@@ -268,25 +268,35 @@ class GradientSums {
   std::map<DeviceId, size_t> index_;
 };
 
-double weights_in(const Expansion& e, int32_t what) {
-  return what < 0 ? 0 : elements_of(e, what, TensorState::kWeights);
+// Weights of each tensor kind in an entry of the expansion's tensors.
+void add_weights(const Expansion& e, int32_t what, std::vector<int64_t>* of_kind) {
+  for (const TensorSlice& slice : e.tensors[what])
+    if (slice.state == TensorState::kWeights)
+      (*of_kind)[slice.item] += slice.elements.size() * slice.layers.size();
 }
 
 // What ranks update in parts reaches all that hold it (ZeRO-3 leaves it in parts).
 Status verify_return(const CallFrame& frame, const Expansion& e, int32_t minibatch) {
-  ParamLayout layout = param_layout(frame.where->mesh, frame.where->strategy);
-  const auto index =
-      std::find(frame.where->mesh.devices.begin(), frame.where->mesh.devices.end(), e.rank) -
-      frame.where->mesh.devices.begin();
-  const double held = held_parameters(frame.model->kinds, layout, frame.model->layers, index);
-  double updated = 0, gathered = 0;
+  const ParamLayout layout = param_layout(frame.where->mesh, frame.where->strategy);
+  const auto& devices = frame.where->mesh.devices;
+  const size_t index = std::find(devices.begin(), devices.end(), e.rank) - devices.begin();
+  const GridPosition at = grid_position(layout_grid(layout), index);
+  const size_t kinds = frame.model->kinds.size();
+  std::vector<int64_t> updated(kinds), gathered(kinds);
   for (const Op& op : e.ops) {
     if (op.minibatch != minibatch) continue;
-    if (op.kind == OpKind::kUpdate) updated += weights_in(e, op.what);
-    if (op.kind == OpKind::kAllGather) gathered += weights_in(e, op.what);
+    if (op.kind == OpKind::kUpdate) add_weights(e, op.what, &updated);
+    if (op.kind == OpKind::kAllGather) add_weights(e, op.what, &gathered);
   }
-  if (std::max(updated, gathered) + 0.5 < held && updated + gathered + 0.5 < held)
-    return missing(e, minibatch, "updated weights of other ranks do not arrive");
+  for (size_t i = 0; i < kinds; ++i) {
+    const TensorKind& kind = frame.model->kinds[i];
+    int64_t held = 0;
+    for (const Interval& run : held_layers(kind, layout, frame.model->layers, at.stage))
+      held += run.size() * held_elements(kind, layout, at).size();
+    if (std::max(updated[i], gathered[i]) < held)
+      return missing(e, minibatch,
+                     cat("updated weights of ", kind.name, " do not arrive from other ranks"));
+  }
   return ok_status();
 }
 
