@@ -49,7 +49,8 @@ Result<Config> with_plan(Config config, const ExecutionPlan& plan, const Plannin
 
 Status check_plan_fields(const ExecutionPlan& plan) {
   if (plan.fusion.train_schedules)
-    return invalid_input("plan: fusion.train_schedules is not executable by braid train yet");
+    return invalid_input(
+        "plan: fusion.train_schedules can be simulated but not trained yet; set it to false");
   if (plan.fusion.migrate_below_samples > 0)
     return invalid_input("plan: fusion.migrate_below_samples is not executable by braid train yet");
   if (plan.staleness > 0)

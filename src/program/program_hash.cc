@@ -91,7 +91,7 @@ class StaticText {
         w.least_gradient, w.extra_logit);
     for (const TensorKind& kind : model.kinds)
       put("kind", kind.name, kind.elements, kind.units, kind.layer_begin, kind.layer_end,
-          kind.first, kind.last, kind.routed);
+          kind.first, kind.last, kind.routed, kind.partial);
   }
 
   void write_layout(const ParamLayout& layout) {
