@@ -95,7 +95,8 @@ Pipeline pipeline_of(const Program& program, CallId id, const PlanningProblem& p
   return out;
 }
 
-double largest(const std::array<Pipeline, 2>& models, std::vector<double> Pipeline::*numbers) {
+double largest_number(const std::array<Pipeline, 2>& models,
+                      std::vector<double> Pipeline::*numbers) {
   double most = 0;
   for (const Pipeline& model : models)
     for (const double number : model.*numbers) most = std::max(most, number);
@@ -103,8 +104,8 @@ double largest(const std::array<Pipeline, 2>& models, std::vector<double> Pipeli
 }
 
 void round_numbers(std::array<Pipeline, 2>* models) {
-  const double time = kScale / largest(*models, &Pipeline::forward);
-  const double memory = kScale / largest(*models, &Pipeline::memory);
+  const double time = kScale / largest_number(*models, &Pipeline::forward);
+  const double memory = kScale / largest_number(*models, &Pipeline::memory);
   for (Pipeline& model : *models)
     for (size_t i = 0; i < model.forward.size(); ++i) {
       const double forward = std::max(1.0, std::round(time * model.forward[i]));

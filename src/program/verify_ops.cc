@@ -15,18 +15,18 @@ Status wrong(const Expansion& e, size_t op, const std::string& what) {
       cat("rank ", e.rank, ", op ", op, " (", op_kind_name(e.ops[op].kind), "): ", what));
 }
 
-Status missing(const Expansion& e, int32_t minibatch, const std::string& what) {
+Status left_out(const Expansion& e, int32_t minibatch, const std::string& what) {
   return invalid_input(cat("rank ", e.rank, ", mini-batch ", minibatch, ": ", what));
 }
 
 bool is_collective(const Op& op) { return op.group >= 0; }
 
-// Messages of each ordered pair and channel: cut, mini-batch, micro-batch, bytes.
-using Messages = std::vector<std::tuple<int32_t, int32_t, int32_t, double>>;
-using Channels = std::map<std::tuple<DeviceId, DeviceId, Channel>, Messages>;
+// OpMessages of each ordered pair and channel: cut, mini-batch, micro-batch, bytes.
+using OpMessages = std::vector<std::tuple<int32_t, int32_t, int32_t, double>>;
+using OpChannels = std::map<std::tuple<DeviceId, DeviceId, Channel>, OpMessages>;
 
 Status verify_messages(const std::vector<Expansion>& ranks) {
-  Channels sent, received;
+  OpChannels sent, received;
   for (const Expansion& e : ranks)
     for (const Op& op : e.ops) {
       if (op.channel == Channel::kNone) continue;
@@ -115,9 +115,9 @@ class Passes {
           const std::string what =
               cat("micro-batch ", k, " does not pass part ", e_.bodies[body].part, " of the model");
           if (forwards_.count(here) == 0)
-            return missing(e_, static_cast<int32_t>(m), what + " forward");
+            return left_out(e_, static_cast<int32_t>(m), what + " forward");
           if (trains_ && backwards_.count(here) == 0)
-            return missing(e_, static_cast<int32_t>(m), what + " backward");
+            return left_out(e_, static_cast<int32_t>(m), what + " backward");
         }
     }
     return ok_status();
@@ -147,7 +147,7 @@ Status verify_step_order(const Expansion& e, int32_t minibatch) {
     if (op.version != minibatch + (after_update ? 1 : 0))
       return wrong(e, i, "does not read the weights of the last update");
   }
-  if (stage < 4) return missing(e, minibatch, cat("no ", op_kind_name(kFrame[stage])));
+  if (stage < 4) return left_out(e, minibatch, cat("no ", op_kind_name(kFrame[stage])));
   return ok_status();
 }
 
@@ -258,9 +258,9 @@ class GradientSums {
         expected.insert(r);
     const Ranks summed = joined(rank, element, SIZE_MAX);
     if (summed == expected) return ok_status();
-    return missing(ranks_[rank], minibatch_,
-                   cat("gradients of ", kind.name, " are summed over ", summed.size(),
-                       " ranks where ", expected.size(), " compute a part of them"));
+    return left_out(ranks_[rank], minibatch_,
+                    cat("gradients of ", kind.name, " are summed over ", summed.size(),
+                        " ranks where ", expected.size(), " compute a part of them"));
   }
 
   const CallFrame& frame_;
@@ -296,8 +296,8 @@ Status verify_return(const CallFrame& frame, const Expansion& e, int32_t minibat
     for (const Interval& run : held_layers(kind, layout, frame.model->layers, at.stage))
       held += run.size() * held_elements(kind, layout, at).size();
     if (std::max(updated[i], gathered[i]) < held)
-      return missing(e, minibatch,
-                     cat("updated weights of ", kind.name, " do not arrive from other ranks"));
+      return left_out(e, minibatch,
+                      cat("updated weights of ", kind.name, " do not arrive from other ranks"));
   }
   return ok_status();
 }
@@ -331,8 +331,8 @@ Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
     };
     const auto expect = [&](OpKind kind, int64_t number) {
       if (count(kind) == number) return ok_status();
-      return missing(e, 0,
-                     cat(count(kind), " times ", op_kind_name(kind), " in a round, not ", number));
+      return left_out(e, 0,
+                      cat(count(kind), " times ", op_kind_name(kind), " in a round, not ", number));
     };
     BRAID_TRY(expect(OpKind::kForward, 1));
     BRAID_TRY(expect(OpKind::kSample, e.at.stage == s.pp - 1 ? 1 : 0));

@@ -22,7 +22,7 @@ std::vector<std::string> train_calls(const Graph& graph) {
   return out;
 }
 
-CallPlan& entry_of(ExecutionPlan& plan, const std::string& name) {
+CallPlan& training_entry(ExecutionPlan& plan, const std::string& name) {
   return *std::find_if(plan.calls.begin(), plan.calls.end(),
                        [&](const CallPlan& call) { return call.call == name; });
 }
@@ -51,7 +51,7 @@ ExecutionPlan fused(ExecutionPlan plan) {
 // Both training calls in `stages` stages on the devices of both, one against the other.
 ExecutionPlan in_pipelines(ExecutionPlan plan, const std::vector<std::string>& trains, int stages,
                            bool recompute) {
-  const CallPlan first = entry_of(plan, trains[0]), second = entry_of(plan, trains[1]);
+  const CallPlan first = training_entry(plan, trains[0]), second = training_entry(plan, trains[1]);
   DeviceMesh all{sorted_devices(first)};
   for (const DeviceId device : second.mesh.devices)
     if (std::find(all.devices.begin(), all.devices.end(), device) == all.devices.end())
@@ -59,7 +59,7 @@ ExecutionPlan in_pipelines(ExecutionPlan plan, const std::vector<std::string>& t
   std::sort(all.devices.begin(), all.devices.end());
   const int tp = std::max(first.strategy.tp, second.strategy.tp);
   for (size_t i = 0; i < trains.size(); ++i) {
-    CallPlan& call = entry_of(plan, trains[i]);
+    CallPlan& call = training_entry(plan, trains[i]);
     Strategy s;
     s.tp = tp, s.pp = stages;
     s.dp = std::max(1, static_cast<int>(all.devices.size()) / (tp * stages));
@@ -80,8 +80,8 @@ std::vector<ExecutionPlan> candidates(const ExecutionPlan& plan,
                                       const std::vector<std::string>& trains) {
   std::vector<ExecutionPlan> out;
   ExecutionPlan same = plan;
-  const CallPlan first = entry_of(same, trains[0]);
-  CallPlan& second = entry_of(same, trains[1]);
+  const CallPlan first = training_entry(same, trains[0]);
+  CallPlan& second = training_entry(same, trains[1]);
   if (sorted_devices(first) == sorted_devices(second)) {
     if (first.mesh == second.mesh) second.mesh = reversed_stages(second.mesh, second.strategy.pp);
     if (std::max(first.strategy.pp, second.strategy.pp) > 1) out.push_back(fused(same));

@@ -21,13 +21,13 @@ Strategy train(int dp, int tp, int pp, int64_t micro_batches) {
   return s;
 }
 
-const PlanningProblem& problem() {
+const PlanningProblem& fused_problem() {
   static const PlanningProblem problem = make_test_problem({.gpu = "h100-80g"});
   return problem;
 }
 
-Trace run(const FusedCase& one, bool fused) {
-  ExecutionPlan plan = uniform_plan(problem(), 1, 8, 1);
+Trace run_updates(const FusedCase& one, bool fused) {
+  ExecutionPlan plan = uniform_plan(fused_problem(), 1, 8, 1);
   for (CallPlan& call : plan.calls) {
     if (call.call == "update_actor") call.strategy = one.actor;
     if (call.call != "update_critic") continue;
@@ -37,16 +37,16 @@ Trace run(const FusedCase& one, bool fused) {
   }
   plan.fusion.train_schedules = fused;
   plan.fusion.units = 4;
-  const auto program = compile(plan, problem());
+  const auto program = compile(plan, fused_problem());
   EXPECT_TRUE(program.ok()) << program.status().message();
-  return *simulate(*program, problem(), committed_calibration(), {});
+  return *simulate(*program, fused_problem(), committed_calibration(), {});
 }
 
 // From the first start to the last end of calls whose names begin so.
 double training_s(const Trace& trace, const std::string& name = "update_") {
   double first = trace.step_s, last = 0;
   for (const CallSummary& call : trace.calls) {
-    if (problem().graph.calls[call.call.value].name.rfind(name, 0) != 0) continue;
+    if (fused_problem().graph.calls[call.call.value].name.rfind(name, 0) != 0) continue;
     first = std::min(first, call.start_s), last = std::max(last, call.end_s);
   }
   return last - first;
@@ -55,7 +55,7 @@ double training_s(const Trace& trace, const std::string& name = "update_") {
 class FusedTraining : public ::testing::TestWithParam<FusedCase> {};
 
 TEST_P(FusedTraining, IsShorterThanOneAfterTheOther) {
-  const Trace apart = run(GetParam(), false), together = run(GetParam(), true);
+  const Trace apart = run_updates(GetParam(), false), together = run_updates(GetParam(), true);
   EXPECT_LT(training_s(together), 0.95 * training_s(apart));
   EXPECT_GT(training_s(together), training_s(apart, "update_actor"));
   double busy_apart = 0, busy_together = 0;
