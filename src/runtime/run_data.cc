@@ -1,7 +1,5 @@
 #include "runtime/run_data.h"
 
-#include <ATen/ops/tensor.h>
-
 #include <algorithm>
 #include <iterator>
 #include <map>
