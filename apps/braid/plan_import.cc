@@ -33,8 +33,8 @@ namespace {
 
 struct Priced {
   ImportedPlan imported;
-  planner::Verdict verdict;                     // of the evaluator or of the simulator
-  std::vector<std::vector<double>> peak_bytes;  // of the simulator: [call][device]
+  planner::Verdict verdict;           // of the evaluator or of the simulator
+  planner::DetailedVerdict detailed;  // of the simulator; its verdict is `verdict`
 };
 
 // By the evaluator, for the search over keys. What configurations of equal problems have in common,
@@ -84,8 +84,7 @@ Result<Priced> simulate(const Framework& framework, const ForeignKeys& keys,
   BRAID_ASSIGN(
       planner::DetailedVerdict detailed,
       planner::simulate_plan_in_detail(out.imported.plan, out.imported.problem, calibration));
-  out.verdict = std::move(detailed.verdict);
-  out.peak_bytes = std::move(detailed.peak_bytes);
+  out.verdict = out.detailed.verdict;
   return out;
 }
 
@@ -267,10 +266,10 @@ void print_priced(const Priced& priced) {
   const ImportedPlan& imported = priced.imported;
   const planner::Verdict& v = priced.verdict;
   std::cout << "defaults of " << imported.version << "\n";
-  std::cout << planner::plan_table(imported.problem, imported.plan, v);
+  std::cout << planner::plan_table(imported.problem, imported.plan, priced.detailed);
   for (size_t c = 0; c < imported.plan.calls.size(); ++c)
     std::cout << (c == 0 ? "peaks " : ", ") << imported.plan.calls[c].call << " "
-              << fullest_text(priced.peak_bytes[c]);
+              << fullest_text(priced.detailed.peak_bytes[c]);
   std::cout << "\nstep " << seconds_text(v.step_s)
             << " (calls overlap: they do not add up to it)\npeak memory " << memory_text(v) << "\n";
   if (!v.fits) std::cout << v.reason << "\n";
@@ -343,8 +342,8 @@ Json result_json(const Priced& now, const std::vector<planner::KeyChange>& chang
   for (size_t c = 0; c < now.imported.plan.calls.size(); ++c) {
     const std::string& name = now.imported.plan.calls[c].call;
     json["calls"][name] = now.verdict.call_s[c];
-    json["begins"][name] = now.verdict.begin_s[c];
-    for (const double bytes : now.peak_bytes[c])
+    json["begins"][name] = now.detailed.begin_s[c];
+    for (const double bytes : now.detailed.peak_bytes[c])
       json["peak_gib_by_device"][name].push_back(bytes / kGib);
   }
   json["notes"] = now.imported.notes;

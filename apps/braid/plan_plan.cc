@@ -73,8 +73,8 @@ double host_s(const Planning& planning) {
 void print_text(const Planning& planning) {
   const planner::Found& found = planning.found;
   const planner::Verdict& v = *found.verdict;
-  std::cout << planner::plan_table(planning.problem, found.plan, v) << "host           "
-            << step_text(host_s(planning))
+  std::cout << planner::plan_table(planning.problem, found.plan, planning.detailed)
+            << "host           " << step_text(host_s(planning))
             << ", at the begin of the step: data, rewards, logging\nstep           "
             << step_text(v.step_s) << " (calls overlap: they do not add up to it), devices busy "
             << std::lround(100 * v.utilisation) << " %\npeak memory    "
@@ -131,7 +131,7 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   json["seconds"] = planning.seconds;
   for (size_t c = 0; c < planning.space.calls.size(); ++c) {
     json["calls"][found.plan.calls[c].call] = v.call_s[c];
-    if (c < v.begin_s.size()) json["begins"][found.plan.calls[c].call] = v.begin_s[c];
+    json["begins"][found.plan.calls[c].call] = planning.detailed.begin_s[c];
   }
   json["host_s"] = host_s(planning);
   json["notes"] = planning.notes;

@@ -145,6 +145,8 @@ Status search(const PlanArguments& arguments, Planning& planning) {
   BRAID_ASSIGN(planning.found,
                planner::search_plans(planning.space, search_options(arguments, watch, needs),
                                      planning.judge));
+  BRAID_ASSIGN(planning.detailed, planner::simulate_plan_in_detail(
+                                      planning.found.plan, planning.problem, planning.calibration));
   planning.seconds = watch.elapsed_s();
   return ok_status();
 }

@@ -38,6 +38,7 @@ struct Planning {
   planner::PlanSpace space;
   planner::Judge judge;
   planner::Found found;
+  planner::DetailedVerdict detailed;  // of the plan that was found
   double seconds = 0;
 };
 

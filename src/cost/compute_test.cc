@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "cost/rl_engine.h"
 #include "cost/test_cases.h"
 
 namespace braid {

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cost/memory.h"
 #include "cost/predict_generate.h"
+#include "cost/rl_engine.h"
 
 namespace braid::planner {
 

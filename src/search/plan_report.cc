@@ -161,14 +161,15 @@ Json compare_json(const PlanningProblem& problem, const std::vector<CompareRow>&
 }
 
 std::string plan_table(const PlanningProblem& problem, const ExecutionPlan& plan,
-                       const Verdict& verdict) {
+                       const DetailedVerdict& detailed) {
   const std::vector<std::string> calls = model_calls(problem);
+  const std::vector<double>& seconds = detailed.verdict.call_s;
   std::vector<std::vector<std::string>> rows = {
       {"call", "begin s", "end s", "takes s", "devices", "strategy"}};
   for (size_t c = 0; c < calls.size(); ++c) {
     const CallPlan& entry = call_plan(plan, calls[c]);
-    const double begin = c < verdict.begin_s.size() ? verdict.begin_s[c] : 0;
-    const double takes = c < verdict.call_s.size() ? verdict.call_s[c] : 0;
+    const double begin = c < detailed.begin_s.size() ? detailed.begin_s[c] : 0;
+    const double takes = c < seconds.size() ? seconds[c] : 0;
     rows.push_back({calls[c], fixed(begin, 3), fixed(begin + takes, 3), fixed(takes, 3),
                     mesh_text(entry.mesh), strategy_text(entry.strategy)});
   }

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "search/plan_judge.h"
+#include "search/plan_simulate.h"
 
 namespace braid::planner {
 
@@ -24,9 +25,10 @@ std::vector<CompareRow> compare_baselines(const PlanningProblem& problem, const 
 std::string compare_text(const PlanningProblem& problem, const std::vector<CompareRow>& rows);
 Json compare_json(const PlanningProblem& problem, const std::vector<CompareRow>& rows);
 
-// The plan as lines: each call's devices, strategy and seconds.
+// The plan as lines: when each call begins and ends, its devices and strategy; then where the state
+// of roles waits, if the plan says it.
 std::string plan_table(const PlanningProblem& problem, const ExecutionPlan& plan,
-                       const Verdict& verdict);
+                       const DetailedVerdict& detailed);
 
 // The fewest nodes like the cluster's first node on which some plan fits, up to most_devices;
 // nothing if there are none. `search` looks for a plan for a problem.

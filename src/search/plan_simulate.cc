@@ -18,10 +18,7 @@ Verdict verdict_of(const Trace& trace, const PlanningProblem& problem) {
     note_device(verdict, device.peak_bytes, device.limit_bytes);
   const std::vector<Call>& calls = problem.graph.calls;
   for (const CallSummary& call : trace.calls)
-    if (uses_model(calls[call.call.value])) {
-      verdict.call_s.push_back(call.seconds());
-      verdict.begin_s.push_back(call.start_s);
-    }
+    if (uses_model(calls[call.call.value])) verdict.call_s.push_back(call.seconds());
   return verdict;
 }
 
@@ -48,11 +45,13 @@ Result<DetailedVerdict> simulate_plan_in_detail(const ExecutionPlan& plan,
                                                 const Calibration& calibration,
                                                 const SimulationOptions& options) {
   BRAID_ASSIGN(const Trace trace, trace_of(plan, problem, calibration, options, true));
-  DetailedVerdict out{verdict_of(trace, problem), {}};
+  DetailedVerdict out{verdict_of(trace, problem), {}, {}};
   const std::vector<std::vector<double>> peaks = peaks_by_call(trace);
   for (size_t c = 0; c < trace.calls.size(); ++c)
-    if (uses_model(problem.graph.calls[trace.calls[c].call.value]))
+    if (uses_model(problem.graph.calls[trace.calls[c].call.value])) {
       out.peak_bytes.push_back(peaks[c]);
+      out.begin_s.push_back(trace.calls[c].start_s);
+    }
   return out;
 }
 

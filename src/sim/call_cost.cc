@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cost/memory.h"
+#include "cost/rl_engine.h"
 
 namespace braid {
 namespace {

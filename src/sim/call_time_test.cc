@@ -1,7 +1,7 @@
 // Calls priced alone against the same calls inside a simulated step.
 #include <gtest/gtest.h>
 
-#include "cost/efficiency.h"
+#include "cost/rl_engine.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
 #include "sim/call_time.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "cost/rl_engine.h"
+
 namespace braid {
 namespace {
 
