@@ -88,7 +88,7 @@ class FailedRun : public RunProcess {
 
   // For the evidence of the full tier.
   void TearDown() override {
-    RecordProperty("failures", failures_);
+    RecordProperty("injected", failures_);
     RecordProperty("most_steps_lost", static_cast<int>(most_lost_));
   }
 
