@@ -1,4 +1,4 @@
-// Preloaded by tests: of the large allocations that libtorch makes, number
+// Preloaded by tests: of the allocations that libtorch makes for tensors, number
 // BRAID_TEST_FAIL_ALLOCATION (from 1) fails as on a machine without memory. At its end the process
 // appends how many there were to the file BRAID_TEST_ALLOCATION_COUNT.
 #include <dlfcn.h>
@@ -7,13 +7,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace {
 
 using Allocate = int (*)(void**, size_t, size_t);
 
-// Below this oneDNN allocates its own descriptors, and does not look at what it got.
-constexpr size_t kLargeBytes = 16384;
+// Smaller ones are too many to count.
+constexpr size_t kLargeBytes = 4096;
 
 std::atomic<long> g_count{0};
 
@@ -28,12 +29,20 @@ struct Report {
   }
 } g_report;
 
+// Whether code of libtorch's allocator asks. oneDNN asks for its own descriptors too, and does not
+// look at what it got.
+bool is_of_tensor(void* caller) {
+  Dl_info info;
+  return ::dladdr(caller, &info) != 0 && info.dli_fname != nullptr &&
+         std::strstr(info.dli_fname, "libc10") != nullptr;
+}
+
 }  // namespace
 
 extern "C" int posix_memalign(void** out, size_t alignment, size_t size) noexcept {
   static const auto real = reinterpret_cast<Allocate>(::dlsym(RTLD_NEXT, "posix_memalign"));
   static const char* const number = std::getenv("BRAID_TEST_FAIL_ALLOCATION");
-  if (size >= kLargeBytes && ++g_count == (number == nullptr ? 0 : std::atol(number)))
-    return ENOMEM;
+  const bool counts = size >= kLargeBytes && is_of_tensor(__builtin_return_address(0));
+  if (counts && ++g_count == (number == nullptr ? 0 : std::atol(number))) return ENOMEM;
   return real(out, alignment, size);
 }

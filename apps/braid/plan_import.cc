@@ -81,9 +81,8 @@ Result<Priced> simulate(const Framework& framework, const ForeignKeys& keys,
                         const ImportOptions& options, const Calibration& calibration) {
   Priced out;
   BRAID_ASSIGN(out.imported, framework.import_keys(keys, options));
-  BRAID_ASSIGN(
-      planner::DetailedVerdict detailed,
-      planner::simulate_plan_in_detail(out.imported.plan, out.imported.problem, calibration));
+  BRAID_ASSIGN(out.detailed, planner::simulate_plan_in_detail(out.imported.plan,
+                                                              out.imported.problem, calibration));
   out.verdict = out.detailed.verdict;
   return out;
 }

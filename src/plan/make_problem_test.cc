@@ -86,8 +86,8 @@ TEST(MakeProblem, RulesNeedNoRewardModel) {
 }
 
 TEST(MakeProblem, StepsBeyondAllMeasureAreRefused) {
-  for (const char* sizes : {"prompts_per_step: 9223372036854775807, samples_per_prompt: 4",
-                            "prompts_per_step: 64, samples_per_prompt: 99999999999"}) {
+  for (const char* sizes : {"prompts_per_step: 16777216, samples_per_prompt: 4",
+                            "prompts_per_step: 64, samples_per_prompt: 16777216"}) {
     const auto problem = make_problem(
         config_of(cat("model: {path: tiny}\nalgorithm: {name: grpo}\nrollout: {", sizes, "}")),
         read_test_file);

@@ -173,24 +173,24 @@ std::vector<pid_t> children_of(pid_t pid) {
 
 TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {
   const std::string plan = "plan.file=" + write_plan(layout_named("pp2"));
-  const auto child = start(
-      job_command("stopped", "grpo", {plan, "train.total_steps=400", "checkpoint.resume=auto"}));
-  ASSERT_TRUE(reaches("stopped", 2, *child));
+  const auto child = start(job_command("job-stopped", "grpo",
+                                       {plan, "train.total_steps=400", "checkpoint.resume=auto"}));
+  ASSERT_TRUE(reaches("job-stopped", 2, *child));
   ::kill(child->pid(), SIGTERM);
   const Finished end = ending(*child);
   EXPECT_EQ(end.end, "exited with status 1");
   EXPECT_THAT(end.errors, HasSubstr("stopped by SIGTERM after step"));
-  const int64_t done = steps_complete("stopped");
-  EXPECT_EQ(steps_kept("stopped"), done);
-  finish(job_command("stopped", "grpo",
+  const int64_t done = steps_complete("job-stopped");
+  EXPECT_EQ(steps_kept("job-stopped"), done);
+  finish(job_command("job-stopped", "grpo",
                      {cat("train.total_steps=", done + 1), "checkpoint.resume=auto"}));
-  EXPECT_EQ(steps_complete("stopped"), done + 1);
+  EXPECT_EQ(steps_complete("job-stopped"), done + 1);
 }
 
 TEST_F(JobProcess, DeathOfARankEndsTheJobWithAMessage) {
   const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
-  const auto child = start(job_command("death", "grpo", {plan, "train.total_steps=4000"}));
-  ASSERT_TRUE(reaches("death", 2, *child));
+  const auto child = start(job_command("job-death", "grpo", {plan, "train.total_steps=4000"}));
+  ASSERT_TRUE(reaches("job-death", 2, *child));
   const std::vector<pid_t> ranks = children_of(child->pid());
   ASSERT_EQ(ranks.size(), 2u);
   ::kill(ranks.back(), SIGKILL);
@@ -204,16 +204,16 @@ TEST_F(JobProcess, JobOfAnotherSizeIsRefused) {
   const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
   const CommandOutcome end =
       shell("WORLD_SIZE=3 RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29551",
-            job_command("size", "grpo", {plan}));
+            job_command("job-size", "grpo", {plan}));
   EXPECT_THAT(end.output, HasSubstr("the plan is for 2 devices, but the environment started 3"));
 }
 
 TEST_F(JobProcess, ExampleOfAClusterRuns) {
   const CommandOutcome end =
       run_shell(cat("cd ", BRAID_SOURCE_DIR, " && examples/cluster/one_machine.sh ", BRAID_BINARY,
-                    " run.dir=", path("example"), " train.total_steps=2 2>&1"));
+                    " run.dir=", path("job-example"), " train.total_steps=2 2>&1"));
   ASSERT_EQ(end.exit_code, 0) << end.output;
-  const Json predicted = *parse_json(*read_file(path("example/cluster/predicted.json")), "");
+  const Json predicted = *parse_json(*read_file(path("job-example/cluster/predicted.json")), "");
   EXPECT_EQ(predicted["ranks"].size(), 2u);
   EXPECT_GT(predicted["step"]["measured_s"].get<double>(), 0);
   EXPECT_GT(predicted["step"]["predicted_s"].get<double>(), 0);

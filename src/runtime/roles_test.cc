@@ -340,7 +340,7 @@ TEST_F(RolesTest, WrongRolesAreNamed) {
   EXPECT_THAT(failure(config), HasSubstr("leave one of them out"));
   config = config_for("ppo");
   config.reward = {model_reward(base_)};
-  EXPECT_THAT(failure(config), testing::AllOf(HasSubstr("reward learnt"), HasSubstr(base_),
+  EXPECT_THAT(failure(config), testing::AllOf(HasSubstr("reward 'learnt'"), HasSubstr(base_),
                                               HasSubstr("has no scalar head")));
   config = config_for("ppo");
   config.reference.path = scorer_;

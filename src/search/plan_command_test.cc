@@ -68,7 +68,10 @@ TEST(PlanCommand, TakesNamesOfTheHub) {
   };
   const std::string small = " 'cluster={gpu: a100-80g, nodes: 1, gpus_per_node: 1}'";
   const CommandOutcome planned =
-      on_hub(cat("plan algorithm.name=grpo --max-units 2 model.path=Org/Tiny", small).c_str());
+      on_hub(cat("plan algorithm.name=grpo rollout.samples_per_prompt=2 --max-units 2 "
+                 "model.path=Org/Tiny",
+                 small)
+                 .c_str());
   EXPECT_EQ(planned.exit_code, 0) << planned.output;
   for (const char* command : {"plan", "simulate"}) {
     const CommandOutcome missing = on_hub(cat(command, " model.path=Org/Other", small).c_str());
@@ -276,7 +279,7 @@ TEST(PlanCommand, ImportsOtherFrameworks) {
                                    "--response-length '{mean: 300, sigma: 0.5}' ");
     const CommandOutcome text = run_braid(import);
     ASSERT_EQ(text.exit_code, 0) << text.output;
-    EXPECT_THAT(text.output, AllOf(HasSubstr("generate: "), HasSubstr("\nstep "),
+    EXPECT_THAT(text.output, AllOf(HasSubstr("\ngenerate "), HasSubstr("\nstep "),
                                    HasSubstr("\npeak memory "), HasSubstr("to spare")));
     const Json priced = Json::parse(run_braid(import + "--json").output);
     EXPECT_GT(priced["step_s"].get<double>(), 0);
