@@ -20,9 +20,9 @@ namespace {
 
 constexpr int kNextBest = 3;
 
+// No plan takes less than what is left of the step without it.
 double gap(const planner::Found& found) {
-  return 1 - static_cast<double>(found.lower_bound_us) /
-                 static_cast<double>(std::max<int64_t>(1, found.best_cost_us));
+  return std::max(0.0, 1 - static_cast<double>(found.lower_bound_us) / 1e6 / found.verdict->step_s);
 }
 
 // "17.477 s": what a prediction can mean.
@@ -70,20 +70,48 @@ double host_s(const Planning& planning) {
   return static_cast<double>(planning.space.fixed_us) / 1e6;
 }
 
-void print_text(const Planning& planning) {
+// Of the device with the least left.
+double spare_bytes(const planner::Verdict& verdict) {
+  return verdict.capacity_bytes - verdict.peak_bytes;
+}
+
+std::string memory_text(const planner::Found& found, double margin_percent) {
+  const planner::Verdict& v = *found.verdict;
+  const double spare = spare_bytes(v) / v.capacity_bytes;
+  std::string out =
+      cat("peak memory    ", format_bytes(v.peak_bytes), " of ", format_bytes(v.capacity_bytes),
+          ", ", format_bytes(spare_bytes(v)), " (", percent_text(spare), " %) to spare\n");
+  if (found.margin <= 0 && margin_percent > 0)
+    out += cat("               no plan was found that leaves ", format_double(margin_percent),
+               " % free; predictions of memory are this uncertain\n");
+  return out;
+}
+
+// The plan that was passed over for a simpler one.
+std::string faster_text(const planner::Found& found) {
+  if (!found.faster) return "";
+  const double step_s = found.faster->verdict.step_s;
+  std::string out = cat("faster plan    ", step_text(step_s), " (",
+                        percent_text(1 - step_s / found.verdict->step_s),
+                        " % less) with more layouts; --simpler 0 proposes it\n");
+  for (const std::string& line : diff(found.plan, found.faster->plan)) out += cat("  ", line, "\n");
+  return out;
+}
+
+void print_text(const Planning& planning, const PlanArguments& arguments) {
   const planner::Found& found = planning.found;
   const planner::Verdict& v = *found.verdict;
   std::cout << planner::plan_table(planning.problem, found.plan, planning.detailed)
             << "host           " << step_text(host_s(planning))
             << ", at the begin of the step: data, rewards, logging\nstep           "
             << step_text(v.step_s) << " (calls overlap: they do not add up to it), devices busy "
-            << std::lround(100 * v.utilisation) << " %\npeak memory    "
-            << format_bytes(v.peak_bytes) << " of " << format_bytes(v.capacity_bytes)
-            << "\nlower bound    " << step_text(static_cast<double>(found.lower_bound_us) / 1e6)
-            << " (gap " << percent_text(gap(found)) << " %"
-            << (found.proven ? ", proven optimum" : "") << " under the evaluator)\nsearched       "
-            << found.units << " units, " << found.evaluations << " plans in "
-            << format_seconds(planning.seconds) << "\n";
+            << std::lround(100 * v.utilisation) << " %\n"
+            << memory_text(found, arguments.margin_percent) << "lower bound    "
+            << step_text(static_cast<double>(found.lower_bound_us) / 1e6) << " (gap "
+            << percent_text(gap(found)) << " %" << (found.proven ? ", proven" : "")
+            << ")\nsearched       " << found.units << " units, " << found.evaluations << " plans, "
+            << found.judged.size() << " simulated, in " << format_seconds(planning.seconds) << "\n"
+            << faster_text(found);
   for (const std::string& note : planning.notes) std::cout << "note: " << note << "\n";
   for (const std::string& note : key_notes(planning.keys)) std::cout << "note: " << note << "\n";
 }
@@ -118,6 +146,8 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   json["fits"] = v.fits;
   json["peak_gib"] = v.peak_bytes / kGib;
   json["limit_gib"] = v.capacity_bytes / kGib;
+  json["spare_gib"] = spare_bytes(v) / kGib;
+  json["margin"] = found.margin;
   json["utilisation"] = v.utilisation;
   json["evaluator_s"] = static_cast<double>(found.cost.time_us) / 1e6;
   json["lower_bound_s"] = static_cast<double>(found.lower_bound_us) / 1e6;
@@ -137,6 +167,9 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   json["notes"] = planning.notes;
   json["keys"] = keys_json(planning.keys);
   json["plan"] = plan_json(found.plan);
+  if (found.faster)
+    json["faster"] = {{"step_s", found.faster->verdict.step_s},
+                      {"plan", plan_json(found.faster->plan)}};
   json["log"] = log_json(found);
   return json;
 }
@@ -205,7 +238,7 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
 }
 
 void print_extras(const Planning& planning, const PlanArguments& arguments, const Extras& extras) {
-  print_text(planning);
+  print_text(planning, arguments);
   if (extras.given) std::cout << given_text(planning, *extras.given);
   if (arguments.compare) std::cout << "\n" << planner::compare_text(planning.problem, extras.rows);
   if (arguments.explain) std::cout << "\n" << planner::explain_text(extras.explanations);
@@ -277,6 +310,12 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
                  "work units; with this limit the result is reproducible");
   app.add_option("--seed", arguments->seed, "seed of all random choices")
       ->check(not_negative)
+      ->capture_default_str();
+  app.add_option("--margin", arguments->margin_percent,
+                 "percent of every device's memory that the plan leaves free, where one can")
+      ->capture_default_str();
+  app.add_option("--simpler", arguments->simpler_percent,
+                 "percent that a plan with fewer layouts may take longer and is still proposed")
       ->capture_default_str();
   app.add_option("--threads", arguments->limits.threads,
                  "0: one per core; never changes the result of a unit");

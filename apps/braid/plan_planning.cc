@@ -1,10 +1,12 @@
 #include "plan_planning.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/text.h"
 #include "calibration_input.h"
+#include "cluster/kind_order.h"
 #include "config_inputs.h"
 #include "cost/measured.h"
 #include "interop/foreign.h"
@@ -18,6 +20,7 @@ constexpr int64_t kQuickUnits = 16;  // of its searches
 constexpr int64_t kQuickJudged = 3;
 constexpr int kFirstUnits = 4;           // of a search whose first one finds no plan
 constexpr double kMostJudging = 0.6;     // of the time limit
+constexpr double kPlansOfPolish = 60;    // judged, as a rule
 constexpr double kSlowerTogether = 1.3;  // judging on several threads that share memory
 
 // Options that only a search has, or only an import, are refused by the other.
@@ -54,6 +57,11 @@ struct Needs {
   int64_t judged = planner::SearchOptions().judged;
 };
 
+// A number of units is a limit that gives the same result anywhere.
+bool counts_units(const PlanArguments& arguments) {
+  return arguments.limits.max_units != SearchLimits().max_units;
+}
+
 // Stops the search when what is left of the time limit is needed for judging.
 planner::SearchOptions search_options(const PlanArguments& arguments, const Stopwatch& watch,
                                       const Needs& needs) {
@@ -61,20 +69,25 @@ planner::SearchOptions search_options(const PlanArguments& arguments, const Stop
   planner::SearchOptions options;
   options.seed = arguments.seed;
   options.judged = needs.judged;
+  options.margin = arguments.margin_percent / 100;
+  options.simpler = arguments.simpler_percent / 100;
   options.units =
       unit_options(arguments.limits, watch,
                    limit_s - std::min(needs.judging_s, kMostJudging * limit_s), needs.least_units);
+  if (!counts_units(arguments))
+    options.late = [watch, limit_s](double share) { return watch.elapsed_s() >= share * limit_s; };
   return options;
 }
 
 bool fits_somewhere(const PlanningProblem& problem, const Calibration& calibration) {
   const auto pricer = planner::CallPricer::make(problem, calibration);
   if (!pricer.ok()) return false;
-  const auto space = planner::make_plan_space(problem, *pricer);
+  auto space = planner::make_plan_space(problem, *pricer);
   if (!space.ok()) return false;
   planner::SearchOptions options;
   options.units.max_units = kQuickUnits;
   options.judged = kQuickJudged;
+  options.polish = false;
   return planner::search_plans(*space, options, planner::simulator_judge(problem, calibration))
       .ok();
 }
@@ -107,8 +120,7 @@ Status with_smallest_cluster(const Status& status, const Planning& planning, boo
 }
 
 // From one descent, and from the time that judging its plan takes: fewer plans are judged where the
-// time limit is short for that. A number of units is a limit that gives the same result anywhere,
-// so it leaves their number alone.
+// time limit is short for that. A number of units leaves their number alone.
 Needs needs_of_search(const PlanArguments& arguments, const Planning& planning,
                       const Stopwatch& watch) {
   planner::SearchOptions options = search_options(arguments, watch, {});
@@ -120,11 +132,11 @@ Needs needs_of_search(const PlanArguments& arguments, const Planning& planning,
   const double one_s = kSlowerTogether * one_plan.elapsed_s() / options.units.threads;
   Needs needs;
   needs.least_units = 1;
-  if (arguments.limits.max_units == SearchLimits().max_units)
+  if (!counts_units(arguments))
     needs.judged =
         static_cast<int64_t>(std::clamp(kMostJudging * arguments.limits.time_limit_s / one_s, 1.0,
                                         static_cast<double>(needs.judged)));
-  needs.judging_s = one_s * static_cast<double>(needs.judged);
+  needs.judging_s = one_s * (kPlansOfPolish + static_cast<double>(needs.judged));
   return needs;
 }
 
@@ -135,6 +147,7 @@ Status search(const PlanArguments& arguments, Planning& planning) {
   planning.pricer = std::move(pricer);
   planning.judge = planner::simulator_judge(planning.problem, planning.calibration);
   planner::SpaceOptions options;
+  options.margin = arguments.margin_percent / 100;
   if (arguments.keep)
     options.allowed = [&planning](const CallPlan& entry) {
       return planner::keeps(entry, planning.constraints);
@@ -158,6 +171,11 @@ Status check_arguments(const PlanArguments& arguments) {
   for (const std::string& change : arguments.what_if)
     if (const size_t equals = change.find('='); equals == std::string::npos || equals == 0)
       return invalid_input(cat("--what-if ", change, ": write KEY=VALUE, such as cluster.nodes=4"));
+  for (const auto& [name, percent, most] :
+       {std::make_tuple("--margin", arguments.margin_percent, 90.0),
+        std::make_tuple("--simpler", arguments.simpler_percent, 100.0)})
+    if (!(percent >= 0) || percent > most)
+      return invalid_input(cat(name, " must be 0 to ", most, " percent, is ", percent));
   for (const std::string& name : {arguments.import.framework, arguments.export_to})
     if (!name.empty()) BRAID_TRY(find_framework(name).status());
   return check_combination(arguments);
@@ -173,6 +191,12 @@ Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string
   BRAID_ASSIGN(planning.calibration, with_profiles(std::move(fitted), planning.problem, read));
   planning.notes = pricing_notes(planning.calibration, planning.problem);
   planning.keys = planned_keys(loaded.resolved, planning.problem);
+  if (const auto& nodes = planning.problem.cluster.nodes;
+      std::any_of(nodes.begin(), nodes.end(),
+                  [&](const Node& node) { return node.gpu.key != nodes.front().gpu.key; }))
+    planning.notes.push_back(
+        cat(device_numbers_text(planning.problem.cluster),
+            "; nodes of one kind are numbered one after the other, however they are listed"));
   BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));
   BRAID_ASSIGN(planning.given, configured_plan(loaded.config, planning.problem, read));
   const Status status = search(arguments, planning);

@@ -17,10 +17,11 @@ Result<PlannedStep> search(const PlanningProblem& problem, const Calibration& ca
   BRAID_ASSIGN(const planner::CallPricer pricer, planner::CallPricer::make(problem, calibration));
   planner::SpaceOptions space_options;
   space_options.allowed = limits.allowed;
-  BRAID_ASSIGN(const planner::PlanSpace space,
+  BRAID_ASSIGN(planner::PlanSpace space,
                planner::make_plan_space(problem, pricer, space_options));
   planner::SearchOptions options;
   options.judged = limits.judged;
+  options.polish = false;
   options.units.max_units = limits.units;
   options.units.threads = kThreads;
   BRAID_ASSIGN(

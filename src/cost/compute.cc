@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "cost/device_family.h"
 #include "cost/widths.h"
 
 namespace braid {
@@ -181,8 +182,7 @@ std::optional<double> measured_decode_s(const ModelSize& model, const DecodeStep
 Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const std::string& engine,
                                 const Calibration& calibration) {
   BRAID_TRY(peak_flops(gpu, precision).status());
-  DeviceModel device{gpu, precision,
-                     resolve_efficiency(calibration, efficiency_key(gpu, precision, engine)),
+  DeviceModel device{gpu, precision, family_efficiency(calibration, gpu, precision, engine),
                      nullptr};
   for (const Profile& profile : calibration.profiles)
     if (profile.gpu.key == gpu.key) device.profile = &profile;

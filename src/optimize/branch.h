@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -124,16 +125,18 @@ class BranchSearch {
 };
 
 // What the leaves of a tree cost at least, or the limit if none costs less: best first, in pieces
-// of `piece` of work, until the budget is spent. The tree's cursor must be at the root, and is
-// there again afterwards.
+// of `piece` of work, until the budget is spent or `stop` says so (empty: never). The tree's cursor
+// must be at the root, and is there again afterwards.
 template <BranchTree T>
-typename T::Cost least_cost(T& tree, typename T::Cost limit, int64_t budget, int64_t piece) {
+typename T::Cost least_cost(T& tree, typename T::Cost limit, int64_t budget, int64_t piece,
+                            const std::function<bool()>& stop = {}) {
   std::multimap<typename T::Cost, Frontier<T>> open;
   Frontier<T> all;
   tree.expand(limit, all.children);
   if (!all.children.empty()) open.emplace(all.bound(), std::move(all));
   const int64_t end_of_work = tree.work() + budget;
-  while (!open.empty() && open.begin()->first < limit && tree.work() < end_of_work) {
+  while (!open.empty() && open.begin()->first < limit && tree.work() < end_of_work &&
+         !(stop && stop())) {
     Frontier<T> lowest = std::move(open.begin()->second);
     open.erase(open.begin());
     BranchOutcome<T> outcome = BranchSearch<T>(tree, limit, piece).run(std::move(lowest));

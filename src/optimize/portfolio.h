@@ -117,6 +117,7 @@ class Portfolio final : public UnitSource {
       best_ = std::move(slot.best);
       cost_ = slot.cost;
       log_.push_back({unit, elapsed_s, *cost_});
+      improved_.push_back(*best_);
     }
     for (Frontier<Tree>& frontier : slot.open) open(std::move(frontier));
     slot.open.clear();
@@ -125,8 +126,9 @@ class Portfolio final : public UnitSource {
   const std::optional<State>& best() const { return best_; }
   const std::optional<Cost>& cost() const { return cost_; }
   const std::vector<Improvement<Cost>>& log() const { return log_; }
-  int64_t evaluations() const { return evaluations_; }  // whole states priced
-  int64_t bounds() const { return bounds_; }            // partial states bounded
+  const std::vector<State>& improved() const { return improved_; }  // the states of the log
+  int64_t evaluations() const { return evaluations_; }              // whole states priced
+  int64_t bounds() const { return bounds_; }                        // partial states bounded
 
   // The next three are for after run_units. Whether no solution is better than best(), or there is
   // none at all.
@@ -267,6 +269,7 @@ class Portfolio final : public UnitSource {
   std::optional<State> best_;
   std::optional<Cost> cost_;
   std::vector<Improvement<Cost>> log_;
+  std::vector<State> improved_;
   int64_t evaluations_ = 0;
   int64_t bounds_ = 0;
   bool proof_started_ = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "cluster/kind_order.h"
 #include "dataflow/parse_graph.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
@@ -207,7 +208,8 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   BRAID_ASSIGN(problem.graph, planned_graph(config, read));
   BRAID_TRY(add_models(config, read, &problem));
   BRAID_TRY(add_workload(config, read, &problem));
-  BRAID_ASSIGN(problem.cluster, planned_cluster(config, read).at("cluster"));
+  BRAID_ASSIGN(Cluster listed, planned_cluster(config, read).at("cluster"));
+  problem.cluster = in_kind_order(std::move(listed));
   problem.memory_limit_gib = config.plan.memory_limit_gib;
   problem.train_engine = config.plan.train_engine;
   problem.generate_engine = config.plan.generate_engine;

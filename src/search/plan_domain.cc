@@ -43,8 +43,9 @@ int64_t sum(const std::vector<int64_t>& values) {
 
 // ---- Bounds
 
-PlanBounder::PlanBounder(const PlanSpace& space, const std::vector<std::vector<int32_t>>& remaining)
-    : space_(space) {
+PlanBounder::PlanBounder(const PlanSpace& space, const std::vector<std::vector<int32_t>>& remaining,
+                         Moves moves)
+    : space_(space), moves_(moves) {
   for (int c = 0; c < space.num_calls(); ++c) {
     int64_t least_us = kHorizonUs, least_area = kHorizonUs;
     for (const int32_t i : remaining[c]) {
@@ -71,19 +72,21 @@ int64_t PlanBounder::segment_bound_us(const Assignment& plan, int segment, Moves
 std::vector<int64_t> PlanBounder::segment_bounds_us(const Assignment& plan) const {
   std::vector<int64_t> bounds;
   for (size_t s = 0; s < space_.segments.size(); ++s)
-    bounds.push_back(segment_bound_us(plan, static_cast<int>(s), Moves::kPriced));
+    bounds.push_back(segment_bound_us(plan, static_cast<int>(s), moves_));
   return bounds;
 }
 
 int64_t PlanBounder::bound_us(const Assignment& plan, const std::vector<int>& segments,
                               const std::vector<int64_t>& known_us, int64_t limit_us) const {
   const int64_t known = sum(known_us);
-  for (const Moves moves : {Moves::kFree, Moves::kPriced}) {
+  const auto with = [&](Moves moves) {
     int64_t total = known;
     for (const int s : segments) total += segment_bound_us(plan, s, moves) - known_us[s];
-    if (moves == Moves::kPriced || total >= limit_us) return total;
-  }
-  return known;
+    return total;
+  };
+  if (moves_ == Moves::kPriced)
+    if (const int64_t total = with(Moves::kFree); total >= limit_us) return total;
+  return with(moves_);
 }
 
 int64_t PlanBounder::quick_bound_us(const PlanChoice& choice,
@@ -95,8 +98,8 @@ int64_t PlanBounder::quick_bound_us(const PlanChoice& choice,
   return known - own_us + std::max(own_us, option.time_us);
 }
 
-PlanRoot::PlanRoot(const PlanSpace& space, int64_t limit_us)
-    : segments_of(segments_by_coordinate(space)) {
+PlanRoot::PlanRoot(const PlanSpace& space, int64_t limit_us, Moves counted)
+    : moves(counted), segments_of(segments_by_coordinate(space)) {
   remaining.resize(space.num_coordinates());
   for (int c = 0; c < space.num_coordinates(); ++c) {
     remaining[c].resize(values_of(space, c));
@@ -104,7 +107,7 @@ PlanRoot::PlanRoot(const PlanSpace& space, int64_t limit_us)
   }
   for (bool changed = true; changed;) {
     changed = false;
-    const PlanBounder bounder(space, remaining);
+    const PlanBounder bounder(space, remaining, moves);
     Assignment plan = nothing_assigned(space);
     const std::vector<int64_t> open_us = bounder.segment_bounds_us(plan);
     bound = std::min(sum(open_us), limit_us);
@@ -133,7 +136,7 @@ PlanRoot::PlanRoot(const PlanSpace& space, int64_t limit_us)
 PlanTree::PlanTree(const PlanSpace& space, std::shared_ptr<const PlanRoot> root)
     : space_(space),
       root_(std::move(root)),
-      bounder_(space, root_->remaining),
+      bounder_(space, root_->remaining, root_->moves),
       plan_(nothing_assigned(space)) {
   order_.resize(space.num_coordinates());
   std::iota(order_.begin(), order_.end(), 0);
@@ -165,7 +168,7 @@ bool PlanTree::push(const PlanChoice& choice, int64_t limit_us) {
   std::vector<int64_t>& here_us = segment_us_[path_.size()];
   here_us = segment_us_[path_.size() - 1];
   for (const int s : root_->segments_of[choice.coordinate])
-    here_us[s] = bounder_.segment_bound_us(plan_, s, Moves::kPriced);
+    here_us[s] = bounder_.segment_bound_us(plan_, s, root_->moves);
   return sum(here_us) < limit_us && excess_bytes(space_, plan_) == 0;
 }
 

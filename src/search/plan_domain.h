@@ -37,7 +37,8 @@ std::vector<std::vector<int>> segments_by_coordinate(const PlanSpace& space);
 // Per coordinate, the values of plans that may cost less than a limit: those whose own bound
 // reaches it are gone, until nothing changes.
 struct PlanRoot {
-  PlanRoot(const PlanSpace& space, int64_t limit_us);
+  PlanRoot(const PlanSpace& space, int64_t limit_us, Moves moves = Moves::kPriced);
+  Moves moves;                                  // what the bounds of all its trees count
   std::vector<std::vector<int32_t>> remaining;  // ascending
   std::vector<std::vector<int>> segments_of;    // per coordinate: segments whose time it changes
   int64_t bound = 0;
@@ -50,7 +51,8 @@ struct PlanRoot {
 // summed over segments.
 class PlanBounder {
  public:
-  PlanBounder(const PlanSpace& space, const std::vector<std::vector<int32_t>>& remaining);
+  PlanBounder(const PlanSpace& space, const std::vector<std::vector<int32_t>>& remaining,
+              Moves moves);
 
   // Of all segments of a plan.
   std::vector<int64_t> segment_bounds_us(const Assignment& plan) const;
@@ -64,6 +66,7 @@ class PlanBounder {
 
  private:
   const PlanSpace& space_;
+  Moves moves_;
   std::vector<int64_t> least_us_;    // per call
   std::vector<int64_t> least_area_;  // device-microseconds
 };

@@ -6,10 +6,6 @@
 namespace braid::planner {
 namespace {
 
-constexpr double kUsPerSecond = 1e6;
-
-int64_t to_us(double seconds) { return std::llround(seconds * kUsPerSecond); }
-
 bool covers(const PlanOption& option, int32_t device) {
   return option.first <= device && device < option.end;
 }
@@ -138,6 +134,7 @@ Arrival arrival_of(const PlanSpace& space, const Assignment& plan, int call, Mov
   const RoleSpace& role = space.roles[space.calls[call].role];
   const PlanOption* home = plan.option[role.home];
   Arrival arrival;
+  if (moves == Moves::kNone) return arrival;
   arrival.fields_us = to_us(exchange_s(space, plan, call));
   arrival.state_us = to_us(residency_s(space, plan, call));
   if (home != nullptr && call != role.home && moves == Moves::kPriced)
@@ -206,7 +203,7 @@ void schedule(const PlanSpace& space, const Assignment& plan, int segment,
     }
     Arrival arrival = arrival_of(space, plan, call, moves);
     arrival.fields_us += ready;
-    arrival.loaded_us = loaded_us(space, plan, call, ends);
+    if (moves != Moves::kNone) arrival.loaded_us = loaded_us(space, plan, call, ends);
     ends.start_us[call] = std::max(ready, ends.free_us[option->first]);
     ends.end_us[call] = run_option(space, *option, arrival, ends);
   }

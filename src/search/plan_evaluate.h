@@ -35,8 +35,10 @@ struct Assignment {
 // depend on open calls or roles count as 0.
 int64_t overhead_us(const PlanSpace& space, const Assignment& plan, int call);
 
-// Whether weights take time to move; free moves give a cheap lower bound.
-enum class Moves { kPriced, kFree };
+// What calls wait for beyond their own time. Free moves give a cheap lower bound of the evaluator;
+// with nothing but the calls themselves it is one of the simulator as well, in which whatever comes
+// and goes may hide behind other calls.
+enum class Moves { kPriced, kFree, kNone };
 
 // Time from the start of the first call of a segment to the end of its last; open calls run for
 // open_us (per call) on devices of their own.

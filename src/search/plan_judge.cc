@@ -9,16 +9,9 @@ namespace braid::planner {
 namespace {
 
 Status check_run(const CallPlan& entry) {
-  for (size_t i = 1; i < entry.mesh.devices.size(); ++i)
-    if (entry.mesh.devices[i].value != entry.mesh.devices[i - 1].value + 1)
-      return invalid_input(
-          cat("call ", entry.call, ": the evaluator prices meshes of consecutive devices only"));
-  return ok_status();
-}
-
-Stay stay_of(const RolePlan& role) {
-  return {role.weights == Residency::kHost, role.optimizer == Residency::kHost,
-          role.timing == OffloadTiming::kAfterEachCall};
+  if (is_run(entry.mesh)) return ok_status();
+  return invalid_input(
+      cat("call ", entry.call, ": the evaluator prices meshes of consecutive devices only"));
 }
 
 // Device-seconds of computation over those of the cluster.

@@ -44,6 +44,18 @@ DeviceModel CallPricer::device(const DeviceModel& engine, Precision precision) c
   return device;
 }
 
+CallCost CallPricer::cost(const Call& call, const CallPlan& plan, const MeshShape& shape) const {
+  const RoleModel& model = model_of(*problem_, call.role);
+  const bool generates = call.kind == CallKind::kGenerate;
+  std::vector<DeviceModel> kinds;
+  for (const GpuSpec& gpu : shape.kinds) {
+    const Engines& engines = engines_of(gpu);
+    kinds.push_back(
+        device(generates ? engines.generate : engines.train, precision_of(model, plan.strategy)));
+  }
+  return CallCost::make(call, plan, *problem_, std::move(kinds));
+}
+
 Result<CallPrice> CallPricer::price(const Call& call, const DeviceMesh& mesh,
                                     const Strategy& strategy) const {
   const MeshShape shape = shape_of(problem_->cluster, mesh);
@@ -51,14 +63,8 @@ Result<CallPrice> CallPricer::price(const Call& call, const DeviceMesh& mesh,
   const RoleModel& model = model_of(*problem_, call.role);
   if (strategy.pp > model.size.layers)
     return invalid_input(cat("pp ", strategy.pp, " exceeds the ", model.size.layers, " layers"));
-  std::vector<DeviceModel> kinds;
-  for (const GpuSpec& gpu : shape.kinds) {
-    const Engines& engines = engines_of(gpu);
-    kinds.push_back(
-        device(generates ? engines.generate : engines.train, precision_of(model, strategy)));
-  }
   const CallPlan plan{call.name, mesh, strategy};
-  const CallCost cost = CallCost::make(call, plan, *problem_, std::move(kinds));
+  const CallCost cost = this->cost(call, plan, shape);
   if (generates) BRAID_TRY(check_serving(cost, shape.smallest()));
   CallPrice price;
   price.time = timer_->time(call, plan, cost);
@@ -86,10 +92,23 @@ Status CallPricer::check_serving(const CallCost& cost, const GpuSpec& gpu) const
           cat("weights and the cache of one sequence do not fit on ", s.tp * s.pp, " x ", gpu.key)};
 }
 
-double CallPricer::capacity_bytes(const GpuSpec& gpu) const {
+double CallPricer::capacity_bytes(const GpuSpec& gpu, double share) const {
   const Efficiency& e = engines_of(gpu).train.efficiency;
-  return usable_bytes(device_memory_bytes(*problem_, gpu), e) / std::sqrt(e.mem_reserve_factor) -
+  return share * usable_bytes(device_memory_bytes(*problem_, gpu), e) /
+             std::sqrt(e.mem_reserve_factor) -
          e.mem_fixed_gib * kGib;
+}
+
+double CallPricer::cache_tokens(const Call& call, const DeviceMesh& mesh, const Strategy& strategy,
+                                double bytes) const {
+  const CallCost cost =
+      this->cost(call, {call.name, mesh, strategy}, shape_of(problem_->cluster, mesh));
+  double held = 0;
+  for (int stage = 0; stage < strategy.pp; ++stage)
+    held = std::max(held, cost.weight_bytes(mesh_index(strategy, {0, 0, stage})));
+  const auto prefill =
+      static_cast<double>(engine_batch_tokens(*problem_, SimOptions().generate_batch_tokens));
+  return std::max(0.0, bytes - held - cost.prefill_bytes(prefill)) / cost.cache_bytes_per_token();
 }
 
 double CallPricer::host_copy_s(double bytes, const GpuSpec& gpu) const {

@@ -34,9 +34,12 @@ class CallPricer {
   // Errors: what the cost model refuses, such as weights that do not fit.
   Result<CallPrice> price(const Call& call, const DeviceMesh& mesh, const Strategy& strategy) const;
 
-  // Bytes of a device that a plan may fill: what the driver and libraries leave, less the
-  // allocator's reserve and workspaces, or the problem's limit if that is lower.
-  double capacity_bytes(const GpuSpec& gpu) const;
+  // Bytes of a device that a plan may fill: what the driver and libraries leave, or the problem's
+  // limit if that is lower; of that a share; less the allocator's reserve and workspaces.
+  double capacity_bytes(const GpuSpec& gpu, double share = 1) const;
+  // Tokens of cache that a replica has room for where it alone fills so many bytes of its devices.
+  double cache_tokens(const Call& call, const DeviceMesh& mesh, const Strategy& strategy,
+                      double bytes) const;
   // Seconds to move bytes between a device and its host.
   double host_copy_s(double bytes, const GpuSpec& gpu) const;
   const Efficiency& train_efficiency(const GpuSpec& gpu) const {
@@ -51,6 +54,7 @@ class CallPricer {
   };
   const Engines& engines_of(const GpuSpec& gpu) const;
   DeviceModel device(const DeviceModel& engine, Precision precision) const;
+  CallCost cost(const Call& call, const CallPlan& plan, const MeshShape& shape) const;
   // Whether an engine of this layout holds weights and one sequence.
   Status check_serving(const CallCost& cost, const GpuSpec& gpu) const;
 

@@ -132,10 +132,13 @@ void find_segments(PlanSpace& space) {
 
 // ---- Devices
 
-void add_devices(const PlanningProblem& problem, const CallPricer& pricer, PlanSpace& space) {
+void add_devices(const PlanningProblem& problem, const CallPricer& pricer, double margin,
+                 PlanSpace& space) {
   const Cluster& cluster = problem.cluster;
   for (int d = 0; d < device_count(cluster); ++d) {
-    space.capacity_bytes.push_back(pricer.capacity_bytes(gpu_of(cluster, DeviceId{d})));
+    const GpuSpec& gpu = gpu_of(cluster, DeviceId{d});
+    space.capacity_bytes.push_back(pricer.capacity_bytes(gpu, 1 - margin));
+    space.whole_bytes.push_back(pricer.capacity_bytes(gpu));
     space.node_of.push_back(braid::node_of(cluster, DeviceId{d}));
     if (d == 0 || space.capacity_bytes[d] != space.capacity_bytes[d - 1])
       space.capacity_steps.push_back(d);
@@ -158,6 +161,9 @@ MoveRates node_rates(const Node& node, const CallPricer& pricer) {
 
 // ---- Options
 
+// Of the cache that an engine has room for with nothing beside it.
+constexpr double kCacheShares[] = {1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2};
+
 struct Priced {
   int32_t strategy = 0;
   Strategy value;
@@ -170,8 +176,6 @@ auto layout_key(const Strategy& s) {
   return std::make_tuple(s.tp, s.pp, s.interleave, s.zero_stage == 3 ? zero_ranks(s) : 1, s.ep,
                          expert_tp(s));
 }
-
-int64_t to_us(double seconds) { return std::llround(seconds * 1e6); }
 
 std::vector<StageSpan> spans_of(const CallTime& time) {
   std::vector<StageSpan> spans;
@@ -334,8 +338,9 @@ class OptionBuilder {
     BRAID_ASSIGN(
         const CallPrice price,
         pricer_.price(graph_call, entry.mesh, entry.strategy).at(cat("call ", entry.call)));
-    call.strategies = {entry.strategy};
-    const Priced priced{0, entry.strategy, price, spans_of(price.time)};
+    const Priced priced{static_cast<int32_t>(call.strategies.size()), entry.strategy, price,
+                        spans_of(price.time)};
+    call.strategies.push_back(entry.strategy);
     add_option(call, priced, entry.mesh.devices.front().value, add_spans(priced));
     return ok_status();
   }
@@ -358,8 +363,7 @@ class OptionBuilder {
     const double capacity = pricer_.capacity_bytes(meshes.shape.smallest());
     const DeviceMesh mesh = run_of_devices(meshes.first.front(), meshes.shape.devices);
     std::vector<Priced> fitting;
-    for (const Strategy& s :
-         strategies_of(*space_.problem, graph_call, meshes.shape.devices, meshes.shape.per_node)) {
+    for (const Strategy& s : strategies_on(graph_call, mesh, meshes.shape)) {
       if (!allowed_somewhere(graph_call, s, meshes)) continue;
       const Result<CallPrice> price = pricer_.price(graph_call, mesh, s);
       ++space_.enumerated;
@@ -368,7 +372,7 @@ class OptionBuilder {
         continue;
       }
       refusal->least_bytes = std::min(refusal->least_bytes, least_bytes(*price));
-      if (least_bytes(*price) > capacity) continue;
+      if (least_bytes(*price) > kMemoryDoubt * capacity) continue;
       fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price, spans_of(price->time)});
     }
     if (options_.prune) fitting = ShapePruner(space_, call, least_rate()).prune(std::move(fitting));
@@ -382,6 +386,31 @@ class OptionBuilder {
       for (size_t i = 0; i < fitting.size(); ++i)
         if (allowed(graph_call, fitting[i].value, first, meshes.shape.devices))
           add_option(call, fitting[i], first, spans[i]);
+  }
+
+  // Where the caches of all sequences at once do not fit, engines with a budget that preempt.
+  std::vector<Strategy> strategies_on(const Call& call, const DeviceMesh& mesh,
+                                      const MeshShape& shape) const {
+    std::vector<Strategy> all = strategies_of(*space_.problem, call, shape.devices, shape.per_node);
+    if (call.kind != CallKind::kGenerate) return all;
+    const Workload& load = space_.problem->workload;
+    const int64_t longest = longest_tokens(load.prompt) + longest_tokens(load.response);
+    const size_t unlimited = all.size();
+    for (size_t i = 0; i < unlimited; ++i) {
+      Strategy s = all[i];
+      if (i > 0 && all[i - 1].dp == s.dp && all[i - 1].tp == s.tp)
+        continue;  // not the most at once
+      const double most =
+          pricer_.cache_tokens(call, mesh, s, pricer_.capacity_bytes(shape.smallest()));
+      const int64_t wanted = s.max_concurrent * longest;
+      for (const double share : kCacheShares) {
+        const auto pages = static_cast<int64_t>(share * most) / kCachePageTokens;
+        s.kv_budget_tokens = pages * kCachePageTokens;
+        if (s.kv_budget_tokens < longest || s.kv_budget_tokens >= wanted) continue;
+        all.push_back(s);
+      }
+    }
+    return all;
   }
 
   int32_t add_spans(const Priced& priced) {
@@ -415,10 +444,27 @@ class OptionBuilder {
     option.spans = spans;
     option.rates = add_rates(first, devices);
     for (const StageSpan& span : priced.spans) option.area_us += span.need_us * devices / s.pp;
-    const auto key = std::make_tuple(call.role, first, devices, layout_key(priced.value));
-    const auto next = static_cast<int32_t>(layouts_.size());
-    option.layout = layouts_.emplace(key, next).first->second;
+    option.layout = layout_of(call.role, first, devices, s);
     call.options.push_back(option);
+  }
+
+  // In a space that is added to, layouts keep their numbers.
+  int32_t layout_of(int role, int32_t first, int32_t devices, const Strategy& s) {
+    const auto key = [&](int32_t from, int32_t count, const Strategy& of) {
+      return std::make_tuple(role, from, count, layout_key(of));
+    };
+    const auto next = static_cast<int32_t>(layouts_.size());
+    if (options_.only == nullptr)
+      return layouts_.emplace(key(first, devices, s), next).first->second;
+    int32_t most = -1;
+    for (const CallSpace& call : space_.calls)
+      for (const PlanOption& option : call.options) {
+        most = std::max(most, option.layout);
+        if (call.role == role && key(option.first, option.devices(),
+                                     call.strategies[option.strategy]) == key(first, devices, s))
+          return option.layout;
+      }
+    return most + 1;
   }
 
   const CallPricer& pricer_;
@@ -435,10 +481,28 @@ RolePlan role_plan_of(const RoleSpace& role, Stay stay) {
   if (stay.optimizer_on_host) plan.optimizer = Residency::kHost;
   if (stay.weights_on_host) plan.weights = Residency::kHost;
   if (stay.after_each_call) plan.timing = OffloadTiming::kAfterEachCall;
+  plan.prefetch = stay.prefetch;
   return plan;
 }
 
+// The option of a call's plan; a new one at the end where there is none.
+Result<int> include_call(PlanSpace& space, int index, const CallPlan& entry) {
+  CallSpace& call = space.calls[index];
+  const int32_t first = entry.mesh.devices.front().value;
+  const auto end = first + static_cast<int32_t>(entry.mesh.devices.size());
+  for (size_t i = 0; i < call.options.size(); ++i)
+    if (call.options[i].first == first && call.options[i].end == end &&
+        call.strategies[call.options[i].strategy] == entry.strategy)
+      return static_cast<int>(i);
+  ExecutionPlan only;
+  only.calls = {entry};
+  BRAID_TRY(OptionBuilder(*space.pricer, {.only = &only, .allowed = {}}, space).build(index));
+  return static_cast<int>(call.options.size()) - 1;
+}
+
 }  // namespace
+
+int64_t to_us(double seconds) { return std::llround(seconds * 1e6); }
 
 MoveRates slower(const MoveRates& a, const MoveRates& b) {
   return {std::min(a.inside, b.inside), std::min(a.network, b.network), std::min(a.host, b.host),
@@ -460,17 +524,47 @@ Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPric
                                   const SpaceOptions& options) {
   PlanSpace space;
   space.problem = &problem;
+  space.pricer = &pricer;
+  space.allowed = options.allowed;
   space.moves = std::make_shared<MoveMemo>();
   add_calls(problem, space);
   finish_roles(problem, space);
   find_segments(space);
-  add_devices(problem, pricer, space);
+  add_devices(problem, pricer, options.margin, space);
   if (generates(problem.graph))
     space.fixed_us = std::llround(
         1e6 * pricer.train_efficiency(problem.cluster.nodes.front().gpu).rl_step_host_s);
   OptionBuilder builder(pricer, options, space);
   for (int c = 0; c < space.num_calls(); ++c) BRAID_TRY(builder.build(c));
   return space;
+}
+
+Stay stay_of(const RolePlan& role) {
+  return {role.weights == Residency::kHost, role.optimizer == Residency::kHost,
+          role.timing == OffloadTiming::kAfterEachCall, role.prefetch};
+}
+
+bool is_run(const DeviceMesh& mesh) {
+  for (size_t i = 1; i < mesh.devices.size(); ++i)
+    if (mesh.devices[i].value != mesh.devices[i - 1].value + 1) return false;
+  return true;
+}
+
+Result<Choice> include_plan(PlanSpace& space, const ExecutionPlan& plan) {
+  Choice choice;
+  for (int c = 0; c < space.num_calls(); ++c) {
+    const CallPlan& entry =
+        call_plan(plan, space.problem->graph.calls[space.calls[c].call.value].name);
+    BRAID_ASSIGN(const int value, include_call(space, c, entry));
+    choice.push_back(value);
+  }
+  for (RoleSpace& role : space.roles) {
+    const Stay stay = stay_of(role_plan(plan, role.role));
+    auto known = std::find(role.stays.begin(), role.stays.end(), stay);
+    if (known == role.stays.end()) known = role.stays.insert(known, stay);
+    choice.push_back(static_cast<int>(known - role.stays.begin()));
+  }
+  return choice;
 }
 
 ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice) {

@@ -55,6 +55,7 @@ struct Stay {
   bool weights_on_host = false;
   bool optimizer_on_host = false;
   bool after_each_call = false;  // weights leave after each call of the role, else after the last
+  bool prefetch = false;  // the way back overlaps the call before; not priced by the evaluator
   friend bool operator==(const Stay&, const Stay&) = default;
 };
 
@@ -95,13 +96,16 @@ double rate_between_nodes(const MoveRates& rates);
 
 struct PlanSpace {
   const PlanningProblem* problem = nullptr;
+  const CallPricer* pricer = nullptr;
+  std::function<bool(const CallPlan&)> allowed;  // SpaceOptions::allowed
   std::vector<CallSpace> calls;  // those that use a model, in the order of the graph
   std::vector<RoleSpace> roles;
   // Runs of calls that start only when all calls of the runs before have ended; makespans add up.
   std::vector<std::vector<int>> segments;
   std::vector<int> segment_of;          // per call
   std::vector<StageSpan> spans;         // of all options; those of one strategy share them
-  std::vector<double> capacity_bytes;   // per device
+  std::vector<double> capacity_bytes;   // per device, less the margin
+  std::vector<double> whole_bytes;      // per device, with nothing left over
   std::vector<int32_t> capacity_steps;  // devices at which the capacity differs from the one before
   std::vector<int32_t> node_of;         // per device
   std::vector<MoveRates> rates;         // of the options' meshes, each once
@@ -114,24 +118,37 @@ struct PlanSpace {
   int32_t num_devices() const { return static_cast<int32_t>(capacity_bytes.size()); }
 };
 
+// The evaluator's memory is that of the simulator within this factor: options that need up to so
+// much of a device are kept, for bounds.
+inline constexpr double kMemoryDoubt = 1.03;
+int64_t to_us(double seconds);
+
 // At which fields travel from the devices of one option to those of another.
 double field_rate(const PlanSpace& space, const PlanOption& from, const PlanOption& to);
 
 struct SpaceOptions {
   bool prune = true;                    // drop dominated options; false for tests
+  double margin = 0;                    // share of every device's memory that stays free
   const ExecutionPlan* only = nullptr;  // if given, the space holds the options of this plan alone
   // Options that may be chosen, if given. Must be a condition on the mesh and one on the strategy.
   std::function<bool(const CallPlan&)> allowed;
 };
 
 // Builds and prunes the space. kInfeasible when a call has no option that fits into a device even
-// alone (not asked of `only`); the message names the call and what it needs. `problem` must outlive
-// the space.
+// alone (not asked of `only`); the message names the call and what it needs. `problem` and `pricer`
+// must outlive the space.
 Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPricer& pricer,
                                   const SpaceOptions& options = {});
 
 // A value for every coordinate: calls first, then roles.
 using Choice = std::vector<int>;
 ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice);
+
+// The choice that a plan on runs of devices is; what the space lacks of it is added. Errors: what
+// the pricer refuses.
+Result<Choice> include_plan(PlanSpace& space, const ExecutionPlan& plan);
+Stay stay_of(const RolePlan& role);
+// Devices whose numbers follow one another.
+bool is_run(const DeviceMesh& mesh);
 
 }  // namespace braid::planner

@@ -23,13 +23,11 @@ bool heads_divide(const ModelSize& model, int64_t tp) {
   return model.mla || model.kv_heads % tp == 0 || tp % model.kv_heads == 0;
 }
 
-// Numbers of micro-batches that make micro-batches of 1, 2, 4, ... sequences, and one of all.
+// Numbers of micro-batches of equal numbers of sequences, from single sequences on.
 std::vector<int64_t> micro_batch_counts(int64_t each) {
   std::vector<int64_t> counts;
-  for (int64_t size = 1; size <= std::min(each, kMostMicroBatchSequences); size *= 2)
-    if (each % size == 0) counts.push_back(each / size);
-  if (counts.empty() || (each <= kMostMicroBatchSequences && counts.back() != 1))
-    counts.push_back(1);
+  for (const int64_t size : divisors(each))
+    if (size <= kMostMicroBatchSequences || size == each) counts.push_back(each / size);
   return counts;
 }
 

@@ -1,0 +1,19 @@
+// What kernels reach on a device, as devices of one architecture have it in common. Measurements
+// cover some devices only, and their fits differ by chance. So for plans
+//   * a device that a knob was not fitted for takes the offset of the device of its architecture
+//     that is most like it, and
+//   * a device reaches at least what any measured device of its architecture reaches that is better
+//     in no number: a device that is no better in any number is never faster.
+// Pure; thread-safe.
+#pragma once
+
+#include "cluster/gpu.h"
+#include "cost/efficiency.h"
+
+namespace braid {
+
+// resolve_efficiency() of a device with the two rules above.
+Efficiency family_efficiency(const Calibration& calibration, const GpuSpec& gpu,
+                             Precision precision, const std::string& engine);
+
+}  // namespace braid
