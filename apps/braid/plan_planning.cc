@@ -121,8 +121,7 @@ Status with_smallest_cluster(const Status& status, const Planning& planning, boo
 
 // From one descent, and from the time that judging its plan takes: fewer plans are judged where the
 // time limit is short for that. A number of units leaves their number alone.
-Needs needs_of_search(const PlanArguments& arguments, const Planning& planning,
-                      const Stopwatch& watch) {
+Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const Stopwatch& watch) {
   planner::SearchOptions options = search_options(arguments, watch, {});
   options.units.max_units = 1;
   const auto first = planner::search_plans(planning.space, options);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cost/compute.h"
+#include "cost/device_family.h"
 
 namespace braid {
 
@@ -12,6 +13,11 @@ namespace braid {
 // under it, all others under key.engine. "": all under key.engine.
 Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKey& key,
                               const std::string& rl_engine);
+
+// The same with what devices of one architecture have in common (cost/device_family.h).
+Efficiency family_efficiency(const Calibration& calibration, const GpuSpec& gpu,
+                             Precision precision, const std::string& engine,
+                             const std::string& rl_engine);
 
 // make_device() with these efficiencies.
 Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const std::string& engine,

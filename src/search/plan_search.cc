@@ -27,6 +27,7 @@ constexpr int kRoomRounds = 5;
 constexpr int64_t kRoomUnits = 16;
 constexpr double kRoomBelow = 0.98;
 constexpr int kPolishRounds = 8;
+constexpr size_t kBatch = 8;  // plans that are judged before the limits are looked at again
 // Neighbours and edits are judged until so many devices have been simulated: as many plans of few
 // devices as of many take the same time.
 constexpr int64_t kMostSimulatedDevices = 12'000;
@@ -258,11 +259,10 @@ class Search {
   }
 
   Status price_in_batches(const std::vector<ExecutionPlan>& plans) {
-    const auto batch = static_cast<size_t>(2 * std::max(1, options_.units.threads));
-    for (size_t i = 0; i < plans.size() && !is_spent(); i += batch)
+    for (size_t i = 0; i < plans.size() && !is_spent(); i += kBatch)
       BRAID_TRY(
           bench_.price({plans.begin() + static_cast<int64_t>(i),
-                        plans.begin() + static_cast<int64_t>(std::min(i + batch, plans.size()))}));
+                        plans.begin() + static_cast<int64_t>(std::min(i + kBatch, plans.size()))}));
     return ok_status();
   }
 
