@@ -17,8 +17,7 @@ Result<PlannedStep> search(const PlanningProblem& problem, const Calibration& ca
   BRAID_ASSIGN(const planner::CallPricer pricer, planner::CallPricer::make(problem, calibration));
   planner::SpaceOptions space_options;
   space_options.allowed = limits.allowed;
-  BRAID_ASSIGN(planner::PlanSpace space,
-               planner::make_plan_space(problem, pricer, space_options));
+  BRAID_ASSIGN(planner::PlanSpace space, planner::make_plan_space(problem, pricer, space_options));
   planner::SearchOptions options;
   options.judged = limits.judged;
   options.polish = false;

@@ -14,7 +14,8 @@ Efficiency reached(const GpuSpec& gpu) {
 
 TEST(DeviceFamily, ADeviceThatWasNotMeasuredTakesTheOffsetsOfTheNearest) {
   const Efficiency h800 = reached(*find_gpu("h800")), h100 = reached(*find_gpu("h100-80g"));
-  for (const Knob& knob : knobs()) EXPECT_EQ(h800.*knob.member, h100.*knob.member) << knob.name;
+  for (const Knob& knob : knobs())
+    EXPECT_DOUBLE_EQ(h800.*knob.member, h100.*knob.member) << knob.name;
 }
 
 TEST(DeviceFamily, AMeasuredDeviceKeepsWhatItReaches) {

@@ -40,10 +40,10 @@ Status StepSimulation::prepare() {
     const GpuSpec& gpu = gpu_of(problem_.cluster, DeviceId{static_cast<int32_t>(rank)});
     const bool as_before =
         rank > 0 && gpu == gpu_of(problem_.cluster, DeviceId{static_cast<int32_t>(rank) - 1});
-    efficiencies_.push_back(
-        as_before ? efficiencies_.back()
-                  : family_efficiency(calibration_, gpu, Precision::kBf16, problem_.train_engine,
-                                      problem_.generate_engine));
+    efficiencies_.push_back(as_before ? efficiencies_.back()
+                                      : family_efficiency(calibration_, gpu, Precision::kBf16,
+                                                          problem_.train_engine,
+                                                          problem_.generate_engine));
   }
   ends_.resize(ranks);
   for (size_t rank = 0; rank < ranks; ++rank)
