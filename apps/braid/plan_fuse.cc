@@ -137,15 +137,7 @@ Action define_fuse(CLI::App& app) {
   app.add_option("--out", options->out, "write the schedule to this file");
   app.add_option("--plot", options->plot,
                  "draw the schedule and its memory: FILE.svg or FILE.html");
-  app.add_option("--time-limit", options->limits.time_limit_s, "seconds; stops earlier when proven")
-      ->capture_default_str();
-  app.add_option("--max-units", options->limits.max_units,
-                 "work units; with this limit the result is reproducible");
-  app.add_option("--seed", options->seed, "seed of all random choices")
-      ->check(not_negative)
-      ->capture_default_str();
-  app.add_option("--threads", options->limits.threads,
-                 "0: one per core; never changes the result of a unit");
+  define_search_options(app, options->limits, options->seed);
   auto* limit = app.add_option("--memory-limit", options->memory_limit,
                                "activation memory of each node; replaces the file's");
   app.add_flag("--split-backward", options->split_backward,

@@ -15,6 +15,19 @@ Status check_limits(const SearchLimits& limits) {
   return ok_status();
 }
 
+void define_search_options(CLI::App& app, SearchLimits& limits, uint64_t& seed) {
+  app.add_option("--time-limit", limits.time_limit_s,
+                 "seconds of the search; stops earlier when proven")
+      ->capture_default_str();
+  app.add_option("--max-units", limits.max_units,
+                 "work units; with this limit the result is reproducible");
+  app.add_option("--seed", seed, "seed of all random choices")
+      ->check(not_negative)
+      ->capture_default_str();
+  app.add_option("--threads", limits.threads,
+                 "0: one per core; never changes the result of a unit");
+}
+
 std::string not_negative(const std::string& text) {
   return text.rfind('-', 0) == 0 ? text + " must not be negative" : "";
 }

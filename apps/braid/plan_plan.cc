@@ -303,22 +303,13 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
   app.add_option("--out", arguments->out, "write the plan to this file");
   app.add_option("--calibration", arguments->calibration,
                  "use this calibration ('braid calibrate --out') instead of the built-in one");
-  app.add_option("--time-limit", arguments->limits.time_limit_s,
-                 "seconds of the search; stops earlier when proven")
-      ->capture_default_str();
-  app.add_option("--max-units", arguments->limits.max_units,
-                 "work units; with this limit the result is reproducible");
-  app.add_option("--seed", arguments->seed, "seed of all random choices")
-      ->check(not_negative)
-      ->capture_default_str();
+  define_search_options(app, arguments->limits, arguments->seed);
   app.add_option("--margin", arguments->margin_percent,
                  "percent of every device's memory that the plan leaves free, where one can")
       ->capture_default_str();
   app.add_option("--simpler", arguments->simpler_percent,
                  "percent that a plan with fewer layouts may take longer and is still proposed")
       ->capture_default_str();
-  app.add_option("--threads", arguments->limits.threads,
-                 "0: one per core; never changes the result of a unit");
   app.add_flag("--json", arguments->json, "print one JSON object");
   app.add_flag("--compare", arguments->compare, "price the plans of other systems beside ours");
   app.add_flag("--explain", arguments->explain,

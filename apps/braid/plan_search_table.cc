@@ -196,15 +196,7 @@ Action define_search_table(CLI::App& app) {
   app.add_option("PROBLEM", options->problem, "problem file: JSON, plain or gzipped")->required();
   app.add_option("--evaluate", options->evaluate, "only price this plan file");
   app.add_option("--out", options->out, "write the best plan to this file");
-  app.add_option("--time-limit", options->limits.time_limit_s, "seconds; stops earlier when proven")
-      ->capture_default_str();
-  app.add_option("--max-units", options->limits.max_units,
-                 "work units; with this limit the result is reproducible");
-  app.add_option("--seed", options->seed, "seed of all random choices")
-      ->check(not_negative)
-      ->capture_default_str();
-  app.add_option("--threads", options->limits.threads,
-                 "0: one per core; never changes the result of a unit");
+  define_search_options(app, options->limits, options->seed);
   app.add_option("--method", options->method, "auto, descent, annealing or metropolis")
       ->check(CLI::IsMember(names))
       ->capture_default_str();
