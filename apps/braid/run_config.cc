@@ -1,9 +1,9 @@
 // braid config, and the checks of a configuration that only the run side knows.
 #include <cstdio>
 
-#include "algo/algorithm.h"
 #include "base/text.h"
 #include "commands.h"
+#include "config/algorithm_check.h"
 #include "config/load.h"
 #include "config/reference.h"
 #include "reward/reward.h"

@@ -4,9 +4,9 @@
 #include "dataflow/model_spec.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
+#include "inputs/run_data.h"
 #include "reward/reward.h"
 #include "run_commands.h"
-#include "runtime/run_data.h"
 
 namespace braid {
 namespace {

@@ -3,7 +3,10 @@
 #include <malloc.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <array>
+#include <climits>
 #include <sstream>
 
 #include "base/text.h"
@@ -55,6 +58,12 @@ void release_free_heap() {
 #if defined(__GLIBC__)
   malloc_trim(0);
 #endif
+}
+
+std::string program_folder() {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
+  return size > 0 ? parent_folder(std::string(path.data(), static_cast<size_t>(size))) : ".";
 }
 
 MachineMemory machine_memory() {

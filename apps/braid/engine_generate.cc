@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "base/json.h"
-#include "commands.h"
 #include "data/chat/render.h"
 #include "data/tokenizer/tokenizer.h"
+#include "engine_options.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
 #include "rollout/engine.h"
@@ -19,18 +19,6 @@
 
 namespace braid {
 namespace {
-
-struct GenerateOptions {
-  std::string model;
-  std::optional<std::string> prompt;
-  std::string prompts;
-  bool json = false;
-  SamplingOptions sampling;
-  std::vector<std::string> stop;
-  int threads = 0;
-  EngineOptions engine;
-  std::string dtype = "f32";
-};
 
 // What every step of the command uses.
 struct Session {
@@ -54,6 +42,26 @@ Result<std::vector<int64_t>> eos_of_generation_config(const std::string& folder)
   return list.get<std::vector<int64_t>>();
 }
 
+SamplingOptions sampling_of(const GenerateOptions& options) {
+  SamplingOptions out;
+  out.temperature = options.temperature;
+  out.top_k = options.top_k;
+  out.top_p = options.top_p;
+  out.min_p = options.min_p;
+  out.repetition_penalty = options.repetition_penalty;
+  out.max_new_tokens = options.max_new_tokens;
+  out.ignore_eos = options.ignore_eos;
+  out.seed = options.seed;
+  return out;
+}
+
+EngineOptions engine_of(const GenerateOptions& options) {
+  EngineOptions out;
+  out.max_concurrent = options.max_concurrent;
+  out.kv_budget_tokens = options.kv_budget_tokens;
+  return out;
+}
+
 Result<Session> open_session(const GenerateOptions& options) {
   Session session;
   LoadOptions load;
@@ -62,7 +70,7 @@ Result<Session> open_session(const GenerateOptions& options) {
   if (path_exists(join_path(options.model, "tokenizer.json"))) {
     BRAID_ASSIGN(session.tokenizer, load_tokenizer(options.model));
   }
-  session.sampling = options.sampling;
+  session.sampling = sampling_of(options);
   BRAID_ASSIGN(std::vector<int64_t> stops, eos_of_generation_config(options.model));
   const std::vector<int64_t>& eos = session.model->spec().eos_ids;
   stops.insert(stops.end(), eos.begin(), eos.end());
@@ -299,7 +307,7 @@ Status run_generate(const GenerateOptions& options) {
   BRAID_ASSIGN(const Session session, open_session(options));
   BRAID_ASSIGN(const std::vector<PlacedRequest> requests, read_requests(session, options));
   BRAID_ASSIGN(const std::unique_ptr<Engine> engine,
-               Engine::create(*session.model, options.engine));
+               Engine::create(*session.model, engine_of(options)));
   for (const PlacedRequest& placed : requests)
     BRAID_TRY(engine->submit(placed.request).at(placed.where));
   if (options.prompt && !options.json) return stream_one(*engine, session, options);
@@ -308,42 +316,12 @@ Status run_generate(const GenerateOptions& options) {
   return drain(*engine, [&](Generated sample) { return printer.add(std::move(sample)); });
 }
 
-void add_sampling(CLI::App& app, SamplingOptions& sampling) {
-  app.add_option("--max-new-tokens", sampling.max_new_tokens, "tokens of a response at most");
-  app.add_option("--temperature", sampling.temperature, "0 = greedy");
-  app.add_option("--top-p", sampling.top_p,
-                 "smallest set of tokens with this probability; 1 = off");
-  app.add_option("--top-k", sampling.top_k, "most probable tokens kept; 0 = off");
-  app.add_option("--min-p", sampling.min_p, "least probability, of the largest one; 0 = off");
-  app.add_option("--repetition-penalty", sampling.repetition_penalty, "1 = off");
-  app.add_option("--seed", sampling.seed, "of the random numbers");
-  app.add_flag("--ignore-eos", sampling.ignore_eos, "go on after an end-of-sequence token");
-}
-
-Action define_generate(CLI::App& app) {
-  auto options = std::make_shared<GenerateOptions>();
-  app.add_option("MODEL", options->model, "Hugging Face folder")->required();
-  app.add_option("--prompt", options->prompt, "one prompt; its response is streamed");
-  app.add_option("--prompts", options->prompts,
-                 "JSON lines {\"prompt\"}, {\"messages\"} or {\"ids\"}; - is standard input");
-  app.add_flag("--json", options->json, "one JSON object per prompt, in input order");
-  add_sampling(app, options->sampling);
-  app.add_option("--stop", options->stop, "text that ends a response; repeatable")
-      ->allow_extra_args(false);
-  app.add_option("--threads", options->threads, "0 = as many as the machine has cores");
-  app.add_option("--max-concurrent", options->engine.max_concurrent, "sequences in flight");
-  app.add_option("--kv-budget-tokens", options->engine.kv_budget_tokens,
-                 "tokens of the cache; 0 = as many as --max-concurrent sequences need");
-  app.add_option("--dtype", options->dtype, "of weights and cache")
-      ->check(CLI::IsMember({"f32", "bf16"}));
-  return [options]() -> Status {
-    BRAID_ASSIGN(options->model, locate_model(options->model));
-    return run_generate(*options);
-  };
-}
-
 }  // namespace
 
-extern const Command kGenerateCommand{"generate", "generate responses to prompts", define_generate};
+extern const Command kGenerateCommand =
+    kGenerate.with([](GenerateOptions options, const std::vector<std::string>&) -> Status {
+      BRAID_ASSIGN(options.model, locate_model(options.model));
+      return run_generate(options);
+    });
 
 }  // namespace braid

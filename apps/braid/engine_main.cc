@@ -1,0 +1,33 @@
+// braid-engine: the commands that compute, on libtorch. `braid` starts it.
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "engine_start.h"
+#include "program.h"
+
+namespace braid {
+
+extern const Command kTrainCommand;
+extern const Command kSftCommand;
+extern const Command kRmCommand;
+extern const Command kEvalCommand;
+extern const Command kDoctorCommand;
+extern const Command kGenerateCommand;
+extern const Command kScoreCommand;
+extern const Command kProfileCommand;
+
+}  // namespace braid
+
+int main(int argc, char** argv) {
+  // The limits must stand before the libraries are loaded. Where `braid` did not set them, once
+  // more from the beginning.
+  if (std::getenv("GOMP_SPINCOUNT") == nullptr && std::getenv("OMP_WAIT_POLICY") == nullptr) {
+    braid::set_library_limits();
+    ::execv("/proc/self/exe", argv);
+  }
+  using namespace braid;  // NOLINT: the list
+  return run_program({kTrainCommand, kSftCommand, kRmCommand, kEvalCommand, kDoctorCommand,
+                      kGenerateCommand, kScoreCommand, kProfileCommand},
+                     argc, argv);
+}
