@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <iomanip>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include "base/text.h"
 #include "base/units.h"
+#include "calibration_input.h"
 #include "config_inputs.h"
 #include "host/file.h"
 #include "host/recorded_script.h"
@@ -22,6 +25,7 @@
 #include "plan_gain.h"
 #include "search/key_changes.h"
 #include "search/plan_judge.h"
+#include "search/plan_report.h"
 #include "search/plan_simulate.h"
 
 namespace braid {
@@ -37,8 +41,9 @@ struct Priced {
 // such as drawn lengths and rounds of generation, is kept from one to the next.
 class KeyPricer {
  public:
-  KeyPricer(const Framework& framework, const ImportOptions& options)
-      : framework_(framework), options_(options) {}
+  KeyPricer(const Framework& framework, const ImportOptions& options,
+            const Calibration& calibration)
+      : framework_(framework), options_(options), calibration_(calibration) {}
 
   Result<Priced> price(const ForeignKeys& keys) {
     Priced out;
@@ -60,24 +65,25 @@ class KeyPricer {
     for (const auto& kept : kept_)
       if (kept->problem == problem) return kept.get();
     auto kept = std::make_unique<Kept>(Kept{problem, std::nullopt});
-    BRAID_ASSIGN(kept->pricer, planner::CallPricer::make(kept->problem, committed_calibration()));
+    BRAID_ASSIGN(kept->pricer, planner::CallPricer::make(kept->problem, calibration_));
     kept_.push_back(std::move(kept));
     return kept_.back().get();
   }
 
   const Framework& framework_;
   const ImportOptions& options_;
+  const Calibration& calibration_;
   std::vector<std::unique_ptr<Kept>> kept_;
 };
 
 // By the simulator, for what is reported.
 Result<Priced> simulate(const Framework& framework, const ForeignKeys& keys,
-                        const ImportOptions& options) {
+                        const ImportOptions& options, const Calibration& calibration) {
   Priced out;
   BRAID_ASSIGN(out.imported, framework.import_keys(keys, options));
-  BRAID_ASSIGN(planner::DetailedVerdict detailed,
-               planner::simulate_plan_in_detail(out.imported.plan, out.imported.problem,
-                                                committed_calibration()));
+  BRAID_ASSIGN(
+      planner::DetailedVerdict detailed,
+      planner::simulate_plan_in_detail(out.imported.plan, out.imported.problem, calibration));
   out.verdict = std::move(detailed.verdict);
   out.peak_bytes = std::move(detailed.peak_bytes);
   return out;
@@ -88,6 +94,7 @@ Result<Priced> simulate(const Framework& framework, const ForeignKeys& keys,
 Result<std::vector<planner::KeyChange>> confirmed(const Framework& framework,
                                                   const ForeignKeys& keys,
                                                   const ImportOptions& options,
+                                                  const Calibration& calibration,
                                                   const planner::Verdict& now,
                                                   const planner::BestChanges& changes) {
   std::vector<planner::KeyChange> out;
@@ -95,8 +102,8 @@ Result<std::vector<planner::KeyChange>> confirmed(const Framework& framework,
     ForeignKeys changed = keys;
     for (const auto& [key, value] : change.changed) changed[key] = value;
     BRAID_ASSIGN(const ImportedPlan imported, framework.import_keys(changed, options));
-    BRAID_ASSIGN(change.verdict, planner::simulate_plan(imported.plan, imported.problem,
-                                                        committed_calibration(), {}));
+    BRAID_ASSIGN(change.verdict,
+                 planner::simulate_plan(imported.plan, imported.problem, calibration, {}));
     if (planner::better(change.verdict, out.empty() ? now : out.back().verdict))
       out.push_back(std::move(change));
   }
@@ -231,6 +238,13 @@ std::string gain_text(const planner::Verdict& now, const planner::Verdict& then)
   return cat(" (", format_double(std::round(100 * now.step_s / then.step_s) / 100), " x)");
 }
 
+// One unit and as many digits as in the table of calls.
+std::string seconds_text(double seconds) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(3) << seconds << " s";
+  return out.str();
+}
+
 // "71.2 GiB on device 3".
 std::string fullest_text(const std::vector<double>& peaks) {
   const auto most = std::max_element(peaks.begin(), peaks.end());
@@ -253,13 +267,12 @@ void print_priced(const Priced& priced) {
   const ImportedPlan& imported = priced.imported;
   const planner::Verdict& v = priced.verdict;
   std::cout << "defaults of " << imported.version << "\n";
-  for (size_t c = 0; c < imported.plan.calls.size(); ++c) {
-    const CallPlan& call = imported.plan.calls[c];
-    std::cout << call.call << ": " << format_seconds(v.call_s[c]) << "  peak "
-              << fullest_text(priced.peak_bytes[c]) << "  devices " << mesh_text(call.mesh) << "  "
-              << strategy_text(call.strategy) << "\n";
-  }
-  std::cout << "step " << format_seconds(v.step_s) << "\npeak memory " << memory_text(v) << "\n";
+  std::cout << planner::plan_table(imported.problem, imported.plan, v);
+  for (size_t c = 0; c < imported.plan.calls.size(); ++c)
+    std::cout << (c == 0 ? "peaks " : ", ") << imported.plan.calls[c].call << " "
+              << fullest_text(priced.peak_bytes[c]);
+  std::cout << "\nstep " << seconds_text(v.step_s)
+            << " (calls overlap: they do not add up to it)\npeak memory " << memory_text(v) << "\n";
   if (!v.fits) std::cout << v.reason << "\n";
   for (const std::string& note : imported.notes) std::cout << "note: " << note << "\n";
   print_keys(imported.keys);
@@ -275,7 +288,7 @@ void print_change(const ForeignKeys& keys, const planner::KeyChange& change,
   const std::string keys_text =
       cat(change.changed.size(), change.changed.size() == 1 ? " key" : " keys");
   std::cout << (change.verdict.fits ? "best change of " : "no change fits; least memory by ")
-            << keys_text << ": step " << format_seconds(change.verdict.step_s)
+            << keys_text << ": step " << seconds_text(change.verdict.step_s)
             << gain_text(now, change.verdict) << ", peak memory " << memory_text(change.verdict)
             << "\n";
   for (const auto& [key, value] : change.changed)
@@ -330,6 +343,7 @@ Json result_json(const Priced& now, const std::vector<planner::KeyChange>& chang
   for (size_t c = 0; c < now.imported.plan.calls.size(); ++c) {
     const std::string& name = now.imported.plan.calls[c].call;
     json["calls"][name] = now.verdict.call_s[c];
+    json["begins"][name] = now.verdict.begin_s[c];
     for (const double bytes : now.peak_bytes[c])
       json["peak_gib_by_device"][name].push_back(bytes / kGib);
   }
@@ -364,7 +378,8 @@ Status run_plan_import(const ImportArguments& arguments) {
   BRAID_ASSIGN(const Configuration configuration, read_configuration(*framework, arguments));
   const ForeignKeys& keys = configuration.keys;
   BRAID_ASSIGN(const ImportOptions options, import_options(arguments));
-  BRAID_ASSIGN(Priced now, simulate(*framework, keys, options));
+  BRAID_ASSIGN(const Calibration calibration, load_calibration(arguments.calibration));
+  BRAID_ASSIGN(Priced now, simulate(*framework, keys, options, calibration));
   BRAID_TRY(check_override_names(now.imported.keys, configuration.overrides, *framework)
                 .at("command line"));
   now.imported.notes.insert(now.imported.notes.begin(), configuration.notes.begin(),
@@ -376,7 +391,7 @@ Status run_plan_import(const ImportArguments& arguments) {
       print_priced(now);
     return ok_status();
   }
-  KeyPricer pricer(*framework, options);
+  KeyPricer pricer(*framework, options, calibration);
   BRAID_ASSIGN(const Priced estimated, pricer.price(keys));
   const auto price_keys = [&](const ForeignKeys& changed) -> Result<planner::Verdict> {
     BRAID_ASSIGN(const Priced priced, pricer.price(changed));
@@ -387,7 +402,7 @@ Status run_plan_import(const ImportArguments& arguments) {
   const planner::BestChanges found =
       planner::best_changes(keys, estimated.verdict, framework->tunable(keys), price_keys);
   BRAID_ASSIGN(const std::vector<planner::KeyChange> changes,
-               confirmed(*framework, keys, options, now.verdict, found));
+               confirmed(*framework, keys, options, calibration, now.verdict, found));
   if (arguments.json) {
     std::cout << result_json(now, changes).dump(1) << "\n";
     return ok_status();

@@ -20,6 +20,7 @@ struct ImportArguments {
   bool no_changes = false;  // price it only
   std::vector<std::string> model_sizes;  // KEY=NAME or KEY=config.json
   std::string version;                   // of the framework; "" = as the keys tell
+  std::string calibration;               // file; "" = the built-in one
 };
 
 // Prices a configuration of another framework and prints the best legal changes in its own keys.

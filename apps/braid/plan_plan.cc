@@ -74,8 +74,10 @@ void print_text(const Planning& planning) {
   const planner::Found& found = planning.found;
   const planner::Verdict& v = *found.verdict;
   std::cout << planner::plan_table(planning.problem, found.plan, v) << "host           "
-            << step_text(host_s(planning)) << "\nstep           " << step_text(v.step_s)
-            << ", devices busy " << std::lround(100 * v.utilisation) << " %\npeak memory    "
+            << step_text(host_s(planning))
+            << ", at the begin of the step: data, rewards, logging\nstep           "
+            << step_text(v.step_s) << " (calls overlap: they do not add up to it), devices busy "
+            << std::lround(100 * v.utilisation) << " %\npeak memory    "
             << format_bytes(v.peak_bytes) << " of " << format_bytes(v.capacity_bytes)
             << "\nlower bound    " << step_text(static_cast<double>(found.lower_bound_us) / 1e6)
             << " (gap " << percent_text(gap(found)) << " %"
@@ -93,6 +95,18 @@ OrderedJson log_json(const planner::Found& found) {
                    {"step_s", entry.step_s},
                    {"fits", entry.fits}});
   return log;
+}
+
+OrderedJson keys_json(const PlannedKeys& keys) {
+  const auto entries = [](const std::vector<PlannedKeys::Entry>& list) {
+    OrderedJson out = OrderedJson::array();
+    for (const PlannedKeys::Entry& entry : list)
+      out.push_back({{"key", entry.key}, {"why", entry.why}});
+    return out;
+  };
+  return {{"read", keys.read},
+          {"without_effect", entries(keys.without_effect)},
+          {"not_priced", entries(keys.not_priced)}};
 }
 
 OrderedJson result_json(const Planning& planning, const PlanArguments& arguments) {
@@ -114,10 +128,13 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   json["units"] = found.units;
   json["seed"] = arguments.seed;
   json["seconds"] = planning.seconds;
-  for (size_t c = 0; c < planning.space.calls.size(); ++c)
+  for (size_t c = 0; c < planning.space.calls.size(); ++c) {
     json["calls"][found.plan.calls[c].call] = v.call_s[c];
+    if (c < v.begin_s.size()) json["begins"][found.plan.calls[c].call] = v.begin_s[c];
+  }
   json["host_s"] = host_s(planning);
   json["notes"] = planning.notes;
+  json["keys"] = keys_json(planning.keys);
   json["plan"] = plan_json(found.plan);
   json["log"] = log_json(found);
   return json;
@@ -206,6 +223,7 @@ Status import_plan(const PlanArguments& arguments) {
   ImportArguments import = arguments.import;
   import.inputs = arguments.inputs;
   import.json = arguments.json;
+  import.calibration = arguments.calibration;
   return run_plan_import(import);
 }
 
@@ -220,8 +238,9 @@ Status run_plan(const PlanArguments& arguments) {
   BRAID_ASSIGN(extras.given, judge_given(planning));
   if (arguments.compare) extras.rows = compare(planning);
   if (arguments.explain) {
-    BRAID_ASSIGN(extras.explanations, planner::explain(planning.space, planning.found.choice,
-                                                       kNextBest, planning.calibration));
+    BRAID_ASSIGN(extras.explanations,
+                 planner::explain(planning.space, planning.found.choice, *planning.found.verdict,
+                                  kNextBest, planning.calibration));
   }
   if (!arguments.what_if.empty()) {
     std::vector<std::string> inputs = arguments.inputs;
@@ -233,7 +252,8 @@ Status run_plan(const PlanArguments& arguments) {
                  export_config(arguments.export_to, planning.problem, planning.found.plan));
   }
   if (!arguments.out.empty())
-    BRAID_TRY(write_file_atomic(arguments.out, plan_to_yaml(planning.found.plan)));
+    BRAID_TRY(write_file_atomic(arguments.out,
+                                plan_to_yaml(planning.found.plan, &planning.problem.cluster)));
   if (arguments.json) {
     print_json(planning, arguments, extras);
   } else if (extras.exported) {
@@ -247,6 +267,8 @@ Status run_plan(const PlanArguments& arguments) {
 void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& arguments) {
   app.add_option("inputs", arguments->inputs, "configuration files, then key.sub=value overrides");
   app.add_option("--out", arguments->out, "write the plan to this file");
+  app.add_option("--calibration", arguments->calibration,
+                 "use this calibration ('braid calibrate --out') instead of the built-in one");
   app.add_option("--time-limit", arguments->limits.time_limit_s,
                  "seconds of the search; stops earlier when proven")
       ->capture_default_str();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "calibration_input.h"
 #include "config_inputs.h"
 #include "cost/measured.h"
 #include "interop/foreign.h"
@@ -152,6 +153,9 @@ Status search(const PlanArguments& arguments, Planning& planning) {
 
 Status check_arguments(const PlanArguments& arguments) {
   BRAID_TRY(check_limits(arguments.limits));
+  for (const std::string& change : arguments.what_if)
+    if (const size_t equals = change.find('='); equals == std::string::npos || equals == 0)
+      return invalid_input(cat("--what-if ", change, ": write KEY=VALUE, such as cluster.nodes=4"));
   for (const std::string& name : {arguments.import.framework, arguments.export_to})
     if (!name.empty()) BRAID_TRY(find_framework(name).status());
   return check_combination(arguments);
@@ -162,9 +166,11 @@ Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string
   BRAID_ASSIGN(const LoadedConfig loaded, read_config_inputs(inputs));
   const ReadText read = file_reader();
   BRAID_ASSIGN(planning.problem, make_problem(loaded.config, read));
-  BRAID_ASSIGN(planning.calibration,
-               with_profiles(committed_calibration(), planning.problem, read));
+  BRAID_ASSIGN(Calibration fitted, load_calibration(arguments.calibration));
+  BRAID_ASSIGN(planning.calibration, with_profiles(std::move(fitted), planning.problem, read));
   planning.notes = pricing_notes(planning.calibration, planning.problem);
+  planning.keys = planned_keys(loaded.resolved, planning.problem);
+  for (const std::string& note : key_notes(planning.keys)) planning.notes.push_back(note);
   BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));
   BRAID_ASSIGN(planning.given, configured_plan(loaded.config, planning.problem, read));
   const Status status = search(arguments, planning);

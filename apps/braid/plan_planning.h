@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/make_problem.h"
+#include "plan/planned_keys.h"
 #include "plan_import.h"
 #include "plan_limits.h"
 #include "search/plan_simulate.h"
@@ -16,6 +17,7 @@ struct PlanArguments {
   std::vector<std::string> inputs;
   std::vector<std::string> what_if;
   std::string out;
+  std::string calibration;  // file; "" = the built-in one
   SearchLimits limits;
   uint64_t seed = 1;
   bool json = false, compare = false, explain = false, keep = false;
@@ -29,6 +31,7 @@ struct Planning {
   PlanningProblem problem;
   Calibration calibration;
   std::vector<std::string> notes;  // what is less exact than it could be
+  PlannedKeys keys;                // what the configuration's keys mean to the plan
   PlanConstraints constraints;
   std::optional<ExecutionPlan> given;  // by the configuration
   std::optional<planner::CallPricer> pricer;

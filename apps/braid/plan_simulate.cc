@@ -2,8 +2,10 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <utility>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "calibration_input.h"
 #include "commands.h"
 #include "config_inputs.h"
@@ -26,6 +28,7 @@ constexpr int kMostSteps = 1000;
 struct SimulateArguments {
   std::vector<std::string> inputs;  // files, then key=value
   std::string plan, trace_out, html_out, lengths, calibration;
+  std::vector<std::string> batch;  // plan files
   int64_t step = -1;
   uint64_t seed = 0;
   int64_t order_rank = -1;
@@ -167,9 +170,85 @@ Status simulate_several(const SimulateArguments& arguments, const ExecutionPlan&
   return checked_memory(result.trace);
 }
 
+// What a batch says of one plan.
+struct BatchRow {
+  std::string plan;
+  Result<Trace> trace;
+};
+
+Result<Trace> simulate_file(const std::string& path, const PlanningProblem& problem,
+                            const Calibration& calibration, const SimOptions& options) {
+  BRAID_ASSIGN(const std::string text, read_file(path));
+  BRAID_ASSIGN(const ExecutionPlan plan, parse_plan(text, path, &problem.cluster));
+  BRAID_TRY(validate(plan, problem).at(path));
+  BRAID_ASSIGN(const Program program, compile(plan, problem));
+  return simulate(program, problem, calibration, options);
+}
+
+Json batch_json(const BatchRow& row) {
+  if (!row.trace.ok()) return {{"plan", row.plan}, {"error", row.trace.status().message()}};
+  Json json = trace_summary_json(*row.trace);
+  json["plan"] = row.plan;
+  return json;
+}
+
+std::string batch_line(const BatchRow& row) {
+  if (!row.trace.ok()) return cat(row.plan, ": ", row.trace.status().message(), "\n");
+  char numbers[80];
+  std::snprintf(numbers, sizeof numbers, "%12.3f %10.1f %8.0f  ", row.trace->step_s,
+                peak_bytes(*row.trace) / kGib, 100 * utilisation(*row.trace));
+  const std::string misfit =
+      row.trace->overflow ? cat("  does not fit: ", overflow_text(*row.trace, *row.trace->overflow))
+                          : "";
+  return cat(numbers, row.plan, misfit, "\n");
+}
+
+// One step of each plan, with the same lengths. A plan that cannot be simulated is named in its
+// place; the rest go on.
+Status simulate_batch(const SimulateArguments& arguments, const PlanningProblem& problem,
+                      const Calibration& calibration) {
+  SimOptions options;
+  options.seed = arguments.seed;
+  options.events = false;
+  if (!arguments.json) std::printf("%12s %10s %8s  plan\n", "step s", "peak GiB", "busy %");
+  size_t failed = 0;
+  Json rows = Json::array();
+  for (const std::string& path : arguments.batch) {
+    const BatchRow row{path, simulate_file(path, problem, calibration, options)};
+    failed += row.trace.ok() ? 0 : 1;
+    if (arguments.json)
+      rows.push_back(batch_json(row));
+    else
+      std::printf("%s", batch_line(row).c_str());
+  }
+  if (arguments.json) std::printf("%s\n", rows.dump(1).c_str());
+  if (failed == 0) return ok_status();
+  return invalid_input(cat(failed, " of ", arguments.batch.size(),
+                           " plans could not be simulated; their lines say why"));
+}
+
+Status check_batch(const SimulateArguments& arguments) {
+  if (arguments.batch.empty()) return ok_status();
+  const std::pair<const char*, bool> others[] = {
+      {"--plan", !arguments.plan.empty()},          {"--trace", !arguments.trace_out.empty()},
+      {"--html", !arguments.html_out.empty()},      {"--lengths", !arguments.lengths.empty()},
+      {"--order", arguments.order_rank >= 0},       {"--steps", arguments.steps != 1},
+      {"--print-program", arguments.print_program}, {"--benchmark", arguments.benchmark}};
+  for (const auto& [name, given] : others)
+    if (given) return invalid_input(cat(name, " does not go with --batch"));
+  return ok_status();
+}
+
 Status run_simulate(const SimulateArguments& arguments) {
+  BRAID_TRY(check_batch(arguments));
   BRAID_ASSIGN(const LoadedConfig loaded, read_config_inputs(arguments.inputs));
   BRAID_ASSIGN(PlanningProblem problem, make_problem(loaded.config, file_reader()));
+  if (!arguments.batch.empty()) {
+    BRAID_ASSIGN(Calibration fitted, load_calibration(arguments.calibration));
+    BRAID_ASSIGN(const Calibration calibration,
+                 with_profiles(std::move(fitted), problem, file_reader()));
+    return simulate_batch(arguments, problem, calibration);
+  }
   BRAID_ASSIGN(ExecutionPlan plan, chosen_plan(arguments, loaded.config, problem));
   BRAID_ASSIGN(const std::optional<RecordedStep> recorded, recorded_step(arguments));
   take_engine_limits(loaded.config.rollout, recorded ? &*recorded : nullptr, &problem, &plan);
@@ -203,6 +282,8 @@ Action define_simulate(CLI::App& app) {
       ->required();
   app.add_option("--plan", arguments->plan,
                  "execution plan (YAML); default: what the configuration states, else one device");
+  app.add_option("--batch", arguments->batch,
+                 "price each of these plan files, a line each, with the same lengths");
   app.add_option("--trace", arguments->trace_out, "write a Chrome trace for Perfetto to this file");
   app.add_option("--html", arguments->html_out, "write a timeline page to this file");
   app.add_flag("--json", arguments->json, "print a summary as JSON instead of the chart");

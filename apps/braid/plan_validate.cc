@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/text.h"
 #include "calibration_input.h"
 #include "commands.h"
 #include "cost/validate.h"
@@ -44,6 +45,9 @@ Status validate(const Options& options) {
     return invalid_input("--calibration does not go with a cross-validation, which refits");
   BRAID_ASSIGN(const std::string text, read_file(options.file));
   BRAID_ASSIGN(const auto rows, parse_measurements(text, options.file));
+  if (options.folds > static_cast<int>(rows.size()))
+    return invalid_input(cat("--folds ", options.folds, ": ", options.file, " has ", rows.size(),
+                             " rows; 5 or 10 is usual"));
   BRAID_ASSIGN(const Calibration calibration, load_calibration(options.calibration));
   const std::vector<Prediction> predictions = predictions_of(options, rows, calibration);
   print_errors(std::cout, rows, predictions);

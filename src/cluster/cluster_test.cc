@@ -121,6 +121,15 @@ TEST(Cluster, YamlMayOverrideCatalogueValues) {
   EXPECT_DOUBLE_EQ(link_between(cluster, DeviceId{0}, DeviceId{1}).gbytes_per_s, 100);
 }
 
+TEST(Cluster, NumbersThatNoDeviceHasAreRefused) {
+  for (const char* bad : {"nvlink_gbytes_per_s: 1e-30", "nic_gbps_per_gpu: 1e30", "hbm_gib: 1e12",
+                          "pcie_gbytes_per_s: nan", "hbm_gib: 0"}) {
+    const auto cluster = parse_cluster(std::string("{gpu: a100-80g, ") + bad + "}", "c.yaml");
+    const std::string key = std::string(bad).substr(0, std::string(bad).find(':'));
+    EXPECT_THAT(cluster.status().message(), HasSubstr(key + " must be a number from ")) << bad;
+  }
+}
+
 Result<Cluster> profiled_cluster(const std::string& text) {
   const auto gpu_of_profile = [](const std::string& path) -> Result<GpuSpec> {
     if (path != "p.json") return not_found(path + ": cannot open");
@@ -190,8 +199,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BadText{"gpu: a100-80g\nnodes: 0", "c.yaml:2"},
                     BadText{"gpu: a100-80g\nnodes: 1.5", "whole number from 1"},
                     BadText{"gpu: a100-80g\ngpus_per_node: 32", "from 1 to 16"},
-                    BadText{"gpu: a100-80g\nhbm_gib: -4", "positive number"},
-                    BadText{"gpu: a100-80g\nnic_gbps_per_gpu: nan", "positive number"},
+                    BadText{"gpu: a100-80g\nhbm_gib: -4", "must be a number from 0.25"},
+                    BadText{"gpu: a100-80g\nnic_gbps_per_gpu: nan", "from 0.1 to 100000, is 'nan'"},
                     BadText{"gpu: a100-80g\nnodez: 2", "did you mean 'nodes'"},
                     BadText{"nodes: []", "nodes is empty"}, BadText{"nodes: [a100-80g]", "a map"},
                     BadText{"nodes: [{gpu: a100-80g, nodes: 2}]", "unknown key 'nodes'"},

@@ -24,13 +24,25 @@ Result<int> yaml_count(const YamlNode& map, const char* key, int fallback, int l
   return static_cast<int>(number);
 }
 
-Result<double> yaml_speed(const YamlNode& map, const char* key, double fallback) {
-  const YamlNode* value = map.find(key);
+// Numbers that no device has are mistakes of unit; between them lies a factor of ten thousand
+// around those of the catalogue.
+struct SpeedKey {
+  const char* name;
+  double least, most;
+};
+constexpr SpeedKey kNic{"nic_gbps_per_gpu", 0.1, 1e5};
+constexpr SpeedKey kNvlink{"nvlink_gbytes_per_s", 0.1, 1e5};
+constexpr SpeedKey kPcie{"pcie_gbytes_per_s", 0.1, 1e4};
+constexpr SpeedKey kHbm{"hbm_gib", 0.25, 16384};
+
+Result<double> yaml_speed(const YamlNode& map, const SpeedKey& key, double fallback) {
+  const YamlNode* value = map.find(key.name);
   if (value == nullptr) return fallback;
   double number = 0;
   if (value->kind != YamlNode::Kind::kScalar || !parse_double(value->scalar, &number) ||
-      !std::isfinite(number) || number <= 0)
-    return wrong(*value, cat(key, " must be a positive number, is '", value->scalar, "'"));
+      !(number >= key.least && number <= key.most))
+    return wrong(*value, cat(key.name, " must be a number from ", format_double(key.least), " to ",
+                             static_cast<int64_t>(key.most), ", is '", value->scalar, "'"));
   return number;
 }
 
@@ -78,15 +90,13 @@ Result<Node> read_node(const YamlNode& map, const ProfiledGpu& profiled) {
   }
   BRAID_ASSIGN(node.devices,
                yaml_count(map, "gpus_per_node", node.gpu.gpus_per_node, kMaxDevicesPerNode));
-  BRAID_ASSIGN(node.nic_gbps_per_gpu,
-               yaml_speed(map, "nic_gbps_per_gpu", node.gpu.nic_gbps_per_gpu));
+  BRAID_ASSIGN(node.nic_gbps_per_gpu, yaml_speed(map, kNic, node.gpu.nic_gbps_per_gpu));
   BRAID_ASSIGN(node.gpu.nvlink_gbytes_per_s,
-               yaml_speed(map, "nvlink_gbytes_per_s", node.gpu.nvlink_gbytes_per_s));
+               yaml_speed(map, kNvlink, node.gpu.nvlink_gbytes_per_s));
   if (map.find("nvlink_gbytes_per_s") != nullptr)  // at least a bridge between two cards
     node.gpu.nvlink_domain_gpus = std::max(node.gpu.nvlink_domain_gpus, std::min(2, node.devices));
-  BRAID_ASSIGN(node.gpu.pcie_gbytes_per_s,
-               yaml_speed(map, "pcie_gbytes_per_s", node.gpu.pcie_gbytes_per_s));
-  BRAID_ASSIGN(const double gib, yaml_speed(map, "hbm_gib", node.gpu.hbm_bytes / kGib));
+  BRAID_ASSIGN(node.gpu.pcie_gbytes_per_s, yaml_speed(map, kPcie, node.gpu.pcie_gbytes_per_s));
+  BRAID_ASSIGN(const double gib, yaml_speed(map, kHbm, node.gpu.hbm_bytes / kGib));
   node.gpu.hbm_bytes = gib * kGib;
   return node;
 }

@@ -179,11 +179,11 @@ std::optional<double> measured_decode_s(const ModelSize& model, const DecodeStep
 }  // namespace
 
 Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const std::string& engine,
-                                const Calibration& calibration) {
+                                const Calibration& calibration, const std::string& rl_engine) {
   BRAID_TRY(peak_flops(gpu, precision).status());
-  DeviceModel device{gpu, precision,
-                     resolve_efficiency(calibration, efficiency_key(gpu, precision, engine)),
-                     nullptr};
+  DeviceModel device{
+      gpu, precision,
+      resolve_efficiency(calibration, efficiency_key(gpu, precision, engine), rl_engine), nullptr};
   for (const Profile& profile : calibration.profiles)
     if (profile.gpu.key == gpu.key) device.profile = &profile;
   return device;

@@ -26,9 +26,10 @@ struct DeviceModel {
 };
 
 // Device with efficiencies of a calibration and its profile of the device, if it has one; it must
-// then outlive the value. Errors: a precision that the device does not have.
+// then outlive the value. rl_engine: as in resolve_efficiency(). Errors: a precision that the
+// device does not have.
 Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const std::string& engine,
-                                const Calibration& calibration);
+                                const Calibration& calibration, const std::string& rl_engine = "");
 
 enum class LayerKind { kDense, kMoe };
 

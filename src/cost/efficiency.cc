@@ -169,11 +169,14 @@ std::vector<OffsetTerm> offset_terms(const Knob& knob, const EfficiencyKey& key)
   return terms;
 }
 
-Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKey& key) {
+Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKey& key,
+                              const std::string& rl_engine) {
+  EfficiencyKey rl_key = key;
+  if (!rl_engine.empty()) rl_key.engine = rl_engine;
   Efficiency efficiency;
   for (const Knob& knob : knobs()) {
     double sum = 0;
-    for (const OffsetTerm& term : offset_terms(knob, key)) {
+    for (const OffsetTerm& term : offset_terms(knob, knob.stage == FitStage::kRl ? rl_key : key)) {
       const auto found = calibration.offsets.find(term.name);
       if (found != calibration.offsets.end()) sum += found->second;
     }

@@ -157,7 +157,11 @@ struct OffsetTerm {
   double spread = 0;
 };
 std::vector<OffsetTerm> offset_terms(const Knob& knob, const EfficiencyKey& key);
-Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKey& key);
+// With rl_engine: of work inside an RL step whose responses that engine generates. Measured RL
+// steps are filed under the engine that generates, so the knobs that are fitted to them
+// (FitStage::kRl) are looked up under it, all others under key.engine. "": all under key.engine.
+Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKey& key,
+                              const std::string& rl_engine = "");
 
 bool engine_is_known(const Calibration& calibration, const std::string& engine);
 

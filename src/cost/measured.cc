@@ -31,6 +31,28 @@ bool any_release_known(const Calibration& calibration, const std::string& engine
       [&](const std::string& known) { return engine_family(known) == engine_family(engine); });
 }
 
+// Names without releases, each once.
+std::string measured_engines(const Calibration& calibration) {
+  std::set<std::string> families;
+  for (const std::string& engine : calibration.engines)
+    if (!engine.empty()) families.insert(engine_family(engine));
+  return join(std::vector<std::string>(families.begin(), families.end()), ", ");
+}
+
+bool has_own_section(const std::string& role) {
+  return role == "actor" || role == "critic" || role == "reference" || role == "reward";
+}
+
+std::string unmeasured_note(const Calibration& calibration, const std::string& key,
+                            const std::string& engine) {
+  const std::string stack = engine_stack(engine);
+  return cat(key, ": '", engine, "' was not measured itself: priced as ",
+             stack.empty() ? "the average engine"
+                           : cat("the average of engines built like it (", stack, ")"),
+             did_you_mean(engine, calibration.engines),
+             "; measured: ", measured_engines(calibration));
+}
+
 }  // namespace
 
 Result<Calibration> with_profiles(Calibration calibration, const PlanningProblem& problem,
@@ -59,11 +81,15 @@ std::vector<std::string> pricing_notes(const Calibration& calibration,
     if (const std::string note = assumption_note(model.size);
         !note.empty() && std::find(notes.begin(), notes.end(), note) == notes.end())
       notes.push_back(note);
+  for (const RoleSpec& spec : problem.graph.roles)
+    if (!has_own_section(spec.role.value))
+      notes.push_back(cat("the graph's role ", spec.role.value,
+                          " has the size of model.size: a size of its own can be stated for actor, "
+                          "critic, reference and reward"));
   for (const auto& [key, engine] : {std::pair("plan.train_engine", &problem.train_engine),
                                     std::pair("plan.generate_engine", &problem.generate_engine)})
     if (!engine->empty() && !any_release_known(calibration, *engine))
-      notes.push_back(cat(key, ": '", *engine, "' was never measured: priced as the average engine",
-                          did_you_mean(*engine, calibration.engines)));
+      notes.push_back(unmeasured_note(calibration, key, *engine));
   for (const Profile& profile : calibration.profiles)
     for (const auto& [role, model] : problem.models) {
       const std::string shape = layer_shape(model.size);

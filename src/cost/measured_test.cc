@@ -75,8 +75,14 @@ TEST(Measured, EnginesThatWereNeverMeasuredAreNamed) {
   PlanningProblem problem = profiled_problem();
   problem.train_engine = "megatron-bridge";
   problem.generate_engine = "nothing";
+  EXPECT_THAT(
+      pricing_notes(committed_calibration(), problem),
+      ElementsAre(HasSubstr("plan.generate_engine: 'nothing' was not measured itself: priced as "
+                            "the average engine; measured: aleph-alpha-scaling, ")));
+  problem.train_engine = "megatron";
+  problem.generate_engine = "vllm";
   EXPECT_THAT(pricing_notes(committed_calibration(), problem),
-              ElementsAre(HasSubstr("plan.generate_engine: 'nothing' was never measured")));
+              ElementsAre(HasSubstr("priced as the average of engines built like it (megatron)")));
 }
 
 TEST(Measured, ErrorsNameTheFile) {

@@ -634,7 +634,9 @@ TEST(ModelNames, HuggingFaceNamesAreCatalogueEntries) {
       {"Skywork/Skywork-Reward-Llama-3.1-8B", "llama3-8b"},
       {"zai-org/GLM-4.1V-9B-Thinking", "glm4-9b"},
       {"lmsys/gpt-oss-20b-bf16", "gpt-oss-20b"},
-      {"mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"}};
+      {"mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"},
+      {"/data/multiturn-sft-qwen-2.5-32b-instruct/global_step_372", "qwen2.5-32b"},
+      {"runs/Qwen3-8B/checkpoint-10/actor/", "qwen3-8b"}};
   for (const auto& [name, entry] : names) {
     const auto found = find_model_by_any_name(name);
     ASSERT_TRUE(found.ok()) << name;

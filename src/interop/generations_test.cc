@@ -190,8 +190,9 @@ TEST(Launches, OnlyRlTrainingCounts) {
   EXPECT_THAT(framework.launch_keys({"ray", "job", "submit", "--", "python3", "-m", "a.main_ppo",
                                      "actor_rollout_ref.rollout.n=4", "--config-name=mine"}),
               Contains(testing::Pair("actor_rollout_ref.rollout.n", "4")));
-  EXPECT_THAT(framework.config_files({{"-m", "recipe.mine.main"}, {"--config-name", "mine"}}),
-              ElementsAre("recipe/mine/config/mine.yaml", "config/mine.yaml"));
+  EXPECT_THAT(
+      framework.config_files({{"-m", "recipe.mine.main"}, {"--config-name", "mine"}}),
+      ElementsAre("recipe/mine/config/mine.yaml", "mine/config/mine.yaml", "config/mine.yaml"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace braid {
 namespace {
 
 constexpr int64_t kLongest = int64_t{1} << 31;
+constexpr double kWidest = 5;  // of a lognormal's sigma: one length in six is 150 times the median
 
 Result<double> positive(const YamlNode& node, const std::string& key) {
   double value = 0;
@@ -47,11 +48,18 @@ Result<LengthDistribution> read_map(const YamlNode& node, const std::string& key
     if (sigma != nullptr) {
       out.kind = LengthDistribution::Kind::kLognormal;
       BRAID_ASSIGN(out.sigma, positive(*sigma, key + ".sigma"));
+      if (out.sigma > kWidest)
+        return wrong_value(
+            *sigma, cat(key, ".sigma: the logarithm's standard deviation; at most ",
+                        format_double(kWidest), ", is ", sigma->scalar, "; 0.5 to 1.5 is usual"));
     }
   }
   if (const YamlNode* longest = node.find("longest")) {
     BRAID_ASSIGN(const double tokens, positive(*longest, key + ".longest"));
     out.longest = std::llround(tokens);
+    if (file == nullptr && out.mean > tokens)
+      return wrong_value(*longest, cat(key, ".longest: ", longest->scalar, " is below the mean of ",
+                                       format_double(out.mean)));
   }
   return out;
 }

@@ -94,6 +94,25 @@ Status add_models(const Config& config, const ReadText& read, PlanningProblem* p
   return ok_status();
 }
 
+// Drawn lengths end at the limit of their configuration where they state no end of their own.
+void cut_at(int64_t limit, LengthDistribution* lengths) {
+  if (lengths->kind == LengthDistribution::Kind::kLognormal && lengths->longest == 0)
+    lengths->longest = limit;
+}
+
+// A table of positions has no row for a longer sequence.
+Status check_positions(const PlanningProblem& problem) {
+  const Workload& work = problem.workload;
+  const int64_t tokens =
+      longest_tokens(work.prompt) + (generates(problem.graph) ? longest_tokens(work.response) : 0);
+  for (const auto& [role, model] : problem.models)
+    if (const int64_t rows = model.size.learned_positions; rows > 0 && tokens > rows)
+      return invalid_input(cat("rollout.max_response_length: sequences of up to ", tokens,
+                               " tokens exceed the ", rows, " positions of the ", role, " (",
+                               model.size.name, "); shorten prompts or responses"));
+  return ok_status();
+}
+
 bool fetches_pairs(const Graph& graph) {
   for (const Call& call : graph.calls)
     if (call.kind == CallKind::kFetch && call.function == "pairs") return true;
@@ -122,9 +141,12 @@ Status add_workload(const Config& config, const ReadText& read, PlanningProblem*
                             config.rollout.max_response_length, read));
   BRAID_TRY(check_length_limit(work.prompt, "workload.prompt_length", config.data.max_prompt_length,
                                "data.max_prompt_length"));
-  if (!generates(problem->graph)) return ok_status();
-  return check_length_limit(work.response, "workload.response_length",
-                            config.rollout.max_response_length, "rollout.max_response_length");
+  cut_at(config.data.max_prompt_length, &work.prompt);
+  if (!generates(problem->graph)) return check_positions(*problem);
+  BRAID_TRY(check_length_limit(work.response, "workload.response_length",
+                               config.rollout.max_response_length, "rollout.max_response_length"));
+  cut_at(config.rollout.max_response_length, &work.response);
+  return check_positions(*problem);
 }
 
 // The whole of a profile is the cost model's; its device belongs to the cluster.

@@ -179,6 +179,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "bad.txt:2: a length must be a whole number"},
         BadCase{"model: {path: tiny}\nworkload: {prompt_length: {file: a, mean: 1}}", "excludes"},
         BadCase{"model: {path: tiny}\nworkload: {prompt_length: {median: 1}}", "unknown key"},
+        BadCase{"model: {path: tiny}\nworkload: {prompt_length: {mean: 9, sigma: 50}}",
+                "workload.prompt_length.sigma: the logarithm's standard deviation; at most 5"},
+        BadCase{"model: {path: tiny}\nworkload: {prompt_length: {mean: 9, longest: 8}}",
+                "workload.prompt_length.longest: 8 is below the mean of 9"},
+        BadCase{"model: {size: opt-6.7b}\nrollout: {max_response_length: 16384}",
+                "exceed the 2050 positions of the actor (opt-6.7b)"},
         BadCase{"model: {path: tiny}\ntrain: {minibatches: 5}", "nearest legal values: 4 and 8"},
         BadCase{"model: {path: tiny}\nreward: [{type: model}, {type: model}]", "2 reward models"}));
 INSTANTIATE_TEST_SUITE_P(
@@ -201,6 +207,19 @@ INSTANTIATE_TEST_SUITE_P(
                     BadCase{kBadTexts[11].c_str(), "must equal the 8 devices"},
                     BadCase{kBadTexts[12].c_str(), "micro_batches 7 must divide"},
                     BadCase{kBadTexts[13].c_str(), "none.yaml does not exist"}));
+
+TEST(MakeProblem, DrawnLengthsEndAtTheLimitOfTheConfiguration) {
+  const auto longest = [](const std::string& lengths) {
+    const auto problem =
+        make_problem(config_of(cat("model: {path: tiny}\n", "rollout: {max_response_length: 900}\n",
+                                   "workload: {response_length: ", lengths, "}")),
+                     read_test_file);
+    return problem.ok() ? longest_tokens(problem->workload.response) : -1;
+  };
+  EXPECT_EQ(longest("{mean: 400, sigma: 1.5}"), 900);
+  EXPECT_EQ(longest("{mean: 400, sigma: 1.5, longest: 800}"), 800);
+  EXPECT_EQ(longest("400"), 400);
+}
 
 std::optional<ExecutionPlan> plan_of(const std::string& text) {
   const Config config = config_of(text);

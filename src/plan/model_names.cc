@@ -134,6 +134,27 @@ const ModelSize* entry_behind(const std::string& name) {
   return nullptr;
 }
 
+// "global_step_372", "checkpoint-10", "actor", "hf": folders inside that of a model.
+bool is_inner_folder(const std::string& name) {
+  for (const char* word : {"actor", "critic", "hf", "huggingface", "model", "merged", "latest"})
+    if (name == word) return true;
+  for (const char* begin : {"global_step", "checkpoint", "step", "epoch", "iter"})
+    if (name.rfind(begin, 0) == 0 &&
+        name.find_first_not_of("0123456789_-", std::string(begin).size()) == std::string::npos)
+      return true;
+  return false;
+}
+
+// The path of the folder that has a model's name: without the folders inside of it.
+std::string model_folder(std::string path) {
+  while (!path.empty() && path.back() == '/') path.pop_back();
+  for (size_t slash = path.rfind('/');
+       slash != std::string::npos && is_inner_folder(path.substr(slash + 1));
+       slash = path.rfind('/'))
+    path.erase(slash);
+  return path;
+}
+
 }  // namespace
 
 std::string unpriced_parts(const std::string& name) {
@@ -157,6 +178,8 @@ Result<ModelSize> find_model_by_any_name(const std::string& name) {
   if (const ModelSize* entry = entry_behind(name)) return *entry;
   if (without_vision(name) != lower_basename(name))
     return find_model_by_any_name(without_vision(name));
+  if (const std::string folder = model_folder(name); folder.size() < name.size())
+    return find_model_by_any_name(folder);
   return exact.status();
 }
 

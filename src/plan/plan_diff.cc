@@ -22,6 +22,11 @@ void diff_calls(const CallPlan& a, const CallPlan& b, Lines* lines) {
   for (const plan_fields::StrategyField& field : plan_fields::strategy_fields())
     changed(cat(a.call, ": ", field.name), plan_fields::value_text(field, a.strategy),
             plan_fields::value_text(field, b.strategy), lines);
+  const auto layers = [](const CallPlan& call) {
+    const std::string text = plan_fields::stage_layers_text(call.strategy);
+    return text.empty() ? std::string("even") : text;
+  };
+  changed(cat(a.call, ": ", plan_fields::kStageLayers), layers(a), layers(b), lines);
 }
 
 void diff_roles(const RolePlan& a, const RolePlan& b, Lines* lines) {

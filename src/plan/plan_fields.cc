@@ -86,6 +86,26 @@ std::string value_text(const StrategyField& field, const Strategy& strategy) {
   return cat(value);
 }
 
+std::string stage_layers_text(const Strategy& strategy) {
+  std::vector<std::string> parts;
+  for (const int64_t layers : strategy.stage_layers) parts.push_back(cat(layers));
+  return join(parts, ",");
+}
+
+Result<std::vector<int64_t>> parse_stage_layers(const std::string& text) {
+  constexpr int64_t kMostLayers = 1 << 20;
+  std::vector<int64_t> out;
+  if (text.empty()) return out;
+  for (const std::string& part : split(text, ',')) {
+    int64_t layers = 0;
+    if (!parse_int(trim(part), &layers) || layers < 1 || layers > kMostLayers)
+      return invalid_input(
+          cat(kStageLayers, " must be layers of each stage such as \"5,6,6,5\", not '", text, "'"));
+    out.push_back(layers);
+  }
+  return out;
+}
+
 const char* timing_name(OffloadTiming timing) {
   return timing == OffloadTiming::kAfterLastCall ? "after_last_call" : "after_each_call";
 }
@@ -117,6 +137,8 @@ std::string strategy_text(const Strategy& strategy) {
     out +=
         cat(" ", field.name, flag ? "" : "=", flag ? "" : plan_fields::value_text(field, strategy));
   }
+  if (!strategy.stage_layers.empty())
+    out += cat(" ", plan_fields::kStageLayers, "=", plan_fields::stage_layers_text(strategy));
   return out;
 }
 

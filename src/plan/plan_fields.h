@@ -26,6 +26,11 @@ Result<int64_t> parse_precision_field(const std::string& text);
 std::string value_text(const StrategyField& field, const Strategy& strategy);
 const char* timing_name(OffloadTiming timing);
 
+// The one field that is a list: "5,6,6,5", and "" for even runs. Errors: what is no such list.
+inline constexpr const char* kStageLayers = "stage_layers";
+std::string stage_layers_text(const Strategy& strategy);
+Result<std::vector<int64_t>> parse_stage_layers(const std::string& text);
+
 inline constexpr int kMaxDevices = 1 << 20;
 
 }  // namespace braid::plan_fields

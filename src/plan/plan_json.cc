@@ -25,6 +25,8 @@ Json call_json(const CallPlan& call) {
   Json json = {{"call", call.call}, {"mesh", mesh_json(call.mesh)}};
   for (const StrategyField& field : plan_fields::strategy_fields())
     json[field.name] = strategy_value(field, call.strategy);
+  if (!call.strategy.stage_layers.empty())
+    json[plan_fields::kStageLayers] = plan_fields::stage_layers_text(call.strategy);
   return json;
 }
 
@@ -69,6 +71,9 @@ Result<CallPlan> call_from_json(const Json& json) {
   BRAID_ASSIGN(call.mesh, mesh_from_json(mesh).at(call.call));
   for (const StrategyField& field : plan_fields::strategy_fields())
     BRAID_TRY(read_field(json, field, &call.strategy).at(call.call));
+  BRAID_ASSIGN(const std::string layers,
+               json_field_or<std::string>(json, plan_fields::kStageLayers, ""));
+  BRAID_ASSIGN(call.strategy.stage_layers, plan_fields::parse_stage_layers(layers).at(call.call));
   return call;
 }
 

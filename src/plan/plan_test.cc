@@ -243,6 +243,7 @@ ExecutionPlan random_plan(std::mt19937* rng) {
       const int64_t limit = field.kind == plan_fields::StrategyField::Kind::kFlag ? 2 : 3;
       EXPECT_TRUE(field.set(call.strategy, below(limit)).ok());
     }
+    for (int j = 0; j < below(4); ++j) call.strategy.stage_layers.push_back(1 + below(9));
     plan.calls.push_back(call);
   }
   for (int i = 0; i < below(3); ++i)
@@ -284,6 +285,9 @@ TEST(PlanText, YamlIsOneLinePerCall) {
             "  update_actor: {mesh: 0-15, dp: 2, tp: 8, pp: 1, zero: 1, recompute: full}\n"
             "roles:\n"
             "  reference: {weights: host}\n");
+  const std::string with_nodes = plan_to_yaml(plan, &problem.cluster);
+  EXPECT_THAT(with_nodes, HasSubstr("\ndevices: 2x8\n"));
+  EXPECT_EQ(*parse_plan(with_nodes, "p.yaml"), plan);
 }
 
 TEST(PlanText, MeshesHaveReadableForms) {

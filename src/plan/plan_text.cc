@@ -64,7 +64,7 @@ Status check_quotes(const YamlNode& node, const std::string& where) {
 Result<CallPlan> read_call(const std::string& name, const YamlNode& node, const Cluster* cluster) {
   const std::string where = cat("calls.", name, ".");
   BRAID_TRY(require_map(node, cat("calls.", name)));
-  std::vector<std::string> keys = {"mesh"};
+  std::vector<std::string> keys = {"mesh", plan_fields::kStageLayers};
   for (const StrategyField& field : plan_fields::strategy_fields()) keys.push_back(field.name);
   BRAID_TRY(check_quotes(node, where));
   BRAID_TRY(require_known_keys(node, where, keys));
@@ -78,6 +78,11 @@ Result<CallPlan> read_call(const std::string& name, const YamlNode& node, const 
   for (const StrategyField& field : plan_fields::strategy_fields())
     if (const YamlNode* value = node.find(field.name))
       BRAID_TRY(read_strategy_field(*value, where + field.name, field, &call.strategy));
+  if (const YamlNode* layers = node.find(plan_fields::kStageLayers)) {
+    BRAID_ASSIGN(
+        call.strategy.stage_layers,
+        plan_fields::parse_stage_layers(layers->scalar).at(cat(layers->origin, ": ", where)));
+  }
   return call;
 }
 
@@ -212,7 +217,18 @@ std::string call_line(const CallPlan& call) {
   for (const StrategyField& field : plan_fields::strategy_fields())
     if (field.always_shown || field.get(call.strategy) != field.get(neutral))
       out += cat(", ", field.name, ": ", plan_fields::value_text(field, call.strategy));
+  if (!call.strategy.stage_layers.empty())
+    out += cat(", ", plan_fields::kStageLayers, ": ",
+               quoted_if_needed(plan_fields::stage_layers_text(call.strategy)));
   return cat("{", out, "}");
+}
+
+std::string devices_text(int devices, const Cluster* cluster) {
+  if (cluster == nullptr || device_count(*cluster) != devices) return cat(devices);
+  const int each = cluster->nodes.front().devices;
+  for (const Node& node : cluster->nodes)
+    if (node.devices != each) return cat(devices);
+  return cat(cluster->nodes.size(), "x", each);
 }
 
 std::string role_line(const RolePlan& role) {
@@ -229,8 +245,9 @@ std::string role_line(const RolePlan& role) {
 
 }  // namespace
 
-std::string plan_to_yaml(const ExecutionPlan& plan) {
-  std::string out = cat("graph: ", quoted_if_needed(plan.graph), "\ndevices: ", plan.devices, "\n");
+std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
+  std::string out = cat("graph: ", quoted_if_needed(plan.graph),
+                        "\ndevices: ", devices_text(plan.devices, cluster), "\n");
   if (!plan.calls.empty()) out += "calls:\n";
   for (const CallPlan& call : plan.calls)
     out += cat("  ", quoted_if_needed(call.call), ": ", call_line(call), "\n");

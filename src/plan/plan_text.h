@@ -19,8 +19,9 @@ Result<DeviceMesh> parse_mesh(const std::string& text, const Cluster* cluster);
 // The shortest form of numbers: "0-7,12".
 std::string mesh_text(const DeviceMesh& mesh);
 
-// One line per call and role; fields with neutral values are left out.
-std::string plan_to_yaml(const ExecutionPlan& plan);
+// One line per call and role; fields with neutral values are left out. With a cluster of equal
+// nodes `devices` says them ("8x8"), so that a reader without the cluster knows nodes by name.
+std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster = nullptr);
 // `where` names the file; `cluster` may be null: nodes are then those that the plan states
 // ("devices: 8x8"), or meshes are device numbers. Errors name
 // file:line, the key and what it takes; whether the plan is legal for a problem is validate()'s

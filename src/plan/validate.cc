@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <numeric>
 #include <set>
 
 #include "base/text.h"
@@ -108,12 +109,24 @@ Status check_tensor_parallel(const CallView& view) {
   return ok_status();
 }
 
+// A stated division of the layers must be one.
+Status check_stage_layers(const Strategy& s, int64_t layers) {
+  if (s.stage_layers.empty()) return ok_status();
+  const int64_t parts = int64_t{s.pp} * s.interleave;
+  const int64_t sum = std::accumulate(s.stage_layers.begin(), s.stage_layers.end(), int64_t{0});
+  if (static_cast<int64_t>(s.stage_layers.size()) == parts && sum == layers) return ok_status();
+  return invalid_input(cat("stage_layers must name the layers of each of the ", parts, " parts, ",
+                           layers, " together; it names ", s.stage_layers.size(), " with ", sum,
+                           "; leave it out for even stages"));
+}
+
 Status check_pipeline(const CallView& view) {
   const Strategy& s = view.s();
   const int64_t layers = view.size().layers, chunks = int64_t{s.pp} * s.interleave;
   if (s.pp > layers)
     return invalid_input(cat("pp ", s.pp, " exceeds the ", layers, " layers of ", view.call.role,
                              "; nearest legal value: ", layers));
+  BRAID_TRY(check_stage_layers(s, layers));
   if (s.interleave == 1) return ok_status();
   if (!view.trains())
     return invalid_input("interleave is for training only; nearest legal value: 1");

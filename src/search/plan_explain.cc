@@ -1,6 +1,8 @@
 #include "search/plan_explain.h"
 
 #include <cmath>
+#include <cstdio>
+#include <set>
 
 #include "base/text.h"
 #include "plan/plan_text.h"
@@ -8,8 +10,9 @@
 namespace braid::planner {
 namespace {
 
-constexpr double kMostlyMoving = 0.3;  // of a call's time
-constexpr double kLeastGain = 0.01;    // of a call's time, that a doubled rate must save to bind
+constexpr int64_t kMostAlternatives = 400;  // that are looked through for other structures
+constexpr double kMostlyMoving = 0.3;       // of a call's time
+constexpr double kLeastGain = 0.01;  // of a call's time, that a doubled rate must save to bind
 
 struct Rate {
   const char* name;
@@ -115,8 +118,49 @@ bool bound_from_outside(const PlanSpace& space, const Choice& choice, int call,
   return false;
 }
 
+// The digits of the table of the plan (plan_report.h).
+std::string seconds_text(double seconds) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.3f s", seconds);
+  return text;
+}
+
 std::string entry_text(const CallPlan& plan) {
   return cat(mesh_text(plan.mesh), " ", strategy_text(plan.strategy));
+}
+
+// What two options of a call must differ in to be alternatives for a person.
+std::string structure_text(const CallPlan& plan) {
+  Strategy structure = plan.strategy;
+  structure.micro_batches = Strategy().micro_batches;
+  structure.micro_tokens = Strategy().micro_tokens;
+  structure.in_order = Strategy().in_order;
+  structure.max_concurrent = Strategy().max_concurrent;
+  structure.kv_budget_tokens = Strategy().kv_budget_tokens;
+  return cat(mesh_text(plan.mesh), " ", strategy_text(structure));
+}
+
+std::vector<CallExplanation::Other> next_best(const PlanSpace& space, const Choice& choice,
+                                              int call, int others) {
+  const double now_us = static_cast<double>(evaluate(space, assignment_of(space, choice)).time_us);
+  std::set<std::string> seen = {
+      structure_text(entry_of(space, call, choice[static_cast<size_t>(call)]))};
+  std::vector<CallExplanation::Other> out;
+  for (const Alternative& other : alternatives(space, choice, call, kMostAlternatives)) {
+    if (static_cast<int>(out.size()) == others) break;
+    const CallPlan entry = entry_of(space, call, other.value);
+    if (!seen.insert(structure_text(entry)).second) continue;
+    out.push_back(
+        {entry, static_cast<double>(other.cost.time_us) / now_us, other.cost.excess_bytes == 0});
+  }
+  return out;
+}
+
+// "1.2 % longer", of a step.
+std::string ratio_text(double ratio) {
+  const double percent = std::round(1000 * std::abs(ratio - 1)) / 10;
+  if (percent == 0) return "the step takes as long";
+  return cat("the step takes ", format_double(percent), ratio > 1 ? " % longer" : " % less");
 }
 
 Json entry_json(const CallPlan& plan) {
@@ -128,7 +172,8 @@ Json entry_json(const CallPlan& plan) {
 }  // namespace
 
 Result<std::vector<CallExplanation>> explain(const PlanSpace& space, const Choice& choice,
-                                             int others, const Calibration& calibration) {
+                                             const Verdict& verdict, int others,
+                                             const Calibration& calibration) {
   BRAID_ASSIGN(const Sensitivity sensitivity, Sensitivity::make(space, choice, calibration));
   std::vector<CallExplanation> out;
   const Assignment plan = assignment_of(space, choice);
@@ -137,17 +182,14 @@ Result<std::vector<CallExplanation>> explain(const PlanSpace& space, const Choic
     CallExplanation explanation;
     explanation.chosen = entry_of(space, c, choice[static_cast<size_t>(c)]);
     explanation.call = explanation.chosen.call;
-    explanation.seconds = static_cast<double>(times[c].end_us - times[c].start_us) / 1e6;
+    const double alone_s = static_cast<double>(times[c].end_us - times[c].start_us) / 1e6;
+    explanation.seconds = static_cast<size_t>(c) < verdict.call_s.size()
+                              ? verdict.call_s[static_cast<size_t>(c)]
+                              : alone_s;
     explanation.moving_s = static_cast<double>(overhead_us(space, plan, c)) / 1e6;
     if (!bound_from_outside(space, choice, c, &explanation))
       sensitivity.explain(static_cast<size_t>(c), &explanation);
-    for (const Alternative& other : alternatives(space, choice, c, others + 1)) {
-      if (other.value == choice[static_cast<size_t>(c)]) continue;
-      if (static_cast<int>(explanation.next_best.size()) == others) break;
-      explanation.next_best.push_back({entry_of(space, c, other.value),
-                                       static_cast<double>(other.cost.time_us) / 1e6,
-                                       other.cost.excess_bytes == 0});
-    }
+    explanation.next_best = next_best(space, choice, c, others);
     out.push_back(std::move(explanation));
   }
   return out;
@@ -156,10 +198,10 @@ Result<std::vector<CallExplanation>> explain(const PlanSpace& space, const Choic
 std::string explain_text(const std::vector<CallExplanation>& calls) {
   std::string out;
   for (const CallExplanation& call : calls) {
-    out += cat(call.call, ": ", format_seconds(call.seconds), " on ", entry_text(call.chosen),
+    out += cat(call.call, ": ", seconds_text(call.seconds), " on ", entry_text(call.chosen),
                "\n  limited by ", call.binds, ": ", call.why, "\n");
     for (const auto& other : call.next_best)
-      out += cat("  next best: ", entry_text(other.plan), ", step ", format_seconds(other.step_s),
+      out += cat("  next best: ", entry_text(other.plan), ": ", ratio_text(other.step_ratio),
                  other.fits ? "" : " (does not fit)", "\n");
   }
   return out;
@@ -176,7 +218,7 @@ Json explain_json(const std::vector<CallExplanation>& calls) {
     json["next_best"] = Json::array();
     for (const auto& other : call.next_best) {
       Json entry = entry_json(other.plan);
-      entry["step_s"] = other.step_s;
+      entry["step_ratio"] = other.step_ratio;
       entry["fits"] = other.fits;
       json["next_best"].push_back(std::move(entry));
     }

@@ -18,7 +18,7 @@ std::map<std::string, std::string> bound_by(const PlanningProblem& problem) {
   const auto space = space_of_plan(plan, problem, *pricer);
   EXPECT_TRUE(space.ok()) << space.status().message();
   const Choice choice(static_cast<size_t>(space->num_coordinates()), 0);
-  const auto explained = explain(*space, choice, 1, committed_calibration());
+  const auto explained = explain(*space, choice, {}, 1, committed_calibration());
   EXPECT_TRUE(explained.ok()) << explained.status().message();
   std::map<std::string, std::string> out;
   for (const CallExplanation& call : *explained) out[call.call] = call.binds;

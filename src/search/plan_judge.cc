@@ -60,8 +60,10 @@ Verdict verdict_of(const PlanSpace& space, const Choice& choice) {
   for (int32_t d = 0; d < space.num_devices(); ++d)
     note_device(verdict, device_bytes(space, plan, d), space.capacity_bytes[d]);
   verdict.utilisation = utilisation_of(space, plan, cost.time_us);
-  for (const CallTiming& call : timeline(space, plan))
+  for (const CallTiming& call : timeline(space, plan)) {
+    verdict.begin_s.push_back(static_cast<double>(call.start_us) / 1e6);
     verdict.call_s.push_back(static_cast<double>(call.end_us - call.start_us) / 1e6);
+  }
   if (!verdict.fits)
     verdict.reason = cat("needs ", format_bytes(verdict.peak_bytes), " of ",
                          format_bytes(verdict.capacity_bytes), " on the fullest device");

@@ -22,8 +22,8 @@ Result<CallPricer> CallPricer::make(const PlanningProblem& problem, const Calibr
     if (std::any_of(pricer.engines_.begin(), pricer.engines_.end(), known)) continue;
     for (const auto& [role, model] : problem.models)
       BRAID_TRY(peak_flops(node.gpu, model.precision).status().at(cat("role ", role)));
-    BRAID_ASSIGN(DeviceModel train,
-                 make_device(node.gpu, Precision::kBf16, problem.train_engine, calibration));
+    BRAID_ASSIGN(DeviceModel train, make_device(node.gpu, Precision::kBf16, problem.train_engine,
+                                                calibration, problem.generate_engine));
     BRAID_ASSIGN(DeviceModel generate,
                  make_device(node.gpu, Precision::kBf16, problem.generate_engine, calibration));
     pricer.engines_.push_back({node.gpu, std::move(train), std::move(generate)});

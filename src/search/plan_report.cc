@@ -23,6 +23,37 @@ std::string fixed(double value, int digits) {
   return text;
 }
 
+// A table with a blank line's worth of space between columns; the last column is not padded.
+std::string aligned(const std::vector<std::vector<std::string>>& rows,
+                    const std::vector<bool>& to_the_right) {
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (const auto& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string out;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string space(widths[i] - row[i].size(), ' ');
+      if (to_the_right[i]) out += space;
+      out += row[i];
+      if (i + 1 < row.size()) out += (to_the_right[i] ? "" : space) + "  ";
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+// When what waits on the host goes there: `when` of a plan file.
+std::string moved_text(const RolePlan& role) {
+  if (role.weights == Residency::kDevice && role.optimizer == Residency::kDevice) return "-";
+  return role.timing == OffloadTiming::kAfterLastCall ? "after its last call" : "after each call";
+}
+
+// When it comes back: `prefetch` of a plan file.
+std::string fetched_text(const RolePlan& role) {
+  if (role.weights == Residency::kDevice && role.optimizer == Residency::kDevice) return "-";
+  return role.prefetch ? "during the call before" : "when its call begins";
+}
+
 std::vector<std::string> model_calls(const PlanningProblem& problem) {
   std::vector<std::string> names;
   for (const Call& call : problem.graph.calls)
@@ -131,18 +162,23 @@ Json compare_json(const PlanningProblem& problem, const std::vector<CompareRow>&
 
 std::string plan_table(const PlanningProblem& problem, const ExecutionPlan& plan,
                        const Verdict& verdict) {
-  std::string out;
   const std::vector<std::string> calls = model_calls(problem);
+  std::vector<std::vector<std::string>> rows = {
+      {"call", "begin s", "end s", "takes s", "devices", "strategy"}};
   for (size_t c = 0; c < calls.size(); ++c) {
     const CallPlan& entry = call_plan(plan, calls[c]);
-    const double seconds = c < verdict.call_s.size() ? verdict.call_s[c] : 0;
-    out += cat(padded(calls[c], 16), "  ", padded(fixed(seconds, 3), 9), " s  devices ",
-               mesh_text(entry.mesh), "  ", strategy_text(entry.strategy), "\n");
+    const double begin = c < verdict.begin_s.size() ? verdict.begin_s[c] : 0;
+    const double takes = c < verdict.call_s.size() ? verdict.call_s[c] : 0;
+    rows.push_back({calls[c], fixed(begin, 3), fixed(begin + takes, 3), fixed(takes, 3),
+                    mesh_text(entry.mesh), strategy_text(entry.strategy)});
   }
+  std::string out = aligned(rows, {false, true, true, true, false, false});
+  if (plan.roles.empty()) return out;
+  rows = {{"role", "weights on", "optimizer on", "moved", "fetched"}};
   for (const RolePlan& role : plan.roles)
-    out += cat(padded(role.role.value, 16), "  weights ", residency_name(role.weights),
-               ", optimizer ", residency_name(role.optimizer), "\n");
-  return out;
+    rows.push_back({role.role.value, residency_name(role.weights), residency_name(role.optimizer),
+                    moved_text(role), fetched_text(role)});
+  return out + aligned(rows, std::vector<bool>(5, false));
 }
 
 std::optional<SmallestCluster> smallest_cluster(

@@ -21,6 +21,7 @@ struct Verdict {
   double capacity_bytes = 0;   // of that device
   double utilisation = 0;      // share of device time that computes
   std::vector<double> call_s;  // first start to last end, calls with a model in the graph's order
+  std::vector<double> begin_s;  // their first starts
   bool fits = true;
   std::string reason;  // why it does not fit
 };

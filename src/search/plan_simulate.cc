@@ -18,7 +18,10 @@ Verdict verdict_of(const Trace& trace, const PlanningProblem& problem) {
     note_device(verdict, device.peak_bytes, device.limit_bytes);
   const std::vector<Call>& calls = problem.graph.calls;
   for (const CallSummary& call : trace.calls)
-    if (uses_model(calls[call.call.value])) verdict.call_s.push_back(call.seconds());
+    if (uses_model(calls[call.call.value])) {
+      verdict.call_s.push_back(call.seconds());
+      verdict.begin_s.push_back(call.start_s);
+    }
   return verdict;
 }
 

@@ -54,7 +54,7 @@ Result<CallCost> CallCost::make(const Program& program, CallId id, const Plannin
                  make_device(gpu, precision_of(model_of(problem, call.role), where.strategy),
                              call.kind == CallKind::kGenerate ? problem.generate_engine
                                                               : problem.train_engine,
-                             calibration));
+                             calibration, problem.generate_engine));
     kinds.push_back(std::move(device));
   }
   return make(call, {call.name, where.mesh, where.strategy}, problem, std::move(kinds));

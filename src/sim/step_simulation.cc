@@ -37,7 +37,8 @@ Status StepSimulation::prepare() {
   for (size_t rank = 0; rank < ranks; ++rank) {
     const GpuSpec& gpu = gpu_of(problem_.cluster, DeviceId{static_cast<int32_t>(rank)});
     efficiencies_.push_back(resolve_efficiency(
-        calibration_, efficiency_key(gpu, Precision::kBf16, problem_.train_engine)));
+        calibration_, efficiency_key(gpu, Precision::kBf16, problem_.train_engine),
+        problem_.generate_engine));
   }
   ends_.resize(ranks);
   for (size_t rank = 0; rank < ranks; ++rank)

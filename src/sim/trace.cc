@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/units.h"
 
 namespace braid {
 
@@ -107,7 +108,7 @@ Json memory_json(const MemoryPoint& point) {
 Json trace_summary_json(const Trace& trace) {
   Json out = {{"step_s", trace.step_s},
               {"utilisation", utilisation(trace)},
-              {"peak_bytes", peak_bytes(trace)},
+              {"peak_gib", peak_bytes(trace) / kGib},
               {"fits", !trace.overflow.has_value()},
               {"instructions", trace.instructions}};
   for (const CallSummary& call : trace.calls)
@@ -120,8 +121,8 @@ Json trace_summary_json(const Trace& trace) {
   for (const DeviceSummary& device : trace.devices)
     out["devices"].push_back({{"busy_s", device.busy_s},
                               {"transfer_s", device.transfer_s},
-                              {"peak_bytes", device.peak_bytes},
-                              {"limit_bytes", device.limit_bytes},
+                              {"peak_gib", device.peak_bytes / kGib},
+                              {"limit_gib", device.limit_bytes / kGib},
                               {"peak", memory_json(device.peak)}});
   if (trace.overflow) out["overflow"] = overflow_text(trace, *trace.overflow);
   return out;

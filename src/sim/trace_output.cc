@@ -49,11 +49,18 @@ std::string call_table(const Trace& trace, const std::vector<char>& letters) {
   std::snprintf(text, sizeof text, "%.1f %% of it, peak memory %s%s\n", 100 * utilisation(trace),
                 format_bytes(peak_bytes(trace)).c_str(), trace.overflow ? " (does not fit)" : "");
   out += text;
+  // One unit for all, so that columns can be compared.
+  const bool milliseconds = trace.step_s < 1;
+  const char* unit = milliseconds ? "ms" : "s";
+  const double scale = milliseconds ? 1e3 : 1;
+  std::snprintf(text, sizeof text, "  %-16s %11s%s %11s%s %11s%s %11s%s\n", "call", "begin ", unit,
+                "end ", unit, "takes ", unit, "computes ", unit);
+  out += text;
+  const int pad = milliseconds ? 13 : 12;
   for (const CallSummary& call : trace.calls) {
-    std::snprintf(text, sizeof text, "%c %-16s %10s from %10s to %10s, computing %10s\n",
-                  letters[call.call.value], trace.call_names[call.call.value].c_str(),
-                  format_seconds(call.seconds()).c_str(), format_seconds(call.start_s).c_str(),
-                  format_seconds(call.end_s).c_str(), format_seconds(call.busy_s).c_str());
+    std::snprintf(text, sizeof text, "%c %-16s %*.3f %*.3f %*.3f %*.3f\n", letters[call.call.value],
+                  trace.call_names[call.call.value].c_str(), pad, scale * call.start_s, pad,
+                  scale * call.end_s, pad, scale * call.seconds(), pad, scale * call.busy_s);
     out += text;
   }
   return out;

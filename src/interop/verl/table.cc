@@ -369,7 +369,10 @@ std::vector<std::string> verl_config_files(const ForeignKeys& keys) {
   for (char& c : module)
     if (c == '.') c = '/';
   if (path[0] == '/') return {cat(path, "/", name)};
-  return {cat(module, "/", path, "/", name), cat(path, "/", name)};
+  // A checkout of the recipes alone has them at its top.
+  const std::string inside = module.rfind("recipe/", 0) == 0 ? module.substr(7) : module;
+  return {cat(module, "/", path, "/", name), cat(inside, "/", path, "/", name),
+          cat(path, "/", name)};
 }
 
 std::vector<ForeignKeyInfo> verl_info() { return foreign::table_info(verl_table()); }

@@ -1,0 +1,200 @@
+#include "plan/planned_keys.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+using Effect = KeyMeaning::Effect;
+
+constexpr const char* kOfTheResult = "changes what is learned, not what a step costs";
+constexpr const char* kOfTheData = "says what the data are; their lengths are those of workload";
+constexpr const char* kBesideTheStep = "happens beside the steps that are priced";
+constexpr const char* kOfTheFiles = "says where files are";
+constexpr const char* kLengths =
+    "lengths of responses are those of workload.response_length; state there what they become";
+constexpr const char* kChosen =
+    "the plan has its own; fix it under the same name as parallel.CALL.NAME, with --keep";
+
+struct Rule {
+  const char* key;  // itself, or the beginning of its path
+  Effect effect;
+  const char* why;
+};
+
+// The first that matches counts.
+constexpr Rule kRules[] = {
+    {"run", Effect::kWithoutEffect, kOfTheFiles},
+    {"model.path", Effect::kRead, ""},
+    {"model.config", Effect::kRead, ""},
+    {"model.size", Effect::kRead, ""},
+    {"model.dtype", Effect::kRead, ""},
+    {"tokenizer", Effect::kWithoutEffect, kOfTheFiles},
+    {"device", Effect::kRead, ""},
+    {"lora.rank", Effect::kRead, ""},
+    {"lora.targets", Effect::kNotPriced, "adapters are priced on every linear layer"},
+    {"lora", Effect::kWithoutEffect, kOfTheResult},
+    {"reference", Effect::kRead, ""},
+    {"critic.path", Effect::kRead, ""},
+    {"critic.size", Effect::kRead, ""},
+    {"critic.init_from", Effect::kRead, ""},
+    {"critic.warmup_steps", Effect::kNotPriced,
+     "a step after the warm-up is planned; in a step of the warm-up the actor is not trained"},
+    {"critic", Effect::kWithoutEffect, kOfTheResult},
+    {"data.max_prompt_length", Effect::kRead, ""},
+    {"data", Effect::kWithoutEffect, kOfTheData},
+    {"rollout.prompts_per_step", Effect::kRead, ""},
+    {"rollout.samples_per_prompt", Effect::kRead, ""},
+    {"rollout.max_response_length", Effect::kRead, ""},
+    {"rollout.min_response_length", Effect::kNotPriced, kLengths},
+    {"rollout.ignore_eos", Effect::kNotPriced, kLengths},
+    {"rollout.stop", Effect::kNotPriced, kLengths},
+    {"rollout.max_concurrent", Effect::kNotPriced, kChosen},
+    {"rollout.kv_budget_tokens", Effect::kNotPriced, kChosen},
+    {"rollout.longest_first", Effect::kNotPriced,
+     "responses are admitted in the order of the batch: their lengths are not known before"},
+    {"rollout.replay", Effect::kNotPriced, "a step that generates is planned"},
+    {"rollout.record", Effect::kNotPriced, kBesideTheStep},
+    {"rollout", Effect::kWithoutEffect, kOfTheResult},
+    {"algorithm.name", Effect::kRead, ""},
+    {"algorithm.kl.coef", Effect::kRead, ""},
+    {"algorithm.old_logprobs", Effect::kRead, ""},
+    {"algorithm.tis_cap", Effect::kRead, ""},
+    {"algorithm.stop_kl", Effect::kNotPriced, "no update is priced as ended early"},
+    {"algorithm", Effect::kWithoutEffect, kOfTheResult},
+    {"optim.actor.name", Effect::kNotPriced, "states are priced as those of adamw"},
+    {"optim.critic.name", Effect::kNotPriced, "states are priced as those of adamw"},
+    {"optim.reward.name", Effect::kNotPriced, "states are priced as those of adamw"},
+    {"optim", Effect::kWithoutEffect, kOfTheResult},
+    {"train.epochs_per_rollout", Effect::kRead, ""},
+    {"train.minibatches", Effect::kRead, ""},
+    {"train.micro_tokens", Effect::kNotPriced, kChosen},
+    {"train.recompute", Effect::kNotPriced, kChosen},
+    {"train.offload", Effect::kNotPriced,
+     "the plan says what waits on the host; fix it in a plan file (plan.file)"},
+    {"train.threads", Effect::kNotPriced, "devices have the rates of cluster"},
+    {"train", Effect::kWithoutEffect, kOfTheResult},
+    {"reward[].type", Effect::kRead, ""},
+    {"reward[].path", Effect::kRead, ""},
+    {"reward[].size", Effect::kRead, ""},
+    {"reward[].timeout_s", Effect::kWithoutEffect, "bounds a wait"},
+    {"reward[].workers", Effect::kNotPriced, "rewards other than models take no time in a plan"},
+    {"reward[].batch_samples", Effect::kNotPriced,
+     "rewards other than models take no time in a plan"},
+    {"reward", Effect::kWithoutEffect, kOfTheResult},
+    {"reward_total", Effect::kWithoutEffect, kOfTheResult},
+    {"checkpoint.every_steps", Effect::kNotPriced, kBesideTheStep},
+    {"checkpoint.every_minutes", Effect::kNotPriced, kBesideTheStep},
+    {"checkpoint.hf_every_steps", Effect::kNotPriced, kBesideTheStep},
+    {"checkpoint", Effect::kWithoutEffect, kOfTheFiles},
+    {"eval", Effect::kNotPriced, kBesideTheStep},
+    {"log", Effect::kWithoutEffect, "says what is printed"},
+    {"cluster", Effect::kRead, ""},
+    {"workload", Effect::kRead, ""},
+    {"placement", Effect::kRead, ""},
+    {"parallel", Effect::kRead, ""},
+    {"plan", Effect::kRead, ""},
+};
+
+bool matches(const std::string& key, const std::string& rule) {
+  return key.rfind(rule, 0) == 0 && (key.size() == rule.size() || key[rule.size()] == '.' ||
+                                     key.compare(rule.size(), 2, "[]") == 0);
+}
+
+// A limit of lengths that the workload states otherwise.
+KeyMeaning stated_otherwise(const std::string& by) {
+  return {Effect::kWithoutEffect, cat(by, " states the lengths")};
+}
+
+bool states_own_lengths(const YamlNode& resolved, const char* key) {
+  const YamlNode* workload = resolved.find("workload");
+  const YamlNode* lengths = workload == nullptr ? nullptr : workload->find(key);
+  return lengths != nullptr && lengths->kind != YamlNode::Kind::kNull;
+}
+
+// Of a key that was set, in this configuration.
+KeyMeaning meaning_here(const std::string& key, const YamlNode& resolved,
+                        const PlanningProblem& problem) {
+  // A limit still cuts drawn lengths.
+  const auto cut = [](const LengthDistribution& lengths) {
+    return lengths.kind == LengthDistribution::Kind::kLognormal;
+  };
+  if (key == "data.max_prompt_length" && states_own_lengths(resolved, "prompt_length") &&
+      !cut(problem.workload.prompt))
+    return stated_otherwise("workload.prompt_length");
+  if (key == "rollout.max_response_length" && states_own_lengths(resolved, "response_length") &&
+      !cut(problem.workload.response))
+    return stated_otherwise("workload.response_length");
+  const auto model_of_role = [&](const char* role) {
+    const auto found = problem.models.find(role);
+    return found == problem.models.end() ? nullptr : &found->second.size;
+  };
+  const ModelSize *actor = model_of_role("actor"), *critic = model_of_role("critic");
+  if (key == "critic.init_from" && actor != nullptr && critic != nullptr && *actor == *critic)
+    return {Effect::kWithoutEffect, "either source has the actor's size"};
+  if (key == "device" && problem.cluster.nodes.front().gpu.key != "this-machine")
+    return {Effect::kWithoutEffect, "cluster says what is planned for"};
+  return meaning_of_key(key);
+}
+
+void visit_set_keys(const YamlNode& node, const std::string& path,
+                    const std::function<void(const std::string&)>& visit) {
+  if (node.kind == YamlNode::Kind::kMap && (!node.map.empty() || path.empty())) {
+    for (const auto& [name, child] : node.map)
+      visit_set_keys(child, path.empty() ? name : cat(path, ".", name), visit);
+    return;
+  }
+  const bool groups = node.kind == YamlNode::Kind::kList && !node.list.empty() &&
+                      node.list.front().kind == YamlNode::Kind::kMap;
+  if (groups)
+    for (const YamlNode& item : node.list) visit_set_keys(item, path + "[]", visit);
+  else if (!node.origin.empty() && node.origin != "default")
+    visit(path);
+}
+
+}  // namespace
+
+KeyMeaning meaning_of_key(const std::string& key) {
+  for (const Rule& rule : kRules)
+    if (matches(key, rule.key)) return {rule.effect, rule.why};
+  return {Effect::kNotPriced, "the planner does not know this key"};
+}
+
+PlannedKeys planned_keys(const YamlNode& resolved, const PlanningProblem& problem) {
+  PlannedKeys out;
+  visit_set_keys(resolved, "", [&](const std::string& key) {
+    const KeyMeaning meaning = meaning_here(key, resolved, problem);
+    const auto add = [&](auto& list, auto&& entry) {
+      if (std::find(list.begin(), list.end(), entry) == list.end()) list.push_back(entry);
+    };
+    if (meaning.effect == Effect::kRead) add(out.read, key);
+    if (meaning.effect == Effect::kWithoutEffect)
+      add(out.without_effect, PlannedKeys::Entry{key, meaning.why});
+    if (meaning.effect == Effect::kNotPriced)
+      add(out.not_priced, PlannedKeys::Entry{key, meaning.why});
+  });
+  return out;
+}
+
+std::vector<std::string> key_notes(const PlannedKeys& keys) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> by_reason;
+  const auto add = [&by_reason](const std::string& what, const PlannedKeys::Entry& entry) {
+    const std::string reason = cat(what, " (", entry.why, ")");
+    auto found = std::find_if(by_reason.begin(), by_reason.end(),
+                              [&](const auto& item) { return item.first == reason; });
+    if (found == by_reason.end()) found = by_reason.insert(found, {reason, {}});
+    found->second.push_back(entry.key);
+  };
+  for (const PlannedKeys::Entry& entry : keys.not_priced) add("not priced", entry);
+  // Only those that are priced in other configurations: nobody expects a seed to cost time.
+  for (const PlannedKeys::Entry& entry : keys.without_effect)
+    if (meaning_of_key(entry.key).effect == Effect::kRead) add("without effect", entry);
+  std::vector<std::string> out;
+  for (const auto& [reason, names] : by_reason) out.push_back(cat(join(names, ", "), ": ", reason));
+  return out;
+}
+
+}  // namespace braid
