@@ -10,7 +10,7 @@ checkout whose configuration files complete those of a recipe (default: the fold
 What a script launches is found without braid: the script runs under bash with stand-ins for every
 program, and upstream's own configuration files say what its arguments leave out. A script counts as
 read if braid prices it and every key of layout, batch, lengths and models that it sets is in
-`keys.read`; one that is planned with other sizes than it launches is printed. --out writes names,
+`keys.read`, but for those of a worker that the run does not start; one that is planned with other sizes than it launches is printed. --out writes names,
 hashes, those keys and the sizes: facts, not the scripts (tests/data/interop)."""
 import argparse
 import hashlib
@@ -307,7 +307,8 @@ def main():
             if result is None:
                 refused.append(f"{name}: {error.splitlines()[-1] if error else 'no output'}")
                 continue
-            missing = [k for k in stated if is_core(k) and k not in result["keys"]["read"]]
+            absent = {e["key"] for e in result["keys"]["without_effect"] if e["why"].startswith("the run has no ")}
+            missing = [k for k in stated if is_core(k) and k not in absent and k not in result["keys"]["read"]]
             if missing:
                 unread.append(f"{name}: {', '.join(missing)}")
             wrong = different(facts, planned(result), result["plan"]["calls"] and

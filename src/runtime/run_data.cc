@@ -1,5 +1,7 @@
 #include "runtime/run_data.h"
 
+#include <ATen/ops/tensor.h>
+
 #include <algorithm>
 
 namespace braid {

@@ -319,7 +319,28 @@ void demote(const std::string& key, const char* why, KeyReport* report) {
   report->not_priced.push_back({key, why});
 }
 
+// Keys of workers that the run does not start; those that decide whether it does stay read.
+void set_absent_aside(const Graph& graph, KeyReport* report) {
+  struct Worker {
+    const char *prefix, *role, *why;
+  };
+  constexpr Worker kWorkers[] = {
+      {"critic.", "critic", "the run has no critic"},
+      {"actor_rollout_ref.ref.", "reference", "the run has no reference model"}};
+  for (const Worker& worker : kWorkers) {
+    if (find_role(graph, RoleId{worker.role}) != nullptr) continue;
+    std::vector<std::string> read;
+    for (std::string& key : report->read)
+      if (key.rfind(worker.prefix, 0) == 0 && key != "critic.enable")
+        report->without_effect.push_back({std::move(key), worker.why});
+      else
+        read.push_back(std::move(key));
+    report->read = std::move(read);
+  }
+}
+
 void demote_unplanned(const VerlSettings& s, const Graph& graph, KeyReport* report) {
+  set_absent_aside(graph, report);
   const char* why = "both models are updated with the actor's mini-batches and epochs";
   const bool critic = find_role(graph, RoleId{"critic"}) != nullptr;
   if (critic && s.critic.mini_batch != s.actor.mini_batch)
