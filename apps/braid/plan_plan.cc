@@ -85,6 +85,7 @@ void print_text(const Planning& planning) {
             << found.units << " units, " << found.evaluations << " plans in "
             << format_seconds(planning.seconds) << "\n";
   for (const std::string& note : planning.notes) std::cout << "note: " << note << "\n";
+  for (const std::string& note : key_notes(planning.keys)) std::cout << "note: " << note << "\n";
 }
 
 OrderedJson log_json(const planner::Found& found) {

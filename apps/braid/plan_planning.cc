@@ -170,7 +170,6 @@ Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string
   BRAID_ASSIGN(planning.calibration, with_profiles(std::move(fitted), planning.problem, read));
   planning.notes = pricing_notes(planning.calibration, planning.problem);
   planning.keys = planned_keys(loaded.resolved, planning.problem);
-  for (const std::string& note : key_notes(planning.keys)) planning.notes.push_back(note);
   BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));
   BRAID_ASSIGN(planning.given, configured_plan(loaded.config, planning.problem, read));
   const Status status = search(arguments, planning);

@@ -256,5 +256,23 @@ TEST(Decode, AProfileReplacesTheLayers) {
   EXPECT_DOUBLE_EQ(decode_step_s(toy_model(), toy_step(), device), 4 * 0.01 + 0.002);
 }
 
+// Measured RL steps name the engine that generates; their factors are found again under it.
+TEST(Efficiency, FactorsOfRlStepsAreThoseOfTheEngineThatGenerates) {
+  const Calibration& calibration = committed_calibration();
+  const GpuSpec gpu = *find_gpu("h100-80g");
+  const auto of = [&](const std::string& engine, const std::string& rl_engine) {
+    return resolve_efficiency(calibration, efficiency_key(gpu, Precision::kBf16, engine),
+                              rl_engine);
+  };
+  const Efficiency trains = of("megatron", ""), both = of("megatron", "vllm"),
+                   served = of("vllm", "");
+  EXPECT_EQ(both.rl_train_factor, served.rl_train_factor);
+  EXPECT_EQ(both.rl_infer_factor, served.rl_infer_factor);
+  EXPECT_EQ(both.rl_step_host_s, served.rl_step_host_s);
+  EXPECT_EQ(both.matmul_share, trains.matmul_share);
+  EXPECT_EQ(both.dp_exposed, trains.dp_exposed);
+  EXPECT_LT(both.rl_train_factor, trains.rl_train_factor);
+}
+
 }  // namespace
 }  // namespace braid

@@ -141,6 +141,16 @@ TEST(KeyAccount, EveryKeyIsInExactlyOneList) {
   EXPECT_THAT(plan.keys.unknown, UnorderedElementsAre("data.max_promt_length", "my.own"));
 }
 
+TEST(KeyAccount, KeysOfWorkersThatDoNotRunHaveNoEffect) {
+  const ImportedPlan plan = verl(
+      "critic.ppo_micro_batch_size_per_gpu=4 algorithm.adv_estimator=grpo "
+      "actor_rollout_ref.actor.use_kl_loss=False "
+      "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4");
+  for (const char* key : {"critic.ppo_micro_batch_size_per_gpu",
+                          "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"})
+    EXPECT_THAT(plan.keys.without_effect, Contains(testing::Field(&KeyReport::Entry::key, key)));
+}
+
 TEST(ModelSizes, AreStatedByKey) {
   ImportOptions options;
   options.model_sizes = {{"actor_rollout_ref.model.path", "qwen3-4b"}};

@@ -427,8 +427,35 @@ TEST(PlanCommand, RefusesProfilesThatDoNotFit) {
 
 TEST(PlanCommand, SaysThatAnEngineWasNeverMeasured) {
   EXPECT_THAT(plan("plan.train_engine=nothing").output,
-              HasSubstr("note: plan.train_engine: 'nothing' was never measured"));
+              HasSubstr("note: plan.train_engine: 'nothing' was not measured itself"));
   EXPECT_THAT(plan("plan.generate_engine=vllm").output, Not(HasSubstr("note: ")));
+}
+
+TEST(PlanCommand, NamesKeysThatThePlanDoesNotFollow) {
+  const std::string set = "rollout.longest_first=true train.seed=3";
+  EXPECT_THAT(plan(set).output, AllOf(HasSubstr("note: rollout.longest_first: not priced ("),
+                                      Not(HasSubstr("train.seed"))));
+  const Json keys = plan_json_of(set)["keys"];
+  EXPECT_EQ(keys["not_priced"][0]["key"], "rollout.longest_first");
+  EXPECT_EQ(keys["without_effect"][0]["key"], "train.seed");
+}
+
+TEST(PlanCommand, TakesACalibrationAsSimulateDoes) {
+  const std::string slow = write_temporary("slow.json", R"({"offsets": {"rl_train_factor": 1.0}})");
+  const std::string out = temporary("slow_plan.yaml");
+  const Json found = plan_json_of(cat("--calibration ", slow, " --out ", out));
+  EXPECT_GT(found["step_s"], plan_json_of("")["step_s"]);
+  const CommandOutcome simulated =
+      run_braid(cat("simulate ", config(), " --plan ", out, " --calibration ", slow, " --json"));
+  EXPECT_NEAR(Json::parse(simulated.output)["step_s"].get<double>(), found["step_s"].get<double>(),
+              1e-9);
+}
+
+// libtorch takes longer to load than most commands take to run.
+TEST(PlanCommand, StartsWithoutLibtorch) {
+  const CommandOutcome libraries = run_shell(cat("ldd ", BRAID_BINARY, " 2>&1"));
+  ASSERT_EQ(libraries.exit_code, 0) << libraries.output;
+  EXPECT_THAT(libraries.output, Not(HasSubstr("libtorch")));
 }
 
 TEST(PlanCommand, SaysThatAGpuIsPricedInF32) {
@@ -440,6 +467,7 @@ TEST(PlanCommand, RefusesUnknownKeysAndArguments) {
                   {with("cluster.gpuz=h200"), "unknown key 'gpuz' (did you mean 'gpu'?)"},
                   {with("'parallel={tpp: 2}'"), "tpp"},
                   {with("--what-if foo=1"), "unknown key 'foo'"},
+                  {with("--what-if cluster.nodes"), "--what-if cluster.nodes: write KEY=VALUE"},
                   {with("model.size=nothing"), "unknown model 'nothing'"},
                   {cat("plan ", config(), " --max-units 0"), "--max-units must be at least 1"},
                   {cat("plan ", config(), " --max-units x"), "--max-units"},

@@ -72,7 +72,7 @@ double alone_s(const PlanningProblem& problem, const Variant& variant, double tr
   const bool generates = call->kind == CallKind::kGenerate;
   auto device = make_device(problem.cluster.nodes[0].gpu, Precision::kBf16,
                             generates ? problem.generate_engine : problem.train_engine,
-                            committed_calibration());
+                            committed_calibration(), problem.generate_engine);
   if (train_factor > 0) device->efficiency.rl_train_factor = train_factor;
   const CallPlan plan{variant.call, whole_cluster(problem.cluster), variant.strategy};
   CallTimer timer(problem, draw_lengths(problem.workload, 0));

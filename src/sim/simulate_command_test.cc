@@ -53,6 +53,23 @@ TEST(SimulateCommand, EveryExampleFits) {
   }
 }
 
+TEST(SimulateCommand, ABatchPricesEveryPlanAsAloneAndNamesBadOnes) {
+  const std::string plan = kPlans + "ppo_7b_8gpu.plan.yaml";
+  const std::string batch =
+      cat("simulate ", kPlans, "ppo_7b_8gpu.yaml --batch ", plan, " /nowhere.yaml ", plan);
+  const CommandOutcome text = run_braid(batch);
+  EXPECT_EQ(text.exit_code, 2) << text.output;
+  EXPECT_THAT(text.output, HasSubstr("/nowhere.yaml: cannot open"));
+  EXPECT_THAT(text.output, HasSubstr("1 of 3 plans could not be simulated"));
+  const CommandOutcome json = run_shell(cat(BRAID_BINARY, " ", batch, " --json 2>/dev/null"));
+  const Json rows = Json::parse(json.output);
+  ASSERT_EQ(rows.size(), 3U);
+  const Json alone = Json::parse(run_braid(example("ppo_7b_8gpu") + "--json").output);
+  EXPECT_EQ(rows[0]["step_s"], alone["step_s"]);
+  EXPECT_EQ(rows[2]["peak_gib"], alone["peak_gib"]);
+  EXPECT_TRUE(rows[1].contains("error"));
+}
+
 TEST(SimulateCommand, WritesTraceAndPage) {
   const std::string trace = testing::TempDir() + "/simulate_trace.json",
                     page = testing::TempDir() + "/simulate_page.html";
