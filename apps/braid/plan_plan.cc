@@ -13,6 +13,7 @@
 #include "plan_gain.h"
 #include "plan_planning.h"
 #include "search/plan_explain.h"
+#include "search/plan_fuse.h"
 #include "search/plan_report.h"
 
 namespace braid {
@@ -178,6 +179,10 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
                      {"diff", diff(*planning.given, planning.found.plan)}};
   if (arguments.compare) json["compare"] = planner::compare_json(planning.problem, extras.rows);
   if (arguments.explain) json["explain"] = planner::explain_json(extras.explanations);
+  if (arguments.explain && planning.found.fusion)
+    json["fusion"] = {{"step_s_without", planning.found.fusion->without_s},
+                      {"step_s_with", planning.found.fusion->with_s},
+                      {"taken", planning.found.fusion->taken}};
   if (extras.exported)
     json["export"] = {{"framework", arguments.export_to},
                       {"text", extras.exported->text},
@@ -190,7 +195,9 @@ void print_extras(const Planning& planning, const PlanArguments& arguments, cons
   print_text(planning);
   if (extras.given) std::cout << given_text(planning, *extras.given);
   if (arguments.compare) std::cout << "\n" << planner::compare_text(planning.problem, extras.rows);
-  if (arguments.explain) std::cout << "\n" << planner::explain_text(extras.explanations);
+  if (arguments.explain)
+    std::cout << "\n"
+              << planner::explain_text(extras.explanations) << planner::fusion_text(planning.found);
   if (extras.what_if)
     std::cout << "\n" << what_if_text(planning, *extras.what_if, arguments.what_if);
 }

@@ -7,6 +7,7 @@
 #include "config_inputs.h"
 #include "cost/measured.h"
 #include "interop/foreign.h"
+#include "search/plan_fuse.h"
 #include "search/plan_report.h"
 
 namespace braid {
@@ -144,6 +145,9 @@ Status search(const PlanArguments& arguments, Planning& planning) {
   BRAID_ASSIGN(planning.found,
                planner::search_plans(planning.space, search_options(arguments, watch, needs),
                                      planning.judge));
+  const bool time_left = watch.elapsed_s() < arguments.limits.time_limit_s;
+  if (!arguments.keep && time_left)
+    BRAID_TRY(planner::try_fusion(planning.space, planning.judge, planning.found));
   planning.seconds = watch.elapsed_s();
   return ok_status();
 }

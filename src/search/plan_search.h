@@ -56,14 +56,21 @@ struct LogEntry {
   bool fits = false;
 };
 
+// What weaving the training calls does to the step.
+struct FusionGain {
+  double without_s = 0, with_s = 0;  // with_s 0: no plan with it fits
+  bool taken = false;
+};
+
 struct Found {
   Choice choice;  // the best by the judge
   ExecutionPlan plan;
-  PlanCost cost;                   // by the evaluator
-  std::optional<Verdict> verdict;  // of the judge, if there is one
-  std::vector<Judged> judged;      // in the order of pricing
-  int64_t best_cost_us = 0;        // the least that the evaluator found
-  int64_t lower_bound_us = 0;      // no plan of the space costs less under the evaluator
+  PlanCost cost;                     // by the evaluator
+  std::optional<Verdict> verdict;    // of the judge, if there is one
+  std::vector<Judged> judged;        // in the order of pricing
+  std::optional<FusionGain> fusion;  // where it was tried (search/plan_fuse.h)
+  int64_t best_cost_us = 0;          // the least that the evaluator found
+  int64_t lower_bound_us = 0;        // no plan of the space costs less under the evaluator
   bool proven = false;  // best_cost_us is the optimum under the evaluator, and it fits by the judge
   int64_t evaluations = 0, bounds = 0, units = 0;
   std::vector<LogEntry> log;
