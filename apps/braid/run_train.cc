@@ -198,19 +198,23 @@ Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
   return ok_status();
 }
 
+// Needs no weights, unless a plan is stated.
+Status print_program(const Config& config) {
+  BRAID_ASSIGN(const PlannedRun planned, plan_run(config));
+  std::printf("%shash %s\n", program_text(planned.program).c_str(),
+              program_hash(planned.program).c_str());
+  return ok_status();
+}
+
 Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
              const std::string& algorithm) {
   if (!algorithm.empty()) inputs.push_back("algorithm.name=" + algorithm);
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
+  if (arguments.print_program) return print_program(loaded.config);
   BRAID_ASSIGN(const Config local, local_config(loaded.config));
   BRAID_ASSIGN(const PlannedRun planned, plan_run(local));
   const Config& config = planned.config;
   const Graph& graph = planned.program.graph;
-  if (arguments.print_program) {
-    std::printf("%shash %s\n", program_text(planned.program).c_str(),
-                program_hash(planned.program).c_str());
-    return ok_status();
-  }
   const auto arithmetic = batch_arithmetic(loaded.config);
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
   BRAID_TRY(check_trainable(config, graph));
