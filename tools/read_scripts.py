@@ -71,7 +71,7 @@ def is_core(key):
 def run_script(script, root, variables=()):
     """Recorded commands of one run, and how it ended."""
     with tempfile.TemporaryDirectory() as top:
-        for name in ("bin", "records", "work"):
+        for name in ("bin", "records", "checkout"):
             os.mkdir(f"{top}/{name}")
         for name in HARMLESS.split():
             for folder in ("/usr/bin/", "/bin/"):
@@ -84,12 +84,12 @@ def run_script(script, root, variables=()):
         with open(f"{top}/prelude", "w") as file:
             file.write(PRELUDE)
         for entry in os.listdir(root):
-            os.symlink(os.path.join(os.path.abspath(root), entry), f"{top}/work/{entry}")
+            os.symlink(os.path.join(os.path.abspath(root), entry), f"{top}/checkout/{entry}")
         environment = {"PATH": f"{top}/bin", "HOME": f"{top}/home", "USER": "user", "LANG": "C",
                        "BASH_ENV": f"{top}/prelude", "RECORDS": f"{top}/records", **dict(variables)}
         try:
             done = subprocess.run(["/bin/bash", "--noprofile", "--norc", os.path.abspath(script)],
-                                  cwd=f"{top}/work", env=environment, capture_output=True, timeout=20,
+                                  cwd=f"{top}/checkout", env=environment, capture_output=True, timeout=20,
                                   stdin=subprocess.DEVNULL)
             said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         except subprocess.TimeoutExpired:
@@ -102,7 +102,7 @@ def run_script(script, root, variables=()):
         for name in sorted(os.listdir(f"{top}/records")):
             with open(f"{top}/records/{name}", "rb") as file:
                 words = file.read().decode(errors="replace").split("\0")[:-1]
-            commands.append([word.replace(f"{top}/work/", "") for word in words])
+            commands.append([word.replace(f"{top}/checkout/", "") for word in words])
         return commands, " ".join(said)
 
 

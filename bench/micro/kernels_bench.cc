@@ -7,8 +7,8 @@
 
 #include "base/rng.h"
 #include "nn/kernels/kernels.h"
+#include "program/deal.h"
 #include "rollout/sampler.h"
-#include "train/packing.h"
 
 namespace braid {
 namespace {
@@ -101,7 +101,7 @@ void bm_packing(benchmark::State& state) {
   RandomStream random(3, 4);
   for (int64_t i = 0; i < state.range(0); ++i)
     counts.push_back(1 + static_cast<int64_t>(random.below(1024)));
-  for (auto _ : state) benchmark::DoNotOptimize(pack_micro_batches(counts, 8192));
+  for (auto _ : state) benchmark::DoNotOptimize(cut_by_tokens(counts, 8192));
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 BENCHMARK(bm_packing)->Arg(4096);

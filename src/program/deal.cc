@@ -85,21 +85,6 @@ std::vector<SampleRows> even_parts(const std::vector<int64_t>& tokens, int64_t c
   return deal_evenly(tokens, room);
 }
 
-// In order up to a token budget; a longer unit is a micro-batch of its own.
-std::vector<SampleRows> cut_by_tokens(const std::vector<int64_t>& tokens, int64_t budget) {
-  std::vector<SampleRows> out;
-  int64_t filled = 0;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (out.empty() || filled + tokens[i] > budget) {
-      out.emplace_back();
-      filled = 0;
-    }
-    out.back().push_back(static_cast<int32_t>(i));
-    filled += tokens[i];
-  }
-  return out;
-}
-
 std::vector<int64_t> pick(const std::vector<int64_t>& tokens, const SampleRows& chosen) {
   std::vector<int64_t> out;
   for (const int32_t i : chosen) out.push_back(tokens[i]);
@@ -187,6 +172,20 @@ std::vector<SampleRows> deal_minibatches(const std::vector<DealSample>& samples,
     const auto size = static_cast<int64_t>(units.size());
     for (int64_t part = 0; part < parts; ++part)
       out.push_back(flatten(units, run_begin(size, part, parts), run_begin(size, part + 1, parts)));
+  }
+  return out;
+}
+
+std::vector<SampleRows> cut_by_tokens(const std::vector<int64_t>& tokens, int64_t budget) {
+  std::vector<SampleRows> out;
+  int64_t filled = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (out.empty() || filled + tokens[i] > budget) {
+      out.emplace_back();
+      filled = 0;
+    }
+    out.back().push_back(static_cast<int32_t>(i));
+    filled += tokens[i];
   }
   return out;
 }

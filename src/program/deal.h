@@ -90,6 +90,10 @@ std::vector<std::vector<SampleRows>> cut_shares(const std::vector<int64_t>& toke
                                                 const std::vector<SampleRows>& shares,
                                                 const Strategy& strategy);
 
+// Consecutive items, in order, as many as fit in `budget` tokens: their indices. An item that is
+// longer is alone. Every item is in exactly one part, and none is empty.
+std::vector<SampleRows> cut_by_tokens(const std::vector<int64_t>& tokens, int64_t budget);
+
 // The samples that each generation replica is given: runs of the step's samples in order.
 std::vector<SampleRows> deal_requests(int64_t samples, const Strategy& strategy);
 

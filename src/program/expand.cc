@@ -44,10 +44,9 @@ ParamLayout whole(const CallFrame& frame) {
 }
 
 GridPosition position_of(const CallFrame& frame, DeviceId rank) {
-  const auto& devices = frame.where->mesh.devices;
-  const auto found = std::find(devices.begin(), devices.end(), rank);
-  BRAID_CHECK(found != devices.end(), "the rank is not in the mesh of the call");
-  return grid_position(frame.where->strategy, found - devices.begin());
+  const GridPosition at = position_in(*frame.where, rank);
+  BRAID_CHECK(at.dp_rank >= 0, "the rank is not in the mesh of the call");
+  return at;
 }
 
 class Expander {
@@ -442,6 +441,13 @@ Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {
   if (kind != CallKind::kTrainStep) return forward_only(s.pp, s.interleave, m);
   if (s.schedule == PipelineOrder::kAllForwardFirst) return gpipe(s.pp, m);
   return interleaved_one_f_one_b(s.pp, s.interleave, m);
+}
+
+GridPosition position_in(const CallPlacement& where, DeviceId rank) {
+  const auto& devices = where.mesh.devices;
+  const auto found = std::find(devices.begin(), devices.end(), rank);
+  if (found == devices.end()) return {-1, -1, -1, -1};
+  return grid_position(where.strategy, found - devices.begin());
 }
 
 CallFrame call_frame(const Program& program, CallId call) {

@@ -22,6 +22,8 @@ struct CallFrame {
 };
 // REQUIRES: the call uses a model; compile(plan, problem) made the program.
 CallFrame call_frame(const Program& program, CallId call);
+// The position of a rank in the call's grid; -1 as dp_rank where it takes no part.
+GridPosition position_in(const CallPlacement& where, DeviceId rank);
 
 // The forwards and backwards of one data-parallel rank.
 Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);

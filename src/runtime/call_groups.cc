@@ -18,13 +18,6 @@ Result<Communicator*> connect(const OpGroup& group, World& world) {
 
 }  // namespace
 
-GridPosition position_in(const CallPlacement& where, int64_t rank) {
-  const auto& devices = where.mesh.devices;
-  const auto found = std::find(devices.begin(), devices.end(), DeviceId{static_cast<int>(rank)});
-  if (found == devices.end()) return {-1, -1, -1, -1};
-  return grid_position(where.strategy, found - devices.begin());
-}
-
 Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at, World* world) {
   const Strategy& strategy = frame.where->strategy;
   CallGroups out;

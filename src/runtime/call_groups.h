@@ -21,7 +21,4 @@ struct CallGroups {
 // `world` is null in a job of one rank. Errors: those of World::group().
 Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at, World* world);
 
-// The position of a rank in the call's grid; -1 as dp_rank where it takes no part.
-GridPosition position_in(const CallPlacement& where, int64_t rank);
-
 }  // namespace braid

@@ -35,7 +35,7 @@ CallRows::CallRows(const Config& config, const Program& program, const SampleSto
 }
 
 GridPosition CallRows::at(CallId call, int64_t rank) const {
-  return position_in(placement(call), rank);
+  return position_in(placement(call), DeviceId{static_cast<int>(rank)});
 }
 
 CallFrame CallRows::frame(CallId call) const {

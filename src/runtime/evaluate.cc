@@ -12,7 +12,6 @@
 #include "rollout/stop_strings.h"
 #include "runtime/score_context.h"
 #include "runtime/score_samples.h"
-#include "train/packing.h"
 
 namespace braid {
 namespace {

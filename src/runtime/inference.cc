@@ -30,14 +30,7 @@ Rows Inference::rows_of_batch(int32_t index) const {
 }
 
 Result<TokenBatch> Inference::tokens(int32_t index) {
-  const auto found = packed_.find(index);
-  if (found != packed_.end()) return found->second.batch;
-  BRAID_ASSIGN(const TokenLists* prompts, store_->tokens("prompt_ids"));
-  BRAID_ASSIGN(const TokenLists* responses, store_->tokens("response_ids"));
-  ResponseRows& packed = packed_[index];
-  packed =
-      pack_responses(*prompts, *responses, rows_of_batch(index), work_.model->options().device);
-  return packed.batch;
+  return packed_.tokens(index, *store_, rows_of_batch(index), work_.model->options().device);
 }
 
 Status Inference::outputs(int32_t index, const at::Tensor& hidden_TH) {

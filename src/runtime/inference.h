@@ -61,8 +61,8 @@ class Inference : private PassEnds {
   double temperature_;
   InferWork work_;
   const SampleStore* store_ = nullptr;
-  std::map<int32_t, ResponseRows> packed_;  // micro-batches on their way, by index
-  Rows rows_;                               // that gave something so far
+  PackedBatches packed_;
+  Rows rows_;  // that gave something so far
   std::vector<at::Tensor> parts_;
 };
 

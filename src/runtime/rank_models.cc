@@ -1,7 +1,5 @@
 #include "runtime/rank_models.h"
 
-#include <ATen/ops/tensor.h>
-
 #include <algorithm>
 #include <set>
 
@@ -17,8 +15,6 @@ namespace braid {
 namespace {
 
 constexpr int32_t kWeightChannel = 3;  // after those of program/op.h
-
-CallFrame frame_of(const Program& program, CallId call) { return call_frame(program, call); }
 
 // The graph with the roles whose home copy is on this rank.
 Graph roles_at_home(const Program& program, int64_t rank) {
@@ -41,6 +37,7 @@ Result<std::unique_ptr<RankModels>> RankModels::load(const Config& config, const
   if (world != nullptr && world->world_size() > 1) {
     BRAID_ASSIGN(out->everyone_, world->everyone());
   }
+  out->find_messages();
   BRAID_TRY(out->connect());
   BRAID_TRY(out->load_models());
   return out;
@@ -52,20 +49,20 @@ Status RankModels::connect() {
     const CallId id{static_cast<int32_t>(i)};
     const Call& call = program_.graph.calls[i];
     if (!uses_model(call)) continue;
-    const GridPosition at = position_in(program_.calls[i], rank());
+    const GridPosition at = position_in(program_.calls[i], self());
     if (at.dp_rank < 0) continue;
-    BRAID_ASSIGN(groups_[id.value], connect_groups(frame_of(program_, id), at, world_));
+    BRAID_ASSIGN(groups_[id.value], connect_groups(call_frame(program_, id), at, world_));
   }
   return ok_status();
 }
 
 ModelPart RankModels::part_of(CallId id) const {
-  const CallFrame frame = frame_of(program_, id);
+  const CallFrame frame = call_frame(program_, id);
   const Strategy& strategy = frame.where->strategy;
   ModelPart part;
   part.tensor = groups(id).tensor;
   if (strategy.pp == 1) return part;
-  const GridPosition at = position_in(*frame.where, rank());
+  const GridPosition at = position_in(*frame.where, self());
   const Interval layers = part_layers(strategy, frame.model->layers, at.stage);
   part.range = LayerRange{layers.begin, layers.end};
   return part;
@@ -113,17 +110,16 @@ Model& RankModels::model(CallId id) {
   return *copies_.at(copy).model;
 }
 
-// The messages of parameters that the lists hold for this call, in the program's order.
-std::vector<Message> RankModels::messages_of(CallId call) const {
-  std::set<int32_t> indices;
+// The messages of parameters that the lists hold, in the program's order.
+void RankModels::find_messages() {
+  std::map<int32_t, std::set<int32_t>> by_call;
   for (const RankProgram& list : program_.ranks)
     for (const Instruction& instruction : list.instructions)
-      if (instruction.call == call && instruction.code == OpCode::kSend &&
+      if (instruction.code == OpCode::kSend &&
           program_.messages[instruction.detail].kind == MessageKind::kParameters)
-        indices.insert(instruction.detail);
-  std::vector<Message> out;
-  for (const int32_t index : indices) out.push_back(program_.messages[index]);
-  return out;
+        by_call[instruction.call.value].insert(instruction.detail);
+  for (const auto& [call, indices] : by_call)
+    for (const int32_t index : indices) messages_[call].push_back(program_.messages[index]);
 }
 
 Result<ModelInstance*> RankModels::filled(int32_t copy, CallId call) {
@@ -137,12 +133,11 @@ Status RankModels::bring(CallId id) {
   const WeightCopy& to = program_.copies[index];
   const RoleSpec* spec = find_role(program_.graph, to.role);
   if (to.home || !spec->trained) return ok_status();
-  const std::vector<Message> messages = messages_of(id);
+  const std::vector<Message>& messages = messages_[id.value];
   const WeightCopy& from = program_.copies[home_of(to.role)];
   const bool known = copies_.count(index) > 0;
-  const DeviceId self{static_cast<int>(rank())};
-  const bool sends = place_in_mesh(from.layout, self).has_value();
-  const bool takes = place_in_mesh(to.layout, self).has_value();
+  const bool sends = place_in_mesh(from.layout, self()).has_value();
+  const bool takes = place_in_mesh(to.layout, self()).has_value();
   if ((!sends && !takes) || (messages.empty() && known)) return ok_status();
   ModelInstance* target = nullptr;
   if (takes) {
@@ -155,7 +150,7 @@ Status RankModels::bring(CallId id) {
   if (source != nullptr) reads.emplace(*source, map->second);
   if (target != nullptr) writes.emplace(*target->model, map->second);
   const auto kinds = kinds_of(map->second);
-  const auto kept = kept_parts(kinds, architecture.layers, from.layout, to.layout, self);
+  const auto kept = kept_parts(kinds, architecture.layers, from.layout, to.layout, self());
   ReallocateOptions options;
   options.channel = kWeightChannel;
   BRAID_TRY(reallocate(messages, kept, reads ? &*reads : nullptr, writes ? &*writes : nullptr,
@@ -184,7 +179,7 @@ bool RankModels::whole_on_first(const std::string& role) const {
 
 Result<RoleTensors> RankModels::gather(const std::string& role) {
   const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
-  const auto place = place_in_mesh(layout, DeviceId{static_cast<int>(rank())});
+  const auto place = place_in_mesh(layout, self());
   RoleTensors mine;
   if (place && grid_position(layout_grid(layout), *place).dp_rank == 0) {
     const ModelInstance& instance = roles_.at(role);

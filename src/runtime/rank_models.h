@@ -46,6 +46,7 @@ class RankModels {
   RankModels(const Config& config, const Program& program, World* world)
       : config_(config), program_(program), world_(world) {}
 
+  DeviceId self() const { return DeviceId{static_cast<int>(rank())}; }
   int64_t rank() const { return world_ == nullptr ? 0 : world_->global_rank(); }
   Status connect();
   Status load_models();
@@ -53,7 +54,7 @@ class RankModels {
   ModelPart part_of(CallId call) const;
   int32_t home_of(const RoleId& role) const;
   Result<ModelInstance*> filled(int32_t copy, CallId call);
-  std::vector<Message> messages_of(CallId call) const;
+  void find_messages();
   std::vector<int64_t> holders(const std::string& role) const;
 
   const Config config_;
@@ -61,9 +62,10 @@ class RankModels {
   World* const world_;
   Communicator* everyone_ = nullptr;
   Roles roles_;
-  std::map<int32_t, ModelInstance> copies_;  // that are not home, by index in the program
-  std::map<int32_t, CallGroups> groups_;     // by call
-  std::map<std::string, TensorMap> maps_;    // of roles whose weights move
+  std::map<int32_t, ModelInstance> copies_;           // that are not home, by index in the program
+  std::map<int32_t, CallGroups> groups_;              // by call
+  std::map<std::string, TensorMap> maps_;             // of roles whose weights move
+  std::map<int32_t, std::vector<Message>> messages_;  // that move them, by call
 };
 
 }  // namespace braid

@@ -29,4 +29,15 @@ ResponseRows pack_responses(const std::vector<std::vector<int32_t>>& prompts,
           at::tensor(targets, at::kLong).to(device), at::tensor(last, at::kLong).to(device)};
 }
 
+Result<TokenBatch> PackedBatches::tokens(int32_t micro_batch, const SampleStore& store,
+                                         const Rows& rows, at::Device device) {
+  const auto found = packed_.find(micro_batch);
+  if (found != packed_.end()) return found->second.batch;
+  BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
+  BRAID_ASSIGN(const TokenLists* responses, store.tokens("response_ids"));
+  ResponseRows& packed = packed_[micro_batch];
+  packed = pack_responses(*prompts, *responses, rows, device);
+  return packed.batch;
+}
+
 }  // namespace braid

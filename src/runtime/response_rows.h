@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "nn/model.h"
+#include "runtime/sample_store.h"
 
 namespace braid {
 
@@ -21,5 +23,20 @@ struct ResponseRows {
 ResponseRows pack_responses(const std::vector<std::vector<int32_t>>& prompts,
                             const std::vector<std::vector<int32_t>>& responses,
                             const std::vector<size_t>& rows, at::Device device);
+
+// The packed micro-batches of a call that are on their way, by index: packed at their first use,
+// and let go once their results are taken.
+class PackedBatches {
+ public:
+  // REQUIRES: the store outlives this until clear().
+  Result<TokenBatch> tokens(int32_t micro_batch, const SampleStore& store, const Rows& rows,
+                            at::Device device);
+  const ResponseRows& at(int32_t micro_batch) const { return packed_.at(micro_batch); }
+  void erase(int32_t micro_batch) { packed_.erase(micro_batch); }
+  void clear() { packed_.clear(); }
+
+ private:
+  std::map<int32_t, ResponseRows> packed_;
+};
 
 }  // namespace braid

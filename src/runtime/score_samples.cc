@@ -1,7 +1,7 @@
 #include "runtime/score_samples.h"
 
+#include "runtime/call_rows.h"
 #include "runtime/inference.h"
-#include "train/packing.h"
 
 namespace braid {
 
@@ -15,11 +15,11 @@ std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardS
     counts.push_back(static_cast<int64_t>(sample.prompt_ids.size() + sample.response_ids.size()));
   }
   std::vector<RewardOutcome> out;
-  const auto batches = pack_micro_batches(counts, micro_tokens);
+  const auto batches = cut_by_tokens(counts, micro_tokens);
   model.keep_packed(batches.size() > 1);
-  for (const Rows& rows : batches) {
+  for (const SampleRows& rows : batches) {
     const at::Tensor scores =
-        infer_rows(model, Inferred::kScores, prompts, responses, rows, 1).to(at::kCPU);
+        infer_rows(model, Inferred::kScores, prompts, responses, rows_of(rows), 1).to(at::kCPU);
     for (int64_t i = 0; i < scores.size(0); ++i) {
       RewardOutcome outcome;
       outcome.kind = RewardOutcome::Kind::kValue;

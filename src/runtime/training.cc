@@ -150,14 +150,7 @@ Status Training::sum_parts(const Op& op) {
 }
 
 Result<TokenBatch> Training::tokens(int32_t index) {
-  const auto found = packed_.find(index);
-  if (found != packed_.end()) return found->second.batch;
-  BRAID_ASSIGN(const TokenLists* prompts, store_.tokens("prompt_ids"));
-  BRAID_ASSIGN(const TokenLists* responses, store_.tokens("response_ids"));
-  ResponseRows& packed = packed_[index];
-  packed =
-      pack_responses(*prompts, *responses, rows_of(micro_batch(index)), model().options().device);
-  return packed.batch;
+  return packed_.tokens(index, store_, rows_of(micro_batch(index)), model().options().device);
 }
 
 Status Training::outputs(int32_t index, const at::Tensor& hidden_TH) {

@@ -132,7 +132,7 @@ class Training : private PassEnds {
   // Of the open update.
   size_t next_op_ = 0;
   Denominators denominators_;
-  std::map<int32_t, ResponseRows> packed_;  // micro-batches on their way, by index
+  PackedBatches packed_;
   std::map<int32_t, LossResult> losses_;
   size_t backwards_left_ = 0;
   std::optional<double> norm_;

@@ -1,4 +1,4 @@
-// Optimizer against float64 formulas, learning rates, packing, executor.
+// Optimizer against float64 formulas, learning rates, executor.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "train/optimizer.h"
-#include "train/packing.h"
 
 namespace braid {
 namespace {
@@ -212,37 +211,6 @@ TEST(OptimizerOptions, ErrorsNameTheKey) {
   config = {};
   config.betas = {0.9};
   EXPECT_THAT(validate(config, "optim.actor").message(), HasSubstr("optim.actor.betas"));
-}
-
-TEST(Packing, FillsInOrderWithinTheBudget) {
-  EXPECT_THAT(pack_micro_batches({3, 3, 2, 9, 1, 1, 6}, 8),
-              ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3), ElementsAre(4, 5, 6)));
-  EXPECT_TRUE(pack_micro_batches({}, 8).empty());
-  EXPECT_THAT(pack_micro_batches({20, 30}, 8), ElementsAre(ElementsAre(0), ElementsAre(1)));
-}
-
-TEST(Packing, KeepsItsPropertiesOnManyInputs) {
-  for (int64_t seed = 0; seed < 50; ++seed) {
-    std::vector<int64_t> counts;
-    for (int64_t i = 0; i < 40; ++i)
-      counts.push_back(1 + static_cast<int64_t>(60 * std::abs(number(seed, i))));
-    size_t next = 0;
-    int64_t previous_total = 0;
-    for (const auto& micro_batch : pack_micro_batches(counts, 64)) {
-      int64_t total = 0;
-      for (const size_t sample : micro_batch) {
-        EXPECT_EQ(sample, next++);
-        total += counts[sample];
-      }
-      EXPECT_TRUE(total <= 64 || micro_batch.size() == 1);
-      // Greedy: the first sample did not fit into the micro-batch before.
-      if (previous_total > 0) {
-        EXPECT_GT(previous_total + counts[micro_batch[0]], 64);
-      }
-      previous_total = total;
-    }
-    EXPECT_EQ(next, counts.size());
-  }
 }
 
 }  // namespace
