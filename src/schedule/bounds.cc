@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <queue>
 
 namespace braid {
 namespace {
+
+constexpr double kEndOfTime = std::numeric_limits<double>::infinity();
 
 // Earliest starts and longest ways to the end of all ops, without regard to other classes.
 struct Windows {
@@ -99,13 +102,13 @@ double preemptive_bound(std::vector<Job> jobs) {
     while (next < jobs.size() && jobs[next].head <= now) released.push(jobs[next++]);
     Job job = released.top();
     released.pop();
-    const double until = next < jobs.size() ? jobs[next].head : now + job.duration;
-    const double ran = std::min(job.duration, until - now);
-    now += ran;
-    job.duration -= ran;
-    if (job.duration > 0) {
+    const double until = next < jobs.size() ? jobs[next].head : kEndOfTime;
+    if (until - now < job.duration) {
+      job.duration -= until - now;
+      now = until;
       released.push(job);
     } else {
+      now += job.duration;
       bound = std::max(bound, now + job.tail);
     }
   }
@@ -114,7 +117,7 @@ double preemptive_bound(std::vector<Job> jobs) {
 
 double rounded_up(const OpGraph& graph, double bound) {
   if (!(graph.tick > 0)) return bound;
-  return std::ceil((bound - graph.rounding) / graph.tick) * graph.tick;
+  return on_tick(graph, std::ceil((bound - graph.rounding) / graph.tick) * graph.tick);
 }
 
 }  // namespace

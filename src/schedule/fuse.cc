@@ -18,6 +18,8 @@ constexpr int kWindow = 4;
 constexpr size_t kRelaxedKept = 8;
 // Walks into the limit may take so much longer than the schedule that they start from.
 constexpr double kLoosest = 1.1;
+// Looks at an op that the greedy start may take: about a second.
+constexpr int64_t kGreedyWork = 200'000'000;
 
 class FuseSearch final : public optimize::UnitSource {
  public:
@@ -96,10 +98,10 @@ class FuseSearch final : public optimize::UnitSource {
     FuseResult result;
     result.timeline = timeline_of(context_.graph, best_->order);
     result.makespan = makespan(result.timeline);
-    result.lower_bound = std::min(context_.bound, result.makespan);
+    result.optimal = shortest();
+    result.lower_bound = result.optimal ? result.makespan : context_.bound;
     const std::vector<double> peaks = peak_memory(problem, result.timeline);
     result.peak_memory = *std::max_element(peaks.begin(), peaks.end());
-    result.optimal = shortest();
     result.log = log_;
     return result;
   }
@@ -249,7 +251,8 @@ Result<FuseResult> fuse(const PipelineProblem& problem, const FuseOptions& optio
   const OpGraph graph = compile_ops(problem);
   FuseSearch search(graph, options);
   search.offer(serial_order(graph));
-  search.offer(greedy_order(graph));
+  if (int64_t(graph.classes.size()) * graph.num_ops <= kGreedyWork)
+    search.offer(greedy_order(graph));
   const optimize::UnitReport units = run_units(search, options.units);
   FuseResult result = search.result(problem);
   result.units = units.units;

@@ -13,6 +13,7 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 // Sizes of units, so chosen that one takes some tenths of a second.
 constexpr int64_t kListOps = 600'000;  // ops scheduled by the rules of a unit
+constexpr int64_t kListLooks = 400'000'000;
 constexpr int64_t kMemoryWork = 10'000'000;
 constexpr int64_t kMakespanWork = 12'000'000;
 
@@ -23,7 +24,11 @@ int64_t walk_work(const OpGraph& graph, int64_t most) {
 }
 
 int list_runs(const OpGraph& graph) {
-  return static_cast<int>(std::clamp<int64_t>(kListOps / std::max(graph.num_ops, 1), 40, 2000));
+  int64_t looks = 1;  // of a run: for each op at the classes of its node
+  for (const OpClass& one : graph.classes)
+    looks += one.count * int64_t(graph.of_node[one.node].size());
+  const int64_t runs = std::clamp<int64_t>(kListOps / std::max(graph.num_ops, 1), 40, 2000);
+  return static_cast<int>(std::clamp<int64_t>(kListLooks / looks, 1, runs));
 }
 
 double between(double low, double high, RandomStream& random) {

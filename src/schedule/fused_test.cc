@@ -40,12 +40,15 @@ TEST(Fused, GreedyAndBoundsOfThePublishedInstances) {
   }
 }
 
-// A random problem: V placements, copies, uneven stages, lag, split backwards.
+// A random problem: V placements, copies, uneven stages, lag, split backwards; times in halves, of
+// which no sum is rounded, in tenths and in thirds, and very small.
 PipelineProblem random_problem(uint64_t seed) {
   RandomStream random(seed, 7);
   PipelineProblem problem;
   problem.nodes = int32_t(1 + random.below(4));
-  problem.communication = 0.5 * double(random.below(3));
+  static constexpr double kUnits[] = {0.5, 0.1, 1.0 / 3, 1e-13};
+  const double unit = kUnits[random.below(4)];
+  problem.communication = unit * double(random.below(3));
   const uint64_t pipelines = 1 + random.below(3);
   for (uint64_t p = 0; p < pipelines; ++p) {
     Pipeline pipeline;
@@ -55,9 +58,9 @@ PipelineProblem random_problem(uint64_t seed) {
     const uint64_t stages = 1 + random.below(5);
     for (uint64_t s = 0; s < stages; ++s) {
       pipeline.stages.push_back(int32_t(random.below(uint64_t(problem.nodes))));
-      pipeline.forward.push_back(double(1 + random.below(3)) / 2);
-      pipeline.backward.push_back(double(random.below(6)) / 2);
-      if (split) pipeline.weight.push_back(double(1 + random.below(3)));
+      pipeline.forward.push_back(unit * double(1 + random.below(3)));
+      pipeline.backward.push_back(unit * double(random.below(6)));
+      if (split) pipeline.weight.push_back(unit * double(1 + random.below(6)));
       pipeline.memory.push_back(double(random.below(3)));
     }
     problem.pipelines.push_back(std::move(pipeline));
@@ -203,9 +206,22 @@ TEST(Fused, BadProblemsSayWhereAndHowToMend) {
       {"\"memory\"", "\"memroy\"", "unknown key 'memroy'", "did you mean 'memory'"},
       {"\"memory\": 3", "\"memory\": \"3\"", "'memory' must be a number", "string"},
       {"\"nodes\": 2", "\"nodes\": 0", "'nodes' is 0", "must be 1 to"},
+      {"[0, 1]", "[0, -1]", "stage 1 is on node -1", "nodes are 0 to 1"},
+      {"[0, 1]", "[0, 0.5]", "'stages[1]' must be an integer", "0.5"},
+      {"\"backward\": 2", "\"backward\": [2, -0.5]", "stage 1 is -0.5", "must not be negative"},
+      {"\"backward\": 2", "\"backward\": 1e300", "the most is 1e15", "larger unit"},
+      {"\"backward\": 2", "\"backward\": NaN", "not valid JSON", "line"},
+      {"\"backward\": 2", "\"backward\": 2, \"weight\": -1", "'weight' of stage 0", "negative"},
+      {"\"backward\": 2", "\"backward\": 2, \"weight\": []", "'weight' is empty", "leave it out"},
+      {"\"memory_limit\": 4", "\"memory_limit\": -1", "'memory_limit' is -1", "or null"},
+      {"\"nodes\": 2", "\"nodes\": 1000000000", "'nodes' is 1000000000", "1 to 4096"},
+      {"\"nodes\": 2", "\"nodes\": 2, \"nodes\": 2", "key 'nodes' occurs twice", "remove one"},
+      {"\"memory_limit\": 4", "\"communication\": -1", "'communication' is -1", "0 to 1e15"},
+      {"\"name\": \"a\", ", "", "missing key 'name'", "pipelines[0]"},
       {"}]", "}", "not valid JSON", "line"},
   };
   for (const Case& bad : cases) {
+    SCOPED_TRACE(bad.to);
     std::string text = good;
     text.replace(text.find(bad.from), bad.from.size(), bad.to);
     const Result<PipelineProblem> read = parse_pipeline_problem(text, "problem.json");

@@ -15,7 +15,7 @@ double common_tick(const std::vector<double>& values) {
   for (const double parts : {1.0, 2.0, 4.0, 5.0, 10.0, 20.0, 100.0, 1000.0, 1e4, 1e5, 1e6}) {
     const bool divides = std::all_of(values.begin(), values.end(), [&](double value) {
       const double ticks = value * parts;
-      return std::abs(ticks - std::round(ticks)) <= 1e-9 * std::max(1.0, ticks);
+      return std::abs(ticks - std::round(ticks)) <= 1e-12 * ticks;
     });
     if (divides) return 1 / parts;
   }
@@ -120,6 +120,12 @@ OpGraph reversed(const OpGraph& graph) {
   return mirror;
 }
 
+double on_tick(const OpGraph& graph, double time) {
+  if (!(graph.tick > 0)) return time;
+  const double per_unit = std::round(1 / graph.tick);
+  return std::round(time * per_unit) / per_unit;
+}
+
 FusedOrder to_ops(const OpGraph& graph, const ClassOrder& order) {
   FusedOrder ops(order.size());
   std::vector<int32_t> next(graph.classes.size(), 0);
@@ -176,12 +182,12 @@ PipelineTimeline timeline_of(const OpGraph& graph, const ClassOrder& order) {
   BRAID_CHECK(starts.makespan >= 0, "ops wait for each other in a circle");
   const FusedOrder ops = to_ops(graph, order);
   PipelineTimeline timeline(order.size());
-  std::vector<int32_t> next(graph.classes.size(), 0);
   for (size_t node = 0; node < order.size(); ++node)
     for (size_t i = 0; i < order[node].size(); ++i) {
       const OpClass& one = graph.classes[order[node][i]];
       const double start = starts.start[one.first_op + ops[node][i].micro_batch];
-      timeline[node].push_back({ops[node][i], start, start + one.duration});
+      timeline[node].push_back(
+          {ops[node][i], on_tick(graph, start), on_tick(graph, start + one.duration)});
     }
   return timeline;
 }

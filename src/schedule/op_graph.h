@@ -61,6 +61,9 @@ OpGraph compile_ops(const PipelineProblem& problem);
 // Classes keep their numbers.
 OpGraph reversed(const OpGraph& graph);
 
+// The multiple of the tick that is meant by a sum of times; the sum itself where no tick is known.
+double on_tick(const OpGraph& graph, double time);
+
 // Ops of each node in order, micro-batches counted up within each class.
 FusedOrder to_ops(const OpGraph& graph, const ClassOrder& order);
 

@@ -44,6 +44,21 @@ Status check_pipeline(const PipelineProblem& problem, const Pipeline& pipeline) 
   return check_numbers(pipeline.memory, "memory", stages);
 }
 
+Status check_size(const PipelineProblem& problem) {
+  int64_t stages = 0;
+  for (const Pipeline& pipeline : problem.pipelines) stages += pipeline.num_stages();
+  if (stages > kMaxPipelineStages)
+    return invalid_input(cat("the pipelines have ", stages, " stages together; at most ",
+                             kMaxPipelineStages,
+                             " are supported: leave out copies that lie alike"));
+  const int64_t ops = num_ops(problem);
+  if (ops <= kMaxPipelineOps) return ok_status();
+  return invalid_input(cat("the pipelines have ", ops, " ops (stages x micro-batches x passes); ",
+                           "at most ", kMaxPipelineOps,
+                           " are supported: lower micro_batches, a schedule for some hundred "
+                           "micro-batches repeats itself anyway"));
+}
+
 // One micro-batch holds the activations of all its stages on a node before it releases the first.
 Status check_memory_limit(const PipelineProblem& problem) {
   if (!problem.memory_limit) return ok_status();
@@ -199,8 +214,9 @@ Status verify_waits(const PipelineProblem& problem, const PipelineTimeline& time
 }  // namespace
 
 Status check_problem(const PipelineProblem& problem) {
-  if (problem.nodes < 1 || problem.nodes > kMaxPipelineOps)
-    return invalid_input(cat("'nodes' is ", problem.nodes, "; it must be 1 to ", kMaxPipelineOps));
+  if (problem.nodes < 1 || problem.nodes > kMaxPipelineNodes)
+    return invalid_input(
+        cat("'nodes' is ", problem.nodes, "; it must be 1 to ", kMaxPipelineNodes));
   if (problem.pipelines.empty())
     return invalid_input("'pipelines' is empty; list at least one pipeline");
   if (!(problem.communication >= 0) || problem.communication > kMaxNumber)
@@ -211,12 +227,7 @@ Status check_problem(const PipelineProblem& problem) {
     BRAID_TRY(
         check_pipeline(problem, pipeline).at(cat("pipelines[", p, "] '", pipeline.name, "'")));
   }
-  const int64_t ops = num_ops(problem);
-  if (ops > kMaxPipelineOps)
-    return invalid_input(cat("the pipelines have ", ops, " ops (stages x micro-batches x passes); ",
-                             "at most ", kMaxPipelineOps,
-                             " are supported: lower micro_batches, a schedule for some hundred "
-                             "micro-batches repeats itself anyway"));
+  BRAID_TRY(check_size(problem));
   return check_memory_limit(problem);
 }
 

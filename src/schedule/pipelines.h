@@ -16,9 +16,10 @@
 
 namespace braid {
 
-// The largest problem that is accepted, in ops: ten times the largest that a search of seconds
-// treats well.
+// The largest problem that is accepted: ten times the largest that a search of seconds treats well.
 inline constexpr int64_t kMaxPipelineOps = 262'144;
+inline constexpr int64_t kMaxPipelineStages = 2'048;  // of all pipelines
+inline constexpr int32_t kMaxPipelineNodes = 4'096;
 
 // kBackward is the whole backward, or with split backward the gradient of the input alone, and
 // kWeight then the gradient of the weights, which waits for it and which nothing waits for (Qi et
