@@ -50,7 +50,7 @@ function(braid_module name)
       target_precompile_headers(${name}_test REUSE_FROM braid_torch_pch)
     endif()
     add_test(NAME ${name} COMMAND ${name}_test)
-    # As apps/braid/main.cc sets it: test programs run side by side, and long spins would hold each other up.
+    # As apps/braid/engine_start.cc sets it: test programs run side by side, and long spins would hold each other up.
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "GOMP_SPINCOUNT=4000;ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16")
   endif()
 endfunction()

@@ -1,5 +1,5 @@
 // What a subcommand gives to main(): a name, a help line and a function that adds its options to
-// CLI11 and returns the action to run. One small file per subcommand; main.cc lists them.
+// CLI11 and returns the action to run. One small file per subcommand; commands.cc lists them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,8 @@ using Action = std::function<Status()>;
 struct Command {
   const char* name;
   const char* help;
-  Action (*define)(CLI::App& app);  // captures option storage in the returned action
+  // Adds the options; captures their storage in the returned action.
+  std::function<Action(CLI::App& app)> define;
 };
 
 }  // namespace braid

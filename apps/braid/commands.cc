@@ -1,39 +1,63 @@
 #include "commands.h"
 
+#ifdef BRAID_WITH_ENGINE
+#include "engine_options.h"
+#include "engine_start.h"
+#endif
+
 namespace braid {
 
-// Plan side: plan_*.cc. Run side (libtorch): run_*.cc. Each file defines one `Command` value,
-// declared here.
+// Plan side: plan_*.cc. Configurations, data, tokenizers and rewards: run_*.cc. Each file defines
+// one `Command` value, declared here.
 extern const Command kPlanCommand;
 extern const Command kSimulateCommand;
 extern const Command kSearchTableCommand;
 extern const Command kFuseCommand;
 extern const Command kValidateCommand;
 extern const Command kCalibrateCommand;
-#ifdef BRAID_WITH_TORCH
-extern const Command kTrainCommand;
-extern const Command kSftCommand;
-extern const Command kRmCommand;
-extern const Command kExportCommand;
-extern const Command kEvalCommand;
+
+#ifdef BRAID_WITH_ENGINE
 extern const Command kDataCommand;
-extern const Command kDoctorCommand;
 extern const Command kConfigCommand;
 extern const Command kTokenizeCommand;
-extern const Command kGenerateCommand;
-extern const Command kScoreCommand;
 extern const Command kRewardTestCommand;
-extern const Command kProfileCommand;
+
+namespace {
+
+// Arguments are read first: a mistake in them shows before libtorch is loaded.
+template <typename Options>
+Command in_engine(const EngineCommand<Options>& command, char** argv) {
+  return command.with([argv](const Options&, const std::vector<std::string>&) {
+    set_library_limits();
+    return start_engine(argv);
+  });
+}
+
+}  // namespace
 #endif
 
-std::vector<Command> all_commands() {
+std::vector<Command> all_commands([[maybe_unused]] char** argv) {
   return {
-      kPlanCommand,  kSimulateCommand,   kSearchTableCommand, kValidateCommand, kCalibrateCommand,
+      kPlanCommand,
+      kSimulateCommand,
+      kSearchTableCommand,
+      kValidateCommand,
+      kCalibrateCommand,
       kFuseCommand,
-#ifdef BRAID_WITH_TORCH
-      kTrainCommand, kSftCommand,        kRmCommand,          kExportCommand,   kConfigCommand,
-      kEvalCommand,  kDataCommand,       kDoctorCommand,      kTokenizeCommand, kGenerateCommand,
-      kScoreCommand, kRewardTestCommand, kProfileCommand,
+#ifdef BRAID_WITH_ENGINE
+      in_engine(kTrain, argv),
+      in_engine(kSft, argv),
+      in_engine(kRm, argv),
+      in_engine(kExport, argv),
+      kConfigCommand,
+      in_engine(kEval, argv),
+      kDataCommand,
+      in_engine(kDoctor, argv),
+      kTokenizeCommand,
+      in_engine(kGenerate, argv),
+      in_engine(kScore, argv),
+      kRewardTestCommand,
+      in_engine(kProfile, argv),
 #endif
   };
 }

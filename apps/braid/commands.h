@@ -7,6 +7,7 @@
 
 namespace braid {
 
-std::vector<Command> all_commands();
+// argv: of this process, for the commands that go on in braid-engine.
+std::vector<Command> all_commands(char** argv);
 
 }  // namespace braid

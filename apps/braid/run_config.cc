@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "algo/algorithm.h"
 #include "base/text.h"
 #include "commands.h"
+#include "config/algorithm_check.h"
 #include "config/load.h"
 #include "config/reference.h"
 #include "reward/reward.h"

@@ -5,8 +5,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "commands.h"
+#include "inputs/run_data.h"
 #include "run_commands.h"
-#include "runtime/run_data.h"
 
 namespace braid {
 namespace {

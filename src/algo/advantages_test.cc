@@ -9,6 +9,7 @@
 #include "algo/gae.h"
 #include "algo/kl.h"
 #include "algo/statistics.h"
+#include "config/algorithm_check.h"
 
 namespace braid {
 namespace {

@@ -75,8 +75,4 @@ using LossFn = Result<LossResult> (*)(const ModelOutputs&, const AlgoBatch&, con
 Result<ComputeFn> find_compute(const std::string& name);
 Result<LossFn> find_loss(const std::string& name);
 
-// Rejects unknown choices, numbers out of range and combinations that would be ignored; the error
-// names the key and what it allows.
-Status validate(const AlgorithmOptions& options);
-
 }  // namespace braid

@@ -1,14 +1,13 @@
 #include "data/parquet.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <array>
-#include <climits>
 
 #include "base/text.h"
 #include "data/parquet_plugin.h"
 #include "host/file.h"
+#include "host/machine.h"
 
 namespace braid {
 namespace {
@@ -20,12 +19,6 @@ struct ParquetPlugin {
   BraidParquetRows rows = nullptr;
   std::string problem;  // why rows is missing
 };
-
-std::string program_folder() {
-  std::array<char, PATH_MAX> path{};
-  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
-  return size > 0 ? parent_folder(std::string(path.data(), static_cast<size_t>(size))) : ".";
-}
 
 // Beside the program, or where an installed one has its libraries.
 ParquetPlugin open_plugin() {

@@ -3,7 +3,10 @@
 #include <malloc.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <array>
+#include <climits>
 #include <condition_variable>
 #include <mutex>
 #include <sstream>
@@ -84,6 +87,12 @@ Status check_threads(int64_t count) {
   release.notify_all();
   for (std::thread& thread : threads) thread.join();
   return status;
+}
+
+std::string program_folder() {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
+  return size > 0 ? parent_folder(std::string(path.data(), static_cast<size_t>(size))) : ".";
 }
 
 MachineMemory machine_memory() {

@@ -21,6 +21,9 @@ void keep_free_heap();
 // Gives back to the system what keep_free_heap() kept.
 void release_free_heap();
 
+// The folder of the program that this process runs, links followed.
+std::string program_folder();
+
 struct MachineMemory {
   int64_t total_bytes = 0;
   int64_t available_bytes = 0;  // without swapping; 0 where the system does not say

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "dataflow/model_spec.h"
+#include "host/adapter_folder.h"
 #include "nn/kernels/kernels.h"
 #include "nn/tensor_parallel.h"
 
@@ -149,9 +150,6 @@ Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadO
 // changes it: then use copy_model first).
 std::unique_ptr<Model> share_model(const Model& model);
 std::unique_ptr<Model> copy_model(const Model& model);
-
-// True for a folder that holds adapter_config.json and no model of its own.
-bool is_adapter_folder(const std::string& folder);
 
 // The rank, alpha and targets of a PEFT adapter folder (adapter_config.json); variants of LoRA that
 // compute something else are errors.

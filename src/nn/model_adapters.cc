@@ -108,11 +108,6 @@ Result<std::string> base_folder(const std::string& folder, const std::string& na
 
 }  // namespace
 
-bool is_adapter_folder(const std::string& folder) {
-  return path_exists(join_path(folder, "adapter_config.json")) &&
-         !path_exists(join_path(folder, "config.json"));
-}
-
 Result<std::unique_ptr<Model>> load_adapted_model(const std::string& folder,
                                                   const LoadOptions& options) {
   const std::string path = join_path(folder, "adapter_config.json");

@@ -27,6 +27,15 @@ TEST_F(DoctorCommand, ReportsTheMachineAndItsChecks) {
     EXPECT_THAT(outcome.output, HasSubstr(name));
 }
 
+TEST_F(DoctorCommand, AProgramWithoutItsEngineSaysWhatIsMissing) {
+  const CommandOutcome outcome = run_shell(
+      cat("cp ", BRAID_BINARY, " ", folder_, "/braid && ", folder_, "/braid doctor 2>&1"));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("braid-engine is neither in "));
+  EXPECT_THAT(run_shell(cat(folder_, "/braid doctor --help 2>&1")).output,
+              HasSubstr("--time-limit"));
+}
+
 TEST_F(DoctorCommand, APlaceThatCannotBeWrittenFails) {
   const std::string file = write("file", "x");
   const CommandOutcome outcome = run_braid("doctor --dir " + file + "/runs");

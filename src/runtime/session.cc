@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "config/algorithm_check.h"
 #include "host/machine.h"
 #include "program/expand.h"
 #include "runtime/check_models.h"

@@ -477,6 +477,13 @@ TEST(PlanCommand, TakesACalibrationAsSimulateDoes) {
               1e-9);
 }
 
+// libtorch takes longer to load than most commands take to run.
+TEST(PlanCommand, StartsWithoutLibtorch) {
+  const CommandOutcome libraries = run_shell(cat("ldd ", BRAID_BINARY, " 2>&1"));
+  ASSERT_EQ(libraries.exit_code, 0) << libraries.output;
+  EXPECT_THAT(libraries.output, Not(HasSubstr("libtorch")));
+}
+
 TEST(PlanCommand, SaysThatAGpuIsPricedInF32) {
   EXPECT_THAT(plan("model.dtype=f32").output, HasSubstr("note: priced in f32"));
 }

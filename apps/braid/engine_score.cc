@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "base/json.h"
-#include "commands.h"
 #include "data/tokenizer/tokenizer.h"
+#include "engine_options.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
 #include "nn/model.h"
@@ -18,13 +18,6 @@ namespace braid {
 namespace {
 
 constexpr size_t kBatchTokens = 2048;  // of one forward; results do not depend on it
-
-struct ScoreOptions {
-  std::string model;
-  std::string input;
-  std::string dtype = "f32";
-  bool json = false;
-};
 
 struct Scores {
   std::vector<float> logprobs;  // of ids[1..]; empty for a scalar head
@@ -166,24 +159,12 @@ Status run_score(const ScoreOptions& options) {
   return ok_status();
 }
 
-Action define_score(CLI::App& app) {
-  auto options = std::make_shared<ScoreOptions>();
-  app.add_option("MODEL", options->model, "Hugging Face folder")->required();
-  app.add_option("--input", options->input,
-                 "JSON lines {\"ids\": [...]} or {\"text\": ...}; - is standard input")
-      ->required();
-  app.add_option("--dtype", options->dtype, "f32 or bf16 arithmetic")
-      ->check(CLI::IsMember({"f32", "bf16"}));
-  app.add_flag("--json", options->json, "write JSON lines with a number per token");
-  return [options]() -> Status {
-    BRAID_ASSIGN(options->model, locate_model(options->model));
-    return run_score(*options);
-  };
-}
-
 }  // namespace
 
-extern const Command kScoreCommand{"score", "log-probabilities or values of given tokens",
-                                   define_score};
+extern const Command kScoreCommand =
+    kScore.with([](ScoreOptions options, const std::vector<std::string>&) -> Status {
+      BRAID_ASSIGN(options.model, locate_model(options.model));
+      return run_score(options);
+    });
 
 }  // namespace braid

@@ -5,8 +5,8 @@
 #include "algo/algorithm.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "commands.h"
 #include "config/load.h"
+#include "engine_options.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
 #include "report/metrics_log.h"
@@ -24,12 +24,6 @@ namespace {
 
 // Of the checkpoint and export after the step before: a row is written before its own.
 constexpr const char* kCheckpointTime = "time/checkpoint";
-
-struct TrainArguments {
-  bool print_program = false;
-  bool dry_run = false;
-  std::string order;  // file
-};
 
 struct Run {
   const Config& config;
@@ -243,24 +237,16 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   });
 }
 
-Action define_with(CLI::App& app, const std::string& algorithm) {
-  auto arguments = std::make_shared<TrainArguments>();
-  take_config_inputs(app);
-  app.add_flag("--print-program", arguments->print_program, "print the instruction list and stop");
-  app.add_flag("--dry-run", arguments->dry_run,
-               "check everything but weights and print the batch arithmetic");
-  app.add_option("--order", arguments->order,
-                 "append the instructions that each step executes, in order, to this file");
-  return [arguments, algorithm, &app] { return train(*arguments, app.remaining(), algorithm); };
+EngineCommand<TrainArguments>::Act train_with(const std::string& algorithm) {
+  return [algorithm](const TrainArguments& arguments, const std::vector<std::string>& inputs) {
+    return train(arguments, inputs, algorithm);
+  };
 }
 
 }  // namespace
 
-extern const Command kTrainCommand{"train", "train with the algorithm of the configuration",
-                                   [](CLI::App& app) { return define_with(app, ""); }};
-extern const Command kSftCommand{"sft", "supervised fine-tuning: train with algorithm.name=sft",
-                                 [](CLI::App& app) { return define_with(app, "sft"); }};
-extern const Command kRmCommand{"rm", "train a reward model: train with algorithm.name=rm",
-                                [](CLI::App& app) { return define_with(app, "rm"); }};
+extern const Command kTrainCommand = kTrain.with(train_with(""));
+extern const Command kSftCommand = kSft.with(train_with("sft"));
+extern const Command kRmCommand = kRm.with(train_with("rm"));
 
 }  // namespace braid

@@ -18,9 +18,9 @@
 #include <memory>
 
 #include "base/text.h"
-#include "commands.h"
 #include "cost/profile.h"
 #include "dataflow/model_size.h"
+#include "engine_options.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
 #include "host/machine.h"
@@ -29,18 +29,6 @@
 
 namespace braid {
 namespace {
-
-struct ProfileOptions {
-  std::string model;
-  std::string out = "profile.json";
-  std::string device = "cpu";
-  std::vector<int64_t> tokens = {64, 256, 1024};     // of a pass
-  std::vector<int64_t> lengths = {64, 256, 1024};    // of its sequences
-  std::vector<int64_t> batches = {1, 4, 16, 64};     // sequences of a decode step
-  std::vector<int64_t> contexts = {128, 512, 2048};  // tokens in their caches
-  double seconds = 0.05;                             // spent on each measurement at least
-  int threads = 0;
-};
 
 // Where work is measured, and what a measurement costs.
 struct Bench {
@@ -313,29 +301,12 @@ Status run_profile(const ProfileOptions& options) {
   return ok_status();
 }
 
-Action define_profile(CLI::App& app) {
-  auto options = std::make_shared<ProfileOptions>();
-  app.add_option("MODEL", options->model, "folder with config.json; weights are not needed")
-      ->required();
-  app.add_option("--out", options->out, "profile file, for cluster.profile");
-  app.add_option("--device", options->device, "cpu | cuda | cuda:N");
-  app.add_option("--tokens", options->tokens, "tokens of a pass")->delimiter(',');
-  app.add_option("--lengths", options->lengths, "tokens of its sequences")->delimiter(',');
-  app.add_option("--batches", options->batches, "sequences of a decode step")->delimiter(',');
-  app.add_option("--contexts", options->contexts, "tokens in their caches")->delimiter(',');
-  app.add_option("--seconds", options->seconds, "spent on each measurement at least")
-      ->check(CLI::Range(0.0, 60.0));
-  app.add_option("--threads", options->threads, "threads of libtorch; 0 = its default")
-      ->check(CLI::NonNegativeNumber);
-  return [options]() -> Status {
-    BRAID_ASSIGN(options->model, locate_model(options->model));
-    return run_profile(*options);
-  };
-}
-
 }  // namespace
 
-extern const Command kProfileCommand{"profile", "measure this machine for the planner",
-                                     define_profile};
+extern const Command kProfileCommand =
+    kProfile.with([](ProfileOptions options, const std::vector<std::string>&) -> Status {
+      BRAID_ASSIGN(options.model, locate_model(options.model));
+      return run_profile(options);
+    });
 
 }  // namespace braid

@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "base/json.h"
-#include "commands.h"
 #include "data/chat/render.h"
 #include "data/tokenizer/tokenizer.h"
+#include "engine_options.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
 #include "rollout/engine.h"
@@ -20,20 +20,8 @@
 namespace braid {
 namespace {
 
-struct GenerateOptions {
-  std::string model;
-  std::optional<std::string> prompt;
-  std::string prompts;
-  bool json = false;
-  SamplingOptions sampling;
-  std::vector<std::string> stop;
-  int threads = 0;
-  EngineOptions engine;
-  std::string dtype = "f32";
-};
-
 // What every step of the command uses.
-struct Session {
+struct Generator {
   std::unique_ptr<Model> model;
   std::optional<Tokenizer> tokenizer;  // empty: prompts are ids and the output has no text
   SamplingOptions sampling;
@@ -54,27 +42,47 @@ Result<std::vector<int64_t>> eos_of_generation_config(const std::string& folder)
   return list.get<std::vector<int64_t>>();
 }
 
-Result<Session> open_session(const GenerateOptions& options) {
-  Session session;
+SamplingOptions sampling_of(const GenerateOptions& options) {
+  SamplingOptions out;
+  out.temperature = options.temperature;
+  out.top_k = options.top_k;
+  out.top_p = options.top_p;
+  out.min_p = options.min_p;
+  out.repetition_penalty = options.repetition_penalty;
+  out.max_new_tokens = options.max_new_tokens;
+  out.ignore_eos = options.ignore_eos;
+  out.seed = options.seed;
+  return out;
+}
+
+EngineOptions engine_of(const GenerateOptions& options) {
+  EngineOptions out;
+  out.max_concurrent = options.max_concurrent;
+  out.kv_budget_tokens = options.kv_budget_tokens;
+  return out;
+}
+
+Result<Generator> open_generator(const GenerateOptions& options) {
+  Generator generator;
   LoadOptions load;
   load.model.dtype = options.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
-  BRAID_ASSIGN(session.model, load_model(options.model, load));
+  BRAID_ASSIGN(generator.model, load_model(options.model, load));
   if (path_exists(join_path(options.model, "tokenizer.json"))) {
-    BRAID_ASSIGN(session.tokenizer, load_tokenizer(options.model));
+    BRAID_ASSIGN(generator.tokenizer, load_tokenizer(options.model));
   }
-  session.sampling = options.sampling;
+  generator.sampling = sampling_of(options);
   BRAID_ASSIGN(std::vector<int64_t> stops, eos_of_generation_config(options.model));
-  const std::vector<int64_t>& eos = session.model->spec().eos_ids;
+  const std::vector<int64_t>& eos = generator.model->spec().eos_ids;
   stops.insert(stops.end(), eos.begin(), eos.end());
   std::sort(stops.begin(), stops.end());
   stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
   for (const int64_t stop : stops)
     if (stop >= 0 &&
-        stop < session.model->spec().vocab)  // some configs name ids beyond a cut model
-      session.sampling.stop_tokens.push_back(static_cast<int32_t>(stop));
-  if (!options.stop.empty() && !session.tokenizer)
+        stop < generator.model->spec().vocab)  // some configs name ids beyond a cut model
+      generator.sampling.stop_tokens.push_back(static_cast<int32_t>(stop));
+  if (!options.stop.empty() && !generator.tokenizer)
     return invalid_input(cat(options.model, ": --stop needs a tokenizer.json in the folder"));
-  return session;
+  return generator;
 }
 
 Result<std::vector<int32_t>> ids_of(const OrderedJson& ids) {
@@ -88,24 +96,24 @@ Result<std::vector<int32_t>> ids_of(const OrderedJson& ids) {
   return out;
 }
 
-Result<std::vector<int32_t>> prompt_ids(const Session& session, const OrderedJson& line) {
+Result<std::vector<int32_t>> prompt_ids(const Generator& generator, const OrderedJson& line) {
   const int kinds =
       static_cast<int>(line.count("ids") + line.count("prompt") + line.count("messages"));
   if (!line.is_object() || kinds != 1)
     return invalid_input("must be an object with one of 'prompt', 'messages' and 'ids'");
   if (line.contains("ids")) return ids_of(line["ids"]);
-  if (!session.tokenizer)
+  if (!generator.tokenizer)
     return invalid_input("the model folder has no tokenizer.json; give the prompt as 'ids'");
   if (line.contains("messages")) {
     BRAID_ASSIGN(const Conversation conversation, read_conversation(line, "messages"));
     ChatOptions options;
     options.add_generation_prompt = true;
-    BRAID_ASSIGN(ChatIds chat, encode_chat(*session.tokenizer, conversation, options));
+    BRAID_ASSIGN(ChatIds chat, encode_chat(*generator.tokenizer, conversation, options));
     return std::move(chat.ids);
   }
   BRAID_ASSIGN(const std::string text, json_field<std::string>(line, "prompt"));
   if (text.empty()) return invalid_input("the prompt is empty");
-  return session.tokenizer->encode(text, true);
+  return generator.tokenizer->encode(text, true);
 }
 
 struct PlacedRequest {
@@ -114,7 +122,7 @@ struct PlacedRequest {
 };
 
 // Blank lines count in error messages but give no output; sample ids are indices of the others.
-Result<std::vector<PlacedRequest>> read_requests(const Session& session,
+Result<std::vector<PlacedRequest>> read_requests(const Generator& generator,
                                                  const GenerateOptions& options) {
   std::vector<std::pair<std::string, OrderedJson>> lines;
   if (options.prompt) {
@@ -135,8 +143,8 @@ Result<std::vector<PlacedRequest>> read_requests(const Session& session,
   for (const auto& [where, line] : lines) {
     Request request;
     request.sample = SampleId{static_cast<int64_t>(requests.size())};
-    request.sampling = session.sampling;
-    BRAID_ASSIGN(request.prompt_ids, prompt_ids(session, line).at(where));
+    request.sampling = generator.sampling;
+    BRAID_ASSIGN(request.prompt_ids, prompt_ids(generator, line).at(where));
     requests.push_back({where, std::move(request)});
   }
   return requests;
@@ -149,21 +157,21 @@ size_t stop_position(const std::vector<std::string>& stops, const std::string& t
   return first;
 }
 
-StopCheck stop_check(const Session& session, const GenerateOptions& options) {
-  return session.tokenizer ? stop_at_strings(*session.tokenizer, options.stop) : nullptr;
+StopCheck stop_check(const Generator& generator, const GenerateOptions& options) {
+  return generator.tokenizer ? stop_at_strings(*generator.tokenizer, options.stop) : nullptr;
 }
 
-Result<std::string> text_of(const Session& session, const GenerateOptions& options,
+Result<std::string> text_of(const Generator& generator, const GenerateOptions& options,
                             const Generated& sample) {
-  BRAID_ASSIGN(std::string text, session.tokenizer->decode(sample.response_ids, true));
+  BRAID_ASSIGN(std::string text, generator.tokenizer->decode(sample.response_ids, true));
   return text.substr(0, stop_position(options.stop, text));
 }
 
-Status print_sample(const Session& session, const GenerateOptions& options,
+Status print_sample(const Generator& generator, const GenerateOptions& options,
                     const Generated& sample) {
   Json text;
-  if (session.tokenizer) {
-    BRAID_ASSIGN(text, text_of(session, options, sample));
+  if (generator.tokenizer) {
+    BRAID_ASSIGN(text, text_of(generator, options, sample));
   }
   if (!options.json) {
     std::printf("%s\n", text.is_null() ? Json(sample.response_ids).dump().c_str()
@@ -181,20 +189,20 @@ Status print_sample(const Session& session, const GenerateOptions& options,
 // Prints finished samples as soon as all before them are printed.
 class OrderedPrinter {
  public:
-  OrderedPrinter(const Session& session, const GenerateOptions& options)
-      : session_(session), options_(options) {}
+  OrderedPrinter(const Generator& generator, const GenerateOptions& options)
+      : generator_(generator), options_(options) {}
 
   Status add(Generated sample) {
     pending_.emplace(sample.sample.value, std::move(sample));
     for (auto it = pending_.begin(); it != pending_.end() && it->first == next_; ++next_) {
-      BRAID_TRY(print_sample(session_, options_, it->second));
+      BRAID_TRY(print_sample(generator_, options_, it->second));
       it = pending_.erase(it);
     }
     return ok_status();
   }
 
  private:
-  const Session& session_;
+  const Generator& generator_;
   const GenerateOptions& options_;
   std::map<int64_t, Generated> pending_;
   int64_t next_ = 0;
@@ -269,9 +277,9 @@ Status drain(Engine& engine, const std::function<Status(Generated)>& done) {
   return ok_status();
 }
 
-Status stream_one(Engine& engine, const Session& session, const GenerateOptions& options) {
-  TextStream stream(*session.tokenizer, options.stop);
-  const StopCheck stops = stop_check(session, options);
+Status stream_one(Engine& engine, const Generator& generator, const GenerateOptions& options) {
+  TextStream stream(*generator.tokenizer, options.stop);
+  const StopCheck stops = stop_check(generator, options);
   Status status;
   size_t shown = 0;
   const auto show = [&](const Generated& sample) {
@@ -296,54 +304,24 @@ Status run_generate(const GenerateOptions& options) {
   if (options.threads > 0) at::set_num_threads(options.threads);
   if (std::count(options.stop.begin(), options.stop.end(), "") > 0)
     return invalid_input("--stop: the text is empty");
-  BRAID_ASSIGN(const Session session, open_session(options));
-  BRAID_ASSIGN(const std::vector<PlacedRequest> requests, read_requests(session, options));
+  BRAID_ASSIGN(const Generator generator, open_generator(options));
+  BRAID_ASSIGN(const std::vector<PlacedRequest> requests, read_requests(generator, options));
   BRAID_ASSIGN(const std::unique_ptr<Engine> engine,
-               Engine::create(*session.model, options.engine));
+               Engine::create(*generator.model, engine_of(options)));
   for (const PlacedRequest& placed : requests)
     BRAID_TRY(engine->submit(placed.request).at(placed.where));
-  if (options.prompt && !options.json) return stream_one(*engine, session, options);
-  engine->set_stop_check(stop_check(session, options));
-  OrderedPrinter printer(session, options);
+  if (options.prompt && !options.json) return stream_one(*engine, generator, options);
+  engine->set_stop_check(stop_check(generator, options));
+  OrderedPrinter printer(generator, options);
   return drain(*engine, [&](Generated sample) { return printer.add(std::move(sample)); });
-}
-
-void add_sampling(CLI::App& app, SamplingOptions& sampling) {
-  app.add_option("--max-new-tokens", sampling.max_new_tokens, "tokens of a response at most");
-  app.add_option("--temperature", sampling.temperature, "0 = greedy");
-  app.add_option("--top-p", sampling.top_p,
-                 "smallest set of tokens with this probability; 1 = off");
-  app.add_option("--top-k", sampling.top_k, "most probable tokens kept; 0 = off");
-  app.add_option("--min-p", sampling.min_p, "least probability, of the largest one; 0 = off");
-  app.add_option("--repetition-penalty", sampling.repetition_penalty, "1 = off");
-  app.add_option("--seed", sampling.seed, "of the random numbers");
-  app.add_flag("--ignore-eos", sampling.ignore_eos, "go on after an end-of-sequence token");
-}
-
-Action define_generate(CLI::App& app) {
-  auto options = std::make_shared<GenerateOptions>();
-  app.add_option("MODEL", options->model, "Hugging Face folder")->required();
-  app.add_option("--prompt", options->prompt, "one prompt; its response is streamed");
-  app.add_option("--prompts", options->prompts,
-                 "JSON lines {\"prompt\"}, {\"messages\"} or {\"ids\"}; - is standard input");
-  app.add_flag("--json", options->json, "one JSON object per prompt, in input order");
-  add_sampling(app, options->sampling);
-  app.add_option("--stop", options->stop, "text that ends a response; repeatable")
-      ->allow_extra_args(false);
-  app.add_option("--threads", options->threads, "0 = as many as the machine has cores");
-  app.add_option("--max-concurrent", options->engine.max_concurrent, "sequences in flight");
-  app.add_option("--kv-budget-tokens", options->engine.kv_budget_tokens,
-                 "tokens of the cache; 0 = as many as --max-concurrent sequences need");
-  app.add_option("--dtype", options->dtype, "of weights and cache")
-      ->check(CLI::IsMember({"f32", "bf16"}));
-  return [options]() -> Status {
-    BRAID_ASSIGN(options->model, locate_model(options->model));
-    return run_generate(*options);
-  };
 }
 
 }  // namespace
 
-extern const Command kGenerateCommand{"generate", "generate responses to prompts", define_generate};
+extern const Command kGenerateCommand =
+    kGenerate.with([](GenerateOptions options, const std::vector<std::string>&) -> Status {
+      BRAID_ASSIGN(options.model, locate_model(options.model));
+      return run_generate(options);
+    });
 
 }  // namespace braid

@@ -11,18 +11,13 @@
 #include <cstdlib>
 
 #include "base/text.h"
-#include "commands.h"
+#include "engine_options.h"
 #include "host/file.h"
 #include "host/machine.h"
 #include "runtime/self_check.h"
 
 namespace braid {
 namespace {
-
-struct DoctorOptions {
-  std::string folder = "runs";
-  unsigned time_limit_s = 20;
-};
 
 // Prints findings and remembers whether one is bad.
 class Findings {
@@ -115,16 +110,9 @@ Status examine(const DoctorOptions& options) {
   return {Code::kStopped, cat(findings.failed(), " checks failed")};
 }
 
-Action define_doctor(CLI::App& app) {
-  auto options = std::make_shared<DoctorOptions>();
-  app.add_option("--dir", options->folder, "where runs will be written (run.dir)");
-  app.add_option("--time-limit", options->time_limit_s, "seconds after which everything ends")
-      ->check(CLI::Range(1, 3600));
-  return [options] { return examine(*options); };
-}
-
 }  // namespace
 
-extern const Command kDoctorCommand{"doctor", "check this machine", define_doctor};
+extern const Command kDoctorCommand = kDoctor.with(
+    [](const DoctorOptions& options, const std::vector<std::string>&) { return examine(options); });
 
 }  // namespace braid

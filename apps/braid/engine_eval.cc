@@ -4,18 +4,13 @@
 #include <cstdio>
 
 #include "base/json.h"
-#include "commands.h"
+#include "engine_options.h"
 #include "host/file.h"
 #include "run_commands.h"
 #include "runtime/evaluate.h"
 
 namespace braid {
 namespace {
-
-struct EvalArguments {
-  bool json = false;
-  std::string samples;
-};
 
 Status evaluate(const EvalArguments& arguments, const std::vector<std::string>& inputs) {
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
@@ -37,16 +32,8 @@ Status evaluate(const EvalArguments& arguments, const std::vector<std::string>& 
   return write_file_atomic(arguments.samples, text);
 }
 
-Action define_eval(CLI::App& app) {
-  auto arguments = std::make_shared<EvalArguments>();
-  take_config_inputs(app);
-  app.add_flag("--json", arguments->json, "print the metrics as one JSON object");
-  app.add_option("--samples", arguments->samples, "write every response with its rewards here");
-  return [arguments, &app] { return evaluate(*arguments, app.remaining()); };
-}
-
 }  // namespace
 
-extern const Command kEvalCommand{"eval", "score a model's responses to data.eval", define_eval};
+extern const Command kEvalCommand = kEval.with(evaluate);
 
 }  // namespace braid

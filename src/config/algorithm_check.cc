@@ -1,7 +1,7 @@
-// Defaults of the algorithms and the check of their options.
+#include "config/algorithm_check.h"
+
 #include <cmath>
 
-#include "algo/algorithm.h"
 #include "base/text.h"
 
 namespace braid {

@@ -1,0 +1,116 @@
+// The commands that compute with libtorch: their names, help and options. `braid` itself lists them
+// and checks their arguments, then becomes braid-engine (engine_start.h), where engine_*.cc do the
+// work: libtorch takes 0.2 s to load, and only these commands pay for it. No torch header here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command.h"
+
+namespace braid {
+
+struct TrainArguments {
+  bool print_program = false;
+  bool dry_run = false;
+  std::string order;  // file
+};
+
+struct EvalArguments {
+  bool json = false;
+  std::string samples;
+};
+
+struct ExportArguments {
+  std::string checkpoint, out;
+};
+
+struct DoctorOptions {
+  std::string folder = "runs";
+  unsigned time_limit_s = 20;
+};
+
+struct GenerateOptions {
+  std::string model;
+  std::optional<std::string> prompt;
+  std::string prompts;
+  bool json = false;
+  // As SamplingOptions (rollout/engine.h) names them.
+  int64_t max_new_tokens = 128, top_k = 0;
+  double temperature = 1, top_p = 1, min_p = 0, repetition_penalty = 1;
+  bool ignore_eos = false;
+  uint64_t seed = 0;
+  std::vector<std::string> stop;
+  int threads = 0;
+  int64_t max_concurrent = 256, kv_budget_tokens = 0;  // of the engine
+  std::string dtype = "f32";
+};
+
+struct ScoreOptions {
+  std::string model;
+  std::string input;
+  std::string dtype = "f32";
+  bool json = false;
+};
+
+struct ProfileOptions {
+  std::string model;
+  std::string out = "profile.json";
+  std::string device = "cpu";
+  std::vector<int64_t> tokens = {64, 256, 1024};     // of a pass
+  std::vector<int64_t> lengths = {64, 256, 1024};    // of its sequences
+  std::vector<int64_t> batches = {1, 4, 16, 64};     // sequences of a decode step
+  std::vector<int64_t> contexts = {128, 512, 2048};  // tokens in their caches
+  double seconds = 0.05;                             // spent on each measurement at least
+  int threads = 0;
+};
+
+template <typename Options>
+struct EngineCommand {
+  const char* name;
+  const char* help;
+  void (*add_options)(CLI::App& app, Options& options);
+
+  // With the options read and the arguments that are left over (configuration inputs).
+  using Act = std::function<Status(const Options&, const std::vector<std::string>& inputs)>;
+  Command with(Act act) const {
+    return {name, help, [add = add_options, act = std::move(act)](CLI::App& app) -> Action {
+              auto options = std::make_shared<Options>();
+              add(app, *options);
+              return [options, act, &app] { return act(*options, app.remaining()); };
+            }};
+  }
+};
+
+void add_train_options(CLI::App& app, TrainArguments& arguments);
+void add_eval_options(CLI::App& app, EvalArguments& arguments);
+void add_export_options(CLI::App& app, ExportArguments& arguments);
+void add_doctor_options(CLI::App& app, DoctorOptions& options);
+void add_generate_options(CLI::App& app, GenerateOptions& options);
+void add_score_options(CLI::App& app, ScoreOptions& options);
+void add_profile_options(CLI::App& app, ProfileOptions& options);
+
+inline constexpr EngineCommand<TrainArguments> kTrain{
+    "train", "train with the algorithm of the configuration", add_train_options};
+inline constexpr EngineCommand<TrainArguments> kSft{
+    "sft", "supervised fine-tuning: train with algorithm.name=sft", add_train_options};
+inline constexpr EngineCommand<TrainArguments> kRm{
+    "rm", "train a reward model: train with algorithm.name=rm", add_train_options};
+inline constexpr EngineCommand<EvalArguments> kEval{
+    "eval", "score a model's responses to data.eval", add_eval_options};
+inline constexpr EngineCommand<ExportArguments> kExport{
+    "export", "turn a checkpoint into Hugging Face folders", add_export_options};
+inline constexpr EngineCommand<DoctorOptions> kDoctor{"doctor", "check this machine",
+                                                      add_doctor_options};
+inline constexpr EngineCommand<GenerateOptions> kGenerate{
+    "generate", "generate responses to prompts", add_generate_options};
+inline constexpr EngineCommand<ScoreOptions> kScore{
+    "score", "log-probabilities or values of given tokens", add_score_options};
+inline constexpr EngineCommand<ProfileOptions> kProfile{
+    "profile", "measure this machine for the planner", add_profile_options};
+
+}  // namespace braid
