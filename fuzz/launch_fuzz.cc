@@ -1,5 +1,5 @@
-// Recorded launches of other frameworks: words, one a line, then a configuration file behind an
-// empty line. Every key of what is imported is accounted for once.
+// Recorded launches of other frameworks: words, one a line, then a configuration file or a program's
+// source behind an empty line. Every key of what is imported is accounted for once.
 #include "base/text.h"
 #include "interop/foreign.h"
 #include "plan/validate.h"
@@ -13,6 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const braid::Framework& framework : braid::frameworks()) {
     braid::ForeignKeys keys = framework.launch_keys(words);
     if (keys.empty()) continue;
+    keys.merge(framework.program_keys(text));
     framework.config_files(keys);
     if (end < text.size()) {
       const auto composed = with_config_file(framework, text.substr(end), "fuzz", keys);

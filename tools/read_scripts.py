@@ -147,11 +147,34 @@ def resolve(keys, key, depth=0):
     return found.group(3) if value == "null" and found.group(3) else value
 
 
-def verl_keys(stated, words, verl):
-    """All keys: upstream's composed file of the backend, then what the script states."""
+def own_config(words, script, folder):
+    """The configuration file of --config-name, or of the started module's @hydra.main, that lies nearest to the script, as
+    (tree, names of its defaults)."""
+    named = re.search(r"--config-name[= ]['\"]?([\w.-]+)", " ".join(words))
+    module = words[words.index("-m") + 1].split(".") if "-m" in words[:-1] else []
+    for source in ("/".join(module) + ".py", "/".join(module[1:]) + ".py"):
+        if not named and os.path.isfile(f"{folder}/{source}"):
+            with open(f"{folder}/{source}", errors="replace") as text:
+                named = re.search(r"hydra\.main\([^)]*config_name=['\"]([\w.-]+)", text.read())
+    if not named:
+        return {}, []
+    file = named.group(1).removesuffix(".yaml") + ".yaml"
+    found = [os.path.join(where, file) for where, _, files in os.walk(folder) if file in files and "verl/trainer/config" not in where]
+    if not found:
+        return {}, []
+    shared = lambda path: len(os.path.commonprefix([os.path.abspath(path), os.path.abspath(script)]))
+    with open(max(found, key=shared)) as text:
+        tree = yaml.safe_load(text) or {}
+    defaults = [d if isinstance(d, str) else " ".join(map(str, d.values())) for d in tree.pop("defaults", [])]
+    return {key: value for key, value in tree.items() if key != "hydra"}, defaults
+
+
+def verl_keys(stated, words, verl, own):
+    """All keys: upstream's composed file of the backend, the recipe's own file, then what the script states."""
     line = " ".join(words)
+    tree, defaults = own
     engine = stated.get("model_engine", "")
-    megatron = engine == "megatron" or re.search(r"config-name[= ]'?[\w]*megatron", line)
+    megatron = engine == "megatron" or re.search(r"config-name[= ]'?[\w]*megatron", line) or any("megatron" in d for d in defaults)
     name = "ppo_megatron" if megatron else {"veomni": "ppo_veomni", "torchtitan": "ppo_torchtitan"}.get(engine, "ppo")
     folder = f"{verl}/verl/trainer/config"
     file = f"{folder}/_generated_{name}_trainer.yaml"
@@ -161,6 +184,7 @@ def verl_keys(stated, words, verl):
         keys = flat(yaml.safe_load(text))
     if "async" in line or "one_step_off" in line:
         keys.update({"rollout.nnodes": "0"})
+    keys.update(flat(tree))
     keys.update(stated)
     return keys, bool(megatron)
 
@@ -172,8 +196,8 @@ def number(text, otherwise=1):
         return otherwise
 
 
-def verl_facts(stated, words, verl):
-    keys, _ = verl_keys(stated, words, verl)
+def verl_facts(stated, words, verl, own):
+    keys, _ = verl_keys(stated, words, verl, own)
     get = lambda key: resolve(keys, key)
     actor, strategy = "actor_rollout_ref.actor.", resolve(keys, "actor_rollout_ref.actor.strategy")
     if "actor_rollout_ref.actor.engine.tp" in stated:
@@ -255,12 +279,24 @@ def different(facts, plan, dense):
     return out
 
 
+STATED_MODEL = "qwen3-8b"  # of scripts whose model is a place to fill in
+
+
 def braid_reads(braid, framework, script, gpu):
-    done = subprocess.run([braid, "plan", "--import", framework, script, "--run-script", "--gpu", gpu, "--json",
-                           "--no-changes"], capture_output=True, text=True)
-    if done.returncode != 0:
-        return None, (done.stderr + done.stdout).strip()
-    return json.loads(done.stdout), ""
+    """What braid reads, its error, and the keys of models that had to be named for it: a script with a path to fill in, such as
+    /YOUR_MODELPATH, says nothing of the model's size."""
+    named = []
+    while True:
+        sizes = [word for key in named for word in ("--model-size", f"{key}={STATED_MODEL}")]
+        done = subprocess.run([braid, "plan", "--import", framework, script, "--run-script", "--gpu", gpu, "--json",
+                               "--no-changes", *sizes], capture_output=True, text=True)
+        if done.returncode == 0:
+            return json.loads(done.stdout), "", named
+        error = (done.stderr + done.stdout).strip()
+        asked = re.search(r"--model-size ([\w.]+)=", error)
+        if not asked or asked.group(1) in named:
+            return None, error, named
+        named.append(asked.group(1))
 
 
 def scripts_of(folder):
@@ -279,7 +315,7 @@ def main():
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--out")
     options = parser.parse_args()
-    rows, refused, other, unread = [], [], [], []
+    rows, refused, other, unread, modelless = [], [], [], [], []
     for folder in options.folders:
         verl = folder if os.path.exists(f"{folder}/verl/trainer/config") else options.verl
         for script in scripts_of(folder):
@@ -288,7 +324,7 @@ def main():
             if framework is None or any(re.search(r"main_(generation|eval)|sft", w) for w in words[:12]):
                 continue
             name = os.path.relpath(script, os.path.dirname(os.path.abspath(folder)))
-            facts = verl_facts(stated, words, verl) if framework == "verl" else openrlhf_facts(stated)
+            facts = verl_facts(stated, words, verl, own_config(words, script, folder)) if framework == "verl" else openrlhf_facts(stated)
             with open(script, "rb") as file:
                 digest = hashlib.sha256(file.read()).hexdigest()
             last = lambda k, v: v.rstrip("/").split("/")[-1] if re.search("(path|url)$", k) else v
@@ -303,10 +339,12 @@ def main():
                          "launches": facts})
             if not options.braid:
                 continue
-            result, error = braid_reads(options.braid, framework, script, options.gpu)
+            result, error, named = braid_reads(options.braid, framework, script, options.gpu)
             if result is None:
                 refused.append(f"{name}: {error.splitlines()[-1] if error else 'no output'}")
                 continue
+            if named:
+                modelless.append(f"{name}: {', '.join(named)}")
             absent = {e["key"] for e in result["keys"]["without_effect"] if e["why"].startswith("the run has no ")}
             missing = [k for k in stated if is_core(k) and k not in absent and k not in result["keys"]["read"]]
             if missing:
@@ -320,11 +358,12 @@ def main():
             file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
     if not options.braid:
         return
-    for title, lines in (("refused", refused), ("keys not read", unread), ("another layout", other)):
+    for title, lines in (("refused", refused), ("model named", modelless), ("keys not read", unread), ("another layout", other)):
         for line in lines:
             print(f"{title}: {line}")
     read = len(rows) - len(refused) - len(unread)
-    print(f"{len(rows)} scripts start RL training: {read} read ({100 * read / max(1, len(rows)):.0f} %), "
+    print(f"{len(rows)} scripts start RL training: {read} read ({100 * read / max(1, len(rows)):.0f} %; "
+          f"{len(modelless)} of them with --model-size, where the path of the model is to be filled in), "
           f"{len(refused)} refused, {len(unread)} with such keys not read, {len(other)} planned with another layout")
 
 

@@ -141,16 +141,31 @@ ForeignKeys launch_of(const Framework& framework, const RecordedScript& script, 
   return first;
 }
 
-// With the configuration file that the launch names, where it lies in the script's project.
-Result<ForeignKeys> with_its_file(const Framework& framework, const RecordedScript& script,
-                                  const ForeignKeys& launch) {
-  for (const std::string& path : framework.config_files(launch)) {
+struct ProjectFile {
+  std::string path, text;
+};
+
+// The first of the paths that is a file of the script's project.
+Result<std::optional<ProjectFile>> project_file(const RecordedScript& script,
+                                                const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
     const std::string file = join_path(join_path(script.folder(), "work"), path);
     if (!path_exists(file) || is_folder(file)) continue;
-    BRAID_ASSIGN(const std::string text, read_file(file));
-    return with_config_file(framework, text, path, launch);
+    BRAID_ASSIGN(std::string text, read_file(file));
+    return std::optional(ProjectFile{path, std::move(text)});
   }
-  return launch;
+  return std::optional<ProjectFile>();
+}
+
+// With the configuration file that the launch or its program names, where it lies in the script's
+// project.
+Result<ForeignKeys> with_its_file(const Framework& framework, const RecordedScript& script,
+                                  ForeignKeys launch) {
+  BRAID_ASSIGN(const auto program, project_file(script, framework.program_files(launch)));
+  if (program) launch.merge(framework.program_keys(program->text));
+  BRAID_ASSIGN(const auto file, project_file(script, framework.config_files(launch)));
+  return file ? with_config_file(framework, file->text, file->path, launch)
+              : Result<ForeignKeys>(launch);
 }
 
 Result<ForeignKeys> run_keys(const Framework& framework, const std::string& path,
@@ -243,10 +258,12 @@ std::string seconds_text(double seconds) {
   return out.str();
 }
 
-// "71.2 GiB on device 3".
-std::string fullest_text(const std::vector<double>& peaks) {
-  const auto most = std::max_element(peaks.begin(), peaks.end());
-  return cat(format_bytes(*most), " on device ", most - peaks.begin());
+// "71.2 GiB on device 3", of the devices of a call.
+std::string fullest_text(const std::vector<double>& peaks, const DeviceMesh& mesh) {
+  const DeviceId most =
+      *std::max_element(mesh.devices.begin(), mesh.devices.end(),
+                        [&](DeviceId a, DeviceId b) { return peaks[a.value] < peaks[b.value]; });
+  return cat(format_bytes(peaks[most.value]), " on device ", most);
 }
 
 // What became of the keys; those that a person has to know of by name.
@@ -268,7 +285,7 @@ void print_priced(const Priced& priced) {
   std::cout << planner::plan_table(imported.problem, imported.plan, priced.detailed);
   for (size_t c = 0; c < imported.plan.calls.size(); ++c)
     std::cout << (c == 0 ? "peaks " : ", ") << imported.plan.calls[c].call << " "
-              << fullest_text(priced.detailed.peak_bytes[c]);
+              << fullest_text(priced.detailed.peak_bytes[c], imported.plan.calls[c].mesh);
   std::cout << "\nstep " << seconds_text(v.step_s)
             << " (calls overlap: they do not add up to it)\npeak memory " << memory_text(v) << "\n";
   if (!v.fits) std::cout << v.reason << "\n";

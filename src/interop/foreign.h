@@ -83,6 +83,11 @@ struct Framework {
   // Where the configuration file that a launch names may lie, from where it runs, best first; empty
   // where it names none or one that is known.
   std::vector<std::string> (*config_files)(const ForeignKeys& keys);
+  // Where the source of the program that a launch starts may lie, from where it runs, if that
+  // program names the configuration file; empty where the launch does.
+  std::vector<std::string> (*program_files)(const ForeignKeys& keys);
+  // What of a launch such a source says: the name of its configuration file. Empty for nothing.
+  ForeignKeys (*program_keys)(const std::string& source);
   const char* flag_prefix;  // "" for key=value, "--" for --key value
 };
 

@@ -205,5 +205,20 @@ TEST(Launches, OnlyRlTrainingCounts) {
       ElementsAre("recipe/mine/config/mine.yaml", "mine/config/mine.yaml", "config/mine.yaml"));
 }
 
+// Where the launch names no configuration file, its program does.
+TEST(Launches, AProgramNamesItsConfigurationFile) {
+  const Framework& framework = **find_framework("verl");
+  EXPECT_THAT(framework.program_files({{"-m", "recipe.mine.main"}}),
+              ElementsAre("recipe/mine/main.py", "mine/main.py"));
+  EXPECT_THAT(framework.program_files({{"-m", "recipe.mine.main"}, {"--config-name", "x"}}),
+              IsEmpty());
+  EXPECT_EQ(framework.program_keys("import hydra\n@hydra.main(config_path=\"conf\", "
+                                   "config_name='mine', version_base=None)\ndef main():\n"),
+            (ForeignKeys{{"--config-name", "mine"}, {"--config-path", "conf"}}));
+  for (const char* source : {"", "@hydra.main(config_name=name)", "@hydra.main(config_name=\"x",
+                             "@hydra.main(version_base=None)", "config_name=\"x\""})
+    EXPECT_THAT(framework.program_keys(source), IsEmpty()) << source;
+}
+
 }  // namespace
 }  // namespace braid

@@ -297,10 +297,19 @@ const foreign::KeyKnowledge& openrlhf_knowledge() {
 bool is_newer_openrlhf_key(const std::string& key) { return key.find('.') != std::string::npos; }
 
 Framework openrlhf_framework() {
+  const auto no_keys = +[](const std::string&) { return ForeignKeys(); };
   const auto no_files = +[](const ForeignKeys&) { return std::vector<std::string>(); };
-  return {"openrlhf",           parse_openrlhf, import_openrlhf,
-          export_openrlhf,      openrlhf_info,  openrlhf_moves,
-          openrlhf_launch_keys, no_files,       "--"};
+  return {"openrlhf",
+          parse_openrlhf,
+          import_openrlhf,
+          export_openrlhf,
+          openrlhf_info,
+          openrlhf_moves,
+          openrlhf_launch_keys,
+          no_files,
+          no_files,
+          no_keys,
+          "--"};
 }
 
 }  // namespace braid

@@ -359,6 +359,46 @@ Result<ForeignKeys> parse_verl(std::string_view text, const std::string& where) 
   return keys;
 }
 
+// The folder or file of a Python module; a checkout of the recipes alone has them at its top.
+std::vector<std::string> module_places(std::string module) {
+  for (char& c : module)
+    if (c == '.') c = '/';
+  return {module, module.rfind("recipe/", 0) == 0 ? module.substr(7) : module};
+}
+
+std::vector<std::string> verl_program_files(const ForeignKeys& keys) {
+  const std::string module = text_of(keys, kVerlModule);
+  if (module.empty() || keys.count(kVerlConfigName) > 0) return {};
+  std::vector<std::string> out;
+  for (const std::string& place : module_places(module)) out.push_back(place + ".py");
+  return out;
+}
+
+// The value of a named argument of @hydra.main(...).
+std::string hydra_argument(const std::string& source, const char* name) {
+  const size_t begin = source.find("@hydra.main(");
+  if (begin == std::string::npos) return "";
+  const std::string call = source.substr(begin, source.find(')', begin) - begin);
+  const std::string mark = cat(name, "=");
+  const size_t at = call.find(mark);
+  if (at == std::string::npos || at + mark.size() >= call.size()) return "";
+  const char quote = call[at + mark.size()];
+  const size_t first = at + mark.size() + 1, end = call.find(quote, first);
+  return (quote != '"' && quote != '\'') || end == std::string::npos
+             ? ""
+             : call.substr(first, end - first);
+}
+
+ForeignKeys verl_program_keys(const std::string& source) {
+  ForeignKeys keys;
+  const std::string name = hydra_argument(source, "config_name");
+  if (name.empty()) return keys;
+  keys[kVerlConfigName] = name;
+  if (const std::string path = hydra_argument(source, "config_path"); !path.empty())
+    keys[kVerlConfigPath] = path;
+  return keys;
+}
+
 std::vector<std::string> verl_config_files(const ForeignKeys& keys) {
   std::string name = text_of(keys, kVerlConfigName), path = text_of(keys, kVerlConfigPath);
   if (name.empty() || is_known_verl_config(name)) return {};
@@ -366,13 +406,12 @@ std::vector<std::string> verl_config_files(const ForeignKeys& keys) {
   if (path.empty()) path = "config";
   std::string module = text_of(keys, kVerlModule);
   module = module.substr(0, std::min(module.rfind('.'), module.size()));
-  for (char& c : module)
-    if (c == '.') c = '/';
   if (path[0] == '/') return {cat(path, "/", name)};
-  // A checkout of the recipes alone has them at its top.
-  const std::string inside = module.rfind("recipe/", 0) == 0 ? module.substr(7) : module;
-  return {cat(module, "/", path, "/", name), cat(inside, "/", path, "/", name),
-          cat(path, "/", name)};
+  std::vector<std::string> out;
+  for (const std::string& place : module_places(module))
+    out.push_back(cat(place, "/", path, "/", name));
+  out.push_back(cat(path, "/", name));
+  return out;
 }
 
 std::vector<ForeignKeyInfo> verl_info() { return foreign::table_info(verl_table()); }
@@ -416,8 +455,9 @@ std::optional<std::string> verl_setting(const std::string& key, VerlSettings set
 }
 
 Framework verl_framework() {
-  return {"verl",     parse_verl,       import_verl,       export_verl, verl_info,
-          verl_moves, verl_launch_keys, verl_config_files, ""};
+  return {"verl",     parse_verl,       import_verl,       export_verl,        verl_info,
+          verl_moves, verl_launch_keys, verl_config_files, verl_program_files, verl_program_keys,
+          ""};
 }
 
 }  // namespace braid
