@@ -19,6 +19,8 @@ struct PlanConfig {
   std::string file;
   std::string graph;
   double memory_limit_gib = 0;
+  double host_memory_gib = 0;
+  std::string offload = "auto";
   std::string train_engine;
   std::string generate_engine;
 };
@@ -36,8 +38,16 @@ void visit(V& v, PlanConfig& o) {
   v("file", o.file, "execution plan to use; \"\" = search, or placement and parallel");
   v("graph", o.graph, "YAML file of an own dataflow graph; \"\" = the algorithm's");
   v("memory_limit_gib", o.memory_limit_gib, "per device; 0 = the device's", at_least(0));
-  v("train_engine", o.train_engine, "efficiencies of the cost model; \"\" = its default");
-  v("generate_engine", o.generate_engine, "efficiencies of the cost model; \"\" = its default");
+  v("host_memory_gib", o.host_memory_gib,
+    "per node, for weights and optimizer states that wait there; 0 = not limited", at_least(0));
+  v("offload", o.offload,
+    "auto: the plan says which weights and optimizer states wait in host memory; never: none do",
+    one_of("auto | never"));
+  v("train_engine", o.train_engine,
+    "whose measured speed training is priced with, such as megatron-lm, deepspeed, torchtitan "
+    "(names: docs/planner.md); \"\" = the average engine");
+  v("generate_engine", o.generate_engine,
+    "the same of generation: vllm, sglang, trtllm; \"\" = the average engine");
 }
 
 }  // namespace braid

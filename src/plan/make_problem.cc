@@ -211,6 +211,8 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   BRAID_ASSIGN(Cluster listed, planned_cluster(config, read).at("cluster"));
   problem.cluster = in_kind_order(std::move(listed));
   problem.memory_limit_gib = config.plan.memory_limit_gib;
+  problem.host_memory_gib = config.plan.host_memory_gib;
+  problem.may_offload = config.plan.offload != "never";
   problem.train_engine = config.plan.train_engine;
   problem.generate_engine = config.plan.generate_engine;
   return problem;

@@ -153,8 +153,9 @@ std::vector<Broken> broken_choices() {
        [](auto& p) {
          entry_of(p, "update_actor") = {"update_actor", {{{0}, {1}, {2}}}, {}};
          strategy_of(p, "update_actor").dp = 3;
+         strategy_of(p, "update_actor").micro_batches = 22;
        },
-       {"dp 3 must divide the 64 sequences of a mini-batch", "2 and 4"}},
+       {"micro_batches 22 must not exceed the 21 sequences of a data-parallel rank"}},
   };
 }
 

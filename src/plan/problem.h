@@ -53,6 +53,8 @@ struct PlanningProblem {
   Workload workload;
   Cluster cluster;
   double memory_limit_gib = 0;  // lowers what a device has, context included; 0 = the device's
+  double host_memory_gib = 0;   // of a node, for state that waits there; 0 = not limited
+  bool may_offload = true;      // state of roles may wait in host memory
   // Generation engines take their whole KV budget when they wake and hold it until they sleep
   // (vLLM, SGLang); false: pages as sequences grow.
   bool reserves_cache = false;

@@ -231,24 +231,22 @@ Status check_batch(const CallView& view) {
   const int64_t samples =
       view.trains() ? minibatch_samples(view.problem) : call_samples(view.problem, view.call);
   const char* what = view.trains() ? " sequences of a mini-batch" : " sequences of the step";
-  if (view.generates()) {
-    if (s.dp <= samples) return ok_status();
+  if (s.dp > samples)
     return invalid_input(cat("dp ", s.dp, " replicas exceed the ", samples, what,
                              "; nearest legal value: ", samples));
-  }
-  if (samples % s.dp != 0)
-    return invalid_input(cat("dp ", s.dp, " must divide the ", samples, what,
-                             "; nearest legal values: ", nearest_divisors(samples, s.dp)));
+  if (view.generates()) return ok_status();
   if (s.micro_tokens > 0 && s.micro_batches > 1)
     return invalid_input(
         "micro_batches and micro_tokens exclude each other; leave micro_batches 1 or micro_tokens "
         "0");
+  // Where dp does not divide the sequences, ranks differ by one of them, and so do micro-batches.
   const int64_t each = samples / s.dp;
-  if (each % s.micro_batches != 0)
-    return invalid_input(cat("micro_batches ", s.micro_batches, " must divide the ", each,
-                             " sequences of a data-parallel rank; nearest legal values: ",
-                             nearest_divisors(each, s.micro_batches)));
-  return ok_status();
+  const bool even = samples % s.dp == 0;
+  if (even ? each % s.micro_batches == 0 : s.micro_batches <= each) return ok_status();
+  return invalid_input(cat("micro_batches ", s.micro_batches,
+                           even ? " must divide the " : " must not exceed the ", each,
+                           " sequences of a data-parallel rank; nearest legal values: ",
+                           nearest_divisors(each, s.micro_batches)));
 }
 
 Status check_call(const CallView& view) {
@@ -312,6 +310,10 @@ Status check_roles(const ExecutionPlan& plan, const PlanningProblem& problem) {
                                ": is not trained and has no optimizer state; nearest legal "
                                "value of optimizer: device"));
     const bool away = entry.weights != Residency::kDevice || entry.optimizer != Residency::kDevice;
+    if (away && !problem.may_offload)
+      return invalid_input(cat(where,
+                               ": state waits in host memory, and plan.offload is never; set "
+                               "weights and optimizer to device, or plan.offload=auto"));
     if (!away && (entry.prefetch || entry.timing != OffloadTiming::kAfterLastCall))
       return invalid_input(cat(where,
                                ": when and prefetch say how state returns from the host; set "

@@ -126,7 +126,7 @@ void change_mesh(CallPlan& entry, const PlanningProblem& problem, RandomStream& 
   const int all = device_count(problem.cluster);
   Strategy& s = entry.strategy;
   const int part = s.tp * s.pp * s.cp;
-  if (part > all) return;
+  if (part < 1 || part > all) return;  // a field may be 0 between two changes
   const int count = part * (1 + static_cast<int>(random.below(static_cast<uint64_t>(all / part))));
   const auto first = static_cast<int>(random.below(static_cast<uint64_t>(all - count + 1)));
   entry.mesh = *contiguous_mesh(problem.cluster, first, count);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/units.h"
+
 namespace braid::planner {
 namespace {
 
@@ -209,6 +211,22 @@ void schedule(const PlanSpace& space, const Assignment& plan, int segment,
   }
 }
 
+// What waits in the memory of the fullest host beyond what it has.
+double host_excess_bytes(const PlanSpace& space, const Assignment& plan) {
+  const double limit = space.problem->host_memory_gib * kGib;
+  if (limit <= 0) return 0;
+  std::vector<double> held(static_cast<size_t>(space.node_of.back()) + 1, 0);
+  for (size_t r = 0; r < space.roles.size(); ++r) {
+    const PlanOption* home = plan.option[space.roles[r].home];
+    if (plan.stay[r] < 0 || home == nullptr) continue;
+    const Stay& stay = space.roles[r].stays[plan.stay[r]];
+    const double bytes = (stay.weights_on_host ? home->weight_bytes : 0) +
+                         (stay.optimizer_on_host ? home->optimizer_bytes : 0);
+    for (int32_t d = home->first; d < home->end; ++d) held[space.node_of[d]] += bytes;
+  }
+  return *std::max_element(held.begin(), held.end()) - limit;
+}
+
 }  // namespace
 
 int64_t overhead_us(const PlanSpace& space, const Assignment& plan, int call) {
@@ -247,7 +265,7 @@ double device_bytes(const PlanSpace& space, const Assignment& plan, int32_t devi
 // What is on a device changes only where a range of devices begins or ends; the fullest device of
 // equal ones is at the beginning of a range.
 int64_t excess_bytes(const PlanSpace& space, const Assignment& plan) {
-  double excess = 0;
+  double excess = std::max(0.0, host_excess_bytes(space, plan));
   const auto look_at = [&](int32_t device) {
     excess = std::max(excess, device_bytes(space, plan, device) - space.capacity_bytes[device]);
   };

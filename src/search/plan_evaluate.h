@@ -20,7 +20,7 @@ namespace braid::planner {
 
 // Plans that need too much memory come after all that fit, the less over the limit the better.
 struct PlanCost {
-  int64_t excess_bytes = 0;  // on the fullest device, over what it has
+  int64_t excess_bytes = 0;  // on the fullest device or host, over what it has
   int64_t time_us = 0;
   friend auto operator<=>(const PlanCost&, const PlanCost&) = default;
 };

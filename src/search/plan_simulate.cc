@@ -12,8 +12,8 @@ Verdict verdict_of(const Trace& trace, const PlanningProblem& problem) {
   Verdict verdict;
   verdict.step_s = trace.step_s;
   verdict.utilisation = utilisation(trace);
-  verdict.fits = !trace.overflow;
-  if (trace.overflow) verdict.reason = overflow_text(trace, *trace.overflow);
+  verdict.reason = memory_problem(trace);
+  verdict.fits = verdict.reason.empty();
   for (const DeviceSummary& device : trace.devices)
     note_device(verdict, device.peak_bytes, device.limit_bytes);
   const std::vector<Call>& calls = problem.graph.calls;

@@ -98,6 +98,7 @@ void finish_roles(const PlanningProblem& problem, PlanSpace& space) {
       if (space.roles[other].role.value == model.shares_weights_with)
         role.shares = static_cast<int>(other);
     role.copies_stay = !role.trained || model.trainable.lora;
+    if (!problem.may_offload) continue;
     const bool state = role.trained && !model.trainable.lora;
     if (state) role.stays.push_back({false, true, true});
     if (role.shares >= 0) continue;

@@ -44,7 +44,7 @@ void add_generate(const View& view, const Strategy& base, std::vector<Strategy>*
 }
 
 void add_infer(const View& view, const Strategy& base, std::vector<Strategy>* out) {
-  if (view.samples % base.dp != 0) return;
+  if (base.dp > view.samples) return;
   for (const int zero : {0, 3}) {
     if (zero > 0 && (base.dp == 1 || base.pp > 1)) continue;
     Strategy s = base;
@@ -67,7 +67,7 @@ void add_interleaved(const View& view, const Strategy& base, std::vector<Strateg
 }
 
 void add_train(const View& view, const Strategy& base, std::vector<Strategy>* out) {
-  if (view.samples % base.dp != 0) return;
+  if (base.dp > view.samples) return;
   for (const int zero : {0, 1, 2, 3}) {
     if (zero > 0 && base.dp == 1) continue;
     if (zero > 1 && base.pp > 1) continue;

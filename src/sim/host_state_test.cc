@@ -1,15 +1,20 @@
 // State in host memory: what is paid for, and which roles go back.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
+#include "base/units.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
+#include "plan/validate.h"
 #include "sim/simulate.h"
 
 namespace braid {
 namespace {
+
+using testing::HasSubstr;
 
 // Bytes that the calls move to host memory and from it on all devices, by name.
 struct HostTraffic {
@@ -47,6 +52,48 @@ TEST(HostState, OnlyWhatTrainingChangesGoesBack) {
   EXPECT_GT(traffic.in.at("update_actor"), weights);
   EXPECT_EQ(traffic.out,
             (std::map<std::string, double>{{"update_actor", traffic.in.at("update_actor")}}));
+}
+
+Trace traced(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  SimOptions options;
+  options.events = true;
+  return *simulate(*compile(plan, problem), problem, committed_calibration(), options);
+}
+
+// The time of a step on the host hides no transfer, not even of devices that do not generate.
+TEST(HostState, NothingMovesBeforeTheStepHasItsData) {
+  const PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 16});
+  ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
+  plan.roles = {{RoleId{"actor"}, Residency::kHost, Residency::kHost},
+                {RoleId{"critic"}, Residency::kHost, Residency::kHost}};
+  plan.roles[1].prefetch = true;
+  const Trace trace = traced(plan, problem);
+  ASSERT_EQ(trace.call_names[0], "fetch");
+  EXPECT_GT(trace.calls[0].seconds(), 1);
+  double busy_s = 0;
+  for (const TraceEvent& event : trace.events) {
+    if (event.kind == EventKind::kLoad) EXPECT_GE(event.start_s, trace.calls[0].end_s);
+    if (event.track == TrackKind::kHostLink && event.device.value == 0)
+      busy_s += event.end_s - event.start_s;
+  }
+  EXPECT_NEAR(trace.devices[0].transfer_s, busy_s, 1e-9);
+}
+
+TEST(HostState, AHostHoldsNoMoreThanItHas) {
+  PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 16});
+  ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
+  plan.roles = {{RoleId{"critic"}, Residency::kHost, Residency::kHost}};
+  const Trace trace = traced(plan, problem);
+  ASSERT_EQ(trace.hosts.size(), 1U);
+  const double params = static_cast<double>(total_params(*find_model("llama2-7b")));
+  EXPECT_GT(trace.hosts[0].bytes, 4 * 2 * params);
+  EXPECT_EQ(memory_problem(trace), "");
+  problem.host_memory_gib = 0.9 * trace.hosts[0].bytes / kGib;
+  const Trace limited = traced(plan, problem);
+  EXPECT_THAT(memory_problem(limited), HasSubstr("the host of node 0 runs out of memory"));
+  EXPECT_EQ(check_memory(limited).code(), Code::kInfeasible);
+  problem.may_offload = false;
+  EXPECT_THAT(validate(plan, problem).message(), HasSubstr("plan.offload is never"));
 }
 
 }  // namespace

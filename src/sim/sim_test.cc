@@ -381,6 +381,19 @@ TEST(Simulate, OffloadIsPaidOverTheHostLink) {
   EXPECT_LE(simulated(offloaded, problem).step_s, b.step_s);
 }
 
+// Twelve sequences on eight devices: some have two, some one.
+TEST(Simulate, DataParallelSizesNeedNotDivideTheBatch) {
+  const auto step_s = [](int prompts) {
+    const PlanningProblem problem =
+        make_test_problem({.algorithm = "sft", .prompts = prompts, .minibatches = 1});
+    const ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
+    EXPECT_TRUE(validate(plan, problem).ok()) << validate(plan, problem).message();
+    return simulated(plan, problem).step_s;
+  };
+  EXPECT_GT(step_s(12), step_s(8));
+  EXPECT_LE(step_s(12), 1.0001 * step_s(16));
+}
+
 TEST(Simulate, RecordedLengthsGiveTheOrder) {
   TestProblem test;
   test.algorithm = "grpo", test.devices = 1, test.prompts = 2, test.samples = 1;

@@ -69,8 +69,9 @@ Result<Trace> simulate(const Program& program, const PlanningProblem& problem,
 }
 
 Status check_memory(const Trace& trace) {
-  if (!trace.overflow) return ok_status();
-  return {Code::kInfeasible, overflow_text(trace, *trace.overflow)};
+  const std::string problem = memory_problem(trace);
+  if (problem.empty()) return ok_status();
+  return {Code::kInfeasible, problem};
 }
 
 std::string executed_order(const Program& program, const Trace& trace, size_t rank) {

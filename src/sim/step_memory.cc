@@ -315,6 +315,11 @@ DeviceSummary StepSimulation::device_memory(DeviceId device,
 }
 
 void StepSimulation::resolve_memory(Trace* trace) const {
+  trace->hosts.resize(problem_.cluster.nodes.size());
+  for (HostSummary& host : trace->hosts) host.limit_bytes = problem_.host_memory_gib * kGib;
+  for (const RoleState& state : program_.states)
+    for (const DeviceId device : program_.copies[home_copy(state.role)].layout.mesh.devices)
+      trace->hosts[node_of(problem_.cluster, device)].bytes += state_bytes(state, device);
   for (size_t rank = 0; rank < program_.ranks.size(); ++rank) {
     const DeviceId device{static_cast<int32_t>(rank)};
     std::optional<MemoryPoint> overflow;

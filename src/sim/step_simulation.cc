@@ -124,8 +124,18 @@ bool StepSimulation::fused_with_previous(CallId id) const {
                      [&](const FusedCalls& fused) { return fused.calls[1] == id; });
 }
 
-// Waits that the lists state, and the order in which a rank computes.
+// The end of the first fetch on any rank, which carries the step's time on the host; -1 for none.
+TaskId StepSimulation::first_fetch() const {
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    if (program_.graph.calls[i].kind == CallKind::kFetch && !blocks_[i].empty())
+      return blocks_[i].begin()->second.end;
+  return -1;
+}
+
+// Waits that the lists state, and the order in which a rank computes. What moves at the begin of a
+// step waits for its time on the host: nobody has measured that the two overlap.
 void StepSimulation::add_edges() {
+  const TaskId fetched = first_fetch();
   for (size_t r = 0; r < program_.ranks.size(); ++r) {
     const auto& list = program_.ranks[r].instructions;
     TaskId computed = -1, before_that = -1;
@@ -143,6 +153,8 @@ void StepSimulation::add_edges() {
           before_that = computed;
         }
         computed = block.end;
+      } else {
+        tasks_.wait(task, fetched);
       }
       for (const InstructionId before : list[i].after) tasks_.wait(task, ends_[r][before.value]);
     }
@@ -326,8 +338,9 @@ void StepSimulation::add_events(Trace* trace) const {
     event.start_s = tasks_.start(message.task), event.end_s = tasks_.end(message.task);
     event.device = message.from, event.peer = message.to;
     event.instruction = message.instruction;
-    event.track =
-        host ? TrackKind::kHostLink : (network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut);
+    event.track = message.kind == EventKind::kCall ? TrackKind::kHost
+                  : host                           ? TrackKind::kHostLink
+                         : (network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut);
     trace->events.push_back(event);
     if (host) continue;
     std::swap(event.device, event.peer);
@@ -350,6 +363,7 @@ Trace StepSimulation::make_trace() {
   resolve_memory(&trace);
   std::vector<std::array<double, kTrackKinds>> links(program_.ranks.size());
   for (const MessageEvent& message : message_events_) {
+    if (message.kind == EventKind::kCall) continue;  // moves nothing
     const double seconds = tasks_.end(message.task) - tasks_.start(message.task);
     const bool network = message.link == LinkKind::kNetwork;
     if (message.from == message.to) {

@@ -61,6 +61,7 @@ class StepSimulation {
   // step_simulation.cc: gates, messages, state, trace.
   void add_messages();
   void add_blocks();
+  TaskId first_fetch() const;
   void add_edges();
   bool fused_with_previous(CallId id) const;
   void keep_order(DeviceId rank, int32_t instruction);

@@ -21,6 +21,8 @@ const char* track_name(TrackKind kind) {
       return "network_in";
     case TrackKind::kHostLink:
       return "host_link";
+    case TrackKind::kHost:
+      return "host";
   }
   return "?";
 }
@@ -92,6 +94,16 @@ std::string overflow_text(const Trace& trace, const MemoryOverflow& overflow) {
              format_bytes(overflow.limit_bytes));
 }
 
+std::string memory_problem(const Trace& trace) {
+  if (trace.overflow) return overflow_text(trace, *trace.overflow);
+  for (size_t node = 0; node < trace.hosts.size(); ++node)
+    if (const HostSummary& host = trace.hosts[node]; !host.fits())
+      return cat("the host of node ", node, " runs out of memory: weights and optimizer states of ",
+                 format_bytes(host.bytes),
+                 " wait there, above plan.host_memory_gib = ", format_bytes(host.limit_bytes));
+  return "";
+}
+
 namespace {
 
 Json memory_json(const MemoryPoint& point) {
@@ -109,7 +121,7 @@ Json trace_summary_json(const Trace& trace) {
   Json out = {{"step_s", trace.step_s},
               {"utilisation", utilisation(trace)},
               {"peak_gib", peak_bytes(trace) / kGib},
-              {"fits", !trace.overflow.has_value()},
+              {"fits", memory_problem(trace).empty()},
               {"instructions", trace.instructions}};
   for (const CallSummary& call : trace.calls)
     out["calls"][trace.call_names[call.call.value]] = {{"start_s", call.start_s},
@@ -124,7 +136,12 @@ Json trace_summary_json(const Trace& trace) {
                               {"peak_gib", device.peak_bytes / kGib},
                               {"limit_gib", device.limit_bytes / kGib},
                               {"peak", memory_json(device.peak)}});
-  if (trace.overflow) out["overflow"] = overflow_text(trace, *trace.overflow);
+  out["hosts"] = Json::array();
+  for (const HostSummary& host : trace.hosts)
+    out["hosts"].push_back(
+        {{"waiting_gib", host.bytes / kGib}, {"limit_gib", host.limit_bytes / kGib}});
+  if (const std::string problem = memory_problem(trace); !problem.empty())
+    out["overflow"] = problem;
   return out;
 }
 

@@ -14,9 +14,10 @@
 
 namespace braid {
 
-// What a device has of its own: computation, and each direction of each link.
-enum class TrackKind { kCompute, kNvlinkOut, kNvlinkIn, kNetworkOut, kNetworkIn, kHostLink };
-inline constexpr int kTrackKinds = 6;
+// What a device has of its own: computation, each direction of each link, and the process on the
+// host that feeds it.
+enum class TrackKind { kCompute, kNvlinkOut, kNvlinkIn, kNetworkOut, kNetworkIn, kHostLink, kHost };
+inline constexpr int kTrackKinds = 7;
 const char* track_name(TrackKind kind);
 
 enum class EventKind {
@@ -108,11 +109,20 @@ struct MemoryOverflow {
   friend bool operator==(const MemoryOverflow&, const MemoryOverflow&) = default;
 };
 
+// State of roles that waits in the memory of a node's host.
+struct HostSummary {
+  double bytes = 0;
+  double limit_bytes = 0;  // 0 = not limited
+  bool fits() const { return limit_bytes <= 0 || bytes <= limit_bytes; }
+  friend bool operator==(const HostSummary&, const HostSummary&) = default;
+};
+
 struct Trace {
   std::vector<std::string> call_names;  // of the graph
   double step_s = 0;
   std::vector<TraceEvent> events;  // empty unless asked for
   std::vector<DeviceSummary> devices;
+  std::vector<HostSummary> hosts;  // by node
   std::vector<CallSummary> calls;
   std::optional<MemoryOverflow> overflow;
   int64_t instructions = 0;  // executed on all ranks: region bodies and schedule ops counted
@@ -128,6 +138,9 @@ std::vector<std::vector<double>> peaks_by_call(const Trace& trace);
 // "device 3 runs out of memory in instruction 17 (update_actor): weights 26.1 GiB + ... = 84.2 GiB,
 // limit 78.9 GiB".
 std::string overflow_text(const Trace& trace, const MemoryOverflow& overflow);
+
+// The first device or host that runs out of memory, in words; "" where everything fits.
+std::string memory_problem(const Trace& trace);
 
 // Step time, calls, utilisation and memory; no events.
 Json trace_summary_json(const Trace& trace);

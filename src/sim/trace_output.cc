@@ -47,7 +47,8 @@ std::string call_table(const Trace& trace, const std::vector<char>& letters) {
   std::string out = cat("step ", format_seconds(trace.step_s), ", devices compute ");
   char text[160];
   std::snprintf(text, sizeof text, "%.1f %% of it, peak memory %s%s\n", 100 * utilisation(trace),
-                format_bytes(peak_bytes(trace)).c_str(), trace.overflow ? " (does not fit)" : "");
+                format_bytes(peak_bytes(trace)).c_str(),
+                memory_problem(trace).empty() ? "" : " (does not fit)");
   out += text;
   // One unit for all, so that columns can be compared.
   const bool milliseconds = trace.step_s < 1;
