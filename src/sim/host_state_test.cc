@@ -80,12 +80,13 @@ TEST(HostState, NothingMovesBeforeTheStepHasItsData) {
 }
 
 TEST(HostState, AHostHoldsNoMoreThanItHas) {
-  PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 16});
+  PlanningProblem problem = make_test_problem(
+      {.actor = "qwen2.5-0.5b", .critic = "qwen2.5-0.5b", .devices = 4, .prompts = 16});
   ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
   plan.roles = {{RoleId{"critic"}, Residency::kHost, Residency::kHost}};
   const Trace trace = traced(plan, problem);
   ASSERT_EQ(trace.hosts.size(), 1U);
-  const double params = static_cast<double>(total_params(*find_model("llama2-7b")));
+  const double params = static_cast<double>(total_params(*find_model("qwen2.5-0.5b")));
   EXPECT_GT(trace.hosts[0].bytes, 4 * 2 * params);
   EXPECT_EQ(memory_problem(trace), "");
   problem.host_memory_gib = 0.9 * trace.hosts[0].bytes / kGib;
