@@ -19,10 +19,11 @@ import warnings
 
 import jinja_reference
 
-TEXTS = ["", "a", "user", "Hello, World", "  pad \n", "a,b,,c", "x=1;y=2", "Ünï ß ǅ", "世界 🙂", "line1\nline2\r\nline3\n", "<b>&'\"", "007", "-12", "3.5e2", "abcABC",
+TEXTS = ["", "a", "user", "Hello, World", "  pad \n", "a,b,,c", "x=1;y=2", "Ünï ß ǅ", "世界 🙂", "line1\nline2\r\nline3\n", "<b>&'\"", "007", "-12", "well-known T-shirt--really: a-b-c", "(see www.a-b.org/x_(y)).", "http://[::1]:80/ <me@x.co>, mailto:a@b.c. tel://5 1.2.net", "3.5e2", "abcABC",
          "%s-%d", "{} {0}", "\\n", "tab\there", "the quick brown fox jumps over", "assistant", "__x__", "1_000", " ", "ff", "0x1F"]
 VARIABLES = {"n": 3, "z": 0, "neg": -7, "f": 2.5, "big": 1e20, "small": 1e-7, "t": True, "no": False, "none": None, "s": "Hello", "e": "", "u": "Grüße 世界",
-             "xs": [3, 1, 2], "ys": ["b", "A", "c", "a"], "empty": [], "d": {"b": 1, "a": [1, 2.0, None], "items": "x", "k": {"deep": True}},
+             "xs": [3, 1, 2], "ys": ["b", "A", "c", "a"], "empty": [], "wide": {"text": "many words in a line, and more of them, so that it is longer than one line of a terminal is\nand a second one", "more": [["long " * 9, ["x" * 70, ""]], {"z": 1, "a": "y" * 66}]},
+             "d": {"b": 1, "a": [1, 2.0, None], "items": "x", "k": {"deep": True}},
              "rows": [{"name": "x", "v": 2, "tag": "B"}, {"name": "Y", "v": 1, "tag": "a"}, {"name": "z", "v": 2}]}
 NAMES = list(VARIABLES) + ["missing", "m", "ns"]
 FILTERS = """abs attr('a') batch(2) batch(2,'-') capitalize center(9) count default('D') d('D',true) dictsort dictsort(true,'value') e escape filesizeformat
@@ -31,7 +32,9 @@ join(',',attribute='name') last length list lower items map('upper') map(attribu
 rejectattr('tag') replace('a','b') replace('l','',1) replace('','.') reverse round round(1) round(0,'floor') round(1,'ceil') safe select select('string')
 selectattr('tag') selectattr('v','gt',1) selectattr('tag','defined') slice(2) slice(3,'-') sort sort(reverse=true) sort(attribute='name') sort(case_sensitive=true)
 string striptags sum sum(attribute='v') sum(start=5) title tojson tojson(indent=2) tojson(ensure_ascii=true) tojson(sort_keys=true) tojson(separators=(',',':'))
-trim trim('ab') truncate(8) truncate(9,true) truncate(12,false,'!',0) unique upper urlencode wordcount xmlattr""".split("\n")
+trim trim('ab') truncate(8) truncate(9,true) truncate(12,false,'!',0) unique upper urlencode wordcount xmlattr
+pprint urlize urlize(5) urlize(none,true,'_top',rel='me') urlize(extra_schemes=['ftp:','tel://']) wordwrap wordwrap(7) wordwrap(5,false)
+wordwrap(6,wrapstring='|') wordwrap(9,break_on_hyphens=false)""".split("\n")
 FILTERS = [name for line in FILTERS for name in line.split(" ") if name]
 TESTS = """boolean callable defined divisibleby(2) eq(3) escaped even false filter float ge(2) gt('a') in([1,2,3]) in('Hello') integer iterable le(3) lower lt(3) mapping ne(3)
 none number odd sameas(none) sequence string test true undefined upper""".split()

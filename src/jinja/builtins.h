@@ -33,6 +33,11 @@ Result<Value> deferred(Budget& budget, Arguments& arguments) {
   return make_object<Generator>(std::vector<Value>(), made.status());
 }
 
+// Filters that lay out texts.
+Result<Value> pprint_filter(Budget& budget, Arguments& arguments);
+Result<Value> urlize_filter(Budget& budget, Arguments& arguments);
+Result<Value> wordwrap_filter(Budget& budget, Arguments& arguments);
+
 // Parts of the table of filters.
 Builtin find_text_filter(const std::string& name);
 Builtin find_number_filter(const std::string& name);

@@ -112,8 +112,8 @@ Result<Value> select_filter(Budget& budget, Arguments& arguments) {
   });
 }
 
-Result<Value> unsupported_filter(Budget& /*budget*/, Arguments& /*arguments*/) {
-  return invalid_input("it is not supported in Braid");
+Result<Value> random_filter(Budget& /*budget*/, Arguments& /*arguments*/) {
+  return invalid_input("the filter random would give another text in every run");
 }
 
 }  // namespace
@@ -126,8 +126,7 @@ Builtin find_selection_filter(const std::string& name) {
   if (name == "rejectattr") return deferred<select_filter<false, true>>;
   if (name == "default" || name == "d") return default_filter;
   if (name == "attr") return attr_filter;
-  for (const char* known : {"pprint", "random", "urlize", "wordwrap"})
-    if (name == known) return unsupported_filter;
+  if (name == "random") return random_filter;
   return nullptr;
 }
 

@@ -331,6 +331,7 @@ constexpr TextFilter kTextFilters[] = {
     {"format", format_filter},
     {"indent", indent_filter},
     {"lower", converted_filter<lower>},
+    {"pprint", pprint_filter},
     {"replace", replace_filter},
     {"safe", safe_filter},
     {"string", converted_filter<identity>},
@@ -341,7 +342,9 @@ constexpr TextFilter kTextFilters[] = {
     {"truncate", truncate_filter},
     {"upper", converted_filter<upper>},
     {"urlencode", urlencode_filter},
+    {"urlize", urlize_filter},
     {"wordcount", wordcount_filter},
+    {"wordwrap", wordwrap_filter},
     {"xmlattr", xmlattr_filter},
 };
 
