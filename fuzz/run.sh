@@ -10,7 +10,16 @@ targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
   for source in fuzz/*_fuzz.cc; do targets+=("$(basename "$source" .cc)"); done
 fi
-cmake -S . -B "$BUILD" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+# Debian names the compiler by its version alone.
+suffix=""
+for candidate in "" $(compgen -c clang++- | sed -n 's/^clang++\(-[0-9]*\)$/\1/p' | sort -t- -k2 -nr); do
+  if command -v "clang++$candidate" >/dev/null && command -v "clang$candidate" >/dev/null; then suffix=$candidate; break; fi
+done
+if ! command -v "clang++$suffix" >/dev/null; then
+  echo "fuzz/run.sh: no clang++ in PATH; install clang (Debian: apt-get install clang-14)" >&2
+  exit 1
+fi
+cmake -S . -B "$BUILD" -G Ninja -DCMAKE_CXX_COMPILER="clang++$suffix" -DCMAKE_C_COMPILER="clang$suffix" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DBRAID_WITH_TORCH=OFF -DBRAID_BUILD_TESTS=OFF -DBRAID_BUILD_BENCH=OFF -DBRAID_BUILD_FUZZ=ON >/dev/null
 cmake --build "$BUILD" --target "${targets[@]}"
 mkdir -p "$BUILD/artifacts"
