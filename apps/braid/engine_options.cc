@@ -90,7 +90,7 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
   app.add_option("--seconds", options.seconds, "spent on each measurement at least")
       ->check(CLI::Range(0.0, 60.0));
   app.add_option("--threads", options.threads, "threads of libtorch; 0 = its default")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1024));
 }
 
 }  // namespace braid

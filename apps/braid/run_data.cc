@@ -107,7 +107,7 @@ Action define_data(CLI::App& app) {
   auto arguments = std::make_shared<DataArguments>();
   take_config_inputs(app);
   app.add_option("--show", arguments->show, "records to print, in the order of training")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1'000'000'000));
   app.add_flag("--json", arguments->json, "one JSON object per line");
   app.add_flag("--eval", arguments->eval, "data.eval instead of data.train");
   return [arguments, &app] { return show_data(*arguments, app.remaining()); };

@@ -1,7 +1,6 @@
 #include "checkpoint/checkpoint.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "base/text.h"
 #include "checkpoint/manifest.h"
 #include "host/file.h"
+#include "host/staged_folder.h"
 #include "nn/safetensors.h"
 
 namespace braid {
@@ -72,18 +72,6 @@ Status write_files(const std::string& folder, int64_t step,
   }
   BRAID_TRY(write_manifest(folder, step, files, metrics));
   return sync_path(folder);
-}
-
-// Renames a complete folder to its final name, over an earlier one where there is one: by exchange,
-// so that one of the two has the name at every moment.
-Status publish(const std::string& temporary, const std::string& path) {
-  int failed = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE);
-  if (failed != 0 && errno == EEXIST)
-    failed = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE);
-  else if (failed != 0)  // a file system without renameat2
-    failed = ::rename(temporary.c_str(), path.c_str());
-  if (failed != 0) return io_error(cat(path, ": cannot be put in place: ", std::strerror(errno)));
-  return sync_path(parent_folder(path));
 }
 
 void remove_folder(const std::string& path) {
@@ -181,7 +169,7 @@ Result<std::string> save_checkpoint(const std::string& folder, const SavePoint& 
   const std::string temporary = join_path(folder, kTemporaryPrefix + folder_name(at));
   const std::string path = join_path(folder, folder_name(at));
   Status status = write_files(temporary, at.step, metrics, state);
-  if (status.ok()) status = publish(temporary, path);
+  if (status.ok()) status = put_in_place(temporary, path);
   if (path_exists(temporary)) remove_folder(temporary);
   if (!status.ok()) return status.at("checkpoint");
   return path;

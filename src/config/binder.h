@@ -86,8 +86,11 @@ class OptionReader {
 
   template <typename T>
   static Status read(const YamlNode& node, const std::string& path, std::vector<T>& field) {
-    if (node.kind != YamlNode::Kind::kList)
-      return invalid_input(cat(node.origin, ": ", path, " must be a list"));
+    if (node.kind != YamlNode::Kind::kList) {
+      const bool one = node.kind == YamlNode::Kind::kScalar && !node.scalar.empty();
+      return invalid_input(cat(node.origin, ": ", path, " must be a list",
+                               one ? cat("; write [", node.scalar, "]") : ""));
+    }
     field.clear();
     for (const YamlNode& item : node.list) {
       T value{};

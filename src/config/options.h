@@ -62,6 +62,7 @@ struct DataConfig {
   std::string overlong = "error";
   bool shuffle = true;
   int64_t seed = 0;
+  double check_s = 10;
 };
 
 struct RolloutConfig {
@@ -258,7 +259,9 @@ void visit(V& v, CriticConfig& o) {
 
 template <class V>
 void visit(V& v, DataConfig& o) {
-  v("train", o.train, "JSONL file, or task:NAME for a built-in generated task");
+  v("train", o.train,
+    "file (JSON lines, .json, parquet, also .gz), folder, pattern, data set of the Hugging Face "
+    "cache, - (standard input), or task:NAME for a built-in generated task");
   v("eval", o.eval, "the same, for evaluation");
   v("prompt_key", o.prompt_key, "field of a line that holds the prompt");
   v("label_key", o.label_key, "field of a line that holds the right answer");
@@ -284,6 +287,10 @@ void visit(V& v, DataConfig& o) {
     one_of("error | drop | truncate_left"));
   v("shuffle", o.shuffle, "a new order in every epoch");
   v("seed", o.seed, "of the order and of generated tasks");
+  v("check_s", o.check_s,
+    "seconds that training waits for the check of all rows; the rest is checked while it runs; 0 = "
+    "waits for all",
+    at_least(0));
 }
 
 template <class V>

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "base/text.h"
+#include "data/data_check.h"
 #include "data/task.h"
 #include "host/file.h"
 #include "test_paths.h"
@@ -55,6 +58,80 @@ TEST(DataSet, TheOrderOfASeedNeverChanges) {
   config.seed = 5;
   const auto data = prompts(lines_of_ids(37), config);
   EXPECT_THAT(order(*data, 0, 8), ElementsAre(4, 32, 26, 18, 19, 25, 1, 31));
+}
+
+// Both orders: where an index comes next is what at() says there.
+TEST(DataSet, NextPositionFindsARecord) {
+  for (const bool shuffle : {true, false}) {
+    DataConfig config;
+    config.shuffle = shuffle;
+    const auto data = prompts(lines_of_ids(37), config);
+    for (int64_t index = 0; index < 37; ++index)
+      for (const int64_t begin : {0, 20, 70}) {
+        const int64_t found = data->next_position(index, begin);
+        EXPECT_GE(found, begin);
+        EXPECT_LT(found, begin + 2 * 37);
+        EXPECT_EQ(data->at(found)->prompt_ids[0], index);
+      }
+  }
+}
+
+// More lines than are looked at together.
+class LargeDataSet : public testing::Test {
+ protected:
+  static constexpr int kLines = 6000;
+  static Result<DataSet> load(const std::string& text, const std::string& overlong = "error") {
+    DataConfig config;
+    config.overlong = overlong;
+    LoadingOptions options;
+    options.check_s = 1e-9;
+    options.check = [](const DataRecord& record) {
+      return record.prompt_ids[0] == 5500 ? invalid_input("5500 is too large") : ok_status();
+    };
+    return make_data_set(RowFiles::of(LineReader::of_text(text, "f.jsonl")), DataNeed::kPrompts,
+                         nullptr, config, options);
+  }
+  static void wait(const DataCheck& check) {
+    while (!check.done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+};
+
+TEST_F(LargeDataSet, TheRestIsCheckedLater) {
+  const std::string text = lines_of_ids(5500);
+  const auto whole = prompts(text, {});
+  const auto data = load(text);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->size(), 5500);
+  EXPECT_LT(data->checked(), 5500);
+  EXPECT_EQ(data->sha256(), "");
+  EXPECT_EQ(data->lines_sha256(), whole->lines_sha256());
+  EXPECT_EQ(order(*data, 0, 5500), order(*whole, 0, 5500));
+  DataCheck check(*data);
+  wait(check);
+  EXPECT_EQ(check.sha256(), whole->sha256());
+  EXPECT_TRUE(check.take_bad_rows().empty());
+}
+
+TEST_F(LargeDataSet, BadRowsAreNamedAndNeverUsed) {
+  std::string text = lines_of_ids(kLines);
+  text.replace(text.find("{\"ids\":[5000,"), 6, "{\"idz\"");
+  const auto data = load(text);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  DataCheck check(*data);
+  wait(check);
+  const auto rows = check.take_bad_rows();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_THAT(rows[0].message, HasSubstr("f.jsonl:5001: "));
+  EXPECT_EQ(rows[1].message, "f.jsonl:5501: 5500 is too large");
+  EXPECT_EQ(check.sha256(), "");
+  for (const BadRow& row : rows) EXPECT_EQ(data->record(row.index).status().message(), row.message);
+  EXPECT_TRUE(check.take_bad_rows().empty());
+}
+
+// How many rows are left out decides the order of the others.
+TEST_F(LargeDataSet, AllAreCheckedWhereRowsMayBeLeftOut) {
+  EXPECT_THAT(load(lines_of_ids(kLines), "drop").status().message(),
+              HasSubstr("f.jsonl:5501: 5500 is too large"));
 }
 
 TEST(DataSet, OverlongPolicies) {
@@ -130,11 +207,12 @@ TEST(DataSet, AnyChangedLineChangesTheHash) {
 
 // A check of the caller's sees every usable record, and its error the place.
 TEST(DataSet, ChecksNameTheLine) {
-  const auto check = [](const DataRecord& record) {
+  LoadingOptions options;
+  options.check = [](const DataRecord& record) {
     return record.prompt_ids[0] == 5 ? invalid_input("five") : ok_status();
   };
   const auto data = make_data_set(RowFiles::of(LineReader::of_text(lines_of_ids(9), "f.jsonl")),
-                                  DataNeed::kPrompts, nullptr, {}, check);
+                                  DataNeed::kPrompts, nullptr, {}, options);
   EXPECT_THAT(data.status().message(), HasSubstr("f.jsonl:6: five"));
 }
 
@@ -202,7 +280,7 @@ TEST_F(DataFile, ChangesInPlaceAreNoticed) {
     file << '4';
   }
   EXPECT_THAT(data->at(0).status().message(),
-              AllOf(HasSubstr(path_), HasSubstr("line at byte 0"), HasSubstr("was changed")));
+              AllOf(HasSubstr(path_), HasSubstr(":1: "), HasSubstr("was changed")));
   EXPECT_TRUE(data->at(1).ok());
   std::filesystem::resize_file(path_, 3);
   EXPECT_EQ(data->at(5).status().code(), Code::kDataLoss);

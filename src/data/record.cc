@@ -255,8 +255,12 @@ Status set_implicit_pair(const OrderedJson& row, const RowReader& reader, DataRe
   return ok_status();
 }
 
-Status set_columns(const OrderedJson& row, const RowColumns& columns, const RowReader& reader,
-                   DataRecord& record) {
+Status set_columns(const OrderedJson& row, const RowColumns& columns, DataNeed need,
+                   const RowReader& reader, DataRecord& record) {
+  const OrderedJson& prompt = *find_column(row, columns.prompt);
+  if (prompt == "" && need != DataNeed::kSamples)
+    return invalid_input(
+        "the prompt is empty; where a response to nothing is meant, give the first token as ids");
   BRAID_TRY(set_prompt(row, columns.prompt, reader, record));
   if (!columns.answer.empty()) {
     BRAID_ASSIGN(record.response_ids, answer_ids(row, *find_column(row, columns.answer),
@@ -293,7 +297,7 @@ Result<DataRecord> make_record(const OrderedJson& row, DataNeed need, const Toke
              is_conversation(row["messages"])) {
     BRAID_TRY(set_messages(row, row["messages"], need, reader, record));
   } else {
-    BRAID_TRY(set_columns(row, columns, reader, record));
+    BRAID_TRY(set_columns(row, columns, need, reader, record));
   }
   if (columns.format == RowFormat::kUnpaired) record.unwanted = !row["label"].get<bool>();
   set_extra(row, columns, record);

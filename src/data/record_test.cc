@@ -116,6 +116,12 @@ TEST(Record, ErrorsNameTheKey) {
   EXPECT_THAT(error_of({{"prompt", "x"}}, DataNeed::kPrompts), HasSubstr("no tokenizer"));
   EXPECT_THAT(error_of({{"prompt", ""}}, DataNeed::kPrompts, &tokenizer),
               HasSubstr("the prompt is empty"));
+  // Also where the tokenizer adds a first token; sft may learn from that one alone.
+  const auto adding = load_tokenizer(std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model");
+  EXPECT_THAT(error_of({{"prompt", ""}}, DataNeed::kPrompts, &*adding),
+              HasSubstr("the prompt is empty"));
+  EXPECT_TRUE(
+      make_record({{"prompt", ""}, {"completion", "12"}}, DataNeed::kSamples, &*adding, {}).ok());
   EXPECT_THAT(error_of({{"ids", {1, -2}}}, DataNeed::kPrompts), HasSubstr("-2 is no token id"));
   EXPECT_THAT(error_of({{"ids", {1.5}}}, DataNeed::kPrompts), HasSubstr("1.5 is no token id"));
   EXPECT_THAT(error_of({{"ids", {3000000000}}}, DataNeed::kPrompts), HasSubstr("is no token id"));

@@ -20,6 +20,8 @@ namespace {
 constexpr int kByteBits = 44;  // 16 TiB
 constexpr size_t kMaxFiles = size_t{1} << 18;
 
+int64_t byte_of(int64_t place) { return place & ((int64_t{1} << kByteBits) - 1); }
+
 constexpr const char* kEndings[] = {".jsonl",   ".ndjson",   ".json",
                                     ".parquet", ".jsonl.gz", ".json.gz"};
 
@@ -177,28 +179,34 @@ int64_t RowFiles::held_bytes() const {
   return bytes;
 }
 
+std::string RowFiles::File::where(int64_t number) const {
+  return cat(lines.name(), rows ? ", row " : ":", number);
+}
+
 Status RowFiles::for_each(const Visit& visit) const {
   for (size_t i = 0; i < files_.size(); ++i) {
     const File& file = files_[i];
     int64_t number = 0;
     const auto base = static_cast<int64_t>(i) << kByteBits;
     BRAID_TRY(file.lines.for_each([&](std::string_view line, int64_t begin_byte) {
-      ++number;
-      return visit(line, base + begin_byte,
-                   cat(file.lines.name(), file.rows ? ", row " : ":", number));
+      return visit(line, base + begin_byte, file.where(++number));
     }));
   }
   return ok_status();
 }
 
 Result<std::string> RowFiles::line_at(int64_t place) const {
-  const int64_t byte = place & ((int64_t{1} << kByteBits) - 1);
-  return files_[static_cast<size_t>(place >> kByteBits)].lines.line_at(byte);
+  return files_[static_cast<size_t>(place >> kByteBits)].lines.line_at(byte_of(place));
 }
 
 std::string RowFiles::describe(int64_t place) const {
   const File& file = files_[static_cast<size_t>(place >> kByteBits)];
-  return cat(file.lines.name(), ", line at byte ", place & ((int64_t{1} << kByteBits) - 1));
+  int64_t number = 0;
+  const Status found = file.lines.for_each([&](std::string_view, int64_t begin_byte) {
+    ++number;
+    return begin_byte < byte_of(place) ? ok_status() : Status(Code::kStopped, "there it is");
+  });
+  return file.where(found.ok() ? number + 1 : number);
 }
 
 }  // namespace braid

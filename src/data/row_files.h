@@ -37,13 +37,15 @@ class RowFiles {
   Status for_each(const Visit& visit) const;
 
   Result<std::string> line_at(int64_t place) const;
-  // "a.jsonl, line at byte 17".
+  // File and line of a place, as for_each() names them; reads the file up to there.
   std::string describe(int64_t place) const;
 
  private:
   struct File {
     LineReader lines;
     bool rows = false;  // its lines are rows of something else
+    // "a.jsonl:3" or "a.parquet, row 3".
+    std::string where(int64_t number) const;
   };
   std::string name_;
   std::vector<File> files_;

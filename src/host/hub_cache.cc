@@ -127,6 +127,12 @@ std::string hub_cache_folder() {
 }
 
 Result<std::string> locate_model(const std::string& text) {
+  const auto holds = [&](const char* name) { return path_exists(join_path(text, name)); };
+  if (holds("manifest.json") && holds("state.json") && !holds("config.json"))
+    return invalid_input(cat(text,
+                             " is a checkpoint of a run, not a model; make one of it: "
+                             "braid export ",
+                             text, " OUT"));
   if (path_exists(text)) return text;
   const size_t words = text.find('/') == std::string::npos ? 1 : 2;
   std::optional<HubName> name = hub_name(text, words);

@@ -75,6 +75,16 @@ TEST_F(HubCache, WhatIsNotThereIsSaidWithTheCommandThatBringsIt) {
             "runs/a/export/actor: there is no such model folder");
 }
 
+TEST_F(HubCache, ACheckpointIsNoModel) {
+  const std::string folder = home_ + "/checkpoint";
+  ASSERT_TRUE(make_folder(folder).ok());
+  for (const char* name : {"manifest.json", "state.json"})
+    ASSERT_TRUE(write_file_atomic(join_path(folder, name), "{}").ok());
+  EXPECT_THAT(
+      locate_model(folder).status().message(),
+      HasSubstr("is a checkpoint of a run, not a model; make one of it: braid export " + folder));
+}
+
 TEST_F(HubCache, DataSetsMayNameFilesInside) {
   const std::string snapshot = add("datasets--openai--gsm8k", "ddd4", "main");
   EXPECT_EQ(*locate_data("openai/gsm8k"), snapshot);

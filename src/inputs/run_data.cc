@@ -114,7 +114,8 @@ std::string tokenizer_path(const Config& config) {
   return beside_model ? config.model.path : "";
 }
 
-Result<RunData> load_run_data(const Config& config, const std::string& source, DataNeed need) {
+Result<RunData> load_run_data(const Config& config, const std::string& source, DataNeed need,
+                              double check_s) {
   RunData out;
   const std::string path = tokenizer_path(config);
   const std::string file = is_folder(path) ? join_path(path, "tokenizer.json") : path;
@@ -124,13 +125,12 @@ Result<RunData> load_run_data(const Config& config, const std::string& source, D
     BRAID_ASSIGN(out.tokenizer, load_tokenizer(path));
   }
   const Tokenizer* tokenizer = out.tokenizer ? &*out.tokenizer : nullptr;
-  BRAID_ASSIGN(const RecordCheck check, record_check(config, need));
+  LoadingOptions loading;
+  BRAID_ASSIGN(loading.check, record_check(config, need));
   std::map<std::string, int64_t> odd_roles;
-  const RecordCheck noting = [&](const DataRecord& record) {
-    count_odd_roles(record, &odd_roles);
-    return check(record);
-  };
-  BRAID_ASSIGN(out.data, load_data_set(source, need, tokenizer, config.data, noting));
+  loading.visit = [&](const DataRecord& record) { count_odd_roles(record, &odd_roles); };
+  loading.check_s = check_s;
+  BRAID_ASSIGN(out.data, load_data_set(source, need, tokenizer, config.data, loading));
   note_odd_roles(source, odd_roles);
   return out;
 }

@@ -2,6 +2,7 @@
 // libtorch, so that commands that only look at data start without it. Thread-safe.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -27,8 +28,11 @@ Result<RecordCheck> record_check(const Config& config, DataNeed need);
 // tokenizer.path, or the model's folder where that has a tokenizer; "" for none.
 std::string tokenizer_path(const Config& config);
 
-// The tokenizer and the data of `source` (data.train or data.eval) as the model will see them.
-Result<RunData> load_run_data(const Config& config, const std::string& source, DataNeed need);
+// The tokenizer and the data of `source` (data.train or data.eval) as the model will see them. Rows
+// that are not reached in check_s seconds are left to a DataCheck.
+constexpr double kCheckAll = std::numeric_limits<double>::infinity();
+Result<RunData> load_run_data(const Config& config, const std::string& source, DataNeed need,
+                              double check_s = kCheckAll);
 
 // What the graph's fetch call asks of a line of data.
 DataNeed data_need(const Graph& graph);

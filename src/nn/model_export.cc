@@ -1,18 +1,12 @@
 #include "nn/model_export.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <system_error>
-
 #include "base/text.h"
+#include "host/staged_folder.h"
 #include "nn/safetensors.h"
 
 namespace braid {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 // Everything of a folder that is neither weights nor config.json.
 const char* const kCopiedFiles[] = {"generation_config.json"};
@@ -117,23 +111,9 @@ Status check_target(const std::string& folder) {
   return invalid_input(cat(folder, ": exists and holds no model; give a new folder"));
 }
 
-Status move_into_place(const std::string& temporary, const std::string& folder) {
-  std::error_code error;
-  const std::string old = cat(folder, ".old-", ::getpid());
-  const bool replaces = path_exists(folder);
-  if (replaces) fs::rename(folder, old, error);
-  if (!error) fs::rename(temporary, folder, error);
-  if (error) return io_error(cat(folder, ": cannot be put in place: ", error.message()));
-  if (replaces) fs::remove_all(old, error);
-  const std::string parent = fs::absolute(folder).parent_path().string();
-  return sync_path(parent);
-}
-
 Status write_all(const Decoder& decoder, const std::string& folder, const ExportOptions& options) {
-  BRAID_TRY(make_folder(folder));
-  BRAID_TRY(options.merge_adapters ? write_merged(decoder, folder, options)
-                                   : write_adapters(decoder, folder, options));
-  return sync_path(folder);
+  return options.merge_adapters ? write_merged(decoder, folder, options)
+                                : write_adapters(decoder, folder, options);
 }
 
 }  // namespace
@@ -149,12 +129,9 @@ Status save_model(const Model& model, const std::string& folder_in, const Export
   std::string folder = folder_in;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   BRAID_TRY(check_target(folder));
-  const std::string temporary = cat(folder, ".tmp-", ::getpid());
-  Status status = write_all(decoder, temporary, options);
-  if (status.ok()) status = move_into_place(temporary, folder);
-  std::error_code ignored;
-  if (!status.ok()) fs::remove_all(temporary, ignored);
-  return status;
+  BRAID_ASSIGN(StagedFolder staged, StagedFolder::create(folder));
+  BRAID_TRY(write_all(decoder, staged.staging(), options));
+  return staged.publish();
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "plan/make_problem.h"
@@ -45,6 +46,8 @@ Status export_checkpoint(const std::string& path, const std::string& out,
   for (const auto& [name, role] : roles)
     BRAID_TRY(load_role_weights(name, state, *role.model).at(path));
   for (const auto& [name, role] : roles) BRAID_TRY(export_role(name, role, config, out));
+  if (state.numbers.contains("open_step"))
+    log_warning(cat(path, " is within a step: the models have a part of its updates"));
   return ok_status();
 }
 

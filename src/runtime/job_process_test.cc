@@ -176,7 +176,7 @@ TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {
   const auto child = start(job_command("job-stopped", "grpo",
                                        {plan, "train.total_steps=400", "checkpoint.resume=auto"}));
   ASSERT_TRUE(reaches("job-stopped", 2, *child));
-  ::kill(child->pid(), SIGTERM);
+  send(*child, SIGTERM);
   const Finished end = ending(*child);
   EXPECT_EQ(end.end, "exited with status 1");
   EXPECT_THAT(end.errors, HasSubstr("stopped by SIGTERM after step"));
@@ -191,6 +191,7 @@ TEST_F(JobProcess, DeathOfARankEndsTheJobWithAMessage) {
   const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
   const auto child = start(job_command("job-death", "grpo", {plan, "train.total_steps=4000"}));
   ASSERT_TRUE(reaches("job-death", 2, *child));
+  ASSERT_GT(child->pid(), 0);
   const std::vector<pid_t> ranks = children_of(child->pid());
   ASSERT_EQ(ranks.size(), 2u);
   ::kill(ranks.back(), SIGKILL);

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <new>
 
+#include "host/file.h"
+#include "runtime/export_checkpoint.h"
 #include "runtime/fingerprint.h"
 #include "runtime/testing.h"
 
@@ -55,6 +57,16 @@ class OpenStep : public testing::TestWithParam<const char*> {
     EXPECT_EQ(session.save_state()->numbers, whole_->save_state()->numbers);
   }
 
+  // braid export of a checkpoint gives the session's weights, also those within a step.
+  static void expect_same_export(const std::string& checkpoint, const Session& session) {
+    const std::string own = checkpoint + "-own", exported = checkpoint + "-exported";
+    ASSERT_TRUE(session.export_models(own).ok());
+    const Status status = export_checkpoint(checkpoint, exported, {});
+    ASSERT_TRUE(status.ok()) << status.message();
+    const std::string weights = "/actor/model.safetensors";
+    EXPECT_TRUE(*read_file(own + weights) == *read_file(exported + weights));
+  }
+
   const Config config_;
   const Program program_;
   std::unique_ptr<Session> whole_;
@@ -78,6 +90,7 @@ TEST_P(OpenStep, FailureAtAnyInstructionLosesNothing) {
     ASSERT_TRUE(path.ok()) << path.status().message();
     const Status loaded = resumed->load_state(*load_checkpoint(*path));
     ASSERT_TRUE(loaded.ok()) << loaded.message();
+    if (failed->step_open() && open == 1) expect_same_export(*path, *failed);
     expect_same_end(*resumed);
     expect_same_end(*failed);
   }

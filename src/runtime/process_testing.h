@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,6 +86,12 @@ class RunProcess : public testing::TestWithParam<const char*> {
     auto child = ChildProcess::start({argv, 0});
     EXPECT_TRUE(child.ok()) << child.status().message();
     return std::move(child).value();
+  }
+
+  // Signals a process; one that was waited for has no number any more, and -1 would be everyone.
+  static void send(const ChildProcess& child, int signal) {
+    ASSERT_GT(child.pid(), 0) << "the process has ended";
+    ::kill(child.pid(), signal);
   }
 
   // Waits for a process that runs; its output is not read.

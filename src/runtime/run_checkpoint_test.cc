@@ -139,18 +139,48 @@ TEST_F(RunCheckpoint, ContinuesUnderTheSameFilesAndAllowedChanges) {
   EXPECT_THAT(end.errors, HasSubstr("checkpoint.allow: 'optim.actor.l' is no key"));
 }
 
-// Weights that no checkpoint holds are compared as well.
-TEST_F(RunCheckpoint, AnotherReferenceIsNoticed) {
-  const std::string folder = path("reference");
-  const std::string option = "reference.path=" + folder;
-  std::filesystem::copy(path(whole("ppo") + "/export/actor"), folder);
-  finish(command("referred", "ppo", {option, "train.total_steps=1"}));
-  const std::string other = path(whole("grpo") + "/export/actor/model.safetensors");
-  ASSERT_TRUE(write_file_atomic(folder + "/model.safetensors", *read_file(other)).ok());
-  const Finished end = run_program(
-      command("referred", "ppo", {option, "train.total_steps=2", "checkpoint.resume=auto"}));
-  EXPECT_EQ(end.end, "exited with status 2");
-  EXPECT_THAT(end.errors, HasSubstr("reference.path: the weights of reference are not those"));
+struct FrozenModel {
+  const char* name;
+  std::string algorithm, role;  // of the runs that make the model
+  std::string options;          // with %, the folder, parted by blanks
+  std::string message;
+};
+
+// Weights that no checkpoint holds are compared as well: the file of a model that a run only reads
+// is exchanged for another one of its shape.
+TEST_F(RunCheckpoint, OtherFrozenWeightsAreNoticed) {
+  const FrozenModel models[] = {{"reference", "ppo", "actor", "reference.path=%",
+                                 "reference.path: the weights of reference are not those"},
+                                {"reward", "rm", "reward", "reward=[{type:|model,path:|%}]",
+                                 "reward[0].path: the weights of reward model are not those"},
+                                {"base", "ppo", "actor", "model.path=% lora.rank=4",
+                                 "model.path: the weights of actor are not those"}};
+  for (const FrozenModel& model : models) {
+    SCOPED_TRACE(model.name);
+    const auto trained = [&](int steps) {
+      const std::string name = cat("frozen-", model.algorithm, "-", steps);
+      if (!path_exists(path(name)))
+        finish(command(name, model.algorithm,
+                       {cat("train.total_steps=", steps), "optim.reward.lr=1e-3"}));
+      return path(cat(name, "/export/", model.role));
+    };
+    const std::string folder = path(cat("frozen-", model.name)), run = cat("froze-", model.name);
+    std::filesystem::copy(trained(1), folder);
+    std::vector<std::string> options = {"checkpoint.resume=auto", "train.total_steps=1"};
+    for (std::string option : split(model.options, ' ')) {
+      std::replace(option.begin(), option.end(), '|', ' ');
+      if (const size_t at = option.find('%'); at != std::string::npos)
+        option.replace(at, 1, folder);
+      options.push_back(option);
+    }
+    finish(command(run, "grpo", options));
+    const std::string other = trained(2) + "/model.safetensors";
+    ASSERT_TRUE(write_file_atomic(folder + "/model.safetensors", *read_file(other)).ok());
+    options[1] = "train.total_steps=2";
+    const Finished end = run_program(command(run, "grpo", options));
+    EXPECT_EQ(end.end, "exited with status 2");
+    EXPECT_THAT(end.errors, HasSubstr(model.message));
+  }
 }
 
 TEST_F(RunCheckpoint, OneProcessWritesToAFolderOfCheckpoints) {
@@ -170,6 +200,7 @@ TEST_F(RunCheckpoint, OneProcessWritesToAFolderOfCheckpoints) {
 TEST_F(RunCheckpoint, ACheckpointBecomesAModel) {
   for (const char* kind : {"ppo", "ppo-lora"}) {
     const std::string out = path(cat("exported-", kind)), run = whole(kind);
+    ASSERT_TRUE(make_folder(out + "/actor.tmp-1").ok());  // of an export that was killed
     finish({BRAID_BINARY, "export", path(run + "/checkpoints/step-000004"), out});
     EXPECT_EQ(hashes(out), hashes(path(run + "/export"))) << kind;
     EXPECT_TRUE(path_exists(out + "/actor/tokenizer.json"));

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+#include "base/text.h"
+
 namespace braid {
 
 Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
@@ -36,6 +39,20 @@ Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
   if (!answered) return ok_status();
   BRAID_TRY(store.put_tokens("response_ids", rows, std::move(response_ids)));
   return writes("loss_mask") ? store.put_reals("loss_mask", rows, at::tensor(mask)) : ok_status();
+}
+
+void note_bad_rows(const Config& config, const DataSet& data, const RunPosition& position,
+                   DataCheck& check) {
+  const int64_t per_step = config.rollout.prompts_per_step;
+  for (const BadRow& row : check.take_bad_rows()) {
+    const int64_t ahead = data.next_position(row.index, position.cursor) - position.cursor;
+    const int64_t step = position.step + ahead / per_step + 1;
+    log_warning(cat("data.train: ", row.message, "; ",
+                    step > config.train.total_steps
+                        ? "no step of this run needs it"
+                        : cat("step ", step, " of ", config.train.total_steps,
+                              " is the first that needs it; the run is saved and ends before it")));
+  }
 }
 
 }  // namespace braid

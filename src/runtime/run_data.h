@@ -2,9 +2,11 @@
 #pragma once
 
 #include "config/options.h"
+#include "data/data_check.h"
 #include "data/dataset.h"
 #include "dataflow/graph.h"
 #include "inputs/run_data.h"
+#include "runtime/run_position.h"
 #include "runtime/sample_store.h"
 
 namespace braid {
@@ -14,5 +16,10 @@ namespace braid {
 // come with them.
 Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
                      const RolloutConfig& options, SampleStore& store);
+
+// A warning for each bad row that a check of the training data has found since the last call: its
+// place, and the first step that needs it, from the one at `position` on.
+void note_bad_rows(const Config& config, const DataSet& data, const RunPosition& position,
+                   DataCheck& check);
 
 }  // namespace braid

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <random>
 
+#include "data/dataset.h"
+#include "data/tokenizer/tokenizer.h"
 #include "runtime/process_testing.h"
 #include "test_paths.h"
 
@@ -20,7 +22,7 @@ namespace fs = std::filesystem;
 bool all_trials() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
 
 // Scores lengths, and does what the file named by BRAID_TEST_TROUBLE says at its n-th call.
-constexpr const char* kReward = R"(import json, os
+constexpr const char* kReward = R"(import json, os, time
 CALLS = 0
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     global CALLS
@@ -31,6 +33,9 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
             text = file.read().replace('"label": "0', '"label": "x')
             file.seek(0)
             file.write(text)
+    elif CALLS == trouble.get("at") and "hang" in trouble:
+        open(trouble["hang"], "w").close()
+        time.sleep(100000)
     elif CALLS == trouble.get("at"):
         raise ValueError("the judge is gone")
     return len(solution_str) % 5 / 5
@@ -111,6 +116,29 @@ TEST_F(FailedRun, ByARewardThatFails) {
   EXPECT_EQ(failures_, all_trials() ? 6 : 1);
 }
 
+// A stop signal does not wait for a reward that never comes: its step is given up, the one before
+// is saved, also without periodic checkpoints.
+TEST_F(FailedRun, ByASignalWhileARewardHangs) {
+  same_kernels(uninterrupted(), "hanging");
+  const std::string hangs = path("hangs");
+  ::setenv("BRAID_TEST_TROUBLE", cat("{\"at\": 6, \"hang\": \"", hangs, "\"}").c_str(), 1);
+  auto options = failing("hanging", {"checkpoint.every_steps=0"});
+  for (std::string& option : options)
+    if (const size_t at = option.find("signature: verl"); at != std::string::npos)
+      option.insert(at, "timeout_s: 100000, ");
+  const auto child = start(options);
+  ::unsetenv("BRAID_TEST_TROUBLE");
+  const Deadline deadline = deadline_in(kRunDeadline_s);
+  while (!path_exists(hangs) && std::chrono::steady_clock::now() < deadline)
+    ASSERT_EQ(child->wait(deadline_in(0.01)).status().code(), Code::kDeadline);
+  send(*child, SIGTERM);
+  const Finished end = ending(*child);
+  EXPECT_EQ(end.end, "exited with status 1") << end.errors;
+  EXPECT_THAT(end.errors,
+              AllOf(HasSubstr("step 1 was saved in"), HasSubstr("checkpoint.resume=auto")));
+  EXPECT_EQ(steps_kept("hanging"), 1);
+}
+
 TEST_F(FailedRun, ByDataThatChanges) {
   for (const int call : all_trials() ? std::vector<int>{2, 5, 8, 10} : std::vector<int>{5}) {
     const std::string name = cat("data-", call);
@@ -121,6 +149,52 @@ TEST_F(FailedRun, ByDataThatChanges) {
     EXPECT_THAT(output_, HasSubstr(name + ".jsonl"));
   }
   EXPECT_EQ(failures_, all_trials() ? 4 : 1);
+}
+
+// A large set is checked while the run goes on: the bad row is named with the step that needs it,
+// and the run ends before that.
+TEST_F(FailedRun, ByABadRowThatNobodyHadSeenYet) {
+  constexpr int kRows = 5000;
+  const std::string file = path("large.jsonl");
+  const auto write_rows = [&](int64_t bad) {
+    std::string text;
+    for (int i = 0; i < kRows; ++i)
+      text += cat("{\"", i == bad ? "question" : "prompt", "\": \"sort ", 1000 + i,
+                  "=\", \"label\": \"0\"}\n");
+    ASSERT_TRUE(write_file_atomic(file, text).ok());
+  };
+  ASSERT_TRUE(make_folder(folder_).ok());
+  write_rows(-1);
+  const std::vector<std::string> options = {"data.train=" + file, "checkpoint.every_steps=0"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), options.begin(), options.end());
+    return more;
+  };
+  finish(command("large-whole", "grpo", with({})));
+  const auto tokenizer =
+      load_tokenizer(std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model");
+  const auto rows = load_data_set(file, DataNeed::kPrompts, &*tokenizer, {});
+  ASSERT_TRUE(rows.ok()) << rows.status().message();
+  int64_t bad = kRows - 1;  // of a row that comes in step 3 of 4 prompts each
+  while (rows->next_position(bad, 0) < 8 || rows->next_position(bad, 0) >= 12) --bad;
+  ASSERT_GT(bad, 4096) << "is looked at before training";
+  write_rows(bad);
+  const CommandOutcome dry = shell("", command("large", "grpo", with({"--dry-run"})));
+  EXPECT_THAT(dry.output, HasSubstr(cat("large.jsonl:", bad + 1)));
+  EXPECT_EQ(dry.exit_code, 2);
+  same_kernels("large-whole", "large");
+  const CommandOutcome failed =
+      shell("", command("large", "grpo", with({"data.check_s=0.000001"})));
+  EXPECT_EQ(failed.exit_code, 2) << failed.output;
+  EXPECT_THAT(failed.output, HasSubstr(cat("large.jsonl:", bad + 1)));
+  EXPECT_THAT(failed.output, HasSubstr("step 2 was saved in"));
+  EXPECT_EQ(steps_kept("large"), 2);
+  write_rows(-1);
+  const std::string changed = "checkpoint.resume=auto";
+  EXPECT_THAT(shell("", command("large", "grpo", with({changed}))).output,
+              HasSubstr("checkpoint.allow=[data.train]"));
+  finish(command("large", "grpo", with({changed, "checkpoint.allow=[data.train]"})));
+  expect_same_run("large-whole", "large");
 }
 
 // A step that no longer fits on the disk is lost, the ones before are there.

@@ -25,6 +25,7 @@ constexpr const char* kFreeKeys[] = {"train.total_steps",
                                      "rollout.kv_budget_tokens",
                                      "rollout.longest_first",
                                      "data.eval",
+                                     "data.check_s",
                                      "train.offload",
                                      "lora.export_as"};
 constexpr const char* kFreeRewardKeys[] = {".auth_token",    ".url",       ".timeout_s",
@@ -175,29 +176,39 @@ Status check_same_options(const Json& saved, const Json& saved_files, const Json
                            "a new run from the exported model under another run.name)"));
 }
 
-Json data_identity(const DataSet& data) {
-  return {{"records", data.size()}, {"sha256", data.sha256()}};
+Json data_identity(const DataSet& data, const std::string& sha256) {
+  return {{"records", data.size()},
+          {"lines_sha256", data.lines_sha256()},
+          {"sha256", sha256.empty() ? Json() : Json(sha256)}};
+}
+
+Status changed_data() {
+  return invalid_input(
+      "data.train: a line, or the token ids that one becomes, is not what it was when the "
+      "checkpoint was written; put the data (and the tokenizer) back, let them change with "
+      "checkpoint.allow=[data.train], or begin a new run from the exported model under another "
+      "run.name");
 }
 
 Status check_same_data(const Json& saved, const Json& now) {
-  if (saved == now) return ok_status();
   if (saved.value("records", Json()) != now["records"])
     return invalid_input(cat("data.train: has ", now["records"], " records now, ",
                              saved.value("records", Json()),
                              " when the checkpoint was written; the data position would be lost"));
-  return invalid_input(
-      "data.train: a line, or the token ids that one becomes, is not what it was when the "
-      "checkpoint was written; put the data (and the tokenizer) back, or begin a new run from the "
-      "exported model under another run.name");
+  for (const char* name : {"lines_sha256", "sha256"}) {
+    const Json then = saved.value(name, Json());
+    if (then.is_string() && now[name].is_string() && then != now[name]) return changed_data();
+  }
+  return ok_status();
 }
 
-Json run_identity(const Config& config, const Program& program, const DataSet& data) {
+Json run_identity(const Config& config, const Program& program, Json data) {
   const Json options = flat_options(config);
   // The graph's own program: another plan may continue a run.
   return {{"program", program_hash(*compile(program.graph))},
           {"options", options},
           {"files", option_files(options)},
-          {"data", data_identity(data)}};
+          {"data", std::move(data)}};
 }
 
 Status check_same_run(const Json& saved, const Json& now, const std::vector<std::string>& allowed) {
@@ -209,7 +220,16 @@ Status check_same_run(const Json& saved, const Json& now, const std::vector<std:
     return invalid_input(cat("the checkpoint is of another program (", program, ", this run has ",
                              now["program"].get<std::string>(), "; compare with --print-program)"));
   BRAID_ASSIGN(const Json data, json_field<Json>(saved, "data"));
+  if (is_allowed("data.train", allowed)) return ok_status();
   return check_same_data(data, now["data"]);
+}
+
+std::string data_sha256_to_compare(const Json& saved, const Json& now,
+                                   const std::vector<std::string>& allowed) {
+  const Json then = saved["data"].value("sha256", Json());
+  const bool known = now["data"]["sha256"].is_string();
+  return then.is_string() && !known && !is_allowed("data.train", allowed) ? then.get<std::string>()
+                                                                          : "";
 }
 
 }  // namespace braid

@@ -32,17 +32,24 @@ Status check_allowed_keys(const std::vector<std::string>& allowed, const Json& o
 Status check_same_options(const Json& saved, const Json& saved_files, const Json& now,
                           const std::vector<std::string>& allowed);
 
-// Number of records and the hash of all lines and of the ids that they became.
-Json data_identity(const DataSet& data);
+// Number of records, hash of their lines, and hash of all lines and of the ids that they became:
+// the last is `sha256`, "" while not all are checked.
+Json data_identity(const DataSet& data, const std::string& sha256);
 
-// The error names what differs.
+// The error names what differs; hashes that one of both does not know yet are not compared.
 Status check_same_data(const Json& saved, const Json& now);
+// What it says of lines or ids.
+Status changed_data();
 
 // What a checkpoint keeps of these: options, hash of the program, data.
-Json run_identity(const Config& config, const Program& program, const DataSet& data);
+Json run_identity(const Config& config, const Program& program, Json data);
 
 // The state of a checkpoint belongs to the run of this identity; the error names what differs.
 // Keys in `allowed` (checkpoint.allow) may.
 Status check_same_run(const Json& saved, const Json& now, const std::vector<std::string>& allowed);
+
+// The hash of the data with which `now` has to agree once it knows its own; "" for none.
+std::string data_sha256_to_compare(const Json& saved, const Json& now,
+                                   const std::vector<std::string>& allowed);
 
 }  // namespace braid

@@ -47,7 +47,7 @@ TEST_P(ContinuedRun, KilledAndContinuedEqualsUninterrupted) {
   same_kernels(whole(GetParam()), killed);
   const auto child = start(command(killed, GetParam(), {"checkpoint.resume=auto"}));
   wait_for(path(killed + "/checkpoints/step-000002"), *child);
-  ::kill(child->pid(), SIGKILL);
+  send(*child, SIGKILL);
   EXPECT_EQ(ending(*child).end, "killed by signal 9 (Killed)");
   finish(command(killed, GetParam(), {"checkpoint.resume=auto"}));
   expect_same_run(whole(GetParam()), killed);
@@ -89,7 +89,7 @@ TEST_P(KilledRun, RandomKillsLoseNothing) {
       const auto child = start(command(name, GetParam(), {"checkpoint.resume=auto"}));
       const double share = static_cast<double>(random()) / static_cast<double>(random.max());
       std::this_thread::sleep_for(std::chrono::duration<double>(share * run_s));
-      ::kill(child->pid(), SIGKILL);
+      send(*child, SIGKILL);
       if (ending(*child).end != "exited with status 0") {
         ++kills;
         most_lost = std::max(most_lost, steps_complete(name) - steps_kept(name));
@@ -129,7 +129,7 @@ TEST_F(OneRun, StopSignalLeavesACheckpoint) {
   const auto child =
       start(command("stopped", "ppo", {"checkpoint.every_steps=0", "train.total_steps=4"}));
   wait_for(path("stopped/metrics.jsonl"), *child);
-  ::kill(child->pid(), SIGTERM);
+  send(*child, SIGTERM);
   const Finished end = ending(*child);
   EXPECT_EQ(end.end, "exited with status 1");
   EXPECT_THAT(end.errors, HasSubstr("stopped by SIGTERM after step"));

@@ -13,6 +13,7 @@
 #include "program/expand.h"
 #include "runtime/check_models.h"
 #include "runtime/fingerprint.h"
+#include "runtime/run_identity.h"
 #include "runtime/step_metrics.h"
 
 namespace braid {
@@ -91,7 +92,8 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   if (world != nullptr && world->world_size() > 1) {
     BRAID_ASSIGN(loaded.everyone, world->everyone());
   }
-  BRAID_ASSIGN(loaded.data, load_run_data(config, config.data.train, data_need(graph)));
+  const double check_s = config.data.check_s > 0 ? config.data.check_s : kCheckAll;
+  BRAID_ASSIGN(loaded.data, load_run_data(config, config.data.train, data_need(graph), check_s));
   std::vector<std::string> notes;
   BRAID_TRY(check_models(config, graph, loaded.data.tokenizer, &notes));
   const bool leads = world == nullptr || world->global_rank() == 0;
@@ -125,7 +127,13 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       training_(config_, program_.graph, models_->roles(), store_, metrics_),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
                std::move(loaded.reward_models)),
-      frozen_(frozen_fingerprints(config_, models_->roles(), scoring_.models())) {}
+      frozen_(frozen_fingerprints(config_, models_->roles(), scoring_.models())) {
+  const int64_t left = data_.data.size() - data_.data.checked();
+  if (left == 0 || rank() != 0) return;
+  data_check_ = std::make_unique<DataCheck>(data_.data);
+  log_info(cat("data.train: ", data_.data.checked(), " rows are checked; the other ", left,
+               " are checked while training begins (data.check_s)"));
+}
 
 CallId Session::id_of(const Call& call) const {
   return CallId{static_cast<int32_t>(&call - program_.graph.calls.data())};
@@ -201,11 +209,28 @@ Status Session::run_call(const Call& call) {
   BRAID_CHECK(false, "call " + call.name + " must be a region");
 }
 
+Status Session::follow_data_check() {
+  if (!data_check_) return ok_status();
+  const bool done = data_check_->done();  // asked first: what is found then is all
+  note_bad_rows(config_, data_.data, position_, *data_check_);
+  if (!done || saved_data_sha256_.empty()) return ok_status();
+  const std::string saved = std::exchange(saved_data_sha256_, "");
+  const std::string own = data_check_->sha256();
+  return own.empty() || own == saved ? ok_status() : changed_data();
+}
+
 // Every rank reads the data set itself.
 Status Session::fetch(const Call& call) {
+  BRAID_TRY(follow_data_check());
   rows_.forget();
   exchange_.begin();
-  BRAID_TRY(fetch_samples(call, data_.data, position_.cursor, config_.rollout, store_));
+  const Status fetched =
+      fetch_samples(call, data_.data, position_.cursor, config_.rollout, store_).at("data.train");
+  if (!fetched.ok() && data_check_)
+    return {fetched.code(), cat(fetched.message(),
+                                "; mend it, and let the data differ from the checkpoint's with "
+                                "checkpoint.allow=[data.train]")};
+  BRAID_TRY(fetched);
   position_.cursor += config_.rollout.prompts_per_step;
   return ok_status();
 }

@@ -126,6 +126,9 @@ class Session : public Executor {
   Result<std::map<std::string, double>> take_step(const InstructionObserver& observer);
 
   Status fetch(const Call& call);
+  // What data_check_ has found since the last step.
+  Status follow_data_check();
+  Json own_data_identity() const;
   Status infer(const Call& call);
   Status reward(const Call& call);
   Status share_rewards(const Call& call);
@@ -139,6 +142,8 @@ class Session : public Executor {
   const Program program_;
   World* const world_;
   const RunData data_;
+  std::unique_ptr<DataCheck> data_check_;  // where loading left rows; on the first rank
+  std::string saved_data_sha256_;          // of the checkpoint; "" once compared
   RunPosition position_;
   SampleStore store_;
   CallRows rows_;

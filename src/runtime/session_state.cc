@@ -75,6 +75,10 @@ Status Session::export_models(const std::string& folder) const {
   return ok_status();
 }
 
+Json Session::own_data_identity() const {
+  return data_identity(data_.data, data_check_ ? data_check_->sha256() : data_.data.sha256());
+}
+
 Result<CheckpointState> Session::save_state() const {
   BRAID_TRY(announce(Command::kSave));
   for (const auto& [name, role] : roles())
@@ -82,7 +86,7 @@ Result<CheckpointState> Session::save_state() const {
       return Status(Code::kDataLoss, cat("an update of ", name, " is half applied"));
   if (training_.updates() != updates_passed_)
     return Status(Code::kDataLoss, "the last update is applied, but not noted");
-  Json identity = run_identity(config_, program_, data_.data);
+  Json identity = run_identity(config_, program_, own_data_identity());
   identity["frozen"] = frozen_;
   BRAID_ASSIGN(const auto trained, whole_roles());
   BRAID_ASSIGN(CheckpointState state, run_state(identity, position_, trained));
@@ -94,8 +98,9 @@ Result<CheckpointState> Session::save_state() const {
 }
 
 Status Session::load_state(const CheckpointState& state) {
-  BRAID_TRY(check_same_run(state.numbers, run_identity(config_, program_, data_.data),
-                           config_.checkpoint.allow));
+  const Json own = run_identity(config_, program_, own_data_identity());
+  BRAID_TRY(check_same_run(state.numbers, own, config_.checkpoint.allow));
+  saved_data_sha256_ = data_sha256_to_compare(state.numbers, own, config_.checkpoint.allow);
   BRAID_TRY(
       check_same_weights(state.numbers.value("frozen", Json()), frozen_, config_.checkpoint.allow));
   BRAID_TRY(load_run_state(state, config_, position_, own_roles()));
