@@ -154,7 +154,7 @@ TEST_F(FailedRun, ByDataThatChanges) {
 // A large set is checked while the run goes on: the bad row is named with the step that needs it,
 // and the run ends before that.
 TEST_F(FailedRun, ByABadRowThatNobodyHadSeenYet) {
-  constexpr int kRows = 5000;
+  constexpr int kRows = 20000;
   const std::string file = path("large.jsonl");
   const auto write_rows = [&](int64_t bad) {
     std::string text;
