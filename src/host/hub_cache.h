@@ -14,8 +14,8 @@ std::string hub_cache_folder();
 
 // A path that exists is itself. Otherwise a name NAME, ORG/NAME or ORG/NAME@REVISION (a branch, a
 // tag or the beginning of a commit; main by default) is the folder of that snapshot. kNotFound says
-// what was looked for and the command that fetches it; a run's checkpoint is an error that names the
-// command which makes a model of it.
+// what was looked for and the command that fetches it; a run's checkpoint is an error that names
+// the command which makes a model of it.
 Result<std::string> locate_model(const std::string& name_or_path);
 
 // The same of a data set ORG/NAME[@REVISION], whose files may be named behind it:
