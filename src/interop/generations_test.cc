@@ -209,7 +209,9 @@ TEST(Launches, OnlyRlTrainingCounts) {
 TEST(Launches, AProgramNamesItsConfigurationFile) {
   const Framework& framework = **find_framework("verl");
   EXPECT_THAT(framework.program_files({{"-m", "recipe.mine.main"}}),
-              ElementsAre("recipe/mine/main.py", "mine/main.py"));
+              ElementsAre("recipe/mine/main.py", "mine/main.py", "main.py"));
+  EXPECT_THAT(framework.program_files({{"-m", "verl.trainer.main_ppo"}}),
+              ElementsAre("verl/trainer/main_ppo.py"));
   EXPECT_THAT(framework.program_files({{"-m", "recipe.mine.main"}, {"--config-name", "x"}}),
               IsEmpty());
   EXPECT_EQ(framework.program_keys("import hydra\n@hydra.main(config_path=\"conf\", "

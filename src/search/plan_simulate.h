@@ -19,7 +19,7 @@ Result<Verdict> simulate_plan(const ExecutionPlan& plan, const PlanningProblem& 
 struct DetailedVerdict {
   Verdict verdict;
   std::vector<std::vector<double>>
-      peak_bytes;               // [calls with a model, in the graph's order][device]
+      peak_bytes;               // [calls with a model, in the graph's order][device], 0 on others
   std::vector<double> begin_s;  // first start of each of these calls
 };
 Result<DetailedVerdict> simulate_plan_in_detail(const ExecutionPlan& plan,

@@ -382,6 +382,22 @@ TEST(Simulate, OffloadIsPaidOverTheHostLink) {
   EXPECT_LE(simulated(offloaded, problem).step_s, b.step_s);
 }
 
+TEST(Simulate, PeaksOfACallAreThoseOfItsDevices) {
+  const PlanningProblem problem = make_test_problem(
+      {.actor = "qwen2.5-0.5b", .critic = "qwen2.5-0.5b", .devices = 4, .prompts = 16});
+  ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
+  entry(plan, "values").mesh = range(2, 2);
+  entry(plan, "values").strategy.dp = 2;
+  SimOptions options;
+  options.memory_curve = true;
+  const Trace trace = simulated(plan, problem, options);
+  const auto peaks = peaks_by_call(trace)[call_id(problem, "values").value];
+  EXPECT_EQ(peaks[0], 0);
+  EXPECT_EQ(peaks[1], 0);
+  EXPECT_GT(peaks[2], 0);
+  EXPECT_LE(peaks[3], trace.devices[3].peak_bytes);
+}
+
 // Twelve sequences on eight devices: some have two, some one.
 TEST(Simulate, DataParallelSizesNeedNotDivideTheBatch) {
   const auto step_s = [](int prompts) {

@@ -313,6 +313,7 @@ void StepSimulation::summarise_calls(Trace* trace) const {
       const double start = tasks_.start(block.begin), end = tasks_.end(block.end);
       call.start_s = first ? start : std::min(call.start_s, start);
       call.end_s = std::max(call.end_s, end);
+      call.spans[DeviceId{device}] = {start, end};
       first = false;
     }
     if (!blocks_[i].empty()) call.busy_s = call_busy_[i] / static_cast<double>(blocks_[i].size());

@@ -70,9 +70,13 @@ std::vector<std::vector<double>> peaks_by_call(const Trace& trace) {
       const double from_s = device.memory[i].at_s;
       const double to_s = i + 1 < device.memory.size() ? device.memory[i + 1].at_s : trace.step_s;
       if (to_s <= from_s) continue;
-      for (size_t c = 0; c < trace.calls.size(); ++c)
-        if (from_s < trace.calls[c].end_s && to_s > trace.calls[c].start_s)
+      for (size_t c = 0; c < trace.calls.size(); ++c) {
+        const auto span = trace.calls[c].spans.find(DeviceId{static_cast<int32_t>(d)});
+        if (span == trace.calls[c].spans.end()) continue;
+        const auto [start_s, end_s] = span->second;
+        if (from_s < end_s && to_s > start_s)
           peaks[c][d] = std::max(peaks[c][d], device.memory[i].held_bytes);
+      }
     }
   }
   return peaks;

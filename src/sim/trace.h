@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -96,6 +98,7 @@ struct CallSummary {
   double start_s = 0, end_s = 0;  // first start and last end on any device
   double busy_s = 0;              // computing, mean over the devices of its mesh
   int64_t rounds = 0;             // of a stream region: executions of its body, most of any device
+  std::map<DeviceId, std::pair<double, double>> spans;  // start and end on each of its devices
   double seconds() const { return end_s - start_s; }
   friend bool operator==(const CallSummary&, const CallSummary&) = default;
 };
@@ -132,8 +135,8 @@ struct Trace {
 // Mean over devices of the time computing.
 double utilisation(const Trace& trace);
 double peak_bytes(const Trace& trace);  // of the fullest device
-// Bytes at the peak of every device while each call runs, [call][device], allocator reserve
-// included. REQUIRES: the trace has its memory curves.
+// Bytes at the peak of every device while each call runs on it, [call][device], allocator reserve
+// included; 0 on devices that the call does not use. REQUIRES: the trace has its memory curves.
 std::vector<std::vector<double>> peaks_by_call(const Trace& trace);
 // "device 3 runs out of memory in instruction 17 (update_actor): weights 26.1 GiB + ... = 84.2 GiB,
 // limit 78.9 GiB".

@@ -71,10 +71,11 @@ void add_named_config(ForeignKeys* keys, Notes* notes) {
   const bool critic = std::any_of(keys->begin(), keys->end(), [](const auto& entry) {
     return entry.first.rfind("critic.", 0) == 0;
   });
+  const auto estimator = keys->find("algorithm.adv_estimator");
+  const bool estimates = estimator != keys->end() && estimator->second != "null";
   // A recipe's own trainer that says nothing of a critic has none.
-  if (!module.empty() && !has(module, "main_ppo") && !critic &&
-      keys->count("algorithm.adv_estimator") == 0) {
-    keys->emplace("algorithm.adv_estimator", "grpo");
+  if (!module.empty() && !has(module, "main_ppo") && !critic && !estimates) {
+    (*keys)["algorithm.adv_estimator"] = "grpo";
     notes->push_back(cat(module, " says neither an estimator nor a critic; planned as GRPO"));
   }
   if (fully || one_step)

@@ -359,11 +359,16 @@ Result<ForeignKeys> parse_verl(std::string_view text, const std::string& where) 
   return keys;
 }
 
-// The folder or file of a Python module; a checkout of the recipes alone has them at its top.
-std::vector<std::string> module_places(std::string module) {
-  for (char& c : module)
-    if (c == '.') c = '/';
-  return {module, module.rfind("recipe/", 0) == 0 ? module.substr(7) : module};
+// Where the file or folder of a Python module may lie: whole, or for recipes, which are also
+// checked out without the folders around them, its last names.
+std::vector<std::string> module_places(const std::string& module) {
+  if (module.empty()) return {};
+  std::vector<std::string> names = split(module, '.'), out = {join(names, "/")};
+  while (names.front() != "verl" && names.size() > 1) {
+    names.erase(names.begin());
+    out.push_back(join(names, "/"));
+  }
+  return out;
 }
 
 std::vector<std::string> verl_program_files(const ForeignKeys& keys) {
