@@ -72,8 +72,7 @@ void visit(V& v, AlgorithmOptions& o) {
   v("critic_coef", o.critic_coef, "weight of the value loss");
   v("stop_kl", o.stop_kl, "end the epochs of a step when KL(old, new) exceeds it; 0 = off");
   v("old_logprobs", o.old_logprobs,
-    "denominators of the ratio: recompute | sampler (as sampled; saves a forward, and allows "
-    "rollout.top_p, top_k, min_p)");
+    "denominators of the ratio: recompute | sampler (as noted while sampling; saves a forward)");
   v("tis_cap", o.tis_cap,
     "truncated importance sampling: tokens weigh min(old / sampler, cap) (Yao et al., 2025); 0 = "
     "off");

@@ -93,12 +93,17 @@ Status check_rollout(const Config& config) {
       {"rollout.min_p", rollout.min_p != 0},
       {"rollout.repetition_penalty", rollout.repetition_penalty != 1}};
   for (const auto& [key, cut] : cuts)
-    if (cut && config.algorithm.old_logprobs != "sampler")
+    if (cut)
       return invalid_input(cat(
           key,
-          ": changes the distribution that is sampled from, but training scores with the "
-          "whole one; remove it (it is free in 'braid generate'), or set algorithm.old_logprobs: "
-          "sampler"));
+          ": changes the distribution that is sampled from, but training scores with the whole "
+          "one, "
+          "so that no ratio of new to old policy would begin at 1; remove it (it is free in 'braid "
+          "generate')"));
+  if (rollout.min_response_length > 0 && config.algorithm.old_logprobs == "sampler")
+    return invalid_input(
+        "rollout.min_response_length: the sampler leaves out the end of sequence before it, so its "
+        "log-probs are not those that training scores; set algorithm.old_logprobs: recompute");
   const bool by_group = config.algorithm.normalize_advantages == "group";
   if (by_group && rollout.samples_per_prompt < 2)
     return invalid_input(

@@ -90,6 +90,7 @@ struct OptimizerConfig {
   std::vector<double> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0;
+  bool decay_norms = false;
   std::string schedule = "constant";
   int64_t warmup_steps = 0;
   double min_lr_ratio = 0;
@@ -323,6 +324,7 @@ void visit(V& v, OptimizerConfig& o) {
   v("betas", o.betas, "adamw: two numbers", from_to_below(0, 1));
   v("eps", o.eps, "adamw: added to the denominator", above(0));
   v("weight_decay", o.weight_decay, "decoupled (Loshchilov & Hutter, 2019); 0 = off", at_least(0));
+  v("decay_norms", o.decay_norms, "weight_decay also shrinks norms and biases");
   v("schedule", o.schedule, "of the learning rate after the warm-up",
     one_of("constant | linear | cosine"));
   v("warmup_steps", o.warmup_steps, "optimizer steps", counted(0, kMostSteps));

@@ -58,8 +58,10 @@ Status Generation::begin(Model& model, const SampleStore& store, const Rows& row
   }
   const SamplingOptions drawn = sampling(model);
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
-  for (const size_t row : rows)
-    BRAID_TRY(engine_->submit({store.sample(row).id, (*prompts)[row], drawn, 0}));
+  for (const size_t row : rows) {
+    const std::vector<int32_t>& prompt = (*prompts)[row];
+    BRAID_TRY(engine_->submit({store.sample(row).id, prompt, drawn, history_.expected(prompt)}));
+  }
   return ok_status();
 }
 
@@ -84,6 +86,7 @@ Status Generation::finish(SampleStore& store) {
     Generated& sample = finished_.at(store.sample(row).id.value);
     logprobs.insert(logprobs.end(), sample.logprobs.begin(), sample.logprobs.end());
     truncated.push_back(sample.finish == Finish::kLength ? 1 : 0);
+    if (engine_) history_.note(sample.prompt_ids, static_cast<int64_t>(sample.response_ids.size()));
     responses.push_back(std::move(sample.response_ids));
   }
   BRAID_TRY(store.put_tokens("response_ids", rows_, std::move(responses)));

@@ -10,6 +10,7 @@
 #include "config/options.h"
 #include "data/tokenizer/tokenizer.h"
 #include "rollout/engine.h"
+#include "rollout/length_history.h"
 #include "runtime/rollout_file.h"
 #include "runtime/sample_store.h"
 
@@ -45,6 +46,7 @@ class Generation {
   const RolloutConfig& options_;
   int64_t seed_;
   const Tokenizer* tokenizer_;
+  LengthHistory history_;  // of the prompts that this rank has generated for
   std::optional<RolloutReplay> file_;
   std::map<int64_t, RolloutRow> replayed_;
 

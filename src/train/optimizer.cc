@@ -98,11 +98,12 @@ double AdamW::squared_norm(const std::set<std::string>& uncounted) const {
 void AdamW::update(double grad_norm, int64_t total_steps) {
   const at::NoGradGuard no_grad;
   const double lr = next_rate(total_steps);
-  UpdateTensors tensors;
+  UpdateParts parts;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const at::Tensor found = gradient(i);
     if (!found.defined()) continue;
     Slot& slot = slots_[i];
+    UpdateTensors& tensors = decays(config_, slot.parameter) ? parts.decayed : parts.spared;
     tensors.weights.push_back(slot.master);
     tensors.gradients.push_back(found);
     if (!has_moments(config_)) continue;
@@ -111,7 +112,7 @@ void AdamW::update(double grad_norm, int64_t total_steps) {
   }
   torn_ = true;
   ++step_;
-  apply_update(config_, {step_, lr, grad_norm}, std::move(tensors));
+  apply_update(config_, {step_, lr, grad_norm}, std::move(parts));
   for (size_t i = 0; i < slots_.size(); ++i)
     if (slots_[i].has_master() && gradient(i).defined())
       slots_[i].parameter.copy_(slots_[i].master);

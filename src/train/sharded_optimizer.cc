@@ -68,15 +68,23 @@ Result<ShardedOptimizer::Report> ShardedOptimizer::step(int64_t total_steps, dou
   Report report{learning_rate(config_, step_, total_steps), false};
   if (!std::isfinite(grad_norm)) return report;
   ++step_;
-  UpdateTensors tensors;
-  for (size_t bucket = 0; bucket < owned_.size(); ++bucket) {
-    tensors.weights.push_back(owned_[bucket].master);
-    tensors.gradients.push_back(gradients_.owned(bucket));
+  UpdateParts parts;
+  for (const GradientPlace& place : gradients_.places()) {
+    const Overlap part = overlap_of(place, gradients_.owned_begin(place.bucket),
+                                    gradients_.owned_size(place.bucket));
+    if (part.size == 0) continue;
+    const auto cut = [&](const at::Tensor& whole) {
+      return whole.narrow(0, part.in_owned, part.size);
+    };
+    const Owned& owned = owned_[place.bucket];
+    UpdateTensors& tensors = decays(config_, place.parameter) ? parts.decayed : parts.spared;
+    tensors.weights.push_back(cut(owned.master));
+    tensors.gradients.push_back(cut(gradients_.owned(place.bucket)));
     if (!has_moments(config_)) continue;
-    tensors.exp_avgs.push_back(owned_[bucket].exp_avg);
-    tensors.exp_avg_sqs.push_back(owned_[bucket].exp_avg_sq);
+    tensors.exp_avgs.push_back(cut(owned.exp_avg));
+    tensors.exp_avg_sqs.push_back(cut(owned.exp_avg_sq));
   }
-  apply_update(config_, {step_, report.lr, grad_norm}, std::move(tensors));
+  apply_update(config_, {step_, report.lr, grad_norm}, std::move(parts));
   BRAID_TRY(publish());
   report.applied = true;
   return report;

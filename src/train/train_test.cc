@@ -3,6 +3,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -48,6 +49,7 @@ OptimizerConfig test_config() {
   config.betas = {0.8, 0.95};
   config.eps = 1e-6;
   config.weight_decay = 0.1;
+  config.decay_norms = true;  // most parameters here are vectors
   return config;
 }
 
@@ -149,6 +151,25 @@ TEST(AdamW, ResumesBitwise) {
       EXPECT_TRUE(at::equal(tensor, expected.at(name))) << name;
     }
   }
+}
+
+TEST(Optimizers, WeightDecaySparesNormsAndBiases) {
+  for (const char* name : {"adamw", "sgd"})
+    for (const bool decay_norms : {false, true}) {
+      OptimizerConfig config = test_config();
+      config.name = name;
+      config.decay_norms = decay_norms;
+      const Parameters parameters = {
+          {"matrix", at::full({2, 3}, 2.0, at::kFloat).requires_grad_(true)},
+          {"norm", at::full({3}, 2.0, at::kFloat).requires_grad_(true)}};
+      AdamW optimizer(parameters, config);
+      for (const auto& [key, parameter] : parameters)
+        parameter.mutable_grad() = at::zeros_like(parameter.detach());
+      ASSERT_TRUE(optimizer.step(10).applied);
+      const float shrunk = 2 * (1 - 0.01f * 0.1f);
+      EXPECT_FLOAT_EQ(parameters[0].second.min().item<float>(), shrunk) << name;
+      EXPECT_FLOAT_EQ(parameters[1].second.min().item<float>(), decay_norms ? shrunk : 2) << name;
+    }
 }
 
 TEST(AdamW, Bf16ParametersAccumulateInTheirMasters) {

@@ -7,15 +7,16 @@
 
 namespace braid {
 
-bool has_moments(const OptimizerConfig& config) { return config.name == "adamw"; }
+namespace {
 
-void apply_update(const OptimizerConfig& config, const UpdateStep& step, UpdateTensors tensors) {
+void update(const OptimizerConfig& config, const UpdateStep& step, double weight_decay,
+            UpdateTensors tensors) {
   if (tensors.weights.empty()) return;
   const bool clips = config.max_grad_norm > 0 && step.grad_norm > config.max_grad_norm;
   const double divisor = clips ? step.grad_norm / config.max_grad_norm : 1;
   if (!has_moments(config)) {
     for (size_t i = 0; i < tensors.weights.size(); ++i) {
-      if (config.weight_decay != 0) tensors.weights[i].mul_(1 - step.lr * config.weight_decay);
+      if (weight_decay != 0) tensors.weights[i].mul_(1 - step.lr * weight_decay);
       tensors.weights[i].add_(tensors.gradients[i], -step.lr / divisor);
     }
     return;
@@ -26,8 +27,21 @@ void apply_update(const OptimizerConfig& config, const UpdateStep& step, UpdateT
   std::optional<at::Tensor> scale;  // divides the gradients inside the fused update
   if (clips) scale = at::full({}, divisor, scalar);
   at::_fused_adamw_(tensors.weights, tensors.gradients, tensors.exp_avgs, tensors.exp_avg_sqs, {},
-                    steps, step.lr, config.betas[0], config.betas[1], config.weight_decay,
-                    config.eps, false, false, scale);
+                    steps, step.lr, config.betas[0], config.betas[1], weight_decay, config.eps,
+                    false, false, scale);
+}
+
+}  // namespace
+
+bool has_moments(const OptimizerConfig& config) { return config.name == "adamw"; }
+
+bool decays(const OptimizerConfig& config, const at::Tensor& parameter) {
+  return config.decay_norms || parameter.dim() > 1;
+}
+
+void apply_update(const OptimizerConfig& config, const UpdateStep& step, UpdateParts parts) {
+  update(config, step, config.weight_decay, std::move(parts.decayed));
+  update(config, step, 0, std::move(parts.spared));
 }
 
 }  // namespace braid

@@ -16,6 +16,15 @@ struct UpdateTensors {
   std::vector<at::Tensor> weights, gradients, exp_avgs, exp_avg_sqs;
 };
 
+// Whether weight decay shrinks a parameter: norms and biases, which are the vectors, are spared
+// unless config.decay_norms.
+bool decays(const OptimizerConfig& config, const at::Tensor& parameter);
+
+// Those that weight decay shrinks, and those that it spares.
+struct UpdateParts {
+  UpdateTensors decayed, spared;
+};
+
 struct UpdateStep {
   int64_t number = 1;  // updates applied, this one included
   double lr = 0;
@@ -26,6 +35,6 @@ bool has_moments(const OptimizerConfig& config);
 
 // Gradients are scaled down to a global norm of max_grad_norm (Pascanu et al., 2013). adamw:
 // Loshchilov & Hutter, 2019, algorithm 2; sgd: w (1 - lr weight_decay) - lr g.
-void apply_update(const OptimizerConfig& config, const UpdateStep& step, UpdateTensors tensors);
+void apply_update(const OptimizerConfig& config, const UpdateStep& step, UpdateParts parts);
 
 }  // namespace braid
