@@ -222,7 +222,7 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
                              " processes; start one process per device, or plan for ",
                              membership->world_size));
   const bool launches = !membership && ranks > 1 && !arguments.dry_run;
-  if (launches) return launch(ranks);
+  if (launches) return launch(planned);
   if (!membership || membership->global_rank == 0) {
     log_info(arithmetic_text(config, *arithmetic));
     if (generates(graph)) log_info(algorithm_text(config.algorithm));

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "commands.h"
 #include "host/file.h"
+#include "plan/executable.h"
 #include "plan/plan_text.h"
 #include "plan_diff.h"
 #include "plan_gain.h"
@@ -98,6 +99,10 @@ std::string faster_text(const planner::Found& found) {
   return out;
 }
 
+Status executable(const Planning& planning) {
+  return check_executable(planning.found.plan, planning.problem.graph);
+}
+
 void print_text(const Planning& planning, const PlanArguments& arguments) {
   const planner::Found& found = planning.found;
   const planner::Verdict& v = *found.verdict;
@@ -114,6 +119,8 @@ void print_text(const Planning& planning, const PlanArguments& arguments) {
             << faster_text(found);
   for (const std::string& note : planning.notes) std::cout << "note: " << note << "\n";
   for (const std::string& note : key_notes(planning.keys)) std::cout << "note: " << note << "\n";
+  if (const Status trains = executable(planning); !trains.ok())
+    std::cout << "note: " << trains.message() << "\n";
 }
 
 OrderedJson log_json(const planner::Found& found) {
@@ -167,6 +174,9 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   json["notes"] = planning.notes;
   json["keys"] = keys_json(planning.keys);
   json["plan"] = plan_json(found.plan);
+  const Status trains = executable(planning);
+  json["executable"] = trains.ok();
+  if (!trains.ok()) json["not_executable"] = trains.message();
   if (found.faster)
     json["faster"] = {{"step_s", found.faster->verdict.step_s},
                       {"plan", plan_json(found.faster->plan)}};

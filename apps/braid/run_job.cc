@@ -10,13 +10,15 @@
 #include "comm/launcher.h"
 #include "config/load.h"
 #include "config_inputs.h"
-#include "cost/measured.h"
 #include "host/file.h"
 #include "host/sha256.h"
+#include "plan/executable.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
+#include "run_auto.h"
 #include "runtime/load_models.h"
+#include "runtime/run_folder.h"
 #include "sim/simulate.h"
 
 namespace braid {
@@ -45,17 +47,6 @@ Result<Config> with_plan(Config config, const ExecutionPlan& plan, const Plannin
   }
   if (recompute) config.train.recompute = *recompute;
   return config;
-}
-
-Status check_plan_fields(const ExecutionPlan& plan) {
-  if (plan.fusion.train_schedules)
-    return invalid_input(
-        "plan: fusion.train_schedules can be simulated but not trained yet; set it to false");
-  if (plan.fusion.migrate_below_samples > 0)
-    return invalid_input("plan: fusion.migrate_below_samples is not executable by braid train yet");
-  if (plan.staleness > 0)
-    return invalid_input("plan: staleness is not executable by braid train yet; set it to 0");
-  return ok_status();
 }
 
 // Every tensor of the models, for weights that move between layouts.
@@ -92,6 +83,40 @@ Status check_several_ranks(const Config& config, const Program& program) {
   return ok_status();
 }
 
+// The plan compiled. REQUIRES: it and the problem are there.
+Result<PlannedRun> with_program(PlannedRun run) {
+  BRAID_TRY(check_executable(*run.plan, run.problem->graph));
+  BRAID_ASSIGN(run.config, with_plan(run.config, *run.plan, *run.problem));
+  BRAID_TRY(add_specs(run.config, &*run.problem));
+  BRAID_ASSIGN(run.program, compile(*run.plan, *run.problem));
+  if (run.program.ranks.size() > 1) BRAID_TRY(check_several_ranks(run.config, run.program));
+  return run;
+}
+
+// Under plan.auto.
+Result<PlannedRun> planned_automatically(const Config& config) {
+  if (!config.plan.file.empty() || is_stated(config.placement) || is_stated(config.parallel))
+    return invalid_input(
+        "plan.auto: plan.file, placement or parallel states a plan already; remove one of them");
+  if (!is_stated(config.cluster))
+    return invalid_input(
+        "plan.auto: cluster is missing, so nobody knows how many ranks there are; for two on this "
+        "machine write cluster={gpu: this-machine, nodes: 1, gpus_per_node: 2}");
+  PlannedRun out;
+  out.config = config;
+  BRAID_ASSIGN(out.problem, make_problem(config, file_reader()));
+  // The fastest of what was found that can be compiled for this runtime.
+  BRAID_ASSIGN(const std::vector<ExecutionPlan> plans, executable_plans(config, *out.problem));
+  Status refused;
+  for (const ExecutionPlan& plan : plans) {
+    out.plan = plan;
+    auto run = with_program(out);
+    if (run.ok()) return run;
+    refused = run.status();
+  }
+  return Status(refused).at("plan.auto");
+}
+
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -121,6 +146,7 @@ Result<PlannedRun> plan_run(const Config& config) {
         "plan.graph: training runs the graph of algorithm.name; own graphs are for planning");
   PlannedRun out;
   out.config = config;
+  if (config.plan.automatic) return planned_automatically(config);
   const bool stated = is_stated(config.cluster) || is_stated(config.placement) ||
                       is_stated(config.parallel) || !config.plan.file.empty();
   if (stated) {
@@ -133,23 +159,23 @@ Result<PlannedRun> plan_run(const Config& config) {
               " devices, and no plan says how to use them; 'braid plan CONFIG --out "
               "PLAN.yaml' proposes one for plan.file, or set placement or parallel"));
   }
-  if (!out.plan) {
-    BRAID_ASSIGN(const Graph graph, configured_graph(config));
-    BRAID_ASSIGN(out.program, compile(graph));
-    return out;
-  }
-  BRAID_TRY(check_plan_fields(*out.plan));
-  BRAID_ASSIGN(out.config, with_plan(config, *out.plan, *out.problem));
-  BRAID_TRY(add_specs(config, &*out.problem));
-  BRAID_ASSIGN(out.program, compile(*out.plan, *out.problem));
-  if (out.program.ranks.size() > 1) BRAID_TRY(check_several_ranks(config, out.program));
+  if (out.plan) return with_program(std::move(out));
+  BRAID_ASSIGN(const Graph graph, configured_graph(config));
+  BRAID_ASSIGN(out.program, compile(graph));
   return out;
 }
 
-Status launch(int64_t ranks) {
+Status launch(const PlannedRun& planned) {
   LaunchOptions options;
-  options.ranks = ranks;
+  options.ranks = static_cast<int64_t>(planned.program.ranks.size());
   BRAID_ASSIGN(options.argv, own_command());
+  if (planned.config.plan.automatic) {  // the ranks need not search again
+    BRAID_TRY(make_folder(run_folder(planned.config)));
+    const std::string path = join_path(run_folder(planned.config), "plan.yaml");
+    BRAID_TRY(write_file_atomic(path, plan_to_yaml(*planned.plan, &planned.problem->cluster)));
+    log_info(cat("plan.auto: the plan is in ", path));
+    options.argv.insert(options.argv.end(), {"plan.auto=false", cat("plan.file=", path)});
+  }
   BRAID_ASSIGN(const int code, launch_ranks(options));
   if (code != 0) std::exit(code);  // a rank has said why
   return ok_status();
@@ -186,11 +212,7 @@ void Prediction::note(const Session& session, const std::map<std::string, double
 
 Status Prediction::write(const std::string& folder) const {
   if (!planned_.plan || steps_.empty()) return ok_status();
-  BRAID_ASSIGN(Calibration calibration,
-               with_profiles(committed_calibration(), *planned_.problem, file_reader()));
-  // The fitted seconds of a step beside its calls are those of controllers written in Python; this
-  // runtime has none: the offset is a logarithm.
-  calibration.offsets["rl_step_host_s"] = -40;
+  BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*planned_.problem));
   BRAID_ASSIGN(const Trace trace, simulate(planned_.program, *planned_.problem, calibration, {}));
   Json calls = Json::array(), ranks = Json::array();
   std::string text = "predicted | measured, seconds\n";

@@ -25,13 +25,14 @@ struct PlannedRun {
   std::optional<PlanningProblem> problem;
 };
 
-// The plan that a configuration states (plan.file, placement, parallel), compiled; else the program
-// of its graph for one device. Errors: a cluster of several devices without a plan, and what a plan
-// says of the engine that this runtime does not take from it.
+// The plan that a configuration states (plan.file, placement, parallel) or asks for (plan.auto),
+// compiled; else the program of its graph for one device. Errors: a cluster of several devices
+// without a plan, and what a plan says of the engine that this runtime does not take from it.
 Result<PlannedRun> plan_run(const Config& config);
 
-// Runs this command again as `ranks` processes of this machine, to their end.
-Status launch(int64_t ranks);
+// Runs this command again as one process of this machine for each rank, to their end. A plan that
+// was searched is written to RUN/plan.yaml for them.
+Status launch(const PlannedRun& planned);
 
 // Joins the job and runs this process's rank. A rank that fails tells the others why, and ranks
 // with another binary, configuration (its text) or program do not begin. `run` says whether all

@@ -17,6 +17,7 @@ struct WorkloadConfig {
 
 struct PlanConfig {
   std::string file;
+  bool automatic = false;
   std::string graph;
   double memory_limit_gib = 0;
   double host_memory_gib = 0;
@@ -36,6 +37,8 @@ void visit(V& v, WorkloadConfig& o) {
 template <class V>
 void visit(V& v, PlanConfig& o) {
   v("file", o.file, "execution plan to use; \"\" = search, or placement and parallel");
+  v("auto", o.automatic,
+    "train: search the plan among those that training executes, as 'braid plan' would");
   v("graph", o.graph, "YAML file of an own dataflow graph; \"\" = the algorithm's");
   v("memory_limit_gib", o.memory_limit_gib, "per device; 0 = the device's", at_least(0));
   v("host_memory_gib", o.host_memory_gib,

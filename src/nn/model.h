@@ -163,6 +163,7 @@ Status load_adapters(Model& model, const std::string& folder);
 struct ExportOptions {
   std::string source_folder;   // config, tokenizer, template and generation_config are copied from
                                // here byte for byte
+  std::string config = {};     // the model's config file; "" = config.json of source_folder
   std::string tokenizer = {};  // folder or tokenizer.json of another tokenizer; "" = the source's
   std::optional<at::ScalarType> dtype = {};  // empty = the source's dtype
   bool merge_adapters =

@@ -30,7 +30,8 @@ at::ScalarType stated_dtype(const ModelSpec& spec, at::ScalarType otherwise) {
 // config.json of the source; changed only where the model has another head or dtype than it states.
 Result<std::string> config_text(const Model& model, const ExportOptions& options,
                                 at::ScalarType dtype) {
-  const std::string path = join_path(options.source_folder, "config.json");
+  const std::string path =
+      options.config.empty() ? join_path(options.source_folder, "config.json") : options.config;
   BRAID_ASSIGN(std::string text, read_file(path));
   BRAID_ASSIGN(const ModelSpec source, parse_model_spec(text, path));
   const bool other_head = source.scalar_head != model.spec().scalar_head;

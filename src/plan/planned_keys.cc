@@ -28,6 +28,7 @@ struct Rule {
 // The first that matches counts.
 constexpr Rule kRules[] = {
     {"run", Effect::kWithoutEffect, kOfTheFiles},
+    {"plan.auto", Effect::kWithoutEffect, "of 'braid train': 'braid plan' always searches"},
     {"model.path", Effect::kRead, ""},
     {"model.config", Effect::kRead, ""},
     {"model.size", Effect::kRead, ""},

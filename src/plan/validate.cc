@@ -218,11 +218,12 @@ Status check_generation_only(const CallView& view) {
         "with max_concurrent or kv_budget_tokens");
   const int64_t longest =
       longest_tokens(view.problem.workload.prompt) + longest_tokens(view.problem.workload.response);
-  if (s.kv_budget_tokens > 0 && s.kv_budget_tokens < longest)
+  const int64_t least = (longest + kCachePageTokens - 1) / kCachePageTokens * kCachePageTokens;
+  if (s.kv_budget_tokens > 0 && s.kv_budget_tokens < least)
     return invalid_input(cat("kv_budget_tokens ", s.kv_budget_tokens,
-                             " cannot hold one sequence of the longest prompt and response; "
-                             "nearest legal value: ",
-                             longest));
+                             " cannot hold one sequence of the longest prompt and response in "
+                             "pages of ",
+                             kCachePageTokens, "; nearest legal value: ", least));
   return ok_status();
 }
 

@@ -319,6 +319,17 @@ Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks, c
   return ok_status();
 }
 
+Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal& deal) {
+  std::vector<Expansion> ranks;
+  size_t own = 0;
+  for (const DeviceId device : frame.where->mesh.devices) {
+    if (device == rank) own = ranks.size();
+    ranks.push_back(expand(frame, device, deal));
+  }
+  BRAID_TRY(verify_ops(frame, ranks, deal));
+  return std::move(ranks[own]);
+}
+
 Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
                     const RoundWork& round) {
   const Strategy& s = frame.where->strategy;

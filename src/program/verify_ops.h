@@ -20,6 +20,10 @@ namespace braid {
 // The error names the rank, the op and the rule.
 Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks, const Deal& deal);
 
+// The ops of a rank, checked together with those of all other ranks of the call: what a runtime
+// executes. REQUIRES: the rank is in the call's mesh.
+Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal& deal);
+
 // The ops of one round of a generation replica, on its ranks.
 Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
                     const RoundWork& round);

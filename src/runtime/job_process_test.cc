@@ -19,6 +19,8 @@ namespace {
 using testing::HasSubstr;
 
 constexpr double kEquivalence = 1e-5;  // relative L2
+constexpr double kChange = 1e-3;       // of what training changed
+constexpr double kLeastShare = 1e-2;
 
 struct LayoutCase {
   std::string name, algorithm, devices;
@@ -28,11 +30,14 @@ struct LayoutCase {
 
 // The lines of a plan in which every call has one layout.
 std::string everywhere(const std::string& algorithm, const std::string& generate,
-                       const std::string& passes) {
+                       const std::string& passes, const std::string& trains = "") {
   std::string out = "  generate: {mesh: all, " + generate + "}\n";
   std::vector<std::string> calls = {"old_logprob", "ref_logprob", "update_actor"};
   if (algorithm == "ppo") calls.insert(calls.end(), {"values", "update_critic"});
-  for (const std::string& call : calls) out += "  " + call + ": {mesh: all, " + passes + "}\n";
+  for (const std::string& call : calls) {
+    const bool updates = !trains.empty() && call.rfind("update_", 0) == 0;
+    out += cat("  ", call, ": {mesh: all, ", passes, updates ? ", " + trains : "", "}\n");
+  }
   return out;
 }
 
@@ -51,6 +56,25 @@ std::vector<LayoutCase> layouts() {
        "  generate: {mesh: 1}\n  old_logprob: {mesh: 1}\n  ref_logprob: {mesh: 0}\n"
        "  values: {mesh: 0}\n  update_critic: {mesh: 0}\n  update_actor: {mesh: 1}\n"},
       {"tp4", "grpo", "1x4", everywhere("grpo", "tp: 4", "tp: 4"), true},
+      {"tp4s_ppo", "ppo", "1x4", everywhere("ppo", "tp: 4", "tp: 4, sequence_parallel: true"),
+       true},
+      {"pp4", "grpo", "1x4", everywhere("grpo", "dp: 4", "pp: 4, micro_batches: 2"), true},
+      {"uneven", "ppo", "1x2",
+       everywhere("ppo", "dp: 2", "pp: 2, stage_layers: \"3,1\", micro_batches: 2"), true},
+      {"dp4", "ppo", "1x4", everywhere("ppo", "dp: 4", "dp: 4"), true},
+      {"dp2tp2", "ppo", "1x4", everywhere("ppo", "dp: 2, tp: 2", "dp: 2, tp: 2"), true},
+      {"dp2pp2", "ppo", "1x4", everywhere("ppo", "dp: 4", "dp: 2, pp: 2"), true},
+      {"tp2pp2s", "grpo", "1x4",
+       everywhere("grpo", "dp: 2, tp: 2",
+                  "tp: 2, pp: 2, sequence_parallel: true, micro_batches: 2"),
+       true},
+      {"tp2pp4", "ppo", "1x8", everywhere("ppo", "dp: 8", "tp: 2, pp: 4"), true},
+      {"zero1", "ppo", "1x2", everywhere("ppo", "dp: 2", "dp: 2", "zero: 1")},
+      {"zero1_grid", "grpo", "1x8",
+       everywhere("grpo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2", "zero: 1"), true},
+      {"zero1_dp4", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 4", "zero: 1"), true},
+      {"tokens", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, micro_tokens: 40"), true},
+      {"again", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 2, pp: 2, recompute: full"), true},
       {"grid", "ppo", "1x8", everywhere("ppo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2"), true},
       {"nested", "ppo", "1x4",
        "  generate: {mesh: all, dp: 4}\n  old_logprob: {mesh: 0-1, dp: 2}\n  ref_logprob: {mesh: "
@@ -94,11 +118,52 @@ class JobProcess : public RunProcess {
   }
 
   // The recorded rollouts of a run in one process, and that run's name.
-  static std::string recorded(const std::string& algorithm) {
-    const std::string name = "one-" + algorithm;
+  static std::string recorded(const std::string& algorithm, const std::string& family) {
+    const std::string name = cat("one-", algorithm, "-", family);
     if (!path_exists(path(name + "/export")))
-      finish(job_command(name, algorithm, {"rollout.record=true"}));
+      finish(job_command(name, algorithm, with_model(family, {"rollout.record=true"})));
     return name;
+  }
+
+  // A run that leaves the weights as they are at the start.
+  static std::string unchanged(const std::string& algorithm, const std::string& family) {
+    const std::string name = cat("start-", algorithm, "-", family);
+    if (!path_exists(path(name + "/export")))
+      finish(job_command(name, algorithm,
+                         with_model(family, {"train.total_steps=1", "optim.actor.lr=1e-30",
+                                             "optim.critic.lr=1e-30"})));
+    return name;
+  }
+
+  // Adds a four-layer model of a family with random weights; "" is the model of the quickstart.
+  static std::vector<std::string> with_model(const std::string& family,
+                                             std::vector<std::string> options) {
+    if (family.empty()) return options;
+    const std::string file = path(family + ".config.json");
+    Json config = *parse_json(
+        *read_file(cat(BRAID_SOURCE_DIR, "/tests/data/models/", family, "/config.json")), family);
+    config["vocab_size"] = 41;  // of the quickstart's tokenizer
+    config[config.contains("n_layer") ? "n_layer" : "num_hidden_layers"] = 4;
+    if (config.contains("layer_types"))
+      config["layer_types"] = std::vector<std::string>(4, "full_attention");
+    EXPECT_TRUE(make_folder(folder_).ok());
+    EXPECT_TRUE(write_file_atomic(file, config.dump()).ok());
+    options.push_back("model.config=" + file);
+    return options;
+  }
+
+  static void expect_equivalent(const LayoutCase& layout, const std::string& family) {
+    SCOPED_TRACE(cat(layout.name, " ", family));
+    const std::string& algorithm = layout.algorithm;
+    const std::string one = recorded(algorithm, family), job = cat("job-", layout.name, family);
+    same_kernels(one, job);
+    finish(job_command(job, algorithm,
+                       with_model(family, {"rollout.replay=" + path(one + "/rollouts.jsonl"),
+                                           "plan.file=" + write_plan(layout)})));
+    expect_same_metrics(one, job);
+    const std::string start = unchanged(algorithm, family);
+    expect_close(one, job, start, "actor");
+    if (algorithm == "ppo") expect_close(one, job, start, "critic");
   }
 
   static std::string write_plan(const LayoutCase& layout) {
@@ -110,20 +175,30 @@ class JobProcess : public RunProcess {
     return file;
   }
 
-  // Relative to the larger of the tensor's change and a share of the whole change.
-  static void expect_close(const std::string& a, const std::string& b, const std::string& role) {
+  // Weights, and what training has changed of them since `start`. The change of a tensor is a
+  // difference of rounded weights, and that of some (key biases of gpt2) is rounding alone: it is
+  // held against the tensor's own and a share of the whole change.
+  static void expect_close(const std::string& a, const std::string& b, const std::string& start,
+                           const std::string& role) {
     const Tensors left = weights_of(path(a + "/export/" + role)),
-                  right = weights_of(path(b + "/export/" + role));
+                  right = weights_of(path(b + "/export/" + role)),
+                  before = weights_of(path(start + "/export/" + role));
     ASSERT_EQ(left.size(), right.size());
+    double whole = 0;
+    for (const auto& [name, tensor] : left)
+      whole += std::pow((tensor - before.at(name)).norm().item<double>(), 2);
+    whole = std::sqrt(whole);
+    EXPECT_GT(whole, 0) << role << " has not learned";
     for (const auto& [name, tensor] : left) {
-      const at::Tensor other = right.at(name);
+      const double apart = (tensor - right.at(name)).norm().item<double>();
       const double norm = tensor.norm().item<double>();
-      EXPECT_LE((tensor - other).norm().item<double>(), kEquivalence * std::max(norm, 1e-4))
-          << role << " " << name;
+      const double changed = (tensor - before.at(name)).norm().item<double>();
+      EXPECT_LE(apart, kEquivalence * std::max(norm, 1e-4)) << role << " " << name;
+      EXPECT_LE(apart, kChange * std::max(changed, kLeastShare * whole)) << role << " " << name;
     }
   }
 
-  void expect_same_metrics(const std::string& a, const std::string& b) const {
+  static void expect_same_metrics(const std::string& a, const std::string& b) {
     const auto left = metrics(a), right = metrics(b);
     ASSERT_EQ(left.size(), right.size());
     for (size_t step = 0; step < left.size(); ++step)
@@ -140,16 +215,18 @@ class JobProcess : public RunProcess {
 TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
   for (const LayoutCase& layout : layouts()) {
     if (layout.full && std::getenv("BRAID_TEST_FULL") == nullptr) continue;
-    SCOPED_TRACE(layout.name);
-    const std::string one = recorded(layout.algorithm), job = "job-" + layout.name;
-    same_kernels(one, job);
-    finish(job_command(
-        job, layout.algorithm,
-        {"rollout.replay=" + path(one + "/rollouts.jsonl"), "plan.file=" + write_plan(layout)}));
-    expect_same_metrics(one, job);
-    expect_close(one, job, "actor");
-    if (layout.algorithm == "ppo") expect_close(one, job, "critic");
+    expect_equivalent(layout, "");
   }
+}
+
+// Heads that share keys, biases, norms of queries and keys, tied embeddings, learned positions,
+// windows; a vocabulary of 41 words that no number of ranks divides.
+TEST_F(JobProcess, EveryFamilyComputesWhatOneProcessDoes) {
+  const bool full = std::getenv("BRAID_TEST_FULL") != nullptr;
+  for (const char* family : {"qwen2", "gpt2", "gemma", "llama3", "mistral", "qwen3"})
+    for (const LayoutCase& layout : layouts())
+      if (full || (std::string(family) == "qwen2" && layout.name == "mixed"))
+        expect_equivalent(layout, family);
 }
 
 const LayoutCase& layout_named(const std::string& name) {
@@ -185,6 +262,30 @@ TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {
   finish(job_command("job-stopped", "grpo",
                      {cat("train.total_steps=", done + 1), "checkpoint.resume=auto"}));
   EXPECT_EQ(steps_complete("job-stopped"), done + 1);
+}
+
+// Moments that ranks share are whole in a checkpoint: AdamW goes on in one process as it does under
+// a plan whose ranks have all of them.
+TEST_F(JobProcess, SharedOptimizerStateGoesOnInOneProcess) {
+  const std::string one = recorded("grpo", "");
+  const std::vector<std::string> adamw = {"optim.actor.name=adamw", "optim.actor.lr=1e-3",
+                                          "rollout.replay=" + path(one + "/rollouts.jsonl")};
+  const auto run = [&](const std::string& name, std::vector<std::string> options) {
+    options.insert(options.begin(), adamw.begin(), adamw.end());
+    same_kernels(one, name);
+    finish(job_command(name, "grpo", options));
+  };
+  run("adamw-whole", {});
+  run("adamw-shared",
+      {"plan.file=" + write_plan(layout_named("zero1_dp4")), "train.total_steps=3"});
+  finish(job_command("adamw-shared", "grpo",
+                     {adamw[0], adamw[1], adamw[2], "checkpoint.resume=auto"}));
+  EXPECT_EQ(steps_complete("adamw-shared"), 5);
+  const Tensors left = weights_of(path("adamw-whole/export/actor")),
+                right = weights_of(path("adamw-shared/export/actor"));
+  for (const auto& [name, tensor] : left)
+    EXPECT_LE((tensor - right.at(name)).norm().item<double>(), 1e-4 * tensor.norm().item<double>())
+        << name;
 }
 
 TEST_F(JobProcess, DeathOfARankEndsTheJobWithAMessage) {

@@ -19,8 +19,9 @@ namespace braid {
 struct ModelInstance {
   std::unique_ptr<Model> model;
   std::unique_ptr<MainGradients> gradients;  // f32, where they are not the parameters' own
-  std::unique_ptr<AdamW> optimizer;
-  std::string source_folder;  // for export; "" for random weights
+  std::unique_ptr<Optimizer> optimizer;
+  std::string source_folder;  // for export
+  std::string config_path;    // of random weights, for export; "" where weights were loaded
   std::string shares_with;    // the trained role whose weights these are until they change, or ""
   int64_t skipped = 0;        // updates refused in a row
 };
@@ -31,6 +32,11 @@ using Roles = std::map<std::string, ModelInstance>;
 struct ModelPart {
   std::optional<LayerRange> range = {};
   TensorParallelGroup tensor = {};
+  // Of a role that is trained on several ranks: its data-parallel ranks (null for one), and whether
+  // they share the optimizer's state (ZeRO-1).
+  bool several = false;
+  Communicator* data = nullptr;
+  bool sharded = false;
 };
 
 // Where a role's weights come from.

@@ -126,7 +126,7 @@ class RunProcess : public testing::TestWithParam<const char*> {
   }
 
   // Rows of metrics.jsonl without the numbers that depend on the clock.
-  std::vector<Json> metrics(const std::string& name) const {
+  static std::vector<Json> metrics(const std::string& name) {
     std::vector<Json> rows = read_rows(path(name + "/metrics.jsonl"));
     for (Json& row : rows)
       for (auto it = row.begin(); it != row.end();) {

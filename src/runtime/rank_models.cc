@@ -61,6 +61,9 @@ ModelPart RankModels::part_of(CallId id) const {
   const Strategy& strategy = frame.where->strategy;
   ModelPart part;
   part.tensor = groups(id).tensor;
+  part.several = groups(id).call != nullptr;
+  part.data = groups(id).data;
+  part.sharded = strategy.zero_stage == 1 && part.data != nullptr;
   if (strategy.pp == 1) return part;
   const GridPosition at = position_in(*frame.where, self());
   const Interval layers = part_layers(strategy, frame.model->layers, at.stage);
@@ -82,10 +85,10 @@ Status RankModels::load_models() {
     const Call& call = program_.graph.calls[index];
     if (call.kind == CallKind::kReward) continue;  // the list of rewards loads its own
     const int32_t copy = program_.calls[index].copy;
-    if (program_.copies[copy].home)
-      parts[call.role.value] = part_of(id);
-    else
+    if (!program_.copies[copy].home)
       others[copy] = id;
+    else if (parts.count(call.role.value) == 0 || call.kind == CallKind::kTrainStep)
+      parts[call.role.value] = part_of(id);
   }
   BRAID_ASSIGN(roles_, load_roles(config_, roles_at_home(program_, rank()), parts));
   for (const auto& [copy, call] : others) {
@@ -173,6 +176,11 @@ std::vector<int64_t> RankModels::holders(const std::string& role) const {
 
 bool RankModels::whole_on_first(const std::string& role) const {
   if (program_.calls.empty()) return true;
+  for (size_t i = 0; i < program_.calls.size(); ++i)
+    if (const Call& call = program_.graph.calls[i];
+        call.kind == CallKind::kTrainStep && call.role.value == role &&
+        program_.calls[i].strategy.zero_stage > 0 && program_.calls[i].strategy.dp > 1)
+      return false;
   const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
   return layout.tp == 1 && layout.pp == 1 && place_in_mesh(layout, DeviceId{0}).has_value();
 }
@@ -181,9 +189,12 @@ Result<RoleTensors> RankModels::gather(const std::string& role) {
   const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
   const auto place = place_in_mesh(layout, self());
   RoleTensors mine;
-  if (place && grid_position(layout_grid(layout), *place).dp_rank == 0) {
+  if (place) {
     const ModelInstance& instance = roles_.at(role);
-    BRAID_ASSIGN(mine, whole_tensors(*instance.model, role_tensors(instance)));
+    BRAID_ASSIGN(const RoleTensors own, role_tensors(instance));  // replicas may share the states
+    if (grid_position(layout_grid(layout), *place).dp_rank == 0) {
+      BRAID_ASSIGN(mine, whole_tensors(*instance.model, own));
+    }
   }
   RoleTensors all;
   for (const int64_t from : holders(role)) {

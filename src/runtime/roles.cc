@@ -9,6 +9,7 @@
 #include "nn/decoder.h"
 #include "nn/model_share.h"
 #include "runtime/run_data.h"
+#include "train/sharded_optimizer.h"
 
 namespace braid {
 namespace {
@@ -69,6 +70,23 @@ const OptimizerConfig& optimizer_config(const Config& config, const std::string&
   return role == "reward" ? config.optim.reward : config.optim.actor;
 }
 
+// Sums of bf16 gradients would round at each addition; those of ranks travel in buckets.
+void add_optimizer(const OptimizerConfig& config, const ModelPart& part, ModelInstance& state) {
+  const auto parameters = state.model->trainable_parameters();
+  if (part.several || state.model->options().dtype != at::kFloat) {
+    MainGradientOptions options;
+    options.sharded = part.sharded;
+    state.gradients = std::make_unique<MainGradients>(parameters, part.data, options);
+  }
+  if (part.sharded) {
+    state.optimizer = std::make_unique<ShardedOptimizer>(*state.gradients, part.data, config);
+    return;
+  }
+  auto optimizer = std::make_unique<AdamW>(parameters, config);
+  if (state.gradients) optimizer->use(state.gradients.get());
+  state.optimizer = std::move(optimizer);
+}
+
 bool scores_rewards(const Graph& graph, const RoleId& role) {
   return std::any_of(graph.calls.begin(), graph.calls.end(), [&](const Call& call) {
     return call.kind == CallKind::kReward && call.role == role;
@@ -83,10 +101,10 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
   BRAID_ASSIGN(const Origin origin, role_origin(config, name));
   ModelInstance state;
   state.source_folder = origin.source_folder();
+  state.config_path = origin.config_path;
   if (spec.trained) {
     BRAID_ASSIGN(state.model, trained_model(others, origin, {options, spec.scalar_head}));
-    state.optimizer = std::make_unique<AdamW>(state.model->trainable_parameters(),
-                                              optimizer_config(config, name));
+    add_optimizer(optimizer_config(config, name), part, state);
   } else {
     options.lora.rank = 0;
     BRAID_TRY(set_reference(others, config, origin, options, state));
@@ -154,6 +172,7 @@ Status export_role(const std::string& role, const ModelInstance& state, const Co
       state.model->options().lora.rank > 0 ? config.lora.export_as : std::string("merged");
   ExportOptions options;
   options.source_folder = state.source_folder;
+  options.config = state.config_path;
   options.tokenizer = tokenizer_path(config);
   const std::string path = join_path(folder, role);
   if (as != "adapters")
@@ -169,6 +188,7 @@ Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config) {
   BRAID_ASSIGN(const ModelOptions options, model_options(config));
   BRAID_ASSIGN(const Origin origin, role_origin(config, spec.role.value));
   whole.source_folder = origin.source_folder();
+  whole.config_path = origin.config_path;
   BRAID_ASSIGN(whole.model, load_weights(origin, {options, spec.scalar_head}));
   return whole;
 }

@@ -84,7 +84,7 @@ Status load_role_state(const std::string& name, const CheckpointState& state, co
   auto moments = by_name(saved_moments);
   if (is_part(*role.model)) {
     std::vector<std::string> names;
-    for (const auto& [key, tensor] : role.optimizer->state())
+    for (const std::string& key : role.optimizer->state_names())
       if (key != kUpdates) names.push_back(key);
     BRAID_ASSIGN(moments, own_part(*role.model, names, moments));
   }
@@ -109,11 +109,12 @@ Status load_role_weights(const std::string& name, const CheckpointState& state, 
   return ok_status();
 }
 
-RoleTensors role_tensors(const ModelInstance& role) {
+Result<RoleTensors> role_tensors(const ModelInstance& role) {
   RoleTensors out;
   out.skipped = role.skipped;
   out.weights = role.model->trainable_parameters();
-  for (auto& [key, tensor] : role.optimizer->state()) {
+  BRAID_ASSIGN(const OptimizerState state, role.optimizer->state());
+  for (const auto& [key, tensor] : state) {
     if (key == kUpdates)
       out.updates = tensor.item<int64_t>();
     else

@@ -17,7 +17,7 @@ struct RoleTensors {
   int64_t updates = 0, skipped = 0;
 };
 // As it is on this rank; the tensors alias the role's.
-RoleTensors role_tensors(const ModelInstance& role);
+Result<RoleTensors> role_tensors(const ModelInstance& role);
 
 // Everything that continuing needs, of trained roles in whole. `identity` becomes part of the
 // numbers. kStopped: the algorithm's state is not finite.

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "config/algorithm_check.h"
 #include "host/machine.h"
-#include "program/expand.h"
+#include "program/verify_ops.h"
 #include "runtime/check_models.h"
 #include "runtime/fingerprint.h"
 #include "runtime/run_identity.h"
@@ -238,8 +238,8 @@ Status Session::fetch(const Call& call) {
 Status Session::infer(const Call& call) {
   const CallId id = id_of(call);
   const Deal& deal = rows_.deal(id, position_.step);
-  InferWork work{&models_->model(id), inferred_of(call), &deal,
-                 expand(rows_.frame(id), DeviceId{static_cast<int>(rank())}, deal), everyone()};
+  InferWork work{&models_->model(id), inferred_of(call), &deal, {}, everyone()};
+  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(id), DeviceId{static_cast<int>(rank())}, deal));
   const bool reports = work.ops.at.tp_rank == 0;
   BRAID_ASSIGN(const Rows mine, inference_.run(std::move(work), store_, call.writes.front().name));
   if (reports) note_mismatch(store_, mine, metrics_);
@@ -304,12 +304,13 @@ Status Session::share_algo_state(CallId call) {
   return ok_status();
 }
 
-TrainWork Session::train_work(const Call& call) {
+Result<TrainWork> Session::train_work(const Call& call) {
   const CallId id = id_of(call);
   TrainWork work;
   work.role = &own_roles().at(call.role.value);
   work.deal = &rows_.deal(id, position_.step);
-  work.ops = expand(rows_.frame(id), DeviceId{static_cast<int>(rank())}, *work.deal);
+  BRAID_ASSIGN(work.ops,
+               verified_ops(rows_.frame(id), DeviceId{static_cast<int>(rank())}, *work.deal));
   if (exchange_.ranks() > 1) work.groups = models_->groups(id);
   work.everyone = everyone();
   return work;
@@ -320,7 +321,8 @@ Status Session::begin_region(const Call& call) {
   if (call.kind == CallKind::kGenerate)
     return generation_.begin(models_->model(id), store_, rows_.by_rank(id, position_.step)[rank()],
                              position_.step);
-  training_.begin(call, train_work(call), position_.step);
+  BRAID_ASSIGN(TrainWork work, train_work(call));
+  training_.begin(call, std::move(work), position_.step);
   return ok_status();
 }
 

@@ -110,7 +110,7 @@ class Session : public Executor {
   bool takes_part(CallId call) const { return rows_.dp_rank(call, rank()) >= 0; }
   // Rows that each rank scores: all on one rank, unless a model scores them.
   std::vector<Rows> scored_rows(CallId call);
-  TrainWork train_work(const Call& call);
+  Result<TrainWork> train_work(const Call& call);
   Roles& own_roles() { return models_->roles(); }
   Communicator* everyone() const { return exchange_.everyone(); }
 

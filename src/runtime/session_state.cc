@@ -50,7 +50,7 @@ Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
     if (!models_->whole_on_first(name)) {
       BRAID_ASSIGN(out[name], models_->gather(name));
     } else if (rank() == 0) {
-      out[name] = role_tensors(roles().at(name));
+      BRAID_ASSIGN(out[name], role_tensors(roles().at(name)));
     }
   }
   return out;

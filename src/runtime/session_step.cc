@@ -47,7 +47,8 @@ void Session::passed(size_t next) {
 Status Session::reopen_region(const Call& call) {
   if (call.kind == CallKind::kGenerate)
     return {Code::kDataLoss, "the open step was left within a generation"};
-  training_.resume(call, train_work(call), position_.step, open_->training);
+  BRAID_ASSIGN(TrainWork work, train_work(call));
+  training_.resume(call, std::move(work), position_.step, open_->training);
   return ok_status();
 }
 

@@ -52,7 +52,8 @@ std::map<std::string, at::Tensor> first_gradients(Config config, int64_t micro_t
   std::map<std::string, at::Tensor> out;
   for (const auto& [role, state] : session->roles()) {
     if (!state.optimizer) continue;
-    for (const auto& [name, tensor] : state.optimizer->state())
+    const OptimizerState moments = *state.optimizer->state();
+    for (const auto& [name, tensor] : moments)
       if (name.ends_with(".exp_avg")) out[role + "/" + name] = tensor;
   }
   return out;

@@ -40,7 +40,6 @@ void Training::begin(const Call& call, TrainWork work, int64_t step) {
   call_metrics_.clear();
   losses_.clear();
   packed_.clear();
-  prepare_gradients();
 }
 
 void Training::resume(const Call& call, TrainWork work, int64_t step, TrainingProgress progress) {
@@ -58,15 +57,6 @@ void Training::abandon() {
   if (call_ == nullptr) return;
   zero();
   model().rest();
-}
-
-// Sums of bf16 gradients would round at each addition; those of ranks travel in buckets.
-void Training::prepare_gradients() {
-  const bool rounds = model().options().dtype != at::kFloat;
-  if (role().gradients || (work_.groups.call == nullptr && !rounds)) return;
-  role().gradients = std::make_unique<MainGradients>(model().trainable_parameters(),
-                                                     work_.groups.data, MainGradientOptions{});
-  role().optimizer->use(role().gradients.get());
 }
 
 Rows Training::own_rows() const {
@@ -114,7 +104,8 @@ bool Training::sums_parts() const {
 }
 
 bool Training::reduces(const Op& op) const {
-  return op.kind == OpKind::kAllReduce && work_.ops.groups[op.group].kind == GroupKind::kData;
+  const bool sums = op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter;
+  return sums && work_.ops.groups[op.group].kind == GroupKind::kData;
 }
 
 Status Training::pass() {
@@ -190,13 +181,14 @@ Status Training::reduce() {
                  [&](const Op&) { return role().gradients->finish(); });
 }
 
-// Each tensor counts once: on one of the ranks that hold equal slices, of one replica.
+// Each element counts once: on one of the ranks that hold equal slices, of one replica, or on the
+// one that owns it.
 Status Training::norm() {
   if (work_.groups.call == nullptr) {
-    if (refusal_.empty()) norm_ = role().optimizer->gradient_norm();
+    if (refusal_.empty()) norm_ = std::sqrt(role().optimizer->squared_norm({}));
   } else {
     double squares = 0;
-    if (work_.ops.at.dp_rank == 0)
+    if (work_.ops.at.dp_rank == 0 || role().gradients->sharded())
       squares = role().optimizer->squared_norm(uncounted_tensors(model()));
     const at::Tensor sum = at::tensor({squares}, at::kDouble);
     BRAID_TRY(work_.groups.call->all_reduce(sum, Reduce::kSum, "squares of the gradients").wait());
@@ -234,7 +226,7 @@ Status Training::agree() {
 void Training::zero() { role().optimizer->zero_grad(); }
 
 Status Training::apply(const std::string& prefix) {
-  AdamW& optimizer = *role().optimizer;
+  Optimizer& optimizer = *role().optimizer;
   const int64_t steps = std::max<int64_t>(config_.train.total_steps - idle_steps(), 1);
   const int64_t total = steps * config_.train.minibatches * config_.train.epochs_per_rollout;
   if (counts()) metrics_[prefix + "lr"].add(optimizer.next_rate(total));
@@ -247,6 +239,14 @@ Status Training::apply(const std::string& prefix) {
   return ok_status();
 }
 
+// A refused update changed nothing; all ranks know that it was.
+Status Training::gather() {
+  if (!refusal_.empty()) return ok_status();
+  BRAID_TRY(role().optimizer->gather_weights());
+  model().weights_changed();
+  return ok_status();
+}
+
 Status Training::update() {
   if (stopped_) {
     zero();
@@ -254,6 +254,7 @@ Status Training::update() {
   }
   const std::string prefix = (call_->metrics.empty() ? call_->role.value : call_->metrics) + "/";
   BRAID_TRY(run_ops_of(OpKind::kUpdate, [&] { return norm_ ? apply(prefix) : ok_status(); }));
+  BRAID_TRY(run_ops_of(OpKind::kAllGather, [&] { return gather(); }));
   zero();
   const bool refused = !refusal_.empty();
   if (counts()) metrics_[prefix + "skipped"].add(refused ? 1 : 0);

@@ -92,7 +92,6 @@ class Training : private PassEnds {
   // Whether this rank reports what is equal on all ranks of the call.
   bool counts() const { return reports() && work_.ops.at.dp_rank == 0 && last_stage(); }
   bool last_stage() const { return work_.ops.bodies.back().head; }
-  void prepare_gradients();
   bool sums_parts() const;
   bool reduces(const Op& op) const;
 
@@ -105,6 +104,7 @@ class Training : private PassEnds {
   Status sum_parts(const Op& op);
   Status norm();
   Status apply(const std::string& prefix);
+  Status gather();
   Status refuse();
   void zero();
 

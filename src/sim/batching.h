@@ -7,6 +7,8 @@
 #include <functional>
 #include <vector>
 
+#include "plan/execution_plan.h"
+
 namespace braid {
 
 struct BatchRequest {
@@ -24,7 +26,6 @@ struct BatchOptions {
   int64_t most_response = 0;        // longest that a request may get; 0: its own length
 };
 
-inline constexpr int64_t kCachePageTokens = 32;
 // Share of the memory left to a generation engine that its cache gets; the sample store and
 // messages need some as well.
 inline constexpr double kShareForCache = 0.95;

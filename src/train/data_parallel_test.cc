@@ -53,12 +53,14 @@ double train_step(Model& model, MainGradients& gradients, ShardedOptimizer& opti
     backward(model, i);
   }
   EXPECT_EQ(gradients.finish().message(), "");
-  at::Tensor squares = at::full({1}, optimizer.owned_squares({}), at::kDouble);
+  at::Tensor squares = at::full({1}, optimizer.squared_norm({}), at::kDouble);
   if (group != nullptr && gradients.sharded())
     EXPECT_EQ(group->all_reduce(squares, Reduce::kSum, "squares").wait().message(), "");
   const double norm = std::sqrt(squares.item<double>());
-  const auto report = optimizer.step(kSteps, norm);
-  EXPECT_TRUE(report.ok() && report->applied);
+  optimizer.update(norm, kSteps);
+  EXPECT_TRUE(optimizer.torn());  // until all ranks have all weights
+  EXPECT_EQ(optimizer.gather_weights().message(), "");
+  EXPECT_FALSE(optimizer.torn());
   model.weights_changed();
   return norm;
 }
@@ -81,7 +83,7 @@ Trained train(const DataCase& test, Communicator* group) {
     out.norms.push_back(train_step(*out.model, gradients, optimizer, group,
                                    static_cast<int>(kMicroBatches * rank / ranks),
                                    static_cast<int>(kMicroBatches * (rank + 1) / ranks)));
-  for (StateSlice& slice : optimizer.state()) {
+  for (StateSlice& slice : optimizer.slices()) {
     slice.values = slice.values.clone();
     out.state.push_back(std::move(slice));
   }

@@ -44,6 +44,17 @@ Status check_entry(const std::string& name, const at::Tensor& loaded, const at::
 
 }  // namespace
 
+Status check_state(const OptimizerState& own, const std::map<std::string, at::Tensor>& state) {
+  for (const auto& [name, tensor] : own) {
+    const auto found = state.find(name);
+    if (found == state.end()) return invalid_input(cat("optimizer state lacks ", name));
+    BRAID_TRY(check_entry(name, found->second, tensor));
+  }
+  if (state.size() == own.size()) return ok_status();
+  return invalid_input(cat("optimizer state has ", state.size(), " entries, expected ", own.size(),
+                           ": it belongs to another model"));
+}
+
 AdamW::AdamW(std::vector<std::pair<std::string, at::Tensor>> parameters,
              const OptimizerConfig& config)
     : config_(config) {
@@ -124,8 +135,8 @@ void AdamW::zero_grad() {
   for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();
 }
 
-std::vector<std::pair<std::string, at::Tensor>> AdamW::state() const {
-  std::vector<std::pair<std::string, at::Tensor>> result;
+OptimizerState AdamW::own_state() const {
+  OptimizerState result;
   for (const Slot& slot : slots_) {
     if (has_moments(config_)) {
       result.emplace_back(slot.name + ".exp_avg", slot.exp_avg);
@@ -137,18 +148,16 @@ std::vector<std::pair<std::string, at::Tensor>> AdamW::state() const {
   return result;
 }
 
+std::vector<std::string> AdamW::state_names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, tensor] : own_state()) out.push_back(name);
+  return out;
+}
+
 Status AdamW::load_state(const std::map<std::string, at::Tensor>& state) {
   const at::NoGradGuard no_grad;
-  const auto own = this->state();
-  for (const auto& [name, tensor] : own) {
-    const auto found = state.find(name);
-    if (found == state.end()) return invalid_input(cat("optimizer state lacks ", name));
-    BRAID_TRY(check_entry(name, found->second, tensor));
-  }
-  if (state.size() != own.size()) {
-    return invalid_input(cat("optimizer state has ", state.size(), " entries, expected ",
-                             own.size(), ": it belongs to another model"));
-  }
+  const OptimizerState own = own_state();
+  BRAID_TRY(check_state(own, state));
   for (const auto& [name, tensor] : own) tensor.copy_(state.at(name));
   step_ = own.back().second.item<int64_t>();
   for (Slot& slot : slots_) {

@@ -1,8 +1,8 @@
-// AdamW (or plain gradient descent) over a model's parameters, with gradient clipping and
-// learning-rate schedules. Not thread-safe; libtorch's threads are used inside. For a fixed thread
-// count results are bitwise reproducible; the gradient norm on the CPU does not depend on it at
-// all.
-// Invariant: masters are f32; a parameter of another type is always its master rounded.
+// Optimizers of a model's parameters, with gradient clipping and learning-rate schedules: the state
+// of all of them here, or of a share of each (train/sharded_optimizer.h). Not thread-safe;
+// libtorch's threads are used inside. For a fixed thread count results are bitwise reproducible;
+// the gradient norm on the CPU does not depend on it at all. Invariant: masters are f32; a
+// parameter of another type is always its master rounded.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,7 +33,46 @@ double learning_rate(const OptimizerConfig& config, int64_t step, int64_t total_
 // In f64. On the CPU in fixed blocks, so that it does not depend on the threads.
 double sum_of_squares(const at::Tensor& gradient_f32);
 
-class AdamW {
+// Tensors of an optimizer by name: "NAME.exp_avg", "NAME.exp_avg_sq" of each parameter (adamw),
+// "NAME.master" of those not in f32, and "step", the updates applied.
+using OptimizerState = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Whether `state` has the entries of `own` in their shapes and types, and no others; the error
+// names the first that is not so.
+Status check_state(const OptimizerState& own, const std::map<std::string, at::Tensor>& state);
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // Of the accumulated gradients that this rank has the state of: the sum of their squares, in f64,
+  // without the parameters that another rank counts.
+  virtual double squared_norm(const std::set<std::string>& uncounted) const = 0;
+  // The rate of the next update.
+  virtual double next_rate(int64_t total_steps) const = 0;
+
+  // One update from the accumulated gradients, whose global norm is grad_norm, scaled down to a
+  // norm of max_grad_norm (Pascanu et al., 2013); decoupled weight decay (Loshchilov & Hutter,
+  // 2019, algorithm 2). A parameter without a gradient stays as it is. REQUIRES: grad_norm is
+  // finite.
+  virtual void update(double grad_norm, int64_t total_steps) = 0;
+  // Brings what other ranks have updated into the parameters; nothing where none did.
+  virtual Status gather_weights() { return {}; }
+  // An exception left an update half applied: parameters and state are those of no step.
+  virtual bool torn() const = 0;
+  virtual void zero_grad() = 0;
+
+  // Of all that the parameters here need, whichever rank has it: with shares, all ranks call it
+  // together. The tensors may alias the optimizer's own.
+  virtual Result<OptimizerState> state() const = 0;
+  virtual std::vector<std::string> state_names() const = 0;
+  // Takes over what state() gave; later steps are bitwise those of the saved optimizer. A missing,
+  // extra or misshapen entry is an error that names it, and nothing is changed then.
+  virtual Status load_state(const std::map<std::string, at::Tensor>& state) = 0;
+};
+
+// All of the state. adamw, or sgd: plain gradient descent.
+class AdamW : public Optimizer {
  public:
   // Parameters are updated in place: f32 ones directly, others (bf16) through f32 masters.
   AdamW(std::vector<std::pair<std::string, at::Tensor>> parameters, const OptimizerConfig& config);
@@ -53,30 +92,16 @@ class AdamW {
 
   // L2 norm of the accumulated gradients.
   double gradient_norm() const;
-  // Its square, in f64, without the parameters that another rank counts.
-  double squared_norm(const std::set<std::string>& uncounted) const;
-
-  // The rate of the next update.
-  double next_rate(int64_t total_steps) const { return learning_rate(config_, step_, total_steps); }
-
-  // One update from the accumulated gradients, whose global norm is grad_norm, scaled down to a
-  // norm of max_grad_norm (Pascanu et al., 2013); decoupled weight decay (Loshchilov & Hutter,
-  // 2019, algorithm 2). A parameter without a gradient stays as it is. REQUIRES: grad_norm is
-  // finite.
-  void update(double grad_norm, int64_t total_steps);
-
-  // An exception left an update half applied: parameters and state are those of no step.
-  bool torn() const { return torn_; }
-
-  void zero_grad();
-
-  // "NAME.exp_avg", "NAME.exp_avg_sq" for each parameter (adamw), "NAME.master" for those not in
-  // f32, and "step". The tensors alias the optimizer's own.
-  std::vector<std::pair<std::string, at::Tensor>> state() const;
-
-  // Takes over what state() gave; later steps are bitwise those of the saved optimizer. A missing,
-  // extra or misshapen entry is an error that names it, and nothing is changed then.
-  Status load_state(const std::map<std::string, at::Tensor>& state);
+  double squared_norm(const std::set<std::string>& uncounted) const override;
+  double next_rate(int64_t total_steps) const override {
+    return learning_rate(config_, step_, total_steps);
+  }
+  void update(double grad_norm, int64_t total_steps) override;
+  bool torn() const override { return torn_; }
+  void zero_grad() override;
+  Result<OptimizerState> state() const override { return own_state(); }
+  std::vector<std::string> state_names() const override;
+  Status load_state(const std::map<std::string, at::Tensor>& state) override;
 
  private:
   struct Slot {
@@ -84,6 +109,7 @@ class AdamW {
     at::Tensor parameter, master, exp_avg, exp_avg_sq;
     bool has_master() const { return !master.is_same(parameter); }
   };
+  OptimizerState own_state() const;
   // In f32; undefined where the parameter has none.
   at::Tensor gradient(size_t slot) const;
 

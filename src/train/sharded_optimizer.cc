@@ -2,11 +2,11 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/text.h"
 #include "train/optimizer.h"
@@ -51,10 +51,10 @@ ShardedOptimizer::ShardedOptimizer(MainGradients& gradients, Communicator* group
   }
 }
 
-double ShardedOptimizer::owned_squares(const std::set<std::string>& not_counted) const {
+double ShardedOptimizer::squared_norm(const std::set<std::string>& uncounted) const {
   double sum = 0;
   for (const GradientPlace& place : gradients_.places()) {
-    if (not_counted.count(place.name) > 0) continue;
+    if (uncounted.count(place.name) > 0) continue;
     const Overlap part = overlap_of(place, gradients_.owned_begin(place.bucket),
                                     gradients_.owned_size(place.bucket));
     if (part.size > 0)
@@ -63,11 +63,9 @@ double ShardedOptimizer::owned_squares(const std::set<std::string>& not_counted)
   return sum;
 }
 
-Result<ShardedOptimizer::Report> ShardedOptimizer::step(int64_t total_steps, double grad_norm) {
+void ShardedOptimizer::update(double grad_norm, int64_t total_steps) {
   const at::NoGradGuard no_grad;
-  Report report{learning_rate(config_, step_, total_steps), false};
-  if (!std::isfinite(grad_norm)) return report;
-  ++step_;
+  const double lr = next_rate(total_steps);
   UpdateParts parts;
   for (const GradientPlace& place : gradients_.places()) {
     const Overlap part = overlap_of(place, gradients_.owned_begin(place.bucket),
@@ -84,33 +82,99 @@ Result<ShardedOptimizer::Report> ShardedOptimizer::step(int64_t total_steps, dou
     tensors.exp_avgs.push_back(cut(owned.exp_avg));
     tensors.exp_avg_sqs.push_back(cut(owned.exp_avg_sq));
   }
-  apply_update(config_, {step_, report.lr, grad_norm}, std::move(parts));
-  BRAID_TRY(publish());
-  report.applied = true;
-  return report;
+  torn_ = true;
+  ++step_;
+  apply_update(config_, {step_, lr, grad_norm}, std::move(parts));
 }
 
-Status ShardedOptimizer::publish() {
+Result<at::Tensor> ShardedOptimizer::gather(size_t bucket, const at::Tensor& own,
+                                            const std::string& what) const {
+  if (group_ == nullptr || group_->size() == 1 || !gradients_.sharded()) return own;
+  at::Tensor whole = at::empty({own.numel() * group_->size()}, own.options());
+  BRAID_TRY(group_->all_gather(whole, own, cat(what, ", bucket ", bucket)).wait());
+  return whole;
+}
+
+Status ShardedOptimizer::gather_weights() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> whole(owned_.size());
   for (size_t bucket = 0; bucket < owned_.size(); ++bucket) {
-    const at::Tensor& master = owned_[bucket].master;
-    whole[bucket] = master;
-    if (group_ == nullptr || group_->size() == 1 || !gradients_.sharded()) continue;
     // In the parameters' dtype: half of the bytes for bf16.
     const at::ScalarType type = gradients_.places()[0].parameter.scalar_type();
-    const at::Tensor own = master.to(type);
-    whole[bucket] = at::empty({own.numel() * group_->size()}, own.options());
-    BRAID_TRY(group_->all_gather(whole[bucket], own, cat("weights, bucket ", bucket)).wait());
+    BRAID_ASSIGN(whole[bucket], gather(bucket, owned_[bucket].master.to(type), "weights"));
   }
   for (const GradientPlace& place : gradients_.places())
     place.parameter.detach().copy_(whole[place.bucket]
                                        .narrow(0, place.begin, place.parameter.numel())
                                        .view(place.parameter.sizes()));
+  torn_ = false;
   return {};
 }
 
-std::vector<StateSlice> ShardedOptimizer::state() const {
+std::vector<std::pair<std::string, ShardedOptimizer::StatePart>> ShardedOptimizer::saved_parts()
+    const {
+  std::vector<std::pair<std::string, StatePart>> out;
+  if (has_moments(config_)) {
+    out.emplace_back("exp_avg", &Owned::exp_avg);
+    out.emplace_back("exp_avg_sq", &Owned::exp_avg_sq);
+  }
+  if (gradients_.places()[0].parameter.scalar_type() != at::kFloat)
+    out.emplace_back("master", &Owned::master);
+  return out;
+}
+
+std::vector<std::string> ShardedOptimizer::state_names() const {
+  std::vector<std::string> out;
+  for (const GradientPlace& place : gradients_.places())
+    for (const auto& [state, part] : saved_parts()) out.push_back(cat(place.name, ".", state));
+  out.emplace_back("step");
+  return out;
+}
+
+Result<OptimizerState> ShardedOptimizer::state() const {
+  const at::NoGradGuard no_grad;
+  OptimizerState out;
+  for (const auto& [state, part] : saved_parts())
+    for (size_t bucket = 0; bucket < owned_.size(); ++bucket) {
+      BRAID_ASSIGN(const at::Tensor whole, gather(bucket, owned_[bucket].*part, state));
+      for (const GradientPlace& place : gradients_.places())
+        if (place.bucket == bucket)
+          out.emplace_back(
+              cat(place.name, ".", state),
+              whole.narrow(0, place.begin, place.parameter.numel()).view(place.parameter.sizes()));
+    }
+  out.emplace_back("step", at::tensor(step_, at::kLong));
+  return out;
+}
+
+Status ShardedOptimizer::load_state(const std::map<std::string, at::Tensor>& state) {
+  const at::NoGradGuard no_grad;
+  OptimizerState expected = {{"step", at::tensor(step_, at::kLong)}};
+  for (const GradientPlace& place : gradients_.places())
+    for (const auto& [name, part] : saved_parts())
+      expected.emplace_back(cat(place.name, ".", name),
+                            at::empty({1}, place.parameter.options().dtype(at::kFloat))
+                                .expand(place.parameter.sizes()));
+  BRAID_TRY(check_state(expected, state));
+  const bool f32 = gradients_.places()[0].parameter.scalar_type() == at::kFloat;
+  for (const GradientPlace& place : gradients_.places()) {
+    const Overlap part = overlap_of(place, gradients_.owned_begin(place.bucket),
+                                    gradients_.owned_size(place.bucket));
+    if (part.size == 0) continue;
+    const auto take = [&](at::Tensor& to, const at::Tensor& whole) {
+      to.narrow(0, part.in_owned, part.size)
+          .copy_(whole.flatten().narrow(0, part.in_parameter, part.size));
+    };
+    Owned& owned = owned_[place.bucket];
+    if (f32) take(owned.master, place.parameter.detach());
+    for (const auto& [name, member] : saved_parts())
+      take(owned.*member, state.at(cat(place.name, ".", name)));
+  }
+  step_ = state.at("step").item<int64_t>();
+  return gather_weights();
+}
+
+std::vector<StateSlice> ShardedOptimizer::slices() const {
   std::vector<StateSlice> out;
   for (const GradientPlace& place : gradients_.places()) {
     const Overlap part = overlap_of(place, gradients_.owned_begin(place.bucket),

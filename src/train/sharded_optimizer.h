@@ -1,8 +1,7 @@
-// The optimizer over MainGradients: f32 master weights and moments of the slices that this rank
-// owns, which is everything, or 1/dp of it under ZeRO-1 (Rajbhandari et al., 2020, §5.1): then the
-// updated slices are gathered. Not thread-safe.
-// Invariant: after the constructor, step() and load_slice() every rank's parameters are the masters
-// rounded to the parameters' dtype.
+// The optimizer under ZeRO-1 (Rajbhandari et al., 2020, §5.1): f32 master weights and moments of
+// the slices of MainGradients that this rank owns; the updated slices are gathered. Not
+// thread-safe. Invariant: after the constructor, gather_weights() and load_state() every rank's
+// parameters are the masters rounded to the parameters' dtype.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +12,7 @@
 
 #include "config/options.h"
 #include "train/main_gradients.h"
+#include "train/optimizer.h"
 
 namespace braid {
 
@@ -25,41 +25,46 @@ struct StateSlice {
   at::Tensor values;  // f32; aliases the optimizer's own
 };
 
-class ShardedOptimizer {
+class ShardedOptimizer : public Optimizer {
  public:
   // `gradients` and `group` (data-parallel ranks; null for one) must outlive the object.
   ShardedOptimizer(MainGradients& gradients, Communicator* group, const OptimizerConfig& config);
 
-  // Sum of the squares of the gradients that this rank owns, without the parameters of
-  // `not_counted` (replicas that another rank counts), in f64. The square root of the sum over all
-  // ranks that own something is the global norm; without sharding data-parallel ranks own the same.
-  double owned_squares(const std::set<std::string>& not_counted) const;
+  // The square root of the sum over all ranks that own something is the global norm; without
+  // sharding data-parallel ranks own the same.
+  double squared_norm(const std::set<std::string>& uncounted) const override;
+  double next_rate(int64_t total_steps) const override {
+    return learning_rate(config_, step_, total_steps);
+  }
+  // Of the masters that this rank owns; the parameters follow in gather_weights().
+  void update(double grad_norm, int64_t total_steps) override;
+  // kUnavailable, kDeadline: another rank does not come.
+  Status gather_weights() override;
+  bool torn() const override { return torn_; }
+  void zero_grad() override { gradients_.zero(); }
+  Result<OptimizerState> state() const override;
+  std::vector<std::string> state_names() const override;
+  Status load_state(const std::map<std::string, at::Tensor>& state) override;
 
-  struct Report {
-    double lr = 0;
-    bool applied = false;  // false when the norm is not finite: nothing changed
-  };
-  // One update with the global norm that all ranks agreed on. kUnavailable, kDeadline: the
-  // gathering of the weights failed.
-  Result<Report> step(int64_t total_steps, double grad_norm);
-
-  int64_t steps() const { return step_; }
-  void set_steps(int64_t steps) { step_ = steps; }
   // What this rank owns, parameter by parameter.
-  std::vector<StateSlice> state() const;
-  // After the values of state() were changed from outside: takes the masters over into parameters.
-  Status publish();
+  std::vector<StateSlice> slices() const;
 
  private:
   struct Owned {
     at::Tensor master, exp_avg, exp_avg_sq;  // f32 [owned_size]
   };
+  using StatePart = at::Tensor Owned::*;
+  // The states that are saved, by their names: masters of f32 parameters are the parameters.
+  std::vector<std::pair<std::string, StatePart>> saved_parts() const;
+  // A state of a bucket as a whole, of the given type.
+  Result<at::Tensor> gather(size_t bucket, const at::Tensor& own, const std::string& what) const;
 
   MainGradients& gradients_;
   Communicator* group_;
   OptimizerConfig config_;
   std::vector<Owned> owned_;  // by bucket
   int64_t step_ = 0;
+  bool torn_ = false;
 };
 
 }  // namespace braid

@@ -114,13 +114,14 @@ TEST(AdamW, NonFiniteGradientChangesNothing) {
     parameters[0].second.mutable_grad()[2] = bad;
     EXPECT_FALSE(optimizer.step(10).applied);
     EXPECT_TRUE(at::equal(parameters[1].second, before));
-    EXPECT_EQ(optimizer.state().back().second.item<int64_t>(), 0);
+    EXPECT_EQ(optimizer.state()->back().second.item<int64_t>(), 0);
   }
 }
 
 std::map<std::string, at::Tensor> copy_of(const AdamW& optimizer) {
   std::map<std::string, at::Tensor> copy;
-  for (const auto& [name, tensor] : optimizer.state()) copy[name] = tensor.clone();
+  const OptimizerState state = *optimizer.state();
+  for (const auto& [name, tensor] : state) copy[name] = tensor.clone();
   return copy;
 }
 
@@ -147,7 +148,8 @@ TEST(AdamW, ResumesBitwise) {
       EXPECT_TRUE(at::equal(straight[i].second, resumed[i].second)) << straight[i].first;
     }
     const auto expected = copy_of(first);
-    for (const auto& [name, tensor] : second.state()) {
+    const OptimizerState last = *second.state();
+    for (const auto& [name, tensor] : last) {
       EXPECT_TRUE(at::equal(tensor, expected.at(name))) << name;
     }
   }

@@ -1,0 +1,70 @@
+#include "run_auto.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "config_inputs.h"
+#include "cost/measured.h"
+#include "plan/executable.h"
+#include "search/plan_simulate.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kUnits = 32;  // of the search: seconds, and the same plan on every rank
+
+// Whether a call may be placed so. Adapters do not move between layouts yet and evaluation needs
+// the whole actor on the first device: then the actor's calls all have all devices, each with all
+// of it.
+bool may_place(const Config& config, const PlanningProblem& problem, const CallPlan& entry) {
+  const Call* call = find_call(problem.graph, entry.call);
+  if (call == nullptr || !uses_model(*call)) return true;
+  if (!check_executable(*call, entry.mesh, entry.strategy).ok()) return false;
+  const bool evaluates = config.eval.every_steps > 0 || config.eval.at_start;
+  if (call->role.value != "actor" || (config.lora.rank == 0 && !evaluates)) return true;
+  const Strategy& s = entry.strategy;
+  return s.tp == 1 && s.pp == 1 &&
+         static_cast<int>(entry.mesh.devices.size()) == device_count(problem.cluster);
+}
+
+}  // namespace
+
+Result<Calibration> runtime_calibration(const PlanningProblem& problem) {
+  BRAID_ASSIGN(Calibration calibration,
+               with_profiles(committed_calibration(), problem, file_reader()));
+  calibration.offsets["rl_step_host_s"] = -40;  // a logarithm
+  return calibration;
+}
+
+Result<std::vector<ExecutionPlan>> executable_plans(const Config& config,
+                                                    const PlanningProblem& problem) {
+  BRAID_ASSIGN(const Calibration calibration, runtime_calibration(problem));
+  BRAID_ASSIGN(const planner::CallPricer pricer, planner::CallPricer::make(problem, calibration));
+  planner::SpaceOptions space_options;
+  space_options.allowed = [&](const CallPlan& entry) { return may_place(config, problem, entry); };
+  BRAID_ASSIGN(planner::PlanSpace space, planner::make_plan_space(problem, pricer, space_options));
+  planner::SearchOptions options;
+  options.units.max_units = kUnits;
+  options.units.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  BRAID_ASSIGN(
+      planner::Found found,
+      planner::search_plans(space, options, planner::simulator_judge(problem, calibration)));
+  std::vector<planner::JudgedPlan> plans = std::move(found.judged);
+  std::erase_if(plans, [&](const planner::JudgedPlan& judged) {
+    return !judged.verdict.fits || !check_executable(judged.plan, problem.graph).ok();
+  });
+  std::stable_sort(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
+    return a.verdict.step_s < b.verdict.step_s;
+  });
+  if (plans.empty())
+    return Status(Code::kInfeasible,
+                  "plan.auto: no plan that training executes fits; 'braid plan' says what would");
+  std::vector<ExecutionPlan> out;
+  for (const planner::JudgedPlan& judged : plans) out.push_back(judged.plan);
+  return out;
+}
+
+}  // namespace braid

@@ -1,0 +1,53 @@
+#include "plan/executable.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+Status refused(const std::string& where, const std::string& what) {
+  return invalid_input(cat("plan: ", where, ": ", what,
+                           " is not executable by braid train yet; 'braid simulate' prices it"));
+}
+
+}  // namespace
+
+Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy& s) {
+  const std::string where = cat("call ", call.name);
+  const bool passes = call.kind == CallKind::kInfer || call.kind == CallKind::kTrainStep;
+  if (s.cp > 1) return refused(where, cat("cp ", s.cp));
+  if (s.ep > 1) return refused(where, cat("ep ", s.ep));
+  if (s.pp > 1 && !passes) return refused(where, cat("pp ", s.pp));
+  if (s.tp > 1 && call.kind == CallKind::kReward) return refused(where, cat("tp ", s.tp));
+  if (s.interleave > 1) return refused(where, cat("interleave ", s.interleave));
+  if (s.zero_stage > 1 && s.dp > 1) return refused(where, cat("zero ", s.zero_stage));
+  if (s.zero_stage == 1 && zero_ranks(s) < s.dp)
+    return refused(where, cat("zero_ranks ", zero_ranks(s)));
+  if (s.recompute == Recompute::kSelective) return refused(where, "recompute: selective");
+  if (!std::is_sorted(mesh.devices.begin(), mesh.devices.end()))
+    return refused(where, "a mesh whose devices are not in ascending order");
+  return ok_status();
+}
+
+Status check_executable(const ExecutionPlan& plan, const Graph& graph) {
+  for (const CallPlan& entry : plan.calls) {
+    const Call* call = find_call(graph, entry.call);
+    if (call != nullptr && uses_model(*call))
+      BRAID_TRY(check_executable(*call, entry.mesh, entry.strategy));
+  }
+  for (const RolePlan& role : plan.roles) {
+    if (role.weights == Residency::kHost) return refused(cat("role ", role.role), "weights: host");
+    if (role.optimizer == Residency::kHost)
+      return refused(cat("role ", role.role), "optimizer: host");
+  }
+  if (plan.fusion.train_schedules)
+    return invalid_input(
+        "plan: fusion.train_schedules can be simulated but not trained yet; set it to false");
+  if (plan.fusion.migrate_below_samples > 0) return refused("fusion", "migrate_below_samples");
+  if (plan.staleness > 0) return refused("staleness", cat(plan.staleness));
+  return ok_status();
+}
+
+}  // namespace braid
