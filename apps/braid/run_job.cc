@@ -16,7 +16,7 @@
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
-#include "run_auto.h"
+#include "engine_auto.h"
 #include "runtime/load_models.h"
 #include "runtime/run_folder.h"
 #include "sim/simulate.h"

@@ -142,7 +142,7 @@ std::vector<CallId> call_order(const Program& program) {
   return order;
 }
 
-Status interpret(const Program& program, size_t rank, Executor& executor, const CallTimer& timer,
+Status interpret(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
                  const InstructionObserver& observer, size_t begin) {
   using Clock = std::chrono::steady_clock;
   const RankProgram& list = program.ranks[rank];

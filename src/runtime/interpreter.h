@@ -39,7 +39,7 @@ class Executor {
 Status guarded(const std::function<Status()>& run);
 
 // Called after each call (a region counts as one) with the seconds that it took.
-using CallTimer = std::function<void(const Call& call, double seconds)>;
+using CallSeconds = std::function<void(const Call& call, double seconds)>;
 
 // Called with the index of each instruction before it is executed.
 using InstructionObserver = std::function<void(size_t index)>;
@@ -47,7 +47,7 @@ using InstructionObserver = std::function<void(size_t index)>;
 // Runs the list of a rank once, call by call in the order of call_order(), from instruction `begin`
 // on, which passed() named before. An exception of libtorch or std becomes a Status that names the
 // instruction.
-Status interpret(const Program& program, size_t rank, Executor& executor, const CallTimer& timer,
+Status interpret(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
                  const InstructionObserver& observer = {}, size_t begin = 0);
 
 // The calls in the order in which every rank comes to them. The lists of several ranks follow the

@@ -74,7 +74,8 @@ std::vector<LayoutCase> layouts() {
        everywhere("grpo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2", "zero: 1"), true},
       {"zero1_dp4", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 4", "zero: 1"), true},
       {"tokens", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, micro_tokens: 40"), true},
-      {"again", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 2, pp: 2, recompute: full"), true},
+      {"again", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 2, pp: 2", "recompute: full"),
+       true},
       {"grid", "ppo", "1x8", everywhere("ppo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2"), true},
       {"nested", "ppo", "1x4",
        "  generate: {mesh: all, dp: 4}\n  old_logprob: {mesh: 0-1, dp: 2}\n  ref_logprob: {mesh: "
@@ -160,6 +161,7 @@ class JobProcess : public RunProcess {
     finish(job_command(job, algorithm,
                        with_model(family, {"rollout.replay=" + path(one + "/rollouts.jsonl"),
                                            "plan.file=" + write_plan(layout)})));
+    if (HasFatalFailure()) return;
     expect_same_metrics(one, job);
     const std::string start = unchanged(algorithm, family);
     expect_close(one, job, start, "actor");
@@ -308,6 +310,30 @@ TEST_F(JobProcess, JobOfAnotherSizeIsRefused) {
       shell("WORLD_SIZE=3 RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29551",
             job_command("job-size", "grpo", {plan}));
   EXPECT_THAT(end.output, HasSubstr("the plan is for 2 devices, but the environment started 3"));
+}
+
+TEST_F(JobProcess, SearchesAPlanThatItExecutes) {
+  const std::string cluster = "cluster={gpu: this-machine, nodes: 1, gpus_per_node: 2}";
+  const std::vector<std::string> evaluates = {"eval.every_steps=1", "data.eval=task:sort_digits"};
+  for (const auto& [kind, more] : {std::make_pair("ppo", std::vector<std::string>()),
+                                   std::make_pair("ppo-lora", std::vector<std::string>()),
+                                   std::make_pair("grpo", evaluates)}) {
+    const std::string name = cat("job-auto-", kind);
+    std::vector<std::string> options = {"plan.auto=true", cluster, "train.total_steps=2"};
+    options.insert(options.end(), more.begin(), more.end());
+    finish(job_command(name, kind, options));
+    if (HasFatalFailure()) return;
+    EXPECT_THAT(*read_file(path(name + "/plan.yaml")), HasSubstr("devices: 1x2"));
+    const Json predicted = *parse_json(*read_file(path(name + "/predicted.json")), "");
+    EXPECT_EQ(predicted["ranks"].size(), 2u);
+  }
+  const CommandOutcome none = shell("", job_command("job-auto-none", "ppo", {"plan.auto=true"}));
+  EXPECT_EQ(none.exit_code, 2) << none.output;
+  EXPECT_THAT(none.output, HasSubstr("plan.auto: cluster is missing"));
+  const CommandOutcome both = shell(
+      "",
+      job_command("job-auto-both", "ppo", {"plan.auto=true", cluster, "placement={generate: 0}"}));
+  EXPECT_THAT(both.output, HasSubstr("plan.auto: plan.file, placement or parallel states a plan"));
 }
 
 TEST_F(JobProcess, ExampleOfAClusterRuns) {

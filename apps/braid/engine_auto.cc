@@ -1,4 +1,4 @@
-#include "run_auto.h"
+#include "engine_auto.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,0 +1,64 @@
+#include "plan/executable.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dataflow/graph.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+// Every call on two devices as `dp: 2`.
+ExecutionPlan plan_of(const Graph& graph) {
+  ExecutionPlan plan;
+  plan.graph = graph.name;
+  plan.devices = 2;
+  for (const Call& call : graph.calls) {
+    if (!uses_model(call)) continue;
+    CallPlan entry;
+    entry.call = call.name;
+    entry.mesh.devices = {DeviceId{0}, DeviceId{1}};
+    entry.strategy.dp = 2;
+    plan.calls.push_back(entry);
+  }
+  return plan;
+}
+
+TEST(Executable, SharedOptimizerStatesAreAndCutWeightsAreNot) {
+  const Graph graph = ppo_graph(AlgorithmOptions());
+  ExecutionPlan plan = plan_of(graph);
+  EXPECT_EQ(check_executable(plan, graph).message(), "");
+  const auto change = [&](const std::string& name, auto field, auto value) {
+    ExecutionPlan other = plan;
+    for (CallPlan& entry : other.calls)
+      if (entry.call == name) entry.strategy.*field = value;
+    return check_executable(other, graph).message();
+  };
+  EXPECT_EQ(change("update_actor", &Strategy::zero_stage, 1), "");
+  EXPECT_THAT(change("update_actor", &Strategy::zero_stage, 3),
+              HasSubstr("call update_actor: zero 3 is not executable by braid train yet"));
+  EXPECT_THAT(change("generate", &Strategy::pp, 2), HasSubstr("call generate: pp 2"));
+  EXPECT_EQ(change("old_logprob", &Strategy::pp, 2), "");
+  EXPECT_THAT(change("update_actor", &Strategy::cp, 2), HasSubstr("cp 2"));
+  EXPECT_THAT(change("update_actor", &Strategy::interleave, 2), HasSubstr("interleave 2"));
+  EXPECT_THAT(change("update_actor", &Strategy::recompute, Recompute::kSelective),
+              HasSubstr("recompute: selective"));
+}
+
+TEST(Executable, StatesOnTheHostFusionAndStalenessAreNot) {
+  const Graph graph = ppo_graph(AlgorithmOptions());
+  ExecutionPlan plan = plan_of(graph);
+  plan.roles.push_back({RoleId{"reference"}, Residency::kHost});
+  EXPECT_THAT(check_executable(plan, graph).message(), HasSubstr("role reference: weights: host"));
+  plan.roles.clear();
+  plan.fusion.train_schedules = true;
+  EXPECT_THAT(check_executable(plan, graph).message(), HasSubstr("fusion.train_schedules"));
+  plan.fusion = {};
+  plan.staleness = 2;
+  EXPECT_THAT(check_executable(plan, graph).message(), HasSubstr("staleness: 2"));
+}
+
+}  // namespace
+}  // namespace braid
