@@ -69,7 +69,9 @@ Result<std::map<std::string, double>> Session::run_step(const InstructionObserve
 Result<std::map<std::string, double>> Session::take_step(const InstructionObserver& observer) {
   using Clock = std::chrono::steady_clock;
   begin_step();
-  const CallSeconds timer = [&](const Call& call, double seconds) { seconds_[call.name] = seconds; };
+  const CallSeconds timer = [&](const Call& call, double seconds) {
+    seconds_[call.name] = seconds;
+  };
   std::map<std::string, double> row;
   const Clock::time_point begin = Clock::now();
   const Status status = guarded([&] {
