@@ -23,6 +23,9 @@ int64_t walk_work(const OpGraph& graph, int64_t most) {
   return std::min(most, kPerPair * graph.num_ops * graph.num_ops);
 }
 
+// Of the runs of a unit without a rule to start from, one in so many draws a rule anew.
+constexpr int kDrawnShare = 4;
+
 int list_runs(const OpGraph& graph) {
   int64_t looks = 1;  // of a run: for each op at the classes of its node
   for (const OpClass& one : graph.classes)
@@ -69,10 +72,11 @@ FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRu
   best.outcome = simulator.run(best.rule, kNoLimit);
   ClassOrder order = simulator.order();
   const int runs = list_runs(graph);
+  const int drawn = from ? 0 : runs / kDrawnShare;
   for (int i = 0; i < runs; ++i) {
     if (best.outcome.missing == 0 && best.outcome.makespan <= context.bound + graph.rounding) break;
-    ListRule changed = best.rule;
-    mutate_rule(graph, changed, random);
+    ListRule changed = i < drawn ? random_rule(graph, random) : best.rule;
+    if (i >= drawn) mutate_rule(graph, changed, random);
     const double limit =
         best.outcome.missing > 0 ? kNoLimit : best.outcome.makespan + 2 * graph.rounding;
     const ListOutcome outcome = simulator.run(changed, limit);

@@ -12,13 +12,16 @@ namespace braid {
 
 // What a node runs next when it is free: among the ops that are ready, or will be within
 // `patience`, the one with the least priority number; a forward only while its stage holds fewer
-// than `quota` micro-batches and the node's memory limit allows it. A node waits for an op that is
-// not ready yet if that one has the least number. With urgency, the more time an op's pipeline
-// would still need if it ran alone, the less the number.
+// than `quota` micro-batches and the node's memory limit allows it. With shares, a stage also
+// leaves what its pipeline's later stages on the node will need, and what the other pipelines may
+// still take of their shares, so that no op waits for memory that nothing will release. A node
+// waits for an op that is not ready yet if that one has the least number. With urgency, the more
+// time an op's pipeline would still need if it ran alone, the less the number.
 struct ListRule {
   std::vector<double> priority;  // [class]
   std::vector<int32_t> quota;    // [holder]: (pipeline, stage)
   std::vector<double> patience;  // [node]
+  std::vector<double> share;     // [pipeline] of the memory limit; empty: no shares
   double urgency = 0;            // off the number of an op with the longest rest of all
 };
 
@@ -48,6 +51,10 @@ class ListSimulator {
     int32_t next = 0;
     int32_t known = 0;  // ops whose inputs are all scheduled
   };
+  void find_needs();
+  size_t place_of(const OpClass& one) const {
+    return size_t(one.pipeline) * graph_.nodes + one.node;
+  }
   void reset();
   void push(double time, int32_t node);
   Event pop();
@@ -57,6 +64,8 @@ class ListSimulator {
     double start = 0;
   };
   Choice choose(const ListRule& rule, int32_t node, double now) const;
+  bool fits(const ListRule& rule, const OpClass& one) const;
+  bool leaves_shares(const ListRule& rule, const OpClass& one) const;
   void dispatch(int32_t cls, double start);
   void tell_successors(const OpClass& one, int32_t k, double end);
 
@@ -69,6 +78,10 @@ class ListSimulator {
   std::vector<double> free_at_;     // [node]
   std::vector<double> held_;        // [node] memory
   std::vector<int32_t> alive_;      // [holder]
+  // Memory of each pipeline on each node, [pipeline * nodes + node]: of one micro-batch, held, and
+  // still to be taken; of all pipelines' one micro-batch, [node]; and what later stages of the
+  // pipeline on the node take for a micro-batch, [class].
+  std::vector<double> need_, held_of_, untaken_, all_untaken_, needs_, later_;
   std::vector<Event> events_;       // heap by (time, node)
   std::vector<double> load_;        // [node] of all ops
   std::vector<double> rest_;        // [node] of the ops that are still to run

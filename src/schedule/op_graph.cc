@@ -39,6 +39,9 @@ class Compiler {
   void add_pipeline(int32_t p) {
     const Pipeline& pipeline = problem_.pipelines[p];
     const int32_t last = pipeline.num_stages() - 1;
+    visits_.assign(pipeline.num_stages(), 0);
+    std::vector<int32_t> seen(problem_.nodes, 0);
+    for (int32_t s = 0; s <= last; ++s) visits_[s] = seen[pipeline.stages[s]]++;
     int32_t before = -1;
     for (int32_t s = 0; s <= last; ++s) before = add_class(p, s, PassKind::kForward, before);
     for (int32_t s = last; s >= 0; --s) {
@@ -46,6 +49,7 @@ class Compiler {
       if (pipeline.split_backward()) add_class(p, s, PassKind::kWeight, before);
     }
     graph_.num_holders += pipeline.num_stages();
+    graph_.num_groups += 3 * (1 + *std::max_element(visits_.begin(), visits_.end()));
   }
 
   int32_t add_class(int32_t p, int32_t stage, PassKind kind, int32_t before) {
@@ -56,6 +60,7 @@ class Compiler {
     added.count = pipeline.micro_batches;
     added.first_op = graph_.num_ops;
     added.holder = graph_.num_holders + stage;
+    added.group = graph_.num_groups + 3 * visits_[stage] + static_cast<int32_t>(kind);
     const PassKind last = pipeline.split_backward() ? PassKind::kWeight : PassKind::kBackward;
     if (kind == PassKind::kForward) added.take = pipeline.memory[stage];
     if (kind == last) added.release = pipeline.memory[stage];
@@ -102,6 +107,7 @@ class Compiler {
 
   const PipelineProblem& problem_;
   OpGraph graph_;
+  std::vector<int32_t> visits_;  // [stage] of the pipeline that is being added
 };
 
 }  // namespace
@@ -110,6 +116,7 @@ OpGraph compile_ops(const PipelineProblem& problem) { return Compiler(problem).c
 
 OpGraph reversed(const OpGraph& graph) {
   OpGraph mirror = graph;
+  mirror.mirrored = !graph.mirrored;
   for (OpClass& one : mirror.classes) {
     std::swap(one.before, one.after);
     std::swap(one.lag_before, one.lag_after);

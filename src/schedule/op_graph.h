@@ -29,9 +29,11 @@ struct OpClass {
   // one before and two after, or the other way round in a reversed graph.
   std::array<int32_t, 2> before = {-1, -1}, after = {-1, -1};
   std::array<double, 2> lag_before = {0, 0}, lag_after = {0, 0};
-  double take = 0;            // memory taken at its start
-  double release = 0;         // memory released at its end
-  int32_t holder = 0;         // number of its (pipeline, stage), counted over all pipelines
+  double take = 0;     // memory taken at its start
+  double release = 0;  // memory released at its end
+  int32_t holder = 0;  // number of its (pipeline, stage), counted over all pipelines
+  int32_t group = 0;   // number of its (pipeline, pass, how many stages of the pipeline before
+                       // it lie on the node)
   double head = 0, tail = 0;  // time from the start of its first micro-batch to its own start at
                               // least, and from its end to the end of the micro-batch
 };
@@ -40,6 +42,8 @@ struct OpGraph {
   int32_t nodes = 0;
   int32_t num_ops = 0;
   int32_t num_holders = 0;
+  int32_t num_groups = 0;
+  bool mirrored = false;  // time runs backwards
   std::vector<OpClass> classes;
   std::vector<int32_t> class_of;                  // [op]
   std::vector<std::vector<int32_t>> of_node;      // classes of each node
