@@ -224,8 +224,8 @@ std::vector<std::vector<Holding>> holdings_of(const OpGraph& graph) {
   return out;
 }
 
-// Load of a node and the idle time at both ends, where these are apart from each other in any
-// schedule, given that none is shorter than `known`.
+// Load of a node and its idle time: at both ends, where these are apart from each other in every
+// schedule because none is shorter than `known`.
 double idle_bound(const OpGraph& graph, const Windows& windows, int32_t node,
                   std::vector<Holding> holdings, double known) {
   double load = 0, bound = 0;
@@ -236,8 +236,9 @@ double idle_bound(const OpGraph& graph, const Windows& windows, int32_t node,
   const auto end = StartIdle(graph, node, windows.tail, holdings).moments();
   for (const auto& [from, idle_before] : begin)
     for (const auto& [to, idle_after] : end) {
-      const double sum = load + idle_before + idle_after;
-      bound = std::max(bound, from + to <= known ? sum : std::min(from + to, sum));
+      const bool apart = from + to <= known;
+      const double idle = apart ? idle_before + idle_after : std::max(idle_before, idle_after);
+      bound = std::max(bound, load + idle);
     }
   return bound;
 }

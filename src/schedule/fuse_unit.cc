@@ -23,8 +23,10 @@ int64_t walk_work(const OpGraph& graph, int64_t most) {
   return std::min(most, kPerPair * graph.num_ops * graph.num_ops);
 }
 
-// Of the runs of a unit without a rule to start from, one in so many draws a rule anew.
+// Of the runs of a unit without a rule to start from, one in so many draws a rule anew, but at most
+// so many; more where none of them keeps the memory limit.
 constexpr int kDrawnShare = 4;
+constexpr int kMostDrawn = 24;
 
 int list_runs(const OpGraph& graph) {
   int64_t looks = 1;  // of a run: for each op at the classes of its node
@@ -72,11 +74,13 @@ FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRu
   best.outcome = simulator.run(best.rule, kNoLimit);
   ClassOrder order = simulator.order();
   const int runs = list_runs(graph);
-  const int drawn = from ? 0 : runs / kDrawnShare;
+  // Few draws keep units apart, many find the rare good rule.
+  int drawn = from ? 0 : std::min(runs / kDrawnShare, kMostDrawn) >> random.below(3);
   for (int i = 0; i < runs; ++i) {
     if (best.outcome.missing == 0 && best.outcome.makespan <= context.bound + graph.rounding) break;
     ListRule changed = i < drawn ? random_rule(graph, random) : best.rule;
     if (i >= drawn) mutate_rule(graph, changed, random);
+    if (i + 1 == drawn && best.outcome.missing > 0 && i < runs / kDrawnShare) ++drawn;
     const double limit =
         best.outcome.missing > 0 ? kNoLimit : best.outcome.makespan + 2 * graph.rounding;
     const ListOutcome outcome = simulator.run(changed, limit);

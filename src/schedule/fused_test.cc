@@ -89,6 +89,29 @@ TEST(Fused, EveryFoundScheduleIsValidAndAboveTheBound) {
   EXPECT_GE(proven, 30);
 }
 
+// A V of N nodes with memory for N micro-batches is proven optimal: N - 1 above what the load and
+// the ways to and from a node give.
+TEST(Fused, TheBoundOfAVKnowsItsMemory) {
+  for (const int32_t nodes : {4, 8}) {
+    PipelineProblem problem;
+    problem.nodes = nodes;
+    Pipeline v{"v", {}, 2 * nodes, {}, {}, {}, {}};
+    for (int32_t s = 0; s < 2 * nodes; ++s) v.stages.push_back(std::min(s, 2 * nodes - 1 - s));
+    v.forward.assign(2 * nodes, 1);
+    v.backward.assign(2 * nodes, 2);
+    v.memory.assign(2 * nodes, 1);
+    problem.pipelines = {v};
+    const double without = lower_bound(compile_ops(problem));
+    problem.memory_limit = 2 * nodes;
+    EXPECT_EQ(lower_bound(compile_ops(problem)), without + nodes - 1);
+    FuseOptions options;
+    options.units.max_units = 20;
+    const Result<FuseResult> result = fuse(problem, options);
+    ASSERT_TRUE(result.ok());
+    EXPECT_TRUE(result->optimal) << result->makespan;
+  }
+}
+
 TEST(Fused, ThreadsDoNotChangeTheResult) {
   PipelineProblem problem = bidirectional_problem(4, 8, {});
   problem.memory_limit = 4;
