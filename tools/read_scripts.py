@@ -363,7 +363,7 @@ def main():
             print(f"{title}: {line}")
     read = len(rows) - len(refused) - len(unread)
     print(f"{len(rows)} scripts start RL training: {read} read ({100 * read / max(1, len(rows)):.0f} %; "
-          f"{len(modelless)} of them with --model-size, where the path of the model is to be filled in), "
+          f"{len(modelless)} of them with --model-size, as they name no model of the catalogue), "
           f"{len(refused)} refused, {len(unread)} with such keys not read, {len(other)} planned with another layout")
 
 

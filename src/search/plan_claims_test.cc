@@ -264,11 +264,12 @@ TEST(PlanPhysics, WhatIsBetterInOneNumberIsPlannedNoSlower) {
   const size_t step = full_tier() ? 1 : 4, stride = full_tier() ? 1 : 7;
   int cases = 0;
   for (size_t b = 0; b < (full_tier() ? problems.size() : 5); b += step) {
-    const double base_s = step_s(planned(problems[b].problem, 20, 0));
+    const int64_t units = full_tier() ? 64 : 20;
+    const double base_s = step_s(planned(problems[b].problem, units, 0));
     for (size_t i = b % step; i < betters().size(); i += stride) {
       PlanningProblem problem = problems[b].problem;
       betters()[i].make(problem);
-      EXPECT_LE(step_s(planned(problem, 20, 0)), base_s * (1 + kNoise))
+      EXPECT_LE(step_s(planned(problem, units, 0)), base_s * (1 + kNoise))
           << problems[b].name << ", " << betters()[i].name;
       ++cases;
     }
