@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "fused.h"
 #include "hybridflow.h"
 #include "overlapped.h"
 #include "real.h"
@@ -53,6 +54,17 @@ TEST(Real, PublishedSpaceIsAPartOfOurs) {
   entry.strategy.zero_stage = 1;
   entry.mesh.devices.resize(2);
   EXPECT_FALSE(in_published_space(entry));
+}
+
+// 8 micro-batches in 8 stages beside twice 4 in 4: the passes of the published exp2.
+TEST(Fused, WovenUpdatesAreShorter) {
+  FusedRow row = fused_rows().front();
+  row.units = 2;
+  const auto times = run_fused(row, committed_calibration());
+  ASSERT_TRUE(times.ok()) << times.status().message();
+  EXPECT_LT(times->together_s, times->apart_s);
+  EXPECT_GT(times->passes_apart / times->passes_together, 1.2);
+  EXPECT_GE(times->passes_together, times->passes_bound);
 }
 
 TEST(HybridFlow, AllocationsDivideTheClusterAmongSets) {
