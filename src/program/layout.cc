@@ -26,6 +26,7 @@ void add_attention(const ModelSize& m, std::vector<TensorKind>* out) {
   const int64_t query = m.hidden * m.head_dim * m.heads;
   add("query", query, m.heads);
   add("key_value", 2 * m.hidden * m.head_dim * m.kv_heads, m.kv_heads);
+  out->back().partial = m.kv_heads == 1;
   add("output", query, m.heads);
 }
 

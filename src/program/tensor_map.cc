@@ -45,6 +45,8 @@ class MapBuilder {
   }
   int64_t query_rows() const { return spec_.heads * spec_.head_dim; }
   int64_t key_rows() const { return spec_.kv_heads * spec_.head_dim; }
+  // All ranks hold it, and each computes its gradient from its own query heads.
+  bool one_key_head() const { return spec_.kv_heads == 1; }
   bool joined() const { return names_.qkv.size() == 1; }
 
   // Rows of q (part 0), k (1) or v (2) of a tensor beside the projection, `columns` wide.
@@ -120,7 +122,7 @@ TensorMap MapBuilder::weights() {
             {whole_tensor(names_.prefix + names_.positions, spec_.max_positions, spec_.hidden)},
             true, false);
   add("query", spec_.heads, projections({0}));
-  add("key_value", spec_.kv_heads, projections({1, 2}));
+  add("key_value", spec_.kv_heads, projections({1, 2}), one_key_head());
   add("output", spec_.heads,
       {{names_.output + ".weight", spec_.hidden, query_rows(), true, 0, spec_.head_dim}});
   add_mlp();
@@ -141,7 +143,8 @@ TensorMap MapBuilder::adapters(int64_t rank) {
   const int64_t inner = spec_.intermediate;
   map_.layer_prefix_begin = "base_model.model." + map_.layer_prefix_begin;
   add("query_adapter", spec_.heads, {projection(0, kB, rank)});
-  add("key_value_adapter", spec_.kv_heads, {projection(1, kB, rank), projection(2, kB, rank)});
+  add("key_value_adapter", spec_.kv_heads, {projection(1, kB, rank), projection(2, kB, rank)},
+      one_key_head());
   add("output_adapter", spec_.heads,
       {{names_.output + kA, rank, query_rows(), true, 0, spec_.head_dim}});
   std::vector<TensorPiece> mlp, whole;

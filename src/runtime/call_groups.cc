@@ -37,6 +37,8 @@ Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at
     if (group.kind == GroupKind::kEnds) out.ends = made;
     if (group.kind == GroupKind::kCall) out.call = made;
   }
+  // One key-value head: all tensor-parallel ranks share it.
+  if (out.tensor.shared == nullptr) out.tensor.shared = out.tensor.communicator;
   return out;
 }
 

@@ -21,6 +21,7 @@ using testing::HasSubstr;
 constexpr double kEquivalence = 1e-5;  // relative L2
 constexpr double kChange = 1e-3;       // of what training changed
 constexpr double kLeastShare = 1e-2;
+constexpr double kClipped = 0.1;
 
 struct LayoutCase {
   std::string name, algorithm, devices;
@@ -100,10 +101,10 @@ class JobProcess : public RunProcess {
  protected:
   static std::vector<std::string> job_command(const std::string& name, const std::string& algorithm,
                                               const std::vector<std::string>& more) {
-    std::vector<std::string> options = {"rollout.samples_per_prompt=2", "optim.actor.name=sgd",
-                                        "optim.critic.name=sgd",        "optim.actor.lr=0.05",
-                                        "optim.critic.lr=0.05",         "train.threads=1",
-                                        "train.total_steps=5",          "checkpoint.every_steps=0"};
+    std::vector<std::string> options = {
+        "rollout.samples_per_prompt=2", "optim.actor.name=sgd",     "optim.critic.name=sgd",
+        "optim.actor.lr=0.05",          "optim.critic.lr=0.05",     "train.threads=1",
+        "train.total_steps=5",          "checkpoint.every_steps=0", "data.max_prompt_length=64"};
     options.insert(options.end(), more.begin(), more.end());
     return command(name, algorithm, options);
   }
@@ -208,7 +209,9 @@ class JobProcess : public RunProcess {
         ASSERT_TRUE(right[step].contains(key)) << key;
         if (!value.is_number()) continue;
         const double one = value.get<double>(), several = right[step][key].get<double>();
-        EXPECT_NEAR(several, one, kEquivalence * std::max(1.0, std::abs(one)))
+        // A share of tokens beyond a limit: those on it may fall on either side.
+        const double counted = key.ends_with("clipfrac") ? kClipped : 0;
+        EXPECT_NEAR(several, one, counted + kEquivalence * std::max(1.0, std::abs(one)))
             << key << " of step " << step;
       }
   }
