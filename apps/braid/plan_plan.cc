@@ -120,7 +120,7 @@ void print_text(const Planning& planning, const PlanArguments& arguments) {
   for (const std::string& note : planning.notes) std::cout << "note: " << note << "\n";
   for (const std::string& note : key_notes(planning.keys)) std::cout << "note: " << note << "\n";
   if (const Status trains = executable(planning); !trains.ok())
-    std::cout << "note: " << trains.message() << "\n";
+    std::cout << "train          " << trains.message() << "\n";
 }
 
 OrderedJson log_json(const planner::Found& found) {
