@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CLANG = os.environ.get("CLANGXX", "clang++")
+
+
+def find_clang():
+    """CLANGXX, or clang++; Debian may name it by its version alone."""
+    names = [os.environ.get("CLANGXX", "clang++")] + [f"clang++-{version}" for version in range(30, 13, -1)]
+    found = next((name for name in names if shutil.which(name)), None)
+    if found is None:
+        sys.exit("lint: no clang++ in PATH; install clang (Debian: apt-get install clang-14), or set CLANGXX")
+    return found
+
+
+CLANG = find_clang()
 # The checks of g++ and clang differ in spelling; these are clang's that the code base does not follow.
 FLAGS = ["-fsyntax-only", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-sign-compare",
          "-Wno-missing-field-initializers", "-Wno-unused-command-line-argument", "-Wno-ignored-optimization-argument"]
