@@ -1,5 +1,5 @@
-// Recorded launches of other frameworks: words, one a line, then a configuration file or a program's
-// source behind an empty line. Every key of what is imported is accounted for once.
+// Recorded launches of other frameworks: words, one a line, then a configuration file or a
+// program's source behind an empty line. Every key of what is imported is accounted for once.
 #include "base/text.h"
 #include "interop/foreign.h"
 #include "plan/validate.h"

@@ -35,7 +35,8 @@ Status execute(const Instruction& instruction, const Call& call, Executor& execu
       executor.release(instruction.detail);
       return ok_status();
     case OpCode::kGather:
-      return ok_status();  // optimizer_step() ends with it: a failure between them must save nothing
+      return ok_status();  // optimizer_step() ends with it: a failure between them must save
+                           // nothing
     case OpCode::kLoad:
     case OpCode::kOffload:
       break;  // check_executable() refuses such plans
