@@ -151,7 +151,7 @@ TEST(Record, CompletionsAreResponses) {
   ASSERT_TRUE(split.ok()) << split.status().message();
   EXPECT_EQ(split->prompt_ids, whole->prompt_ids);
   EXPECT_EQ(split->response_ids, whole->response_ids);
-  EXPECT_EQ(split->conversation, Json::array({user}));
+  EXPECT_EQ(split->conversation, OrderedJson(Json::array({user})));
   const auto ours =
       make_record({{"prompt", "a"}, {"response", "b"}}, DataNeed::kSamples, &tokenizer, {});
   const auto theirs =

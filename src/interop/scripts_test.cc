@@ -35,12 +35,14 @@ ForeignKeys keys_of(const Json& row) {
 
 int64_t read_among(const Json& names, const KeyReport& keys) {
   int64_t read = 0;
-  for (const auto& [key, value] : names.items())
+  for (const auto& item : names.items()) {
+    const std::string& key = item.key();
     read += std::count(keys.read.begin(), keys.read.end(), key) +
             std::count_if(keys.without_effect.begin(), keys.without_effect.end(),
                           [&](const KeyReport::Entry& entry) {
                             return entry.key == key && entry.why.rfind("the run has no ", 0) == 0;
                           });
+  }
   return read;
 }
 

@@ -125,7 +125,8 @@ Json flat_options(const Config& config) {
 
 Result<Config> config_of(const Json& options) {
   YamlNode root;
-  for (const auto& [key, value] : options.items()) {
+  for (const auto& item : options.items()) {
+    const std::string& key = item.key();
     const auto begins = [&](const char* group) { return key.rfind(group, 0) == 0; };
     if (std::any_of(std::begin(kUnread), std::end(kUnread), begins)) continue;
     BRAID_ASSIGN(const auto text, json_field<std::string>(options, key));
