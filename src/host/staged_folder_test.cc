@@ -1,6 +1,7 @@
 #include "host/staged_folder.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -52,8 +53,8 @@ TEST_F(StagedFolderTest, LeftoversOfTheDeadGoAndThoseOfTheLivingStay) {
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_NE(first->staging(), second->staging());
   const std::string own = cat("actor.tmp-", ::getpid());
-  EXPECT_EQ(*list_folder(folder_),
-            (std::vector<std::string>{"actor.tmp-2", own, own + "-1", "critic.tmp-1"}));
+  EXPECT_THAT(*list_folder(folder_),
+              testing::UnorderedElementsAre("actor.tmp-2", own, own + "-1", "critic.tmp-1"));
 }
 
 }  // namespace
