@@ -1,0 +1,32 @@
+// Fused training (program/fused.h) as a proposal beside a found plan: whether weaving its two
+// training calls, or weaving them after both were put into pipelines, makes the step shorter by the
+// judge's word. Beside it and not in its place: such plans can be simulated but not trained yet.
+// Values; thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "search/plan_search.h"
+
+namespace braid::planner {
+
+struct FusionProposal {
+  double step_s = 0;                // of the plan without
+  std::optional<JudgedPlan> fused;  // the fastest with fused training that fits; none: none fits
+  bool wins() const { return fused && fused->verdict.step_s < step_s; }
+};
+
+// Nothing is tried where the graph has not two training calls. REQUIRES: the plan is valid and
+// step_s is the judge's for it. Errors: the judge's for the winner, which it took before.
+Result<std::optional<FusionProposal>> propose_fusion(const PlanningProblem& problem,
+                                                     const ExecutionPlan& plan, double step_s,
+                                                     const Judge& judge);
+
+// One line that says by how much, and how the updates of a plan that wins are laid out; it ends
+// with a line break.
+std::string fusion_text(const FusionProposal& proposal, const ExecutionPlan& plan);
+OrderedJson fusion_json(const FusionProposal& proposal);
+
+}  // namespace braid::planner
