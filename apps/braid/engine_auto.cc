@@ -1,11 +1,8 @@
 #include "engine_auto.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <thread>
 
-#include "base/log.h"
-#include "base/text.h"
 #include "config_inputs.h"
 #include "cost/measured.h"
 #include "plan/executable.h"

@@ -20,9 +20,11 @@ struct Overlap {
   int64_t in_parameter = 0, in_owned = 0, size = 0;
 };
 
-Overlap overlap_of(const GradientPlace& place, int64_t owned_begin, int64_t owned_size) {
+Overlap overlap_of(const MainGradients& gradients, const GradientPlace& place) {
+  const int64_t owned_begin = gradients.owned_begin(place.bucket);
+  const int64_t owned_end = owned_begin + gradients.owned_size(place.bucket);
   const int64_t begin = std::max(place.begin, owned_begin);
-  const int64_t end = std::min(place.begin + place.parameter.numel(), owned_begin + owned_size);
+  const int64_t end = std::min(place.begin + place.parameter.numel(), owned_end);
   return {begin - place.begin, begin - owned_begin, std::max<int64_t>(0, end - begin)};
 }
 
@@ -42,8 +44,7 @@ ShardedOptimizer::ShardedOptimizer(MainGradients& gradients, Communicator* group
     owned_.push_back(std::move(owned));
   }
   for (const GradientPlace& place : gradients_.places()) {
-    const Overlap part = overlap_of(place, gradients_.owned_begin(place.bucket),
-                                    gradients_.owned_size(place.bucket));
+    const Overlap part = overlap_of(gradients_, place);
     if (part.size > 0)
       owned_[place.bucket]
           .master.narrow(0, part.in_owned, part.size)
@@ -55,8 +56,7 @@ double ShardedOptimizer::squared_norm(const std::set<std::string>& uncounted) co
   double sum = 0;
   for (const GradientPlace& place : gradients_.places()) {
     if (uncounted.count(place.name) > 0) continue;
-    const Overlap part = overlap_of(place, gradients_.owned_begin(place.bucket),
-                                    gradients_.owned_size(place.bucket));
+    const Overlap part = overlap_of(gradients_, place);
     if (part.size > 0)
       sum += sum_of_squares(gradients_.owned(place.bucket).narrow(0, part.in_owned, part.size));
   }
@@ -68,8 +68,7 @@ void ShardedOptimizer::update(double grad_norm, int64_t total_steps) {
   const double lr = next_rate(total_steps);
   UpdateParts parts;
   for (const GradientPlace& place : gradients_.places()) {
-    const Overlap part = overlap_of(place, gradients_.owned_begin(place.bucket),
-                                    gradients_.owned_size(place.bucket));
+    const Overlap part = overlap_of(gradients_, place);
     if (part.size == 0) continue;
     const auto cut = [&](const at::Tensor& whole) {
       return whole.narrow(0, part.in_owned, part.size);
@@ -158,8 +157,7 @@ Status ShardedOptimizer::load_state(const std::map<std::string, at::Tensor>& sta
   BRAID_TRY(check_state(expected, state));
   const bool f32 = gradients_.places()[0].parameter.scalar_type() == at::kFloat;
   for (const GradientPlace& place : gradients_.places()) {
-    const Overlap part = overlap_of(place, gradients_.owned_begin(place.bucket),
-                                    gradients_.owned_size(place.bucket));
+    const Overlap part = overlap_of(gradients_, place);
     if (part.size == 0) continue;
     const auto take = [&](at::Tensor& to, const at::Tensor& whole) {
       to.narrow(0, part.in_owned, part.size)
@@ -177,8 +175,7 @@ Status ShardedOptimizer::load_state(const std::map<std::string, at::Tensor>& sta
 std::vector<StateSlice> ShardedOptimizer::slices() const {
   std::vector<StateSlice> out;
   for (const GradientPlace& place : gradients_.places()) {
-    const Overlap part = overlap_of(place, gradients_.owned_begin(place.bucket),
-                                    gradients_.owned_size(place.bucket));
+    const Overlap part = overlap_of(gradients_, place);
     if (part.size == 0) continue;
     const Owned& owned = owned_[place.bucket];
     const auto add = [&](const char* state, const at::Tensor& values) {
