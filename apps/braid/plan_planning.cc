@@ -92,6 +92,23 @@ bool fits_somewhere(const PlanningProblem& problem, const Calibration& calibrati
       .ok();
 }
 
+// The keys of the configuration without which there is a plan, one at a time; empty: none of them
+// alone is the reason.
+std::string refusing_keys(const Planning& planning) {
+  std::vector<std::string> keys;
+  const auto attempt = [&](const char* key, const auto& lift) {
+    PlanningProblem lifted = planning.problem;
+    if (lift(lifted) && fits_somewhere(lifted, planning.calibration)) keys.emplace_back(key);
+  };
+  attempt("plan.host_memory_gib",
+          [](PlanningProblem& p) { return std::exchange(p.host_memory_gib, 0) > 0; });
+  attempt("plan.offload=never",
+          [](PlanningProblem& p) { return !std::exchange(p.may_offload, true); });
+  attempt("plan.memory_limit_gib",
+          [](PlanningProblem& p) { return std::exchange(p.memory_limit_gib, 0) > 0; });
+  return join(keys, ", or without ");
+}
+
 // Adds to "does not fit" what would.
 Status with_smallest_cluster(const Status& status, const Planning& planning, bool keep) {
   if (status.code() != Code::kInfeasible) return status;
@@ -101,6 +118,8 @@ Status with_smallest_cluster(const Status& status, const Planning& planning, boo
             cat(status.message(),
                 "; the limit leaves nothing beside the allocator's reserve and fixed "
                 "buffers: raise plan.memory_limit_gib")};
+  if (const std::string keys = keep ? std::string() : refusing_keys(planning); !keys.empty())
+    return {status.code(), cat(status.message(), "; without ", keys, " there is a plan that fits")};
   const auto found =
       planner::smallest_cluster(problem, kMostDevices, [&planning](const PlanningProblem& larger) {
         return fits_somewhere(larger, planning.calibration);

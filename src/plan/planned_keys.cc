@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <initializer_list>
+#include <utility>
 
 #include "base/text.h"
 
@@ -105,39 +107,77 @@ bool matches(const std::string& key, const std::string& rule) {
                                      key.compare(rule.size(), 2, "[]") == 0);
 }
 
-// A limit of lengths that the workload states otherwise.
-KeyMeaning stated_otherwise(const std::string& by) {
-  return {Effect::kWithoutEffect, cat(by, " states the lengths")};
+const YamlNode* stated_at(const YamlNode& resolved, std::initializer_list<const char*> path) {
+  const YamlNode* node = &resolved;
+  for (const char* name : path) {
+    node = node->find(name);
+    if (node == nullptr || node->kind == YamlNode::Kind::kNull) return nullptr;
+  }
+  return node;
 }
 
-bool states_own_lengths(const YamlNode& resolved, const char* key) {
-  const YamlNode* workload = resolved.find("workload");
-  const YamlNode* lengths = workload == nullptr ? nullptr : workload->find(key);
-  return lengths != nullptr && lengths->kind != YamlNode::Kind::kNull;
+// Whether the workload states lengths that a limit of the configuration does not cut.
+bool states_own_lengths(const YamlNode& resolved, const char* key,
+                        const LengthDistribution& lengths) {
+  if (stated_at(resolved, {"workload", key}) == nullptr) return false;
+  return lengths.kind != LengthDistribution::Kind::kLognormal ||
+         stated_at(resolved, {"workload", key, "longest"}) != nullptr;
+}
+
+bool has_role(const PlanningProblem& problem, const char* role) {
+  return problem.models.count(role) > 0;
+}
+
+bool is_read(const Graph& graph, const std::string& field) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(), [&](const Call& call) {
+    return std::count(call.reads.begin(), call.reads.end(), field) > 0;
+  });
+}
+
+// Why a key that counts for other algorithms does not for this one; empty if it does.
+std::string not_of_this_graph(const std::string& key, const YamlNode& resolved,
+                              const PlanningProblem& problem) {
+  const YamlNode* graph_file = stated_at(resolved, {"plan", "graph"});
+  if (matches(key, "algorithm") && graph_file != nullptr && !graph_file->scalar.empty())
+    return "plan.graph states the graph";
+  if (matches(key, "critic") && !has_role(problem, "critic")) return "no call uses a critic";
+  if (matches(key, "reference") && !has_role(problem, "reference"))
+    return "no call uses a reference";
+  if (key == "algorithm.tis_cap" && !is_read(problem.graph, "sampler_logprobs"))
+    return "no call reads the sampler's log-probabilities";
+  if (key == "algorithm.old_logprobs" && !is_read(problem.graph, "old_logprobs"))
+    return "no call reads log-probabilities of before the update";
+  const bool of_generation = matches(key, "rollout") && key != "rollout.prompts_per_step" &&
+                             key != "rollout.max_response_length";
+  if ((of_generation || key == "algorithm.kl.coef" || key == "plan.generate_engine") &&
+      !generates(problem.graph))
+    return "no responses are generated";
+  return "";
 }
 
 // Of a key that was set, in this configuration.
 KeyMeaning meaning_here(const std::string& key, const YamlNode& resolved,
                         const PlanningProblem& problem) {
-  // A limit still cuts drawn lengths.
-  const auto cut = [](const LengthDistribution& lengths) {
-    return lengths.kind == LengthDistribution::Kind::kLognormal;
+  const auto without_effect = [](std::string why) {
+    return KeyMeaning{Effect::kWithoutEffect, std::move(why)};
   };
-  if (key == "data.max_prompt_length" && states_own_lengths(resolved, "prompt_length") &&
-      !cut(problem.workload.prompt))
-    return stated_otherwise("workload.prompt_length");
-  if (key == "rollout.max_response_length" && states_own_lengths(resolved, "response_length") &&
-      !cut(problem.workload.response))
-    return stated_otherwise("workload.response_length");
+  if (key == "data.max_prompt_length" &&
+      states_own_lengths(resolved, "prompt_length", problem.workload.prompt))
+    return without_effect("workload.prompt_length states the lengths");
+  if (key == "rollout.max_response_length" &&
+      states_own_lengths(resolved, "response_length", problem.workload.response))
+    return without_effect("workload.response_length states the lengths");
+  if (std::string why = not_of_this_graph(key, resolved, problem); !why.empty())
+    return without_effect(std::move(why));
   const auto model_of_role = [&](const char* role) {
     const auto found = problem.models.find(role);
     return found == problem.models.end() ? nullptr : &found->second.size;
   };
   const ModelSize *actor = model_of_role("actor"), *critic = model_of_role("critic");
   if (key == "critic.init_from" && actor != nullptr && critic != nullptr && *actor == *critic)
-    return {Effect::kWithoutEffect, "either source has the actor's size"};
+    return without_effect("either source has the actor's size");
   if (key == "device" && problem.cluster.nodes.front().gpu.key != "this-machine")
-    return {Effect::kWithoutEffect, "cluster says what is planned for"};
+    return without_effect("cluster says what is planned for");
   return meaning_of_key(key);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
 #include "config/load.h"
 #include "config/reference.h"
 #include "plan/make_problem.h"
@@ -17,6 +18,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 Result<std::string> no_file(const std::string& path) { return not_found(path); }
 
@@ -63,6 +65,26 @@ TEST(PlannedKeys, LimitsOfLengthsCountUntilTheWorkloadStatesLengths) {
               ElementsAre("rollout.max_response_length"));
   EXPECT_THAT(keys_of({limit, "workload.response_length={mean: 200, sigma: 0.5}"}).read,
               Contains("rollout.max_response_length"));
+  const char* cut = "workload.response_length={mean: 200, sigma: 0.5, longest: 500}";
+  EXPECT_THAT(names(keys_of({limit, cut}).without_effect),
+              ElementsAre("rollout.max_response_length"));
+}
+
+// A key that other algorithms read is named where this one has no use for it.
+TEST(PlannedKeys, WhatTheAlgorithmHasNoUseForIsWithoutEffect) {
+  const std::vector<std::string> of_ppo = {"critic.size=llama2-13b", "algorithm.tis_cap=2",
+                                           "reference.size=llama2-13b", "algorithm.kl.coef=0.1",
+                                           "rollout.samples_per_prompt=2"};
+  const auto unused = [&](const char* algorithm) {
+    std::vector<std::string> overrides = of_ppo;
+    overrides.push_back(cat("algorithm.name=", algorithm));
+    return names(keys_of(overrides).without_effect);
+  };
+  EXPECT_THAT(unused("ppo"), IsEmpty());
+  EXPECT_THAT(unused("grpo"), ElementsAre("critic.size"));
+  EXPECT_THAT(unused("sft"),
+              UnorderedElementsAre("critic.size", "algorithm.tis_cap", "reference.size",
+                                   "algorithm.kl.coef", "rollout.samples_per_prompt"));
 }
 
 TEST(PlannedKeys, NotesGroupKeysByReason) {

@@ -67,13 +67,27 @@ struct Searched {
   std::vector<Choice> improved;  // each better than those before
 };
 
-Status nothing_fits(bool proven, const std::optional<PlanCost>& least) {
-  return {Code::kInfeasible, cat(proven ? "no plan fits into device memory"
-                                        : "no plan that fits into device memory was found",
-                                 least ? cat("; the best needs ",
-                                             format_bytes(static_cast<double>(least->excess_bytes)),
-                                             " more per device")
-                                       : std::string())};
+// What plans must fit into, with the keys that say so.
+std::string memory_of(const PlanningProblem& problem) {
+  std::string out = "device memory";
+  if (problem.memory_limit_gib > 0)
+    out += cat(" (plan.memory_limit_gib=", problem.memory_limit_gib, ")");
+  if (!problem.may_offload) out += " with everything on the devices (plan.offload=never)";
+  if (problem.host_memory_gib > 0 && problem.may_offload)
+    out += cat(" and host memory (plan.host_memory_gib=", problem.host_memory_gib, ")");
+  return out;
+}
+
+Status nothing_fits(const PlanningProblem& problem, bool proven,
+                    const std::optional<PlanCost>& least) {
+  const bool of_devices = problem.host_memory_gib <= 0;
+  return {
+      Code::kInfeasible,
+      cat(proven ? cat("no plan fits into ", memory_of(problem))
+                 : cat("no plan that fits into ", memory_of(problem), " was found"),
+          least ? cat("; the best needs ", format_bytes(static_cast<double>(least->excess_bytes)),
+                      of_devices ? " more per device" : " more per device or node")
+                : std::string())};
 }
 
 Result<Searched> search_once(const PlanSpace& space, const SearchOptions& options) {
@@ -92,7 +106,7 @@ Result<Searched> search_once(const PlanSpace& space, const SearchOptions& option
   for (const PlanState& state : portfolio.improved())
     if (state.cost.excess_bytes == 0) out.improved.push_back(state.choice);
   if (!portfolio.best() || portfolio.cost()->excess_bytes > 0)
-    return nothing_fits(found.proven, portfolio.cost());
+    return nothing_fits(*space.problem, found.proven, portfolio.cost());
   found.choice = portfolio.best()->choice;
   found.cost = *portfolio.cost();
   found.best_cost_us = found.cost.time_us;
@@ -310,12 +324,12 @@ class Search {
 
   Status too_large() const {
     const JudgedPlan* least = bench_.smallest();
-    if (least == nullptr) return nothing_fits(false, std::nullopt);
-    return {Code::kInfeasible,
-            cat("no plan that fits into device memory was found: under the simulator the best "
-                "needs ",
-                format_bytes(least->verdict.peak_bytes), " of ",
-                format_bytes(least->verdict.capacity_bytes), " (", least->verdict.reason, ")")};
+    if (least == nullptr) return nothing_fits(*space_.problem, false, std::nullopt);
+    return {Code::kInfeasible, cat("no plan that fits into ", memory_of(*space_.problem),
+                                   " was found: under the simulator the best needs ",
+                                   format_bytes(least->verdict.peak_bytes), " of ",
+                                   format_bytes(least->verdict.capacity_bytes), " of a device (",
+                                   least->verdict.reason, ")")};
   }
 
   Result<Found> finish(Found found) {

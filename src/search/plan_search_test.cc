@@ -7,9 +7,12 @@
 #include "plan/plan_text.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
+#include "program/program.h"
 #include "search/plan_judge.h"
 #include "search/plan_sample.h"
 #include "search/plan_simulate.h"
+#include "search/test_search.h"
+#include "sim/simulate.h"
 
 namespace braid::planner {
 namespace {
@@ -258,6 +261,33 @@ TEST(PlanSearch, TheMarginIsKeptWhereAPlanCan) {
     EXPECT_EQ(found->margin > 0, margin == 0.3) << margin;
     EXPECT_LE(share, 1 - found->margin);
   }
+}
+
+// PPO of 7B on half of the memory of four devices keeps about 160 GiB on the host.
+TEST(PlanSearch, HostMemoryLimitsWhatWaitsThere) {
+  PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 64});
+  problem.memory_limit_gib = 40;
+  const auto held_gib = [&](const ExecutionPlan& plan) {
+    const auto program = compile(plan, problem);
+    BRAID_CHECK(program.ok(), program.status().message());
+    const auto trace = simulate(*program, problem, committed_calibration(), {});
+    BRAID_CHECK(trace.ok(), trace.status().message());
+    return trace->hosts.at(0).bytes / kGib;
+  };
+  const Result<Found> free = searched_plan(problem, 16);
+  ASSERT_TRUE(free.ok()) << free.status().message();
+  EXPECT_GT(held_gib(free->plan), 100);
+
+  problem.host_memory_gib = held_gib(free->plan) - 1;
+  const Result<Found> limited = searched_plan(problem, 16);
+  ASSERT_TRUE(limited.ok()) << limited.status().message();
+  EXPECT_LE(held_gib(limited->plan), problem.host_memory_gib);
+
+  problem.host_memory_gib = 20;
+  const Result<Found> refused = searched_plan(problem, 16);
+  ASSERT_EQ(refused.status().code(), Code::kInfeasible);
+  EXPECT_THAT(refused.status().message(), HasSubstr("plan.host_memory_gib=20"));
+  EXPECT_THAT(refused.status().message(), HasSubstr("plan.memory_limit_gib=40"));
 }
 
 }  // namespace
