@@ -2,9 +2,9 @@
 // split backwards, and on random problems of the same kinds. A run ends as soon as its goal is met.
 // Prints tables; every schedule has passed verify. Exit code 1: a goal was missed.
 // usage: fuse_bench [--seeds N=5] [--first-seed N=1] [--threads N=2] [--seconds S] [--cpu-clock]
-//                   [--only NAME]... [published|memory|limited|split|random]...
+//                   [--on] [--only NAME]... [published|memory|limited|split|random]...
 // --seconds replaces the tables' own limits; --cpu-clock counts the process's processor time
-// divided by the threads, for a machine with other work.
+// divided by the threads, for a machine with other work; --on goes on after the goal is met.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -29,6 +29,7 @@ struct Setting {
   int threads = 2;
   double seconds = 0;  // 0: the table's own
   bool cpu_clock = false;
+  bool on = false;  // after the goal is met
   std::vector<std::string> only;
   std::vector<std::string> tables;
 };
@@ -77,7 +78,9 @@ Outcome solve(const Case& one, uint64_t seed, const Setting& setting) {
     if (outcome.goal_s < 0 && meets(one.goal, step.makespan, step.peak_memory))
       outcome.goal_s = options.units.elapsed_s();
   };
-  options.units.stop = [&] { return outcome.goal_s >= 0 || options.units.elapsed_s() >= limit; };
+  options.units.stop = [&] {
+    return (outcome.goal_s >= 0 && !setting.on) || options.units.elapsed_s() >= limit;
+  };
   outcome.result = fuse(one.problem, options).value();
   return outcome;
 }
@@ -85,6 +88,13 @@ Outcome solve(const Case& one, uint64_t seed, const Setting& setting) {
 bool wanted(const Setting& setting, const std::string& name) {
   return setting.only.empty() ||
          std::find(setting.only.begin(), setting.only.end(), name) != setting.only.end();
+}
+
+constexpr double kAnyPeak = 1e9;
+
+std::string goal_text(const Goal& goal) {
+  if (goal.peak >= kAnyPeak) return format_double(goal.makespan);
+  return cat(format_double(goal.makespan), " @ ", format_double(std::round(1e4 * goal.peak) / 1e4));
 }
 
 // One row per case: the goal, and of each seed what was found and after how many seconds the goal
@@ -100,8 +110,8 @@ int print_goals(const char* table, const std::vector<Case>& cases, const Setting
     for (int i = 0; i < setting.seeds; ++i) {
       const Outcome outcome = solve(one, uint64_t(setting.first_seed + i), setting);
       if (i == 0)
-        std::printf("%-6s %7g %7g @ %5.2f %4g s |", one.name.c_str(), outcome.result.lower_bound,
-                    one.goal.makespan, one.goal.peak,
+        std::printf("%-6s %7g %14s %4g s |", one.name.c_str(), outcome.result.lower_bound,
+                    goal_text(one.goal).c_str(),
                     setting.seconds > 0 ? setting.seconds : one.seconds);
       const std::string met =
           outcome.goal_s < 0 ? std::string("missed")
@@ -115,8 +125,6 @@ int print_goals(const char* table, const std::vector<Case>& cases, const Setting
   }
   return missed;
 }
-
-constexpr double kAnyPeak = 1e9;
 
 std::vector<Case> latency_cases() {
   std::vector<Case> cases;
@@ -133,7 +141,7 @@ std::vector<Case> memory_cases() {
     double peak = one.peak;
     if (name == "exp0" || name == "exp3" || name == "exp4" || name == "exp6") peak *= 0.95;
     if (name == "exp1") continue;      // see limited_cases
-    if (name == "exp9") peak = 42.64;  // the authors have no schedule of that length
+    if (name == "exp9") peak = 38.72;  // of the authors' schedule of 613
     cases.push_back({name, problem_of(one), FuseObjective::kMemory, {one.bound, peak}, 60});
   }
   return cases;
@@ -200,33 +208,42 @@ PipelineProblem held_out_problem(uint64_t seed) {
   return problem;
 }
 
-// The gap to the bound of random problems, each with another seed of the search: at most 0.5 % in
-// the mean and 2.5 % at worst. Returns how many of the two goals were missed.
+// The least makespans of the random problems 1 to kProblems that are known where the bound is not
+// met: of runs of at least 60 seconds of two processors each. 0: the bound is met.
+constexpr int kProblems = 20;
+constexpr double kBestKnown[kProblems] = {};
+
+// The gap of random problems to the bound and to the best of bound and best known, each with
+// another seed of the search: at most 0.5 % in the mean and 2.5 % at worst. Returns how many of the
+// two goals were missed.
 int print_random(const Setting& setting) {
-  std::printf("%4s %5s %9s %5s %6s | %8s %8s %7s %7s\n", "seed", "nodes", "pipelines", "lag",
-              "limit", "bound", "ours", "gap", "best_s");
-  double total = 0, worst = 0;
+  std::printf("%4s %5s %9s %5s %6s | %8s %8s %8s %7s %7s %7s\n", "seed", "nodes", "pipelines",
+              "lag", "limit", "bound", "known", "ours", "bound %", "known %", "best_s");
+  double total = 0, worst = 0, total_bound = 0, worst_bound = 0;
   int solved = 0;
-  constexpr int kProblems = 20;
-  for (int i = 0; i < kProblems; ++i) {
-    if (!wanted(setting, cat(setting.first_seed + i))) continue;
+  for (int i = setting.first_seed - 1; i < kProblems; ++i) {
+    if (!wanted(setting, cat(i + 1))) continue;
     Case one;
-    one.problem = held_out_problem(uint64_t(setting.first_seed + i));
-    const FuseResult result = solve(one, uint64_t(setting.first_seed + i), setting).result;
-    const double gap = 100 * (result.makespan / result.lower_bound - 1);
-    total += gap;
-    worst = std::max(worst, gap);
+    one.problem = held_out_problem(uint64_t(i + 1));
+    const FuseResult result = solve(one, uint64_t(i + 1), setting).result;
+    const double known = std::max(result.lower_bound, kBestKnown[i]);
+    const double gap_bound = 100 * (result.makespan / result.lower_bound - 1);
+    const double gap = 100 * (result.makespan / known - 1);
+    total += gap, total_bound += gap_bound;
+    worst = std::max(worst, gap), worst_bound = std::max(worst_bound, gap_bound);
     ++solved;
-    std::printf("%4d %5d %9zu %5g %6g | %8g %8g %5.2f %% %7.2f\n", setting.first_seed + i,
-                one.problem.nodes, one.problem.pipelines.size(), one.problem.communication,
-                one.problem.memory_limit.value_or(0), result.lower_bound, result.makespan, gap,
-                result.log.back().elapsed_s);
+    std::printf("%4d %5d %9zu %5g %6g | %8g %8g %8g %7.2f %7.2f %7.2f\n", i + 1, one.problem.nodes,
+                one.problem.pipelines.size(), one.problem.communication,
+                one.problem.memory_limit.value_or(0), result.lower_bound, known, result.makespan,
+                gap_bound, gap, result.log.back().elapsed_s);
     std::fflush(stdout);
   }
-  const double mean = total / std::max(solved, 1);
-  std::printf("gap to the bound: mean %.2f %% (goal 0.50 %%), worst %.2f %% (goal 2.50 %%)\n", mean,
-              worst);
-  return (mean > 0.5 ? 1 : 0) + (worst > 2.5 ? 1 : 0);
+  const double count = std::max(solved, 1);
+  std::printf(
+      "gap to the bound or best known: mean %.2f %% (goal 0.50 %%), worst %.2f %% (goal 2.50 %%)\n"
+      "gap to the bound alone: mean %.2f %%, worst %.2f %%\n",
+      total / count, worst, total_bound / count, worst_bound);
+  return (total / count > 0.5 ? 1 : 0) + (worst > 2.5 ? 1 : 0);
 }
 
 int run_table(const std::string& table, const Setting& setting) {
@@ -260,6 +277,8 @@ Setting parse_setting(int argc, char** argv) {
       setting.seconds = std::atof(value());
     } else if (name == "--cpu-clock") {
       setting.cpu_clock = true;
+    } else if (name == "--on") {
+      setting.on = true;
     } else if (name == "--only") {
       setting.only.emplace_back(value());
     } else {

@@ -16,6 +16,8 @@ namespace {
 constexpr int kWindow = 4;
 // Short schedules kept as starts for walks to less memory.
 constexpr size_t kRelaxedKept = 8;
+// The same with a memory limit, no two of which one is better in both.
+constexpr size_t kTradeoffsKept = 24;
 // Walks into the limit may take so much longer than the schedule that they start from.
 constexpr double kLoosest = 1.1;
 // Looks at an op that the greedy start may take: about a second.
@@ -37,8 +39,10 @@ class FuseSearch final : public optimize::UnitSource {
     slot = Slot{};
     slot.kind = kind_of(unit);
     slot.input.best = best_;
-    if (slot.kind == Kind::kList) slot.input.rule = rule_;
-    if (slot.kind == Kind::kFreeList) slot.input.rule = free_rule_;
+    if (slot.kind == Kind::kList || slot.kind == Kind::kFreeList) {
+      slot.input.aim = aim_of(unit, slot.kind == Kind::kFreeList);
+      slot.input.rule = slot.input.aim.free ? free_rule_ : rule_;
+    }
     if (slot.kind == Kind::kLowerMemory && unit % 2 == 0) slot.input.relaxed = shortest_start(unit);
     if (slot.kind == Kind::kIntoLimit) slot.input.relaxed = shorter_start(unit);
     return true;
@@ -52,11 +56,13 @@ class FuseSearch final : public optimize::UnitSource {
       case Kind::kList:
       case Kind::kFreeList:
         if (random.below(2) == 0) slot.input.rule.reset();
-        slot.output = list_unit(context_, slot.input.rule, slot.kind == Kind::kFreeList, random);
+        slot.output = list_unit(context_, slot.input.rule, slot.input.aim, random);
         break;
       case Kind::kIntoLimit:
-        slot.output = memory_unit(context_, *slot.input.relaxed, deadline(slot.input, random),
-                                  context_.graph.memory_limit, random);
+        slot.output = memory_unit(
+            context_, *slot.input.relaxed,
+            between_relaxed_and_best(slot.input.relaxed->makespan, best.makespan, random.unit()),
+            context_.graph.memory_limit, random);
         break;
       case Kind::kLowerMemory: {
         const FuseCandidate& from = slot.input.relaxed ? *slot.input.relaxed : best;
@@ -81,7 +87,9 @@ class FuseSearch final : public optimize::UnitSource {
     const bool free = slot.kind == Kind::kFreeList;
     if (slot.output.rule) {
       std::optional<RatedRule>& kept = free ? free_rule_ : rule_;
-      if (!kept || !(kept->outcome < slot.output.rule->outcome)) kept = slot.output.rule;
+      if (!kept ||
+          at_least_as_near(context_, slot.input.aim, slot.output.rule->outcome, kept->outcome))
+        kept = slot.output.rule;
     }
     double& failures = failures_[size_t(slot.kind)];
     failures += 1;
@@ -133,7 +141,7 @@ class FuseSearch final : public optimize::UnitSource {
 
   Kind kind_of(int64_t unit) const {
     const bool memory = options_.objective == FuseObjective::kMemory;
-    if (memory && shortest()) return Kind::kLowerMemory;
+    if (memory && shortest()) return unit % 3 == 0 ? Kind::kList : Kind::kLowerMemory;
     if (unit >= 4 * kWindow && memory && unit % 2 == 0) return Kind::kLowerMemory;
     if (unit < kWindow) return context_.limited && unit % 2 == 0 ? Kind::kFreeList : Kind::kList;
     return drawn_kind(unit);
@@ -164,6 +172,19 @@ class FuseSearch final : public optimize::UnitSource {
     return shares.back().kind;
   }
 
+  // Under the limit the shortest, and where low memory is the objective, then the least memory.
+  // Without the limit first the shortest, then schedules that come into the limit and are shorter
+  // than the best.
+  ListAim aim_of(int64_t unit, bool free) const {
+    ListAim aim{.free = free, .makespan = context_.bound};
+    if (!free && options_.objective == FuseObjective::kMemory) aim.peak = context_.memory_bound;
+    if (!free || relaxed_.empty()) return aim;
+    const double place = random_unit(options_.seed, uint64_t(unit), UINT64_MAX - 2);
+    aim.makespan = between_relaxed_and_best(relaxed_.front().makespan, best_->makespan, place);
+    aim.peak = context_.graph.memory_limit;
+    return aim;
+  }
+
   // How many of the kept schedules are shorter than the best.
   size_t count_shorter() const {
     size_t count = 0;
@@ -173,10 +194,10 @@ class FuseSearch final : public optimize::UnitSource {
     return count;
   }
 
-  // One of the kept schedules that are shorter than the best, the shortest most often.
+  // One of the kept schedules that are shorter than the best.
   FuseCandidate shorter_start(int64_t unit) const {
     const double place = random_unit(options_.seed, uint64_t(unit), UINT64_MAX);
-    return relaxed_[static_cast<size_t>(double(count_shorter()) * place * place)];
+    return relaxed_[static_cast<size_t>(double(count_shorter()) * place)];
   }
 
   // One of the kept schedules that are as short as the best, if there is one.
@@ -189,22 +210,44 @@ class FuseSearch final : public optimize::UnitSource {
     return relaxed_[size_t(unit / 2) % count];
   }
 
-  // Between the relaxed schedule's makespan and the last that is still shorter than the best.
-  double deadline(const FuseUnitInput& input, RandomStream& random) const {
+  // Between a relaxed schedule's makespan and the last that is still shorter than the best; `place`
+  // is from 0 to 1.
+  double between_relaxed_and_best(double relaxed, double best, double place) const {
     const double tick = std::max(context_.graph.tick, 4 * context_.graph.rounding);
-    const double low = input.relaxed->makespan;
-    const double high = std::clamp(input.best->makespan - tick, low, low * kLoosest);
-    const double drawn = low + (high - low) * random.unit();
-    return context_.graph.tick > 0 ? low + tick * std::floor((drawn - low) / tick + 0.5) : drawn;
+    const double high = std::clamp(best - tick, relaxed, relaxed * kLoosest);
+    const double drawn = relaxed + (high - relaxed) * place;
+    if (!(context_.graph.tick > 0)) return drawn;
+    return relaxed + tick * std::floor((drawn - relaxed) / tick + 0.5);
   }
 
   void keep_relaxed(const FuseCandidate& candidate) {
-    const auto at = std::lower_bound(
-        relaxed_.begin(), relaxed_.end(), candidate,
-        [this](const FuseCandidate& a, const FuseCandidate& b) { return better(a, b); });
+    if (context_.limited) return keep_tradeoff(candidate);
+    const auto at = place_in_relaxed(candidate);
     if (at != relaxed_.end() && !better(candidate, *at)) return;  // another one like it
     relaxed_.insert(at, candidate);
     if (relaxed_.size() > kRelaxedKept) relaxed_.pop_back();
+  }
+
+  // Under a limit no kept schedule is at least as short as another and takes no more memory.
+  void keep_tradeoff(const FuseCandidate& candidate) {
+    const OpGraph& graph = context_.graph;
+    const auto covers = [&](const FuseCandidate& a, const FuseCandidate& b) {
+      return a.makespan <= b.makespan + graph.rounding && a.peak <= b.peak + graph.memory_rounding;
+    };
+    for (const FuseCandidate& kept : relaxed_)
+      if (covers(kept, candidate)) return;
+    relaxed_.erase(
+        std::remove_if(relaxed_.begin(), relaxed_.end(),
+                       [&](const FuseCandidate& kept) { return covers(candidate, kept); }),
+        relaxed_.end());
+    relaxed_.insert(place_in_relaxed(candidate), candidate);
+    if (relaxed_.size() > kTradeoffsKept) relaxed_.pop_back();
+  }
+
+  std::vector<FuseCandidate>::iterator place_in_relaxed(const FuseCandidate& candidate) {
+    return std::lower_bound(
+        relaxed_.begin(), relaxed_.end(), candidate,
+        [this](const FuseCandidate& a, const FuseCandidate& b) { return better(a, b); });
   }
 
   // Whether it is better than all before.

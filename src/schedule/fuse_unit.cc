@@ -40,6 +40,19 @@ double between(double low, double high, RandomStream& random) {
   return low + (high - low) * random.unit();
 }
 
+// Half of the changed rules get a memory cap of their own, somewhat below what the best one takes.
+void lower_cap(const ListOutcome& best, ListRule& rule, RandomStream& random) {
+  constexpr double kMostLower = 0.15;
+  if (random.below(2) == 0) return;
+  const double draw = random.unit();
+  rule.cap = best.peak * (1 - kMostLower * draw * draw);
+}
+
+bool has_met(const FuseContext& context, const ListAim& aim, const ListOutcome& outcome) {
+  return outcome.missing == 0 && outcome.makespan <= aim.makespan + context.graph.rounding &&
+         outcome.peak <= aim.peak + context.graph.memory_rounding;
+}
+
 }  // namespace
 
 FuseContext make_fuse_context(const OpGraph& graph) {
@@ -56,6 +69,17 @@ FuseContext make_fuse_context(const OpGraph& graph) {
   return context;
 }
 
+bool at_least_as_near(const FuseContext& context, const ListAim& aim, const ListOutcome& a,
+                      const ListOutcome& b) {
+  if (a.missing != b.missing) return a.missing < b.missing;
+  const double rounding = context.graph.rounding;
+  const double over_a = std::max(a.makespan, aim.makespan);
+  const double over_b = std::max(b.makespan, aim.makespan);
+  if (over_a < over_b - rounding) return true;
+  if (over_a > over_b + rounding) return false;
+  return aim.peak == kNoLimit || a.peak <= b.peak + context.graph.memory_rounding;
+}
+
 FuseCandidate rated(const OpGraph& graph, ClassOrder order) {
   FuseCandidate candidate{std::move(order), 0, 0};
   candidate.makespan = earliest_starts(graph, candidate.order).makespan;
@@ -65,10 +89,10 @@ FuseCandidate rated(const OpGraph& graph, ClassOrder order) {
 }
 
 FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRule>& from,
-                         bool free, RandomStream& random) {
+                         const ListAim& aim, RandomStream& random) {
   const bool backwards = from ? from->backwards : random.unit() < 0.4;
-  const OpGraph& forwards = free ? context.free_graph : context.graph;
-  const OpGraph& graph = !backwards ? forwards : free ? context.free_mirror : context.mirror;
+  const OpGraph& forwards = aim.free ? context.free_graph : context.graph;
+  const OpGraph& graph = !backwards ? forwards : aim.free ? context.free_mirror : context.mirror;
   ListSimulator simulator(graph);
   RatedRule best{from ? from->rule : random_rule(graph, random), {}, backwards};
   best.outcome = simulator.run(best.rule, kNoLimit);
@@ -77,15 +101,21 @@ FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRu
   // Few draws keep units apart, many find the rare good rule.
   int drawn = from ? 0 : std::min(runs / kDrawnShare, kMostDrawn) >> random.below(3);
   for (int i = 0; i < runs; ++i) {
-    if (best.outcome.missing == 0 && best.outcome.makespan <= context.bound + graph.rounding) break;
+    if (has_met(context, aim, best.outcome)) break;
     ListRule changed = i < drawn ? random_rule(graph, random) : best.rule;
-    if (i >= drawn) mutate_rule(graph, changed, random);
+    if (i >= drawn) {
+      mutate_rule(graph, changed, random);
+      if (aim.peak < kNoLimit && best.outcome.missing == 0)
+        lower_cap(best.outcome, changed, random);
+    }
     if (i + 1 == drawn && best.outcome.missing > 0 && i < runs / kDrawnShare) ++drawn;
-    const double limit =
-        best.outcome.missing > 0 ? kNoLimit : best.outcome.makespan + 2 * graph.rounding;
+    const double limit = best.outcome.missing > 0
+                             ? kNoLimit
+                             : std::max(aim.makespan, best.outcome.makespan) + 2 * graph.rounding;
     const ListOutcome outcome = simulator.run(changed, limit);
     // Equals are taken, so that rules drift; a run that was cut off reports the limit.
-    if (outcome.missing > best.outcome.missing || outcome.makespan >= limit) continue;
+    if (outcome.makespan >= limit || !at_least_as_near(context, aim, outcome, best.outcome))
+      continue;
     best.rule = std::move(changed);
     best.outcome = outcome;
     order = simulator.order();

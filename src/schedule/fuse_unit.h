@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "schedule/list_rule.h"
@@ -35,12 +36,24 @@ struct FuseContext {
 
 FuseContext make_fuse_context(const OpGraph& graph);
 
+// What rules are sought for: all ops run; then a makespan of at most `makespan`; then, if any peak
+// is given, one of at most `peak`.
+struct ListAim {
+  bool free = false;  // without the memory limit
+  double makespan = 0;
+  double peak = std::numeric_limits<double>::infinity();
+};
+
+// Whether a rule that gave `a` is at least as near to the aim as one that gave `b`.
+bool at_least_as_near(const FuseContext& context, const ListAim& aim, const ListOutcome& a,
+                      const ListOutcome& b);
+
 // What a unit starts from.
 struct FuseUnitInput {
   std::optional<FuseCandidate> best;     // the best schedule that keeps the limit
   std::optional<FuseCandidate> relaxed;  // one that is shorter but may exceed the limit
-  std::optional<RatedRule> rule;         // the best rule with the limit
-  std::optional<RatedRule> free_rule;    // the best rule without
+  std::optional<RatedRule> rule;         // one that came near the aim
+  ListAim aim;                           // of rules
 };
 
 struct FuseUnitOutput {
@@ -48,9 +61,9 @@ struct FuseUnitOutput {
   std::optional<RatedRule> rule;       // of list units
 };
 
-// Searches rules from a random or the given one; with the limit, or (free) without.
+// Searches rules from a random or the given one until the aim is met.
 FuseUnitOutput list_unit(const FuseContext& context, const std::optional<RatedRule>& from,
-                         bool free, RandomStream& random);
+                         const ListAim& aim, RandomStream& random);
 // Lowers the memory of a schedule that meets the deadline towards a cap.
 FuseUnitOutput memory_unit(const FuseContext& context, const FuseCandidate& from, double deadline,
                            double cap, RandomStream& random);

@@ -155,7 +155,7 @@ void ListSimulator::reset() {
   untaken_ = all_untaken_;
   rest_ = load_;
   events_.clear();
-  makespan_ = 0;
+  makespan_ = peak_ = 0;
   for (size_t c = 0; c < graph_.classes.size(); ++c) {
     const OpClass& one = graph_.classes[c];
     std::fill_n(inputs_.begin() + one.first_op, one.count, all_inputs_[c]);
@@ -182,7 +182,7 @@ ListSimulator::Event ListSimulator::pop() {
 }
 
 bool ListSimulator::leaves_shares(const ListRule& rule, const OpClass& one) const {
-  const double spare = std::max(0.0, graph_.memory_limit - needs_[one.node]);
+  const double spare = std::max(0.0, cap_ - needs_[one.node]);
   double taken = held_[one.node] + one.take + later_[&one - graph_.classes.data()];
   for (size_t p = 0; p < rule.share.size(); ++p) {
     if (int32_t(p) == one.pipeline) continue;
@@ -191,12 +191,12 @@ bool ListSimulator::leaves_shares(const ListRule& rule, const OpClass& one) cons
         std::min(need_[place] + rule.share[p] * spare, held_of_[place] + untaken_[place]);
     taken += std::max(0.0, most - held_of_[place]);
   }
-  return taken <= graph_.memory_limit + graph_.memory_rounding;
+  return taken <= cap_ + graph_.memory_rounding;
 }
 
 bool ListSimulator::fits(const ListRule& rule, const OpClass& one) const {
   if (alive_[one.holder] >= rule.quota[one.holder]) return false;
-  if (held_[one.node] + one.take > graph_.memory_limit + graph_.memory_rounding) return false;
+  if (held_[one.node] + one.take > cap_ + graph_.memory_rounding) return false;
   return rule.share.empty() || leaves_shares(rule, one);
 }
 
@@ -243,6 +243,7 @@ void ListSimulator::dispatch(int32_t cls, double start) {
   free_at_[one.node] = end;
   rest_[one.node] -= one.duration;
   makespan_ = std::max(makespan_, end);
+  peak_ = std::max(peak_, held_[one.node] + one.take);
   held_[one.node] += one.take - one.release;
   held_of_[place_of(one)] += one.take - one.release;
   untaken_[place_of(one)] -= one.take;
@@ -253,6 +254,7 @@ void ListSimulator::dispatch(int32_t cls, double start) {
 
 ListOutcome ListSimulator::run(const ListRule& rule, double limit) {
   reset();
+  cap_ = std::min(rule.cap, graph_.memory_limit);
   int32_t done = 0;
   while (!events_.empty()) {
     const Event event = pop();
@@ -266,11 +268,11 @@ ListOutcome ListSimulator::run(const ListRule& rule, double limit) {
     }
     const OpClass& one = graph_.classes[choice.cls];
     const double way = std::max(one.duration + one.tail, rest_[one.node] + least_tail_[one.node]);
-    if (now + way >= limit) return {limit, 0};
+    if (now + way >= limit) return {limit, 0, peak_};
     dispatch(choice.cls, now);
     ++done;
   }
-  return {makespan_, graph_.num_ops - done};
+  return {makespan_, graph_.num_ops - done, peak_};
 }
 
 ListRule random_rule(const OpGraph& graph, RandomStream& random) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/rng.h"
@@ -16,21 +17,21 @@ namespace braid {
 // leaves what its pipeline's later stages on the node will need, and what the other pipelines may
 // still take of their shares, so that no op waits for memory that nothing will release. A node
 // waits for an op that is not ready yet if that one has the least number. With urgency, the more
-// time an op's pipeline would still need if it ran alone, the less the number.
+// time an op's pipeline would still need if it ran alone, the less the number. A rule may have a
+// memory cap of its own below the problem's limit.
 struct ListRule {
   std::vector<double> priority;  // [class]
   std::vector<int32_t> quota;    // [holder]: (pipeline, stage)
   std::vector<double> patience;  // [node]
   std::vector<double> share;     // [pipeline] of the memory limit; empty: no shares
   double urgency = 0;            // off the number of an op with the longest rest of all
+  double cap = std::numeric_limits<double>::infinity();  // of every node's memory
 };
 
 struct ListOutcome {
   double makespan = 0;
   int32_t missing = 0;  // ops that no node could run under quotas and memory limit
-  bool operator<(const ListOutcome& other) const {
-    return missing != other.missing ? missing < other.missing : makespan < other.makespan;
-  }
+  double peak = 0;      // of memory, highest of all nodes
 };
 
 class ListSimulator {
@@ -88,7 +89,8 @@ class ListSimulator {
   std::vector<double> least_tail_;  // [node] of any class
   std::vector<double> period_;      // [pipeline] of a micro-batch, when it runs alone without end
   double longest_rest_ = 0;         // of any op, when its pipeline runs alone
-  double makespan_ = 0;
+  double cap_ = 0;                  // of the rule or of the problem
+  double makespan_ = 0, peak_ = 0;
 };
 
 // A rule to start from: priorities by pipeline and pass, quotas around those of 1F1B, little
