@@ -14,6 +14,8 @@
 #include "plan_gain.h"
 #include "plan_planning.h"
 #include "search/plan_explain.h"
+#include "search/plan_fuse.h"
+#include "search/plan_judge.h"
 #include "search/plan_report.h"
 
 namespace braid {
@@ -225,6 +227,7 @@ struct Extras {
   std::optional<Given> given;
   std::vector<planner::CompareRow> rows;
   std::vector<planner::CallExplanation> explanations;
+  std::optional<planner::FusionProposal> fusion;
   std::optional<Planning> what_if;
   std::optional<Export> exported;
 };
@@ -239,6 +242,7 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
                      {"diff", diff(*planning.given, planning.found.plan)}};
   if (arguments.compare) json["compare"] = planner::compare_json(planning.problem, extras.rows);
   if (arguments.explain) json["explain"] = planner::explain_json(extras.explanations);
+  if (extras.fusion) json["fusion"] = planner::fusion_json(*extras.fusion);
   if (extras.exported)
     json["export"] = {{"framework", arguments.export_to},
                       {"text", extras.exported->text},
@@ -252,6 +256,7 @@ void print_extras(const Planning& planning, const PlanArguments& arguments, cons
   if (extras.given) std::cout << given_text(planning, *extras.given);
   if (arguments.compare) std::cout << "\n" << planner::compare_text(planning.problem, extras.rows);
   if (arguments.explain) std::cout << "\n" << planner::explain_text(extras.explanations);
+  if (extras.fusion) std::cout << planner::fusion_text(*extras.fusion, planning.found.plan);
   if (extras.what_if)
     std::cout << "\n" << what_if_text(planning, *extras.what_if, arguments.what_if);
 }
@@ -271,6 +276,27 @@ Status import_plan(const PlanArguments& arguments) {
   return run_plan_import(import);
 }
 
+Status fuse_training(const PlanArguments& arguments, const Planning& planning, Extras& extras) {
+  if (!arguments.explain && arguments.fused_out.empty()) return ok_status();
+  planner::FusionOptions options;
+  options.margin = planning.found.margin;
+  if (arguments.keep)
+    options.allowed = [&planning](const CallPlan& entry) {
+      return planner::keeps(entry, planning.constraints);
+    };
+  BRAID_ASSIGN(extras.fusion,
+               planner::propose_fusion(planning.problem, planning.found.plan,
+                                       planning.found.verdict->step_s, planning.judge, options));
+  if (arguments.fused_out.empty()) return ok_status();
+  if (!extras.fusion)
+    return invalid_input("--fused-out: the graph has not two training calls; leave the option out");
+  if (!extras.fusion->wins())
+    return {Code::kInfeasible, cat("--fused-out: nothing is written. ",
+                                   planner::fusion_text(*extras.fusion, planning.found.plan))};
+  return write_file_atomic(arguments.fused_out,
+                           plan_to_yaml(extras.fusion->fused->plan, &planning.problem.cluster));
+}
+
 Status run_plan(const PlanArguments& arguments) {
   BRAID_TRY(check_arguments(arguments));
   if (!arguments.import.framework.empty()) return import_plan(arguments);
@@ -286,6 +312,7 @@ Status run_plan(const PlanArguments& arguments) {
                  planner::explain(planning.space, planning.found.choice, *planning.found.verdict,
                                   kNextBest, planning.calibration));
   }
+  BRAID_TRY(fuse_training(arguments, planning, extras));
   if (!arguments.what_if.empty()) {
     std::vector<std::string> inputs = arguments.inputs;
     inputs.insert(inputs.end(), arguments.what_if.begin(), arguments.what_if.end());
@@ -311,6 +338,8 @@ Status run_plan(const PlanArguments& arguments) {
 void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& arguments) {
   app.add_option("inputs", arguments->inputs, "configuration files, then key.sub=value overrides");
   app.add_option("--out", arguments->out, "write the plan to this file");
+  app.add_option("--fused-out", arguments->fused_out,
+                 "write the plan with fused training to this file, where that is faster");
   app.add_option("--calibration", arguments->calibration,
                  "use this calibration ('braid calibrate --out') instead of the built-in one");
   define_search_options(app, arguments->limits, arguments->seed);
@@ -323,7 +352,8 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
   app.add_flag("--json", arguments->json, "print one JSON object");
   app.add_flag("--compare", arguments->compare, "price the plans of other systems beside ours");
   app.add_flag("--explain", arguments->explain,
-               "per call: what limits it and the next best alternatives");
+               "per call: what limits it and the next best alternatives; what fused training "
+               "would gain");
   app.add_flag("--keep", arguments->keep,
                "keep what placement and parallel of the configuration fix");
   app.add_option("--what-if", arguments->what_if,

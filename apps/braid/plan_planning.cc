@@ -40,9 +40,13 @@ Status check_combination(const PlanArguments& arguments) {
       return invalid_input(cat(name, " belongs to --import; a configuration of Braid says it in ",
                                "the sections cluster and workload"));
   const std::pair<const char*, bool> of_search[] = {
-      {"--out", !arguments.out.empty()}, {"--what-if", !arguments.what_if.empty()},
-      {"--compare", arguments.compare},  {"--explain", arguments.explain},
-      {"--keep", arguments.keep},        {"--export", !arguments.export_to.empty()},
+      {"--out", !arguments.out.empty()},
+      {"--what-if", !arguments.what_if.empty()},
+      {"--compare", arguments.compare},
+      {"--explain", arguments.explain},
+      {"--keep", arguments.keep},
+      {"--export", !arguments.export_to.empty()},
+      {"--fused-out", !arguments.fused_out.empty()},
   };
   for (const auto& [name, given] : of_search)
     if (given && imports) return invalid_input(cat(name, " does not go with --import"));

@@ -17,6 +17,7 @@ struct PlanArguments {
   std::vector<std::string> inputs;
   std::vector<std::string> what_if;
   std::string out;
+  std::string fused_out;    // file for the plan with fused training
   std::string calibration;  // file; "" = the built-in one
   SearchLimits limits;
   uint64_t seed = 1;
