@@ -170,7 +170,7 @@ Status simulate_several(const SimulateArguments& arguments, const ExecutionPlan&
   return checked_memory(result.trace);
 }
 
-// What a batch says of one plan.
+// What a batch says of one plan. Errors name its file.
 struct BatchRow {
   std::string plan;
   Result<Trace> trace;
@@ -181,8 +181,11 @@ Result<Trace> simulate_file(const std::string& path, const PlanningProblem& prob
   BRAID_ASSIGN(const std::string text, read_file(path));
   BRAID_ASSIGN(const ExecutionPlan plan, parse_plan(text, path, &problem.cluster));
   BRAID_TRY(validate(plan, problem).at(path));
-  BRAID_ASSIGN(const Program program, compile(plan, problem));
-  return simulate(program, problem, calibration, options);
+  const Result<Program> program = compile(plan, problem);
+  BRAID_TRY(program.status().at(path));
+  Result<Trace> trace = simulate(*program, problem, calibration, options);
+  BRAID_TRY(trace.status().at(path));
+  return trace;
 }
 
 Json batch_json(const BatchRow& row) {
@@ -193,14 +196,12 @@ Json batch_json(const BatchRow& row) {
 }
 
 std::string batch_line(const BatchRow& row) {
-  if (!row.trace.ok()) return cat(row.plan, ": ", row.trace.status().message(), "\n");
+  if (!row.trace.ok()) return cat(row.trace.status().message(), "\n");
   char numbers[80];
   std::snprintf(numbers, sizeof numbers, "%12.3f %10.1f %8.0f  ", row.trace->step_s,
                 peak_bytes(*row.trace) / kGib, 100 * utilisation(*row.trace));
-  const std::string misfit =
-      row.trace->overflow ? cat("  does not fit: ", overflow_text(*row.trace, *row.trace->overflow))
-                          : "";
-  return cat(numbers, row.plan, misfit, "\n");
+  const std::string problem = memory_problem(*row.trace);
+  return cat(numbers, row.plan, problem.empty() ? "" : cat("  does not fit: ", problem), "\n");
 }
 
 // One step of each plan, with the same lengths. A plan that cannot be simulated is named in its

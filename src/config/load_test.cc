@@ -129,6 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"policy: {clip_low: 0.1}\nalgorithm: {clip_low: 0.2}",
                 "a.yaml:1: policy.clip_low is another name of algorithm.clip_low"},
         BadCase{"policy: {clip: 0.1}", "unknown key 'policy'"},
+        BadCase{"reward:\n  - {file: x}", "unknown key 'reward[].file'; keys here: name, type"},
         BadCase{"plan: {fiel: x}", "unknown key 'plan.fiel' (did you mean 'plan.file'?)"},
         BadCase{"workload: {length: 1}", "unknown key 'workload.length'"},
         BadCase{"reward: {cilp: 1}", "reward must be a list"}, BadCase{"a: [", "not valid YAML"}));

@@ -57,9 +57,16 @@ class KeyChecker {
                              "; keys here: ", join(siblings, ", ")));
   }
 
-  // A key of the same name elsewhere is more likely than a similar one here.
+  // A key of the same name elsewhere is more likely than a similar one here; not for an entry of a
+  // list, which nobody writes where a section of the file belongs.
   std::string suggestion(const std::string& prefix, const std::string& key,
                          const std::vector<std::string>& siblings) const {
+    if (prefix.find("[]") != std::string::npos) {
+      const std::string near = nearest_name(key, siblings);
+      return 3 * edit_distance(key, near) <= static_cast<int>(key.size())
+                 ? cat(" (did you mean '", prefix, near, "'?)")
+                 : "";
+    }
     for (const OptionRow& row : rows_)
       if (last_part(row.path) == key && row.path.find("[]") == std::string::npos)
         return cat(" (did you mean '", row.path, "'?)");

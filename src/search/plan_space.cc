@@ -315,7 +315,7 @@ class OptionBuilder {
       return ok_status();
     }
     const Call& graph_call = space_.problem->graph.calls[call.call.value];
-    const double capacity = space_.capacity_bytes.front();
+    const double capacity = std::max(0.0, space_.capacity_bytes.front());
     return {
         Code::kInfeasible,
         cat("call ", graph_call.name, " (", graph_call.role, ") fits on no mesh of the cluster: ",
