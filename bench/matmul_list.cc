@@ -1,11 +1,13 @@
 // Times the bare list of matrix multiplications of one RLHF step, nothing else: the floor that a
-// step is compared with. Usage: matmul_list grpo|ppo tiny|small [f32|bf16] [threads]. Prints one
+// step is compared with. Usage: matmul_list grpo|ppo tiny|small [f32|bf16] [threads] [shape], where
+// a shape is prompts x samples x prompt tokens x response tokens, such as 8x4x64x128. Prints one
 // JSON object: seconds of generation, inference and training with the default library (at::linear,
 // at::mm) and with oneDNN on packed weights, and the sum with the faster one for each part.
 //
-// The shapes are those of ../shared/peers: 32 responses of 128 tokens after prompts of 64. Weights
-// of different layers are different memory, taken in turn, so that they come from memory as in a
-// model. Prompts are computed once per group. Training counts dx and dw of every matrix.
+// Without a shape it is that of ../shared/peers: 32 responses of 128 tokens after prompts of 64,
+// grpo's in groups of 4. Weights of different layers are different memory, taken in turn, so that
+// they come from memory as in a model. Generation counts prompts once per group, inference and
+// training once per sample. Training counts dx and dw of every matrix.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -30,13 +32,13 @@ namespace {
 
 struct Workload {
   int64_t hidden, layers, qkv, intermediate;
-  int64_t distinct_prompts;  // computed once each
-  int64_t inferences;        // forwards over all tokens without gradient
+  int64_t prompts, samples;  // groups, and responses of each
+  int64_t prompt_tokens, response_tokens;
+  int64_t inferences;  // forwards over all tokens without gradient
   int64_t trained_models;
+  int64_t responses() const { return prompts * samples; }
+  int64_t all_tokens() const { return responses() * (prompt_tokens + response_tokens); }
 };
-
-constexpr int64_t kResponses = 32, kPromptTokens = 64, kResponseTokens = 128;
-constexpr int64_t kAllTokens = kResponses * (kPromptTokens + kResponseTokens);
 
 Workload workload_of(const std::string& algorithm, const std::string& preset) {
   Workload work{};
@@ -45,11 +47,22 @@ Workload workload_of(const std::string& algorithm, const std::string& preset) {
   work.layers = tiny ? 4 : 8;
   work.qkv = 2 * work.hidden;  // as many query heads as hidden, half as many keys and values
   work.intermediate = tiny ? 688 : 1376;
-  work.distinct_prompts = ppo ? 32 : 8;
+  work.prompts = ppo ? 32 : 8, work.samples = ppo ? 1 : 4;
+  work.prompt_tokens = 64, work.response_tokens = 128;
   work.inferences = ppo ? 3 : 1;  // reference; value and reward
   work.trained_models = ppo ? 2 : 1;
-
   return work;
+}
+
+bool read_shape(const std::string& text, Workload* work) {
+  long long numbers[4];
+  char rest = 0;
+  const int count = std::sscanf(text.c_str(), "%lldx%lldx%lldx%lld%c", &numbers[0], &numbers[1],
+                                &numbers[2], &numbers[3], &rest);
+  if (count != 4 || *std::min_element(numbers, numbers + 4) < 1) return false;
+  work->prompts = numbers[0], work->samples = numbers[1];
+  work->prompt_tokens = numbers[2], work->response_tokens = numbers[3];
+  return true;
 }
 
 struct Matrix {
@@ -141,12 +154,13 @@ struct Parts {
 constexpr int64_t kRows = 1536;
 
 Parts parts_of(const Workload& work, const Passes& passes, bool packed) {
-  const double blocks = static_cast<double>(kAllTokens) / kRows;
-  const double prompt_tokens = static_cast<double>(work.distinct_prompts * kPromptTokens);
+  const double blocks = static_cast<double>(work.all_tokens()) / kRows;
+  const auto prompt_tokens = static_cast<double>(work.prompts * work.prompt_tokens);
   const double forward = passes.forward(kRows, packed);
   Parts parts;
   parts.generation =
-      passes.forward(kResponses, packed) * kResponseTokens + forward * prompt_tokens / kRows;
+      passes.forward(work.responses(), packed) * static_cast<double>(work.response_tokens) +
+      forward * prompt_tokens / kRows;
   parts.inference = forward * blocks * static_cast<double>(work.inferences);
   parts.training =
       (forward + passes.input_gradient(kRows, packed) + passes.weight_gradient(kRows)) * blocks *
@@ -161,11 +175,19 @@ void print_parts(const char* name, const Parts& parts) {
       name, parts.generation, parts.inference, parts.training, parts.sum());
 }
 
+int usage() {
+  std::fprintf(stderr,
+               "usage: matmul_list grpo|ppo tiny|small [f32|bf16] [threads] [8x4x64x128]\n");
+  return 2;
+}
+
 int run(const std::vector<std::string>& words) {
+  if (words.size() < 2) return usage();
   const at::NoGradGuard no_grad;
   at::set_num_threads(words.size() > 3 ? std::stoi(words[3]) : 2);
   const at::ScalarType dtype = words.size() > 2 && words[2] == "bf16" ? at::kBFloat16 : at::kFloat;
-  const Workload work = workload_of(words[0], words[1]);
+  Workload work = workload_of(words[0], words[1]);
+  if (words.size() > 4 && !read_shape(words[4], &work)) return usage();
   const std::vector<Matrix> matrices = matrices_of(work, dtype);
   const Passes passes(matrices, dtype);
   const Parts plain = parts_of(work, passes, false);
@@ -186,11 +208,4 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace braid
 
-int main(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.size() < 2) {
-    std::fprintf(stderr, "usage: matmul_list grpo|ppo tiny|small [f32|bf16] [threads]\n");
-    return 2;
-  }
-  return braid::run(words);
-}
+int main(int argc, char** argv) { return braid::run({argv + 1, argv + argc}); }

@@ -111,6 +111,7 @@ struct TrainConfig {
   int64_t micro_tokens = 4096;
   int64_t seed = 0;
   int64_t threads = 0;
+  std::string share_prompts = "auto";
   bool recompute = false;
   std::string offload = "auto";
   std::string on_nonfinite = "stop";
@@ -354,6 +355,11 @@ void visit(V& v, TrainConfig& o) {
     counted(1, kMostSteps));
   v("seed", o.seed, "of sampling, initial weights and the order of mini-batches");
   v("threads", o.threads, "compute threads; 0 = all cores", between(0, 1024));
+  v("share_prompts", o.share_prompts,
+    "auto: the prompt of the samples that share it is computed once for those in one micro-batch, "
+    "in scoring and training (rollout.samples_per_prompt above 1); never: once per sample; speed "
+    "and memory (results to rounding)",
+    one_of("auto | never"));
   v("recompute", o.recompute, "recompute layer activations in the backward; memory and speed only");
   v("offload", o.offload,
     "auto: on the CPU the weights of frozen roles lie in a file while they rest; off: they stay in "

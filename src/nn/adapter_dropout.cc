@@ -26,7 +26,10 @@ AdapterDropout adapter_dropout(const TokenBatch& batch, double share, uint64_t s
   out.token_keys.resize(static_cast<size_t>(tokens_T.numel()));
   const auto& begins = batch.attention.query_begin;
   for (size_t s = 0; s + 1 < begins.size(); ++s) {
+    const int32_t host = batch.attention.host(static_cast<int64_t>(s));
     uint64_t key = seed;
+    if (host >= 0)
+      key = out.token_keys[static_cast<size_t>(begins[host] + batch.attention.cached[s] - 1)];
     for (auto t = begins[s]; t < begins[s + 1]; ++t) {
       key = mix_seed(key, static_cast<uint64_t>(token[t]));
       out.token_keys[static_cast<size_t>(t)] = key;

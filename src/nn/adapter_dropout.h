@@ -18,7 +18,7 @@ struct AdapterDropout {
   std::vector<uint64_t> token_keys;  // one per row of the batch
 };
 
-// The keys of a batch of whole sequences.
+// The keys of a batch without a cache.
 AdapterDropout adapter_dropout(const TokenBatch& batch, double share, uint64_t seed);
 
 // x [T, in] with zeros where numbers are left out, the rest times 1 / (1 - share), as PEFT does.

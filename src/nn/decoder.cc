@@ -426,9 +426,7 @@ at::Tensor Decoder::embed(const TokenBatch& batch) const {
 void Decoder::grow_rope(const AttentionBatch& batch) {
   if (spec_.rope.kind == RopeSpec::Kind::kNone) return;
   int64_t needed = 1;
-  for (size_t s = 0; s + 1 < batch.query_begin.size(); ++s)
-    needed = std::max<int64_t>(needed,
-                               batch.cached[s] + batch.query_begin[s + 1] - batch.query_begin[s]);
+  for (size_t s = 0; s < batch.cached.size(); ++s) needed = std::max(needed, batch.length(s));
   if (rope_.defined() && rope_.size(0) >= needed) return;
   int64_t rows = 256;
   while (rows < needed) rows *= 2;

@@ -3,23 +3,36 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "nn/decoder.h"
 #include "nn/shard.h"
 #include "nn/shared_head.h"
 
 namespace braid {
 
-TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device) {
+TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device,
+                          const std::vector<SharedStart>& starts) {
   std::vector<int64_t> tokens, positions;
   TokenBatch batch;
-  batch.attention.query_begin = {0};
-  for (const std::vector<int32_t>& sequence : sequences) {
-    for (size_t i = 0; i < sequence.size(); ++i) {
-      tokens.push_back(sequence[i]);
+  AttentionBatch& attention = batch.attention;
+  attention.query_begin = {0};
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const SharedStart start = starts.empty() ? SharedStart() : starts[s];
+    if (start.host >= 0) {
+      BRAID_CHECK(static_cast<size_t>(start.host) < s && starts[start.host].host < 0,
+                  "a host is an earlier, whole sequence");
+      const auto begin = sequences[s].begin();
+      BRAID_CHECK(std::equal(begin, begin + start.tokens, sequences[start.host].begin()),
+                  "a sequence begins with other tokens than its host");
+    }
+    for (size_t i = start.tokens; i < sequences[s].size(); ++i) {
+      tokens.push_back(sequences[s][i]);
       positions.push_back(static_cast<int64_t>(i));
     }
-    batch.attention.query_begin.push_back(static_cast<int32_t>(tokens.size()));
-    batch.attention.cached.push_back(0);
+    attention.query_begin.push_back(static_cast<int32_t>(tokens.size()));
+    attention.cached.push_back(start.tokens);
+    if (!starts.empty()) attention.hosts.push_back(start.host);
   }
   batch.tokens_T = at::tensor(tokens, at::kLong).to(device);
   batch.positions_T = at::tensor(positions, at::kLong).to(device);

@@ -53,8 +53,18 @@ struct TokenBatch {
   AttentionBatch attention;
 };
 
-// Packs whole sequences one after another (no cache).
-TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device);
+// The first tokens that a sequence shares with an earlier one, its host; host -1: none.
+struct SharedStart {
+  int32_t host = -1;
+  int32_t tokens = 0;
+};
+
+// Packs whole sequences one after another (no cache). A sequence's shared start is left out: its
+// rows are the host's, and forwards give the remaining rows the bits that they have in the whole
+// sequence. `starts` has an entry per sequence, or none. REQUIRES: a host begins with the same
+// tokens and has no host itself.
+TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device,
+                          const std::vector<SharedStart>& starts = {});
 
 class Model {
  public:

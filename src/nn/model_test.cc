@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,6 +53,74 @@ std::unique_ptr<Model> load_tiny(const std::string& name, const ModelOptions& op
 }
 
 class EveryFamily : public testing::TestWithParam<const char*> {};
+
+// Two groups, with a prompt of more than a page and one of less.
+const std::vector<SharedStart> kStarts = {{}, {0, 40}, {0, 40}, {}, {3, 2}};
+
+std::vector<std::vector<int32_t>> group_sequences() {
+  std::vector<std::vector<int32_t>> out;
+  for (const int32_t length : {47, 52, 41, 4, 9}) {
+    const size_t s = out.size(), shared = static_cast<size_t>(kStarts[s].tokens);
+    std::vector<int32_t> sequence(static_cast<size_t>(length));
+    for (size_t i = 0; i < sequence.size(); ++i)
+      sequence[i] = i < shared ? out[static_cast<size_t>(kStarts[s].host)][i]
+                               : static_cast<int32_t>((17 * i + 31 * s + i * i) % 90);
+    out.push_back(std::move(sequence));
+  }
+  return out;
+}
+
+// Rows of the whole sequences that a batch with shared starts has.
+at::Tensor own_rows() {
+  std::vector<int64_t> rows;
+  int64_t row = 0;
+  const auto sequences = group_sequences();
+  for (size_t s = 0; s < sequences.size(); ++s)
+    for (size_t i = 0; i < sequences[s].size(); ++i, ++row)
+      if (static_cast<int32_t>(i) >= kStarts[s].tokens) rows.push_back(row);
+  return at::tensor(rows, at::kLong);
+}
+
+TEST_P(EveryFamily, SharedStartsGiveTheBitsOfWholeSequences) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto model = load_tiny(GetParam(), {.dtype = dtype});
+    const at::NoGradGuard no_grad;
+    const auto sequences = group_sequences();
+    const at::Tensor whole = model->forward(pack_sequences(sequences, at::kCPU), nullptr);
+    const at::Tensor shared = model->forward(pack_sequences(sequences, at::kCPU, kStarts), nullptr);
+    EXPECT_TRUE(shared.equal(whole.index_select(0, own_rows()))) << dtype;
+  }
+}
+
+// Weights, norms, biases, embeddings: those of all, and those of adapters, whose dropout leaves out
+// the same numbers.
+TEST_P(EveryFamily, SharedStartsGiveTheGradientsOfWholeSequences) {
+  for (const int64_t rank : {0, 4}) {
+    ModelOptions options;
+    options.lora = {.rank = rank, .targets = {"all-linear"}, .dropout = 0.25};
+    options.recompute = rank > 0;
+    const auto gradients_of = [&](const std::vector<SharedStart>& starts) {
+      const auto model = load_tiny(GetParam(), options);
+      const at::AutoGradMode grad(true);
+      const at::Tensor h =
+          model->forward(pack_sequences(group_sequences(), at::kCPU, starts), nullptr);
+      const at::Tensor own = starts.empty() ? h.index_select(0, own_rows()) : h;
+      (own * own.detach().sin()).sum().backward();
+      Gradients out;
+      for (const auto& [name, parameter] : model->trainable_parameters())
+        if (parameter.grad().defined()) out[name] = parameter.grad();
+      return out;
+    };
+    const Gradients whole = gradients_of({}), shared = gradients_of(kStarts);
+    ASSERT_EQ(shared.size(), whole.size());
+    double squares = 0;
+    for (const auto& [name, gradient] : whole) squares += gradient.square().sum().item<double>();
+    for (const auto& [name, gradient] : whole) {
+      const double size = std::max(gradient.norm().item<double>(), 1e-4 * std::sqrt(squares));
+      EXPECT_LT((shared.at(name) - gradient).norm().item<double>(), 1e-5 * size) << name;
+    }
+  }
+}
 
 // The derivative along each tensor's own gradient equals the squared norm of that gradient.
 TEST_P(EveryFamily, GradientsMatchFiniteDifferences) {

@@ -203,6 +203,11 @@ Result<Graph> configured_graph(const Config& config) {
   return reward_models(config) == 1 ? with_reward_model(std::move(graph)) : graph;
 }
 
+bool shares_prompts(const Config& config, const Graph& graph) {
+  return config.train.share_prompts == "auto" && generates(graph) &&
+         config.rollout.samples_per_prompt > 1;
+}
+
 Result<PlanningProblem> make_problem(const Config& config, const ReadText& read) {
   PlanningProblem problem;
   BRAID_ASSIGN(problem.graph, planned_graph(config, read));
@@ -215,6 +220,9 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   problem.may_offload = config.plan.offload != "never";
   problem.train_engine = config.plan.train_engine;
   problem.generate_engine = config.plan.generate_engine;
+  // Other engines compute each sample whole.
+  problem.workload.share_prompts =
+      shares_prompts(config, problem.graph) && problem.train_engine.empty();
   return problem;
 }
 

@@ -41,6 +41,9 @@ Graph with_reward_model(Graph graph);
 // Several stay inside the reward call.
 Result<Graph> configured_graph(const Config& config);
 
+// Whether the samples of a group that meet in a micro-batch have its prompt once.
+bool shares_prompts(const Config& config, const Graph& graph);
+
 // What a configuration fixes of the plan; the search chooses the rest.
 struct PlanConstraints {
   std::optional<ExecutionPlan> file;         // plan.file: everything

@@ -75,6 +75,7 @@ constexpr Rule kRules[] = {
     {"train.epochs_per_rollout", Effect::kRead, ""},
     {"train.minibatches", Effect::kRead, ""},
     {"train.micro_tokens", Effect::kNotPriced, kChosen},
+    {"train.share_prompts", Effect::kRead, ""},
     {"train.recompute", Effect::kNotPriced, kChosen},
     {"train.offload", Effect::kNotPriced,
      "the plan says what waits on the host; fix it in a plan file (plan.file)"},
@@ -176,6 +177,10 @@ KeyMeaning meaning_here(const std::string& key, const YamlNode& resolved,
   const ModelSize *actor = model_of_role("actor"), *critic = model_of_role("critic");
   if (key == "critic.init_from" && actor != nullptr && critic != nullptr && *actor == *critic)
     return without_effect("either source has the actor's size");
+  if (key == "train.share_prompts" && !problem.train_engine.empty())
+    return without_effect("plan.train_engine computes every sample whole");
+  if (key == "train.share_prompts" && problem.workload.samples_per_prompt < 2)
+    return without_effect("no samples have the same prompt");
   if (key == "device" && problem.cluster.nodes.front().gpu.key != "this-machine")
     return without_effect("cluster says what is planned for");
   return meaning_of_key(key);

@@ -70,6 +70,16 @@ TEST(PlannedKeys, LimitsOfLengthsCountUntilTheWorkloadStatesLengths) {
               ElementsAre("rollout.max_response_length"));
 }
 
+TEST(PlannedKeys, PromptsAreSharedByGroupsOfBraidsOwnSamples) {
+  const char* never = "train.share_prompts=never";
+  EXPECT_THAT(keys_of({never, "rollout.samples_per_prompt=2"}).read,
+              Contains("train.share_prompts"));
+  EXPECT_THAT(names(keys_of({never}).without_effect), Contains("train.share_prompts"));
+  EXPECT_THAT(names(keys_of({never, "rollout.samples_per_prompt=2", "plan.train_engine=fsdp"})
+                        .without_effect),
+              Contains("train.share_prompts"));
+}
+
 // A key that other algorithms read is named where this one has no use for it.
 TEST(PlannedKeys, WhatTheAlgorithmHasNoUseForIsWithoutEffect) {
   const std::vector<std::string> of_ppo = {"critic.size=llama2-13b", "algorithm.tis_cap=2",

@@ -32,6 +32,8 @@ struct Workload {
   int64_t minibatches = 1;         // optimizer steps per epoch over one rollout
   int64_t epochs = 1;
   LengthDistribution prompt, response;
+  // Inference and training compute the prompt of a group once in a micro-batch, as Braid's runtime.
+  bool share_prompts = false;
   friend bool operator==(const Workload&, const Workload&) = default;
 };
 

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <queue>
 #include <set>
+#include <unordered_set>
+#include <utility>
 
 #include "base/rng.h"
 
@@ -29,15 +31,14 @@ Units single_rows(const std::vector<DealSample>& samples) {
   return out;
 }
 
-// Kept samples by group, groups in the order of their first samples.
-Units group_rows(const std::vector<DealSample>& samples) {
+// Rows by group, groups in the order of their first samples.
+Units group_rows(const SampleRows& rows, const std::vector<DealSample>& samples) {
   Units groups;
   std::map<GroupId, size_t> place;
-  for (size_t row = 0; row < samples.size(); ++row) {
-    if (!samples[row].kept) continue;
+  for (const int32_t row : rows) {
     const auto [found, fresh] = place.emplace(samples[row].group, groups.size());
     if (fresh) groups.emplace_back();
-    groups[found->second].push_back(static_cast<int32_t>(row));
+    groups[found->second].push_back(row);
   }
   return groups;
 }
@@ -85,12 +86,6 @@ std::vector<SampleRows> even_parts(const std::vector<int64_t>& tokens, int64_t c
   return deal_evenly(tokens, room);
 }
 
-std::vector<int64_t> pick(const std::vector<int64_t>& tokens, const SampleRows& chosen) {
-  std::vector<int64_t> out;
-  for (const int32_t i : chosen) out.push_back(tokens[i]);
-  return out;
-}
-
 // The micro-batches of one rank's units, at least `least`: later ones may be empty.
 std::vector<SampleRows> cut_share(const std::vector<int64_t>& tokens, const Strategy& s,
                                   int64_t least) {
@@ -105,28 +100,127 @@ std::vector<SampleRows> cut_share(const std::vector<int64_t>& tokens, const Stra
   return count == static_cast<int64_t>(out.size()) ? out : even_parts(tokens, count, s.in_order);
 }
 
-MiniBatch deal_minibatch(SampleRows rows, const std::vector<DealSample>& samples,
-                         const Strategy& strategy, bool whole_groups) {
-  MiniBatch out;
-  const Units units = deal_units(rows, samples, whole_groups);
+int64_t packed_tokens(const SampleRows& rows, const std::vector<DealSample>& samples, bool share) {
+  int64_t sum = 0;
+  for (const PackedLength& length : packed_lengths(rows, samples, share))
+    sum += length.tokens - length.shared;
+  return sum;
+}
+
+// Units that are dealt, and the tokens of each.
+struct DealtUnits {
+  Units rows;
   std::vector<int64_t> tokens;
-  for (const SampleRows& unit : units) {
-    tokens.push_back(0);
-    for (const int32_t row : unit) tokens.back() += samples[row].prompt + samples[row].response;
+  // The rows of each part, which lists units.
+  std::vector<SampleRows> rows_of(const std::vector<SampleRows>& parts) const {
+    std::vector<SampleRows> out(parts.size());
+    for (size_t i = 0; i < parts.size(); ++i)
+      for (const int32_t unit : parts[i])
+        out[i].insert(out[i].end(), rows[unit].begin(), rows[unit].end());
+    return out;
   }
-  for (const auto& batches : cut_shares(tokens, deal_shares(tokens, strategy), strategy)) {
-    out.micro_batches.emplace_back();
-    out.tokens.emplace_back();
-    for (const SampleRows& batch : batches) {
-      SampleRows rows_of_batch;
-      int64_t sum = 0;
-      for (const int32_t unit : batch) {
-        rows_of_batch.insert(rows_of_batch.end(), units[unit].begin(), units[unit].end());
-        sum += tokens[unit];
-      }
-      out.micro_batches.back().push_back(std::move(rows_of_batch));
-      out.tokens.back().push_back(sum);
+};
+
+// A group in so many pieces, or as many more as none needs more than `budget` tokens (0: any).
+void add_pieces(const SampleRows& group, int64_t pieces, int64_t budget,
+                const std::vector<DealSample>& samples, DealtUnits* out) {
+  const auto size = static_cast<int64_t>(group.size());
+  for (int64_t count = std::min(pieces, size); count <= size; ++count) {
+    DealtUnits units;
+    for (int64_t k = 0; k < count; ++k) {
+      units.rows.emplace_back(group.begin() + run_begin(size, k, count),
+                              group.begin() + run_begin(size, k + 1, count));
+      units.tokens.push_back(packed_tokens(units.rows.back(), samples, true));
     }
+    const int64_t most = *std::max_element(units.tokens.begin(), units.tokens.end());
+    if (budget > 0 && most > budget && count < size) continue;
+    out->rows.insert(out->rows.end(), units.rows.begin(), units.rows.end());
+    out->tokens.insert(out->tokens.end(), units.tokens.begin(), units.tokens.end());
+    return;
+  }
+}
+
+// How rows are parted.
+struct Parting {
+  int64_t parts = 1;   // their number
+  int64_t budget = 0;  // most tokens of a piece of several samples; 0: any
+  std::function<std::vector<SampleRows>(const std::vector<int64_t>& tokens)> part;  // of units
+  std::function<int64_t(const std::vector<int64_t>& tokens)> work;                  // of parts
+};
+
+// Tries pieces of groups, from the largest whose number is a multiple of the parts to single
+// samples; the first with the least work counts.
+std::vector<SampleRows> part_shared(const SampleRows& rows, const std::vector<DealSample>& samples,
+                                    const Parting& parting) {
+  const Units groups = group_rows(rows, samples);
+  int64_t largest = 1;
+  for (const SampleRows& group : groups)
+    largest = std::max(largest, static_cast<int64_t>(group.size()));
+  std::vector<SampleRows> best;
+  int64_t least_work = 0;
+  const auto count = static_cast<int64_t>(groups.size());
+  for (int64_t pieces = parting.parts / std::gcd(parting.parts, count); true; pieces *= 2) {
+    DealtUnits units;
+    for (const SampleRows& group : groups)
+      add_pieces(group, pieces, parting.budget, samples, &units);
+    std::vector<SampleRows> found = units.rows_of(parting.part(units.tokens));
+    std::vector<int64_t> tokens;
+    for (const SampleRows& part : found) tokens.push_back(packed_tokens(part, samples, true));
+    const int64_t work = parting.work(tokens);
+    if (best.empty() || work < least_work) best = std::move(found), least_work = work;
+    if (pieces >= largest) return best;
+  }
+}
+
+// Rows parted by units that are whole groups or single samples.
+std::vector<SampleRows> part_apart(const SampleRows& rows, const std::vector<DealSample>& samples,
+                                   bool whole_groups, const Parting& parting) {
+  DealtUnits units;
+  if (whole_groups)
+    units.rows = group_rows(rows, samples);
+  else
+    for (const int32_t row : rows) units.rows.push_back({row});
+  for (const SampleRows& unit : units.rows) {
+    units.tokens.push_back(0);
+    for (const int32_t row : unit)
+      units.tokens.back() += samples[row].prompt + samples[row].response;
+  }
+  return units.rows_of(parting.part(units.tokens));
+}
+
+std::vector<SampleRows> part_rows(const SampleRows& rows, const std::vector<DealSample>& samples,
+                                  const DealOptions& options, const Parting& parting) {
+  if (options.share_prompts) return part_shared(rows, samples, parting);
+  return part_apart(rows, samples, options.whole_groups, parting);
+}
+
+// The micro-batches of one rank. A pipeline waits for the largest at each of its other stages.
+std::vector<SampleRows> cut_rows(const SampleRows& rows, const std::vector<DealSample>& samples,
+                                 const Strategy& strategy, const DealOptions& options,
+                                 int64_t least) {
+  Parting parting;
+  parting.parts = strategy.micro_tokens > 0 ? 1 : strategy.micro_batches;
+  parting.budget = strategy.micro_tokens;
+  parting.part = [&](const std::vector<int64_t>& tokens) {
+    return cut_share(tokens, strategy, least);
+  };
+  parting.work = [&](const std::vector<int64_t>& tokens) {
+    if (tokens.empty()) return int64_t{0};
+    return std::accumulate(tokens.begin(), tokens.end(), int64_t{0}) +
+           (strategy.pp - 1) * *std::max_element(tokens.begin(), tokens.end());
+  };
+  return part_rows(rows, samples, options, parting);
+}
+
+MiniBatch deal_minibatch(SampleRows rows, const std::vector<DealSample>& samples,
+                         const Strategy& strategy, const DealOptions& options) {
+  MiniBatch out;
+  const auto shares = deal_shares(rows, samples, strategy, options);
+  out.micro_batches = cut_shares(shares, samples, strategy, options);
+  for (const std::vector<SampleRows>& batches : out.micro_batches) {
+    out.tokens.emplace_back();
+    for (const SampleRows& batch : batches)
+      out.tokens.back().push_back(packed_tokens(batch, samples, options.share_prompts));
   }
   out.totals = totals_of(rows, samples);
   out.rows = std::move(rows);
@@ -162,7 +256,7 @@ std::vector<SampleRows> deal_minibatches(const std::vector<DealSample>& samples,
   if (!options.trains) return {flatten(singles, 0, singles.size())};
   if (all == 0) return {};
   const int64_t parts = std::max<int64_t>(1, std::min(options.minibatches, all));
-  Units units = group_rows(samples);
+  Units units = group_rows(flatten(singles, 0, singles.size()), samples);
   if (!options.whole_groups && static_cast<int64_t>(units.size()) % parts != 0)
     units = std::move(singles);
   std::vector<SampleRows> out;
@@ -190,37 +284,48 @@ std::vector<SampleRows> cut_by_tokens(const std::vector<int64_t>& tokens, int64_
   return out;
 }
 
-std::vector<SampleRows> deal_shares(const std::vector<int64_t>& tokens, const Strategy& strategy) {
-  return even_parts(tokens, strategy.dp, strategy.in_order);
-}
-
-std::vector<SampleRows> deal_units(const SampleRows& rows, const std::vector<DealSample>& samples,
-                                   bool whole_groups) {
-  Units units;
+std::vector<PackedLength> packed_lengths(const SampleRows& rows,
+                                         const std::vector<DealSample>& samples,
+                                         bool share_prompts) {
+  std::vector<PackedLength> out;
+  std::unordered_set<GroupId> known;
   for (const int32_t row : rows) {
-    const bool joins =
-        whole_groups && !units.empty() && samples[units.back().back()].group == samples[row].group;
-    if (!joins) units.emplace_back();
-    units.back().push_back(row);
-  }
-  return units;
-}
-
-std::vector<std::vector<SampleRows>> cut_shares(const std::vector<int64_t>& tokens,
-                                                const std::vector<SampleRows>& shares,
-                                                const Strategy& strategy) {
-  const bool together = strategy.zero_stage == 3 && strategy.dp > 1;
-  int64_t least = 0;
-  for (size_t i = 0; together && i < shares.size(); ++i)
-    least = std::max(least,
-                     static_cast<int64_t>(cut_share(pick(tokens, shares[i]), strategy, 0).size()));
-  std::vector<std::vector<SampleRows>> out;
-  for (const SampleRows& share : shares) {
-    out.push_back(cut_share(pick(tokens, share), strategy, least));
-    for (SampleRows& batch : out.back())
-      for (int32_t& unit : batch) unit = share[unit];
+    const DealSample& sample = samples[row];
+    const bool shared = share_prompts && !known.insert(sample.group).second;
+    out.push_back({sample.prompt + sample.response, shared ? sample.prompt : 0});
   }
   return out;
+}
+
+std::vector<SampleRows> deal_shares(const SampleRows& rows, const std::vector<DealSample>& samples,
+                                    const Strategy& strategy, const DealOptions& options) {
+  if (strategy.dp == 1) return {rows};
+  Parting parting;
+  parting.parts = strategy.dp;
+  parting.part = [&](const std::vector<int64_t>& tokens) {
+    return even_parts(tokens, strategy.dp, strategy.in_order);
+  };
+  parting.work = [](const std::vector<int64_t>& tokens) {
+    return *std::max_element(tokens.begin(), tokens.end());
+  };
+  return part_rows(rows, samples, options, parting);
+}
+
+std::vector<std::vector<SampleRows>> cut_shares(const std::vector<SampleRows>& shares,
+                                                const std::vector<DealSample>& samples,
+                                                const Strategy& strategy,
+                                                const DealOptions& options) {
+  const auto cut = [&](int64_t least) {
+    std::vector<std::vector<SampleRows>> out;
+    for (const SampleRows& share : shares)
+      out.push_back(cut_rows(share, samples, strategy, options, least));
+    return out;
+  };
+  const auto out = cut(0);
+  if (strategy.zero_stage != 3 || strategy.dp == 1) return out;
+  size_t most = 0;
+  for (const auto& batches : out) most = std::max(most, batches.size());
+  return cut(static_cast<int64_t>(most));
 }
 
 Deal deal(const std::vector<DealSample>& samples, const Strategy& strategy,
@@ -230,7 +335,7 @@ Deal deal(const std::vector<DealSample>& samples, const Strategy& strategy,
   const auto parts = deal_minibatches(samples, options);
   const int64_t each = options.trains ? static_cast<int64_t>(parts.size()) / options.epochs : 1;
   for (size_t i = 0; i < parts.size(); ++i) {
-    MiniBatch batch = deal_minibatch(parts[i], samples, strategy, options.whole_groups);
+    MiniBatch batch = deal_minibatch(parts[i], samples, strategy, options);
     batch.epoch = static_cast<int64_t>(i) / each, batch.index = static_cast<int64_t>(i) % each;
     for (int dp_rank = 0; dp_rank < strategy.dp; ++dp_rank)
       for (const SampleRows& rows : batch.micro_batches[dp_rank])

@@ -9,7 +9,10 @@
 //   2. A mini-batch is dealt to the data-parallel ranks: as many units each (or one fewer), and
 //      about as many tokens, or in order where the strategy says in_order.
 //   3. What a rank got becomes micro-batches: by the token budget of the strategy, else by number.
-// A unit is a group where its samples must meet (shared prompts, preference pairs), else a sample.
+// A unit is a group where its samples must meet (preference pairs), else a sample. Where samples of
+// a group that meet in a micro-batch share its prompt, units of steps 2 and 3 are equal pieces of
+// groups: of those sizes that were tried the one with the least work, which weighs prompts that are
+// computed again against ranks and stages that wait.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +47,16 @@ struct DealOptions {
   // Groups are never cut. False: mini-batches consist of whole groups where the number of groups is
   // a multiple of theirs, and samples are dealt singly.
   bool whole_groups = false;
+  // Samples of a group that meet in a micro-batch have its prompt once.
+  bool share_prompts = false;
   friend bool operator==(const DealOptions&, const DealOptions&) = default;
+};
+
+// A sample in its micro-batch: its tokens, the first of which are another's too.
+struct PackedLength {
+  int64_t tokens = 0;
+  int64_t shared = 0;
+  friend bool operator==(const PackedLength&, const PackedLength&) = default;
 };
 
 // What the losses of an optimizer step divide by: all ranks, all micro-batches. Learned tokens,
@@ -60,7 +72,7 @@ struct MiniBatch {
   SampleRows rows;               // in the order of the permutation
   DealTotals totals;
   std::vector<std::vector<SampleRows>> micro_batches;  // [dp rank][micro-batch]; may be empty
-  std::vector<std::vector<int64_t>> tokens;            // of each
+  std::vector<std::vector<int64_t>> tokens;            // of each, those that are shared once
   friend bool operator==(const MiniBatch&, const MiniBatch&) = default;
 };
 
@@ -80,15 +92,19 @@ Deal deal(const std::vector<DealSample>& samples, const Strategy& strategy,
 std::vector<SampleRows> deal_minibatches(const std::vector<DealSample>& samples,
                                          const DealOptions& options);
 
-// Rows of a mini-batch in units: neighbours of one group together, or each alone.
-std::vector<SampleRows> deal_units(const SampleRows& rows, const std::vector<DealSample>& samples,
-                                   bool whole_groups);
-// Step 2 alone, over units of these many tokens: indices of units, [dp rank].
-std::vector<SampleRows> deal_shares(const std::vector<int64_t>& tokens, const Strategy& strategy);
-// Step 3 alone: the units of every rank's micro-batches, [dp rank][micro-batch].
-std::vector<std::vector<SampleRows>> cut_shares(const std::vector<int64_t>& tokens,
-                                                const std::vector<SampleRows>& shares,
-                                                const Strategy& strategy);
+// The samples of one micro-batch as it packs them, in order.
+std::vector<PackedLength> packed_lengths(const SampleRows& rows,
+                                         const std::vector<DealSample>& samples,
+                                         bool share_prompts);
+
+// Step 2 alone, of the rows of a mini-batch: [dp rank].
+std::vector<SampleRows> deal_shares(const SampleRows& rows, const std::vector<DealSample>& samples,
+                                    const Strategy& strategy, const DealOptions& options);
+// Step 3 alone: the micro-batches of every rank's rows, [dp rank][micro-batch].
+std::vector<std::vector<SampleRows>> cut_shares(const std::vector<SampleRows>& shares,
+                                                const std::vector<DealSample>& samples,
+                                                const Strategy& strategy,
+                                                const DealOptions& options);
 
 // Consecutive items, in order, as many as fit in `budget` tokens: their indices. An item that is
 // longer is alone. Every item is in exactly one part, and none is empty.

@@ -1,4 +1,4 @@
-// Cutting a list of samples into micro-batches by a token budget.
+// Cutting a list of samples into micro-batches by a token budget, and what of a group meets there.
 #include "program/deal.h"
 
 #include <gmock/gmock.h>
@@ -45,6 +45,86 @@ TEST(CutByTokens, KeepsItsPropertiesOnManyInputs) {
     }
     EXPECT_EQ(next, static_cast<int32_t>(counts.size()));
   }
+}
+
+// Prompts of 10 tokens, responses of 2 to 5.
+std::vector<DealSample> groups_of(int64_t groups, int64_t each) {
+  std::vector<DealSample> out;
+  for (int64_t i = 0; i < groups * each; ++i)
+    out.push_back({SampleId{i}, GroupId{i / each}, 10, 2 + i % 4});
+  return out;
+}
+
+struct SharedCase {
+  int64_t groups, each;
+  int dp;
+  int64_t micro_batches, micro_tokens;
+  int64_t prompts;  // computed by all ranks together
+};
+
+class SharedPrompts : public testing::TestWithParam<SharedCase> {
+ protected:
+  SharedPrompts() : samples_(groups_of(GetParam().groups, GetParam().each)) {
+    strategy_.dp = GetParam().dp;
+    strategy_.micro_batches = GetParam().micro_batches;
+    strategy_.micro_tokens = GetParam().micro_tokens;
+    options_.share_prompts = true;
+  }
+  std::vector<DealSample> samples_;
+  Strategy strategy_;
+  DealOptions options_;
+};
+
+// Ranks have as many samples each, budgets hold, and prompts are computed once for each part of a
+// group that shares or budgets cut off.
+TEST_P(SharedPrompts, KeepWhatSharesAndBudgetsAllowOfAGroupTogether) {
+  const SharedCase& c = GetParam();
+  const MiniBatch batch = deal(samples_, strategy_, options_).minibatches[0];
+  int64_t tokens = 0, responses = 0;
+  for (const DealSample& sample : samples_) responses += sample.response;
+  for (size_t rank = 0; rank < batch.micro_batches.size(); ++rank) {
+    size_t count = 0;
+    for (const SampleRows& rows : batch.micro_batches[rank]) count += rows.size();
+    EXPECT_EQ(count, c.groups * c.each / c.dp) << "rank " << rank;
+    if (c.micro_tokens == 0) {
+      EXPECT_EQ(batch.micro_batches[rank].size(), c.micro_batches);
+    }
+    for (const int64_t of_batch : batch.tokens[rank]) {
+      tokens += of_batch;
+      if (c.micro_tokens > 0) {
+        EXPECT_LE(of_batch, c.micro_tokens);
+      }
+    }
+  }
+  EXPECT_EQ(tokens, 10 * c.prompts + responses);
+}
+
+INSTANTIATE_TEST_SUITE_P(Deals, SharedPrompts,
+                         testing::Values(SharedCase{6, 4, 1, 1, 0, 6}, SharedCase{6, 4, 2, 3, 0, 6},
+                                         SharedCase{3, 4, 2, 1, 0, 4}, SharedCase{1, 8, 4, 1, 0, 4},
+                                         SharedCase{4, 4, 1, 8, 0, 8},
+                                         SharedCase{2, 8, 1, 1, 24, 4},
+                                         SharedCase{1, 8, 1, 1, 30, 2},
+                                         SharedCase{2, 2, 1, 1, 100, 2},
+                                         SharedCase{1, 4, 2, 1, 16, 4}));
+
+// Which samples an optimizer step learns from does not depend on it.
+TEST(SharedPromptsTest, ChangeNoMembership) {
+  const auto samples = groups_of(5, 4);
+  DealOptions options;
+  options.trains = true, options.minibatches = 2, options.seed = 9;
+  const auto apart = deal_minibatches(samples, options);
+  options.share_prompts = true;
+  EXPECT_EQ(deal_minibatches(samples, options), apart);
+}
+
+TEST(SharedPromptsTest, TheFirstOfAGroupHasItsPrompt) {
+  const auto samples = groups_of(2, 2);
+  EXPECT_THAT(packed_lengths({2, 0, 1, 3}, samples, true),
+              ElementsAre(PackedLength{14, 0}, PackedLength{12, 0}, PackedLength{13, 10},
+                          PackedLength{15, 10}));
+  EXPECT_THAT(packed_lengths({0, 1}, samples, false),
+              ElementsAre(PackedLength{12, 0}, PackedLength{13, 0}));
 }
 
 }  // namespace

@@ -70,15 +70,16 @@ TEST(DealTest, LargestFirstToTheBinThatHoldsLeast) {
 TEST(DealTest, MicroBatchesByNumberOrBudget) {
   Strategy s;
   s.micro_batches = 2, s.in_order = true;
-  const std::vector<SampleRows> share = {{0, 1, 2, 3}};
-  EXPECT_THAT(cut_shares({5, 4, 1, 2}, share, s)[0],
-              ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  const auto cut = [&](const std::vector<int64_t>& tokens) {
+    std::vector<DealSample> samples;
+    for (const int64_t count : tokens) samples.push_back({SampleId{}, GroupId{}, count, 0});
+    return cut_shares({{0, 1, 2, 3}}, samples, s, {})[0];
+  };
+  EXPECT_THAT(cut({5, 4, 1, 2}), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
   s.in_order = false;
-  EXPECT_THAT(cut_shares({5, 4, 1, 2}, share, s)[0],
-              ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
+  EXPECT_THAT(cut({5, 4, 1, 2}), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
   s.micro_tokens = 6;
-  EXPECT_THAT(cut_shares({5, 4, 1, 20}, share, s)[0],
-              ElementsAre(ElementsAre(0), ElementsAre(1, 2), ElementsAre(3)));
+  EXPECT_THAT(cut({5, 4, 1, 20}), ElementsAre(ElementsAre(0), ElementsAre(1, 2), ElementsAre(3)));
 }
 
 // One process: units in the permutation's order, cut by the token budget.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "plan/make_problem.h"
 #include "program/layout.h"
 #include "runtime/call_groups.h"
 
@@ -67,6 +68,7 @@ const Deal& CallRows::deal(CallId call, int64_t step) {
   // A loss over preference pairs compares the rows of a group. Groups of generated samples are
   // compared before, over the whole rollout.
   options.whole_groups = options.trains && !generates(program_.graph);
+  options.share_prompts = shares_prompts(config_, program_.graph);
   return deals_.emplace(call.value, braid::deal(samples, placement(call).strategy, options))
       .first->second;
 }

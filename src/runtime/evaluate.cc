@@ -129,7 +129,7 @@ Result<RewardTotals> Evaluator::score(const std::vector<RewardSample>& samples, 
                collect_outcomes(rewards_, config_.reward, samples, score_context(config_, step)));
   for (size_t i = 0; i < reward_models_.size(); ++i)
     if (reward_models_[i])
-      outcomes.outcomes[i] = score_samples(*reward_models_[i], samples, config_.train.micro_tokens);
+      outcomes.outcomes[i] = score_samples(*reward_models_[i], samples, config_.train);
   return apply_policies(config_.reward, outcomes, samples);
 }
 

@@ -1,6 +1,5 @@
 #include "runtime/inference.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
@@ -16,13 +15,6 @@ at::Tensor infer_hidden(Model& model, Inferred what, const ResponseRows& rows,
       at::index_select(hidden_TH, 0, what == Inferred::kScores ? rows.last_S : rows.rows_R);
   if (what != Inferred::kLogprobs) return scalar_outputs(model, selected);
   return head_logprobs(model, selected, rows.targets_R, temperature).logprobs_N;
-}
-
-at::Tensor infer_rows(Model& model, Inferred what, const TokenLists& prompts,
-                      const TokenLists& responses, const Rows& rows, double temperature) {
-  const at::NoGradGuard no_grad;
-  const ResponseRows packed = pack_responses(prompts, responses, rows, model.options().device);
-  return infer_hidden(model, what, packed, model.forward(packed.batch, nullptr), temperature);
 }
 
 Rows Inference::rows_of_batch(int32_t index) const {

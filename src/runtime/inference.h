@@ -28,11 +28,6 @@ enum class Inferred {
 at::Tensor infer_hidden(Model& model, Inferred what, const ResponseRows& rows,
                         const at::Tensor& hidden_TH, double temperature);
 
-// One forward of the given prompts and responses, and that of its hidden states. REQUIRES: the
-// model has all layers.
-at::Tensor infer_rows(Model& model, Inferred what, const TokenLists& prompts,
-                      const TokenLists& responses, const Rows& rows, double temperature);
-
 // What an infer call executes on this rank.
 struct InferWork {
   Model* model = nullptr;
@@ -44,7 +39,8 @@ struct InferWork {
 
 class Inference : private PassEnds {
  public:
-  explicit Inference(double temperature) : temperature_(temperature) {}
+  Inference(double temperature, bool share_prompts)
+      : temperature_(temperature), packed_(share_prompts) {}
 
   // Runs all ops of the call over the samples of the store and writes what they gave to the field,
   // on the ranks of the last stage; the model rests. Returns the rows that were written.

@@ -242,6 +242,35 @@ const LayoutCase& layout_named(const std::string& name) {
                        [&](const LayoutCase& layout) { return layout.name == name; });
 }
 
+// Groups that ranks and micro-batches cut, and whole samples, against prompts that one process
+// computes once.
+TEST_F(JobProcess, RanksThatSharePromptsComputeWhatOneProcessDoes) {
+  const std::vector<std::string> groups = {"rollout.samples_per_prompt=8",
+                                           "rollout.prompts_per_step=2", "train.micro_tokens=64"};
+  const auto options = [&](std::vector<std::string> more) {
+    more.insert(more.end(), groups.begin(), groups.end());
+    return more;
+  };
+  finish(job_command("groups", "grpo", options({"rollout.record=true"})));
+  finish(job_command("groups-start", "grpo",
+                     options({"train.total_steps=1", "optim.actor.lr=1e-30"})));
+  const bool full = std::getenv("BRAID_TEST_FULL") != nullptr;
+  for (const char* layout : {"dp2", "pp2", "tp2pp2s", "dp4"})
+    for (const char* share : {"auto", "never"}) {
+      LayoutCase of_grpo = layout_named(layout);
+      if (of_grpo.full && !full) continue;
+      SCOPED_TRACE(cat(layout, " ", share));
+      const std::string job = cat("groups-", layout, "-", share);
+      same_kernels("groups", job);
+      finish(job_command(
+          job, "grpo",
+          options({"rollout.replay=" + path("groups/rollouts.jsonl"),
+                   cat("train.share_prompts=", share), "plan.file=" + write_plan(of_grpo)})));
+      expect_same_metrics("groups", job);
+      expect_close("groups", job, "groups-start", "actor");
+    }
+}
+
 // Processes whose parent is `pid`.
 std::vector<pid_t> children_of(pid_t pid) {
   std::vector<pid_t> out;

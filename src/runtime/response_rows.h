@@ -1,6 +1,6 @@
 // Prompts and responses packed for one forward, with the hidden rows that matter: the row before
 // each response token (it predicts that token, and is where a critic values the state) and each
-// sample's last row.
+// sample's last row. Samples with equal prompts may share its rows.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,19 @@ struct ResponseRows {
   at::Tensor last_S;     // each sample's last row
 };
 
-// Packs the given rows of the lists. REQUIRES: prompts are not empty.
+// Packs the given rows of the lists. Where prompts are shared, only the first sample of those with
+// an equal prompt has its rows: forwards give the bits that they give without. REQUIRES: prompts
+// are not empty.
 ResponseRows pack_responses(const std::vector<std::vector<int32_t>>& prompts,
                             const std::vector<std::vector<int32_t>>& responses,
-                            const std::vector<size_t>& rows, at::Device device);
+                            const std::vector<size_t>& rows, at::Device device, bool share_prompts);
 
 // The packed micro-batches of a call that are on their way, by index: packed at their first use,
 // and let go once their results are taken.
 class PackedBatches {
  public:
+  explicit PackedBatches(bool share_prompts) : share_prompts_(share_prompts) {}
+
   // REQUIRES: the store outlives this until clear().
   Result<TokenBatch> tokens(int32_t micro_batch, const SampleStore& store, const Rows& rows,
                             at::Device device);
@@ -36,6 +40,7 @@ class PackedBatches {
   void clear() { packed_.clear(); }
 
  private:
+  bool share_prompts_;
   std::map<int32_t, ResponseRows> packed_;
 };
 

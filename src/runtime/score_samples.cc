@@ -1,30 +1,56 @@
 #include "runtime/score_samples.h"
 
+#include <ATen/core/grad_mode.h>
+
+#include <map>
+
+#include "program/deal.h"
 #include "runtime/call_rows.h"
 #include "runtime/inference.h"
 
 namespace braid {
+namespace {
+
+std::vector<SampleRows> cut_samples(const TokenLists& prompts, const TokenLists& responses,
+                                    const TrainConfig& train) {
+  std::map<std::vector<int32_t>, GroupId> groups;
+  std::vector<DealSample> samples;
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    const auto number = static_cast<int64_t>(row);
+    const GroupId group = groups.emplace(prompts[row], GroupId{number}).first->second;
+    samples.push_back({SampleId{number}, group, static_cast<int64_t>(prompts[row].size()),
+                       static_cast<int64_t>(responses[row].size())});
+  }
+  Strategy strategy;
+  strategy.micro_tokens = train.micro_tokens;
+  DealOptions options;
+  options.share_prompts = train.share_prompts == "auto";
+  return deal(samples, strategy, options).minibatches[0].micro_batches[0];
+}
+
+}  // namespace
 
 std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardSample>& samples,
-                                         int64_t micro_tokens) {
+                                         const TrainConfig& train) {
+  const at::NoGradGuard no_grad;
   TokenLists prompts, responses;
-  std::vector<int64_t> counts;
   for (const RewardSample& sample : samples) {
     prompts.push_back(sample.prompt_ids);
     responses.push_back(sample.response_ids);
-    counts.push_back(static_cast<int64_t>(sample.prompt_ids.size() + sample.response_ids.size()));
   }
-  std::vector<RewardOutcome> out;
-  const auto batches = cut_by_tokens(counts, micro_tokens);
+  std::vector<RewardOutcome> out(samples.size());
+  const std::vector<SampleRows> batches = cut_samples(prompts, responses, train);
   model.keep_packed(batches.size() > 1);
   for (const SampleRows& rows : batches) {
+    const ResponseRows packed = pack_responses(
+        prompts, responses, rows_of(rows), model.options().device, train.share_prompts == "auto");
+    const at::Tensor hidden = model.forward(packed.batch, nullptr);
     const at::Tensor scores =
-        infer_rows(model, Inferred::kScores, prompts, responses, rows_of(rows), 1).to(at::kCPU);
-    for (int64_t i = 0; i < scores.size(0); ++i) {
-      RewardOutcome outcome;
+        infer_hidden(model, Inferred::kScores, packed, hidden, 1).to(at::kCPU);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      RewardOutcome& outcome = out[rows[i]];
       outcome.kind = RewardOutcome::Kind::kValue;
-      outcome.value = scores[i].item<double>();
-      out.push_back(std::move(outcome));
+      outcome.value = scores[static_cast<int64_t>(i)].item<double>();
     }
   }
   model.rest();

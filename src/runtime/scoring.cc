@@ -58,8 +58,7 @@ Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows,
   BRAID_ASSIGN(RewardOutcomes outcomes,
                collect_outcomes(rewards_, config_.reward, asked, score_context(config_, step)));
   for (size_t i = 0; i < models_.size(); ++i)
-    if (models_[i])
-      outcomes.outcomes[i] = score_samples(*models_[i], asked, config_.train.micro_tokens);
+    if (models_[i]) outcomes.outcomes[i] = score_samples(*models_[i], asked, config_.train);
   BRAID_ASSIGN(RewardTotals totals, apply_policies(config_.reward, outcomes, asked));
   keep_comparable(store, rows, totals);
   ScoredSamples scored;

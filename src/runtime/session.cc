@@ -123,7 +123,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       exchange_(loaded.everyone, store_),
       models_(std::move(loaded.models)),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
-      inference_(config_.rollout.temperature),
+      inference_(config_.rollout.temperature, shares_prompts(config_, program_.graph)),
       training_(config_, program_.graph, models_->roles(), store_, metrics_),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
                std::move(loaded.reward_models)),

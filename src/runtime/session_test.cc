@@ -89,6 +89,35 @@ TEST_P(EveryAlgorithm, GradientDoesNotDependOnMicroBatches) {
   }
 }
 
+// Scores are the same bits, gradients equal to rounding, whichever samples of a group meet.
+TEST(SharedPrompts, ComputeWhatWholeSamplesDo) {
+  Config config = tiny_run("grpo");
+  config.train.minibatches = 1;
+  config.rollout.samples_per_prompt = 4;
+  config.optim.actor.betas = {0, 0.999};
+  config.optim.actor.max_grad_norm = 0;
+  const auto logprobs = [&](const char* share) {
+    Config one = config;
+    one.train.share_prompts = share;
+    const Program program = program_of(one);
+    const auto session = session_of(one, program);
+    EXPECT_TRUE(session->run_step().ok());
+    return *session->store().reals("ref_logprobs", session->store().all_rows());
+  };
+  EXPECT_TRUE(at::equal(logprobs("auto"), logprobs("never")));
+  for (const int64_t micro_tokens : {40, 1 << 20}) {
+    config.train.share_prompts = "never";
+    const auto whole = first_gradients(config, micro_tokens);
+    config.train.share_prompts = "auto";
+    const auto shared = first_gradients(config, micro_tokens);
+    ASSERT_FALSE(whole.empty());
+    for (const auto& [name, expected] : whole) {
+      const double error = at::linalg_vector_norm(shared.at(name) - expected).item<double>();
+      EXPECT_LE(error, 1e-5 * at::linalg_vector_norm(expected).item<double>()) << name;
+    }
+  }
+}
+
 // Recorded rollouts give the same losses, gradients and weights as generating did.
 TEST_P(EveryAlgorithm, ReplayOfARecordedRunGivesTheSameBits) {
   Config config = tiny_run(GetParam());

@@ -13,6 +13,7 @@
 #include "algo/algorithm.h"
 #include "config/options.h"
 #include "dataflow/graph.h"
+#include "plan/make_problem.h"
 #include "program/deal.h"
 #include "program/expand.h"
 #include "runtime/call_groups.h"
@@ -44,7 +45,12 @@ class Training : private PassEnds {
   // REQUIRES: what the references point to outlives this. `metrics` are those of the step.
   Training(const Config& config, const Graph& graph, Roles& roles, const SampleStore& store,
            Metrics& metrics)
-      : config_(config), graph_(graph), roles_(roles), store_(store), metrics_(metrics) {}
+      : config_(config),
+        graph_(graph),
+        roles_(roles),
+        store_(store),
+        metrics_(metrics),
+        packed_(shares_prompts(config, graph)) {}
 
   // Opens a train call of step `step` (from 0). REQUIRES: what the work points to, and the call,
   // outlive the region.
@@ -71,8 +77,8 @@ class Training : private PassEnds {
   // train.on_nonfinite: kStopped, or a warning.
   Status update();
 
-  // Since this was made: tokens of all forwards and backwards, which one rank of those that share
-  // them counts, and updates that changed weights.
+  // Since this was made: tokens of the samples of all forwards and backwards, which one rank of
+  // those that share them counts, and updates that changed weights.
   int64_t trained_tokens() const { return trained_tokens_; }
   int64_t updates() const { return updates_; }
 

@@ -95,13 +95,17 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
   return cost;
 }
 
-MicroBatch CallCost::micro_batch(const std::vector<int64_t>& lengths) const {
+MicroBatch CallCost::micro_batch(const std::vector<PackedLength>& lengths) const {
   MicroBatch batch;
   double weighted = 0;
-  for (const int64_t length : lengths) {
-    const auto tokens = static_cast<double>(length);
-    batch.tokens += tokens;
-    weighted += tokens * mean_causal_context(model_->size, tokens);
+  const auto attended = [&](double tokens) {
+    return tokens * mean_causal_context(model_->size, tokens);
+  };
+  for (const PackedLength& length : lengths) {
+    const auto tokens = static_cast<double>(length.tokens),
+               shared = static_cast<double>(length.shared);
+    batch.tokens += tokens - shared;
+    weighted += attended(tokens) - attended(shared);
   }
   if (batch.tokens > 0) batch.context = weighted / batch.tokens;
   batch.tokens /= strategy_.cp;

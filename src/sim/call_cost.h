@@ -57,8 +57,8 @@ class CallCost {
   static CallCost make(const Call& call, const CallPlan& plan, const PlanningProblem& problem,
                        std::vector<DeviceModel> kinds);
 
-  // The micro-batch of sequences of these lengths.
-  MicroBatch micro_batch(const std::vector<int64_t>& lengths) const;
+  // The micro-batch of these sequences.
+  MicroBatch micro_batch(const std::vector<PackedLength>& lengths) const;
 
   // Seconds of an op; of a pass by the prices of its micro-batch (an empty one takes none).
   // Reductions among copies hide behind what is left of `window_s` seconds of computation, and take

@@ -9,10 +9,10 @@ const CallMeter::Largest& CallMeter::largest(const Call& call, const CallCost& c
                                              int64_t parts) {
   const Strategy& s = cost.strategy();
   const int64_t samples = call_samples(*problem_, call);
-  // Only interleaving looks at the stages.
+  // Only interleaving and shared prompts look at the stages.
   const CutKey key{s.dp,
                    s.cp,
-                   s.interleave > 1 ? s.pp : 1,
+                   s.interleave > 1 || problem_->workload.share_prompts ? s.pp : 1,
                    s.interleave,
                    s.micro_batches,
                    s.micro_tokens,

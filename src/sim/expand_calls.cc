@@ -93,10 +93,8 @@ bool StepSimulation::take_minibatch(CallRuns* call, size_t step) const {
   for (const auto& batches : call->dealt.minibatches[step].micro_batches) {
     Works works;
     for (const SampleRows& rows : batches) {
-      std::vector<int64_t> tokens;
-      for (const int32_t row : rows)
-        tokens.push_back(call->samples[row].prompt + call->samples[row].response);
-      const MicroBatch batch = costs_[call->id.value]->micro_batch(tokens);
+      const MicroBatch batch = costs_[call->id.value]->micro_batch(
+          packed_lengths(rows, call->samples, problem_.workload.share_prompts));
       works.push_back({batch, costs_[call->id.value]->pass_prices(batch)});
     }
     call->works.push_back(std::move(works));

@@ -51,7 +51,8 @@ TEST(MixedMesh, EachPriceIsThatOfTheKindThatTakesLonger) {
     const PlanningProblem problem = problem_on(clusters[i]);
     decode_s[i] = cost_of(problem, "generate", 4, 1).rounds_s(RoundGroup{1, 8, 8.0 * 500, 0});
     const CallCost train = cost_of(problem, "update_actor", 4, 1);
-    forward_s[i] = train.pass_prices(train.micro_batch({512, 512, 512, 512})).dense_forward_s;
+    forward_s[i] =
+        train.pass_prices(train.micro_batch({{512}, {512}, {512}, {512}})).dense_forward_s;
   }
   EXPECT_GT(decode_s[1], 1.2 * decode_s[0]);
   EXPECT_GT(forward_s[0], 1.2 * forward_s[1]);
@@ -66,7 +67,7 @@ TEST(MixedMesh, TensorParallelCardsBeyondABridgeExchangeOverTheHostLink) {
   whole.cluster.nodes[0].gpu.nvlink_domain_gpus = 8;
   const auto forward_s = [](const PlanningProblem& of, int tp) {
     const CallCost cost = cost_of(of, "ref_logprob", 4 / tp, tp);
-    return cost.forward_s(cost.micro_batch({512, 512, 512, 512}), 0);
+    return cost.forward_s(cost.micro_batch({{512}, {512}, {512}, {512}}), 0);
   };
   EXPECT_DOUBLE_EQ(forward_s(problem, 2), forward_s(whole, 2));
   EXPECT_GT(forward_s(problem, 4), 1.5 * forward_s(whole, 4));

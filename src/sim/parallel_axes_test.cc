@@ -55,7 +55,7 @@ TEST(ContextParallel, SharesTokensAndHoldsAllWeights) {
   const PlanningProblem problem = long_context("qwen2.5-7b");
   const CallCost one = cost_of(problem, with_update(problem, update(8, 1, 2)));
   const CallCost two = cost_of(problem, with_update(problem, update(4, 2, 2)));
-  const MicroBatch whole = one.micro_batch({16384}), half = two.micro_batch({16384});
+  const MicroBatch whole = one.micro_batch({{16384}}), half = two.micro_batch({{16384}});
   EXPECT_DOUBLE_EQ(half.tokens, whole.tokens / 2);
   EXPECT_DOUBLE_EQ(half.context, whole.context);
   EXPECT_LT(two.forward_s(half, 0), one.forward_s(whole, 0));
@@ -96,7 +96,7 @@ TEST(HybridSharding, HoldsLessSharedStateAndReducesAmongGroups) {
   const CallCost inside = cost_of(problem, with_update(problem, groups));
   EXPECT_NEAR(inside.weight_bytes(0), 2 * wide.weight_bytes(0), 1e-6 * inside.weight_bytes(0));
   EXPECT_DOUBLE_EQ(inside.optimizer_bytes(0), 2 * wide.optimizer_bytes(0));
-  const MicroBatch tiny = wide.micro_batch({16});
+  const MicroBatch tiny = wide.micro_batch({{16}});
   EXPECT_LT(inside.forward_s(tiny, 0), wide.forward_s(tiny, 0)) << "gathers stay in a node";
 }
 

@@ -23,7 +23,7 @@ double forward_s(double exchange_s) {
     if (program.graph.calls[i].name != "ref_logprob") continue;
     const auto cost =
         CallCost::make(program, CallId{static_cast<int32_t>(i)}, problem, calibration);
-    return cost->forward_s(cost->micro_batch({500, 500}), 0);
+    return cost->forward_s(cost->micro_batch({{500}, {500}}), 0);
   }
   return 0;
 }

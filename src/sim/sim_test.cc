@@ -183,7 +183,7 @@ TEST(Simulate, PipelineIsTheFormula) {
   const Program program = *compile(plan, problem);
   const CallId train{static_cast<int32_t>(problem.graph.calls.size()) - 1};
   const CallCost cost = *CallCost::make(program, train, problem, committed_calibration());
-  const MicroBatch batch = cost.micro_batch({512, 512});
+  const MicroBatch batch = cost.micro_batch({{512}, {512}});
   // The last stage has the head: it paces the steady state.
   const double f0 = cost.forward_s(batch, 0), f1 = cost.forward_s(batch, 1);
   const double b0 = cost.backward_s(batch, 0), b1 = cost.backward_s(batch, 1);
@@ -250,7 +250,7 @@ TEST(Simulate, MemoryIsTheSumByHand) {
   EXPECT_DOUBLE_EQ(peak[MemoryOwner::kOptimizer], 12 * params);
   EXPECT_DOUBLE_EQ(peak[MemoryOwner::kGradients],
                    cost.device().efficiency.mem_gradient_bytes * params);
-  const MicroBatch batch = cost.micro_batch({512, 512, 512, 512});
+  const MicroBatch batch = cost.micro_batch({{512}, {512}, {512}, {512}});
   // Full recomputation keeps the input of each layer: 24 layers x 896 numbers x 2 bytes.
   EXPECT_DOUBLE_EQ(cost.activation_bytes(batch, 0), 2048.0 * 24 * 896 * 2);
   EXPECT_NEAR(peak[MemoryOwner::kActivations],
@@ -276,7 +276,7 @@ TEST(CallCost, SinglePrecisionDoublesTheWidths) {
     return *CallCost::make(*compile(plan, problem), train, problem, committed_calibration());
   };
   const CallCost half = cost_in(Precision::kBf16), single = cost_in(Precision::kF32);
-  const MicroBatch batch = half.micro_batch({512, 512});
+  const MicroBatch batch = half.micro_batch({{512}, {512}});
   EXPECT_DOUBLE_EQ(single.activation_bytes(batch, 0), 2 * half.activation_bytes(batch, 0));
   EXPECT_DOUBLE_EQ(single.working_bytes(batch), 2 * half.working_bytes(batch));
   EXPECT_DOUBLE_EQ(single.stage_bytes(batch), 2 * half.stage_bytes(batch));

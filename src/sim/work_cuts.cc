@@ -28,31 +28,25 @@ DealOptions deal_options(const PlanningProblem& problem, const Call& call) {
   options.trains = call.kind == CallKind::kTrainStep;
   options.minibatches = std::max<int64_t>(1, problem.workload.minibatches);
   options.whole_groups = options.trains && !generates(problem.graph);
+  options.share_prompts = problem.workload.share_prompts;
   return options;
 }
 
 const WorkCuts::Step& WorkCuts::step(const Call& call, const StepKey& key) {
   const auto found = steps_.find(key);
   if (found != steps_.end()) return found->second;
-  const DealOptions options = deal_options(*problem_, call);
-  Step out{deal_samples(*problem_, lengths_, call), {}};
-  for (const SampleRows& rows : deal_minibatches(out.samples, options)) {
-    Units units{deal_units(rows, out.samples, options.whole_groups), {}};
-    for (const SampleRows& unit : units.rows) {
-      units.tokens.push_back(0);
-      for (const int32_t row : unit)
-        units.tokens.back() += out.samples[row].prompt + out.samples[row].response;
-    }
-    out.minibatches.push_back(std::move(units));
-  }
+  Step out{deal_options(*problem_, call), deal_samples(*problem_, lengths_, call), {}};
+  out.minibatches = deal_minibatches(out.samples, out.options);
   return steps_.emplace(key, std::move(out)).first->second;
 }
 
-const std::vector<SampleRows>& WorkCuts::shares(const Units& units, const ShareKey& key,
+const std::vector<SampleRows>& WorkCuts::shares(const Step& step, const ShareKey& key,
                                                 const Strategy& strategy) {
   const auto found = shares_.find(key);
   if (found != shares_.end()) return found->second;
-  return shares_.emplace(key, deal_shares(units.tokens, strategy)).first->second;
+  const SampleRows& rows = step.minibatches[key.minibatch];
+  return shares_.emplace(key, deal_shares(rows, step.samples, strategy, step.options))
+      .first->second;
 }
 
 const WorkCuts::RankBatches& WorkCuts::micro_batches(const Call& call, const CallCost& cost,
@@ -60,28 +54,25 @@ const WorkCuts::RankBatches& WorkCuts::micro_batches(const Call& call, const Cal
   const Strategy& s = cost.strategy();
   const StepKey of_step{call_samples(*problem_, call), call.kind == CallKind::kTrainStep};
   const ShareKey of_share{of_step, minibatch, s.dp, s.in_order};
+  const bool share_prompts = problem_->workload.share_prompts;
   const BatchKey key{of_share,
                      s.micro_tokens,
                      s.micro_batches,
                      s.interleave > 1 ? s.pp : 1,
                      s.zero_stage == 3 && s.dp > 1,
                      s.cp,
+                     share_prompts ? s.pp : 1,
                      &cost.model()};
   const auto found = batches_.find(key);
   if (found != batches_.end()) return found->second;
   const Step& dealt = step(call, of_step);
   RankBatches out(s.dp);
   if (minibatch < static_cast<int64_t>(dealt.minibatches.size())) {
-    const Units& units = dealt.minibatches[minibatch];
-    const auto ranks = cut_shares(units.tokens, shares(units, of_share, s), s);
+    const auto ranks = cut_shares(shares(dealt, of_share, s), dealt.samples, s, dealt.options);
     for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
-      for (const SampleRows& batch : ranks[dp_rank]) {
-        std::vector<int64_t> tokens;
-        for (const int32_t unit : batch)
-          for (const int32_t row : units.rows[unit])
-            tokens.push_back(dealt.samples[row].prompt + dealt.samples[row].response);
-        out[dp_rank].push_back(cost.micro_batch(tokens));
-      }
+      for (const SampleRows& rows : ranks[dp_rank])
+        out[dp_rank].push_back(
+            cost.micro_batch(packed_lengths(rows, dealt.samples, share_prompts)));
   }
   for (const auto& batches : out) kept_ += batches.size();
   if (kept_ > kMostKept) batches_.clear(), kept_ = 0;

@@ -29,7 +29,7 @@ class WorkCuts {
   const RankBatches& micro_batches(const Call& call, const CallCost& cost, int64_t minibatch);
 
  private:
-  // What is dealt: calls of equal key deal the same units.
+  // What is dealt: calls of equal key deal the same samples.
   struct StepKey {
     int64_t samples = 0;
     bool trains = false;
@@ -48,20 +48,17 @@ class WorkCuts {
     int64_t micro_tokens = 0, micro_batches = 1;
     int whole_groups = 1;        // their number is a multiple of this
     bool equal_numbers = false;  // on all ranks
-    int cp = 1;
+    int cp = 1, pp = 1;          // pp: where prompts are shared
     const RoleModel* model = nullptr;
     friend auto operator<=>(const BatchKey&, const BatchKey&) = default;
   };
-  struct Units {
-    std::vector<SampleRows> rows;
-    std::vector<int64_t> tokens;
-  };
   struct Step {
+    DealOptions options;
     std::vector<DealSample> samples;
-    std::vector<Units> minibatches;
+    std::vector<SampleRows> minibatches;
   };
   const Step& step(const Call& call, const StepKey& key);
-  const std::vector<SampleRows>& shares(const Units& units, const ShareKey& key,
+  const std::vector<SampleRows>& shares(const Step& step, const ShareKey& key,
                                         const Strategy& strategy);
 
   const PlanningProblem* problem_;

@@ -12,8 +12,14 @@ namespace braid {
 namespace {
 
 // Micro-batches of training calls and of the deal that the runtime is given are the same.
-TEST(WorkCuts, AreTheDealOfTheCall) {
+class WorkCutsOfDeals : public testing::TestWithParam<bool> {};
+
+TEST_P(WorkCutsOfDeals, AreTheDealOfTheCall) {
   PlanningProblem problem = make_test_problem({.prompts = 48});
+  if (GetParam()) {
+    problem.workload.prompts = 13, problem.workload.samples_per_prompt = 6;
+    problem.workload.share_prompts = true;
+  }
   problem.workload.response = {LengthDistribution::Kind::kLognormal, 256, 1.0, 1024, {}};
   problem.workload.minibatches = 3;
   const SampleLengths lengths = draw_lengths(problem.workload, 0);
@@ -41,6 +47,30 @@ TEST(WorkCuts, AreTheDealOfTheCall) {
         }
       }
     }
+}
+
+INSTANTIATE_TEST_SUITE_P(Prompts, WorkCutsOfDeals, testing::Bool());
+
+// By how much a step is shorter whose samples share their prompts: most of long ones.
+TEST(WorkCuts, SharedPromptsAreComputedOnce) {
+  PlanningProblem problem = make_test_problem({.prompts = 8});
+  problem.workload.samples_per_prompt = 8, problem.workload.minibatches = 1;
+  problem.workload.prompt = {LengthDistribution::Kind::kFixed, 896, 0, 0, {}};
+  problem.workload.response = {LengthDistribution::Kind::kFixed, 64, 0, 0, {}};
+  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
+  const auto seconds = [&](bool share, const char* call) {
+    problem.workload.share_prompts = share;
+    const auto trace =
+        simulate(*compile(plan, problem), problem, committed_calibration(), SimOptions());
+    EXPECT_TRUE(trace.ok()) << trace.status().message();
+    for (const CallSummary& summary : trace->calls)
+      if (trace->call_names[summary.call.value] == call) return summary.seconds();
+    ADD_FAILURE() << call;
+    return 0.0;
+  };
+  EXPECT_EQ(seconds(true, "generate"), seconds(false, "generate"));
+  for (const char* call : {"ref_logprob", "update_actor"})
+    EXPECT_LT(seconds(true, call), 0.5 * seconds(false, call)) << call;
 }
 
 // What balance is worth in a step, and that it changes nothing where all lengths are equal.

@@ -15,10 +15,17 @@ namespace {
 
 // Keys and values [keys, K, D] of sequence s: its rows of the batch, or from its pages.
 KvLayer rows_of(const KvLayer& packed, const KvLayer* pages, const AttentionBatch& batch,
-                size_t s) {
+                int64_t s) {
   const int64_t begin = batch.query_begin[s], queries = batch.query_begin[s + 1] - begin;
-  if (pages == nullptr)
-    return {packed.keys.narrow(0, begin, queries), packed.values.narrow(0, begin, queries)};
+  if (pages == nullptr) {
+    const auto rows = [&](const at::Tensor& all) {
+      const at::Tensor own = all.narrow(0, begin, queries);
+      if (batch.host(s) < 0) return own;
+      const int64_t of_host = batch.query_begin[batch.host(s)];
+      return at::cat({all.narrow(0, of_host, batch.cached[s]), own}, 0);
+    };
+    return {rows(packed.keys), rows(packed.values)};
+  }
   return read_kv(*pages, batch.page_tables[s], batch.cached[s] + queries);
 }
 
@@ -44,7 +51,7 @@ at::Tensor attention_by_operators(const at::Tensor& q_TAD, const at::Tensor& k_T
                                   double scale, const KvLayer* layer) {
   const int64_t group = q_TAD.size(1) / k_TKD.size(1);
   std::vector<at::Tensor> outputs;
-  for (size_t s = 0; s + 1 < batch.query_begin.size(); ++s) {
+  for (int64_t s = 0; s + 1 < static_cast<int64_t>(batch.query_begin.size()); ++s) {
     const int64_t begin = batch.query_begin[s], queries = batch.query_begin[s + 1] - begin;
     const at::Tensor q = by_head(q_TAD.narrow(0, begin, queries), 1);
     const KvLayer rows = rows_of({k_TKD, v_TKD}, layer, batch, s);

@@ -92,13 +92,21 @@ KvLayer allocate_kv(int64_t pages, int64_t kv_heads, int64_t depth,
 KvLayer read_kv(const KvLayer& layer, const std::vector<int32_t>& pages, int64_t tokens);
 
 // Which queries belong to which sequence and where its keys are. Without page tables, keys are the
-// batch's own k and v (whole sequences from position 0). With page tables, the batch's k and v were
-// already stored by store_kv and keys 0 .. cached[s] + queries of s - 1 are read from the pages.
+// batch's own k and v: of whole sequences from position 0, or of the rest of sequences whose first
+// tokens are those of an earlier one. With page tables, the batch's k and v were already stored by
+// store_kv and keys 0 .. cached[s] + queries of s - 1 are read from the pages.
 struct AttentionBatch {
-  std::vector<int32_t> query_begin;  // [S + 1], offsets of the sequences in T
-  std::vector<int32_t> cached;       // [S] tokens before the first query; zeros without pages
+  std::vector<int32_t> query_begin;               // [S + 1], offsets of the sequences in T
+  std::vector<int32_t> cached;                    // [S] tokens before the first query
   std::vector<std::vector<int32_t>> page_tables;  // [S] page numbers in order; empty: no cache
   int64_t window = 0;  // > 0: a query sees only the last `window` keys (itself included)
+  // [S] the earlier, whole sequence of the batch whose first cached[s] rows come before the queries
+  // of s; -1: none, cached[s] is 0. Empty: no sequence has one, or all tokens before are in pages.
+  std::vector<int32_t> hosts = {};
+
+  int32_t host(int64_t s) const { return hosts.empty() ? -1 : hosts[s]; }
+  // Tokens of sequence s up to its last query.
+  int64_t length(int64_t s) const { return cached[s] + query_begin[s + 1] - query_begin[s]; }
 };
 
 // Writes k_TKD and v_TKD of the batch's queries into their pages at positions cached[s] + i.
@@ -109,7 +117,8 @@ void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionB
 int64_t page_count(const AttentionBatch& batch);
 
 // Contiguous f32 keys on the CPU in the form of KvLayer::keys, in pages of their own as the page
-// tables of the batch number them.
+// tables of the batch number them. Whole pages of a host's first tokens are its own; what remains
+// of these is copied to the page where the sequence goes on, here and in store_kv().
 at::Tensor transposed_pages(const at::Tensor& k_TKD, const AttentionBatch& batch);
 
 // Causal softmax(q k^T * scale) v with grouped key/value heads; returns [T, A, D]. Sums in f32 over

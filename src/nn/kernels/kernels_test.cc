@@ -19,6 +19,7 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/triu.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -104,6 +105,62 @@ TEST_P(AttentionTest, ForwardAndBackwardMatchF64) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_LT(distance(grads[i], grads64[i]), 2e-6) << "gradient of input " << i;
     EXPECT_LT(distance(composed_grads[i], grads64[i]), 2e-6) << "operators, gradient " << i;
+  }
+}
+
+// Rows of the packed batch that make up its whole sequences, and where among these its own rows
+// are.
+struct Unshared {
+  AttentionBatch batch;
+  Tensor rows, own;
+};
+
+Unshared unshared(const AttentionBatch& shared) {
+  Unshared out;
+  std::vector<int64_t> rows, own;
+  out.batch.query_begin = {0};
+  out.batch.window = shared.window;
+  for (int64_t s = 0; s < static_cast<int64_t>(shared.cached.size()); ++s) {
+    for (int32_t i = 0; i < shared.cached[s]; ++i)
+      rows.push_back(shared.query_begin[shared.host(s)] + i);
+    for (int32_t row = shared.query_begin[s]; row < shared.query_begin[s + 1]; ++row) {
+      own.push_back(static_cast<int64_t>(rows.size()));
+      rows.push_back(row);
+    }
+    out.batch.query_begin.push_back(static_cast<int32_t>(rows.size()));
+    out.batch.cached.push_back(0);
+  }
+  out.rows = at::tensor(rows, at::kLong);
+  out.own = at::tensor(own, at::kLong);
+  return out;
+}
+
+// Starts within a page, at its end, over several pages, and a sequence that is nothing else.
+TEST_P(AttentionTest, SharedStartsEqualWholeSequences) {
+  const AttentionCase p = GetParam();
+  AttentionBatch batch;
+  batch.query_begin = {0, 75, 95, 128, 137, 140, 140};
+  batch.cached = {0, 40, 64, 0, 5, 33};
+  batch.hosts = {-1, 0, 0, -1, 3, 0};
+  batch.window = p.window;
+  const double scale = 1 / std::sqrt(static_cast<double>(p.depth));
+  const Tensor q = leaf({140, p.heads, p.depth}), k = leaf({140, p.kv_heads, p.depth}),
+               v = leaf({140, p.kv_heads, p.depth});
+  const Unshared whole = unshared(batch);
+  const Tensor y = attention(q, k, v, batch, scale, nullptr);
+  const auto rows_of = [&](const Tensor& t) { return t.index_select(0, whole.rows); };
+  const Tensor expected = attention(rows_of(q), rows_of(k), rows_of(v), whole.batch, scale, nullptr)
+                              .index_select(0, whole.own);
+  EXPECT_TRUE(at::equal(y, expected));
+  const Tensor composed = attention_by_operators(q, k, v, batch, scale, nullptr);
+  EXPECT_LT(distance(composed, y), 1e-6);
+  const Tensor weights = at::randn(y.sizes());
+  const auto grads = gradients(y, weights, {q, k, v}),
+             of_whole = gradients(expected, weights, {q, k, v}),
+             of_composed = gradients(composed, weights, {q, k, v});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_LT(distance(grads[i], of_whole[i]), 2e-6) << "gradient of input " << i;
+    EXPECT_LT(distance(of_composed[i], of_whole[i]), 2e-6) << "operators, gradient " << i;
   }
 }
 

@@ -54,14 +54,19 @@ void store_run(const Run& run, const at::Tensor& from, const at::Tensor& pages, 
   }
 }
 
+// A sequence's own rows, and those of its host that do not fill a page.
 template <typename Each>
 void for_each_run(const AttentionBatch& batch, int64_t heads, const Each& each) {
   const auto sequences = static_cast<int64_t>(batch.page_tables.size());
   at::parallel_for(0, sequences * heads, 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t s = i / heads;
-      each(Run{batch.query_begin[s], batch.query_begin[s + 1], batch.cached[s], i % heads,
-               &batch.page_tables[s]});
+      const int64_t s = i / heads, cached = batch.cached[s], head = i % heads;
+      each(
+          Run{batch.query_begin[s], batch.query_begin[s + 1], cached, head, &batch.page_tables[s]});
+      if (batch.host(s) < 0) continue;
+      const int64_t of_host = batch.query_begin[batch.host(s)];
+      const int64_t from = cached / kPageTokens * kPageTokens;
+      each(Run{of_host + from, of_host + cached, from, head, &batch.page_tables[s]});
     }
   });
 }

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Steps of GRPO with shared prompts beside the same steps with whole samples, and beside the bare products of whole samples.
+
+  python3 bench/shared_prompts.py [--shapes 8x4x64x128,...] [--preset small] [--rounds 3] [--json out.json]
+
+A shape is prompts x samples x prompt tokens x response tokens. In each round and for each shape: the bare list of matrix
+products (build/matmul_list), which counts every sample whole, then one process with train.share_prompts=auto and one
+with =never, on the same random weights and prompts. f32, two threads. The first step of a process is left out; of the
+others the median counts, of the rounds the median of their ratios. Goals stand beside the shapes that have one.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import statistics
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = ROOT / "examples/quickstart/model"  # its tokenizer; the model is a larger one
+PRESETS = {
+    "tiny": {"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 688},
+    "small": {"hidden_size": 512, "num_hidden_layers": 8, "intermediate_size": 1376},
+}
+SHAPES = "8x4x64x128,4x8x64x128,2x16x64x128,8x4x256x128,1x8x896x64"
+GOALS = {("small", "8x4x64x128"): "step / bare < 1.0", ("small", "1x8x896x64"): "step ≤ 3 s"}
+CALLS = {"time/generate": "generate", "time/ref_logprob": "score", "time/update_actor": "update"}
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--shapes", default=SHAPES)
+    p.add_argument("--preset", default="small", choices=PRESETS)
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--steps", type=int, default=3, help="timed steps of every process")
+    p.add_argument("--micro-tokens", type=int, default=1536)
+    p.add_argument("--braid", default="build/braid")
+    p.add_argument("--products", default="build/matmul_list")
+    p.add_argument("--work", default="build/bench-shared-prompts")
+    p.add_argument("--json", default="")
+    return p.parse_args()
+
+
+def run(command):
+    done = subprocess.run([str(word) for word in command], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout}\nfailed")
+    return done.stdout
+
+
+class Bench:
+    def __init__(self, a):
+        self.a = a
+        self.work = (ROOT / a.work).resolve()
+        self.work.mkdir(parents=True, exist_ok=True)
+        config = json.loads((MODEL / "config.json").read_text())
+        config.update(PRESETS[a.preset], num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=2048)
+        config.pop("head_dim", None)
+        (self.work / "config.json").write_text(json.dumps(config))
+        self.vocab = config["vocab_size"]
+
+    def step(self, shape, share):
+        """Median seconds of a step and of its calls."""
+        prompts, samples, prompt, response = shape
+        data, name = self.work / "prompts.jsonl", "run-" + share
+        numbers = random.Random(1)
+        rows = [{"prompt": [numbers.randrange(4, self.vocab) for _ in range(prompt)]} for _ in range(prompts)]
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        shutil.rmtree(self.work / name, ignore_errors=True)
+        run([self.a.braid, "train", f"run.dir={self.work}", f"run.name={name}", "algorithm.name=grpo",
+             "algorithm.old_logprobs=sampler", "algorithm.kl.coef=0.04", f"model.config={self.work / 'config.json'}",
+             f"tokenizer.path={MODEL}", f"data.train={data}", "data.shuffle=false", f"data.max_prompt_length={prompt}",
+             f"rollout.prompts_per_step={prompts}", f"rollout.samples_per_prompt={samples}",
+             f"rollout.max_response_length={response}", "rollout.ignore_eos=true",
+             "reward=[{type: rule, rule: digit_share}]", "optim.actor.lr=1e-5", "train.minibatches=1",
+             f"train.micro_tokens={self.a.micro_tokens}", "train.threads=2", f"train.total_steps={self.a.steps + 1}",
+             f"train.share_prompts={share}", "log.tensorboard=false", "log.samples_every=0"])
+        lines = (self.work / name / "metrics.jsonl").read_text().splitlines()[1:]
+        rows = [json.loads(line) for line in lines]
+        return {key: statistics.median(row[key] for row in rows) for key in ["time/step", *CALLS]}
+
+    def round(self, shape):
+        products = json.loads(run([self.a.products, "grpo", self.a.preset, "f32", 2, "x".join(map(str, shape))]))
+        return {"bare_s": products["fastest"]["step_s"], "auto": self.step(shape, "auto"),
+                "never": self.step(shape, "never")}
+
+
+def summary(rounds):
+    def median(of):
+        return statistics.median(of(r) for r in rounds)
+
+    out = {"bare_s": median(lambda r: r["bare_s"])}
+    for share in ("auto", "never"):
+        out[share] = {key: median(lambda r: r[share][key]) for key in rounds[0][share]}
+        out[share]["over_bare"] = median(lambda r: r[share]["time/step"] / r["bare_s"])
+    out["shared_over_whole"] = median(lambda r: r["auto"]["time/step"] / r["never"]["time/step"])
+    return out
+
+
+def print_row(name, row, goal):
+    shared, whole = row["auto"], row["never"]
+    calls = " | ".join(f"{shared[key]:.2f} / {whole[key]:.2f}" for key in ["time/step", *CALLS])
+    print(f"| {name} | {calls} | {row['shared_over_whole']:.2f} | {shared['over_bare']:.2f} | "
+          f"{whole['over_bare']:.2f} | {goal} |", flush=True)
+
+
+def main():
+    a = arguments()
+    bench, results = Bench(a), {}
+    print(f"| {a.preset}: prompts x samples x prompt x response | step, s: shared / whole | "
+          + " | ".join(f"{name}, s" for name in CALLS.values())
+          + " | shared / whole | shared / bare | whole / bare | goal |")
+    print("|---" * (6 + len(CALLS)) + "|")
+    for name in a.shapes.split(","):
+        shape = [int(x) for x in name.split("x")]
+        rounds = [bench.round(shape) for _ in range(a.rounds)]
+        results[name] = {**summary(rounds), "rounds": rounds}
+        print_row(name, results[name], GOALS.get((a.preset, name), ""))
+    if a.json:
+        Path(a.json).write_text(json.dumps({"preset": a.preset, "shapes": results}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
