@@ -178,8 +178,11 @@ struct BatchRow {
 
 Result<Trace> simulate_file(const std::string& path, const PlanningProblem& problem,
                             const Calibration& calibration, const SimOptions& options) {
-  BRAID_ASSIGN(const std::string text, read_file(path));
-  BRAID_ASSIGN(const ExecutionPlan plan, parse_plan(text, path, &problem.cluster));
+  const Result<std::string> text = read_file(path);
+  if (!text.ok() && path.find('=') != std::string::npos)
+    return invalid_input(cat(text.status().message(), "; write key=value before --batch"));
+  BRAID_TRY(text.status());
+  BRAID_ASSIGN(const ExecutionPlan plan, parse_plan(*text, path, &problem.cluster));
   BRAID_TRY(validate(plan, problem).at(path));
   const Result<Program> program = compile(plan, problem);
   BRAID_TRY(program.status().at(path));
