@@ -13,8 +13,9 @@ namespace {
 // Of the search for an order while plans are compared: the first units find nearly all of what
 // there is to find.
 constexpr int64_t kTrialUnits = 2;
-// Pipelines that are woven, the fastest of those judged one update after the other.
-constexpr size_t kWoven = 4;
+// Of the pipelines that are judged one update after the other, the fastest are varied, and the
+// fastest of all are woven.
+constexpr size_t kVaried = 4, kWoven = 4;
 
 std::string percent(double share) { return format_double(std::round(1000 * share) / 10); }
 
@@ -52,20 +53,20 @@ ExecutionPlan woven(ExecutionPlan plan, int64_t units) {
 }
 
 struct PipelineSizes {
-  int tp = 1, pp = 1;
-  int64_t micro_batches = 1;
+  int tp = 1, pp = 1, interleave = 1;
+  int64_t waves = 1;       // micro-batches over stages
   bool recompute = false;  // in full; else as the plan has it
 };
 
 Strategy in_pipelines(const Strategy& from, const PipelineSizes& sizes, size_t devices) {
   Strategy s;
-  s.tp = sizes.tp, s.pp = sizes.pp;
+  s.tp = sizes.tp, s.pp = sizes.pp, s.interleave = sizes.interleave;
   s.dp = std::max(1, static_cast<int>(devices) / (sizes.tp * sizes.pp));
   s.zero_stage = s.dp > 1 ? 1 : 0;
   s.sequence_parallel = sizes.tp > 1;
   s.recompute = sizes.recompute ? Recompute::kFull : from.recompute;
   s.precision = from.precision;
-  s.micro_batches = sizes.micro_batches;
+  s.micro_batches = sizes.waves * sizes.pp;
   return s;
 }
 
@@ -143,23 +144,48 @@ class FusionSearch {
     return plan;
   }
 
+  // Pipelines that were judged one update after the other.
+  struct Apart {
+    PipelineSizes sizes;
+    ExecutionPlan plan;
+    double step_s = 0;
+  };
+
+  // With full recomputation where they do not fit without.
+  Status judge_apart(PipelineSizes sizes, std::vector<Apart>& judged) {
+    for (const bool recompute : {false, true}) {
+      sizes.recompute = recompute;
+      ExecutionPlan plan = with_pipelines(sizes);
+      BRAID_ASSIGN(const std::optional<Verdict> verdict, verdict_on(plan));
+      if (!verdict) continue;
+      judged.push_back({sizes, std::move(plan), verdict->step_s});
+      return ok_status();
+    }
+    return ok_status();
+  }
+
+  static void keep_fastest(std::vector<Apart>& judged, size_t most) {
+    std::stable_sort(judged.begin(), judged.end(),
+                     [](const Apart& a, const Apart& b) { return a.step_s < b.step_s; });
+    judged.resize(std::min(most, judged.size()));
+  }
+
   // The cheap half of the comparison: no order is searched for plans that are slow without one.
   Result<std::vector<ExecutionPlan>> fastest_pipelines() {
-    std::vector<JudgedPlan> judged;
-    for (const int pp : {2, 4, 8})
-      for (const int tp : {1, 2, 4, 8})
-        for (const int waves : {1, 2})
-          for (const bool recompute : {false, true}) {
-            ExecutionPlan plan = with_pipelines({tp, pp, int64_t{waves} * pp, recompute});
-            BRAID_ASSIGN(std::optional<Verdict> verdict, verdict_on(plan));
-            if (verdict) judged.push_back({std::move(plan), std::move(*verdict)});
-          }
-    std::stable_sort(judged.begin(), judged.end(), [](const JudgedPlan& a, const JudgedPlan& b) {
-      return a.verdict.step_s < b.verdict.step_s;
-    });
+    std::vector<Apart> judged;
+    for (const int pp : {2, 4, 8, 16})
+      for (const int tp : {1, 2, 4, 8}) BRAID_TRY(judge_apart({.tp = tp, .pp = pp}, judged));
+    keep_fastest(judged, kVaried);
+    for (size_t i = 0, count = judged.size(); i < count; ++i)
+      for (const int interleave : {1, 2, 4})
+        for (const int64_t waves : {1, 2, 4}) {
+          PipelineSizes sizes = judged[i].sizes;
+          sizes.interleave = interleave, sizes.waves = waves;
+          if (interleave > 1 || waves > 1) BRAID_TRY(judge_apart(sizes, judged));
+        }
+    keep_fastest(judged, kWoven);
     std::vector<ExecutionPlan> out;
-    for (size_t i = 0; i < std::min(kWoven, judged.size()); ++i)
-      out.push_back(std::move(judged[i].plan));
+    for (Apart& one : judged) out.push_back(std::move(one.plan));
     return out;
   }
 

@@ -2,6 +2,7 @@
 // and the portfolio against enumeration.
 #include <gmock/gmock.h>
 
+#include "base/units.h"
 #include "cost/efficiency.h"
 #include "optimize/exhaustive.h"
 #include "plan/plan_text.h"
