@@ -9,6 +9,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!problem.ok() || !braid::check_problem(*problem).ok()) return 0;
   if (braid::num_ops(*problem) > 200 || problem->nodes > 64) return 0;  // slow, not wrong
   braid::FuseOptions options;
+  options.objective =
+      size % 2 == 0 ? braid::FuseObjective::kLatency : braid::FuseObjective::kMemory;
   options.units.max_units = 1;
   (void)braid::fuse(*problem, options);
   return 0;
