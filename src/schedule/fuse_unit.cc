@@ -1,6 +1,7 @@
 #include "schedule/fuse_unit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "schedule/bounds.h"
@@ -38,6 +39,12 @@ int list_runs(const OpGraph& graph) {
 
 double between(double low, double high, RandomStream& random) {
   return low + (high - low) * random.unit();
+}
+
+// First temperature of a walk to less memory, in takes: from what forgets the start to what stays
+// near it.
+double walk_warmth(RandomStream& random) {
+  return random.below(2) == 0 ? between(0.5, 2.5, random) : std::exp(between(-2.5, 0, random));
 }
 
 // Half of the changed rules get a memory cap of their own, somewhat below what the best one takes.
@@ -138,7 +145,7 @@ FuseUnitOutput memory_unit(const FuseContext& context, const FuseCandidate& from
       .memory_cap = cap,
       .deadline = deadline,
       .work = walk_work(context.graph, kMemoryWork) << random.below(3),
-      .first_temperature = context.largest_take * between(0.5, 2.5, random),
+      .first_temperature = context.largest_take * walk_warmth(random),
       .last_temperature = context.largest_take * between(0.02, 0.06, random)};
   walk.lower_memory(options, random);
   return {rated(context.graph, walk.order()), {}};

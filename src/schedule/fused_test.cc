@@ -1,9 +1,12 @@
 // Fused schedules: the published instances, problems and their errors, bounds, search.
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "schedule/bounds.h"
 #include "schedule/classic.h"
 #include "schedule/fuse.h"
+#include "schedule/fuse_unit.h"
 #include "schedule/fused_greedy.h"
 #include "schedule/gantt.h"
 #include "schedule/problem_json.h"
@@ -124,6 +127,41 @@ TEST(Fused, ThreadsDoNotChangeTheResult) {
   ASSERT_TRUE(one.ok() && three.ok());
   EXPECT_EQ(one->timeline, three->timeline);
   EXPECT_EQ(one->units, three->units);
+}
+
+// What a rule's run says of itself is what its order gives, and a cap of its own holds.
+TEST(Fused, RulesKeepTheirCapAndKnowTheirPeak) {
+  int capped = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const OpGraph graph = compile_ops(random_problem(seed));
+    RandomStream random(seed, 3);
+    ListSimulator simulator(graph);
+    ListRule rule = random_rule(graph, random);
+    const double no_limit = std::numeric_limits<double>::infinity();
+    const ListOutcome loose = simulator.run(rule, no_limit);
+    if (loose.missing > 0) continue;
+    const FuseCandidate found = rated(graph, simulator.order());
+    EXPECT_NEAR(loose.peak, found.peak, graph.memory_rounding);
+    EXPECT_LE(found.makespan, loose.makespan + graph.rounding);  // less where it waits in vain
+    rule.cap = 0.9 * loose.peak;
+    const ListOutcome tight = simulator.run(rule, no_limit);
+    EXPECT_LE(tight.peak, rule.cap + graph.memory_rounding);
+    capped += tight.missing == 0 ? 1 : 0;
+  }
+  EXPECT_GT(capped, 10);
+}
+
+// At the least latency a twentieth less memory than the published schedule.
+TEST(Fused, FindsLessMemoryThanPublished) {
+  const PublishedInstance& one = published_instances()[6];
+  FuseOptions options;
+  options.objective = FuseObjective::kMemory;
+  options.units.max_units = 12;
+  const Result<FuseResult> found = fuse(problem_of(one), options);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->makespan, one.bound);
+  EXPECT_LE(found->peak_memory, 0.95 * one.peak);
 }
 
 TEST(Fused, ReversedScheduleIsOneOfTheProblem) {
