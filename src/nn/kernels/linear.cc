@@ -23,7 +23,7 @@ using torch::autograd::variable_list;
 int64_t padded_rows(int64_t rows, bool packed) {
   if (rows <= kMinRows) return kMinRows;
   if (packed) {
-    const int64_t tile = rows <= 256 ? kMinRows : (rows <= 1024 ? 64 : 256);
+    const int64_t tile = rows <= 256 ? kMinRows : rows <= 1024 ? 64 : rows <= 2048 ? 128 : 256;
     return (rows + tile - 1) / tile * tile;
   }
   return rows < kMinRows + 4 ? kMinRows + 4 : rows;
