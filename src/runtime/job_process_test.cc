@@ -9,9 +9,11 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 
+#include "base/rng.h"
 #include "nn/safetensors.h"
-#include "runtime/process_testing.h"
+#include "runtime/job_testing.h"
 
 namespace braid {
 namespace {
@@ -22,25 +24,6 @@ constexpr double kEquivalence = 1e-5;  // relative L2
 constexpr double kChange = 1e-3;       // of what training changed
 constexpr double kLeastShare = 1e-2;
 constexpr double kClipped = 0.1;
-
-struct LayoutCase {
-  std::string name, algorithm, devices;
-  std::string calls;  // lines of the plan below `calls:`
-  bool full = false;  // in the full tier alone
-};
-
-// The lines of a plan in which every call has one layout.
-std::string everywhere(const std::string& algorithm, const std::string& generate,
-                       const std::string& passes, const std::string& trains = "") {
-  std::string out = "  generate: {mesh: all, " + generate + "}\n";
-  std::vector<std::string> calls = {"old_logprob", "ref_logprob", "update_actor"};
-  if (algorithm == "ppo") calls.insert(calls.end(), {"values", "update_critic"});
-  for (const std::string& call : calls) {
-    const bool updates = !trains.empty() && call.rfind("update_", 0) == 0;
-    out += cat("  ", call, ": {mesh: all, ", passes, updates ? ", " + trains : "", "}\n");
-  }
-  return out;
-}
 
 std::vector<LayoutCase> layouts() {
   return {
@@ -87,6 +70,51 @@ std::vector<LayoutCase> layouts() {
   };
 }
 
+constexpr int kSamples = 4;  // of a mini-batch
+
+// A random layout of a call on some of the devices; "" where it takes more.
+std::string random_call(const std::string& call, int devices, bool recompute,
+                        RandomStream& random) {
+  const auto one_of = [&](std::vector<int> values) { return values[random.below(values.size())]; };
+  const bool generates = call == "generate", trains = call.rfind("update_", 0) == 0;
+  const int tp = one_of({1, 1, 2, 4}), pp = generates ? 1 : one_of({1, 1, 2, 3});
+  if (devices < tp * pp) return "";
+  const int dp = 1 + static_cast<int>(random.below(std::min(devices / (tp * pp), kSamples)));
+  std::vector<int> mesh(devices);
+  std::iota(mesh.begin(), mesh.end(), 0);
+  while (static_cast<int>(mesh.size()) > tp * pp * dp)
+    mesh.erase(mesh.begin() + static_cast<int>(random.below(mesh.size())));
+  std::string out = cat("  ", call, ": {dp: ", dp, ", tp: ", tp, ", pp: ", pp, ", mesh: \"");
+  for (const int device : mesh) out += cat(device == mesh[0] ? "" : ",", device);
+  out += "\"";
+  if (tp > 1 && !generates && one_of({0, 1}) == 1) out += ", sequence_parallel: true";
+  if (pp == 2 && one_of({0, 1}) == 1) out += ", stage_layers: \"1,3\"";
+  if (!generates && one_of({0, 1}) == 1)
+    out += cat(", micro_tokens: ", one_of({30, 60}));
+  else if (!generates)
+    out += cat(", micro_batches: ", dp > 2 ? 1 : one_of({1, 2}));
+  if (trains && recompute) out += ", recompute: full";
+  if (trains && dp > 1 && one_of({0, 1}) == 1) out += ", zero: 1";
+  return out + "}\n";
+}
+
+// A plan that nobody thought of: every call has a mesh and a layout of its own.
+LayoutCase random_layout(int number) {
+  RandomStream random(29, static_cast<uint64_t>(number));
+  const int devices = 2 + static_cast<int>(random.below(7));
+  const std::string algorithm = random.below(2) == 0 ? "grpo" : "ppo";
+  const bool recompute = random.below(2) == 0;
+  LayoutCase out{cat("random", number), algorithm, cat("1x", devices), ""};
+  std::vector<std::string> calls = {"generate", "old_logprob", "ref_logprob", "update_actor"};
+  if (algorithm == "ppo") calls.insert(calls.end(), {"values", "update_critic"});
+  for (const std::string& call : calls) {
+    std::string line;
+    while (line.empty()) line = random_call(call, devices, recompute, random);
+    out.calls += line;
+  }
+  return out;
+}
+
 using Tensors = std::map<std::string, at::Tensor>;
 
 Tensors weights_of(const std::string& folder) {
@@ -97,28 +125,8 @@ Tensors weights_of(const std::string& folder) {
   return out;
 }
 
-class JobProcess : public RunProcess {
+class JobProcess : public JobRun {
  protected:
-  static std::vector<std::string> job_command(const std::string& name, const std::string& algorithm,
-                                              const std::vector<std::string>& more) {
-    std::vector<std::string> options = {
-        "rollout.samples_per_prompt=2", "optim.actor.name=sgd",     "optim.critic.name=sgd",
-        "optim.actor.lr=0.05",          "optim.critic.lr=0.05",     "train.threads=1",
-        "train.total_steps=5",          "checkpoint.every_steps=0", "data.max_prompt_length=64"};
-    options.insert(options.end(), more.begin(), more.end());
-    return command(name, algorithm, options);
-  }
-
-  // Waits for so many steps of a run; false where the process ends before.
-  static bool reaches(const std::string& name, int64_t steps, ChildProcess& child) {
-    while (steps_complete(name) < steps)
-      if (child.wait(deadline_in(0.01)).ok()) {
-        ADD_FAILURE() << child.take_errors();
-        return false;
-      }
-    return true;
-  }
-
   // The recorded rollouts of a run in one process, and that run's name.
   static std::string recorded(const std::string& algorithm, const std::string& family) {
     const std::string name = cat("one-", algorithm, "-", family);
@@ -169,15 +177,6 @@ class JobProcess : public RunProcess {
     const std::string start = unchanged(algorithm, family);
     expect_close(one, job, start, "actor");
     if (algorithm == "ppo") expect_close(one, job, start, "critic");
-  }
-
-  static std::string write_plan(const LayoutCase& layout) {
-    const std::string file = path(layout.name + ".plan.yaml");
-    const std::string text =
-        "graph: " + layout.algorithm + "\ndevices: " + layout.devices + "\ncalls:\n" + layout.calls;
-    EXPECT_TRUE(make_folder(folder_).ok());
-    EXPECT_TRUE(write_file_atomic(file, text).ok());
-    return file;
   }
 
   // Weights, and what training has changed of them since `start`. The change of a tensor is a
@@ -236,6 +235,15 @@ TEST_F(JobProcess, EveryFamilyComputesWhatOneProcessDoes) {
         expect_equivalent(layout, family);
 }
 
+TEST_F(JobProcess, EveryRandomLayoutComputesWhatOneProcessDoes) {
+  const int count = std::getenv("BRAID_TEST_FULL") != nullptr ? 60 : 2;
+  for (int number = 0; number < count; ++number) {
+    const LayoutCase layout = random_layout(number);
+    SCOPED_TRACE(layout.devices + "\n" + layout.calls);
+    expect_equivalent(layout, number % 2 == 0 ? "" : "qwen2");
+  }
+}
+
 const LayoutCase& layout_named(const std::string& name) {
   static const std::vector<LayoutCase> all = layouts();
   return *std::find_if(all.begin(), all.end(),
@@ -269,19 +277,6 @@ TEST_F(JobProcess, RanksThatSharePromptsComputeWhatOneProcessDoes) {
       expect_same_metrics("groups", job);
       expect_close("groups", job, "groups-start", "actor");
     }
-}
-
-// Processes whose parent is `pid`.
-std::vector<pid_t> children_of(pid_t pid) {
-  std::vector<pid_t> out;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const auto stat = read_file(entry.path().string() + "/stat");
-    if (!stat.ok()) continue;
-    // "PID (NAME) STATE PARENT ...": the name may hold anything but ends with the last ')'.
-    const std::string rest = stat->substr(stat->rfind(')') + 4);
-    if (std::stol(rest) == pid) out.push_back(std::stoi(entry.path().filename().string()));
-  }
-  return out;
 }
 
 TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {

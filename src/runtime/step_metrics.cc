@@ -25,7 +25,6 @@ void note_lengths(const SampleStore& store, const Rows& rows, Metrics& metrics) 
 
 void note_mismatch(const SampleStore& store, const Rows& rows, Metrics& metrics) {
   if (!store.has("sampler_logprobs") || !store.has("old_logprobs")) return;
-  if (metrics.count("mismatch/logprob_abs_mean") != 0) return;
   const at::Tensor gap =
       *store.reals("old_logprobs", rows) - *store.reals("sampler_logprobs", rows);
   if (gap.numel() == 0) return;
