@@ -57,6 +57,7 @@ Status add_specs(const Config& config, PlanningProblem* problem) {
     BRAID_ASSIGN(const Origin origin, role_origin(config, role.role.value));
     BRAID_ASSIGN(found->second.spec,
                  origin_spec(origin, role.scalar_head).at(cat("role ", role.role)));
+    found->second.lora_targets = config.lora.targets;
   }
   return ok_status();
 }
@@ -73,13 +74,6 @@ Status check_several_ranks(const Config& config, const Program& program) {
     return invalid_input(
         "eval: the plan cuts the actor or keeps it off device 0, and evaluation runs on one device "
         "with all of it; set eval.every_steps=0 and eval.at_start=false");
-  const bool moves =
-      std::any_of(program.messages.begin(), program.messages.end(),
-                  [](const Message& message) { return message.kind == MessageKind::kParameters; });
-  if (config.lora.rank > 0 && moves)
-    return invalid_input(
-        "plan: adapters that move between layouts are not executable by braid train yet; give all "
-        "calls of the actor one layout");
   return ok_status();
 }
 

@@ -14,6 +14,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "dataflow/adapter_targets.h"
 
 namespace braid {
 
@@ -21,17 +22,6 @@ namespace {
 
 LayerRange range_of(const ModelSpec& spec, const ModelOptions& options) {
   return options.range.value_or(LayerRange{0, spec.layers});
-}
-
-constexpr const char* kAllLinear = "all-linear";
-constexpr const char* kLmHeadModule = "lm_head";
-
-// True when PEFT would put an adapter on the module: a target is its name or its last components.
-bool is_target(const std::string& module, const std::string& target) {
-  if (module == target) return true;
-  const std::string end = cat(".", target);
-  return module.size() > end.size() &&
-         module.compare(module.size() - end.size(), end.size(), end) == 0;
 }
 
 std::vector<std::string> linear_modules(const TensorNames& names) {
@@ -52,7 +42,7 @@ Status check_lora_target(const ModelSpec& spec, const std::string& target) {
   }
   std::vector<std::string> modules = linear_modules(family_of(spec).names);
   const bool found = std::any_of(modules.begin(), modules.end(), [&](const std::string& module) {
-    return is_target("layer." + module, target);
+    return is_adapter_target("layer." + module, target);
   });
   if (found) return ok_status();
   for (const char* more : {kLmHeadModule, kAllLinear}) modules.emplace_back(more);
@@ -225,18 +215,13 @@ void Decoder::allocate(const at::TensorOptions& tensor_options) {
 
 void Decoder::add_adapters(const at::TensorOptions& tensor_options) {
   const LoraOptions& lora = options_.lora;
-  const auto wanted = [&](const std::string& module, const char* all) {
-    return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) {
-      return target == all || is_target(module, target);
-    });
-  };
-  if (head_.defined() && !spec_.scalar_head && wanted(kLmHeadModule, kLmHeadModule)) {
+  if (head_.defined() && !spec_.scalar_head && is_adapted(kLmHeadModule, lora.targets)) {
     head_lora_a_ = at::empty({lora.rank, head_.size(1)}, tensor_options);
     head_lora_b_ = at::empty({head_.size(0), lora.rank}, tensor_options);
   }
   for (DecoderLayer& layer : layers_)
     visit_parts(layer, [&](LinearLayer& linear, LinearPart& part) {
-      if (!wanted(part.module, kAllLinear)) return;
+      if (!is_adapted(part.module, lora.targets)) return;
       part.lora_a = at::empty({lora.rank, linear.weight.size(1)}, tensor_options);
       part.lora_b = at::empty({part.rows, lora.rank}, tensor_options);
     });
@@ -357,8 +342,9 @@ void Decoder::become_role(const ModelOptions& options, bool scalar_head) {
   head_lora_b_ = at::Tensor();
   const auto tensor_options = at::TensorOptions().dtype(options.dtype).device(options.device);
   if (scalar_head) {
-    head_ =
-        spec_.scalar_head ? head_.detach().clone() : at::zeros({1, spec_.hidden}, tensor_options);
+    if (range_.end == spec_.layers)
+      head_ =
+          spec_.scalar_head ? head_.detach().clone() : at::zeros({1, spec_.hidden}, tensor_options);
     spec_.scalar_head = true;
     spec_.architecture = family_of(spec_).score_architecture;
     local_spec_ = local_spec_of(spec_, options_.tensor_parallel);

@@ -167,10 +167,11 @@ class PlanCompiler {
     const WeightCopy& home = program_.copies[home_copy(copy.role)];
     const RoleModel& model = model_of(problem_, copy.role);
     ReallocationOptions options;
-    options.bytes_per_parameter =
-        precision_bytes(model.precision) *
-        (model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1);
-    auto messages = plan_reallocation(role_kinds(problem_, copy.role), model.size.layers,
+    // Where the tensors are not known, adapters count as a share of the weights.
+    const bool share = model.trainable.lora && !model.spec;
+    options.bytes_per_parameter = precision_bytes(model.precision) *
+                                  (share ? trainable_fraction(model.size, model.trainable) : 1);
+    auto messages = plan_reallocation(changed_kinds(problem_, copy.role), model.size.layers,
                                       home.layout, copy.layout, problem_.cluster, options);
     for (Message& message : messages) message.owner = index;
     emit(id, std::move(messages), [&](DeviceId sender) { return weights_ready(id, sender); });

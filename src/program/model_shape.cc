@@ -11,6 +11,12 @@ std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId&
   return tensor_kinds(model.size, spec != nullptr && spec->scalar_head);
 }
 
+std::vector<TensorKind> changed_kinds(const PlanningProblem& problem, const RoleId& role) {
+  const RoleModel& model = model_of(problem, role);
+  if (!model.trainable.lora || !model.spec) return role_kinds(problem, role);
+  return kinds_of(adapter_map(*model.spec, model.trainable.lora_rank, model.lora_targets));
+}
+
 ModelShape model_shape(const PlanningProblem& problem, const RoleId& role) {
   const RoleModel& model = model_of(problem, role);
   ModelShape shape;

@@ -22,6 +22,9 @@ struct ModelShape {
 // The kinds of tensors of a role's model: of its spec where the problem has it, else what its size
 // tells.
 std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId& role);
+// Of these what training changes, so that other copies of the weights need it: adapters alone where
+// the spec is known and the role has them.
+std::vector<TensorKind> changed_kinds(const PlanningProblem& problem, const RoleId& role);
 ModelShape model_shape(const PlanningProblem& problem, const RoleId& role);
 
 }  // namespace braid

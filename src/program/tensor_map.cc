@@ -3,9 +3,14 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "dataflow/adapter_targets.h"
 
 namespace braid {
 namespace {
+
+// PEFT's names of an adapter.
+constexpr const char *kA = ".lora_A.weight", *kB = ".lora_B.weight";
+constexpr const char* kAdapterPrefix = "base_model.model.";
 
 TensorPiece cut_rows(std::string name, int64_t rows, int64_t columns, int64_t units) {
   return {std::move(name), rows, columns, false, 0, rows / units};
@@ -33,7 +38,7 @@ class MapBuilder {
   }
 
   TensorMap weights();
-  TensorMap adapters(int64_t rank);
+  TensorMap adapters(int64_t rank, const std::vector<std::string>& targets);
 
  private:
   void add_kind(TensorKind kind, std::vector<TensorPiece> pieces, bool partial) {
@@ -73,6 +78,10 @@ class MapBuilder {
     if (spec_.norm == NormKind::kLayer) out.push_back(whole_tensor(module + ".bias", width));
     return out;
   }
+  void add_scalar_head() {
+    add_end("scalar_head", 1, {whole_tensor(kScoreName, 1, spec_.hidden)}, false, true);
+  }
+  void add_adapter_ends(int64_t rank, bool head);
   void add_ends();
   void add_mlp();
   void add_whole();
@@ -106,7 +115,7 @@ void MapBuilder::add_whole() {
 void MapBuilder::add_ends() {
   add_end("final_norm", 1, norm(names_.prefix + names_.final_norm, spec_.hidden), false, true);
   if (spec_.scalar_head) {
-    add_end("scalar_head", 1, {whole_tensor(kScoreName, 1, spec_.hidden)}, false, true);
+    add_scalar_head();
   } else if (!spec_.tied_embeddings) {
     add_end("head", spec_.vocab, {cut_rows(kLmHeadName, spec_.vocab, spec_.hidden, spec_.vocab)},
             false, true);
@@ -138,28 +147,44 @@ TensorMap MapBuilder::weights() {
 
 // B is cut by rows where its matrix is, A by columns where its matrix is; the other one is whole,
 // and each rank computes a part of its gradient.
-TensorMap MapBuilder::adapters(int64_t rank) {
-  constexpr const char *kA = ".lora_A.weight", *kB = ".lora_B.weight";
+TensorMap MapBuilder::adapters(int64_t rank, const std::vector<std::string>& targets) {
   const int64_t inner = spec_.intermediate;
-  map_.layer_prefix_begin = "base_model.model." + map_.layer_prefix_begin;
-  add("query_adapter", spec_.heads, {projection(0, kB, rank)});
-  add("key_value_adapter", spec_.kv_heads, {projection(1, kB, rank), projection(2, kB, rank)},
-      one_key_head());
-  add("output_adapter", spec_.heads,
-      {{names_.output + kA, rank, query_rows(), true, 0, spec_.head_dim}});
+  const auto adapted = [&](const TensorPiece& piece) {
+    return is_adapted("layer." + piece.name.substr(0, piece.name.rfind(".lora_")), targets);
+  };
+  const auto add_adapted = [&](const char* name, int64_t units, std::vector<TensorPiece> pieces,
+                               bool partial) {
+    std::erase_if(pieces, [&](const TensorPiece& piece) { return !adapted(piece); });
+    add(name, units, std::move(pieces), partial);
+  };
+  map_.layer_prefix_begin = kAdapterPrefix + map_.layer_prefix_begin;
+  add_adapted("query_adapter", spec_.heads, {projection(0, kB, rank)}, false);
+  add_adapted("key_value_adapter", spec_.kv_heads,
+              {projection(1, kB, rank), projection(2, kB, rank)}, one_key_head());
+  add_adapted("output_adapter", spec_.heads,
+              {{names_.output + kA, rank, query_rows(), true, 0, spec_.head_dim}}, false);
   std::vector<TensorPiece> mlp, whole;
   for (const std::string& module : names_.up)
     mlp.push_back(cut_rows(module + kB, inner, rank, inner));
   mlp.push_back({names_.down + kA, rank, inner, true, 0, 1});
-  add("mlp_adapter", inner, std::move(mlp));
-  for (const std::string& module : names_.qkv)
-    whole.push_back(whole_tensor(module + kA, rank, spec_.hidden));
-  for (const std::string& module : names_.up)
-    whole.push_back(whole_tensor(module + kA, rank, spec_.hidden));
+  add_adapted("mlp_adapter", inner, std::move(mlp), false);
+  for (const std::vector<std::string>* modules : {&names_.qkv, &names_.up})
+    for (const std::string& module : *modules)
+      whole.push_back(whole_tensor(module + kA, rank, spec_.hidden));
   for (const std::string& module : {names_.output, names_.down})
     whole.push_back(whole_tensor(module + kB, spec_.hidden, rank));
-  add("whole_adapters", 1, std::move(whole), true);
+  add_adapted("whole_adapters", 1, std::move(whole), true);
+  add_adapter_ends(rank, !spec_.tied_embeddings && is_adapted(kLmHeadModule, targets));
   return std::move(map_);
+}
+
+void MapBuilder::add_adapter_ends(int64_t rank, bool head) {
+  if (spec_.scalar_head) return add_scalar_head();
+  if (!head) return;
+  const std::string module = std::string(kAdapterPrefix) + kLmHeadModule;
+  add_end("head_adapter", spec_.vocab, {cut_rows(module + kB, spec_.vocab, rank, spec_.vocab)},
+          false, true);
+  add_end("whole_head_adapter", 1, {whole_tensor(module + kA, rank, spec_.hidden)}, false, true);
 }
 
 // Appends the rectangles of elements [wanted.begin, wanted.end) of a block of rows and columns of a
@@ -200,8 +225,9 @@ void join_regions(std::vector<TensorRegion>* regions) {
 }  // namespace
 
 TensorMap tensor_map(const ModelSpec& spec) { return MapBuilder(spec).weights(); }
-TensorMap adapter_map(const ModelSpec& spec, int64_t rank) {
-  return MapBuilder(spec).adapters(rank);
+TensorMap adapter_map(const ModelSpec& spec, int64_t rank,
+                      const std::vector<std::string>& targets) {
+  return MapBuilder(spec).adapters(rank, targets);
 }
 
 std::vector<TensorKind> kinds_of(const TensorMap& map) {

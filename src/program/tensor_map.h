@@ -41,9 +41,9 @@ struct TensorMap {
 // The weights of a model, in the order of tensor_kinds(); kinds that ModelSize does not count
 // (biases that are not cut, norms of queries and keys) follow.
 TensorMap tensor_map(const ModelSpec& spec);
-// The adapters of a model alone: A [rank, in] and B [out, rank] of every linear layer (PEFT's
-// names).
-TensorMap adapter_map(const ModelSpec& spec, int64_t rank);
+// What training with adapters changes: A [rank, in] and B [out, rank] of the linear modules that
+// are targets (dataflow/adapter_targets.h; PEFT's names), and the scalar head.
+TensorMap adapter_map(const ModelSpec& spec, int64_t rank, const std::vector<std::string>& targets);
 
 std::vector<TensorKind> kinds_of(const TensorMap& map);
 

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "dataflow/adapter_targets.h"
 
 namespace braid {
 namespace {
@@ -122,7 +123,7 @@ TEST(TensorMap, KindsHaveTheNamesAndUnitsOfThePlanners) {
 
 TEST(TensorMap, AdaptersOfEveryLinearLayerOccurOnce) {
   for (const ModelSpec& spec : specs()) {
-    const TensorMap map = adapter_map(spec, 3);
+    const TensorMap map = adapter_map(spec, 3, {kAllLinear, kLmHeadModule});
     Cells cells;
     int64_t numbers = 0, expected = 0;
     for (size_t item = 0; item < map.kinds.size(); ++item)
@@ -137,10 +138,25 @@ TEST(TensorMap, AdaptersOfEveryLinearLayerOccurOnce) {
         expected += size;
       }
     }
+    const int64_t head = spec.tied_embeddings ? 0 : 3 * (spec.vocab + spec.hidden);
+    expected += spec.scalar_head ? spec.hidden : head;
     for (const auto& [tensor, cells_of] : cells)
       for (const auto& [cell, times] : cells_of) numbers += times;
     EXPECT_EQ(numbers, expected);
   }
+}
+
+TEST(TensorMap, OnlyTargetsHaveAdapters) {
+  const ModelSpec spec = specs()[0];
+  const TensorMap map = adapter_map(spec, 3, {"v_proj"});
+  Cells cells;
+  for (size_t item = 0; item < map.kinds.size(); ++item)
+    count(tensor_regions(map, static_cast<int32_t>(item), 1, {0, map.kinds[item].kind.elements}),
+          &cells);
+  const std::string module = "base_model.model.model.layers.1.self_attn.v_proj";
+  EXPECT_EQ(cells.size(), 2u);
+  EXPECT_EQ(cells[module + ".lora_A.weight"].size(), 3 * spec.hidden);
+  EXPECT_EQ(cells[module + ".lora_B.weight"].size(), 3 * spec.kv_heads * spec.head_dim);
 }
 
 }  // namespace

@@ -133,6 +133,34 @@ TEST_F(JobKilledRun, StoppedRankHoldsTheJobUpAndNothingElse) {
   expect_same_run(kWhole, "faults-stopped");
 }
 
+// The folder of torch's launcher: PATH's, or that of the environment that the set-up made.
+std::string torchrun_folder() {
+  const std::string own = cat(BRAID_SOURCE_DIR, "/.deps/python/bin");
+  if (path_exists(own + "/torchrun")) return own;
+  return run_shell("command -v torchrun").exit_code == 0 ? "." : "";
+}
+
+// Under torchrun a job goes on by itself: the ranks are started again and continue.
+TEST_F(JobKilledRun, TorchrunStartsADeadJobAgain) {
+  const std::string folder = torchrun_folder();
+  if (folder.empty()) GTEST_SKIP() << "torchrun is not installed";
+  const std::string name = "torchrun";
+  const auto child =
+      start({"/bin/bash", "-c",
+             cat("cd ", BRAID_SOURCE_DIR, " && PATH=\"$PATH:", folder,
+                 "\" OMP_NUM_THREADS=1 MASTER_PORT=", 20000 + ::getpid() % 10000,
+                 " exec examples/cluster/torchrun.sh ", BRAID_BINARY, " run.dir=", folder_,
+                 " run.name=", name, " train.total_steps=30 checkpoint.every_steps=5")});
+  ASSERT_TRUE(reaches(name, 7, *child));
+  const std::vector<pid_t> ranks = children_of(child->pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  ::kill(ranks[1], SIGKILL);
+  const Finished end = ending(*child);
+  EXPECT_EQ(end.end, "exited with status 0") << end.errors;
+  EXPECT_THAT(end.errors, HasSubstr("continuing after step 5"));
+  EXPECT_EQ(steps_complete(name), 30);
+}
+
 int64_t resident_bytes(pid_t pid) {
   std::ifstream file(cat("/proc/", pid, "/statm"));
   int64_t pages = 0, resident = 0;

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
+#include <set>
 
 #include "base/rng.h"
 #include "nn/safetensors.h"
@@ -149,6 +150,11 @@ class JobProcess : public JobRun {
   static std::vector<std::string> with_model(const std::string& family,
                                              std::vector<std::string> options) {
     if (family.empty()) return options;
+    if (family == "lora") {  // adapters need trained weights below them
+      options.insert(options.end(), {"lora.rank=4", "lora.targets=[all-linear]", "lora.dropout=0",
+                                     "model.path=" + path(recorded("ppo", "") + "/export/actor")});
+      return options;
+    }
     const std::string file = path(family + ".config.json");
     Json config = *parse_json(
         *read_file(cat(BRAID_SOURCE_DIR, "/tests/data/models/", family, "/config.json")), family);
@@ -226,12 +232,13 @@ TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
 }
 
 // Heads that share keys, biases, norms of queries and keys, tied embeddings, learned positions,
-// windows; a vocabulary of 41 words that no number of ranks divides.
+// windows; a vocabulary of 41 words that no number of ranks divides; adapters.
 TEST_F(JobProcess, EveryFamilyComputesWhatOneProcessDoes) {
   const bool full = std::getenv("BRAID_TEST_FULL") != nullptr;
-  for (const char* family : {"qwen2", "gpt2", "gemma", "llama3", "mistral", "qwen3"})
+  const std::set<std::string> quick = {"qwen2", "lora"};
+  for (const char* family : {"qwen2", "gpt2", "gemma", "llama3", "mistral", "qwen3", "lora"})
     for (const LayoutCase& layout : layouts())
-      if (full || (std::string(family) == "qwen2" && layout.name == "mixed"))
+      if (full || (quick.count(family) > 0 && layout.name == "mixed"))
         expect_equivalent(layout, family);
 }
 

@@ -52,11 +52,14 @@ class JobRun : public RunProcess {
 
   // Waits for so many steps of a run; false where the process ends before.
   static bool reaches(const std::string& name, int64_t steps, ChildProcess& child) {
-    while (steps_complete(name) < steps)
-      if (child.wait(deadline_in(0.01)).ok()) {
-        ADD_FAILURE() << child.take_errors();
-        return false;
-      }
+    std::string said;  // read on, or a full pipe would hold the run up
+    while (steps_complete(name) < steps) {
+      const bool ended = child.wait(deadline_in(0.01)).ok();
+      said = child.take_errors();
+      if (!ended) continue;
+      ADD_FAILURE() << said;
+      return false;
+    }
     return true;
   }
 

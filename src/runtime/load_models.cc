@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "dataflow/model_family.h"
 #include "host/file.h"
+#include "nn/model_parts.h"
 #include "nn/model_share.h"
 #include "reward/reward.h"
 
@@ -163,7 +164,8 @@ Result<std::unique_ptr<Model>> load_reward_model(const std::string& path, const 
   options.lora.rank = 0;
   const Model* base = find_base(roles, path);
   std::unique_ptr<Model> model;
-  if (base != nullptr && base->spec().scalar_head && !is_adapter_folder(path)) {
+  const bool whole = base != nullptr && !is_part(*base);
+  if (whole && base->spec().scalar_head && !is_adapter_folder(path)) {
     BRAID_ASSIGN(model, make_role(*base, {options, true}));
   } else {
     BRAID_ASSIGN(std::unique_ptr<Model> loaded, load_model(path, {options, false}));

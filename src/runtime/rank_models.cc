@@ -93,7 +93,7 @@ Status RankModels::load_models() {
   BRAID_ASSIGN(roles_, load_roles(config_, roles_at_home(program_, rank()), parts));
   for (const auto& [copy, call] : others) {
     const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
-    if (spec->trained) continue;  // bring() makes it
+    if (spec->trained && config_.lora.rank == 0) continue;  // bring() makes it
     BRAID_TRY(load_copy(copy, call));
   }
   return ok_status();
@@ -110,6 +110,8 @@ Model& RankModels::model(CallId id) {
   const Call& call = program_.graph.calls[id.value];
   const int32_t copy = program_.calls.empty() ? -1 : program_.calls[id.value].copy;
   if (copy < 0 || program_.copies[copy].home) return *roles_.at(call.role.value).model;
+  BRAID_CHECK(!find_role(program_.graph, call.role)->trained || is_current(copy),
+              cat("call ", call.name, " would read weights of before the last update"));
   return *copies_.at(copy).model;
 }
 
@@ -130,6 +132,13 @@ Result<ModelInstance*> RankModels::filled(int32_t copy, CallId call) {
   return &copies_.at(copy);
 }
 
+bool RankModels::is_current(int32_t copy) const {
+  const auto filled = filled_versions_.find(copy);
+  const auto version = versions_.find(program_.copies[copy].role.value);
+  return copies_.count(copy) > 0 && filled != filled_versions_.end() &&
+         filled->second == (version == versions_.end() ? 0 : version->second);
+}
+
 Status RankModels::bring(CallId id) {
   if (program_.calls.empty() || program_.calls[id.value].copy < 0) return ok_status();
   const int32_t index = program_.calls[id.value].copy;
@@ -138,17 +147,22 @@ Status RankModels::bring(CallId id) {
   if (to.home || !spec->trained) return ok_status();
   const std::vector<Message>& messages = messages_[id.value];
   const WeightCopy& from = program_.copies[home_of(to.role)];
-  const bool known = copies_.count(index) > 0;
   const bool sends = place_in_mesh(from.layout, self()).has_value();
   const bool takes = place_in_mesh(to.layout, self()).has_value();
-  if ((!sends && !takes) || (messages.empty() && known)) return ok_status();
+  if (messages.empty() && (!takes || is_current(index))) return ok_status();
+  if (!sends && !takes) return ok_status();
   ModelInstance* target = nullptr;
   if (takes) {
     BRAID_ASSIGN(target, filled(index, id));
   }
   Model* source = sends ? roles_.at(to.role.value).model.get() : nullptr;
   const ModelSpec& architecture = (source != nullptr ? source : target->model.get())->spec();
-  const auto map = maps_.emplace(to.role.value, tensor_map(architecture)).first;
+  const int64_t adapters = config_.lora.rank;  // over weights that every copy has loaded
+  const auto map = maps_
+                       .emplace(to.role.value, adapters > 0 ? adapter_map(architecture, adapters,
+                                                                          config_.lora.targets)
+                                                            : tensor_map(architecture))
+                       .first;
   std::optional<ModelStore> reads, writes;
   if (source != nullptr) reads.emplace(*source, map->second);
   if (target != nullptr) writes.emplace(*target->model, map->second);
@@ -161,6 +175,7 @@ Status RankModels::bring(CallId id) {
                 .status()
                 .at(cat("weights of ", to.role)));
   if (target != nullptr) target->model->weights_changed();
+  filled_versions_[index] = versions_[to.role.value];
   return ok_status();
 }
 

@@ -34,6 +34,9 @@ class RankModels {
   // Fills the copy that the call uses, where the program moves weights before it. All ranks call
   // it. kDeadline, kUnavailable: a message failed.
   Status bring(CallId call);
+  // A role's weights have changed: its other copies are stale until bring() fills them. All ranks
+  // say it at the same place, whether or not they hold any.
+  void note_training(const RoleId& role) { ++versions_[role.value]; }
   // Frees the copy: the next bring() makes it anew.
   void release(int32_t copy) { copies_.erase(copy); }
 
@@ -54,6 +57,7 @@ class RankModels {
   ModelPart part_of(CallId call) const;
   int32_t home_of(const RoleId& role) const;
   Result<ModelInstance*> filled(int32_t copy, CallId call);
+  bool is_current(int32_t copy) const;
   void find_messages();
   std::vector<int64_t> holders(const std::string& role) const;
 
@@ -63,6 +67,8 @@ class RankModels {
   Communicator* everyone_ = nullptr;
   Roles roles_;
   std::map<int32_t, ModelInstance> copies_;           // that are not home, by index in the program
+  std::map<std::string, int64_t> versions_;           // training calls of each role
+  std::map<int32_t, int64_t> filled_versions_;        // of copies of trained roles
   std::map<int32_t, CallGroups> groups_;              // by call
   std::map<std::string, TensorMap> maps_;             // of roles whose weights move
   std::map<int32_t, std::vector<Message>> messages_;  // that move them, by call

@@ -14,6 +14,16 @@
 namespace braid {
 namespace {
 
+bool same_part(const ModelOptions& a, const ModelOptions& b) {
+  const bool same_range =
+      a.range.has_value() == b.range.has_value() &&
+      (!a.range || (a.range->begin == b.range->begin && a.range->end == b.range->end));
+  return same_range && a.tensor_parallel.tp_rank == b.tensor_parallel.tp_rank &&
+         a.tensor_parallel.tp_size == b.tensor_parallel.tp_size &&
+         a.tensor_parallel.communicator == b.tensor_parallel.communicator &&
+         a.tensor_parallel.sequence_parallel == b.tensor_parallel.sequence_parallel;
+}
+
 Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& origin,
                                              const LoadOptions& options) {
   if (!origin.folder.empty() && is_adapter_folder(origin.folder))
@@ -24,18 +34,9 @@ Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& o
   if (origin.folder.empty())
     return invalid_input("lora.rank: adapters need trained weights below them, these are random");
   const Model* base = find_base(roles, origin.folder);
-  if (base != nullptr && options.scalar_head) return make_role(*base, options);
+  const bool shares = base != nullptr && same_part(base->options(), options.model);
+  if (shares && options.scalar_head) return make_role(*base, options);
   return load_weights(origin, options);
-}
-
-bool same_part(const ModelOptions& a, const ModelOptions& b) {
-  const bool same_range =
-      a.range.has_value() == b.range.has_value() &&
-      (!a.range || (a.range->begin == b.range->begin && a.range->end == b.range->end));
-  return same_range && a.tensor_parallel.tp_rank == b.tensor_parallel.tp_rank &&
-         a.tensor_parallel.tp_size == b.tensor_parallel.tp_size &&
-         a.tensor_parallel.communicator == b.tensor_parallel.communicator &&
-         a.tensor_parallel.sequence_parallel == b.tensor_parallel.sequence_parallel;
 }
 
 void take_part(const ModelPart& part, ModelOptions& options) {
@@ -125,8 +126,8 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
   BRAID_ASSIGN(ModelOptions options, model_options(config));
   BRAID_ASSIGN(const Origin origin, role_origin(config, spec.role.value));
   take_part(part, options);
-  options.lora.rank = 0;
-  if (!spec.trained) {
+  if (!spec.trained) options.lora.rank = 0;
+  if (!spec.trained || options.lora.rank > 0) {
     BRAID_ASSIGN(copy.model, load_weights(origin, {options, spec.scalar_head}));
     return copy;
   }

@@ -181,6 +181,7 @@ Status Session::after_call(CallId id) {
   const Call& call = program_.graph.calls[id.value];
   if (call.kind == CallKind::kFetch) return takes_part(id) ? ok_status() : fetch(call);
   if (call.kind == CallKind::kReward) return share_rewards(call);
+  if (call.kind == CallKind::kTrainStep) models_->note_training(call.role);
   const auto written = rows_.written_by_rank(id, position_.step);
   for (const Field& field : call.writes) exchange_.note(field.name, written);
   if (call.kind == CallKind::kGenerate) {
