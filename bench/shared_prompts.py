@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Steps of GRPO with shared prompts beside the same steps with whole samples, and beside the bare products of whole samples.
+"""Steps of GRPO with shared prompts, with whole samples, and the bare products of whole samples.
 
   python3 bench/shared_prompts.py [--shapes 8x4x64x128,...] [--preset small] [--rounds 3] [--json out.json]
 
-A shape is prompts x samples x prompt tokens x response tokens. In each round and for each shape: the bare list of matrix
-products (build/matmul_list), which counts every sample whole, then one process with train.share_prompts=auto and one
+A shape is prompts x samples x prompt tokens x response tokens. In each round and for each shape: the bare list of
+matrix products (build/matmul_list), which counts every sample whole, then one process with train.share_prompts=auto and one
 with =never, on the same random weights and prompts. f32, two threads. The first step of a process is left out; of the
-others the median counts, of the rounds the median of their ratios. Goals stand beside the shapes that have one.
+others the median counts, of the rounds the median of their ratios. Beside other work the ratio of CPU seconds of whole
+processes says more: --replay leaves generation out of them, --threads 1 the waits of threads. Goals stand beside the
+shapes that have one.
 """
 
 import argparse
 import json
 import random
+import resource
 import shutil
 import statistics
 import subprocess
@@ -34,6 +37,8 @@ def arguments():
     p.add_argument("--preset", default="small", choices=PRESETS)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=3, help="timed steps of every process")
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--replay", action="store_true", help="record the responses once and do not generate")
     p.add_argument("--micro-tokens", type=int, default=1536)
     p.add_argument("--braid", default="build/braid")
     p.add_argument("--products", default="build/matmul_list")
@@ -61,30 +66,40 @@ class Bench:
         (self.work / "config.json").write_text(json.dumps(config))
         self.vocab = config["vocab_size"]
 
-    def step(self, shape, share):
-        """Median seconds of a step and of its calls."""
+    def step(self, shape, share, *more):
+        """Median seconds of a step and of its calls, and CPU seconds of the process."""
         prompts, samples, prompt, response = shape
         data, name = self.work / "prompts.jsonl", "run-" + share
         numbers = random.Random(1)
         rows = [{"prompt": [numbers.randrange(4, self.vocab) for _ in range(prompt)]} for _ in range(prompts)]
         data.write_text("".join(json.dumps(row) + "\n" for row in rows))
         shutil.rmtree(self.work / name, ignore_errors=True)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         run([self.a.braid, "train", f"run.dir={self.work}", f"run.name={name}", "algorithm.name=grpo",
              "algorithm.old_logprobs=sampler", "algorithm.kl.coef=0.04", f"model.config={self.work / 'config.json'}",
              f"tokenizer.path={MODEL}", f"data.train={data}", "data.shuffle=false", f"data.max_prompt_length={prompt}",
              f"rollout.prompts_per_step={prompts}", f"rollout.samples_per_prompt={samples}",
              f"rollout.max_response_length={response}", "rollout.ignore_eos=true",
              "reward=[{type: rule, rule: digit_share}]", "optim.actor.lr=1e-5", "train.minibatches=1",
-             f"train.micro_tokens={self.a.micro_tokens}", "train.threads=2", f"train.total_steps={self.a.steps + 1}",
-             f"train.share_prompts={share}", "log.tensorboard=false", "log.samples_every=0"])
+             f"train.micro_tokens={self.a.micro_tokens}", f"train.threads={self.a.threads}",
+             f"train.total_steps={self.a.steps + 1}", f"train.share_prompts={share}", "log.tensorboard=false",
+             "log.samples_every=0", *more])
+        cpu_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
         lines = (self.work / name / "metrics.jsonl").read_text().splitlines()[1:]
         rows = [json.loads(line) for line in lines]
-        return {key: statistics.median(row[key] for row in rows) for key in ["time/step", *CALLS]}
+        return {"cpu_s": cpu_s, **{key: statistics.median(row[key] for row in rows) for key in ["time/step", *CALLS]}}
 
     def round(self, shape):
-        products = json.loads(run([self.a.products, "grpo", self.a.preset, "f32", 2, "x".join(map(str, shape))]))
-        return {"bare_s": products["fastest"]["step_s"], "auto": self.step(shape, "auto"),
-                "never": self.step(shape, "never")}
+        name = "x".join(map(str, shape))
+        products = json.loads(run([self.a.products, "grpo", self.a.preset, "f32", self.a.threads, name]))
+        more = []
+        if self.a.replay:
+            self.step(shape, "never", "rollout.record=true")
+            responses = self.work / "rollouts.jsonl"
+            shutil.copy(self.work / "run-never/rollouts.jsonl", responses)
+            more = [f"rollout.replay={responses}"]
+        return {"bare_s": products["fastest"]["step_s"], "auto": self.step(shape, "auto", *more),
+                "never": self.step(shape, "never", *more)}
 
 
 def summary(rounds):
@@ -96,14 +111,15 @@ def summary(rounds):
         out[share] = {key: median(lambda r: r[share][key]) for key in rounds[0][share]}
         out[share]["over_bare"] = median(lambda r: r[share]["time/step"] / r["bare_s"])
     out["shared_over_whole"] = median(lambda r: r["auto"]["time/step"] / r["never"]["time/step"])
+    out["cpu"] = median(lambda r: r["auto"]["cpu_s"] / r["never"]["cpu_s"])
     return out
 
 
 def print_row(name, row, goal):
     shared, whole = row["auto"], row["never"]
     calls = " | ".join(f"{shared[key]:.2f} / {whole[key]:.2f}" for key in ["time/step", *CALLS])
-    print(f"| {name} | {calls} | {row['shared_over_whole']:.2f} | {shared['over_bare']:.2f} | "
-          f"{whole['over_bare']:.2f} | {goal} |", flush=True)
+    print(f"| {name} | {calls} | {row['shared_over_whole']:.2f} | {row['cpu']:.2f} | "
+          f"{shared['over_bare']:.2f} | {whole['over_bare']:.2f} | {goal} |", flush=True)
 
 
 def main():
@@ -111,8 +127,8 @@ def main():
     bench, results = Bench(a), {}
     print(f"| {a.preset}: prompts x samples x prompt x response | step, s: shared / whole | "
           + " | ".join(f"{name}, s" for name in CALLS.values())
-          + " | shared / whole | shared / bare | whole / bare | goal |")
-    print("|---" * (6 + len(CALLS)) + "|")
+          + " | shared / whole | CPU, shared / whole | shared / bare | whole / bare | goal |")
+    print("|---" * (7 + len(CALLS)) + "|")
     for name in a.shapes.split(","):
         shape = [int(x) for x in name.split("x")]
         rounds = [bench.round(shape) for _ in range(a.rounds)]
