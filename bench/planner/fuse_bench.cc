@@ -141,7 +141,7 @@ std::vector<Case> memory_cases() {
     double peak = one.peak;
     if (name == "exp0" || name == "exp3" || name == "exp4" || name == "exp6") peak *= 0.95;
     if (name == "exp1") continue;      // see limited_cases
-    if (name == "exp9") peak = 38.72;  // of the authors' schedule of 613
+    if (name == "exp9") peak = 42.64;  // the authors have no schedule of that length
     cases.push_back({name, problem_of(one), FuseObjective::kMemory, {one.bound, peak}, 60});
   }
   return cases;
@@ -208,42 +208,34 @@ PipelineProblem held_out_problem(uint64_t seed) {
   return problem;
 }
 
-// The least makespans of the random problems 1 to kProblems that are known where the bound is not
-// met: of runs of at least 60 seconds of two processors each. 0: the bound is met.
-constexpr int kProblems = 20;
-constexpr double kBestKnown[kProblems] = {};
-
-// The gap of random problems to the bound and to the best of bound and best known, each with
-// another seed of the search: at most 0.5 % in the mean and 2.5 % at worst. Returns how many of the
-// two goals were missed.
+// The gap to the bound of random problems, each with another seed of the search: at most 0.5 % in
+// the mean and 2.5 % at worst. Returns how many of the two goals were missed.
 int print_random(const Setting& setting) {
-  std::printf("%4s %5s %9s %5s %6s | %8s %8s %8s %7s %7s %7s\n", "seed", "nodes", "pipelines",
-              "lag", "limit", "bound", "known", "ours", "bound %", "known %", "best_s");
-  double total = 0, worst = 0, total_bound = 0, worst_bound = 0;
+  std::printf("%4s %5s %9s %5s %6s | %8s %8s %7s %7s\n", "seed", "nodes", "pipelines", "lag",
+              "limit", "bound", "ours", "gap %", "best_s");
+  double total = 0, worst = 0;
   int solved = 0;
-  for (int i = setting.first_seed - 1; i < kProblems; ++i) {
-    if (!wanted(setting, cat(i + 1))) continue;
+  constexpr int kProblems = 20;
+  for (int i = 0; i < kProblems; ++i) {
+    const int seed = setting.first_seed + i;
+    if (!wanted(setting, cat(seed))) continue;
     Case one;
-    one.problem = held_out_problem(uint64_t(i + 1));
-    const FuseResult result = solve(one, uint64_t(i + 1), setting).result;
-    const double known = std::max(result.lower_bound, kBestKnown[i]);
-    const double gap_bound = 100 * (result.makespan / result.lower_bound - 1);
-    const double gap = 100 * (result.makespan / known - 1);
-    total += gap, total_bound += gap_bound;
-    worst = std::max(worst, gap), worst_bound = std::max(worst_bound, gap_bound);
+    one.problem = held_out_problem(uint64_t(seed));
+    const FuseResult result = solve(one, uint64_t(seed), setting).result;
+    const double gap = 100 * (result.makespan / result.lower_bound - 1);
+    total += gap;
+    worst = std::max(worst, gap);
     ++solved;
-    std::printf("%4d %5d %9zu %5g %6g | %8g %8g %8g %7.2f %7.2f %7.2f\n", i + 1, one.problem.nodes,
+    std::printf("%4d %5d %9zu %5g %6g | %8g %8g %7.2f %7.2f\n", seed, one.problem.nodes,
                 one.problem.pipelines.size(), one.problem.communication,
-                one.problem.memory_limit.value_or(0), result.lower_bound, known, result.makespan,
-                gap_bound, gap, result.log.back().elapsed_s);
+                one.problem.memory_limit.value_or(0), result.lower_bound, result.makespan, gap,
+                result.log.back().elapsed_s);
     std::fflush(stdout);
   }
-  const double count = std::max(solved, 1);
-  std::printf(
-      "gap to the bound or best known: mean %.2f %% (goal 0.50 %%), worst %.2f %% (goal 2.50 %%)\n"
-      "gap to the bound alone: mean %.2f %%, worst %.2f %%\n",
-      total / count, worst, total_bound / count, worst_bound);
-  return (total / count > 0.5 ? 1 : 0) + (worst > 2.5 ? 1 : 0);
+  const double mean = total / std::max(solved, 1);
+  std::printf("gap to the bound: mean %.2f %% (goal 0.50 %%), worst %.2f %% (goal 2.50 %%)\n", mean,
+              worst);
+  return (mean > 0.5 ? 1 : 0) + (worst > 2.5 ? 1 : 0);
 }
 
 int run_table(const std::string& table, const Setting& setting) {
