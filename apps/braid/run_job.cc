@@ -64,6 +64,10 @@ Status add_specs(const Config& config, PlanningProblem* problem) {
 
 // What a job of several ranks does not do yet.
 Status check_several_ranks(const Config& config, const Program& program) {
+  if (config.device != "cpu")
+    return invalid_input(cat("device: ", config.device,
+                             ": several processes communicate over Gloo, between CPUs alone, yet; "
+                             "set device=cpu, or plan for one device"));
   const auto cut = [&](const std::string& role) {
     for (const WeightCopy& copy : program.copies)
       if (copy.home && copy.role.value == role)

@@ -348,6 +348,13 @@ TEST_F(JobProcess, JobOfAnotherSizeIsRefused) {
   EXPECT_THAT(end.output, HasSubstr("the plan is for 2 devices, but the environment started 3"));
 }
 
+TEST_F(JobProcess, DeviceThatRanksCannotUseIsRefused) {
+  const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
+  const CommandOutcome end = shell("", job_command("job-device", "grpo", {plan, "device=cuda"}));
+  EXPECT_EQ(end.exit_code, 2) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("device: cuda: several processes communicate over Gloo"));
+}
+
 TEST_F(JobProcess, SearchesAPlanThatItExecutes) {
   const std::string cluster = "cluster={gpu: this-machine, nodes: 1, gpus_per_node: 2}";
   const std::vector<std::string> evaluates = {"eval.every_steps=1", "data.eval=task:sort_digits"};
