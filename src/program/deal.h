@@ -120,7 +120,7 @@ std::vector<SampleRows> deal_evenly(const std::vector<int64_t>& sizes,
                                     const std::vector<int64_t>& room);
 
 // Number of the rules above: another one means other deals from equal arguments.
-inline constexpr int kDealRules = 1;
+inline constexpr int kDealRules = 2;
 
 // Begin of run k of `count` runs of `size` items whose sizes differ by at most one.
 inline int64_t run_begin(int64_t size, int64_t k, int64_t count) { return size * k / count; }
