@@ -149,15 +149,21 @@ void Watchdog::declare_lost(const std::string& cause) {
     return;
   }
   const RankFailure failure{watched_, cause, position_of_beat(last_beat_)};
+  const std::lock_guard says_it(ending_);  // others of this process end it once they see the record
   const auto first = store_->set_once(kFailureKey, failure_record(failure));
   if (!first.ok()) return;
   if (*first == failure_record(failure))
     std::fprintf(stderr, "braid: error: %s\n", failure_text(failure).c_str());
   const auto known = parse_failure(*first);
-  end_process(known.ok() ? *known : failure);
+  end_now(known.ok() ? *known : failure);
 }
 
 void Watchdog::end_process(const RankFailure& failure) {
+  const std::lock_guard lock(ending_);
+  end_now(failure);
+}
+
+void Watchdog::end_now(const RankFailure& failure) {
   const std::string who =
       failure.global_rank < 0 ? "the launcher's store" : cat("rank ", failure.global_rank);
   std::fprintf(stderr, "braid: rank %lld ends because %s failed; it was at: %s\n",

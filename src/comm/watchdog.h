@@ -50,6 +50,7 @@ class Watchdog {
   Status look_once();
   void judge_watched(const std::string& beat);
   void declare_lost(const std::string& cause);
+  [[noreturn]] void end_now(const RankFailure& failure);  // REQUIRES: ending_ is held
 
   std::unique_ptr<Store> store_;
   Membership membership_;
@@ -64,6 +65,7 @@ class Watchdog {
   int64_t beats_ = 0;
 
   std::atomic<bool> stop_{false};
+  std::mutex ending_;  // of the thread that ends the process: it has said why
   std::mutex mutex_;
   std::condition_variable wake_;
   std::thread thread_;

@@ -350,7 +350,10 @@ TEST_F(JobProcess, JobOfAnotherSizeIsRefused) {
 
 TEST_F(JobProcess, DeviceThatRanksCannotUseIsRefused) {
   const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
-  const CommandOutcome end = shell("", job_command("job-device", "grpo", {plan, "device=cuda"}));
+  const CommandOutcome end = shell(
+      "",
+      job_command("job-device", "grpo",
+                  {plan, "device=cuda", "cluster={gpu: h100-80g, nodes: 1, gpus_per_node: 2}"}));
   EXPECT_EQ(end.exit_code, 2) << end.output;
   EXPECT_THAT(end.output, HasSubstr("device: cuda: several processes communicate over Gloo"));
 }
