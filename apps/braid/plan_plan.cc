@@ -287,11 +287,16 @@ Status fuse_training(const PlanArguments& arguments, const Planning& planning, E
   BRAID_ASSIGN(extras.fusion,
                planner::propose_fusion(planning.problem, planning.found.plan,
                                        planning.found.verdict->step_s, planning.judge, options));
+  return ok_status();
+}
+
+// After everything else is written and printed: the search is not lost where no fused plan wins.
+Status write_fused(const PlanArguments& arguments, const Planning& planning, const Extras& extras) {
   if (arguments.fused_out.empty()) return ok_status();
   if (!extras.fusion)
     return invalid_input("--fused-out: the graph has not two training calls; leave the option out");
   if (!extras.fusion->wins())
-    return {Code::kInfeasible, cat("--fused-out: nothing is written. ",
+    return {Code::kInfeasible, cat("--fused-out: ", arguments.fused_out, " is not written. ",
                                    planner::fusion_text(*extras.fusion, planning.found.plan))};
   return write_file_atomic(arguments.fused_out,
                            plan_to_yaml(extras.fusion->fused->plan, &planning.problem.cluster));
@@ -332,7 +337,7 @@ Status run_plan(const PlanArguments& arguments) {
   } else {
     print_extras(planning, arguments, extras);
   }
-  return ok_status();
+  return write_fused(arguments, planning, extras);
 }
 
 void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& arguments) {

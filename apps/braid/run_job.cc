@@ -66,7 +66,7 @@ Status add_specs(const Config& config, PlanningProblem* problem) {
 Status check_several_ranks(const Config& config, const Program& program) {
   if (config.device != "cpu")
     return invalid_input(cat("device: ", config.device,
-                             ": several processes communicate over Gloo, between CPUs alone, yet; "
+                             ": several processes communicate over Gloo, between CPUs only; "
                              "set device=cpu, or plan for one device"));
   const auto cut = [&](const std::string& role) {
     for (const WeightCopy& copy : program.copies)

@@ -19,9 +19,13 @@ TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at
   attention.query_begin = {0};
   for (size_t s = 0; s < sequences.size(); ++s) {
     const SharedStart start = starts.empty() ? SharedStart() : starts[s];
+    BRAID_CHECK(start.host >= 0 || start.tokens == 0, "shared tokens without a host");
     if (start.host >= 0) {
       BRAID_CHECK(static_cast<size_t>(start.host) < s && starts[start.host].host < 0,
                   "a host is an earlier, whole sequence");
+      const size_t most = std::min(sequences[s].size(), sequences[start.host].size());
+      BRAID_CHECK(start.tokens >= 0 && static_cast<size_t>(start.tokens) <= most,
+                  "more shared tokens than a sequence has");
       const auto begin = sequences[s].begin();
       BRAID_CHECK(std::equal(begin, begin + start.tokens, sequences[start.host].begin()),
                   "a sequence begins with other tokens than its host");

@@ -179,7 +179,8 @@ KeyMeaning meaning_here(const std::string& key, const YamlNode& resolved,
     return without_effect("either source has the actor's size");
   if (key == "train.share_prompts" && !problem.train_engine.empty())
     return without_effect("plan.train_engine computes every sample whole");
-  if (key == "train.share_prompts" && problem.workload.samples_per_prompt < 2)
+  const bool alone = problem.workload.samples_per_prompt < 2 || !generates(problem.graph);
+  if (key == "train.share_prompts" && alone)
     return without_effect("no samples have the same prompt");
   if (key == "device" && problem.cluster.nodes.front().gpu.key != "this-machine")
     return without_effect("cluster says what is planned for");

@@ -321,11 +321,16 @@ std::vector<std::vector<SampleRows>> cut_shares(const std::vector<SampleRows>& s
       out.push_back(cut_rows(share, samples, strategy, options, least));
     return out;
   };
-  const auto out = cut(0);
+  std::vector<std::vector<SampleRows>> out = cut(0);
   if (strategy.zero_stage != 3 || strategy.dp == 1) return out;
-  size_t most = 0;
-  for (const auto& batches : out) most = std::max(most, batches.size());
-  return cut(static_cast<int64_t>(most));
+  // To a larger number other pieces of groups may be the best, and give more of them again.
+  const auto differ = [](const auto& a, const auto& b) { return a.size() != b.size(); };
+  while (std::adjacent_find(out.begin(), out.end(), differ) != out.end()) {
+    size_t most = 0;
+    for (const auto& batches : out) most = std::max(most, batches.size());
+    out = cut(static_cast<int64_t>(most));
+  }
+  return out;
 }
 
 Deal deal(const std::vector<DealSample>& samples, const Strategy& strategy,

@@ -118,6 +118,23 @@ TEST(SharedPromptsTest, ChangeNoMembership) {
   EXPECT_EQ(deal_minibatches(samples, options), apart);
 }
 
+// With ZeRO-3 ranks gather weights together, as often each.
+TEST(SharedPromptsTest, RanksHaveAsManyMicroBatchesUnderZero3) {
+  Strategy strategy;
+  strategy.dp = 2, strategy.zero_stage = 3;
+  DealOptions options;
+  options.share_prompts = true;
+  for (int64_t groups = 2; groups < 8; ++groups)
+    for (int64_t each = 2; each < 9; ++each)
+      for (int64_t budget = 20; budget < 140; budget += 3) {
+        const auto samples = groups_of(groups, each);
+        strategy.micro_tokens = budget, strategy.in_order = budget % 2 == 0;
+        const MiniBatch batch = deal(samples, strategy, options).minibatches[0];
+        EXPECT_EQ(batch.micro_batches[0].size(), batch.micro_batches[1].size())
+            << groups << " groups of " << each << ", " << budget << " tokens";
+      }
+}
+
 TEST(SharedPromptsTest, TheFirstOfAGroupHasItsPrompt) {
   const auto samples = groups_of(2, 2);
   EXPECT_THAT(packed_lengths({2, 0, 1, 3}, samples, true),

@@ -150,8 +150,9 @@ class JobProcess : public JobRun {
   static std::vector<std::string> with_model(const std::string& family,
                                              std::vector<std::string> options) {
     if (family.empty()) return options;
-    if (family == "lora") {  // adapters need trained weights below them
-      options.insert(options.end(), {"lora.rank=4", "lora.targets=[all-linear]", "lora.dropout=0",
+    if (family.rfind("lora", 0) == 0) {  // adapters need trained weights below them
+      const std::string targets = family == "lora" ? "[all-linear]" : "[q_proj, v_proj, lm_head]";
+      options.insert(options.end(), {"lora.rank=4", "lora.targets=" + targets, "lora.dropout=0",
                                      "model.path=" + path(recorded("ppo", "") + "/export/actor")});
       return options;
     }
@@ -236,7 +237,8 @@ TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
 TEST_F(JobProcess, EveryFamilyComputesWhatOneProcessDoes) {
   const bool full = std::getenv("BRAID_TEST_FULL") != nullptr;
   const std::set<std::string> quick = {"qwen2", "lora"};
-  for (const char* family : {"qwen2", "gpt2", "gemma", "llama3", "mistral", "qwen3", "lora"})
+  for (const char* family :
+       {"qwen2", "gpt2", "gemma", "llama3", "mistral", "qwen3", "lora", "lora-some"})
     for (const LayoutCase& layout : layouts())
       if (full || (quick.count(family) > 0 && layout.name == "mixed"))
         expect_equivalent(layout, family);

@@ -79,10 +79,10 @@ TEST(PlanFuse, LeavesTheMargin) {
   ASSERT_TRUE(whole.fused);
   const Verdict& verdict = whole.fused->verdict;
   const double used = verdict.peak_bytes / verdict.capacity_bytes;
-  const FusionProposal some = f.propose({1 - 0.9 * used, {}});
-  if (some.fused) {
-    EXPECT_LE(some.fused->verdict.peak_bytes, 0.9 * used * some.fused->verdict.capacity_bytes);
-  }
+  constexpr double kLess = 0.999;
+  const FusionProposal some = f.propose({1 - kLess * used, {}});
+  ASSERT_TRUE(some.fused);
+  EXPECT_LE(some.fused->verdict.peak_bytes, kLess * used * some.fused->verdict.capacity_bytes);
   const FusionProposal none = f.propose({0.999, {}});
   EXPECT_FALSE(none.fused);
   EXPECT_THAT(fusion_text(none, f.plan), HasSubstr("fits"));

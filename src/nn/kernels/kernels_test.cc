@@ -314,6 +314,23 @@ TEST_F(KernelTest, LinearRowsDoNotDependOnTheBatch) {
   }
 }
 
+// Larger batches are padded to other numbers of rows.
+TEST_F(KernelTest, LinearRowsOfLargeBatchesDoNotDependOnThem) {
+  constexpr int64_t kMost = 2304;
+  for (const char* library : {"default", "packed"})
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      const std::string name = type == at::kFloat ? "f32" : "bf16";
+      if (!set_matrix_choices(cat(name, " 96 160 ", library)).ok()) continue;
+      const at::NoGradGuard no_grad;
+      const Tensor x = at::randn({kMost, 96}).to(type), w = at::randn({160, 96}).to(type);
+      const Tensor whole = braid::linear(x, w, Tensor());
+      for (const int64_t rows : {257, 1025, 1100, 1152, 1408, 1537, 2047, 2049})
+        EXPECT_TRUE(
+            braid::linear(x.narrow(0, 0, rows), w, Tensor()).equal(whole.narrow(0, 0, rows)))
+            << library << " " << name << " " << rows;
+    }
+}
+
 // Each library, with and without packing beforehand, with and without a bias.
 TEST_F(KernelTest, LinearMatchesF64InEachLibrary) {
   for (const char* library : {"default", "packed"}) {
