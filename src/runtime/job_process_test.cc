@@ -272,7 +272,7 @@ TEST_F(JobProcess, RanksThatSharePromptsComputeWhatOneProcessDoes) {
   finish(job_command("groups-start", "grpo",
                      options({"train.total_steps=1", "optim.actor.lr=1e-30"})));
   const bool full = std::getenv("BRAID_TEST_FULL") != nullptr;
-  for (const char* layout : {"dp2", "pp2", "tp2pp2s", "dp4"})
+  for (const char* layout : {"dp2", "pp2", "tp2pp2s", "zero1_dp4"})
     for (const char* share : {"auto", "never"}) {
       LayoutCase of_grpo = layout_named(layout);
       if (of_grpo.full && !full) continue;
