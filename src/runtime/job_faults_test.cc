@@ -133,22 +133,26 @@ TEST_F(JobKilledRun, StoppedRankHoldsTheJobUpAndNothingElse) {
   expect_same_run(kWhole, "faults-stopped");
 }
 
-// The folder of torch's launcher: PATH's, or that of the environment that the set-up made.
+// The folder of a torch launcher that works here: that of the environment that the set-up made, or
+// PATH's; "" without one.
 std::string torchrun_folder() {
+  const auto works = [](const std::string& torchrun) {
+    return run_shell(torchrun + " --help > /dev/null 2>&1").exit_code == 0;
+  };
   const std::string own = cat(BRAID_SOURCE_DIR, "/.deps/python/bin");
-  if (path_exists(own + "/torchrun")) return own;
-  return run_shell("command -v torchrun").exit_code == 0 ? "." : "";
+  if (works(own + "/torchrun")) return own;
+  return works("torchrun") ? "." : "";
 }
 
 // Under torchrun a job goes on by itself: the ranks are started again and continue.
 TEST_F(JobKilledRun, TorchrunStartsADeadJobAgain) {
   const std::string folder = torchrun_folder();
-  if (folder.empty()) GTEST_SKIP() << "torchrun is not installed";
+  if (folder.empty()) GTEST_SKIP() << "torchrun is not installed, or does not start";
   const std::string name = "torchrun";
   const auto child =
       start({"/bin/bash", "-c",
-             cat("cd ", BRAID_SOURCE_DIR, " && PATH=\"$PATH:", folder,
-                 "\" OMP_NUM_THREADS=1 MASTER_PORT=", 20000 + ::getpid() % 10000,
+             cat("cd ", BRAID_SOURCE_DIR, " && PATH=\"", folder,
+                 ":$PATH\" OMP_NUM_THREADS=1 MASTER_PORT=", 20000 + ::getpid() % 10000,
                  " exec examples/cluster/torchrun.sh ", BRAID_BINARY, " run.dir=", folder_,
                  " run.name=", name, " train.total_steps=30 checkpoint.every_steps=5")});
   ASSERT_TRUE(reaches(name, 7, *child));
