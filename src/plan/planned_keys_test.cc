@@ -43,8 +43,9 @@ std::vector<std::string> names(const std::vector<PlannedKeys::Entry>& entries) {
 TEST(PlannedKeys, EveryKeyOfTheReferenceHasAMeaning) {
   const KeyMeaning unknown = meaning_of_key("no_such_section.key");
   for (const OptionRow& row : option_rows())
-    if (row.kind == OptionRow::Kind::kLeaf)
+    if (row.kind == OptionRow::Kind::kLeaf) {
       EXPECT_NE(meaning_of_key(row.path).why, unknown.why) << row.path;
+    }
 }
 
 TEST(PlannedKeys, WhatIsSetIsNamedOnceAndDefaultsAreNot) {

@@ -31,7 +31,7 @@ struct DealSample {
   int64_t prompt = 0, response = 0;
   bool kept = true;  // false: no call after the drop works on it
   // Tokens of the response that the losses count; none: all of them.
-  std::optional<int64_t> learned;
+  std::optional<int64_t> learned = {};
   friend bool operator==(const DealSample&, const DealSample&) = default;
 };
 

@@ -99,7 +99,9 @@ TEST(PlanMemory, WhatLivesOnTheHostIsWhatThePlanSays) {
             << static_cast<int>(weights) << static_cast<int>(optimizer) << static_cast<int>(timing)
             << " " << peaks.evaluated / kGib << " " << peaks.simulated / kGib;
         if (on_device) both_on_device = peaks.evaluated;
-        if (optimizer == Residency::kHost) EXPECT_LT(peaks.evaluated, both_on_device - 5 * kGib);
+        if (optimizer == Residency::kHost) {
+          EXPECT_LT(peaks.evaluated, both_on_device - 5 * kGib);
+        }
       }
 }
 

@@ -72,7 +72,9 @@ TEST(HostState, NothingMovesBeforeTheStepHasItsData) {
   EXPECT_GT(trace.calls[0].seconds(), 1);
   double busy_s = 0;
   for (const TraceEvent& event : trace.events) {
-    if (event.kind == EventKind::kLoad) EXPECT_GE(event.start_s, trace.calls[0].end_s);
+    if (event.kind == EventKind::kLoad) {
+      EXPECT_GE(event.start_s, trace.calls[0].end_s);
+    }
     if (event.track == TrackKind::kHostLink && event.device.value == 0)
       busy_s += event.end_s - event.start_s;
   }
