@@ -1,4 +1,4 @@
-// For tests of commands as a person runs them. Only tests include this.
+// For tests of commands as a person runs them, and the tier of tests. Only tests include this.
 #pragma once
 
 #include <array>
@@ -7,6 +7,9 @@
 #include <string>
 
 namespace braid {
+
+// Whether the large suites run whole (BRAID_TEST_FULL=1); else they take a sample.
+inline bool full_tier() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
 
 struct CommandOutcome {
   int exit_code = -1;  // -1: ended by a signal

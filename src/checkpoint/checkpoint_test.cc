@@ -1,4 +1,5 @@
 #include "checkpoint/checkpoint.h"
+#include "base/testing.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -10,7 +11,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -232,7 +232,7 @@ int64_t last_step(int pipe) {
 // SIGKILL at any moment loses nothing: the newest checkpoint is intact, holds what its step wrote,
 // and is at least as new as the last save that returned.
 TEST_F(CheckpointTest, KillWhileWritingLosesNothing) {
-  const int trials = std::getenv("BRAID_TEST_FULL") != nullptr ? 2000 : 60;
+  const int trials = full_tier() ? 2000 : 60;
   std::mt19937 random(12345);
   int64_t newest = 0;
   int during_write = 0;

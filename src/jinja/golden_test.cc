@@ -2,7 +2,6 @@
 // in the full tier a comparison with jinja2 itself.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -41,7 +40,7 @@ TEST(JinjaGoldens, GeneratedTemplatesGiveWhatJinja2Gives) {
 }
 
 TEST(JinjaGoldens, ManyMoreInTheFullTier) {
-  if (std::getenv("BRAID_TEST_FULL") == nullptr) GTEST_SKIP() << "full tier only";
+  if (!full_tier()) GTEST_SKIP() << "full tier only";
   const std::string root = BRAID_SOURCE_DIR;
   const std::string lines =
       std::string(BRAID_BINARY).substr(0, std::string(BRAID_BINARY).rfind('/')) + "/jinja_lines";

@@ -3,8 +3,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <cstdlib>
-
+#include "base/testing.h"
 #include "comm/rank_testing.h"
 #include "nn/parallel_testing.h"
 
@@ -166,7 +165,7 @@ RANK_TEST(Parallel, SharedKeysWithLora4, 4) {
 }
 
 RANK_TEST(Parallel, Grid4x2, 8) {
-  if (std::getenv("BRAID_TEST_FULL") == nullptr) {
+  if (!full_tier()) {
     for (const char* family : {"gemma", "gpt2"})
       expect_equal(world, {family}, {.tp = 4, .stage_layers = {1, 1}});
     return;

@@ -5,11 +5,11 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 
-#include <cstdlib>
 #include <set>
 #include <tuple>
 
 #include "base/rng.h"
+#include "base/testing.h"
 #include "comm/rank_testing.h"
 #include "host/file.h"
 #include "reshard/local_parts.h"
@@ -20,8 +20,6 @@ namespace {
 
 constexpr int64_t kLayers = 4;
 const char* const kFamilies[] = {"llama", "llama3", "qwen2", "qwen3", "mistral", "gemma", "gpt2"};
-
-bool full_tier() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
 
 ModelSize size_of(const std::string& family) {
   const std::string path = cat(BRAID_SOURCE_DIR, "/tests/data/models/", family, "/config.json");

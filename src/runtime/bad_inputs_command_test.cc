@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/rng.h"
 #include "config/reference.h"
@@ -508,7 +507,7 @@ def absent(solution_str, **columns): return None
 TEST_F(BadInputs, EndWithOneMessageThatSaysWhereOrGoOnWithAWarning) {
   std::vector<BadInput> inputs = all_inputs();
   EXPECT_GE(inputs.size(), 300u);
-  if (std::getenv("BRAID_TEST_FULL") == nullptr) {
+  if (!full_tier()) {
     RandomStream random(kSampleSeed, 0);
     for (size_t i = 0; i < kSampled; ++i)
       std::swap(inputs[i], inputs[i + random.below(inputs.size() - i)]);

@@ -5,7 +5,6 @@
 #include <signal.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -21,8 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr int kRanks = 4;
 constexpr double kEndsWithin_s = 30;
-
-bool full() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
 
 void pause_s(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -91,7 +88,7 @@ TEST_F(JobKilledRun, RandomDeathsOfRanksLoseNothing) {
   std::mt19937 random(13);
   std::map<std::string, int> calls;
   int deaths = 0;
-  for (int trial = 0; trial < (full() ? 50 : 2); ++trial) {
+  for (int trial = 0; trial < (full_tier() ? 50 : 2); ++trial) {
     const std::string name = cat("faults-", trial);
     same_kernels(kWhole, name);
     const double share = static_cast<double>(random()) / static_cast<double>(random.max());
@@ -117,7 +114,7 @@ TEST_F(JobKilledRun, RandomDeathsOfRanksLoseNothing) {
 
 // A stopped rank is named, nobody gives up, and the job goes on where it was.
 TEST_F(JobKilledRun, StoppedRankHoldsTheJobUpAndNothingElse) {
-  if (!full()) GTEST_SKIP() << "twenty seconds of waiting: the full tier";
+  if (!full_tier()) GTEST_SKIP() << "twenty seconds of waiting: the full tier";
   if (!path_exists(path(kWhole))) whole_job_s();
   same_kernels(kWhole, "faults-stopped");
   const auto child = start(four_ranks("faults-stopped"));
@@ -198,7 +195,7 @@ double slope(const std::vector<Use>& uses) {
 
 // Neither memory nor descriptors grow with the steps, after the first third.
 TEST_F(JobKilledRun, AThousandStepsLeakNothing) {
-  if (!full()) GTEST_SKIP() << "minutes: the full tier";
+  if (!full_tier()) GTEST_SKIP() << "minutes: the full tier";
   constexpr int kSteps = 1000, kFirst = 300, kEvery = 50;
   const auto child = start(
       four_ranks("soak", {cat("train.total_steps=", kSteps + 1), "checkpoint.every_steps=100"}));

@@ -8,7 +8,6 @@
 #include <signal.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <numeric>
 #include <set>
 
@@ -227,7 +226,7 @@ class JobProcess : public JobRun {
 
 TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
   for (const LayoutCase& layout : layouts()) {
-    if (layout.full && std::getenv("BRAID_TEST_FULL") == nullptr) continue;
+    if (layout.full && !full_tier()) continue;
     expect_equivalent(layout, "");
   }
 }
@@ -235,17 +234,16 @@ TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
 // Heads that share keys, biases, norms of queries and keys, tied embeddings, learned positions,
 // windows; a vocabulary of 41 words that no number of ranks divides; adapters.
 TEST_F(JobProcess, EveryFamilyComputesWhatOneProcessDoes) {
-  const bool full = std::getenv("BRAID_TEST_FULL") != nullptr;
   const std::set<std::string> quick = {"qwen2", "lora"};
   for (const char* family :
        {"qwen2", "gpt2", "gemma", "llama3", "mistral", "qwen3", "lora", "lora-some"})
     for (const LayoutCase& layout : layouts())
-      if (full || (quick.count(family) > 0 && layout.name == "mixed"))
+      if (full_tier() || (quick.count(family) > 0 && layout.name == "mixed"))
         expect_equivalent(layout, family);
 }
 
 TEST_F(JobProcess, EveryRandomLayoutComputesWhatOneProcessDoes) {
-  const int count = std::getenv("BRAID_TEST_FULL") != nullptr ? 60 : 2;
+  const int count = full_tier() ? 60 : 2;
   for (int number = 0; number < count; ++number) {
     const LayoutCase layout = random_layout(number);
     SCOPED_TRACE(layout.devices + "\n" + layout.calls);
@@ -271,11 +269,10 @@ TEST_F(JobProcess, RanksThatSharePromptsComputeWhatOneProcessDoes) {
   finish(job_command("groups", "grpo", options({"rollout.record=true"})));
   finish(job_command("groups-start", "grpo",
                      options({"train.total_steps=1", "optim.actor.lr=1e-30"})));
-  const bool full = std::getenv("BRAID_TEST_FULL") != nullptr;
   for (const char* layout : {"dp2", "pp2", "tp2pp2s", "zero1_dp4"})
     for (const char* share : {"auto", "never"}) {
       LayoutCase of_grpo = layout_named(layout);
-      if (of_grpo.full && !full) continue;
+      if (of_grpo.full && !full_tier()) continue;
       SCOPED_TRACE(cat(layout, " ", share));
       const std::string job = cat("groups-", layout, "-", share);
       same_kernels("groups", job);

@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <new>
 
+#include "base/testing.h"
 #include "host/file.h"
 #include "runtime/export_checkpoint.h"
 #include "runtime/fingerprint.h"
@@ -19,8 +19,6 @@ namespace {
 
 using testing::HasSubstr;
 using Row = std::map<std::string, double>;
-
-bool every_instruction() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
 
 Config several_updates(const std::string& algorithm) {
   Config config = tiny_run(algorithm);
@@ -77,7 +75,7 @@ class OpenStep : public testing::TestWithParam<const char*> {
 TEST_P(OpenStep, FailureAtAnyInstructionLosesNothing) {
   const std::string folder = join_path(testing::TempDir(), cat("open-", ::getpid()));
   int open = 0, closed = 0;
-  for (int n = 0; n < instructions_; n += every_instruction() ? 1 : 9) {
+  for (int n = 0; n < instructions_; n += full_tier() ? 1 : 9) {
     SCOPED_TRACE(cat("instruction ", n, " of ", instructions_));
     const auto failed = session_of(config_, program_), resumed = session_of(config_, program_);
     ASSERT_TRUE(failed->run_step().ok());

@@ -101,7 +101,7 @@ Status RankModels::load_models() {
 
 Status RankModels::load_copy(int32_t copy, CallId call) {
   const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
-  BRAID_ASSIGN(copies_[copy],
+  BRAID_ASSIGN(copies_[copy].instance,
                load_role_copy(*spec, config_, part_of(call)).at(cat("role ", spec->role)));
   return ok_status();
 }
@@ -112,7 +112,7 @@ Model& RankModels::model(CallId id) {
   if (copy < 0 || program_.copies[copy].home) return *roles_.at(call.role.value).model;
   BRAID_CHECK(!find_role(program_.graph, call.role)->trained || is_current(copy),
               cat("call ", call.name, " would read weights of before the last update"));
-  return *copies_.at(copy).model;
+  return *copies_.at(copy).instance.model;
 }
 
 // The messages of parameters that the lists hold, in the program's order.
@@ -127,16 +127,22 @@ void RankModels::find_messages() {
     for (const int32_t index : indices) messages_[call].push_back(program_.messages[index]);
 }
 
-Result<ModelInstance*> RankModels::filled(int32_t copy, CallId call) {
-  if (copies_.count(copy) == 0) BRAID_TRY(load_copy(copy, call));
-  return &copies_.at(copy);
+bool RankModels::is_current(int32_t copy) const {
+  const auto found = copies_.find(copy);
+  const auto version = versions_.find(program_.copies[copy].role.value);
+  return found != copies_.end() &&
+         found->second.version == (version == versions_.end() ? 0 : version->second);
 }
 
-bool RankModels::is_current(int32_t copy) const {
-  const auto filled = filled_versions_.find(copy);
-  const auto version = versions_.find(program_.copies[copy].role.value);
-  return copies_.count(copy) > 0 && filled != filled_versions_.end() &&
-         filled->second == (version == versions_.end() ? 0 : version->second);
+// What moves of a role: with adapters these alone, since every copy has loaded what is below them.
+const TensorMap& RankModels::map_of(const RoleId& role, const ModelSpec& architecture) {
+  const auto known = maps_.find(role.value);
+  if (known != maps_.end()) return known->second;
+  const int64_t rank = config_.lora.rank;
+  return maps_
+      .emplace(role.value, rank > 0 ? adapter_map(architecture, rank, config_.lora.targets)
+                                    : tensor_map(architecture))
+      .first->second;
 }
 
 Status RankModels::bring(CallId id) {
@@ -151,22 +157,16 @@ Status RankModels::bring(CallId id) {
   const bool takes = place_in_mesh(to.layout, self()).has_value();
   if (messages.empty() && (!takes || is_current(index))) return ok_status();
   if (!sends && !takes) return ok_status();
-  ModelInstance* target = nullptr;
-  if (takes) {
-    BRAID_ASSIGN(target, filled(index, id));
-  }
+  if (takes && copies_.count(index) == 0) BRAID_TRY(load_copy(index, id));
+  Copy* target = takes ? &copies_.at(index) : nullptr;
   Model* source = sends ? roles_.at(to.role.value).model.get() : nullptr;
-  const ModelSpec& architecture = (source != nullptr ? source : target->model.get())->spec();
-  const int64_t adapters = config_.lora.rank;  // over weights that every copy has loaded
-  const auto map = maps_
-                       .emplace(to.role.value, adapters > 0 ? adapter_map(architecture, adapters,
-                                                                          config_.lora.targets)
-                                                            : tensor_map(architecture))
-                       .first;
+  const Model& known = source != nullptr ? *source : *target->instance.model;
+  const ModelSpec& architecture = known.spec();
+  const TensorMap& map = map_of(to.role, architecture);
   std::optional<ModelStore> reads, writes;
-  if (source != nullptr) reads.emplace(*source, map->second);
-  if (target != nullptr) writes.emplace(*target->model, map->second);
-  const auto kinds = kinds_of(map->second);
+  if (source != nullptr) reads.emplace(*source, map);
+  if (target != nullptr) writes.emplace(*target->instance.model, map);
+  const auto kinds = kinds_of(map);
   const auto kept = kept_parts(kinds, architecture.layers, from.layout, to.layout, self());
   ReallocateOptions options;
   options.channel = kWeightChannel;
@@ -174,8 +174,9 @@ Status RankModels::bring(CallId id) {
                        *everyone_, options)
                 .status()
                 .at(cat("weights of ", to.role)));
-  if (target != nullptr) target->model->weights_changed();
-  filled_versions_[index] = versions_[to.role.value];
+  if (target == nullptr) return ok_status();
+  target->instance.model->weights_changed();
+  target->version = versions_[to.role.value];
   return ok_status();
 }
 

@@ -56,7 +56,7 @@ class RankModels {
   Status load_copy(int32_t copy, CallId call);
   ModelPart part_of(CallId call) const;
   int32_t home_of(const RoleId& role) const;
-  Result<ModelInstance*> filled(int32_t copy, CallId call);
+  const TensorMap& map_of(const RoleId& role, const ModelSpec& architecture);
   bool is_current(int32_t copy) const;
   void find_messages();
   std::vector<int64_t> holders(const std::string& role) const;
@@ -66,9 +66,13 @@ class RankModels {
   World* const world_;
   Communicator* everyone_ = nullptr;
   Roles roles_;
-  std::map<int32_t, ModelInstance> copies_;           // that are not home, by index in the program
+  // A copy that is not home.
+  struct Copy {
+    ModelInstance instance;
+    int64_t version = -1;  // that bring() filled it with; -1: none yet, or the role is not trained
+  };
+  std::map<int32_t, Copy> copies_;                    // by index in the program
   std::map<std::string, int64_t> versions_;           // training calls of each role
-  std::map<int32_t, int64_t> filled_versions_;        // of copies of trained roles
   std::map<int32_t, CallGroups> groups_;              // by call
   std::map<std::string, TensorMap> maps_;             // of roles whose weights move
   std::map<int32_t, std::vector<Message>> messages_;  // that move them, by call

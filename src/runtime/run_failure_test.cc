@@ -19,8 +19,6 @@ using testing::AnyOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-bool all_trials() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
-
 // Scores lengths, and does what the file named by BRAID_TEST_TROUBLE says at its n-th call.
 constexpr const char* kReward = R"(import json, os, time
 CALLS = 0
@@ -108,12 +106,12 @@ std::string library(const char* name) {
 
 // 4 prompts a step: calls 1-4 are step 1, and so on.
 TEST_F(FailedRun, ByARewardThatFails) {
-  for (const int call : all_trials() ? std::vector<int>{1, 4, 6, 9, 12, 16} : std::vector<int>{6}) {
+  for (const int call : full_tier() ? std::vector<int>{1, 4, 6, 9, 12, 16} : std::vector<int>{6}) {
     fail_and_continue(cat("reward-", call), cat("BRAID_TEST_TROUBLE='{\"at\": ", call, "}'"), 0,
                       {"checkpoint.every_steps=0"});
     EXPECT_THAT(output_, HasSubstr("the judge is gone"));
   }
-  EXPECT_EQ(failures_, all_trials() ? 6 : 1);
+  EXPECT_EQ(failures_, full_tier() ? 6 : 1);
 }
 
 // A stop signal does not wait for a reward that never comes: its step is given up, the one before
@@ -140,7 +138,7 @@ TEST_F(FailedRun, ByASignalWhileARewardHangs) {
 }
 
 TEST_F(FailedRun, ByDataThatChanges) {
-  for (const int call : all_trials() ? std::vector<int>{2, 5, 8, 10} : std::vector<int>{5}) {
+  for (const int call : full_tier() ? std::vector<int>{2, 5, 8, 10} : std::vector<int>{5}) {
     const std::string name = cat("data-", call);
     fail_and_continue(name,
                       cat("BRAID_TEST_TROUBLE='{\"at\": ", call, ", \"scramble\": \"",
@@ -148,7 +146,7 @@ TEST_F(FailedRun, ByDataThatChanges) {
                       0, {"checkpoint.every_steps=0"});
     EXPECT_THAT(output_, HasSubstr(name + ".jsonl"));
   }
-  EXPECT_EQ(failures_, all_trials() ? 4 : 1);
+  EXPECT_EQ(failures_, full_tier() ? 4 : 1);
 }
 
 // A large set is checked while the run goes on: the bad row is named with the step that needs it,
@@ -199,23 +197,23 @@ TEST_F(FailedRun, ByABadRowThatNobodyHadSeenYet) {
 
 // A step that no longer fits on the disk is lost, the ones before are there.
 TEST_F(FailedRun, ByADiskThatIsFull) {
-  for (const int ask : all_trials() ? std::vector<int>{2, 3, 4, 5} : std::vector<int>{3}) {
+  for (const int ask : full_tier() ? std::vector<int>{2, 3, 4, 5} : std::vector<int>{3}) {
     fail_and_continue(cat("disk-", ask),
                       cat("BRAID_TEST_FREE_BYTES=1000 BRAID_TEST_FREE_ASKS=", ask,
                           " LD_PRELOAD=", library("fake_free_space")),
                       1, {});
     EXPECT_THAT(output_, AllOf(HasSubstr("a checkpoint needs"), HasSubstr("could not be saved")));
   }
-  EXPECT_EQ(failures_, all_trials() ? 4 : 1);
+  EXPECT_EQ(failures_, full_tier() ? 4 : 1);
 }
 
 // The shell's limit on the size of a file, in KiB: smaller than the weights.
 TEST_F(FailedRun, ByALimitOnTheSizeOfFiles) {
-  for (const int limit : all_trials() ? std::vector<int>{100, 1000} : std::vector<int>{1000}) {
+  for (const int limit : full_tier() ? std::vector<int>{100, 1000} : std::vector<int>{1000}) {
     fail_and_continue(cat("limit-", limit), cat("ulimit -f ", limit, ";"), 1, {});
     EXPECT_THAT(output_, HasSubstr("ulimit -f"));
   }
-  EXPECT_EQ(failures_, all_trials() ? 2 : 1);
+  EXPECT_EQ(failures_, full_tier() ? 2 : 1);
 }
 
 TEST_F(FailedRun, ByMemoryThatRunsOut) {
@@ -231,13 +229,13 @@ TEST_F(FailedRun, ByMemoryThatRunsOut) {
     most = std::max(most, std::atol(text.c_str() + begin));
   ASSERT_GT(most, 1000);
   std::mt19937 random(5);
-  for (int trial = 0; trial < (all_trials() ? 12 : 2); ++trial) {
+  for (int trial = 0; trial < (full_tier() ? 12 : 2); ++trial) {
     const long number = most / 4 + static_cast<long>(random() % (most * 3 / 4));
     fail_and_continue(cat("memory-", trial), cat("BRAID_TEST_FAIL_ALLOCATION=", number, preload), 0,
                       {"checkpoint.every_steps=0"});
     EXPECT_THAT(output_, AnyOf(HasSubstr("out of memory"), testing::IsEmpty()));
   }
-  EXPECT_GE(failures_, all_trials() ? 8 : 1);
+  EXPECT_GE(failures_, full_tier() ? 8 : 1);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -18,8 +17,6 @@ namespace {
 
 using testing::HasSubstr;
 namespace fs = std::filesystem;
-
-bool full() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
 
 // Waits until a file exists or the process has ended.
 void wait_for(const std::string& path, ChildProcess& child) {
@@ -77,7 +74,7 @@ class KilledRun : public RunProcess {
 // SIGKILL at random moments, again and again, until the run is through.
 TEST_P(KilledRun, RandomKillsLoseNothing) {
   std::mt19937 random(GetParam()[0]);
-  const int runs = full() ? 12 : 1, most = full() ? 4 : 2;
+  const int runs = full_tier() ? 12 : 1, most = full_tier() ? 4 : 2;
   int all_kills = 0;
   int64_t most_lost = 0;
   const double run_s = seconds_of_a_run(GetParam());

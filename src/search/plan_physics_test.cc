@@ -16,33 +16,13 @@ struct Better {
   void (*make)(PlanningProblem& problem);
 };
 
-void for_nodes(PlanningProblem& problem, void (*change)(Node&)) {
-  for (Node& node : problem.cluster.nodes) change(node);
-}
-
-template <int kPercent>
-void more_memory(PlanningProblem& p) {
-  for_nodes(p, [](Node& n) { n.gpu.hbm_bytes *= kPercent / 100.0; });
-}
-template <int kPercent>
-void more_memory_rate(PlanningProblem& p) {
-  for_nodes(p, [](Node& n) { n.gpu.hbm_gbytes_per_s *= kPercent / 100.0; });
-}
-template <int kPercent>
-void more_products(PlanningProblem& p) {
-  for_nodes(p, [](Node& n) { n.gpu.bf16_tflops *= kPercent / 100.0; });
-}
-template <int kPercent>
-void more_nvlink(PlanningProblem& p) {
-  for_nodes(p, [](Node& n) { n.gpu.nvlink_gbytes_per_s *= kPercent / 100.0; });
-}
-template <int kPercent>
-void more_host_link(PlanningProblem& p) {
-  for_nodes(p, [](Node& n) { n.gpu.pcie_gbytes_per_s *= kPercent / 100.0; });
+template <auto kNumber, int kPercent>
+void more(PlanningProblem& p) {
+  for (Node& node : p.cluster.nodes) node.gpu.*kNumber *= kPercent / 100.0;
 }
 template <int kPercent>
 void more_network(PlanningProblem& p) {
-  for_nodes(p, [](Node& n) { n.nic_gbps_per_gpu *= kPercent / 100.0; });
+  for (Node& node : p.cluster.nodes) node.nic_gbps_per_gpu *= kPercent / 100.0;
 }
 
 void twice_the_nodes(PlanningProblem& p) {
@@ -58,11 +38,11 @@ void smaller(PlanningProblem& p, bool policies) {
 
 const std::vector<Better>& betters() {
   static const std::vector<Better> all = {
-      {"memory +25 %", more_memory<125>},
-      {"memory rate +20 %", more_memory_rate<120>},
-      {"products +20 %", more_products<120>},
-      {"NVLink x 2", more_nvlink<200>},
-      {"host link x 2", more_host_link<200>},
+      {"memory +25 %", more<&GpuSpec::hbm_bytes, 125>},
+      {"memory rate +20 %", more<&GpuSpec::hbm_gbytes_per_s, 120>},
+      {"products +20 %", more<&GpuSpec::bf16_tflops, 120>},
+      {"NVLink x 2", more<&GpuSpec::nvlink_gbytes_per_s, 200>},
+      {"host link x 2", more<&GpuSpec::pcie_gbytes_per_s, 200>},
       {"network x 2", more_network<200>},
       {"twice the nodes", twice_the_nodes},
       {"shorter responses", [](PlanningProblem& p) { p.workload.response.mean *= 0.75; }},
@@ -70,14 +50,14 @@ const std::vector<Better>& betters() {
       {"half the prompts", [](PlanningProblem& p) { p.workload.prompts /= 2; }},
       {"a smaller critic", [](PlanningProblem& p) { smaller(p, false); }},
       {"a smaller actor", [](PlanningProblem& p) { smaller(p, true); }},
-      {"memory +5 %", more_memory<105>},
-      {"memory x 2", more_memory<200>},
-      {"memory rate +3 %", more_memory_rate<103>},
-      {"memory rate x 2", more_memory_rate<200>},
-      {"products +3 %", more_products<103>},
-      {"products x 2", more_products<200>},
-      {"NVLink +25 %", more_nvlink<125>},
-      {"host link +25 %", more_host_link<125>},
+      {"memory +5 %", more<&GpuSpec::hbm_bytes, 105>},
+      {"memory x 2", more<&GpuSpec::hbm_bytes, 200>},
+      {"memory rate +3 %", more<&GpuSpec::hbm_gbytes_per_s, 103>},
+      {"memory rate x 2", more<&GpuSpec::hbm_gbytes_per_s, 200>},
+      {"products +3 %", more<&GpuSpec::bf16_tflops, 103>},
+      {"products x 2", more<&GpuSpec::bf16_tflops, 200>},
+      {"NVLink +25 %", more<&GpuSpec::nvlink_gbytes_per_s, 125>},
+      {"host link +25 %", more<&GpuSpec::pcie_gbytes_per_s, 125>},
       {"network +25 %", more_network<125>},
   };
   return all;

@@ -4,9 +4,9 @@
 
 #include <cctype>
 #include <cmath>
-#include <cstdlib>
 #include <string>
 
+#include "base/testing.h"
 #include "cost/efficiency.h"
 #include "search/plan_simulate.h"
 
@@ -16,8 +16,6 @@ struct NamedProblem {
   std::string name;
   PlanningProblem problem;
 };
-
-inline bool full_tier() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
 
 // The plan that the search proposes after so many units; `simpler` as in SearchOptions.
 inline Result<Found> searched_plan(const PlanningProblem& problem, int64_t units,
