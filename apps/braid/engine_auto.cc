@@ -11,8 +11,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kUnits = 32;  // of the search: seconds, and the same plan on every rank
-
 // Whether a call may be placed so. Adapters do not move between layouts yet and evaluation needs
 // the whole actor on the first device: then the actor's calls all have all devices, each with all
 // of it.
@@ -32,20 +30,23 @@ bool may_place(const Config& config, const PlanningProblem& problem, const CallP
 Result<Calibration> runtime_calibration(const PlanningProblem& problem) {
   BRAID_ASSIGN(Calibration calibration,
                with_profiles(committed_calibration(), problem, file_reader()));
-  calibration.offsets["rl_step_host_s"] = -40;  // a logarithm
+  calibration.own_engine = true;
   return calibration;
 }
 
 Result<std::vector<ExecutionPlan>> executable_plans(const Config& config,
-                                                    const PlanningProblem& problem) {
-  BRAID_ASSIGN(const Calibration calibration, runtime_calibration(problem));
+                                                    const PlanningProblem& problem,
+                                                    const Calibration& calibration,
+                                                    const ExecutableSearch& search) {
   BRAID_ASSIGN(const planner::CallPricer pricer, planner::CallPricer::make(problem, calibration));
   planner::SpaceOptions space_options;
   space_options.allowed = [&](const CallPlan& entry) { return may_place(config, problem, entry); };
   BRAID_ASSIGN(planner::PlanSpace space, planner::make_plan_space(problem, pricer, space_options));
   planner::SearchOptions options;
-  options.units.max_units = kUnits;
-  options.units.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options.units.max_units = search.units;
+  options.units.threads = search.threads > 0
+                              ? search.threads
+                              : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   BRAID_ASSIGN(
       planner::Found found,
       planner::search_plans(space, options, planner::simulator_judge(problem, calibration)));

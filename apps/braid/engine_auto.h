@@ -2,6 +2,7 @@
 // space that `braid train` executes.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "config/options.h"
@@ -11,13 +12,19 @@
 
 namespace braid {
 
-// The prices of this runtime: the committed ones and the machine's profile, without the host time
-// that was fitted to frameworks whose controllers are written in Python.
+// The prices of this runtime (cost/own_engine.h): the committed ones and the machine's profile.
 Result<Calibration> runtime_calibration(const PlanningProblem& problem);
+
+struct ExecutableSearch {
+  int64_t units = 32;  // of work: seconds
+  int threads = 0;     // 0: one for each core
+};
 
 // The plans that were simulated and fit, the fastest first. The same on every rank: the search is
 // limited by work, not by time. kInfeasible where none fits.
 Result<std::vector<ExecutionPlan>> executable_plans(const Config& config,
-                                                    const PlanningProblem& problem);
+                                                    const PlanningProblem& problem,
+                                                    const Calibration& calibration,
+                                                    const ExecutableSearch& search = {});
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "engine_start.h"
+#include "nn/tensor_memory.h"
 #include "program.h"
 
 namespace braid {
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
       std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr;
   braid::set_library_limits();
   if (!stands) ::execv("/proc/self/exe", argv);
+  braid::count_tensor_memory();
   using namespace braid;  // NOLINT: the list
   return run_program({kTrainCommand, kSftCommand, kRmCommand, kExportCommand, kEvalCommand,
                       kDoctorCommand, kGenerateCommand, kScoreCommand, kProfileCommand},

@@ -83,6 +83,10 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
       ->required();
   app.add_option("--out", options.out, "profile file, for cluster.profile");
   app.add_option("--device", options.device, "cpu | cuda | cuda:N");
+  app.add_option("--dtype", options.dtype, "f32 | bf16, as model.dtype of the runs to price");
+  app.add_option("--ranks", options.ranks,
+                 "processes of this machine that measure side by side, as many as training has")
+      ->check(CLI::Range(1, 64));
   app.add_option("--tokens", options.tokens, "tokens of a pass")->delimiter(',');
   app.add_option("--lengths", options.lengths, "tokens of its sequences")->delimiter(',');
   app.add_option("--batches", options.batches, "sequences of a decode step")->delimiter(',');

@@ -61,6 +61,8 @@ struct ProfileOptions {
   std::string model;
   std::string out = "profile.json";
   std::string device = "cpu";
+  std::string dtype = "f32";
+  int64_t ranks = 1;                                 // that measure side by side
   std::vector<int64_t> tokens = {64, 256, 1024};     // of a pass
   std::vector<int64_t> lengths = {64, 256, 1024};    // of its sequences
   std::vector<int64_t> batches = {1, 4, 16, 64};     // sequences of a decode step

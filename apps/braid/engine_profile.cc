@@ -1,5 +1,5 @@
-// braid profile: measures layers, heads, optimizer and memory of this machine with the model code
-// that trains and samples, and writes a profile for the planner.
+// braid profile: measures layers, heads, optimizer, memory and communication of this machine with
+// the code that trains and samples, and writes a profile for the planner.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -12,12 +12,14 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <functional>
+#include <cstdlib>
 #include <memory>
+#include <thread>
 
 #include "base/text.h"
+#include "comm/launcher.h"
+#include "comm/world.h"
 #include "cost/profile.h"
 #include "dataflow/model_size.h"
 #include "engine_options.h"
@@ -25,39 +27,15 @@
 #include "host/hub_cache.h"
 #include "host/machine.h"
 #include "nn/model.h"
+#include "nn/tensor_memory.h"
+#include "own_command.h"
+#include "profile_bench.h"
+#include "profile_ranks.h"
+#include "rollout/sampler.h"
 #include "train/optimizer.h"
 
 namespace braid {
 namespace {
-
-// Where work is measured, and what a measurement costs.
-struct Bench {
-  at::Device device;
-  double seconds = 0;
-};
-
-void wait_for(const at::Device& device) {
-  if (device.is_cuda()) at::detail::getCUDAHooks().deviceSynchronize(device.index());
-}
-
-// The median time of one call after a first one that warms up; three at least.
-double median_s(const Bench& bench, const std::function<void()>& work) {
-  using Clock = std::chrono::steady_clock;
-  work();
-  wait_for(bench.device);
-  std::vector<double> times;
-  double total = 0;
-  while (times.size() < 3 || (total < bench.seconds && times.size() < 1000)) {
-    const auto start = Clock::now();
-    work();
-    wait_for(bench.device);
-    times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    total += times.back();
-  }
-  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2),
-                   times.end());
-  return times[times.size() / 2];
-}
 
 Result<at::Device> parse_device(const std::string& text) {
   if (text == "cpu") return at::Device(at::kCPU);
@@ -71,14 +49,15 @@ Result<at::Device> parse_device(const std::string& text) {
 }
 
 // Rates of the machine that the roofline of other models starts from.
-GpuSpec measure_machine(const Bench& bench) {
+GpuSpec measure_machine(const ProfileBench& bench) {
   GpuSpec gpu = find_gpu("this-machine").value();
   const Processor cpu = processor();
   const at::TensorOptions options = at::TensorOptions(at::kFloat).device(bench.device);
   gpu.name = cpu.model.empty() ? gpu.name : cpu.model;
   gpu.source = cat("measured by braid profile with ", at::get_num_threads(), " threads");
   gpu.unsure = false;
-  gpu.hbm_bytes = static_cast<double>(machine_memory().total_bytes);
+  const int64_t sharing = bench.everyone == nullptr ? 1 : bench.everyone->size();
+  gpu.hbm_bytes = static_cast<double>(machine_memory().total_bytes / sharing);
   constexpr int64_t kSide = 1536, kCopied = int64_t{1} << 25;
   const at::Tensor a = at::rand({kSide, kSide}, options), b = at::rand({kSide, kSide}, options);
   gpu.bf16_tflops = 2.0 * kSide * kSide * kSide / median_s(bench, [&] { at::mm(a, b); }) / 1e12;
@@ -89,93 +68,6 @@ GpuSpec measure_machine(const Bench& bench) {
   gpu.pcie_gbytes_per_s = 4.0 * kCopied / median_s(bench, [&] { to.copy_(host); }) / 1e9;
   return gpu;
 }
-
-std::vector<std::vector<int32_t>> sequences_of(int64_t tokens, int64_t length) {
-  std::vector<std::vector<int32_t>> sequences;
-  for (int64_t left = tokens; left > 0; left -= length)
-    sequences.emplace_back(static_cast<size_t>(std::min(left, length)), 1);
-  return sequences;
-}
-
-// Layers of one model in the middle of its stack, so that neither embedding nor head is timed with
-// them. As many as fit in a gibibyte: then their weights come from memory as in a run, not from
-// cache.
-class LayerBench {
- public:
-  static Result<LayerBench> make(const ModelSpec& spec, const ModelSize& size, const Bench& bench) {
-    constexpr double kLayerBytes = 1073741824.0;
-    const double bytes = 4.0 * static_cast<double>(attention_params(size) + dense_mlp_params(size));
-    const int64_t begin = size.layers > 1 ? 1 : 0;
-    const int64_t most = std::max<int64_t>(1, size.layers - begin - (size.layers > 2 ? 1 : 0));
-    const int64_t layers = std::clamp(static_cast<int64_t>(kLayerBytes / bytes), int64_t{1}, most);
-    ModelOptions options;
-    options.device = bench.device;
-    options.range = LayerRange{begin, begin + layers};
-    LayerBench out(bench, size);
-    BRAID_ASSIGN(out.model_, make_model(spec, options));
-    out.model_->keep_packed(true);  // as where several micro-batches use the same weights
-    return out;
-  }
-
-  int64_t layers() const { return model_->options().range->end - model_->options().range->begin; }
-  Model& model() { return *model_; }
-
-  double forward_s(int64_t tokens, int64_t length) {
-    const at::NoGradGuard no_grad;
-    const TokenBatch batch = pack_sequences(sequences_of(tokens, length), bench_.device);
-    const at::Tensor hidden_TH = hidden(tokens);
-    return per_layer_s([&] { model_->forward(batch, nullptr, hidden_TH); });
-  }
-
-  // A forward pass that keeps what the backward needs, and the backward.
-  double train_s(int64_t tokens, int64_t length) {
-    const TokenBatch batch = pack_sequences(sequences_of(tokens, length), bench_.device);
-    const at::Tensor hidden_TH = hidden(tokens).requires_grad_(true);
-    return per_layer_s([&] { model_->forward(batch, nullptr, hidden_TH).sum().backward(); });
-  }
-
-  // One token of each sequence against its cache.
-  double decode_s(int64_t sequences, int64_t context) {
-    const at::NoGradGuard no_grad;
-    const int64_t pages = context / kPageTokens + 1;
-    TokenBatch batch = pack_sequences(sequences_of(sequences, 1), bench_.device);
-    batch.positions_T = batch.positions_T + context;
-    for (int64_t s = 0; s < sequences; ++s) {
-      batch.attention.cached[s] = static_cast<int32_t>(context);
-      batch.attention.page_tables.emplace_back();
-      for (int64_t p = 0; p < pages; ++p)
-        batch.attention.page_tables.back().push_back(static_cast<int32_t>(s * pages + p));
-    }
-    const std::vector<KvLayer> cache = make_cache(sequences * pages);
-    const at::Tensor hidden_TH = hidden(sequences);
-    return per_layer_s([&] { model_->forward(batch, &cache, hidden_TH); });
-  }
-
- private:
-  LayerBench(const Bench& bench, const ModelSize& size) : bench_(bench), size_(size) {}
-
-  at::Tensor hidden(int64_t tokens) const {
-    return at::rand({tokens, size_.hidden}, at::TensorOptions(at::kFloat).device(bench_.device));
-  }
-
-  std::vector<KvLayer> make_cache(int64_t pages) const {
-    const at::TensorOptions options = at::TensorOptions(at::kFloat).device(bench_.device);
-    std::vector<KvLayer> cache(static_cast<size_t>(layers()));
-    for (KvLayer& layer : cache) {
-      layer.keys = at::zeros({pages, kPageTokens, size_.kv_heads, size_.head_dim}, options);
-      layer.values = at::zeros_like(layer.keys);
-    }
-    return cache;
-  }
-
-  double per_layer_s(const std::function<void()>& work) const {
-    return median_s(bench_, work) / static_cast<double>(layers());
-  }
-
-  Bench bench_;
-  ModelSize size_;
-  std::unique_ptr<Model> model_;
-};
 
 using Times = std::vector<LayerTime>;
 
@@ -201,8 +93,24 @@ void measure_decoding(LayerBench& layers, const ProfileOptions& options, const s
                         static_cast<double>(context), layers.decode_s(sequences, context)});
 }
 
-// Rows of a decode step take their logits; passes of training take log-probabilities and entropy.
-void measure_head(const ModelSize& size, const ProfileOptions& options, const Bench& bench,
+// A token of each row of logits, as generation draws it.
+void draw_tokens(const at::Tensor& logits_NV) {
+  const at::Tensor scores = logits_NV.to(at::kCPU, at::kFloat).contiguous();
+  float* const data = scores.mutable_data_ptr<float>();
+  const int64_t vocab = scores.size(1);
+  const std::vector<int32_t> nothing;
+  at::parallel_for(0, scores.size(0), 4, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const SamplingContext context{&nothing, &nothing, static_cast<uint64_t>(i)};
+      const auto token = sample_token(data + i * vocab, vocab, SamplingOptions(), context);
+      BRAID_CHECK(token.ok(), "logits of a product of finite numbers");
+    }
+  });
+}
+
+// Rows of a decode step take their logits and draw from them; passes of training take
+// log-probabilities and entropy.
+void measure_head(const ModelSize& size, const ProfileOptions& options, const ProfileBench& bench,
                   Times* times) {
   const std::string shape = layer_shape(size);
   const at::TensorOptions floats = at::TensorOptions(at::kFloat).device(bench.device);
@@ -211,8 +119,9 @@ void measure_head(const ModelSize& size, const ProfileOptions& options, const Be
   for (const int64_t rows : options.batches) {
     const at::NoGradGuard no_grad;
     const at::Tensor hidden_NH = at::rand({rows, size.hidden}, floats);
-    times->push_back({ProfileOp::kHeadForward, shape, 1, static_cast<double>(rows), 0,
-                      median_s(bench, [&] { linear(hidden_NH, weight_VH, {}, &packed); })});
+    times->push_back(
+        {ProfileOp::kHeadForward, shape, 1, static_cast<double>(rows), 0,
+         median_s(bench, [&] { draw_tokens(linear(hidden_NH, weight_VH, {}, &packed)); })});
   }
   weight_VH.requires_grad_(true);
   for (const int64_t rows : options.tokens) {
@@ -232,7 +141,32 @@ void measure_head(const ModelSize& size, const ProfileOptions& options, const Be
   }
 }
 
-void measure_optimizer(LayerBench& layers, const Bench& bench, const std::string& shape,
+// What a chunk of logits and the gradient of the matrix take, by entry of the vocabulary.
+double head_bytes(const ModelSize& size, const ProfileBench& bench) {
+  const at::TensorOptions options = at::TensorOptions(bench.dtype).device(bench.device);
+  constexpr int64_t kRows = 1024;  // several chunks
+  const at::Tensor weight_VH = at::rand({size.vocab, size.hidden}, options).requires_grad_(true);
+  const at::Tensor hidden_NH = at::rand({kRows, size.hidden}, options).requires_grad_(true);
+  const at::Tensor targets_N = at::zeros({kRows}, options.dtype(at::kLong));
+  head_logprobs(hidden_NH, weight_VH, targets_N, 1).logprobs_N.sum().backward();
+  const int64_t before = tensor_bytes();  // with the matrix's gradient
+  reset_peak_tensor_bytes();
+  head_logprobs(hidden_NH, weight_VH, targets_N, 1).logprobs_N.sum().backward();
+  return static_cast<double>(peak_tensor_bytes() - before) / static_cast<double>(size.vocab);
+}
+
+// Of host memory alone: only there tensors are counted.
+void measure_memory(LayerBench& layers, const ProfileOptions& options, const ModelSize& size,
+                    const ProfileBench& bench, Profile* profile) {
+  if (!bench.device.is_cpu() || size.experts > 0) return;
+  const int64_t tokens = *std::max_element(options.tokens.begin(), options.tokens.end());
+  const int64_t length = *std::min_element(options.lengths.begin(), options.lengths.end());
+  profile->efficiencies = layers.memory(tokens, std::min(tokens, length));
+  profile->efficiencies["mem_logit_bytes"] = 0;
+  profile->efficiencies["mem_head_bytes"] = head_bytes(size, bench);
+}
+
+void measure_optimizer(LayerBench& layers, const ProfileBench& bench, const std::string& shape,
                        Times* times) {
   const auto parameters = layers.model().trainable_parameters();
   double count = 0;
@@ -267,38 +201,108 @@ Status check_counts(const ProfileOptions& options) {
   return ok_status();
 }
 
-Result<Profile> measure(const ProfileOptions& options) {
-  BRAID_ASSIGN(const at::Device device, parse_device(options.device));
-  const std::string file = join_path(options.model, "config.json");
+struct ProfiledModel {
+  ModelSpec spec;
+  ModelSize size;
+};
+Result<ProfiledModel> read_model(const std::string& folder) {
+  const std::string file = join_path(folder, "config.json");
   BRAID_ASSIGN(const std::string text, read_file(file));
-  BRAID_ASSIGN(const ModelSpec spec, parse_model_spec(text, file));
-  BRAID_ASSIGN(const ModelSize size, parse_hf_config(text, file));
-  const Bench bench{device, options.seconds};
-  const std::string shape = layer_shape(size);
+  ProfiledModel out;
+  BRAID_ASSIGN(out.spec, parse_model_spec(text, file));
+  BRAID_ASSIGN(out.size, parse_hf_config(text, file));
+  return out;
+}
+
+Result<Profile> measure(const ProfileOptions& options, const ProfiledModel& model,
+                        const ProfileBench& bench) {
+  const std::string shape = layer_shape(model.size);
   Profile profile;
   profile.engine = "braid";
+  profile.precision = bench.dtype == at::kBFloat16 ? Precision::kBf16 : Precision::kF32;
   profile.gpu = measure_machine(bench);
-  BRAID_ASSIGN(LayerBench layers, LayerBench::make(spec, size, bench));
+  BRAID_ASSIGN(LayerBench layers, LayerBench::make(model.spec, model.size, bench));
   measure_passes(layers, options, shape, &profile.layers);
-  if (device.is_cpu()) measure_decoding(layers, options, shape, &profile.layers);
-  measure_head(size, options, bench, &profile.layers);
+  if (bench.device.is_cpu()) measure_decoding(layers, options, shape, &profile.layers);
+  measure_head(model.size, options, bench, &profile.layers);
   measure_optimizer(layers, bench, shape, &profile.layers);
+  measure_memory(layers, options, model.size, bench, &profile);
   return profile;
 }
 
-Status run_profile(const ProfileOptions& options) {
-  BRAID_TRY(check_counts(options));
-  if (options.threads > 0) at::set_num_threads(options.threads);
-  BRAID_ASSIGN(const Profile profile, measure(options));
-  BRAID_TRY(write_file_atomic(options.out, profile_json(profile).dump(1) + "\n"));
+void print_profile(const Profile& profile, const std::string& path) {
   std::printf("matrix products %.4g TFLOP/s, memory %.4g GB/s, host copies %.4g GB/s\n",
               profile.gpu.bf16_tflops, profile.gpu.hbm_gbytes_per_s, profile.gpu.pcie_gbytes_per_s);
   std::printf("%-16s%10s%10s%14s\n", "operation", "tokens", "context", "us");
   for (const LayerTime& time : profile.layers)
     std::printf("%-16s%10.0f%10.0f%14.1f\n", profile_op_name(time.op), time.tokens, time.context,
                 time.seconds * 1e6);
-  std::printf("%zu times written to %s\n", profile.layers.size(), options.out.c_str());
+  if (!profile.collectives.empty())
+    std::printf("%-16s%10s%10s%14s\n", "collective", "ranks", "KiB", "us");
+  for (const CollectiveTime& time : profile.collectives)
+    std::printf("%-16s%10d%10.0f%14.1f\n", time.op.c_str(), time.members, time.bytes / 1024,
+                time.seconds * 1e6);
+  for (const auto& [name, value] : profile.efficiencies)
+    std::printf("%-24s%12.4g\n", name.c_str(), value);
+  std::printf("%zu times written to %s\n", profile.layers.size() + profile.collectives.size(),
+              path.c_str());
+}
+
+// One of the ranks that measure side by side; the first writes what they found.
+Status profile_as_rank(const ProfileOptions& options, const ProfiledModel& model,
+                       ProfileBench bench, World& world) {
+  BRAID_ASSIGN(bench.everyone, world.everyone());
+  BRAID_ASSIGN(Profile profile, measure(options, model, bench));
+  BRAID_TRY(measure_communication(world, &profile));
+  BRAID_TRY(average_over_ranks(world, &profile));
+  if (world.global_rank() != 0) return ok_status();
+  BRAID_TRY(write_file_atomic(options.out, profile_json(profile).dump(1) + "\n"));
+  print_profile(profile, options.out);
   return ok_status();
+}
+
+Status launch_profile(int64_t ranks) {
+  LaunchOptions launch;
+  launch.ranks = ranks;
+  BRAID_ASSIGN(launch.argv, own_command());
+  BRAID_ASSIGN(const int code, launch_ranks(launch));
+  if (code != 0) std::exit(code);  // a rank has said why
+  return ok_status();
+}
+
+Result<ProfileBench> make_bench(const ProfileOptions& options) {
+  ProfileBench bench{at::Device(at::kCPU), at::kFloat, options.seconds};
+  BRAID_ASSIGN(bench.device, parse_device(options.device));
+  if (options.dtype != "f32" && options.dtype != "bf16")
+    return invalid_input(cat("--dtype: '", options.dtype, "' is not f32 or bf16"));
+  if (options.dtype == "bf16") bench.dtype = at::kBFloat16;
+  if (options.ranks > 1 && !bench.device.is_cpu())
+    return invalid_input("--ranks: several ranks communicate over Gloo, between CPUs only");
+  return bench;
+}
+
+Status run_profile(const ProfileOptions& options) {
+  BRAID_TRY(check_counts(options));
+  BRAID_ASSIGN(const ProfileBench bench, make_bench(options));
+  BRAID_ASSIGN(const ProfiledModel model, read_model(options.model));
+  BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
+  if (options.ranks > 1 && !membership) return launch_profile(options.ranks);
+  const bool alone = !membership || membership->world_size == 1;
+  const int64_t threads =
+      options.threads > 0 || alone
+          ? options.threads
+          : threads_per_rank(std::thread::hardware_concurrency(), membership->local_size);
+  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
+  if (alone) {
+    BRAID_ASSIGN(const Profile profile, measure(options, model, bench));
+    BRAID_TRY(write_file_atomic(options.out, profile_json(profile).dump(1) + "\n"));
+    print_profile(profile, options.out);
+    return ok_status();
+  }
+  BRAID_ASSIGN(const std::unique_ptr<World> world, World::join(*membership, {}));
+  const Status ended = profile_as_rank(options, model, bench, *world);
+  if (!ended.ok()) return world->fail(ended);
+  return world->leave();
 }
 
 }  // namespace

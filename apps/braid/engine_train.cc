@@ -9,6 +9,7 @@
 #include "engine_options.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
+#include "prediction.h"
 #include "report/metrics_log.h"
 #include "run_commands.h"
 #include "run_job.h"

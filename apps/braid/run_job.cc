@@ -1,9 +1,6 @@
 #include "run_job.h"
 
-#include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -13,13 +10,13 @@
 #include "engine_auto.h"
 #include "host/file.h"
 #include "host/sha256.h"
+#include "own_command.h"
 #include "plan/executable.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 #include "runtime/load_models.h"
 #include "runtime/run_folder.h"
-#include "sim/simulate.h"
 
 namespace braid {
 namespace {
@@ -104,7 +101,9 @@ Result<PlannedRun> planned_automatically(const Config& config) {
   out.config = config;
   BRAID_ASSIGN(out.problem, make_problem(config, file_reader()));
   // The fastest of what was found that can be compiled for this runtime.
-  BRAID_ASSIGN(const std::vector<ExecutionPlan> plans, executable_plans(config, *out.problem));
+  BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*out.problem));
+  BRAID_ASSIGN(const std::vector<ExecutionPlan> plans,
+               executable_plans(config, *out.problem, calibration));
   Status refused;
   for (const ExecutionPlan& plan : plans) {
     out.plan = plan;
@@ -113,27 +112,6 @@ Result<PlannedRun> planned_automatically(const Config& config) {
     refused = run.status();
   }
   return Status(refused).at("plan.auto");
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// Without the first, which makes files, caches and connections.
-std::vector<double> settled(const std::vector<double>& values) {
-  return values.size() < 2 ? values : std::vector<double>(values.begin() + 1, values.end());
-}
-
-// The words with which this process was started.
-Result<std::vector<std::string>> own_command() {
-  std::ifstream in("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> words;
-  for (std::string word; std::getline(in, word, '\0');) words.push_back(word);
-  if (words.empty()) return io_error("/proc/self/cmdline: cannot read");
-  words[0] = "/proc/self/exe";
-  return words;
 }
 
 }  // namespace
@@ -195,50 +173,6 @@ Status join_job(const Membership& membership, const PlannedRun& planned,
   if (!together) return world->fail(ended);
   const Status left = world->leave();
   return ended.ok() ? left : ended;
-}
-
-void Prediction::note(const Session& session, const std::map<std::string, double>& row) {
-  if (!planned_.plan) return;
-  steps_.push_back(row.at("time/step"));
-  for (const Call& call : planned_.program.graph.calls)
-    if (const auto found = row.find("time/" + call.name); found != row.end())
-      calls_[call.name].push_back(found->second);
-  const std::vector<double>& peaks = session.rank_peaks();
-  peaks_.resize(peaks.size());
-  for (size_t rank = 0; rank < peaks.size(); ++rank) peaks_[rank].push_back(peaks[rank]);
-}
-
-Status Prediction::write(const std::string& folder) const {
-  if (!planned_.plan || steps_.empty()) return ok_status();
-  BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*planned_.problem));
-  BRAID_ASSIGN(const Trace trace, simulate(planned_.program, *planned_.problem, calibration, {}));
-  Json calls = Json::array(), ranks = Json::array();
-  std::string text = "predicted | measured, seconds\n";
-  const auto line = [&](const std::string& name, double predicted, double measured) {
-    char numbers[64];
-    std::snprintf(numbers, sizeof numbers, "%10.4g | %10.4g  ", predicted, measured);
-    text += numbers + name + "\n";
-  };
-  for (const CallSummary& call : trace.calls) {
-    const std::string& name = trace.call_names[call.call.value];
-    const auto found = calls_.find(name);
-    if (found == calls_.end()) continue;
-    const double measured = median(settled(found->second));
-    const double predicted = call.seconds() < 1e-9 ? 0 : call.seconds();
-    calls.push_back({{"call", name}, {"predicted_s", predicted}, {"measured_s", measured}});
-    line(name, predicted, measured);
-  }
-  const double step = median(settled(steps_));
-  line("step", trace.step_s, step);
-  for (size_t rank = 0; rank < peaks_.size(); ++rank)
-    ranks.push_back({{"rank", rank},
-                     {"predicted_bytes", trace.devices[rank].peak_bytes},
-                     {"measured_bytes", median(settled(peaks_[rank]))}});
-  const Json out = {{"step", {{"predicted_s", trace.step_s}, {"measured_s", step}}},
-                    {"calls", calls},
-                    {"ranks", ranks}};
-  std::fputs(text.c_str(), stderr);
-  return write_file_atomic(join_path(folder, "predicted.json"), out.dump(2) + "\n");
 }
 
 }  // namespace braid

@@ -1,9 +1,7 @@
-// A training run as a job of one rank or several: which program it executes, its ranks, and what
-// was predicted of it beside what was measured.
+// A training run as a job of one rank or several: which program it executes, and its ranks.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +12,6 @@
 #include "plan/execution_plan.h"
 #include "plan/problem.h"
 #include "program/program.h"
-#include "runtime/session.h"
 
 namespace braid {
 
@@ -40,21 +37,5 @@ Status launch(const PlannedRun& planned);
 Status join_job(const Membership& membership, const PlannedRun& planned,
                 const std::string& configuration,
                 const std::function<Status(World&, bool* together)>& run);
-
-// Predicted and measured seconds of a run under a plan; nothing without one.
-class Prediction {
- public:
-  // REQUIRES: `planned` outlives this.
-  explicit Prediction(const PlannedRun& planned) : planned_(planned) {}
-  void note(const Session& session, const std::map<std::string, double>& row);
-  // Writes RUN/predicted.json and prints a summary. Medians over the steps after the first.
-  Status write(const std::string& folder) const;
-
- private:
-  const PlannedRun& planned_;
-  std::vector<double> steps_;
-  std::map<std::string, std::vector<double>> calls_;
-  std::vector<std::vector<double>> peaks_;  // [rank], bytes after each step
-};
 
 }  // namespace braid

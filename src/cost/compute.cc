@@ -167,6 +167,16 @@ double product_peak(const DeviceModel& device) {
   return peak_flops(device.gpu, device.precision).value();
 }
 
+// The sums of a pass over all layers among tensor-parallel ranks, as measured: two for each layer
+// and one at each end. Nothing where the profile has none.
+double measured_sums_s(const ModelSize& model, double rows, int tp, bool inside,
+                       const DeviceModel& device) {
+  if (tp == 1 || device.profile == nullptr) return 0;
+  const double bytes = rows * static_cast<double>(model.hidden) * activation_bytes(device);
+  const auto one = profiled_collective_s(*device.profile, {"all_reduce", tp, inside, bytes, 0});
+  return one ? (2.0 * static_cast<double>(model.layers) + 2) * *one : 0;
+}
+
 // Layers and head of a decode step as measured, where the profile has both.
 std::optional<double> measured_decode_s(const ModelSize& model, const DecodeStep& step,
                                         const DeviceModel& device) {
@@ -174,7 +184,8 @@ std::optional<double> measured_decode_s(const ModelSize& model, const DecodeStep
       measured(ProfileOp::kLayerDecode, model, {step.tp, step.sequences, step.context}, device);
   const auto head = measured(ProfileOp::kHeadForward, model, {step.tp, step.sequences, 0}, device);
   if (!layer || !head) return std::nullopt;
-  return model.layers * *layer + *head;
+  return model.layers * *layer + *head +
+         measured_sums_s(model, step.sequences, step.tp, !step.spans_domains, device);
 }
 
 }  // namespace
@@ -298,7 +309,8 @@ double prefill_s(const ModelSize& model, double tokens, double length, int tp,
                  const DeviceModel& device) {
   if (const auto layer =
           measured(ProfileOp::kLayerForward, model, {tp, length, length / 2}, device))
-    return tokens / std::max(length, 1.0) * model.layers * *layer;
+    return tokens / std::max(length, 1.0) * model.layers * *layer +
+           measured_sums_s(model, tokens, tp, true, device);
   const Efficiency& e = device.efficiency;
   const double linear = (forward_flops_per_token(model, 0) - head_flops(model)) * tokens;
   const double scores =

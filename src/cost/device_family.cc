@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "cost/own_engine.h"
 
 namespace braid {
 namespace {
@@ -86,6 +87,7 @@ Efficiency family_efficiency(const Calibration& calibration, const GpuSpec& gpu,
                             : std::max(value, theirs * rate_of(knob, *other) / rate_of(knob, gpu));
     }
   }
+  take_own_engine(calibration, gpu, engine, &out);
   return out;
 }
 

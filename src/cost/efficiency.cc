@@ -37,8 +37,7 @@ bool is_narrow(Precision precision) {
 
 Status check_offset(const std::string& name, double value) {
   const std::string knob = name.substr(0, name.find('@'));
-  const auto& all = knobs();
-  if (std::none_of(all.begin(), all.end(), [&](const Knob& k) { return knob == k.name; }))
+  if (find_knob(knob) == nullptr)
     return invalid_input(cat("offsets: unknown efficiency '", knob, "'"));
   if (!std::isfinite(value) || std::abs(value) > 20)
     return invalid_input(cat("offsets: '", name, "' is out of range"));
@@ -133,6 +132,10 @@ const std::vector<Knob>& knobs() {  // NOLINT(size): a table is one expression
       {"mem_selective_share", &E::mem_selective_share, kMem, 0.6, 0.2, 0, 0, 0, 0.35, 0.25},
       {"mem_unknown_share", &E::mem_unknown_share, kMem, 0.6, 0.3, 0, 0, 0, 0.35, 0},
       {"mem_work_layers", &E::mem_work_layers, kMem, 1.5, 0.3, 0, 0, 0, 0.3, 0},
+      {"mem_work_share", &E::mem_work_share, kMem, 0.5, 0, 0, 0, 0, 0, 0},
+      {"mem_packed_share", &E::mem_packed_share, kMem, 0, 0, 0, 0, 0, 0, 0},
+      {"mem_packed_train_share", &E::mem_packed_train_share, kMem, 0, 0, 0, 0, 0, 0, 0},
+      {"mem_head_bytes", &E::mem_head_bytes, kMem, 0, 0, 0, 0, 0, 0, 0},
       {"mem_logit_bytes", &E::mem_logit_bytes, kMem, 8, 0.2, 0, 0, 0, 0.3, 0},
       {"mem_logit_eager_bytes", &E::mem_logit_eager_bytes, kMem, 12, 0.2, 0, 0, 0, 0.2, 0},
       {"mem_step_bytes", &E::mem_step_bytes, kMem, 2, 0.3, 0, 0, 0, 0.2, 0},
@@ -142,6 +145,12 @@ const std::vector<Knob>& knobs() {  // NOLINT(size): a table is one expression
       {"mem_bucket_gib", &E::mem_bucket_gib, kMem, 8, 0.4, 0, 0, 0, 0, 0},
       {"mem_context_gib", &E::mem_context_gib, kMem, 1.3, 0, 0, 0, 0, 0, 0}};
   return all;
+}
+
+const Knob* find_knob(const std::string& name) {
+  for (const Knob& knob : knobs())
+    if (name == knob.name) return &knob;
+  return nullptr;
 }
 
 EfficiencyKey efficiency_key(const GpuSpec& gpu, Precision precision, const std::string& engine) {

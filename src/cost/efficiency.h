@@ -97,13 +97,17 @@ struct Efficiency {
   double mem_selective_share = 0;  // of them under "selective" recomputation
   double mem_unknown_share = 0;    // of them where recomputation is not stated
   double mem_work_layers = 0;  // layers' worth of activations alive while one layer is recomputed
-  double mem_logit_bytes = 0;  // per token and vocabulary entry, fused loss kernels
-  double mem_logit_eager_bytes = 0;  // the same operator by operator
-  double mem_step_bytes = 0;         // temporaries per parameter of an eager optimizer step
-  double mem_prefill_factor = 0;     // activations of a prefill over those of one layer
-  double mem_reserve_factor = 0;     // allocator reserve over live tensors
-  double mem_fixed_gib = 0;          // workspaces and communication buffers
-  double mem_bucket_gib = 0;         // fixed buckets of sharded optimizers that keep them
+  double mem_work_share = 0;  // of a layer's activations, alive beside those while one is worked on
+  double mem_packed_share = 0;  // copies of weights that kernels keep where several passes use them
+  double mem_packed_train_share = 0;  // the same in training
+  double mem_logit_bytes = 0;         // per token and vocabulary entry, fused loss kernels
+  double mem_head_bytes = 0;          // per vocabulary entry, kernels that never hold all logits
+  double mem_logit_eager_bytes = 0;   // the same operator by operator
+  double mem_step_bytes = 0;          // temporaries per parameter of an eager optimizer step
+  double mem_prefill_factor = 0;      // activations of a prefill over those of one layer
+  double mem_reserve_factor = 0;      // allocator reserve over live tensors
+  double mem_fixed_gib = 0;           // workspaces and communication buffers
+  double mem_bucket_gib = 0;          // fixed buckets of sharded optimizers that keep them
   double mem_context_gib = 0;  // driver context, libraries and buffers of the communication library
 
   friend bool operator==(const Efficiency&, const Efficiency&) = default;
@@ -140,8 +144,11 @@ struct Calibration {
   std::map<std::string, double> intervals;  // "train_step/seen" -> half width of the 80 % interval
                                             // of ln(measured / predicted)
   std::vector<std::string> engines;         // releases that the fit has seen, sorted
-  std::vector<Profile> profiles;            // measured on devices, one for a device's key at most;
-                                            // not part of the JSON form
+  // Not part of the JSON form: profiles of devices, one for a device's key at most, and whether
+  // Braid's runtime runs what is planned where no other engine is named (cost/own_engine.h).
+  std::vector<Profile> profiles;
+  bool own_engine = false;
+  std::map<std::string, double> own_values;  // of knobs of that runtime, as one run measured them
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };
 std::ostream& operator<<(std::ostream& out, const Calibration& calibration);
@@ -158,6 +165,8 @@ struct OffsetTerm {
 };
 std::vector<OffsetTerm> offset_terms(const Knob& knob, const EfficiencyKey& key);
 Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKey& key);
+// The knob of a name; null: there is none.
+const Knob* find_knob(const std::string& name);
 
 bool engine_is_known(const Calibration& calibration, const std::string& engine);
 

@@ -113,7 +113,7 @@ struct StageActivations {
   double working = 0;
 };
 StageActivations stage_activations(const ModelSize& model, const TrainLayout& layout,
-                                   const TrainWork& work, const TrainMemoryWork& memory,
+                                   const TrainStepWork& work, const TrainMemoryWork& memory,
                                    const Efficiency& e) {
   const double tokens = work.micro_batch * work.seq_len / layout.cp;
   const double layers = std::ceil(static_cast<double>(model.layers) / layout.pp);
@@ -126,11 +126,11 @@ StageActivations stage_activations(const ModelSize& model, const TrainLayout& la
   StageActivations out;
   out.per_micro_batch =
       layers * (kept * layer + (kept < 1 && !memory.offload_activations ? input : 0));
-  out.working = e.mem_work_layers * layer * (1 - kept) + layer * 0.5;
+  out.working = e.mem_work_layers * layer * (1 - kept) + layer * e.mem_work_share;
   return out;
 }
 
-double logit_bytes(const ModelSize& model, const TrainLayout& layout, const TrainWork& work,
+double logit_bytes(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
                    const TrainMemoryWork& memory, const Efficiency& e) {
   if (memory.fused_loss) return 0;
   const double tokens = work.micro_batch * work.seq_len / layout.cp;
@@ -192,7 +192,7 @@ double activation_bytes_per_token(const ModelSize& model, LayerKind kind, int tp
   return width * (whole / (sequence_parallel ? tp : 1) + (attention + mlp) / tp);
 }
 
-MemoryParts train_memory(const ModelSize& model, const TrainLayout& layout, const TrainWork& work,
+MemoryParts train_memory(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
                          const TrainMemoryWork& memory, const Efficiency& e) {
   MemoryParts parts;
   add_states(model, layout, memory, e, &parts);

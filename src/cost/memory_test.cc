@@ -37,7 +37,7 @@ double state_gigabytes(int zero_stage) {
   TrainLayout layout;
   layout.dp = 64;
   layout.zero_stage = zero_stage;
-  TrainWork work;
+  TrainStepWork work;
   work.seq_len = 1024;
   work.global_batch = 64;
   const MemoryParts parts =
@@ -67,7 +67,7 @@ TEST(Memory, ActivationsFollowKorthikanti) {
 }
 
 TEST(Memory, KeptActivationsByRecomputation) {
-  TrainWork work;
+  TrainStepWork work;
   work.seq_len = 1000;
   work.micro_batch = work.global_batch = 2;
   const double layer = 2000 * activation_bytes_per_token(toy_model(), LayerKind::kDense, 1, true);
@@ -85,7 +85,7 @@ TEST(Memory, KeptActivationsByRecomputation) {
 TEST(Memory, PipelineStagesHoldTheMicroBatchesInFlight) {
   ModelSize model = toy_model();
   model.vocab = 8;  // no logits to speak of
-  TrainWork work;
+  TrainStepWork work;
   work.seq_len = 1000;
   work.global_batch = 16;
   TrainLayout layout;
@@ -101,7 +101,7 @@ TEST(Memory, PipelineStagesHoldTheMicroBatchesInFlight) {
 }
 
 TEST(Memory, OffloadedStatesLeaveTheDevice) {
-  TrainWork work;
+  TrainStepWork work;
   work.seq_len = 100;
   TrainMemoryWork memory = adam_16_bit_gradients();
   memory.offload_optimizer = true;
@@ -114,7 +114,7 @@ TEST(Memory, OffloadedStatesLeaveTheDevice) {
 }
 
 TEST(Memory, AdaptersNeedStatesForTheirParametersOnly) {
-  TrainWork work;
+  TrainStepWork work;
   work.seq_len = 100;
   work.lora_rank = 8;
   TrainMemoryWork memory;
@@ -127,7 +127,7 @@ TEST(Memory, AdaptersNeedStatesForTheirParametersOnly) {
 }
 
 TEST(Memory, ShardedAdaptersAndEnginesThatKeepGatheredWeights) {
-  TrainWork work;
+  TrainStepWork work;
   work.seq_len = 100;
   work.global_batch = 4;
   work.lora_rank = 8;
@@ -150,7 +150,7 @@ TEST(Memory, ShardedAdaptersAndEnginesThatKeepGatheredWeights) {
 }
 
 TEST(Memory, LogitsByKindOfLoss) {
-  TrainWork work;
+  TrainStepWork work;
   work.seq_len = 100;
   TrainMemoryWork memory = adam_16_bit_gradients();
   Efficiency e = ideal_efficiency();
@@ -234,7 +234,7 @@ TEST(Memory, MoreOfAnythingNeverNeedsLess) {
     TrainLayout layout;
     layout.dp = dp;
     layout.tp = tp;
-    TrainWork work;
+    TrainStepWork work;
     work.micro_batch = micro_batch;
     work.seq_len = seq_len;
     work.global_batch = micro_batch * dp;

@@ -25,7 +25,7 @@ struct CollectiveCase {
 struct TrainCase {
   ModelSize model;
   TrainLayout layout;
-  TrainWork work;
+  TrainStepWork work;
 };
 
 struct GenerateCase {

@@ -60,9 +60,9 @@ Result<TrainLayout> train_layout(const Measurement& row, int devices, const GpuS
   return layout;
 }
 
-TrainWork train_work(const Measurement& row, double sequences, double seq_len, int dp,
+TrainStepWork train_work(const Measurement& row, double sequences, double seq_len, int dp,
                      double unstated_micro_batch) {
-  TrainWork work;
+  TrainStepWork work;
   work.global_batch = sequences;
   work.seq_len = seq_len;
   work.micro_batch =

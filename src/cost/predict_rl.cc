@@ -9,7 +9,7 @@ namespace {
 double update_s(const ModelSize& model, const RlWork& work, const DeviceModel& device) {
   const double updates =
       work.mini_batch > 0 ? std::max(1.0, work.train.global_batch / work.mini_batch) : 1;
-  TrainWork each = work.train;
+  TrainStepWork each = work.train;
   each.global_batch = work.train.global_batch / updates;
   return updates * train_step_time(model, work.train_layout, each, device).total_s *
          device.efficiency.rl_train_factor;

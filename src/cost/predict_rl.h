@@ -14,7 +14,7 @@ struct RlWork {
   RlPlacement placement = RlPlacement::kColocated;
   GenerateWork generate;
   GenerateLayout generate_layout;
-  TrainWork train;  // global_batch = sequences per step, seq_len = mean prompt + response
+  TrainStepWork train;  // global_batch = sequences per step, seq_len = mean prompt + response
   TrainLayout train_layout;
   double mini_batch = 0;   // sequences per optimizer update
   int logprob_passes = 2;  // old policy and reference

@@ -13,7 +13,7 @@ namespace {
 struct Step {
   const ModelSize& model;
   const TrainLayout& layout;
-  const TrainWork& work;
+  const TrainStepWork& work;
   const DeviceModel& device;
   double micro_batches = 1;
   double tokens = 0;  // of one micro-batch on one device
@@ -38,7 +38,7 @@ double repeated_share(StatedRecompute recompute, const Efficiency& e) {
   return 0;
 }
 
-Step make_step(const ModelSize& model, const TrainLayout& layout, const TrainWork& work,
+Step make_step(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
                const DeviceModel& device) {
   Step step{model, layout, work, device};
   step.micro_batches = std::max(1.0, work.global_batch / (work.micro_batch * layout.dp));
@@ -244,7 +244,7 @@ double offload_s(const Step& step) {
 
 }  // namespace
 
-Status validate_train(const ModelSize& model, const TrainLayout& layout, const TrainWork& work) {
+Status validate_train(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work) {
   if (work.seq_len <= 0) return invalid_input("seq_len must be above 0");
   if (work.micro_batch <= 0 || work.global_batch <= 0)
     return invalid_input("micro_batch and global_batch must be above 0");
@@ -257,7 +257,7 @@ Status validate_train(const ModelSize& model, const TrainLayout& layout, const T
   return ok_status();
 }
 
-TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout, const TrainWork& work,
+TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
                           const DeviceModel& device) {
   const Step step = make_step(model, layout, work, device);
   const LayerCost layer = mean_layer_time(step);
@@ -285,7 +285,7 @@ TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout, con
   return time;
 }
 
-double inference_pass_s(const ModelSize& model, const TrainLayout& layout, const TrainWork& work,
+double inference_pass_s(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
                         const DeviceModel& device) {
   const Step step = make_step(model, layout, work, device);
   const LayerCost layer = mean_layer_time(step);

@@ -21,7 +21,7 @@ struct TrainLayout {
   friend bool operator==(const TrainLayout&, const TrainLayout&) = default;
 };
 
-struct TrainWork {
+struct TrainStepWork {
   double micro_batch = 1;   // sequences
   double global_batch = 1;  // sequences per optimizer step
   double seq_len = 0;       // tokens
@@ -33,7 +33,7 @@ struct TrainWork {
   bool loops_experts = false;
   double reduce_bytes = 4;      // per gradient in the reduction
   bool offload_states = false;  // weights, gradients and optimizer states stay in host memory
-  friend bool operator==(const TrainWork&, const TrainWork&) = default;
+  friend bool operator==(const TrainStepWork&, const TrainStepWork&) = default;
 };
 
 // Seconds per step, by where they go; total_s is their sum.
@@ -48,14 +48,14 @@ struct TrainTime {
 };
 
 // Errors name the rule that layout and work break: sizes that do not divide, an empty micro-batch.
-Status validate_train(const ModelSize& model, const TrainLayout& layout, const TrainWork& work);
+Status validate_train(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work);
 // REQUIRES: validate_train() accepts the arguments.
-TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout, const TrainWork& work,
+TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
                           const DeviceModel& device);
 
 // Seconds of one inference pass (log-probabilities) over `sequences` with the same layout: forward
 // only, pipelined.
-double inference_pass_s(const ModelSize& model, const TrainLayout& layout, const TrainWork& work,
+double inference_pass_s(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
                         const DeviceModel& device);
 
 }  // namespace braid

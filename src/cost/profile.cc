@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "cost/efficiency.h"
 
 namespace braid {
 namespace {
@@ -88,6 +89,20 @@ Result<LayerTime> layer_from_json(const Json& json) {
   return time;
 }
 
+Result<std::map<std::string, double>> efficiencies_from_json(const Json& json) {
+  std::map<std::string, double> out;
+  BRAID_ASSIGN(const Json stated, json_field_or<Json>(json, "efficiencies", Json::object()));
+  if (!stated.is_object()) return invalid_input("'efficiencies' must be an object of numbers");
+  for (const auto& [name, value] : stated.items()) {
+    if (find_knob(name) == nullptr)
+      return invalid_input(cat("efficiencies: unknown efficiency '", name, "'"));
+    if (!value.is_number() || !(value.get<double>() >= 0) || value.get<double>() > 1e9)
+      return invalid_input(cat("efficiencies: '", name, "' must be a number from 0 to 1e9"));
+    out[name] = value.get<double>();
+  }
+  return out;
+}
+
 Result<CollectiveTime> collective_from_json(const Json& json) {
   CollectiveTime time;
   BRAID_ASSIGN(time.op, json_field<std::string>(json, "op"));
@@ -151,6 +166,7 @@ Json profile_json(const Profile& profile) {
   return {{"gpu", gpu_json(profile.gpu)},
           {"precision", precision_name(profile.precision)},
           {"engine", profile.engine},
+          {"efficiencies", profile.efficiencies},
           {"layers", layers},
           {"collectives", collectives}};
 }
@@ -162,6 +178,7 @@ Result<Profile> profile_from_json(const Json& json) {
   BRAID_ASSIGN(const std::string precision, json_field<std::string>(json, "precision"));
   BRAID_ASSIGN(profile.precision, parse_precision(precision));
   BRAID_ASSIGN(profile.engine, json_field_or<std::string>(json, "engine", ""));
+  BRAID_ASSIGN(profile.efficiencies, efficiencies_from_json(json));
   BRAID_ASSIGN(const Json layers, json_field_or<Json>(json, "layers", Json::array()));
   BRAID_ASSIGN(const Json collectives, json_field_or<Json>(json, "collectives", Json::array()));
   for (size_t i = 0; i < layers.size(); ++i) {

@@ -3,6 +3,7 @@
 // profile`, read by the cost model. Plain values.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -53,6 +54,8 @@ struct Profile {
   GpuSpec gpu;  // key "this-machine", or the catalogue's
   Precision precision = Precision::kF32;
   std::string engine;  // "braid"
+  // Knobs (cost/efficiency.h) that were measured too, by name, in their units.
+  std::map<std::string, double> efficiencies;
   std::vector<LayerTime> layers;
   std::vector<CollectiveTime> collectives;
   friend bool operator==(const Profile&, const Profile&) = default;

@@ -19,7 +19,7 @@ LayerPass toy_pass() {
 }
 
 TEST(TrainStep, OneDevice) {
-  TrainWork work;
+  TrainStepWork work;
   work.micro_batch = 2;
   work.global_batch = 8;
   work.seq_len = 500;
@@ -41,7 +41,7 @@ TEST(TrainStep, OneDevice) {
 }
 
 TEST(TrainStep, FullRecomputationAddsOneForwardPass) {
-  TrainWork work;
+  TrainStepWork work;
   work.seq_len = 500;
   work.micro_batch = work.global_batch = 2;
   const TrainTime kept = train_step_time(toy_model(), {}, work, toy_device());
@@ -53,7 +53,7 @@ TEST(TrainStep, FullRecomputationAddsOneForwardPass) {
 }
 
 TEST(TrainStep, BubbleIsThePipelinesFillAndDrain) {
-  TrainWork work;
+  TrainStepWork work;
   work.micro_batch = 1;
   work.global_batch = 8;
   work.seq_len = 1000;
@@ -72,7 +72,7 @@ TEST(TrainStep, BubbleIsThePipelinesFillAndDrain) {
 }
 
 TEST(TrainStep, ShardedWeightsAreGatheredInEveryMicroBatch) {
-  TrainWork work;
+  TrainStepWork work;
   work.micro_batch = 1;
   work.global_batch = 16;
   work.seq_len = 8;  // hardly any computation to hide behind
@@ -91,7 +91,7 @@ TEST(TrainStep, ShardedWeightsAreGatheredInEveryMicroBatch) {
 
 TEST(TrainStep, RejectsWhatDoesNotFit) {
   TrainLayout layout;
-  TrainWork work;
+  TrainStepWork work;
   EXPECT_THAT(validate_train(toy_model(), layout, work).message(), HasSubstr("seq_len"));
   work.seq_len = 100;
   layout.pp = 8;
@@ -105,7 +105,7 @@ TEST(TrainStep, RejectsWhatDoesNotFit) {
 }
 
 TEST(InferencePass, IsTheForwardHalf) {
-  TrainWork work;
+  TrainStepWork work;
   work.micro_batch = 2;
   work.global_batch = 8;
   work.seq_len = 500;
@@ -120,7 +120,7 @@ TEST(InferencePass, IsTheForwardHalf) {
 TEST(InferencePass, GathersAllWeightsWhateverIsTrained) {
   TrainLayout layout;
   layout.dp = 4, layout.zero_stage = 3, layout.gpus_per_node = 4;
-  TrainWork work;
+  TrainStepWork work;
   work.global_batch = 4, work.seq_len = 8;  // so few tokens that gathers take longest
   DeviceModel device = toy_device();
   device.efficiency.lora_factor = 1;
@@ -133,7 +133,7 @@ TEST(InferencePass, GathersAllWeightsWhateverIsTrained) {
 }
 
 TEST(TrainStep, OptimizerStepsGrowWithTheRankOfAdapters) {
-  TrainWork work;
+  TrainStepWork work;
   work.global_batch = 1, work.seq_len = 100;
   const auto optimizer_s = [&](double rank) {
     work.lora_rank = rank;

@@ -45,6 +45,7 @@ inline Efficiency ideal_efficiency() {
                                     &Efficiency::mem_eager_factor,
                                     &Efficiency::mem_reserve_factor})
     e.*share = 1;
+  e.mem_work_share = 0.5;
   return e;
 }
 

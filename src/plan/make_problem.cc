@@ -208,6 +208,12 @@ bool shares_prompts(const Config& config, const Graph& graph) {
          config.rollout.samples_per_prompt > 1;
 }
 
+bool maps_frozen(const Config& config, const Cluster& cluster) {
+  return config.train.offload != "off" && config.plan.train_engine.empty() &&
+         std::all_of(cluster.nodes.begin(), cluster.nodes.end(),
+                     [](const Node& node) { return node.gpu.architecture == "cpu"; });
+}
+
 Result<PlanningProblem> make_problem(const Config& config, const ReadText& read) {
   PlanningProblem problem;
   BRAID_ASSIGN(problem.graph, planned_graph(config, read));
@@ -218,6 +224,7 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   problem.memory_limit_gib = config.plan.memory_limit_gib;
   problem.host_memory_gib = config.plan.host_memory_gib;
   problem.may_offload = config.plan.offload != "never";
+  problem.maps_frozen = maps_frozen(config, problem.cluster);
   problem.train_engine = config.plan.train_engine;
   problem.generate_engine = config.plan.generate_engine;
   // Other engines compute each sample whole.

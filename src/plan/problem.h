@@ -58,6 +58,9 @@ struct PlanningProblem {
   double memory_limit_gib = 0;  // lowers what a device has, context included; 0 = the device's
   double host_memory_gib = 0;   // of a node, for state that waits there; 0 = not limited
   bool may_offload = true;      // state of roles may wait in host memory
+  // Weights that are not trained are files that come into memory for their calls, as Braid's
+  // runtime has them on processors.
+  bool maps_frozen = false;
   // Generation engines take their whole KV budget when they wake and hold it until they sleep
   // (vLLM, SGLang); false: pages as sequences grow.
   bool reserves_cache = false;

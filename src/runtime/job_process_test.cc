@@ -384,12 +384,16 @@ TEST_F(JobProcess, SearchesAPlanThatItExecutes) {
 TEST_F(JobProcess, ExampleOfAClusterRuns) {
   const CommandOutcome end =
       run_shell(cat("cd ", BRAID_SOURCE_DIR, " && examples/cluster/one_machine.sh ", BRAID_BINARY,
-                    " run.dir=", path("job-example"), " train.total_steps=2 2>&1"));
+                    " run.dir=", path("job-example"), " train.total_steps=5 2>&1"));
   ASSERT_EQ(end.exit_code, 0) << end.output;
+  // Whether the plan is still the best, once steps were measured.
+  EXPECT_THAT(end.output, HasSubstr("under measured costs"));
   const Json predicted = *parse_json(*read_file(path("job-example/cluster/predicted.json")), "");
   EXPECT_EQ(predicted["ranks"].size(), 2u);
   EXPECT_GT(predicted["step"]["measured_s"].get<double>(), 0);
   EXPECT_GT(predicted["step"]["predicted_s"].get<double>(), 0);
+  for (const Json& rank : predicted["ranks"])
+    EXPECT_GT(rank["measured_bytes"].get<double>(), 1 << 20) << predicted;
 }
 
 }  // namespace

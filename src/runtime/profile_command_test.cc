@@ -69,6 +69,33 @@ TEST_F(ProfileCommand, WritesTimesThatReplaceTheCatalogue) {
   }
 }
 
+TEST_F(ProfileCommand, RanksMeasureSideBySideAndEachOther) {
+  const std::string out = join_path(folder_, "ranks.json");
+  EXPECT_EQ(profile({model_, "--out", out, "--ranks", "2", "--dtype", "bf16", "--tokens", "8",
+                     "--lengths", "8", "--batches", "1", "--contexts", "40", "--seconds", "0"}),
+            "exited with status 0")
+      << errors_;
+  const auto read = profile_from_json(*parse_json(*read_file(out), out));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->precision, Precision::kBf16);
+  std::set<std::string> collectives;
+  for (const CollectiveTime& time : read->collectives) {
+    EXPECT_EQ(time.members, 2);
+    collectives.insert(time.op);
+  }
+  EXPECT_EQ(collectives,
+            (std::set<std::string>{"all_reduce", "all_gather", "reduce_scatter", "broadcast"}));
+  for (const char* name : {"nvlink_latency_us", "pcie_share", "mem_fused_factor", "mem_head_bytes"})
+    EXPECT_GT(read->efficiencies.at(name), 0) << name;
+  EXPECT_NEAR(read->efficiencies.at("mem_packed_share"), 1, 0.5);
+  const auto whole = profile({model_, "--out", out, "--tokens", "8", "--lengths", "8", "--batches",
+                              "1", "--contexts", "40", "--seconds", "0"});
+  EXPECT_EQ(whole, "exited with status 0") << errors_;
+  const auto alone = profile_from_json(*parse_json(*read_file(out), out));
+  EXPECT_NEAR(read->gpu.hbm_bytes, alone->gpu.hbm_bytes / 2, 1e-3 * alone->gpu.hbm_bytes);
+  EXPECT_TRUE(alone->collectives.empty());
+}
+
 TEST_F(ProfileCommand, BadInputIsOneLineAndCodeTwo) {
   EXPECT_EQ(profile({join_path(folder_, "nothing")}), "exited with status 2");
   EXPECT_THAT(errors_, HasSubstr("nothing: there is no such model folder"));
@@ -76,6 +103,8 @@ TEST_F(ProfileCommand, BadInputIsOneLineAndCodeTwo) {
   EXPECT_THAT(errors_, HasSubstr("--tokens: 0 is not in 1..1048576"));
   EXPECT_EQ(profile({model_, "--device", "tpu"}), "exited with status 2");
   EXPECT_THAT(errors_, HasSubstr("'tpu' is not cpu, cuda or cuda:N"));
+  EXPECT_EQ(profile({model_, "--dtype", "f16"}), "exited with status 2");
+  EXPECT_THAT(errors_, HasSubstr("--dtype: 'f16' is not f32 or bf16"));
 }
 
 }  // namespace

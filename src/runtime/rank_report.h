@@ -16,7 +16,7 @@ struct RankReport {
   Metrics metrics;
   std::map<std::string, double> seconds;  // by call that it took part in
   int64_t trained_tokens = 0;
-  double peak_bytes = 0;    // of the process so far
+  double peak_bytes = 0;    // of its tensors in the step
   std::string stop_signal;  // "" = nobody asked this rank to stop
 };
 std::string report_text(const RankReport& report);

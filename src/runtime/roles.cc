@@ -57,7 +57,8 @@ Status set_reference(const Roles& roles, const Config& config, const Origin& ori
   }
   Model& initial = *actor->second.model;
   if (!same_part(initial.options(), options)) {
-    BRAID_ASSIGN(state.model, load_weights(origin, {options, false}));
+    BRAID_ASSIGN(std::unique_ptr<Model> model, load_weights(origin, {options, false}));
+    BRAID_ASSIGN(state.model, frozen(std::move(model), config));
     return ok_status();
   }
   const bool base_stays = initial.options().lora.rank > 0;
@@ -129,6 +130,9 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
   if (!spec.trained) options.lora.rank = 0;
   if (!spec.trained || options.lora.rank > 0) {
     BRAID_ASSIGN(copy.model, load_weights(origin, {options, spec.scalar_head}));
+    if (!spec.trained) {
+      BRAID_ASSIGN(copy.model, frozen(std::move(copy.model), config));
+    }
     return copy;
   }
   BRAID_ASSIGN(const ModelSpec architecture, origin_spec(origin, spec.scalar_head));

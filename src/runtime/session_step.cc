@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "host/machine.h"
+#include "nn/tensor_memory.h"
 #include "runtime/session.h"
 #include "runtime/step_metrics.h"
 #include "runtime/stop_signal.h"
@@ -19,6 +19,7 @@ void Session::set_skipped(const std::map<std::string, int64_t>& skipped) {
 }
 
 void Session::begin_step() {
+  reset_peak_tensor_bytes();
   updates_before_ = training_.updates();
   trained_before_ = training_.trained_tokens();
   if (!open_) {
@@ -93,7 +94,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
 // of the rank that took longest.
 Status Session::merge_reports(double whole_s) {
   report_ = {metrics_, seconds_, training_.trained_tokens() - trained_before_,
-             static_cast<double>(peak_memory_bytes()), stop_signal()};
+             static_cast<double>(peak_tensor_bytes()), stop_signal()};
   rank_seconds_ = {report_.seconds};
   rank_peaks_ = {report_.peak_bytes};
   step_s_ = 0;

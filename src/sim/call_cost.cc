@@ -149,6 +149,18 @@ double CallCost::half_exchange_s(double tokens) const {
   });
 }
 
+// An all-reduce as a profile has it; else both of its halves.
+double CallCost::whole_exchange_s(double tokens) const {
+  const InsideOp* const inside = exchange_inside(GroupKind::kTensor);
+  if (inside == nullptr) return 0;
+  if (device_.profile == nullptr || !others_.empty()) return 2 * half_exchange_s(tokens);
+  const CollectiveGroup neighbours = group(strategy_.tp, 1);
+  const auto measured = profiled_collective_s(
+      *device_.profile, {"all_reduce", strategy_.tp, neighbours.members <= neighbours.per_domain,
+                         tokens * inside->bytes_per_token, 0});
+  return measured ? *measured * device_.efficiency.tp_exposed : 2 * half_exchange_s(tokens);
+}
+
 double CallCost::context_exchange_s(double tokens) const {
   const InsideOp* const inside = exchange_inside(GroupKind::kContext);
   if (inside == nullptr) return 0;
@@ -181,6 +193,7 @@ PassPrices CallCost::pass_prices(const MicroBatch& batch) const {
   PassPrices prices = prices_on(device_, batch);
   prices.tokens = batch.tokens;
   prices.half_exchange_s = half_exchange_s(batch.tokens);
+  prices.whole_exchange_s = whole_exchange_s(batch.tokens);
   prices.context_exchange_s = context_exchange_s(batch.tokens);
   prices.expert_exchange_s = expert_exchange_s(batch.tokens);
   for (const DeviceModel& other : others_) {
@@ -264,7 +277,8 @@ double CallCost::pass_s(const PassPrices& prices, const Expansion& e, const OpBo
     if (op.at_end) continue;
     const GroupKind over = e.groups[op.group].kind;
     if (over == GroupKind::kTensor)
-      compute += op.times * (op.kind == OpKind::kAllReduce ? 2 : 1) * prices.half_exchange_s;
+      compute += op.times *
+                 (op.kind == OpKind::kAllReduce ? prices.whole_exchange_s : prices.half_exchange_s);
     if (over == GroupKind::kContext) compute += op.times * prices.context_exchange_s;
     if (over == GroupKind::kExperts) compute += op.times * prices.expert_exchange_s;
   }
@@ -410,14 +424,18 @@ double CallCost::working_bytes(const MicroBatch& batch) const {
       batch.tokens * e.mem_fused_factor *
       activation_bytes_per_token(m, kind, body.shards, body.sequence_sharded, widths_.activation);
   const double kept = trains_ ? kept_share(body.recompute, e) : 1;
-  return (e.mem_work_layers * (1 - kept) + 0.5) * layer;
+  return (e.mem_work_layers * (1 - kept) + e.mem_work_share) * layer;
 }
 
 double CallCost::logit_bytes(const MicroBatch& batch) const {
   if (scalar_head_) return 0;
+  const Efficiency& e = device_.efficiency;
   const double tokens = std::min(batch.tokens, kHeadChunkTokens);
-  return tokens * static_cast<double>(model_->size.vocab) / any_body().shards *
-         (device_.efficiency.mem_logit_bytes + widths_.extra_logit);
+  const double entries = static_cast<double>(model_->size.vocab) / any_body().shards;
+  // What a profile measured of the head comes while no layer is worked on.
+  if (e.mem_logit_bytes <= 0)
+    return std::max(0.0, entries * e.mem_head_bytes - working_bytes(batch));
+  return entries * tokens * (e.mem_logit_bytes + widths_.extra_logit);
 }
 
 // Two blocks with prefetching, the ends of the model, and the block whose gradients are being
@@ -448,6 +466,12 @@ double CallCost::gradient_bytes(int stage) const {
 
 double CallCost::optimizer_bytes(int stage) const {
   return held_state(stage, OpKind::kUpdate, TensorState::kMain) * widths_.optimizer;
+}
+
+double CallCost::packed_bytes(size_t mesh_index, bool several_passes) const {
+  const Efficiency& e = device_.efficiency;
+  const double share = trains_ ? e.mem_packed_train_share : e.mem_packed_share;
+  return several_passes && packs() ? share * weight_bytes(mesh_index) : 0;
 }
 
 double CallCost::weight_bytes(size_t mesh_index) const {

@@ -29,7 +29,8 @@ struct MicroBatch {
 // embedding, and in head and loss over the vocabulary. Backward only where the call trains.
 struct PassPrices {
   double tokens = 0;
-  double half_exchange_s = 0;  // half an all-reduce of a layer's output over tensor-parallel ranks
+  double half_exchange_s = 0;   // half an all-reduce of a layer's output over tensor-parallel ranks
+  double whole_exchange_s = 0;  // all of it
   double context_exchange_s = 0;  // keys and values of a layer, once around context-parallel ranks
   double expert_exchange_s = 0;   // tokens of a layer to their experts, one way
   double dense_forward_s = 0, dense_backward_s = 0;
@@ -100,6 +101,12 @@ class CallCost {
   double gathered_bytes(int stage) const;                            // ZeRO-3: blocks held whole
   double gradient_bytes(int stage) const;
   double optimizer_bytes(int stage) const;
+  // Copies of the weights that kernels keep during the call; whether there are any.
+  bool packs() const {
+    const Efficiency& e = device_.efficiency;
+    return (trains_ ? e.mem_packed_train_share : e.mem_packed_share) > 0;
+  }
+  double packed_bytes(size_t mesh_index, bool several_passes) const;
   double weight_bytes(size_t mesh_index) const;
   double cache_bytes_per_token() const;  // KV cache of one token on one device
   double prefill_bytes(double tokens) const;
@@ -129,6 +136,7 @@ class CallCost {
   LayerPass layer_pass(const MicroBatch& batch, LayerKind kind) const;
   const InsideOp* exchange_inside(GroupKind over) const;
   double half_exchange_s(double tokens) const;
+  double whole_exchange_s(double tokens) const;
   double context_exchange_s(double tokens) const;
   double expert_exchange_s(double tokens) const;
   double pass_s(const PassPrices& prices, const Expansion& e, const OpBody& body,

@@ -31,12 +31,16 @@ const CallMeter::Largest& CallMeter::largest(const Call& call, const CallCost& c
   return largest_.emplace(key, out).first->second;
 }
 
+int64_t CallMeter::parts_of(const Call& call) const {
+  return call.kind == CallKind::kTrainStep ? std::max<int64_t>(1, problem_->workload.minibatches)
+                                           : 1;
+}
+
 // The most that the passes of a stage hold at once.
 double CallMeter::pass_bytes(const Call& call, const CallCost& cost, int stage) {
   const Strategy& s = cost.strategy();
   const bool trains = call.kind == CallKind::kTrainStep;
-  const int64_t parts = trains ? std::max<int64_t>(1, problem_->workload.minibatches) : 1;
-  const Largest& most = largest(call, cost, parts);
+  const Largest& most = largest(call, cost, parts_of(call));
   // Twice as many micro-batches as stages fill every pipeline.
   const Schedule schedule =
       schedule_of(s, call.kind, std::min<int64_t>(most.micro_batches, 2 * int64_t{s.pp}));
@@ -73,11 +77,14 @@ CallMemory CallMeter::memory(const Call& call, const CallCost& cost, CallTimer& 
   const double cache = generates ? cache_bytes(call, cost, timer) : 0;
   const auto prefill =
       static_cast<double>(engine_batch_tokens(*problem_, SimOptions().generate_batch_tokens));
+  const bool several =
+      generates || (cost.packs() && largest(call, cost, parts_of(call)).micro_batches > 1);
   CallMemory fullest;
   for (int stage = 0; stage < s.pp; ++stage) {
     CallMemory now;
     now.weights = cost.weight_bytes(mesh_index(s, {0, 0, stage}));
-    now.transient = cost.gathered_bytes(stage);
+    now.transient =
+        cost.gathered_bytes(stage) + cost.packed_bytes(mesh_index(s, {0, 0, stage}), several);
     if (trains) {
       now.optimizer = cost.optimizer_bytes(stage);
       now.transient += cost.gradient_bytes(stage);

@@ -41,6 +41,7 @@ class CallMeter {
     bool in_order = false;
     friend auto operator<=>(const CutKey&, const CutKey&) = default;
   };
+  int64_t parts_of(const Call& call) const;  // mini-batches
   const Largest& largest(const Call& call, const CallCost& cost, int64_t parts);
   double pass_bytes(const Call& call, const CallCost& cost, int stage);
   double cache_bytes(const Call& call, const CallCost& cost, CallTimer& timer) const;

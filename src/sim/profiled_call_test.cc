@@ -4,13 +4,14 @@
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
 #include "sim/call_cost.h"
+#include "sim/simulate.h"
 
 namespace braid {
 namespace {
 
 // Seconds of one micro-batch of the reference model, tensor-parallel over two devices, where every
-// exchange takes the given time.
-double forward_s(double exchange_s) {
+// reduce-scatter takes the given time; and all-reduces theirs.
+double forward_s(double exchange_s, const std::optional<CollectiveTime>& all_reduce = {}) {
   const PlanningProblem problem = make_test_problem({.devices = 2, .prompts = 8});
   const Program program = *compile(uniform_plan(problem, 1, 2, 1), problem);
   Calibration calibration = committed_calibration();
@@ -18,6 +19,7 @@ double forward_s(double exchange_s) {
   profile.gpu = *find_gpu("a100-80g");
   profile.collectives = {{"reduce_scatter", 2, true, 1, exchange_s},
                          {"reduce_scatter", 2, true, 1e12, exchange_s}};
+  if (all_reduce) profile.collectives.push_back(*all_reduce);
   calibration.profiles = {profile};
   for (size_t i = 0; i < program.graph.calls.size(); ++i) {
     if (program.graph.calls[i].name != "ref_logprob") continue;
@@ -32,6 +34,42 @@ TEST(ProfiledCall, CollectivesTakeTheirMeasuredTime) {
   const double first_s = forward_s(0.1), second_s = forward_s(0.2), third_s = forward_s(0.4);
   EXPECT_GT(second_s, first_s + 1);  // several exchanges in each of 32 layers, partly hidden
   EXPECT_NEAR((third_s - second_s) / (second_s - first_s), 2, 0.01);
+}
+
+// An all-reduce that was measured is not taken for two halves.
+TEST(ProfiledCall, AllReducesTakeTheirOwnTime) {
+  EXPECT_LT(forward_s(0.2, CollectiveTime{"all_reduce", 2, true, 1, 0.1}), forward_s(0.2) - 1);
+  EXPECT_GT(forward_s(0.2, CollectiveTime{"all_reduce", 2, true, 1, 0.8}), forward_s(0.2) + 1);
+}
+
+// Frozen weights that are files in memory for their calls, and what kernels pack.
+TEST(ProfiledCall, MemoryOfTheOwnEngine) {
+  PlanningProblem problem = make_test_problem({.algorithm = "grpo", .devices = 1, .prompts = 8});
+  const Program program = *compile(uniform_plan(problem, 1, 1, 1), problem);
+  const auto peak = [&](const Calibration& calibration) {
+    return simulate(program, problem, calibration, {})->devices[0].peak_bytes;
+  };
+  Calibration calibration = committed_calibration();
+  const double weights =
+      2.0 * static_cast<double>(total_params(problem.models.at("reference").size));
+  const double resident = peak(calibration);
+  problem.maps_frozen = true;
+  EXPECT_NEAR(resident - peak(calibration), weights, 0.1 * weights);  // with the reserve
+  Profile profile;
+  profile.gpu = problem.cluster.nodes[0].gpu;
+  profile.engine = "braid";
+  calibration.profiles = {profile};
+  const double bare = peak(calibration);
+  calibration.profiles[0].efficiencies = {{"mem_packed_train_share", 2}};
+  const double once = peak(calibration);
+  EXPECT_EQ(once, bare);  // one micro-batch packs nothing
+  ExecutionPlan cut = uniform_plan(problem, 1, 1, 1);
+  for (CallPlan& call : cut.calls) call.strategy.micro_batches = 4;
+  const Program several = *compile(cut, problem);
+  const double packed = simulate(several, problem, calibration, {})->devices[0].peak_bytes;
+  calibration.profiles[0].efficiencies.clear();
+  const double unpacked = simulate(several, problem, calibration, {})->devices[0].peak_bytes;
+  EXPECT_NEAR(packed - unpacked, 2 * weights, 0.1 * weights);
 }
 
 }  // namespace

@@ -299,7 +299,7 @@ TEST(CallCost, GathersWhatTheClosedFormCounts) {
       *CallCost::make(*compile(plan, problem), train, problem, committed_calibration());
   TrainLayout layout;
   layout.dp = 8, layout.zero_stage = 3;
-  TrainWork work;
+  TrainStepWork work;
   work.seq_len = 512, work.global_batch = 8;
   const MemoryParts parts =
       train_memory(cost.model().size, layout, work, {}, cost.device().efficiency);

@@ -102,6 +102,11 @@ double StepSimulation::copy_bytes(int32_t index, DeviceId device) const {
          widths_of(model.precision).weight;
 }
 
+// Whether the weights of a role are there for its calls alone.
+bool StepSimulation::comes_for_calls(const RoleId& role) const {
+  return problem_.maps_frozen && !is_trained(program_.graph, role);
+}
+
 // What is there before the step and stays.
 void StepSimulation::add_base_memory() {
   base_.resize(program_.ranks.size());
@@ -111,7 +116,7 @@ void StepSimulation::add_base_memory() {
     for (size_t i = 0; i < program_.copies.size(); ++i) {
       const WeightCopy& copy = program_.copies[i];
       if (!stays_resident(copy, problem_)) continue;
-      if (!(copy.home && lives_on_host({copy.role, false})))
+      if (!(copy.home && (lives_on_host({copy.role, false}) || comes_for_calls(copy.role))))
         base_[rank][copy.home ? MemoryOwner::kWeights : MemoryOwner::kCopies] +=
             copy_bytes(static_cast<int32_t>(i), device);
       if (copy.home && is_trained(program_.graph, copy.role) && !lives_on_host({copy.role, true}))
@@ -126,15 +131,27 @@ void StepSimulation::hold(DeviceId device, const Block& block, MemoryOwner owner
   change(device, {block.end, 1, owner, block.last, -bytes});
 }
 
+// Whether a rank computes several micro-batches with the same weights.
+bool StepSimulation::has_several_passes(CallId id) const {
+  for (const MiniBatch& batch : call_deal(id).minibatches)
+    for (const auto& micro_batches : batch.micro_batches)
+      if (micro_batches.size() > 1) return true;
+  return false;
+}
+
 void StepSimulation::add_call_memory(CallId id) {
   const CallCost& cost = *costs_[id.value];
   const CallPlacement& where = program_.calls[id.value];
   const CallKind kind = program_.graph.calls[id.value].kind;
+  const RoleId& role = program_.graph.calls[id.value].role;
   const auto tokens =
       static_cast<double>(engine_batch_tokens(problem_, options_.generate_batch_tokens));
+  const bool several = kind == CallKind::kGenerate || (cost.packs() && has_several_passes(id));
   for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
     const DeviceId device = where.mesh.devices[i];
     const Block& block = this->block(id, device);
+    hold(device, block, MemoryOwner::kCopies, cost.packed_bytes(i, several));
+    if (comes_for_calls(role)) hold(device, block, MemoryOwner::kWeights, cost.weight_bytes(i));
     if (kind == CallKind::kTrainStep)
       hold(device, block, MemoryOwner::kGradients,
            cost.gradient_bytes(grid_position(where.strategy, i).stage));

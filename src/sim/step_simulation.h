@@ -144,6 +144,8 @@ class StepSimulation {
 
   // step_memory.cc: who holds what.
   void add_base_memory();
+  bool comes_for_calls(const RoleId& role) const;
+  bool has_several_passes(CallId id) const;
   void add_call_memory(CallId id);
   void add_field_memory(CallId id);
   void remember_pass(const StageRun& run, const Op& op, TaskId task, const MicroBatch& batch);
