@@ -18,6 +18,7 @@ if(BRAID_WITH_TORCH OR BRAID_BUILD_FUZZ)  # needs no libtorch
   braid_module(data LIBS PkgConfig::PCRE2 ${UTF8PROC_LIBRARY} ${CMAKE_DL_LIBS})
 endif()
 if(BRAID_WITH_TORCH)
+  braid_module(device TORCH)
   braid_module(comm TORCH)
   # The one source that sees Gloo's headers; a test looks at what its object defines.
   set_source_files_properties(src/comm/gloo_backend.cc PROPERTIES COMPILE_DEFINITIONS USE_C10D_GLOO SKIP_UNITY_BUILD_INCLUSION ON)

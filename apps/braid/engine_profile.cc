@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
@@ -22,6 +21,7 @@
 #include "comm/world.h"
 #include "cost/profile.h"
 #include "dataflow/model_size.h"
+#include "device/device.h"
 #include "engine_options.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
@@ -36,17 +36,6 @@
 
 namespace braid {
 namespace {
-
-Result<at::Device> parse_device(const std::string& text) {
-  if (text == "cpu") return at::Device(at::kCPU);
-  int64_t index = 0;
-  const bool numbered = text.rfind("cuda:", 0) == 0 && parse_int(text.substr(5), &index);
-  if (text != "cuda" && !numbered)
-    return invalid_input(cat("--device: '", text, "' is not cpu, cuda or cuda:N"));
-  if (!at::detail::getCUDAHooks().hasCUDA())
-    return invalid_input("--device: no CUDA device here; use cpu");
-  return at::Device(at::kCUDA, static_cast<int8_t>(index));
-}
 
 // Rates of the machine that the roofline of other models starts from.
 GpuSpec measure_machine(const ProfileBench& bench) {
@@ -272,7 +261,7 @@ Status launch_profile(int64_t ranks) {
 
 Result<ProfileBench> make_bench(const ProfileOptions& options) {
   ProfileBench bench{at::Device(at::kCPU), at::kFloat, options.seconds};
-  BRAID_ASSIGN(bench.device, parse_device(options.device));
+  BRAID_ASSIGN(bench.device, parse_device(options.device, "--device"));
   if (options.dtype != "f32" && options.dtype != "bf16")
     return invalid_input(cat("--dtype: '", options.dtype, "' is not f32 or bf16"));
   if (options.dtype == "bf16") bench.dtype = at::kBFloat16;

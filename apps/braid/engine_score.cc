@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "data/tokenizer/tokenizer.h"
+#include "device/device_copy.h"
 #include "engine_options.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
@@ -89,7 +90,7 @@ Result<Sequences> read_sequences(const ScoreOptions& options, const ModelSpec& s
 }
 
 std::vector<float> to_floats(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.to(at::kCPU).contiguous();
+  const at::Tensor flat = to_host(tensor).contiguous();
   const float* data = flat.const_data_ptr<float>();
   return {data, data + flat.numel()};
 }

@@ -7,6 +7,7 @@
 #include "comm/launcher.h"
 #include "config/load.h"
 #include "config_inputs.h"
+#include "device/device.h"
 #include "engine_auto.h"
 #include "host/file.h"
 #include "host/sha256.h"
@@ -61,10 +62,6 @@ Status add_specs(const Config& config, PlanningProblem* problem) {
 
 // What a job of several ranks does not do yet.
 Status check_several_ranks(const Config& config, const Program& program) {
-  if (config.device != "cpu")
-    return invalid_input(cat("device: ", config.device,
-                             ": several processes communicate over Gloo, between CPUs only; "
-                             "set device=cpu, or plan for one device"));
   const auto cut = [&](const std::string& role) {
     for (const WeightCopy& copy : program.copies)
       if (copy.home && copy.role.value == role)
@@ -164,6 +161,9 @@ Status join_job(const Membership& membership, const PlannedRun& planned,
   WorldOptions options;
   options.deadline_s = 3600;  // a rank that dies or hangs is found by its signs of life, in seconds
   BRAID_ASSIGN(const std::unique_ptr<World> world, World::join(membership, options));
+  if (const Status device = use_local_device(planned.config.device, membership.local_rank);
+      !device.ok())
+    return world->fail(device);
   BRAID_ASSIGN(const std::string binary, binary_hash());
   BRAID_TRY(world->agree({{"binary", binary},
                           {"configuration", sha256_hex(configuration)},

@@ -1,6 +1,7 @@
 #include "comm/communicator.h"
 
-#include <ATen/ops/zeros.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,11 +13,43 @@
 #include "comm/store.h"
 #include "comm/store_handle.h"
 #include "comm/watchdog.h"
+#include "device/device_copy.h"
 
 namespace braid {
 
+// Tensors on their way: in host memory where the backend does not reach the device that they lie
+// on, else themselves.
+struct Passage {
+  // A result that lies in host memory, and where it belongs.
+  struct Arrival {
+    at::Tensor from, to;
+  };
+  std::vector<at::Tensor> held;  // until the transfer is done
+  std::vector<Arrival> arrivals;
+
+  at::Tensor given(const at::Tensor& tensor) {
+    held.push_back(to_host(tensor));
+    return held.back();
+  }
+  at::Tensor taken(const at::Tensor& tensor) {
+    if (tensor.is_cpu()) return tensor;
+    arrivals.push_back({at::empty(tensor.sizes(), tensor.options().device(at::kCPU)), tensor});
+    return arrivals.back().from;
+  }
+  at::Tensor changed(const at::Tensor& tensor) {
+    if (tensor.is_cpu()) return tensor;
+    arrivals.push_back({to_host(tensor), tensor});
+    return arrivals.back().from;
+  }
+  void arrive() {
+    const at::NoGradGuard no_grad;
+    for (const Arrival& each : arrivals) each.to.copy_(to_device(each.from, each.to.device()));
+  }
+};
+
 struct StartedWork {
   c10::intrusive_ptr<c10d::Work> work;
+  Passage passage;
   Status failed;  // starting failed
   CommunicatorContext context;
   Transfer transfer = Transfer::kCount;
@@ -111,8 +144,10 @@ Status Pending::wait() {
   const bool message = work->transfer == Transfer::kSend || work->transfer == Transfer::kReceive;
   try {
     // Collectives got the deadline when they began; they need no second one.
-    if (message ? work->work->wait(timeout_of(work->context)) : work->work->wait()) return {};
-    return transfer_failure(*work, "aborted");
+    if (!(message ? work->work->wait(timeout_of(work->context)) : work->work->wait()))
+      return transfer_failure(*work, "aborted");
+    work->passage.arrive();
+    return {};
   } catch (const std::exception& error) {
     return transfer_failure(*work, short_message(error));
   }
@@ -170,7 +205,7 @@ Pending Communicator::start(Transfer transfer, std::string_view tensor, int64_t 
       if (member != context_.global_rank) work->peers.push_back(member);
   }
   try {
-    work->work = start();
+    work->work = start(work->passage);
   } catch (const std::exception& error) {
     work->failed = transfer_failure(*work, short_message(error));
   }
@@ -180,8 +215,8 @@ Pending Communicator::start(Transfer transfer, std::string_view tensor, int64_t 
 Pending Communicator::all_reduce(const at::Tensor& inout, Reduce reduce, std::string_view tensor) {
   if (size() == 1 || inout.numel() == 0) return {};
   count(Transfer::kAllReduce, inout);
-  return start(Transfer::kAllReduce, tensor, -1, [&] {
-    std::vector<at::Tensor> list = {inout};
+  return start(Transfer::kAllReduce, tensor, -1, [&](Passage& passage) {
+    std::vector<at::Tensor> list = {passage.changed(inout)};
     c10d::AllreduceOptions options;
     options.reduceOp = reduce_op(reduce);
     options.timeout = timeout_of(context_);
@@ -198,8 +233,8 @@ Pending Communicator::reduce_scatter(const at::Tensor& out, const at::Tensor& in
     return {};
   }
   count(Transfer::kReduceScatter, in);
-  return start(Transfer::kReduceScatter, tensor, -1, [&] {
-    at::Tensor to = out.view({-1}), from = in.view({-1});
+  return start(Transfer::kReduceScatter, tensor, -1, [&](Passage& passage) {
+    at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
     c10d::ReduceScatterOptions options;
     options.timeout = timeout_of(context_);
     return backend_->c10d->_reduce_scatter_base(to, from, options);
@@ -215,8 +250,8 @@ Pending Communicator::all_gather(const at::Tensor& out, const at::Tensor& in,
     return {};
   }
   count(Transfer::kAllGather, in);
-  return start(Transfer::kAllGather, tensor, -1, [&] {
-    at::Tensor to = out.view({-1}), from = in.view({-1});
+  return start(Transfer::kAllGather, tensor, -1, [&](Passage& passage) {
+    at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
     c10d::AllgatherOptions options;
     options.timeout = timeout_of(context_);
     return backend_->c10d->_allgather_base(to, from, options);
@@ -227,8 +262,8 @@ Pending Communicator::broadcast(const at::Tensor& inout, int64_t root, std::stri
   const int place = place_of(root);
   if (size() == 1 || inout.numel() == 0) return {};
   count(Transfer::kBroadcast, inout);
-  return start(Transfer::kBroadcast, tensor, -1, [&] {
-    std::vector<at::Tensor> list = {inout};
+  return start(Transfer::kBroadcast, tensor, -1, [&](Passage& passage) {
+    std::vector<at::Tensor> list = {passage.changed(inout)};
     c10d::BroadcastOptions options;
     options.rootRank = place;
     options.timeout = timeout_of(context_);
@@ -244,8 +279,8 @@ Pending Communicator::all_to_all(const at::Tensor& out, const at::Tensor& in,
     return {};
   }
   count(Transfer::kAllToAll, in);
-  return start(Transfer::kAllToAll, tensor, -1, [&] {
-    at::Tensor to = out, from = in;
+  return start(Transfer::kAllToAll, tensor, -1, [&](Passage& passage) {
+    at::Tensor to = passage.taken(out), from = passage.given(in);
     c10d::AllToAllOptions options;
     options.timeout = timeout_of(context_);
     return backend_->c10d->alltoall_base(to, from, out_rows, in_rows, options);
@@ -259,8 +294,8 @@ Pending Communicator::send(const at::Tensor& data, int64_t to, int32_t channel,
   if (data.numel() == 0) return {};
   count(Transfer::kSend, data);
   sent_bytes_[to] += static_cast<int64_t>(data.nbytes());
-  return start(Transfer::kSend, tensor, to, [&] {
-    std::vector<at::Tensor> list = {data};
+  return start(Transfer::kSend, tensor, to, [&](Passage& passage) {
+    std::vector<at::Tensor> list = {passage.given(data)};
     return backend_->c10d->send(list, place, channel);
   });
 }
@@ -271,8 +306,8 @@ Pending Communicator::receive(const at::Tensor& data, int64_t from, int32_t chan
   BRAID_CHECK(from != context_.global_rank, "a rank receives nothing from itself");
   if (data.numel() == 0) return {};
   count(Transfer::kReceive, data);
-  return start(Transfer::kReceive, tensor, from, [&] {
-    std::vector<at::Tensor> list = {data};
+  return start(Transfer::kReceive, tensor, from, [&](Passage& passage) {
+    std::vector<at::Tensor> list = {passage.taken(data)};
     return backend_->c10d->recv(list, place, channel);
   });
 }
@@ -280,7 +315,7 @@ Pending Communicator::receive(const at::Tensor& data, int64_t from, int32_t chan
 Status Communicator::barrier(std::string_view where) {
   if (size() == 1) return {};
   return start(Transfer::kBarrier, where, -1,
-               [&] {
+               [&](Passage&) {
                  c10d::BarrierOptions options;
                  options.timeout = timeout_of(context_);
                  return backend_->c10d->barrier(options);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/name_seed.h"
+#include "device/device_copy.h"
 
 namespace braid {
 namespace {
@@ -21,7 +22,7 @@ constexpr uint64_t kNumberMask = (uint64_t{1} << kBitsPerNumber) - 1;
 AdapterDropout adapter_dropout(const TokenBatch& batch, double share, uint64_t seed) {
   AdapterDropout out;
   out.share = share;
-  const at::Tensor tokens_T = batch.tokens_T.to(at::kCPU).contiguous();
+  const at::Tensor tokens_T = to_host(batch.tokens_T).contiguous();
   const int64_t* token = tokens_T.const_data_ptr<int64_t>();
   out.token_keys.resize(static_cast<size_t>(tokens_T.numel()));
   const auto& begins = batch.attention.query_begin;
@@ -58,7 +59,7 @@ at::Tensor drop_numbers(const AdapterDropout& dropout, const std::string& module
       }
     }
   });
-  return x_TI * factor_TI.to(x_TI.options());
+  return x_TI * to_device(factor_TI, x_TI.device()).to(x_TI.scalar_type());
 }
 
 }  // namespace braid

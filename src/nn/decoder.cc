@@ -15,6 +15,7 @@
 
 #include "base/text.h"
 #include "dataflow/adapter_targets.h"
+#include "device/device_copy.h"
 
 namespace braid {
 
@@ -305,17 +306,19 @@ void Decoder::detach_leaves() {
 
 void Decoder::clone_storage() {
   visit_adapters([](const std::string&, at::Tensor& tensor) { tensor = tensor.detach().clone(); });
-  replace_storage([](const at::Tensor& tensor) { return tensor.clone(); });
+  replace_storage([](const at::Tensor& tensor, int64_t) { return tensor.clone(); });
 }
 
-void Decoder::replace_storage(const std::function<at::Tensor(const at::Tensor&)>& place) {
+void Decoder::replace_storage(const Place& place) {
+  int64_t at = kNoLayer;
   const auto replace = [&](at::Tensor& tensor) {
-    if (tensor.defined()) tensor = place(tensor.detach());
+    if (tensor.defined()) tensor = place(tensor.detach(), at);
   };
   for (at::Tensor* tensor :
        {&embedding_, &positions_, &head_, &final_norm_.weight, &final_norm_.bias})
     replace(*tensor);
   for (DecoderLayer& layer : layers_) {
+    ++at;
     for (NormWeights* norm :
          {&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.mlp_norm}) {
       replace(norm->weight);
@@ -416,7 +419,7 @@ void Decoder::grow_rope(const AttentionBatch& batch) {
   if (rope_.defined() && rope_.size(0) >= needed) return;
   int64_t rows = 256;
   while (rows < needed) rows *= 2;
-  rope_ = rope_table(spec_.rope, spec_.head_dim, rows).to(options_.device);
+  rope_ = to_device(rope_table(spec_.rope, spec_.head_dim, rows), options_.device);
 }
 
 LayerContext Decoder::layer_context(const TokenBatch& batch, bool training) {
@@ -454,6 +457,7 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   const LayerContext context = layer_context(batch, training);
   const bool recompute = options_.recompute && training;
   for (size_t i = 0; i < layers_.size(); ++i) {
+    if (layer_begin_) layer_begin_(static_cast<int64_t>(i));
     if (keep_packed_ || kv != nullptr)
       visit_linears(layers_[i], [&](LinearLayer* linear) { pack_layer(linear, training); });
     else if (training)

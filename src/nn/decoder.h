@@ -38,7 +38,9 @@ class Decoder : public Model {
   void rest() override { drop_packed(); }
   const PackedLinear& packed_head() override;
 
-  // Called after each layer of a forward without a cache.
+  // Called with the place of each layer in the range before it runs, and after each layer of a
+  // forward without a cache.
+  void set_layer_begin(std::function<void(int64_t)> begin) { layer_begin_ = std::move(begin); }
   void set_layer_done(std::function<void()> done) { layer_done_ = std::move(done); }
 
   LayerRange range() const { return range_; }
@@ -55,8 +57,11 @@ class Decoder : public Model {
   void detach_leaves();
   void clone_storage();
   // Puts what `place` returns in the place of every stored base tensor (joined matrices whole);
-  // shapes must stay.
-  void replace_storage(const std::function<at::Tensor(const at::Tensor&)>& place);
+  // shapes must stay. `layer` is its place in the range, kNoLayer for embedding, last norm and
+  // head, which come first.
+  static constexpr int64_t kNoLayer = -1;
+  using Place = std::function<at::Tensor(const at::Tensor&, int64_t layer)>;
+  void replace_storage(const Place& place);
   // Makes a fresh copy of an instance a role of its own over the same base: uninitialized adapters
   // by the options, and a score head of its own (a copy, or zero) when one is wanted.
   void become_role(const ModelOptions& options, bool scalar_head);
@@ -81,6 +86,7 @@ class Decoder : public Model {
   mutable at::Tensor adapted_head_;  // head with its adapter, for forwards without gradients
   PackedLinear head_packed_, base_head_packed_;  // with and without the head's adapter
   bool adapters_on_ = true, keep_packed_ = false;
+  std::function<void(int64_t)> layer_begin_;
   std::function<void()> layer_done_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "device/device_copy.h"
 #include "nn/decoder.h"
 #include "nn/shard.h"
 #include "nn/shared_head.h"
@@ -38,8 +39,8 @@ TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at
     attention.cached.push_back(start.tokens);
     if (!starts.empty()) attention.hosts.push_back(start.host);
   }
-  batch.tokens_T = at::tensor(tokens, at::kLong).to(device);
-  batch.positions_T = at::tensor(positions, at::kLong).to(device);
+  batch.tokens_T = to_device(at::tensor(tokens, at::kLong), device);
+  batch.positions_T = to_device(at::tensor(positions, at::kLong), device);
   return batch;
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/name_seed.h"
+#include "device/device_copy.h"
 #include "nn/decoder.h"
 
 namespace braid {
@@ -17,6 +18,10 @@ constexpr double kInitStd = 0.02;  // transformers' initializer_range
 
 at::Tensor random_normal(at::IntArrayRef shape, double std, uint64_t seed) {
   return at::empty(shape, at::kFloat).normal_(0, std, at::detail::createCPUGenerator(seed));
+}
+
+void place(const at::Tensor& values, at::Tensor& tensor) {
+  tensor.copy_(to_device(values, tensor.device()));
 }
 
 // Random tensors are drawn whole, so that the values do not depend on who holds them.
@@ -30,10 +35,10 @@ void init_tensor(const TensorSpec& spec, const TensorShard& shard, double residu
       tensor.fill_(1);
       return;
     case TensorSpec::Init::kNormal:
-      tensor.copy_(take_shard(random_normal(shard.whole, kInitStd, seed), shard));
+      place(take_shard(random_normal(shard.whole, kInitStd, seed), shard), tensor);
       return;
     case TensorSpec::Init::kResidualNormal:
-      tensor.copy_(take_shard(random_normal(shard.whole, residual_std, seed), shard));
+      place(take_shard(random_normal(shard.whole, residual_std, seed), shard), tensor);
       return;
   }
 }
@@ -64,7 +69,7 @@ void init_adapters(Decoder& decoder) {
     const double bound = 1 / std::sqrt(static_cast<double>(shard.whole[1]));
     auto generator = at::detail::createCPUGenerator(name_seed(decoder.options().seed, name));
     const at::Tensor whole = at::empty(shard.whole, at::kFloat).uniform_(-bound, bound, generator);
-    tensor.copy_(take_shard(whole, shard));
+    place(take_shard(whole, shard), tensor);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "device/device_copy.h"
 #include "nn/decoder.h"
 #include "nn/model_export.h"
 #include "nn/safetensors.h"
@@ -99,7 +100,7 @@ Status copy_tensor(const Source& source, const TensorSpec& tensor, const TensorS
   if (!at::isfinite(value).all().item<bool>())
     return invalid_input(
         cat(source.weights.file(name).path(), ": tensor ", name, " holds NaN or infinite values"));
-  target.copy_(value);
+  target.copy_(to_device(value, target.device()));
   return ok_status();
 }
 

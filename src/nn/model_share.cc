@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "base/text.h"
+#include "device/device_copy.h"
 #include "host/scratch_map.h"
 #include "nn/decoder.h"
 
@@ -102,6 +103,68 @@ class OffloadedModel : public WrappedModel {
   std::shared_ptr<const ScratchMap> weights_;
 };
 
+// Weights that lie in pinned host memory while the model rests. A use copies each of them to the
+// device once; layers compute as soon as theirs are there.
+class ParkedModel : public WrappedModel {
+ public:
+  explicit ParkedModel(std::unique_ptr<Decoder> decoder)
+      : WrappedModel(*decoder), decoder_(std::move(decoder)) {
+    replace([&](const at::Tensor& tensor, int64_t) {
+      parked_.push_back(pinned_for(to_host(tensor), options_.device));
+      return parked_.back();
+    });
+    decoder_->set_layer_begin([this](int64_t layer) { await(layer); });
+  }
+
+  at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
+                     const at::Tensor& hidden_in) override {
+    if (parked()) bring();
+    return decoder_->forward(batch, kv, hidden_in);
+  }
+  at::Tensor head_weight() const override {
+    BRAID_CHECK(!parked(), "the head of a model that rests");
+    return decoder_->head_weight();
+  }
+  void rest() override {
+    decoder_->rest();
+    copies_.clear();
+    size_t next = 0;
+    replace([&](const at::Tensor&, int64_t) { return parked_[next++]; });
+  }
+
+ private:
+  // A weight on its way, and the layer that needs it.
+  struct Coming {
+    int64_t layer;
+    StartedCopy copy;
+  };
+
+  bool parked() const { return copies_.empty(); }
+
+  void replace(const Decoder::Place& place) {
+    decoder_->replace_storage(place);
+    decoder_->visit_base(
+        [](const std::string&, at::Tensor& tensor) { tensor.set_requires_grad(false); });
+  }
+
+  void bring() {
+    replace([&](const at::Tensor& tensor, int64_t layer) {
+      copies_.push_back({layer, start_copy(tensor, options_.device)});
+      return copies_.back().copy.tensor;
+    });
+    await(Decoder::kNoLayer);
+  }
+
+  void await(int64_t layer) const {
+    for (const Coming& coming : copies_)
+      if (coming.layer == layer) finish_copy(coming.copy);
+  }
+
+  std::unique_ptr<Decoder> decoder_;
+  std::vector<at::Tensor> parked_;
+  std::vector<Coming> copies_;  // since the last rest
+};
+
 }  // namespace
 
 std::unique_ptr<Model> base_view(Model& model) { return std::make_unique<BaseView>(model); }
@@ -119,20 +182,20 @@ Result<std::unique_ptr<Model>> make_role(const Model& base, const LoadOptions& o
 }
 
 Result<std::unique_ptr<Model>> offload_model(const Model& model, const std::string& folder) {
-  if (!model.options().device.is_cpu())
-    return invalid_input("offloading frozen weights to a file works on the CPU only");
   const auto* source = dynamic_cast<const Decoder*>(&model);
   BRAID_CHECK(source != nullptr, "only a model that owns its weights is offloaded");
   auto decoder = std::make_unique<Decoder>(*source);
+  if (!model.options().device.is_cpu())
+    return std::unique_ptr<Model>(std::make_unique<ParkedModel>(std::move(decoder)));
   std::vector<std::string_view> pieces;
-  decoder->replace_storage([&](const at::Tensor& tensor) {
+  decoder->replace_storage([&](const at::Tensor& tensor, int64_t) {
     BRAID_CHECK(tensor.is_contiguous(), "weights lie in one piece each");
     pieces.emplace_back(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
     return tensor;
   });
   BRAID_ASSIGN(const std::shared_ptr<const ScratchMap> weights, ScratchMap::create(folder, pieces));
   size_t next = 0;
-  decoder->replace_storage([&](const at::Tensor& tensor) {
+  decoder->replace_storage([&](const at::Tensor& tensor, int64_t) {
     void* data = const_cast<uint8_t*>(weights->piece(next++));
     const auto keep_alive = [weights](void*) {};
     return at::from_blob(data, tensor.sizes(), keep_alive, tensor.options().requires_grad(false));

@@ -20,9 +20,10 @@ std::unique_ptr<Model> base_view(Model& model);
 // a language model wanted of a base with a scalar head, unknown LoRA targets.
 Result<std::unique_ptr<Model>> make_role(const Model& base, const LoadOptions& options);
 
-// A frozen model with the present weights of `model`, held in a nameless file in `folder` ("" = the
-// system's folder for temporary files): Model::rest() lets them leave memory. Errors: another
-// device than the CPU, a file that cannot be written.
+// A frozen model with the present weights of `model` that leave memory in Model::rest(). On the CPU
+// they are held in a nameless file in `folder` ("" = the system's folder for temporary files), else
+// in pinned host memory, from where the first forward after a rest brings them back to the device.
+// Errors: a file that cannot be written.
 Result<std::unique_ptr<Model>> offload_model(const Model& model, const std::string& folder);
 
 }  // namespace braid

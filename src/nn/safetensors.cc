@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/json.h"
+#include "device/device_copy.h"
 
 namespace braid {
 
@@ -272,7 +273,7 @@ Status write_safetensors(const std::string& path,
   bool written = write_bytes(file, header.data(), header.size());
   for (const auto& item : tensors) {
     if (!written) break;
-    const at::Tensor flat = item.second.detach().cpu().contiguous();
+    const at::Tensor flat = to_host(item.second.detach()).contiguous();
     written = write_bytes(file, flat.const_data_ptr(), flat.nbytes());
   }
   const bool closed = std::fclose(file) == 0;

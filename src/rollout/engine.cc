@@ -9,6 +9,7 @@
 #include <deque>
 
 #include "base/text.h"
+#include "device/device_copy.h"
 #include "rollout/kv_pool.h"
 #include "rollout/sampler.h"
 
@@ -272,8 +273,8 @@ TokenBatch PagedEngine::make_batch(const std::vector<Slice>& slices) const {
     batch.attention.cached.push_back(static_cast<int32_t>(sequence.cached));
     batch.attention.page_tables.push_back(sequence.pages);
   }
-  batch.tokens_T = batch.tokens_T.to(model_.options().device);
-  batch.positions_T = batch.positions_T.to(model_.options().device);
+  batch.tokens_T = to_device(batch.tokens_T, model_.options().device);
+  batch.positions_T = to_device(batch.positions_T, model_.options().device);
   return batch;
 }
 
@@ -282,8 +283,9 @@ Result<std::vector<SampledToken>> PagedEngine::draw(const std::vector<size_t>& d
                                                     std::vector<int64_t> rows,
                                                     const at::Tensor& hidden) const {
   const auto count = static_cast<int64_t>(due.size());
-  const at::Tensor index = at::from_blob(rows.data(), {count}, at::kLong).to(hidden.device());
-  const at::Tensor scores = logits(model_, hidden.index_select(0, index)).to(at::kCPU).contiguous();
+  const at::Tensor index =
+      to_device(at::from_blob(rows.data(), {count}, at::kLong), hidden.device());
+  const at::Tensor scores = to_host(logits(model_, hidden.index_select(0, index))).contiguous();
   float* data = scores.mutable_data_ptr<float>();
   const int64_t vocab = scores.size(1);
   std::vector<SampledToken> drawn(due.size());

@@ -1,12 +1,11 @@
 #include "runtime/load_models.h"
 
-#include <ATen/Context.h>
-
 #include <algorithm>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "dataflow/model_family.h"
+#include "device/device.h"
 #include "host/file.h"
 #include "nn/model_parts.h"
 #include "nn/model_share.h"
@@ -14,24 +13,6 @@
 
 namespace braid {
 namespace {
-
-Result<at::Device> parse_device(const std::string& text) {
-  if (text == "cpu") return at::Device(at::kCPU);
-  int64_t index = 0;
-  const bool numbered = text.rfind("cuda:", 0) == 0 && parse_int(text.substr(5), &index);
-  if (text != "cuda" && !numbered)
-    return invalid_input(cat("device: '", text, "' is not cpu, cuda or cuda:N"));
-  const int64_t devices =
-      at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().getNumGPUs() : 0;
-  if (devices == 0)
-    return invalid_input(cat("device: ", text,
-                             ": no CUDA device can be used here (no GPU, no driver, or a libtorch "
-                             "without CUDA); 'braid doctor' shows which; device=cpu needs none"));
-  if (index < 0 || index >= devices)
-    return invalid_input(cat("device: ", text, ": this machine has ", devices,
-                             " CUDA devices, cuda:0 to cuda:", devices - 1));
-  return at::Device(at::kCUDA, static_cast<int8_t>(index));
-}
 
 Result<Origin> random_origin(const Config& config) {
   if (!config.model.config.empty()) return Origin{"", config.model.config};
@@ -75,7 +56,7 @@ std::string Origin::text() const {
 
 Result<ModelOptions> model_options(const Config& config) {
   ModelOptions options;
-  BRAID_ASSIGN(options.device, parse_device(config.device));
+  BRAID_ASSIGN(options.device, parse_device(config.device, "device"));
   options.dtype = config.model.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
   options.recompute = config.train.recompute;
   options.lora = {config.lora.rank, config.lora.alpha, config.lora.targets, config.lora.dropout};
@@ -131,12 +112,10 @@ const Model* find_base(const Roles& roles, const std::string& folder) {
   return nullptr;
 }
 
-bool offloads(const Config& config, const Model& model) {
-  return config.train.offload != "off" && model.options().device.is_cpu();
-}
+bool offloads(const Config& config) { return config.train.offload != "off"; }
 
 Result<std::unique_ptr<Model>> frozen(std::unique_ptr<Model> model, const Config& config) {
-  if (!offloads(config, *model)) return model;
+  if (!offloads(config)) return model;
   return offload_model(*model, "");
 }
 

@@ -72,8 +72,8 @@ Result<std::unique_ptr<Model>> load_policy(const Config& config);
 // A model of the folder whose base never changes (under LoRA every trained role has one), or null.
 const Model* find_base(const Roles& roles, const std::string& folder);
 
-// Whether the configuration lets the weights of a frozen model lie in a file while it rests.
-bool offloads(const Config& config, const Model& model);
+// Whether the configuration lets the weights of a frozen model leave memory while it rests.
+bool offloads(const Config& config);
 // The model under that policy.
 Result<std::unique_ptr<Model>> frozen(std::unique_ptr<Model> model, const Config& config);
 

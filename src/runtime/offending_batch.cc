@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "device/device_copy.h"
 #include "host/file.h"
 
 namespace braid {
@@ -11,7 +12,7 @@ namespace {
 // Numbers of a field as JSON, which has no infinities: those become text.
 Json field_json(const at::Tensor& values) {
   Json out = Json::array();
-  const at::Tensor cpu = values.to(at::kCPU).contiguous();
+  const at::Tensor cpu = to_host(values).contiguous();
   for (int64_t i = 0; i < cpu.numel(); ++i) {
     const float value = cpu.const_data_ptr<float>()[i];
     out.push_back(std::isfinite(value) ? Json(value) : Json(cat(value)));

@@ -3,6 +3,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "base/status.h"
+#include "device/device_copy.h"
 
 namespace braid {
 
@@ -41,8 +42,10 @@ ResponseRows pack_responses(const std::vector<std::vector<int32_t>>& prompts,
     sequences.push_back(prompt);
     sequences.back().insert(sequences.back().end(), response.begin(), response.end());
   }
-  return {pack_sequences(sequences, device, starts), at::tensor(predicting, at::kLong).to(device),
-          at::tensor(targets, at::kLong).to(device), at::tensor(last, at::kLong).to(device)};
+  return {pack_sequences(sequences, device, starts),
+          to_device(at::tensor(predicting, at::kLong), device),
+          to_device(at::tensor(targets, at::kLong), device),
+          to_device(at::tensor(last, at::kLong), device)};
 }
 
 Result<TokenBatch> PackedBatches::tokens(int32_t micro_batch, const SampleStore& store,

@@ -160,7 +160,7 @@ Status keep_frozen_copies(Roles& roles, const std::string& changing, const Confi
   const Model& model = *roles.at(changing).model;
   for (auto& [name, role] : roles) {
     if (role.shares_with != changing) continue;
-    if (offloads(config, model)) {
+    if (offloads(config)) {
       BRAID_ASSIGN(role.model, offload_model(model, "").at(cat("role ", name)));
     } else {
       role.model = copy_model(model);

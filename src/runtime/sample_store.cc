@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "device/device_copy.h"
 
 namespace braid {
 namespace {
@@ -85,7 +86,7 @@ Status SampleStore::put_reals(const std::string& field, const Rows& rows,
     return invalid_input(cat("field '", field, "' holds tokens"));
   const bool per_sample = spec->shape == FieldShape::kPerSample;
   const auto lens = response_lens();
-  const at::Tensor values = packed.detach().to(at::kFloat);
+  const at::Tensor values = to_host(packed.detach()).to(at::kFloat);
   std::vector<at::Tensor>& cells = reals_[field];
   cells.resize(samples_.size());
   int64_t begin = 0;
@@ -153,8 +154,8 @@ std::vector<int64_t> SampleStore::response_lens() const {
   return lens;
 }
 
-Result<AlgoBatch> SampleStore::gather(const std::vector<std::string>& fields,
-                                      const Rows& rows) const {
+Result<AlgoBatch> SampleStore::gather(const std::vector<std::string>& fields, const Rows& rows,
+                                      at::Device device) const {
   AlgoBatch batch;
   const auto lens = response_lens();
   for (const size_t row : rows) {
@@ -164,7 +165,8 @@ Result<AlgoBatch> SampleStore::gather(const std::vector<std::string>& fields,
   for (const std::string& name : fields) {
     BRAID_ASSIGN(const Field* field, declared(name));
     if (field->type == FieldType::kTokens) continue;
-    BRAID_ASSIGN(batch.fields[name], reals(name, rows));
+    BRAID_ASSIGN(const at::Tensor values, reals(name, rows));
+    batch.fields[name] = to_device(values, device);
   }
   return batch;
 }

@@ -1,7 +1,8 @@
 // The samples of one step and their fields, keyed by (sample, field). Fields are declared by the
 // graph; access to any other is an error, as is reading one that was not produced. A row is the
 // place of a sample in the step; every rank numbers the rows alike, but may hold the values of only
-// some of them, so whoever writes or reads names its rows. Not thread-safe.
+// some of them, so whoever writes or reads names its rows. Values lie on the host, wherever they
+// come from. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -67,7 +68,9 @@ class SampleStore {
   void set_response_lens(std::vector<int64_t> lens) { lens_ = std::move(lens); }
 
   // The real-valued ones among `fields` for some rows, in the form that algorithms take.
-  Result<AlgoBatch> gather(const std::vector<std::string>& fields, const Rows& rows) const;
+  // On `device`.
+  Result<AlgoBatch> gather(const std::vector<std::string>& fields, const Rows& rows,
+                           at::Device device = at::kCPU) const;
 
   // Keeps only the rows that are marked; later calls see nothing of the others.
   void retain(const std::vector<bool>& kept);

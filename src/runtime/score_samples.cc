@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "device/device_copy.h"
 #include "program/deal.h"
 #include "runtime/call_rows.h"
 #include "runtime/inference.h"
@@ -45,8 +46,7 @@ std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardS
     const ResponseRows packed = pack_responses(
         prompts, responses, rows_of(rows), model.options().device, train.share_prompts == "auto");
     const at::Tensor hidden = model.forward(packed.batch, nullptr);
-    const at::Tensor scores =
-        infer_hidden(model, Inferred::kScores, packed, hidden, 1).to(at::kCPU);
+    const at::Tensor scores = to_host(infer_hidden(model, Inferred::kScores, packed, hidden, 1));
     for (size_t i = 0; i < rows.size(); ++i) {
       RewardOutcome& outcome = out[rows[i]];
       outcome.kind = RewardOutcome::Kind::kValue;

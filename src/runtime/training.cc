@@ -159,7 +159,8 @@ Status Training::outputs(int32_t index, const at::Tensor& hidden_TH) {
   }
   packed_.erase(index);
   BRAID_ASSIGN(const LossFn loss, find_loss(call_->function));
-  BRAID_ASSIGN(const AlgoBatch batch, store_.gather(call_->reads, rows_of(micro_batch(index))));
+  BRAID_ASSIGN(const AlgoBatch batch,
+               store_.gather(call_->reads, rows_of(micro_batch(index)), model().options().device));
   BRAID_ASSIGN(losses_[index], loss(out, batch, denominators_, config_.algorithm));
   return ok_status();
 }

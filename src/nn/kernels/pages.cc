@@ -10,6 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "device/device_copy.h"
 #include "nn/kernels/attention_tiles.h"
 #include "nn/kernels/kernels.h"
 
@@ -119,7 +120,7 @@ void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionB
 
 KvLayer read_kv(const KvLayer& layer, const std::vector<int32_t>& pages, int64_t tokens) {
   const std::vector<int64_t> table(pages.begin(), pages.end());
-  const at::Tensor index = at::tensor(table, at::kLong).to(layer.keys.device());
+  const at::Tensor index = to_device(at::tensor(table, at::kLong), layer.keys.device());
   const at::Tensor keys = at::index_select(layer.keys, 0, index).permute({0, 3, 1, 2});
   const at::Tensor values = at::index_select(layer.values, 0, index).permute({0, 2, 1, 3});
   return {keys.flatten(0, 1).narrow(0, 0, tokens), values.flatten(0, 1).narrow(0, 0, tokens)};

@@ -1,0 +1,68 @@
+#include "device/device.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <optional>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+std::optional<at::DeviceType> accelerator_of(const std::string& name) {
+  if (name == "cuda") return at::kCUDA;
+  if (c10::is_privateuse1_backend_registered() && name == c10::get_privateuse1_backend())
+    return at::kPrivateUse1;
+  return std::nullopt;
+}
+
+int64_t devices_of(at::DeviceType type) {
+  return c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type)->deviceCount()
+                                             : 0;
+}
+
+}  // namespace
+
+Result<at::Device> parse_device(const std::string& text, const std::string& key) {
+  if (text == "cpu") return at::Device(at::kCPU);
+  const size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  const auto type = accelerator_of(name);
+  int64_t index = -1;
+  const bool numbered = colon == std::string::npos || parse_int(text.substr(colon + 1), &index);
+  if (!type || !numbered)
+    return invalid_input(cat(key, ": '", text, "' is not cpu, cuda or cuda:N"));
+  const int64_t devices = devices_of(*type);
+  if (devices == 0)
+    return invalid_input(cat(key, ": ", text,
+                             ": no CUDA device can be used here (no GPU, no driver, or a libtorch "
+                             "without CUDA); 'braid doctor' shows which; device=cpu needs none"));
+  if (colon == std::string::npos) return c10::impl::getDeviceGuardImpl(*type)->getDevice();
+  if (index < 0 || index >= devices)
+    return invalid_input(cat(key, ": ", text, ": this machine has ", devices, " ", name,
+                             " devices, ", name, ":0 to ", name, ":", devices - 1));
+  return at::Device(*type, static_cast<at::DeviceIndex>(index));
+}
+
+Status use_local_device(const std::string& text, int64_t local_rank) {
+  if (text == "cpu") return ok_status();
+  if (text.find(':') != std::string::npos)
+    return invalid_input(cat("device: ", text,
+                             ": each of several ranks takes the device of its own ",
+                             "number on its machine; leave the number out"));
+  BRAID_ASSIGN(const at::Device first, parse_device(text, "device"));
+  const auto* devices = c10::impl::getDeviceGuardImpl(first.type());
+  if (local_rank >= devices->deviceCount())
+    return invalid_input(cat("device: rank ", local_rank, " of this machine finds ",
+                             static_cast<int>(devices->deviceCount()), " ", text,
+                             " devices; start at most one rank for each"));
+  devices->setDevice({first.type(), static_cast<at::DeviceIndex>(local_rank)});
+  return ok_status();
+}
+
+void finish_work(at::Device device) {
+  if (!device.is_cpu())
+    c10::impl::getDeviceGuardImpl(device.type())->synchronizeDevice(device.index());
+}
+
+}  // namespace braid
