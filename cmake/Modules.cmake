@@ -22,6 +22,11 @@ if(BRAID_WITH_TORCH)
   braid_module(comm TORCH)
   # The one source that sees Gloo's headers; a test looks at what its object defines.
   set_source_files_properties(src/comm/gloo_backend.cc PROPERTIES COMPILE_DEFINITIONS USE_C10D_GLOO SKIP_UNITY_BUILD_INCLUSION ON)
+  if(BRAID_CUDA_RUNTIME)
+    set_source_files_properties(src/comm/nccl_backend.cc PROPERTIES COMPILE_DEFINITIONS "USE_C10D_NCCL;BRAID_WITH_NCCL"
+      INCLUDE_DIRECTORIES "${BRAID_CUDA_INCLUDE};${BRAID_CCCL_INCLUDE};${BRAID_NCCL_INCLUDE}" SKIP_UNITY_BUILD_INCLUSION ON)
+    target_link_libraries(braid_comm PUBLIC ${BRAID_CUDA_RUNTIME})
+  endif()
   braid_module(algo TORCH)
   braid_module(reward LIBS PkgConfig::PCRE2 PkgConfig::HTTPLIB Threads::Threads)
   braid_embed_text(braid_reward tools/python_reward.py reward/python_reward_script.h kPythonRewardScript)

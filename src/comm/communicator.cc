@@ -17,9 +17,11 @@
 
 namespace braid {
 
-// Tensors on their way: in host memory where the backend does not reach the device that they lie
-// on, else themselves.
+// Tensors on their way: themselves where the backend reaches the device that they lie on, else
+// copies in host memory.
 struct Passage {
+  bool direct = false;  // the backend reaches all of them
+
   // A result that lies in host memory, and where it belongs.
   struct Arrival {
     at::Tensor from, to;
@@ -28,16 +30,16 @@ struct Passage {
   std::vector<Arrival> arrivals;
 
   at::Tensor given(const at::Tensor& tensor) {
-    held.push_back(to_host(tensor));
+    held.push_back(direct ? tensor : to_host(tensor));
     return held.back();
   }
   at::Tensor taken(const at::Tensor& tensor) {
-    if (tensor.is_cpu()) return tensor;
+    if (direct || tensor.is_cpu()) return tensor;
     arrivals.push_back({at::empty(tensor.sizes(), tensor.options().device(at::kCPU)), tensor});
     return arrivals.back().from;
   }
   at::Tensor changed(const at::Tensor& tensor) {
-    if (tensor.is_cpu()) return tensor;
+    if (direct || tensor.is_cpu()) return tensor;
     arrivals.push_back({to_host(tensor), tensor});
     return arrivals.back().from;
   }
@@ -90,6 +92,11 @@ Status transfer_failure(const StartedWork& work, const std::string& cause) {
 
 std::chrono::milliseconds timeout_of(const CommunicatorContext& context) {
   return std::chrono::milliseconds(static_cast<int64_t>(context.deadline_s * 1000));
+}
+
+// Gloo's tag. Tensors of a device never meet those of the host: over NCCL they would not either.
+int tag_of(const at::Tensor& data, int32_t channel) {
+  return 2 * channel + (data.is_cpu() ? 0 : 1);
 }
 
 c10d::ReduceOp reduce_op(Reduce reduce) {
@@ -189,39 +196,63 @@ void Communicator::reset_traffic() {
   sent_bytes_.clear();
 }
 
+c10d::Backend& Communicator::backend_of(const Order& order) {
+  if (!order.device.is_cuda() || !has_nccl()) return *backend_->host;
+  auto& nccl = backend_->nccl[order.lane];
+  if (nccl == nullptr) {
+    auto connected = connect_nccl(*context_.store, {.name = cat(name_, "/", order.lane),
+                                                    .place = static_cast<int>(index_),
+                                                    .size = static_cast<int>(size()),
+                                                    .deadline_s = context_.deadline_s});
+    if (!connected.ok()) throw CommunicationFailure(connected.status());
+    nccl = *connected;
+  }
+  return *nccl;
+}
+
 template <typename Start>
-Pending Communicator::start(Transfer transfer, std::string_view tensor, int64_t peer,
-                            const Start& start) {
+Pending Communicator::start(const Order& order, const Start& start) {
   auto work = std::make_unique<StartedWork>();
   work->context = context_;
-  work->transfer = transfer;
-  work->tensor = tensor;
+  work->transfer = order.transfer;
+  work->tensor = order.tensor;
   work->group = name_;
   work->started = std::chrono::steady_clock::now();
-  if (peer >= 0) {
-    work->peers = {peer};
+  if (order.peer >= 0) {
+    work->peers = {order.peer};
   } else {
     for (const int64_t member : members_)
       if (member != context_.global_rank) work->peers.push_back(member);
   }
   try {
-    work->work = start(work->passage);
+    c10d::Backend& backend = backend_of(order);
+    work->passage.direct = &backend != backend_->host.get();
+    work->work = start(backend, work->passage);
   } catch (const std::exception& error) {
     work->failed = transfer_failure(*work, short_message(error));
   }
   return Pending(std::move(work));
 }
 
+Communicator::Order Communicator::message(Transfer transfer, std::string_view tensor,
+                                          const at::Tensor& data, int64_t peer,
+                                          int32_t channel) const {
+  const bool to_higher = (context_.global_rank < peer) == (transfer == Transfer::kSend);
+  return {transfer, tensor, data.device(), peer,
+          cat("channel ", channel, to_higher ? " upwards" : " downwards")};
+}
+
 Pending Communicator::all_reduce(const at::Tensor& inout, Reduce reduce, std::string_view tensor) {
   if (size() == 1 || inout.numel() == 0) return {};
   count(Transfer::kAllReduce, inout);
-  return start(Transfer::kAllReduce, tensor, -1, [&](Passage& passage) {
-    std::vector<at::Tensor> list = {passage.changed(inout)};
-    c10d::AllreduceOptions options;
-    options.reduceOp = reduce_op(reduce);
-    options.timeout = timeout_of(context_);
-    return backend_->c10d->allreduce(list, options);
-  });
+  return start({Transfer::kAllReduce, tensor, inout.device()},
+               [&](c10d::Backend& backend, Passage& passage) {
+                 std::vector<at::Tensor> list = {passage.changed(inout)};
+                 c10d::AllreduceOptions options;
+                 options.reduceOp = reduce_op(reduce);
+                 options.timeout = timeout_of(context_);
+                 return backend.allreduce(list, options);
+               });
 }
 
 Pending Communicator::reduce_scatter(const at::Tensor& out, const at::Tensor& in,
@@ -233,12 +264,13 @@ Pending Communicator::reduce_scatter(const at::Tensor& out, const at::Tensor& in
     return {};
   }
   count(Transfer::kReduceScatter, in);
-  return start(Transfer::kReduceScatter, tensor, -1, [&](Passage& passage) {
-    at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
-    c10d::ReduceScatterOptions options;
-    options.timeout = timeout_of(context_);
-    return backend_->c10d->_reduce_scatter_base(to, from, options);
-  });
+  return start({Transfer::kReduceScatter, tensor, in.device()},
+               [&](c10d::Backend& backend, Passage& passage) {
+                 at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
+                 c10d::ReduceScatterOptions options;
+                 options.timeout = timeout_of(context_);
+                 return backend._reduce_scatter_base(to, from, options);
+               });
 }
 
 Pending Communicator::all_gather(const at::Tensor& out, const at::Tensor& in,
@@ -250,25 +282,27 @@ Pending Communicator::all_gather(const at::Tensor& out, const at::Tensor& in,
     return {};
   }
   count(Transfer::kAllGather, in);
-  return start(Transfer::kAllGather, tensor, -1, [&](Passage& passage) {
-    at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
-    c10d::AllgatherOptions options;
-    options.timeout = timeout_of(context_);
-    return backend_->c10d->_allgather_base(to, from, options);
-  });
+  return start({Transfer::kAllGather, tensor, in.device()},
+               [&](c10d::Backend& backend, Passage& passage) {
+                 at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
+                 c10d::AllgatherOptions options;
+                 options.timeout = timeout_of(context_);
+                 return backend._allgather_base(to, from, options);
+               });
 }
 
 Pending Communicator::broadcast(const at::Tensor& inout, int64_t root, std::string_view tensor) {
   const int place = place_of(root);
   if (size() == 1 || inout.numel() == 0) return {};
   count(Transfer::kBroadcast, inout);
-  return start(Transfer::kBroadcast, tensor, -1, [&](Passage& passage) {
-    std::vector<at::Tensor> list = {passage.changed(inout)};
-    c10d::BroadcastOptions options;
-    options.rootRank = place;
-    options.timeout = timeout_of(context_);
-    return backend_->c10d->broadcast(list, options);
-  });
+  return start({Transfer::kBroadcast, tensor, inout.device()},
+               [&](c10d::Backend& backend, Passage& passage) {
+                 std::vector<at::Tensor> list = {passage.changed(inout)};
+                 c10d::BroadcastOptions options;
+                 options.rootRank = place;
+                 options.timeout = timeout_of(context_);
+                 return backend.broadcast(list, options);
+               });
 }
 
 Pending Communicator::all_to_all(const at::Tensor& out, const at::Tensor& in,
@@ -279,12 +313,13 @@ Pending Communicator::all_to_all(const at::Tensor& out, const at::Tensor& in,
     return {};
   }
   count(Transfer::kAllToAll, in);
-  return start(Transfer::kAllToAll, tensor, -1, [&](Passage& passage) {
-    at::Tensor to = passage.taken(out), from = passage.given(in);
-    c10d::AllToAllOptions options;
-    options.timeout = timeout_of(context_);
-    return backend_->c10d->alltoall_base(to, from, out_rows, in_rows, options);
-  });
+  return start({Transfer::kAllToAll, tensor, in.device()},
+               [&](c10d::Backend& backend, Passage& passage) {
+                 at::Tensor to = passage.taken(out), from = passage.given(in);
+                 c10d::AllToAllOptions options;
+                 options.timeout = timeout_of(context_);
+                 return backend.alltoall_base(to, from, out_rows, in_rows, options);
+               });
 }
 
 Pending Communicator::send(const at::Tensor& data, int64_t to, int32_t channel,
@@ -294,10 +329,11 @@ Pending Communicator::send(const at::Tensor& data, int64_t to, int32_t channel,
   if (data.numel() == 0) return {};
   count(Transfer::kSend, data);
   sent_bytes_[to] += static_cast<int64_t>(data.nbytes());
-  return start(Transfer::kSend, tensor, to, [&](Passage& passage) {
-    std::vector<at::Tensor> list = {passage.given(data)};
-    return backend_->c10d->send(list, place, channel);
-  });
+  return start(message(Transfer::kSend, tensor, data, to, channel),
+               [&](c10d::Backend& backend, Passage& passage) {
+                 std::vector<at::Tensor> list = {passage.given(data)};
+                 return backend.send(list, place, tag_of(data, channel));
+               });
 }
 
 Pending Communicator::receive(const at::Tensor& data, int64_t from, int32_t channel,
@@ -306,19 +342,20 @@ Pending Communicator::receive(const at::Tensor& data, int64_t from, int32_t chan
   BRAID_CHECK(from != context_.global_rank, "a rank receives nothing from itself");
   if (data.numel() == 0) return {};
   count(Transfer::kReceive, data);
-  return start(Transfer::kReceive, tensor, from, [&](Passage& passage) {
-    std::vector<at::Tensor> list = {passage.taken(data)};
-    return backend_->c10d->recv(list, place, channel);
-  });
+  return start(message(Transfer::kReceive, tensor, data, from, channel),
+               [&](c10d::Backend& backend, Passage& passage) {
+                 std::vector<at::Tensor> list = {passage.taken(data)};
+                 return backend.recv(list, place, tag_of(data, channel));
+               });
 }
 
 Status Communicator::barrier(std::string_view where) {
   if (size() == 1) return {};
-  return start(Transfer::kBarrier, where, -1,
-               [&](Passage&) {
+  return start({Transfer::kBarrier, where},
+               [&](c10d::Backend& backend, Passage&) {
                  c10d::BarrierOptions options;
                  options.timeout = timeout_of(context_);
-                 return backend_->c10d->barrier(options);
+                 return backend.barrier(options);
                })
       .wait();
 }

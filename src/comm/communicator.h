@@ -2,7 +2,9 @@
 // members call the collectives of a group in the same order; messages of one pair and channel
 // arrive in the order in which they were sent, and must be received in that order with the sizes
 // sent. Tensors are contiguous and stay untouched between start and wait(). One thread at a time
-// per communicator. A group of one rank copies and sends nothing.
+// per communicator. A group of one rank copies and sends nothing. Both ends of a transfer lie in
+// host memory, or both on a device. Tensors of GPUs travel over NCCL where the build has it; what
+// the backend does not reach passes through host memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +19,10 @@
 #include <vector>
 
 #include "base/status.h"
+
+namespace c10d {
+class Backend;
+}
 
 namespace braid {
 
@@ -113,8 +119,20 @@ class Communicator {
  private:
   int place_of(int64_t global_rank) const;
   void count(Transfer transfer, const at::Tensor& tensor);
+  // What is to be transferred: the name of the tensor, the device that it lies on, the peer (-1:
+  // all members) and the lane, as GroupBackend has it.
+  struct Order {
+    Transfer transfer = Transfer::kCount;
+    std::string_view tensor;
+    at::Device device = at::kCPU;
+    int64_t peer = -1;
+    std::string lane = "collectives";
+  };
+  Order message(Transfer transfer, std::string_view tensor, const at::Tensor& data, int64_t peer,
+                int32_t channel) const;
+  c10d::Backend& backend_of(const Order& order);
   template <typename Start>
-  Pending start(Transfer transfer, std::string_view tensor, int64_t peer, const Start& start);
+  Pending start(const Order& order, const Start& start);
 
   std::string name_;
   std::vector<int64_t> members_;

@@ -39,7 +39,7 @@ Result<std::unique_ptr<GroupBackend>> connect_gloo(Store& store,
   try {
     auto keys =
         c10::make_intrusive<c10d::PrefixStore>(cat("group/", options.name), store.handle().store);
-    backend->c10d = c10::make_intrusive<c10d::ProcessGroupGloo>(keys, options.place, options.size,
+    backend->host = c10::make_intrusive<c10d::ProcessGroupGloo>(keys, options.place, options.size,
                                                                 gloo_options(options));
   } catch (const std::exception& error) {
     return Status{Code::kUnavailable,

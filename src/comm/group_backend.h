@@ -1,6 +1,7 @@
-// The c10d backend of one group of ranks. Not for callers outside comm.
+// The c10d backends of one group of ranks. Not for callers outside comm.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -11,7 +12,11 @@
 namespace braid {
 
 struct GroupBackend {
-  c10::intrusive_ptr<c10d::Backend> c10d;
+  c10::intrusive_ptr<c10d::Backend> host;  // Gloo: of tensors in host memory
+  // NCCL: of tensors on GPUs. It has neither tags nor an order between the two directions of a
+  // pair, so every lane (the collectives; a channel in one direction) has a backend of its own,
+  // connected on first use.
+  std::map<std::string, c10::intrusive_ptr<c10d::Backend>> nccl;
 };
 
 struct GroupBackendOptions {
@@ -25,5 +30,13 @@ struct GroupBackendOptions {
 // Connects the members of a group over Gloo (tensors in host memory); returns when all are there.
 Result<std::unique_ptr<GroupBackend>> connect_gloo(Store& store,
                                                    const GroupBackendOptions& options);
+
+// Whether this build has NCCL. Without it tensors of GPUs pass through host memory.
+bool has_nccl();
+
+// A backend over NCCL between the current CUDA devices of the members. It connects when it is first
+// used. REQUIRES: has_nccl().
+Result<c10::intrusive_ptr<c10d::Backend>> connect_nccl(Store& store,
+                                                       const GroupBackendOptions& options);
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/text.h"
+#include "device/device_copy.h"
 #include "nn/decoder.h"
 
 namespace braid {
@@ -182,7 +183,7 @@ Result<std::vector<std::pair<std::string, at::Tensor>>> gather_slices(
   std::vector<std::pair<std::string, at::Tensor>> out;
   for (const auto& [name, slice] : slices) {
     BRAID_ASSIGN(const at::Tensor whole, gather_tensor(slice, name, decoder, shards));
-    out.emplace_back(name, whole.cpu().contiguous());
+    out.emplace_back(name, to_host(whole).contiguous());
   }
   return out;
 }
@@ -205,7 +206,7 @@ Result<std::unique_ptr<Model>> gather_model(const Model& model, Communicator* st
   std::vector<std::pair<std::string, at::Tensor>> in_order;
   for (const auto& [name, parameter] : decoder.parameters()) {
     BRAID_ASSIGN(at::Tensor whole, gather_tensor(parameter, name, decoder, shards));
-    whole = whole.cpu().contiguous();
+    whole = to_host(whole).contiguous();
     values[name] = whole;
     in_order.emplace_back(name, whole);
   }

@@ -9,7 +9,7 @@ namespace braid {
 
 FlatStore::FlatStore(const std::vector<TensorKind>& kinds, int64_t layers,
                      const ParamLayout& layout, size_t mesh_index, const at::TensorOptions& options)
-    : dtype_(c10::typeMetaToScalarType(options.dtype())) {
+    : options_(options) {
   for (const MessagePart& part : held_parts(kinds, layers, layout, mesh_index))
     for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer)
       slices_[{part.item, layer}] = {part.units, at::empty({part.units.size()}, options)};
@@ -18,7 +18,7 @@ FlatStore::FlatStore(const std::vector<TensorKind>& kinds, int64_t layers,
 FlatStore FlatStore::view_of(const FlatStore& held, const std::vector<TensorKind>& kinds,
                              int64_t layers, const ParamLayout& layout, size_t mesh_index) {
   FlatStore out;
-  out.dtype_ = held.dtype_;
+  out.options_ = held.options_;
   for (const MessagePart& part : held_parts(kinds, layers, layout, mesh_index))
     for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer)
       out.slices_[{part.item, layer}] = {part.units, held.span(part.item, layer, part.units)};

@@ -17,7 +17,8 @@ class ElementStore {
  public:
   virtual ~ElementStore() = default;
 
-  virtual at::ScalarType dtype() const = 0;
+  // Dtype and device of the elements.
+  virtual at::TensorOptions options() const = 0;
 
   // A writable view [size] of the elements where they lie in one piece in memory, else undefined.
   // REQUIRES, here and below: the rank holds the elements.
@@ -40,7 +41,7 @@ class FlatStore : public ElementStore {
   static FlatStore view_of(const FlatStore& held, const std::vector<TensorKind>& kinds,
                            int64_t layers, const ParamLayout& layout, size_t mesh_index);
 
-  at::ScalarType dtype() const override { return dtype_; }
+  at::TensorOptions options() const override { return options_; }
   at::Tensor span(int32_t kind, int64_t layer, const Interval& elements) const override;
   void read(int32_t kind, int64_t layer, const Interval& elements,
             const at::Tensor& to) const override;
@@ -61,7 +62,7 @@ class FlatStore : public ElementStore {
     at::Tensor values;
   };
 
-  at::ScalarType dtype_ = at::kFloat;
+  at::TensorOptions options_ = at::kFloat;
   std::map<std::pair<int32_t, int64_t>, Slice> slices_;
 };
 

@@ -68,7 +68,7 @@ class Reallocation {
         to_(to),
         group_(group),
         options_(options),
-        type_((to != nullptr ? static_cast<const ElementStore*>(to) : from)->dtype()) {}
+        buffers_((to != nullptr ? static_cast<const ElementStore*>(to) : from)->options()) {}
 
   // In the plan's order, which is the same on all ranks: the earliest message that is not through
   // is never held up by a later one.
@@ -89,7 +89,7 @@ class Reallocation {
       for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
         const at::Tensor place = to_->span(part.item, layer, part.units);
         const at::Tensor values =
-            place.defined() ? place : at::empty({part.units.size()}, at::TensorOptions(type_));
+            place.defined() ? place : at::empty({part.units.size()}, buffers_);
         from_->read(part.item, layer, part.units, values);
         if (!place.defined()) to_->write(part.item, layer, part.units, values);
         report_.copied_bytes += part.units.size() * item_bytes();
@@ -107,7 +107,7 @@ class Reallocation {
     Pending pending;
   };
 
-  int64_t item_bytes() const { return static_cast<int64_t>(c10::elementSize(type_)); }
+  int64_t item_bytes() const { return static_cast<int64_t>(buffers_.dtype().itemsize()); }
 
   std::string name_of(const Message& message) const {
     return cat("weights, slot ", message.slot, ", ", message.parts.size(), " parts from kind ",
@@ -148,7 +148,7 @@ class Reallocation {
     const int64_t elements = elements_of(next->pieces), bytes = elements * item_bytes();
     BRAID_TRY(wait_until(std::max<int64_t>(0, options_.staging_bytes - bytes)));
     next->staged = true;
-    next->data = at::empty({elements}, at::TensorOptions().dtype(type_));
+    next->data = at::empty({elements}, buffers_);
     staged_bytes_ += bytes;
     report_.largest_staging_bytes = std::max(report_.largest_staging_bytes, staged_bytes_);
     return {};
@@ -184,7 +184,7 @@ class Reallocation {
   ElementStore* to_;
   Communicator& group_;
   const ReallocateOptions& options_;
-  at::ScalarType type_;
+  const at::TensorOptions buffers_;  // of the same dtype and device as the stores
   std::deque<UnderWay> under_way_;
   int64_t staged_bytes_ = 0;
   ReallocateReport report_;

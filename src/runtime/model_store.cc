@@ -22,7 +22,7 @@ Interval local_range(const TensorShard& shard, int64_t dim, const Interval& whol
 }  // namespace
 
 ModelStore::ModelStore(Model& model, const TensorMap& map)
-    : map_(map), dtype_(model.options().dtype) {
+    : map_(map), options_(at::TensorOptions(model.options().device).dtype(model.options().dtype)) {
   auto* decoder = dynamic_cast<Decoder*>(&model);
   BRAID_CHECK(decoder != nullptr, "a view or an offloaded copy has no places");
   for (const auto& [name, parameter] : decoder->parameters())

@@ -16,7 +16,7 @@ class ModelStore : public ElementStore {
   // `map` is that of the model's spec. REQUIRES: both outlive this.
   ModelStore(Model& model, const TensorMap& map);
 
-  at::ScalarType dtype() const override { return dtype_; }
+  at::TensorOptions options() const override { return options_; }
   at::Tensor span(int32_t kind, int64_t layer, const Interval& elements) const override;
   void read(int32_t kind, int64_t layer, const Interval& elements,
             const at::Tensor& to) const override;
@@ -34,7 +34,7 @@ class ModelStore : public ElementStore {
                       const Visit& visit) const;
 
   const TensorMap& map_;
-  at::ScalarType dtype_;
+  at::TensorOptions options_;
   std::map<std::string, Held> held_;  // by Hugging Face name
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "device/device_copy.h"
 #include "nn/model_parts.h"
 
 namespace braid {
@@ -26,7 +27,7 @@ Json table_of(const Tensors& tensors) {
 
 Status send_all(const Tensors& tensors, Communicator& everyone) {
   for (const auto& [name, tensor] : tensors)
-    BRAID_TRY(everyone.send(tensor.contiguous(), 0, kStateChannel, name).wait());
+    BRAID_TRY(everyone.send(to_host(tensor).contiguous(), 0, kStateChannel, name).wait());
   return ok_status();
 }
 
