@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every kind of work once on a device, small: training from random weights, a reward model, PPO, GRPO with adapters, 16-bit weights, continuing,
-# evaluation and export. Numbers of the device are held against those of the CPU. Braid must be built with a libtorch that knows the
+# evaluation and export, and two ranks where there are two GPUs. Numbers of the device are held against those of the CPU. Braid must be built with a libtorch that knows the
 # device. Usage: gpu_smoke.sh path/to/braid [DEVICE, cuda if left out]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,6 +40,10 @@ train ppo "$device" algorithm.name=ppo "${rl[@]}" "reward=[{type: model, path: $
 rule='reward=[{type: rule, rule: digit_share}]'
 train grpo-lora "$device" algorithm.name=grpo "${rl[@]}" "$rule" rollout.samples_per_prompt=4 lora.rank=4
 train grpo-bf16 "$device" algorithm.name=grpo "${rl[@]}" "$rule" rollout.samples_per_prompt=4 model.dtype=bf16
+if [[ $device == cpu ]] || (($(nvidia-smi --list-gpus 2> /dev/null | wc -l) >= 2)); then  # a rank on each of two
+  train two-ranks "$device" algorithm.name=grpo "${rl[@]}" "$rule" rollout.samples_per_prompt=4 placement=colocated \
+    "cluster={gpu: a100-80g, nodes: 1, gpus_per_node: 2}"
+fi
 "$braid" eval model.path="$work/ppo/export/actor" device="$device" tokenizer.path=$model data.eval=task:sort_digits rollout.max_response_length=8 "$rule" > "$work/eval.log"
 echo "ok: eval on $device"
 echo "all of it ran on $device"

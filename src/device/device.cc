@@ -53,9 +53,10 @@ Status use_local_device(const std::string& text, int64_t local_rank) {
   BRAID_ASSIGN(const at::Device first, parse_device(text, "device"));
   const auto* devices = c10::impl::getDeviceGuardImpl(first.type());
   if (local_rank >= devices->deviceCount())
-    return invalid_input(cat("device: rank ", local_rank, " of this machine finds ",
-                             static_cast<int>(devices->deviceCount()), " ", text,
-                             " devices; start at most one rank for each"));
+    return invalid_input(
+        cat("device: rank ", local_rank, " of this machine finds ",
+            static_cast<int>(devices->deviceCount()), " ", text,
+            " devices; start at most one rank for each, and let every rank see all of them"));
   devices->setDevice({first.type(), static_cast<at::DeviceIndex>(local_rank)});
   return ok_status();
 }
