@@ -7,14 +7,14 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <map>
+#include <unordered_map>
 
 #include "base/status.h"
 
 namespace braid {
 namespace {
 
-// While a piece is on its way the host fills the next one.
+// While a piece is on its way the host fills or empties another one.
 constexpr int64_t kPieceBytes = int64_t{32} << 20;
 
 at::TensorOptions pinned_options(const at::Tensor& like) {
@@ -22,11 +22,11 @@ at::TensorOptions pinned_options(const at::Tensor& like) {
 }
 
 c10::Stream copy_stream(at::Device device) {
-  thread_local std::map<int, c10::Stream> streams;  // by the device's number
-  const auto found = streams.find(device.index());
+  thread_local std::unordered_map<at::Device, c10::Stream> streams;
+  const auto found = streams.find(device);
   if (found != streams.end()) return found->second;
   const c10::impl::VirtualGuardImpl guard(device.type());
-  return streams.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
+  return streams.emplace(device, guard.getStreamFromGlobalPool(device)).first->second;
 }
 
 int64_t piece_elements(const at::Tensor& tensor) {
@@ -40,6 +40,12 @@ void each_piece(const at::Tensor& flat, const Each& each) {
   for (int64_t begin = 0; begin < flat.numel(); begin += most)
     each(begin, std::min(most, flat.numel() - begin));
 }
+
+struct PieceOnItsWay {
+  int64_t begin;
+  at::Tensor stage;  // pinned
+  c10::Event arrived;
+};
 
 at::Device numbered(at::Device device) {
   if (device.is_cpu() || device.has_index()) return device;
@@ -111,12 +117,21 @@ at::Tensor to_host(const at::Tensor& tensor_in) {
   }
   const at::Tensor out = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
   const at::Tensor to = out.view({-1});
+  std::optional<PieceOnItsWay> last;
+  const auto take_last = [&] {
+    if (!last) return;
+    last->arrived.synchronize();
+    to.narrow(0, last->begin, last->stage.numel()).copy_(last->stage);
+  };
   each_piece(from, [&](int64_t begin, int64_t count) {
-    const at::Tensor stage = at::empty({count}, pinned_options(tensor));
-    stage.copy_(from.narrow(0, begin, count), /*non_blocking=*/true);
-    side.synchronize();
-    to.narrow(0, begin, count).copy_(stage);
+    PieceOnItsWay next{begin, at::empty({count}, pinned_options(tensor)),
+                       c10::Event(device.type())};
+    next.stage.copy_(from.narrow(0, begin, count), /*non_blocking=*/true);
+    next.arrived.record(side);
+    take_last();
+    last.emplace(std::move(next));
   });
+  take_last();
   return out;
 }
 

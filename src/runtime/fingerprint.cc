@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "device/device_copy.h"
 #include "host/sha256.h"
 #include "nn/model_parts.h"
 #include "reward/reward.h"
@@ -19,7 +20,7 @@ constexpr int64_t kBlockBytes = int64_t{4} << 20;
 
 // Digests of the blocks of a tensor, one after another.
 std::string block_digests(const at::Tensor& tensor) {
-  const at::Tensor bytes = tensor.detach().cpu().contiguous();
+  const at::Tensor bytes = to_host(tensor.detach()).contiguous();
   const auto* data = static_cast<const char*>(bytes.const_data_ptr());
   const auto size = static_cast<int64_t>(bytes.nbytes());
   std::vector<std::string> digests((size + kBlockBytes - 1) / kBlockBytes);

@@ -14,7 +14,8 @@ namespace {
 // or in how much memory, and how long the run is, but no number of a step.
 constexpr const char* kFreeGroups[] = {"run.",     "checkpoint.", "log.",       "eval.",    "plan.",
                                        "cluster.", "workload.",   "placement.", "parallel."};
-constexpr const char* kFreeKeys[] = {"train.total_steps",
+constexpr const char* kFreeKeys[] = {"device",
+                                     "train.total_steps",
                                      "train.total_episodes",
                                      "train.threads",
                                      "train.recompute",

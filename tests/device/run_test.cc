@@ -121,6 +121,44 @@ TEST_P(DeviceRun, ContinuesBitForBitFromItsCheckpoint) {
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, DeviceRun, testing::Values("sft", "rm", "ppo", "grpo"));
 
+// A run may go on with another device: its next step is the other's but for rounding.
+TEST(DeviceRuns, ContinueOnTheCpuAndBack) {
+  install_test_device();
+  for (const bool from_device : {true, false}) {
+    const Config begin = run_on(tiny_run("ppo"), from_device ? kTestDevice : "cpu");
+    const Config end = run_on(begin, from_device ? "cpu" : kTestDevice);
+    const Program program = program_of(begin);
+    const auto whole = session_of(begin, program), first = session_of(begin, program),
+               second = session_of(end, program);
+    ASSERT_TRUE(first->run_step().ok());
+    ASSERT_EQ(second->load_state(*first->save_state()).message(), "");
+    const auto expected = run_steps(*whole);
+    const auto row = second->run_step();
+    ASSERT_TRUE(row.ok()) << row.status().message();
+    expect_near(timeless(*row), expected.back(), 1e-3);
+  }
+}
+
+TEST(DeviceRuns, EvaluateAsTheCpuDoes) {
+  install_test_device();
+  Config config = tiny_run("grpo");
+  config.data.eval = "task:sort_digits";
+  config.eval.prompts = 5;
+  std::vector<Row> rows;
+  for (const char* device : {"cpu", kTestDevice}) {
+    const Config on = run_on(config, device);
+    const auto policy = load_policy(on);
+    ASSERT_TRUE(policy.ok()) << policy.status().message();
+    auto models = load_reward_models(on, {});
+    const auto evaluator = Evaluator::create(on, std::move(*models));
+    ASSERT_TRUE(evaluator.ok()) << evaluator.status().message();
+    const auto report = (*evaluator)->run(**policy);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    rows.push_back(timeless(report->metrics));
+  }
+  expect_near(rows[1], rows[0], 1e-5);
+}
+
 // Frozen roles lie on the host between their calls unless train.offload is off; results are the
 // same bits.
 TEST(DeviceRuns, KeepRestingRolesOnTheHost) {
