@@ -55,15 +55,6 @@ Result<ExecutionPlan> chosen_plan(const SimulateArguments& arguments, const Conf
   return trivial_plan(problem);
 }
 
-// The remedy of a plan that overruns memory.
-Status checked_memory(const Trace& trace) {
-  const Status status = check_memory(trace);
-  if (status.ok()) return status;
-  return {status.code(), cat(status.message(),
-                             "; shard or recompute more, keep state on the host, or let 'braid "
-                             "plan' find a plan that fits or the smallest cluster that has one")};
-}
-
 // The recorded step that the command line names, if it does.
 Result<std::optional<RecordedStep>> recorded_step(const SimulateArguments& arguments) {
   if (arguments.lengths.empty()) {
@@ -134,7 +125,7 @@ Status write_outputs(const SimulateArguments& arguments, const Program& program,
   } else {
     std::printf("%s", gantt_text(trace).c_str());
   }
-  return checked_memory(trace);
+  return check_memory(trace);
 }
 
 // The steps after the recorded one, in so far as the record says which one that is.
@@ -167,7 +158,7 @@ Status simulate_several(const SimulateArguments& arguments, const ExecutionPlan&
     std::printf("%sa step every %s, staleness %lld\n", gantt_text(result.trace).c_str(),
                 format_seconds(result.step_s).c_str(), static_cast<long long>(plan.staleness));
   }
-  return checked_memory(result.trace);
+  return check_memory(result.trace);
 }
 
 // What a batch says of one plan. Errors name its file.

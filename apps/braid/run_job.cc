@@ -62,6 +62,7 @@ Status add_specs(const Config& config, PlanningProblem* problem) {
 
 // What a job of several ranks does not do yet.
 Status check_several_ranks(const Config& config, const Program& program) {
+  BRAID_TRY(check_local_devices(config.device, 1));
   const auto cut = [&](const std::string& role) {
     for (const WeightCopy& copy : program.copies)
       if (copy.home && copy.role.value == role)
@@ -75,6 +76,19 @@ Status check_several_ranks(const Config& config, const Program& program) {
   return ok_status();
 }
 
+// A plan that is predicted to overrun the devices' memory is refused before any weights load. What
+// a device has must be known: stated as a limit, a GPU's, or measured by a profile.
+Status check_plan_memory(const PlannedRun& run) {
+  const PlanningProblem& problem = *run.problem;
+  const auto known = [](const Node& node) { return !node.gpu.unsure; };
+  const std::vector<Node>& nodes = problem.cluster.nodes;
+  if (problem.memory_limit_gib == 0 && !std::all_of(nodes.begin(), nodes.end(), known))
+    return ok_status();
+  BRAID_ASSIGN(const Calibration calibration, runtime_calibration(problem));
+  BRAID_ASSIGN(const Trace trace, simulate(run.program, problem, calibration, {}));
+  return check_memory(trace).at("plan");
+}
+
 // The plan compiled. REQUIRES: it and the problem are there.
 Result<PlannedRun> with_program(PlannedRun run) {
   BRAID_TRY(check_executable(*run.plan, run.problem->graph));
@@ -82,6 +96,7 @@ Result<PlannedRun> with_program(PlannedRun run) {
   BRAID_TRY(add_specs(run.config, &*run.problem));
   BRAID_ASSIGN(run.program, compile(*run.plan, *run.problem));
   if (run.program.ranks.size() > 1) BRAID_TRY(check_several_ranks(run.config, run.program));
+  BRAID_TRY(check_plan_memory(run));
   return run;
 }
 
@@ -141,6 +156,7 @@ Result<PlannedRun> plan_run(const Config& config) {
 Status launch(const PlannedRun& planned) {
   LaunchOptions options;
   options.ranks = static_cast<int64_t>(planned.program.ranks.size());
+  BRAID_TRY(check_local_devices(planned.config.device, options.ranks));
   BRAID_ASSIGN(options.argv, own_command());
   if (planned.config.plan.automatic) {  // the ranks need not search again
     BRAID_TRY(make_folder(run_folder(planned.config)));

@@ -44,20 +44,27 @@ Result<at::Device> parse_device(const std::string& text, const std::string& key)
   return at::Device(*type, static_cast<at::DeviceIndex>(index));
 }
 
-Status use_local_device(const std::string& text, int64_t local_rank) {
+Status check_local_devices(const std::string& text, int64_t ranks) {
   if (text == "cpu") return ok_status();
   if (text.find(':') != std::string::npos)
     return invalid_input(cat("device: ", text,
-                             ": each of several ranks takes the device of its own ",
-                             "number on its machine; leave the number out"));
+                             ": each of several ranks takes the device of its own number on its "
+                             "machine; leave the number out"));
   BRAID_ASSIGN(const at::Device first, parse_device(text, "device"));
-  const auto* devices = c10::impl::getDeviceGuardImpl(first.type());
-  if (local_rank >= devices->deviceCount())
-    return invalid_input(
-        cat("device: rank ", local_rank, " of this machine finds ",
-            static_cast<int>(devices->deviceCount()), " ", text,
-            " devices; start at most one rank for each, and let every rank see all of them"));
-  devices->setDevice({first.type(), static_cast<at::DeviceIndex>(local_rank)});
+  const int64_t devices = devices_of(first.type());
+  if (ranks <= devices) return ok_status();
+  return invalid_input(cat("device: ", text, ": ", ranks, " ranks on a machine where they find ",
+                           devices, " ", text,
+                           " devices; start at most one rank for each, and let every rank see all "
+                           "of them"));
+}
+
+Status use_local_device(const std::string& text, int64_t local_rank) {
+  BRAID_TRY(check_local_devices(text, local_rank + 1));
+  if (text == "cpu") return ok_status();
+  BRAID_ASSIGN(const at::Device first, parse_device(text, "device"));
+  c10::impl::getDeviceGuardImpl(first.type())
+      ->setDevice({first.type(), static_cast<at::DeviceIndex>(local_rank)});
   return ok_status();
 }
 

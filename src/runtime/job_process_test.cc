@@ -354,7 +354,23 @@ TEST_F(JobProcess, DeviceThatRanksCannotUseIsRefused) {
       job_command("job-device", "grpo",
                   {plan, "device=cuda", "cluster={gpu: h100-80g, nodes: 1, gpus_per_node: 2}"}));
   EXPECT_EQ(end.exit_code, 2) << end.output;
-  EXPECT_THAT(end.output, HasSubstr("device: cuda: several processes communicate over Gloo"));
+  EXPECT_THAT(end.output, HasSubstr("device: cuda: no CUDA device can be used here"));
+  const CommandOutcome numbered = shell(
+      "",
+      job_command("job-device", "grpo",
+                  {plan, "device=cuda:1", "cluster={gpu: h100-80g, nodes: 1, gpus_per_node: 2}"}));
+  EXPECT_EQ(numbered.exit_code, 2) << numbered.output;
+  EXPECT_THAT(numbered.output, HasSubstr("leave the number out"));
+}
+
+TEST_F(JobProcess, PlanThatOverrunsMemoryIsRefused) {
+  const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
+  const CommandOutcome end =
+      shell("", job_command("job-memory", "grpo", {plan, "plan.memory_limit_gib=0.001"}));
+  EXPECT_NE(end.exit_code, 0) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("plan: device 0 runs out of memory"));
+  EXPECT_THAT(end.output, HasSubstr("let 'braid plan' find a plan that fits"));
+  EXPECT_FALSE(path_exists(path("job-memory/metrics.jsonl")));
 }
 
 TEST_F(JobProcess, SearchesAPlanThatItExecutes) {

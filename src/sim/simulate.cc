@@ -71,7 +71,10 @@ Result<Trace> simulate(const Program& program, const PlanningProblem& problem,
 Status check_memory(const Trace& trace) {
   const std::string problem = memory_problem(trace);
   if (problem.empty()) return ok_status();
-  return {Code::kInfeasible, problem};
+  return {Code::kInfeasible,
+          cat(problem,
+              "; shard or recompute more, keep state on the host, or let 'braid plan' find "
+              "a plan that fits or the smallest cluster that has one")};
 }
 
 std::string executed_order(const Program& program, const Trace& trace, size_t rank) {

@@ -47,7 +47,7 @@ Result<Trace> simulate(const Program& program, const PlanningProblem& problem,
 // order in which the interpreter runs them.
 std::string executed_order(const Program& program, const Trace& trace, size_t rank);
 
-// kInfeasible with overflow_text() where the trace runs out of memory.
+// kInfeasible with overflow_text() and a remedy where the trace runs out of memory.
 Status check_memory(const Trace& trace);
 
 }  // namespace braid

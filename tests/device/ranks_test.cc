@@ -139,8 +139,8 @@ TEST(DeviceRanks, TakeTheDeviceOfTheirPlaceOnTheMachine) {
   EXPECT_EQ(parse_device("braidtest", "device")->index(), 1);
   EXPECT_EQ(use_local_device("braidtest", 0).message(), "");
   EXPECT_EQ(use_local_device("braidtest", 2).message(),
-            "device: rank 2 of this machine finds 2 braidtest devices; start at most one rank for "
-            "each, and let every rank see all of them");
+            "device: braidtest: 3 ranks on a machine where they find 2 braidtest devices; start at "
+            "most one rank for each, and let every rank see all of them");
   EXPECT_THAT(use_local_device("braidtest:1", 0).message(), testing::HasSubstr("leave the number"));
 }
 
