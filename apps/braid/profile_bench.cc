@@ -1,7 +1,6 @@
 #include "profile_bench.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -10,14 +9,11 @@
 #include <chrono>
 
 #include "cost/memory.h"
+#include "device/device.h"
 #include "nn/tensor_memory.h"
 
 namespace braid {
 namespace {
-
-void wait_for(const at::Device& device) {
-  if (device.is_cuda()) at::detail::getCUDAHooks().deviceSynchronize(device.index());
-}
 
 std::vector<std::vector<int32_t>> sequences_of(int64_t tokens, int64_t length) {
   std::vector<std::vector<int32_t>> sequences;
@@ -82,7 +78,7 @@ PassMemory pass_memory(Model& model, const TokenBatch& batch, const at::Tensor& 
 double median_s(const ProfileBench& bench, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   work();
-  wait_for(bench.device);
+  finish_work(bench.device);
   if (bench.everyone != nullptr) {
     const Status together = bench.everyone->barrier("a measurement");
     if (!together.ok()) throw CommunicationFailure(together);
@@ -92,7 +88,7 @@ double median_s(const ProfileBench& bench, const std::function<void()>& work) {
   while (times.size() < 3 || (total < bench.seconds && times.size() < 1000)) {
     const auto start = Clock::now();
     work();
-    wait_for(bench.device);
+    finish_work(bench.device);
     times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     total += times.back();
   }

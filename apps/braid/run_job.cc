@@ -1,5 +1,6 @@
 #include "run_job.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/log.h"
@@ -18,6 +19,7 @@
 #include "plan/validate.h"
 #include "runtime/load_models.h"
 #include "runtime/run_folder.h"
+#include "sim/simulate.h"
 
 namespace braid {
 namespace {
