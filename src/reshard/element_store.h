@@ -19,6 +19,7 @@ class ElementStore {
 
   // Dtype and device of the elements.
   virtual at::TensorOptions options() const = 0;
+  at::ScalarType dtype() const { return c10::typeMetaToScalarType(options().dtype()); }
 
   // A writable view [size] of the elements where they lie in one piece in memory, else undefined.
   // REQUIRES, here and below: the rank holds the elements.
