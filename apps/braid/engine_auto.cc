@@ -21,7 +21,7 @@ bool may_place(const Config& config, const PlanningProblem& problem, const CallP
   const bool evaluates = config.eval.every_steps > 0 || config.eval.at_start;
   if (call->role.value != "actor" || (config.lora.rank == 0 && !evaluates)) return true;
   const Strategy& s = entry.strategy;
-  return s.tp == 1 && s.pp == 1 &&
+  return s.tp == 1 && s.pp == 1 && s.zero_stage < 3 &&
          static_cast<int>(entry.mesh.devices.size()) == device_count(problem.cluster);
 }
 

@@ -67,6 +67,7 @@ std::string stop_request(const Session& session) {
 // Evaluates the policy into a row of metrics.
 Status evaluate(Evaluator& evaluator, Session& session, MetricsRow& row) {
   const double begin_s = now_s();
+  const RankModels::Everything here = session.everything();
   BRAID_ASSIGN(const EvalReport report,
                evaluator.run(*session.roles().at("actor").model, session.step()));
   row.insert(report.metrics.begin(), report.metrics.end());

@@ -68,7 +68,8 @@ Status check_several_ranks(const Config& config, const Program& program) {
   const auto cut = [&](const std::string& role) {
     for (const WeightCopy& copy : program.copies)
       if (copy.home && copy.role.value == role)
-        return copy.layout.tp * copy.layout.pp > 1 || copy.layout.mesh.devices[0].value != 0;
+        return copy.layout.tp * copy.layout.pp > 1 || copy.layout.sharded ||
+               copy.layout.mesh.devices[0].value != 0;
     return false;
   };
   if ((config.eval.every_steps > 0 || config.eval.at_start) && cut("actor"))

@@ -8,6 +8,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
 
 #include <algorithm>
 #include <cmath>
@@ -134,8 +136,9 @@ void visit_linear(LinearLayer& layer, const Decoder::Visit& visit) {
 }
 
 // PEFT's name of A or B beside a module.
+constexpr std::string_view kAdapterPrefix = "base_model.model.";
 std::string adapter_name(const std::string& module, char which) {
-  return cat("base_model.model.", module, ".lora_", which, ".weight");
+  return cat(kAdapterPrefix, module, ".lora_", which, ".weight");
 }
 
 void drop_packed_layer(LinearLayer* layer) { layer->packed = {}; }
@@ -293,6 +296,19 @@ std::vector<Decoder::Named> Decoder::merged_parameters() const {
   return list;
 }
 
+int64_t Decoder::unit_of(const std::string& name) const {
+  const ModelFamily& family = family_of(spec_);
+  const size_t begin = name.rfind(kAdapterPrefix, 0) == 0 ? kAdapterPrefix.size() : 0;
+  for (int64_t layer = range_.begin; layer < range_.end; ++layer) {
+    const std::string prefix = layer_prefix(family, layer);
+    if (name.compare(begin, prefix.size(), prefix) == 0) return layer - range_.begin + 1;
+  }
+  const TensorNames& names = family.names;
+  const bool enters =
+      name == names.prefix + names.embedding || name == names.prefix + names.positions;
+  return enters && range_.begin == 0 ? 0 : units() - 1;
+}
+
 void Decoder::detach_leaves() {
   const Visit detach = [](const std::string&, at::Tensor& tensor) {
     const bool trainable = tensor.requires_grad();
@@ -446,27 +462,119 @@ LayerContext Decoder::layer_context(const TokenBatch& batch, bool training) {
   return context;
 }
 
+namespace {
+
+// Something to do in a backward, in the form that an autograd context can hold.
+struct Deed : torch::CustomClassHolder {
+  explicit Deed(std::function<void()> act) : act(std::move(act)) {}
+  std::function<void()> act;
+};
+
+struct DoInBackward : torch::autograd::Function<DoInBackward> {
+  static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& x,
+                            const c10::intrusive_ptr<Deed>& deed) {
+    saved->saved_data["deed"] = c10::IValue::make_capsule(deed);
+    return x;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
+                                                 const torch::autograd::variable_list& grads) {
+    const auto capsule = saved->saved_data["deed"].toCapsule();
+    static_cast<const Deed&>(*capsule).act();
+    return {grads[0], at::Tensor()};
+  }
+};
+
+// x, whose backward first does something.
+at::Tensor in_backward(const at::Tensor& x, std::function<void()> act) {
+  if (!at::GradMode::is_enabled() || !x.requires_grad()) return x;
+  return DoInBackward::apply(x, c10::make_intrusive<Deed>(std::move(act)));
+}
+
+}  // namespace
+
+void Decoder::hold_head() {
+  if (keeper_ == nullptr || range_.end < spec_.layers) return;
+  keeper_->bring(units() - 1);
+  if (!head_.defined()) keeper_->bring(0);
+}
+
+void Decoder::let_go() {
+  if (keeper_ == nullptr) return;
+  drop_packed();
+  for (int64_t unit = 0; unit < units(); ++unit) keeper_->leave(unit);
+}
+
+void Decoder::rest() {
+  drop_packed();
+  let_go();
+}
+
+void Decoder::pass_by(bool backward, const std::function<void(int64_t)>& passed) {
+  if (keeper_ == nullptr) return;
+  const auto pass = [&](int64_t unit) {
+    keeper_->bring(unit);
+    keeper_->leave(unit);
+    passed(unit);
+  };
+  if (backward) {
+    hold_head();
+    passed(units() - 1);
+  } else if (range_.begin == 0) {
+    pass(0);
+  }
+  const auto layers = static_cast<int64_t>(layers_.size());
+  for (int64_t i = 1; i <= layers; ++i) pass(backward ? layers + 1 - i : i);
+  if (!backward) hold_head();
+  let_go();
+}
+
+at::Tensor Decoder::enter(const TokenBatch& batch) {
+  if (keeper_ == nullptr) return embed(batch);
+  keeper_->bring(0);
+  const at::Tensor h = embed(batch);
+  keeper_->leave(0);  // a backward needs no more than its shape
+  return h;
+}
+
+at::Tensor Decoder::pass_layer(size_t index, const LayerContext& context, const at::Tensor& h,
+                               const KvLayer* cache) {
+  const bool training = at::GradMode::is_enabled() && cache == nullptr;
+  if ((keep_packed_ && keeper_ == nullptr) || cache != nullptr)
+    visit_linears(layers_[index], [&](LinearLayer* linear) { pack_layer(linear, training); });
+  else if (training)
+    visit_linears(layers_[index], drop_packed_layer);
+  return options_.recompute && training ? run_layer_recomputed(layers_[index], context, h)
+                                        : run_layer(layers_[index], context, h, cache);
+}
+
+// A layer whose weights are here for its forward, and again for its backward.
+at::Tensor Decoder::pass_kept_layer(size_t index, const LayerContext& context,
+                                    const at::Tensor& h) {
+  const auto unit = static_cast<int64_t>(index) + 1;
+  keeper_->bring(unit);
+  at::Tensor out = in_backward(h, [keeper = keeper_, unit] { keeper->leave(unit); });
+  out = pass_layer(index, context, out, nullptr);
+  keeper_->leave(unit);
+  return in_backward(out, [keeper = keeper_, unit] { keeper->bring(unit); });
+}
+
 at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
                             const at::Tensor& hidden_in) {
   BRAID_CHECK(kv == nullptr || kv->size() == layers_.size(), "one cache entry per layer");
   // Nothing is recorded: operators need not pass the layers of the dispatcher that would.
   std::optional<at::AutoDispatchBelowADInplaceOrView> unrecorded;
   if (!at::GradMode::is_enabled()) unrecorded.emplace();
-  at::Tensor h = hidden_in.defined() ? hidden_in : embed(batch);
-  const bool training = at::GradMode::is_enabled() && kv == nullptr;
-  const LayerContext context = layer_context(batch, training);
-  const bool recompute = options_.recompute && training;
+  BRAID_CHECK(kv == nullptr || keeper_ == nullptr, "a model that generates keeps its weights");
+  at::Tensor h = hidden_in.defined() ? hidden_in : enter(batch);
+  const LayerContext context = layer_context(batch, at::GradMode::is_enabled() && kv == nullptr);
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (layer_begin_) layer_begin_(static_cast<int64_t>(i));
-    if (keep_packed_ || kv != nullptr)
-      visit_linears(layers_[i], [&](LinearLayer* linear) { pack_layer(linear, training); });
-    else if (training)
-      visit_linears(layers_[i], drop_packed_layer);
-    h = recompute ? run_layer_recomputed(layers_[i], context, h)
-                  : run_layer(layers_[i], context, h, kv == nullptr ? nullptr : &(*kv)[i]);
+    h = keeper_ != nullptr ? pass_kept_layer(i, context, h)
+                           : pass_layer(i, context, h, kv == nullptr ? nullptr : &(*kv)[i]);
     if (kv == nullptr && layer_done_) layer_done_();
   }
   if (range_.end < spec_.layers) return h;
+  hold_head();
   return gather_rows(apply_norm(final_norm_, spec_, h), context.rows, options_.tensor_parallel);
 }
 

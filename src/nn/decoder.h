@@ -14,6 +14,7 @@
 #include "nn/decoder_layer.h"
 #include "nn/model.h"
 #include "nn/shard.h"
+#include "nn/weight_keeper.h"
 
 namespace braid {
 
@@ -35,7 +36,11 @@ class Decoder : public Model {
   void set_adapters(bool on) override { adapters_on_ = on; }
   void keep_packed(bool keep) override { keep_packed_ = keep; }
   void weights_changed() override;
-  void rest() override { drop_packed(); }
+  bool comes_and_goes() const override { return keeper_ != nullptr; }
+  void hold_head() override;
+  void let_go() override;
+  void pass_by(bool backward, const std::function<void(int64_t)>& passed) override;
+  void rest() override;
   const PackedLinear& packed_head() override;
 
   // Called with the place of each layer in the range before it runs, and after each layer of a
@@ -43,7 +48,16 @@ class Decoder : public Model {
   void set_layer_begin(std::function<void(int64_t)> begin) { layer_begin_ = std::move(begin); }
   void set_layer_done(std::function<void()> done) { layer_done_ = std::move(done); }
 
+  // Who brings its weights when they are used; null: they stay. REQUIRES: it outlives every use.
+  void set_keeper(WeightKeeper* keeper) { keeper_ = keeper; }
+  WeightKeeper* keeper() const { return keeper_; }
+
   LayerRange range() const { return range_; }
+  // Tensors are used unit by unit: 0 is what tokens enter by, then the layers of the range come,
+  // then final norm and head. A tied head that is the embedding is in its unit.
+  int64_t units() const { return static_cast<int64_t>(layers_.size()) + 2; }
+  // Of a tensor or adapter of this name.
+  int64_t unit_of(const std::string& name) const;
   double lora_scale() const;
   // What this rank holds of each of its tensors and adapters, by name.
   const std::map<std::string, TensorShard>& shards() const { return shards_; }
@@ -74,6 +88,10 @@ class Decoder : public Model {
   LayerContext layer_context(const TokenBatch& batch, bool training);
   void grow_rope(const AttentionBatch& batch);
   void drop_packed();
+  at::Tensor enter(const TokenBatch& batch);
+  at::Tensor pass_layer(size_t index, const LayerContext& context, const at::Tensor& h,
+                        const KvLayer* cache);
+  at::Tensor pass_kept_layer(size_t index, const LayerContext& context, const at::Tensor& h);
 
   void find_shards();
 
@@ -88,6 +106,7 @@ class Decoder : public Model {
   bool adapters_on_ = true, keep_packed_ = false;
   std::function<void(int64_t)> layer_begin_;
   std::function<void()> layer_done_;
+  WeightKeeper* keeper_ = nullptr;
 };
 
 // Fills base weights as transformers initializes them, and adapters as PEFT does (A uniform in

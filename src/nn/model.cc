@@ -72,9 +72,11 @@ at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH) {
   return braid::linear(hidden_NH, model.head_weight(), {}).squeeze(1).to(at::kFloat);
 }
 
-Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOptions& options) {
+Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOptions& options,
+                                          const ModelPlaced& placed) {
   BRAID_TRY(Decoder::validate_options(spec, options));
   auto decoder = std::make_unique<Decoder>(spec, options);
+  if (placed) placed(*decoder, false);
   init_weights(*decoder);
   init_adapters(*decoder);
   return std::unique_ptr<Model>(std::move(decoder));

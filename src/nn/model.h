@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -114,6 +115,16 @@ class Model {
   // The head matrix as pack_linear() gives it, made on first use and kept until weights_changed().
   virtual const PackedLinear& packed_head() = 0;
 
+  // Whether weights are whole only while they are used (weight_keeper.h). Then forwards bring them
+  // and let those of the layers go. The head's stay until let_go(), for whoever uses it after the
+  // forward; before a backward hold_head() brings them again.
+  virtual bool comes_and_goes() const { return false; }
+  virtual void hold_head() {}
+  virtual void let_go() {}
+  // Brings and lets go, in their order, what a forward (or its backward) of the other ranks does,
+  // and computes nothing. Calls passed(unit) after each unit (Decoder::unit_of()).
+  virtual void pass_by(bool /*backward*/, const std::function<void(int64_t unit)>& /*passed*/) {}
+
   // Says that the model is not needed for a while: packed copies are dropped, and offloaded weights
   // (model_share.h) leave memory until the next forward. Results do not depend on it.
   virtual void rest() = 0;
@@ -139,15 +150,22 @@ at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH);
 // that do not fit the model are errors.
 Status check_model_options(const ModelSpec& spec, const ModelOptions& options);
 
+// Called with a model that is being loaded: when its tensors are there and, unless `loaded`, before
+// they have values. A keeper of its weights (weight_keeper.h) that is set then gets them unit by
+// unit, so that never more than one is whole.
+using ModelPlaced = std::function<void(Model& model, bool loaded)>;
+
 // A model with random weights as transformers initialises them (normal, std 0.02), a function of
 // (spec, seed).
-Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOptions& options,
+                                          const ModelPlaced& placed = {});
 
 // How a checkpoint whose head differs from the wanted one is read.
 struct LoadOptions {
   ModelOptions model = {};
   bool scalar_head = false;  // want score.weight: a language-model checkpoint gets a zero score
                              // head and drops lm_head
+  ModelPlaced placed = {};
 };
 
 // Loads a Hugging Face folder (config.json, model.safetensors or the sharded index), tensor by

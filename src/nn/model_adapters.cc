@@ -114,6 +114,7 @@ Result<std::unique_ptr<Model>> load_adapted_model(const std::string& folder,
   BRAID_ASSIGN(const std::string text, read_file(path));
   BRAID_ASSIGN(const Json config, parse_json(text, path));
   LoadOptions adapted = options;
+  adapted.placed = {};
   BRAID_ASSIGN(adapted.model.lora, read_lora_options(folder));
   BRAID_ASSIGN(const std::string named,
                json_field<std::string>(config, "base_model_name_or_path").at(path));
@@ -123,6 +124,7 @@ Result<std::unique_ptr<Model>> load_adapted_model(const std::string& folder,
   BRAID_ASSIGN(const std::string base, base_folder(folder, named).at(path));
   BRAID_ASSIGN(std::unique_ptr<Model> model, load_model(base, adapted));
   BRAID_TRY(load_adapters(*model, folder));
+  if (options.placed) options.placed(*model, true);
   return model;
 }
 

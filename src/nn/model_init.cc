@@ -9,6 +9,7 @@
 #include "base/name_seed.h"
 #include "device/device_copy.h"
 #include "nn/decoder.h"
+#include "nn/unit_writer.h"
 
 namespace braid {
 
@@ -51,8 +52,10 @@ void init_weights(Decoder& decoder) {
   const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(spec.layers));
   const auto specs = model_tensors(spec, decoder.range().begin, decoder.range().end);
   size_t next = 0;
+  UnitWriter writer(decoder, true);
   decoder.visit_base([&](const std::string& name, at::Tensor& tensor) {
     BRAID_CHECK(specs[next].name == name, "tensors come in the order of model_tensors()");
+    writer.enter(name);
     init_tensor(specs[next++], decoder.shards().at(name), residual_std,
                 name_seed(decoder.options().seed, name), tensor);
   });
@@ -60,7 +63,9 @@ void init_weights(Decoder& decoder) {
 
 void init_adapters(Decoder& decoder) {
   const at::NoGradGuard no_grad;
+  UnitWriter writer(decoder, false);
   decoder.visit_adapters([&](const std::string& name, at::Tensor& tensor) {
+    writer.enter(name);
     if (name.find(".lora_B.") != std::string::npos) {
       tensor.zero_();
       return;

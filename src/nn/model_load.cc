@@ -13,6 +13,7 @@
 #include "nn/decoder.h"
 #include "nn/model_export.h"
 #include "nn/safetensors.h"
+#include "nn/unit_writer.h"
 
 namespace braid {
 
@@ -110,9 +111,11 @@ Status copy_weights(const Source& source, Decoder& decoder) {
   const auto specs = model_tensors(decoder.spec(), decoder.range().begin, decoder.range().end);
   Status status;
   size_t next = 0;
+  UnitWriter writer(decoder, true);
   decoder.visit_base([&](const std::string& name, at::Tensor& target) {
     const TensorSpec& tensor = specs[next++];
     BRAID_CHECK(tensor.name == name, "tensors come in the order of model_tensors()");
+    writer.enter(name);
     if (new_head && name == kScoreName) {
       target.zero_();
     } else if (status.ok()) {
@@ -146,6 +149,7 @@ Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadO
   }
   BRAID_TRY(Decoder::validate_options(spec, options.model).at(folder));
   auto decoder = std::make_unique<Decoder>(spec, options.model);
+  if (options.placed) options.placed(*decoder, false);
   BRAID_TRY(copy_weights(source, *decoder));
   init_adapters(*decoder);
   return std::unique_ptr<Model>(std::move(decoder));

@@ -38,12 +38,13 @@ Status sum_gradients(const std::vector<ParameterPart>& parts, Communicator& grou
   for (const ParameterPart& part : parts)
     flat.push_back(gradient(part.name, part.parameter).to(at::kFloat).flatten());
   const at::Tensor all = at::cat(flat);
+  if (all.numel() == 0) return {};
   BRAID_TRY(group.all_reduce(all, Reduce::kSum, cat("gradients from ", parts[0].name)).wait());
   int64_t begin = 0;
   for (const ParameterPart& part : parts) {
-    const at::Tensor sum = all.narrow(0, begin, part.parameter.numel());
-    begin += part.parameter.numel();
-    gradient(part.name, part.parameter).copy_(sum.view(part.parameter.sizes()));
+    const at::Tensor own = gradient(part.name, part.parameter);
+    own.copy_(all.narrow(0, begin, own.numel()).view(own.sizes()));
+    begin += own.numel();
   }
   return {};
 }
@@ -57,10 +58,14 @@ bool is_part(const Model& model) {
 std::vector<ParameterPart> trainable_parts(const Model& model) {
   const Decoder& decoder = decoder_of(model);
   const TensorParallelGroup& group = model.options().tensor_parallel;
+  const at::Tensor tied = tied_embedding(model);
   std::vector<ParameterPart> out;
   for (const auto& [name, parameter] : model.trainable_parameters()) {
     const TensorShard& shard = decoder.shards().at(name);
-    out.push_back({name, parameter, group_of_sum(shard.partial, group), shard.holder == 0});
+    const bool ends = tied.defined() && parameter.is_same(tied);
+    const int64_t sum = ends ? kNumbersPerUnit - 1 : static_cast<int64_t>(shard.partial);
+    out.push_back({name, parameter, group_of_sum(shard.partial, group), shard.holder == 0,
+                   decoder.unit_of(name) * kNumbersPerUnit + sum});
   }
   return out;
 }

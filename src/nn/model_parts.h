@@ -26,10 +26,15 @@ struct ParameterPart {
   Communicator* sum = nullptr;
   // Whether this tensor-parallel rank counts it in a norm over all ranks: replicas count once.
   bool counted = true;
+  // Parameters of one number are used at one time, those of a higher one later in a forward, and
+  // their gradients are summed over the same ranks. Divided by kNumbersPerUnit: their unit.
+  int64_t number = 0;
 };
+inline constexpr int64_t kNumbersPerUnit = 4;
 std::vector<ParameterPart> trainable_parts(const Model& model);
 
-// Where a parameter's gradient is: a tensor of its shape.
+// Where a parameter's gradient is: a tensor of its shape, or an equal part of it on all ranks that
+// it is summed over.
 using GradientOf = std::function<at::Tensor(const std::string& name, const at::Tensor& parameter)>;
 
 // Sums the gradients that are parts over one of their groups (one collective), in f32.

@@ -38,6 +38,12 @@ class WrappedModel : public Model {
   void keep_packed(bool keep) override { inner_->keep_packed(keep); }
   void weights_changed() override { inner_->weights_changed(); }
   const PackedLinear& packed_head() override { return inner_->packed_head(); }
+  bool comes_and_goes() const override { return inner_->comes_and_goes(); }
+  void hold_head() override { inner_->hold_head(); }
+  void let_go() override { inner_->let_go(); }
+  void pass_by(bool backward, const std::function<void(int64_t)>& passed) override {
+    inner_->pass_by(backward, passed);
+  }
   void rest() override { inner_->rest(); }
 
  protected:

@@ -22,9 +22,8 @@ Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy
   if (s.pp > 1 && !passes) return refused(where, cat("pp ", s.pp));
   if (s.tp > 1 && call.kind == CallKind::kReward) return refused(where, cat("tp ", s.tp));
   if (s.interleave > 1) return refused(where, cat("interleave ", s.interleave));
-  if (s.zero_stage > 1 && s.dp > 1) return refused(where, cat("zero ", s.zero_stage));
-  if (s.zero_stage == 1 && zero_ranks(s) < s.dp)
-    return refused(where, cat("zero_ranks ", zero_ranks(s)));
+  if (s.zero_stage > 0 && call.kind == CallKind::kReward)
+    return refused(where, cat("zero ", s.zero_stage));
   if (s.recompute == Recompute::kSelective) return refused(where, "recompute: selective");
   if (!std::is_sorted(mesh.devices.begin(), mesh.devices.end()))
     return refused(where, "a mesh whose devices are not in ascending order");
@@ -37,11 +36,8 @@ Status check_executable(const ExecutionPlan& plan, const Graph& graph) {
     if (call != nullptr && uses_model(*call))
       BRAID_TRY(check_executable(*call, entry.mesh, entry.strategy));
   }
-  for (const RolePlan& role : plan.roles) {
-    if (role.weights == Residency::kHost) return refused(cat("role ", role.role), "weights: host");
-    if (role.optimizer == Residency::kHost)
-      return refused(cat("role ", role.role), "optimizer: host");
-  }
+  for (const RolePlan& role : plan.roles)
+    if (role.prefetch) return refused(cat("role ", role.role), "prefetch");
   if (plan.fusion.train_schedules)
     return invalid_input(
         "plan: fusion.train_schedules can be simulated but not trained yet; set it to false");

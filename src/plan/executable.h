@@ -11,7 +11,7 @@ namespace braid {
 // One call. Errors name the call and the field.
 Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy& strategy);
 
-// A whole plan: its calls, where roles rest, fusion and staleness. REQUIRES: validate() accepted it
+// A whole plan: its calls, fusion and staleness. REQUIRES: validate() accepted it
 // for the graph.
 Status check_executable(const ExecutionPlan& plan, const Graph& graph);
 

@@ -322,7 +322,8 @@ std::vector<std::vector<SampleRows>> cut_shares(const std::vector<SampleRows>& s
     return out;
   };
   std::vector<std::vector<SampleRows>> out = cut(0);
-  if (strategy.zero_stage != 3 || strategy.dp == 1) return out;
+  const bool together = strategy.zero_stage == 3 || (options.trains && strategy.zero_stage == 2);
+  if (!together || strategy.dp == 1) return out;
   // To a larger number other pieces of groups may be the best, and give more of them again.
   const auto differ = [](const auto& a, const auto& b) { return a.size() != b.size(); };
   while (std::adjacent_find(out.begin(), out.end(), differ) != out.end()) {

@@ -428,6 +428,16 @@ class Expander {
 
 }  // namespace
 
+bool inside_among_copies(const Expansion& expansion, OpKind kind) {
+  const auto among = [&](const InsideOp& inside) {
+    return inside.kind == kind && among_copies(expansion.groups[inside.group].kind);
+  };
+  return std::any_of(expansion.bodies.begin(), expansion.bodies.end(), [&](const OpBody& body) {
+    return std::any_of(body.forward.begin(), body.forward.end(), among) ||
+           std::any_of(body.backward.begin(), body.backward.end(), among);
+  });
+}
+
 double elements_of(const Expansion& expansion, int32_t what, TensorState state) {
   double sum = 0;
   for (const TensorSlice& slice : expansion.tensors[what])

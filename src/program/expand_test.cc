@@ -110,13 +110,37 @@ TEST(DealTest, WholeGroupsStayTogether) {
       }
 }
 
-TEST(DealTest, RanksThatGatherWeightsHaveAsManyMicroBatches) {
+TEST(DealTest, RanksThatMeetInPassesHaveAsManyMicroBatches) {
   Strategy s;
-  s.dp = 3, s.zero_stage = 3, s.micro_tokens = 12;
-  const Deal out = deal(samples_of(7, 1), s, {});
-  const auto& ranks = out.minibatches[0].micro_batches;
-  EXPECT_EQ(ranks[0].size(), ranks[1].size());
-  EXPECT_EQ(ranks[0].size(), ranks[2].size());
+  s.dp = 3, s.micro_tokens = 12;
+  DealOptions options;
+  options.trains = true;
+  for (const int stage : {2, 3}) {
+    s.zero_stage = stage;
+    const Deal out = deal(samples_of(7, 1), s, options);
+    const auto& ranks = out.minibatches[0].micro_batches;
+    EXPECT_EQ(ranks[0].size(), ranks[1].size());
+    EXPECT_EQ(ranks[0].size(), ranks[2].size());
+  }
+}
+
+TEST(DealTest, ListsOfUnequalPassesThatMeetAreRejected) {
+  CallPlacement where;
+  where.mesh.devices = {DeviceId{0}, DeviceId{1}};
+  where.copy = 0;
+  where.strategy.dp = 2;
+  ModelShape model;
+  model.layers = 2, model.hidden = 4;
+  model.kinds = {{"query", 16, 2, 0, 2, false, false}};
+  Deal unequal;
+  unequal.minibatches.push_back({0, 0, {0, 1, 2}, {3, 3, 3}, {{{0}, {1}}, {{2}}}, {{4, 4}, {4}}});
+  const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where, &model};
+  for (const int stage : {1, 2, 3}) {
+    where.strategy.zero_stage = stage;
+    const std::vector<Expansion> ranks = {expand(frame, DeviceId{0}, unequal),
+                                          expand(frame, DeviceId{1}, unequal)};
+    EXPECT_EQ(verify_ops(frame, ranks, unequal).ok(), stage == 1) << "zero " << stage;
+  }
 }
 
 // Messages of each ordered pair and channel as their receiver and their sender list them.

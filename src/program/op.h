@@ -145,6 +145,9 @@ struct Expansion {
   std::vector<Op> ops;
   friend bool operator==(const Expansion&, const Expansion&) = default;
 };
+// Whether the passes of its bodies do a collective of this kind among ranks that hold the same
+// parameters.
+bool inside_among_copies(const Expansion& expansion, OpKind kind);
 // Numbers of a state in an entry of the expansion's tensors.
 double elements_of(const Expansion& expansion, int32_t what, TensorState state);
 

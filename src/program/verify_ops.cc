@@ -42,13 +42,20 @@ Status verify_messages(const std::vector<Expansion>& ranks) {
   return ok_status();
 }
 
-// What each rank lists of each group.
+// What each rank lists of each group, and what its passes do with those that hold the same.
 Status verify_groups(const std::vector<Expansion>& ranks) {
   using Key = std::pair<GroupKind, std::vector<DeviceId>>;
   using Listed = std::vector<std::tuple<OpKind, int32_t, double>>;
   std::map<Key, std::map<DeviceId, Listed>> lists;
+  const auto list_inside = [&](const Expansion& e, const Op& op) {
+    const OpBody& body = e.bodies[op.body];
+    for (const InsideOp& inside : op.kind == OpKind::kForward ? body.forward : body.backward)
+      if (const OpGroup& group = e.groups[inside.group]; among_copies(group.kind))
+        lists[{group.kind, group.members}][e.rank].push_back({inside.kind, op.minibatch, 0});
+  };
   for (const Expansion& e : ranks)
     for (const Op& op : e.ops) {
+      if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward) list_inside(e, op);
       if (!is_collective(op)) continue;
       const OpGroup& group = e.groups[op.group];
       const bool each_its_part = op.kind == OpKind::kAllGather ||

@@ -12,9 +12,12 @@ namespace braid {
 // Null where the group is this rank alone.
 struct CallGroups {
   TensorParallelGroup tensor;
-  Communicator* data = nullptr;  // same slice of the weights, other samples
-  Communicator* ends = nullptr;  // both ends of the pipeline that hold a tied embedding
-  Communicator* call = nullptr;  // all ranks of the call
+  Communicator* data = nullptr;     // same slice of the weights, other samples; of ZeRO, those
+                                    // that share what it shards
+  Communicator* across = nullptr;   // those that share the same of it
+  Communicator* weights = nullptr;  // the same ranks, where they gather weights (ZeRO-3)
+  Communicator* ends = nullptr;     // both ends of the pipeline that hold a tied embedding
+  Communicator* call = nullptr;     // all ranks of the call
 };
 
 // All ranks of the call must call it together. `at` is this rank's position in the call's grid;

@@ -11,10 +11,6 @@ Status check_executable(const Program& program) {
     if (uses_model(program.graph.calls[i]))
       BRAID_TRY(check_executable(program.graph.calls[i], program.calls[i].mesh,
                                  program.calls[i].strategy));
-  for (const RoleState& state : program.states)
-    return invalid_input(cat("plan: role ", state.role, ": ",
-                             state.optimizer ? "optimizer" : "weights",
-                             ": host is not executable by braid train yet"));
   return ok_status();
 }
 

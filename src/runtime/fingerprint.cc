@@ -61,7 +61,7 @@ std::string weights_fingerprint(const Tensors& tensors) {
 Json frozen_fingerprints(const Config& config, const Roles& roles, const RewardModels& rewards) {
   Json out = Json::object();
   for (const auto& [name, role] : roles) {
-    if (is_part(*role.model)) continue;
+    if (is_part(*role.model) || role.shards) continue;
     add(out, name, origin_key(config, name), frozen_tensors(role));
     if (!role.optimizer) role.model->rest();
   }

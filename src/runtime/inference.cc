@@ -50,6 +50,7 @@ Result<Rows> Inference::run(InferWork work, SampleStore& store, const std::strin
   store_ = &store;
   const auto& shares = work_.deal->minibatches[0].micro_batches;
   work_.model->keep_packed(shares[work_.ops.at.dp_rank].size() > 1);
+  check_inside(work_.ops, *work_.model, nullptr);
   ModelPass pass(*work_.model, work_.everyone);
   for (const Op& op : work_.ops.ops)
     BRAID_TRY(

@@ -49,6 +49,8 @@ class Inference : private PassEnds {
   void abandon();
 
  private:
+  bool empty(int32_t micro_batch) const override { return rows_of_batch(micro_batch).empty(); }
+  void passed_by(int64_t) override {}
   Result<TokenBatch> tokens(int32_t micro_batch) override;
   Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) override;
   Result<at::Tensor> loss(int32_t micro_batch) override;

@@ -38,8 +38,9 @@ Status execute(const Instruction& instruction, const Call& call, Executor& execu
       return ok_status();  // optimizer_step() ends with it: a failure between them must save
                            // nothing
     case OpCode::kLoad:
+      return executor.load(instruction.detail);
     case OpCode::kOffload:
-      break;  // check_executable() refuses such plans
+      return executor.offload(instruction.detail);
   }
   BRAID_CHECK(false, "unknown instruction");
 }

@@ -29,6 +29,9 @@ class Executor {
   virtual Status end_region(const Call& call) = 0;
   // Frees a copy of weights (an index into the program's).
   virtual void release(int32_t copy) = 0;
+  // Brings state from the host, and puts it there (an index into the program's).
+  virtual Status load(int32_t state) = 0;
+  virtual Status offload(int32_t state) = 0;
   // All before instruction `next` of the list is done: a call, a region, or a body of one.
   virtual void passed(size_t next) = 0;
   // Opens a region again whose body was left before instruction `next`.

@@ -37,13 +37,15 @@ class JobKilledRun : public JobRun {
  protected:
   static constexpr const char* kWhole = "faults-whole";
 
-  // Generation by four ranks, scoring by pairs, training by two stages: weights move in every step.
+  // Generation by four ranks, scoring by pairs, training by two stages whose weights and state are
+  // slices: weights move in every step.
   static std::vector<std::string> four_ranks(const std::string& name,
                                              const std::vector<std::string>& more = {}) {
-    const std::string plan = write_plan(
-        {"faults", "grpo", "1x4",
-         "  generate: {mesh: all, dp: 4}\n  old_logprob: {mesh: all, dp: 2, tp: 2}\n"
-         "  ref_logprob: {mesh: 0-1, dp: 2}\n  update_actor: {mesh: all, dp: 2, pp: 2}\n"});
+    const std::string plan =
+        write_plan({"faults", "grpo", "1x4",
+                    "  generate: {mesh: all, dp: 4}\n  old_logprob: {mesh: all, dp: 2, tp: 2}\n"
+                    "  ref_logprob: {mesh: 0-1, dp: 2}\n  update_actor: {mesh: all, dp: 2, pp: 2, "
+                    "zero: 3}\n"});
     std::vector<std::string> options = {"plan.file=" + plan, "train.threads=1",
                                         "checkpoint.resume=auto"};
     options.insert(options.end(), more.begin(), more.end());

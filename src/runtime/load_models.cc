@@ -90,7 +90,7 @@ Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head) {
 Result<std::unique_ptr<Model>> load_weights(const Origin& origin, const LoadOptions& options) {
   if (!origin.folder.empty()) return load_model(origin.folder, options);
   BRAID_ASSIGN(const ModelSpec spec, origin_spec(origin, options.scalar_head));
-  return make_model(spec, options.model);
+  return make_model(spec, options.model, options.placed);
 }
 
 Result<std::unique_ptr<Model>> load_policy(const Config& config) {
@@ -106,7 +106,7 @@ Result<std::unique_ptr<Model>> load_policy(const Config& config) {
 
 const Model* find_base(const Roles& roles, const std::string& folder) {
   for (const auto& [name, state] : roles) {
-    const bool adapted = state.optimizer && state.model->options().lora.rank > 0;
+    const bool adapted = state.optimizer && !state.alone && state.model->options().lora.rank > 0;
     if (adapted && !folder.empty() && state.source_folder == folder) return state.model.get();
   }
   return nullptr;

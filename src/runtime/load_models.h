@@ -12,6 +12,7 @@
 #include "config/options.h"
 #include "nn/model.h"
 #include "train/optimizer.h"
+#include "train/weight_shards.h"
 
 namespace braid {
 
@@ -20,10 +21,12 @@ struct ModelInstance {
   std::unique_ptr<Model> model;
   std::unique_ptr<MainGradients> gradients;  // f32, where they are not the parameters' own
   std::unique_ptr<Optimizer> optimizer;
-  std::string source_folder;  // for export
-  std::string config_path;    // of random weights, for export; "" where weights were loaded
-  std::string shares_with;    // the trained role whose weights these are until they change, or ""
-  int64_t skipped = 0;        // updates refused in a row
+  std::unique_ptr<WeightShards> shards;  // where the weights are whole only while they are used
+  bool alone = false;                    // no other role may use its memory
+  std::string source_folder;             // for export
+  std::string config_path;  // of random weights, for export; "" where weights were loaded
+  std::string shares_with;  // the trained role whose weights these are until they change, or ""
+  int64_t skipped = 0;      // updates refused in a row
 };
 
 using Roles = std::map<std::string, ModelInstance>;
@@ -32,11 +35,13 @@ using Roles = std::map<std::string, ModelInstance>;
 struct ModelPart {
   std::optional<LayerRange> range = {};
   TensorParallelGroup tensor = {};
-  // Of a role that is trained on several ranks: its data-parallel ranks (null for one), and whether
-  // they share the optimizer's state (ZeRO-1).
+  // Of a role that is trained on several ranks: its data-parallel ranks (null for one), and the
+  // stage of ZeRO that says what they share.
   bool several = false;
   Communicator* data = nullptr;
-  bool sharded = false;
+  int zero_stage = 0;
+  Communicator* weights = nullptr;  // of the same ranks, where weights are slices (ZeRO-3)
+  bool alone = false;               // its memory comes and goes, so no other role may use it
 };
 
 // Where a role's weights come from.

@@ -18,12 +18,23 @@ std::string name_of(const Op& op) {
 
 }  // namespace
 
+void check_inside(const Expansion& ops, const Model& model, const MainGradients* gradients) {
+  BRAID_CHECK(
+      inside_among_copies(ops, OpKind::kAllGather) == model.comes_and_goes(),
+      "weights are gathered in passes where the ops do not list it, or the other way round");
+  const bool reduces = gradients != nullptr && gradients->each_backward();
+  BRAID_CHECK(
+      inside_among_copies(ops, OpKind::kReduceScatter) == reduces,
+      "gradients are reduced in backwards where the ops do not list it, or the other way round");
+}
+
 bool ModelPass::runs(OpKind kind) {
   return kind == OpKind::kForward || kind == OpKind::kBackward || kind == OpKind::kLoss ||
          kind == OpKind::kSend || kind == OpKind::kReceive;
 }
 
 Status ModelPass::run(const Op& op, const OpBody& body, PassEnds& ends) {
+  if (ends.empty(op.micro_batch)) return pass_by(op, ends);
   const at::AutoGradMode gradients(body.trains);
   switch (op.kind) {
     case OpKind::kForward:
@@ -44,12 +55,19 @@ Status ModelPass::run(const Op& op, const OpBody& body, PassEnds& ends) {
   BRAID_CHECK(false, cat(op_kind_name(op.kind), " is no part of a pass"));
 }
 
+Status ModelPass::pass_by(const Op& op, PassEnds& ends) {
+  if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) return ok_status();
+  model_.pass_by(op.kind == OpKind::kBackward, [&](int64_t unit) { ends.passed_by(unit); });
+  return ok_status();
+}
+
 Status ModelPass::forward(const Op& op, const OpBody& body, PassEnds& ends) {
   Passage& passage = passages_[op.micro_batch];
   BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
   passage.out = model_.forward(tokens, nullptr, passage.in);
+  if (body.head) BRAID_TRY(ends.outputs(op.micro_batch, passage.out));
+  model_.let_go();
   if (!body.head) return ok_status();
-  BRAID_TRY(ends.outputs(op.micro_batch, passage.out));
   passage.out.reset();
   if (!body.trains) passages_.erase(op.micro_batch);
   return ok_status();
@@ -57,6 +75,7 @@ Status ModelPass::forward(const Op& op, const OpBody& body, PassEnds& ends) {
 
 Status ModelPass::backward(const Op& op, const OpBody& body) {
   Passage& passage = passages_.at(op.micro_batch);
+  model_.hold_head();
   if (body.head) {
     const auto loss = losses_.find(op.micro_batch);
     BRAID_CHECK(loss != losses_.end(), cat("no loss of micro-batch ", op.micro_batch));
@@ -67,6 +86,7 @@ Status ModelPass::backward(const Op& op, const OpBody& body) {
     passage.out.reset();
   }
   if (body.embedding) passages_.erase(op.micro_batch);
+  model_.let_go();
   return ok_status();
 }
 

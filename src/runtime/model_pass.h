@@ -13,6 +13,7 @@
 #include "comm/communicator.h"
 #include "nn/model.h"
 #include "program/op.h"
+#include "train/main_gradients.h"
 
 namespace braid {
 
@@ -20,6 +21,12 @@ namespace braid {
 class PassEnds {
  public:
   virtual ~PassEnds() = default;
+  // Whether a micro-batch of the open mini-batch has no samples: then nothing of it is computed or
+  // sent, and only what ranks do together in its passes is done.
+  virtual bool empty(int32_t micro_batch) const = 0;
+  // Called in the passes of such a micro-batch after each unit of the model (nn/model.h) that other
+  // ranks compute with, where units are brought.
+  virtual void passed_by(int64_t unit) = 0;
   // The tokens of a micro-batch of the open mini-batch.
   virtual Result<TokenBatch> tokens(int32_t micro_batch) = 0;
   // Takes the hidden states after the last layer. Called on the ranks of the last stage.
@@ -27,6 +34,10 @@ class PassEnds {
   // The loss of outputs(), whose backward comes next.
   virtual Result<at::Tensor> loss(int32_t micro_batch) = 0;
 };
+
+// Whether ranks of equal parameters do together, inside of the passes of a model, what the ops
+// list. `gradients`: of what it trains, or null.
+void check_inside(const Expansion& ops, const Model& model, const MainGradients* gradients);
 
 class ModelPass {
  public:
@@ -46,6 +57,7 @@ class ModelPass {
     at::Tensor in, out, out_gradient;
   };
 
+  Status pass_by(const Op& op, PassEnds& ends);
   Status forward(const Op& op, const OpBody& body, PassEnds& ends);
   Status backward(const Op& op, const OpBody& body);
   Status receive(const Op& op, const OpBody& body, PassEnds& ends);

@@ -2,19 +2,19 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/text.h"
+#include "host/machine.h"
 #include "nn/model_parts.h"
 #include "reshard/local_parts.h"
-#include "reshard/reallocate.h"
-#include "runtime/model_store.h"
+#include "runtime/interpreter.h"
+#include "runtime/move_weights.h"
 #include "runtime/roles.h"
 #include "runtime/tensor_messages.h"
 
 namespace braid {
 namespace {
-
-constexpr int32_t kWeightChannel = 3;  // after those of program/op.h
 
 // The graph with the roles whose home copy is on this rank.
 Graph roles_at_home(const Program& program, int64_t rank) {
@@ -39,7 +39,9 @@ Result<std::unique_ptr<RankModels>> RankModels::load(const Config& config, const
   }
   out->find_messages();
   BRAID_TRY(out->connect());
-  BRAID_TRY(out->load_models());
+  BRAID_TRY(guarded([&] { return out->load_models(); }));
+  if (out->saves_memory()) release_free_heap();  // what loading needed beside it
+  out->find_states();
   return out;
 }
 
@@ -63,7 +65,9 @@ ModelPart RankModels::part_of(CallId id) const {
   part.tensor = groups(id).tensor;
   part.several = groups(id).call != nullptr;
   part.data = groups(id).data;
-  part.sharded = strategy.zero_stage == 1 && part.data != nullptr;
+  if (part.data != nullptr) part.zero_stage = strategy.zero_stage;
+  part.weights = groups(id).weights;
+  part.alone = part.weights != nullptr || rests(program_.graph.calls[id.value].role);
   if (strategy.pp == 1) return part;
   const GridPosition at = position_in(*frame.where, self());
   const Interval layers = part_layers(strategy, frame.model->layers, at.stage);
@@ -109,7 +113,10 @@ Status RankModels::load_copy(int32_t copy, CallId call) {
 Model& RankModels::model(CallId id) {
   const Call& call = program_.graph.calls[id.value];
   const int32_t copy = program_.calls.empty() ? -1 : program_.calls[id.value].copy;
-  if (copy < 0 || program_.copies[copy].home) return *roles_.at(call.role.value).model;
+  if (copy < 0 || program_.copies[copy].home) {
+    check_here(call.role);
+    return *roles_.at(call.role.value).model;
+  }
   BRAID_CHECK(!find_role(program_.graph, call.role)->trained || is_current(copy),
               cat("call ", call.name, " would read weights of before the last update"));
   return *copies_.at(copy).instance.model;
@@ -155,29 +162,105 @@ Status RankModels::bring(CallId id) {
   const WeightCopy& from = program_.copies[home_of(to.role)];
   const bool sends = place_in_mesh(from.layout, self()).has_value();
   const bool takes = place_in_mesh(to.layout, self()).has_value();
-  if (messages.empty() && (!takes || is_current(index))) return ok_status();
+  // Slices are gathered by all of their holders, which know of each other's copies.
+  const int64_t version = versions_[to.role.value];
+  const bool filled =
+      std::exchange(filled_.try_emplace(index, -1).first->second, version) == version;
+  const bool has_it = from.layout.sharded ? filled : !takes || is_current(index);
+  if (messages.empty() && has_it) return ok_status();
   if (!sends && !takes) return ok_status();
   if (takes && copies_.count(index) == 0) BRAID_TRY(load_copy(index, id));
+  for (const auto& [state, resting] : states_)  // earlier than in the list: messages go first
+    if (program_.states[state] == RoleState{to.role, false}) load(state);
   Copy* target = takes ? &copies_.at(index) : nullptr;
-  Model* source = sends ? roles_.at(to.role.value).model.get() : nullptr;
-  const Model& known = source != nullptr ? *source : *target->instance.model;
-  const ModelSpec& architecture = known.spec();
-  const TensorMap& map = map_of(to.role, architecture);
-  std::optional<ModelStore> reads, writes;
-  if (source != nullptr) reads.emplace(*source, map);
-  if (target != nullptr) writes.emplace(*target->instance.model, map);
-  const auto kinds = kinds_of(map);
-  const auto kept = kept_parts(kinds, architecture.layers, from.layout, to.layout, self());
-  ReallocateOptions options;
-  options.channel = kWeightChannel;
-  BRAID_TRY(reallocate(messages, kept, reads ? &*reads : nullptr, writes ? &*writes : nullptr,
-                       *everyone_, options)
-                .status()
-                .at(cat("weights of ", to.role)));
+  ModelInstance* source = sends ? &roles_.at(to.role.value) : nullptr;
+  const ModelInstance& known = source != nullptr ? *source : target->instance;
+  WeightMove move{from, to, messages, map_of(to.role, known.model->spec())};
+  move.source = source;
+  move.target = target != nullptr ? &target->instance : nullptr;
+  move.everyone = everyone_;
+  if (target != nullptr) move.holders = groups(id).weights;
+  BRAID_TRY(move_weights(move, self()).at(cat("weights of ", to.role)));
   if (target == nullptr) return ok_status();
   target->instance.model->weights_changed();
-  target->version = versions_[to.role.value];
+  target->version = version;
   return ok_status();
+}
+
+void RankModels::find_states() {
+  for (size_t i = 0; i < program_.states.size(); ++i) {
+    const RoleState& state = program_.states[i];
+    const auto found = roles_.find(state.role.value);
+    if (found == roles_.end()) continue;
+    const ModelInstance& role = found->second;
+    std::vector<at::Tensor> tensors;
+    if (state.optimizer)
+      tensors = role.optimizer->tensors();
+    else if (role.shards)
+      tensors = role.shards->slices();
+    else
+      for (const auto& [name, parameter] : role.model->parameters()) tensors.push_back(parameter);
+    states_.emplace(static_cast<int32_t>(i), Resting{HostState(tensors)});
+  }
+}
+
+void RankModels::load(int32_t state) {
+  const auto found = states_.find(state);
+  if (found == states_.end() || found->second.memory.here()) return;
+  found->second.memory.load();
+  found->second.changed = false;
+}
+
+void RankModels::offload(int32_t state) {
+  const auto found = states_.find(state);
+  if (found == states_.end()) return;
+  const RoleState& of = program_.states[state];
+  if (!of.optimizer) roles_.at(of.role.value).model->rest();  // what was derived from the weights
+  found->second.memory.offload(found->second.changed);
+}
+
+void RankModels::rest() {
+  for (const auto& [state, resting] : states_) offload(state);
+}
+
+void RankModels::bring_states() {
+  for (const auto& [state, resting] : states_) load(state);
+}
+
+void RankModels::note_update(const RoleId& role) {
+  for (auto& [state, resting] : states_)
+    if (program_.states[state].role == role) {
+      BRAID_CHECK(resting.memory.here(),
+                  cat("state of ", role, " changes while it is on the host"));
+      resting.changed = true;
+    }
+}
+
+bool RankModels::rests(const RoleId& role) const {
+  return std::any_of(program_.states.begin(), program_.states.end(),
+                     [&](const RoleState& state) { return state.role == role; });
+}
+
+bool RankModels::saves_memory() const {
+  return !states_.empty() || std::any_of(roles_.begin(), roles_.end(), [](const auto& role) {
+    return role.second.shards != nullptr;
+  });
+}
+
+void RankModels::check_here(const RoleId& role) const {
+  for (const auto& [state, resting] : states_)
+    BRAID_CHECK(program_.states[state] != RoleState({role, false}) || resting.memory.here(),
+                cat("weights of ", role, " are used while they are on the host"));
+}
+
+RankModels::Everything::Everything(RankModels& models) : models_(models) {
+  for (const auto& [state, resting] : models_.states_)
+    if (!resting.memory.here()) away_.push_back(state);
+  models_.bring_states();
+}
+
+RankModels::Everything::~Everything() {
+  for (const int32_t state : away_) models_.offload(state);
 }
 
 // The ranks that give a role's tensors: one of each stage, of the first replica.
@@ -207,8 +290,9 @@ Result<RoleTensors> RankModels::gather(const std::string& role) {
   RoleTensors mine;
   if (place) {
     const ModelInstance& instance = roles_.at(role);
-    BRAID_ASSIGN(const RoleTensors own, role_tensors(instance));  // replicas may share the states
-    if (grid_position(layout_grid(layout), *place).dp_rank == 0) {
+    const bool first = grid_position(layout_grid(layout), *place).dp_rank == 0;
+    BRAID_ASSIGN(const RoleTensors own, role_tensors(instance, first));  // replicas share them
+    if (first) {
       BRAID_ASSIGN(mine, whole_tensors(*instance.model, own));
     }
   }

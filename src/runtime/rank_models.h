@@ -13,6 +13,7 @@
 #include "program/program.h"
 #include "program/tensor_map.h"
 #include "runtime/call_groups.h"
+#include "runtime/host_state.h"
 #include "runtime/run_state.h"
 
 namespace braid {
@@ -37,8 +38,33 @@ class RankModels {
   // A role's weights have changed: its other copies are stale until bring() fills them. All ranks
   // say it at the same place, whether or not they hold any.
   void note_training(const RoleId& role) { ++versions_[role.value]; }
+  // Whether memory of weights or state comes and goes, so that what the heap keeps of it is missed.
+  bool saves_memory() const;
   // Frees the copy: the next bring() makes it anew.
   void release(int32_t copy) { copies_.erase(copy); }
+
+  // State that rests on the host between its uses (indices into Program::states): at first it is
+  // here. Nothing where it is there already, or the rank has none of it.
+  void load(int32_t state);
+  void offload(int32_t state);
+  void rest();          // all of it
+  void bring_states();  // all of it
+  // A role's weights and optimizer are about to change.
+  void note_update(const RoleId& role);
+  // Whether some of a role's state rests on the host.
+  bool rests(const RoleId& role) const;
+  // Brings all state for the scope, and puts away at its end what had been away.
+  class Everything {
+   public:
+    explicit Everything(RankModels& models);
+    ~Everything();
+    Everything(const Everything&) = delete;
+    Everything& operator=(const Everything&) = delete;
+
+   private:
+    RankModels& models_;
+    std::vector<int32_t> away_;
+  };
 
   // Whether the first rank of the job has all of a trained role's weights and optimizer.
   bool whole_on_first(const std::string& role) const;
@@ -59,6 +85,8 @@ class RankModels {
   const TensorMap& map_of(const RoleId& role, const ModelSpec& architecture);
   bool is_current(int32_t copy) const;
   void find_messages();
+  void find_states();
+  void check_here(const RoleId& role) const;
   std::vector<int64_t> holders(const std::string& role) const;
 
   const Config config_;
@@ -71,8 +99,14 @@ class RankModels {
     ModelInstance instance;
     int64_t version = -1;  // that bring() filled it with; -1: none yet, or the role is not trained
   };
-  std::map<int32_t, Copy> copies_;                    // by index in the program
-  std::map<std::string, int64_t> versions_;           // training calls of each role
+  std::map<int32_t, Copy> copies_;           // by index in the program
+  std::map<std::string, int64_t> versions_;  // training calls of each role
+  std::map<int32_t, int64_t> filled_;        // version that each copy has, wherever it is
+  struct Resting {
+    HostState memory;
+    bool changed = false;  // since it was brought
+  };
+  std::map<int32_t, Resting> states_;                 // by index in the program
   std::map<int32_t, CallGroups> groups_;              // by call
   std::map<std::string, TensorMap> maps_;             // of roles whose weights move
   std::map<int32_t, std::vector<Message>> messages_;  // that move them, by call

@@ -7,6 +7,7 @@
 #include "host/file.h"
 #include "host/machine.h"
 #include "nn/decoder.h"
+#include "nn/model_parts.h"
 #include "nn/model_share.h"
 #include "runtime/run_data.h"
 #include "train/sharded_optimizer.h"
@@ -25,7 +26,7 @@ bool same_part(const ModelOptions& a, const ModelOptions& b) {
 }
 
 Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& origin,
-                                             const LoadOptions& options) {
+                                             const LoadOptions& options, const ModelPart& part) {
   if (!origin.folder.empty() && is_adapter_folder(origin.folder))
     return invalid_input(cat(origin.folder,
                              " holds adapters only; train from the merged export "
@@ -34,7 +35,7 @@ Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& o
   if (origin.folder.empty())
     return invalid_input("lora.rank: adapters need trained weights below them, these are random");
   const Model* base = find_base(roles, origin.folder);
-  const bool shares = base != nullptr && same_part(base->options(), options.model);
+  const bool shares = base != nullptr && !part.alone && same_part(base->options(), options.model);
   if (shares && options.scalar_head) return make_role(*base, options);
   return load_weights(origin, options);
 }
@@ -56,7 +57,7 @@ Status set_reference(const Roles& roles, const Config& config, const Origin& ori
     return ok_status();
   }
   Model& initial = *actor->second.model;
-  if (!same_part(initial.options(), options)) {
+  if (actor->second.alone || !same_part(initial.options(), options)) {
     BRAID_ASSIGN(std::unique_ptr<Model> model, load_weights(origin, {options, false}));
     BRAID_ASSIGN(state.model, frozen(std::move(model), config));
     return ok_status();
@@ -73,18 +74,47 @@ const OptimizerConfig& optimizer_config(const Config& config, const std::string&
 }
 
 // Sums of bf16 gradients would round at each addition; those of ranks travel in buckets.
+void add_gradients(const ModelPart& part, const Model& model, ModelInstance& state) {
+  MainGradientOptions options;
+  options.sharded = part.zero_stage >= 1;
+  options.each_backward = part.zero_stage >= 2;
+  if (options.each_backward)
+    for (const ParameterPart& trained : trainable_parts(model))
+      options.buckets.apart.push_back(trained.number);
+  state.gradients =
+      std::make_unique<MainGradients>(model.trainable_parameters(), part.data, options);
+}
+
+// The weights as slices, where ranks share them.
+void cut_weights(const ModelPart& part, Model& model, bool loaded, ModelInstance& state) {
+  auto* decoder = dynamic_cast<Decoder*>(&model);
+  BRAID_CHECK(decoder != nullptr, "a view or an offloaded copy is not cut");
+  const FlatBuckets* trained = state.gradients ? &state.gradients->layout() : nullptr;
+  state.shards = std::make_unique<WeightShards>(*decoder, *part.weights, trained, loaded);
+  decoder->set_keeper(state.shards.get());
+}
+
+// How to load a model of which ranks may share the weights.
+LoadOptions load_options(const ModelOptions& options, const RoleSpec& spec, const ModelPart& part,
+                         ModelInstance& state) {
+  LoadOptions out{options, spec.scalar_head};
+  if (part.weights == nullptr) return out;
+  out.placed = [&](Model& model, bool loaded) {
+    if (spec.trained && part.several) add_gradients(part, model, state);
+    cut_weights(part, model, loaded, state);
+  };
+  return out;
+}
+
 void add_optimizer(const OptimizerConfig& config, const ModelPart& part, ModelInstance& state) {
-  const auto parameters = state.model->trainable_parameters();
-  if (part.several || state.model->options().dtype != at::kFloat) {
-    MainGradientOptions options;
-    options.sharded = part.sharded;
-    state.gradients = std::make_unique<MainGradients>(parameters, part.data, options);
-  }
-  if (part.sharded) {
-    state.optimizer = std::make_unique<ShardedOptimizer>(*state.gradients, part.data, config);
+  const bool sums = part.several || state.model->options().dtype != at::kFloat;
+  if (sums && !state.gradients) add_gradients(part, *state.model, state);
+  if (part.zero_stage >= 1) {
+    state.optimizer =
+        std::make_unique<ShardedOptimizer>(*state.gradients, part.data, config, state.shards.get());
     return;
   }
-  auto optimizer = std::make_unique<AdamW>(parameters, config);
+  auto optimizer = std::make_unique<AdamW>(state.model->trainable_parameters(), config);
   if (state.gradients) optimizer->use(state.gradients.get());
   state.optimizer = std::move(optimizer);
 }
@@ -104,12 +134,20 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
   ModelInstance state;
   state.source_folder = origin.source_folder();
   state.config_path = origin.config_path;
+  state.alone = part.alone;
   if (spec.trained) {
-    BRAID_ASSIGN(state.model, trained_model(others, origin, {options, spec.scalar_head}));
+    const LoadOptions load = load_options(options, spec, part, state);
+    BRAID_ASSIGN(state.model, trained_model(others, origin, load, part));
     add_optimizer(optimizer_config(config, name), part, state);
   } else {
     options.lora.rank = 0;
-    BRAID_TRY(set_reference(others, config, origin, options, state));
+    if (part.alone) {
+      LoadOptions load = load_options(options, spec, part, state);
+      load.scalar_head = false;
+      BRAID_ASSIGN(state.model, load_weights(origin, load));
+    } else {
+      BRAID_TRY(set_reference(others, config, origin, options, state));
+    }
   }
   if (state.model->spec().scalar_head != spec.scalar_head)
     return invalid_input(cat(origin.folder, ": ", state.model->spec().architecture,
@@ -129,8 +167,10 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
   take_part(part, options);
   if (!spec.trained) options.lora.rank = 0;
   if (!spec.trained || options.lora.rank > 0) {
-    BRAID_ASSIGN(copy.model, load_weights(origin, {options, spec.scalar_head}));
-    if (!spec.trained) {
+    ModelPart given = part;
+    given.several = false;  // a copy is not trained
+    BRAID_ASSIGN(copy.model, load_weights(origin, load_options(options, spec, given, copy)));
+    if (!spec.trained && !copy.shards) {
       BRAID_ASSIGN(copy.model, frozen(std::move(copy.model), config));
     }
     return copy;
@@ -138,6 +178,7 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
   BRAID_ASSIGN(const ModelSpec architecture, origin_spec(origin, spec.scalar_head));
   BRAID_TRY(Decoder::validate_options(architecture, options));
   copy.model = std::make_unique<Decoder>(architecture, options);
+  if (part.weights != nullptr) cut_weights(part, *copy.model, false, copy);
   return copy;
 }
 

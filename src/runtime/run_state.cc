@@ -90,8 +90,12 @@ Status load_role_state(const std::string& name, const CheckpointState& state, co
   }
   moments[kUpdates] = at::tensor(updates, at::kLong);
   BRAID_TRY(keep_frozen_copies(roles, name, config));
+  const int64_t units = role.shards ? role.shards->units() : 0;
+  for (int64_t unit = 0; unit < units; ++unit) role.shards->open(unit);
   BRAID_TRY(load_role_weights(name, state, *role.model));
-  return role.optimizer->load_state(moments).at(name + kOptimizer);
+  BRAID_TRY(role.optimizer->load_state(moments).at(name + kOptimizer));  // the slices, too
+  for (int64_t unit = 0; unit < units; ++unit) role.shards->leave(unit);
+  return ok_status();
 }
 
 }  // namespace
@@ -109,11 +113,15 @@ Status load_role_weights(const std::string& name, const CheckpointState& state, 
   return ok_status();
 }
 
-Result<RoleTensors> role_tensors(const ModelInstance& role) {
+Result<RoleTensors> role_tensors(const ModelInstance& role, bool wanted) {
   RoleTensors out;
   out.skipped = role.skipped;
-  out.weights = role.model->trainable_parameters();
-  BRAID_ASSIGN(const OptimizerState state, role.optimizer->state());
+  if (role.shards) {
+    BRAID_ASSIGN(out.weights, role.shards->trained(wanted));
+  } else {
+    out.weights = role.model->trainable_parameters();
+  }
+  BRAID_ASSIGN(const OptimizerState state, role.optimizer->state(wanted));
   for (const auto& [key, tensor] : state) {
     if (key == kUpdates)
       out.updates = tensor.item<int64_t>();

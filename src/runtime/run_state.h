@@ -16,8 +16,9 @@ struct RoleTensors {
   NamedTensors weights, moments;  // by parameter; by parameter and state of the optimizer
   int64_t updates = 0, skipped = 0;
 };
-// As it is on this rank; the tensors alias the role's.
-Result<RoleTensors> role_tensors(const ModelInstance& role);
+// As it is on this rank; the tensors alias the role's. Where ranks share its state or weights, all
+// of them call it, and those that do not want the tensors get none of them.
+Result<RoleTensors> role_tensors(const ModelInstance& role, bool wanted = true);
 
 // Everything that continuing needs, of trained roles in whole. `identity` becomes part of the
 // numbers. kStopped: the algorithm's state is not finite.

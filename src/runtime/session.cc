@@ -128,6 +128,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
                std::move(loaded.reward_models)),
       frozen_(frozen_fingerprints(config_, models_->roles(), scoring_.models())) {
+  models_->rest();
   const int64_t left = data_.data.size() - data_.data.checked();
   if (left == 0 || rank() != 0) return;
   data_check_ = std::make_unique<DataCheck>(data_.data);
@@ -179,6 +180,7 @@ Status Session::before_call(CallId id) {
 
 Status Session::after_call(CallId id) {
   const Call& call = program_.graph.calls[id.value];
+  if (models_->saves_memory() && uses_model(call)) release_free_heap();
   if (call.kind == CallKind::kFetch) return takes_part(id) ? ok_status() : fetch(call);
   if (call.kind == CallKind::kReward) return share_rewards(call);
   if (call.kind == CallKind::kTrainStep) models_->note_training(call.role);
@@ -338,7 +340,20 @@ Status Session::agree(const Call& call) {
   return call.kind == CallKind::kGenerate ? ok_status() : training_.agree();
 }
 
-Status Session::optimizer_step(const Call&) { return training_.update(); }
+Status Session::optimizer_step(const Call& call) {
+  models_->note_update(call.role);
+  return training_.update();
+}
+
+Status Session::load(int32_t state) {
+  models_->load(state);
+  return ok_status();
+}
+
+Status Session::offload(int32_t state) {
+  models_->offload(state);
+  return ok_status();
+}
 
 bool Session::region_done(ExitCondition exit) const {
   return exit == ExitCondition::kDrained ? generation_.drained() : training_.done();

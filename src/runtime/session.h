@@ -82,6 +82,8 @@ class Session : public Executor {
   Status load_state(const CheckpointState& state);
 
   const Roles& roles() const { return models_->roles(); }
+  // For the scope, the roles' state that rests on the host is here.
+  RankModels::Everything everything() { return RankModels::Everything(*models_); }
   // Empty under rollout.replay, which brings the rewards.
   const RewardModels& reward_models() const { return scoring_.models(); }
   const SampleStore& store() const { return store_; }
@@ -100,6 +102,8 @@ class Session : public Executor {
   void passed(size_t next) override;
   Status reopen_region(const Call& call) override;
   void release(int32_t copy) override { models_->release(copy); }
+  Status load(int32_t state) override;
+  Status offload(int32_t state) override;
 
  private:
   struct Loaded;  // what create() reads before there is a session

@@ -14,6 +14,12 @@ namespace {
 constexpr const char* kOpenStep = "open_step";
 constexpr const char* kOpenSamples = "samples";
 
+// Copies what would go away with the role's memory.
+void detach(RoleTensors& tensors) {
+  for (auto* list : {&tensors.weights, &tensors.moments})
+    for (auto& [name, tensor] : *list) tensor = tensor.detach().clone();
+}
+
 }  // namespace
 
 Status Session::announce(Command command) const {
@@ -44,6 +50,7 @@ Status Session::follow() {
 // Of every trained role, in the graph's order on all ranks.
 Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
   std::map<std::string, RoleTensors> out;
+  const RankModels::Everything here(*models_);
   for (const RoleSpec& spec : program_.graph.roles) {
     if (!spec.trained) continue;
     const std::string& name = spec.role.value;
@@ -52,6 +59,7 @@ Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
     } else if (rank() == 0) {
       BRAID_ASSIGN(out[name], role_tensors(roles().at(name)));
     }
+    if (models_->rests(spec.role)) detach(out[name]);
   }
   return out;
 }
@@ -59,6 +67,7 @@ Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
 Status Session::export_models(const std::string& folder) const {
   BRAID_TRY(announce(Command::kExport));
   BRAID_ASSIGN(const auto tensors, whole_roles());
+  const RankModels::Everything here(*models_);
   for (const RoleSpec& spec : program_.graph.roles) {
     if (!spec.trained) continue;
     const std::string& name = spec.role.value;
@@ -103,9 +112,14 @@ Status Session::load_state(const CheckpointState& state) {
   saved_data_sha256_ = data_sha256_to_compare(state.numbers, own, config_.checkpoint.allow);
   BRAID_TRY(
       check_same_weights(state.numbers.value("frozen", Json()), frozen_, config_.checkpoint.allow));
+  models_->bring_states();
   BRAID_TRY(load_run_state(state, config_, position_, own_roles()));
   open_.reset();
-  if (!state.numbers.contains(kOpenStep)) return ok_status();
+  for (const RoleSpec& spec : program_.graph.roles) models_->note_update(spec.role);
+  if (!state.numbers.contains(kOpenStep)) {
+    models_->rest();
+    return ok_status();
+  }
   if (exchange_.ranks() > 1)
     return invalid_input(
         "it is within a step, which one process began; let that finish the step, then go on here");

@@ -33,6 +33,7 @@ int64_t Training::idle_steps() const {
 void Training::begin(const Call& call, TrainWork work, int64_t step) {
   call_ = &call;
   work_ = std::move(work);
+  check_inside(work_.ops, model(), role().gradients.get());
   step_ = step;
   minibatch_ = 0;
   next_op_ = 0;
@@ -103,9 +104,20 @@ bool Training::sums_parts() const {
   return work_.groups.tensor.communicator != nullptr || work_.groups.ends != nullptr;
 }
 
+bool Training::each_backward() const {
+  return role().gradients && role().gradients->each_backward();
+}
+
+// Whether the backward before the last `left` ones starts to reduce what it adds to. What other
+// ranks have to add to whole gradients must come before that.
+bool Training::reduces_in(size_t left) const {
+  return each_backward() || (left == 0 && role().gradients && !sums_parts());
+}
+
 bool Training::reduces(const Op& op) const {
   const bool sums = op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter;
-  return sums && work_.ops.groups[op.group].kind == GroupKind::kData;
+  const GroupKind over = work_.ops.groups[op.group].kind;
+  return sums && over >= GroupKind::kData && over <= GroupKind::kAcross;
 }
 
 Status Training::pass() {
@@ -116,10 +128,11 @@ Status Training::pass() {
   };
   BRAID_TRY(run_ops(selected, [&](const Op& op) {
     if (op.kind == OpKind::kZero) return open_update();
-    const bool last = op.kind == OpKind::kBackward && --backwards_left_ == 0;
-    // What other ranks have to add must come before the reduction.
-    if (last && role().gradients && !sums_parts()) role().gradients->last_backward_follows();
-    return pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch));
+    const std::string where = cat("micro-batch ", op.micro_batch);
+    const bool reduced = op.kind == OpKind::kBackward && reduces_in(--backwards_left_);
+    if (reduced) role().gradients->reduced_backward_follows();
+    BRAID_TRY(pass.run(op, work_.ops.bodies[op.body], *this).at(where));
+    return reduced && each_backward() ? role().gradients->finish().at(where) : ok_status();
   }));
   BRAID_TRY(pass.finish());
   packed_.clear();
@@ -138,6 +151,14 @@ Status Training::sum_parts(const Op& op) {
     return sum_partial_gradients(model(), *work_.groups.tensor.shared, gradient);
   if (kind == GroupKind::kEnds) return sum_tied_gradients(model(), *work_.groups.ends, gradient);
   BRAID_CHECK(false, cat("no sum over ", group_kind_name(kind)));
+}
+
+bool Training::empty(int32_t index) const { return micro_batch(index).empty(); }
+
+// The gradients of what was used from this unit on are complete where it was computed with. A
+// forward has started none.
+void Training::passed_by(int64_t unit) {
+  if (role().gradients) role().gradients->start_from(unit * kNumbersPerUnit);
 }
 
 Result<TokenBatch> Training::tokens(int32_t index) {
@@ -179,7 +200,11 @@ Result<at::Tensor> Training::loss(int32_t index) {
 
 Status Training::reduce() {
   return run_ops([&](const Op& op) { return reduces(op); },
-                 [&](const Op&) { return role().gradients->finish(); });
+                 [&](const Op& op) {
+                   return work_.ops.groups[op.group].kind == GroupKind::kAcross
+                              ? role().gradients->sum_owned(*work_.groups.across)
+                              : role().gradients->finish();
+                 });
 }
 
 // Each element counts once: on one of the ranks that hold equal slices, of one replica, or on the
@@ -189,7 +214,8 @@ Status Training::norm() {
     if (refusal_.empty()) norm_ = std::sqrt(role().optimizer->squared_norm({}));
   } else {
     double squares = 0;
-    if (work_.ops.at.dp_rank == 0 || role().gradients->sharded())
+    const MainGradients& gradients = *role().gradients;
+    if (work_.ops.at.dp_rank < (gradients.sharded() ? gradients.layout().ranks() : 1))
       squares = role().optimizer->squared_norm(uncounted_tensors(model()));
     const at::Tensor sum = at::tensor({squares}, at::kDouble);
     BRAID_TRY(work_.groups.call->all_reduce(sum, Reduce::kSum, "squares of the gradients").wait());

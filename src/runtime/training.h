@@ -99,6 +99,8 @@ class Training : private PassEnds {
   bool counts() const { return reports() && work_.ops.at.dp_rank == 0 && last_stage(); }
   bool last_stage() const { return work_.ops.bodies.back().head; }
   bool sums_parts() const;
+  bool each_backward() const;
+  bool reduces_in(size_t left) const;
   bool reduces(const Op& op) const;
 
   // Runs the ops of the open mini-batch from the first that was not executed yet, up to one that
@@ -114,6 +116,8 @@ class Training : private PassEnds {
   Status refuse();
   void zero();
 
+  bool empty(int32_t micro_batch) const override;
+  void passed_by(int64_t unit) override;
   Result<TokenBatch> tokens(int32_t micro_batch) override;
   Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) override;
   Result<at::Tensor> loss(int32_t micro_batch) override;

@@ -7,10 +7,13 @@
 #include <cmath>
 
 #include "comm/rank_testing.h"
+#include "nn/decoder.h"
+#include "nn/model_parts.h"
 #include "nn/parallel_testing.h"
 #include "train/main_gradients.h"
 #include "train/optimizer.h"
 #include "train/sharded_optimizer.h"
+#include "train/weight_shards.h"
 
 namespace braid {
 namespace {
@@ -19,8 +22,11 @@ constexpr int kSteps = 3, kMicroBatches = 8;
 
 struct DataCase {
   std::string optimizer = "adamw";
-  bool sharded = false;
+  bool sharded = false, each_backward = false;
+  bool weights = false;  // are slices between their uses
   at::ScalarType dtype = at::kFloat;
+  bool recompute = false;
+  int64_t lora = 0;
   int64_t bucket_elements = 3000;
 };
 
@@ -33,36 +39,62 @@ OptimizerConfig config_of(const DataCase& test) {
   return config;
 }
 
+MainGradientOptions options_of(const DataCase& test, const Model& model) {
+  MainGradientOptions options;
+  options.buckets.elements = test.bucket_elements;
+  options.sharded = test.sharded, options.each_backward = test.each_backward;
+  if (test.weights)
+    for (const ParameterPart& part : trainable_parts(model))
+      options.buckets.apart.push_back(part.number);
+  return options;
+}
+
 std::unique_ptr<Model> start_model(const DataCase& test) {
-  auto model = small_model("qwen2", {.dtype = test.dtype, .seed = 3});
-  return model;
+  ModelOptions options{.dtype = test.dtype, .recompute = test.recompute, .seed = 3};
+  options.lora.rank = test.lora;
+  return small_model("qwen2", options);
 }
 
 // The gradients of a micro-batch are added to the parameters'.
 void backward(Model& model, int micro_batch) {
   const TestBatch batch = make_batch(model.spec(), 100 + micro_batch);
-  loss_of(model, model.forward(batch.tokens, nullptr), batch).loss.backward();
+  const auto loss = loss_of(model, model.forward(batch.tokens, nullptr), batch).loss;
+  model.let_go();
+  model.hold_head();
+  loss.backward();
+  model.let_go();
 }
 
 // Micro-batches [begin, end) of the step, then the update; the norm before clipping.
 double train_step(Model& model, MainGradients& gradients, ShardedOptimizer& optimizer,
-                  Communicator* group, int begin, int end) {
+                  Communicator* group, bool weights, std::pair<int, int> part) {
   gradients.zero();
-  for (int i = begin; i < end; ++i) {
-    if (i + 1 == end) gradients.last_backward_follows();
+  for (int i = part.first; i < part.second; ++i) {
+    const bool reduced = i + 1 == part.second || gradients.each_backward();
+    if (reduced) gradients.reduced_backward_follows();
     backward(model, i);
+    if (reduced) {
+      EXPECT_EQ(gradients.finish().message(), "");
+    }
   }
-  EXPECT_EQ(gradients.finish().message(), "");
   at::Tensor squares = at::full({1}, optimizer.squared_norm({}), at::kDouble);
-  if (group != nullptr && gradients.sharded())
+  if (group != nullptr && gradients.sharded()) {
     EXPECT_EQ(group->all_reduce(squares, Reduce::kSum, "squares").wait().message(), "");
+  }
   const double norm = std::sqrt(squares.item<double>());
   optimizer.update(norm, kSteps);
-  EXPECT_TRUE(optimizer.torn());  // until all ranks have all weights
+  EXPECT_EQ(optimizer.torn(), !weights);  // until all ranks have all weights
   EXPECT_EQ(optimizer.gather_weights().message(), "");
   EXPECT_FALSE(optimizer.torn());
   model.weights_changed();
   return norm;
+}
+
+// Bytes of the weights that are in memory.
+size_t resident_bytes(const Model& model) {
+  size_t bytes = 0;
+  for (const auto& [name, parameter] : model.parameters()) bytes += parameter.storage().nbytes();
+  return bytes;
 }
 
 struct Trained {
@@ -74,15 +106,25 @@ struct Trained {
 Trained train(const DataCase& test, Communicator* group) {
   Trained out;
   out.model = start_model(test);
-  MainGradients gradients(out.model->trainable_parameters(), group,
-                          {.bucket_elements = test.bucket_elements, .sharded = test.sharded});
-  ShardedOptimizer optimizer(gradients, group, config_of(test));
+  MainGradients gradients(out.model->trainable_parameters(), group, options_of(test, *out.model));
+  std::unique_ptr<WeightShards> shards;
+  auto& decoder = dynamic_cast<Decoder&>(*out.model);
+  if (test.weights) {
+    shards = std::make_unique<WeightShards>(decoder, *group, &gradients.layout());
+    decoder.set_keeper(shards.get());
+    EXPECT_EQ(resident_bytes(decoder), 0u);
+  }
+  ShardedOptimizer optimizer(gradients, group, config_of(test), shards.get());
   const int64_t ranks = group == nullptr ? 1 : group->size();
   const int64_t rank = group == nullptr ? 0 : group->index();
   for (int step = 0; step < kSteps; ++step)
-    out.norms.push_back(train_step(*out.model, gradients, optimizer, group,
-                                   static_cast<int>(kMicroBatches * rank / ranks),
-                                   static_cast<int>(kMicroBatches * (rank + 1) / ranks)));
+    out.norms.push_back(train_step(*out.model, gradients, optimizer, group, test.weights,
+                                   {static_cast<int>(kMicroBatches * rank / ranks),
+                                    static_cast<int>(kMicroBatches * (rank + 1) / ranks)}));
+  EXPECT_EQ(resident_bytes(decoder) == 0, test.weights);
+  for (int64_t unit = 0; test.weights && unit < shards->units(); ++unit)
+    EXPECT_EQ(shards->gather(unit).message(), "");
+  decoder.set_keeper(nullptr);
   for (StateSlice& slice : optimizer.slices()) {
     slice.values = slice.values.clone();
     out.state.push_back(std::move(slice));
@@ -91,10 +133,12 @@ Trained train(const DataCase& test, Communicator* group) {
 }
 
 void expect_like_one_process(World& world, const DataCase& test) {
-  SCOPED_TRACE(cat(test.optimizer, test.sharded ? " sharded" : "", " ", test.dtype));
+  SCOPED_TRACE(cat(test.optimizer, test.sharded ? " sharded" : "",
+                   test.each_backward ? " in each backward " : " ", test.weights ? "weights " : "",
+                   test.recompute ? "recomputed " : "", test.lora, test.dtype));
   Communicator& all = **world.everyone();
   DataCase alone = test;
-  alone.sharded = false;
+  alone.sharded = alone.weights = false;
   const Trained expected = train(alone, nullptr), actual = train(test, &all);
   const bool f32 = test.dtype == at::kFloat;
   for (int step = 0; step < kSteps; ++step)
@@ -117,6 +161,61 @@ void expect_like_one_process(World& world, const DataCase& test) {
   }
 }
 
+// Weights that are whole only while they are used. A rank's gathers are alike in its forwards and
+// backwards, also where autograd asks for no gradient below the first layer.
+void expect_kept_weights_like_one_process(World& world) {
+  const DataCase kept{.sharded = true, .each_backward = true, .weights = true};
+  for (const bool recompute : {false, true})
+    for (const int64_t lora : {0, 4}) {
+      DataCase test = kept;
+      test.optimizer = recompute ? "adamw" : "sgd", test.recompute = recompute, test.lora = lora;
+      expect_like_one_process(world, test);
+    }
+  DataCase narrow = kept;
+  narrow.dtype = at::kBFloat16;
+  expect_like_one_process(world, narrow);
+}
+
+RANK_TEST(DataParallel, WeightsInSlicesEqualOneProcess2, 2) {
+  expect_kept_weights_like_one_process(world);
+}
+RANK_TEST(DataParallel, WeightsInSlicesEqualOneProcess4, 4) {
+  expect_kept_weights_like_one_process(world);
+}
+
+// A rank that computes nothing brings what the others bring.
+RANK_TEST(DataParallel, RankWithoutAMicroBatchBringsWeights, 2) {
+  Communicator& all = **world.everyone();
+  const auto model = start_model({}), alone = start_model({});
+  auto& decoder = dynamic_cast<Decoder&>(*model);
+  MainGradientOptions options{.sharded = true, .each_backward = true};
+  for (const ParameterPart& part : trainable_parts(*model))
+    options.buckets.apart.push_back(part.number);
+  MainGradients gradients(model->trainable_parameters(), &all, options);
+  WeightShards shards(decoder, all, &gradients.layout());
+  decoder.set_keeper(&shards);
+  gradients.zero();
+  gradients.reduced_backward_follows();
+  backward(*alone, 5);
+  const auto start = [&](int64_t unit) { gradients.start_from(unit * kNumbersPerUnit); };
+  if (all.index() == 0) {
+    backward(*model, 5);
+  } else {
+    model->pass_by(false, [](int64_t) {});
+    model->pass_by(true, start);
+  }
+  ASSERT_EQ(gradients.finish().message(), "");
+  for (const BucketPlace& place : gradients.places()) {
+    const SlicePart part = gradients.owned_part(place);
+    const at::Tensor wanted = by_name(*alone).at(place.name).grad();
+    EXPECT_LE(relative_error(gradients.gradient(place.name),
+                             wanted.flatten().narrow(0, part.in_parameter, part.size), 1e-6),
+              1e-5)
+        << place.name;
+  }
+  decoder.set_keeper(nullptr);
+}
+
 // Every element of every parameter's state is owned by exactly one rank.
 void expect_state_is_dealt_out(World& world) {
   Communicator& all = **world.everyone();
@@ -137,13 +236,54 @@ RANK_TEST(DataParallel, EqualsOneProcess2, 2) {
   for (const char* optimizer : {"sgd", "adamw"})
     for (const bool sharded : {false, true})
       expect_like_one_process(world, {.optimizer = optimizer, .sharded = sharded});
-  expect_like_one_process(world, {.sharded = true, .dtype = at::kBFloat16});
+  for (const char* optimizer : {"sgd", "adamw"})
+    expect_like_one_process(world,
+                            {.optimizer = optimizer, .sharded = true, .each_backward = true});
+  for (const bool each : {false, true})
+    expect_like_one_process(world,
+                            {.sharded = true, .each_backward = each, .dtype = at::kBFloat16});
 }
 
 RANK_TEST(DataParallel, EqualsOneProcess4, 4) {
   for (const bool sharded : {false, true})
     expect_like_one_process(world, {.optimizer = "sgd", .sharded = sharded});
+  expect_like_one_process(world, {.optimizer = "sgd", .sharded = true, .each_backward = true});
   expect_state_is_dealt_out(world);
+}
+
+// A backward that a rank leaves out counts as zeros, whichever buckets it starts before the end.
+void expect_zeros_for_what_is_left_out(World& world, bool starts) {
+  Communicator& all = **world.everyone();
+  const auto model = start_model({}), alone = start_model({});
+  MainGradientOptions options{.sharded = true, .each_backward = true};
+  options.buckets.apart.assign(model->trainable_parameters().size(), 7);
+  options.buckets.apart.back() = 8;
+  MainGradients gradients(model->trainable_parameters(), &all, options);
+  MainGradients expected(alone->trainable_parameters(), nullptr, {});
+  gradients.zero();
+  for (int i = 0; i < 2; ++i) {
+    backward(*alone, i);
+    gradients.reduced_backward_follows();
+    if (i == 0 || all.index() == 0)
+      backward(*model, i == 0 ? static_cast<int>(all.index()) : 2);
+    else if (starts)
+      gradients.start_from(8);
+    ASSERT_EQ(gradients.finish().message(), "");
+  }
+  backward(*alone, 2);
+  ASSERT_EQ(gradients.buckets(), 2u);
+  for (const BucketPlace& place : gradients.places()) {
+    const SlicePart part = gradients.owned_part(place);
+    if (part.size == 0) continue;
+    const at::Tensor own = gradients.gradient(place.name);
+    const at::Tensor wanted =
+        expected.gradient(place.name).flatten().narrow(0, part.in_parameter, part.size);
+    EXPECT_LE(relative_error(own, wanted, 1e-6), 1e-5) << place.name;
+  }
+}
+
+RANK_TEST(DataParallel, RankWithoutAMicroBatchTakesPart, 2) {
+  for (const bool starts : {false, true}) expect_zeros_for_what_is_left_out(world, starts);
 }
 
 // The first update of one process through MainGradients is that of the plain optimizer.
@@ -181,7 +321,7 @@ TEST(DataParallel, BfloatGradientsAreSummedInF32) {
     }
   }
   ASSERT_EQ(gradients.finish().message(), "");
-  for (const GradientPlace& place : gradients.places())
+  for (const BucketPlace& place : gradients.places())
     EXPECT_TRUE(at::equal(gradients.gradient(place), expected.at(place.name))) << place.name;
 }
 

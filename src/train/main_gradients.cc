@@ -1,7 +1,7 @@
 #include "train/main_gradients.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -9,6 +9,12 @@
 #include "base/text.h"
 
 namespace braid {
+namespace {
+
+// Buckets of one backward that may be under way: more of them need more memory.
+constexpr size_t kUnderWay = 2;
+
+}  // namespace
 
 // Called by autograd when a parameter's gradient of one backward is complete.
 struct MainGradients::Hook : torch::autograd::PostAccumulateGradHook {
@@ -20,72 +26,111 @@ struct MainGradients::Hook : torch::autograd::PostAccumulateGradHook {
 
 MainGradients::MainGradients(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
                              Communicator* group, const MainGradientOptions& options)
-    : group_(group), options_(options) {
-  const int64_t ranks = group_ == nullptr ? 1 : group_->size();
-  std::vector<int64_t> sizes;
-  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
-    if (sizes.empty() || sizes.back() + it->second.numel() > options_.bucket_elements)
-      if (sizes.empty() || sizes.back() > 0) sizes.push_back(0);
-    places_.push_back({it->first, it->second, sizes.size() - 1, sizes.back()});
-    sizes.back() += it->second.numel();
+    : group_(group),
+      options_(options),
+      layout_(parameters, group == nullptr ? 1 : group->size(), options.buckets),
+      buckets_(layout_.size()) {
+  const bool several = layout_.ranks() > 1;
+  options_.each_backward = options_.each_backward && options_.sharded && several;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (!options_.each_backward) buckets_[i].sums = zeros(layout_.padded(i));
+    if (options_.sharded && several) buckets_[i].slice = zeros(layout_.slice_size(i));
   }
-  buckets_.resize(sizes.size());
-  for (const GradientPlace& place : places_) ++buckets_[place.bucket].parameters;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    const int64_t padded = (sizes[i] + ranks - 1) / ranks * ranks;
-    const auto options_f32 = places_[0].parameter.options().dtype(at::kFloat).requires_grad(false);
-    buckets_[i].sums = at::zeros({padded}, options_f32);
-    if (options_.sharded && ranks > 1) buckets_[i].slice = at::empty({padded / ranks}, options_f32);
-  }
-  for (size_t i = 0; i < places_.size(); ++i)
-    torch::autograd::impl::set_post_acc_grad_hooks(places_[i].parameter,
+  for (size_t i = 0; i < places().size(); ++i)
+    torch::autograd::impl::set_post_acc_grad_hooks(places()[i].parameter,
                                                    std::make_unique<Hook>(this, i));
 }
 
 MainGradients::~MainGradients() {
-  for (const GradientPlace& place : places_)
+  for (const BucketPlace& place : places())
     torch::autograd::impl::set_post_acc_grad_hooks(place.parameter, nullptr);
 }
 
-void MainGradients::zero() {
-  for (Bucket& bucket : buckets_) bucket.sums.zero_();
-  last_ = false;
-  next_ = 0;
+at::Tensor MainGradients::zeros(int64_t elements) const {
+  return at::zeros({elements},
+                   places()[0].parameter.options().dtype(at::kFloat).requires_grad(false));
 }
 
-void MainGradients::last_backward_follows() {
-  last_ = true;
-  for (Bucket& bucket : buckets_) bucket.waiting = bucket.parameters;
+void MainGradients::zero() {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.slice.defined()) bucket.slice.zero_();
+    if (options_.each_backward) bucket.sums.reset(), bucket.added.reset();
+    if (bucket.sums.defined()) bucket.sums.zero_();
+  }
+  reduces_ = false;
+  next_ = settled_ = 0;
+}
+
+void MainGradients::reduced_backward_follows() {
+  reduces_ = true;
+  next_ = settled_ = 0;
+  for (size_t i = 0; i < buckets_.size(); ++i) buckets_[i].waiting = layout_.tensors(i);
 }
 
 void MainGradients::take_gradient(size_t index) {
   const at::NoGradGuard no_grad;
-  const GradientPlace& place = places_[index];
-  gradient(place).add_(place.parameter.grad());
+  const BucketPlace& place = places()[index];
+  Bucket& bucket = buckets_[place.bucket];
+  if (!bucket.sums.defined()) bucket.sums = zeros(layout_.padded(place.bucket));
+  in_bucket(place).add_(place.parameter.grad());
   place.parameter.mutable_grad().reset();
-  --buckets_[place.bucket].waiting;
+  --bucket.waiting;
   // In one order on all ranks, whatever their backwards leave out.
-  while (last_ && next_ < buckets_.size() && buckets_[next_].waiting == 0) start(next_++);
+  while (reduces_ && next_ < buckets_.size() && buckets_[next_].waiting == 0) {
+    start(next_++);
+    if (!options_.each_backward || next_ <= kUnderWay) continue;
+    if (const Status settled = settle(next_ - kUnderWay); !settled.ok())
+      throw CommunicationFailure(settled);
+  }
+}
+
+void MainGradients::start_from(int64_t number) {
+  if (!reduces_) return;
+  while (next_ < buckets_.size() && layout_.number(next_) >= number) start(next_++);
 }
 
 void MainGradients::start(size_t index) {
-  if (group_ == nullptr || group_->size() == 1) return;
+  if (layout_.ranks() == 1) return;
   Bucket& bucket = buckets_[index];
   const std::string name = cat("gradients, bucket ", index);
-  bucket.pending = bucket.slice.defined() ? group_->reduce_scatter(bucket.slice, bucket.sums, name)
-                                          : group_->all_reduce(bucket.sums, Reduce::kSum, name);
+  if (!bucket.slice.defined()) {
+    bucket.pending = group_->all_reduce(bucket.sums, Reduce::kSum, name);
+    return;
+  }
+  if (!bucket.sums.defined()) bucket.sums = zeros(layout_.padded(index));
+  bucket.added = options_.each_backward ? at::empty_like(bucket.slice) : bucket.slice;
+  bucket.pending = group_->reduce_scatter(bucket.added, bucket.sums, name);
+}
+
+// Completes the reductions of the buckets before one.
+Status MainGradients::settle(size_t before) {
+  for (; settled_ < before; ++settled_) {
+    Bucket& bucket = buckets_[settled_];
+    BRAID_TRY(bucket.pending.wait());
+    if (!options_.each_backward) continue;
+    bucket.slice.add_(bucket.added);
+    bucket.sums.reset(), bucket.added.reset();
+  }
+  return {};
 }
 
 Status MainGradients::finish() {
   while (next_ < buckets_.size()) start(next_++);
-  for (Bucket& bucket : buckets_) BRAID_TRY(bucket.pending.wait());
-  last_ = false;
+  BRAID_TRY(settle(buckets_.size()));
+  reduces_ = false;
+  return {};
+}
+
+Status MainGradients::sum_owned(Communicator& group) {
+  std::vector<Pending> pending;
+  for (size_t i = 0; i < buckets_.size(); ++i)
+    pending.push_back(group.all_reduce(owned(i), Reduce::kSum, cat("owned gradients, bucket ", i)));
+  for (Pending& each : pending) BRAID_TRY(each.wait());
   return {};
 }
 
 int64_t MainGradients::owned_size(size_t bucket) const {
-  const Bucket& of = buckets_[bucket];
-  return of.slice.defined() ? of.slice.numel() : of.sums.numel();
+  return buckets_[bucket].slice.defined() ? layout_.slice_size(bucket) : layout_.padded(bucket);
 }
 
 int64_t MainGradients::owned_begin(size_t bucket) const {
@@ -98,15 +143,24 @@ at::Tensor MainGradients::owned(size_t bucket) const {
 }
 
 at::Tensor MainGradients::gradient(const std::string& name) const {
-  for (const GradientPlace& place : places_)
-    if (place.name == name) return gradient(place);
+  for (const BucketPlace& place : places()) {
+    if (place.name != name) continue;
+    if (!options_.each_backward) return gradient(place);
+    const SlicePart part = owned_part(place);
+    return owned(place.bucket).narrow(0, part.in_slice, part.size);
+  }
   BRAID_CHECK(false, "no gradient of " + name);
 }
 
-at::Tensor MainGradients::gradient(const GradientPlace& place) const {
+at::Tensor MainGradients::in_bucket(const BucketPlace& place) const {
   return buckets_[place.bucket]
       .sums.narrow(0, place.begin, place.parameter.numel())
       .view(place.parameter.sizes());
+}
+
+at::Tensor MainGradients::gradient(const BucketPlace& place) const {
+  BRAID_CHECK(!options_.each_backward, "only slices of the gradients are kept");
+  return in_bucket(place);
 }
 
 }  // namespace braid

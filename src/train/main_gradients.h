@@ -1,9 +1,11 @@
 // Gradients of a set of parameters in f32, whatever the weights' dtype: sums over micro-batches and
-// over data-parallel ranks do not round to bf16. They lie in buckets, in the order in which a
-// backward is likely to finish them (the reverse of the parameters'), and a bucket's reduction
-// starts as soon as the last backward has filled it, beside the rest of that backward. Sharded
-// (ZeRO-1, Rajbhandari et al., 2020, §5.1), each rank gets the sum of its slice of every bucket
-// alone. Not thread-safe. Parameters must outlive the object and keep requiring gradients.
+// over data-parallel ranks do not round to bf16. They lie in buckets (train/flat_buckets.h), and a
+// bucket's reduction starts as soon as a backward has filled it, beside the rest of that backward.
+// Not thread-safe. Parameters must outlive the object and keep requiring gradients.
+//
+// Sharded (ZeRO, Rajbhandari et al., 2020, §5), each rank gets the sum of its slice of every bucket
+// alone: after the last backward of an optimizer step (ZeRO-1), or after each one (ZeRO-2), between
+// which only the slices exist then.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,20 +18,14 @@
 
 #include "base/status.h"
 #include "comm/communicator.h"
+#include "train/flat_buckets.h"
 
 namespace braid {
 
 struct MainGradientOptions {
-  int64_t bucket_elements = 8 << 20;  // a parameter is never cut; changes speed alone
-  bool sharded = false;               // each rank keeps the sum of its slice
-};
-
-// Where a parameter lies: elements [begin, begin + parameter.numel()) of a bucket.
-struct GradientPlace {
-  std::string name;
-  at::Tensor parameter;
-  size_t bucket = 0;
-  int64_t begin = 0;
+  BucketOptions buckets = {};
+  bool sharded = false;        // each rank keeps the sum of its slice
+  bool each_backward = false;  // of sharded ones: reduced in every backward; all ranks have as many
 };
 
 class MainGradients {
@@ -43,14 +39,22 @@ class MainGradients {
 
   // Before the backwards of an optimizer step.
   void zero();
-  // Before the step's last backward: buckets are reduced as they fill.
-  void last_backward_follows();
-  // After the last backward: starts what has not started (parameters that got no gradient count as
-  // zero) and waits. Without last_backward_follows() everything is reduced here.
+  // Before the step's last backward, or before every one: buckets are reduced as they fill.
+  void reduced_backward_follows();
+  // After such a backward, or one that this rank leaves out: starts what has not started
+  // (parameters that got no gradient count as zero) and waits.
   Status finish();
+  // Of such a backward that this rank leaves out: starts, as the others do, the next buckets whose
+  // numbers are not below this one. Nothing where no such backward is open.
+  void start_from(int64_t number);
+
+  // Adds what the ranks of a group, all of which own the same, have; after finish().
+  Status sum_owned(Communicator& group);
 
   bool sharded() const { return options_.sharded; }
-  const std::vector<GradientPlace>& places() const { return places_; }
+  bool each_backward() const { return options_.each_backward; }
+  const FlatBuckets& layout() const { return layout_; }
+  const std::vector<BucketPlace>& places() const { return layout_.places(); }
   size_t buckets() const { return buckets_.size(); }
   // The elements of a bucket whose sum this rank has after finish(): all, or its slice when
   // sharded.
@@ -58,30 +62,39 @@ class MainGradients {
   int64_t owned_size(size_t bucket) const;
   // f32 [owned_size]: the sum. Valid until zero().
   at::Tensor owned(size_t bucket) const;
-  // The f32 gradient of one parameter in its shape. REQUIRES: not sharded.
-  at::Tensor gradient(const GradientPlace& place) const;
-  // Of the parameter of this name. REQUIRES: there is one.
+  // What of a parameter is in the owned elements of its bucket.
+  SlicePart owned_part(const BucketPlace& place) const {
+    return FlatBuckets::part_of(place, owned_begin(place.bucket), owned_size(place.bucket));
+  }
+  // The f32 gradient of one parameter in its shape. REQUIRES: not each_backward.
+  at::Tensor gradient(const BucketPlace& place) const;
+  // Of the parameter of this name; with each_backward the owned part of it [size], where ranks that
+  // hold equal parameters of its number own equal parts. REQUIRES: there is one.
   at::Tensor gradient(const std::string& name) const;
 
  private:
   struct Bucket {
-    at::Tensor sums;   // f32, padded to a multiple of the ranks
+    at::Tensor sums;   // f32, padded to a multiple of the ranks; each_backward: while it is filled
     at::Tensor slice;  // sharded: this rank's sum
-    int64_t parameters = 0;
-    int64_t waiting = 0;  // parameters whose gradient the last backward has still to add
+    at::Tensor added;  // each_backward: of the backward that is being reduced
+    int64_t waiting = 0;  // parameters whose gradient the backward has still to add
     Pending pending;
   };
   struct Hook;
 
   void take_gradient(size_t place);
+  at::Tensor in_bucket(const BucketPlace& place) const;
+  at::Tensor zeros(int64_t elements) const;
   void start(size_t index);
+  Status settle(size_t before);
 
   Communicator* group_;
   MainGradientOptions options_;
-  std::vector<GradientPlace> places_;
+  FlatBuckets layout_;
   std::vector<Bucket> buckets_;
-  bool last_ = false;
-  size_t next_ = 0;  // bucket whose reduction is to be started
+  bool reduces_ = false;  // the open backward
+  size_t next_ = 0;       // bucket whose reduction is to be started
+  size_t settled_ = 0;    // buckets whose reduction has ended
 };
 
 }  // namespace braid

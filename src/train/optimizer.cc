@@ -75,7 +75,7 @@ void AdamW::use(MainGradients* gradients) {
   gradients_ = gradients;
   places_.clear();
   for (const Slot& slot : slots_)
-    for (const GradientPlace& place : gradients->places())
+    for (const BucketPlace& place : gradients->places())
       if (place.name == slot.name) places_.push_back(&place);
   BRAID_CHECK(places_.size() == slots_.size(), "gradients of other parameters");
 }
@@ -133,6 +133,16 @@ void AdamW::update(double grad_norm, int64_t total_steps) {
 void AdamW::zero_grad() {
   if (gradients_ != nullptr) gradients_->zero();
   for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();
+}
+
+std::vector<at::Tensor> AdamW::tensors() const {
+  std::vector<at::Tensor> out;
+  for (const Slot& slot : slots_) {
+    if (slot.has_master()) out.push_back(slot.master);
+    for (const at::Tensor& moment : {slot.exp_avg, slot.exp_avg_sq})
+      if (moment.defined()) out.push_back(moment);
+  }
+  return out;
 }
 
 OptimizerState AdamW::own_state() const {

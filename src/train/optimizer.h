@@ -62,9 +62,14 @@ class Optimizer {
   virtual bool torn() const = 0;
   virtual void zero_grad() = 0;
 
+  // What it holds beside the weights (or slices of them) themselves.
+  virtual std::vector<at::Tensor> tensors() const = 0;
+
   // Of all that the parameters here need, whichever rank has it: with shares, all ranks call it
-  // together. The tensors may alias the optimizer's own.
-  virtual Result<OptimizerState> state() const = 0;
+  // together. The tensors may alias the optimizer's own. Where it is not wanted a rank helps the
+  // others and returns nothing of use.
+  virtual Result<OptimizerState> state(bool wanted) const = 0;
+  Result<OptimizerState> state() const { return state(true); }
   virtual std::vector<std::string> state_names() const = 0;
   // Takes over what state() gave; later steps are bitwise those of the saved optimizer. A missing,
   // extra or misshapen entry is an error that names it, and nothing is changed then.
@@ -99,7 +104,9 @@ class AdamW : public Optimizer {
   void update(double grad_norm, int64_t total_steps) override;
   bool torn() const override { return torn_; }
   void zero_grad() override;
-  Result<OptimizerState> state() const override { return own_state(); }
+  std::vector<at::Tensor> tensors() const override;
+  using Optimizer::state;
+  Result<OptimizerState> state(bool /*wanted*/) const override { return own_state(); }
   std::vector<std::string> state_names() const override;
   Status load_state(const std::map<std::string, at::Tensor>& state) override;
 
@@ -116,8 +123,8 @@ class AdamW : public Optimizer {
   OptimizerConfig config_;
   std::vector<Slot> slots_;
   MainGradients* gradients_ = nullptr;
-  std::vector<const GradientPlace*> places_;  // of each slot in gradients_
-  int64_t step_ = 0;                          // updates applied
+  std::vector<const BucketPlace*> places_;  // of each slot in gradients_
+  int64_t step_ = 0;                        // updates applied
   bool torn_ = false;
 };
 

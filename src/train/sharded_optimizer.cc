@@ -6,59 +6,51 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
-
 #include "base/text.h"
 #include "train/optimizer.h"
 #include "train/update_rule.h"
 
 namespace braid {
-namespace {
-
-// Elements of a parameter that lie in the owned part of its bucket.
-struct Overlap {
-  int64_t in_parameter = 0, in_owned = 0, size = 0;
-};
-
-Overlap overlap_of(const MainGradients& gradients, const GradientPlace& place) {
-  const int64_t owned_begin = gradients.owned_begin(place.bucket);
-  const int64_t owned_end = owned_begin + gradients.owned_size(place.bucket);
-  const int64_t begin = std::max(place.begin, owned_begin);
-  const int64_t end = std::min(place.begin + place.parameter.numel(), owned_end);
-  return {begin - place.begin, begin - owned_begin, std::max<int64_t>(0, end - begin)};
-}
-
-}  // namespace
-
 ShardedOptimizer::ShardedOptimizer(MainGradients& gradients, Communicator* group,
-                                   const OptimizerConfig& config)
-    : gradients_(gradients), group_(group), config_(config) {
+                                   const OptimizerConfig& config, WeightShards* shards)
+    : gradients_(gradients), group_(group), shards_(shards), config_(config) {
   const at::NoGradGuard no_grad;
   for (size_t bucket = 0; bucket < gradients_.buckets(); ++bucket) {
-    const at::Tensor like = gradients_.owned(bucket);
-    Owned owned{at::zeros_like(like), {}, {}};
+    Owned owned{first_master(bucket), {}, {}};
     if (has_moments(config_)) {
-      owned.exp_avg = at::zeros_like(like);
-      owned.exp_avg_sq = at::zeros_like(like);
+      owned.exp_avg = at::zeros_like(owned.master);
+      owned.exp_avg_sq = at::zeros_like(owned.master);
     }
     owned_.push_back(std::move(owned));
   }
-  for (const GradientPlace& place : gradients_.places()) {
-    const Overlap part = overlap_of(gradients_, place);
-    if (part.size > 0)
-      owned_[place.bucket]
-          .master.narrow(0, part.in_owned, part.size)
+}
+
+at::Tensor ShardedOptimizer::first_master(size_t bucket) const {
+  if (shards_ != nullptr) return shards_->slice(bucket).to(at::kFloat);
+  const at::Tensor master = at::zeros_like(gradients_.owned(bucket));
+  for (const BucketPlace& place : gradients_.places()) {
+    const SlicePart part = gradients_.owned_part(place);
+    if (place.bucket == bucket && part.size > 0)
+      master.narrow(0, part.in_slice, part.size)
           .copy_(place.parameter.detach().flatten().narrow(0, part.in_parameter, part.size));
   }
+  return master;
+}
+
+void ShardedOptimizer::refresh_slices() {
+  for (size_t bucket = 0; bucket < owned_.size(); ++bucket)
+    if (const at::Tensor& slice = shards_->slice(bucket); !slice.is_same(owned_[bucket].master))
+      slice.copy_(owned_[bucket].master);
+  torn_ = false;
 }
 
 double ShardedOptimizer::squared_norm(const std::set<std::string>& uncounted) const {
   double sum = 0;
-  for (const GradientPlace& place : gradients_.places()) {
+  for (const BucketPlace& place : gradients_.places()) {
     if (uncounted.count(place.name) > 0) continue;
-    const Overlap part = overlap_of(gradients_, place);
+    const SlicePart part = gradients_.owned_part(place);
     if (part.size > 0)
-      sum += sum_of_squares(gradients_.owned(place.bucket).narrow(0, part.in_owned, part.size));
+      sum += sum_of_squares(gradients_.owned(place.bucket).narrow(0, part.in_slice, part.size));
   }
   return sum;
 }
@@ -67,11 +59,11 @@ void ShardedOptimizer::update(double grad_norm, int64_t total_steps) {
   const at::NoGradGuard no_grad;
   const double lr = next_rate(total_steps);
   UpdateParts parts;
-  for (const GradientPlace& place : gradients_.places()) {
-    const Overlap part = overlap_of(gradients_, place);
+  for (const BucketPlace& place : gradients_.places()) {
+    const SlicePart part = gradients_.owned_part(place);
     if (part.size == 0) continue;
     const auto cut = [&](const at::Tensor& whole) {
-      return whole.narrow(0, part.in_owned, part.size);
+      return whole.narrow(0, part.in_slice, part.size);
     };
     const Owned& owned = owned_[place.bucket];
     UpdateTensors& tensors = decays(config_, place.parameter) ? parts.decayed : parts.spared;
@@ -84,6 +76,7 @@ void ShardedOptimizer::update(double grad_norm, int64_t total_steps) {
   torn_ = true;
   ++step_;
   apply_update(config_, {step_, lr, grad_norm}, std::move(parts));
+  if (shards_ != nullptr) refresh_slices();
 }
 
 Result<at::Tensor> ShardedOptimizer::gather(size_t bucket, const at::Tensor& own,
@@ -96,18 +89,34 @@ Result<at::Tensor> ShardedOptimizer::gather(size_t bucket, const at::Tensor& own
 
 Status ShardedOptimizer::gather_weights() {
   const at::NoGradGuard no_grad;
+  if (shards_ != nullptr) {
+    refresh_slices();
+    return {};
+  }
   std::vector<at::Tensor> whole(owned_.size());
   for (size_t bucket = 0; bucket < owned_.size(); ++bucket) {
     // In the parameters' dtype: half of the bytes for bf16.
     const at::ScalarType type = gradients_.places()[0].parameter.scalar_type();
     BRAID_ASSIGN(whole[bucket], gather(bucket, owned_[bucket].master.to(type), "weights"));
   }
-  for (const GradientPlace& place : gradients_.places())
+  for (const BucketPlace& place : gradients_.places())
     place.parameter.detach().copy_(whole[place.bucket]
                                        .narrow(0, place.begin, place.parameter.numel())
                                        .view(place.parameter.sizes()));
   torn_ = false;
   return {};
+}
+
+std::vector<at::Tensor> ShardedOptimizer::tensors() const {
+  std::vector<at::Tensor> out;
+  for (size_t bucket = 0; bucket < owned_.size(); ++bucket) {
+    const Owned& owned = owned_[bucket];
+    if (shards_ == nullptr || !shards_->slice(bucket).is_same(owned.master))
+      out.push_back(owned.master);
+    for (const at::Tensor& moment : {owned.exp_avg, owned.exp_avg_sq})
+      if (moment.defined()) out.push_back(moment);
+  }
+  return out;
 }
 
 std::vector<std::pair<std::string, ShardedOptimizer::StatePart>> ShardedOptimizer::saved_parts()
@@ -124,20 +133,20 @@ std::vector<std::pair<std::string, ShardedOptimizer::StatePart>> ShardedOptimize
 
 std::vector<std::string> ShardedOptimizer::state_names() const {
   std::vector<std::string> out;
-  for (const GradientPlace& place : gradients_.places())
+  for (const BucketPlace& place : gradients_.places())
     for (const auto& [state, part] : saved_parts()) out.push_back(cat(place.name, ".", state));
   out.emplace_back("step");
   return out;
 }
 
-Result<OptimizerState> ShardedOptimizer::state() const {
+Result<OptimizerState> ShardedOptimizer::state(bool wanted) const {
   const at::NoGradGuard no_grad;
   OptimizerState out;
   for (const auto& [state, part] : saved_parts())
     for (size_t bucket = 0; bucket < owned_.size(); ++bucket) {
       BRAID_ASSIGN(const at::Tensor whole, gather(bucket, owned_[bucket].*part, state));
-      for (const GradientPlace& place : gradients_.places())
-        if (place.bucket == bucket)
+      for (const BucketPlace& place : gradients_.places())
+        if (wanted && place.bucket == bucket)
           out.emplace_back(
               cat(place.name, ".", state),
               whole.narrow(0, place.begin, place.parameter.numel()).view(place.parameter.sizes()));
@@ -149,18 +158,18 @@ Result<OptimizerState> ShardedOptimizer::state() const {
 Status ShardedOptimizer::load_state(const std::map<std::string, at::Tensor>& state) {
   const at::NoGradGuard no_grad;
   OptimizerState expected = {{"step", at::tensor(step_, at::kLong)}};
-  for (const GradientPlace& place : gradients_.places())
+  for (const BucketPlace& place : gradients_.places())
     for (const auto& [name, part] : saved_parts())
       expected.emplace_back(cat(place.name, ".", name),
                             at::empty({1}, place.parameter.options().dtype(at::kFloat))
                                 .expand(place.parameter.sizes()));
   BRAID_TRY(check_state(expected, state));
   const bool f32 = gradients_.places()[0].parameter.scalar_type() == at::kFloat;
-  for (const GradientPlace& place : gradients_.places()) {
-    const Overlap part = overlap_of(gradients_, place);
+  for (const BucketPlace& place : gradients_.places()) {
+    const SlicePart part = gradients_.owned_part(place);
     if (part.size == 0) continue;
     const auto take = [&](at::Tensor& to, const at::Tensor& whole) {
-      to.narrow(0, part.in_owned, part.size)
+      to.narrow(0, part.in_slice, part.size)
           .copy_(whole.flatten().narrow(0, part.in_parameter, part.size));
     };
     Owned& owned = owned_[place.bucket];
@@ -174,14 +183,14 @@ Status ShardedOptimizer::load_state(const std::map<std::string, at::Tensor>& sta
 
 std::vector<StateSlice> ShardedOptimizer::slices() const {
   std::vector<StateSlice> out;
-  for (const GradientPlace& place : gradients_.places()) {
-    const Overlap part = overlap_of(gradients_, place);
+  for (const BucketPlace& place : gradients_.places()) {
+    const SlicePart part = gradients_.owned_part(place);
     if (part.size == 0) continue;
     const Owned& owned = owned_[place.bucket];
     const auto add = [&](const char* state, const at::Tensor& values) {
       if (values.defined())
         out.push_back(
-            {place.name, state, part.in_parameter, values.narrow(0, part.in_owned, part.size)});
+            {place.name, state, part.in_parameter, values.narrow(0, part.in_slice, part.size)});
     };
     add("master", owned.master);
     add("exp_avg", owned.exp_avg);

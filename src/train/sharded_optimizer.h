@@ -1,7 +1,8 @@
-// The optimizer under ZeRO-1 (Rajbhandari et al., 2020, §5.1): f32 master weights and moments of
-// the slices of MainGradients that this rank owns; the updated slices are gathered. Not
-// thread-safe. Invariant: after the constructor, gather_weights() and load_state() every rank's
-// parameters are the masters rounded to the parameters' dtype.
+// The optimizer under ZeRO (Rajbhandari et al., 2020, §5): f32 master weights and moments of the
+// slices of MainGradients that this rank owns; the updated slices are gathered, or stay slices
+// (ZeRO-3, train/weight_shards.h). Not thread-safe. Invariant: after the constructor,
+// gather_weights() and load_state() every rank's parameters are the masters rounded to the
+// parameters' dtype.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "config/options.h"
 #include "train/main_gradients.h"
 #include "train/optimizer.h"
+#include "train/weight_shards.h"
 
 namespace braid {
 
@@ -27,8 +29,11 @@ struct StateSlice {
 
 class ShardedOptimizer : public Optimizer {
  public:
-  // `gradients` and `group` (data-parallel ranks; null for one) must outlive the object.
-  ShardedOptimizer(MainGradients& gradients, Communicator* group, const OptimizerConfig& config);
+  // `gradients`, `group` (data-parallel ranks; null for one) and `shards` must outlive the object.
+  // `shards`: the weights as slices too, cut as the gradients are (null: they are whole), which
+  // update() and load_state() keep up to date; those in f32 are the masters.
+  ShardedOptimizer(MainGradients& gradients, Communicator* group, const OptimizerConfig& config,
+                   WeightShards* shards = nullptr);
 
   // The square root of the sum over all ranks that own something is the global norm; without
   // sharding data-parallel ranks own the same.
@@ -42,7 +47,9 @@ class ShardedOptimizer : public Optimizer {
   Status gather_weights() override;
   bool torn() const override { return torn_; }
   void zero_grad() override { gradients_.zero(); }
-  Result<OptimizerState> state() const override;
+  std::vector<at::Tensor> tensors() const override;
+  using Optimizer::state;
+  Result<OptimizerState> state(bool wanted) const override;
   std::vector<std::string> state_names() const override;
   Status load_state(const std::map<std::string, at::Tensor>& state) override;
 
@@ -60,7 +67,11 @@ class ShardedOptimizer : public Optimizer {
   Result<at::Tensor> gather(size_t bucket, const at::Tensor& own, const std::string& what) const;
 
   MainGradients& gradients_;
+  at::Tensor first_master(size_t bucket) const;
+  void refresh_slices();
+
   Communicator* group_;
+  WeightShards* shards_ = nullptr;
   OptimizerConfig config_;
   std::vector<Owned> owned_;  // by bucket
   int64_t step_ = 0;

@@ -1,0 +1,168 @@
+#include "runtime/move_weights.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/text.h"
+#include "reshard/local_parts.h"
+#include "reshard/reallocate.h"
+#include "runtime/model_store.h"
+
+namespace braid {
+namespace {
+
+constexpr int32_t kWeightChannel = 3;  // after those of program/op.h
+constexpr int64_t kEnds = -1;          // in the place of a layer: the ends of the model
+
+// What of the parts is of one layer.
+std::vector<MessagePart> of_layer(const std::vector<MessagePart>& parts,
+                                  const std::vector<TensorKind>& kinds, int64_t layer) {
+  std::vector<MessagePart> out;
+  for (const MessagePart& part : parts) {
+    const TensorKind& kind = kinds[part.item];
+    const bool end = kind.layer_begin == kind.layer_end;
+    if (end && layer == kEnds) out.push_back(part);
+    if (!end && part.layers.begin <= layer && layer < part.layers.end)
+      out.push_back({part.item, {layer, layer + 1}, part.units});
+  }
+  return out;
+}
+
+std::vector<Message> of_layer(const std::vector<Message>& messages,
+                              const std::vector<TensorKind>& kinds, int64_t layer) {
+  std::vector<Message> out;
+  for (const Message& message : messages) {
+    std::vector<MessagePart> parts = of_layer(message.parts, kinds, layer);
+    if (parts.empty()) continue;
+    out.push_back(message);
+    out.back().parts = std::move(parts);
+  }
+  return out;
+}
+
+int64_t elements_of(const std::vector<MessagePart>& parts) {
+  int64_t sum = 0;
+  for (const MessagePart& part : parts) sum += part.layers.size() * part.units.size();
+  return sum;
+}
+
+// Units of a model that one layer is in.
+std::vector<int64_t> units_of(const ModelInstance& instance, int64_t layer) {
+  const LayerRange range =
+      instance.model->options().range.value_or(LayerRange{0, instance.model->spec().layers});
+  if (layer == kEnds) return {0, range.end - range.begin + 1};
+  if (layer < range.begin || layer >= range.end) return {};
+  return {layer - range.begin + 1};
+}
+
+class Mover {
+ public:
+  Mover(const WeightMove& move, DeviceId self)
+      : move_(move),
+        self_(self),
+        kinds_(kinds_of(move.map)),
+        layers_((move.source != nullptr ? move.source : move.target)->model->spec().layers) {
+    if (move_.source != nullptr) reads_.emplace(*move_.source->model, move_.map);
+    if (move_.target != nullptr) writes_.emplace(*move_.target->model, move_.map);
+  }
+
+  Status run() {
+    const auto kept = kept_parts(kinds_, layers_, move_.from.layout, move_.to.layout, self_);
+    if (!move_.from.layout.sharded && !move_.to.layout.sharded) return send(move_.messages, kept);
+    for (int64_t layer = kEnds; layer < layers_; ++layer)
+      BRAID_TRY(run_layer(layer, of_layer(kept, kinds_, layer)));
+    return ok_status();
+  }
+
+ private:
+  Status send(const std::vector<Message>& messages, const std::vector<MessagePart>& kept) {
+    ReallocateOptions options;
+    options.channel = kWeightChannel;
+    return reallocate(messages, kept, reads_ ? &*reads_ : nullptr, writes_ ? &*writes_ : nullptr,
+                      *move_.everyone, options)
+        .status();
+  }
+
+  Status run_layer(int64_t layer, const std::vector<MessagePart>& kept) {
+    WeightShards* from = move_.source != nullptr ? move_.source->shards.get() : nullptr;
+    WeightShards* to = move_.target != nullptr ? move_.target->shards.get() : nullptr;
+    if (from != nullptr)
+      for (const int64_t unit : units_of(*move_.source, layer)) BRAID_TRY(from->gather(unit));
+    if (to != nullptr)
+      for (const int64_t unit : units_of(*move_.target, layer)) BRAID_TRY(make_room(*to, unit));
+    BRAID_TRY(send(of_layer(move_.messages, kinds_, layer), kept));
+    if (to != nullptr) BRAID_TRY(share(layer));
+    if (from != nullptr)
+      for (const int64_t unit : units_of(*move_.source, layer)) from->leave(unit);
+    if (to != nullptr)
+      for (const int64_t unit : units_of(*move_.target, layer)) to->close(unit);
+    return ok_status();
+  }
+
+  // Under adapters only these move; what is below them is as it was.
+  Status make_room(WeightShards& to, int64_t unit) const {
+    if (move_.target->model->options().lora.rank > 0) return to.gather(unit);
+    to.open(unit);
+    return ok_status();
+  }
+
+  // What a rank has of a layer under the target's layout.
+  std::vector<MessagePart> held(int64_t rank, int64_t layer) const {
+    const auto place = place_in_mesh(move_.to.layout, DeviceId{static_cast<int>(rank)});
+    BRAID_CHECK(place.has_value(), "a rank of the target's group is in its mesh");
+    return of_layer(held_parts(kinds_, layers_, move_.to.layout, *place), kinds_, layer);
+  }
+
+  // Slices as the program cuts them become whole tensors on each of the ranks that share them,
+  // which then keep slices as their gathers cut them.
+  Status share(int64_t layer) {
+    const at::NoGradGuard no_grad;
+    std::vector<std::vector<MessagePart>> parts;
+    int64_t most = 0;
+    for (const int64_t member : move_.holders->members()) {
+      parts.push_back(held(member, layer));
+      most = std::max(most, elements_of(parts.back()));
+    }
+    if (most == 0) return ok_status();
+    const auto options = at::TensorOptions().dtype(writes_->dtype());
+    const at::Tensor own = at::empty({most}, options.device(move_.target->model->options().device));
+    const at::Tensor all = at::empty({most * move_.holders->size()}, own.options());
+    each_span(parts[move_.holders->index()], own,
+              [&](const MessagePart& part, const at::Tensor& at) {
+                writes_->read(part.item, part.layers.begin, part.units, at);
+              });
+    BRAID_TRY(move_.holders->all_gather(all, own, cat("slices of layer ", layer)).wait());
+    for (int64_t member = 0; member < move_.holders->size(); ++member)
+      each_span(parts[member], all.narrow(0, member * most, most),
+                [&](const MessagePart& part, const at::Tensor& at) {
+                  writes_->write(part.item, part.layers.begin, part.units, at);
+                });
+    return ok_status();
+  }
+
+  // Calls visit(part of one layer, its place in the buffer).
+  template <typename Visit>
+  static void each_span(const std::vector<MessagePart>& parts, const at::Tensor& buffer,
+                        const Visit& visit) {
+    int64_t begin = 0;
+    for (const MessagePart& part : parts) {
+      visit(part, buffer.narrow(0, begin, part.units.size()));
+      begin += part.units.size();
+    }
+  }
+
+  const WeightMove& move_;
+  const DeviceId self_;
+  const std::vector<TensorKind> kinds_;
+  const int64_t layers_;
+  std::optional<ModelStore> reads_, writes_;
+};
+
+}  // namespace
+
+Status move_weights(const WeightMove& move, DeviceId self) { return Mover(move, self).run(); }
+
+}  // namespace braid

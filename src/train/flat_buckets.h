@@ -1,0 +1,60 @@
+// Tensors one after another in buckets: what travels between ranks that hold equal tensors, and of
+// which each rank owns a slice of one size. The tensors lie in reverse order, as a backward is
+// likely to finish them. A plain value; thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace braid {
+
+struct BucketOptions {
+  int64_t elements = 8 << 20;  // of a bucket; a tensor is never cut; changes speed alone
+  // Of each tensor a number, or nothing: a bucket holds tensors of one number alone.
+  std::vector<int64_t> apart = {};
+};
+
+// Where a tensor lies: elements [begin, begin + parameter.numel()) of a bucket.
+struct BucketPlace {
+  std::string name;
+  at::Tensor parameter;
+  size_t bucket = 0;
+  int64_t begin = 0;
+};
+
+// What of a tensor a slice has; may be empty.
+struct SlicePart {
+  int64_t in_parameter = 0, in_slice = 0, size = 0;
+};
+
+class FlatBuckets {
+ public:
+  FlatBuckets(const std::vector<std::pair<std::string, at::Tensor>>& tensors, int64_t ranks,
+              const BucketOptions& options);
+
+  const std::vector<BucketPlace>& places() const { return places_; }
+  size_t size() const { return buckets_.size(); }
+  int64_t ranks() const { return ranks_; }
+  // Elements of a bucket, padded to a multiple of the ranks; of the slice of one rank.
+  int64_t padded(size_t bucket) const { return buckets_[bucket].padded; }
+  int64_t slice_size(size_t bucket) const { return padded(bucket) / ranks_; }
+  int64_t tensors(size_t bucket) const { return buckets_[bucket].tensors; }
+  // The number in BucketOptions::apart of what it holds; 0 where there are none.
+  int64_t number(size_t bucket) const { return buckets_[bucket].number; }
+  // What of a tensor is in [begin, begin + size) of its bucket.
+  static SlicePart part_of(const BucketPlace& place, int64_t begin, int64_t size);
+
+ private:
+  struct Bucket {
+    int64_t number = 0, tensors = 0, padded = 0;
+  };
+  int64_t ranks_;
+  std::vector<BucketPlace> places_;
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace braid
