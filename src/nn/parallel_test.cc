@@ -81,10 +81,12 @@ at::Tensor defined_gradient(const std::string&, const at::Tensor& parameter) {
 
 void sum_over_groups(const Model& part, const TestGroups& groups) {
   for (Communicator* over : {groups.tensor.communicator, groups.tensor.shared})
-    if (over != nullptr)
+    if (over != nullptr) {
       ASSERT_EQ(sum_partial_gradients(part, *over, defined_gradient).message(), "");
-  if (groups.ends != nullptr)
+    }
+  if (groups.ends != nullptr) {
     ASSERT_EQ(sum_tied_gradients(part, *groups.ends, defined_gradient).message(), "");
+  }
 }
 
 void expect_equal(World& world, const ParallelCase& test, const TestLayout& layout) {
