@@ -2,10 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include <set>
 
+#include "device/device_copy.h"
 #include "nn/storage.h"
 
 namespace braid {
@@ -26,7 +26,7 @@ void HostState::load() {
   const at::NoGradGuard no_grad;
   for (const Piece& piece : pieces_) {
     resize_storage(piece.bytes.storage(), piece.copy.nbytes());
-    piece.bytes.copy_(piece.copy);
+    piece.bytes.copy_(to_device(piece.copy, piece.bytes.device()));
   }
   here_ = true;
 }
@@ -35,9 +35,8 @@ void HostState::offload(bool changed) {
   if (!here_) return;
   const at::NoGradGuard no_grad;
   for (Piece& piece : pieces_) {
-    const bool first = !piece.copy.defined();
-    if (first) piece.copy = at::empty(piece.bytes.sizes(), at::TensorOptions(at::kByte));
-    if (first || changed) piece.copy.copy_(piece.bytes);
+    const bool copies = changed || !piece.copy.defined();
+    if (copies) piece.copy = piece.bytes.is_cpu() ? piece.bytes.clone() : to_host(piece.bytes);
     resize_storage(piece.bytes.storage(), 0);
   }
   here_ = false;
