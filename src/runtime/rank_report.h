@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "algo/algorithm.h"
+#include "runtime/sample_ledger.h"
 #include "runtime/scoring.h"
 
 namespace braid {
@@ -15,6 +16,7 @@ namespace braid {
 struct RankReport {
   Metrics metrics;
   std::map<std::string, double> seconds;  // by call that it took part in
+  SampleLedger::Entries samples;
   int64_t trained_tokens = 0;
   double peak_bytes = 0;    // of its tensors in the step
   std::string stop_signal;  // "" = nobody asked this rank to stop

@@ -124,7 +124,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       models_(std::move(loaded.models)),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       inference_(config_.rollout.temperature, shares_prompts(config_, program_.graph)),
-      training_(config_, program_.graph, models_->roles(), store_, metrics_),
+      training_(config_, program_.graph, models_->roles(), store_, metrics_, ledger_),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
                std::move(loaded.reward_models)),
       frozen_(frozen_fingerprints(config_, models_->roles(), scoring_.models())) {
@@ -245,6 +245,8 @@ Status Session::infer(const Call& call) {
   BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(id), DeviceId{static_cast<int>(rank())}, deal));
   const bool reports = work.ops.at.tp_rank == 0;
   BRAID_ASSIGN(const Rows mine, inference_.run(std::move(work), store_, call.writes.front().name));
+  ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
+  if (reports) ledger_.computed(call.name, static_cast<int64_t>(mine.size()));
   const bool own = call.writes.front().name == "old_logprobs";  // not the reference's
   if (reports && own) note_mismatch(store_, mine, metrics_);
   return ok_status();
@@ -363,8 +365,11 @@ Status Session::end_region(const Call& call) {
   if (call.kind != CallKind::kGenerate) return ok_status();
   BRAID_TRY(generation_.finish(store_));
   const CallId id = id_of(call);
-  if (rows_.at(id, rank()).tp_rank == 0)
-    note_lengths(store_, rows_.by_rank(id, position_.step)[rank()], metrics_);
+  ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
+  if (rows_.at(id, rank()).tp_rank != 0) return ok_status();
+  const Rows& mine = rows_.by_rank(id, position_.step)[rank()];
+  ledger_.computed(call.name, rows_with_tokens(store_, "response_ids", mine));
+  note_lengths(store_, mine, metrics_);
   return ok_status();
 }
 

@@ -140,6 +140,7 @@ class Session : public Executor {
   Status share_algo_state(CallId call);
   // Everyone's metrics and times as one: those of the step from here on.
   Status merge_reports(double whole_s);
+  Status check_ledger() const;
   std::map<std::string, double> finish_step();
 
   const Config config_;
@@ -152,6 +153,7 @@ class Session : public Executor {
   SampleStore store_;
   CallRows rows_;
   FieldExchange exchange_;
+  SampleLedger ledger_;  // of this rank's step
   std::unique_ptr<RankModels> models_;
   Generation generation_;
   Inference inference_;

@@ -19,6 +19,7 @@ void Session::set_skipped(const std::map<std::string, int64_t>& skipped) {
 }
 
 void Session::begin_step() {
+  ledger_.begin_step();
   reset_peak_tensor_bytes();
   updates_before_ = training_.updates();
   trained_before_ = training_.trained_tokens();
@@ -93,13 +94,13 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
 // On one rank the calls follow each other; on several they may overlap, and their own time is that
 // of the rank that took longest.
 Status Session::merge_reports(double whole_s) {
-  report_ = {metrics_, seconds_, training_.trained_tokens() - trained_before_,
+  report_ = {metrics_, seconds_, ledger_.entries(), training_.trained_tokens() - trained_before_,
              static_cast<double>(peak_tensor_bytes()), stop_signal()};
   rank_seconds_ = {report_.seconds};
   rank_peaks_ = {report_.peak_bytes};
   step_s_ = 0;
   for (const auto& [call, seconds] : seconds_) step_s_ += seconds;
-  if (exchange_.ranks() == 1) return ok_status();
+  if (exchange_.ranks() == 1) return check_ledger();
   step_s_ = whole_s;
   BRAID_ASSIGN(const auto texts,
                exchange_.gather_text(report_text(report_), "reports of the step"));
@@ -109,6 +110,7 @@ Status Session::merge_reports(double whole_s) {
   for (const std::string& text : texts) {
     BRAID_ASSIGN(const RankReport part, parse_report(text));
     merge(all.metrics, part.metrics);
+    SampleLedger::merge(part.samples, &all.samples);
     rank_seconds_.push_back(part.seconds);
     rank_peaks_.push_back(part.peak_bytes);
     for (const auto& [call, seconds] : part.seconds)
@@ -117,6 +119,12 @@ Status Session::merge_reports(double whole_s) {
     if (all.stop_signal.empty()) all.stop_signal = part.stop_signal;
   }
   report_ = std::move(all);
+  return check_ledger();
+}
+
+Status Session::check_ledger() const {
+  const std::string fault = SampleLedger::fault(report_.samples);
+  BRAID_CHECK(fault.empty(), fault);
   return ok_status();
 }
 

@@ -34,6 +34,13 @@ void note_mismatch(const SampleStore& store, const Rows& rows, Metrics& metrics)
   metrics["mismatch/k3"].add((at::expm1(gap) - gap).mean().item<double>(), count);
 }
 
+int64_t rows_with_tokens(const SampleStore& store, const std::string& field, const Rows& rows) {
+  const auto lists = store.tokens(field);
+  if (!lists.ok()) return 0;
+  return std::count_if(rows.begin(), rows.end(),
+                       [&](size_t row) { return !(**lists)[row].empty(); });
+}
+
 int64_t row_tokens(const SampleStore& store, const Rows& rows) {
   const TokenLists& prompts = **store.tokens("prompt_ids");
   const std::vector<int64_t> responses = store.response_lens();

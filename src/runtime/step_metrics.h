@@ -14,6 +14,9 @@ void note_lengths(const SampleStore& store, const Rows& rows, Metrics& metrics);
 // estimate of their divergence (Schulman, "Approximating KL divergence", 2020).
 void note_mismatch(const SampleStore& store, const Rows& rows, Metrics& metrics);
 
+// How many of the rows have a list of this field.
+int64_t rows_with_tokens(const SampleStore& store, const std::string& field, const Rows& rows);
+
 // Prompt and response tokens of the rows.
 int64_t row_tokens(const SampleStore& store, const Rows& rows);
 

@@ -88,6 +88,7 @@ Status Training::open_update() {
   const DealTotals& totals = minibatch().totals;
   denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
                    static_cast<double>(totals.groups)};
+  ledger_.expect(call_->name, static_cast<int64_t>(minibatch().rows.size()));
   if (reports() && work_.ops.at.stage == 0) trained_tokens_ += row_tokens(store_, own_rows());
   backwards_left_ = minibatch().micro_batches[work_.ops.at.dp_rank].size();
   model().keep_packed(backwards_left_ > 1);
@@ -179,6 +180,7 @@ Status Training::outputs(int32_t index, const at::Tensor& hidden_TH) {
     out.entropy_R = head.entropy_N;
   }
   packed_.erase(index);
+  if (reports()) ledger_.computed(call_->name, static_cast<int64_t>(micro_batch(index).size()));
   BRAID_ASSIGN(const LossFn loss, find_loss(call_->function));
   BRAID_ASSIGN(const AlgoBatch batch,
                store_.gather(call_->reads, rows_of(micro_batch(index)), model().options().device));

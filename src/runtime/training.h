@@ -20,6 +20,7 @@
 #include "runtime/load_models.h"
 #include "runtime/model_pass.h"
 #include "runtime/response_rows.h"
+#include "runtime/sample_ledger.h"
 #include "runtime/sample_store.h"
 
 namespace braid {
@@ -44,12 +45,13 @@ class Training : private PassEnds {
  public:
   // REQUIRES: what the references point to outlives this. `metrics` are those of the step.
   Training(const Config& config, const Graph& graph, Roles& roles, const SampleStore& store,
-           Metrics& metrics)
+           Metrics& metrics, SampleLedger& ledger)
       : config_(config),
         graph_(graph),
         roles_(roles),
         store_(store),
         metrics_(metrics),
+        ledger_(ledger),
         packed_(shares_prompts(config, graph)) {}
 
   // Opens a train call of step `step` (from 0). REQUIRES: what the work points to, and the call,
@@ -127,6 +129,7 @@ class Training : private PassEnds {
   Roles& roles_;
   const SampleStore& store_;
   Metrics& metrics_;
+  SampleLedger& ledger_;
   int64_t trained_tokens_ = 0;
   int64_t updates_ = 0;
   int64_t refused_step_ = -1;  // the last step whose offending batches were written
