@@ -67,7 +67,7 @@ TEST(ProfiledCall, MemoryOfTheOwnEngine) {
   EXPECT_EQ(once, bare);  // one micro-batch packs nothing
   ExecutionPlan cut = uniform_plan(problem, 1, 1, 1);
   for (CallPlan& call : cut.calls)
-    if (call.call != "generate") call.strategy.micro_batches = 4;
+    if (call.call != "generate") call.strategy.micro_batches = 2;
   const Program several = *compile(cut, problem);
   const double packed = simulate(several, problem, calibration, {})->devices[0].peak_bytes;
   calibration.profiles[0].efficiencies.clear();
