@@ -34,12 +34,9 @@ void StepSimulation::expand_call(CallId id) {
   expand_passes(id);
 }
 
-// The fixed time of a step on the host is where the step's data come in.
 void StepSimulation::expand_host(CallId id) {
-  const bool fetch = program_.graph.calls[id.value].kind == CallKind::kFetch;
-  const bool rollout = generates(program_.graph);
   for (auto& [device, block] : blocks_[id.value]) {
-    const double seconds = fetch && rollout ? efficiencies_[device].rl_step_host_s : 0;
+    const double seconds = prices_.host_call_s(id, DeviceId{device});
     const TaskId task = tasks_.add(seconds);
     tasks_.wait(task, block.begin);
     tasks_.wait(block.end, task);
@@ -54,25 +51,8 @@ void StepSimulation::expand_host(CallId id) {
   }
 }
 
-// Epochs after the first are simulated with its mini-batches.
-Deal StepSimulation::call_deal(CallId id) const {
-  const Call& call = program_.graph.calls[id.value];
-  Deal out = deal(deal_samples(problem_, lengths_, call), program_.calls[id.value].strategy,
-                  deal_options(problem_, call));
-  if (call.kind != CallKind::kTrainStep) return out;
-  if (options_.idle_calls.count(call.name) > 0) out.minibatches.clear();
-  const size_t each = out.minibatches.size();
-  for (int64_t epoch = 1; epoch < problem_.workload.epochs; ++epoch)
-    for (size_t i = 0; i < each; ++i) {
-      out.minibatches.push_back(out.minibatches[i]);
-      out.minibatches.back().epoch = epoch;
-    }
-  return out;
-}
-
 StepSimulation::CallRuns StepSimulation::start_runs(CallId id) {
-  CallRuns out{id, call_deal(id), {}, {}, {}};
-  out.samples = deal_samples(problem_, lengths_, program_.graph.calls[id.value]);
+  CallRuns out{id, prices_.deal(id), prices_.samples(id), {}, {}};
   const Strategy& s = program_.calls[id.value].strategy;
   for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
     for (int stage = 0; stage < s.pp; ++stage)
@@ -93,9 +73,8 @@ bool StepSimulation::take_minibatch(CallRuns* call, size_t step) const {
   for (const auto& batches : call->dealt.minibatches[step].micro_batches) {
     Works works;
     for (const SampleRows& rows : batches) {
-      const MicroBatch batch = costs_[call->id.value]->micro_batch(
-          packed_lengths(rows, call->samples, problem_.workload.share_prompts));
-      works.push_back({batch, costs_[call->id.value]->pass_prices(batch)});
+      const MicroBatch batch = prices_.micro_batch(call->id, rows, call->samples);
+      works.push_back({batch, prices_.cost(call->id).pass_prices(batch)});
     }
     call->works.push_back(std::move(works));
   }
@@ -213,7 +192,7 @@ void StepSimulation::add_passes(StageRun* run, const Works& works) {
 void StepSimulation::add_pass(StageRun* run, size_t index, const Work& work) {
   const CallId id = run->ops.call;
   const Op& op = run->ops.ops[index];
-  const double seconds = costs_[id.value]->op_s(run->ops, op, work.prices);
+  const double seconds = prices_.cost(id).op_s(run->ops, op, work.prices);
   const TaskId task = tasks_.add(seconds);
   wait_for_devices(*run, task);
   run->last = run->tasks[index] = task;
@@ -285,18 +264,18 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
     double window_s = (*runs)[run.at.stage].window_s;  // of the first data-parallel rank
     for (size_t at = run.begin; at < run.end; ++at) {
       const Op& op = run.ops.ops[at];
-      const double seconds = costs_[id.value]->op_s(run.ops, op, {}, &window_s);
       if (op.kind == OpKind::kUpdate) {
-        const double update_s = seconds + costs_[id.value]->step_host_s();
+        const double update_s = prices_.update_s(run.ops, op);
         const TaskId update = tasks_.add(update_s);
         wait_for_devices(run, update);
         run.last = run.tasks[at] = update;
         remember_op({update, EventKind::kOptimizer, id, run.at.dp_rank, run.at.stage, -1,
                      OpCode::kOptimizerStep},
                     update_s);
-        const Strategy& s = costs_[id.value]->strategy();
+        const Strategy& s = prices_.cost(id).strategy();
         instructions_ += 2 * s.cp * s.tp;  // agreement, end of the body
       } else if (op.group >= 0) {
+        const double seconds = prices_.cost(id).op_s(run.ops, op, {}, &window_s);
         run.last = run.tasks[at] = add_joint(&run, op, seconds, &joints);
         const bool gathers = op.kind == OpKind::kAllGather;
         if (gathers || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter)
@@ -314,8 +293,8 @@ void StepSimulation::expand_generate(CallId id) {
   rounds_[id.value] = 0;
   ReplicaRounds run;
   for (int dp_rank = 0; dp_rank < call.strategy.dp; ++dp_rank) {
-    auto work = requests_of(problem_, call.strategy, lengths_, call.samples, dp_rank);
-    const int64_t budget = cache_budget(id, dp_rank, work);
+    auto work = prices_.requests(id, dp_rank);
+    const int64_t budget = prices_.cache_budget(id, dp_rank, work);
     if (dp_rank == 0 || budget != run.budget_tokens || !same_work(work, run.work))
       run = run_rounds(id, std::move(work), budget);
     expand_replica(id, dp_rank, run);
@@ -324,22 +303,20 @@ void StepSimulation::expand_generate(CallId id) {
 
 StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, std::vector<BatchRequest> work,
                                                          int64_t budget_tokens) const {
-  const CallCost& cost = *costs_[id.value];
-  BatchOptions options = batch_options(problem_, cost.strategy(), options_);
-  options.kv_budget_tokens = budget_tokens;
   ReplicaRounds run{std::move(work), budget_tokens, 0, 0, {}};
-  const int64_t reserved = reserved_pages(problem_, cost.strategy());
-  run.rounds = run_batches(run.work, options, [&](const BatchRound& round) {
-    run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
-    run.seconds += cost.rounds_s(round);
-  });
+  const int64_t reserved = reserved_pages(problem_, prices_.cost(id).strategy());
+  run.rounds =
+      prices_.run_rounds(id, run.work, budget_tokens, [&](const BatchRound& round, double seconds) {
+        run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
+        run.seconds += seconds;
+      });
   return run;
 }
 
 // All ranks of a replica run its rounds together. The cache grows and shrinks with the sequences in
 // flight.
 void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds& run) {
-  const Strategy& s = costs_[id.value]->strategy();
+  const Strategy& s = prices_.cost(id).strategy();
   rounds_[id.value] = std::max(rounds_[id.value], run.rounds);
   const TaskId task = tasks_.add(run.seconds);
   for (int stage = 0; stage < s.pp; ++stage) {
@@ -356,7 +333,7 @@ void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds&
 void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task,
                                     const ReplicaRounds& run) {
   const auto& curve = run.curve;
-  const double page = costs_[id.value]->cache_bytes_per_token() * kCachePageTokens;
+  const double page = prices_.cost(id).cache_bytes_per_token() * kCachePageTokens;
   const auto size = static_cast<int64_t>(curve.size());
   const int64_t points = std::min(size, kCachePoints);
   double held = 0;

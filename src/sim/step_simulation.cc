@@ -6,45 +6,18 @@
 #include "cost/rl_engine.h"
 
 namespace braid {
-namespace {
-
-bool is_communication(OpCode code) { return code == OpCode::kSend || code == OpCode::kReceive; }
-bool is_state_move(OpCode code) { return code == OpCode::kLoad || code == OpCode::kOffload; }
-bool is_list_only(OpCode code) {
-  return is_communication(code) || is_state_move(code) || code == OpCode::kRelease;
-}
-
-constexpr double kBytesPerNumber = 4;  // of the sample store
-
-}  // namespace
-
 StepSimulation::StepSimulation(const Program& program, const PlanningProblem& problem,
                                const Calibration& calibration, const SimOptions& options,
                                SampleLengths lengths)
     : program_(program),
       problem_(problem),
-      calibration_(calibration),
       options_(options),
-      lengths_(std::move(lengths)),
+      prices_(program, problem, calibration, options, std::move(lengths)),
       tasks_(device_count(problem.cluster) * kTrackKinds) {}
 
 Status StepSimulation::prepare() {
   const size_t calls = program_.graph.calls.size(), ranks = program_.ranks.size();
-  costs_.resize(calls);
-  for (size_t i = 0; i < calls; ++i) {
-    const CallId id{static_cast<int32_t>(i)};
-    if (!uses_model(program_.graph.calls[i])) continue;
-    BRAID_ASSIGN(costs_[i], CallCost::make(program_, id, problem_, calibration_));
-  }
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const GpuSpec& gpu = gpu_of(problem_.cluster, DeviceId{static_cast<int32_t>(rank)});
-    const bool as_before =
-        rank > 0 && gpu == gpu_of(problem_.cluster, DeviceId{static_cast<int32_t>(rank) - 1});
-    efficiencies_.push_back(as_before ? efficiencies_.back()
-                                      : family_efficiency(calibration_, gpu, Precision::kBf16,
-                                                          problem_.train_engine,
-                                                          problem_.generate_engine));
-  }
+  BRAID_TRY(prices_.prepare());
   ends_.resize(ranks);
   for (size_t rank = 0; rank < ranks; ++rank)
     ends_[rank].assign(program_.ranks[rank].instructions.size(), -1);
@@ -54,7 +27,6 @@ Status StepSimulation::prepare() {
   call_busy_.assign(calls, 0);
   rounds_.assign(calls, 0);
   changes_.resize(ranks);
-  add_base_memory();
   add_blocks();
   for (size_t i = 0; i < calls; ++i) expand_call(CallId{static_cast<int32_t>(i)});
   add_edges();
@@ -77,7 +49,7 @@ void StepSimulation::add_messages() {
   for (size_t r = program_.ranks.size(); r-- > 0;)
     for (size_t i = 0; i < program_.ranks[r].instructions.size(); ++i) {
       const Instruction& entry = program_.ranks[r].instructions[i];
-      if (is_communication(entry.code))
+      if (is_message(entry.code))
         place[entry.detail] = {DeviceId{static_cast<int32_t>(r)}, static_cast<int32_t>(i)};
     }
   for (size_t m = 0; m < place.size(); ++m) {
@@ -87,7 +59,7 @@ void StepSimulation::add_messages() {
         message.kind == MessageKind::kParameters ? EventKind::kReallocation : EventKind::kExchange;
     event.call = instruction(place[m].first, place[m].second).call;
     event.instruction = place[m].second;
-    message_tasks_[m] = link_task(message.from, message.to, message_bytes(message), event);
+    message_tasks_[m] = link_task(message.from, message.to, prices_.message_bytes(message), event);
   }
 }
 
@@ -99,7 +71,7 @@ void StepSimulation::add_blocks() {
     const auto& list = program_.ranks[r].instructions;
     for (size_t i = 0; i < list.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
-      if (is_communication(list[i].code)) {
+      if (is_message(list[i].code)) {
         keep_order(rank, index);
       } else if (is_state_move(list[i].code)) {
         add_state_move(rank, index);
@@ -161,25 +133,16 @@ void StepSimulation::add_edges() {
   }
 }
 
-int32_t StepSimulation::port(DeviceId device, TrackKind track) const {
-  return device.value * kTrackKinds + static_cast<int32_t>(track);
-}
-
 // A message between two devices over the fastest link between them.
 TaskId StepSimulation::link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event) {
-  const auto [seconds, link] =
-      link_time(problem_.cluster, from, to, bytes, efficiencies_[from.value]);
-  const bool network = link == LinkKind::kNetwork;
-  event.task =
-      tasks_.add(seconds, {port(from, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut),
-                           port(to, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn)});
+  const auto [seconds, link] = prices_.link(from, to, bytes);
+  event.task = tasks_.add(seconds, message_ports(from, to, link));
   event.from = from, event.to = to, event.bytes = bytes, event.link = link;
   message_events_.push_back(event);
   return event.task;
 }
 
-// Replicas reduce and gather among the devices of equal (tp, stage): each over NVLink to those of
-// its node and over the network to the others, whichever of both there are.
+// Replicas reduce and gather among the devices of equal (tp, stage).
 std::vector<int32_t> StepSimulation::replica_ports(CallId call, int stage) const {
   const Strategy& s = program_.calls[call.value].strategy;
   std::vector<int32_t> ports;
@@ -189,40 +152,10 @@ std::vector<int32_t> StepSimulation::replica_ports(CallId call, int stage) const
       const auto devices = stage_devices(call, {dp_rank, stage});
       for (size_t i = tp; i < devices.size(); i += s.tp) group.push_back(devices[i]);
     }
-    for (const DeviceId device : group) {
-      bool near = false, far = false;
-      for (const DeviceId other : group)
-        (link_between(problem_.cluster, device, other).kind == LinkKind::kNetwork ? far : near) |=
-            other != device;
-      if (near)
-        ports.insert(ports.end(),
-                     {port(device, TrackKind::kNvlinkOut), port(device, TrackKind::kNvlinkIn)});
-      if (far)
-        ports.insert(ports.end(),
-                     {port(device, TrackKind::kNetworkOut), port(device, TrackKind::kNetworkIn)});
-    }
+    const std::vector<int32_t> of_group = group_ports(problem_.cluster, group);
+    ports.insert(ports.end(), of_group.begin(), of_group.end());
   }
   return ports;
-}
-
-double StepSimulation::message_bytes(const Message& message) const {
-  if (message.kind == MessageKind::kParameters) return message.bytes;
-  const Call& producer = program_.graph.calls[message.owner];
-  double numbers = 0;
-  for (const MessagePart& part : message.parts) {
-    const Field& field = producer.writes[part.item];
-    const bool prompts = field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens;
-    if (!prompts && field.shape == FieldShape::kPerSample) {
-      numbers += static_cast<double>(part.units.size());
-      continue;
-    }
-    const auto& lengths = prompts ? lengths_.prompt : lengths_.response;
-    const auto all = static_cast<int64_t>(lengths.size());
-    const int64_t samples = program_.calls[message.owner].samples;
-    for (int64_t i = part.units.begin; i < part.units.end; ++i)
-      numbers += static_cast<double>(lengths[i * all / samples]);
-  }
-  return numbers * kBytesPerNumber;
 }
 
 // The two sides of a message are one task; messages of a channel keep the sender's order.
@@ -241,35 +174,16 @@ void StepSimulation::keep_order(DeviceId rank, int32_t index) {
   ends_[rank.value][index] = task;
 }
 
-// Whether training has changed the state since it came from the host, where else its copy is valid.
-bool StepSimulation::changed_since_load(DeviceId rank, int32_t index) const {
-  const Instruction& offload = instruction(rank, index);
-  const RoleState& state = program_.states[offload.detail];
-  for (int32_t i = index; i-- > 0;) {
-    const Instruction& before = instruction(rank, i);
-    if (before.code == OpCode::kLoad && before.detail == offload.detail) return false;
-    const Call& call = program_.graph.calls[before.call.value];
-    if (before.code == OpCode::kRegionBegin && call.kind == CallKind::kTrainStep &&
-        call.role == state.role)
-      return true;
-  }
-  return false;
-}
-
-// Unchanged state only comes from the host and does not go back.
 void StepSimulation::add_state_move(DeviceId rank, int32_t index) {
   const Instruction& i = instruction(rank, index);
-  const RoleState& state = program_.states[i.detail];
-  const bool copies = i.code == OpCode::kLoad || changed_since_load(rank, index);
-  const double bytes = copies ? state_bytes(state, rank) : 0;
+  const auto [bytes, seconds] = prices_.state_move(rank, index);
   MessageEvent event;
   event.kind = i.code == OpCode::kLoad ? EventKind::kLoad : EventKind::kOffload;
   event.call = i.call;
   event.from = event.to = rank;
   event.bytes = bytes;
   event.instruction = index;
-  event.task = tasks_.add(copies ? home_cost(state.role).host_copy_seconds(bytes) : 0,
-                          {port(rank, TrackKind::kHostLink)});
+  event.task = tasks_.add(seconds, {port_of(rank, TrackKind::kHostLink)});
   message_events_.push_back(event);
   ends_[rank.value][index] = event.task;
 }

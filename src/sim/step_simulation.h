@@ -8,8 +8,8 @@
 
 #include "program/fused.h"
 #include "schedule/schedule.h"
-#include "sim/call_work.h"
 #include "sim/simulate.h"
+#include "sim/step_prices.h"
 #include "sim/task_graph.h"
 
 namespace braid {
@@ -66,11 +66,8 @@ class StepSimulation {
   bool fused_with_previous(CallId id) const;
   void keep_order(DeviceId rank, int32_t instruction);
   void add_state_move(DeviceId rank, int32_t instruction);
-  bool changed_since_load(DeviceId rank, int32_t offload) const;
   TaskId link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event);
-  int32_t port(DeviceId device, TrackKind track) const;
   std::vector<int32_t> replica_ports(CallId call, int stage) const;
-  double message_bytes(const Message& message) const;
   const Instruction& instruction(DeviceId rank, int32_t index) const;
   Block& block(CallId call, DeviceId device);
   std::vector<DeviceId> stage_devices(CallId call, StagePoint at) const;
@@ -115,7 +112,6 @@ class StepSimulation {
     std::vector<StageRun> stages;  // [dp rank * pp + stage]
     std::vector<Works> works;      // [dp rank], of the mini-batch at hand
   };
-  Deal call_deal(CallId id) const;
   CallRuns start_runs(CallId id);
   void start_fused(const FusedCalls& fused, std::vector<CallRuns>* calls);
   bool take_minibatch(CallRuns* call, size_t step) const;
@@ -143,8 +139,6 @@ class StepSimulation {
   void remember_op(OpEvent op, double busy_s);
 
   // step_memory.cc: who holds what.
-  void add_base_memory();
-  bool comes_for_calls(const RoleId& role) const;
   bool has_several_passes(CallId id) const;
   void add_call_memory(CallId id);
   void add_field_memory(CallId id);
@@ -154,25 +148,13 @@ class StepSimulation {
   void change(DeviceId device, const MemoryChange& change) {
     if (change.bytes != 0) changes_[device.value].push_back(change);
   }
-  double copy_bytes(int32_t copy, DeviceId device) const;
-  double state_bytes(const RoleState& state, DeviceId device) const;
-  bool lives_on_host(const RoleState& state) const;
-  double held_before(DeviceId device, int32_t instruction) const;
-  double limit_bytes(DeviceId device) const;
-  int64_t cache_budget(CallId id, int dp_rank, const std::vector<BatchRequest>& requests) const;
-  int32_t home_copy(const RoleId& role) const;
-  const CallCost& home_cost(const RoleId& role) const;
-  bool borrows_memory(const WeightCopy& copy) const;
   void resolve_memory(Trace* trace) const;
   DeviceSummary device_memory(DeviceId device, std::optional<MemoryPoint>* overflow) const;
 
   const Program& program_;
   const PlanningProblem& problem_;
-  const Calibration& calibration_;
   const SimOptions& options_;
-  SampleLengths lengths_;
-  std::vector<std::optional<CallCost>> costs_;  // by call
-  std::vector<Efficiency> efficiencies_;        // by device
+  StepPrices prices_;
   TaskGraph tasks_;
   std::vector<std::vector<TaskId>> ends_;         // [rank][instruction]
   std::vector<std::map<int32_t, Block>> blocks_;  // [call], by device
@@ -184,7 +166,6 @@ class StepSimulation {
   std::vector<double> busy_;       // by device
   std::vector<double> call_busy_;  // by call: device seconds
   std::vector<int64_t> rounds_;    // by call
-  std::vector<MemoryUse> base_;    // by device
   std::vector<std::vector<MemoryChange>> changes_;
   int64_t instructions_ = 0;
 };

@@ -1,0 +1,204 @@
+#include "sim/step_prices.h"
+
+#include <algorithm>
+
+#include "cost/rl_engine.h"
+#include "sim/work_cuts.h"
+
+namespace braid {
+namespace {
+
+constexpr double kBytesPerNumber = 4;  // of the sample store
+
+void add_link(DeviceId device, bool network, std::vector<int32_t>* ports) {
+  ports->push_back(port_of(device, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut));
+  ports->push_back(port_of(device, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn));
+}
+
+}  // namespace
+
+std::vector<int32_t> message_ports(DeviceId from, DeviceId to, LinkKind link) {
+  const bool network = link == LinkKind::kNetwork;
+  return {port_of(from, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut),
+          port_of(to, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn)};
+}
+
+std::vector<int32_t> group_ports(const Cluster& cluster, const std::vector<DeviceId>& members) {
+  std::vector<int32_t> ports;
+  for (const DeviceId device : members) {
+    bool near = false, far = false;
+    for (const DeviceId other : members)
+      (link_between(cluster, device, other).kind == LinkKind::kNetwork ? far : near) |=
+          other != device;
+    if (near) add_link(device, false, &ports);
+    if (far) add_link(device, true, &ports);
+  }
+  return ports;
+}
+
+StepPrices::StepPrices(const Program& program, const PlanningProblem& problem,
+                       const Calibration& calibration, const SimOptions& options,
+                       SampleLengths lengths)
+    : program_(program),
+      problem_(problem),
+      calibration_(calibration),
+      options_(options),
+      lengths_(std::move(lengths)) {}
+
+Status StepPrices::prepare() {
+  const size_t calls = program_.graph.calls.size(), ranks = program_.ranks.size();
+  costs_.resize(calls);
+  for (size_t i = 0; i < calls; ++i) {
+    const CallId id{static_cast<int32_t>(i)};
+    if (!uses_model(program_.graph.calls[i])) continue;
+    BRAID_ASSIGN(costs_[i], CallCost::make(program_, id, problem_, calibration_));
+  }
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const GpuSpec& gpu = gpu_of(problem_.cluster, DeviceId{static_cast<int32_t>(rank)});
+    const bool as_before =
+        rank > 0 && gpu == gpu_of(problem_.cluster, DeviceId{static_cast<int32_t>(rank) - 1});
+    efficiencies_.push_back(as_before ? efficiencies_.back()
+                                      : family_efficiency(calibration_, gpu, Precision::kBf16,
+                                                          problem_.train_engine,
+                                                          problem_.generate_engine));
+  }
+  add_base_memory();
+  return ok_status();
+}
+
+std::vector<DealSample> StepPrices::samples(CallId call) const {
+  return deal_samples(problem_, lengths_, program_.graph.calls[call.value]);
+}
+
+// Epochs after the first are simulated with its mini-batches.
+Deal StepPrices::deal(CallId id) const {
+  const Call& call = program_.graph.calls[id.value];
+  Deal out =
+      braid::deal(samples(id), program_.calls[id.value].strategy, deal_options(problem_, call));
+  if (call.kind != CallKind::kTrainStep) return out;
+  if (options_.idle_calls.count(call.name) > 0) out.minibatches.clear();
+  const size_t each = out.minibatches.size();
+  for (int64_t epoch = 1; epoch < problem_.workload.epochs; ++epoch)
+    for (size_t i = 0; i < each; ++i) {
+      out.minibatches.push_back(out.minibatches[i]);
+      out.minibatches.back().epoch = epoch;
+    }
+  return out;
+}
+
+MicroBatch StepPrices::micro_batch(CallId call, const SampleRows& rows,
+                                   const std::vector<DealSample>& samples) const {
+  return cost(call).micro_batch(packed_lengths(rows, samples, problem_.workload.share_prompts));
+}
+
+double StepPrices::update_s(const Expansion& ops, const Op& op) const {
+  const CallCost& cost = this->cost(ops.call);
+  return cost.op_s(ops, op, {}) + cost.step_host_s();
+}
+
+// The last backward of the first mini-batch on the same stage of the first data-parallel rank.
+double StepPrices::window_s(const Expansion& ops, const Deal& deal) const {
+  const CallPlacement& where = program_.calls[ops.call.value];
+  const GridPosition first{0, 0, ops.at.stage};
+  const Expansion of_first =
+      expand(program_, ops.call, where.mesh.devices[mesh_index(where.strategy, first)], deal);
+  const std::vector<DealSample> samples = this->samples(ops.call);
+  const Op* last = nullptr;
+  for (const Op& op : of_first.ops)
+    if (op.kind == OpKind::kBackward && op.minibatch == 0) last = &op;
+  if (last == nullptr) return 0;
+  const SampleRows& rows = deal.minibatches[0].micro_batches[0][last->micro_batch];
+  const CallCost& cost = this->cost(ops.call);
+  return cost.op_s(of_first, *last, cost.pass_prices(micro_batch(ops.call, rows, samples)));
+}
+
+std::vector<double> StepPrices::op_seconds(const Expansion& ops, const Deal& deal) const {
+  const CallCost& cost = this->cost(ops.call);
+  const std::vector<DealSample> samples = this->samples(ops.call);
+  const double window =
+      program_.graph.calls[ops.call.value].kind == CallKind::kTrainStep ? window_s(ops, deal) : 0;
+  std::vector<double> out;
+  double left_s = window;
+  for (const Op& op : ops.ops) {
+    if (op.kind == OpKind::kZero) left_s = window;
+    if (op.kind == OpKind::kUpdate) {
+      out.push_back(update_s(ops, op));
+    } else if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward) {
+      const SampleRows& rows =
+          deal.minibatches[op.minibatch].micro_batches[ops.at.dp_rank][op.micro_batch];
+      out.push_back(cost.op_s(ops, op, cost.pass_prices(micro_batch(ops.call, rows, samples))));
+    } else {
+      out.push_back(cost.op_s(ops, op, {}, &left_s));
+    }
+  }
+  return out;
+}
+
+double StepPrices::host_call_s(CallId call, DeviceId rank) const {
+  const bool fetch = program_.graph.calls[call.value].kind == CallKind::kFetch;
+  return fetch && generates(program_.graph) ? efficiency(rank).rl_step_host_s : 0;
+}
+
+std::vector<BatchRequest> StepPrices::requests(CallId call, int dp_rank) const {
+  const CallPlacement& where = program_.calls[call.value];
+  return requests_of(problem_, where.strategy, lengths_, where.samples, dp_rank);
+}
+
+int64_t StepPrices::run_rounds(
+    CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
+    const std::function<void(const BatchRound&, double seconds)>& visit) const {
+  const CallCost& cost = this->cost(call);
+  BatchOptions options = batch_options(problem_, cost.strategy(), options_);
+  options.kv_budget_tokens = budget_tokens;
+  return run_batches(requests, options,
+                     [&](const BatchRound& round) { visit(round, cost.rounds_s(round)); });
+}
+
+double StepPrices::message_bytes(const Message& message) const {
+  if (message.kind == MessageKind::kParameters) return message.bytes;
+  const Call& producer = program_.graph.calls[message.owner];
+  double numbers = 0;
+  for (const MessagePart& part : message.parts) {
+    const Field& field = producer.writes[part.item];
+    const bool prompts = field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens;
+    if (!prompts && field.shape == FieldShape::kPerSample) {
+      numbers += static_cast<double>(part.units.size());
+      continue;
+    }
+    const auto& lengths = prompts ? lengths_.prompt : lengths_.response;
+    const auto all = static_cast<int64_t>(lengths.size());
+    const int64_t samples = program_.calls[message.owner].samples;
+    for (int64_t i = part.units.begin; i < part.units.end; ++i)
+      numbers += static_cast<double>(lengths[i * all / samples]);
+  }
+  return numbers * kBytesPerNumber;
+}
+
+LinkTime StepPrices::link(DeviceId from, DeviceId to, double bytes) const {
+  return link_time(problem_.cluster, from, to, bytes, efficiency(from));
+}
+
+// Whether training has changed the state since it came from the host, where else its copy is valid.
+bool StepPrices::changed_since_load(DeviceId rank, int32_t index) const {
+  const auto& list = program_.ranks[rank.value].instructions;
+  const RoleState& state = program_.states[list[index].detail];
+  for (int32_t i = index; i-- > 0;) {
+    const Instruction& before = list[i];
+    if (before.code == OpCode::kLoad && before.detail == list[index].detail) return false;
+    const Call& call = program_.graph.calls[before.call.value];
+    if (before.code == OpCode::kRegionBegin && call.kind == CallKind::kTrainStep &&
+        call.role == state.role)
+      return true;
+  }
+  return false;
+}
+
+StepPrices::StateMove StepPrices::state_move(DeviceId rank, int32_t index) const {
+  const Instruction& move = program_.ranks[rank.value].instructions[index];
+  const RoleState& state = program_.states[move.detail];
+  if (move.code != OpCode::kLoad && !changed_since_load(rank, index)) return {};
+  const double bytes = state_bytes(state, rank);
+  return {bytes, home_cost(state.role).host_copy_seconds(bytes)};
+}
+
+}  // namespace braid

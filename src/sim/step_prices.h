@@ -1,0 +1,111 @@
+// What the pieces of one step of a program take: ops, rounds of generation, messages, state that
+// moves, and the memory that they find. The simulation of a step puts the pieces in their places,
+// emulated devices (emulate/) wait for them: both ask here. After prepare() all functions are pure
+// and may be called from any thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "sim/call_work.h"
+#include "sim/simulate.h"
+#include "sim/trace.h"
+
+namespace braid {
+
+class StepPrices {
+ public:
+  // REQUIRES: what is referred to outlives the object.
+  StepPrices(const Program& program, const PlanningProblem& problem, const Calibration& calibration,
+             const SimOptions& options, SampleLengths lengths);
+
+  // Errors: a device without a model's precision. REQUIRED before anything else.
+  Status prepare();
+
+  const SampleLengths& lengths() const { return lengths_; }
+  const Efficiency& efficiency(DeviceId device) const { return efficiencies_[device.value]; }
+  // REQUIRES: the call uses a model.
+  const CallCost& cost(CallId call) const { return *costs_[call.value]; }
+
+  // The samples of a call, and its deal: all epochs, which repeat the mini-batches of the first;
+  // no mini-batch of a training call that stays idle.
+  std::vector<DealSample> samples(CallId call) const;
+  Deal deal(CallId call) const;
+  // What the samples of a micro-batch are to a call.
+  MicroBatch micro_batch(CallId call, const SampleRows& rows,
+                         const std::vector<DealSample>& samples) const;
+  // Seconds of every op of a rank. What a reduction hides, it hides behind the last backward of the
+  // first data-parallel rank.
+  std::vector<double> op_seconds(const Expansion& ops, const Deal& deal) const;
+  // Seconds of an update, with the fixed time of an optimizer step.
+  double update_s(const Expansion& ops, const Op& op) const;
+  // A call without a model on a rank: the fixed time of a step is where its data come in.
+  double host_call_s(CallId call, DeviceId rank) const;
+
+  // Requests of a replica of a generation call, and the tokens that its cache has: what the plan
+  // says, else what memory leaves on its fullest device; at least the longest request.
+  std::vector<BatchRequest> requests(CallId call, int dp_rank) const;
+  int64_t cache_budget(CallId call, int dp_rank, const std::vector<BatchRequest>& requests) const;
+  // Calls `visit` for all rounds with their seconds; returns their number.
+  int64_t run_rounds(CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
+                     const std::function<void(const BatchRound&, double seconds)>& visit) const;
+
+  // Messages. Bytes of fields with the step's own lengths.
+  double message_bytes(const Message& message) const;
+  LinkTime link(DeviceId from, DeviceId to, double bytes) const;
+
+  // What a load or offload of a rank's list copies: state that training has not changed since it
+  // came from the host does not go back.
+  struct StateMove {
+    double bytes = 0, seconds = 0;
+  };
+  StateMove state_move(DeviceId rank, int32_t instruction) const;
+
+  // Bytes of a device.
+  int32_t home_copy(const RoleId& role) const;
+  double copy_bytes(int32_t copy, DeviceId device) const;
+  double state_bytes(const RoleState& state, DeviceId device) const;
+  double limit_bytes(DeviceId device) const;
+  // Whether the weights of a role are there for its calls alone.
+  bool comes_for_calls(const RoleId& role) const;
+  // What is there before the step and stays.
+  const MemoryUse& base_memory(DeviceId device) const { return base_[device.value]; }
+
+ private:
+  const CallCost& home_cost(const RoleId& role) const;
+  bool borrows_memory(const WeightCopy& copy) const;
+  bool lives_on_host(const RoleState& state) const;
+  void add_base_memory();
+  bool changed_since_load(DeviceId rank, int32_t offload) const;
+  double held_before(DeviceId device, int32_t instruction) const;
+  double window_s(const Expansion& ops, const Deal& deal) const;
+
+  const Program& program_;
+  const PlanningProblem& problem_;
+  const Calibration& calibration_;
+  const SimOptions& options_;
+  SampleLengths lengths_;
+  std::vector<std::optional<CallCost>> costs_;  // by call
+  std::vector<Efficiency> efficiencies_;        // by device
+  std::vector<MemoryUse> base_;                 // by device
+};
+
+// Whether an instruction moves data and computes nothing.
+inline bool is_message(OpCode code) { return code == OpCode::kSend || code == OpCode::kReceive; }
+inline bool is_state_move(OpCode code) { return code == OpCode::kLoad || code == OpCode::kOffload; }
+inline bool is_list_only(OpCode code) {
+  return is_message(code) || is_state_move(code) || code == OpCode::kRelease;
+}
+
+// A port is one direction of one link of one device.
+inline int32_t port_of(DeviceId device, TrackKind track) {
+  return device.value * kTrackKinds + static_cast<int32_t>(track);
+}
+// Both ports of a message. REQUIRES: two devices.
+std::vector<int32_t> message_ports(DeviceId from, DeviceId to, LinkKind link);
+// The ports of a collective: each member's links to those of its node and to the others, whichever
+// of both there are.
+std::vector<int32_t> group_ports(const Cluster& cluster, const std::vector<DeviceId>& members);
+
+}  // namespace braid

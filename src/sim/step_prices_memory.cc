@@ -1,0 +1,201 @@
+// The memory of StepPrices: copies, state, and what a generation's cache finds.
+#include <algorithm>
+#include <cmath>
+
+#include "base/units.h"
+#include "cost/memory.h"
+#include "sim/step_prices.h"
+
+namespace braid {
+namespace {
+
+std::optional<size_t> index_in(const DeviceMesh& mesh, DeviceId device) {
+  const auto at = std::find(mesh.devices.begin(), mesh.devices.end(), device);
+  if (at == mesh.devices.end()) return std::nullopt;
+  return static_cast<size_t>(at - mesh.devices.begin());
+}
+
+GridPosition position_in(const ParamLayout& layout, size_t index) {
+  return grid_position(layout_grid(layout), index);
+}
+
+// Whether one of the runs holds a layer.
+bool holds(const std::vector<Interval>& runs, int64_t layer) {
+  return std::any_of(runs.begin(), runs.end(),
+                     [&](const Interval& run) { return run.begin <= layer && layer < run.end; });
+}
+
+// Elements of `copy` on a device that are not a part of what it holds under `home` already.
+double new_elements(const std::vector<TensorKind>& kinds, int64_t layers, const ParamLayout& copy,
+                    const ParamLayout& home, DeviceId device) {
+  const auto index = index_in(copy.mesh, device), home_index = index_in(home.mesh, device);
+  const GridPosition at = position_in(copy, *index);
+  double sum = 0;
+  for (const TensorKind& kind : kinds) {
+    const Interval wanted = held_elements(kind, copy, at);
+    std::vector<Interval> home_runs;
+    if (home_index) {
+      const GridPosition there = position_in(home, *home_index);
+      const Interval held = held_elements(kind, home, there);
+      if (held.begin <= wanted.begin && wanted.end <= held.end)
+        home_runs = held_layers(kind, home, layers, there.stage);
+    }
+    for (const Interval& run : held_layers(kind, copy, layers, at.stage))
+      for (int64_t layer = run.begin; layer < run.end; ++layer)
+        if (!holds(home_runs, layer)) sum += static_cast<double>(wanted.size());
+  }
+  return sum;
+}
+
+// The first instruction of a call on a rank that is no communication.
+int32_t first_of_call(const Program& program, DeviceId rank, CallId call) {
+  const auto& list = program.ranks[rank.value].instructions;
+  const auto found = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
+    return i.call == call && !is_list_only(i.code);
+  });
+  BRAID_CHECK(found != list.end(), "the rank is not in the mesh of the call");
+  return static_cast<int32_t>(found - list.begin());
+}
+
+}  // namespace
+
+int32_t StepPrices::home_copy(const RoleId& role) const {
+  for (size_t i = 0; i < program_.copies.size(); ++i)
+    if (program_.copies[i].home && program_.copies[i].role == role) return static_cast<int32_t>(i);
+  BRAID_CHECK(false, "role " + role.value + " has no home");
+}
+
+// Of the call that trains the role, else of any call that uses its home copy.
+const CallCost& StepPrices::home_cost(const RoleId& role) const {
+  const int32_t home = home_copy(role);
+  const CallCost* found = nullptr;
+  for (size_t i = 0; i < costs_.size(); ++i) {
+    if (program_.calls[i].copy != home || !costs_[i]) continue;
+    if (found == nullptr || program_.graph.calls[i].kind == CallKind::kTrainStep)
+      found = &*costs_[i];
+  }
+  BRAID_CHECK(found != nullptr, "role " + role.value + " has no call");
+  return *found;
+}
+
+// Frozen base weights that another role holds in the same layout.
+bool StepPrices::borrows_memory(const WeightCopy& copy) const {
+  const std::string& other = model_of(problem_, copy.role).shares_weights_with;
+  if (other.empty()) return false;
+  return std::any_of(program_.copies.begin(), program_.copies.end(), [&](const WeightCopy& lender) {
+    return lender.role.value == other && lender.layout == copy.layout;
+  });
+}
+
+bool StepPrices::lives_on_host(const RoleState& state) const {
+  return std::find(program_.states.begin(), program_.states.end(), state) != program_.states.end();
+}
+
+double StepPrices::state_bytes(const RoleState& state, DeviceId device) const {
+  const ParamLayout& layout = program_.copies[home_copy(state.role)].layout;
+  const auto index = index_in(layout.mesh, device);
+  if (!index) return 0;
+  const CallCost& cost = home_cost(state.role);
+  return state.optimizer ? cost.optimizer_bytes(position_in(layout, *index).stage)
+                         : cost.weight_bytes(*index);
+}
+
+double StepPrices::copy_bytes(int32_t index, DeviceId device) const {
+  const WeightCopy& copy = program_.copies[index];
+  if (borrows_memory(copy) || !index_in(copy.layout.mesh, device)) return 0;
+  const RoleModel& model = model_of(problem_, copy.role);
+  if (copy.home) return state_bytes({copy.role, false}, device);
+  const RoleSpec* spec = find_role(program_.graph, copy.role);
+  const auto kinds = tensor_kinds(model.size, spec != nullptr && spec->scalar_head);
+  const ParamLayout& home = program_.copies[home_copy(copy.role)].layout;
+  return new_elements(kinds, model.size.layers, copy.layout, home, device) *
+         widths_of(model.precision).weight;
+}
+
+bool StepPrices::comes_for_calls(const RoleId& role) const {
+  return problem_.maps_frozen && !is_trained(program_.graph, role);
+}
+
+// What is there before the step and stays.
+void StepPrices::add_base_memory() {
+  base_.resize(program_.ranks.size());
+  for (size_t rank = 0; rank < base_.size(); ++rank) {
+    const DeviceId device{static_cast<int32_t>(rank)};
+    base_[rank][MemoryOwner::kFixed] = efficiencies_[rank].mem_fixed_gib * kGib;
+    for (size_t i = 0; i < program_.copies.size(); ++i) {
+      const WeightCopy& copy = program_.copies[i];
+      if (!stays_resident(copy, problem_)) continue;
+      if (!(copy.home && (lives_on_host({copy.role, false}) || comes_for_calls(copy.role))))
+        base_[rank][copy.home ? MemoryOwner::kWeights : MemoryOwner::kCopies] +=
+            copy_bytes(static_cast<int32_t>(i), device);
+      if (copy.home && is_trained(program_.graph, copy.role) && !lives_on_host({copy.role, true}))
+        base_[rank][MemoryOwner::kOptimizer] += state_bytes({copy.role, true}, device);
+    }
+  }
+}
+
+// Bytes that are there when an instruction of the list begins, and what is fetched ahead of the
+// next call while it runs.
+double StepPrices::held_before(DeviceId device, int32_t instruction) const {
+  const auto& list = program_.ranks[device.value].instructions;
+  const CallId call = list[instruction].call;
+  std::vector<bool> live(program_.copies.size(), false);
+  double bytes = base_[device.value].total();
+  const auto take_copy = [&](int32_t copy) {
+    if (copy < 0 || live[copy] || stays_resident(program_.copies[copy], problem_)) return;
+    live[copy] = true;
+    bytes += copy_bytes(copy, device);
+  };
+  for (size_t i = 0; i < list.size(); ++i) {
+    const bool before = static_cast<int32_t>(i) <= instruction;
+    const Instruction& now = list[i];
+    const bool computes = !is_list_only(now.code);
+    if (!before && computes && now.call != call) break;
+    const bool may_start = std::all_of(now.after.begin(), now.after.end(),
+                                       [&](InstructionId id) { return id.value <= instruction; });
+    if (now.code == OpCode::kLoad && (before || may_start))
+      bytes += state_bytes(program_.states[now.detail], device);
+    if (!before) continue;
+    if (now.code == OpCode::kOffload) bytes -= state_bytes(program_.states[now.detail], device);
+    if (now.code == OpCode::kReceive &&
+        program_.messages[now.detail].kind == MessageKind::kParameters)
+      take_copy(program_.messages[now.detail].owner);
+    if (now.code == OpCode::kRelease) {
+      live[now.detail] = false;
+      bytes -= copy_bytes(now.detail, device);
+    }
+    if (computes) take_copy(program_.calls[now.call.value].copy);
+  }
+  return bytes;
+}
+
+double StepPrices::limit_bytes(DeviceId device) const {
+  return usable_bytes(device_memory_bytes(problem_, gpu_of(problem_.cluster, device)),
+                      efficiencies_[device.value]);
+}
+
+// At least the longest request, so that running out of memory shows in the trace.
+int64_t StepPrices::cache_budget(CallId id, int dp_rank,
+                                 const std::vector<BatchRequest>& requests) const {
+  const CallCost& cost = this->cost(id);
+  if (cost.strategy().kv_budget_tokens > 0) return cost.strategy().kv_budget_tokens;
+  int64_t longest = 1;
+  for (const BatchRequest& request : requests)
+    longest = std::max(longest, request.prompt + request.response);
+  longest = (longest / kCachePageTokens + 2) * kCachePageTokens;
+  double free = HUGE_VAL;
+  const CallPlacement& where = program_.calls[id.value];
+  for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
+    if (grid_position(where.strategy, i).dp_rank != dp_rank) continue;
+    const DeviceId device = where.mesh.devices[i];
+    const double reserve = std::sqrt(efficiency(device).mem_reserve_factor);
+    const double taken = held_before(device, first_of_call(program_, device, id)) +
+                         cost.prefill_bytes(static_cast<double>(
+                             engine_batch_tokens(problem_, options_.generate_batch_tokens)));
+    free = std::min(free, limit_bytes(device) / reserve - taken);
+  }
+  const double tokens = kShareForCache * free / cost.cache_bytes_per_token();
+  return std::max(longest, static_cast<int64_t>(std::max(tokens, 0.0)));
+}
+
+}  // namespace braid
