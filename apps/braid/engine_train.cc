@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "config/load.h"
+#include "engine_emulated.h"
 #include "engine_options.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
@@ -206,6 +207,7 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
              const std::string& algorithm) {
   if (!algorithm.empty()) inputs.push_back("algorithm.name=" + algorithm);
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
+  if (loaded.config.device == "emulated") return train_emulated(arguments, loaded);
   if (arguments.print_program) return print_program(loaded.config);
   BRAID_ASSIGN(const Config local, local_config(loaded.config));
   BRAID_ASSIGN(const PlannedRun planned, plan_run(local));

@@ -133,13 +133,19 @@ Status check_optimizer(const char* role, const OptimizerConfig& optim) {
 Status check_device(const std::string& device) {
   int64_t index = 0;
   const bool numbered = device.rfind("cuda:", 0) == 0 && parse_int(device.substr(5), &index);
-  if (device == "cpu" || device == "cuda" || (numbered && index >= 0)) return ok_status();
-  return invalid_input(cat("device: must be cpu, cuda or cuda:N, not '", device, "'"));
+  for (const char* known : {"cpu", "cuda", "emulated"})
+    if (device == known) return ok_status();
+  if (numbered && index >= 0) return ok_status();
+  return invalid_input(cat("device: must be cpu, cuda, cuda:N or emulated, not '", device, "'"));
 }
 
 // Values that are right one by one but not together; messages begin with a key.
 Status check_together(const Config& config) {
   BRAID_TRY(check_device(config.device));
+  const bool timed = config.runtime.time_scale > 0 || config.runtime.jitter > 0;
+  if (timed && config.device != "emulated")
+    return invalid_input(cat(config.runtime.jitter > 0 ? "runtime.jitter" : "runtime.time_scale",
+                             ": belongs to device=emulated, device is ", config.device));
   BRAID_TRY(check_rollout(config));
   BRAID_TRY(check_eval(config));
   BRAID_TRY(check_optimizer("actor", config.optim.actor));

@@ -184,6 +184,11 @@ struct LogConfig {
   int64_t samples_every = 10;
 };
 
+struct RuntimeConfig {
+  double time_scale = 0;
+  double jitter = 0;
+};
+
 struct RunConfig {
   std::string name = "run";
   std::string dir = "runs";
@@ -195,6 +200,7 @@ struct Config {
   ModelConfig model;
   TokenizerConfig tokenizer;
   std::string device = "cpu";
+  RuntimeConfig runtime;
   LoraConfig lora;
   RoleConfig reference;
   CriticConfig critic;
@@ -479,11 +485,23 @@ void visit(V& v, RunConfig& o) {
 }
 
 template <class V>
+void visit(V& v, RuntimeConfig& o) {
+  v("time_scale", o.time_scale,
+    "device emulated: seconds of this machine for a second of the model; 0 = as many as keep what "
+    "the real communication takes small",
+    at_least(0));
+  v("jitter", o.jitter,
+    "device emulated: largest share by which what computes takes more or less than its price",
+    from_to_below(0, 1));
+}
+
+template <class V>
 void visit(V& v, Config& o) {
   v("run", o.run, "where results go");
   v("model", o.model, "the policy, and what other roles start from");
   v("tokenizer", o.tokenizer, "");
-  v("device", o.device, "cpu | cuda | cuda:N");
+  v("device", o.device, "cpu | cuda | cuda:N | emulated");
+  v("runtime", o.runtime, "of emulated devices");
   v("lora", o.lora, "low-rank adapters (Hu et al., 2022)");
   v("reference", o.reference, "");
   v("critic", o.critic, "");

@@ -12,8 +12,9 @@ namespace {
 
 // Options that may differ between a run and its continuation: they change what is written, how fast
 // or in how much memory, and how long the run is, but no number of a step.
-constexpr const char* kFreeGroups[] = {"run.",     "checkpoint.", "log.",       "eval.",    "plan.",
-                                       "cluster.", "workload.",   "placement.", "parallel."};
+constexpr const char* kFreeGroups[] = {"run.",      "checkpoint.", "log.",      "eval.",
+                                       "plan.",     "cluster.",    "workload.", "placement.",
+                                       "parallel.", "runtime."};
 constexpr const char* kFreeKeys[] = {"device",
                                      "train.total_steps",
                                      "train.total_episodes",

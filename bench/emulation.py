@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Steps of plans on emulated devices beside the simulator's prediction of them.
+
+  python3 bench/emulation.py [--only NAMES] [--jitter X] [--braid build/braid] [--json out.json]
+
+Each plan is run by `braid train` with device=emulated (docs/emulation.md): 8 to 32 ranks, which are processes of this
+machine. Printed for each: predicted and emulated step in seconds of the model, how far they are apart, the largest
+difference of the end of any op or message as a share of the step, how long devices wait, how much of what moves is
+hidden behind computation, and what the real communication took. The last lines are the goals: every step within 10 %,
+at least five plans with more than 30 % of waiting or overlap, rank correlation of all steps at least 0.95.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PPO = ["algorithm.name=ppo", "model.size=llama2-7b", "critic.size=llama2-7b", "reward=[{type: model, size: llama2-7b}]"]
+GRPO = ["algorithm.name=grpo", "model.size=qwen2.5-7b", "reward=[{type: rule, rule: numeric}]",
+        "rollout.samples_per_prompt=8"]
+COMMON = ["model.dtype=bf16", "train.minibatches=2", "data.max_prompt_length=256", "rollout.max_response_length=512",
+          "workload.prompt_length=128", "workload.response_length={mean: 300, sigma: 0.5, longest: 512}"]
+MOE = ["algorithm.name=grpo", "model.size=mixtral-8x7b", "reward=[{type: rule, rule: numeric}]",
+       "rollout.samples_per_prompt=8"]
+
+
+def cluster(nodes):
+    return [f"cluster={{gpu: h100-80g, nodes: {nodes}}}", f"rollout.prompts_per_step={32 * nodes}"]
+
+
+def plan(graph, nodes, calls, extra=""):
+    lines = [f"graph: {graph}", f"devices: {nodes}x8", "calls:"]
+    lines += [f"  {name}: {{{fields}}}" for name, fields in calls.items()]
+    return "\n".join(lines) + "\n" + extra
+
+
+def everywhere(graph, generate, score, train, **others):
+    """The same for calls of a kind."""
+    calls = {"generate": generate, "old_logprob": score, "ref_logprob": score, "update_actor": train}
+    if graph == "ppo":
+        calls.update({"reward": score, "values": score, "update_critic": train})
+    calls.update(others)
+    return calls
+
+
+DP8 = "mesh: all, dp: 8, tp: 1, pp: 1, micro_tokens: 8192"
+DP16 = "mesh: all, dp: 16, tp: 1, pp: 1, micro_tokens: 8192"
+DP32 = "mesh: all, dp: 32, tp: 1, pp: 1, micro_tokens: 8192"
+
+# name: (nodes, configuration, plan text or None where keys of the configuration state it)
+PLANS = {
+    "ppo-8 one layout": (1, PPO + ["parallel={tp: 2, zero: 1}", "placement=colocated"], None),
+    "ppo-8 zero-3, host": (1, PPO, plan("ppo", 1, everywhere(
+        "ppo", "mesh: all, dp: 4, tp: 2, pp: 1", DP8, DP8 + ", zero: 3, recompute: full",
+        reward="mesh: 4-7, dp: 4, tp: 1, pp: 1, micro_tokens: 8192",
+        ref_logprob="mesh: 0-3, dp: 4, tp: 1, pp: 1, micro_tokens: 8192"),
+        "roles:\n  reference: {weights: host, prefetch: true}\n  reward: {weights: host, prefetch: true}\n")),
+    "ppo-8 split": (1, PPO + ["placement=split", "parallel={tp: 2}"], None),
+    "ppo-8 standalone": (1, PPO + ["placement=standalone", "parallel={tp: 1}"], None),
+    "ppo-8 apart": (1, PPO + ["placement=disaggregated", "parallel={tp: 2}"], None),
+    "ppo-8 pipelines": (1, PPO, plan("ppo", 1, everywhere(
+        "ppo", "mesh: all, dp: 4, tp: 2, pp: 1", "mesh: all, dp: 4, tp: 1, pp: 2, micro_batches: 4",
+        "mesh: all, dp: 2, tp: 1, pp: 4, micro_batches: 4, recompute: full"))),
+    "ppo-8 updates side by side": (1, PPO, plan("ppo", 1, everywhere(
+        "ppo", "mesh: all, dp: 8, tp: 1, pp: 1", DP8, "mesh: 0-3, dp: 1, tp: 2, pp: 2, micro_batches: 8",
+        update_critic="mesh: 4-7, dp: 2, tp: 2, pp: 1, micro_batches: 8, zero: 1"))),
+    "ppo-8 woven updates": (1, PPO, plan("ppo", 1, everywhere(
+        "ppo", "mesh: all, dp: 8, tp: 1, pp: 1", DP8, "mesh: all, dp: 1, tp: 2, pp: 4, micro_batches: 8"),
+        "fusion: {train_schedules: true, units: 4}\n")),
+    "grpo-8 one layout": (1, GRPO, plan("grpo", 1, everywhere(
+        "grpo", DP8.replace(", micro_tokens: 8192", ""), DP8, DP8 + ", zero: 1"))),
+    "grpo-8 apart": (1, GRPO + ["placement=disaggregated", "parallel={tp: 1, zero: 1}"], None),
+    "grpo-8 context": (1, GRPO, plan("grpo", 1, everywhere(
+        "grpo", "mesh: all, dp: 4, tp: 2, pp: 1", "mesh: all, dp: 4, tp: 1, cp: 2, pp: 1, micro_tokens: 8192",
+        "mesh: all, dp: 2, tp: 2, cp: 2, pp: 1, zero: 1, micro_tokens: 8192"))),
+    "ppo-16 megatron": (2, PPO, plan("ppo", 2, everywhere(
+        "ppo", "mesh: all, dp: 2, tp: 8, pp: 1", "mesh: all, dp: 1, tp: 8, pp: 2, micro_batches: 4",
+        "mesh: all, dp: 1, tp: 8, pp: 2, micro_batches: 8, recompute: full"))),
+    "ppo-16 standalone": (2, PPO + ["placement=standalone", "parallel={tp: 2}"], None),
+    "ppo-16 split": (2, PPO + ["placement=split", "parallel={tp: 2, zero: 1}"], None),
+    "grpo-16 apart": (2, GRPO + ["placement=disaggregated", "parallel={tp: 1, zero: 1}"], None),
+    "grpo-16 interleaved": (2, GRPO, plan("grpo", 2, everywhere(
+        "grpo", "mesh: all, dp: 8, tp: 2, pp: 1", DP16,
+        "mesh: all, dp: 4, tp: 1, pp: 4, interleave: 2, micro_batches: 8"))),
+    "moe-16 experts": (2, MOE, plan("grpo", 2, everywhere(
+        "grpo", "mesh: all, dp: 4, tp: 4, pp: 1", "mesh: all, dp: 4, tp: 4, ep: 4, pp: 1, micro_tokens: 8192",
+        "mesh: all, dp: 4, tp: 2, ep: 4, pp: 2, zero: 1, micro_batches: 4"))),
+    "ppo-32 standalone": (4, PPO + ["placement=standalone", "parallel={tp: 2}"], None),
+    "ppo-32 pipelines": (4, PPO, plan("ppo", 4, everywhere(
+        "ppo", "mesh: all, dp: 16, tp: 2, pp: 1", DP32, "mesh: all, dp: 4, tp: 2, pp: 4, micro_batches: 8"))),
+    "grpo-32 apart": (4, GRPO + ["placement=disaggregated", "parallel={tp: 2, zero: 1}"], None),
+}
+
+
+def ranks_of(values):
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    out = [0.0] * len(values)
+    for place, i in enumerate(order):
+        out[i] = place
+    return out
+
+
+def rank_correlation(a, b):
+    """Spearman's, of values that differ."""
+    x, y = ranks_of(a), ranks_of(b)
+    n = len(x)
+    return 1 - 6 * sum((p - q) ** 2 for p, q in zip(x, y)) / (n * (n * n - 1)) if n > 1 else 1.0
+
+
+def run_plan(name, options, folder):
+    nodes, keys, text = PLANS[name]
+    run = folder / name.replace(" ", "-").replace(",", "")
+    run.mkdir(parents=True)
+    command = [options.braid, "train", *COMMON, *cluster(nodes), *keys, "device=emulated", f"run.dir={run}",
+               f"runtime.jitter={options.jitter}", f"runtime.time_scale={options.time_scale}"]
+    if text is not None:
+        (run / "plan.yaml").write_text(text)
+        command.append(f"plan.file={run / 'plan.yaml'}")
+    begin = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{name}: {done.stderr[-2000:]}")
+    out = json.loads((run / "run" / "emulated.json").read_text())
+    out["seconds"] = time.monotonic() - begin
+    return out
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--braid", default="build/braid")
+    p.add_argument("--only", default="", help="names of plans that contain one of these, separated by commas")
+    p.add_argument("--jitter", type=float, default=0)
+    p.add_argument("--time-scale", type=float, default=0)
+    p.add_argument("--json", default="")
+    options = p.parse_args()
+    words = [word for word in options.only.split(",") if word]
+    names = [name for name in PLANS if not words or any(word in name for word in words)]
+    print(f"{'plan':28} {'predicted':>10} {'emulated':>10} {'apart':>7} {'ops':>6} {'largest':>8} {'waiting':>8} "
+          f"{'hidden':>7} {'overhead':>8} {'run s':>6}")
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            r = results[name] = run_plan(name, options, Path(folder))
+            predicted, emulated = r["step"]["predicted_s"], r["step"]["emulated_s"]
+            r["apart"] = emulated / predicted - 1
+            print(f"{name:28} {predicted:10.4g} {emulated:10.4g} {100 * r['apart']:6.1f}% {r['ops']['paired']:6d} "
+                  f"{100 * r['ops']['largest']:7.1f}% {100 * r['waiting']:7.0f}% {100 * r['overlapped']:6.0f}% "
+                  f"{100 * r['overhead']:7.1f}% {r['seconds']:6.0f}", flush=True)
+    apart = [abs(r["apart"]) for r in results.values()]
+    shaped = sum(r["waiting"] > 0.3 or r["overlapped"] > 0.3 for r in results.values())
+    correlation = rank_correlation([r["step"]["predicted_s"] for r in results.values()],
+                                   [r["step"]["emulated_s"] for r in results.values()])
+    print(f"{len(results)} plans: {sum(a <= 0.1 for a in apart)} within 10 %, the farthest {100 * max(apart):.1f} %; "
+          f"{shaped} with more than 30 % of waiting or overlap; rank correlation {correlation:.3f}")
+    if options.json:
+        Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+#include "emulate/emulate.h"
+
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "emulate/emulated_rank.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kMostRanks = 64;
+constexpr double kShortestStep_s = 2;    // of this machine
+constexpr int kTrials = 12;              // of the time that a real call takes
+constexpr int64_t kLead_ns = 300000000;  // from the agreement on the begin to the begin
+constexpr int64_t kNumbersOfEvent = 9;
+
+Status check_world(const World& world, const Program& program) {
+  const auto ranks = static_cast<int64_t>(program.ranks.size());
+  if (ranks != world.world_size())
+    return invalid_input(cat("the plan is for ", ranks, " devices, this job has ",
+                             world.world_size(), " processes"));
+  if (ranks > kMostRanks)
+    return invalid_input(cat("device: emulated: the plan is for ", ranks, " devices, at most ",
+                             kMostRanks, " are emulated"));
+  if (!world.membership().one_machine())
+    return invalid_input("device: emulated: all ranks must run on one machine");
+  return ok_status();
+}
+
+// Seconds of a collective of all ranks, which all make at the same time.
+Result<double> measure_call(Communicator& everyone) {
+  BRAID_TRY(everyone.barrier("before the step"));
+  const int64_t begin = EmulatedClock::machine_ns();
+  for (int i = 0; i < kTrials; ++i)
+    BRAID_TRY(exchange_stand_ins(everyone, OpKind::kAllReduce, 0, {}, "trial").status());
+  return static_cast<double>(EmulatedClock::machine_ns() - begin) * 1e-9 / kTrials;
+}
+
+// The largest of a number of all ranks.
+Result<double> largest(Communicator& everyone, double number) {
+  const at::Tensor all = at::tensor({number}, at::kDouble);
+  BRAID_TRY(everyone.all_reduce(all, Reduce::kMax, "largest").wait());
+  return all.item<double>();
+}
+
+// The first rank says when the step begins and how fast time runs.
+Result<EmulatedClock> agree_on_clock(Communicator& everyone, double stretch) {
+  const at::Tensor clock = at::tensor(
+      {static_cast<double>(EmulatedClock::machine_ns() + kLead_ns), stretch}, at::kDouble);
+  BRAID_TRY(everyone.broadcast(clock, everyone.members()[0], "begin of the step").wait());
+  const auto* n = clock.const_data_ptr<double>();
+  return EmulatedClock(static_cast<int64_t>(n[0]), n[1]);
+}
+
+at::Tensor table_of(const std::vector<TraceEvent>& events) {
+  const at::Tensor out =
+      at::zeros({static_cast<int64_t>(events.size()), kNumbersOfEvent}, at::kDouble);
+  auto* row = out.data_ptr<double>();
+  for (const TraceEvent& e : events) {
+    const double numbers[kNumbersOfEvent] = {static_cast<double>(e.kind),
+                                             static_cast<double>(e.track),
+                                             static_cast<double>(e.device.value),
+                                             static_cast<double>(e.call.value),
+                                             e.start_s,
+                                             e.end_s,
+                                             static_cast<double>(e.micro_batch),
+                                             static_cast<double>(e.peer.value),
+                                             e.bytes};
+    row = std::copy(numbers, numbers + kNumbersOfEvent, row);
+  }
+  return out;
+}
+
+TraceEvent event_of_row(const double* n) {
+  TraceEvent e;
+  e.kind = static_cast<EventKind>(n[0]), e.track = static_cast<TrackKind>(n[1]);
+  e.device = DeviceId{static_cast<int32_t>(n[2])}, e.call = CallId{static_cast<int32_t>(n[3])};
+  e.start_s = n[4], e.end_s = n[5];
+  e.micro_batch = static_cast<int32_t>(n[6]), e.peer = DeviceId{static_cast<int32_t>(n[7])};
+  e.bytes = n[8];
+  return e;
+}
+
+// The events of all ranks.
+Result<std::vector<TraceEvent>> gather_events(Communicator& everyone,
+                                              const std::vector<TraceEvent>& mine) {
+  BRAID_ASSIGN(const double most, largest(everyone, static_cast<double>(mine.size())));
+  const auto rows = static_cast<int64_t>(most) + 1;  // the first says how many follow
+  const at::Tensor own = at::zeros({rows, kNumbersOfEvent}, at::kDouble);
+  own[0][0] = static_cast<double>(mine.size());
+  if (!mine.empty()) own.narrow(0, 1, static_cast<int64_t>(mine.size())).copy_(table_of(mine));
+  const at::Tensor all = at::zeros({everyone.size() * rows, kNumbersOfEvent}, at::kDouble);
+  BRAID_TRY(everyone.all_gather(all, own, "events of the step").wait());
+  std::vector<TraceEvent> out;
+  const auto* n = all.const_data_ptr<double>();
+  for (int64_t rank = 0; rank < everyone.size(); ++rank, n += rows * kNumbersOfEvent)
+    for (int64_t i = 1; i <= static_cast<int64_t>(n[0]); ++i)
+      out.push_back(event_of_row(n + i * kNumbersOfEvent));
+  return out;
+}
+
+// Spans of calls become summaries, the rest stays events.
+Trace trace_of(const Program& program, std::vector<TraceEvent> events, double step_s) {
+  Trace trace;
+  trace.step_s = step_s;
+  trace.devices.resize(program.ranks.size());
+  for (size_t i = 0; i < program.graph.calls.size(); ++i) {
+    trace.call_names.push_back(program.graph.calls[i].name);
+    trace.calls.push_back({CallId{static_cast<int32_t>(i)}, 0, 0, 0, 0, {}});
+  }
+  for (const TraceEvent& e : events) {
+    CallSummary& call = trace.calls[e.call.value];
+    if (e.kind == EventKind::kCall) {
+      call.start_s = call.spans.empty() ? e.start_s : std::min(call.start_s, e.start_s);
+      call.end_s = std::max(call.end_s, e.end_s);
+      call.spans[e.device] = {e.start_s, e.end_s};
+      continue;
+    }
+    const bool computes = e.track == TrackKind::kCompute && e.kind != EventKind::kReduce;
+    if (computes) trace.devices[e.device.value].busy_s += e.end_s - e.start_s;
+    if (computes) call.busy_s += e.end_s - e.start_s;
+    trace.events.push_back(e);
+  }
+  for (CallSummary& call : trace.calls)
+    if (!call.spans.empty()) call.busy_s /= static_cast<double>(call.spans.size());
+  std::sort(trace.events.begin(), trace.events.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.start_s, a.device) < std::pair(b.start_s, b.device);
+  });
+  return trace;
+}
+
+Status add_result(Communicator& everyone, const Program& program, const EmulatedRank& rank,
+                  Emulation* out) {
+  BRAID_ASSIGN(const double step_s, largest(everyone, rank.real_end_s()));
+  BRAID_ASSIGN(const double device_s, largest(everyone, rank.device_end_s()));
+  BRAID_ASSIGN(std::vector<TraceEvent> events, gather_events(everyone, rank.events()));
+  BRAID_ASSIGN(const double misplaced,
+               largest(everyone, static_cast<double>(rank.misplaced().size())));
+  out->misplaced = rank.misplaced();
+  if (misplaced > 0 && out->misplaced.empty()) out->misplaced.push_back("on another rank");
+  out->overhead = device_s > 0 ? (step_s - device_s) / device_s : 0;
+  out->emulated = trace_of(program, std::move(events), step_s);
+  return ok_status();
+}
+
+// Everything that a step needs, in the order in which it may go again.
+struct StepParts {
+  std::unique_ptr<StepPrices> prices;
+  std::unique_ptr<Fabric> fabric;
+  std::unique_ptr<EmulatedRank> rank;
+};
+
+Status make_rank(World& world, const Program& program, const PlanningProblem& problem,
+                 const EmulationOptions& options, StepParts* parts) {
+  BRAID_TRY(parts->prices->prepare());
+  BRAID_ASSIGN(Communicator * everyone, world.everyone());
+  BRAID_ASSIGN(RankWork work, make_rank_work(program, *parts->prices, world, options.change_ops));
+  FabricOptions links;
+  links.ports = static_cast<int32_t>(program.ranks.size()) * kTrackKinds;
+  links.deadline_s = options.deadline_s;
+  BRAID_ASSIGN(parts->fabric, Fabric::share(*everyone, links));
+  parts->rank = std::make_unique<EmulatedRank>(program, problem, *parts->prices, world,
+                                               *parts->fabric, std::move(work),
+                                               EmulatedRank::Options{options.jitter, options.seed});
+  return parts->rank->prepare();
+}
+
+// The step begins soon, and is long enough for the real calls.
+Result<EmulatedClock> choose_clock(Communicator& everyone, const EmulatedRank& rank,
+                                   const EmulationOptions& options, Emulation* out) {
+  BRAID_ASSIGN(const double calls, largest(everyone, static_cast<double>(rank.real_calls())));
+  out->real_calls = static_cast<int64_t>(calls);
+  BRAID_ASSIGN(const double step_s, largest(everyone, out->predicted.step_s));
+  BRAID_ASSIGN(const double call_s, measure_call(everyone));
+  double scale = options.time_scale;
+  if (scale == 0 && step_s > 0) {
+    BRAID_ASSIGN(const double stretch,
+                 largest(everyone, rank.least_stretch(call_s, step_s, kMostOverhead)));
+    scale = std::max(kShortestStep_s / step_s, stretch);
+  }
+  BRAID_ASSIGN(const EmulatedClock clock, agree_on_clock(everyone, scale > 0 ? scale : 1));
+  out->time_scale = clock.stretch();
+  return clock;
+}
+
+}  // namespace
+
+Result<Emulation> emulate(World& world, const Program& program, const PlanningProblem& problem,
+                          const Calibration& calibration, const EmulationOptions& options) {
+  Emulation out;
+  SimOptions simulation;
+  simulation.seed = options.seed;
+  simulation.events = true;
+  StepParts parts;
+  const auto run = [&]() -> Status {
+    BRAID_TRY(check_world(world, program));
+    if (world.global_rank() == 0) {
+      BRAID_ASSIGN(out.predicted, simulate(program, problem, calibration, simulation));
+    }
+    parts.prices = std::make_unique<StepPrices>(program, problem, calibration, simulation,
+                                                draw_lengths(problem.workload, options.seed));
+    BRAID_TRY(make_rank(world, program, problem, options, &parts));
+    BRAID_ASSIGN(Communicator * everyone, world.everyone());
+    BRAID_ASSIGN(const EmulatedClock clock, choose_clock(*everyone, *parts.rank, options, &out));
+    BRAID_TRY(parts.rank->run(clock));
+    return add_result(*everyone, program, *parts.rank, &out);
+  };
+  // The others must know before the threads of this rank have run into their deadlines.
+  const Status ran = run();
+  if (!ran.ok()) return world.fail(ran);
+  return out;
+}
+
+}  // namespace braid

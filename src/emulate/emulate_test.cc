@@ -1,0 +1,196 @@
+// Emulated steps against the simulator, op by op, and changed lists that must show. Times are those
+// of the devices' clocks, which a slow machine does not move.
+#include "emulate/emulate.h"
+
+#include <gmock/gmock.h>
+
+#include "comm/rank_testing.h"
+#include "plan/test_problem.h"
+
+namespace braid {
+namespace {
+
+constexpr double kTenth = 0.1;
+constexpr double kFast = 0.2;  // of the machine's time, where only order counts
+
+Emulation emulated(World& world, const ExecutionPlan& plan, const PlanningProblem& problem,
+                   const EmulationOptions& options = {}) {
+  const auto program = compile(plan, problem);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  auto out = emulate(world, *program, problem, committed_calibration(), options);
+  EXPECT_TRUE(out.ok()) << out.status().message();
+  return out.ok() ? *out : Emulation();
+}
+
+PlanningProblem rl_problem(const std::string& algorithm, int devices) {
+  return make_test_problem({.algorithm = algorithm,
+                            .actor = "qwen2.5-0.5b",
+                            .critic = "qwen2.5-0.5b",
+                            .devices = devices,
+                            .prompts = 32,
+                            .minibatches = 2,
+                            .prompt_tokens = 128,
+                            .response_tokens = 128});
+}
+
+// One training call and nothing else.
+PlanningProblem sft_problem(int devices) {
+  return make_test_problem({.algorithm = "sft",
+                            .actor = "qwen2.5-7b",
+                            .devices = devices,
+                            .prompts = 32,
+                            .minibatches = 2,
+                            .prompt_tokens = 512,
+                            .response_tokens = 512});
+}
+
+void set_update(ExecutionPlan* plan, const std::string& call, const Strategy& strategy) {
+  for (CallPlan& each : plan->calls)
+    if (each.call == call) each.strategy = strategy;
+}
+
+Strategy pipeline(int dp, int tp, int pp, int64_t micro_batches) {
+  Strategy out;
+  out.dp = dp, out.tp = tp, out.pp = pp, out.micro_batches = micro_batches;
+  return out;
+}
+
+// Every op and message of both traces, and none ends more than a tenth of the step apart.
+void expect_alike(World& world, const Emulation& out) {
+  EXPECT_THAT(out.misplaced, testing::IsEmpty());
+  if (world.global_rank() != 0) return;
+  const TraceDifference difference = compare_ops(out.predicted, out.emulated);
+  EXPECT_GT(difference.ops, 0);
+  EXPECT_EQ(difference.unpaired, 0);
+  EXPECT_LT(difference.largest, kTenth) << emulation_text(out);
+}
+
+RANK_TEST(Emulate, OneLayoutForAll, 2) {
+  const PlanningProblem problem = rl_problem("grpo", 2);
+  expect_alike(world,
+               emulated(world, uniform_plan(problem, 2, 1, 1), problem, {.time_scale = kFast}));
+}
+
+// Weights move between layouts, activations between stages.
+RANK_TEST(Emulate, WeightsAndStages, 4) {
+  const PlanningProblem problem = rl_problem("grpo", 4);
+  ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
+  set_update(&plan, "update_actor", pipeline(1, 2, 2, 4));
+  expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
+}
+
+// Updates beside each other, a generation over two stages, and state that lies on the host.
+RANK_TEST(Emulate, CallsSideBySide, 4) {
+  const PlanningProblem problem = rl_problem("ppo", 4);
+  ExecutionPlan plan = uniform_plan(problem, 2, 2, 1);
+  for (CallPlan& call : plan.calls) {
+    if (call.call == "generate") call.strategy = pipeline(2, 1, 2, 1);
+    if (call.call.rfind("update_", 0) != 0) continue;
+    const int first = call.call == "update_actor" ? 0 : 2;
+    call.mesh.devices = {DeviceId{first}, DeviceId{first + 1}};
+    call.strategy = pipeline(first == 0 ? 1 : 2, 1, first == 0 ? 2 : 1, 4);
+    call.strategy.zero_stage = first == 0 ? 0 : 1;
+  }
+  plan.roles.push_back({RoleId{"reference"}, Residency::kHost});
+  expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
+}
+
+RANK_TEST(Emulate, WovenUpdates, 4) {
+  const PlanningProblem problem = rl_problem("ppo", 4);
+  ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
+  set_update(&plan, "update_actor", pipeline(1, 1, 4, 4));
+  set_update(&plan, "update_critic", pipeline(2, 1, 2, 4));
+  plan.fusion.train_schedules = true;
+  plan.fusion.units = 2;
+  expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
+}
+
+// Without jitter as long as predicted, with it later: who is early waits for who is late.
+RANK_TEST(Emulate, JitterDelaysTheStep, 4) {
+  const PlanningProblem problem = sft_problem(4);
+  const Emulation out = emulated(world, uniform_plan(problem, 1, 1, 4), problem,
+                                 {.time_scale = kFast, .jitter = 0.5});
+  EXPECT_THAT(out.misplaced, testing::IsEmpty());
+  if (world.global_rank() != 0) return;
+  const TraceDifference difference = compare_ops(out.predicted, out.emulated);
+  EXPECT_EQ(difference.unpaired, 0);
+  EXPECT_GT(difference.largest, 0.02);
+}
+
+ExecutionPlan stages_plan(const PlanningProblem& problem) {
+  ExecutionPlan plan = uniform_plan(problem, 1, 1, 4);
+  set_update(&plan, problem.graph.calls.back().name, pipeline(1, 1, 4, 8));
+  return plan;
+}
+
+// Forwards that do not wait for what the stage before sends.
+RANK_TEST(Emulate, ADroppedWaitShows, 4) {
+  const PlanningProblem problem = sft_problem(4);
+  expect_alike(world, emulated(world, stages_plan(problem), problem, {.time_scale = kFast}));
+  const auto drop = [](Expansion* ops) {
+    for (Op& op : ops->ops)
+      if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward) op.after = {-1, -1};
+  };
+  const Emulation out =
+      emulated(world, stages_plan(problem), problem, {.time_scale = kFast, .change_ops = drop});
+  if (world.global_rank() != 0) return;
+  EXPECT_GT(compare_ops(out.predicted, out.emulated).largest, kTenth);
+}
+
+// The first stage sends its second micro-batch first.
+RANK_TEST(Emulate, SwappedMessagesShow, 4) {
+  const PlanningProblem problem = sft_problem(4);
+  const auto swap = [](Expansion* ops) {
+    if (ops->at.stage != 0) return;
+    std::vector<Op*> sends;
+    for (Op& op : ops->ops)
+      if (op.kind == OpKind::kSend) sends.push_back(&op);
+    std::swap(*sends[0], *sends[1]);
+  };
+  const Emulation out =
+      emulated(world, stages_plan(problem), problem, {.time_scale = kFast, .change_ops = swap});
+  EXPECT_THAT(out.misplaced, testing::Not(testing::IsEmpty()));
+  if (world.global_rank() != 1) return;
+  EXPECT_THAT(out.misplaced.front(), testing::HasSubstr("another message came"));
+}
+
+TEST(CompareOps, PairsEventsInTheirOrder) {
+  Trace a;
+  a.step_s = 10;
+  TraceEvent event;
+  event.kind = EventKind::kForward, event.device = DeviceId{0}, event.call = CallId{0};
+  for (const double end : {1.0, 2.0, 4.0}) {
+    event.start_s = end - 1, event.end_s = end;
+    a.events.push_back(event);
+  }
+  Trace b = a;
+  b.events[2].end_s = 6;
+  TraceDifference difference = compare_ops(a, b);
+  EXPECT_EQ(difference.ops, 3);
+  EXPECT_EQ(difference.unpaired, 0);
+  EXPECT_DOUBLE_EQ(difference.largest, 0.2);
+  EXPECT_DOUBLE_EQ(difference.mean, 0.2 / 3);
+  b.events[1].device = DeviceId{1};
+  difference = compare_ops(a, b);
+  EXPECT_EQ(difference.ops, 2);
+  EXPECT_EQ(difference.unpaired, 2);
+}
+
+TEST(ShapeOf, CountsWaitingAndWhatIsHidden) {
+  Trace trace;
+  trace.step_s = 10;
+  trace.devices.resize(2);
+  TraceEvent event;
+  event.kind = EventKind::kForward, event.device = DeviceId{0};
+  event.start_s = 0, event.end_s = 5;
+  trace.events.push_back(event);
+  event.kind = EventKind::kReallocation, event.track = TrackKind::kNvlinkOut;
+  event.start_s = 4, event.end_s = 8;
+  trace.events.push_back(event);
+  const TraceShape shape = shape_of(trace);
+  EXPECT_DOUBLE_EQ(shape.waiting, 0.75);     // 5 of 20 device seconds
+  EXPECT_DOUBLE_EQ(shape.overlapped, 0.25);  // 1 of 4
+}
+
+}  // namespace
+}  // namespace braid

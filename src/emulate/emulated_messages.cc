@@ -1,0 +1,256 @@
+// What runs beside computation on an emulated rank: messages, loads and offloads, each channel in
+// its own lane.
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "base/rng.h"
+#include "base/text.h"
+#include "emulate/emulated_rank.h"
+
+namespace braid {
+namespace {
+
+constexpr int32_t kFirstChannel = 16;              // below: other users of the group of all ranks
+constexpr int64_t kStageOrder = int64_t{1} << 32;  // messages of the lists come first
+
+// Messages of a channel of a call in their order: what both sides know of one.
+int64_t stage_message(CallId call, const Op& op) {
+  uint64_t out = mix_seed(static_cast<uint64_t>(call.value) + 1, static_cast<uint64_t>(op.channel));
+  for (const int32_t number : {op.cut, op.minibatch, op.micro_batch})
+    out = mix_seed(out, static_cast<uint64_t>(int64_t{number}));
+  return static_cast<int64_t>(out >> 1);
+}
+
+// The first call that brings data, and the first rank that runs it; -1: none.
+std::pair<CallId, int32_t> first_fetch(const Program& program) {
+  for (size_t i = 0; i < program.graph.calls.size(); ++i) {
+    if (program.graph.calls[i].kind != CallKind::kFetch) continue;
+    const CallId id{static_cast<int32_t>(i)};
+    for (size_t rank = 0; rank < program.ranks.size(); ++rank)
+      for (const Instruction& each : program.ranks[rank].instructions)
+        if (each.call == id && !is_list_only(each.code)) return {id, static_cast<int32_t>(rank)};
+  }
+  return {CallId{-1}, -1};
+}
+
+}  // namespace
+
+int32_t EmulatedRank::stage_channel(CallId call, Channel channel) const {
+  return kFirstChannel + 4 * call.value + static_cast<int32_t>(channel);
+}
+
+Status EmulatedRank::prepare() {
+  BRAID_ASSIGN(everyone_, world_.everyone());
+  for (const Message& message : program_.messages)
+    channels_.try_emplace(
+        {message.kind, message.depth, message.lane},
+        stage_channel(CallId{static_cast<int32_t>(program_.graph.calls.size())}, Channel::kNone) +
+            static_cast<int32_t>(channels_.size()));
+  add_fetch();
+  for (size_t i = 0; i < list().size(); ++i) {
+    const auto index = static_cast<int32_t>(i);
+    if (is_message(list()[i].code)) add_message(index);
+    if (is_state_move(list()[i].code)) add_state_move(index);
+  }
+  for (auto& [id, work] : work_.calls) {
+    if (!work.generates) add_stage_messages(&work);
+    note_calls(work, work.ops, work.seconds);
+    for (const CallWork::Round& round : work.rounds)
+      note_calls(work, round.ops, std::vector<double>(round.ops.ops.size(), round.seconds));
+  }
+  return ok_status();
+}
+
+// The ops of a list that make a real call, with their prices.
+void EmulatedRank::note_calls(const CallWork& work, const Expansion& ops,
+                              const std::vector<double>& seconds) {
+  for (size_t i = 0; i < ops.ops.size(); ++i) {
+    const Op& op = ops.ops[i];
+    const bool passes = op.kind == OpKind::kForward || op.kind == OpKind::kBackward;
+    const bool inside = passes && !ops.bodies[op.body].forward.empty();
+    const bool meets = op.group >= 0 && work.groups[op.group] != nullptr;
+    if (inside || meets) call_prices_.push_back(seconds[i]);
+  }
+}
+
+int64_t EmulatedRank::real_calls() const {
+  size_t out = call_prices_.size();
+  for (const auto& [lane, prices] : lane_prices_) out += prices.size();
+  return static_cast<int64_t>(out);
+}
+
+double EmulatedRank::least_stretch(double call_s, double step_s, double share) const {
+  const auto beyond = [&](const std::vector<double>& prices, double stretch) {
+    double sum = 0;
+    for (const double price : prices) sum += std::max(0.0, call_s - price * stretch);
+    return sum;
+  };
+  const auto fits = [&](double stretch) {
+    double lane = 0;
+    for (const auto& [key, prices] : lane_prices_) lane = std::max(lane, beyond(prices, stretch));
+    return beyond(call_prices_, stretch) + lane <= share * step_s * stretch;
+  };
+  double low = 0, high = static_cast<double>(real_calls()) * call_s / (share * step_s);
+  for (int i = 0; i < 40 && high > 0; ++i) {
+    const double middle = (low + high) / 2;
+    (fits(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+void EmulatedRank::add_fetch() {
+  const auto [fetch, root] = first_fetch(program_);
+  if (root < 0) return fetched_.set(0, 0);
+  int32_t at = -1;
+  for (size_t i = 0; i < list().size() && root == work_.rank.value; ++i)
+    if (list()[i].call == fetch && !is_list_only(list()[i].code)) at = static_cast<int32_t>(i);
+  lanes_.add({kFetch, 0, 0}, [this, at, root = root] {
+    StandIn told;
+    if (at >= 0) {
+      BRAID_ASSIGN(told.ready_ns, ends_.wait(at));
+    }
+    const at::Tensor data = tensor_of(told);
+    Pending pending;
+    {
+      const std::lock_guard lock(everyone_mutex_);
+      pending = everyone_->broadcast(data, root, "end of the fetch");
+    }
+    BRAID_TRY(pending.wait());
+    fetched_.set(0, stand_in_of(data).ready_ns);
+    return ok_status();
+  });
+}
+
+void EmulatedRank::add_message(int32_t index) {
+  const Instruction& entry = list()[index];
+  const Message& message = program_.messages[entry.detail];
+  Side side;
+  side.sends = entry.code == OpCode::kSend;
+  side.peer = side.sends ? message.to : message.from;
+  side.channel = channels_.at({message.kind, message.depth, message.lane});
+  side.bytes = prices_.message_bytes(message);
+  side.what = side.order = entry.detail;
+  const bool weights = message.kind == MessageKind::kParameters;
+  side.event.kind = weights ? EventKind::kReallocation : EventKind::kExchange;
+  side.event.call = entry.call, side.event.instruction = index;
+  side.name = cat(weights ? "weights" : "fields", ", message ", entry.detail);
+  add_lane_task(side, [this, index, side] {
+    BRAID_ASSIGN(const int64_t ready, messages_ready(index));
+    BRAID_ASSIGN(const int64_t end_ns, transfer(side, ready));
+    ends_.set(index, end_ns);
+    return ok_status();
+  });
+}
+
+void EmulatedRank::add_lane_task(const Side& side, Lanes::Task task) {
+  const Lanes::Key lane{side.sends ? kSends : kReceives, side.peer.value, side.channel};
+  const DeviceId from = side.sends ? work_.rank : side.peer;
+  const DeviceId to = side.sends ? side.peer : work_.rank;
+  lane_prices_[lane].push_back(prices_.link(from, to, side.bytes).seconds);
+  lanes_.add(lane, std::move(task));
+}
+
+// Loads and offloads wait for each other at the link to the host alone.
+void EmulatedRank::add_state_move(int32_t index) {
+  lanes_.add({kHostMoves, index, 0}, [this, index] {
+    BRAID_ASSIGN(const int64_t ready, messages_ready(index));
+    const auto [bytes, seconds] = prices_.state_move(work_.rank, index);
+    const Fabric::Transfer move{
+        1, clock_.length_ns(seconds), index, {port_of(work_.rank, TrackKind::kHostLink)}};
+    BRAID_ASSIGN(const int32_t slot, fabric_.open(move));
+    BRAID_ASSIGN(const Fabric::Span span, fabric_.pass(slot, ready));
+    clock_.sleep_until(span.end_ns);
+    fabric_.leave(slot);
+    ends_.set(index, span.end_ns);
+    TraceEvent event;
+    event.kind = list()[index].code == OpCode::kLoad ? EventKind::kLoad : EventKind::kOffload;
+    event.track = TrackKind::kHostLink, event.call = list()[index].call, event.bytes = bytes;
+    event.instruction = index, event.peer = work_.rank;
+    if (seconds > 0) record(event, span.begin_ns, span.end_ns);
+    return ok_status();
+  });
+}
+
+// What a stage sends goes when it is there, and is taken whatever the receiver computes.
+void EmulatedRank::add_stage_messages(CallWork* work) {
+  for (size_t i = 0; i < work->ops.ops.size(); ++i) {
+    const Op& op = work->ops.ops[i];
+    if (op.kind != OpKind::kSend && op.kind != OpKind::kReceive) continue;
+    Side side;
+    side.sends = op.kind == OpKind::kSend;
+    side.peer = op.peer;
+    side.channel = stage_channel(work->id, op.channel);
+    side.bytes = op.bytes;
+    side.what = stage_message(work->id, op);
+    side.order = kStageOrder + (int64_t{work->id.value} << 24) + static_cast<int64_t>(i);
+    side.event.kind = EventKind::kPipeline, side.event.call = work->id;
+    side.name =
+        cat(call(work->id).name, ", ", op.channel == Channel::kActivations ? "" : "gradient of ",
+            "activation ", op.cut, " of micro-batch ", op.micro_batch);
+    add_lane_task(side, [this, work, i, side] {
+      int64_t ready = 0;
+      for (const int32_t before : work->ops.ops[i].after) {
+        if (before < 0) continue;
+        BRAID_ASSIGN(const int64_t end_ns, work->ends->wait(before));
+        ready = std::max(ready, end_ns);
+      }
+      BRAID_ASSIGN(const int64_t end_ns, transfer(side, ready));
+      work->ends->set(i, end_ns);
+      return ok_status();
+    });
+  }
+}
+
+Result<StandIn> EmulatedRank::receive(DeviceId from, int32_t channel, const std::string& name) {
+  const at::Tensor room = tensor_of({});
+  Pending pending;
+  {
+    const std::lock_guard lock(everyone_mutex_);
+    pending = everyone_->receive(room, from.value, channel, name);
+  }
+  BRAID_TRY(pending.wait());
+  return stand_in_of(room);
+}
+
+Status EmulatedRank::send(const StandIn& stand_in, DeviceId to, int32_t channel,
+                          const std::string& name) {
+  const at::Tensor data = tensor_of(stand_in);
+  Pending pending;
+  {
+    const std::lock_guard lock(everyone_mutex_);
+    pending = everyone_->send(data, to.value, channel, name);
+  }
+  return pending.wait();
+}
+
+// Sends or receives the stand-in, then waits for the links and until the end.
+Result<int64_t> EmulatedRank::transfer(const Side& side, int64_t ready_ns) {
+  const DeviceId from = side.sends ? work_.rank : side.peer;
+  const DeviceId to = side.sends ? side.peer : work_.rank;
+  const LinkTime link = prices_.link(from, to, side.bytes);
+  StandIn stand_in{ready_ns, side.what, clock_.length_ns(link.seconds), -1};
+  if (side.sends) {
+    BRAID_ASSIGN(stand_in.slot, fabric_.open({2, stand_in.length_ns, side.order,
+                                              message_ports(from, to, link.link)}));
+    BRAID_TRY(send(stand_in, side.peer, side.channel, side.name));
+  } else {
+    BRAID_ASSIGN(stand_in, receive(side.peer, side.channel, side.name));
+    if (stand_in.what != side.what)
+      note_misplaced(cat(side.name, " from rank ", side.peer.value, ": another message came"));
+  }
+  BRAID_ASSIGN(const Fabric::Span span,
+               fabric_.pass(static_cast<int32_t>(stand_in.slot), ready_ns).at(side.name));
+  clock_.sleep_until(span.end_ns);
+  fabric_.leave(static_cast<int32_t>(stand_in.slot));
+  if (stand_in.length_ns == 0) return span.end_ns;
+  const bool network = link.link == LinkKind::kNetwork;
+  TraceEvent event = side.event;
+  event.peer = side.peer, event.bytes = side.bytes;
+  event.track = side.sends ? (network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut)
+                           : (network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn);
+  record(event, span.begin_ns, span.end_ns);
+  return span.end_ns;
+}
+
+}  // namespace braid

@@ -1,0 +1,135 @@
+// One rank of an emulated step. It walks its list of instructions and the ops of its calls as
+// program.h and op.h say: what computes takes its price, one after the other, on the clock of this
+// rank's device; messages, loads and offloads run beside it, each channel in a thread of its own;
+// collectives and messages make the real c10d call on a stand-in, then wait until the modelled end.
+// No simulated time enters: only prices do.
+//
+// What computes begins when the op before it and everything in its `after` have ended by the clock,
+// so that waking up late is made good where there is slack. One thread calls it; it starts others,
+// which end in join().
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "emulate/fabric.h"
+#include "emulate/lanes.h"
+#include "emulate/rank_work.h"
+#include "emulate/stand_in.h"
+#include "sim/trace.h"
+
+namespace braid {
+
+class EmulatedRank {
+ public:
+  struct Options {
+    double jitter = 0;  // largest share by which what computes takes more or less
+    uint64_t seed = 0;  // of the jitter
+  };
+  // REQUIRES: what is referred to outlives the object; all groups of the work are connected.
+  EmulatedRank(const Program& program, const PlanningProblem& problem, const StepPrices& prices,
+               World& world, Fabric& fabric, RankWork work, const Options& options);
+
+  // Gives every message to its lane. REQUIRED once, before run().
+  Status prepare();
+  // c10d calls that this rank makes in the step.
+  int64_t real_calls() const;
+  // Least seconds of this machine for a second of the model with which the real calls, of `call_s`
+  // seconds each, take at most `share` of a step beyond what their ops are priced: those of the
+  // thread that computes, and of the busiest lane.
+  double least_stretch(double call_s, double step_s, double share) const;
+
+  // One step from the origin of the clock on, which all ranks have in common. After a failure the
+  // lanes may go on until their deadlines.
+  Status run(const EmulatedClock& clock);
+  void join() { lanes_.join(); }
+
+  // Of the step. Events: as the simulator's, on the tracks of this device; a kCall event on the
+  // track kCompute is the span of a call. Times in seconds of the model.
+  std::vector<TraceEvent> events() const { return events_; }
+  double device_end_s() const { return clock_.model_s(last_end_ns_); }  // by the clock of devices
+  double real_end_s() const { return clock_.model_s(real_end_ns_); }    // when all had happened
+  // Where ranks that met meant different things: messages or collectives out of their order.
+  const std::vector<std::string>& misplaced() const { return misplaced_; }
+
+ private:
+  enum LaneKind { kSends, kReceives, kHostMoves, kFetch };
+  struct Side {  // this rank's part of a message
+    bool sends = false;
+    DeviceId peer;
+    int32_t channel = 0;
+    double bytes = 0;
+    int64_t what = 0, order = 0;
+    TraceEvent event;
+    std::string name;
+  };
+
+  void add_message(int32_t index);
+  void add_state_move(int32_t index);
+  void add_fetch();
+  void add_stage_messages(CallWork* work);
+  void note_calls(const CallWork& work, const Expansion& ops, const std::vector<double>& seconds);
+  void add_lane_task(const Side& side, Lanes::Task task);
+  Result<StandIn> receive(DeviceId from, int32_t channel, const std::string& name);
+  Status send(const StandIn& stand_in, DeviceId to, int32_t channel, const std::string& name);
+  Result<int64_t> transfer(const Side& side, int64_t ready_ns);
+
+  Result<int64_t> end_of(int32_t instruction) const;
+  Result<int64_t> latest(const std::vector<InstructionId>& after) const;
+  Result<int64_t> messages_ready(int32_t instruction) const;
+
+  Status run_block(int32_t first);
+  Status enter_call(CallId call, int32_t first);
+  void leave_call(CallId call);
+  Status run_fused(CallId first);
+  Status run_op(CallWork* work, int32_t index);
+  Status run_collective(CallWork* work, int32_t index, int64_t ready_ns);
+  Status run_rounds(CallWork* work);
+  Result<int64_t> run_round(CallWork* work, const CallWork::Round& round, int64_t ready_ns);
+  Result<int64_t> meet(Communicator* group, const OpGroup& who, OpKind kind, StandIn mine,
+                       std::vector<StandIn>* all = nullptr);
+  Result<int64_t> meet_inside(const CallWork& work, const Expansion& ops, const Op& op,
+                              int64_t ready_ns);
+  void compute_until(int64_t end_ns);
+  int64_t compute_length(double seconds);
+
+  void record(TraceEvent event, int64_t begin_ns, int64_t end_ns);
+  void note_misplaced(const std::string& what);
+  void fail(const Status& failure);
+  const Call& call(CallId id) const { return program_.graph.calls[id.value]; }
+  const std::vector<Instruction>& list() const {
+    return program_.ranks[work_.rank.value].instructions;
+  }
+  int32_t stage_channel(CallId call, Channel channel) const;
+
+  const Program& program_;
+  const PlanningProblem& problem_;
+  const StepPrices& prices_;
+  World& world_;
+  Fabric& fabric_;
+  RankWork work_;
+  const Options options_;
+  EmulatedClock clock_;
+  Communicator* everyone_ = nullptr;
+  std::mutex everyone_mutex_;  // of starts over everyone_
+  EndTimes ends_;              // of the list's instructions
+  EndTimes fetched_;           // the one time at which the first fetch has ended
+  std::map<std::tuple<MessageKind, int32_t, int32_t>, int32_t> channels_;
+  std::vector<double> call_prices_;                        // of the ops with a real call
+  std::map<Lanes::Key, std::vector<double>> lane_prices_;  // of messages
+  int64_t priced_ = 0;                                     // that took jitter
+  int64_t device_ns_ = 0;                                  // until when this device computes
+  std::map<CallId, int64_t> entered_ns_;
+  int64_t last_end_ns_ = 0, real_end_ns_ = 0;
+
+  std::mutex results_;
+  Status failure_;
+  std::vector<TraceEvent> events_;
+  std::vector<std::string> misplaced_;
+  Lanes lanes_;  // last: its threads use the others
+};
+
+}  // namespace braid

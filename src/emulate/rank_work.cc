@@ -1,0 +1,104 @@
+#include "emulate/rank_work.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kRoundsOfAgreement = 64;  // between two hashes of what a replica sampled
+
+std::string group_name(const OpGroup& group) {
+  std::string name = group_kind_name(group.kind);
+  for (const DeviceId member : group.members) name += cat("-", member.value);
+  return name;
+}
+
+Result<Communicator*> connect(const OpGroup& group, World& world) {
+  std::vector<int64_t> members;
+  for (const DeviceId device : group.members) members.push_back(device.value);
+  return world.group(group_name(group), std::move(members));
+}
+
+bool has(const OpGroup& group, DeviceId rank) {
+  return std::find(group.members.begin(), group.members.end(), rank) != group.members.end();
+}
+
+Status connect_all(const Program& program, World& world) {
+  const DeviceId rank{static_cast<int32_t>(world.global_rank())};
+  for (size_t i = 0; i < program.graph.calls.size(); ++i) {
+    if (!uses_model(program.graph.calls[i])) continue;
+    for (const OpGroup& group : call_groups(call_frame(program, CallId{static_cast<int32_t>(i)})))
+      if (has(group, rank)) BRAID_TRY(connect(group, world).status());
+  }
+  return ok_status();
+}
+
+// Connected already: a look-up.
+Result<std::vector<Communicator*>> communicators(const std::vector<OpGroup>& groups, World& world) {
+  std::vector<Communicator*> out;
+  for (const OpGroup& group : groups) {
+    out.push_back(nullptr);
+    if (group.members.size() > 1) {
+      BRAID_ASSIGN(out.back(), connect(group, world));
+    }
+  }
+  return out;
+}
+
+void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank, CallWork* work) {
+  const CallFrame frame = call_frame(program, work->id);
+  const int dp_rank = position_in(*frame.where, rank).dp_rank;
+  const std::vector<BatchRequest> requests = prices.requests(work->id, dp_rank);
+  int64_t rounds = 0;
+  prices.run_rounds(work->id, requests, prices.cache_budget(work->id, dp_rank, requests),
+                    [&](const BatchRound& round, double seconds) {
+                      const int64_t before = rounds / kRoundsOfAgreement;
+                      rounds += round.rounds;
+                      const RoundWork of_round{round.prefill_tokens, round.decoding,
+                                               rounds / kRoundsOfAgreement > before};
+                      work->rounds.push_back({expand(frame, rank, of_round), seconds});
+                    });
+}
+
+}  // namespace
+
+Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices, World& world,
+                                const std::function<void(Expansion*)>& change) {
+  BRAID_TRY(connect_all(program, world));
+  RankWork out;
+  out.rank = DeviceId{static_cast<int32_t>(world.global_rank())};
+  for (size_t i = 0; i < program.graph.calls.size(); ++i) {
+    const CallId id{static_cast<int32_t>(i)};
+    if (!uses_model(program.graph.calls[i])) continue;
+    if (position_in(program.calls[i], out.rank).dp_rank < 0) continue;
+    CallWork& work = out.calls[id];
+    work.id = id;
+    work.generates = program.graph.calls[i].kind == CallKind::kGenerate;
+    if (work.generates) {
+      add_rounds(program, prices, out.rank, &work);
+    } else {
+      work.ops = expand(program, id, out.rank, prices.deal(id));
+    }
+  }
+  for (const FusedCalls& fused : program.fused) {
+    if (out.calls.count(fused.calls[0]) == 0) continue;
+    FusedExpansion both = expand(program, fused, out.rank,
+                                 {prices.deal(fused.calls[0]), prices.deal(fused.calls[1])});
+    for (int c = 0; c < 2; ++c) out.calls[fused.calls[c]].ops = std::move(both.calls[c]);
+    out.fused[fused.calls[0]] = std::move(both.order);
+  }
+  for (auto& [id, work] : out.calls) {
+    if (change && !work.generates) change(&work.ops);
+    if (!work.generates) work.seconds = prices.op_seconds(work.ops, prices.deal(id));
+    if (!work.generates || !work.rounds.empty()) {
+      const Expansion& any = work.generates ? work.rounds[0].ops : work.ops;
+      BRAID_ASSIGN(work.groups, communicators(any.groups, world));
+    }
+    work.ends = std::make_unique<EndTimes>(work.ops.ops.size());
+  }
+  return out;
+}
+
+}  // namespace braid

@@ -1,0 +1,45 @@
+// What one rank does in an emulated step: the ops of its calls, as the runtime expands them, with
+// their prices, and the communicators of their groups. Made before the step; plain values but for
+// the communicators, which are the world's.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "comm/world.h"
+#include "emulate/end_times.h"
+#include "program/fused.h"
+#include "sim/step_prices.h"
+
+namespace braid {
+
+// A call with a model on this rank.
+struct CallWork {
+  CallId id;
+  bool generates = false;  // in rounds, without ops of its own
+  Expansion ops;
+  std::vector<double> seconds;  // of the ops
+  // By Expansion::groups, of the ops or of a round; null where this rank is alone.
+  std::vector<Communicator*> groups;
+  std::unique_ptr<EndTimes> ends;  // of the ops
+  struct Round {
+    Expansion ops;
+    double seconds = 0;  // of the whole round
+  };
+  std::vector<Round> rounds;  // of generation; rounds that are alike are one
+};
+
+struct RankWork {
+  DeviceId rank;
+  std::map<CallId, CallWork> calls;
+  // The order of the ops of fused calls, by the first of them.
+  std::map<CallId, std::vector<FusedExpansion::Step>> fused;
+};
+
+// Connects the groups of all calls, in the order that all ranks share, and expands and prices the
+// calls of this rank. `change` edits the ops before they run: what-if, as SimOptions::change_ops.
+Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices, World& world,
+                                const std::function<void(Expansion*)>& change);
+
+}  // namespace braid
