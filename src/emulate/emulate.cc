@@ -40,6 +40,19 @@ Result<double> measure_call(Communicator& everyone) {
   return static_cast<double>(EmulatedClock::machine_ns() - begin) * 1e-9 / kTrials;
 }
 
+// Seconds of a message, when every rank sends one to the next.
+Result<double> measure_message(Communicator& everyone) {
+  const int64_t size = everyone.size(), me = everyone.index();
+  const at::Tensor out = tensor_of({}), in = tensor_of({});
+  const int64_t begin = EmulatedClock::machine_ns();
+  for (int i = 0; i < kTrials && size > 1; ++i) {
+    Pending sent = everyone.send(out, (me + 1) % size, 0, "trial");
+    BRAID_TRY(everyone.receive(in, (me + size - 1) % size, 0, "trial").wait());
+    BRAID_TRY(sent.wait());
+  }
+  return static_cast<double>(EmulatedClock::machine_ns() - begin) * 1e-9 / kTrials;
+}
+
 // The largest of a number of all ranks.
 Result<double> largest(Communicator& everyone, double number) {
   const at::Tensor all = at::tensor({number}, at::kDouble);
@@ -176,10 +189,11 @@ Result<EmulatedClock> choose_clock(Communicator& everyone, const EmulatedRank& r
   out->real_calls = static_cast<int64_t>(calls);
   BRAID_ASSIGN(const double step_s, largest(everyone, out->predicted.step_s));
   BRAID_ASSIGN(const double call_s, measure_call(everyone));
+  BRAID_ASSIGN(const double message_s, measure_message(everyone));
   double scale = options.time_scale;
   if (scale == 0 && step_s > 0) {
     BRAID_ASSIGN(const double stretch,
-                 largest(everyone, rank.least_stretch(call_s, step_s, kMostOverhead)));
+                 largest(everyone, rank.least_stretch(call_s, message_s, kMostOverhead * step_s)));
     scale = std::max(kShortestStep_s / step_s, stretch);
   }
   BRAID_ASSIGN(const EmulatedClock clock, agree_on_clock(everyone, scale > 0 ? scale : 1));

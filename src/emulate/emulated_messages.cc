@@ -80,18 +80,20 @@ int64_t EmulatedRank::real_calls() const {
   return static_cast<int64_t>(out);
 }
 
-double EmulatedRank::least_stretch(double call_s, double step_s, double share) const {
-  const auto beyond = [&](const std::vector<double>& prices, double stretch) {
+double EmulatedRank::least_stretch(double call_s, double message_s, double allowed_s) const {
+  const auto beyond = [](const std::vector<double>& prices, double real_s, double stretch) {
     double sum = 0;
-    for (const double price : prices) sum += std::max(0.0, call_s - price * stretch);
+    for (const double price : prices) sum += std::max(0.0, real_s - price * stretch);
     return sum;
   };
   const auto fits = [&](double stretch) {
     double lane = 0;
-    for (const auto& [key, prices] : lane_prices_) lane = std::max(lane, beyond(prices, stretch));
-    return beyond(call_prices_, stretch) + lane <= share * step_s * stretch;
+    for (const auto& [key, prices] : lane_prices_)
+      lane = std::max(lane, beyond(prices, message_s, stretch));
+    return beyond(call_prices_, call_s, stretch) + lane <= allowed_s * stretch;
   };
-  double low = 0, high = static_cast<double>(real_calls()) * call_s / (share * step_s);
+  double low = 0,
+         high = static_cast<double>(real_calls()) * std::max(call_s, message_s) / allowed_s;
   for (int i = 0; i < 40 && high > 0; ++i) {
     const double middle = (low + high) / 2;
     (fits(middle) ? high : low) = middle;

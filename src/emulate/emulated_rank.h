@@ -37,10 +37,10 @@ class EmulatedRank {
   Status prepare();
   // c10d calls that this rank makes in the step.
   int64_t real_calls() const;
-  // Least seconds of this machine for a second of the model with which the real calls, of `call_s`
-  // seconds each, take at most `share` of a step beyond what their ops are priced: those of the
-  // thread that computes, and of the busiest lane.
-  double least_stretch(double call_s, double step_s, double share) const;
+  // Least seconds of this machine for a second of the model with which the real calls take at most
+  // `allowed_s` of the model beyond what their ops are priced: those of the thread that computes,
+  // and of the busiest lane. A collective takes `call_s`, a message `message_s`.
+  double least_stretch(double call_s, double message_s, double allowed_s) const;
 
   // One step from the origin of the clock on, which all ranks have in common. After a failure the
   // lanes may go on until their deadlines.
