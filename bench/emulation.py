@@ -30,7 +30,7 @@ MOE = ["algorithm.name=grpo", "model.size=mixtral-8x7b", "reward=[{type: rule, r
 
 
 def cluster(nodes):
-    return [f"cluster={{gpu: h100-80g, nodes: {nodes}}}", f"rollout.prompts_per_step={32 * nodes}"]
+    return [f"cluster={{gpu: h100-80g, nodes: {nodes}}}", f"rollout.prompts_per_step={128 * nodes}"]
 
 
 def plan(graph, nodes, calls, extra=""):

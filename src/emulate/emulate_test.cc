@@ -154,6 +154,32 @@ RANK_TEST(Emulate, SwappedMessagesShow, 4) {
   EXPECT_THAT(out.misplaced.front(), testing::HasSubstr("another message came"));
 }
 
+// An update that does not wait for what it reads: the simulator and the ranks follow the same list.
+RANK_TEST(Emulate, AListWithoutAWaitShows, 4) {
+  const PlanningProblem problem = rl_problem("grpo", 4);
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  for (CallPlan& call : plan.calls) {
+    const int first = call.call == "update_actor" ? 2 : 0;
+    call.mesh.devices = {DeviceId{first}, DeviceId{first + 1}};
+  }
+  auto program = compile(plan, problem);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  SimOptions simulation;
+  simulation.events = true;
+  const auto right = simulate(*program, problem, committed_calibration(), simulation);
+  for (RankProgram& rank : program->ranks)
+    for (Instruction& each : rank.instructions)
+      if (each.code == OpCode::kRegionBegin &&
+          program->graph.calls[each.call.value].name == "update_actor")
+        each.after.clear();
+  const auto out =
+      emulate(world, *program, problem, committed_calibration(), {.time_scale = kFast});
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  expect_alike(world, *out);
+  if (world.global_rank() != 0) return;
+  EXPECT_GT(compare_ops(*right, out->emulated).largest, kTenth);
+}
+
 TEST(CompareOps, PairsEventsInTheirOrder) {
   Trace a;
   a.step_s = 10;

@@ -113,12 +113,7 @@ void EmulatedRank::add_fetch() {
       BRAID_ASSIGN(told.ready_ns, ends_.wait(at));
     }
     const at::Tensor data = tensor_of(told);
-    Pending pending;
-    {
-      const std::lock_guard lock(everyone_mutex_);
-      pending = everyone_->broadcast(data, root, "end of the fetch");
-    }
-    BRAID_TRY(pending.wait());
+    BRAID_TRY(start([&] { return everyone_->broadcast(data, root, "end of the fetch"); }).wait());
     fetched_.set(0, stand_in_of(data).ready_ns);
     return ok_status();
   });
@@ -204,26 +199,16 @@ void EmulatedRank::add_stage_messages(CallWork* work) {
   }
 }
 
-Result<StandIn> EmulatedRank::receive(DeviceId from, int32_t channel, const std::string& name) {
-  const at::Tensor room = tensor_of({});
-  Pending pending;
-  {
-    const std::lock_guard lock(everyone_mutex_);
-    pending = everyone_->receive(room, from.value, channel, name);
-  }
-  BRAID_TRY(pending.wait());
-  return stand_in_of(room);
+// Lanes and the thread that computes share the group of all ranks.
+Pending EmulatedRank::start(const std::function<Pending()>& transfer) {
+  const std::lock_guard lock(everyone_mutex_);
+  return transfer();
 }
 
-Status EmulatedRank::send(const StandIn& stand_in, DeviceId to, int32_t channel,
-                          const std::string& name) {
-  const at::Tensor data = tensor_of(stand_in);
-  Pending pending;
-  {
-    const std::lock_guard lock(everyone_mutex_);
-    pending = everyone_->send(data, to.value, channel, name);
-  }
-  return pending.wait();
+Result<StandIn> EmulatedRank::receive(DeviceId from, int32_t channel, const std::string& name) {
+  const at::Tensor room = tensor_of({});
+  BRAID_TRY(start([&] { return everyone_->receive(room, from.value, channel, name); }).wait());
+  return stand_in_of(room);
 }
 
 // Sends or receives the stand-in, then waits for the links and until the end.
@@ -235,7 +220,9 @@ Result<int64_t> EmulatedRank::transfer(const Side& side, int64_t ready_ns) {
   if (side.sends) {
     BRAID_ASSIGN(stand_in.slot, fabric_.open({2, stand_in.length_ns, side.order,
                                               message_ports(from, to, link.link)}));
-    BRAID_TRY(send(stand_in, side.peer, side.channel, side.name));
+    const at::Tensor data = tensor_of(stand_in);
+    BRAID_TRY(
+        start([&] { return everyone_->send(data, to.value, side.channel, side.name); }).wait());
   } else {
     BRAID_ASSIGN(stand_in, receive(side.peer, side.channel, side.name));
     if (stand_in.what != side.what)

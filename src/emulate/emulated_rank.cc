@@ -283,8 +283,9 @@ Result<int64_t> EmulatedRank::run_round(CallWork* work, const CallWork::Round& r
       BRAID_ASSIGN(ready, meet_inside(*work, round.ops, op, ready));
     } else if (op.kind == OpKind::kSend) {
       const at::Tensor data = tensor_of({ready, 0, 0, -1});
-      const std::lock_guard lock(everyone_mutex_);
-      sending.emplace_back(data, everyone_->send(data, op.peer.value, channel, "hidden states"));
+      sending.emplace_back(data, start([&] {
+                             return everyone_->send(data, op.peer.value, channel, "hidden states");
+                           }));
     } else if (op.kind == OpKind::kReceive) {
       BRAID_ASSIGN(const StandIn got, receive(op.peer, channel, "hidden states"));
       ready = std::max(ready, got.ready_ns);

@@ -74,7 +74,7 @@ class EmulatedRank {
   void note_calls(const CallWork& work, const Expansion& ops, const std::vector<double>& seconds);
   void add_lane_task(const Side& side, Lanes::Task task);
   Result<StandIn> receive(DeviceId from, int32_t channel, const std::string& name);
-  Status send(const StandIn& stand_in, DeviceId to, int32_t channel, const std::string& name);
+  Pending start(const std::function<Pending()>& transfer);
   Result<int64_t> transfer(const Side& side, int64_t ready_ns);
 
   Result<int64_t> end_of(int32_t instruction) const;
