@@ -156,7 +156,8 @@ RANK_TEST(Emulate, SwappedMessagesShow, 4) {
 
 // An update that does not wait for what it reads: the simulator and the ranks follow the same list.
 RANK_TEST(Emulate, AListWithoutAWaitShows, 4) {
-  const PlanningProblem problem = rl_problem("grpo", 4);
+  PlanningProblem problem = rl_problem("grpo", 4);
+  problem.workload.response.mean = 1024;  // a long wait
   ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
   for (CallPlan& call : plan.calls) {
     const int first = call.call == "update_actor" ? 2 : 0;
