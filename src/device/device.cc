@@ -25,6 +25,8 @@ int64_t devices_of(at::DeviceType type) {
 
 Result<at::Device> parse_device(const std::string& text, const std::string& key) {
   if (text == "cpu") return at::Device(at::kCPU);
+  if (text == "emulated")
+    return invalid_input(cat(key, ": emulated: only 'braid train' runs on emulated devices"));
   const size_t colon = text.find(':');
   const std::string name = text.substr(0, colon);
   const auto type = accelerator_of(name);
