@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/text.h"
 #include "dataflow/adapter_targets.h"
@@ -23,8 +24,8 @@ namespace braid {
 
 namespace {
 
-LayerRange range_of(const ModelSpec& spec, const ModelOptions& options) {
-  return options.range.value_or(LayerRange{0, spec.layers});
+std::vector<LayerRange> ranges_of(const ModelSpec& spec, const ModelOptions& options) {
+  return options.ranges.empty() ? std::vector<LayerRange>{{0, spec.layers}} : options.ranges;
 }
 
 std::vector<std::string> linear_modules(const TensorNames& names) {
@@ -76,10 +77,9 @@ Status check_lora(const ModelSpec& spec, const LoraOptions& lora) {
 // Shapes by name, and the modules built from them.
 class LayerBuilder {
  public:
-  LayerBuilder(const ModelSpec& spec, LayerRange range, const at::TensorOptions& options)
+  LayerBuilder(std::vector<TensorSpec> tensors, const at::TensorOptions& options)
       : options_(options) {
-    for (TensorSpec& tensor : model_tensors(spec, range.begin, range.end))
-      specs_[tensor.name] = std::move(tensor);
+    for (TensorSpec& tensor : tensors) specs_[tensor.name] = std::move(tensor);
   }
 
   at::Tensor tensor(const std::string& name) const {
@@ -156,11 +156,25 @@ void visit_layer(DecoderLayer& layer, const Decoder::Visit& visit) {
 
 }  // namespace
 
+std::vector<LayerRange> Model::ranges() const { return ranges_of(spec_, options_); }
+
+std::vector<TensorSpec> tensors_of(const ModelSpec& spec, const std::vector<LayerRange>& ranges) {
+  std::vector<TensorSpec> out;
+  std::set<std::string> known;  // both ends of a tied model have one matrix
+  for (const LayerRange& range : ranges)
+    for (TensorSpec& tensor : model_tensors(spec, range.begin, range.end))
+      if (known.insert(tensor.name).second) out.push_back(std::move(tensor));
+  return out;
+}
+
 Status Decoder::validate_options(const ModelSpec& spec, const ModelOptions& options) {
-  const LayerRange range = range_of(spec, options);
-  if (range.begin < 0 || range.end > spec.layers || range.begin >= range.end)
-    return invalid_input(cat("layers ", range.begin, " to ", range.end, " of a model with ",
-                             spec.layers, " layers"));
+  int64_t before = 0;
+  for (const LayerRange& range : ranges_of(spec, options)) {
+    if (range.begin < before || range.end > spec.layers || range.begin >= range.end)
+      return invalid_input(cat("layers ", range.begin, " to ", range.end, " of a model with ",
+                               spec.layers, " layers"));
+    before = range.end;
+  }
   BRAID_TRY(check_tensor_parallel(spec, options.tensor_parallel));
   return check_lora(spec, options.lora);
 }
@@ -169,7 +183,6 @@ Decoder::Decoder(const ModelSpec& spec, const ModelOptions& options) {
   spec_ = spec;
   options_ = options;
   local_spec_ = local_spec_of(spec, options.tensor_parallel);
-  range_ = range_of(spec, options);
   const auto tensor_options = at::TensorOptions().dtype(options.dtype).device(options.device);
   allocate(tensor_options);
   if (options_.lora.rank > 0) add_adapters(tensor_options);
@@ -179,7 +192,7 @@ Decoder::Decoder(const ModelSpec& spec, const ModelOptions& options) {
 
 void Decoder::find_shards() {
   const TensorParallelGroup& group = options_.tensor_parallel;
-  shards_ = tensor_shards(spec_, range_.begin, range_.end, group);
+  shards_ = tensor_shards(spec_, tensors(), group);
   const auto add_adapter = [&](const std::string& module) {
     const TensorShard& matrix = shards_.at(module + ".weight");
     shards_[adapter_name(module, 'A')] = lora_a_shard(matrix, options_.lora.rank, group);
@@ -199,20 +212,21 @@ void Decoder::find_shards() {
 void Decoder::allocate(const at::TensorOptions& tensor_options) {
   const ModelFamily& family = family_of(spec_);
   const TensorNames& names = family.names;
-  const LayerBuilder build(local_spec_, range_, tensor_options);
-  if (range_.begin == 0) {
+  const LayerBuilder build(tensors_of(local_spec_, ranges()), tensor_options);
+  if (has_first()) {
     embedding_ = build.tensor(names.prefix + names.embedding);
     if (spec_.learned_positions) positions_ = build.tensor(names.prefix + names.positions);
   }
-  for (int64_t layer = range_.begin; layer < range_.end; ++layer)
-    layers_.push_back(build_layer(build, names, layer_prefix(family, layer)));
-  if (range_.end < spec_.layers) return;
+  for (const LayerRange& range : ranges())
+    for (int64_t layer = range.begin; layer < range.end; ++layer)
+      layers_.push_back(build_layer(build, names, layer_prefix(family, layer)));
+  if (!has_last()) return;
   final_norm_ = build.norm(names.prefix + names.final_norm);
   if (spec_.scalar_head) {
     head_ = build.tensor(kScoreName);
   } else if (!spec_.tied_embeddings) {
     head_ = build.tensor(kLmHeadName);
-  } else if (range_.begin > 0) {
+  } else if (!has_first()) {
     head_ = build.tensor(names.prefix + names.embedding);
   }
 }
@@ -299,14 +313,17 @@ std::vector<Decoder::Named> Decoder::merged_parameters() const {
 int64_t Decoder::unit_of(const std::string& name) const {
   const ModelFamily& family = family_of(spec_);
   const size_t begin = name.rfind(kAdapterPrefix, 0) == 0 ? kAdapterPrefix.size() : 0;
-  for (int64_t layer = range_.begin; layer < range_.end; ++layer) {
-    const std::string prefix = layer_prefix(family, layer);
-    if (name.compare(begin, prefix.size(), prefix) == 0) return layer - range_.begin + 1;
-  }
+  int64_t unit = 0;
+  for (const LayerRange& range : ranges())
+    for (int64_t layer = range.begin; layer < range.end; ++layer) {
+      const std::string prefix = layer_prefix(family, layer);
+      ++unit;
+      if (name.compare(begin, prefix.size(), prefix) == 0) return unit;
+    }
   const TensorNames& names = family.names;
   const bool enters =
       name == names.prefix + names.embedding || name == names.prefix + names.positions;
-  return enters && range_.begin == 0 ? 0 : units() - 1;
+  return enters && has_first() ? 0 : units() - 1;
 }
 
 void Decoder::detach_leaves() {
@@ -361,7 +378,7 @@ void Decoder::become_role(const ModelOptions& options, bool scalar_head) {
   head_lora_b_ = at::Tensor();
   const auto tensor_options = at::TensorOptions().dtype(options.dtype).device(options.device);
   if (scalar_head) {
-    if (range_.end == spec_.layers)
+    if (has_last())
       head_ =
           spec_.scalar_head ? head_.detach().clone() : at::zeros({1, spec_.hidden}, tensor_options);
     spec_.scalar_head = true;
@@ -380,7 +397,7 @@ double Decoder::lora_scale() const {
 }
 
 at::Tensor Decoder::head_weight() const {
-  BRAID_CHECK(range_.end == spec_.layers, "only the last range of layers has a head");
+  BRAID_CHECK(has_last(), "only the last range of layers has a head");
   const at::Tensor& head = head_.defined() ? head_ : embedding_;
   const double scale = lora_scale();
   if (!head_lora_a_.defined() || scale == 0) return head;
@@ -493,7 +510,7 @@ at::Tensor in_backward(const at::Tensor& x, std::function<void()> act) {
 }  // namespace
 
 void Decoder::hold_head() {
-  if (keeper_ == nullptr || range_.end < spec_.layers) return;
+  if (keeper_ == nullptr || !has_last()) return;
   keeper_->bring(units() - 1);
   if (!head_.defined()) keeper_->bring(0);
 }
@@ -511,6 +528,7 @@ void Decoder::rest() {
 
 void Decoder::pass_by(bool backward, const std::function<void(int64_t)>& passed) {
   if (keeper_ == nullptr) return;
+  BRAID_CHECK(ranges().size() == 1, "passes of some of the layers bring them all");
   const auto pass = [&](int64_t unit) {
     keeper_->bring(unit);
     keeper_->leave(unit);
@@ -519,7 +537,7 @@ void Decoder::pass_by(bool backward, const std::function<void(int64_t)>& passed)
   if (backward) {
     hold_head();
     passed(units() - 1);
-  } else if (range_.begin == 0) {
+  } else if (has_first()) {
     pass(0);
   }
   const auto layers = static_cast<int64_t>(layers_.size());
@@ -558,22 +576,32 @@ at::Tensor Decoder::pass_kept_layer(size_t index, const LayerContext& context,
   return in_backward(out, [keeper = keeper_, unit] { keeper->bring(unit); });
 }
 
+std::pair<size_t, size_t> Decoder::places_of(size_t range) const {
+  const std::vector<LayerRange> all = ranges();
+  BRAID_CHECK(range < all.size(), cat("range ", range, " of ", all.size()));
+  size_t begin = 0;
+  for (size_t before = 0; before < range; ++before) begin += all[before].end - all[before].begin;
+  return {begin, begin + all[range].end - all[range].begin};
+}
+
 at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
-                            const at::Tensor& hidden_in) {
-  BRAID_CHECK(kv == nullptr || kv->size() == layers_.size(), "one cache entry per layer");
+                            const at::Tensor& hidden_in, size_t range) {
+  const std::pair<size_t, size_t> places = places_of(range);
+  BRAID_CHECK(kv == nullptr || kv->size() == places.second - places.first,
+              "one cache entry per layer");
   // Nothing is recorded: operators need not pass the layers of the dispatcher that would.
   std::optional<at::AutoDispatchBelowADInplaceOrView> unrecorded;
   if (!at::GradMode::is_enabled()) unrecorded.emplace();
   BRAID_CHECK(kv == nullptr || keeper_ == nullptr, "a model that generates keeps its weights");
   at::Tensor h = hidden_in.defined() ? hidden_in : enter(batch);
   const LayerContext context = layer_context(batch, at::GradMode::is_enabled() && kv == nullptr);
-  for (size_t i = 0; i < layers_.size(); ++i) {
+  for (size_t i = places.first; i < places.second; ++i) {
     if (layer_begin_) layer_begin_(static_cast<int64_t>(i));
-    h = keeper_ != nullptr ? pass_kept_layer(i, context, h)
-                           : pass_layer(i, context, h, kv == nullptr ? nullptr : &(*kv)[i]);
+    const KvLayer* cache = kv == nullptr ? nullptr : &(*kv)[i - places.first];
+    h = keeper_ != nullptr ? pass_kept_layer(i, context, h) : pass_layer(i, context, h, cache);
     if (kv == nullptr && layer_done_) layer_done_();
   }
-  if (range_.end < spec_.layers) return h;
+  if (ranges()[range].end < spec_.layers) return h;
   hold_head();
   return gather_rows(apply_norm(final_norm_, spec_, h), context.rows, options_.tensor_parallel);
 }

@@ -18,6 +18,9 @@
 
 namespace braid {
 
+// The tensors of some ranges of layers, in the model's order.
+std::vector<TensorSpec> tensors_of(const ModelSpec& spec, const std::vector<LayerRange>& ranges);
+
 class Decoder : public Model {
  public:
   using Named = std::pair<std::string, at::Tensor>;
@@ -30,7 +33,7 @@ class Decoder : public Model {
   static Status validate_options(const ModelSpec& spec, const ModelOptions& options);
 
   at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
-                     const at::Tensor& hidden_in) override;
+                     const at::Tensor& hidden_in, size_t range) override;
   at::Tensor head_weight() const override;
   std::vector<Named> parameters() const override;
   void set_adapters(bool on) override { adapters_on_ = on; }
@@ -52,8 +55,7 @@ class Decoder : public Model {
   void set_keeper(WeightKeeper* keeper) { keeper_ = keeper; }
   WeightKeeper* keeper() const { return keeper_; }
 
-  LayerRange range() const { return range_; }
-  // Tensors are used unit by unit: 0 is what tokens enter by, then the layers of the range come,
+  // Tensors are used unit by unit: 0 is what tokens enter by, then the layers of its ranges come,
   // then final norm and head. A tied head that is the embedding is in its unit.
   int64_t units() const { return static_cast<int64_t>(layers_.size()) + 2; }
   // Of a tensor or adapter of this name.
@@ -61,6 +63,8 @@ class Decoder : public Model {
   double lora_scale() const;
   // What this rank holds of each of its tensors and adapters, by name.
   const std::map<std::string, TensorShard>& shards() const { return shards_; }
+  // Its tensors in the order of visit_base().
+  std::vector<TensorSpec> tensors() const { return tensors_of(spec_, ranges()); }
   // The tensors of a checkpoint in the order of model_tensors(), and the adapters in PEFT's names.
   void visit_base(const Visit& visit);
   void visit_adapters(const Visit& visit);
@@ -94,12 +98,13 @@ class Decoder : public Model {
   at::Tensor pass_kept_layer(size_t index, const LayerContext& context, const at::Tensor& h);
 
   void find_shards();
+  // Where the layers of a range begin and end in layers_.
+  std::pair<size_t, size_t> places_of(size_t range) const;
 
-  LayerRange range_;
   std::map<std::string, TensorShard> shards_;
   at::Tensor embedding_, positions_, head_, rope_;
   at::Tensor head_lora_a_, head_lora_b_;  // [r, H] and [V, r]; undefined without adapter
-  std::vector<DecoderLayer> layers_;
+  std::vector<DecoderLayer> layers_;      // of all ranges, one after another
   NormWeights final_norm_;
   mutable at::Tensor adapted_head_;  // head with its adapter, for forwards without gradients
   PackedLinear head_packed_, base_head_packed_;  // with and without the head's adapter

@@ -25,6 +25,7 @@ namespace braid {
 struct LayerRange {
   int64_t begin = 0;
   int64_t end = 0;
+  friend bool operator==(const LayerRange&, const LayerRange&) = default;
 };
 
 struct LoraOptions {
@@ -38,7 +39,7 @@ struct LoraOptions {
 struct ModelOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
-  std::optional<LayerRange> range = {};  // empty = all layers
+  std::vector<LayerRange> ranges = {};  // in the model's order; empty = all layers in one
   TensorParallelGroup tensor_parallel = {};
   bool recompute =
       false;  // drop layer activations in training and compute them again in the backward
@@ -75,14 +76,19 @@ class Model {
   // The sizes that this tensor-parallel rank holds: heads, key-value heads, MLP width, vocabulary.
   const ModelSpec& local_spec() const { return local_spec_; }
   const ModelOptions& options() const { return options_; }
+  // The layers that it holds: at least one range.
+  std::vector<LayerRange> ranges() const;
+  bool has_first() const { return ranges().front().begin == 0; }
+  bool has_last() const { return ranges().back().end == spec_.layers; }
 
   // Hidden states [T, H] after the last layer and the final norm (or after the range's last layer).
   // `kv` has one entry per layer of the range, or is null for whole sequences; hidden_in replaces
-  // the embedding when the range does not start at layer 0. Builds the autograd graph iff grad mode
-  // is on. Under sequence parallelism what passes between ranges has this rank's rows alone; the
-  // last range gives all rows, and its gradient must be complete and equal on the ranks.
+  // the embedding when the range does not start at layer 0; `range` counts the ranges that this
+  // model has. Builds the autograd graph iff grad mode is on. Under sequence parallelism what
+  // passes between ranges has this rank's rows alone; the last range gives all rows, and its
+  // gradient must be complete and equal on the ranks.
   virtual at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
-                             const at::Tensor& hidden_in = {}) = 0;
+                             const at::Tensor& hidden_in = {}, size_t range = 0) = 0;
 
   // The head matrix: [V, H] of a language model (tied or not; this rank's rows under tensor
   // parallelism), [1, H] of a scalar head.

@@ -88,7 +88,7 @@ Status load_adapters(Model& model, const std::string& folder) {
   });
   BRAID_TRY(status);
   // A range of layers needs only its own.
-  const bool whole = decoder.range().begin == 0 && decoder.range().end == decoder.spec().layers;
+  const bool whole = decoder.ranges() == std::vector<LayerRange>{{0, decoder.spec().layers}};
   if (whole && used != file.entries().size())
     return invalid_input(cat(file.path(), ": holds ", file.entries().size(),
                              " tensors, the model has ", used, " of them"));

@@ -123,7 +123,7 @@ Status save_model(const Model& model, const std::string& folder_in, const Export
   const auto* whole = dynamic_cast<const Decoder*>(&model);
   BRAID_CHECK(whole != nullptr, "a view or an offloaded copy is not exported");
   const Decoder& decoder = *whole;
-  if (decoder.range().begin != 0 || decoder.range().end != decoder.spec().layers)
+  if (decoder.ranges() != std::vector<LayerRange>{{0, decoder.spec().layers}})
     return invalid_input("only a model with all its layers can be exported");
   if (!options.merge_adapters && decoder.options().lora.rank == 0)
     return invalid_input("the model has no adapters to export");

@@ -50,7 +50,7 @@ void init_weights(Decoder& decoder) {
   const at::NoGradGuard no_grad;
   const ModelSpec& spec = decoder.spec();
   const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(spec.layers));
-  const auto specs = model_tensors(spec, decoder.range().begin, decoder.range().end);
+  const auto specs = decoder.tensors();
   size_t next = 0;
   UnitWriter writer(decoder, true);
   decoder.visit_base([&](const std::string& name, at::Tensor& tensor) {

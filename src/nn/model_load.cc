@@ -108,7 +108,7 @@ Status copy_tensor(const Source& source, const TensorSpec& tensor, const TensorS
 Status copy_weights(const Source& source, Decoder& decoder) {
   const at::NoGradGuard no_grad;
   const bool new_head = decoder.spec().scalar_head && !source.spec.scalar_head;
-  const auto specs = model_tensors(decoder.spec(), decoder.range().begin, decoder.range().end);
+  const auto specs = decoder.tensors();
   Status status;
   size_t next = 0;
   UnitWriter writer(decoder, true);

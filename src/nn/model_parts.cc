@@ -52,7 +52,7 @@ Status sum_gradients(const std::vector<ParameterPart>& parts, Communicator& grou
 }  // namespace
 
 bool is_part(const Model& model) {
-  return model.options().range.has_value() || model.options().tensor_parallel.tp_size > 1;
+  return !model.options().ranges.empty() || model.options().tensor_parallel.tp_size > 1;
 }
 
 std::vector<ParameterPart> trainable_parts(const Model& model) {
@@ -79,8 +79,7 @@ Status sum_partial_gradients(const Model& model, Communicator& over, const Gradi
 
 at::Tensor tied_embedding(const Model& model) {
   const ModelSpec& spec = model.spec();
-  const LayerRange range = model.options().range.value_or(LayerRange{0, spec.layers});
-  const bool one_end = (range.begin == 0) != (range.end == spec.layers);
+  const bool one_end = model.has_first() != model.has_last();
   if (!spec.tied_embeddings || spec.scalar_head || !one_end) return {};
   for (const auto& [name, parameter] : model.parameters())
     if (name == embedding_name(spec)) return parameter;
@@ -96,7 +95,7 @@ Status sum_tied_gradients(const Model& model, Communicator& ends, const Gradient
 std::set<std::string> uncounted_tensors(const Model& model) {
   std::set<std::string> out;
   const at::Tensor tied = tied_embedding(model);
-  const bool second_end = tied.defined() && model.options().range->begin > 0;
+  const bool second_end = tied.defined() && !model.has_first();
   for (const ParameterPart& part : trainable_parts(model))
     if (!part.counted || (second_end && part.parameter.is_same(tied))) out.insert(part.name);
   return out;
@@ -134,9 +133,9 @@ Result<at::Tensor> gather_tensor(const at::Tensor& slice, const std::string& nam
 std::vector<std::map<std::string, TensorShard>> shards_of_ranks(const Decoder& decoder) {
   std::vector<std::map<std::string, TensorShard>> out;
   TensorParallelGroup group = decoder.options().tensor_parallel;
-  const LayerRange range = decoder.range();
+  const std::vector<TensorSpec> tensors = decoder.tensors();
   for (group.tp_rank = 0; group.tp_rank < group.tp_size; ++group.tp_rank) {
-    auto shards = tensor_shards(decoder.spec(), range.begin, range.end, group);
+    auto shards = tensor_shards(decoder.spec(), tensors, group);
     for (const auto& [name, parameter] : decoder.parameters()) {
       if (shards.count(name) > 0) continue;  // an adapter: "base_model.model.M.lora_A.weight"
       const size_t begin = std::string("base_model.model.").size(), end = name.find(".lora_");
@@ -165,7 +164,7 @@ Status receive_stage(Communicator& stages, int64_t from, Decoder& whole) {
   at::Tensor range = at::empty({2}, at::kLong);
   BRAID_TRY(stages.receive(range, from, kExportChannel, "layers of a stage").wait());
   ModelOptions options = whole.options();
-  options.range = LayerRange{range[0].item<int64_t>(), range[1].item<int64_t>()};
+  options.ranges = {LayerRange{range[0].item<int64_t>(), range[1].item<int64_t>()}};
   Decoder part(whole.spec(), options);
   std::map<std::string, at::Tensor> values;
   for (const auto& [name, parameter] : part.parameters()) {
@@ -219,15 +218,16 @@ Result<std::unique_ptr<Model>> gather_model(const Model& model, Communicator* st
   if (stages != nullptr && stages->index() > 0) {
     const int64_t root = stages->members()[0];
     const at::Tensor range = at::empty({2}, at::kLong);
-    range[0] = decoder.range().begin;
-    range[1] = decoder.range().end;
+    BRAID_CHECK(decoder.ranges().size() == 1, "a stage of several ranges is not sent");
+    range[0] = decoder.ranges()[0].begin;
+    range[1] = decoder.ranges()[0].end;
     BRAID_TRY(stages->send(range, root, kExportChannel, "layers of a stage").wait());
     for (const auto& [name, whole] : in_order)
       BRAID_TRY(stages->send(whole, root, kExportChannel, name).wait());
     return std::unique_ptr<Model>();
   }
   ModelOptions options = decoder.options();
-  options.range.reset();
+  options.ranges.clear();
   options.tensor_parallel = {};
   options.device = at::kCPU;
   auto whole = std::make_unique<Decoder>(decoder.spec(), options);

@@ -62,6 +62,7 @@ Result<at::Tensor> own_slice(const Model& model, const std::string& name, const 
 // The whole model on rank `root` (null elsewhere), in the stages' dtype and on the host: slices are
 // gathered over the tensor-parallel ranks, then the first of each stage sends to root. `stages`
 // holds the ranks with tp_rank 0, one of each stage in their order, root first; null for one stage.
+// REQUIRES: each stage has one range of layers.
 Result<std::unique_ptr<Model>> gather_model(const Model& model, Communicator* stages);
 
 }  // namespace braid

@@ -27,8 +27,8 @@ namespace {
 class WrappedModel : public Model {
  public:
   at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
-                     const at::Tensor& hidden_in) override {
-    return inner_->forward(batch, kv, hidden_in);
+                     const at::Tensor& hidden_in, size_t range) override {
+    return inner_->forward(batch, kv, hidden_in, range);
   }
   at::Tensor head_weight() const override { return inner_->head_weight(); }
   std::vector<std::pair<std::string, at::Tensor>> parameters() const override {
@@ -60,9 +60,9 @@ class BaseView : public WrappedModel {
   explicit BaseView(Model& model) : WrappedModel(model) { options_.lora.rank = 0; }
 
   at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
-                     const at::Tensor& hidden_in) override {
+                     const at::Tensor& hidden_in, size_t range) override {
     const AdaptersOff scope(*inner_);
-    return inner_->forward(batch, kv, hidden_in);
+    return inner_->forward(batch, kv, hidden_in, range);
   }
   at::Tensor head_weight() const override {
     const AdaptersOff scope(*inner_);

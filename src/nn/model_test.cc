@@ -169,13 +169,18 @@ TEST_P(EveryFamily, PackingOnceOrForEachProductGivesTheSameBits) {
 
 TEST_P(EveryFamily, LayerRangesComposeToTheWholeModel) {
   const auto whole = load_tiny(GetParam());
-  const auto first = load_tiny(GetParam(), {.range = LayerRange{0, 1}});
-  const auto second = load_tiny(GetParam(), {.range = LayerRange{1, 2}});
+  const auto first = load_tiny(GetParam(), {.ranges = {{0, 1}}});
+  const auto second = load_tiny(GetParam(), {.ranges = {{1, 2}}});
   const at::NoGradGuard no_grad;
   const TokenBatch batch = pack_sequences(kSequences, at::kCPU);
   const at::Tensor middle = first->forward(batch, nullptr, {});
   EXPECT_TRUE(second->forward(batch, nullptr, middle).equal(hidden_of(*whole)));
   EXPECT_TRUE(second->head_weight().equal(whole->head_weight()));
+  const auto both = load_tiny(GetParam(), {.ranges = {{0, 1}, {1, 2}}});
+  const at::Tensor between = both->forward(batch, nullptr, {}, 0);
+  EXPECT_TRUE(between.equal(middle));
+  EXPECT_TRUE(both->forward(batch, nullptr, between, 1).equal(hidden_of(*whole)));
+  EXPECT_EQ(both->parameters().size(), whole->parameters().size());
 }
 
 TEST_P(EveryFamily, InitialWeightsAreAFunctionOfTheSeed) {
@@ -381,7 +386,8 @@ TEST(Model, BadOptionsAreErrors) {
   const auto tied =
       check_model_options(small_spec("gemma"), {.lora = {.rank = 2, .targets = {"lm_head"}}});
   EXPECT_THAT(tied.message(), HasSubstr("tie_word_embeddings"));
-  EXPECT_THAT(option_failure({.range = LayerRange{1, 3}}), HasSubstr("layers 1 to 3"));
+  EXPECT_THAT(option_failure({.ranges = {{1, 3}}}), HasSubstr("layers 1 to 3"));
+  EXPECT_THAT(option_failure({.ranges = {{1, 2}, {0, 1}}}), HasSubstr("layers 0 to 1"));
   EXPECT_THAT(option_failure({.tensor_parallel = {.tp_rank = 0, .tp_size = 2}}),
               HasSubstr("tensor parallelism"));
 }

@@ -98,7 +98,7 @@ void expect_equal(World& world, const ParallelCase& test, const TestLayout& layo
   auto whole = std::move(make_model(spec, options)).value();
   const TestGroups groups = make_groups(world, layout, spec);
   options.tensor_parallel = groups.tensor;
-  options.range = groups.range;
+  options.ranges = {groups.range};
   auto made = make_model(spec, options);
   ASSERT_TRUE(made.ok()) << made.status().message();
   Model& part = **made;

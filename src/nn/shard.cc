@@ -183,12 +183,12 @@ ModelSpec local_spec_of(const ModelSpec& spec, const TensorParallelGroup& group)
   return local;
 }
 
-std::map<std::string, TensorShard> tensor_shards(const ModelSpec& spec, int64_t begin, int64_t end,
+std::map<std::string, TensorShard> tensor_shards(const ModelSpec& spec,
+                                                 const std::vector<TensorSpec>& tensors,
                                                  const TensorParallelGroup& group) {
   const ShardMaker maker(spec, group);
   std::map<std::string, TensorShard> out;
-  for (const TensorSpec& tensor : model_tensors(spec, begin, end))
-    out[tensor.name] = maker.make(tensor);
+  for (const TensorSpec& tensor : tensors) out[tensor.name] = maker.make(tensor);
   return out;
 }
 

@@ -49,8 +49,9 @@ Status check_tensor_parallel(const ModelSpec& spec, const TensorParallelGroup& g
 // The same model with the sizes that one rank holds: heads, key-value heads, MLP width, vocabulary.
 ModelSpec local_spec_of(const ModelSpec& spec, const TensorParallelGroup& group);
 
-// By Hugging Face name, for every tensor of layers [begin, end) as model_tensors() lists them.
-std::map<std::string, TensorShard> tensor_shards(const ModelSpec& spec, int64_t begin, int64_t end,
+// Of each of these tensors of a model, by name.
+std::map<std::string, TensorShard> tensor_shards(const ModelSpec& spec,
+                                                 const std::vector<TensorSpec>& tensors,
                                                  const TensorParallelGroup& group);
 
 // Of LoRA's A [rank, in] and B [out, rank] beside a matrix with this shard.

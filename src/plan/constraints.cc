@@ -25,7 +25,8 @@ const StrategyField* find_field(const std::string& name) {
 bool applies(const std::string& field, CallKind kind) {
   const bool trains = kind == CallKind::kTrainStep, samples = kind == CallKind::kGenerate;
   if (field == "kv_budget_tokens" || field == "max_concurrent") return samples;
-  if (field == "interleave" || field == "recompute" || field == "zero" || field == "zero_ranks")
+  if (field == "interleave" || field == "schedule" || field == "recompute" || field == "zero" ||
+      field == "zero_ranks")
     return trains;
   if (field == "micro_batches" || field == "micro_tokens" || field == "sequence_parallel" ||
       field == "in_order" || field == "cp")
@@ -38,9 +39,8 @@ Result<int64_t> read_value(const YamlNode& node, const std::string& where,
   bool flag = false;
   int64_t number = 0;
   if (field.kind == StrategyField::Kind::kFlag && parse_bool(node.scalar, &flag)) return flag;
-  if (field.kind == StrategyField::Kind::kRecompute)
-    for (const Recompute value : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
-      if (node.scalar == recompute_name(value)) return static_cast<int64_t>(value);
+  if (field.kind == StrategyField::Kind::kWord)
+    if (const auto value = plan_fields::parse_word(field, node.scalar); value.ok()) return *value;
   if (field.kind == StrategyField::Kind::kPrecision)
     if (const auto value = plan_fields::parse_precision_field(node.scalar); value.ok())
       return *value;
@@ -50,10 +50,11 @@ Result<int64_t> read_value(const YamlNode& node, const std::string& where,
     BRAID_TRY(field.set(scratch, number).at(cat(node.origin, ": ", where)));
     return number;
   }
-  const char* wants = field.kind == StrategyField::Kind::kFlag        ? "true or false"
-                      : field.kind == StrategyField::Kind::kRecompute ? "none, selective or full"
-                      : field.kind == StrategyField::Kind::kPrecision ? "bf16, fp16, fp8 or model"
-                                                                      : "a whole number";
+  const std::string wants =
+      field.kind == StrategyField::Kind::kFlag        ? "true or false"
+      : field.kind == StrategyField::Kind::kWord      ? plan_fields::words_text(field)
+      : field.kind == StrategyField::Kind::kPrecision ? "bf16, fp16, fp8 or model"
+                                                      : "a whole number";
   return wrong_value(node, cat(where, " must be ", wants, ", is '", node.scalar, "'"));
 }
 

@@ -16,12 +16,12 @@ Status refused(const std::string& where, const std::string& what) {
 
 Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy& s) {
   const std::string where = cat("call ", call.name);
-  const bool passes = call.kind == CallKind::kInfer || call.kind == CallKind::kTrainStep;
   if (s.cp > 1) return refused(where, cat("cp ", s.cp));
   if (s.ep > 1) return refused(where, cat("ep ", s.ep));
-  if (s.pp > 1 && !passes) return refused(where, cat("pp ", s.pp));
+  if (s.pp > 1 && call.kind == CallKind::kReward) return refused(where, cat("pp ", s.pp));
   if (s.tp > 1 && call.kind == CallKind::kReward) return refused(where, cat("tp ", s.tp));
-  if (s.interleave > 1) return refused(where, cat("interleave ", s.interleave));
+  if (s.interleave > 1 && s.zero_stage > 1)
+    return refused(where, cat("zero ", s.zero_stage, " beside interleave ", s.interleave));
   if (s.zero_stage > 0 && call.kind == CallKind::kReward)
     return refused(where, cat("zero ", s.zero_stage));
   if (s.recompute == Recompute::kSelective) return refused(where, "recompute: selective");

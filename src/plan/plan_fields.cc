@@ -44,6 +44,12 @@ StrategyField field(const char* name, Kind kind = Kind::kNumber, bool always_sho
   return {name, kind, get<Member>, set<Member>, always_shown};
 }
 
+// The values of the member count from 0 in the order of the words.
+template <auto Member>
+StrategyField word(const char* name, std::vector<const char*> words) {
+  return {name, Kind::kWord, get<Member>, set<Member>, false, std::move(words)};
+}
+
 }  // namespace
 
 const std::vector<StrategyField>& strategy_fields() {
@@ -54,11 +60,12 @@ const std::vector<StrategyField>& strategy_fields() {
       field<&Strategy::cp>("cp"),
       field<&Strategy::ep>("ep"),
       field<&Strategy::expert_tp>("expert_tp"),
+      word<&Strategy::schedule>("schedule", {"1f1b", "gpipe"}),
       field<&Strategy::interleave>("interleave"),
       field<&Strategy::sequence_parallel>("sequence_parallel", Kind::kFlag),
       field<&Strategy::zero_stage>("zero"),
       field<&Strategy::zero_ranks>("zero_ranks"),
-      field<&Strategy::recompute>("recompute", Kind::kRecompute),
+      word<&Strategy::recompute>("recompute", {"none", "selective", "full"}),
       field<&Strategy::micro_batches>("micro_batches"),
       field<&Strategy::micro_tokens>("micro_tokens"),
       field<&Strategy::in_order>("in_order", Kind::kFlag),
@@ -77,12 +84,25 @@ Result<int64_t> parse_precision_field(const std::string& text) {
   return 1 + static_cast<int64_t>(*precision);
 }
 
+std::string words_text(const StrategyField& field) {
+  std::string out;
+  for (size_t i = 0; i < field.words.size(); ++i)
+    out += cat(i == 0 ? "" : i + 1 == field.words.size() ? " or " : ", ", field.words[i]);
+  return out;
+}
+
+Result<int64_t> parse_word(const StrategyField& field, const std::string& text) {
+  for (size_t i = 0; i < field.words.size(); ++i)
+    if (text == field.words[i]) return static_cast<int64_t>(i);
+  return invalid_input(cat(field.name, " must be ", words_text(field), ", not '", text, "'"));
+}
+
 std::string value_text(const StrategyField& field, const Strategy& strategy) {
   const int64_t value = field.get(strategy);
   if (field.kind == StrategyField::Kind::kPrecision)
     return strategy.precision ? precision_name(*strategy.precision) : kRolePrecision;
   if (field.kind == Kind::kFlag) return value != 0 ? "true" : "false";
-  if (field.kind == Kind::kRecompute) return recompute_name(static_cast<Recompute>(value));
+  if (field.kind == Kind::kWord) return field.words[value];
   return cat(value);
 }
 

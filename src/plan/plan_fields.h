@@ -11,17 +11,22 @@
 namespace braid::plan_fields {
 
 struct StrategyField {
-  enum class Kind { kNumber, kFlag, kRecompute, kPrecision };
+  enum class Kind { kNumber, kFlag, kWord, kPrecision };
   const char* name;  // key in YAML and JSON
   Kind kind;
   int64_t (*get)(const Strategy&);
-  Status (*set)(Strategy&, int64_t);  // an error when the number does not fit the field
-  bool always_shown = false;          // even when neutral
+  Status (*set)(Strategy&, int64_t);    // an error when the number does not fit the field
+  bool always_shown = false;            // even when neutral
+  std::vector<const char*> words = {};  // of a word: the names of its values, from 0 on
 };
 const std::vector<StrategyField>& strategy_fields();
 
 // The number of the precision that `text` names, as the field keeps it. Errors: another word.
 Result<int64_t> parse_precision_field(const std::string& text);
+// The number of a word of the field. Errors name the words that there are.
+Result<int64_t> parse_word(const StrategyField& field, const std::string& text);
+// "none, selective or full".
+std::string words_text(const StrategyField& field);
 // "true", "full", "fp8" or the number.
 std::string value_text(const StrategyField& field, const Strategy& strategy);
 const char* timing_name(OffloadTiming timing);

@@ -12,7 +12,7 @@ Json strategy_value(const StrategyField& field, const Strategy& strategy) {
   switch (field.kind) {
     case StrategyField::Kind::kFlag:
       return field.get(strategy) != 0;
-    case StrategyField::Kind::kRecompute:
+    case StrategyField::Kind::kWord:
     case StrategyField::Kind::kPrecision:
       return plan_fields::value_text(field, strategy);
     case StrategyField::Kind::kNumber:
@@ -38,22 +38,17 @@ Json role_json(const RolePlan& role) {
           {"prefetch", role.prefetch}};
 }
 
-Result<Recompute> parse_recompute(const std::string& text) {
-  for (const Recompute value : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
-    if (text == recompute_name(value)) return value;
-  return invalid_input(cat("recompute must be none, selective or full, not '", text, "'"));
-}
-
 Status read_field(const Json& json, const StrategyField& field, Strategy* strategy) {
   const Strategy neutral;
   if (field.kind == StrategyField::Kind::kFlag) {
     BRAID_ASSIGN(const bool value, json_field_or<bool>(json, field.name, field.get(neutral) != 0));
     return field.set(*strategy, value ? 1 : 0);
   }
-  if (field.kind == StrategyField::Kind::kRecompute) {
-    BRAID_ASSIGN(const std::string text, json_field_or<std::string>(json, field.name, "none"));
-    BRAID_ASSIGN(const Recompute value, parse_recompute(text));
-    return field.set(*strategy, static_cast<int64_t>(value));
+  if (field.kind == StrategyField::Kind::kWord) {
+    BRAID_ASSIGN(const std::string text,
+                 json_field_or<std::string>(json, field.name, field.words[field.get(neutral)]));
+    BRAID_ASSIGN(const int64_t value, plan_fields::parse_word(field, text));
+    return field.set(*strategy, value);
   }
   if (field.kind == StrategyField::Kind::kPrecision) {
     BRAID_ASSIGN(const std::string text, json_field_or<std::string>(json, field.name, "model"));

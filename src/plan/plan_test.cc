@@ -100,6 +100,20 @@ std::vector<Broken> broken_sizes() {
          s.tp = 2, s.pp = 4, s.interleave = 2, s.micro_batches = 2;
        },
        {"multiples of pp 4", "nearest legal value: 4"}},
+      {"schedule_one_stage",
+       [](auto& p) { strategy_of(p, "update_actor").schedule = PipelineOrder::kAllForwardFirst; },
+       {"call update_actor: schedule gpipe needs pp above 1", "1f1b"}},
+      {"schedule_inference",
+       [](auto& p) { strategy_of(p, "values").schedule = PipelineOrder::kAllForwardFirst; },
+       {"call values: schedule gpipe is for training"}},
+      {"schedule_interleaved",
+       [](auto& p) {
+         Strategy& s = strategy_of(p, "update_actor");
+         s = {};
+         s.tp = 2, s.pp = 4, s.interleave = 2, s.micro_batches = 4;
+         s.schedule = PipelineOrder::kAllForwardFirst;
+       },
+       {"interleave 2 needs schedule 1f1b"}},
       {"interleave_layers",
        [](auto& p) {
          Strategy& s = strategy_of(p, "update_actor");
@@ -252,7 +266,10 @@ ExecutionPlan random_plan(std::mt19937* rng) {
     for (int j = 0; j <= below(6); ++j)
       call.mesh.devices.push_back(DeviceId{static_cast<int32_t>(below(3) * 4 + j)});
     for (const plan_fields::StrategyField& field : plan_fields::strategy_fields()) {
-      const int64_t limit = field.kind == plan_fields::StrategyField::Kind::kFlag ? 2 : 3;
+      const auto words = static_cast<int64_t>(field.words.size());
+      const int64_t limit = words > 0                                               ? words
+                            : field.kind == plan_fields::StrategyField::Kind::kFlag ? 2
+                                                                                    : 3;
       EXPECT_TRUE(field.set(call.strategy, below(limit)).ok());
     }
     for (int j = 0; j < below(4); ++j) call.strategy.stage_layers.push_back(1 + below(9));

@@ -36,12 +36,11 @@ Status read_strategy_field(const YamlNode& node, const std::string& where,
     BRAID_ASSIGN(const bool value, read_flag(node, where));
     return field.set(*strategy, value ? 1 : 0);
   }
-  if (field.kind == StrategyField::Kind::kRecompute) {
-    for (const Recompute value : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
-      if (node.scalar == recompute_name(value))
-        return field.set(*strategy, static_cast<int64_t>(value));
-    return wrong_value(node,
-                       cat(where, " must be none, selective or full, not '", node.scalar, "'"));
+  if (field.kind == StrategyField::Kind::kWord) {
+    const auto value = plan_fields::parse_word(field, node.scalar);
+    if (value.ok()) return field.set(*strategy, *value);
+    return wrong_value(
+        node, cat(where, " must be ", plan_fields::words_text(field), ", not '", node.scalar, "'"));
   }
   if (field.kind == StrategyField::Kind::kPrecision) {
     const auto value = plan_fields::parse_precision_field(node.scalar);

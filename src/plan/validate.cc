@@ -120,6 +120,17 @@ Status check_stage_layers(const Strategy& s, int64_t layers) {
                            "; leave it out for even stages"));
 }
 
+Status check_schedule(const CallView& view) {
+  const Strategy& s = view.s();
+  if (s.schedule == PipelineOrder::kOneForwardOneBackward) return ok_status();
+  if (!view.trains())
+    return invalid_input("schedule gpipe is for training; nearest legal value: 1f1b");
+  if (s.pp == 1) return invalid_input("schedule gpipe needs pp above 1; nearest legal value: 1f1b");
+  if (s.interleave == 1) return ok_status();
+  return invalid_input(
+      cat("interleave ", s.interleave, " needs schedule 1f1b; leave one of the two out"));
+}
+
 Status check_pipeline(const CallView& view) {
   const Strategy& s = view.s();
   const int64_t layers = view.size().layers, chunks = int64_t{s.pp} * s.interleave;
@@ -127,6 +138,7 @@ Status check_pipeline(const CallView& view) {
     return invalid_input(cat("pp ", s.pp, " exceeds the ", layers, " layers of ", view.call.role,
                              "; nearest legal value: ", layers));
   BRAID_TRY(check_stage_layers(s, layers));
+  BRAID_TRY(check_schedule(view));
   if (s.interleave == 1) return ok_status();
   if (!view.trains())
     return invalid_input("interleave is for training only; nearest legal value: 1");
@@ -338,6 +350,8 @@ Status check_fused_call(const CallPlan& call) {
                        " gathers or reduces inside of passes, which replicas run in different "
                        "orders; nearest legal value: zero 1"));
   if (s.ep > 1) return refused("experts exchange tokens inside of passes; set ep 1");
+  if (s.schedule != PipelineOrder::kOneForwardOneBackward)
+    return refused("the woven order takes the place of schedule gpipe; leave it out");
   return ok_status();
 }
 

@@ -75,7 +75,8 @@ class PagedEngine : public Engine {
   bool provide_pages(Sequence& sequence, int64_t tokens);
   void preempt_last();
   void release(Sequence& sequence);
-  TokenBatch make_batch(const std::vector<Slice>& slices) const;
+  EngineBatch make_batch(const std::vector<Slice>& slices) const;
+  Result<at::Tensor> pass(const EngineBatch& batch);
   Result<std::vector<SampledToken>> draw(const std::vector<size_t>& due, std::vector<int64_t> rows,
                                          const at::Tensor& hidden) const;
   Status advance(const std::vector<Slice>& slices, const at::Tensor& hidden);
@@ -252,10 +253,14 @@ std::vector<Slice> PagedEngine::plan_slices() {
   return slices;
 }
 
-TokenBatch PagedEngine::make_batch(const std::vector<Slice>& slices) const {
+EngineBatch PagedEngine::make_batch(const std::vector<Slice>& slices) const {
   int64_t total = 0;
-  for (const Slice& slice : slices) total += slice.count;
-  TokenBatch batch;
+  EngineBatch out;
+  for (const Slice& slice : slices) {
+    total += slice.count;
+    (running_[slice.sequence].decoding() ? out.decoding : out.prefill_tokens) += slice.count;
+  }
+  TokenBatch& batch = out.tokens;
   batch.tokens_T = at::empty({total}, at::kLong);
   batch.positions_T = at::empty({total}, at::kLong);
   batch.attention.window = model_.spec().sliding_window;
@@ -275,7 +280,12 @@ TokenBatch PagedEngine::make_batch(const std::vector<Slice>& slices) const {
   }
   batch.tokens_T = to_device(batch.tokens_T, model_.options().device);
   batch.positions_T = to_device(batch.positions_T, model_.options().device);
-  return batch;
+  return out;
+}
+
+Result<at::Tensor> PagedEngine::pass(const EngineBatch& batch) {
+  if (options_.ranks != nullptr) return options_.ranks->forward(model_, batch, pool_.layers());
+  return model_.forward(batch.tokens, &pool_.layers());
 }
 
 // Draws the next token of each due sequence from the logits of its row of `hidden`.
@@ -308,7 +318,8 @@ Result<std::vector<SampledToken>> PagedEngine::draw(const std::vector<size_t>& d
   return drawn;
 }
 
-// Samples for the sequences whose last token the forward computed; then all slices count as cached.
+// Samples for the sequences whose last token the forward computed, where this rank has its result;
+// then all slices count as cached.
 Status PagedEngine::advance(const std::vector<Slice>& slices, const at::Tensor& hidden) {
   std::vector<int64_t> rows;
   std::vector<size_t> due;
@@ -320,10 +331,11 @@ Status PagedEngine::advance(const std::vector<Slice>& slices, const at::Tensor& 
     rows.push_back(row - 1);
     due.push_back(slice.sequence);
   }
-  std::vector<SampledToken> drawn;
-  if (!due.empty()) {
+  std::vector<SampledToken> drawn(due.size());
+  if (!due.empty() && hidden.defined()) {
     BRAID_ASSIGN(drawn, draw(due, std::move(rows), hidden));
   }
+  if (options_.ranks != nullptr) BRAID_TRY(options_.ranks->share(&drawn));
   for (const Slice& slice : slices) {
     Sequence& sequence = running_[slice.sequence];
     (sequence.decoding() ? stats_.decode_tokens : stats_.prefill_tokens) += slice.count;
@@ -377,7 +389,7 @@ Result<std::vector<Generated>> PagedEngine::step() {
   count_pages();
   if (slices.empty()) return std::vector<Generated>{};
   ++stats_.steps;
-  const at::Tensor hidden = model_.forward(make_batch(slices), &pool_.layers());
+  BRAID_ASSIGN(const at::Tensor hidden, pass(make_batch(slices)));
   BRAID_TRY(advance(slices, hidden));
   std::vector<Generated> finished = collect_finished();
   count_pages();
@@ -415,7 +427,7 @@ Status PagedEngine::check_cache(const Exported& exported) const {
   const int64_t tokens = exported.kv[0].keys.size(0);
   const auto known = static_cast<int64_t>(exported.progress.prompt_ids.size() +
                                           exported.progress.response_ids.size());
-  bool fits = static_cast<int64_t>(exported.kv.size()) == spec.layers && tokens < known;
+  bool fits = exported.kv.size() == pool_.layers().size() && tokens < known;
   for (const KvLayer& layer : exported.kv)
     for (const at::Tensor* tensor : {&layer.keys, &layer.values})
       fits = fits && tensor->sizes() == at::IntArrayRef({tokens, spec.kv_heads, spec.head_dim});
@@ -454,8 +466,9 @@ Status PagedEngine::import_sequence(Exported exported) {
 Result<std::unique_ptr<Engine>> Engine::create(Model& model, const EngineOptions& options) {
   if (model.spec().scalar_head)
     return invalid_input("a model with a scalar head cannot generate; give a language model");
-  const LayerRange range = model.options().range.value_or(LayerRange{0, model.spec().layers});
-  if (range.begin != 0 || range.end != model.spec().layers)
+  const LayerRange range = model.ranges().front();
+  const bool whole = range.begin == 0 && range.end == model.spec().layers;
+  if ((!whole && options.ranks == nullptr) || model.ranges().size() > 1)
     return invalid_input(cat("layers ", range.begin, " to ", range.end, " of ", model.spec().layers,
                              " cannot generate; give the whole model"));
   if (options.max_concurrent < 1 || options.max_batch_tokens < 1 || options.kv_budget_tokens < 0)

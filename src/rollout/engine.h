@@ -48,12 +48,38 @@ struct Generated {
   Finish finish = Finish::kRunning;
 };
 
+struct SampledToken {
+  int32_t token = 0;
+  float logprob = 0;  // under the distribution that was sampled from
+};
+
+// What one forward of an engine computes.
+struct EngineBatch {
+  TokenBatch tokens;
+  int64_t prefill_tokens = 0, decoding = 0;  // of prompts, and sequences that compute one token
+};
+
+// The ranks that hold the model together, where one does not hold all of it. Each has an engine;
+// they are given the same requests and stay alike.
+class EngineRanks {
+ public:
+  virtual ~EngineRanks() = default;
+  // Hidden states after the last layer, on the ranks that have it; undefined on the others.
+  // `kv` has an entry for each layer of the model.
+  virtual Result<at::Tensor> forward(Model& model, const EngineBatch& batch,
+                                     const std::vector<KvLayer>& kv) = 0;
+  // Comes after each forward: what its last ranks have drawn reaches all of them. The size is the
+  // same everywhere.
+  virtual Status share(std::vector<SampledToken>* drawn) = 0;
+};
+
 struct EngineOptions {
   // Cache capacity; 0 = enough for max_concurrent of the longest request.
   int64_t kv_budget_tokens = 0;
   int64_t max_concurrent = 256;     // sequences in flight
   int64_t max_batch_tokens = 2048;  // tokens of one forward (prefill chunks fit in it)
   bool longest_first = false;
+  EngineRanks* ranks = nullptr;  // null: this rank has all layers. REQUIRES: outlives the engine
 };
 
 struct EngineStats {
@@ -68,7 +94,7 @@ using StopCheck = std::function<bool(const Generated&)>;
 
 class Engine {
  public:
-  // The model must outlive the engine and hold all layers.
+  // The model must outlive the engine and hold all layers, or a range of them beside options.ranks.
   static Result<std::unique_ptr<Engine>> create(Model& model, const EngineOptions& options);
   virtual ~Engine() = default;
 

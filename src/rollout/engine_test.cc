@@ -347,7 +347,7 @@ TEST(Engine, ANanInTheWeightsIsAnErrorThatNamesTheSample) {
 TEST(Engine, RefusesModelsThatCannotGenerate) {
   ModelSpec spec = tiny_spec();
   ModelOptions half;
-  half.range = LayerRange{0, 1};
+  half.ranges = {{0, 1}};
   const auto part = std::move(make_model(spec, half)).value();
   EXPECT_THAT(Engine::create(*part, {}).status().message(), HasSubstr("layers 0 to 1 of 2"));
   spec.scalar_head = true;

@@ -2,8 +2,18 @@
 
 namespace braid {
 
+namespace {
+
+int64_t held_layers(const Model& model) {
+  int64_t count = 0;
+  for (const LayerRange& range : model.ranges()) count += range.end - range.begin;
+  return count;
+}
+
+}  // namespace
+
 KvPool::KvPool(const Model& model)
-    : layers_(model.spec().layers),
+    : layers_(held_layers(model)),
       options_(at::TensorOptions().dtype(model.options().dtype).device(model.options().device)),
       kv_heads_(model.local_spec().kv_heads),
       head_dim_(model.spec().head_dim) {}

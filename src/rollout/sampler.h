@@ -9,11 +9,6 @@
 
 namespace braid {
 
-struct SampledToken {
-  int32_t token = 0;
-  float logprob = 0;  // under the shaped distribution
-};
-
 // What shapes the distribution besides the options: earlier tokens (repetition penalty) and how
 // many were generated.
 struct SamplingContext {

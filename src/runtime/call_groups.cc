@@ -44,6 +44,7 @@ Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at
       BRAID_ASSIGN(out.weights, connect(group, "weights", *world));
     }
     if (group.kind == GroupKind::kEnds) out.ends = made;
+    if (group.kind == GroupKind::kReplica) out.replica = made;
     if (group.kind == GroupKind::kCall) out.call = made;
   }
   // One key-value head: all tensor-parallel ranks share it.

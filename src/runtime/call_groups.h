@@ -17,6 +17,7 @@ struct CallGroups {
   Communicator* across = nullptr;   // those that share the same of it
   Communicator* weights = nullptr;  // the same ranks, where they gather weights (ZeRO-3)
   Communicator* ends = nullptr;     // both ends of the pipeline that hold a tied embedding
+  Communicator* replica = nullptr;  // all ranks of one data-parallel rank
   Communicator* call = nullptr;     // all ranks of the call
 };
 

@@ -91,6 +91,8 @@ std::vector<Rows> CallRows::by_rank(CallId call, int64_t step) {
 
 std::vector<Rows> CallRows::written_by_rank(CallId call, int64_t step) {
   std::vector<Rows> out = by_rank(call, step);
+  // All ranks of a generation replica are told the tokens.
+  if (program_.graph.calls[call.value].kind == CallKind::kGenerate) return out;
   const int last = placement(call).strategy.pp - 1;
   for (size_t rank = 0; rank < out.size(); ++rank)
     if (at(call, static_cast<int64_t>(rank)).stage != last) out[rank].clear();

@@ -40,16 +40,19 @@ Status Generation::replay(const SampleStore& store, int64_t step) {
   return ok_status();
 }
 
-Status Generation::begin(Model& model, const SampleStore& store, const Rows& rows, int64_t step) {
+Status Generation::begin(Model& model, std::unique_ptr<EngineRanks> ranks, const SampleStore& store,
+                         const Rows& rows, int64_t step) {
   model_ = &model;
   rows_ = rows;
   finished_.clear();
   engine_.reset();
+  ranks_ = std::move(ranks);
   if (!options_.replay.empty()) return replay(store, step);
   EngineOptions options;
   options.kv_budget_tokens = options_.kv_budget_tokens;
   options.max_concurrent = options_.max_concurrent;
   options.longest_first = options_.longest_first;
+  options.ranks = ranks_.get();
   BRAID_ASSIGN(engine_, Engine::create(model, options));
   if (!options_.stop.empty()) {
     if (tokenizer_ == nullptr)

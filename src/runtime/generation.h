@@ -23,8 +23,10 @@ class Generation {
       : options_(options), seed_(seed), tokenizer_(tokenizer) {}
 
   // Submits the prompts of these rows, or takes their responses in step `step` from
-  // rollout.replay. REQUIRES: the model outlives finish().
-  Status begin(Model& model, const SampleStore& store, const Rows& rows, int64_t step);
+  // rollout.replay. `ranks` is null where this rank has the whole model, else it has a part.
+  // REQUIRES: the model outlives finish().
+  Status begin(Model& model, std::unique_ptr<EngineRanks> ranks, const SampleStore& store,
+               const Rows& rows, int64_t step);
 
   // One scheduling round and forward; nothing under rollout.replay.
   Status round();
@@ -52,6 +54,7 @@ class Generation {
 
   Model* model_ = nullptr;  // of the open generation
   Rows rows_;
+  std::unique_ptr<EngineRanks> ranks_;
   std::unique_ptr<Engine> engine_;         // null under rollout.replay
   std::map<int64_t, Generated> finished_;  // by sample id
 };

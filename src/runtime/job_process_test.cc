@@ -98,6 +98,20 @@ std::vector<LayoutCase> layouts() {
        everywhere("ppo", "dp: 1", "dp: 1") + "roles:\n  actor: {weights: host}\n" +
            "  critic: {optimizer: host}\n  reference: {weights: host}\n",
        true},
+      {"gpipe", "grpo", "1x2",
+       everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 4", "schedule: gpipe")},
+      {"gpipe_grid", "ppo", "1x8",
+       everywhere("ppo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2, micro_batches: 2",
+                  "schedule: gpipe, zero: 1"),
+       true},
+      {"interleaved", "ppo", "1x2",
+       everywhere("ppo", "dp: 2", "pp: 2, micro_batches: 4", "interleave: 2")},
+      {"interleaved_grid", "grpo", "1x8",
+       everywhere("grpo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2, micro_batches: 2",
+                  "interleave: 2, zero: 1, recompute: full"),
+       true},
+      {"interleaved_tokens", "grpo", "1x4",
+       everywhere("grpo", "dp: 4", "dp: 2, pp: 2, micro_tokens: 40", "interleave: 2"), true},
       {"tokens", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, micro_tokens: 40"), true},
       {"again", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 2, pp: 2", "recompute: full"),
        true},
@@ -129,9 +143,14 @@ std::string random_call(const std::string& call, int devices, bool recompute,
   for (const int device : mesh) out += cat(device == mesh[0] ? "" : ",", device);
   out += "\"";
   if (tp > 1 && !generates && one_of({0, 1}) == 1) out += ", sequence_parallel: true";
-  if (pp == 2 && one_of({0, 1}) == 1) out += ", stage_layers: \"1,3\"";
+  const bool interleaves = trains && pp == 2 && one_of({0, 1, 1}) == 1;
+  if (interleaves) out += ", interleave: 2";
+  if (trains && pp > 1 && !interleaves && one_of({0, 1}) == 1) out += ", schedule: gpipe";
+  if (pp == 2 && !interleaves && one_of({0, 1}) == 1) out += ", stage_layers: \"1,3\"";
   if (!generates && one_of({0, 1}) == 1)
     out += cat(", micro_tokens: ", one_of({30, 60}));
+  else if (interleaves)
+    out += dp > 2 ? ", micro_tokens: 30" : ", micro_batches: 2";
   else if (!generates)
     out += cat(", micro_batches: ", dp > 2 ? 1 : one_of({1, 2}));
   if (trains && recompute) out += ", recompute: full";
@@ -169,14 +188,6 @@ Tensors weights_of(const std::string& folder) {
 
 class JobProcess : public JobRun {
  protected:
-  // The recorded rollouts of a run in one process, and that run's name.
-  static std::string recorded(const std::string& algorithm, const std::string& family) {
-    const std::string name = cat("one-", algorithm, "-", family);
-    if (!path_exists(path(name + "/export")))
-      finish(job_command(name, algorithm, with_model(family, {"rollout.record=true"})));
-    return name;
-  }
-
   // A run that leaves the weights as they are at the start.
   static std::string unchanged(const std::string& algorithm, const std::string& family) {
     const std::string name = cat("start-", algorithm, "-", family);
@@ -185,31 +196,6 @@ class JobProcess : public JobRun {
                          with_model(family, {"train.total_steps=1", "optim.actor.lr=1e-30",
                                              "optim.critic.lr=1e-30"})));
     return name;
-  }
-
-  // Adds a four-layer model of a family with random weights; "" is the model of the quickstart.
-  static std::vector<std::string> with_model(const std::string& family,
-                                             std::vector<std::string> options) {
-    if (family.empty()) return options;
-    if (family.rfind("lora", 0) == 0) {  // adapters need trained weights below them
-      const std::string targets = family == "lora" ? "[all-linear]" : "[q_proj, v_proj, lm_head]";
-      options.insert(options.end(), {"lora.rank=4", "lora.targets=" + targets, "lora.dropout=0",
-                                     "model.path=" + path(recorded("ppo", "") + "/export/actor")});
-      return options;
-    }
-    const std::string file = path(family + ".config.json");
-    Json config = *parse_json(
-        *read_file(cat(BRAID_SOURCE_DIR, "/tests/data/models/", family, "/config.json")), family);
-    config["vocab_size"] = 41;                        // of the quickstart's tokenizer
-    for (const char* key : {"torch_dtype", "dtype"})  // an export in 16 bits would hide differences
-      if (config.contains(key)) config[key] = "float32";
-    config[config.contains("n_layer") ? "n_layer" : "num_hidden_layers"] = 4;
-    if (config.contains("layer_types"))
-      config["layer_types"] = std::vector<std::string>(4, "full_attention");
-    EXPECT_TRUE(make_folder(folder_).ok());
-    EXPECT_TRUE(write_file_atomic(file, config.dump()).ok());
-    options.push_back("model.config=" + file);
-    return options;
   }
 
   static void expect_equivalent(const LayoutCase& layout, const std::string& family) {
@@ -293,10 +279,28 @@ TEST_F(JobProcess, EveryRandomLayoutComputesWhatOneProcessDoes) {
   }
 }
 
+// Seven layers in runs of two, one, three and one, of which a stage has two.
+TEST_F(JobProcess, RunsOfUnevenLayersComputeWhatOneProcessDoes) {
+  const std::string runs = "pp: 2, interleave: 2, stage_layers: \"2,1,3,1\", micro_batches: ";
+  LayoutCase layout{"runs", "ppo", "1x2",
+                    cat("  generate: {mesh: all, dp: 2}\n  old_logprob: {mesh: all, tp: 2}\n"
+                        "  ref_logprob: {mesh: all, pp: 2, stage_layers: \"5,2\"}\n"
+                        "  values: {mesh: 1}\n  update_critic: {mesh: all, ",
+                        runs, "4}\n  update_actor: {mesh: all, ", runs, "2}\n")};
+  expect_equivalent(layout, "qwen2-7");
+  if (full_tier()) expect_equivalent(layout, "gpt2-7");
+}
+
 const LayoutCase& layout_named(const std::string& name) {
   static const std::vector<LayoutCase> all = layouts();
   return *std::find_if(all.begin(), all.end(),
                        [&](const LayoutCase& layout) { return layout.name == name; });
+}
+
+// The first stage has nothing to train.
+TEST_F(JobProcess, StagesWithoutAdaptersPassGradientsOfNothing) {
+  expect_equivalent(layout_named("pp2"), "lora-head");
+  if (full_tier()) expect_equivalent(layout_named("interleaved_grid"), "lora-head");
 }
 
 // Groups that ranks and micro-batches cut, and whole samples, against prompts that one process

@@ -50,6 +50,44 @@ class JobRun : public RunProcess {
     return command(name, algorithm, options);
   }
 
+  // The recorded rollouts of a run in one process, and that run's name.
+  static std::string recorded(const std::string& algorithm, const std::string& family) {
+    const std::string name = cat("one-", algorithm, "-", family);
+    if (!path_exists(path(name + "/export")))
+      finish(job_command(name, algorithm, with_model(family, {"rollout.record=true"})));
+    return name;
+  }
+
+  // Adds a model of a family with random weights and four layers, or seven as "qwen2-7"; "" is the
+  // model of the quickstart.
+  static std::vector<std::string> with_model(const std::string& family,
+                                             std::vector<std::string> options) {
+    if (family.empty()) return options;
+    if (family.rfind("lora", 0) == 0) {  // adapters need trained weights below them
+      const std::string targets = family == "lora"        ? "[all-linear]"
+                                  : family == "lora-head" ? "[lm_head]"
+                                                          : "[q_proj, v_proj, lm_head]";
+      options.insert(options.end(), {"lora.rank=4", "lora.targets=" + targets, "lora.dropout=0",
+                                     "model.path=" + path(recorded("ppo", "") + "/export/actor")});
+      return options;
+    }
+    const std::string file = path(family + ".config.json");
+    Json config = *parse_json(*read_file(cat(BRAID_SOURCE_DIR, "/tests/data/models/",
+                                             family.substr(0, family.find('-')), "/config.json")),
+                              family);
+    const int layers = family.ends_with("-7") ? 7 : 4;
+    config["vocab_size"] = 41;                        // of the quickstart's tokenizer
+    for (const char* key : {"torch_dtype", "dtype"})  // an export in 16 bits would hide differences
+      if (config.contains(key)) config[key] = "float32";
+    config[config.contains("n_layer") ? "n_layer" : "num_hidden_layers"] = layers;
+    if (config.contains("layer_types"))
+      config["layer_types"] = std::vector<std::string>(layers, "full_attention");
+    EXPECT_TRUE(make_folder(folder_).ok());
+    EXPECT_TRUE(write_file_atomic(file, config.dump()).ok());
+    options.push_back("model.config=" + file);
+    return options;
+  }
+
   // Waits for so many steps of a run; false where the process ends before.
   static bool reaches(const std::string& name, int64_t steps, ChildProcess& child) {
     std::string said;  // read on, or a full pipe would hold the run up

@@ -33,7 +33,7 @@ using Roles = std::map<std::string, ModelInstance>;
 
 // The part of a model that a rank has; all of it by default.
 struct ModelPart {
-  std::optional<LayerRange> range = {};
+  std::vector<LayerRange> ranges = {};
   TensorParallelGroup tensor = {};
   // Of a role that is trained on several ranks: its data-parallel ranks (null for one), and the
   // stage of ZeRO that says what they share.

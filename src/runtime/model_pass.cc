@@ -48,7 +48,7 @@ Status ModelPass::run(const Op& op, const OpBody& body, PassEnds& ends) {
     case OpKind::kReceive:
       return receive(op, body, ends);
     case OpKind::kSend:
-      return send(op);
+      return send(op, body);
     default:
       break;
   }
@@ -62,19 +62,19 @@ Status ModelPass::pass_by(const Op& op, PassEnds& ends) {
 }
 
 Status ModelPass::forward(const Op& op, const OpBody& body, PassEnds& ends) {
-  Passage& passage = passages_[op.micro_batch];
+  Passage& passage = passages_[place(op)];
   BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
-  passage.out = model_.forward(tokens, nullptr, passage.in);
+  passage.out = model_.forward(tokens, nullptr, passage.in, op.body);
   if (body.head) BRAID_TRY(ends.outputs(op.micro_batch, passage.out));
   model_.let_go();
   if (!body.head) return ok_status();
   passage.out.reset();
-  if (!body.trains) passages_.erase(op.micro_batch);
+  if (!body.trains) passages_.erase(place(op));
   return ok_status();
 }
 
 Status ModelPass::backward(const Op& op, const OpBody& body) {
-  Passage& passage = passages_.at(op.micro_batch);
+  Passage& passage = passages_.at(place(op));
   model_.hold_head();
   if (body.head) {
     const auto loss = losses_.find(op.micro_batch);
@@ -82,16 +82,17 @@ Status ModelPass::backward(const Op& op, const OpBody& body) {
     loss->second.backward();
     losses_.erase(loss);
   } else {
-    passage.out.backward(passage.out_gradient);
+    // Below all adapters nothing is trained.
+    if (passage.out.requires_grad()) passage.out.backward(passage.out_gradient);
     passage.out.reset();
   }
-  if (body.embedding) passages_.erase(op.micro_batch);
+  if (body.embedding) passages_.erase(place(op));
   model_.let_go();
   return ok_status();
 }
 
 Status ModelPass::receive(const Op& op, const OpBody& body, PassEnds& ends) {
-  Passage& passage = passages_[op.micro_batch];
+  Passage& passage = passages_[place(op)];
   const bool activations = op.channel == Channel::kActivations;
   at::Tensor room;
   if (activations) {
@@ -113,15 +114,15 @@ Status ModelPass::receive(const Op& op, const OpBody& body, PassEnds& ends) {
   return ok_status();
 }
 
-Status ModelPass::send(const Op& op) {
-  const auto found = passages_.find(op.micro_batch);
+Status ModelPass::send(const Op& op, const OpBody& body) {
+  const auto found = passages_.find(place(op));
   BRAID_CHECK(found != passages_.end(), cat("nothing to send of micro-batch ", op.micro_batch));
   Passage& passage = found->second;
   const bool activations = op.channel == Channel::kActivations;
   const at::Tensor data = (activations ? passage.out.detach() : passage.in.grad()).contiguous();
   sending_.emplace_back(data, everyone_->send(data, op.peer.value, channel_of(op), name_of(op)));
   // What remains is the graph, for the backward.
-  const bool done = !activations || !passage.out.requires_grad();
+  const bool done = !activations || !body.trains;
   if (done) passages_.erase(found);
   return ok_status();
 }

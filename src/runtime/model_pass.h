@@ -1,7 +1,8 @@
 // Executes the forwards, backwards and messages of a call's ops (program/op.h) on one rank: what
-// enters and leaves this rank's layers, and in which order. What stands at the ends of the model,
-// tokens and losses, is the call's own: PassEnds. Sends run beside what follows; receives and
-// computation follow the list. Not thread-safe.
+// enters and leaves this rank's runs of layers, and in which order. What stands at the ends of the
+// model, tokens and losses, is the call's own: PassEnds. Sends run beside what follows; receives
+// and computation follow the list. A micro-batch without samples, which fills a schedule up, passes
+// nothing: all ranks know it from the deal. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -57,16 +58,19 @@ class ModelPass {
     at::Tensor in, out, out_gradient;
   };
 
+  using Place = std::pair<int32_t, int32_t>;  // micro-batch, body
+  static Place place(const Op& op) { return {op.micro_batch, op.body}; }
+
   Status pass_by(const Op& op, PassEnds& ends);
   Status forward(const Op& op, const OpBody& body, PassEnds& ends);
   Status backward(const Op& op, const OpBody& body);
   Status receive(const Op& op, const OpBody& body, PassEnds& ends);
-  Status send(const Op& op);
+  Status send(const Op& op, const OpBody& body);
 
   Model& model_;
   Communicator* everyone_;
-  std::map<int32_t, Passage> passages_;  // by micro-batch
-  std::map<int32_t, at::Tensor> losses_;
+  std::map<Place, Passage> passages_;
+  std::map<int32_t, at::Tensor> losses_;  // by micro-batch
   std::list<std::pair<at::Tensor, Pending>> sending_;
 };
 

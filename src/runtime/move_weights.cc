@@ -51,11 +51,12 @@ int64_t elements_of(const std::vector<MessagePart>& parts) {
 
 // Units of a model that one layer is in.
 std::vector<int64_t> units_of(const ModelInstance& instance, int64_t layer) {
-  const LayerRange range =
-      instance.model->options().range.value_or(LayerRange{0, instance.model->spec().layers});
-  if (layer == kEnds) return {0, range.end - range.begin + 1};
-  if (layer < range.begin || layer >= range.end) return {};
-  return {layer - range.begin + 1};
+  int64_t before = 0;  // layers that the model holds
+  for (const LayerRange& range : instance.model->ranges()) {
+    if (layer >= range.begin && layer < range.end) return {before + layer - range.begin + 1};
+    before += range.end - range.begin;
+  }
+  return layer == kEnds ? std::vector<int64_t>{0, before + 1} : std::vector<int64_t>{};
 }
 
 class Mover {

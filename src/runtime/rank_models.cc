@@ -70,8 +70,11 @@ ModelPart RankModels::part_of(CallId id) const {
   part.alone = part.weights != nullptr || rests(program_.graph.calls[id.value].role);
   if (strategy.pp == 1) return part;
   const GridPosition at = position_in(*frame.where, self());
-  const Interval layers = part_layers(strategy, frame.model->layers, at.stage);
-  part.range = LayerRange{layers.begin, layers.end};
+  for (int chunk = 0; chunk < strategy.interleave; ++chunk) {
+    const Interval layers =
+        part_layers(strategy, frame.model->layers, chunk * strategy.pp + at.stage);
+    part.ranges.push_back({layers.begin, layers.end});
+  }
   return part;
 }
 

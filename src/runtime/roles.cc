@@ -16,10 +16,7 @@ namespace braid {
 namespace {
 
 bool same_part(const ModelOptions& a, const ModelOptions& b) {
-  const bool same_range =
-      a.range.has_value() == b.range.has_value() &&
-      (!a.range || (a.range->begin == b.range->begin && a.range->end == b.range->end));
-  return same_range && a.tensor_parallel.tp_rank == b.tensor_parallel.tp_rank &&
+  return a.ranges == b.ranges && a.tensor_parallel.tp_rank == b.tensor_parallel.tp_rank &&
          a.tensor_parallel.tp_size == b.tensor_parallel.tp_size &&
          a.tensor_parallel.communicator == b.tensor_parallel.communicator &&
          a.tensor_parallel.sequence_parallel == b.tensor_parallel.sequence_parallel;
@@ -41,7 +38,7 @@ Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& o
 }
 
 void take_part(const ModelPart& part, ModelOptions& options) {
-  options.range = part.range;
+  options.ranges = part.ranges;
   options.tensor_parallel = part.tensor;
 }
 

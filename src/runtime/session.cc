@@ -13,6 +13,7 @@
 #include "program/verify_ops.h"
 #include "runtime/check_models.h"
 #include "runtime/fingerprint.h"
+#include "runtime/replica_round.h"
 #include "runtime/run_identity.h"
 #include "runtime/step_metrics.h"
 
@@ -149,7 +150,7 @@ std::vector<Rows> Session::scored_rows(CallId call) {
       continue;
     std::vector<Rows> read = rows_.by_rank(generate, position_.step);
     for (size_t rank = 0; rank < read.size(); ++rank)
-      if (rows_.at(generate, static_cast<int64_t>(rank)).tp_rank > 0) read[rank].clear();
+      if (!rows_.first_of_replica(generate, static_cast<int64_t>(rank))) read[rank].clear();
     return read;
   }
   std::vector<Rows> all = rows_.by_rank(call, position_.step);
@@ -322,11 +323,23 @@ Result<TrainWork> Session::train_work(const Call& call) {
   return work;
 }
 
+// Null where this rank generates alone.
+Result<std::unique_ptr<EngineRanks>> Session::engine_ranks(CallId call) {
+  if (exchange_.ranks() == 1 || models_->groups(call).replica == nullptr)
+    return std::unique_ptr<EngineRanks>();
+  BRAID_ASSIGN(std::unique_ptr<ReplicaRound> out,
+               ReplicaRound::create(rows_.frame(call), DeviceId{static_cast<int>(rank())},
+                                    models_->groups(call), *everyone()));
+  return std::unique_ptr<EngineRanks>(std::move(out));
+}
+
 Status Session::begin_region(const Call& call) {
   const CallId id = id_of(call);
-  if (call.kind == CallKind::kGenerate)
-    return generation_.begin(models_->model(id), store_, rows_.by_rank(id, position_.step)[rank()],
-                             position_.step);
+  if (call.kind == CallKind::kGenerate) {
+    BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, engine_ranks(id));
+    return generation_.begin(models_->model(id), std::move(ranks), store_,
+                             rows_.by_rank(id, position_.step)[rank()], position_.step);
+  }
   BRAID_ASSIGN(TrainWork work, train_work(call));
   training_.begin(call, std::move(work), position_.step);
   return ok_status();
@@ -366,7 +379,7 @@ Status Session::end_region(const Call& call) {
   BRAID_TRY(generation_.finish(store_));
   const CallId id = id_of(call);
   ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
-  if (rows_.at(id, rank()).tp_rank != 0) return ok_status();
+  if (!rows_.first_of_replica(id, rank())) return ok_status();
   const Rows& mine = rows_.by_rank(id, position_.step)[rank()];
   ledger_.computed(call.name, rows_with_tokens(store_, "response_ids", mine));
   note_lengths(store_, mine, metrics_);

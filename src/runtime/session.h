@@ -115,6 +115,7 @@ class Session : public Executor {
   // Rows that each rank scores: all on one rank, unless a model scores them.
   std::vector<Rows> scored_rows(CallId call);
   Result<TrainWork> train_work(const Call& call);
+  Result<std::unique_ptr<EngineRanks>> engine_ranks(CallId call);
   Roles& own_roles() { return models_->roles(); }
   Communicator* everyone() const { return exchange_.everyone(); }
 

@@ -90,8 +90,9 @@ Status Training::open_update() {
                    static_cast<double>(totals.groups)};
   ledger_.expect(call_->name, static_cast<int64_t>(minibatch().rows.size()));
   if (reports() && work_.ops.at.stage == 0) trained_tokens_ += row_tokens(store_, own_rows());
-  backwards_left_ = minibatch().micro_batches[work_.ops.at.dp_rank].size();
-  model().keep_packed(backwards_left_ > 1);
+  const size_t micro_batches = minibatch().micro_batches[work_.ops.at.dp_rank].size();
+  backwards_left_ = micro_batches * work_.ops.bodies.size();
+  model().keep_packed(micro_batches > 1);
   const auto update = static_cast<uint64_t>(step_) << 32 | minibatch_;
   const uint64_t seed = mix_seed(static_cast<uint64_t>(config_.train.seed), update);
   const auto replica = static_cast<uint64_t>(work_.ops.at.dp_rank);

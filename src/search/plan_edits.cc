@@ -35,7 +35,9 @@ std::set<int64_t> values_of(const StrategyField& field, const CallPlan& entry,
   const int64_t now = field.get(entry.strategy);
   const std::string name = field.name;
   std::set<int64_t> values = {0, 1};
-  if (field.kind == Kind::kRecompute || name == "zero") values.insert({2, 3});
+  for (size_t word = 2; word < field.words.size(); ++word)
+    values.insert(static_cast<int64_t>(word));
+  if (name == "zero") values.insert({2, 3});
   if (field.kind == Kind::kNumber) {
     values.insert({now / 2, now - 1, now + 1, now * 2});
     if (name == "micro_tokens" || name == "kv_budget_tokens")
@@ -49,7 +51,11 @@ std::set<int64_t> values_of(const StrategyField& field, const CallPlan& entry,
   return values;
 }
 
-bool is_edited(const StrategyField& field) { return field.kind != Kind::kPrecision; }
+// Not the precision, which changes results, nor the order of passes, which the search leaves at its
+// default.
+bool is_edited(const StrategyField& field) {
+  return field.kind != Kind::kPrecision && std::string(field.name) != "schedule";
+}
 
 void keep_legal(const PlanningProblem& problem, ExecutionPlan edited,
                 std::vector<ExecutionPlan>& out) {

@@ -77,6 +77,19 @@ TEST(PlanMemory, EvaluatorAgreesOnPipelinesAndTensorParallelism) {
   }
 }
 
+// All forwards first: a stage keeps the activations of all micro-batches, not of as many as stages.
+TEST(PlanMemory, GPipeKeepsAllMicroBatches) {
+  const PlanningProblem problem = qwen("sft");
+  ExecutionPlan plan = uniform_plan(problem, 4, 1, 2);
+  Strategy& strategy = plan.calls[0].strategy;
+  strategy.micro_batches = 16;
+  const Peaks early = peaks_of(problem, plan);
+  strategy.schedule = PipelineOrder::kAllForwardFirst;
+  const Peaks late = peaks_of(problem, plan);
+  for (const Peaks& peaks : {early, late}) EXPECT_NEAR(peaks.evaluated / peaks.simulated, 1, 0.02);
+  EXPECT_GT(late.simulated, 1.02 * early.simulated);
+}
+
 TEST(PlanMemory, WhatLivesOnTheHostIsWhatThePlanSays) {
   PlanningProblem problem = qwen("grpo");
   problem.workload.prompts = 4096, problem.workload.minibatches = 64;  // generation holds most

@@ -41,9 +41,12 @@ double CallMeter::pass_bytes(const Call& call, const CallCost& cost, int stage) 
   const Strategy& s = cost.strategy();
   const bool trains = call.kind == CallKind::kTrainStep;
   const Largest& most = largest(call, cost, parts_of(call));
-  // Twice as many micro-batches as stages fill every pipeline.
+  // Where backwards begin before all forwards are done, twice as many micro-batches as stages fill
+  // every pipeline.
+  const bool keeps_all = trains && s.schedule == PipelineOrder::kAllForwardFirst;
+  const int64_t filling = keeps_all ? most.micro_batches : 2 * int64_t{s.pp};
   const Schedule schedule =
-      schedule_of(s, call.kind, std::min<int64_t>(most.micro_batches, 2 * int64_t{s.pp}));
+      schedule_of(s, call.kind, std::min<int64_t>(most.micro_batches, filling));
   const double working = cost.working_bytes(most.batch);
   double kept = 0, peak = 0;
   for (const ScheduleOp& op : schedule.per_stage[stage]) {

@@ -30,6 +30,8 @@ Strategy train_grid(Strategy s, int zero_stage, Recompute recompute, int interle
 std::vector<Variant> variants() {
   Strategy replicas = grid(4, 2, 1), pipeline = grid(1, 4, 2);
   replicas.sequence_parallel = pipeline.sequence_parallel = false;
+  Strategy all_forward = train_grid(grid(2, 2, 2, 4), 1, Recompute::kNone);
+  all_forward.schedule = PipelineOrder::kAllForwardFirst;
   return {{"generate", replicas},
           {"generate", pipeline},
           {"ref_logprob", grid(8, 1, 1, 8)},
@@ -38,6 +40,7 @@ std::vector<Variant> variants() {
           {"update_actor", train_grid(grid(8, 1, 1, 2), 3, Recompute::kFull)},
           {"update_actor", train_grid(grid(2, 2, 2, 4), 1, Recompute::kSelective)},
           {"update_actor", train_grid(grid(1, 1, 8, 16), 0, Recompute::kNone)},
+          {"update_actor", all_forward},
           {"update_critic", train_grid(grid(1, 2, 4, 8), 0, Recompute::kFull, 2)}};
 }
 
