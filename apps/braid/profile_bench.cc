@@ -102,7 +102,7 @@ Result<LayerBench> LayerBench::make(const ModelSpec& spec, const ModelSize& size
   ModelOptions options;
   options.dtype = bench.dtype;
   options.device = bench.device;
-  options.range = middle_layers(size);
+  options.ranges = {middle_layers(size)};
   LayerBench out(bench, spec, size);
   BRAID_ASSIGN(out.model_, make_model(spec, options));
   out.model_->keep_packed(true);  // as where several micro-batches use the same weights

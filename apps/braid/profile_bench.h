@@ -35,7 +35,7 @@ class LayerBench {
   static Result<LayerBench> make(const ModelSpec& spec, const ModelSize& size,
                                  const ProfileBench& bench);
 
-  int64_t layers() const { return model_->options().range->end - model_->options().range->begin; }
+  int64_t layers() const { return model_->ranges()[0].end - model_->ranges()[0].begin; }
   Model& model() { return *model_; }
 
   // Seconds of a layer: of a forward pass; of one that keeps what the backward needs, with the

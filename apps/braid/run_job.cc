@@ -26,26 +26,15 @@ namespace {
 
 bool is_stated(const YamlNode& node) { return node.kind != YamlNode::Kind::kNull; }
 
-// Keys of the engine and of memory that the plan decides where it says them.
-Result<Config> with_plan(Config config, const ExecutionPlan& plan, const PlanningProblem& problem) {
-  std::optional<bool> recompute;
+// Keys of the engine that the plan decides where it says them.
+Config with_plan(Config config, const ExecutionPlan& plan, const PlanningProblem& problem) {
   for (const Call& call : problem.graph.calls) {
     if (!uses_model(call)) continue;
+    if (call.kind != CallKind::kGenerate) continue;
     const Strategy& strategy = call_plan(plan, call.name).strategy;
-    if (call.kind == CallKind::kGenerate) {
-      if (strategy.kv_budget_tokens > 0)
-        config.rollout.kv_budget_tokens = strategy.kv_budget_tokens;
-      if (strategy.max_concurrent > 0) config.rollout.max_concurrent = strategy.max_concurrent;
-    }
-    if (call.kind != CallKind::kTrainStep) continue;
-    const bool again = strategy.recompute != Recompute::kNone;
-    if (recompute && *recompute != again)
-      return invalid_input(cat("plan: call ", call.name,
-                               ": recompute differs from that of another train call; this runtime "
-                               "has one setting for all roles, so state the same"));
-    recompute = again;
+    if (strategy.kv_budget_tokens > 0) config.rollout.kv_budget_tokens = strategy.kv_budget_tokens;
+    if (strategy.max_concurrent > 0) config.rollout.max_concurrent = strategy.max_concurrent;
   }
-  if (recompute) config.train.recompute = *recompute;
   return config;
 }
 
@@ -95,7 +84,7 @@ Status check_plan_memory(const PlannedRun& run) {
 // The plan compiled. REQUIRES: it and the problem are there.
 Result<PlannedRun> with_program(PlannedRun run) {
   BRAID_TRY(check_executable(*run.plan, run.problem->graph));
-  BRAID_ASSIGN(run.config, with_plan(run.config, *run.plan, *run.problem));
+  run.config = with_plan(run.config, *run.plan, *run.problem);
   BRAID_TRY(add_specs(run.config, &*run.problem));
   BRAID_ASSIGN(run.program, compile(*run.plan, *run.problem));
   if (run.program.ranks.size() > 1) BRAID_TRY(check_several_ranks(run.config, run.program));

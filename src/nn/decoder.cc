@@ -467,7 +467,8 @@ LayerContext Decoder::layer_context(const TokenBatch& batch, bool training) {
   if (training && options_.lora.dropout > 0 && context.adapters.scale != 0)
     context.adapters.dropout = std::make_shared<const AdapterDropout>(
         adapter_dropout(batch, options_.lora.dropout, dropout_seed_));
-  if (spec_.sliding_window == 0 && !options_.recompute) {
+  context.attention_twice = training && options_.kept == KeptActivations::kWithoutAttention;
+  if (spec_.sliding_window == 0 && options_.kept == KeptActivations::kAll) {
     // Not owned: it need only live as long as this forward.
     context.attention =
         std::shared_ptr<const AttentionBatch>(std::shared_ptr<void>(), &batch.attention);
@@ -561,8 +562,9 @@ at::Tensor Decoder::pass_layer(size_t index, const LayerContext& context, const 
     visit_linears(layers_[index], [&](LinearLayer* linear) { pack_layer(linear, training); });
   else if (training)
     visit_linears(layers_[index], drop_packed_layer);
-  return options_.recompute && training ? run_layer_recomputed(layers_[index], context, h)
-                                        : run_layer(layers_[index], context, h, cache);
+  return training && options_.kept == KeptActivations::kInputs
+             ? run_layer_recomputed(layers_[index], context, h)
+             : run_layer(layers_[index], context, h, cache);
 }
 
 // A layer whose weights are here for its forward, and again for its backward.

@@ -44,27 +44,33 @@ std::vector<at::Tensor> split_normed_heads(const DecoderLayer& layer, const Laye
   return parts;
 }
 
-// A layer whose columns the ranks share: the sum of their products, then the bias.
-at::Tensor apply_summed(const LinearLayer& layer, const LayerContext& context,
-                        const at::Tensor& x_TI) {
+// A layer whose columns the ranks share: this rank's product, and the sum of all ranks', then the
+// bias.
+at::Tensor apply_own(const LinearLayer& layer, const LayerContext& context,
+                     const at::Tensor& x_TI) {
+  return context.tensor_parallel->tp_size == 1 ? apply_linear(layer, x_TI, context.adapters)
+                                               : apply_product(layer, x_TI, context.adapters);
+}
+at::Tensor sum_products(const LinearLayer& layer, const LayerContext& context,
+                        const at::Tensor& product_TH) {
   const TensorParallelGroup& group = *context.tensor_parallel;
-  if (group.tp_size == 1) return apply_linear(layer, x_TI, context.adapters);
-  const at::Tensor sum = leave_shared(apply_product(layer, x_TI, context.adapters), group);
+  if (group.tp_size == 1) return product_TH;
+  const at::Tensor sum = leave_shared(product_TH, group);
   return layer.bias.defined() ? sum + layer.parts[0].bias : sum;
 }
 
-at::Tensor self_attention(const DecoderLayer& layer, const LayerContext& context,
-                          const at::Tensor& x_KH, const KvLayer* cache) {
+// What this rank computes of attention, between the messages around it.
+at::Tensor own_attention(const DecoderLayer& layer, const LayerContext& context,
+                         const at::Tensor& x_TH, const KvLayer* cache) {
   const ModelSpec& spec = *context.spec;
-  const at::Tensor x_TH = enter_shared(x_KH, context.rows, *context.tensor_parallel);
   const at::Tensor qkv = apply_linear(layer.qkv, x_TH, context.adapters);
   const std::vector<at::Tensor> parts = split_normed_heads(layer, context, qkv);
   const at::Tensor &q = parts[0], &k = parts[1], &v = parts[2];
   if (cache != nullptr) store_kv(k, v, *context.attention, *cache);
   const double scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
   const at::Tensor mixed = attention(q, k, v, *context.attention, scale, cache);
-  return apply_summed(layer.output, context,
-                      mixed.reshape({x_TH.size(0), spec.heads * spec.head_dim}));
+  return apply_own(layer.output, context,
+                   mixed.reshape({x_TH.size(0), spec.heads * spec.head_dim}));
 }
 
 at::Tensor mlp(const DecoderLayer& layer, const LayerContext& context, const at::Tensor& x_KH) {
@@ -72,7 +78,82 @@ at::Tensor mlp(const DecoderLayer& layer, const LayerContext& context, const at:
   const at::Tensor up = apply_linear(layer.up, x_TH, context.adapters);
   const at::Tensor active = context.spec->gated_mlp ? gated_activation(up, context.spec->activation)
                                                     : activate(up, context.spec->activation);
-  return apply_summed(layer.down, context, active);
+  return sum_products(layer.down, context, apply_own(layer.down, context, active));
+}
+
+// What the backward needs to run a layer, or a part of it, again, in the form that an autograd
+// context can hold.
+using RunPart = at::Tensor (*)(const DecoderLayer&, const LayerContext&, const at::Tensor&,
+                               const KvLayer*);
+struct LayerCall : torch::CustomClassHolder {
+  RunPart run = nullptr;
+  const DecoderLayer* layer = nullptr;
+  LayerContext context;
+  torch::autograd::variable_list parameters;
+};
+
+struct Recomputed : torch::autograd::Function<Recomputed> {
+  static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& input,
+                            at::TensorList /*parameters*/,
+                            const c10::intrusive_ptr<LayerCall>& call) {
+    saved->save_for_backward({input});
+    saved->saved_data["call"] = c10::IValue::make_capsule(call);
+    return call->run(*call->layer, call->context, input, nullptr);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
+                                                 const torch::autograd::variable_list& grads) {
+    const auto capsule = saved->saved_data["call"].toCapsule();
+    const auto& call = static_cast<const LayerCall&>(*capsule);
+    const at::AutoGradMode with_grad(true);
+    torch::autograd::variable_list inputs = {
+        saved->get_saved_variables()[0].detach().requires_grad_(true)};
+    const at::Tensor out = call.run(*call.layer, call.context, inputs[0], nullptr);
+    inputs.insert(inputs.end(), call.parameters.begin(), call.parameters.end());
+    auto result = torch::autograd::grad({out}, inputs, {grads[0]}, std::nullopt, false, true);
+    result.emplace_back();
+    return result;
+  }
+};
+
+void collect(const at::Tensor& tensor, torch::autograd::variable_list* parameters) {
+  if (tensor.defined() && tensor.requires_grad()) parameters->push_back(tensor);
+}
+
+torch::autograd::variable_list parameters_of(std::initializer_list<const NormWeights*> norms,
+                                             std::initializer_list<const LinearLayer*> linears) {
+  torch::autograd::variable_list parameters;
+  for (const NormWeights* norm : norms) {
+    collect(norm->weight, &parameters);
+    collect(norm->bias, &parameters);
+  }
+  for (const LinearLayer* linear : linears)
+    for (const LinearPart& part : linear->parts)
+      for (const at::Tensor* tensor : {&part.weight, &part.bias, &part.lora_a, &part.lora_b})
+        collect(*tensor, &parameters);
+  return parameters;
+}
+
+// Runs `run`, and again in the backward, which has the input alone until then.
+at::Tensor run_twice(RunPart run, const DecoderLayer& layer, const LayerContext& context,
+                     const at::Tensor& input, torch::autograd::variable_list parameters) {
+  auto call = c10::make_intrusive<LayerCall>();
+  call->run = run;
+  call->layer = &layer;
+  call->context = context;
+  call->parameters = std::move(parameters);
+  return Recomputed::apply(input, at::TensorList(call->parameters), call);
+}
+
+at::Tensor self_attention(const DecoderLayer& layer, const LayerContext& context,
+                          const at::Tensor& x_KH, const KvLayer* cache) {
+  const at::Tensor x_TH = enter_shared(x_KH, context.rows, *context.tensor_parallel);
+  const at::Tensor product = context.attention_twice
+                                 ? run_twice(own_attention, layer, context, x_TH,
+                                             parameters_of({&layer.query_norm, &layer.key_norm},
+                                                           {&layer.qkv, &layer.output}))
+                                 : own_attention(layer, context, x_TH, cache);
+  return sum_products(layer.output, context, product);
 }
 
 }  // namespace
@@ -85,66 +166,12 @@ at::Tensor run_layer(const DecoderLayer& layer, const LayerContext& context, con
   return h.sum_TH + mlp(layer, context, h.normed_TH);
 }
 
-namespace {
-
-// What the backward needs to run a layer again, in the form that an autograd context can hold.
-struct LayerCall : torch::CustomClassHolder {
-  const DecoderLayer* layer = nullptr;
-  LayerContext context;
-  torch::autograd::variable_list parameters;
-};
-
-struct RecomputedLayer : torch::autograd::Function<RecomputedLayer> {
-  static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& h_TH,
-                            at::TensorList /*parameters*/,
-                            const c10::intrusive_ptr<LayerCall>& call) {
-    saved->save_for_backward({h_TH});
-    saved->saved_data["call"] = c10::IValue::make_capsule(call);
-    return run_layer(*call->layer, call->context, h_TH, nullptr);
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
-                                                 const torch::autograd::variable_list& grads) {
-    const auto capsule = saved->saved_data["call"].toCapsule();
-    const auto& call = static_cast<const LayerCall&>(*capsule);
-    const at::AutoGradMode with_grad(true);
-    torch::autograd::variable_list inputs = {
-        saved->get_saved_variables()[0].detach().requires_grad_(true)};
-    const at::Tensor out = run_layer(*call.layer, call.context, inputs[0], nullptr);
-    inputs.insert(inputs.end(), call.parameters.begin(), call.parameters.end());
-    auto result = torch::autograd::grad({out}, inputs, {grads[0]}, std::nullopt, false, true);
-    result.emplace_back();
-    return result;
-  }
-};
-
-void collect(const at::Tensor& tensor, torch::autograd::variable_list* parameters) {
-  if (tensor.defined() && tensor.requires_grad()) parameters->push_back(tensor);
-}
-
-torch::autograd::variable_list layer_parameters(const DecoderLayer& layer) {
-  torch::autograd::variable_list parameters;
-  for (const NormWeights* norm :
-       {&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.mlp_norm}) {
-    collect(norm->weight, &parameters);
-    collect(norm->bias, &parameters);
-  }
-  visit_parts(layer, [&](const LinearLayer&, const LinearPart& part) {
-    for (const at::Tensor* tensor : {&part.weight, &part.bias, &part.lora_a, &part.lora_b})
-      collect(*tensor, &parameters);
-  });
-  return parameters;
-}
-
-}  // namespace
-
 at::Tensor run_layer_recomputed(const DecoderLayer& layer, const LayerContext& context,
                                 const at::Tensor& h_TH) {
-  auto call = c10::make_intrusive<LayerCall>();
-  call->layer = &layer;
-  call->context = context;
-  call->parameters = layer_parameters(layer);
-  return RecomputedLayer::apply(h_TH, at::TensorList(call->parameters), call);
+  return run_twice(
+      run_layer, layer, context, h_TH,
+      parameters_of({&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.mlp_norm},
+                    {&layer.qkv, &layer.output, &layer.up, &layer.down}));
 }
 
 }  // namespace braid

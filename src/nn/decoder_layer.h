@@ -34,6 +34,7 @@ struct LayerContext {
   AdapterUse adapters;
   const TensorParallelGroup* tensor_parallel = nullptr;  // not owned
   int64_t rows = 0;                                      // of the batch
+  bool attention_twice = false;  // without a cache: the backward runs attention again
 };
 
 at::Tensor apply_norm(const NormWeights& norm, const ModelSpec& spec, const at::Tensor& x);

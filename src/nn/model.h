@@ -36,13 +36,20 @@ struct LoraOptions {
   double dropout = 0;  // share of an adapter's input that training leaves out (not of lm_head's)
 };
 
+// What a training forward keeps of each layer for the backward, which computes the rest again (Chen
+// et al., arXiv 1604.06174; Korthikanti et al., arXiv 2205.05198).
+enum class KeptActivations {
+  kAll,
+  kWithoutAttention,  // of attention its input alone
+  kInputs,            // the layer's input alone
+};
+
 struct ModelOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
   std::vector<LayerRange> ranges = {};  // in the model's order; empty = all layers in one
   TensorParallelGroup tensor_parallel = {};
-  bool recompute =
-      false;  // drop layer activations in training and compute them again in the backward
+  KeptActivations kept = KeptActivations::kAll;
   LoraOptions lora = {};
   uint64_t seed = 0;  // of random initial weights (heads and adapters that a checkpoint lacks)
 };

@@ -123,9 +123,9 @@ class ParkedModel : public WrappedModel {
   }
 
   at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
-                     const at::Tensor& hidden_in) override {
+                     const at::Tensor& hidden_in, size_t range) override {
     if (parked()) bring();
-    return decoder_->forward(batch, kv, hidden_in);
+    return decoder_->forward(batch, kv, hidden_in, range);
   }
   at::Tensor head_weight() const override {
     BRAID_CHECK(!parked(), "the head of a model that rests");

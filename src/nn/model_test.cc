@@ -98,7 +98,7 @@ TEST_P(EveryFamily, SharedStartsGiveTheGradientsOfWholeSequences) {
   for (const int64_t rank : {0, 4}) {
     ModelOptions options;
     options.lora = {.rank = rank, .targets = {"all-linear"}, .dropout = 0.25};
-    options.recompute = rank > 0;
+    if (rank > 0) options.kept = KeptActivations::kInputs;
     const auto gradients_of = [&](const std::vector<SharedStart>& starts) {
       const auto model = load_tiny(GetParam(), options);
       const at::AutoGradMode grad(true);
@@ -146,12 +146,16 @@ TEST_P(EveryFamily, GradientsMatchFiniteDifferences) {
   }
 }
 
+constexpr KeptActivations kParts[] = {KeptActivations::kInputs, KeptActivations::kWithoutAttention};
+
 TEST_P(EveryFamily, RecomputationGivesTheSameBits) {
   const auto kept = load_tiny(GetParam());
-  const auto recomputed = load_tiny(GetParam(), {.recompute = true});
-  const Gradients expected = gradients(*kept), found = gradients(*recomputed);
-  ASSERT_EQ(found.size(), expected.size());
-  for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
+  const Gradients expected = gradients(*kept);
+  for (const KeptActivations part : kParts) {
+    const Gradients found = gradients(*load_tiny(GetParam(), {.kept = part}));
+    ASSERT_EQ(found.size(), expected.size());
+    for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
+  }
 }
 
 TEST_P(EveryFamily, PackingOnceOrForEachProductGivesTheSameBits) {
@@ -282,10 +286,12 @@ TEST(Lora, ReferenceSharesTheBaseWithoutAdapter) {
 TEST(Lora, RecomputationKeepsAdapterGradients) {
   const LoraOptions lora = {.rank = 2, .alpha = 16, .targets = {"q_proj", "up_proj"}};
   const auto kept = load_tiny("llama", {.lora = lora});
-  const auto recomputed = load_tiny("llama", {.recompute = true, .lora = lora});
-  const Gradients expected = gradients(*kept), found = gradients(*recomputed);
-  ASSERT_EQ(found.size(), 8u);
-  for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
+  const Gradients expected = gradients(*kept);
+  for (const KeptActivations part : kParts) {
+    const Gradients found = gradients(*load_tiny("llama", {.kept = part, .lora = lora}));
+    ASSERT_EQ(found.size(), 8u);
+    for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
+  }
 }
 
 TEST(Lora, AllLinearAdaptsEveryMatrixOfTheLayersAndNotTheHead) {
@@ -358,16 +364,18 @@ TEST(Lora, DropoutLeavesOutItsShareAndKeepsTheMean) {
 }
 
 TEST(Lora, RecomputationLeavesOutTheSame) {
-  ModelOptions options = with_dropout(0.3);
-  const auto kept = load_tiny("llama", options);
-  options.recompute = true;
-  const auto recomputed = load_tiny("llama", options);
-  for (Model* model : {kept.get(), recomputed.get()}) {
+  const auto found = [](KeptActivations kept) {
+    ModelOptions options = with_dropout(0.3);
+    options.kept = kept;
+    const auto model = load_tiny("llama", options);
     fill_adapters(*model);
     model->set_dropout_seed(5);
-  }
-  const Gradients expected = gradients(*kept), found = gradients(*recomputed);
-  for (const auto& item : expected) EXPECT_TRUE(found.at(item.first).equal(item.second));
+    return gradients(*model);
+  };
+  const Gradients expected = found(KeptActivations::kAll);
+  for (const KeptActivations part : kParts)
+    for (const auto& [name, gradient] : found(part))
+      EXPECT_TRUE(gradient.equal(expected.at(name))) << name;
 }
 
 std::string option_failure(const ModelOptions& options) {

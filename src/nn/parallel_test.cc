@@ -17,7 +17,7 @@ struct ParallelCase {
   std::string family;
   bool scalar_head = false;
   bool lora = false;
-  bool recompute = false;
+  KeptActivations kept = KeptActivations::kAll;
 };
 
 ModelSpec spec_of(const ParallelCase& test, const TestLayout& layout) {
@@ -32,7 +32,7 @@ ModelSpec spec_of(const ParallelCase& test, const TestLayout& layout) {
 ModelOptions options_of(const ParallelCase& test) {
   ModelOptions options;
   options.seed = 5;
-  options.recompute = test.recompute;
+  options.kept = test.kept;
   if (!test.lora) return options;
   options.lora.rank = 3;
   options.lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
@@ -147,8 +147,11 @@ RANK_TEST(Parallel, ScalarHeadAndLora2, 2) {
   expect_equal(world, {"qwen3", true, true}, {.stage_layers = {2, 1}});
 }
 RANK_TEST(Parallel, Recomputed2, 2) {
-  expect_equal(world, {"qwen3", false, false, true}, {.tp = 2});
-  expect_equal(world, {"gpt2", false, false, true}, {.tp = 2, .sequence_parallel = true});
+  for (const KeptActivations kept :
+       {KeptActivations::kInputs, KeptActivations::kWithoutAttention}) {
+    expect_equal(world, {"qwen3", false, false, kept}, {.tp = 2});
+    expect_equal(world, {"gpt2", false, false, kept}, {.tp = 2, .sequence_parallel = true});
+  }
 }
 
 RANK_TEST(Parallel, TensorParallel4, 4) { all_families(world, {.tp = 4}); }

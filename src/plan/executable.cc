@@ -24,7 +24,6 @@ Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy
     return refused(where, cat("zero ", s.zero_stage, " beside interleave ", s.interleave));
   if (s.zero_stage > 0 && call.kind == CallKind::kReward)
     return refused(where, cat("zero ", s.zero_stage));
-  if (s.recompute == Recompute::kSelective) return refused(where, "recompute: selective");
   if (!std::is_sorted(mesh.devices.begin(), mesh.devices.end()))
     return refused(where, "a mesh whose devices are not in ascending order");
   return ok_status();

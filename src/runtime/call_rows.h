@@ -35,10 +35,10 @@ class CallRows {
   // The place of a rank in a call; dp_rank -1: it takes no part.
   GridPosition at(CallId call, int64_t rank) const;
   int dp_rank(CallId call, int64_t rank) const { return at(call, rank).dp_rank; }
-  // Whether the rank is the first of those that share one data-parallel rank's samples.
-  bool first_of_replica(CallId call, int64_t rank) const {
+  // Whether the rank speaks for those that share one data-parallel rank's samples.
+  bool leads_replica(CallId call, int64_t rank) const {
     const GridPosition place = at(call, rank);
-    return place.tp_rank == 0 && place.stage == 0;
+    return place.tp_rank == 0 && place.stage == placement(call).strategy.pp - 1;
   }
   // What expand() takes. REQUIRES: the call uses a model. Valid as long as this.
   CallFrame frame(CallId call) const;

@@ -77,6 +77,7 @@ Status Generation::round() {
 
 void Generation::abandon() {
   engine_.reset();
+  ranks_.reset();
   finished_.clear();
   if (model_ != nullptr) model_->rest();
   model_ = nullptr;
@@ -96,6 +97,7 @@ Status Generation::finish(SampleStore& store) {
   BRAID_TRY(store.put_reals("sampler_logprobs", rows_, at::tensor(logprobs)));
   BRAID_TRY(store.put_reals("truncated", rows_, at::tensor(truncated)));
   engine_.reset();
+  ranks_.reset();
   finished_.clear();
   model_->rest();  // updates pack anew: after them the weights are others
   model_ = nullptr;

@@ -42,7 +42,7 @@ std::vector<LayoutCase> layouts() {
       {"tp4", "grpo", "1x4", everywhere("grpo", "tp: 4", "tp: 4"), true},
       {"tp4s_ppo", "ppo", "1x4", everywhere("ppo", "tp: 4", "tp: 4, sequence_parallel: true"),
        true},
-      {"pp4", "grpo", "1x4", everywhere("grpo", "dp: 4", "pp: 4, micro_batches: 2"), true},
+      {"pp4", "grpo", "1x4", everywhere("grpo", "pp: 4", "pp: 4, micro_batches: 2"), true},
       {"uneven", "ppo", "1x2",
        everywhere("ppo", "dp: 2", "pp: 2, stage_layers: \"3,1\", micro_batches: 2"), true},
       {"dp4", "ppo", "1x4", everywhere("ppo", "dp: 4", "dp: 4"), true},
@@ -105,7 +105,8 @@ std::vector<LayoutCase> layouts() {
                   "schedule: gpipe, zero: 1"),
        true},
       {"interleaved", "ppo", "1x2",
-       everywhere("ppo", "dp: 2", "pp: 2, micro_batches: 4", "interleave: 2")},
+       everywhere("ppo", "dp: 2", "pp: 2, micro_batches: 4",
+                  "interleave: 2, recompute: selective")},
       {"interleaved_grid", "grpo", "1x8",
        everywhere("grpo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2, micro_batches: 2",
                   "interleave: 2, zero: 1, recompute: full"),
@@ -115,7 +116,7 @@ std::vector<LayoutCase> layouts() {
       {"tokens", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, micro_tokens: 40"), true},
       {"again", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 2, pp: 2", "recompute: full"),
        true},
-      {"grid", "ppo", "1x8", everywhere("ppo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2"), true},
+      {"grid", "ppo", "1x8", everywhere("ppo", "dp: 2, tp: 2, pp: 2", "dp: 2, tp: 2, pp: 2"), true},
       {"nested", "ppo", "1x4",
        "  generate: {mesh: all, dp: 4}\n  old_logprob: {mesh: 0-1, dp: 2}\n  ref_logprob: {mesh: "
        "2-3, tp: 2}\n"
@@ -128,11 +129,10 @@ std::vector<LayoutCase> layouts() {
 constexpr int kSamples = 4;  // of a mini-batch
 
 // A random layout of a call on some of the devices; "" where it takes more.
-std::string random_call(const std::string& call, int devices, bool recompute,
-                        RandomStream& random) {
+std::string random_call(const std::string& call, int devices, RandomStream& random) {
   const auto one_of = [&](std::vector<int> values) { return values[random.below(values.size())]; };
   const bool generates = call == "generate", trains = call.rfind("update_", 0) == 0;
-  const int tp = one_of({1, 1, 2, 4}), pp = generates ? 1 : one_of({1, 1, 2, 3});
+  const int tp = one_of({1, 1, 2, 4}), pp = one_of({1, 1, 2, 3});
   if (devices < tp * pp) return "";
   const int dp = 1 + static_cast<int>(random.below(std::min(devices / (tp * pp), kSamples)));
   std::vector<int> mesh(devices);
@@ -153,8 +153,12 @@ std::string random_call(const std::string& call, int devices, bool recompute,
     out += dp > 2 ? ", micro_tokens: 30" : ", micro_batches: 2";
   else if (!generates)
     out += cat(", micro_batches: ", dp > 2 ? 1 : one_of({1, 2}));
-  if (trains && recompute) out += ", recompute: full";
-  const int zero = dp == 1 || generates ? 0 : trains ? one_of({0, 1, 2, 3}) : one_of({0, 0, 3});
+  const char* const again[] = {"none", "selective", "full"};
+  if (trains) out += cat(", recompute: ", again[random.below(3)]);
+  const int zero = dp == 1 || generates ? 0
+                   : interleaves        ? one_of({0, 1})
+                   : trains             ? one_of({0, 1, 2, 3})
+                                        : one_of({0, 0, 3});
   if (zero > 0) out += cat(", zero: ", zero);
   return out + "}\n";
 }
@@ -164,13 +168,12 @@ LayoutCase random_layout(int number) {
   RandomStream random(29, static_cast<uint64_t>(number));
   const int devices = 2 + static_cast<int>(random.below(7));
   const std::string algorithm = random.below(2) == 0 ? "grpo" : "ppo";
-  const bool recompute = random.below(2) == 0;
   LayoutCase out{cat("random", number), algorithm, cat("1x", devices), ""};
   std::vector<std::string> calls = {"generate", "old_logprob", "ref_logprob", "update_actor"};
   if (algorithm == "ppo") calls.insert(calls.end(), {"values", "update_critic"});
   for (const std::string& call : calls) {
     std::string line;
-    while (line.empty()) line = random_call(call, devices, recompute, random);
+    while (line.empty()) line = random_call(call, devices, random);
     out.calls += line;
   }
   return out;
@@ -490,6 +493,17 @@ TEST_F(JobProcess, ExampleOfAClusterRuns) {
   EXPECT_GT(predicted["step"]["predicted_s"].get<double>(), 0);
   for (const Json& rank : predicted["ranks"])
     EXPECT_GT(rank["measured_bytes"].get<double>(), 1 << 20) << predicted;
+}
+
+TEST_F(JobProcess, ExampleOfPipelinesRuns) {
+  const CommandOutcome end =
+      run_shell(cat("cd ", BRAID_SOURCE_DIR, " && ", BRAID_BINARY,
+                    " train examples/cluster/grpo.yaml train.total_steps=2 "
+                    "plan.file=examples/cluster/pipelines.plan.yaml run.dir=",
+                    path("job-pipelines"), " 2>&1"));
+  ASSERT_EQ(end.exit_code, 0) << end.output;
+  const Json predicted = *parse_json(*read_file(path("job-pipelines/cluster/predicted.json")), "");
+  EXPECT_EQ(predicted["ranks"].size(), 4u);
 }
 
 }  // namespace

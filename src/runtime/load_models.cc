@@ -58,7 +58,7 @@ Result<ModelOptions> model_options(const Config& config) {
   ModelOptions options;
   BRAID_ASSIGN(options.device, parse_device(config.device, "device"));
   options.dtype = config.model.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
-  options.recompute = config.train.recompute;
+  if (config.train.recompute) options.kept = KeptActivations::kInputs;
   options.lora = {config.lora.rank, config.lora.alpha, config.lora.targets, config.lora.dropout};
   options.seed = static_cast<uint64_t>(config.train.seed);
   return options;

@@ -42,6 +42,7 @@ struct ModelPart {
   int zero_stage = 0;
   Communicator* weights = nullptr;  // of the same ranks, where weights are slices (ZeRO-3)
   bool alone = false;               // its memory comes and goes, so no other role may use it
+  std::optional<KeptActivations> kept = {};  // by the plan, in place of train.recompute
 };
 
 // Where a role's weights come from.

@@ -16,6 +16,12 @@
 namespace braid {
 namespace {
 
+KeptActivations kept_under(Recompute recompute) {
+  if (recompute == Recompute::kFull) return KeptActivations::kInputs;
+  return recompute == Recompute::kSelective ? KeptActivations::kWithoutAttention
+                                            : KeptActivations::kAll;
+}
+
 // The graph with the roles whose home copy is on this rank.
 Graph roles_at_home(const Program& program, int64_t rank) {
   Graph graph = program.graph;
@@ -68,6 +74,7 @@ ModelPart RankModels::part_of(CallId id) const {
   if (part.data != nullptr) part.zero_stage = strategy.zero_stage;
   part.weights = groups(id).weights;
   part.alone = part.weights != nullptr || rests(program_.graph.calls[id.value].role);
+  part.kept = kept_under(strategy.recompute);
   if (strategy.pp == 1) return part;
   const GridPosition at = position_in(*frame.where, self());
   for (int chunk = 0; chunk < strategy.interleave; ++chunk) {

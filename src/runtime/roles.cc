@@ -39,6 +39,7 @@ Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& o
 
 void take_part(const ModelPart& part, ModelOptions& options) {
   options.ranges = part.ranges;
+  options.kept = part.kept.value_or(options.kept);
   options.tensor_parallel = part.tensor;
 }
 

@@ -150,7 +150,7 @@ std::vector<Rows> Session::scored_rows(CallId call) {
       continue;
     std::vector<Rows> read = rows_.by_rank(generate, position_.step);
     for (size_t rank = 0; rank < read.size(); ++rank)
-      if (!rows_.first_of_replica(generate, static_cast<int64_t>(rank))) read[rank].clear();
+      if (!rows_.leads_replica(generate, static_cast<int64_t>(rank))) read[rank].clear();
     return read;
   }
   std::vector<Rows> all = rows_.by_rank(call, position_.step);
@@ -253,21 +253,26 @@ Status Session::infer(const Call& call) {
   return ok_status();
 }
 
+// Replayed rewards are where the rollouts were read, which need not be a rank of this call.
 Status Session::reward(const Call& call) {
-  const Rows rows = scored_rows(id_of(call))[rank()];
+  return asks_rewards(config_, program_.graph) ? score(scored_rows(id_of(call))[rank()])
+                                               : ok_status();
+}
+
+Status Session::score(const Rows& rows) {
+  if (rows.empty()) return ok_status();
   if (asks_rewards(config_, program_.graph)) {
-    if (!rows.empty()) {
-      BRAID_ASSIGN(scored_, scoring_.score(store_, rows, position_.step));
-    }
+    BRAID_ASSIGN(scored_, scoring_.score(store_, rows, position_.step));
   } else {
     scored_ = Scoring::replayed(generation_.replayed(), store_, rows);
   }
-  return rows.empty() ? ok_status() : scoring_.record(scored_, store_, rows, position_.step);
+  return scoring_.record(scored_, store_, rows, position_.step);
 }
 
 // What one rank or several found becomes everyone's: rewards, and who is dropped.
 Status Session::share_rewards(const Call& call) {
   const std::vector<Rows> asked = scored_rows(id_of(call));
+  if (!asks_rewards(config_, program_.graph)) BRAID_TRY(score(asked[rank()]));
   ScoredSamples scored = std::move(scored_);
   scored_ = {};
   if (exchange_.ranks() > 1) {
@@ -379,7 +384,7 @@ Status Session::end_region(const Call& call) {
   BRAID_TRY(generation_.finish(store_));
   const CallId id = id_of(call);
   ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
-  if (!rows_.first_of_replica(id, rank())) return ok_status();
+  if (!rows_.leads_replica(id, rank())) return ok_status();
   const Rows& mine = rows_.by_rank(id, position_.step)[rank()];
   ledger_.computed(call.name, rows_with_tokens(store_, "response_ids", mine));
   note_lengths(store_, mine, metrics_);

@@ -136,6 +136,7 @@ class Session : public Executor {
   Json own_data_identity() const;
   Status infer(const Call& call);
   Status reward(const Call& call);
+  Status score(const Rows& rows);
   Status share_rewards(const Call& call);
   Status compute(const Call& call);
   Status share_algo_state(CallId call);

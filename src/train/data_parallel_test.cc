@@ -50,7 +50,8 @@ MainGradientOptions options_of(const DataCase& test, const Model& model) {
 }
 
 std::unique_ptr<Model> start_model(const DataCase& test) {
-  ModelOptions options{.dtype = test.dtype, .recompute = test.recompute, .seed = 3};
+  ModelOptions options{.dtype = test.dtype, .seed = 3};
+  if (test.recompute) options.kept = KeptActivations::kInputs;
   options.lora.rank = test.lora;
   return small_model("qwen2", options);
 }

@@ -126,7 +126,8 @@ std::vector<std::pair<std::string, ShardedOptimizer::StatePart>> ShardedOptimize
     out.emplace_back("exp_avg", &Owned::exp_avg);
     out.emplace_back("exp_avg_sq", &Owned::exp_avg_sq);
   }
-  if (gradients_.places()[0].parameter.scalar_type() != at::kFloat)
+  const auto& places = gradients_.places();  // none on ranks below all adapters
+  if (!places.empty() && places[0].parameter.scalar_type() != at::kFloat)
     out.emplace_back("master", &Owned::master);
   return out;
 }
@@ -164,10 +165,10 @@ Status ShardedOptimizer::load_state(const std::map<std::string, at::Tensor>& sta
                             at::empty({1}, place.parameter.options().dtype(at::kFloat))
                                 .expand(place.parameter.sizes()));
   BRAID_TRY(check_state(expected, state));
-  const bool f32 = gradients_.places()[0].parameter.scalar_type() == at::kFloat;
   for (const BucketPlace& place : gradients_.places()) {
     const SlicePart part = gradients_.owned_part(place);
     if (part.size == 0) continue;
+    const bool f32 = place.parameter.scalar_type() == at::kFloat;
     const auto take = [&](at::Tensor& to, const at::Tensor& whole) {
       to.narrow(0, part.in_slice, part.size)
           .copy_(whole.flatten().narrow(0, part.in_parameter, part.size));

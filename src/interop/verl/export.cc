@@ -51,6 +51,8 @@ void export_training(Exporter& e, const std::string& role, VerlWorker* worker) {
   export_layout(*from, &worker->layout());
   if (parallel) {
     worker->layout().vpp = from->interleave > 1 ? from->interleave : 0;
+    if (from->schedule == PipelineOrder::kAllForwardFirst)
+      e.lose(cat("update of ", role, ": schedule gpipe; its pipelines run 1F1B"));
     if (from->zero_stage > 1)
       e.lose(cat("update of ", role, ": zero ", from->zero_stage,
                  " beside tensor or pipeline parallelism; it has zero 1"));
