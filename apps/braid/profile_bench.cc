@@ -165,7 +165,7 @@ std::map<std::string, double> LayerBench::memory(int64_t tokens, int64_t length)
   const PassMemory forward = pass_memory(*model_, batch, hidden(tokens), false);
   const PassMemory trained = pass_memory(*model_, batch, hidden(tokens).requires_grad_(true), true);
   ModelOptions options = model_->options();
-  options.recompute = true;
+  options.kept = KeptActivations::kInputs;
   const auto dropping = make_model(spec_, options);
   BRAID_CHECK(dropping.ok(), "the same layers were made before");
   const PassMemory repeated =

@@ -77,7 +77,8 @@ class EveryFamily : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryFamily, ComputesTheNumbersOfTheCpu) {
   expect_same(GetParam(), {}, 1e-5);
-  expect_same(GetParam(), {.recompute = true, .lora = {.rank = 2, .targets = {"all-linear"}}},
+  expect_same(GetParam(),
+              {.kept = KeptActivations::kInputs, .lora = {.rank = 2, .targets = {"all-linear"}}},
               1e-5);
 }
 
