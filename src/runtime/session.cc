@@ -385,7 +385,7 @@ Status Session::end_region(const Call& call) {
   const CallId id = id_of(call);
   ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
   if (!rows_.leads_replica(id, rank())) return ok_status();
-  const Rows& mine = rows_.by_rank(id, position_.step)[rank()];
+  const Rows mine = rows_.by_rank(id, position_.step)[rank()];
   ledger_.computed(call.name, rows_with_tokens(store_, "response_ids", mine));
   note_lengths(store_, mine, metrics_);
   return ok_status();
