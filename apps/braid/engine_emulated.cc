@@ -35,6 +35,7 @@ Result<PlannedRun> planned_emulation(const Config& stated) {
         "device: emulated: no plan is stated; name one as plan.file, or set placement or parallel");
   take_engine_limits(out.config.rollout, nullptr, &*out.problem, &*out.plan);
   BRAID_ASSIGN(out.program, compile(*out.plan, *out.problem));
+  out.config.device = "cpu";  // of the processes that stand for devices
   return out;
 }
 
