@@ -192,8 +192,9 @@ double activation_bytes_per_token(const ModelSize& model, LayerKind kind, int tp
   return width * (whole / (sequence_parallel ? tp : 1) + (attention + mlp) / tp);
 }
 
-MemoryParts train_memory(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
-                         const TrainMemoryWork& memory, const Efficiency& e) {
+MemoryParts train_memory(const ModelSize& model, const TrainLayout& layout,
+                         const TrainStepWork& work, const TrainMemoryWork& memory,
+                         const Efficiency& e) {
   MemoryParts parts;
   add_states(model, layout, memory, e, &parts);
   const StageActivations stage = stage_activations(model, layout, work, memory, e);

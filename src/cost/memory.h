@@ -55,8 +55,9 @@ struct TrainMemoryWork {
 
 // The fullest pipeline stage of a training step: the first, with the most micro-batches in flight,
 // or the last, with the logits.
-MemoryParts train_memory(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
-                         const TrainMemoryWork& memory, const Efficiency& efficiency);
+MemoryParts train_memory(const ModelSize& model, const TrainLayout& layout,
+                         const TrainStepWork& work, const TrainMemoryWork& memory,
+                         const Efficiency& efficiency);
 // A generation job that allocates as it goes, with `work.concurrency` sequences at their full
 // length.
 MemoryParts generate_memory(const ModelSize& model, const GenerateLayout& layout,

@@ -61,7 +61,7 @@ Result<TrainLayout> train_layout(const Measurement& row, int devices, const GpuS
 }
 
 TrainStepWork train_work(const Measurement& row, double sequences, double seq_len, int dp,
-                     double unstated_micro_batch) {
+                         double unstated_micro_batch) {
   TrainStepWork work;
   work.global_batch = sequences;
   work.seq_len = seq_len;

@@ -244,7 +244,8 @@ double offload_s(const Step& step) {
 
 }  // namespace
 
-Status validate_train(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work) {
+Status validate_train(const ModelSize& model, const TrainLayout& layout,
+                      const TrainStepWork& work) {
   if (work.seq_len <= 0) return invalid_input("seq_len must be above 0");
   if (work.micro_batch <= 0 || work.global_batch <= 0)
     return invalid_input("micro_batch and global_batch must be above 0");
@@ -257,8 +258,8 @@ Status validate_train(const ModelSize& model, const TrainLayout& layout, const T
   return ok_status();
 }
 
-TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
-                          const DeviceModel& device) {
+TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout,
+                          const TrainStepWork& work, const DeviceModel& device) {
   const Step step = make_step(model, layout, work, device);
   const LayerCost layer = mean_layer_time(step);
   const StageLayers layers = stage_layers(step);
@@ -285,8 +286,8 @@ TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout, con
   return time;
 }
 
-double inference_pass_s(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
-                        const DeviceModel& device) {
+double inference_pass_s(const ModelSize& model, const TrainLayout& layout,
+                        const TrainStepWork& work, const DeviceModel& device) {
   const Step step = make_step(model, layout, work, device);
   const LayerCost layer = mean_layer_time(step);
   const double per_stage = (model.layers * (layer.forward_s + layer.exchange_forward_s) +

@@ -50,12 +50,12 @@ struct TrainTime {
 // Errors name the rule that layout and work break: sizes that do not divide, an empty micro-batch.
 Status validate_train(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work);
 // REQUIRES: validate_train() accepts the arguments.
-TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
-                          const DeviceModel& device);
+TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout,
+                          const TrainStepWork& work, const DeviceModel& device);
 
 // Seconds of one inference pass (log-probabilities) over `sequences` with the same layout: forward
 // only, pipelined.
-double inference_pass_s(const ModelSize& model, const TrainLayout& layout, const TrainStepWork& work,
-                        const DeviceModel& device);
+double inference_pass_s(const ModelSize& model, const TrainLayout& layout,
+                        const TrainStepWork& work, const DeviceModel& device);
 
 }  // namespace braid

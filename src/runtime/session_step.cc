@@ -94,8 +94,12 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
 // On one rank the calls follow each other; on several they may overlap, and their own time is that
 // of the rank that took longest.
 Status Session::merge_reports(double whole_s) {
-  report_ = {metrics_, seconds_, ledger_.entries(), training_.trained_tokens() - trained_before_,
-             static_cast<double>(peak_tensor_bytes()), stop_signal()};
+  report_ = {metrics_,
+             seconds_,
+             ledger_.entries(),
+             training_.trained_tokens() - trained_before_,
+             static_cast<double>(peak_tensor_bytes()),
+             stop_signal()};
   rank_seconds_ = {report_.seconds};
   rank_peaks_ = {report_.peak_bytes};
   step_s_ = 0;
