@@ -96,6 +96,7 @@ constexpr Rule kRules[] = {
     {"checkpoint", Effect::kWithoutEffect, kOfTheFiles},
     {"eval", Effect::kNotPriced, kBesideTheStep},
     {"log", Effect::kWithoutEffect, "says what is printed"},
+    {"runtime", Effect::kWithoutEffect, "of 'braid train' with device=emulated"},
     {"cluster", Effect::kRead, ""},
     {"workload", Effect::kRead, ""},
     {"placement", Effect::kRead, ""},
