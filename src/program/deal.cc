@@ -311,6 +311,11 @@ std::vector<SampleRows> deal_shares(const SampleRows& rows, const std::vector<De
   return part_rows(rows, samples, options, parting);
 }
 
+bool passes_meet(const Strategy& strategy, bool trains) {
+  if (strategy.dp == 1) return false;
+  return strategy.zero_stage == 3 || (trains && strategy.zero_stage == 2) || strategy.ep > 1;
+}
+
 std::vector<std::vector<SampleRows>> cut_shares(const std::vector<SampleRows>& shares,
                                                 const std::vector<DealSample>& samples,
                                                 const Strategy& strategy,
@@ -322,8 +327,7 @@ std::vector<std::vector<SampleRows>> cut_shares(const std::vector<SampleRows>& s
     return out;
   };
   std::vector<std::vector<SampleRows>> out = cut(0);
-  const bool together = strategy.zero_stage == 3 || (options.trains && strategy.zero_stage == 2);
-  if (!together || strategy.dp == 1) return out;
+  if (!passes_meet(strategy, options.trains)) return out;
   // To a larger number other pieces of groups may be the best, and give more of them again.
   const auto differ = [](const auto& a, const auto& b) { return a.size() != b.size(); };
   while (std::adjacent_find(out.begin(), out.end(), differ) != out.end()) {

@@ -82,9 +82,12 @@ struct Deal {
   friend bool operator==(const Deal&, const Deal&) = default;
 };
 
+// Whether the passes of data-parallel ranks meet in collectives (ZeRO-2 and 3 reduce gradients and
+// gather weights, expert parallelism exchanges tokens): then all have as many micro-batches of a
+// mini-batch, some of them empty.
+bool passes_meet(const Strategy& strategy, bool trains);
+
 // The mini-batches, shares and micro-batches of a call. Samples that are not kept are left out.
-// With ZeRO-2 and 3 all ranks have as many micro-batches of a mini-batch, some of them empty: they
-// reduce gradients and gather weights together.
 Deal deal(const std::vector<DealSample>& samples, const Strategy& strategy,
           const DealOptions& options);
 
@@ -121,7 +124,7 @@ std::vector<SampleRows> deal_evenly(const std::vector<int64_t>& sizes,
                                     const std::vector<int64_t>& room);
 
 // Number of the rules above: another one means other deals from equal arguments.
-inline constexpr int kDealRules = 3;
+inline constexpr int kDealRules = 4;
 
 // Begin of run k of `count` runs of `size` items whose sizes differ by at most one.
 inline int64_t run_begin(int64_t size, int64_t k, int64_t count) { return size * k / count; }

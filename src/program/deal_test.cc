@@ -118,10 +118,13 @@ TEST(SharedPromptsTest, ChangeNoMembership) {
   EXPECT_EQ(deal_minibatches(samples, options), apart);
 }
 
-// With ZeRO-3 ranks gather weights together, as often each.
-TEST(SharedPromptsTest, RanksHaveAsManyMicroBatchesUnderZero3) {
-  Strategy strategy;
-  strategy.dp = 2, strategy.zero_stage = 3;
+// Where their passes meet, ranks pass as often each: with ZeRO-3 they gather weights together, with
+// expert parallelism they exchange tokens.
+class PassesMeet : public ::testing::TestWithParam<Strategy> {};
+
+TEST_P(PassesMeet, RanksHaveAsManyMicroBatches) {
+  Strategy strategy = GetParam();
+  strategy.dp = 2;
   DealOptions options;
   options.share_prompts = true;
   for (int64_t groups = 2; groups < 8; ++groups)
@@ -134,6 +137,18 @@ TEST(SharedPromptsTest, RanksHaveAsManyMicroBatchesUnderZero3) {
             << groups << " groups of " << each << ", " << budget << " tokens";
       }
 }
+
+Strategy zero_3() {
+  Strategy out;
+  out.zero_stage = 3;
+  return out;
+}
+Strategy experts_apart() {
+  Strategy out;
+  out.ep = 2;
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Deals, PassesMeet, testing::Values(zero_3(), experts_apart()));
 
 TEST(SharedPromptsTest, TheFirstOfAGroupHasItsPrompt) {
   const auto samples = groups_of(2, 2);

@@ -141,6 +141,13 @@ TEST(DealTest, ListsOfUnequalPassesThatMeetAreRejected) {
                                           expand(frame, DeviceId{1}, unequal)};
     EXPECT_EQ(verify_ops(frame, ranks, unequal).ok(), stage == 1) << "zero " << stage;
   }
+  where.strategy.zero_stage = 0, where.strategy.ep = 2;
+  model.kinds.push_back({"experts", 192, 16, 0, 2, false, false, true});
+  model.routes = 2;
+  const std::vector<Expansion> ranks = {expand(frame, DeviceId{0}, unequal),
+                                        expand(frame, DeviceId{1}, unequal)};
+  const Status experts = verify_ops(frame, ranks, unequal);
+  EXPECT_THAT(experts.message(), testing::HasSubstr("experts group"));
 }
 
 // Messages of each ordered pair and channel as their receiver and their sender list them.

@@ -42,7 +42,7 @@ Status verify_messages(const std::vector<Expansion>& ranks) {
   return ok_status();
 }
 
-// What each rank lists of each group, and what its passes do with those that hold the same.
+// What each rank lists of each group, and what its passes do with the others of a group.
 Status verify_groups(const std::vector<Expansion>& ranks) {
   using Key = std::pair<GroupKind, std::vector<DeviceId>>;
   using Listed = std::vector<std::tuple<OpKind, int32_t, double>>;
@@ -50,8 +50,8 @@ Status verify_groups(const std::vector<Expansion>& ranks) {
   const auto list_inside = [&](const Expansion& e, const Op& op) {
     const OpBody& body = e.bodies[op.body];
     for (const InsideOp& inside : op.kind == OpKind::kForward ? body.forward : body.backward)
-      if (const OpGroup& group = e.groups[inside.group]; among_copies(group.kind))
-        lists[{group.kind, group.members}][e.rank].push_back({inside.kind, op.minibatch, 0});
+      lists[{e.groups[inside.group].kind, e.groups[inside.group].members}][e.rank].push_back(
+          {inside.kind, op.minibatch, 0});
   };
   for (const Expansion& e : ranks)
     for (const Op& op : e.ops) {

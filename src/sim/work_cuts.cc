@@ -59,7 +59,7 @@ const WorkCuts::RankBatches& WorkCuts::micro_batches(const Call& call, const Cal
                      s.micro_tokens,
                      s.micro_batches,
                      s.interleave > 1 ? s.pp : 1,
-                     s.zero_stage >= 2 && s.dp > 1,
+                     passes_meet(s, of_step.trains),
                      s.cp,
                      share_prompts ? s.pp : 1,
                      &cost.model()};
