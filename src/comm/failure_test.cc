@@ -42,12 +42,11 @@ Status all_reduce_once(World& world, const std::string& tensor) {
 Status act(World& world, const std::string& what) {
   BRAID_TRY(all_reduce_once(world, "first"));
   std::fprintf(stderr, "pid %d\n", ::getpid());
-  world.position().enter("step 3, train actor", cat("instruction ", 10 + world.global_rank()));
   const bool chosen = world.global_rank() == world.world_size() - 1;
-  if (what == "kill" && chosen) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // its position is told
-    ::raise(SIGKILL);
-  }
+  if (what == "kill" && chosen)  // the others look at it, then it moves on at once
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  world.position().enter("step 3, train actor", cat("instruction ", 10 + world.global_rank()));
+  if (what == "kill" && chosen) ::raise(SIGKILL);
   if (what == "report" && chosen) return invalid_input("the reward file ends in the middle");
   if (what == "stop" && chosen) {
     // Something else wakes it, as a person would.
@@ -201,7 +200,8 @@ TEST(Failure, WithoutALauncherTheOthersNoticeADeath) {
   ASSERT_TRUE(child.ok());
   const Ended run = finish(**child);
   EXPECT_THAT(run.output, HasSubstr("codes 1 1 137"));
-  EXPECT_THAT(run.output, HasSubstr("braid: error: rank 2 failed: its process is gone"));
+  EXPECT_THAT(run.output, HasSubstr("braid: error: rank 2 failed: its process is gone (at: step 3, "
+                                    "train actor, instruction 12"));
   EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
 }
 

@@ -14,10 +14,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "base/text.h"
 #include "comm/failure.h"
 #include "comm/membership.h"
+#include "comm/position.h"
 #include "comm/store.h"
 #include "comm/watchdog.h"
 #include "host/machine.h"
@@ -62,6 +64,7 @@ struct LaunchedRank {
   pid_t pid = -1;
   FileHandle output;
   std::string partial;
+  std::optional<PositionView> position;  // once it has a board
   bool ended = false;
 };
 
@@ -152,6 +155,8 @@ class Launcher {
     while (running() > 0) {
       if (const int number = g_signal.exchange(0); number != 0) signal_all(number);
       pass_output();
+      for (LaunchedRank& rank : ranks_)
+        if (!rank.ended && !rank.position) rank.position = PositionView::open(rank.pid);
       for (LaunchedRank& rank : ranks_) reap(rank);
       if (exit_code_ != 0 && std::chrono::steady_clock::now() > kill_at_) kill_all();
     }
@@ -235,7 +240,9 @@ class Launcher {
         WIFSIGNALED(status)
             ? cat("killed by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")")
             : cat("ended with exit code ", WEXITSTATUS(status));
-    const RankFailure failure{rank.rank, cause, last_position(*store_, rank.rank)};
+    const RankFailure failure{
+        rank.rank, cause,
+        rank.position ? rank.position->text() : last_position(*store_, rank.rank)};
     const auto first = store_->set_once(kFailureKey, failure_record(failure));
     const auto known = first.ok() ? parse_failure(*first) : Result<RankFailure>(failure);
     failed_rank_ = known.ok() ? known->global_rank : rank.rank;

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <utility>
 
 #include "base/text.h"
 #include "comm/watchdog.h"
@@ -34,22 +35,33 @@ std::string machine_identity() {
   return cat(trim(*text), "/", std::string_view(space.data(), size));
 }
 
+// State and number of a process of this machine.
+std::pair<ProcessState, pid_t> look_at(const std::string& identity) {
+  const std::vector<std::string> parts = split(identity, ' ');
+  int64_t pid = 0;
+  if (parts.size() != 3 || !parse_int(parts[1], &pid) || parts[2].empty() ||
+      parts[0] == "unknown" || parts[0] != machine_identity())
+    return {ProcessState::kElsewhere, -1};
+  const ProcessStat stat = read_stat(pid);
+  const auto number = static_cast<pid_t>(pid);
+  if (stat.state == 0 || stat.start != parts[2] || stat.state == 'Z' || stat.state == 'X')
+    return {ProcessState::kGone, number};
+  const bool stopped = stat.state == 'T' || stat.state == 't';
+  return {stopped ? ProcessState::kStopped : ProcessState::kRunning, number};
+}
+
 }  // namespace
 
 std::string process_identity() {
   return cat(machine_identity(), " ", ::getpid(), " ", read_stat(::getpid()).start);
 }
 
-ProcessState process_state(const std::string& identity) {
-  const std::vector<std::string> parts = split(identity, ' ');
-  int64_t pid = 0;
-  if (parts.size() != 3 || !parse_int(parts[1], &pid) || parts[2].empty() ||
-      parts[0] == "unknown" || parts[0] != machine_identity())
-    return ProcessState::kElsewhere;
-  const ProcessStat stat = read_stat(pid);
-  if (stat.state == 0 || stat.start != parts[2] || stat.state == 'Z' || stat.state == 'X')
-    return ProcessState::kGone;
-  return stat.state == 'T' || stat.state == 't' ? ProcessState::kStopped : ProcessState::kRunning;
+ProcessState process_state(const std::string& identity) { return look_at(identity).first; }
+
+std::optional<pid_t> living_process(const std::string& identity) {
+  const auto [state, pid] = look_at(identity);
+  const bool lives = state == ProcessState::kRunning || state == ProcessState::kStopped;
+  return lives ? std::optional<pid_t>(pid) : std::nullopt;
 }
 
 }  // namespace braid

@@ -108,8 +108,16 @@ Status Watchdog::look_once() {
     return {};
   }
   if (seen[2]) process_ = *seen[2];
+  if (const auto pid = view_ ? std::nullopt : living_process(process_))
+    view_ = PositionView::open(*pid);
   if (membership_.world_size > 1 && !watched_done_) judge_watched(seen[1].value_or(""));
   return {};
+}
+
+// Of this moment, or of its death; from another machine what it last said.
+std::string Watchdog::watched_position() const {
+  const std::string seen = view_ ? view_->text() : "";
+  return seen.empty() ? position_of_beat(last_beat_) : seen;
 }
 
 void Watchdog::judge_watched(const std::string& beat) {
@@ -137,7 +145,7 @@ void Watchdog::judge_watched(const std::string& beat) {
   if (!beat.empty() && silent_s > options_.quiet_s && !named_) {
     named_ = true;
     log_warning(cat("rank ", watched_, stopped ? " is stopped (SIGSTOP)" : " gives no sign of life",
-                    " since ", format_seconds(silent_s), "; it was at: ", position_of_beat(beat)));
+                    " since ", format_seconds(silent_s), "; it was at: ", watched_position()));
   }
 }
 
@@ -148,7 +156,7 @@ void Watchdog::declare_lost(const std::string& cause) {
     watched_done_ = true;
     return;
   }
-  const RankFailure failure{watched_, cause, position_of_beat(last_beat_)};
+  const RankFailure failure{watched_, cause, watched_position()};
   const std::lock_guard says_it(ending_);  // others of this process end it once they see the record
   const auto first = store_->set_once(kFailureKey, failure_record(failure));
   if (!first.ok()) return;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,6 +50,7 @@ class Watchdog {
   void run();
   Status look_once();
   void judge_watched(const std::string& beat);
+  std::string watched_position() const;
   void declare_lost(const std::string& cause);
   [[noreturn]] void end_now(const RankFailure& failure);  // REQUIRES: ending_ is held
 
@@ -60,6 +62,7 @@ class Watchdog {
   // Of the thread alone: the rank that is watched, and since when it has said nothing new.
   int64_t watched_ = 0;
   std::string last_beat_, process_;
+  std::optional<PositionView> view_;  // of a process of this machine
   double last_change_s_ = 0;
   bool named_ = false, watched_done_ = false;
   int64_t beats_ = 0;
@@ -71,7 +74,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-// Where a rank last said it was; "" where it never did.
+// Where a rank last said it was, at most an interval ago; "" where it never did.
 std::string last_position(Store& store, int64_t rank);
 // "rank 2: step 3, train actor, ..." for each of the ranks, as they last said.
 std::vector<std::string> last_positions(Store& store, const std::vector<int64_t>& ranks);
@@ -82,5 +85,7 @@ enum class ProcessState { kRunning, kStopped, kGone, kElsewhere };
 std::string process_identity();
 // kElsewhere: a process of another machine, of which nothing is known.
 ProcessState process_state(const std::string& identity);
+// The number of a process of this machine that lives.
+std::optional<pid_t> living_process(const std::string& identity);
 
 }  // namespace braid

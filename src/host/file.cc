@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "host/file_claim.h"
 
 namespace braid {
 namespace {
@@ -65,10 +66,8 @@ Status write_all(int fd, std::string_view contents, const std::string& path) {
 }
 
 // Messages name `path`, what the caller writes, and not the temporary.
-Status write_and_sync(const std::string& temporary, std::string_view contents,
-                      const std::string& path) {
-  const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.get() < 0) return failed(path, "create");
+Status write_and_sync(const FileHandle& file, std::string_view contents, const std::string& path) {
+  if (!file.is_open()) return failed(path, "create");
   BRAID_TRY(write_all(file.get(), contents, path));
   if (::fsync(file.get()) != 0) return failed(path, "sync");
   return ok_status();
@@ -115,8 +114,9 @@ Status append_file(const std::string& path, std::string_view contents) {
 
 Status write_file_atomic(const std::string& path, std::string_view contents) {
   if (is_stream(path)) return write_stream(path, contents);
-  const std::string temporary = cat(path, ".tmp.", ::getpid());
-  if (Status written = write_and_sync(temporary, contents, path); !written.ok()) {
+  const std::string temporary = temporary_path(path);
+  const FileHandle file = create_claimed(temporary);  // until it has its name
+  if (Status written = write_and_sync(file, contents, path); !written.ok()) {
     ::unlink(temporary.c_str());
     return written;
   }

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "host/file_claim.h"
 
 namespace braid {
 namespace {
@@ -25,6 +26,20 @@ TEST_F(FileTest, AtomicWriteReplacesAndLeavesNoTemporary) {
   ASSERT_TRUE(write_file_atomic(path, "two").ok());
   EXPECT_EQ(*read_file(path), "two");
   EXPECT_EQ(*list_folder(folder_), std::vector<std::string>{"a.txt"});
+}
+
+// A writer that dies leaves its temporary; the next start removes it, and nothing else.
+TEST_F(FileTest, TemporariesOfTheDeadAreRemoved) {
+  const std::string dead = join_path(folder_, "config.yaml.tmp.123"), alive = cat(dead, "4");
+  ASSERT_TRUE(write_file_atomic(dead, "half").ok());
+  const FileHandle writing = create_claimed(alive);
+  ASSERT_TRUE(writing.is_open());
+  for (const char* other : {"a.tmp.x", ".tmp.5", "b.tmp.", "c.tmp"})
+    ASSERT_TRUE(write_file_atomic(join_path(folder_, other), "").ok());
+  ASSERT_TRUE(make_folder(join_path(folder_, "d.tmp.7")).ok());
+  remove_unclaimed_files(folder_);
+  EXPECT_EQ(*list_folder(folder_), (std::vector<std::string>{".tmp.5", "a.tmp.x", "b.tmp.", "c.tmp",
+                                                             "config.yaml.tmp.1234", "d.tmp.7"}));
 }
 
 TEST_F(FileTest, MapShowsTheBytes) {

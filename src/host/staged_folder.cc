@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "host/file.h"
+#include "host/file_claim.h"
 
 namespace braid {
 namespace {
@@ -24,17 +24,6 @@ namespace fs = std::filesystem;
 constexpr const char* kMark = ".tmp-";
 constexpr int kMostNames = 100;
 
-// The lock of a folder that nobody holds; closed where somebody does, or where it is gone.
-FileHandle claimed(const std::string& path) {
-  FileHandle file(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!file.is_open() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return FileHandle();
-  struct stat held {
-  }, named{};
-  const bool same = ::fstat(file.get(), &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
-                    held.st_dev == named.st_dev && held.st_ino == named.st_ino;
-  return same ? std::move(file) : FileHandle();
-}
-
 void remove_unclaimed(const std::string& path) {
   const std::string parent = parent_folder(path);
   const std::string prefix = fs::path(path).filename().string() + kMark;
@@ -43,7 +32,7 @@ void remove_unclaimed(const std::string& path) {
   for (const std::string& name : *names) {
     const std::string left = join_path(parent, name);
     if (name.rfind(prefix, 0) != 0 || !is_folder(left)) continue;
-    const FileHandle lock = claimed(left);
+    const FileHandle lock = claim_path(left, O_RDONLY | O_DIRECTORY);
     if (!lock.is_open()) continue;
     std::error_code error;
     fs::remove_all(left, error);
@@ -74,7 +63,7 @@ Result<StagedFolder> StagedFolder::create(const std::string& path) {
       if (errno == EEXIST) continue;
       return io_error(cat(name, ": cannot create folder: ", std::strerror(errno)));
     }
-    out.lock_ = claimed(name);
+    out.lock_ = claim_path(name, O_RDONLY | O_DIRECTORY);
     if (!out.lock_.is_open()) continue;  // another process has just removed it as a leftover
     out.staging_ = name;
     return out;

@@ -25,12 +25,28 @@ void pause_s(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-// The word after `key` in the message of a failure, as in "call update_actor,".
-std::string named(const std::string& message, const std::string& key) {
-  const size_t at = message.find(key);
-  if (at == std::string::npos) return "";
-  const size_t begin = at + key.size();
-  return message.substr(begin, message.find_first_of(",)\n", begin) - begin);
+// What a rank can be doing when it dies, by its position. "waiting" is part of some: the work of a
+// rank there is to give and to take.
+struct Phase {
+  const char* name;
+  const char* part;
+  const char* also = "";
+
+  bool holds(const std::string& position) const {
+    return position.find(part) != std::string::npos && position.find(also) != std::string::npos;
+  }
+};
+constexpr Phase kPhases[] = {{"generate", ", call generate, instruction"},
+                             {"infer", ", call old_logprob, instruction"},
+                             {"train", ", call update_actor, instruction"},
+                             {"reallocation", ", moving weights", ", waiting"},
+                             {"checkpoint", "checkpoint after step"}};
+
+// The phase of a position; "elsewhere" for none of them.
+std::string phase_of(const std::string& position) {
+  for (const Phase& phase : kPhases)
+    if (phase.holds(position)) return phase.name;
+  return "elsewhere";
 }
 
 class JobKilledRun : public JobRun {
@@ -70,48 +86,147 @@ class JobKilledRun : public JobRun {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 
-  // Kills a rank at some moment; how the job ended.
-  static Finished killed_at(const std::string& name, size_t rank, double after_s) {
-    const auto child = start(four_ranks(name));
-    const std::vector<pid_t> ranks = ranks_of(*child);
-    EXPECT_EQ(ranks.size(), size_t{kRanks}) << child->take_errors();
-    pause_s(after_s);
-    if (rank < ranks.size()) ::kill(ranks[rank], SIGKILL);
-    const auto end = child->wait(deadline_in(kEndsWithin_s));
+  // What a death left.
+  struct Death {
+    bool happened = false;  // else the job had ended before
+    std::string position;   // of the rank
+    double end_s = 0;       // from the death to the end of the job
+  };
+
+  // Starts the job and kills a rank of it where `when` says so, which gets the rank and the job and
+  // returns whether it is there.
+  static Death kill_rank(const std::string& name, size_t rank,
+                         const std::function<bool(WatchedRank&, ChildProcess&)>& when) {
+    same_kernels(kWhole, name);
+    const auto job = start(four_ranks(name));
+    const std::vector<pid_t> ranks = ranks_of(*job);
+    EXPECT_EQ(ranks.size(), size_t{kRanks}) << job->take_errors();
+    if (ranks.size() != kRanks) return {};
+    WatchedRank watched{ranks[rank], {}};
+    Death death;
+    if (when(watched, *job)) {
+      ::kill(watched.pid, SIGKILL);
+      const auto begin = std::chrono::steady_clock::now();
+      const auto end = job->wait(deadline_in(kEndsWithin_s));
+      death.end_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      death.happened = !end.ok() || *end != "exited with status 0";
+      death.position = watched.position();
+      if (death.happened) expect_message(rank, death.position, end, job->take_errors());
+    }
+    (void)ending(*job);
     for (const pid_t other : ranks) EXPECT_NE(::kill(other, 0), 0) << "an orphan";
-    return {end.ok() ? *end : end.status().message(), {}, child->take_errors()};
+    return death;
+  }
+
+  // Whoever sees it first says it: the launcher, or the rank that watches this one.
+  static void expect_message(size_t rank, const std::string& position,
+                             const Result<std::string>& end, const std::string& errors) {
+    EXPECT_EQ(end.ok() ? *end : end.status().message(), "exited with status 1") << errors;
+    EXPECT_THAT(errors, AnyOf(HasSubstr(cat("rank ", rank, " failed: killed by signal 9")),
+                              HasSubstr(cat("rank ", rank, " failed: its process is gone"))));
+    if (!position.empty()) EXPECT_THAT(errors, HasSubstr(cat("(at: ", position, ")")));
+  }
+
+  // The job goes on to the bytes of the one that nobody touched, and what the killed one was
+  // writing is gone.
+  void expect_continues(const std::string& name) {
+    const std::string left = path(name + "/config.yaml.tmp.1");
+    ASSERT_TRUE(write_file_atomic(left, "half a fi").ok());
+    finish(four_ranks(name));
+    expect_same_run(kWhole, name);
+    for (const auto& entry : fs::recursive_directory_iterator(path(name)))
+      EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+    fs::remove_all(path(name));
   }
 };
 
-// SIGKILL of any rank at any moment: the job ends in time with a message that names the rank, and
-// goes on to the bytes of a job that nobody touched.
+// SIGKILL of any rank at any moment: the job ends in time with a message that names the rank and
+// where it was, and nothing is lost.
 TEST_F(JobKilledRun, RandomDeathsOfRanksLoseNothing) {
   const double whole_s = whole_job_s();
   std::mt19937 random(13);
-  std::map<std::string, int> calls;
+  std::map<std::string, int> phases;
   int deaths = 0;
-  for (int trial = 0; trial < (full_tier() ? 50 : 2); ++trial) {
+  double longest_s = 0;
+  const int trials = full_tier() ? 50 : 1;
+  for (int trial = 0; deaths < trials && trial < 2 * trials; ++trial) {
     const std::string name = cat("faults-", trial);
-    same_kernels(kWhole, name);
+    SCOPED_TRACE(name);
     const double share = static_cast<double>(random()) / static_cast<double>(random.max());
     const size_t rank = random() % kRanks;
-    const Finished end = killed_at(name, rank, share * whole_s);
-    if (end.end != "exited with status 0") {
-      ++deaths;
-      EXPECT_EQ(end.end, "exited with status 1") << end.errors;
-      // Whoever sees it first says it: the launcher, or the rank that watches this one.
-      EXPECT_THAT(end.errors, AnyOf(HasSubstr(cat("rank ", rank, " failed: killed by signal 9")),
-                                    HasSubstr(cat("rank ", rank, " failed: its process is gone"))));
-      ++calls[named(end.errors, "call ")];
-      finish(four_ranks(name));
-    }
-    expect_same_run(kWhole, name);
-    fs::remove_all(path(name));
+    const Death death = kill_rank(name, rank, [&](WatchedRank& watched, ChildProcess& job) {
+      const Deadline then = deadline_in(share * whole_s);
+      while (std::chrono::steady_clock::now() < then && !job.wait(deadline_in(0.01)).ok())
+        (void)watched.position();  // a dead process has no board that could be found
+      return !job.wait(deadline_in(0)).ok();
+    });
+    if (!death.happened) continue;  // it came too late
+    ++deaths;
+    ++phases[phase_of(death.position)];
+    longest_s = std::max(longest_s, death.end_s);
+    expect_continues(name);
   }
-  EXPECT_GT(deaths, 0);
-  RecordProperty("deaths", deaths);
-  for (const auto& [call, count] : calls)
-    RecordProperty(call.empty() ? "between calls" : call, count);
+  EXPECT_EQ(deaths, trials);
+  RecordProperty("inputs", deaths);
+  RecordProperty("longest_end_ms", static_cast<int>(longest_s * 1000));
+  for (const auto& [phase, count] : phases) RecordProperty(phase, count);
+}
+
+// SIGKILL of each rank in each phase.
+TEST_F(JobKilledRun, EachRankDiesInEachPhase) {
+  if (!path_exists(path(kWhole))) whole_job_s();
+  int cells = 0;
+  double longest_s = 0;
+  for (const Phase& phase : kPhases)
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      // The others in the full tier: those in which a rank waits for nobody, or writes.
+      const bool sample =
+          cat(phase.name, rank) == "train1" || cat(phase.name, rank) == "checkpoint0";
+      if (!sample && !full_tier()) continue;
+      const std::string name = cat("faults-", phase.name, "-", rank);
+      SCOPED_TRACE(name);
+      // There is a checkpoint to go on from, and weights have changed.
+      const std::string step = cat("step ", 2 + rank % 2);
+      const auto wanted = [&](const std::string& at) {
+        return phase.holds(at) && at.find(step) != std::string::npos;
+      };
+      Death death;
+      for (int attempt = 0; attempt < 5 && !death.happened; ++attempt) {
+        fs::remove_all(path(name));
+        death = kill_rank(name, rank, [&](WatchedRank& watched, ChildProcess& job) {
+          return watched.stop_at(wanted, job);
+        });
+      }
+      EXPECT_TRUE(wanted(death.position)) << "never seen there; last: " << death.position;
+      if (!death.happened) continue;
+      ++cells;
+      longest_s = std::max(longest_s, death.end_s);
+      expect_continues(name);
+    }
+  RecordProperty("inputs", cells);
+  RecordProperty("longest_end_ms", static_cast<int>(longest_s * 1000));
+}
+
+// SIGTERM: the step is finished and saved, and the job goes on from there.
+TEST_F(JobKilledRun, StopSignalOfFourRanksLosesNothing) {
+  if (!path_exists(path(kWhole))) whole_job_s();
+  const std::string name = "faults-term";
+  same_kernels(kWhole, name);
+  const auto job = start(four_ranks(name));
+  const std::vector<pid_t> ranks = ranks_of(*job);
+  ASSERT_EQ(ranks.size(), size_t{kRanks});
+  WatchedRank last{ranks.back(), {}};
+  const auto in_second_step = [](const std::string& at) { return at.rfind("step 2, ", 0) == 0; };
+  ASSERT_TRUE(last.stop_at(in_second_step, *job)) << job->take_errors();
+  send(*job, SIGTERM);
+  pause_s(0.5);  // the launcher passes it on to ranks that wait for this one
+  ::kill(last.pid, SIGCONT);
+  const Finished end = ending(*job);
+  EXPECT_EQ(end.end, "exited with status 1") << end.errors;
+  EXPECT_THAT(end.errors, HasSubstr("stopped by SIGTERM after step 2"));
+  EXPECT_EQ(steps_kept(name), 2);
+  for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
+  expect_continues(name);
 }
 
 // A stopped rank is named, nobody gives up, and the job goes on where it was.
@@ -122,13 +237,17 @@ TEST_F(JobKilledRun, StoppedRankHoldsTheJobUpAndNothingElse) {
   const auto child = start(four_ranks("faults-stopped"));
   const std::vector<pid_t> ranks = ranks_of(*child);
   ASSERT_EQ(ranks.size(), size_t{kRanks});
-  ASSERT_TRUE(reaches("faults-stopped", 1, *child));
-  ::kill(ranks[2], SIGSTOP);
+  WatchedRank stopped{ranks[2], {}};
+  const auto in_second_step = [](const std::string& at) { return at.rfind("step 2, ", 0) == 0; };
+  ASSERT_TRUE(stopped.stop_at(in_second_step, *child)) << child->take_errors();
+  const std::string stopped_at = stopped.position();
   pause_s(20);
   ::kill(ranks[2], SIGCONT);
   const Finished end = ending(*child);
   EXPECT_EQ(end.end, "exited with status 0") << end.errors;
-  EXPECT_THAT(end.errors, HasSubstr("rank 2"));
+  EXPECT_THAT(end.errors, HasSubstr("rank 2 is stopped (SIGSTOP) since"));
+  EXPECT_THAT(end.errors, HasSubstr(cat("it was at: ", stopped_at)));
+  EXPECT_THAT(end.errors, HasSubstr("rank 2 is back after"));
   expect_same_run(kWhole, "faults-stopped");
 }
 

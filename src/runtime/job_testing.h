@@ -2,6 +2,11 @@
 // job that runs.
 #pragma once
 
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "comm/position.h"
 #include "runtime/process_testing.h"
 
 namespace braid {
@@ -31,12 +36,46 @@ inline std::vector<pid_t> children_of(pid_t pid) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const auto stat = read_file(entry.path().string() + "/stat");
     if (!stat.ok()) continue;
-    // "PID (NAME) STATE PARENT ...": the name may hold anything but ends with the last ')'.
-    const std::string rest = stat->substr(stat->rfind(')') + 4);
+    const std::string rest = stat->substr(stat->rfind(')') + 4);  // after its state
     if (std::stol(rest) == pid) out.push_back(std::stoi(entry.path().filename().string()));
   }
   return out;
 }
+
+// The state letter of a process in /proc/PID/stat; 0 where there is none.
+inline char process_letter(pid_t pid) {
+  const auto stat = read_file(cat("/proc/", pid, "/stat"));
+  // "PID (NAME) STATE PARENT ...": the name may hold anything but ends with the last ')'.
+  return stat.ok() && !stat->empty() ? (*stat)[stat->rfind(')') + 2] : char{0};
+}
+
+// A rank of a job that runs, and where it is.
+struct WatchedRank {
+  pid_t pid = -1;
+  std::optional<PositionView> view;
+
+  std::string position() {
+    if (!view) view = PositionView::open(pid);
+    return view ? view->text() : "";
+  }
+
+  // Stops the rank (SIGSTOP) where it is at one of these positions; false where the job ends
+  // before.
+  bool stop_at(const std::function<bool(const std::string& position)>& wanted, ChildProcess& job) {
+    for (int looks = 0; looks % 256 != 0 || !job.wait(deadline_in(0)).ok(); ++looks) {
+      if (!wanted(position())) {
+        std::this_thread::yield();
+        continue;
+      }
+      ::kill(pid, SIGSTOP);
+      char state = process_letter(pid);
+      while (state != 0 && state != 'T' && state != 'Z') state = process_letter(pid);
+      if (state == 'T' && wanted(position())) return true;  // it had gone on meanwhile
+      ::kill(pid, SIGCONT);
+    }
+    return false;
+  }
+};
 
 class JobRun : public RunProcess {
  protected:

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "host/file.h"
+#include "host/file_claim.h"
 #include "host/machine.h"
 #include "nn/kernels/choice.h"
 #include "runtime/run_identity.h"
@@ -112,6 +113,8 @@ Result<RunClaim> claim_run(const Config& config) {
   RunClaim claim;
   BRAID_ASSIGN(claim.run, claim_folder(run_folder(config), "run.name"));
   BRAID_ASSIGN(claim.checkpoints, claim_folder(checkpoint_folder(config), "checkpoint.dir"));
+  for (const std::string& folder : {run_folder(config), checkpoint_folder(config)})
+    remove_unclaimed_files(folder);
   return claim;
 }
 

@@ -161,11 +161,16 @@ std::vector<Rows> Session::scored_rows(CallId call) {
   return all;
 }
 
+void Session::note_call(const Call& call, const std::string& instruction) const {
+  if (world_ == nullptr) return;
+  world_->position().enter(cat("step ", position_.step + 1, ", call ", call.name), instruction);
+}
+
 Status Session::before_call(CallId id) {
   const Call& call = program_.graph.calls[id.value];
-  if (world_ != nullptr)
-    world_->position().enter(cat("step ", position_.step, ", call ", call.name));
+  note_call(call, "");
   if (call.kind == CallKind::kFetch || exchange_.ranks() == 1) return ok_status();
+  note_call(call, "moving fields");
   const bool rewards = call.kind == CallKind::kReward;
   const auto needed = rewards ? scored_rows(id) : rows_.by_rank(id, position_.step);
   std::vector<std::string> fields = call.reads;
@@ -176,7 +181,10 @@ Status Session::before_call(CallId id) {
     const Field* field = find_field(program_.graph, name);
     if (field != nullptr && name != "prompt_ids") BRAID_TRY(exchange_.bring(*field, needed));
   }
-  return models_->bring(id);
+  note_call(call, "moving weights");
+  BRAID_TRY(models_->bring(id));
+  note_call(call, "");
+  return ok_status();
 }
 
 Status Session::after_call(CallId id) {

@@ -112,6 +112,8 @@ class Session : public Executor {
   CallId id_of(const Call& call) const;
   int64_t rank() const { return exchange_.rank(); }
   bool takes_part(CallId call) const { return rows_.dp_rank(call, rank()) >= 0; }
+  // Where messages say that this rank is within the step.
+  void note_call(const Call& call, const std::string& instruction) const;
   // Rows that each rank scores: all on one rank, unless a model scores them.
   std::vector<Rows> scored_rows(CallId call);
   Result<TrainWork> train_work(const Call& call);
@@ -126,6 +128,7 @@ class Session : public Executor {
 
   // What the first rank of a job begins: all ranks come along.
   enum class Command : int32_t { kStep, kSave, kExport, kDismiss };
+  void note_begin(Command command) const;
   Status announce(Command command) const;
   Result<std::map<std::string, RoleTensors>> whole_roles() const;
   Result<std::map<std::string, double>> take_step(const InstructionObserver& observer);

@@ -22,8 +22,30 @@ void detach(RoleTensors& tensors) {
 
 }  // namespace
 
+// Where messages say that this rank is.
+void Session::note_begin(Command command) const {
+  if (world_ == nullptr) return;
+  const std::string where =
+      step_open() ? cat("within step ", position_.step + 1) : cat("after step ", position_.step);
+  const auto text = [&]() -> std::string {
+    switch (command) {
+      case Command::kStep:
+        return cat("step ", position_.step + 1);
+      case Command::kSave:
+        return cat("checkpoint ", where);
+      case Command::kExport:
+        return cat("export ", where);
+      case Command::kDismiss:
+        break;
+    }
+    return cat("ending ", where);
+  };
+  world_->position().enter(text());
+}
+
 Status Session::announce(Command command) const {
   if (exchange_.ranks() == 1 || rank() != 0) return ok_status();
+  note_begin(command);
   const at::Tensor word = at::tensor({static_cast<int32_t>(command)}, at::kInt);
   return everyone()->broadcast(word, 0, "what comes next").wait();
 }
@@ -40,6 +62,7 @@ Status Session::follow() {
     const at::Tensor word = at::tensor({0}, at::kInt);
     BRAID_TRY(everyone()->broadcast(word, 0, "what comes next").wait());
     const auto command = static_cast<Command>(word.item<int32_t>());
+    note_begin(command);
     if (command == Command::kDismiss) return ok_status();
     if (command == Command::kStep) BRAID_TRY(take_step({}).status());
     if (command == Command::kSave || command == Command::kExport)

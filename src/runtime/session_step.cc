@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/text.h"
 #include "nn/tensor_memory.h"
 #include "runtime/session.h"
 #include "runtime/step_metrics.h"
@@ -74,10 +75,16 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   const CallSeconds timer = [&](const Call& call, double seconds) {
     seconds_[call.name] = seconds;
   };
+  const std::vector<Instruction>& list = program_.ranks[rank()].instructions;
+  const InstructionObserver noted = [&](size_t index) {
+    note_call(program_.graph.calls[list[index].call.value],
+              cat("instruction ", index, " (", op_code_name(list[index].code), ")"));
+    if (observer) observer(index);
+  };
   std::map<std::string, double> row;
   const Clock::time_point begin = Clock::now();
   const Status status = guarded([&] {
-    BRAID_TRY(interpret(program_, rank(), *this, timer, observer, open_ ? open_->next : 0));
+    BRAID_TRY(interpret(program_, rank(), *this, timer, noted, open_ ? open_->next : 0));
     const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
     BRAID_TRY(merge_reports(whole));
     row = finish_step();

@@ -1,0 +1,86 @@
+#include "comm/position.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+TEST(Position, TextNamesPhaseInstructionAndWait) {
+  PositionBoard board;
+  EXPECT_EQ(board.text(), "starting");
+  board.enter("step 1, call generate", "instruction 2 (call)");
+  board.proceed("instruction 3 (send)");
+  {
+    const PositionBoard::Waiting waiting(board, "send of x");
+    EXPECT_EQ(board.text(), "step 1, call generate, instruction 3 (send), waiting: send of x");
+    const auto view = PositionView::open(::getpid());
+    ASSERT_TRUE(view.has_value());
+    EXPECT_EQ(view->text(), board.text());
+  }
+  EXPECT_EQ(board.text(), "step 1, call generate, instruction 3 (send)");
+}
+
+TEST(Position, OnlyABoardCanBeViewed) {
+  EXPECT_FALSE(PositionView::open(::getpid()).has_value());
+  EXPECT_FALSE(PositionView::open(1 << 30).has_value());
+}
+
+// A process that changes its position without end and is killed somewhere within a change.
+TEST(Position, ViewOutlivesTheProcessAndIsNeverTorn) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    PositionBoard board;
+    for (int i = 0;; ++i) {
+      const std::string digit(1, static_cast<char>('a' + i % 26));
+      board.enter(digit, std::string(700, digit[0]));
+    }
+  }
+  std::optional<PositionView> view;
+  while (!(view = PositionView::open(child)) || view->text().size() < 700)
+    std::this_thread::yield();
+  const auto expect_whole = [](const std::string& text) {
+    ASSERT_EQ(text.size(), 703u);
+    EXPECT_EQ(text, cat(text[0], ", ", std::string(700, text[0])));
+  };
+  for (int i = 0; i < 1000; ++i) expect_whole(view->text());
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(PositionView::open(child).has_value());
+  const std::string last = view->text();
+  expect_whole(last);
+  EXPECT_EQ(view->text(), last);
+}
+
+TEST(Position, LongTextsAreCut) {
+  PositionBoard board;
+  board.enter(std::string(5000, 'x'));
+  EXPECT_EQ(PositionView::open(::getpid())->text(), std::string(1023, 'x'));
+  EXPECT_EQ(board.text().size(), 5000u);
+}
+
+// What each instruction of a rank costs by it, for the record.
+TEST(Position, AChangeIsCheap) {
+  constexpr int kChanges = 100000;
+  PositionBoard board;
+  timespec begin{}, end{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+  for (int i = 0; i < kChanges; ++i)
+    board.enter(cat("step ", i, ", call update_actor"), cat("instruction ", i, " (schedule)"));
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+  const auto ns = static_cast<double>(end.tv_sec - begin.tv_sec) * 1e9 +
+                  static_cast<double>(end.tv_nsec - begin.tv_nsec);
+  RecordProperty("cpu_ns_per_change", static_cast<int>(ns / kChanges));
+  EXPECT_EQ(board.text(), "step 99999, call update_actor, instruction 99999 (schedule)");
+}
+
+}  // namespace
+}  // namespace braid
