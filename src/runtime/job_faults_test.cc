@@ -247,7 +247,7 @@ TEST_F(JobKilledRun, StoppedRankHoldsTheJobUpAndNothingElse) {
   EXPECT_EQ(end.end, "exited with status 0") << end.errors;
   EXPECT_THAT(end.errors, HasSubstr("rank 2 is stopped (SIGSTOP) since"));
   EXPECT_THAT(end.errors, HasSubstr(cat("it was at: ", stopped_at)));
-  EXPECT_THAT(end.errors, HasSubstr("rank 2 is back after"));
+  EXPECT_THAT(end.errors, HasSubstr("rank 2 stood still for 2"));
   expect_same_run(kWhole, "faults-stopped");
 }
 
