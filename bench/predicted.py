@@ -14,14 +14,12 @@ the right way round.
 import argparse
 import itertools
 import json
-import random
 import shutil
 import statistics
-import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-MODEL = ROOT / "examples/quickstart/model"  # its tokenizer; the model is a larger one
+from runs import ROOT, run, training_keys, write_model, write_prompts
+
 GOALS = {"calls": 15.0, "steps": 15.0, "bytes": 10.0}  # mean errors, percent
 INFER = {"grpo": ["old_logprob", "ref_logprob"], "ppo": ["old_logprob", "ref_logprob", "values"]}
 TRAIN = {"grpo": ["update_actor"], "ppo": ["update_actor", "update_critic"]}
@@ -62,27 +60,13 @@ def arguments():
     return p.parse_args()
 
 
-def run(command):
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout}\nfailed")
-
-
 class Bench:
     def __init__(self, a):
         self.a = a
         self.work = (ROOT / a.work).resolve()
-        (self.work / "model").mkdir(parents=True, exist_ok=True)
-        config = json.loads((MODEL / "config.json").read_text())
-        config.update(hidden_size=a.hidden, num_hidden_layers=a.layers, intermediate_size=a.hidden * 8 // 3 // 16 * 16,
-                      num_attention_heads=8, num_key_value_heads=4, vocab_size=8192, max_position_embeddings=2048)
-        config.pop("head_dim", None)
-        (self.work / "model/config.json").write_text(json.dumps(config))
-        numbers = random.Random(1)
-        rows = [{"prompt": [numbers.randrange(4, 40) for _ in range(numbers.randint(a.prompt // 2, a.prompt))]}
-                for _ in range(a.prompts * a.steps)]
-        (self.work / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_model(self.work / "model/config.json", hidden_size=a.hidden, num_hidden_layers=a.layers,
+                    intermediate_size=a.hidden * 8 // 3 // 16 * 16, vocab_size=8192)
+        write_prompts(self.work / "prompts.jsonl", a.prompts * a.steps, a.prompt // 2, a.prompt, 40)
 
     def profile(self, ranks):
         out = self.work / f"profile{ranks}.json"
@@ -103,17 +87,14 @@ class Bench:
         return path
 
     def predicted(self, algorithm, ranks, layouts):
-        a, model = self.a, self.work / "model/config.json"
+        a = self.a
         shutil.rmtree(self.work / "run", ignore_errors=True)
         samples = a.samples if algorithm == "grpo" else 1
         critic = ["optim.critic.lr=1e-5"] if algorithm == "ppo" else []
-        run([a.braid, "train", f"run.dir={self.work}", "run.name=run", f"algorithm.name={algorithm}",
-             "algorithm.kl.coef=0.04", f"model.config={model}", *critic, f"tokenizer.path={MODEL}",
-             f"data.train={self.work / 'prompts.jsonl'}", "data.shuffle=false", f"data.max_prompt_length={a.prompt}",
-             f"rollout.prompts_per_step={a.prompts * a.samples // samples}", f"rollout.samples_per_prompt={samples}",
-             f"rollout.max_response_length={a.response}", "rollout.ignore_eos=true",
-             "reward=[{type: rule, rule: digit_share}]", "optim.actor.lr=1e-5", "train.minibatches=2",
-             f"train.total_steps={a.steps}", "log.tensorboard=false", "log.samples_every=0",
+        common = training_keys(self.work, self.work / "model/config.json", self.work / "prompts.jsonl", prompt=a.prompt,
+                               prompts=a.prompts * a.samples // samples, samples=samples, response=a.response)
+        run([a.braid, "train", *common, "run.name=run", f"algorithm.name={algorithm}", *critic, "train.minibatches=2",
+             f"train.total_steps={a.steps}",
              f"plan.file={self.plan(algorithm, ranks, layouts)}",
              f"cluster={{profile: {self.work / f'profile{ranks}.json'}, nodes: 1, gpus_per_node: {ranks}}}"])
         return json.loads((self.work / "run/predicted.json").read_text())

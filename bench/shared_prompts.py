@@ -13,15 +13,13 @@ shapes that have one.
 
 import argparse
 import json
-import random
 import resource
 import shutil
 import statistics
-import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-MODEL = ROOT / "examples/quickstart/model"  # its tokenizer; the model is a larger one
+from runs import ROOT, run, training_keys, write_model, write_prompts
+
 PRESETS = {
     "tiny": {"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 688},
     "small": {"hidden_size": 512, "num_hidden_layers": 8, "intermediate_size": 1376},
@@ -47,43 +45,25 @@ def arguments():
     return p.parse_args()
 
 
-def run(command):
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout}\nfailed")
-    return done.stdout
-
-
 class Bench:
     def __init__(self, a):
         self.a = a
         self.work = (ROOT / a.work).resolve()
-        self.work.mkdir(parents=True, exist_ok=True)
-        config = json.loads((MODEL / "config.json").read_text())
-        config.update(PRESETS[a.preset], num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=2048)
-        config.pop("head_dim", None)
-        (self.work / "config.json").write_text(json.dumps(config))
-        self.vocab = config["vocab_size"]
+        self.vocab = write_model(self.work / "config.json", **PRESETS[a.preset])["vocab_size"]
 
     def step(self, shape, share, *more):
         """Median seconds of a step and of its calls, and CPU seconds of the process."""
         prompts, samples, prompt, response = shape
         data, name = self.work / "prompts.jsonl", "run-" + share
-        numbers = random.Random(1)
-        rows = [{"prompt": [numbers.randrange(4, self.vocab) for _ in range(prompt)]} for _ in range(prompts)]
-        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_prompts(data, prompts, prompt, prompt, self.vocab)
         shutil.rmtree(self.work / name, ignore_errors=True)
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        run([self.a.braid, "train", f"run.dir={self.work}", f"run.name={name}", "algorithm.name=grpo",
-             "algorithm.old_logprobs=sampler", "algorithm.kl.coef=0.04", f"model.config={self.work / 'config.json'}",
-             f"tokenizer.path={MODEL}", f"data.train={data}", "data.shuffle=false", f"data.max_prompt_length={prompt}",
-             f"rollout.prompts_per_step={prompts}", f"rollout.samples_per_prompt={samples}",
-             f"rollout.max_response_length={response}", "rollout.ignore_eos=true",
-             "reward=[{type: rule, rule: digit_share}]", "optim.actor.lr=1e-5", "train.minibatches=1",
-             f"train.micro_tokens={self.a.micro_tokens}", f"train.threads={self.a.threads}",
-             f"train.total_steps={self.a.steps + 1}", f"train.share_prompts={share}", "log.tensorboard=false",
-             "log.samples_every=0", *more])
+        common = training_keys(self.work, self.work / "config.json", data, prompt=prompt, prompts=prompts,
+                               samples=samples, response=response)
+        run([self.a.braid, "train", *common, f"run.name={name}", "algorithm.name=grpo",
+             "algorithm.old_logprobs=sampler", "train.minibatches=1", f"train.micro_tokens={self.a.micro_tokens}",
+             f"train.threads={self.a.threads}", f"train.total_steps={self.a.steps + 1}", f"train.share_prompts={share}",
+             *more])
         cpu_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
         lines = (self.work / name / "metrics.jsonl").read_text().splitlines()[1:]
         rows = [json.loads(line) for line in lines]

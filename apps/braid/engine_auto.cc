@@ -11,15 +11,14 @@
 namespace braid {
 namespace {
 
-// Whether a call may be placed so. Adapters do not move between layouts yet and evaluation needs
-// the whole actor on the first device: then the actor's calls all have all devices, each with all
-// of it.
+// Whether a call may be placed so. Evaluation needs the whole actor on the first device: then the
+// actor's calls all have all devices, each with all of it.
 bool may_place(const Config& config, const PlanningProblem& problem, const CallPlan& entry) {
   const Call* call = find_call(problem.graph, entry.call);
   if (call == nullptr || !uses_model(*call)) return true;
   if (!check_executable(*call, entry.mesh, entry.strategy).ok()) return false;
   const bool evaluates = config.eval.every_steps > 0 || config.eval.at_start;
-  if (call->role.value != "actor" || (config.lora.rank == 0 && !evaluates)) return true;
+  if (call->role.value != "actor" || !evaluates) return true;
   const Strategy& s = entry.strategy;
   return s.tp == 1 && s.pp == 1 && s.zero_stage < 3 &&
          static_cast<int>(entry.mesh.devices.size()) == device_count(problem.cluster);

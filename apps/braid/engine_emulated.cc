@@ -8,7 +8,6 @@
 #include "cost/measured.h"
 #include "emulate/emulate.h"
 #include "host/file.h"
-#include "host/sha256.h"
 #include "plan/make_problem.h"
 #include "run_job.h"
 #include "runtime/run_folder.h"
@@ -102,20 +101,6 @@ Status run_emulated_rank(World& world, const PlannedRun& planned) {
                               emulation.misplaced.front())};
 }
 
-Status join_emulation(const Membership& membership, const PlannedRun& planned,
-                      const std::string& configuration) {
-  if (membership.global_rank != 0) set_log_level(LogLevel::kWarning);
-  WorldOptions options;
-  options.deadline_s = kDeadline_s;
-  BRAID_ASSIGN(const std::unique_ptr<World> world, World::join(membership, options));
-  BRAID_ASSIGN(const std::string binary, binary_hash());
-  BRAID_TRY(world->agree({{"binary", binary},
-                          {"configuration", sha256_hex(configuration)},
-                          {"program", program_hash(planned.program)}}));
-  BRAID_TRY(run_emulated_rank(*world, planned));
-  return world->leave();
-}
-
 }  // namespace
 
 Status train_emulated(const TrainArguments& arguments, const LoadedConfig& loaded) {
@@ -125,15 +110,19 @@ Status train_emulated(const TrainArguments& arguments, const LoadedConfig& loade
         "prints it");
   BRAID_ASSIGN(const PlannedRun planned, planned_emulation(loaded.config));
   if (arguments.print_program) {
-    std::printf("%shash %s\n", program_text(planned.program).c_str(),
-                program_hash(planned.program).c_str());
+    print_program(planned);
     return ok_status();
   }
   BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
   if (arguments.dry_run) return ok_status();
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
   if (!membership && ranks > 1) return launch(planned);
-  return join_emulation(membership.value_or(Membership()), planned, yaml_text(loaded.resolved));
+  return join_job(membership.value_or(Membership()), planned, yaml_text(loaded.resolved),
+                  [&](World& world, bool* together) {
+                    const Status ended = run_emulated_rank(world, planned);
+                    *together = ended.ok();
+                    return ended;
+                  });
 }
 
 }  // namespace braid

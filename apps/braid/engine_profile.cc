@@ -12,12 +12,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <thread>
 
 #include "base/text.h"
-#include "comm/launcher.h"
 #include "comm/world.h"
 #include "cost/profile.h"
 #include "dataflow/model_size.h"
@@ -219,7 +217,8 @@ Result<Profile> measure(const ProfileOptions& options, const ProfiledModel& mode
   return profile;
 }
 
-void print_profile(const Profile& profile, const std::string& path) {
+Status keep_profile(const Profile& profile, const std::string& path) {
+  BRAID_TRY(write_file_atomic(path, profile_json(profile).dump(1) + "\n"));
   std::printf("matrix products %.4g TFLOP/s, memory %.4g GB/s, host copies %.4g GB/s\n",
               profile.gpu.bf16_tflops, profile.gpu.hbm_gbytes_per_s, profile.gpu.pcie_gbytes_per_s);
   std::printf("%-16s%10s%10s%14s\n", "operation", "tokens", "context", "us");
@@ -235,6 +234,7 @@ void print_profile(const Profile& profile, const std::string& path) {
     std::printf("%-24s%12.4g\n", name.c_str(), value);
   std::printf("%zu times written to %s\n", profile.layers.size() + profile.collectives.size(),
               path.c_str());
+  return ok_status();
 }
 
 // One of the ranks that measure side by side; the first writes what they found.
@@ -244,19 +244,7 @@ Status profile_as_rank(const ProfileOptions& options, const ProfiledModel& model
   BRAID_ASSIGN(Profile profile, measure(options, model, bench));
   BRAID_TRY(measure_communication(world, &profile));
   BRAID_TRY(average_over_ranks(world, &profile));
-  if (world.global_rank() != 0) return ok_status();
-  BRAID_TRY(write_file_atomic(options.out, profile_json(profile).dump(1) + "\n"));
-  print_profile(profile, options.out);
-  return ok_status();
-}
-
-Status launch_profile(int64_t ranks) {
-  LaunchOptions launch;
-  launch.ranks = ranks;
-  BRAID_ASSIGN(launch.argv, own_command());
-  BRAID_ASSIGN(const int code, launch_ranks(launch));
-  if (code != 0) std::exit(code);  // a rank has said why
-  return ok_status();
+  return world.global_rank() == 0 ? keep_profile(profile, options.out) : ok_status();
 }
 
 Result<ProfileBench> make_bench(const ProfileOptions& options) {
@@ -275,7 +263,7 @@ Status run_profile(const ProfileOptions& options) {
   BRAID_ASSIGN(const ProfileBench bench, make_bench(options));
   BRAID_ASSIGN(const ProfiledModel model, read_model(options.model));
   BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
-  if (options.ranks > 1 && !membership) return launch_profile(options.ranks);
+  if (options.ranks > 1 && !membership) return run_as_ranks(options.ranks);
   const bool alone = !membership || membership->world_size == 1;
   const int64_t threads =
       options.threads > 0 || alone
@@ -284,9 +272,7 @@ Status run_profile(const ProfileOptions& options) {
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
   if (alone) {
     BRAID_ASSIGN(const Profile profile, measure(options, model, bench));
-    BRAID_TRY(write_file_atomic(options.out, profile_json(profile).dump(1) + "\n"));
-    print_profile(profile, options.out);
-    return ok_status();
+    return keep_profile(profile, options.out);
   }
   BRAID_ASSIGN(const std::unique_ptr<World> world, World::join(*membership, {}));
   const Status ended = profile_as_rank(options, model, bench, *world);

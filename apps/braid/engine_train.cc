@@ -196,10 +196,9 @@ Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
 }
 
 // Needs no weights, unless a plan is stated.
-Status print_program(const Config& config) {
+Status print_configured_program(const Config& config) {
   BRAID_ASSIGN(const PlannedRun planned, plan_run(config));
-  std::printf("%shash %s\n", program_text(planned.program).c_str(),
-              program_hash(planned.program).c_str());
+  print_program(planned);
   return ok_status();
 }
 
@@ -208,7 +207,7 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   if (!algorithm.empty()) inputs.push_back("algorithm.name=" + algorithm);
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
   if (loaded.config.device == "emulated") return train_emulated(arguments, loaded);
-  if (arguments.print_program) return print_program(loaded.config);
+  if (arguments.print_program) return print_configured_program(loaded.config);
   BRAID_ASSIGN(const Config local, local_config(loaded.config));
   BRAID_ASSIGN(const PlannedRun planned, plan_run(local));
   const Config& config = planned.config;

@@ -1,4 +1,4 @@
-// How this process was started, to start others like it.
+// This command again, as the ranks of a job.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace braid {
 
-// The words of the command line, with a path of the program first that stays right whatever the
-// folder.
-Result<std::vector<std::string>> own_command();
+// Runs this command again, with `more` words behind it, as one process of this machine for each
+// rank, to their end. Where a rank fails it has said why, and this process ends with its exit code.
+Status run_as_ranks(int64_t ranks, const std::vector<std::string>& more = {});
 
 }  // namespace braid

@@ -1,11 +1,10 @@
 #include "run_job.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cstdio>
 
 #include "base/log.h"
 #include "base/text.h"
-#include "comm/launcher.h"
 #include "config/load.h"
 #include "config_inputs.h"
 #include "device/device.h"
@@ -145,21 +144,23 @@ Result<PlannedRun> plan_run(const Config& config) {
   return out;
 }
 
+void print_program(const PlannedRun& planned) {
+  std::printf("%shash %s\n", program_text(planned.program).c_str(),
+              program_hash(planned.program).c_str());
+}
+
 Status launch(const PlannedRun& planned) {
-  LaunchOptions options;
-  options.ranks = static_cast<int64_t>(planned.program.ranks.size());
-  BRAID_TRY(check_local_devices(planned.config.device, options.ranks));
-  BRAID_ASSIGN(options.argv, own_command());
+  const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
+  BRAID_TRY(check_local_devices(planned.config.device, ranks));
+  std::vector<std::string> more;
   if (planned.config.plan.automatic) {  // the ranks need not search again
     BRAID_TRY(make_folder(run_folder(planned.config)));
     const std::string path = join_path(run_folder(planned.config), "plan.yaml");
     BRAID_TRY(write_file_atomic(path, plan_to_yaml(*planned.plan, &planned.problem->cluster)));
     log_info(cat("plan.auto: the plan is in ", path));
-    options.argv.insert(options.argv.end(), {"plan.auto=false", cat("plan.file=", path)});
+    more = {"plan.auto=false", cat("plan.file=", path)};
   }
-  BRAID_ASSIGN(const int code, launch_ranks(options));
-  if (code != 0) std::exit(code);  // a rank has said why
-  return ok_status();
+  return run_as_ranks(ranks, more);
 }
 
 Status join_job(const Membership& membership, const PlannedRun& planned,

@@ -27,6 +27,9 @@ struct PlannedRun {
 // without a plan, and what a plan says of the engine that this runtime does not take from it.
 Result<PlannedRun> plan_run(const Config& config);
 
+// Its instructions and their hash, to the standard output.
+void print_program(const PlannedRun& planned);
+
 // Runs this command again as one process of this machine for each rank, to their end. A plan that
 // was searched is written to RUN/plan.yaml for them.
 Status launch(const PlannedRun& planned);

@@ -368,8 +368,8 @@ void visit(V& v, TrainConfig& o) {
     one_of("auto | never"));
   v("recompute", o.recompute, "recompute layer activations in the backward; memory and speed only");
   v("offload", o.offload,
-    "auto: on the CPU the weights of frozen roles lie in a file while they rest; off: they stay in "
-    "memory; memory only",
+    "auto: the weights of frozen roles leave memory while they rest, on the CPU to a file, else to "
+    "host memory; off: they stay in memory; memory only",
     one_of("auto | off"));
   v("on_nonfinite", o.on_nonfinite, "what a gradient that is not finite does",
     one_of("stop | skip"));

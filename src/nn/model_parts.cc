@@ -12,8 +12,6 @@
 namespace braid {
 namespace {
 
-constexpr int32_t kExportChannel = 0x4558;  // of the messages to the rank that exports
-
 const Decoder& decoder_of(const Model& model) {
   const auto* decoder = dynamic_cast<const Decoder*>(&model);
   BRAID_CHECK(decoder != nullptr, "a view or an offloaded copy has no parts");
@@ -149,34 +147,6 @@ std::vector<std::map<std::string, TensorShard>> shards_of_ranks(const Decoder& d
   return out;
 }
 
-// Puts named whole tensors into a whole model.
-void fill(Decoder& whole, const std::map<std::string, at::Tensor>& values) {
-  const auto put = [&](const std::string& name, at::Tensor& target) {
-    const auto found = values.find(name);
-    if (found != values.end()) target.copy_(found->second);
-  };
-  whole.visit_base(put);
-  whole.visit_adapters(put);
-}
-
-// The tensors of another stage, in the order in which its first rank sends them.
-Status receive_stage(Communicator& stages, int64_t from, Decoder& whole) {
-  at::Tensor range = at::empty({2}, at::kLong);
-  BRAID_TRY(stages.receive(range, from, kExportChannel, "layers of a stage").wait());
-  ModelOptions options = whole.options();
-  options.ranges = {LayerRange{range[0].item<int64_t>(), range[1].item<int64_t>()}};
-  Decoder part(whole.spec(), options);
-  std::map<std::string, at::Tensor> values;
-  for (const auto& [name, parameter] : part.parameters()) {
-    const at::Tensor value = parameter.detach();
-    const at::Tensor flat = at::empty(value.sizes(), value.options());
-    BRAID_TRY(stages.receive(flat, from, kExportChannel, name).wait());
-    values[name] = flat;
-  }
-  fill(whole, values);
-  return {};
-}
-
 }  // namespace
 
 Result<std::vector<std::pair<std::string, at::Tensor>>> gather_slices(
@@ -200,42 +170,6 @@ Result<at::Tensor> own_slice(const Model& model, const std::string& name, const 
     return invalid_input(cat("tensor ", name, " is ", whole.sizes(), ", the model's is ",
                              at::IntArrayRef(found->second.whole)));
   return take_shard(whole, found->second);
-}
-
-Result<std::unique_ptr<Model>> gather_model(const Model& model, Communicator* stages) {
-  const at::NoGradGuard no_grad;
-  const Decoder& decoder = decoder_of(model);
-  const auto shards = shards_of_ranks(decoder);
-  std::map<std::string, at::Tensor> values;
-  std::vector<std::pair<std::string, at::Tensor>> in_order;
-  for (const auto& [name, parameter] : decoder.parameters()) {
-    BRAID_ASSIGN(at::Tensor whole, gather_tensor(parameter, name, decoder, shards));
-    whole = to_host(whole).contiguous();
-    values[name] = whole;
-    in_order.emplace_back(name, whole);
-  }
-  if (decoder.options().tensor_parallel.tp_rank != 0) return std::unique_ptr<Model>();
-  if (stages != nullptr && stages->index() > 0) {
-    const int64_t root = stages->members()[0];
-    const at::Tensor range = at::empty({2}, at::kLong);
-    BRAID_CHECK(decoder.ranges().size() == 1, "a stage of several ranges is not sent");
-    range[0] = decoder.ranges()[0].begin;
-    range[1] = decoder.ranges()[0].end;
-    BRAID_TRY(stages->send(range, root, kExportChannel, "layers of a stage").wait());
-    for (const auto& [name, whole] : in_order)
-      BRAID_TRY(stages->send(whole, root, kExportChannel, name).wait());
-    return std::unique_ptr<Model>();
-  }
-  ModelOptions options = decoder.options();
-  options.ranges.clear();
-  options.tensor_parallel = {};
-  options.device = at::kCPU;
-  auto whole = std::make_unique<Decoder>(decoder.spec(), options);
-  fill(*whole, values);
-  if (stages != nullptr)
-    for (const int64_t from : stages->members())
-      if (from != stages->members()[0]) BRAID_TRY(receive_stage(*stages, from, *whole));
-  return std::unique_ptr<Model>(std::move(whole));
 }
 
 }  // namespace braid

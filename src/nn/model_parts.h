@@ -1,10 +1,9 @@
 // A model whose tensors lie on several ranks, as a whole: which gradients are still parts of a sum,
-// what each rank counts as its own, and the whole model on one rank for export. All ranks of a
-// group call these functions together. Not thread-safe.
+// what each rank counts as its own, and whole tensors from slices. All ranks of a group call these
+// functions together. Not thread-safe.
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -58,11 +57,5 @@ Result<std::vector<std::pair<std::string, at::Tensor>>> gather_slices(
 // What this rank holds of a whole tensor that lies like its parameter `name`; an error if its shape
 // is another.
 Result<at::Tensor> own_slice(const Model& model, const std::string& name, const at::Tensor& whole);
-
-// The whole model on rank `root` (null elsewhere), in the stages' dtype and on the host: slices are
-// gathered over the tensor-parallel ranks, then the first of each stage sends to root. `stages`
-// holds the ranks with tp_rank 0, one of each stage in their order, root first; null for one stage.
-// REQUIRES: each stage has one range of layers.
-Result<std::unique_ptr<Model>> gather_model(const Model& model, Communicator* stages);
 
 }  // namespace braid
