@@ -124,7 +124,9 @@ class JobKilledRun : public JobRun {
     EXPECT_EQ(end.ok() ? *end : end.status().message(), "exited with status 1") << errors;
     EXPECT_THAT(errors, AnyOf(HasSubstr(cat("rank ", rank, " failed: killed by signal 9")),
                               HasSubstr(cat("rank ", rank, " failed: its process is gone"))));
-    if (!position.empty()) EXPECT_THAT(errors, HasSubstr(cat("(at: ", position, ")")));
+    if (!position.empty()) {
+      EXPECT_THAT(errors, HasSubstr(cat("(at: ", position, ")")));
+    }
   }
 
   // The job goes on to the bytes of the one that nobody touched, and what the killed one was

@@ -34,7 +34,11 @@ MainGradients::MainGradients(const std::vector<std::pair<std::string, at::Tensor
   options_.each_backward = options_.each_backward && options_.sharded && several;
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (!options_.each_backward) buckets_[i].sums = zeros(layout_.padded(i));
-    if (options_.sharded && several) buckets_[i].slice = zeros(layout_.slice_size(i));
+    if (!options_.sharded || !several) continue;
+    const int64_t size = layout_.slice_size(i);
+    buckets_[i].slice = options_.each_backward
+                            ? zeros(size)
+                            : buckets_[i].sums.narrow(0, size * group_->index(), size);
   }
   for (size_t i = 0; i < places().size(); ++i)
     torch::autograd::impl::set_post_acc_grad_hooks(places()[i].parameter,
@@ -53,9 +57,10 @@ at::Tensor MainGradients::zeros(int64_t elements) const {
 
 void MainGradients::zero() {
   for (Bucket& bucket : buckets_) {
-    if (bucket.slice.defined()) bucket.slice.zero_();
-    if (options_.each_backward) bucket.sums.reset(), bucket.added.reset();
-    if (bucket.sums.defined()) bucket.sums.zero_();
+    bucket.added.reset();
+    if (options_.each_backward) bucket.sums.reset();
+    for (const at::Tensor& kept : {bucket.slice, bucket.sums})
+      if (kept.defined()) kept.zero_();
   }
   reduces_ = false;
   next_ = settled_ = 0;
@@ -78,7 +83,7 @@ void MainGradients::take_gradient(size_t index) {
   // In one order on all ranks, whatever their backwards leave out.
   while (reduces_ && next_ < buckets_.size() && buckets_[next_].waiting == 0) {
     start(next_++);
-    if (!options_.each_backward || next_ <= kUnderWay) continue;
+    if (!options_.sharded || next_ <= kUnderWay) continue;
     if (const Status settled = settle(next_ - kUnderWay); !settled.ok())
       throw CommunicationFailure(settled);
   }
@@ -98,7 +103,7 @@ void MainGradients::start(size_t index) {
     return;
   }
   if (!bucket.sums.defined()) bucket.sums = zeros(layout_.padded(index));
-  bucket.added = options_.each_backward ? at::empty_like(bucket.slice) : bucket.slice;
+  bucket.added = at::empty_like(bucket.slice);
   bucket.pending = group_->reduce_scatter(bucket.added, bucket.sums, name);
 }
 
@@ -107,9 +112,14 @@ Status MainGradients::settle(size_t before) {
   for (; settled_ < before; ++settled_) {
     Bucket& bucket = buckets_[settled_];
     BRAID_TRY(bucket.pending.wait());
-    if (!options_.each_backward) continue;
-    bucket.slice.add_(bucket.added);
-    bucket.sums.reset(), bucket.added.reset();
+    if (!bucket.added.defined()) continue;
+    if (options_.each_backward) {
+      bucket.slice.add_(bucket.added);
+      bucket.sums.reset();
+    } else {
+      bucket.slice.copy_(bucket.added);
+    }
+    bucket.added.reset();
   }
   return {};
 }

@@ -75,8 +75,8 @@ class MainGradients {
  private:
   struct Bucket {
     at::Tensor sums;   // f32, padded to a multiple of the ranks; each_backward: while it is filled
-    at::Tensor slice;  // sharded: this rank's sum
-    at::Tensor added;  // each_backward: of the backward that is being reduced
+    at::Tensor slice;  // sharded: this rank's sum; without each_backward a part of `sums`
+    at::Tensor added;  // sharded: of the backward that is being reduced
     int64_t waiting = 0;  // parameters whose gradient the backward has still to add
     Pending pending;
   };

@@ -16,10 +16,11 @@ ShardedOptimizer::ShardedOptimizer(MainGradients& gradients, Communicator* group
     : gradients_(gradients), group_(group), shards_(shards), config_(config) {
   const at::NoGradGuard no_grad;
   for (size_t bucket = 0; bucket < gradients_.buckets(); ++bucket) {
-    Owned owned{first_master(bucket), {}, {}};
+    Owned owned;
+    if (!masters_are_parameters()) owned.master = first_master(bucket);
     if (has_moments(config_)) {
-      owned.exp_avg = at::zeros_like(owned.master);
-      owned.exp_avg_sq = at::zeros_like(owned.master);
+      owned.exp_avg = at::zeros_like(gradients_.owned(bucket));
+      owned.exp_avg_sq = at::zeros_like(gradients_.owned(bucket));
     }
     owned_.push_back(std::move(owned));
   }
@@ -35,6 +36,28 @@ at::Tensor ShardedOptimizer::first_master(size_t bucket) const {
           .copy_(place.parameter.detach().flatten().narrow(0, part.in_parameter, part.size));
   }
   return master;
+}
+
+bool ShardedOptimizer::masters_are_parameters() const {
+  const auto& places = gradients_.places();  // none on ranks below all adapters
+  return shards_ == nullptr && !places.empty() && places[0].parameter.scalar_type() == at::kFloat;
+}
+
+at::Tensor ShardedOptimizer::master(const BucketPlace& place, const SlicePart& part) const {
+  const at::Tensor& own = owned_[place.bucket].master;
+  if (own.defined()) return own.narrow(0, part.in_slice, part.size);
+  return place.parameter.detach().view({-1}).narrow(0, part.in_parameter, part.size);
+}
+
+at::Tensor ShardedOptimizer::own_weights(size_t bucket) const {
+  // In the parameters' dtype: half of the bytes for bf16.
+  const at::ScalarType type = gradients_.places()[0].parameter.scalar_type();
+  if (owned_[bucket].master.defined()) return owned_[bucket].master.to(type);
+  const at::Tensor out = at::zeros_like(gradients_.owned(bucket));
+  for (const BucketPlace& place : gradients_.places())
+    if (const SlicePart part = gradients_.owned_part(place); place.bucket == bucket)
+      out.narrow(0, part.in_slice, part.size).copy_(master(place, part));
+  return out;
 }
 
 void ShardedOptimizer::refresh_slices() {
@@ -67,7 +90,7 @@ void ShardedOptimizer::update(double grad_norm, int64_t total_steps) {
     };
     const Owned& owned = owned_[place.bucket];
     UpdateTensors& tensors = decays(config_, place.parameter) ? parts.decayed : parts.spared;
-    tensors.weights.push_back(cut(owned.master));
+    tensors.weights.push_back(master(place, part));
     tensors.gradients.push_back(cut(gradients_.owned(place.bucket)));
     if (!has_moments(config_)) continue;
     tensors.exp_avgs.push_back(cut(owned.exp_avg));
@@ -79,9 +102,13 @@ void ShardedOptimizer::update(double grad_norm, int64_t total_steps) {
   if (shards_ != nullptr) refresh_slices();
 }
 
+bool ShardedOptimizer::gathers() const {
+  return group_ != nullptr && group_->size() > 1 && gradients_.sharded();
+}
+
 Result<at::Tensor> ShardedOptimizer::gather(size_t bucket, const at::Tensor& own,
                                             const std::string& what) const {
-  if (group_ == nullptr || group_->size() == 1 || !gradients_.sharded()) return own;
+  if (!gathers()) return own;
   at::Tensor whole = at::empty({own.numel() * group_->size()}, own.options());
   BRAID_TRY(group_->all_gather(whole, own, cat(what, ", bucket ", bucket)).wait());
   return whole;
@@ -93,16 +120,14 @@ Status ShardedOptimizer::gather_weights() {
     refresh_slices();
     return {};
   }
-  std::vector<at::Tensor> whole(owned_.size());
-  for (size_t bucket = 0; bucket < owned_.size(); ++bucket) {
-    // In the parameters' dtype: half of the bytes for bf16.
-    const at::ScalarType type = gradients_.places()[0].parameter.scalar_type();
-    BRAID_ASSIGN(whole[bucket], gather(bucket, owned_[bucket].master.to(type), "weights"));
+  const bool there = masters_are_parameters() && !gathers();
+  for (size_t bucket = 0; !there && bucket < owned_.size(); ++bucket) {
+    BRAID_ASSIGN(const at::Tensor whole, gather(bucket, own_weights(bucket), "weights"));
+    for (const BucketPlace& place : gradients_.places())
+      if (place.bucket == bucket)
+        place.parameter.detach().copy_(
+            whole.narrow(0, place.begin, place.parameter.numel()).view(place.parameter.sizes()));
   }
-  for (const BucketPlace& place : gradients_.places())
-    place.parameter.detach().copy_(whole[place.bucket]
-                                       .narrow(0, place.begin, place.parameter.numel())
-                                       .view(place.parameter.sizes()));
   torn_ = false;
   return {};
 }
@@ -111,8 +136,9 @@ std::vector<at::Tensor> ShardedOptimizer::tensors() const {
   std::vector<at::Tensor> out;
   for (size_t bucket = 0; bucket < owned_.size(); ++bucket) {
     const Owned& owned = owned_[bucket];
-    if (shards_ == nullptr || !shards_->slice(bucket).is_same(owned.master))
-      out.push_back(owned.master);
+    const bool elsewhere = !owned.master.defined() ||
+                           (shards_ != nullptr && shards_->slice(bucket).is_same(owned.master));
+    if (!elsewhere) out.push_back(owned.master);
     for (const at::Tensor& moment : {owned.exp_avg, owned.exp_avg_sq})
       if (moment.defined()) out.push_back(moment);
   }
@@ -174,7 +200,7 @@ Status ShardedOptimizer::load_state(const std::map<std::string, at::Tensor>& sta
           .copy_(whole.flatten().narrow(0, part.in_parameter, part.size));
     };
     Owned& owned = owned_[place.bucket];
-    if (f32) take(owned.master, place.parameter.detach());
+    if (f32 && owned.master.defined()) take(owned.master, place.parameter.detach());
     for (const auto& [name, member] : saved_parts())
       take(owned.*member, state.at(cat(place.name, ".", name)));
   }
@@ -189,13 +215,12 @@ std::vector<StateSlice> ShardedOptimizer::slices() const {
     if (part.size == 0) continue;
     const Owned& owned = owned_[place.bucket];
     const auto add = [&](const char* state, const at::Tensor& values) {
-      if (values.defined())
-        out.push_back(
-            {place.name, state, part.in_parameter, values.narrow(0, part.in_slice, part.size)});
+      out.push_back({place.name, state, part.in_parameter, values});
     };
-    add("master", owned.master);
-    add("exp_avg", owned.exp_avg);
-    add("exp_avg_sq", owned.exp_avg_sq);
+    add("master", master(place, part));
+    if (!has_moments(config_)) continue;
+    add("exp_avg", owned.exp_avg.narrow(0, part.in_slice, part.size));
+    add("exp_avg_sq", owned.exp_avg_sq.narrow(0, part.in_slice, part.size));
   }
   return out;
 }

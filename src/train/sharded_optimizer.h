@@ -58,7 +58,8 @@ class ShardedOptimizer : public Optimizer {
 
  private:
   struct Owned {
-    at::Tensor master, exp_avg, exp_avg_sq;  // f32 [owned_size]
+    at::Tensor exp_avg, exp_avg_sq;  // f32 [owned_size]
+    at::Tensor master;               // likewise; undefined where the parameters are the masters
   };
   using StatePart = at::Tensor Owned::*;
   // The states that are saved, by their names: masters of f32 parameters are the parameters.
@@ -66,9 +67,18 @@ class ShardedOptimizer : public Optimizer {
   // A state of a bucket as a whole, of the given type.
   Result<at::Tensor> gather(size_t bucket, const at::Tensor& own, const std::string& what) const;
 
-  MainGradients& gradients_;
+  // Whether slices are gathered from other ranks.
+  bool gathers() const;
+  // Whole parameters in f32: there the owned parts are updated in place.
+  bool masters_are_parameters() const;
   at::Tensor first_master(size_t bucket) const;
+  // The master of what this rank owns of a parameter.
+  at::Tensor master(const BucketPlace& place, const SlicePart& part) const;
+  // Of a bucket, in the parameters' dtype [owned_size].
+  at::Tensor own_weights(size_t bucket) const;
   void refresh_slices();
+
+  MainGradients& gradients_;
 
   Communicator* group_;
   WeightShards* shards_ = nullptr;
