@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Steps of plans on emulated devices beside the simulator's prediction of them.
 
-  python3 bench/emulation.py [--only NAMES] [--jitter X] [--braid build/braid] [--json out.json]
+  python3 bench/emulation.py [--only NAMES] [--jitter X] [--mutants] [--braid build/braid] [--json out.json]
 
 Each plan is run by `braid train` with device=emulated (docs/emulation.md): 8 to 32 ranks, which are processes of this
 machine. Printed for each: predicted and emulated step in seconds of the model, how far they are apart, the largest
 difference of the end of any op or message as a share of the step, how long devices wait, how much of what moves is
 hidden behind computation, and what the real communication took. The last lines are the goals: every step within 10 %,
 at least five plans with more than 30 % of waiting or overlap, rank correlation of all steps at least 0.95.
+
+With --mutants each plan is run with lists that are wrong in one place (runtime.fault): a wait is dropped that matters
+by the simulator, or two messages are swapped. A fault is caught where some op ends more than 10 % of the step away from
+the prediction of the right lists, or where an error names what came out of its order. Exit code 1: one was missed, or a
+step without faults is not within 10 %.
 """
 
 import argparse
@@ -19,6 +24,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+NEAR = 0.1
+FAULTS = ("dropped_wait", "swapped_messages")
 
 PPO = ["algorithm.name=ppo", "model.size=llama2-7b", "critic.size=llama2-7b", "reward=[{type: model, size: llama2-7b}]"]
 GRPO = ["algorithm.name=grpo", "model.size=qwen2.5-7b", "reward=[{type: rule, rule: numeric}]",
@@ -112,22 +119,74 @@ def rank_correlation(a, b):
     return 1 - 6 * sum((p - q) ** 2 for p, q in zip(x, y)) / (n * (n * n - 1)) if n > 1 else 1.0
 
 
-def run_plan(name, options, folder):
+def run_plan(name, options, folder, *more):
+    """How `braid train` ended, what it said, what it wrote (None where it wrote nothing) and how long it took."""
     nodes, keys, text = PLANS[name]
-    run = folder / name.replace(" ", "-").replace(",", "")
+    run = folder / "-".join([name.replace(" ", "-").replace(",", ""), *more])
     run.mkdir(parents=True)
     command = [options.braid, "train", *COMMON, *cluster(nodes), *keys, "device=emulated", f"run.dir={run}",
-               f"runtime.jitter={options.jitter}", f"runtime.time_scale={options.time_scale}"]
+               f"runtime.jitter={options.jitter}", f"runtime.time_scale={options.time_scale}", *more]
     if text is not None:
         (run / "plan.yaml").write_text(text)
         command.append(f"plan.file={run / 'plan.yaml'}")
     begin = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{name}: {done.stderr[-2000:]}")
-    out = json.loads((run / "run" / "emulated.json").read_text())
-    out["seconds"] = time.monotonic() - begin
-    return out
+    written = run / "run" / "emulated.json"
+    out = json.loads(written.read_text()) if written.exists() else None
+    return done.returncode, done.stderr, out, time.monotonic() - begin
+
+
+def compare(names, options, folder):
+    """Each plan beside its prediction; what was measured by name, and whether the goals are met."""
+    print(f"{'plan':28} {'predicted':>10} {'emulated':>10} {'apart':>7} {'ops':>6} {'largest':>8} {'waiting':>8} "
+          f"{'hidden':>7} {'overhead':>8} {'run s':>6}")
+    results = {}
+    for name in names:
+        code, said, r, seconds = run_plan(name, options, folder)
+        if code != 0:
+            sys.exit(f"{name}: {said[-2000:]}")
+        results[name] = {**r, "seconds": seconds}
+        predicted, emulated = r["step"]["predicted_s"], r["step"]["emulated_s"]
+        results[name]["apart"] = emulated / predicted - 1
+        print(f"{name:28} {predicted:10.4g} {emulated:10.4g} {100 * (emulated / predicted - 1):6.1f}% {r['ops']['paired']:6d} "
+              f"{100 * r['ops']['largest']:7.1f}% {100 * r['waiting']:7.0f}% {100 * r['overlapped']:6.0f}% "
+              f"{100 * r['overhead']:7.1f}% {seconds:6.0f}", flush=True)
+    apart = [abs(r["apart"]) for r in results.values()]
+    shaped = sum(r["waiting"] > 0.3 or r["overlapped"] > 0.3 for r in results.values())
+    correlation = rank_correlation([r["step"]["predicted_s"] for r in results.values()],
+                                   [r["step"]["emulated_s"] for r in results.values()])
+    print(f"{len(results)} plans: {sum(a <= NEAR for a in apart)} within 10 %, the farthest {100 * max(apart):.1f} %; "
+          f"{shaped} with more than 30 % of waiting or overlap; rank correlation {correlation:.3f}")
+    return results, max(apart) <= NEAR
+
+
+def outcome(code, said, out):
+    """(whether there was a fault, whether it was caught, how it showed) of a step with a fault in its lists."""
+    errors = [line for line in said.splitlines() if line.startswith("braid: error: ")]
+    if code != 0 and "runtime.fault: no " in said:
+        return False, False, errors[0].split("runtime.fault: ")[1]
+    if out is None or code != 0:
+        named = errors[0].removeprefix("braid: error: ") if errors else said[-200:]
+        return True, "out of its order" in named, f"named: {named[:150]}"
+    ops = out["ops"]
+    return True, ops["largest"] > NEAR, f"an op ends {100 * ops['largest']:.1f} % of the step elsewhere"
+
+
+def break_plans(names, options, folder):
+    """Each plan with wrong lists; whether all faults were caught."""
+    results, counts = {}, {True: 0, False: 0}
+    for fault in FAULTS:
+        for name in names:
+            code, said, out, seconds = run_plan(name, options, folder, f"runtime.fault={fault}")
+            broken, caught, how = outcome(code, said, out)
+            what = out["fault"] if out else ""
+            results[f"{name}, {fault}"] = {"broken": broken, "caught": caught, "what": what, "how": how}
+            if broken:
+                counts[caught] += 1
+            word = ("caught" if caught else "MISSED") if broken else "no place"
+            print(f"{name:28} {fault:17} {word:9} {what + '; ' if what else ''}{how} ({seconds:.0f} s)", flush=True)
+    print(f"{counts[True]} of {counts[True] + counts[False]} faults caught; {len(results) - sum(counts.values())} times there was no place")
+    return results, counts[False] == 0
 
 
 def main():
@@ -136,29 +195,16 @@ def main():
     p.add_argument("--only", default="", help="names of plans that contain one of these, separated by commas")
     p.add_argument("--jitter", type=float, default=0)
     p.add_argument("--time-scale", type=float, default=0)
+    p.add_argument("--mutants", action="store_true")
     p.add_argument("--json", default="")
     options = p.parse_args()
     words = [word for word in options.only.split(",") if word]
     names = [name for name in PLANS if not words or any(word in name for word in words)]
-    print(f"{'plan':28} {'predicted':>10} {'emulated':>10} {'apart':>7} {'ops':>6} {'largest':>8} {'waiting':>8} "
-          f"{'hidden':>7} {'overhead':>8} {'run s':>6}")
-    results = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            r = results[name] = run_plan(name, options, Path(folder))
-            predicted, emulated = r["step"]["predicted_s"], r["step"]["emulated_s"]
-            r["apart"] = emulated / predicted - 1
-            print(f"{name:28} {predicted:10.4g} {emulated:10.4g} {100 * r['apart']:6.1f}% {r['ops']['paired']:6d} "
-                  f"{100 * r['ops']['largest']:7.1f}% {100 * r['waiting']:7.0f}% {100 * r['overlapped']:6.0f}% "
-                  f"{100 * r['overhead']:7.1f}% {r['seconds']:6.0f}", flush=True)
-    apart = [abs(r["apart"]) for r in results.values()]
-    shaped = sum(r["waiting"] > 0.3 or r["overlapped"] > 0.3 for r in results.values())
-    correlation = rank_correlation([r["step"]["predicted_s"] for r in results.values()],
-                                   [r["step"]["emulated_s"] for r in results.values()])
-    print(f"{len(results)} plans: {sum(a <= 0.1 for a in apart)} within 10 %, the farthest {100 * max(apart):.1f} %; "
-          f"{shaped} with more than 30 % of waiting or overlap; rank correlation {correlation:.3f}")
+        results, good = (break_plans if options.mutants else compare)(names, options, Path(folder))
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":

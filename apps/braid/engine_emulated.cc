@@ -38,6 +38,11 @@ Result<PlannedRun> planned_emulation(const Config& stated) {
   return out;
 }
 
+ListFault fault_named(const std::string& name) {
+  if (name == "dropped_wait") return ListFault::kDroppedWait;
+  return name == "swapped_messages" ? ListFault::kSwappedMessages : ListFault::kNone;
+}
+
 Json emulation_json(const Emulation& emulation, const TraceDifference& difference) {
   const TraceShape shape = shape_of(emulation.emulated);
   return {
@@ -46,6 +51,7 @@ Json emulation_json(const Emulation& emulation, const TraceDifference& differenc
       {"time_scale", emulation.time_scale},
       {"overhead", emulation.overhead},
       {"real_calls", emulation.real_calls},
+      {"fault", emulation.fault},
       {"waiting", shape.waiting},
       {"overlapped", shape.overlapped},
       {"ops",
@@ -71,6 +77,7 @@ Status report(const Config& config, const Emulation& emulation) {
                "a second of the model took %.4g s of this machine; the real communication delayed "
                "the step by %.1f %%\n",
                emulation.time_scale, 100 * emulation.overhead);
+  if (!emulation.fault.empty()) log_warning(cat("runtime.fault: on purpose, ", emulation.fault));
   const std::string folder = run_folder(config);
   BRAID_TRY(make_folder(folder));
   BRAID_TRY(write_file_atomic(join_path(folder, "emulated.json"),
@@ -89,6 +96,7 @@ Status run_emulated_rank(World& world, const PlannedRun& planned) {
   EmulationOptions options;
   options.time_scale = config.runtime.time_scale;
   options.jitter = config.runtime.jitter;
+  options.fault = fault_named(config.runtime.fault);
   options.seed = static_cast<uint64_t>(config.train.seed);
   options.deadline_s = kDeadline_s;
   BRAID_ASSIGN(const Calibration calibration,

@@ -142,10 +142,14 @@ Status check_device(const std::string& device) {
 // Values that are right one by one but not together; messages begin with a key.
 Status check_together(const Config& config) {
   BRAID_TRY(check_device(config.device));
-  const bool timed = config.runtime.time_scale > 0 || config.runtime.jitter > 0;
-  if (timed && config.device != "emulated")
-    return invalid_input(cat(config.runtime.jitter > 0 ? "runtime.jitter" : "runtime.time_scale",
-                             ": belongs to device=emulated, device is ", config.device));
+  const RuntimeConfig& emulated = config.runtime;
+  const std::string stated = emulated.jitter > 0        ? "jitter"
+                             : emulated.time_scale > 0  ? "time_scale"
+                             : emulated.fault != "none" ? "fault"
+                                                        : "";
+  if (!stated.empty() && config.device != "emulated")
+    return invalid_input(
+        cat("runtime.", stated, ": belongs to device=emulated, device is ", config.device));
   BRAID_TRY(check_rollout(config));
   BRAID_TRY(check_eval(config));
   BRAID_TRY(check_optimizer("actor", config.optim.actor));

@@ -187,6 +187,7 @@ struct LogConfig {
 struct RuntimeConfig {
   double time_scale = 0;
   double jitter = 0;
+  std::string fault = "none";
 };
 
 struct RunConfig {
@@ -493,6 +494,10 @@ void visit(V& v, RuntimeConfig& o) {
   v("jitter", o.jitter,
     "device emulated: largest share by which what computes takes more or less than its price",
     from_to_below(0, 1));
+  v("fault", o.fault,
+    "device emulated: the lists of instructions are made wrong in one place, to see that the step "
+    "shows it",
+    one_of("none | dropped_wait | swapped_messages"));
 }
 
 template <class V>

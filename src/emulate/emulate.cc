@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "emulate/emulated_rank.h"
+#include "emulate/list_fault.h"
 
 namespace braid {
 namespace {
@@ -162,16 +163,19 @@ Status add_result(Communicator& everyone, const Program& program, const Emulated
 
 // Everything that a step needs, in the order in which it may go again.
 struct StepParts {
+  BrokenLists lists;  // or right ones
   std::unique_ptr<StepPrices> prices;
   std::unique_ptr<Fabric> fabric;
   std::unique_ptr<EmulatedRank> rank;
 };
 
-Status make_rank(World& world, const Program& program, const PlanningProblem& problem,
-                 const EmulationOptions& options, StepParts* parts) {
+Status make_rank(World& world, const PlanningProblem& problem, const EmulationOptions& options,
+                 StepParts* parts) {
+  const Program& program = parts->lists.program;
   BRAID_TRY(parts->prices->prepare());
   BRAID_ASSIGN(Communicator * everyone, world.everyone());
-  BRAID_ASSIGN(RankWork work, make_rank_work(program, *parts->prices, world, options.change_ops));
+  BRAID_ASSIGN(RankWork work,
+               make_rank_work(program, *parts->prices, world, parts->lists.change_ops));
   FabricOptions links;
   links.ports = static_cast<int32_t>(program.ranks.size()) * kTrackKinds;
   links.deadline_s = options.deadline_s;
@@ -180,6 +184,27 @@ Status make_rank(World& world, const Program& program, const PlanningProblem& pr
                                                *parts->fabric, std::move(work),
                                                EmulatedRank::Options{options.jitter, options.seed});
   return parts->rank->prepare();
+}
+
+// The first rank looks for the place; the others hear of it.
+Result<FaultPlace> agree_on_fault(Communicator& everyone, const Program& program,
+                                  const PlanningProblem& problem, const Calibration& calibration,
+                                  const SimOptions& simulation, const Trace& right,
+                                  ListFault fault) {
+  Result<FaultPlace> found = FaultPlace();
+  if (everyone.index() == 0)
+    found = find_fault(program, problem, calibration, simulation, right, fault, kNear);
+  FaultPlace place = found.ok() ? *found : FaultPlace();
+  const at::Tensor row = at::tensor({static_cast<int32_t>(place.kind), place.call.value,
+                                     place.rank.value, place.first, place.second},
+                                    at::kInt);
+  BRAID_TRY(everyone.broadcast(row, everyone.members()[0], "what is wrong with the lists").wait());
+  BRAID_TRY(found.status());
+  const auto* n = row.const_data_ptr<int32_t>();
+  place.kind = static_cast<FaultPlace::Kind>(n[0]);
+  place.call = CallId{n[1]}, place.rank = DeviceId{n[2]}, place.first = n[3], place.second = n[4];
+  if (place.kind != FaultPlace::kNowhere) return place;
+  return Status(Code::kUnavailable, "the first rank found no fault");  // it says why
 }
 
 // The step begins soon, and is long enough for the real calls.
@@ -215,10 +240,19 @@ Result<Emulation> emulate(World& world, const Program& program, const PlanningPr
     if (world.global_rank() == 0) {
       BRAID_ASSIGN(out.predicted, simulate(program, problem, calibration, simulation));
     }
-    parts.prices = std::make_unique<StepPrices>(program, problem, calibration, simulation,
-                                                draw_lengths(problem.workload, options.seed));
-    BRAID_TRY(make_rank(world, program, problem, options, &parts));
     BRAID_ASSIGN(Communicator * everyone, world.everyone());
+    parts.lists = {program, options.change_ops};
+    if (options.fault != ListFault::kNone) {
+      BRAID_ASSIGN(const FaultPlace place,
+                   agree_on_fault(*everyone, program, problem, calibration, simulation,
+                                  out.predicted, options.fault));
+      parts.lists = break_lists(program, place);
+      out.fault = fault_text(program, place);
+    }
+    parts.prices =
+        std::make_unique<StepPrices>(parts.lists.program, problem, calibration, simulation,
+                                     draw_lengths(problem.workload, options.seed));
+    BRAID_TRY(make_rank(world, problem, options, &parts));
     BRAID_ASSIGN(const EmulatedClock clock, choose_clock(*everyone, *parts.rank, options, &out));
     BRAID_TRY(parts.rank->run(clock));
     return add_result(*everyone, program, *parts.rank, &out);

@@ -14,6 +14,9 @@
 
 namespace braid {
 
+// What is wrong with the lists on purpose (list_fault.h).
+enum class ListFault { kNone, kDroppedWait, kSwappedMessages };
+
 struct EmulationOptions {
   // Seconds of this machine for a second of the model; 0: as many as keep what the real
   // communication takes below kMostOverhead of the step.
@@ -22,6 +25,7 @@ struct EmulationOptions {
   uint64_t seed = 0;        // of lengths and jitter
   double deadline_s = 300;  // of every wait, beyond the length of the step
   std::function<void(Expansion*)> change_ops = {};  // what-if, on this rank; not of fused calls
+  ListFault fault = ListFault::kNone;               // in place of change_ops; not in the prediction
 };
 
 inline constexpr double kMostOverhead = 0.03;
@@ -34,11 +38,16 @@ struct Emulation {
                            // devices' clocks: what the real communication took beyond its price
   int64_t real_calls = 0;  // of c10d, by the rank that makes most
   std::vector<std::string> misplaced;  // where ranks that met meant different ops
+  std::string fault;                   // of the lists; "" where they are right
 };
+
+// A step that is right lies this near to its prediction, op by op, as a share of the step.
+inline constexpr double kNear = 0.1;
 
 // All ranks of the world together, which are processes of one machine and as many as the program
 // has. On rank 0 the whole result, on the others only what is theirs. Errors: communication that
-// fails or does not end in time; the job has been told then (World::fail).
+// fails or does not end in time; lists that have no place for the fault. The job has been told then
+// (World::fail).
 Result<Emulation> emulate(World& world, const Program& program, const PlanningProblem& problem,
                           const Calibration& calibration, const EmulationOptions& options);
 

@@ -42,6 +42,9 @@ TEST_F(EmulateCommand, BadInputsAreNamed) {
       {"device=emulated placement=colocated --order x", "--order: emulated devices write no list"},
       {"device=emulated runtime.jitter=1", "runtime.jitter"},
       {"runtime.jitter=0.1", "runtime.jitter: belongs to device=emulated"},
+      {"runtime.fault=dropped_wait", "runtime.fault: belongs to device=emulated"},
+      {"device=emulated 'parallel={tp: 2}' placement=colocated runtime.fault=dropped_wait",
+       "runtime.fault: no wait that the lists of this plan state moves an op by more than 10 %"},
       {"device=imagined", "device: must be cpu, cuda, cuda:N or emulated"},
   };
   for (const auto& one : cases) {

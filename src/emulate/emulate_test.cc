@@ -154,6 +154,30 @@ RANK_TEST(Emulate, SwappedMessagesShow, 4) {
   EXPECT_THAT(out.misplaced.front(), testing::HasSubstr("another message came"));
 }
 
+// The place of the fault is found, and the prediction is that of the right lists.
+RANK_TEST(Emulate, AFaultOfTheListsShows, 4) {
+  PlanningProblem problem = rl_problem("grpo", 4);
+  problem.workload.response.mean = 1024;  // a long wait
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  for (CallPlan& call : plan.calls) {
+    const int first = call.call == "update_actor" ? 2 : 0;
+    call.mesh.devices = {DeviceId{first}, DeviceId{first + 1}};
+  }
+  const Emulation early =
+      emulated(world, plan, problem, {.time_scale = kFast, .fault = ListFault::kDroppedWait});
+  EXPECT_THAT(early.misplaced, testing::IsEmpty());
+  EXPECT_EQ(early.fault, "update_actor begins without what it waits for");
+  if (world.global_rank() == 0) {
+    EXPECT_GT(compare_ops(early.predicted, early.emulated).largest, kNear);
+  }
+  const Emulation swapped =
+      emulated(world, plan, problem, {.time_scale = kFast, .fault = ListFault::kSwappedMessages});
+  EXPECT_THAT(swapped.fault, testing::HasSubstr("swapped"));
+  if (world.global_rank() == 0) {
+    EXPECT_THAT(swapped.misplaced, testing::Not(testing::IsEmpty()));
+  }
+}
+
 // An update that does not wait for what it reads: the simulator and the ranks follow the same list.
 RANK_TEST(Emulate, AListWithoutAWaitShows, 4) {
   PlanningProblem problem = rl_problem("grpo", 4);

@@ -24,6 +24,26 @@ EventKind event_of(OpKind kind) {
   return kind == OpKind::kUpdate ? EventKind::kOptimizer : EventKind::kReduce;
 }
 
+// What of a mini-batch an op is part of, by the instruction that runs it.
+enum MinibatchPart { kPasses, kReductions, kAgreement, kUpdates };
+
+MinibatchPart part_of_minibatch(OpKind kind) {
+  switch (kind) {
+    case OpKind::kBroadcast:
+    case OpKind::kAllReduce:
+    case OpKind::kReduceScatter:
+      return kReductions;
+    case OpKind::kNorm:
+    case OpKind::kAgree:
+      return kAgreement;
+    case OpKind::kUpdate:
+    case OpKind::kAllGather:
+      return kUpdates;
+    default:
+      return kPasses;
+  }
+}
+
 bool moves_numbers(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter || kind == OpKind::kAllGather;
 }
@@ -92,12 +112,11 @@ Status EmulatedRank::run(const EmulatedClock& clock) {
   clock_ = clock;
   fabric_.set_clock(clock);
   lanes_.start();
-  for (size_t i = 0; i < list().size(); ++i)
-    if (!is_list_only(list()[i].code) && entered_ns_.count(list()[i].call) == 0) {
-      const Status ran = run_block(static_cast<int32_t>(i));
-      if (!ran.ok()) fail(ran);
-      BRAID_TRY(ran);
-    }
+  const Status ran = interpret(
+      program_, work_.rank.value, *this, [](const Call&, double) {},
+      [this](size_t index) { instruction_ = static_cast<int32_t>(index); });
+  if (!ran.ok()) fail(ran);
+  BRAID_TRY(ran);
   for (size_t i = 0; i < list().size(); ++i) {
     BRAID_ASSIGN(const int64_t end_ns, end_of(static_cast<int32_t>(i)));
     last_end_ns_ = std::max(last_end_ns_, end_ns);
@@ -105,6 +124,10 @@ Status EmulatedRank::run(const EmulatedClock& clock) {
   lanes_.join();
   real_end_ns_ = clock_.now_ns();
   return failure_;
+}
+
+CallId EmulatedRank::id_of(const Call& call) const {
+  return CallId{static_cast<int32_t>(&call - program_.graph.calls.data())};
 }
 
 Status EmulatedRank::enter_call(CallId id, int32_t first) {
@@ -123,30 +146,84 @@ void EmulatedRank::leave_call(CallId id) {
   record(span, entered_ns_[id], device_ns_);
 }
 
-Status EmulatedRank::run_block(int32_t first) {
-  const CallId id = list()[first].call;
-  if (work_.fused.count(id) > 0) return run_fused(id);
-  BRAID_TRY(enter_call(id, first));
-  const auto found = work_.calls.find(id);
-  if (found == work_.calls.end()) {
+// A call that is one instruction.
+Status EmulatedRank::run_call(const Call& call) {
+  const CallId id = id_of(call);
+  BRAID_TRY(enter_call(id, instruction_));
+  if (CallWork* const work = open_work(call); work == nullptr) {
     compute_until(device_ns_ + compute_length(prices_.host_call_s(id, work_.rank)));
-  } else if (found->second.generates) {
-    BRAID_TRY(run_rounds(&found->second));
   } else {
-    const auto count = static_cast<int32_t>(found->second.ops.ops.size());
-    for (int32_t i = 0; i < count; ++i) BRAID_TRY(run_op(&found->second, i));
+    for (size_t i = 0; i < work->ops.ops.size(); ++i)
+      BRAID_TRY(run_op(work, static_cast<int32_t>(i)));
   }
   leave_call(id);
   return ok_status();
 }
 
+CallWork* EmulatedRank::open_work(const Call& call) {
+  const auto found = work_.calls.find(id_of(call));
+  return found == work_.calls.end() ? nullptr : &found->second;
+}
+
+bool EmulatedRank::ran_with_another(CallId call) const {
+  return std::any_of(program_.fused.begin(), program_.fused.end(), [&](const FusedCalls& fused) {
+    return fused.calls[0] == call || fused.calls[1] == call;
+  });
+}
+
+Status EmulatedRank::begin_region(const Call& call) {
+  const CallId id = id_of(call);
+  next_op_ = 0, drained_ = false;
+  for (const FusedCalls& fused : program_.fused)
+    if (fused.calls[0] == id) return run_fused(fused);
+  return ran_with_another(id) ? ok_status() : enter_call(id, instruction_);
+}
+
+Status EmulatedRank::generate_step(const Call& call) {
+  BRAID_TRY(run_rounds(open_work(call)));
+  drained_ = true;
+  return ok_status();
+}
+
+// The ops of a mini-batch in order, up to those of a later part of it than `last_part`.
+Status EmulatedRank::run_ops(const Call& call, int last_part) {
+  if (ran_with_another(id_of(call))) return ok_status();
+  CallWork* const work = open_work(call);
+  const std::vector<Op>& ops = work->ops.ops;
+  for (const size_t begin = next_op_; next_op_ < ops.size(); ++next_op_) {
+    const Op& op = ops[next_op_];
+    const bool here =
+        op.minibatch == ops[begin].minibatch && part_of_minibatch(op.kind) <= last_part;
+    if (!here) break;
+    BRAID_TRY(run_op(work, static_cast<int32_t>(next_op_)));
+  }
+  return ok_status();
+}
+
+Status EmulatedRank::run_schedule(const Call& call) { return run_ops(call, kPasses); }
+Status EmulatedRank::reduce(const Call& call) { return run_ops(call, kReductions); }
+Status EmulatedRank::agree(const Call& call) { return run_ops(call, kAgreement); }
+Status EmulatedRank::optimizer_step(const Call& call) { return run_ops(call, kUpdates); }
+
+bool EmulatedRank::region_done(ExitCondition exit) const {
+  const CallId id = list()[instruction_].call;
+  if (exit == ExitCondition::kDrained) return drained_;
+  return ran_with_another(id) || next_op_ == work_.calls.at(id).ops.ops.size();
+}
+
+Status EmulatedRank::end_region(const Call& call) {
+  if (!ran_with_another(id_of(call))) leave_call(id_of(call));
+  return ok_status();
+}
+
+Status EmulatedRank::reopen_region(const Call& call) {
+  BRAID_CHECK(false, cat("an emulated step begins at its begin, not within ", call.name));
+}
+
 // Both calls are entered before their first ops.
-Status EmulatedRank::run_fused(CallId first) {
-  const FusedCalls* fused = nullptr;
-  for (const FusedCalls& each : program_.fused)
-    if (each.calls[0] == first) fused = &each;
-  for (const FusedExpansion::Step& step : work_.fused.at(first)) {
-    const CallId id = fused->calls[step.call];
+Status EmulatedRank::run_fused(const FusedCalls& fused) {
+  for (const FusedExpansion::Step& step : work_.fused.at(fused.calls[0])) {
+    const CallId id = fused.calls[step.call];
     if (entered_ns_.count(id) == 0) {
       int32_t at = 0;
       while (list()[at].call != id || is_list_only(list()[at].code)) ++at;
@@ -154,7 +231,7 @@ Status EmulatedRank::run_fused(CallId first) {
     }
     BRAID_TRY(run_op(&work_.calls.at(id), step.op));
   }
-  for (const CallId id : fused->calls) leave_call(id);
+  for (const CallId id : fused.calls) leave_call(id);
   return ok_status();
 }
 

@@ -1,8 +1,8 @@
-// One rank of an emulated step. It walks its list of instructions and the ops of its calls as
-// program.h and op.h say: what computes takes its price, one after the other, on the clock of this
-// rank's device; messages, loads and offloads run beside it, each channel in a thread of its own;
-// collectives and messages make the real c10d call on a stand-in, then wait until the modelled end.
-// No simulated time enters: only prices do.
+// One rank of an emulated step. The interpreter that real runs have (interpret/interpreter.h) walks
+// its list of instructions; the ops of its calls run as op.h says. What computes takes its price,
+// one after the other, on the clock of this rank's device; messages, loads and offloads run beside
+// it, each channel in a thread of its own; collectives and messages make the real c10d call on a
+// stand-in, then wait until the modelled end. No simulated time enters: only prices do.
 //
 // What computes begins when the op before it and everything in its `after` have ended by the clock,
 // so that waking up late is made good where there is slack. One thread calls it; it starts others,
@@ -19,11 +19,12 @@
 #include "emulate/lanes.h"
 #include "emulate/rank_work.h"
 #include "emulate/stand_in.h"
+#include "interpret/interpreter.h"
 #include "sim/trace.h"
 
 namespace braid {
 
-class EmulatedRank {
+class EmulatedRank : private Executor {
  public:
   struct Options {
     double jitter = 0;  // largest share by which what computes takes more or less
@@ -43,7 +44,7 @@ class EmulatedRank {
   double least_stretch(double call_s, double message_s, double allowed_s) const;
 
   // One step from the origin of the clock on, which all ranks have in common. After a failure the
-  // lanes may go on until their deadlines.
+  // lanes may go on until their deadlines. Once for each object.
   Status run(const EmulatedClock& clock);
   void join() { lanes_.join(); }
 
@@ -81,10 +82,32 @@ class EmulatedRank {
   Result<int64_t> latest(const std::vector<InstructionId>& after) const;
   Result<int64_t> messages_ready(int32_t instruction) const;
 
-  Status run_block(int32_t first);
+  // The list. Messages, loads and offloads are in their lanes.
+  Status before_call(CallId) override { return ok_status(); }
+  Status after_call(CallId) override { return ok_status(); }
+  Status run_call(const Call& call) override;
+  Status begin_region(const Call& call) override;
+  Status generate_step(const Call& call) override;
+  Status run_schedule(const Call& call) override;
+  Status reduce(const Call& call) override;
+  Status agree(const Call& call) override;
+  Status optimizer_step(const Call& call) override;
+  bool region_done(ExitCondition) const override;
+  Status end_region(const Call& call) override;
+  void release(int32_t) override {}
+  Status load(int32_t) override { return ok_status(); }
+  Status offload(int32_t) override { return ok_status(); }
+  void passed(size_t) override {}
+  Status reopen_region(const Call& call) override;
+
+  CallId id_of(const Call& call) const;
+  // Whether an instruction before has run this call, which is fused with another.
+  bool ran_with_another(CallId call) const;
+  CallWork* open_work(const Call& call);
+  Status run_ops(const Call& call, int last_part);
   Status enter_call(CallId call, int32_t first);
   void leave_call(CallId call);
-  Status run_fused(CallId first);
+  Status run_fused(const FusedCalls& fused);
   Status run_op(CallWork* work, int32_t index);
   Status run_collective(CallWork* work, int32_t index, int64_t ready_ns);
   Status run_rounds(CallWork* work);
@@ -123,6 +146,9 @@ class EmulatedRank {
   int64_t priced_ = 0;                                     // that took jitter
   int64_t device_ns_ = 0;                                  // until when this device computes
   std::map<CallId, int64_t> entered_ns_;
+  int32_t instruction_ = 0;  // that is executed
+  size_t next_op_ = 0;       // of the region that is open
+  bool drained_ = false;     // the generation that is open
   int64_t last_end_ns_ = 0, real_end_ns_ = 0;
 
   std::mutex results_;

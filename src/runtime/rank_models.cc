@@ -8,7 +8,7 @@
 #include "host/machine.h"
 #include "nn/model_parts.h"
 #include "reshard/local_parts.h"
-#include "runtime/interpreter.h"
+#include "interpret/interpreter.h"
 #include "runtime/move_weights.h"
 #include "runtime/roles.h"
 #include "runtime/tensor_messages.h"

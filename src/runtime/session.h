@@ -21,7 +21,7 @@
 #include "runtime/field_exchange.h"
 #include "runtime/generation.h"
 #include "runtime/inference.h"
-#include "runtime/interpreter.h"
+#include "interpret/interpreter.h"
 #include "runtime/open_step.h"
 #include "runtime/rank_models.h"
 #include "runtime/rank_report.h"

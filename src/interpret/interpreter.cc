@@ -1,5 +1,6 @@
-#include "runtime/interpreter.h"
+#include "interpret/interpreter.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <new>
@@ -68,30 +69,61 @@ bool find_region(const RankProgram& rank, size_t at, size_t* region_begin) {
   return inside;
 }
 
-// Whether the call has instructions and all of them come before `begin`.
-bool done_before(const RankProgram& rank, CallId call, size_t begin) {
+using Together = std::vector<CallId>;  // one call, or those that are fused
+
+bool is_of(const Instruction& instruction, const Together& calls) {
+  return std::find(calls.begin(), calls.end(), instruction.call) != calls.end();
+}
+
+// Whether the calls have instructions and all of them come before `begin`.
+bool done_before(const RankProgram& rank, const Together& calls, size_t begin) {
   bool found = false;
   for (size_t i = 0; i < rank.instructions.size(); ++i) {
-    if (rank.instructions[i].call != call) continue;
+    if (!is_of(rank.instructions[i], calls)) continue;
     if (i >= begin) return false;
     found = true;
   }
   return found;
 }
 
-// Executes the instructions of one call, from `at` on; returns where the next call's begin.
+// What begins where this call stands: nothing for the first of two that are fused.
+Together begun_with(const Program& program, CallId call) {
+  for (const FusedCalls& fused : program.fused) {
+    if (fused.calls[0] == call) return {};
+    if (fused.calls[1] == call) return {fused.calls[0], fused.calls[1]};
+  }
+  return {call};
+}
+
+std::vector<Together> call_order(const Program& program) {
+  std::vector<Together> order;
+  if (program.ranks.size() == 1 && program.fused.empty()) {
+    for (const Instruction& instruction : program.ranks[0].instructions)
+      if (order.empty() || order.back().front() != instruction.call)
+        order.push_back({instruction.call});
+    return order;
+  }
+  for (size_t i = 0; i < program.graph.calls.size(); ++i) {
+    Together calls = begun_with(program, CallId{static_cast<int32_t>(i)});
+    if (!calls.empty()) order.push_back(std::move(calls));
+  }
+  return order;
+}
+
+// Executes the instructions of calls, from `at` on; returns where those of the next begin.
 class CallRun {
  public:
   CallRun(const Graph& graph, const RankProgram& rank, Executor& executor,
           const InstructionObserver& observer)
       : graph_(graph), rank_(rank), executor_(executor), observer_(observer) {}
 
-  Result<size_t> run(CallId id, size_t at) {
-    const Call& call = graph_.calls[id.value];
+  Result<size_t> run(const Together& calls, size_t at) {
     size_t region_begin = at;
-    if (find_region(rank_, at, &region_begin)) BRAID_TRY(executor_.reopen_region(call));
-    while (at < rank_.instructions.size() && rank_.instructions[at].call == id) {
+    if (find_region(rank_, at, &region_begin))
+      BRAID_TRY(executor_.reopen_region(call_of(rank_.instructions[at])));
+    while (at < rank_.instructions.size() && is_of(rank_.instructions[at], calls)) {
       const Instruction& instruction = rank_.instructions[at];
+      const Call& call = call_of(instruction);
       if (instruction.code == OpCode::kRegionBegin) region_begin = at;
       BRAID_TRY(guarded([&] {
                   if (observer_) observer_(at);
@@ -109,6 +141,10 @@ class CallRun {
   }
 
  private:
+  const Call& call_of(const Instruction& instruction) const {
+    return graph_.calls[instruction.call.value];
+  }
+
   const Graph& graph_;
   const RankProgram& rank_;
   Executor& executor_;
@@ -132,34 +168,28 @@ Status guarded(const std::function<Status()>& run) {
   }
 }
 
-std::vector<CallId> call_order(const Program& program) {
-  std::vector<CallId> order;
-  if (program.ranks.size() > 1) {
-    for (size_t i = 0; i < program.graph.calls.size(); ++i)
-      order.push_back(CallId{static_cast<int32_t>(i)});
-    return order;
-  }
-  for (const Instruction& instruction : program.ranks[0].instructions)
-    if (order.empty() || order.back() != instruction.call) order.push_back(instruction.call);
-  return order;
-}
-
 Status interpret(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
                  const InstructionObserver& observer, size_t begin) {
   using Clock = std::chrono::steady_clock;
   const RankProgram& list = program.ranks[rank];
+  const auto each = [&](const Together& calls, const auto& run) -> Status {
+    for (const CallId id : calls)
+      BRAID_TRY(
+          guarded([&] { return run(id); }).at(cat("call ", program.graph.calls[id.value].name)));
+    return ok_status();
+  };
   CallRun run(program.graph, list, executor, observer);
   size_t at = begin;
-  for (const CallId id : call_order(program)) {
-    if (done_before(list, id, begin)) continue;
-    const Call& call = program.graph.calls[id.value];
-    const std::string place = cat("call ", call.name);
-    BRAID_TRY(guarded([&] { return executor.before_call(id); }).at(place));
+  for (const Together& calls : call_order(program)) {
+    if (done_before(list, calls, begin)) continue;
+    BRAID_TRY(each(calls, [&](CallId id) { return executor.before_call(id); }));
     const Clock::time_point started = Clock::now();
     const size_t first = at;
-    BRAID_ASSIGN(at, run.run(id, at));
-    if (at > first) timer(call, std::chrono::duration<double>(Clock::now() - started).count());
-    BRAID_TRY(guarded([&] { return executor.after_call(id); }).at(place));
+    BRAID_ASSIGN(at, run.run(calls, at));
+    const double seconds = std::chrono::duration<double>(Clock::now() - started).count();
+    if (at > first)
+      for (const CallId id : calls) timer(program.graph.calls[id.value], seconds);
+    BRAID_TRY(each(calls, [&](CallId id) { return executor.after_call(id); }));
   }
   BRAID_CHECK(at == list.instructions.size(), "a call's instructions lie apart from each other");
   return ok_status();

@@ -1,6 +1,6 @@
-// Executes one rank's instruction list. Nothing else runs calls. What an instruction means for
-// models and samples is the Executor's part; the interpreter keeps order, regions and exit
-// conditions.
+// Executes one rank's instruction list, of real devices and of emulated ones. Nothing else runs
+// calls. What an instruction means for models, samples and clocks is the Executor's part; the
+// interpreter keeps order, regions and exit conditions. One thread.
 #pragma once
 
 #include <functional>
@@ -47,14 +47,11 @@ using CallSeconds = std::function<void(const Call& call, double seconds)>;
 // Called with the index of each instruction before it is executed.
 using InstructionObserver = std::function<void(size_t index)>;
 
-// Runs the list of a rank once, call by call in the order of call_order(), from instruction `begin`
-// on, which passed() named before. An exception of libtorch or std becomes a Status that names the
-// instruction.
+// Runs the list of a rank once, from instruction `begin` on, which passed() named before: call by
+// call in the order in which every rank comes to them, which is that of the graph. (A program of
+// one rank may have another valid order.) Fused calls come together, where the second one stands.
+// An exception of libtorch or std becomes a Status that names the instruction.
 Status interpret(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
                  const InstructionObserver& observer = {}, size_t begin = 0);
-
-// The calls in the order in which every rank comes to them. The lists of several ranks follow the
-// graph; a single list may have another valid order.
-std::vector<CallId> call_order(const Program& program);
 
 }  // namespace braid

@@ -1,0 +1,148 @@
+#include "interpret/interpreter.h"
+
+#include <gmock/gmock.h>
+
+#include <new>
+
+#include "base/text.h"
+#include "plan/test_problem.h"
+
+namespace braid {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Writes down what it is told to do; regions take two rounds.
+class Scribe : public Executor {
+ public:
+  explicit Scribe(const Program& program) : program_(program) {}
+
+  Status before_call(CallId call) override {
+    order.push_back(cat("before ", program_.graph.calls[call.value].name));
+    return ok_status();
+  }
+  Status after_call(CallId call) override {
+    order.push_back(cat("after ", program_.graph.calls[call.value].name));
+    return ok_status();
+  }
+  Status run_call(const Call& call) override { return note("run", call); }
+  Status begin_region(const Call& call) override {
+    rounds_ = 0;
+    return note("begin", call);
+  }
+  Status generate_step(const Call& call) override { return round("round", call); }
+  Status run_schedule(const Call& call) override { return round("passes", call); }
+  Status reduce(const Call&) override { return ok_status(); }
+  Status agree(const Call&) override { return ok_status(); }
+  Status optimizer_step(const Call& call) override { return note("update", call); }
+  bool region_done(ExitCondition) const override { return rounds_ == 2; }
+  Status end_region(const Call& call) override { return note("end", call); }
+  void release(int32_t) override {}
+  Status load(int32_t) override { return ok_status(); }
+  Status offload(int32_t) override { return ok_status(); }
+  void passed(size_t next) override { last_passed = next; }
+  Status reopen_region(const Call& call) override {
+    rounds_ = 1;
+    return note("reopen", call);
+  }
+
+  std::vector<std::string> order;
+  size_t last_passed = 0;
+  std::string throws_at;
+
+ private:
+  Status note(const std::string& what, const Call& call) {
+    order.push_back(cat(what, " ", call.name));
+    if (order.back() == throws_at) throw std::bad_alloc();
+    return ok_status();
+  }
+  Status round(const std::string& what, const Call& call) {
+    ++rounds_;
+    return note(what, call);
+  }
+
+  const Program& program_;
+  int rounds_ = 0;
+};
+
+constexpr auto kNoTimer = [](const Call&, double) {};
+
+Program sft_program() {
+  const PlanningProblem problem = make_test_problem({.algorithm = "sft", .devices = 2});
+  const auto program = compile(uniform_plan(problem, 2, 1, 1), problem);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  return *program;
+}
+
+TEST(Interpret, RepeatsARegionUntilItIsDone) {
+  const Program program = sft_program();
+  Scribe scribe(program);
+  std::vector<size_t> seen;
+  ASSERT_TRUE(interpret(program, 1, scribe, kNoTimer, [&](size_t at) { seen.push_back(at); }).ok());
+  const std::string fetch = program.graph.calls[0].name, update = program.graph.calls[1].name;
+  EXPECT_THAT(scribe.order, ElementsAre("before " + fetch, "run " + fetch, "after " + fetch,
+                                        "before " + update, "begin " + update, "passes " + update,
+                                        "update " + update, "passes " + update, "update " + update,
+                                        "end " + update, "after " + update));
+  const size_t count = program.ranks[1].instructions.size();
+  EXPECT_EQ(scribe.last_passed, count);
+  EXPECT_EQ(seen.back(), count - 1);
+}
+
+// Where passed() said that the first update was done.
+TEST(Interpret, GoesOnWithinARegion) {
+  const Program program = sft_program();
+  const auto& list = program.ranks[0].instructions;
+  size_t after_update = 0;
+  while (list[after_update].code != OpCode::kOptimizerStep) ++after_update;
+  Scribe scribe(program);
+  ASSERT_TRUE(interpret(program, 0, scribe, kNoTimer, {}, after_update + 1).ok());
+  const std::string update = program.graph.calls[1].name;
+  EXPECT_THAT(scribe.order, ElementsAre("before " + update, "reopen " + update, "passes " + update,
+                                        "update " + update, "end " + update, "after " + update));
+}
+
+TEST(Interpret, ExceptionsNameTheInstruction) {
+  const Program program = sft_program();
+  Scribe scribe(program);
+  scribe.throws_at = "run " + program.graph.calls[0].name;
+  const Status failed = interpret(program, 0, scribe, kNoTimer);
+  EXPECT_EQ(failed.code(), Code::kOutOfMemory);
+  EXPECT_THAT(failed.message(), HasSubstr("instruction 0: out of memory"));
+}
+
+// Both calls are announced before the first of them runs.
+TEST(Interpret, FusedCallsComeTogether) {
+  const PlanningProblem problem = make_test_problem({.algorithm = "ppo",
+                                                     .actor = "qwen2.5-0.5b",
+                                                     .critic = "qwen2.5-0.5b",
+                                                     .devices = 4,
+                                                     .prompts = 32,
+                                                     .minibatches = 2,
+                                                     .prompt_tokens = 128,
+                                                     .response_tokens = 128});
+  ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
+  for (CallPlan& call : plan.calls)
+    if (call.call.rfind("update_", 0) == 0)
+      call.strategy.dp = 1, call.strategy.pp = 4, call.strategy.micro_batches = 4;
+  plan.fusion.train_schedules = true;
+  plan.fusion.units = 2;
+  const auto program = compile(plan, problem);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  ASSERT_EQ(program->fused.size(), 1u);
+  Scribe scribe(*program);
+  ASSERT_TRUE(interpret(*program, 0, scribe, kNoTimer).ok());
+  const auto name = [&](int i) {
+    return program->graph.calls[program->fused[0].calls[i].value].name;
+  };
+  const auto at = std::find(scribe.order.begin(), scribe.order.end(), "before " + name(0));
+  ASSERT_GE(scribe.order.end() - at, 3);
+  EXPECT_THAT(std::vector<std::string>(at, at + 3),
+              ElementsAre("before " + name(0), "before " + name(1), "begin " + name(0)));
+  EXPECT_EQ(std::count(scribe.order.begin(), scribe.order.end(), "end " + name(0)), 1);
+  EXPECT_EQ(std::count(scribe.order.begin(), scribe.order.end(), "end " + name(1)), 1);
+}
+
+}  // namespace
+}  // namespace braid
