@@ -144,6 +144,7 @@ Result<Communicator*> World::everyone() { return group("everyone", ranks_below(w
 
 Status World::fail(const Status& cause) {
   if (watchdog_ == nullptr) return cause;
+  if (!told_.ok()) return told_;
   // A lost peer is only the consequence of what ended it.
   const bool maybe_consequence =
       cause.code() == Code::kUnavailable || cause.code() == Code::kDeadline;
@@ -155,7 +156,8 @@ Status World::fail(const Status& cause) {
   if (first.ok() && *first != failure_record(own))
     if (const auto known = parse_failure(*first); known.ok()) watchdog_->end_process(*known);
   if (serves_store()) await_endings();
-  return {cause.code(), failure_text(own)};
+  told_ = {cause.code(), failure_text(own)};
+  return told_;
 }
 
 Status World::leave() {

@@ -49,7 +49,8 @@ class World {
   Result<Communicator*> everyone();
 
   // Tells the job that this rank cannot go on: the others end within seconds. Returns the message
-  // to end with. Does not return where another rank had failed before: then this process ends here.
+  // to end with; a later call returns that of the first. Does not return where another rank had
+  // failed before: then this process ends here.
   Status fail(const Status& cause);
 
   // The planned end. Rank 0 waits for the others where it serves the store.
@@ -71,6 +72,7 @@ class World {
   PositionBoard board_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Watchdog> watchdog_;
+  Status told_;  // what fail() returned
   std::map<std::string, std::unique_ptr<Communicator>> groups_;
 };
 
