@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/text.h"
 #include "emulate/emulated_rank.h"
@@ -32,13 +33,19 @@ Status check_world(const World& world, const Program& program) {
   return ok_status();
 }
 
-// Seconds of a collective of all ranks, which all make at the same time.
-Result<double> measure_call(Communicator& everyone) {
-  BRAID_TRY(everyone.barrier("before the step"));
-  const int64_t begin = EmulatedClock::machine_ns();
-  for (int i = 0; i < kTrials; ++i)
-    BRAID_TRY(exchange_stand_ins(everyone, OpKind::kAllReduce, 0, {}, "trial").status());
-  return static_cast<double>(EmulatedClock::machine_ns() - begin) * 1e-9 / kTrials;
+// Seconds of a collective of each group of this rank, while the others make theirs.
+Result<std::map<const Communicator*, double>> measure_collectives(
+    const std::vector<Communicator*>& groups) {
+  std::map<const Communicator*, double> out;
+  for (Communicator* const group : groups) {
+    int64_t begin = 0;
+    for (int i = -1; i < kTrials; ++i) {  // at the first the members wait for each other
+      if (i == 0) begin = EmulatedClock::machine_ns();
+      BRAID_TRY(exchange_stand_ins(*group, OpKind::kAllReduce, 0, {}, "trial").status());
+    }
+    out[group] = static_cast<double>(EmulatedClock::machine_ns() - begin) * 1e-9 / kTrials;
+  }
+  return out;
 }
 
 // Seconds of a message, when every rank sends one to the next.
@@ -213,12 +220,15 @@ Result<EmulatedClock> choose_clock(Communicator& everyone, const EmulatedRank& r
   BRAID_ASSIGN(const double calls, largest(everyone, static_cast<double>(rank.real_calls())));
   out->real_calls = static_cast<int64_t>(calls);
   BRAID_ASSIGN(const double step_s, largest(everyone, out->predicted.step_s));
-  BRAID_ASSIGN(const double call_s, measure_call(everyone));
-  BRAID_ASSIGN(const double message_s, measure_message(everyone));
+  EmulatedRank::RealSeconds real;
+  BRAID_TRY(everyone.barrier("before the step"));
+  BRAID_ASSIGN(real.collective, measure_collectives(rank.groups()));
+  BRAID_TRY(everyone.barrier("before the step"));
+  BRAID_ASSIGN(real.message, measure_message(everyone));
   double scale = options.time_scale;
   if (scale == 0 && step_s > 0) {
     BRAID_ASSIGN(const double stretch,
-                 largest(everyone, rank.least_stretch(call_s, message_s, kMostOverhead * step_s)));
+                 largest(everyone, rank.least_stretch(real, kMostOverhead * step_s)));
     scale = std::max(kShortestStep_s / step_s, stretch);
   }
   BRAID_ASSIGN(const EmulatedClock clock, agree_on_clock(everyone, scale > 0 ? scale : 1));

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/rng.h"
 #include "base/text.h"
@@ -67,33 +68,43 @@ void EmulatedRank::note_calls(const CallWork& work, const Expansion& ops,
                               const std::vector<double>& seconds) {
   for (size_t i = 0; i < ops.ops.size(); ++i) {
     const Op& op = ops.ops[i];
-    const bool passes = op.kind == OpKind::kForward || op.kind == OpKind::kBackward;
-    const bool inside = passes && !ops.bodies[op.body].forward.empty();
-    const bool meets = op.group >= 0 && work.groups[op.group] != nullptr;
-    if (inside || meets) call_prices_.push_back(seconds[i]);
+    std::set<int32_t> groups;
+    if (op.group >= 0) groups.insert(op.group);
+    if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward)
+      for (const InsideOp& inside : inside_of(ops, op)) groups.insert(inside.group);
+    PricedCalls calls{seconds[i], {}};
+    for (const int32_t group : groups)
+      if (work.groups[group] != nullptr) calls.groups.push_back(work.groups[group]);
+    if (!calls.groups.empty()) calls_.push_back(std::move(calls));
   }
 }
 
 int64_t EmulatedRank::real_calls() const {
-  size_t out = call_prices_.size();
+  size_t out = 0;
+  for (const PricedCalls& calls : calls_) out += calls.groups.size();
   for (const auto& [lane, prices] : lane_prices_) out += prices.size();
   return static_cast<int64_t>(out);
 }
 
-double EmulatedRank::least_stretch(double call_s, double message_s, double allowed_s) const {
-  const auto beyond = [](const std::vector<double>& prices, double real_s, double stretch) {
+double EmulatedRank::least_stretch(const RealSeconds& real, double allowed_s) const {
+  const auto real_s = [&](const PricedCalls& calls) {
     double sum = 0;
-    for (const double price : prices) sum += std::max(0.0, real_s - price * stretch);
+    for (const Communicator* group : calls.groups) sum += real.collective.at(group);
     return sum;
   };
-  const auto fits = [&](double stretch) {
-    double lane = 0;
-    for (const auto& [key, prices] : lane_prices_)
-      lane = std::max(lane, beyond(prices, message_s, stretch));
-    return beyond(call_prices_, call_s, stretch) + lane <= allowed_s * stretch;
+  const auto beyond_s = [&](double stretch) {
+    double sum = 0, busiest = 0;
+    for (const PricedCalls& calls : calls_)
+      sum += std::max(0.0, real_s(calls) - calls.seconds * stretch);
+    for (const auto& [key, prices] : lane_prices_) {
+      double lane = 0;
+      for (const double price : prices) lane += std::max(0.0, real.message - price * stretch);
+      busiest = std::max(busiest, lane);
+    }
+    return sum + busiest;
   };
-  double low = 0,
-         high = static_cast<double>(real_calls()) * std::max(call_s, message_s) / allowed_s;
+  const auto fits = [&](double stretch) { return beyond_s(stretch) <= allowed_s * stretch; };
+  double low = 0, high = beyond_s(0) / allowed_s;
   for (int i = 0; i < 40 && high > 0; ++i) {
     const double middle = (low + high) / 2;
     (fits(middle) ? high : low) = middle;

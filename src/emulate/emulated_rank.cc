@@ -293,13 +293,13 @@ Result<int64_t> EmulatedRank::meet(Communicator* group, const OpGroup& who, OpKi
 // The collectives inside an op: one real call for each group.
 Result<int64_t> EmulatedRank::meet_inside(const CallWork& work, const Expansion& ops, const Op& op,
                                           int64_t ready_ns) {
-  const OpBody& body = ops.bodies[op.body];
   std::vector<int32_t> met;
-  for (const InsideOp& inside : op.kind == OpKind::kForward ? body.forward : body.backward) {
+  for (const InsideOp& inside : inside_of(ops, op)) {
     if (std::find(met.begin(), met.end(), inside.group) != met.end()) continue;
     met.push_back(inside.group);
-    BRAID_ASSIGN(ready_ns, meet(work.groups[inside.group], ops.groups[inside.group], inside.kind,
-                                {ready_ns, identity(work.id, op, body.part), 0, -1}));
+    BRAID_ASSIGN(ready_ns,
+                 meet(work.groups[inside.group], ops.groups[inside.group], inside.kind,
+                      {ready_ns, identity(work.id, op, ops.bodies[op.body].part), 0, -1}));
   }
   return ready_ns;
 }

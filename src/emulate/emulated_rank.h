@@ -38,10 +38,17 @@ class EmulatedRank : private Executor {
   Status prepare();
   // c10d calls that this rank makes in the step.
   int64_t real_calls() const;
+  // The groups of those calls, in an order that their members have in common.
+  const std::vector<Communicator*>& groups() const { return work_.connected; }
+  // Seconds of this machine that a real call takes.
+  struct RealSeconds {
+    std::map<const Communicator*, double> collective;  // by group
+    double message = 0;
+  };
   // Least seconds of this machine for a second of the model with which the real calls take at most
   // `allowed_s` of the model beyond what their ops are priced: those of the thread that computes,
-  // and of the busiest lane. A collective takes `call_s`, a message `message_s`.
-  double least_stretch(double call_s, double message_s, double allowed_s) const;
+  // and of the busiest lane.
+  double least_stretch(const RealSeconds& real, double allowed_s) const;
 
   // One step from the origin of the clock on, which all ranks have in common. After a failure the
   // lanes may go on until their deadlines. Once for each object.
@@ -141,7 +148,11 @@ class EmulatedRank : private Executor {
   EndTimes ends_;              // of the list's instructions
   EndTimes fetched_;           // the one time at which the first fetch has ended
   std::map<std::tuple<MessageKind, int32_t, int32_t>, int32_t> channels_;
-  std::vector<double> call_prices_;                        // of the ops with a real call
+  struct PricedCalls {  // of an op
+    double seconds = 0;
+    std::vector<const Communicator*> groups;  // one real call for each
+  };
+  std::vector<PricedCalls> calls_;
   std::map<Lanes::Key, std::vector<double>> lane_prices_;  // of messages
   int64_t priced_ = 0;                                     // that took jitter
   int64_t device_ns_ = 0;                                  // until when this device computes

@@ -25,14 +25,19 @@ bool has(const OpGroup& group, DeviceId rank) {
   return std::find(group.members.begin(), group.members.end(), rank) != group.members.end();
 }
 
-Status connect_all(const Program& program, World& world) {
+Result<std::vector<Communicator*>> connect_all(const Program& program, World& world) {
+  std::vector<Communicator*> out;
   const DeviceId rank{static_cast<int32_t>(world.global_rank())};
   for (size_t i = 0; i < program.graph.calls.size(); ++i) {
     if (!uses_model(program.graph.calls[i])) continue;
     for (const OpGroup& group : call_groups(call_frame(program, CallId{static_cast<int32_t>(i)})))
-      if (has(group, rank)) BRAID_TRY(connect(group, world).status());
+      if (has(group, rank)) {
+        BRAID_ASSIGN(Communicator * connected, connect(group, world));
+        const bool known = std::find(out.begin(), out.end(), connected) != out.end();
+        if (!known && connected->size() > 1) out.push_back(connected);
+      }
   }
-  return ok_status();
+  return out;
 }
 
 // Connected already: a look-up.
@@ -66,8 +71,8 @@ void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank,
 
 Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices, World& world,
                                 const std::function<void(Expansion*)>& change) {
-  BRAID_TRY(connect_all(program, world));
   RankWork out;
+  BRAID_ASSIGN(out.connected, connect_all(program, world));
   out.rank = DeviceId{static_cast<int32_t>(world.global_rank())};
   for (size_t i = 0; i < program.graph.calls.size(); ++i) {
     const CallId id{static_cast<int32_t>(i)};

@@ -32,10 +32,17 @@ struct CallWork {
 
 struct RankWork {
   DeviceId rank;
+  std::vector<Communicator*> connected;  // in an order that their members have in common
   std::map<CallId, CallWork> calls;
   // The order of the ops of fused calls, by the first of them.
   std::map<CallId, std::vector<FusedExpansion::Step>> fused;
 };
+
+// The collectives inside a forward or backward.
+inline const std::vector<InsideOp>& inside_of(const Expansion& ops, const Op& op) {
+  const OpBody& body = ops.bodies[op.body];
+  return op.kind == OpKind::kForward ? body.forward : body.backward;
+}
 
 // Connects the groups of all calls, in the order that all ranks share, and expands and prices the
 // calls of this rank. `change` edits the ops before they run: what-if, as SimOptions::change_ops.
