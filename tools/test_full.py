@@ -29,7 +29,8 @@ PARTS = {
     "plan_edits": ("search", "PlanClaims.NoLegalEdit*"),
     "plan_physics": ("search", "*PlanPhysics*"),
     "bad_inputs": ("runtime", "BadInputs.*"),
-    "kills": ("runtime", "*KilledRun.*"),
+    "kills": ("runtime", "*/KilledRun.*:JobKilledRun.AThousandSteps*"),
+    "rank_kills": ("runtime", "JobKilledRun.*Rank*:JobKilledRun.Torchrun*"),
     "failures": ("runtime", "*FailedRun.*:*OpenStep.*"),
 }
 OWN_KEYS = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "value_param", "type_param", "failures"}
