@@ -2,7 +2,8 @@
 // step is compared with. Usage: matmul_list grpo|ppo tiny|small [f32|bf16] [threads] [shape], where
 // a shape is prompts x samples x prompt tokens x response tokens, such as 8x4x64x128. Prints one
 // JSON object: seconds of generation, inference and training with the default library (at::linear,
-// at::mm) and with oneDNN on packed weights, and the sum with the faster one for each part.
+// at::mm), with oneDNN on packed weights and with products of our own, and the sum with the fastest
+// one for each part.
 //
 // Without a shape it is that of ../shared/peers: 32 responses of 128 tokens after prompts of 64,
 // grpo's in groups of 4. Weights of different layers are different memory, taken in turn, so that
@@ -65,19 +66,25 @@ bool read_shape(const std::string& text, Workload* work) {
   return true;
 }
 
+constexpr std::array kPackers = {MatrixLibrary::kPacked, MatrixLibrary::kOwn};
+
+struct PackedMatrix {
+  at::Tensor forward, transpose;
+};
+
 struct Matrix {
-  at::Tensor weight, packed, packed_transpose;
+  at::Tensor weight;
+  std::map<MatrixLibrary, PackedMatrix> packed;
 };
 
 std::vector<Matrix> matrices_of(const Workload& work, at::ScalarType dtype) {
   std::vector<Matrix> out;
   const auto add = [&](int64_t rows, int64_t columns) {
     const at::Tensor weight = (at::randn({rows, columns}) * 0.02).to(dtype);
-    Matrix matrix{weight, {}, {}};
-    if (packed_products_exist(dtype)) {
-      matrix.packed = pack_weight(weight);
-      matrix.packed_transpose = pack_weight(weight.t());
-    }
+    Matrix matrix{weight, {}};
+    for (const MatrixLibrary library : kPackers)
+      if (has_library(library, dtype))
+        matrix.packed[library] = {pack_weight(weight, library), pack_weight(weight.t(), library)};
     out.push_back(std::move(matrix));
   };
   for (int64_t layer = 0; layer < work.layers; ++layer) {
@@ -109,16 +116,20 @@ class Passes {
   Passes(const std::vector<Matrix>& matrices, at::ScalarType dtype)
       : matrices_(matrices), dtype_(dtype) {}
 
-  double forward(int64_t rows, bool packed) const {
+  double forward(int64_t rows, MatrixLibrary library) const {
     return time(rows, [&](const Matrix& m) {
       const at::Tensor x = input(rows, m.weight.size(1));
-      return packed ? packed_product(x, m.packed, {}) : at::linear(x, m.weight);
+      return library == MatrixLibrary::kDefault
+                 ? at::linear(x, m.weight)
+                 : packed_product(x, m.packed.at(library).forward, {});
     });
   }
-  double input_gradient(int64_t rows, bool packed) const {
+  double input_gradient(int64_t rows, MatrixLibrary library) const {
     return time(rows, [&](const Matrix& m) {
       const at::Tensor grad = input(rows, m.weight.size(0));
-      return packed ? packed_product(grad, m.packed_transpose, {}) : at::mm(grad, m.weight);
+      return library == MatrixLibrary::kDefault
+                 ? at::mm(grad, m.weight)
+                 : packed_product(grad, m.packed.at(library).transpose, {});
     });
   }
   double weight_gradient(int64_t rows) const {
@@ -153,17 +164,17 @@ struct Parts {
 // Rows of one product in passes over all tokens: large enough that only the rate matters.
 constexpr int64_t kRows = 1536;
 
-Parts parts_of(const Workload& work, const Passes& passes, bool packed) {
+Parts parts_of(const Workload& work, const Passes& passes, MatrixLibrary library) {
   const double blocks = static_cast<double>(work.all_tokens()) / kRows;
   const auto prompt_tokens = static_cast<double>(work.prompts * work.prompt_tokens);
-  const double forward = passes.forward(kRows, packed);
+  const double forward = passes.forward(kRows, library);
   Parts parts;
   parts.generation =
-      passes.forward(work.responses(), packed) * static_cast<double>(work.response_tokens) +
+      passes.forward(work.responses(), library) * static_cast<double>(work.response_tokens) +
       forward * prompt_tokens / kRows;
   parts.inference = forward * blocks * static_cast<double>(work.inferences);
   parts.training =
-      (forward + passes.input_gradient(kRows, packed) + passes.weight_gradient(kRows)) * blocks *
+      (forward + passes.input_gradient(kRows, library) + passes.weight_gradient(kRows)) * blocks *
       static_cast<double>(work.trained_models);
   return parts;
 }
@@ -190,15 +201,15 @@ int run(const std::vector<std::string>& words) {
   if (words.size() > 4 && !read_shape(words[4], &work)) return usage();
   const std::vector<Matrix> matrices = matrices_of(work, dtype);
   const Passes passes(matrices, dtype);
-  const Parts plain = parts_of(work, passes, false);
-  Parts best = plain;
   std::printf("{\"workload\": \"%s %s\", ", words[0].c_str(), words[1].c_str());
-  print_parts("default", plain);
-  if (packed_products_exist(dtype)) {
-    const Parts packed = parts_of(work, passes, true);
-    print_parts("packed", packed);
-    best = {std::min(plain.generation, packed.generation),
-            std::min(plain.inference, packed.inference), std::min(plain.training, packed.training)};
+  Parts best = parts_of(work, passes, MatrixLibrary::kDefault);
+  print_parts("default", best);
+  for (const MatrixLibrary library : kPackers) {
+    if (!has_library(library, dtype)) continue;
+    const Parts parts = parts_of(work, passes, library);
+    print_parts(library == MatrixLibrary::kOwn ? "own" : "packed", parts);
+    best = {std::min(best.generation, parts.generation), std::min(best.inference, parts.inference),
+            std::min(best.training, parts.training)};
   }
   print_parts("fastest", best);
   std::printf("\"threads\": %d}\n", at::get_num_threads());

@@ -1,11 +1,17 @@
 // Micro-benchmarks of the hot functions at the sizes of a small model: attention, linear layers,
 // sampler, packing.
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
 #include <benchmark/benchmark.h>
 
+#include <map>
+
 #include "base/rng.h"
+#include "base/text.h"
+#include "nn/kernels/choice.h"
 #include "nn/kernels/kernels.h"
 #include "program/deal.h"
 #include "rollout/sampler.h"
@@ -68,15 +74,72 @@ void bm_attention_decode(benchmark::State& state) {
 }
 BENCHMARK(bm_attention_decode)->Arg(128)->Arg(1024)->UseRealTime();
 
-// x [rows, 512] times the joined gate and up matrix; items are floating-point operations.
-void bm_linear(benchmark::State& state) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor x = at::randn({state.range(0), 512}), w = at::randn({2752, 512});
-  const PackedLinear packed = pack_linear(w, false);
-  for (auto _ : state) benchmark::DoNotOptimize(braid::linear(x, w, {}, &packed));
-  state.SetItemsProcessed(state.iterations() * state.range(0) * 512 * 2752 * 2);
+// The matrices of all layers of a model, multiplied by in turn so that they come from memory.
+struct LayerMatrices {
+  std::vector<at::Tensor> weights, packed;
+  double numbers = 0;
+};
+
+LayerMatrices layer_matrices(bool tiny, at::ScalarType dtype, MatrixLibrary library) {
+  const int64_t hidden = tiny ? 256 : 512, intermediate = tiny ? 688 : 1376;
+  LayerMatrices out;
+  for (int64_t layer = 0; layer < (tiny ? 4 : 8); ++layer)
+    for (const auto& [rows, columns] :
+         {std::pair(2 * hidden, hidden), std::pair(hidden, hidden),
+          std::pair(2 * intermediate, hidden), std::pair(hidden, intermediate)}) {
+      out.weights.push_back((at::randn({rows, columns}) * 0.02).to(dtype));
+      if (library != MatrixLibrary::kDefault)
+        out.packed.push_back(pack_weight(out.weights.back(), library));
+      out.numbers += static_cast<double>(rows * columns);
+    }
+  return out;
 }
-BENCHMARK(bm_linear)->Arg(8)->Arg(32)->Arg(256)->Arg(2048)->UseRealTime();
+
+struct ProductBench {
+  bool tiny;
+  at::ScalarType dtype;
+  MatrixLibrary library;
+  int64_t rows;
+};
+
+// Counters: floating-point operations and bytes of weights a second.
+void bm_products(benchmark::State& state, const ProductBench& bench) {
+  const at::NoGradGuard no_grad;
+  const LayerMatrices layers = layer_matrices(bench.tiny, bench.dtype, bench.library);
+  std::map<int64_t, at::Tensor> inputs;
+  for (const at::Tensor& w : layers.weights)
+    inputs[w.size(1)] = at::randn({bench.rows, w.size(1)}).to(bench.dtype);
+  for (auto _ : state)
+    for (size_t i = 0; i < layers.weights.size(); ++i) {
+      const at::Tensor& x = inputs.at(layers.weights[i].size(1));
+      benchmark::DoNotOptimize(bench.library == MatrixLibrary::kDefault
+                                   ? at::linear(x, layers.weights[i])
+                                   : packed_product(x, layers.packed[i], {}));
+    }
+  const auto per_second = [&](double count) {
+    return benchmark::Counter(count, benchmark::Counter::kIsIterationInvariantRate);
+  };
+  state.counters["flop/s"] = per_second(2 * layers.numbers * static_cast<double>(bench.rows));
+  state.counters["B/s"] =
+      per_second(layers.numbers * static_cast<double>(c10::elementSize(bench.dtype)));
+}
+
+// Names such as products/small/f32/own/8: model, type, library, rows.
+void register_products() {
+  for (const bool tiny : {false, true})
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+      for (const int64_t rows : {1, 4, 8, 32, 64, 256, 1536})
+        for (const auto& [library, name] :
+             {std::pair(MatrixLibrary::kDefault, "default"),
+              std::pair(MatrixLibrary::kPacked, "packed"), std::pair(MatrixLibrary::kOwn, "own")}) {
+          if (!has_library(library, dtype)) continue;
+          const std::string title = cat("products/", tiny ? "tiny" : "small", "/",
+                                        dtype == at::kFloat ? "f32" : "bf16", "/", name, "/", rows);
+          benchmark::RegisterBenchmark(title.c_str(), bm_products,
+                                       ProductBench{tiny, dtype, library, rows})
+              ->UseRealTime();
+        }
+}
 
 // One draw from a vocabulary of the given size; top-p is off or 0.9.
 void bm_sampler(benchmark::State& state) {
@@ -111,6 +174,7 @@ BENCHMARK(bm_packing)->Arg(4096);
 
 int main(int argc, char** argv) {
   at::set_num_threads(2);
+  braid::register_products();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   return 0;

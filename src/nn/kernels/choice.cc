@@ -7,19 +7,24 @@
 #include <ATen/ops/linear.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <limits>
 
 #include "base/text.h"
 #include "nn/kernels/choice_cache.h"
+#include "nn/kernels/panels.h"
 
 namespace braid {
 namespace {
 
-constexpr int64_t kMeasuredRows = 32;     // a decode step of a small rollout
+constexpr std::array<int64_t, 3> kMeasuredRows = {8, 32, 256};
 constexpr int64_t kMeasuredWidth = 4096;  // larger weights are judged by one of this size
-constexpr double kClearlySlower = 1.25;
+constexpr double kClearlySlower = 1.1;
+constexpr std::array kLibraries = {MatrixLibrary::kOwn, MatrixLibrary::kPacked,
+                                   MatrixLibrary::kDefault};
+constexpr int64_t kInvariantRows = 64;
 constexpr int64_t kPackRows = 64;  // batch that the packed layout is laid out for
 
 // The operators have no declaration in libtorch's headers; they are found by name.
@@ -38,10 +43,24 @@ std::map<ProductShape, MatrixLibrary>& table() {
   return choices;
 }
 
+// Without its extension bf16 is emulated.
+bool onednn_packs(at::ScalarType dtype) {
+#if defined(__x86_64__)
+  static const bool found = find_operator("mkldnn::_linear_pointwise").has_value() &&
+                            find_operator("mkldnn::_reorder_linear_weight").has_value();
+  if (!found) return false;
+  if (dtype == at::kFloat) return __builtin_cpu_supports("avx2") != 0;
+  return dtype == at::kBFloat16 && __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  static_cast<void>(dtype);
+  return false;
+#endif
+}
+
 // Microseconds of the fastest of a few runs: the others were disturbed.
 double fastest_us(const std::function<at::Tensor()>& run) {
   double best = std::numeric_limits<double>::max();
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 4; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     run();
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
@@ -71,36 +90,70 @@ at::Tensor random_matrix(int64_t rows, int64_t columns, at::ScalarType dtype) {
   return matrix.to(dtype);
 }
 
-MatrixLibrary measure(const ProductShape& shape) {
-  if (!packed_products_exist(shape.dtype)) return MatrixLibrary::kDefault;
+using RowTimes = std::array<double, kMeasuredRows.size()>;  // microseconds
+
+// Infinite where the library is not to be taken.
+RowTimes measure(MatrixLibrary library, const at::Tensor& x, const at::Tensor& w) {
+  RowTimes times;
+  times.fill(std::numeric_limits<double>::infinity());
+  if (!has_library(library, w.scalar_type())) return times;
+  const bool packs = library != MatrixLibrary::kDefault;
+  const at::Tensor packed = packs ? pack_weight(w, library) : w;
+  if (packs && !rows_are_invariant(x.narrow(0, 0, kInvariantRows), packed)) return times;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const at::Tensor rows = x.narrow(0, 0, kMeasuredRows[i]);
+    times[i] =
+        fastest_us([&] { return packs ? packed_product(rows, packed, {}) : at::linear(rows, w); });
+  }
+  return times;
+}
+
+MatrixLibrary measured_library(const ProductShape& shape) {
   const at::NoGradGuard no_grad;
   const int64_t in = std::min(shape.in, kMeasuredWidth), out = std::min(shape.out, kMeasuredWidth);
   const at::Tensor w = random_matrix(out, in, shape.dtype);
-  const at::Tensor x = random_matrix(2 * kMeasuredRows, in, shape.dtype);
-  const at::Tensor packed = pack_weight(w), few = x.narrow(0, 0, kMeasuredRows);
-  if (!rows_are_invariant(x, packed)) return MatrixLibrary::kDefault;
-  const double packed_us = fastest_us([&] { return packed_product(few, packed, {}); });
-  const double default_us = fastest_us([&] { return at::linear(few, w); });
-  return packed_us > kClearlySlower * default_us ? MatrixLibrary::kDefault : MatrixLibrary::kPacked;
+  const at::Tensor x = random_matrix(kMeasuredRows.back(), in, shape.dtype);
+  std::array<RowTimes, kLibraries.size()> times;
+  for (size_t l = 0; l < times.size(); ++l) times[l] = measure(kLibraries[l], x, w);
+  std::array<double, kLibraries.size()> slowness{};
+  for (size_t i = 0; i < kMeasuredRows.size(); ++i) {
+    double fastest = times[0][i];
+    for (const RowTimes& of_library : times) fastest = std::min(fastest, of_library[i]);
+    for (size_t l = 0; l < times.size(); ++l) slowness[l] += times[l][i] / fastest;
+  }
+  const double best = *std::min_element(slowness.begin(), slowness.end());
+  const auto* taken = std::find_if(slowness.begin(), slowness.end(),
+                                   [&](double slow) { return slow <= kClearlySlower * best; });
+  return kLibraries[taken - slowness.begin()];
 }
 
 const char* library_name(MatrixLibrary library) {
-  return library == MatrixLibrary::kPacked ? "packed" : "default";
+  switch (library) {
+    case MatrixLibrary::kOwn:
+      return "own";
+    case MatrixLibrary::kPacked:
+      return "packed";
+    case MatrixLibrary::kDefault:
+      break;
+  }
+  return "default";
 }
 
 Result<std::pair<ProductShape, MatrixLibrary>> parse_choice(const std::string& line) {
   const std::vector<std::string> words = split(line, ' ');
   ProductShape shape;
   const bool formed = words.size() == 4 && (words[0] == "f32" || words[0] == "bf16") &&
-                      parse_int(words[1], &shape.in) && parse_int(words[2], &shape.out) &&
-                      (words[3] == "packed" || words[3] == "default");
-  if (!formed)
+                      parse_int(words[1], &shape.in) && parse_int(words[2], &shape.out);
+  const auto* library =
+      std::find_if(kLibraries.begin(), kLibraries.end(),
+                   [&](MatrixLibrary known) { return formed && words[3] == library_name(known); });
+  if (library == kLibraries.end())
     return invalid_input(cat("'", line, "' is no choice of a matrix library (DTYPE IN OUT NAME)"));
   shape.dtype = words[0] == "f32" ? at::kFloat : at::kBFloat16;
-  if (words[3] == "default") return std::pair(shape, MatrixLibrary::kDefault);
-  if (!packed_products_exist(shape.dtype))
-    return invalid_input(cat("'", line, "': this machine has no packed products of ", words[0]));
-  return std::pair(shape, MatrixLibrary::kPacked);
+  if (!has_library(*library, shape.dtype))
+    return invalid_input(
+        cat("'", line, "': this machine has no ", words[3], " products of ", words[0]));
+  return std::pair(shape, *library);
 }
 
 }  // namespace
@@ -122,7 +175,7 @@ MatrixLibrary matrix_library(const ProductShape& shape) {
   take_cached_choices();
   const auto cached = table().find(shape);
   if (cached != table().end()) return cached->second;
-  const MatrixLibrary measured = table()[shape] = measure(shape);
+  const MatrixLibrary measured = table()[shape] = measured_library(shape);
   cache_matrix_choices(matrix_choices());
   return measured;
 }
@@ -146,26 +199,24 @@ Status set_matrix_choices(const std::string& text) {
   return ok_status();
 }
 
-// Without its extension bf16 is emulated.
-bool packed_products_exist(at::ScalarType dtype) {
-#if defined(__x86_64__)
-  static const bool found = find_operator("mkldnn::_linear_pointwise").has_value() &&
-                            find_operator("mkldnn::_reorder_linear_weight").has_value();
-  if (!found) return false;
-  if (dtype == at::kFloat) return __builtin_cpu_supports("avx2") != 0;
-  return dtype == at::kBFloat16 && __builtin_cpu_supports("avx512bf16") != 0;
-#else
-  static_cast<void>(dtype);
-  return false;
-#endif
+bool has_library(MatrixLibrary library, at::ScalarType dtype) {
+  if (library == MatrixLibrary::kOwn) return panels::simd_for(dtype) != panels::Simd::kNone;
+  return library == MatrixLibrary::kDefault || onednn_packs(dtype);
 }
 
-at::Tensor pack_weight(const at::Tensor& w_OI) {
+at::Tensor pack_weight(const at::Tensor& w_OI, MatrixLibrary library) {
+  if (library == MatrixLibrary::kOwn) return panels::pack(w_OI.detach());
   static const auto pack = find_operator("mkldnn::_reorder_linear_weight")->typed<PackOperator>();
   return pack.call(w_OI.detach(), c10::SymInt(kPackRows));
 }
 
+MatrixLibrary library_of_packed(const at::Tensor& packed) {
+  return packed.is_mkldnn() ? MatrixLibrary::kPacked : MatrixLibrary::kOwn;
+}
+
 at::Tensor packed_product(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O) {
+  if (library_of_packed(packed) == MatrixLibrary::kOwn)
+    return panels::product(x_TI, packed, b_O, panels::simd_for(x_TI.scalar_type()));
   static const auto product = find_operator("mkldnn::_linear_pointwise")->typed<ProductOperator>();
   const std::optional<at::Tensor> bias = b_O.defined() ? std::optional(b_O) : std::nullopt;
   return product.call(x_TI, packed, bias, "none", c10::List<std::optional<at::Scalar>>(), "");

@@ -1,7 +1,7 @@
-// Which matrix library multiplies by a weight of a given shape: libtorch's default, or oneDNN on
-// weights in its own packed layout. Measured once per shape and machine (kernel_choice_cache.h),
-// then fixed, because each library rounds in its own way; the table can be saved with a run and set
-// again. Called from one thread at a time.
+// Which matrix library multiplies by a weight of a given shape: panels of our own (panels.h),
+// oneDNN on weights in its packed layout, or libtorch's default. Measured once per shape and
+// machine (choice_cache.h), then fixed, because each library rounds in its own way; the table can
+// be saved with a run and set again. Called from one thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 namespace braid {
 
-enum class MatrixLibrary { kDefault, kPacked };
+enum class MatrixLibrary { kOwn, kPacked, kDefault };
 
 // y = x w^T for a weight [out, in].
 struct ProductShape {
@@ -29,23 +29,29 @@ struct ProductShape {
 };
 
 // The library for CPU products of this shape. The first call for a shape that the cache lacks
-// measures both at the batch of a decode step; the packed one is taken unless it is clearly slower,
-// not there for this type and machine, or gives rows that depend on their batch.
+// measures them at the rows of decode steps with few and with some sequences and at those of a pass
+// over many tokens. A library's measure is the mean over the three of its time in times of the
+// fastest library's; the first in the order of the enumeration is taken that is not clearly slower
+// than the best, is there for this type and machine, and gives rows that do not depend on their
+// batch.
 MatrixLibrary matrix_library(const ProductShape& shape);
 
 // The choices so far, a line "DTYPE IN OUT LIBRARY" each, in order.
 std::string matrix_choices();
 
 // Takes over saved choices for their shapes; a line that is not of that form is an error that names
-// it, and a packed choice that this machine cannot run too. Nothing is changed on error.
+// it, and a library that this machine does not have too. Nothing is changed on error.
 Status set_matrix_choices(const std::string& text);
 
-// True when this machine and build can run packed products of the type.
-bool packed_products_exist(at::ScalarType dtype);
+// True when this machine and build have the library for the type.
+bool has_library(MatrixLibrary library, at::ScalarType dtype);
 
-// The weight [out, in] in oneDNN's layout (an opaque tensor), and x [T, in] times it.
-// REQUIRES: packed_products_exist(dtype).
-at::Tensor pack_weight(const at::Tensor& w_OI);
+// The weight [out, in] in the library's layout, an opaque tensor of these sizes, and x [T, in]
+// times such a tensor of either library. REQUIRES: has_library(library, dtype), and not kDefault.
+at::Tensor pack_weight(const at::Tensor& w_OI, MatrixLibrary library);
 at::Tensor packed_product(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O);
+
+// The library that packed it.
+MatrixLibrary library_of_packed(const at::Tensor& packed);
 
 }  // namespace braid

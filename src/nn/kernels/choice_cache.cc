@@ -19,9 +19,10 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// What the choices depend on, as the file's first line.
+// What the choices depend on, as the file's first line: also which libraries there are to choose
+// from.
 std::string machine_line() {
-  return cat("# ", processor().model, ", ", at::get_num_threads(), " threads, ",
+  return cat("# ", processor().model, ", ", at::get_num_threads(), " threads, own packed default, ",
              split(at::show_config(), '\n').front(), ", ", at::get_mkldnn_version(), "\n");
 }
 

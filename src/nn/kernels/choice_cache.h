@@ -11,7 +11,7 @@ namespace braid {
 // none of them is set.
 std::string kernel_cache_folder();
 
-// The saved choices for this machine and thread count (kernel_choice.h has the form); "" for none.
+// The saved choices for this machine and thread count (choice.h has the form); "" for none.
 std::string cached_matrix_choices();
 
 // Saves choices in place of those of before.

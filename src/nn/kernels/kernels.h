@@ -19,11 +19,11 @@ namespace braid {
 // keys in blocks of this many positions, in order, so that they give the same bits.
 inline constexpr int64_t kPageTokens = 32;
 
-// Rows that a matrix product is padded to at least: below, libraries choose kernels whose rows
-// depend on the batch.
+// Rows that a product of a library which is not our own is padded to at least: below, these choose
+// kernels whose rows depend on the batch.
 inline constexpr int64_t kMinRows = 8;
 
-// A weight in the layout of the library that multiplies fastest by it (kernel_choice.h), valid
+// A weight in the layout of the library that multiplies fastest by it (choice.h), valid
 // until the weight changes. Undefined members: the library works on the weight itself, or not
 // packed.
 struct PackedLinear {
@@ -33,7 +33,7 @@ struct PackedLinear {
 
 PackedLinear pack_linear(const at::Tensor& w_OI, bool for_backward);
 
-// y_TO = x_TI w_OI^T + b_O (b may be undefined). Differentiable. Rows are padded to kMinRows.
+// y_TO = x_TI w_OI^T + b_O (b may be undefined). Differentiable.
 // `packed` is pack_linear() of w; without it a weight of a shape that wants packing is packed here.
 // Results do not depend on whether it is given.
 at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& w_OI, const at::Tensor& b_O,

@@ -1,6 +1,7 @@
-// Matrix products whose rows do not depend on the batch. Measured on AVX-512 with the default
-// library: rows of batches of 1, 2, 3, 5, 6, 7, 9, 10 or 11 may differ in bits from those of larger
-// ones; with packed weights only a single row may. Small batches are therefore padded.
+// Matrix products whose rows do not depend on the batch. Products of our own are so by nature.
+// Measured of the others on AVX-512: with the default library rows of batches of 1, 2, 3, 5, 6, 7,
+// 9, 10 or 11 may differ in bits from those of larger ones; with oneDNN's packed weights only a
+// single row may. Small batches are therefore padded.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/equal.h>
@@ -18,11 +19,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Small batches fill whole tiles of four rows, at least kMinRows. With packed weights every number
-// of rows has a kernel of its own, generated on first use: few different ones are wanted.
-int64_t padded_rows(int64_t rows, bool packed) {
+// Small batches fill whole tiles of four rows, at least kMinRows. With oneDNN's packed weights
+// every number of rows has a kernel of its own, generated on first use: few different ones are
+// wanted.
+int64_t padded_rows(int64_t rows, MatrixLibrary library) {
+  if (library == MatrixLibrary::kOwn) return rows;
   if (rows <= kMinRows) return kMinRows;
-  if (packed) {
+  if (library == MatrixLibrary::kPacked) {
     const int64_t tile = rows <= 256 ? kMinRows : rows <= 1024 ? 64 : rows <= 2048 ? 128 : 256;
     return (rows + tile - 1) / tile * tile;
   }
@@ -30,26 +33,33 @@ int64_t padded_rows(int64_t rows, bool packed) {
 }
 
 template <typename Product>
-at::Tensor with_padded_rows(const at::Tensor& x, bool packed, const Product& product) {
-  const int64_t rows = x.size(0), wanted = padded_rows(rows, packed);
+at::Tensor with_padded_rows(const at::Tensor& x, MatrixLibrary library, const Product& product) {
+  const int64_t rows = x.size(0), wanted = padded_rows(rows, library);
   if (rows == wanted) return product(x);
   return product(at::constant_pad_nd(x, {0, 0, 0, wanted - rows}, 0)).narrow(0, 0, rows);
 }
 
-bool is_packed_shape(const at::Tensor& w) {
+MatrixLibrary library_of(const at::Tensor& w) {
   const at::ScalarType type = w.scalar_type();
-  if (!w.device().is_cpu() || (type != at::kFloat && type != at::kBFloat16)) return false;
-  return matrix_library({w.size(1), w.size(0), type}) == MatrixLibrary::kPacked;
+  if (!w.device().is_cpu() || (type != at::kFloat && type != at::kBFloat16))
+    return MatrixLibrary::kDefault;
+  return matrix_library({w.size(1), w.size(0), type});
+}
+
+// Undefined where the default library takes the weight as it is.
+at::Tensor packed_or_none(const at::Tensor& w) {
+  const MatrixLibrary library = library_of(w);
+  return library == MatrixLibrary::kDefault ? at::Tensor() : pack_weight(w, library);
 }
 
 at::Tensor multiply_packed(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& b) {
-  return with_padded_rows(x, true,
+  return with_padded_rows(x, library_of_packed(packed),
                           [&](const at::Tensor& rows) { return packed_product(rows, packed, b); });
 }
 
 // dy w. `transpose` is w^T packed, or undefined: where packing it pays it is packed for this once.
 at::Tensor input_gradient(const at::Tensor& grad, const at::Tensor& w, at::Tensor transpose) {
-  if (!transpose.defined() && is_packed_shape(w.t())) transpose = pack_weight(w.t());
+  if (!transpose.defined()) transpose = packed_or_none(w.t());
   if (!transpose.defined()) return at::mm(grad, w);
   return multiply_packed(grad.contiguous(), transpose, {});
 }
@@ -78,18 +88,17 @@ struct PackedLinearFunction : torch::autograd::Function<PackedLinearFunction> {
 }  // namespace
 
 PackedLinear pack_linear(const at::Tensor& w_OI, bool for_backward) {
-  PackedLinear packed;
-  if (!is_packed_shape(w_OI)) return packed;
   const at::NoGradGuard no_grad;
-  packed.forward = pack_weight(w_OI);
-  if (for_backward && is_packed_shape(w_OI.t())) packed.backward = pack_weight(w_OI.t());
+  PackedLinear packed;
+  packed.forward = packed_or_none(w_OI);
+  if (for_backward && packed.forward.defined()) packed.backward = packed_or_none(w_OI.t());
   return packed;
 }
 
 at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& w_OI, const at::Tensor& b_O,
                   const PackedLinear* packed) {
   const std::optional<at::Tensor> bias = b_O.defined() ? std::optional(b_O) : std::nullopt;
-  if (is_packed_shape(w_OI)) {
+  if (library_of(w_OI) != MatrixLibrary::kDefault) {
     const bool have = packed != nullptr && packed->forward.defined();
     const PackedLinear own = have ? PackedLinear{} : pack_linear(w_OI, false);
     const PackedLinear& use = have ? *packed : own;
@@ -97,7 +106,7 @@ at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& w_OI, const at::Tens
     return PackedLinearFunction::apply(x_TI, w_OI, bias, use);
   }
   if (!x_TI.device().is_cpu()) return at::linear(x_TI, w_OI, bias);
-  return with_padded_rows(x_TI, false,
+  return with_padded_rows(x_TI, MatrixLibrary::kDefault,
                           [&](const at::Tensor& rows) { return at::linear(rows, w_OI, bias); });
 }
 
