@@ -69,9 +69,9 @@ class JobKilledRun : public JobRun {
   }
 
   // The ranks of a job once all of them are there; fewer where it ended before.
-  static std::vector<pid_t> ranks_of(ChildProcess& job) {
+  static std::vector<pid_t> ranks_of(ChildProcess& job, size_t count = kRanks) {
     std::vector<pid_t> ranks;
-    while (ranks.size() < kRanks && !job.wait(deadline_in(0.005)).ok())
+    while (ranks.size() < count && !job.wait(deadline_in(0.005)).ok())
       ranks = children_of(job.pid());
     return ranks;
   }
@@ -262,25 +262,34 @@ std::string torchrun_folder() {
   return works("torchrun") ? "." : "";
 }
 
-// Under torchrun a job goes on by itself: the ranks are started again and continue.
+// Under torchrun a job goes on by itself: the ranks are started again, continue from the last
+// checkpoint and come to the bytes of a job that nobody touched.
 TEST_F(JobKilledRun, TorchrunStartsADeadJobAgain) {
   const std::string folder = torchrun_folder();
   if (folder.empty()) GTEST_SKIP() << "torchrun is not installed, or does not start";
-  const std::string name = "torchrun";
-  const auto child =
-      start({"/bin/bash", "-c",
-             cat("cd ", BRAID_SOURCE_DIR, " && PATH=\"", folder,
-                 ":$PATH\" OMP_NUM_THREADS=1 MASTER_PORT=", 20000 + ::getpid() % 10000,
-                 " exec examples/cluster/torchrun.sh ", BRAID_BINARY, " run.dir=", folder_,
-                 " run.name=", name, " train.total_steps=30 checkpoint.every_steps=5")});
-  ASSERT_TRUE(reaches(name, 7, *child));
-  const std::vector<pid_t> ranks = children_of(child->pid());
+  const auto start_job = [&](const std::string& name) {
+    return start({"/bin/bash", "-c",
+                  cat("cd ", BRAID_SOURCE_DIR, " && PATH=\"", folder,
+                      ":$PATH\" OMP_NUM_THREADS=1 MASTER_PORT=", 20000 + ::getpid() % 10000,
+                      " exec examples/cluster/torchrun.sh ", BRAID_BINARY, " run.dir=", folder_,
+                      " run.name=", name, " train.total_steps=12 checkpoint.every_steps=5")});
+  };
+  const std::string whole = "torchrun-whole", name = "torchrun";
+  const Finished untouched = ending(*start_job(whole));
+  ASSERT_EQ(untouched.end, "exited with status 0") << untouched.errors;
+  same_kernels(whole, name);
+  const auto child = start_job(name);
+  const std::vector<pid_t> ranks = ranks_of(*child, 2);
   ASSERT_EQ(ranks.size(), 2u);
-  ::kill(ranks[1], SIGKILL);
+  WatchedRank last{ranks[1], {}};
+  const auto in_eighth_step = [](const std::string& at) { return at.rfind("step 8, ", 0) == 0; };
+  ASSERT_TRUE(last.stop_at(in_eighth_step, *child)) << child->take_errors();
+  ::kill(last.pid, SIGKILL);
   const Finished end = ending(*child);
   EXPECT_EQ(end.end, "exited with status 0") << end.errors;
   EXPECT_THAT(end.errors, HasSubstr("continuing after step 5"));
-  EXPECT_EQ(steps_complete(name), 30);
+  EXPECT_EQ(metrics(whole), metrics(name));
+  EXPECT_EQ(hashes(path(whole + "/export")), hashes(path(name + "/export")));
 }
 
 int64_t resident_bytes(pid_t pid) {
