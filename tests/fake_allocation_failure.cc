@@ -1,6 +1,7 @@
 // Preloaded by tests: of the allocations that libtorch makes for tensors, number
-// BRAID_TEST_FAIL_ALLOCATION (from 1) fails as on a machine without memory. At its end the process
-// appends how many there were to the file BRAID_TEST_ALLOCATION_COUNT.
+// BRAID_TEST_FAIL_ALLOCATION (from 1) fails as on a machine without memory; with
+// BRAID_TEST_FAIL_RANK only on that rank of a job. At its end the process appends how many there
+// were to the file BRAID_TEST_ALLOCATION_COUNT.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -29,6 +30,12 @@ struct Report {
   }
 } g_report;
 
+bool is_rank_that_fails() {
+  const char* const wanted = std::getenv("BRAID_TEST_FAIL_RANK");
+  const char* const own = std::getenv("RANK");
+  return wanted == nullptr || (own != nullptr && std::strcmp(wanted, own) == 0);
+}
+
 // Whether code of libtorch's allocator asks. oneDNN asks for its own descriptors too, and does not
 // look at what it got.
 bool is_of_tensor(void* caller) {
@@ -41,7 +48,8 @@ bool is_of_tensor(void* caller) {
 
 extern "C" int posix_memalign(void** out, size_t alignment, size_t size) noexcept {
   static const auto real = reinterpret_cast<Allocate>(::dlsym(RTLD_NEXT, "posix_memalign"));
-  static const char* const number = std::getenv("BRAID_TEST_FAIL_ALLOCATION");
+  static const char* const number =
+      is_rank_that_fails() ? std::getenv("BRAID_TEST_FAIL_ALLOCATION") : nullptr;
   const bool counts = size >= kLargeBytes && is_of_tensor(__builtin_return_address(0));
   if (counts && ++g_count == (number == nullptr ? 0 : std::atol(number))) return ENOMEM;
   return real(out, alignment, size);

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "engine_start.h"
-#include "nn/tensor_memory.h"
+#include "device/tensor_memory.h"
 #include "program.h"
 
 namespace braid {

@@ -25,7 +25,7 @@
 #include "host/hub_cache.h"
 #include "host/machine.h"
 #include "nn/model.h"
-#include "nn/tensor_memory.h"
+#include "device/tensor_memory.h"
 #include "own_command.h"
 #include "profile_bench.h"
 #include "profile_ranks.h"

@@ -175,6 +175,7 @@ Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
   }
   BRAID_ASSIGN(const MetricsRow row, resume_session(config, *session));
   catch_stop_signals();
+  BRAID_TRY(session->rehearse());
   if (!leads) {
     BRAID_TRY(session->follow());
     *together = true;

@@ -10,7 +10,7 @@
 
 #include "cost/memory.h"
 #include "device/device.h"
-#include "nn/tensor_memory.h"
+#include "device/tensor_memory.h"
 
 namespace braid {
 namespace {

@@ -212,13 +212,18 @@ c10d::Backend& Communicator::backend_of(const Order& order) {
 
 template <typename Start>
 Pending Communicator::start(const Order& order, const Start& start) {
+  const bool together = order.peer < 0;
+  if (together && left_out_ > 0) {
+    --left_out_;
+    return {};
+  }
   auto work = std::make_unique<StartedWork>();
   work->context = context_;
   work->transfer = order.transfer;
   work->tensor = order.tensor;
   work->group = name_;
   work->started = std::chrono::steady_clock::now();
-  if (order.peer >= 0) {
+  if (!together) {
     work->peers = {order.peer};
   } else {
     for (const int64_t member : members_)
@@ -228,6 +233,9 @@ Pending Communicator::start(const Order& order, const Start& start) {
     c10d::Backend& backend = backend_of(order);
     work->passage.direct = &backend != backend_->host.get();
     work->work = start(backend, work->passage);
+    if (together) ++begun_;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;  // before anything was sent: the caller may try again
   } catch (const std::exception& error) {
     work->failed = transfer_failure(*work, short_message(error));
   }

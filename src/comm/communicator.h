@@ -109,6 +109,13 @@ class Communicator {
   // Returns when every member has called it.
   Status barrier(std::string_view where);
 
+  // Collectives that this rank has begun. The next `calls` of them are not: whoever repeats a piece
+  // of work beside ranks that go on has taken part in so many already. Their tensors stay as they
+  // are.
+  int64_t begun() const { return begun_; }
+  void leave_out(int64_t calls) { left_out_ = calls; }
+  bool leaves_out() const { return left_out_ > 0; }
+
   const Traffic& traffic(Transfer transfer) const {
     return traffic_[static_cast<size_t>(transfer)];
   }
@@ -141,6 +148,8 @@ class Communicator {
   std::unique_ptr<GroupBackend> backend_;
   std::array<Traffic, static_cast<size_t>(Transfer::kCount)> traffic_;
   std::map<int64_t, int64_t> sent_bytes_;
+  int64_t begun_ = 0;
+  int64_t left_out_ = 0;
 };
 
 // A failed transfer where only an exception can leave: inside a forward or backward of autograd.

@@ -113,6 +113,8 @@ struct TrainConfig {
   int64_t threads = 0;
   std::string share_prompts = "auto";
   bool recompute = false;
+  double memory_limit_gib = 0;
+  bool rehearse = true;
   std::string offload = "auto";
   std::string on_nonfinite = "stop";
   int64_t max_skipped_steps = 3;
@@ -368,6 +370,11 @@ void visit(V& v, TrainConfig& o) {
     "and memory (results to rounding)",
     one_of("auto | never"));
   v("recompute", o.recompute, "recompute layer activations in the backward; memory and speed only");
+  v("memory_limit_gib", o.memory_limit_gib,
+    "device: cpu: what tensors of each rank may hold; 0 = not limited", at_least(0));
+  v("rehearse", o.rehearse,
+    "run the longest micro-batch of each call and fill the KV cache once before the first step, "
+    "where memory is limited; false: what does not fit is found when it comes");
   v("offload", o.offload,
     "auto: the weights of frozen roles leave memory while they rest, on the CPU to a file, else to "
     "host memory; off: they stay in memory; memory only",

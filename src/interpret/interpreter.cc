@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "comm/communicator.h"
+#include "device/tensor_memory.h"
 
 namespace braid {
 namespace {
@@ -44,18 +45,6 @@ Status execute(const Instruction& instruction, const Call& call, Executor& execu
       return executor.offload(instruction.detail);
   }
   BRAID_CHECK(false, "unknown instruction");
-}
-
-bool is_out_of_memory(const std::string& text) {
-  for (const char* sign : {"can't allocate memory", "out of memory", "not enough memory"})
-    if (text.find(sign) != std::string::npos) return true;
-  return false;
-}
-
-Status out_of_memory(const std::string& detail) {
-  return {Code::kOutOfMemory,
-          cat("out of memory", detail.empty() ? "" : cat(" (", detail, ")"),
-              "; lower train.micro_tokens, rollout.kv_budget_tokens or rollout.max_concurrent")};
 }
 
 // Whether `at` lies in a region's body; its begin is then in region_begin.
@@ -153,6 +142,12 @@ class CallRun {
 
 }  // namespace
 
+Status out_of_memory(const std::string& detail) {
+  return {Code::kOutOfMemory,
+          cat("out of memory", detail.empty() ? "" : cat(" (", detail, ")"),
+              "; lower train.micro_tokens, rollout.kv_budget_tokens or rollout.max_concurrent")};
+}
+
 // The only place where exceptions of the libraries below become failures.
 Status guarded(const std::function<Status()>& run) {
   try {
@@ -164,7 +159,7 @@ Status guarded(const std::function<Status()>& run) {
   } catch (const std::exception& error) {
     std::string text = error.what();  // libtorch adds a stack below the first line
     text = text.substr(0, text.find('\n'));
-    return is_out_of_memory(text) ? out_of_memory(text) : Status(Code::kUnavailable, text);
+    return is_out_of_memory(error) ? out_of_memory(text) : Status(Code::kUnavailable, text);
   }
 }
 

@@ -38,6 +38,9 @@ class Executor {
   virtual Status reopen_region(const Call& call) = 0;
 };
 
+// Memory ran out; `detail`: what the library said, or "".
+Status out_of_memory(const std::string& detail);
+
 // Runs a function; an exception of libtorch or std becomes a Status.
 Status guarded(const std::function<Status()>& run);
 

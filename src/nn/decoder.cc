@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "dataflow/adapter_targets.h"
 #include "device/device_copy.h"
+#include "nn/zero_messages.h"
 
 namespace braid {
 
@@ -527,24 +528,53 @@ void Decoder::rest() {
   let_go();
 }
 
-void Decoder::pass_by(bool backward, const std::function<void(int64_t)>& passed) {
-  if (keeper_ == nullptr) return;
-  BRAID_CHECK(ranges().size() == 1, "passes of some of the layers bring them all");
-  const auto pass = [&](int64_t unit) {
-    keeper_->bring(unit);
-    keeper_->leave(unit);
-    passed(unit);
-  };
-  if (backward) {
-    hold_head();
-    passed(units() - 1);
-  } else if (has_first()) {
-    pass(0);
-  }
-  const auto layers = static_cast<int64_t>(layers_.size());
-  for (int64_t i = 1; i <= layers; ++i) pass(backward ? layers + 1 - i : i);
-  if (!backward) hold_head();
+// Below frozen weights a backward ends, which here nobody knows.
+bool Decoder::can_pass_by() const {
+  return options_.tensor_parallel.tp_size == 1 || options_.lora.rank == 0;
+}
+
+void Decoder::pass_by(const PassedBy& pass) {
+  if (keeper_ == nullptr && (pass.rows == 0 || options_.tensor_parallel.tp_size == 1)) return;
+  BRAID_CHECK(keeper_ == nullptr || ranges().size() == 1,
+              "passes of some of the layers bring them all");
+  BRAID_CHECK(pass.rows == 0 || can_pass_by(), "adapters of tensor-parallel ranks");
+  pass.backward ? pass_by_backward(pass) : pass_by_forward(pass);
   let_go();
+}
+
+void Decoder::pass_by_unit(int64_t unit, const PassedBy& pass,
+                           const std::function<void()>& messages) {
+  if (keeper_ != nullptr) keeper_->bring(unit);
+  messages();
+  if (keeper_ == nullptr) return;
+  keeper_->leave(unit);
+  if (pass.passed) pass.passed(unit);
+}
+
+void Decoder::pass_by_forward(const PassedBy& pass) {
+  const ZeroMessages zeros(spec_, options_, pass.rows);
+  const auto [begin, end] = places_of(pass.range);
+  if (ranges()[pass.range].begin == 0) pass_by_unit(0, pass, [&] { zeros.enter_model(); });
+  for (size_t i = begin; i < end; ++i)
+    pass_by_unit(static_cast<int64_t>(i) + 1, pass, [&] { zeros.pass_layer(); });
+  if (ranges()[pass.range].end < spec_.layers) return;
+  hold_head();
+  zeros.leave_layers();
+  zeros.pass_head(pass.head_rows);
+}
+
+void Decoder::pass_by_backward(const PassedBy& pass) {
+  const ZeroMessages zeros(spec_, options_, pass.rows);
+  const auto [begin, end] = places_of(pass.range);
+  hold_head();
+  if (ranges()[pass.range].end == spec_.layers) zeros.return_head(pass.head_rows);
+  if (keeper_ != nullptr && pass.passed) pass.passed(units() - 1);
+  for (size_t i = end; i > begin; --i)
+    pass_by_unit(static_cast<int64_t>(i), pass, [&] {
+      if (options_.kept == KeptActivations::kInputs) zeros.pass_layer();
+      zeros.return_layer();
+    });
+  if (ranges()[pass.range].begin == 0) zeros.return_to_model();
 }
 
 at::Tensor Decoder::enter(const TokenBatch& batch) {

@@ -42,7 +42,8 @@ class Decoder : public Model {
   bool comes_and_goes() const override { return keeper_ != nullptr; }
   void hold_head() override;
   void let_go() override;
-  void pass_by(bool backward, const std::function<void(int64_t)>& passed) override;
+  void pass_by(const PassedBy& pass) override;
+  bool can_pass_by() const override;
   void rest() override;
   const PackedLinear& packed_head() override;
 
@@ -96,6 +97,10 @@ class Decoder : public Model {
   at::Tensor pass_layer(size_t index, const LayerContext& context, const at::Tensor& h,
                         const KvLayer* cache);
   at::Tensor pass_kept_layer(size_t index, const LayerContext& context, const at::Tensor& h);
+
+  void pass_by_forward(const PassedBy& pass);
+  void pass_by_backward(const PassedBy& pass);
+  void pass_by_unit(int64_t unit, const PassedBy& pass, const std::function<void()>& messages);
 
   void find_shards();
   // Where the layers of a range begin and end in layers_.

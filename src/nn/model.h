@@ -75,6 +75,17 @@ struct SharedStart {
 TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device,
                           const std::vector<SharedStart>& starts = {});
 
+// A pass that other ranks compute and this one does not.
+struct PassedBy {
+  bool backward = false;
+  // Rows of the micro-batch, and those of them that the head of a language model takes; none where
+  // tensor-parallel ranks do not compute it either.
+  int64_t rows = 0, head_rows = 0;
+  size_t range = 0;
+  // Where weights come and go, called after each unit (Decoder::unit_of()).
+  std::function<void(int64_t unit)> passed = {};
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -134,9 +145,11 @@ class Model {
   virtual bool comes_and_goes() const { return false; }
   virtual void hold_head() {}
   virtual void let_go() {}
-  // Brings and lets go, in their order, what a forward (or its backward) of the other ranks does,
-  // and computes nothing. Calls passed(unit) after each unit (Decoder::unit_of()).
-  virtual void pass_by(bool /*backward*/, const std::function<void(int64_t unit)>& /*passed*/) {}
+  // Does what ranks do together in a forward (or its backward) of other ranks, in their order, and
+  // computes nothing: weights that come and go are brought, and tensor-parallel ranks get zeros.
+  virtual void pass_by(const PassedBy& /*pass*/) {}
+  // Whether pass_by() knows all that ranks do together in a pass with rows.
+  virtual bool can_pass_by() const { return true; }
 
   // Says that the model is not needed for a while: packed copies are dropped, and offloaded weights
   // (model_share.h) leave memory until the next forward. Results do not depend on it.

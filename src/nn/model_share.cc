@@ -41,9 +41,8 @@ class WrappedModel : public Model {
   bool comes_and_goes() const override { return inner_->comes_and_goes(); }
   void hold_head() override { inner_->hold_head(); }
   void let_go() override { inner_->let_go(); }
-  void pass_by(bool backward, const std::function<void(int64_t)>& passed) override {
-    inner_->pass_by(backward, passed);
-  }
+  void pass_by(const PassedBy& pass) override { inner_->pass_by(pass); }
+  bool can_pass_by() const override { return inner_->can_pass_by(); }
   void rest() override { inner_->rest(); }
 
  protected:

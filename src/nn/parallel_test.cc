@@ -6,6 +6,7 @@
 #include "base/testing.h"
 #include "comm/rank_testing.h"
 #include "nn/parallel_testing.h"
+#include "nn/zero_messages.h"
 
 namespace braid {
 namespace {
@@ -176,6 +177,73 @@ RANK_TEST(Parallel, Grid4x2, 8) {
   all_families(world, {.tp = 4, .stage_layers = {1, 2}});
   all_families(world, {.tp = 4, .stage_layers = {2, 1}, .sequence_parallel = true});
   all_families(world, {.tp = 2, .stage_layers = {1, 2, 1, 1}});
+}
+
+// What went through a rank's groups, by kind.
+using GroupTraffic = std::vector<std::pair<int64_t, int64_t>>;
+GroupTraffic traffic_of(Communicator& group, const std::function<void()>& act) {
+  group.reset_traffic();
+  act();
+  GroupTraffic out;
+  for (int kind = 0; kind < static_cast<int>(Transfer::kCount); ++kind) {
+    const Traffic& traffic = group.traffic(static_cast<Transfer>(kind));
+    out.emplace_back(traffic.calls, traffic.bytes);
+  }
+  return out;
+}
+
+// A rank that passes a forward and its backward by does with the others what computing does, also
+// where it had begun to: the others end as they would.
+void expect_passed_by(World& world, const ParallelCase& test, const TestLayout& layout) {
+  SCOPED_TRACE(cat(test.family, " ", layout.name(), " kept ", static_cast<int>(test.kept)));
+  const ModelSpec spec = spec_of(test, layout);
+  ModelOptions options = options_of(test);
+  options.tensor_parallel = make_groups(world, layout, spec).tensor;
+  const auto model = std::move(make_model(spec, options)).value();
+  Communicator& group = *options.tensor_parallel.communicator;
+  const TestBatch batch = make_batch(spec, 11);
+  const int64_t rows = batch.tokens.tokens_T.size(0);
+  TestLoss result;
+  const auto forward = traffic_of(group, [&] {
+    result = loss_of(*model, model->forward(batch.tokens, nullptr), batch, false);
+  });
+  const auto backward = traffic_of(group, [&] { result.loss.backward(); });
+  const PassedBy pass{.rows = rows, .head_rows = rows};
+  PassedBy back = pass;
+  back.backward = true;
+  EXPECT_EQ(traffic_of(group, [&] { model->pass_by(pass); }), forward);
+  EXPECT_EQ(traffic_of(group, [&] { model->pass_by(back); }), backward);
+  // The first rank passes by, also what it has begun, and the others compute.
+  for (const bool begun : {false, true}) {
+    if (group.index() != 0) {
+      loss_of(*model, model->forward(batch.tokens, nullptr), batch, false).loss.backward();
+      continue;
+    }
+    const int64_t before = group.begun();
+    const ZeroMessages zeros(spec, model->options(), rows);
+    if (begun) zeros.enter_model(), zeros.pass_layer();
+    group.leave_out(group.begun() - before);
+    model->pass_by(pass);
+    EXPECT_FALSE(group.leaves_out());
+    model->pass_by(back);
+  }
+}
+
+RANK_TEST(Parallel, PassesByWhatOthersCompute2, 2) {
+  for (const KeptActivations kept :
+       {KeptActivations::kAll, KeptActivations::kInputs, KeptActivations::kWithoutAttention})
+    for (const bool sequence : {false, true}) {
+      expect_passed_by(world, {"qwen3", false, false, kept},
+                       {.tp = 2, .sequence_parallel = sequence});
+      expect_passed_by(world, {"gpt2", true, false, kept},
+                       {.tp = 2, .sequence_parallel = sequence});
+    }
+}
+RANK_TEST(Parallel, PassesByWhatOthersCompute4, 4) {
+  for (const bool sequence : {false, true}) {
+    expect_passed_by(world, {"llama"}, {.tp = 4, .sequence_parallel = sequence});
+    expect_passed_by(world, {"gemma", true}, {.tp = 4, .sequence_parallel = sequence});
+  }
 }
 
 RANK_TEST(Parallel, SlicesOfAFolder, 4) {

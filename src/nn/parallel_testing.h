@@ -117,14 +117,15 @@ struct TestLoss {
   at::Tensor loss, outputs;
 };
 
-inline TestLoss loss_of(Model& model, const at::Tensor& hidden, const TestBatch& batch) {
+inline TestLoss loss_of(Model& model, const at::Tensor& hidden, const TestBatch& batch,
+                        bool compares = true) {
   if (model.spec().scalar_head) {
     const at::Tensor values = scalar_outputs(model, hidden);
     return {(values * batch.weights_T).sum(), values.detach()};
   }
   const HeadOutput head = head_logprobs(model, hidden, batch.targets_T, 0.9, 8);
   const at::NoGradGuard no_grad;
-  const at::Tensor outputs = logits(model, hidden.detach());
+  const at::Tensor outputs = compares ? logits(model, hidden.detach()) : at::Tensor();
   const at::AutoGradMode grad(true);
   return {
       (head.logprobs_N * batch.weights_T).sum() + (head.entropy_N * batch.entropy_weights_T).sum(),

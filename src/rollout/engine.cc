@@ -58,6 +58,8 @@ class PagedEngine : public Engine {
   void set_stop_check(StopCheck check) override { stop_check_ = std::move(check); }
   Result<std::vector<Generated>> step() override;
   bool drained() const override { return waiting_.empty() && running_.empty(); }
+  void make_room() override { pool_.grow(wanted_pages()); }
+  int64_t cache_bytes() const override { return pool_.bytes(wanted_pages()); }
   Result<Exported> export_sequence(SampleId sample) override;
   Status import_sequence(Exported exported) override;
   const EngineStats& stats() const override { return stats_; }
@@ -67,6 +69,10 @@ class PagedEngine : public Engine {
   Status check(const Request& request) const;
   Status check_cache(const Exported& exported) const;
   int64_t page_limit(int64_t live) const;
+  // For all requests.
+  int64_t wanted_pages() const {
+    return page_limit(static_cast<int64_t>(waiting_.size() + running_.size()));
+  }
   void admit();
   bool waits_for_twin(const Sequence& sequence) const;
   const Sequence* find_donor(const Sequence& sequence) const;
@@ -178,7 +184,7 @@ void PagedEngine::share_prefix(const Sequence& donor, Sequence& sequence) {
 // Moves waiting sequences to running_ while the pages for the tokens that they have, and for one
 // more, are free. The first is always admitted: check() made sure that it fits alone.
 void PagedEngine::admit() {
-  pool_.grow(page_limit(static_cast<int64_t>(waiting_.size() + running_.size())));
+  make_room();
   if (options_.longest_first)
     std::stable_sort(waiting_.begin(), waiting_.end(), [](const Sequence& a, const Sequence& b) {
       return a.request.expected_tokens > b.request.expected_tokens;

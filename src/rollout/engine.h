@@ -109,6 +109,10 @@ class Engine {
   virtual Result<std::vector<Generated>> step() = 0;
   virtual bool drained() const = 0;
 
+  // Allocates the cache that the requests may need, which step() does else, and its bytes.
+  virtual void make_room() = 0;
+  virtual int64_t cache_bytes() const = 0;
+
   // An unfinished sequence with its cache, for migration to another engine; it leaves this one.
   struct Exported {
     Request request;

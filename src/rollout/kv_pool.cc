@@ -33,6 +33,12 @@ void KvPool::grow(int64_t pages) {
   for (int64_t page = pages - 1; page >= old; --page) free_.push_back(static_cast<int32_t>(page));
 }
 
+int64_t KvPool::bytes(int64_t pages) const {
+  const auto layers = static_cast<int64_t>(layers_.size());
+  const auto number = static_cast<int64_t>(options_.dtype().itemsize());
+  return 2 * layers * pages * kPageTokens * kv_heads_ * head_dim_ * number;
+}
+
 int32_t KvPool::take() {
   BRAID_CHECK(!free_.empty(), "no free KV page");
   const int32_t page = free_.back();

@@ -18,6 +18,8 @@ class KvPool {
 
   // Makes room for this many pages in all; contents are kept.
   void grow(int64_t pages);
+  // Of so many pages of all layers.
+  int64_t bytes(int64_t pages) const;
   int64_t capacity() const { return static_cast<int64_t>(references_.size()); }
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
 

@@ -1,5 +1,7 @@
 #include "runtime/call_groups.h"
 
+#include <ATen/ops/tensor.h>
+
 #include <algorithm>
 
 #include "base/text.h"
@@ -50,6 +52,13 @@ Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at
   // One key-value head: all tensor-parallel ranks share it.
   if (out.tensor.shared == nullptr) out.tensor.shared = out.tensor.communicator;
   return out;
+}
+
+Result<bool> on_any_rank(bool here, Communicator* group, std::string_view what) {
+  if (group == nullptr) return here;
+  const at::Tensor found = at::tensor({here ? 1 : 0}, at::kInt);
+  BRAID_TRY(group->all_reduce(found, Reduce::kMax, what).wait());
+  return found.item<int32_t>() > 0;
 }
 
 }  // namespace braid

@@ -3,6 +3,8 @@
 // values; the communicators are the world's.
 #pragma once
 
+#include <string_view>
+
 #include "comm/world.h"
 #include "nn/tensor_parallel.h"
 #include "program/expand.h"
@@ -24,5 +26,9 @@ struct CallGroups {
 // All ranks of the call must call it together. `at` is this rank's position in the call's grid;
 // `world` is null in a job of one rank. Errors: those of World::group().
 Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at, World* world);
+
+// Whether something is so on any rank of the group, all of which call this; null: this rank alone.
+// `what` is its name in messages.
+Result<bool> on_any_rank(bool here, Communicator* group, std::string_view what);
 
 }  // namespace braid

@@ -47,6 +47,12 @@ CallFrame CallRows::frame(CallId call) const {
 const Deal& CallRows::deal(CallId call, int64_t step) {
   const auto known = deals_.find(call.value);
   if (known != deals_.end()) return known->second;
+  const auto lowered = micro_tokens_.find(call.value);
+  const int64_t tokens = lowered == micro_tokens_.end() ? 0 : lowered->second;
+  return deals_.emplace(call.value, deal_anew(call, step, tokens)).first->second;
+}
+
+Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens) const {
   const TokenLists& prompts = **store_.tokens("prompt_ids");
   const std::vector<int64_t> lens = store_.response_lens();
   // The mask comes with the data, so that every rank has it.
@@ -69,8 +75,26 @@ const Deal& CallRows::deal(CallId call, int64_t step) {
   // compared before, over the whole rollout.
   options.whole_groups = options.trains && !generates(program_.graph);
   options.share_prompts = shares_prompts(config_, program_.graph);
-  return deals_.emplace(call.value, braid::deal(samples, placement(call).strategy, options))
-      .first->second;
+  Strategy strategy = placement(call).strategy;
+  if (micro_tokens > 0) strategy.micro_tokens = micro_tokens;
+  return braid::deal(samples, strategy, options);
+}
+
+std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t minibatch) {
+  const MiniBatch& before = deal(call, step).minibatches[minibatch];
+  int64_t most = 0;
+  for (const std::vector<int64_t>& rank : before.tokens)
+    for (const int64_t tokens : rank) most = std::max(most, tokens);
+  const auto lowered = micro_tokens_.find(call.value);
+  if (lowered != micro_tokens_.end()) most = std::min(most, lowered->second);
+  for (int64_t tokens = most / 2; tokens > 0; tokens /= 2) {
+    Deal smaller = deal_anew(call, step, tokens);
+    if (smaller.minibatches[minibatch].micro_batches == before.micro_batches) continue;
+    deals_[call.value] = std::move(smaller);
+    micro_tokens_[call.value] = tokens;
+    return tokens;
+  }
+  return std::nullopt;
 }
 
 std::vector<Rows> CallRows::by_rank(CallId call, int64_t step) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "algo/algorithm.h"
@@ -25,6 +26,13 @@ class CallRows {
 
   // The deal of an infer, reward or train call in step `step`. REQUIRES: lengths are known.
   const Deal& deal(CallId call, int64_t step);
+  // Lowers, for this and all later deals of the call, the most tokens of a micro-batch until those
+  // of a mini-batch are others, and returns that; none where each has one sample. Which samples a
+  // rank has and what mini-batches consist of does not change, so ranks of other calls need not
+  // know.
+  std::optional<int64_t> cut_smaller(CallId call, int64_t step, size_t minibatch);
+  // What cut_smaller() has lowered it to, by call.
+  const std::map<int32_t, int64_t>& lowered() const { return micro_tokens_; }
   // Rows that each rank works on, [rank]. Generation: the prompts of its replica. Calls without a
   // model: all rows on each of their ranks.
   std::vector<Rows> by_rank(CallId call, int64_t step);
@@ -44,6 +52,7 @@ class CallRows {
   CallFrame frame(CallId call) const;
 
  private:
+  Deal deal_anew(CallId call, int64_t step, int64_t micro_tokens) const;
   bool placed() const { return !program_.calls.empty(); }
   const CallPlacement& placement(CallId call) const {
     return placed() ? program_.calls[call.value] : alone_;
@@ -52,9 +61,10 @@ class CallRows {
   const Config& config_;
   const Program& program_;
   const SampleStore& store_;
-  CallPlacement alone_;            // one rank with all of every model
-  ModelShape whole_;               // of those models: what a single rank's ops depend on
-  std::map<int32_t, Deal> deals_;  // by call
+  CallPlacement alone_;                      // one rank with all of every model
+  ModelShape whole_;                         // of those models: what a single rank's ops depend on
+  std::map<int32_t, Deal> deals_;            // by call
+  std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller
 };
 
 Rows rows_of(const SampleRows& rows);

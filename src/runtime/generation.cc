@@ -75,6 +75,10 @@ Status Generation::round() {
   return ok_status();
 }
 
+void Generation::make_room() {
+  if (engine_) engine_->make_room();
+}
+
 void Generation::abandon() {
   engine_.reset();
   ranks_.reset();

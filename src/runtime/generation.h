@@ -30,6 +30,10 @@ class Generation {
 
   // One scheduling round and forward; nothing under rollout.replay.
   Status round();
+  // Allocates the cache at the size that the requests may need, before rounds do.
+  void make_room();
+  // Bytes of that cache on this rank.
+  int64_t cache_bytes() const { return engine_ ? engine_->cache_bytes() : 0; }
   // Frees what an open generation holds, as after a failure.
   void abandon();
   bool drained() const { return !engine_ || engine_->drained(); }

@@ -5,6 +5,8 @@
 #include <ATen/ops/index_select.h>
 
 #include "base/text.h"
+#include "device/tensor_memory.h"
+#include "runtime/call_groups.h"
 #include "runtime/call_rows.h"
 
 namespace braid {
@@ -36,32 +38,54 @@ Status Inference::outputs(int32_t index, const at::Tensor& hidden_TH) {
 
 Result<at::Tensor> Inference::loss(int32_t) { BRAID_CHECK(false, "inference has no loss"); }
 
-void Inference::abandon() {
+void Inference::drop() {
   packed_.clear();
   parts_.clear();
   rows_.clear();
+}
+
+void Inference::abandon() {
+  drop();
   if (work_.model != nullptr) work_.model->rest();
   work_ = {};
 }
 
-Result<Rows> Inference::run(InferWork work, SampleStore& store, const std::string& field) {
+Result<bool> Inference::reserve(const InferWork& work) {
+  const std::optional<int64_t> free = free_tensor_bytes(work.model->options().device);
+  if (!free) return true;
+  const int64_t declared = work.needs->declared(
+      work.ops, 0, [&](int32_t micro_batch) { return tokens_of(work, micro_batch); });
+  BRAID_ASSIGN(const bool lacks, on_any_rank(declared > *free, work.agrees, "memory of the call"));
+  return !lacks;
+}
+
+Result<InferredRows> Inference::run(InferWork work, SampleStore& store, const std::string& field) {
   abandon();  // what a failed call left
   work_ = std::move(work);
   store_ = &store;
   const auto& shares = work_.deal->minibatches[0].micro_batches;
-  work_.model->keep_packed(shares[work_.ops.at.dp_rank].size() > 1);
+  work_.model->keep_packed(work_.keeps_packed && shares[work_.ops.at.dp_rank].size() > 1);
   check_inside(work_.ops, *work_.model, nullptr);
-  ModelPass pass(*work_.model, work_.everyone);
+  ModelPass pass(*work_.model, work_.everyone, work_.weights);
+  if (free_tensor_bytes(work_.model->options().device))
+    pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(work_, micro_batch); });
   for (const Op& op : work_.ops.ops)
     BRAID_TRY(
         pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch)));
   BRAID_TRY(pass.finish());
+  InferredRows out;
+  out.why = pass.ran_out();
+  BRAID_ASSIGN(out.ran_out, on_any_rank(!out.why.empty(), work_.agrees, "memory of the call"));
+  if (out.ran_out) {
+    abandon();
+    return out;
+  }
   const at::Tensor packed = parts_.empty() ? at::empty({0}) : at::cat(parts_);
-  const Rows written = std::move(rows_);
+  out.written = std::move(rows_);
   const bool gives = work_.ops.bodies.back().head;
   abandon();
-  if (gives) BRAID_TRY(store.put_reals(field, written, packed));
-  return written;
+  if (gives) BRAID_TRY(store.put_reals(field, out.written, packed));
+  return out;
 }
 
 }  // namespace braid

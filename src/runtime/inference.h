@@ -35,6 +35,17 @@ struct InferWork {
   const Deal* deal = nullptr;
   Expansion ops;
   Communicator* everyone = nullptr;  // for messages between stages
+  Communicator* weights = nullptr;   // the ranks that bring weights together (ZeRO-3)
+  Communicator* agrees = nullptr;    // all ranks of the call, where they depend on each other
+  bool keeps_packed = true;          // as in TrainWork
+  PassNeeds* needs = nullptr;        // of the call
+};
+
+// What an infer call has done.
+struct InferredRows {
+  Rows written;
+  bool ran_out = false;  // of memory, on some rank: nothing was written
+  std::string why;       // where that was on this rank
 };
 
 class Inference : private PassEnds {
@@ -42,9 +53,11 @@ class Inference : private PassEnds {
   Inference(double temperature, bool share_prompts)
       : temperature_(temperature), packed_(share_prompts) {}
 
+  // Whether the memory that the call's ops declare is there, as Training::reserve().
+  static Result<bool> reserve(const InferWork& work);
   // Runs all ops of the call over the samples of the store and writes what they gave to the field,
-  // on the ranks of the last stage; the model rests. Returns the rows that were written.
-  Result<Rows> run(InferWork work, SampleStore& store, const std::string& field);
+  // on the ranks of the last stage; the model rests.
+  Result<InferredRows> run(InferWork work, SampleStore& store, const std::string& field);
   // Frees what a failure left.
   void abandon();
 
@@ -54,7 +67,12 @@ class Inference : private PassEnds {
   Result<TokenBatch> tokens(int32_t micro_batch) override;
   Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) override;
   Result<at::Tensor> loss(int32_t micro_batch) override;
+  int64_t head_rows(int32_t micro_batch) const override { return packed_.at(micro_batch).count(); }
+  void drop() override;
   Rows rows_of_batch(int32_t micro_batch) const;
+  static int64_t tokens_of(const InferWork& work, int32_t micro_batch) {
+    return work.deal->minibatches[0].tokens[work.ops.at.dp_rank][micro_batch];
+  }
 
   double temperature_;
   InferWork work_;

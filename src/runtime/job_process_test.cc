@@ -12,7 +12,6 @@
 #include <set>
 
 #include "base/rng.h"
-#include "nn/safetensors.h"
 #include "runtime/job_testing.h"
 
 namespace braid {
@@ -176,16 +175,6 @@ LayoutCase random_layout(int number) {
     while (line.empty()) line = random_call(call, devices, random);
     out.calls += line;
   }
-  return out;
-}
-
-using Tensors = std::map<std::string, at::Tensor>;
-
-Tensors weights_of(const std::string& folder) {
-  Tensors out;
-  auto file = SafetensorsFile::open(join_path(folder, "model.safetensors"));
-  EXPECT_TRUE(file.ok()) << file.status().message();
-  for (const auto& [name, entry] : file->entries()) out[name] = *file->read(name);
   return out;
 }
 

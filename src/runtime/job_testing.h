@@ -3,10 +3,14 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/position.h"
+#include "nn/safetensors.h"
 #include "runtime/process_testing.h"
 
 namespace braid {
@@ -76,6 +80,17 @@ struct WatchedRank {
     return false;
   }
 };
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+// Of an exported model.
+inline Tensors weights_of(const std::string& folder) {
+  Tensors out;
+  auto file = SafetensorsFile::open(join_path(folder, "model.safetensors"));
+  EXPECT_TRUE(file.ok()) << file.status().message();
+  for (const auto& [name, entry] : file->entries()) out[name] = *file->read(name);
+  return out;
+}
 
 class JobRun : public RunProcess {
  protected:

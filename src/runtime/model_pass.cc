@@ -3,8 +3,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/text.h"
+#include "device/tensor_memory.h"
 
 namespace braid {
 namespace {
@@ -35,6 +37,80 @@ bool ModelPass::runs(OpKind kind) {
 
 Status ModelPass::run(const Op& op, const OpBody& body, PassEnds& ends) {
   if (ends.empty(op.micro_batch)) return pass_by(op, ends);
+  if (!ran_out_.empty()) return stand_in(op, body, ends);
+  std::vector<int64_t> begun;
+  for (const Communicator* group : groups_inside()) begun.push_back(group->begun());
+  try {
+    return execute_measured(op, body, ends);
+  } catch (const CommunicationFailure&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error) || !model_.can_pass_by()) throw;
+    ran_out_ = what_ran_out(error);
+  }
+  give_up(ends);
+  // The others are within this op and wait for the rest of what the ranks do in it.
+  for (size_t i = 0; i < begun.size(); ++i)
+    groups_inside()[i]->leave_out(groups_inside()[i]->begun() - begun[i]);
+  BRAID_TRY(stand_in(op, body, ends));
+  for (const Communicator* group : groups_inside())
+    BRAID_CHECK(!group->leaves_out(), cat("ranks of ", group->name(), " do less together in a ",
+                                          op_kind_name(op.kind), " than this rank did"));
+  return ok_status();
+}
+
+void ModelPass::measure(PassNeeds& needs, std::function<int64_t(int32_t)> tokens) {
+  needs_ = &needs;
+  tokens_ = std::move(tokens);
+}
+
+Status ModelPass::execute_measured(const Op& op, const OpBody& body, PassEnds& ends) {
+  const bool computes = op.kind == OpKind::kForward || op.kind == OpKind::kBackward;
+  if (needs_ == nullptr || !computes) return execute(op, body, ends);
+  const PeakMeter meter(model_.options().device);
+  BRAID_TRY(execute(op, body, ends));
+  needs_->note(op, tokens_(op.micro_batch), meter.most_bytes(), meter.kept_bytes());
+  return ok_status();
+}
+
+std::vector<Communicator*> ModelPass::groups_inside() const {
+  std::vector<Communicator*> out;
+  for (Communicator* group : {model_.options().tensor_parallel.communicator, weights_})
+    if (group != nullptr) out.push_back(group);
+  return out;
+}
+
+void ModelPass::give_up(PassEnds& ends) {
+  passages_.clear();
+  losses_.clear();
+  ends.drop();
+  model_.rest();
+}
+
+Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
+  const bool computes = op.kind == OpKind::kForward || op.kind == OpKind::kBackward;
+  if (op.kind == OpKind::kLoss || (computes && groups_inside().empty())) return ok_status();
+  BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
+  const int64_t rows = tokens.tokens_T.size(0);
+  if (computes) {
+    model_.pass_by({.backward = op.kind == OpKind::kBackward,
+                    .rows = rows,
+                    .head_rows = body.head ? ends.head_rows(op.micro_batch) : 0,
+                    .range = static_cast<size_t>(op.body),
+                    .passed = [&](int64_t unit) { ends.passed_by(unit); }});
+    return ok_status();
+  }
+  const ModelOptions& options = model_.options();
+  const at::Tensor zeros =
+      at::zeros({kept_rows(rows, options.tensor_parallel), model_.spec().hidden},
+                at::TensorOptions(options.device).dtype(options.dtype));
+  if (op.kind == OpKind::kReceive)
+    return everyone_->receive(zeros, op.peer.value, channel_of(op), name_of(op)).wait();
+  sending_.emplace_back(zeros, everyone_->send(zeros, op.peer.value, channel_of(op), name_of(op)));
+  return ok_status();
+}
+
+Status ModelPass::execute(const Op& op, const OpBody& body, PassEnds& ends) {
   const at::AutoGradMode gradients(body.trains);
   switch (op.kind) {
     case OpKind::kForward:
@@ -57,7 +133,8 @@ Status ModelPass::run(const Op& op, const OpBody& body, PassEnds& ends) {
 
 Status ModelPass::pass_by(const Op& op, PassEnds& ends) {
   if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) return ok_status();
-  model_.pass_by(op.kind == OpKind::kBackward, [&](int64_t unit) { ends.passed_by(unit); });
+  model_.pass_by({.backward = op.kind == OpKind::kBackward,
+                  .passed = [&](int64_t unit) { ends.passed_by(unit); }});
   return ok_status();
 }
 
@@ -130,7 +207,8 @@ Status ModelPass::send(const Op& op, const OpBody& body) {
 Status ModelPass::finish() {
   for (auto& [data, pending] : sending_) BRAID_TRY(pending.wait());
   sending_.clear();
-  BRAID_CHECK(losses_.empty() && passages_.empty(), "a micro-batch has not passed to its end");
+  BRAID_CHECK(!ran_out_.empty() || (losses_.empty() && passages_.empty()),
+              "a micro-batch has not passed to its end");
   return ok_status();
 }
 

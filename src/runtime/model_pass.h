@@ -2,18 +2,26 @@
 // enters and leaves this rank's runs of layers, and in which order. What stands at the ends of the
 // model, tokens and losses, is the call's own: PassEnds. Sends run beside what follows; receives
 // and computation follow the list. A micro-batch without samples, which fills a schedule up, passes
-// nothing: all ranks know it from the deal. Not thread-safe.
+// nothing: all ranks know it from the deal.
+//
+// A rank whose memory runs out in an op drops what it holds of the pass and goes on with zeros: it
+// sends, receives and sums with the others as its list says, and computes nothing more. What the
+// pass gave is then of no use on any rank. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <list>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "nn/model.h"
 #include "program/op.h"
+#include "runtime/pass_needs.h"
 #include "train/main_gradients.h"
 
 namespace braid {
@@ -34,6 +42,10 @@ class PassEnds {
   virtual Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) = 0;
   // The loss of outputs(), whose backward comes next.
   virtual Result<at::Tensor> loss(int32_t micro_batch) = 0;
+  // Rows of a micro-batch that a head of a language model takes. REQUIRES: tokens() was called.
+  virtual int64_t head_rows(int32_t micro_batch) const = 0;
+  // Memory has run out: what is held of the micro-batches goes.
+  virtual void drop() = 0;
 };
 
 // Whether ranks of equal parameters do together, inside of the passes of a model, what the ops
@@ -42,8 +54,14 @@ void check_inside(const Expansion& ops, const Model& model, const MainGradients*
 
 class ModelPass {
  public:
-  // `everyone` carries the messages between stages; null for one stage. REQUIRES: all outlive this.
-  ModelPass(Model& model, Communicator* everyone) : model_(model), everyone_(everyone) {}
+  // `everyone` carries the messages between stages; null for one stage. `weights`: the ranks that
+  // bring weights together, or null. REQUIRES: all outlive this.
+  ModelPass(Model& model, Communicator* everyone, Communicator* weights)
+      : model_(model), everyone_(everyone), weights_(weights) {}
+
+  // From here on what forwards and backwards take is measured, in so many tokens of a micro-batch.
+  // REQUIRES: `needs` outlives this.
+  void measure(PassNeeds& needs, std::function<int64_t(int32_t micro_batch)> tokens);
 
   // What run() takes: forwards, backwards, losses, sends and receives.
   static bool runs(OpKind kind);
@@ -51,6 +69,8 @@ class ModelPass {
   Status run(const Op& op, const OpBody& body, PassEnds& ends);
   // Waits for what is still under way. REQUIRES: every forward had its backward, if it trains.
   Status finish();
+  // Why memory ran out in one of the ops; "" = it did not.
+  const std::string& ran_out() const { return ran_out_; }
 
  private:
   // A micro-batch on its way: what came in, what went out, and the gradient of that.
@@ -61,7 +81,12 @@ class ModelPass {
   using Place = std::pair<int32_t, int32_t>;  // micro-batch, body
   static Place place(const Op& op) { return {op.micro_batch, op.body}; }
 
+  Status execute(const Op& op, const OpBody& body, PassEnds& ends);
+  Status execute_measured(const Op& op, const OpBody& body, PassEnds& ends);
   Status pass_by(const Op& op, PassEnds& ends);
+  std::vector<Communicator*> groups_inside() const;
+  void give_up(PassEnds& ends);
+  Status stand_in(const Op& op, const OpBody& body, PassEnds& ends);
   Status forward(const Op& op, const OpBody& body, PassEnds& ends);
   Status backward(const Op& op, const OpBody& body);
   Status receive(const Op& op, const OpBody& body, PassEnds& ends);
@@ -69,6 +94,10 @@ class ModelPass {
 
   Model& model_;
   Communicator* everyone_;
+  Communicator* weights_;
+  PassNeeds* needs_ = nullptr;
+  std::function<int64_t(int32_t)> tokens_;
+  std::string ran_out_;
   std::map<Place, Passage> passages_;
   std::map<int32_t, at::Tensor> losses_;  // by micro-batch
   std::list<std::pair<at::Tensor, Pending>> sending_;

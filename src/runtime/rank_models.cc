@@ -6,9 +6,9 @@
 
 #include "base/text.h"
 #include "host/machine.h"
+#include "interpret/interpreter.h"
 #include "nn/model_parts.h"
 #include "reshard/local_parts.h"
-#include "interpret/interpreter.h"
 #include "runtime/move_weights.h"
 #include "runtime/roles.h"
 #include "runtime/tensor_messages.h"
@@ -212,6 +212,14 @@ void RankModels::find_states() {
       for (const auto& [name, parameter] : role.model->parameters()) tensors.push_back(parameter);
     states_.emplace(static_cast<int32_t>(i), Resting{HostState(tensors)});
   }
+}
+
+std::vector<std::pair<std::string, const ModelInstance*>> RankModels::instances() const {
+  std::vector<std::pair<std::string, const ModelInstance*>> out;
+  for (const auto& [name, role] : roles_) out.emplace_back(name, &role);
+  for (const auto& [copy, held] : copies_)
+    out.emplace_back(cat(program_.copies[copy].role, " in another layout"), &held.instance);
+  return out;
 }
 
 void RankModels::load(int32_t state) {

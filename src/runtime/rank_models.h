@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/world.h"
@@ -28,6 +29,8 @@ class RankModels {
   // The home copies on this rank.
   Roles& roles() { return roles_; }
   const Roles& roles() const { return roles_; }
+  // Home copies by role, then the others as "ROLE in another layout".
+  std::vector<std::pair<std::string, const ModelInstance*>> instances() const;
   // Of a call that this rank takes part in.
   Model& model(CallId call);
   const CallGroups& groups(CallId call) const { return groups_.at(call.value); }

@@ -37,7 +37,8 @@ Result<Json> unpacked(const std::string& text, const char* what) {
 std::string report_text(const RankReport& report) {
   Json out = {{"seconds", report.seconds},       {"trained_tokens", report.trained_tokens},
               {"peak_bytes", report.peak_bytes}, {"stop_signal", report.stop_signal},
-              {"samples", Json::object()},       {"metrics", Json::object()}};
+              {"samples", Json::object()},       {"metrics", Json::object()},
+              {"repeats", report.repeats}};
   for (const auto& [call, entry] : report.samples)
     out["samples"][call] = {entry.expected, entry.computed};
   for (const auto& [name, metric] : report.metrics)
@@ -52,6 +53,7 @@ Result<RankReport> parse_report(const std::string& text) {
   out.trained_tokens = json["trained_tokens"].get<int64_t>();
   out.peak_bytes = json["peak_bytes"].get<double>();
   out.stop_signal = json["stop_signal"].get<std::string>();
+  out.repeats = json["repeats"].get<std::map<std::string, int64_t>>();
   for (const auto& [call, entry] : json["samples"].items())
     out.samples[call] = {entry[0].get<int64_t>(), entry[1].get<int64_t>()};
   for (const auto& [name, values] : json["metrics"].items()) {

@@ -18,8 +18,9 @@ struct RankReport {
   std::map<std::string, double> seconds;  // by call that it took part in
   SampleLedger::Entries samples;
   int64_t trained_tokens = 0;
-  double peak_bytes = 0;    // of its tensors in the step
-  std::string stop_signal;  // "" = nobody asked this rank to stop
+  double peak_bytes = 0;                   // of its tensors in the step
+  std::map<std::string, int64_t> repeats;  // by call: what was repeated for lack of memory
+  std::string stop_signal;                 // "" = nobody asked this rank to stop
 };
 std::string report_text(const RankReport& report);
 Result<RankReport> parse_report(const std::string& text);

@@ -17,6 +17,8 @@ struct ResponseRows {
   at::Tensor rows_R;     // rows that predict the response tokens
   at::Tensor targets_R;  // the response tokens
   at::Tensor last_S;     // each sample's last row
+
+  int64_t count() const { return rows_R.size(0); }
 };
 
 // Packs the given rows of the lists. Where prompts are shared, only the first sample of those with

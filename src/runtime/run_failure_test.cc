@@ -216,6 +216,7 @@ TEST_F(FailedRun, ByALimitOnTheSizeOfFiles) {
   EXPECT_EQ(failures_, full_tier() ? 2 : 1);
 }
 
+// In a pass it is made good with smaller micro-batches; elsewhere the run ends and goes on.
 TEST_F(FailedRun, ByMemoryThatRunsOut) {
   const std::string preload = " LD_PRELOAD=" + library("fake_allocation_failure"),
                     counts = path("allocations");
@@ -229,13 +230,20 @@ TEST_F(FailedRun, ByMemoryThatRunsOut) {
     most = std::max(most, std::atol(text.c_str() + begin));
   ASSERT_GT(most, 1000);
   std::mt19937 random(5);
+  int repeated = 0;
   for (int trial = 0; trial < (full_tier() ? 12 : 2); ++trial) {
     const long number = most / 4 + static_cast<long>(random() % (most * 3 / 4));
+    const int before = failures_;
     fail_and_continue(cat("memory-", trial), cat("BRAID_TEST_FAIL_ALLOCATION=", number, preload), 0,
                       {"checkpoint.every_steps=0"});
-    EXPECT_THAT(output_, AnyOf(HasSubstr("out of memory"), testing::IsEmpty()));
+    if (failures_ > before) {
+      EXPECT_THAT(output_, HasSubstr("out of memory"));
+    } else {
+      for (const Json& row : metrics(cat("memory-", trial)))
+        repeated += row.contains("memory/repeats") ? 1 : 0;
+    }
   }
-  EXPECT_GE(failures_, full_tier() ? 8 : 1);
+  EXPECT_GE(failures_ + repeated, full_tier() ? 8 : 1);
 }
 
 }  // namespace

@@ -8,12 +8,12 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "config/algorithm_check.h"
+#include "device/tensor_memory.h"
 #include "host/machine.h"
-#include "program/verify_ops.h"
 #include "runtime/check_models.h"
 #include "runtime/fingerprint.h"
-#include "runtime/replica_round.h"
 #include "runtime/run_identity.h"
 #include "runtime/step_metrics.h"
 
@@ -57,9 +57,24 @@ Status set_threads(const Config& config, const World* world) {
   return ok_status();
 }
 
-Inferred inferred_of(const Call& call) {
-  if (call.function == "scores") return Inferred::kScores;
-  return call.function == "logprobs" ? Inferred::kLogprobs : Inferred::kValues;
+// Why micro-batches become smaller.
+constexpr const char* kDeclared = "what the next ones declare is not free";
+constexpr const char* kElsewhere = "on another rank";
+
+Status too_little_memory(const std::string& why) {
+  return out_of_memory(
+      cat(why.empty() ? kElsewhere : why, ", with one sample in each micro-batch"));
+}
+
+Status set_memory_limit(const Config& config) {
+  const double gib = config.train.memory_limit_gib;
+  if (gib > 0 && config.device != "cpu")
+    return invalid_input(
+        cat("train.memory_limit_gib: limits what tensors in host memory hold, but "
+            "device is ",
+            config.device, "; remove it"));
+  set_tensor_memory_limit(static_cast<int64_t>(gib * kGib));
+  return ok_status();
 }
 
 }  // namespace
@@ -89,6 +104,7 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   BRAID_TRY(check_executable(program));
   BRAID_TRY(check_world(program, world));
   BRAID_TRY(set_threads(config, world));
+  BRAID_TRY(set_memory_limit(config));
   Loaded loaded;
   if (world != nullptr && world->world_size() > 1) {
     BRAID_ASSIGN(loaded.everyone, world->everyone());
@@ -123,6 +139,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       rows_(config_, program_, store_),
       exchange_(loaded.everyone, store_),
       models_(std::move(loaded.models)),
+      work_(program_, *models_, rows_, loaded.everyone, needs_),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       inference_(config_.rollout.temperature, shares_prompts(config_, program_.graph)),
       training_(config_, program_.graph, models_->roles(), store_, metrics_, ledger_),
@@ -247,13 +264,27 @@ Status Session::fetch(const Call& call) {
   return ok_status();
 }
 
-Status Session::infer(const Call& call) {
+Result<InferWork> Session::reserved_infer_work(const Call& call) {
   const CallId id = id_of(call);
-  const Deal& deal = rows_.deal(id, position_.step);
-  InferWork work{&models_->model(id), inferred_of(call), &deal, {}, everyone()};
-  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(id), DeviceId{static_cast<int>(rank())}, deal));
+  BRAID_ASSIGN(InferWork work, work_.inference(id, rows_.deal(id, position_.step)));
+  while (true) {
+    BRAID_ASSIGN(const bool fits, Inference::reserve(work));
+    if (fits || !cut_smaller(call, 0, kDeclared)) return work;
+    BRAID_ASSIGN(work, work_.inference(id, rows_.deal(id, position_.step)));
+  }
+}
+
+Status Session::infer(const Call& call) {
+  BRAID_ASSIGN(InferWork work, reserved_infer_work(call));
   const bool reports = work.ops.at.tp_rank == 0;
-  BRAID_ASSIGN(const Rows mine, inference_.run(std::move(work), store_, call.writes.front().name));
+  const std::string& field = call.writes.front().name;
+  BRAID_ASSIGN(InferredRows done, inference_.run(std::move(work), store_, field));
+  while (done.ran_out) {
+    if (!cut_smaller(call, 0, done.why)) return too_little_memory(done.why);
+    BRAID_ASSIGN(work, reserved_infer_work(call));
+    BRAID_ASSIGN(done, inference_.run(std::move(work), store_, field));
+  }
+  const Rows& mine = done.written;
   ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
   if (reports) ledger_.computed(call.name, static_cast<int64_t>(mine.size()));
   const bool own = call.writes.front().name == "old_logprobs";  // not the reference's
@@ -326,30 +357,13 @@ Status Session::share_algo_state(CallId call) {
 
 Result<TrainWork> Session::train_work(const Call& call) {
   const CallId id = id_of(call);
-  TrainWork work;
-  work.role = &own_roles().at(call.role.value);
-  work.deal = &rows_.deal(id, position_.step);
-  BRAID_ASSIGN(work.ops,
-               verified_ops(rows_.frame(id), DeviceId{static_cast<int>(rank())}, *work.deal));
-  if (exchange_.ranks() > 1) work.groups = models_->groups(id);
-  work.everyone = everyone();
-  return work;
-}
-
-// Null where this rank generates alone.
-Result<std::unique_ptr<EngineRanks>> Session::engine_ranks(CallId call) {
-  if (exchange_.ranks() == 1 || models_->groups(call).replica == nullptr)
-    return std::unique_ptr<EngineRanks>();
-  BRAID_ASSIGN(std::unique_ptr<ReplicaRound> out,
-               ReplicaRound::create(rows_.frame(call), DeviceId{static_cast<int>(rank())},
-                                    models_->groups(call), *everyone()));
-  return std::unique_ptr<EngineRanks>(std::move(out));
+  return work_.training(id, rows_.deal(id, position_.step));
 }
 
 Status Session::begin_region(const Call& call) {
   const CallId id = id_of(call);
   if (call.kind == CallKind::kGenerate) {
-    BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, engine_ranks(id));
+    BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
     return generation_.begin(models_->model(id), std::move(ranks), store_,
                              rows_.by_rank(id, position_.step)[rank()], position_.step);
   }
@@ -360,12 +374,39 @@ Status Session::begin_region(const Call& call) {
 
 Status Session::generate_step(const Call&) { return generation_.round(); }
 
-Status Session::run_schedule(const Call&) { return training_.pass(); }
+Status Session::run_schedule(const Call& call) {
+  while (true) {
+    BRAID_ASSIGN(const bool fits, training_.reserve());
+    // Whether one sample fits is tried.
+    if (fits || !cut_smaller(call, training_.open_minibatch(), kDeclared)) return training_.pass();
+    BRAID_ASSIGN(TrainWork work, train_work(call));
+    training_.recut(std::move(work));
+  }
+}
 
 Status Session::reduce(const Call&) { return training_.reduce(); }
 
 Status Session::agree(const Call& call) {
-  return call.kind == CallKind::kGenerate ? ok_status() : training_.agree();
+  if (call.kind == CallKind::kGenerate) return ok_status();
+  BRAID_TRY(training_.agree());
+  if (!training_.ran_out()) return ok_status();
+  const std::string why = training_.why_ran_out();
+  if (!cut_smaller(call, training_.open_minibatch(), why)) return too_little_memory(why);
+  BRAID_ASSIGN(TrainWork work, train_work(call));
+  training_.repeat(std::move(work));
+  return ok_status();
+}
+
+bool Session::cut_smaller(const Call& call, size_t minibatch, const std::string& why) {
+  const std::optional<int64_t> tokens = rows_.cut_smaller(id_of(call), position_.step, minibatch);
+  if (!tokens) return false;
+  ++repeats_[call.name];
+  // One rank of the call says it; where the first of the job is none of them, each does.
+  if (rank() == 0 || rows_.dp_rank(id_of(call), 0) < 0)
+    log_warning(cat("call ", call.name, ": out of memory (", why.empty() ? kElsewhere : why,
+                    "); it goes on with micro-batches of at most ", *tokens,
+                    " tokens (train.micro_tokens)"));
+  return true;
 }
 
 Status Session::optimizer_step(const Call& call) {

@@ -16,12 +16,13 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/world.h"
 #include "config/options.h"
+#include "interpret/interpreter.h"
 #include "program/program.h"
 #include "runtime/call_rows.h"
+#include "runtime/call_work.h"
 #include "runtime/field_exchange.h"
 #include "runtime/generation.h"
 #include "runtime/inference.h"
-#include "interpret/interpreter.h"
 #include "runtime/open_step.h"
 #include "runtime/rank_models.h"
 #include "runtime/rank_report.h"
@@ -32,6 +33,9 @@
 #include "runtime/training.h"
 
 namespace braid {
+
+class Rehearsal;
+struct Shortage;
 
 // Every function that the graph names exists in algo/; else an error that lists the known ones.
 Status check_functions(const Graph& graph);
@@ -66,6 +70,11 @@ class Session : public Executor {
   const std::vector<double>& rank_peaks() const { return rank_peaks_; }
   // "" or the signal that asked a rank of the job to stop by the end of the last step.
   const std::string& stop_request() const { return report_.stop_signal; }
+
+  // Before the first step, on all ranks together: where memory is limited and train.rehearse says
+  // so, runs what takes most of it once (rehearsal.h). kInfeasible where that does not fit, with
+  // bytes by owner and the keys that would help.
+  Status rehearse();
 
   // Texts and numbers of a few samples of the last step, for samples.jsonl. REQUIRES: a step was
   // run.
@@ -117,10 +126,14 @@ class Session : public Executor {
   // Rows that each rank scores: all on one rank, unless a model scores them.
   std::vector<Rows> scored_rows(CallId call);
   Result<TrainWork> train_work(const Call& call);
-  Result<std::unique_ptr<EngineRanks>> engine_ranks(CallId call);
+  // Memory is not there for a mini-batch of a call on some rank, `why` where it is this one:
+  // smaller micro-batches from here on, and whether there are any. All ranks of the call come here.
+  bool cut_smaller(const Call& call, size_t minibatch, const std::string& why);
+  Result<InferWork> reserved_infer_work(const Call& call);
   Roles& own_roles() { return models_->roles(); }
   Communicator* everyone() const { return exchange_.everyone(); }
 
+  std::string shortage_text(const Shortage& shortage, const Rehearsal& rehearsal) const;
   void begin_step();
   void abandon_step();
   std::map<std::string, int64_t> skipped() const;
@@ -160,6 +173,8 @@ class Session : public Executor {
   FieldExchange exchange_;
   SampleLedger ledger_;  // of this rank's step
   std::unique_ptr<RankModels> models_;
+  NeedsOfCalls needs_;
+  CallWork work_;
   Generation generation_;
   Inference inference_;
   Training training_;
@@ -169,8 +184,9 @@ class Session : public Executor {
 
   // Of the step.
   Metrics metrics_;
-  std::map<std::string, double> seconds_;  // of its calls
-  RankReport report_;                      // of the last step: everyone's
+  std::map<std::string, double> seconds_;   // of its calls
+  std::map<std::string, int64_t> repeats_;  // of its calls, for lack of memory
+  RankReport report_;                       // of the last step: everyone's
   std::vector<std::map<std::string, double>> rank_seconds_;
   std::vector<double> rank_peaks_;
   double step_s_ = 0;

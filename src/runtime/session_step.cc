@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "base/text.h"
-#include "nn/tensor_memory.h"
+#include "device/tensor_memory.h"
 #include "runtime/session.h"
 #include "runtime/step_metrics.h"
 #include "runtime/stop_signal.h"
@@ -31,6 +31,7 @@ void Session::begin_step() {
   } else {
     trained_before_ -= open_->trained_tokens;
   }
+  repeats_.clear();
   metrics_ = open_ ? open_->metrics : Metrics();
   seconds_ = open_ ? open_->seconds : std::map<std::string, double>();
 }
@@ -101,11 +102,14 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
 // On one rank the calls follow each other; on several they may overlap, and their own time is that
 // of the rank that took longest.
 Status Session::merge_reports(double whole_s) {
+  for (const auto& [call, tokens] : rows_.lowered())
+    metrics_["memory/micro_tokens_min"].add(static_cast<double>(tokens));
   report_ = {metrics_,
              seconds_,
              ledger_.entries(),
              training_.trained_tokens() - trained_before_,
              static_cast<double>(peak_tensor_bytes()),
+             repeats_,
              stop_signal()};
   rank_seconds_ = {report_.seconds};
   rank_peaks_ = {report_.peak_bytes};
@@ -126,6 +130,8 @@ Status Session::merge_reports(double whole_s) {
     rank_peaks_.push_back(part.peak_bytes);
     for (const auto& [call, seconds] : part.seconds)
       all.seconds[call] = std::max(all.seconds[call], seconds);
+    for (const auto& [call, count] : part.repeats)
+      all.repeats[call] = std::max(all.repeats[call], count);
     all.trained_tokens += part.trained_tokens;
     if (all.stop_signal.empty()) all.stop_signal = part.stop_signal;
   }
@@ -151,6 +157,8 @@ std::map<std::string, double> Session::finish_step() {
   }
   row["time/step"] = step_s_;
   for (const auto& [name, metric] : report_.metrics) row[name] = reported(name, metric);
+  for (const auto& [call, count] : report_.repeats)
+    row["memory/repeats"] += static_cast<double>(count);
   const int64_t tokens = row_tokens(store_, store_.all_rows());
   position_.tokens_seen += tokens;
   row["data/prompts_seen"] = static_cast<double>(position_.cursor);

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "device/tensor_memory.h"
 #include "nn/model_parts.h"
+#include "runtime/call_groups.h"
 #include "runtime/call_rows.h"
 #include "runtime/offending_batch.h"
 #include "runtime/roles.h"
@@ -35,8 +38,8 @@ void Training::begin(const Call& call, TrainWork work, int64_t step) {
   work_ = std::move(work);
   check_inside(work_.ops, model(), role().gradients.get());
   step_ = step;
-  minibatch_ = 0;
-  next_op_ = 0;
+  go_to_minibatch(0);
+  ran_out_ = repeats_ = false;
   stopped_ = step < idle_steps() || work_.deal->minibatches.empty();
   call_metrics_.clear();
   losses_.clear();
@@ -45,16 +48,54 @@ void Training::begin(const Call& call, TrainWork work, int64_t step) {
 
 void Training::resume(const Call& call, TrainWork work, int64_t step, TrainingProgress progress) {
   begin(call, std::move(work), step);
-  minibatch_ = progress.minibatch;
+  go_to_minibatch(progress.minibatch);
   stopped_ = progress.stopped;
   call_metrics_ = std::move(progress.metrics);
-  const auto first = static_cast<int32_t>(minibatch_);
+}
+
+void Training::go_to_minibatch(size_t minibatch) {
+  minibatch_ = minibatch;
+  next_op_ = 0;
+  const auto first = static_cast<int32_t>(minibatch);
   while (next_op_ < work_.ops.ops.size() && work_.ops.ops[next_op_].minibatch < first) ++next_op_;
 }
 
-void Training::abandon() {
+void Training::repeat(TrainWork work) {
+  metrics_ = std::move(before_.metrics);
+  call_metrics_ = std::move(before_.call_metrics);
+  ledger_ = std::move(before_.ledger);
+  trained_tokens_ = before_.trained_tokens;
+  drop();
+  zero();
+  model().rest();
+  recut(std::move(work));
+  ran_out_ = false;
+  repeats_ = true;
+}
+
+void Training::recut(TrainWork work) {
+  work_ = std::move(work);
+  go_to_minibatch(minibatch_);
+}
+
+Result<bool> Training::reserve() {
+  const std::optional<int64_t> free = free_tensor_bytes(model().options().device);
+  if (!free || done()) return true;
+  const int64_t declared =
+      work_.needs->declared(work_.ops, static_cast<int32_t>(minibatch_),
+                            [&](int32_t micro_batch) { return tokens_of(micro_batch); });
+  BRAID_ASSIGN(const bool lacks,
+               on_any_rank(declared > *free, work_.groups.call, "memory of a mini-batch"));
+  return !lacks;
+}
+
+void Training::drop() {
   losses_.clear();
   packed_.clear();
+}
+
+void Training::abandon() {
+  drop();
   if (call_ == nullptr) return;
   zero();
   model().rest();
@@ -83,6 +124,8 @@ Status Training::run_ops_of(OpKind kind, const std::function<Status()>& run) {
 }
 
 Status Training::open_update() {
+  before_ = {metrics_, call_metrics_, ledger_, trained_tokens_};
+  why_ran_out_.clear();
   refusal_.clear();
   norm_.reset();
   const DealTotals& totals = minibatch().totals;
@@ -92,7 +135,7 @@ Status Training::open_update() {
   if (reports() && work_.ops.at.stage == 0) trained_tokens_ += row_tokens(store_, own_rows());
   const size_t micro_batches = minibatch().micro_batches[work_.ops.at.dp_rank].size();
   backwards_left_ = micro_batches * work_.ops.bodies.size();
-  model().keep_packed(micro_batches > 1);
+  model().keep_packed(work_.keeps_packed && micro_batches > 1);
   const auto update = static_cast<uint64_t>(step_) << 32 | minibatch_;
   const uint64_t seed = mix_seed(static_cast<uint64_t>(config_.train.seed), update);
   const auto replica = static_cast<uint64_t>(work_.ops.at.dp_rank);
@@ -124,7 +167,9 @@ bool Training::reduces(const Op& op) const {
 
 Status Training::pass() {
   if (done()) return ok_status();
-  ModelPass pass(model(), work_.everyone);
+  ModelPass pass(model(), work_.everyone, work_.groups.weights);
+  if (free_tensor_bytes(model().options().device))
+    pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
   const auto selected = [](const Op& op) {
     return op.kind == OpKind::kZero || ModelPass::runs(op.kind);
   };
@@ -137,6 +182,7 @@ Status Training::pass() {
     return reduced && each_backward() ? role().gradients->finish().at(where) : ok_status();
   }));
   BRAID_TRY(pass.finish());
+  why_ran_out_ = pass.ran_out();
   packed_.clear();
   return run_ops([&](const Op& op) { return op.kind == OpKind::kAllReduce && !reduces(op); },
                  [&](const Op& op) { return sum_parts(op); });
@@ -234,10 +280,12 @@ Status Training::agree() {
   BRAID_TRY(run_ops_of(OpKind::kNorm, [&] { return norm(); }));
   const auto kl = call_metrics_.find(kUpdateKl);
   Metric divergence = kl == call_metrics_.end() ? Metric() : kl->second;
+  ran_out_ = !why_ran_out_.empty();
   BRAID_TRY(run_ops_of(OpKind::kAgree, [&]() -> Status {
     if (work_.groups.call == nullptr) return ok_status();
-    const at::Tensor numbers =
-        at::tensor({refusal_.empty() ? 0.0 : 1.0, divergence.sum, divergence.count}, at::kDouble);
+    const at::Tensor numbers = at::tensor(
+        {refusal_.empty() ? 0.0 : 1.0, divergence.sum, divergence.count, ran_out_ ? 1.0 : 0.0},
+        at::kDouble);
     BRAID_TRY(
         work_.groups.call->all_reduce(numbers, Reduce::kSum, "agreement on the update").wait());
     const double* agreed = numbers.const_data_ptr<double>();
@@ -245,8 +293,10 @@ Status Training::agree() {
       refusal_ =
           cat("the loss of ", call_->role, " is not finite in step ", step_, " on another rank");
     divergence.sum = agreed[1], divergence.count = agreed[2];
+    ran_out_ = agreed[3] > 0;
     return ok_status();
   }));
+  if (ran_out_) return ok_status();  // what was computed beside zeros says nothing
   if (config_.algorithm.stop_kl > 0 && divergence.count > 0 &&
       divergence.mean() > config_.algorithm.stop_kl)
     stopped_ = true;
@@ -278,6 +328,7 @@ Status Training::gather() {
 }
 
 Status Training::update() {
+  if (std::exchange(repeats_, false)) return ok_status();
   if (stopped_) {
     zero();
     return ok_status();

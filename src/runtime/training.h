@@ -39,6 +39,9 @@ struct TrainWork {
   Expansion ops;
   CallGroups groups;
   Communicator* everyone = nullptr;  // for messages between stages
+  // Packed copies of matrices may stay between micro-batches: speed for memory.
+  bool keeps_packed = true;
+  PassNeeds* needs = nullptr;  // of the call
 };
 
 class Training : private PassEnds {
@@ -65,6 +68,11 @@ class Training : private PassEnds {
   // No update is left: all were made, or the call stopped early, or warm-up leaves it out.
   bool done() const { return stopped_ || minibatch_ == work_.deal->minibatches.size(); }
 
+  // Whether the next mini-batch finds the memory that its ops declare, on all ranks of the call,
+  // which decide it together; true where nobody knows what is free or needed.
+  Result<bool> reserve();
+  // Goes on with the same mini-batches cut otherwise. REQUIRES: the next one was not begun.
+  void recut(TrainWork work);
   // The forwards and backwards of the next mini-batch, messages between stages, and the sums over
   // ranks that share a tensor. A loss that is not finite refuses the update. Nothing where done.
   Status pass();
@@ -75,9 +83,18 @@ class Training : private PassEnds {
   // stops early. A loss that reports kl/update, the divergence from the policy that generated, asks
   // for that once the mean over the call's updates exceeds algorithm.stop_kl.
   Status agree();
+  // Whether memory ran out in the open update on some rank, as agree() found: then it must be
+  // repeated or abandoned.
+  bool ran_out() const { return ran_out_; }
+  // Why, where that was on this rank; else "".
+  const std::string& why_ran_out() const { return why_ran_out_; }
+  // Begins the open update again, with the same mini-batches cut otherwise; nothing remains of what
+  // was done of it, and the update() that comes next does nothing.
+  void repeat(TrainWork work);
   // Applies the gradients, unless refused or stopped, and clears them. A refused update follows
   // train.on_nonfinite: kStopped, or a warning.
   Status update();
+  size_t open_minibatch() const { return minibatch_; }
 
   // Since this was made: tokens of the samples of all forwards and backwards, which one rank of
   // those that share them counts, and updates that changed weights.
@@ -94,6 +111,9 @@ class Training : private PassEnds {
   // Steps at the start in which the call does not train.
   int64_t idle_steps() const;
   Rows own_rows() const;
+  int64_t tokens_of(int32_t micro_batch) const {
+    return minibatch().tokens[work_.ops.at.dp_rank][micro_batch];
+  }
   // Whether this rank's losses are the ones that metrics count: all ranks of a stage have equal
   // ones.
   bool reports() const { return work_.ops.at.tp_rank == 0; }
@@ -123,6 +143,9 @@ class Training : private PassEnds {
   Result<TokenBatch> tokens(int32_t micro_batch) override;
   Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) override;
   Result<at::Tensor> loss(int32_t micro_batch) override;
+  int64_t head_rows(int32_t micro_batch) const override { return packed_.at(micro_batch).count(); }
+  void drop() override;
+  void go_to_minibatch(size_t minibatch);
 
   const Config& config_;
   const Graph& graph_;
@@ -143,6 +166,14 @@ class Training : private PassEnds {
   Metrics call_metrics_;  // of this call alone
 
   // Of the open update.
+  struct Before {  // what its passes add to
+    Metrics metrics, call_metrics;
+    SampleLedger ledger;
+    int64_t trained_tokens = 0;
+  };
+  Before before_;
+  bool ran_out_ = false, repeats_ = false;
+  std::string why_ran_out_;
   size_t next_op_ = 0;
   Denominators denominators_;
   PackedBatches packed_;

@@ -202,8 +202,8 @@ RANK_TEST(DataParallel, RankWithoutAMicroBatchBringsWeights, 2) {
   if (all.index() == 0) {
     backward(*model, 5);
   } else {
-    model->pass_by(false, [](int64_t) {});
-    model->pass_by(true, start);
+    model->pass_by({});
+    model->pass_by({.backward = true, .passed = start});
   }
   ASSERT_EQ(gradients.finish().message(), "");
   for (const BucketPlace& place : gradients.places()) {

@@ -56,6 +56,8 @@ at::Tensor MainGradients::zeros(int64_t elements) const {
 }
 
 void MainGradients::zero() {
+  // Where a backward ended early, a parameter may have what no bucket has taken.
+  for (const BucketPlace& place : places()) place.parameter.mutable_grad().reset();
   for (Bucket& bucket : buckets_) {
     bucket.added.reset();
     if (options_.each_backward) bucket.sums.reset();
@@ -82,7 +84,7 @@ void MainGradients::take_gradient(size_t index) {
   --bucket.waiting;
   // In one order on all ranks, whatever their backwards leave out.
   while (reduces_ && next_ < buckets_.size() && buckets_[next_].waiting == 0) {
-    start(next_++);
+    start_next();
     if (!options_.sharded || next_ <= kUnderWay) continue;
     if (const Status settled = settle(next_ - kUnderWay); !settled.ok())
       throw CommunicationFailure(settled);
@@ -91,7 +93,13 @@ void MainGradients::take_gradient(size_t index) {
 
 void MainGradients::start_from(int64_t number) {
   if (!reduces_) return;
-  while (next_ < buckets_.size() && layout_.number(next_) >= number) start(next_++);
+  while (next_ < buckets_.size() && layout_.number(next_) >= number) start_next();
+}
+
+// A bucket counts as started once it is: where its memory is not there, it comes again.
+void MainGradients::start_next() {
+  start(next_);
+  ++next_;
 }
 
 void MainGradients::start(size_t index) {
@@ -125,7 +133,7 @@ Status MainGradients::settle(size_t before) {
 }
 
 Status MainGradients::finish() {
-  while (next_ < buckets_.size()) start(next_++);
+  while (next_ < buckets_.size()) start_next();
   BRAID_TRY(settle(buckets_.size()));
   reduces_ = false;
   return {};
@@ -137,6 +145,14 @@ Status MainGradients::sum_owned(Communicator& group) {
     pending.push_back(group.all_reduce(owned(i), Reduce::kSum, cat("owned gradients, bucket ", i)));
   for (Pending& each : pending) BRAID_TRY(each.wait());
   return {};
+}
+
+int64_t MainGradients::bytes() const {
+  int64_t out = 0;
+  for (const Bucket& bucket : buckets_)
+    for (const at::Tensor& tensor : {bucket.sums, bucket.slice})
+      if (tensor.defined()) out += static_cast<int64_t>(tensor.nbytes());
+  return out;
 }
 
 int64_t MainGradients::owned_size(size_t bucket) const {

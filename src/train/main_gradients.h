@@ -56,6 +56,8 @@ class MainGradients {
   const FlatBuckets& layout() const { return layout_; }
   const std::vector<BucketPlace>& places() const { return layout_.places(); }
   size_t buckets() const { return buckets_.size(); }
+  // Of what it holds.
+  int64_t bytes() const;
   // The elements of a bucket whose sum this rank has after finish(): all, or its slice when
   // sharded.
   int64_t owned_begin(size_t bucket) const;
@@ -86,6 +88,7 @@ class MainGradients {
   at::Tensor in_bucket(const BucketPlace& place) const;
   at::Tensor zeros(int64_t elements) const;
   void start(size_t index);
+  void start_next();
   Status settle(size_t before);
 
   Communicator* group_;

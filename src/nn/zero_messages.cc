@@ -1,0 +1,61 @@
+#include "nn/zero_messages.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include "comm/communicator.h"
+
+namespace braid {
+
+at::Tensor ZeroMessages::zeros(int64_t rows, int64_t columns, at::ScalarType type) const {
+  return at::zeros({rows, columns}, at::TensorOptions(options_.device).dtype(type));
+}
+
+// All rows of what ranks keep apart.
+void ZeroMessages::gather() const {
+  const at::NoGradGuard no_grad;
+  const TensorParallelGroup& group = options_.tensor_parallel;
+  enter_shared(zeros(kept_rows(rows_, group), spec_.hidden, options_.dtype), rows_, group);
+}
+
+void ZeroMessages::sum() const {
+  const at::NoGradGuard no_grad;
+  leave_shared(zeros(rows_, spec_.hidden, options_.dtype), options_.tensor_parallel);
+}
+
+void ZeroMessages::enter_model() const {
+  if (speaks()) sum();
+}
+
+// Attention, then the MLP. Backwards what was gathered is summed, and the other way round.
+void ZeroMessages::pass_layer() const {
+  if (!speaks()) return;
+  for (int part = 0; part < 2; ++part) {
+    gather();
+    sum();
+  }
+}
+
+void ZeroMessages::leave_layers() const {
+  if (speaks()) gather();
+}
+
+void ZeroMessages::pass_head(int64_t rows) const {
+  if (!has_shared_head()) return;
+  const TensorParallelGroup& group = options_.tensor_parallel;
+  const at::Tensor top = zeros(rows, 1, at::kDouble);
+  wait_or_throw(group.communicator->all_reduce(top, Reduce::kMax, "largest logits"));
+  sum_over_ranks(zeros(rows, 3, at::kDouble), group, "sums of logits");
+}
+
+void ZeroMessages::return_head(int64_t rows) const {
+  if (!has_shared_head()) return;
+  sum_over_ranks(zeros(rows, spec_.hidden, options_.dtype), options_.tensor_parallel,
+                 "gradient of hidden states");
+}
+
+void ZeroMessages::return_to_model() const {
+  if (speaks()) gather();
+}
+
+}  // namespace braid
