@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
-#include "engine_start.h"
 #include "device/tensor_memory.h"
+#include "engine_start.h"
 #include "program.h"
 
 namespace braid {
