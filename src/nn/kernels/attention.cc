@@ -111,6 +111,17 @@ Block load_block(const PageView<T>& pages, int64_t page, int64_t kv_head, int64_
   return {scratch.keys_t.data(), {scratch.values.data(), shape.padded, present}};
 }
 
+// Asks for the memory of a block: pages lie anywhere, so the processor cannot guess the next one.
+template <typename T>
+void prefetch_block(const PageView<T>& pages, int64_t page, int64_t kv_head) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  const int64_t begin = page * pages.stride + kv_head * pages.head_stride;
+  for (int64_t i = 0; i < pages.head_stride; i += kLine) {
+    __builtin_prefetch(pages.keys + begin + i, 0, 2);
+    __builtin_prefetch(pages.values + begin + i, 0, 2);
+  }
+}
+
 // One unit of forward work: some queries of one sequence under one key/value head.
 struct WorkItem {
   int64_t sequence, kv_head, first, count;  // queries first .. first + count - 1 of the sequence
@@ -142,7 +153,10 @@ void attend(const WorkItem& item, const PageView<T>& pages, const AttentionBatch
   std::fill_n(scratch.sum.begin(), rows, 0.0F);
   const int64_t oldest = batch.window > 0 ? std::max<int64_t>(0, start - batch.window + 1) : 0;
   for (int64_t first = oldest / kKeys * kKeys; first < end; first += kKeys) {
-    const int64_t page = batch.page_tables[item.sequence][first / kKeys];
+    const std::vector<int32_t>& table = batch.page_tables[item.sequence];
+    const int64_t page = table[first / kKeys];
+    if (item.count == 1 && first + kKeys < end)
+      prefetch_block(pages, table[first / kKeys + 1], item.kv_head);
     const Block block =
         load_block(pages, page, item.kv_head, std::min(kKeys, end - first), shape, scratch);
     tiles::dot(scratch.rows.data(), shape.padded, block.keys_t, scratch.scores.data(), rows,
