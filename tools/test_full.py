@@ -32,6 +32,7 @@ PARTS = {
     "kills": ("runtime", "*/KilledRun.*:JobKilledRun.AThousandSteps*"),
     "rank_kills": ("runtime", "JobKilledRun.*Rank*:JobKilledRun.Torchrun*"),
     "failures": ("runtime", "*FailedRun.*:*OpenStep.*"),
+    "memory": ("runtime", "*OutOfMemory*:JobMemory.*"),
 }
 OWN_KEYS = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "value_param", "type_param", "failures"}
 
