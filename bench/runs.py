@@ -7,6 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "examples/quickstart/model"  # its tokenizer; benchmarks give their models other sizes
+PRESETS = {
+    "tiny": {"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 688},
+    "small": {"hidden_size": 512, "num_hidden_layers": 8, "intermediate_size": 1376},
+}
 
 
 def run(command):

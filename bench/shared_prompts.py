@@ -18,12 +18,8 @@ import shutil
 import statistics
 from pathlib import Path
 
-from runs import ROOT, run, training_keys, write_model, write_prompts
+from runs import PRESETS, ROOT, run, training_keys, write_model, write_prompts
 
-PRESETS = {
-    "tiny": {"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 688},
-    "small": {"hidden_size": 512, "num_hidden_layers": 8, "intermediate_size": 1376},
-}
 SHAPES = "8x4x64x128,4x8x64x128,2x16x64x128,8x4x256x128,1x8x896x64"
 GOALS = {("small", "8x4x64x128"): "step / bare < 1.0", ("small", "1x8x896x64"): "step ≤ 3 s"}
 CALLS = {"time/generate": "generate", "time/ref_logprob": "score", "time/update_actor": "update"}

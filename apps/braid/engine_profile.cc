@@ -47,12 +47,12 @@ GpuSpec measure_machine(const ProfileBench& bench) {
   gpu.hbm_bytes = static_cast<double>(machine_memory().total_bytes / sharing);
   constexpr int64_t kSide = 1536, kCopied = int64_t{1} << 25;
   const at::Tensor a = at::rand({kSide, kSide}, options), b = at::rand({kSide, kSide}, options);
-  gpu.bf16_tflops = 2.0 * kSide * kSide * kSide / median_s(bench, [&] { at::mm(a, b); }) / 1e12;
+  gpu.bf16_tflops = 2.0 * kSide * kSide * kSide / mean_s(bench, [&] { at::mm(a, b); }) / 1e12;
   const at::Tensor from = at::ones({kCopied}, options);
   at::Tensor to = at::empty({kCopied}, options);
-  gpu.hbm_gbytes_per_s = 2.0 * 4 * kCopied / median_s(bench, [&] { to.copy_(from); }) / 1e9;
+  gpu.hbm_gbytes_per_s = 2.0 * 4 * kCopied / mean_s(bench, [&] { to.copy_(from); }) / 1e9;
   const at::Tensor host = at::ones({kCopied}, at::kFloat);
-  gpu.pcie_gbytes_per_s = 4.0 * kCopied / median_s(bench, [&] { to.copy_(host); }) / 1e9;
+  gpu.pcie_gbytes_per_s = 4.0 * kCopied / mean_s(bench, [&] { to.copy_(host); }) / 1e9;
   return gpu;
 }
 
@@ -108,15 +108,15 @@ void measure_head(const ModelSize& size, const ProfileOptions& options, const Pr
     const at::Tensor hidden_NH = at::rand({rows, size.hidden}, floats);
     times->push_back(
         {ProfileOp::kHeadForward, shape, 1, static_cast<double>(rows), 0,
-         median_s(bench, [&] { draw_tokens(linear(hidden_NH, weight_VH, {}, &packed)); })});
+         mean_s(bench, [&] { draw_tokens(linear(hidden_NH, weight_VH, {}, &packed)); })});
   }
   weight_VH.requires_grad_(true);
   for (const int64_t rows : options.tokens) {
     const at::Tensor targets_N = at::zeros({rows}, floats.dtype(at::kLong));
     const at::Tensor hidden_NH = at::rand({rows, size.hidden}, floats).requires_grad_(true);
     const auto forward = [&] { return head_logprobs(hidden_NH, weight_VH, targets_N, 1); };
-    const double both = median_s(bench, [&] { forward().logprobs_N.sum().backward(); });
-    const double alone = median_s(bench, [&] {
+    const double both = mean_s(bench, [&] { forward().logprobs_N.sum().backward(); });
+    const double alone = mean_s(bench, [&] {
       const at::NoGradGuard no_grad;
       forward();
     });
@@ -163,8 +163,8 @@ void measure_optimizer(LayerBench& layers, const ProfileBench& bench, const std:
     for (const auto& [name, parameter] : parameters)
       parameter.mutable_grad() = at::zeros_like(parameter);
   };
-  const double filling = median_s(bench, fill);
-  const double both = median_s(bench, [&] {
+  const double filling = mean_s(bench, fill);
+  const double both = mean_s(bench, [&] {
     fill();
     optimizer.step(1);
   });

@@ -75,7 +75,7 @@ PassMemory pass_memory(Model& model, const TokenBatch& batch, const at::Tensor& 
 
 }  // namespace
 
-double median_s(const ProfileBench& bench, const std::function<void()>& work) {
+double mean_s(const ProfileBench& bench, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   work();
   finish_work(bench.device);
@@ -83,18 +83,14 @@ double median_s(const ProfileBench& bench, const std::function<void()>& work) {
     const Status together = bench.everyone->barrier("a measurement");
     if (!together.ok()) throw CommunicationFailure(together);
   }
-  std::vector<double> times;
-  double total = 0;
-  while (times.size() < 3 || (total < bench.seconds && times.size() < 1000)) {
-    const auto start = Clock::now();
+  const auto start = Clock::now();
+  const auto passed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  int times = 0;
+  for (; times < 3 || (passed() < bench.seconds && times < 1000); ++times) {
     work();
     finish_work(bench.device);
-    times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    total += times.back();
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2),
-                   times.end());
-  return times[times.size() / 2];
+  return passed() / times;
 }
 
 Result<LayerBench> LayerBench::make(const ModelSpec& spec, const ModelSize& size,

@@ -23,9 +23,10 @@ struct ProfileBench {
   Communicator* everyone = nullptr;
 };
 
-// The median time of one call of `work` after a first one that warms up; three at least. All ranks
-// begin together, so each has the share of the machine that it has in a step of all.
-double median_s(const ProfileBench& bench, const std::function<void()>& work);
+// The mean time of one call of `work` after a first one that warms up; three at least. A step is a
+// sum of many such calls, of which some wait for a core or for memory: a median would leave these
+// out. All ranks begin together, so each has the share of the machine that it has in a step of all.
+double mean_s(const ProfileBench& bench, const std::function<void()>& work);
 
 // Layers of one model in the middle of its stack, so that neither embedding nor head is timed with
 // them. As many as fit in a gibibyte: then their weights come from memory as in a run, not from
@@ -54,7 +55,7 @@ class LayerBench {
   at::Tensor hidden(int64_t tokens) const;
   std::vector<KvLayer> make_cache(int64_t pages) const;
   double per_layer_s(const std::function<void()>& work) const {
-    return median_s(bench_, work) / static_cast<double>(layers());
+    return mean_s(bench_, work) / static_cast<double>(layers());
   }
 
   ProfileBench bench_;

@@ -14,6 +14,7 @@
 #include "comm/store_handle.h"
 #include "comm/watchdog.h"
 #include "device/device_copy.h"
+#include "host/work_section.h"
 
 namespace braid {
 
@@ -145,6 +146,7 @@ Pending::~Pending() = default;
 
 Status Pending::wait() {
   if (work_ == nullptr) return {};
+  const WorkSection section;
   const std::unique_ptr<StartedWork> work = std::move(work_);
   if (!work->failed.ok()) return work->failed;
   const PositionBoard::Waiting waiting(*work->context.board, operation_text(*work));
@@ -217,6 +219,7 @@ Pending Communicator::start(const Order& order, const Start& start) {
     --left_out_;
     return {};
   }
+  const WorkSection section;
   auto work = std::make_unique<StartedWork>();
   work->context = context_;
   work->transfer = order.transfer;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "host/work_section.h"
 
 namespace braid {
 namespace {
@@ -85,6 +86,7 @@ class Reallocation {
   }
 
   void keep(const std::vector<MessagePart>& kept) {
+    const WorkSection section;
     for (const MessagePart& part : kept)
       for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
         const at::Tensor place = to_->span(part.item, layer, part.units);
@@ -122,6 +124,7 @@ class Reallocation {
     next.data = whole_span(next.pieces, store);
     if (!next.data.defined()) {
       BRAID_TRY(stage(&next));
+      const WorkSection section;
       each_place(next.pieces, next.data, [&](const Piece& piece, const at::Tensor& place) {
         store.read(piece.part->item, piece.layer, piece.part->units, place);
       });
@@ -174,6 +177,7 @@ class Reallocation {
     if (!first.staged) return {};
     staged_bytes_ -= first.data.numel() * item_bytes();
     if (!first.arrives) return {};
+    const WorkSection section;
     each_place(first.pieces, first.data, [&](const Piece& piece, const at::Tensor& place) {
       to_->write(piece.part->item, piece.layer, piece.part->units, place);
     });

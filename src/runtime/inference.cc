@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "device/tensor_memory.h"
+#include "host/work_section.h"
 #include "runtime/call_groups.h"
 #include "runtime/call_rows.h"
 
@@ -69,9 +70,12 @@ Result<InferredRows> Inference::run(InferWork work, SampleStore& store, const st
   ModelPass pass(*work_.model, work_.everyone, work_.weights);
   if (free_tensor_bytes(work_.model->options().device))
     pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(work_, micro_batch); });
-  for (const Op& op : work_.ops.ops)
+  for (const Op& op : work_.ops.ops) {
+    const WorkSection section;
+    count_instruction();
     BRAID_TRY(
         pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch)));
+  }
   BRAID_TRY(pass.finish());
   InferredRows out;
   out.why = pass.ran_out();

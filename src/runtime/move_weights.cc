@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "host/work_section.h"
 #include "reshard/local_parts.h"
 #include "reshard/reallocate.h"
 #include "runtime/model_store.h"
@@ -128,6 +129,7 @@ class Mover {
       most = std::max(most, elements_of(parts.back()));
     }
     if (most == 0) return ok_status();
+    const WorkSection section;
     const auto options = at::TensorOptions().dtype(writes_->dtype());
     const at::Tensor own = at::empty({most}, options.device(move_.target->model->options().device));
     const at::Tensor all = at::empty({most * move_.holders->size()}, own.options());

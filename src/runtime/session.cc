@@ -12,6 +12,7 @@
 #include "config/algorithm_check.h"
 #include "device/tensor_memory.h"
 #include "host/machine.h"
+#include "host/work_section.h"
 #include "runtime/check_models.h"
 #include "runtime/fingerprint.h"
 #include "runtime/run_identity.h"
@@ -250,6 +251,7 @@ Status Session::follow_data_check() {
 
 // Every rank reads the data set itself.
 Status Session::fetch(const Call& call) {
+  const WorkSection section;
   BRAID_TRY(follow_data_check());
   rows_.forget();
   exchange_.begin();
@@ -300,6 +302,7 @@ Status Session::reward(const Call& call) {
 
 Status Session::score(const Rows& rows) {
   if (rows.empty()) return ok_status();
+  const WorkSection section;
   if (asks_rewards(config_, program_.graph)) {
     BRAID_ASSIGN(scored_, scoring_.score(store_, rows, position_.step));
   } else {
@@ -335,6 +338,7 @@ Status Session::share_rewards(const Call& call) {
 }
 
 Status Session::compute(const Call& call) {
+  const WorkSection section;
   BRAID_ASSIGN(const ComputeFn function, find_compute(call.function));
   const Rows rows = store_.all_rows();
   BRAID_ASSIGN(const AlgoBatch batch, store_.gather(call.reads, rows));
@@ -372,7 +376,10 @@ Status Session::begin_region(const Call& call) {
   return ok_status();
 }
 
-Status Session::generate_step(const Call&) { return generation_.round(); }
+Status Session::generate_step(const Call&) {
+  const WorkSection section;
+  return generation_.round();
+}
 
 Status Session::run_schedule(const Call& call) {
   while (true) {
@@ -415,11 +422,13 @@ Status Session::optimizer_step(const Call& call) {
 }
 
 Status Session::load(int32_t state) {
+  const WorkSection section;
   models_->load(state);
   return ok_status();
 }
 
 Status Session::offload(int32_t state) {
+  const WorkSection section;
   models_->offload(state);
   return ok_status();
 }

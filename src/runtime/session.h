@@ -190,6 +190,7 @@ class Session : public Executor {
   std::vector<std::map<std::string, double>> rank_seconds_;
   std::vector<double> rank_peaks_;
   double step_s_ = 0;
+  double instruction_s_ = 0;  // of CPU, around what instructions do; mean
   bool dismissed_ = false;
   StepProgress start_;  // before it
   int64_t updates_before_ = 0;

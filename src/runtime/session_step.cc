@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "device/tensor_memory.h"
+#include "host/work_section.h"
 #include "runtime/session.h"
 #include "runtime/step_metrics.h"
 #include "runtime/stop_signal.h"
@@ -73,11 +74,14 @@ Result<std::map<std::string, double>> Session::run_step(const InstructionObserve
 Result<std::map<std::string, double>> Session::take_step(const InstructionObserver& observer) {
   using Clock = std::chrono::steady_clock;
   begin_step();
+  const double cpu_s = thread_cpu_s();
+  const WorkCount counted = work_count();
   const CallSeconds timer = [&](const Call& call, double seconds) {
     seconds_[call.name] = seconds;
   };
   const std::vector<Instruction>& list = program_.ranks[rank()].instructions;
   const InstructionObserver noted = [&](size_t index) {
+    count_instruction();
     note_call(program_.graph.calls[list[index].call.value],
               cat("instruction ", index, " (", op_code_name(list[index].code), ")"));
     if (observer) observer(index);
@@ -86,6 +90,9 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   const Clock::time_point begin = Clock::now();
   const Status status = guarded([&] {
     BRAID_TRY(interpret(program_, rank(), *this, timer, noted, open_ ? open_->next : 0));
+    const WorkCount now = work_count();
+    const double around_s = thread_cpu_s() - cpu_s - (now.work_s - counted.work_s);
+    instruction_s_ = around_s / static_cast<double>(now.instructions - counted.instructions);
     const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
     BRAID_TRY(merge_reports(whole));
     row = finish_step();
@@ -166,6 +173,7 @@ std::map<std::string, double> Session::finish_step() {
   row["data/tokens_seen"] = static_cast<double>(position_.tokens_seen);
   row["perf/tokens_per_s_per_device"] =
       static_cast<double>(tokens) / step_s_ / static_cast<double>(exchange_.ranks());
+  row["perf/us_per_instruction"] = 1e6 * instruction_s_;
   const auto trained = static_cast<double>(report_.trained_tokens);
   if (trained > 0) row["perf/train_tokens_per_s"] = trained / training;
   if (asks_rewards(config_, program_.graph))

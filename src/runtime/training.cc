@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "device/tensor_memory.h"
+#include "host/work_section.h"
 #include "nn/model_parts.h"
 #include "runtime/call_groups.h"
 #include "runtime/call_rows.h"
@@ -114,6 +115,8 @@ Status Training::run_ops(const Selected& selected, const Run& run) {
   for (; next_op_ < ops.size(); ++next_op_) {
     const Op& op = ops[next_op_];
     if (op.minibatch != static_cast<int32_t>(minibatch_) || !selected(op)) break;
+    const WorkSection section;
+    count_instruction();
     BRAID_TRY(run(op));
   }
   return ok_status();

@@ -126,6 +126,13 @@ RANK_TEST(DeviceRanks, ComputeWhatAJobOnCpusDoes, 2) {
   expect_same_job(world, "ppo", everywhere("ppo", "dp: 2", "dp: 2", "zero: 1"));
   expect_same_job(world, "ppo", everywhere("ppo", "tp: 2", "tp: 2, sequence_parallel: true"));
   expect_same_job(world, "grpo", everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 2"));
+  expect_same_job(world, "ppo", everywhere("ppo", "dp: 2", "dp: 2", "zero: 2"));
+  expect_same_job(world, "grpo", everywhere("grpo", "dp: 2", "dp: 2, zero: 3"));
+  expect_same_job(world, "ppo",
+                  everywhere("ppo", "dp: 2", "tp: 2") +
+                      "roles:\n  actor: {weights: host, optimizer: host}\n"
+                      "  critic: {optimizer: host, weights: host, when: after_each_call}\n"
+                      "  reference: {weights: host}\n");
   expect_same_job(world, "ppo",
                   "  generate: {mesh: all, tp: 2}\n  old_logprob: {mesh: all, dp: 2}\n"
                   "  ref_logprob: {mesh: all, pp: 2}\n  values: {mesh: all, tp: 2}\n"
