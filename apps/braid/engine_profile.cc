@@ -72,12 +72,32 @@ void measure_passes(LayerBench& layers, const ProfileOptions& options, const std
     }
 }
 
-void measure_decoding(LayerBench& layers, const ProfileOptions& options, const std::string& shape,
-                      Times* times) {
-  for (const int64_t sequences : options.batches)
+// The matrix of the head, packed as generation keeps it.
+struct Head {
+  Head(const ModelSize& size, const ProfileBench& bench)
+      : weight_VH(at::rand({size.vocab, size.hidden},
+                           at::TensorOptions(at::kFloat).device(bench.device))),
+        packed(pack_linear(weight_VH, false)) {}
+  at::Tensor logits(const at::Tensor& hidden_NH) const {
+    return linear(hidden_NH, weight_VH, {}, &packed);
+  }
+  at::Tensor hidden(int64_t rows) const {
+    return at::rand({rows, weight_VH.size(1)}, weight_VH.options());
+  }
+  at::Tensor weight_VH;
+  PackedLinear packed;
+};
+
+void measure_decoding(LayerBench& layers, const Head& head, const ProfileOptions& options,
+                      const std::string& shape, Times* times) {
+  const at::NoGradGuard no_grad;
+  for (const int64_t sequences : options.batches) {
+    const at::Tensor hidden_NH = head.hidden(sequences);
     for (const int64_t context : options.contexts)
       times->push_back({ProfileOp::kLayerDecode, shape, 1, static_cast<double>(sequences),
-                        static_cast<double>(context), layers.decode_s(sequences, context)});
+                        static_cast<double>(context),
+                        layers.decode_s(sequences, context, [&] { head.logits(hidden_NH); })});
+  }
 }
 
 // A token of each row of logits, as generation draws it.
@@ -95,21 +115,25 @@ void draw_tokens(const at::Tensor& logits_NV) {
   });
 }
 
-// Rows of a decode step take their logits and draw from them; passes of training take
-// log-probabilities and entropy.
+// Rows of a decode step take their logits and draw from them, after all layers.
+void measure_drawing(LayerBench& layers, const Head& head, const ProfileOptions& options,
+                     const std::string& shape, const ProfileBench& bench, Times* times) {
+  const at::NoGradGuard no_grad;
+  for (const int64_t rows : options.batches) {
+    const at::Tensor hidden_NH = head.hidden(rows);
+    times->push_back(
+        {ProfileOp::kHeadForward, shape, 1, static_cast<double>(rows), 0,
+         mean_s(
+             bench, [&] { draw_tokens(head.logits(hidden_NH)); }, [&] { layers.pass(rows); })});
+  }
+}
+
+// Passes of training take log-probabilities and entropy.
 void measure_head(const ModelSize& size, const ProfileOptions& options, const ProfileBench& bench,
                   Times* times) {
   const std::string shape = layer_shape(size);
   const at::TensorOptions floats = at::TensorOptions(at::kFloat).device(bench.device);
   at::Tensor weight_VH = at::rand({size.vocab, size.hidden}, floats);
-  const PackedLinear packed = pack_linear(weight_VH, false);
-  for (const int64_t rows : options.batches) {
-    const at::NoGradGuard no_grad;
-    const at::Tensor hidden_NH = at::rand({rows, size.hidden}, floats);
-    times->push_back(
-        {ProfileOp::kHeadForward, shape, 1, static_cast<double>(rows), 0,
-         mean_s(bench, [&] { draw_tokens(linear(hidden_NH, weight_VH, {}, &packed)); })});
-  }
   weight_VH.requires_grad_(true);
   for (const int64_t rows : options.tokens) {
     const at::Tensor targets_N = at::zeros({rows}, floats.dtype(at::kLong));
@@ -210,7 +234,9 @@ Result<Profile> measure(const ProfileOptions& options, const ProfiledModel& mode
   profile.gpu = measure_machine(bench);
   BRAID_ASSIGN(LayerBench layers, LayerBench::make(model.spec, model.size, bench));
   measure_passes(layers, options, shape, &profile.layers);
-  if (bench.device.is_cpu()) measure_decoding(layers, options, shape, &profile.layers);
+  const Head head(model.size, bench);
+  if (bench.device.is_cpu()) measure_decoding(layers, head, options, shape, &profile.layers);
+  measure_drawing(layers, head, options, shape, bench, &profile.layers);
   measure_head(model.size, options, bench, &profile.layers);
   measure_optimizer(layers, bench, shape, &profile.layers);
   measure_memory(layers, options, model.size, bench, &profile);

@@ -75,7 +75,8 @@ PassMemory pass_memory(Model& model, const TokenBatch& batch, const at::Tensor& 
 
 }  // namespace
 
-double mean_s(const ProfileBench& bench, const std::function<void()>& work) {
+double mean_s(const ProfileBench& bench, const std::function<void()>& work,
+              const std::function<void()>& before) {
   using Clock = std::chrono::steady_clock;
   work();
   finish_work(bench.device);
@@ -83,14 +84,17 @@ double mean_s(const ProfileBench& bench, const std::function<void()>& work) {
     const Status together = bench.everyone->barrier("a measurement");
     if (!together.ok()) throw CommunicationFailure(together);
   }
-  const auto start = Clock::now();
-  const auto passed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  double total = 0;
   int times = 0;
-  for (; times < 3 || (passed() < bench.seconds && times < 1000); ++times) {
+  for (; times < 3 || (total < bench.seconds && times < 1000); ++times) {
+    if (before) before();
+    finish_work(bench.device);
+    const auto start = Clock::now();
     work();
     finish_work(bench.device);
+    total += std::chrono::duration<double>(Clock::now() - start).count();
   }
-  return passed() / times;
+  return total / times;
 }
 
 Result<LayerBench> LayerBench::make(const ModelSpec& spec, const ModelSize& size,
@@ -118,7 +122,14 @@ double LayerBench::train_s(int64_t tokens, int64_t length) {
   return per_layer_s([&] { model_->forward(batch, nullptr, hidden_TH).sum().backward(); });
 }
 
-double LayerBench::decode_s(int64_t sequences, int64_t context) {
+void LayerBench::pass(int64_t tokens) {
+  const at::NoGradGuard no_grad;
+  const TokenBatch batch = pack_sequences(sequences_of(tokens, 1), bench_.device);
+  model_->forward(batch, nullptr, hidden(tokens));
+}
+
+double LayerBench::decode_s(int64_t sequences, int64_t context,
+                            const std::function<void()>& before) {
   const at::NoGradGuard no_grad;
   const int64_t pages = context / kPageTokens + 1;
   TokenBatch batch = pack_sequences(sequences_of(sequences, 1), bench_.device);
@@ -131,7 +142,7 @@ double LayerBench::decode_s(int64_t sequences, int64_t context) {
   }
   const std::vector<KvLayer> cache = make_cache(sequences * pages);
   const at::Tensor hidden_TH = hidden(sequences);
-  return per_layer_s([&] { model_->forward(batch, &cache, hidden_TH); });
+  return per_layer_s([&] { model_->forward(batch, &cache, hidden_TH); }, before);
 }
 
 at::Tensor LayerBench::hidden(int64_t tokens) const {

@@ -26,7 +26,10 @@ struct ProfileBench {
 // The mean time of one call of `work` after a first one that warms up; three at least. A step is a
 // sum of many such calls, of which some wait for a core or for memory: a median would leave these
 // out. All ranks begin together, so each has the share of the machine that it has in a step of all.
-double mean_s(const ProfileBench& bench, const std::function<void()>& work);
+// `before` runs before each call and is not timed: what a step does there, so that what `work`
+// reads has left the caches.
+double mean_s(const ProfileBench& bench, const std::function<void()>& work,
+              const std::function<void()>& before = {});
 
 // Layers of one model in the middle of its stack, so that neither embedding nor head is timed with
 // them. As many as fit in a gibibyte: then their weights come from memory as in a run, not from
@@ -43,7 +46,9 @@ class LayerBench {
   // backward; of one token of each sequence against its cache.
   double forward_s(int64_t tokens, int64_t length);
   double train_s(int64_t tokens, int64_t length);
-  double decode_s(int64_t sequences, int64_t context);
+  double decode_s(int64_t sequences, int64_t context, const std::function<void()>& before);
+  // A forward pass of so many tokens that nobody times.
+  void pass(int64_t tokens);
 
   // Knobs of memory (cost/efficiency.h) by name, from passes over so many tokens. Host memory only.
   std::map<std::string, double> memory(int64_t tokens, int64_t length);
@@ -54,8 +59,9 @@ class LayerBench {
 
   at::Tensor hidden(int64_t tokens) const;
   std::vector<KvLayer> make_cache(int64_t pages) const;
-  double per_layer_s(const std::function<void()>& work) const {
-    return mean_s(bench_, work) / static_cast<double>(layers());
+  double per_layer_s(const std::function<void()>& work,
+                     const std::function<void()>& before = {}) const {
+    return mean_s(bench_, work, before) / static_cast<double>(layers());
   }
 
   ProfileBench bench_;
