@@ -20,19 +20,19 @@
 namespace braid {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
+using TensorList = std::vector<at::Tensor>;
 // Results of tensors that gradients flow to; other tensors are made on the device.
-using Kernel = std::function<Tensors(const Tensors& inputs, at::Device device)>;
+using Kernel = std::function<TensorList(const TensorList& inputs, at::Device device)>;
 
 // f32 sums in another order, and what rounding the results to bf16 makes of them: 2^-8 a number.
 double tolerance_of(at::ScalarType dtype) { return dtype == at::kFloat ? 3e-6 : 6e-3; }
 
 // Results, then gradients by the inputs of a loss that weights every result at random.
-Tensors run_kernel(const Kernel& kernel, const Tensors& inputs, at::Device device) {
-  Tensors leaves, out;
+TensorList run_kernel(const Kernel& kernel, const TensorList& inputs, at::Device device) {
+  TensorList leaves, out;
   for (const at::Tensor& input : inputs)
     leaves.push_back(input.clone().to(device).detach().requires_grad_());
-  const Tensors results = kernel(leaves, device);
+  const TensorList results = kernel(leaves, device);
   at::Tensor loss = at::zeros({}, at::TensorOptions(device));
   uint64_t seed = 90;
   for (const at::Tensor& result : results) {
@@ -50,10 +50,10 @@ class KernelTwins : public testing::TestWithParam<at::ScalarType> {
     return seeded_normal(shape, seed).to(GetParam());
   }
 
-  void expect_equal(const Tensors& inputs, const Kernel& kernel) const {
+  void expect_equal(const TensorList& inputs, const Kernel& kernel) const {
     const at::Device device = install_test_device();
-    const Tensors expected = run_kernel(kernel, inputs, at::kCPU);
-    const Tensors actual = run_kernel(kernel, inputs, device);
+    const TensorList expected = run_kernel(kernel, inputs, at::kCPU);
+    const TensorList actual = run_kernel(kernel, inputs, device);
     ASSERT_EQ(actual.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_EQ(actual[i].scalar_type(), expected[i].scalar_type()) << i;
@@ -67,34 +67,36 @@ TEST_P(KernelTwins, Linear) {
   for (const int64_t rows : {3, 40})
     expect_equal(
         {normal({rows, 24}, 1), normal({16, 24}, 2), normal({16}, 3)},
-        [](const Tensors& in, at::Device) { return Tensors{linear(in[0], in[1], in[2])}; });
+        [](const TensorList& in, at::Device) { return TensorList{linear(in[0], in[1], in[2])}; });
 }
 
 TEST_P(KernelTwins, Norms) {
-  const Tensors one = {normal({9, 40}, 1), normal({40}, 2)};
-  const Tensors two = {normal({9, 40}, 1), normal({9, 40}, 3), normal({40}, 2)};
+  const TensorList one = {normal({9, 40}, 1), normal({40}, 2)};
+  const TensorList two = {normal({9, 40}, 1), normal({9, 40}, 3), normal({40}, 2)};
   for (const bool offset : {false, true}) {
-    expect_equal(one, [&](const Tensors& in, at::Device) {
-      return Tensors{rms_norm(in[0], in[1], 1e-6, offset)};
+    expect_equal(one, [&](const TensorList& in, at::Device) {
+      return TensorList{rms_norm(in[0], in[1], 1e-6, offset)};
     });
-    expect_equal(two, [&](const Tensors& in, at::Device) {
+    expect_equal(two, [&](const TensorList& in, at::Device) {
       const NormedSum out = add_rms_norm(in[0], in[1], in[2], 1e-6, offset);
-      return Tensors{out.sum_TH, out.normed_TH};
+      return TensorList{out.sum_TH, out.normed_TH};
     });
   }
-  expect_equal(
-      {normal({9, 40}, 1), normal({40}, 2), normal({40}, 3)},
-      [](const Tensors& in, at::Device) { return Tensors{layer_norm(in[0], in[1], in[2], 1e-5)}; });
+  expect_equal({normal({9, 40}, 1), normal({40}, 2), normal({40}, 3)},
+               [](const TensorList& in, at::Device) {
+                 return TensorList{layer_norm(in[0], in[1], in[2], 1e-5)};
+               });
 }
 
 TEST_P(KernelTwins, Activations) {
   for (const Activation kind : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
     SCOPED_TRACE(static_cast<int>(kind));
-    expect_equal({normal({7, 48}, 1)}, [&](const Tensors& in, at::Device) {
-      return Tensors{gated_activation(in[0], kind)};
+    expect_equal({normal({7, 48}, 1)}, [&](const TensorList& in, at::Device) {
+      return TensorList{gated_activation(in[0], kind)};
     });
-    expect_equal({normal({7, 48}, 1)},
-                 [&](const Tensors& in, at::Device) { return Tensors{activate(in[0], kind)}; });
+    expect_equal({normal({7, 48}, 1)}, [&](const TensorList& in, at::Device) {
+      return TensorList{activate(in[0], kind)};
+    });
   }
 }
 
@@ -102,11 +104,11 @@ TEST_P(KernelTwins, Rotation) {
   RopeSpec rope;
   rope.kind = RopeSpec::Kind::kDefault;
   const at::Tensor table = rope_table(rope, 8, 32), positions = at::arange(11).flip(0);
-  expect_equal({normal({11, 3, 8}, 1)}, [&](const Tensors& in, at::Device device) {
-    return Tensors{rotate(in[0], table.to(device), positions.to(device))};
+  expect_equal({normal({11, 3, 8}, 1)}, [&](const TensorList& in, at::Device device) {
+    return TensorList{rotate(in[0], table.to(device), positions.to(device))};
   });
   for (const bool rotated : {true, false})
-    expect_equal({normal({11, 8 * 8}, 1)}, [&](const Tensors& in, at::Device device) {
+    expect_equal({normal({11, 8 * 8}, 1)}, [&](const TensorList& in, at::Device device) {
       return split_heads(in[0], {4, 2, 8}, rotated ? table.to(device) : at::Tensor(),
                          positions.to(device));
     });
@@ -119,8 +121,8 @@ TEST_P(KernelTwins, AttentionOfWholeSequences) {
   shared.hosts = {-1, 0, 0};
   for (const AttentionBatch& batch : {plain, window, shared})
     expect_equal({normal({54, 4, 8}, 1), normal({54, 2, 8}, 2), normal({54, 2, 8}, 3)},
-                 [&](const Tensors& in, at::Device) {
-                   return Tensors{attention(in[0], in[1], in[2], batch, 0.35, nullptr)};
+                 [&](const TensorList& in, at::Device) {
+                   return TensorList{attention(in[0], in[1], in[2], batch, 0.35, nullptr)};
                  });
 }
 
@@ -136,10 +138,10 @@ TEST_P(KernelTwins, AttentionOverPages) {
     const at::Tensor k = on(normal({9, 2, 8}, 3)), v = on(normal({9, 2, 8}, 4));
     store_kv(k, v, next, layer);
     const KvLayer read = read_kv(layer, {4, 1}, 46);
-    return Tensors{attention(on(normal({9, 4, 8}, 5)), k, v, next, 0.35, &layer).to(at::kCPU),
-                   read.keys.to(at::kCPU), read.values.to(at::kCPU)};
+    return TensorList{attention(on(normal({9, 4, 8}, 5)), k, v, next, 0.35, &layer).to(at::kCPU),
+                      read.keys.to(at::kCPU), read.values.to(at::kCPU)};
   };
-  const Tensors expected = run(at::kCPU), actual = run(install_test_device());
+  const TensorList expected = run(at::kCPU), actual = run(install_test_device());
   EXPECT_LE(relative_error(actual[0], expected[0], 0), tolerance_of(GetParam()));
   EXPECT_TRUE(at::equal(actual[1], expected[1]));
   EXPECT_TRUE(at::equal(actual[2], expected[2]));
@@ -148,9 +150,9 @@ TEST_P(KernelTwins, AttentionOverPages) {
 TEST_P(KernelTwins, Head) {
   const at::Tensor targets = at::arange(30).remainder(23);
   expect_equal({normal({30, 16}, 1), normal({23, 16}, 2)},
-               [&](const Tensors& in, at::Device device) {
+               [&](const TensorList& in, at::Device device) {
                  const HeadOutput out = head_logprobs(in[0], in[1], targets.to(device), 0.8, 8);
-                 return Tensors{out.logprobs_N, out.entropy_N};
+                 return TensorList{out.logprobs_N, out.entropy_N};
                });
 }
 
@@ -165,10 +167,10 @@ TEST_P(KernelTwins, HeadOfPartOfTheVocabulary) {
   const auto run = [&](at::Device device) {
     const HeadGradients back = head_backward({h.to(device), w.to(device), targets.to(device),
                                               statistics.to(device), gradients.to(device), 0.8, 8});
-    return Tensors{head_partials(h.to(device), w.to(device), targets.to(device), 0.8, 8), back.h_NH,
-                   back.w_UH};
+    return TensorList{head_partials(h.to(device), w.to(device), targets.to(device), 0.8, 8),
+                      back.h_NH, back.w_UH};
   };
-  const Tensors expected = run(at::kCPU), actual = run(install_test_device());
+  const TensorList expected = run(at::kCPU), actual = run(install_test_device());
   for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_LE(relative_error(actual[i].to(at::kCPU), expected[i], 0), tolerance_of(GetParam()))
         << i;
@@ -177,8 +179,8 @@ TEST_P(KernelTwins, HeadOfPartOfTheVocabulary) {
 TEST_P(KernelTwins, AdapterDropout) {
   const TokenBatch batch = pack_sequences({{1, 2, 3, 4, 5}, {1, 2, 7}}, at::kCPU);
   const AdapterDropout dropout = adapter_dropout(batch, 0.3, 11);
-  expect_equal({normal({8, 12}, 1)}, [&](const Tensors& in, at::Device) {
-    return Tensors{drop_numbers(dropout, "q_proj", 0, in[0])};
+  expect_equal({normal({8, 12}, 1)}, [&](const TensorList& in, at::Device) {
+    return TensorList{drop_numbers(dropout, "q_proj", 0, in[0])};
   });
 }
 
