@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GOALS = {  # (measure, preset): goal, "min" or "max"
-    ("step / bare products", "tiny"): (1.6, "max"), ("step / bare products", "small"): (1.35, "max"),
+    ("step / bare products", "tiny"): (1.4, "max"), ("step / bare products", "small"): (1.10, "max"),
     ("sampling, Braid / peer", "tiny"): (2.5, "min"), ("sampling, Braid / peer", "small"): (1.8, "min"),
     ("greedy, Braid / peer", "tiny"): (2.5, "min"), ("greedy, Braid / peer", "small"): (1.8, "min"),
     ("grpo step, peer / Braid", "tiny"): (1.5, "min"), ("grpo step, peer / Braid", "small"): (1.5, "min"),
