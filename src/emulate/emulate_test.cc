@@ -154,15 +154,27 @@ RANK_TEST(Emulate, SwappedMessagesShow, 4) {
   EXPECT_THAT(out.misplaced.front(), testing::HasSubstr("another message came"));
 }
 
-// The place of the fault is found, and the prediction is that of the right lists.
-RANK_TEST(Emulate, AFaultOfTheListsShows, 4) {
+// For which an update waits long.
+PlanningProblem long_responses() {
   PlanningProblem problem = rl_problem("grpo", 4);
-  problem.workload.response.mean = 1024;  // a long wait
+  problem.workload.response.mean = 1024;
+  return problem;
+}
+
+// Two devices train, the other two do all else.
+ExecutionPlan update_elsewhere(const PlanningProblem& problem) {
   ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
   for (CallPlan& call : plan.calls) {
     const int first = call.call == "update_actor" ? 2 : 0;
     call.mesh.devices = {DeviceId{first}, DeviceId{first + 1}};
   }
+  return plan;
+}
+
+// The place of the fault is found, and the prediction is that of the right lists.
+RANK_TEST(Emulate, AFaultOfTheListsShows, 4) {
+  const PlanningProblem problem = long_responses();
+  const ExecutionPlan plan = update_elsewhere(problem);
   const Emulation early =
       emulated(world, plan, problem, {.time_scale = kFast, .fault = ListFault::kDroppedWait});
   EXPECT_THAT(early.misplaced, testing::IsEmpty());
@@ -180,13 +192,8 @@ RANK_TEST(Emulate, AFaultOfTheListsShows, 4) {
 
 // An update that does not wait for what it reads: the simulator and the ranks follow the same list.
 RANK_TEST(Emulate, AListWithoutAWaitShows, 4) {
-  PlanningProblem problem = rl_problem("grpo", 4);
-  problem.workload.response.mean = 1024;  // a long wait
-  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
-  for (CallPlan& call : plan.calls) {
-    const int first = call.call == "update_actor" ? 2 : 0;
-    call.mesh.devices = {DeviceId{first}, DeviceId{first + 1}};
-  }
+  const PlanningProblem problem = long_responses();
+  const ExecutionPlan plan = update_elsewhere(problem);
   auto program = compile(plan, problem);
   ASSERT_TRUE(program.ok()) << program.status().message();
   SimOptions simulation;
