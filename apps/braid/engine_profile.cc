@@ -129,15 +129,12 @@ void measure_drawing(LayerBench& layers, const Head& head, const ProfileOptions&
 }
 
 // Passes of training take log-probabilities and entropy.
-void measure_head(const ModelSize& size, const ProfileOptions& options, const ProfileBench& bench,
-                  Times* times) {
-  const std::string shape = layer_shape(size);
-  const at::TensorOptions floats = at::TensorOptions(at::kFloat).device(bench.device);
-  at::Tensor weight_VH = at::rand({size.vocab, size.hidden}, floats);
-  weight_VH.requires_grad_(true);
+void measure_head(const Head& head, const ProfileOptions& options, const std::string& shape,
+                  const ProfileBench& bench, Times* times) {
+  const at::Tensor weight_VH = head.weight_VH.detach().requires_grad_(true);
   for (const int64_t rows : options.tokens) {
-    const at::Tensor targets_N = at::zeros({rows}, floats.dtype(at::kLong));
-    const at::Tensor hidden_NH = at::rand({rows, size.hidden}, floats).requires_grad_(true);
+    const at::Tensor targets_N = at::zeros({rows}, weight_VH.options().dtype(at::kLong));
+    const at::Tensor hidden_NH = head.hidden(rows).requires_grad_(true);
     const auto forward = [&] { return head_logprobs(hidden_NH, weight_VH, targets_N, 1); };
     const double both = mean_s(bench, [&] { forward().logprobs_N.sum().backward(); });
     const double alone = mean_s(bench, [&] {
@@ -237,7 +234,7 @@ Result<Profile> measure(const ProfileOptions& options, const ProfiledModel& mode
   const Head head(model.size, bench);
   if (bench.device.is_cpu()) measure_decoding(layers, head, options, shape, &profile.layers);
   measure_drawing(layers, head, options, shape, bench, &profile.layers);
-  measure_head(model.size, options, bench, &profile.layers);
+  measure_head(head, options, shape, bench, &profile.layers);
   measure_optimizer(layers, bench, shape, &profile.layers);
   measure_memory(layers, options, model.size, bench, &profile);
   return profile;

@@ -126,10 +126,6 @@ Status EmulatedRank::run(const EmulatedClock& clock) {
   return failure_;
 }
 
-CallId EmulatedRank::id_of(const Call& call) const {
-  return CallId{static_cast<int32_t>(&call - program_.graph.calls.data())};
-}
-
 Status EmulatedRank::enter_call(CallId id, int32_t first) {
   world_.position().enter(cat("emulated step, call ", call(id).name));
   BRAID_ASSIGN(const int64_t ready, latest(list()[first].after));

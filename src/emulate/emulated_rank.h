@@ -107,7 +107,7 @@ class EmulatedRank : private Executor {
   void passed(size_t) override {}
   Status reopen_region(const Call& call) override;
 
-  CallId id_of(const Call& call) const;
+  CallId id_of(const Call& call) const { return call_id(program_, call); }
   // Whether an instruction before has run this call, which is fused with another.
   bool ran_with_another(CallId call) const;
   CallWork* open_work(const Call& call);

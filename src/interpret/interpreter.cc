@@ -142,6 +142,10 @@ class CallRun {
 
 }  // namespace
 
+CallId call_id(const Program& program, const Call& call) {
+  return CallId{static_cast<int32_t>(&call - program.graph.calls.data())};
+}
+
 Status out_of_memory(const std::string& detail) {
   return {Code::kOutOfMemory,
           cat("out of memory", detail.empty() ? "" : cat(" (", detail, ")"),

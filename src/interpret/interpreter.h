@@ -38,6 +38,9 @@ class Executor {
   virtual Status reopen_region(const Call& call) = 0;
 };
 
+// The number of a call that the interpreter hands to the executor of this program.
+CallId call_id(const Program& program, const Call& call);
+
 // Memory ran out; `detail`: what the library said, or "".
 Status out_of_memory(const std::string& detail);
 

@@ -44,6 +44,13 @@ CallFrame CallRows::frame(CallId call) const {
   return {call, program_.graph.calls[call.value].kind, &alone_, &whole_};
 }
 
+int64_t most_tokens(const MiniBatch& batch) {
+  int64_t most = 0;
+  for (const std::vector<int64_t>& rank : batch.tokens)
+    for (const int64_t tokens : rank) most = std::max(most, tokens);
+  return most;
+}
+
 const Deal& CallRows::deal(CallId call, int64_t step) {
   const auto known = deals_.find(call.value);
   if (known != deals_.end()) return known->second;
@@ -82,9 +89,7 @@ Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens) const 
 
 std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t minibatch) {
   const MiniBatch& before = deal(call, step).minibatches[minibatch];
-  int64_t most = 0;
-  for (const std::vector<int64_t>& rank : before.tokens)
-    for (const int64_t tokens : rank) most = std::max(most, tokens);
+  int64_t most = most_tokens(before);
   const auto lowered = micro_tokens_.find(call.value);
   if (lowered != micro_tokens_.end()) most = std::min(most, lowered->second);
   for (int64_t tokens = most / 2; tokens > 0; tokens /= 2) {

@@ -69,4 +69,7 @@ class CallRows {
 
 Rows rows_of(const SampleRows& rows);
 
+// Tokens of the longest micro-batch of any rank.
+int64_t most_tokens(const MiniBatch& batch);
+
 }  // namespace braid

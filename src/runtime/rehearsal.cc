@@ -20,13 +20,6 @@ RolloutConfig without_tokenizer(RolloutConfig rollout) {
   return rollout;
 }
 
-int64_t most_tokens(const MiniBatch& batch) {
-  int64_t most = 0;
-  for (const std::vector<int64_t>& rank : batch.tokens)
-    for (const int64_t tokens : rank) most = std::max(most, tokens);
-  return most;
-}
-
 const MiniBatch& largest(const Deal& deal) {
   return *std::max_element(
       deal.minibatches.begin(), deal.minibatches.end(),
@@ -65,10 +58,6 @@ Rehearsal::Rehearsal(const Config& config, const Program& program, RankModels& m
 
 Status Rehearsal::run() {
   return interpret(program_, static_cast<size_t>(rank()), *this, [](const Call&, double) {});
-}
-
-CallId Rehearsal::id_of(const Call& call) const {
-  return CallId{static_cast<int32_t>(&call - program_.graph.calls.data())};
 }
 
 Status Rehearsal::before_call(CallId id) {

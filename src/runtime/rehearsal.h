@@ -59,7 +59,7 @@ class Rehearsal : public Executor {
   Status reopen_region(const Call&) override { return ok_status(); }
 
  private:
-  CallId id_of(const Call& call) const;
+  CallId id_of(const Call& call) const { return call_id(program_, call); }
   int64_t rank() const { return everyone_ == nullptr ? 0 : everyone_->index(); }
   Status begin_samples();
   Status put_fields(FieldShape shape, int64_t numbers);

@@ -155,10 +155,6 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
                " are checked while training begins (data.check_s)"));
 }
 
-CallId Session::id_of(const Call& call) const {
-  return CallId{static_cast<int32_t>(&call - program_.graph.calls.data())};
-}
-
 // Rewards see all samples of a step on one rank, since a list may look at groups; models score what
 // the deal gives their rank, and a replayed rollout is where it was read.
 std::vector<Rows> Session::scored_rows(CallId call) {

@@ -118,7 +118,7 @@ class Session : public Executor {
   struct Loaded;  // what create() reads before there is a session
   Session(const Config& config, const Program& program, World* world, Loaded loaded);
 
-  CallId id_of(const Call& call) const;
+  CallId id_of(const Call& call) const { return call_id(program_, call); }
   int64_t rank() const { return exchange_.rank(); }
   bool takes_part(CallId call) const { return rows_.dp_rank(call, rank()) >= 0; }
   // Where messages say that this rank is within the step.
