@@ -24,26 +24,6 @@ EventKind event_of(OpKind kind) {
   return kind == OpKind::kUpdate ? EventKind::kOptimizer : EventKind::kReduce;
 }
 
-// What of a mini-batch an op is part of, by the instruction that runs it.
-enum MinibatchPart { kPasses, kReductions, kAgreement, kUpdates };
-
-MinibatchPart part_of_minibatch(OpKind kind) {
-  switch (kind) {
-    case OpKind::kBroadcast:
-    case OpKind::kAllReduce:
-    case OpKind::kReduceScatter:
-      return kReductions;
-    case OpKind::kNorm:
-    case OpKind::kAgree:
-      return kAgreement;
-    case OpKind::kUpdate:
-    case OpKind::kAllGather:
-      return kUpdates;
-    default:
-      return kPasses;
-  }
-}
-
 bool moves_numbers(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter || kind == OpKind::kAllGather;
 }
@@ -182,24 +162,28 @@ Status EmulatedRank::generate_step(const Call& call) {
 }
 
 // The ops of a mini-batch in order, up to those of a later part of it than `last_part`.
-Status EmulatedRank::run_ops(const Call& call, int last_part) {
+Status EmulatedRank::run_ops(const Call& call, MinibatchPart last_part) {
   if (ran_with_another(id_of(call))) return ok_status();
   CallWork* const work = open_work(call);
   const std::vector<Op>& ops = work->ops.ops;
   for (const size_t begin = next_op_; next_op_ < ops.size(); ++next_op_) {
     const Op& op = ops[next_op_];
     const bool here =
-        op.minibatch == ops[begin].minibatch && part_of_minibatch(op.kind) <= last_part;
+        op.minibatch == ops[begin].minibatch && part_of_minibatch(work->ops, op) <= last_part;
     if (!here) break;
     BRAID_TRY(run_op(work, static_cast<int32_t>(next_op_)));
   }
   return ok_status();
 }
 
-Status EmulatedRank::run_schedule(const Call& call) { return run_ops(call, kPasses); }
-Status EmulatedRank::reduce(const Call& call) { return run_ops(call, kReductions); }
-Status EmulatedRank::agree(const Call& call) { return run_ops(call, kAgreement); }
-Status EmulatedRank::optimizer_step(const Call& call) { return run_ops(call, kUpdates); }
+Status EmulatedRank::run_schedule(const Call& call) {
+  return run_ops(call, MinibatchPart::kPasses);
+}
+Status EmulatedRank::reduce(const Call& call) { return run_ops(call, MinibatchPart::kReductions); }
+Status EmulatedRank::agree(const Call& call) { return run_ops(call, MinibatchPart::kAgreement); }
+Status EmulatedRank::optimizer_step(const Call& call) {
+  return run_ops(call, MinibatchPart::kUpdate);
+}
 
 bool EmulatedRank::region_done(ExitCondition exit) const {
   const CallId id = list()[instruction_].call;

@@ -20,6 +20,7 @@
 #include "emulate/rank_work.h"
 #include "emulate/stand_in.h"
 #include "interpret/interpreter.h"
+#include "program/minibatch_parts.h"
 #include "sim/trace.h"
 
 namespace braid {
@@ -111,7 +112,7 @@ class EmulatedRank : private Executor {
   // Whether an instruction before has run this call, which is fused with another.
   bool ran_with_another(CallId call) const;
   CallWork* open_work(const Call& call);
-  Status run_ops(const Call& call, int last_part);
+  Status run_ops(const Call& call, MinibatchPart last_part);
   Status enter_call(CallId call, int32_t first);
   void leave_call(CallId call);
   Status run_fused(const FusedCalls& fused);

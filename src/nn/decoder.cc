@@ -327,6 +327,13 @@ int64_t Decoder::unit_of(const std::string& name) const {
   return enters && has_first() ? 0 : units() - 1;
 }
 
+bool Decoder::uses_unit(size_t range, int64_t unit) const {
+  const auto [begin, end] = places_of(range);
+  if (unit == 0) return ranges()[range].begin == 0;
+  if (unit == units() - 1) return ranges()[range].end == spec_.layers;
+  return unit > static_cast<int64_t>(begin) && unit <= static_cast<int64_t>(end);
+}
+
 void Decoder::detach_leaves() {
   const Visit detach = [](const std::string&, at::Tensor& tensor) {
     const bool trainable = tensor.requires_grad();
@@ -535,8 +542,6 @@ bool Decoder::can_pass_by() const {
 
 void Decoder::pass_by(const PassedBy& pass) {
   if (keeper_ == nullptr && (pass.rows == 0 || options_.tensor_parallel.tp_size == 1)) return;
-  BRAID_CHECK(keeper_ == nullptr || ranges().size() == 1,
-              "passes of some of the layers bring them all");
   BRAID_CHECK(pass.rows == 0 || can_pass_by(), "adapters of tensor-parallel ranks");
   pass.backward ? pass_by_backward(pass) : pass_by_forward(pass);
   let_go();
@@ -566,9 +571,11 @@ void Decoder::pass_by_forward(const PassedBy& pass) {
 void Decoder::pass_by_backward(const PassedBy& pass) {
   const ZeroMessages zeros(spec_, options_, pass.rows);
   const auto [begin, end] = places_of(pass.range);
-  hold_head();
-  if (ranges()[pass.range].end == spec_.layers) zeros.return_head(pass.head_rows);
-  if (keeper_ != nullptr && pass.passed) pass.passed(units() - 1);
+  if (ranges()[pass.range].end == spec_.layers) {
+    hold_head();
+    zeros.return_head(pass.head_rows);
+    if (keeper_ != nullptr && pass.passed) pass.passed(units() - 1);
+  }
   for (size_t i = end; i > begin; --i)
     pass_by_unit(static_cast<int64_t>(i), pass, [&] {
       if (options_.kept == KeptActivations::kInputs) zeros.pass_layer();

@@ -61,6 +61,8 @@ class Decoder : public Model {
   int64_t units() const { return static_cast<int64_t>(layers_.size()) + 2; }
   // Of a tensor or adapter of this name.
   int64_t unit_of(const std::string& name) const;
+  // Whether passes of a range use a unit.
+  bool uses_unit(size_t range, int64_t unit) const;
   double lora_scale() const;
   // What this rank holds of each of its tensors and adapters, by name.
   const std::map<std::string, TensorShard>& shards() const { return shards_; }

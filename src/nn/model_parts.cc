@@ -68,6 +68,10 @@ std::vector<ParameterPart> trainable_parts(const Model& model) {
   return out;
 }
 
+bool uses_number(const Model& model, size_t range, int64_t number) {
+  return decoder_of(model).uses_unit(range, number / kNumbersPerUnit);
+}
+
 Status sum_partial_gradients(const Model& model, Communicator& over, const GradientOf& gradient) {
   std::vector<ParameterPart> parts;
   for (ParameterPart& part : trainable_parts(model))

@@ -31,6 +31,8 @@ struct ParameterPart {
 };
 inline constexpr int64_t kNumbersPerUnit = 4;
 std::vector<ParameterPart> trainable_parts(const Model& model);
+// Whether passes of a range of the model's layers use parameters of this number.
+bool uses_number(const Model& model, size_t range, int64_t number);
 
 // Where a parameter's gradient is: a tensor of its shape, or an equal part of it on all ranks that
 // it is summed over.

@@ -20,8 +20,6 @@ Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy
   if (s.ep > 1) return refused(where, cat("ep ", s.ep));
   if (s.pp > 1 && call.kind == CallKind::kReward) return refused(where, cat("pp ", s.pp));
   if (s.tp > 1 && call.kind == CallKind::kReward) return refused(where, cat("tp ", s.tp));
-  if (s.interleave > 1 && s.zero_stage > 1)
-    return refused(where, cat("zero ", s.zero_stage, " beside interleave ", s.interleave));
   if (s.zero_stage > 0 && call.kind == CallKind::kReward)
     return refused(where, cat("zero ", s.zero_stage));
   if (!std::is_sorted(mesh.devices.begin(), mesh.devices.end()))

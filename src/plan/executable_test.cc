@@ -42,7 +42,10 @@ TEST(Executable, SharedOptimizerStatesAreAndCutWeightsAreNot) {
   EXPECT_EQ(change("generate", &Strategy::pp, 2), "");
   EXPECT_EQ(change("old_logprob", &Strategy::pp, 2), "");
   EXPECT_THAT(change("update_actor", &Strategy::cp, 2), HasSubstr("cp 2"));
-  EXPECT_EQ(change("update_actor", &Strategy::interleave, 2), "");
+  for (CallPlan& entry : plan.calls)
+    if (entry.call == "update_critic") entry.strategy.interleave = 2;
+  for (const int stage : {0, 2, 3})
+    EXPECT_EQ(change("update_critic", &Strategy::zero_stage, stage), "");
   EXPECT_EQ(change("update_actor", &Strategy::schedule, PipelineOrder::kAllForwardFirst), "");
   EXPECT_EQ(change("update_actor", &Strategy::recompute, Recompute::kSelective), "");
 }

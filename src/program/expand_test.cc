@@ -404,6 +404,24 @@ TEST_P(ExpandTest, DeletingAKindOfOpIsRejected) {
   }
 }
 
+// What is done inside of passes among ranks of equal parameters: of each part of the model.
+TEST_P(ExpandTest, DeletingAKindOfOpInsideABodyIsRejected) {
+  const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where_, &model_};
+  const std::vector<Expansion> ranks = all(CallKind::kTrainStep);
+  for (size_t body = 0; body < ranks[0].bodies.size(); ++body)
+    for (const auto inside : {&OpBody::forward, &OpBody::backward})
+      for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter}) {
+        std::vector<Expansion> without = ranks;
+        size_t left_out = 0;
+        for (Expansion& e : without)
+          left_out += std::erase_if(e.bodies[body].*inside, [&](const InsideOp& op) {
+            return op.kind == kind && among_copies(e.groups[op.group].kind);
+          });
+        EXPECT_EQ(verify_ops(frame, without, deal_).ok(), left_out == 0)
+            << op_kind_name(kind) << " of body " << body;
+      }
+}
+
 TEST_P(ExpandTest, ChangedOpsAreRejected) {
   const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where_, &model_};
   const std::vector<Expansion> ranks = all(CallKind::kTrainStep);
@@ -439,7 +457,8 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, ExpandTest,
     ::testing::Values(BodyCase{1, 1, 1, 1, 0, false, {}}, BodyCase{3, 1, 1, 1, 1, false, {}},
                       BodyCase{2, 2, 2, 1, 1, true, {}}, BodyCase{1, 4, 2, 2, 0, true, {}},
-                      BodyCase{2, 1, 4, 2, 3, false, {}}, BodyCase{1, 1, 4, 1, 0, false, {}},
+                      BodyCase{2, 1, 4, 2, 3, false, {}}, BodyCase{2, 2, 2, 2, 2, true, {}},
+                      BodyCase{1, 1, 4, 1, 0, false, {}},
                       BodyCase{2, 2, 2, 1, 0, false, PipelineOrder::kAllForwardFirst},
                       BodyCase{1, 2, 2, 1, 1, true, {}, 3}, BodyCase{2, 2, 1, 1, 0, false, {}, 2},
                       BodyCase{2, 1, 2, 1, 3, false, {}, 2, 1, 0, 2},

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "program/minibatch_parts.h"
 
 namespace braid {
 namespace {
@@ -17,6 +18,11 @@ Status wrong(const Expansion& e, size_t op, const std::string& what) {
 
 Status left_out(const Expansion& e, int32_t minibatch, const std::string& what) {
   return invalid_input(cat("rank ", e.rank, ", mini-batch ", minibatch, ": ", what));
+}
+
+size_t index_in_mesh(const CallFrame& frame, DeviceId rank) {
+  const auto& devices = frame.where->mesh.devices;
+  return std::find(devices.begin(), devices.end(), rank) - devices.begin();
 }
 
 bool is_collective(const Op& op) { return op.group >= 0; }
@@ -136,9 +142,53 @@ class Passes {
   std::set<Place> forwards_, losses_, backwards_;
 };
 
+// Whether passes of a body use a tensor kind in some of these layers.
+bool uses(const OpBody& body, const TensorKind& kind, const Interval& layers) {
+  if (kind.layer_begin == kind.layer_end)
+    return (kind.first && body.embedding) || (kind.last && body.head);
+  return std::max(body.layers.begin, layers.begin) < std::min(body.layers.end, layers.end);
+}
+
+// Among which ranks of equal parameters the passes of a body do this with those of a kind: routed
+// experts have groups of their own where their grid is another. Null: they do not.
+const OpGroup* inside_over(const Expansion& e, const std::vector<InsideOp>& inside, OpKind op,
+                           const TensorKind& kind) {
+  const auto of_experts = [](const OpGroup& group) {
+    return among_copies(group.kind) && group.kind >= GroupKind::kExpertData;
+  };
+  const bool own_grid = std::any_of(e.groups.begin(), e.groups.end(), of_experts);
+  for (const InsideOp& each : inside) {
+    const OpGroup& group = e.groups[each.group];
+    if (each.kind == op && among_copies(group.kind) &&
+        (!own_grid || kind.routed == of_experts(group)))
+      return &group;
+  }
+  return nullptr;
+}
+
+// Where a rank keeps slices of its weights (ZeRO-3), every pass of a body gathers what it uses.
+Status verify_gathers(const CallFrame& frame, const Expansion& e) {
+  const ParamLayout layout = param_layout(frame.where->mesh, frame.where->strategy);
+  ParamLayout whole = layout;
+  whole.sharded = false;
+  const GridPosition at = grid_position(layout_grid(layout), index_in_mesh(frame, e.rank));
+  for (const OpBody& body : e.bodies)
+    for (const TensorKind& kind : frame.model->kinds) {
+      if (!uses(body, kind, {kind.layer_begin, kind.layer_end})) continue;
+      if (held_elements(kind, layout, at) == held_elements(kind, whole, at)) continue;
+      for (const auto* inside : {&body.forward, &body.backward})
+        if ((inside == &body.forward || body.trains) &&
+            inside_over(e, *inside, OpKind::kAllGather, kind) == nullptr)
+          return invalid_input(cat("rank ", e.rank, ": passes of part ", body.part,
+                                   " of the model do not gather the weights of ", kind.name));
+    }
+  return ok_status();
+}
+
 // The frame of each optimizer step: zero, passes, norm, agreement, update.
 Status verify_step_order(const Expansion& e, int32_t minibatch) {
   int stage = 0;  // ops of the frame so far
+  MinibatchPart part = MinibatchPart::kPasses;
   static constexpr OpKind kFrame[] = {OpKind::kZero, OpKind::kNorm, OpKind::kAgree,
                                       OpKind::kUpdate};
   for (size_t i = 0; i < e.ops.size(); ++i) {
@@ -148,8 +198,8 @@ Status verify_step_order(const Expansion& e, int32_t minibatch) {
     if (frame && (stage == 4 || op.kind != kFrame[stage]))
       return wrong(e, i, "is out of its place");
     if (frame) ++stage;
-    const bool passes = op.kind == OpKind::kForward || op.kind == OpKind::kBackward;
-    if (passes && stage != 1) return wrong(e, i, "is not between zero and norm");
+    if (part_of_minibatch(e, op) < part || stage == 0) return wrong(e, i, "is out of its place");
+    part = part_of_minibatch(e, op);
     const bool after_update = stage == 4 && op.kind != OpKind::kUpdate;
     if (op.version != minibatch + (after_update ? 1 : 0))
       return wrong(e, i, "does not read the weights of the last update");
@@ -211,25 +261,16 @@ class GradientSums {
     return false;
   }
 
-  // Sums inside of the backward, of ZeRO-2 and 3: over the groups of copies that the body names.
-  bool reduced_inside(size_t rank, const Element& element, const OpGroup& group) const {
-    const bool experts = group.kind >= GroupKind::kExpertData;
-    bool own_grid = false;
-    for (const OpGroup& other : ranks_[rank].groups)
-      own_grid = own_grid || (among_copies(other.kind) && other.kind >= GroupKind::kExpertData);
-    return !own_grid || frame_.model->kinds[std::get<0>(element)].routed == experts;
-  }
-
   // The groups over which a rank's part of an element is summed, in the order of its list.
   std::vector<const OpGroup*> sums(size_t rank, const Element& element) const {
     const Expansion& e = ranks_[rank];
+    const auto& [item, layer, at] = element;
+    const TensorKind& kind = frame_.model->kinds[item];
     std::vector<const OpGroup*> out;
-    for (const InsideOp& inside : e.bodies.front().backward) {
-      const OpGroup& group = e.groups[inside.group];
-      if (inside.kind == OpKind::kReduceScatter && among_copies(group.kind) &&
-          reduced_inside(rank, element, group))
-        out.push_back(&group);
-    }
+    for (const OpBody& body : e.bodies)
+      if (uses(body, kind, {layer, layer + 1}))
+        if (const OpGroup* group = inside_over(e, body.backward, OpKind::kReduceScatter, kind))
+          out.push_back(group);
     for (const Op& op : e.ops)
       if (op.minibatch == minibatch_ && op.what >= 0 && op.group >= 0 &&
           (op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter) &&
@@ -287,9 +328,7 @@ void add_weights(const Expansion& e, int32_t what, std::vector<int64_t>* of_kind
 // What ranks update in parts reaches all that hold it (ZeRO-3 leaves it in parts).
 Status verify_return(const CallFrame& frame, const Expansion& e, int32_t minibatch) {
   const ParamLayout layout = param_layout(frame.where->mesh, frame.where->strategy);
-  const auto& devices = frame.where->mesh.devices;
-  const size_t index = std::find(devices.begin(), devices.end(), e.rank) - devices.begin();
-  const GridPosition at = grid_position(layout_grid(layout), index);
+  const GridPosition at = grid_position(layout_grid(layout), index_in_mesh(frame, e.rank));
   const size_t kinds = frame.model->kinds.size();
   std::vector<int64_t> updated(kinds), gathered(kinds);
   for (const Op& op : e.ops) {
@@ -315,6 +354,7 @@ Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks, c
   BRAID_CHECK(ranks.size() == frame.where->mesh.devices.size(), "the lists of all ranks");
   const bool trains = frame.kind == CallKind::kTrainStep;
   for (const Expansion& e : ranks) BRAID_TRY(Passes(e, trains, deal).verify());
+  for (const Expansion& e : ranks) BRAID_TRY(verify_gathers(frame, e));
   BRAID_TRY(verify_messages(ranks));
   BRAID_TRY(verify_groups(ranks));
   for (size_t m = 0; trains && m < deal.minibatches.size(); ++m) {

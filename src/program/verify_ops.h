@@ -13,6 +13,7 @@ namespace braid {
 //    which frees what the forward kept; the last part starts its backward with one loss;
 //  * messages of a channel are received in the order in which they are sent, with as many bytes;
 //  * the members of a group list the same collectives of it in the same order;
+//  * where weights are slices, every pass of a part gathers those that it uses;
 //  * an optimizer step zeroes its gradients before its passes, and after them every gradient that
 //    the update reads has been summed over exactly the ranks that computed a part of it; then norm,
 //    agreement and update follow, and what ranks updated in parts reaches all that hold it;

@@ -110,6 +110,17 @@ std::vector<LayoutCase> layouts() {
        everywhere("grpo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2, micro_batches: 2",
                   "interleave: 2, zero: 1, recompute: full"),
        true},
+      {"interleaved_zero3", "ppo", "1x4",
+       everywhere("ppo", "dp: 4", "dp: 2, pp: 2, micro_batches: 2", "interleave: 2, zero: 3")},
+      {"interleaved_zero2", "grpo", "1x8",
+       everywhere("grpo", "dp: 4, tp: 2",
+                  "dp: 2, tp: 2, pp: 2, sequence_parallel: true, micro_batches: 2",
+                  "interleave: 2, zero: 2, recompute: full"),
+       true},
+      {"interleaved_zero3_tokens", "ppo", "1x6",
+       everywhere("ppo", "dp: 3, tp: 2", "dp: 3, pp: 2, micro_tokens: 40",
+                  "interleave: 2, zero: 3"),
+       true},
       {"interleaved_tokens", "grpo", "1x4",
        everywhere("grpo", "dp: 4", "dp: 2, pp: 2, micro_tokens: 40", "interleave: 2"), true},
       {"tokens", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, micro_tokens: 40"), true},
@@ -154,10 +165,7 @@ std::string random_call(const std::string& call, int devices, RandomStream& rand
     out += cat(", micro_batches: ", dp > 2 ? 1 : one_of({1, 2}));
   const char* const again[] = {"none", "selective", "full"};
   if (trains) out += cat(", recompute: ", again[random.below(3)]);
-  const int zero = dp == 1 || generates ? 0
-                   : interleaves        ? one_of({0, 1})
-                   : trains             ? one_of({0, 1, 2, 3})
-                                        : one_of({0, 0, 3});
+  const int zero = dp == 1 || generates ? 0 : trains ? one_of({0, 1, 2, 3}) : one_of({0, 0, 3});
   if (zero > 0) out += cat(", zero: ", zero);
   return out + "}\n";
 }

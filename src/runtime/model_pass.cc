@@ -134,6 +134,7 @@ Status ModelPass::execute(const Op& op, const OpBody& body, PassEnds& ends) {
 Status ModelPass::pass_by(const Op& op, PassEnds& ends) {
   if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) return ok_status();
   model_.pass_by({.backward = op.kind == OpKind::kBackward,
+                  .range = static_cast<size_t>(op.body),
                   .passed = [&](int64_t unit) { ends.passed_by(unit); }});
   return ok_status();
 }
@@ -152,8 +153,8 @@ Status ModelPass::forward(const Op& op, const OpBody& body, PassEnds& ends) {
 
 Status ModelPass::backward(const Op& op, const OpBody& body) {
   Passage& passage = passages_.at(place(op));
-  model_.hold_head();
   if (body.head) {
+    model_.hold_head();
     const auto loss = losses_.find(op.micro_batch);
     BRAID_CHECK(loss != losses_.end(), cat("no loss of micro-batch ", op.micro_batch));
     loss->second.backward();

@@ -109,21 +109,19 @@ Rows Training::own_rows() const {
   return out;
 }
 
-template <typename Selected, typename Run>
-Status Training::run_ops(const Selected& selected, const Run& run) {
+template <typename Run>
+Status Training::run_ops(MinibatchPart part, const Run& run) {
   const std::vector<Op>& ops = work_.ops.ops;
   for (; next_op_ < ops.size(); ++next_op_) {
     const Op& op = ops[next_op_];
-    if (op.minibatch != static_cast<int32_t>(minibatch_) || !selected(op)) break;
+    const bool here = op.minibatch == static_cast<int32_t>(minibatch_) &&
+                      part_of_minibatch(work_.ops, op) == part;
+    if (!here) break;
     const WorkSection section;
     count_instruction();
     BRAID_TRY(run(op));
   }
   return ok_status();
-}
-
-Status Training::run_ops_of(OpKind kind, const std::function<Status()>& run) {
-  return run_ops([&](const Op& op) { return op.kind == kind; }, [&](const Op&) { return run(); });
 }
 
 Status Training::open_update() {
@@ -162,10 +160,11 @@ bool Training::reduces_in(size_t left) const {
   return each_backward() || (left == 0 && role().gradients && !sums_parts());
 }
 
-bool Training::reduces(const Op& op) const {
-  const bool sums = op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter;
-  const GroupKind over = work_.ops.groups[op.group].kind;
-  return sums && over >= GroupKind::kData && over <= GroupKind::kAcross;
+// Of several runs of layers a backward adds to the gradients of one alone.
+void Training::begin_reduced(const Op& backward) {
+  const auto range = static_cast<size_t>(backward.body);
+  role().gradients->reduced_backward_follows(
+      [&](int64_t number) { return !each_backward() || uses_number(model(), range, number); });
 }
 
 Status Training::pass() {
@@ -173,22 +172,19 @@ Status Training::pass() {
   ModelPass pass(model(), work_.everyone, work_.groups.weights);
   if (free_tensor_bytes(model().options().device))
     pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
-  const auto selected = [](const Op& op) {
-    return op.kind == OpKind::kZero || ModelPass::runs(op.kind);
-  };
-  BRAID_TRY(run_ops(selected, [&](const Op& op) {
+  BRAID_TRY(run_ops(MinibatchPart::kPasses, [&](const Op& op) {
     if (op.kind == OpKind::kZero) return open_update();
+    if (!ModelPass::runs(op.kind)) return sum_parts(op);
     const std::string where = cat("micro-batch ", op.micro_batch);
     const bool reduced = op.kind == OpKind::kBackward && reduces_in(--backwards_left_);
-    if (reduced) role().gradients->reduced_backward_follows();
+    if (reduced) begin_reduced(op);
     BRAID_TRY(pass.run(op, work_.ops.bodies[op.body], *this).at(where));
     return reduced && each_backward() ? role().gradients->finish().at(where) : ok_status();
   }));
   BRAID_TRY(pass.finish());
   why_ran_out_ = pass.ran_out();
   packed_.clear();
-  return run_ops([&](const Op& op) { return op.kind == OpKind::kAllReduce && !reduces(op); },
-                 [&](const Op& op) { return sum_parts(op); });
+  return ok_status();
 }
 
 Status Training::sum_parts(const Op& op) {
@@ -251,12 +247,11 @@ Result<at::Tensor> Training::loss(int32_t index) {
 }
 
 Status Training::reduce() {
-  return run_ops([&](const Op& op) { return reduces(op); },
-                 [&](const Op& op) {
-                   return work_.ops.groups[op.group].kind == GroupKind::kAcross
-                              ? role().gradients->sum_owned(*work_.groups.across)
-                              : role().gradients->finish();
-                 });
+  return run_ops(MinibatchPart::kReductions, [&](const Op& op) {
+    return work_.ops.groups[op.group].kind == GroupKind::kAcross
+               ? role().gradients->sum_owned(*work_.groups.across)
+               : role().gradients->finish();
+  });
 }
 
 // Each element counts once: on one of the ranks that hold equal slices, of one replica, or on the
@@ -278,26 +273,29 @@ Status Training::norm() {
   return ok_status();
 }
 
+// What a rank has found becomes what any has; its own divergence becomes everyone's.
+Status Training::agree_with_others(Metric* divergence) {
+  if (work_.groups.call == nullptr) return ok_status();
+  const at::Tensor numbers = at::tensor(
+      {refusal_.empty() ? 0.0 : 1.0, divergence->sum, divergence->count, ran_out_ ? 1.0 : 0.0},
+      at::kDouble);
+  BRAID_TRY(work_.groups.call->all_reduce(numbers, Reduce::kSum, "agreement on the update").wait());
+  const double* agreed = numbers.const_data_ptr<double>();
+  if (agreed[0] > 0 && refusal_.empty())
+    refusal_ =
+        cat("the loss of ", call_->role, " is not finite in step ", step_, " on another rank");
+  divergence->sum = agreed[1], divergence->count = agreed[2];
+  ran_out_ = agreed[3] > 0;
+  return ok_status();
+}
+
 Status Training::agree() {
   if (done()) return ok_status();
-  BRAID_TRY(run_ops_of(OpKind::kNorm, [&] { return norm(); }));
   const auto kl = call_metrics_.find(kUpdateKl);
   Metric divergence = kl == call_metrics_.end() ? Metric() : kl->second;
   ran_out_ = !why_ran_out_.empty();
-  BRAID_TRY(run_ops_of(OpKind::kAgree, [&]() -> Status {
-    if (work_.groups.call == nullptr) return ok_status();
-    const at::Tensor numbers = at::tensor(
-        {refusal_.empty() ? 0.0 : 1.0, divergence.sum, divergence.count, ran_out_ ? 1.0 : 0.0},
-        at::kDouble);
-    BRAID_TRY(
-        work_.groups.call->all_reduce(numbers, Reduce::kSum, "agreement on the update").wait());
-    const double* agreed = numbers.const_data_ptr<double>();
-    if (agreed[0] > 0 && refusal_.empty())
-      refusal_ =
-          cat("the loss of ", call_->role, " is not finite in step ", step_, " on another rank");
-    divergence.sum = agreed[1], divergence.count = agreed[2];
-    ran_out_ = agreed[3] > 0;
-    return ok_status();
+  BRAID_TRY(run_ops(MinibatchPart::kAgreement, [&](const Op& op) {
+    return op.kind == OpKind::kNorm ? norm() : agree_with_others(&divergence);
   }));
   if (ran_out_) return ok_status();  // what was computed beside zeros says nothing
   if (config_.algorithm.stop_kl > 0 && divergence.count > 0 &&
@@ -337,8 +335,10 @@ Status Training::update() {
     return ok_status();
   }
   const std::string prefix = (call_->metrics.empty() ? call_->role.value : call_->metrics) + "/";
-  BRAID_TRY(run_ops_of(OpKind::kUpdate, [&] { return norm_ ? apply(prefix) : ok_status(); }));
-  BRAID_TRY(run_ops_of(OpKind::kAllGather, [&] { return gather(); }));
+  BRAID_TRY(run_ops(MinibatchPart::kUpdate, [&](const Op& op) {
+    if (op.kind == OpKind::kAllGather) return gather();
+    return norm_ ? apply(prefix) : ok_status();
+  }));
   zero();
   const bool refused = !refusal_.empty();
   if (counts()) metrics_[prefix + "skipped"].add(refused ? 1 : 0);

@@ -4,7 +4,6 @@
 // Nothing changes weights but update(). Not thread-safe.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +15,7 @@
 #include "plan/make_problem.h"
 #include "program/deal.h"
 #include "program/expand.h"
+#include "program/minibatch_parts.h"
 #include "runtime/call_groups.h"
 #include "runtime/load_models.h"
 #include "runtime/model_pass.h"
@@ -123,16 +123,15 @@ class Training : private PassEnds {
   bool sums_parts() const;
   bool each_backward() const;
   bool reduces_in(size_t left) const;
-  bool reduces(const Op& op) const;
+  void begin_reduced(const Op& backward);
 
-  // Runs the ops of the open mini-batch from the first that was not executed yet, up to one that
-  // `selected` does not accept.
-  template <typename Selected, typename Run>
-  Status run_ops(const Selected& selected, const Run& run);
-  Status run_ops_of(OpKind kind, const std::function<Status()>& run);
+  // Runs the ops of one part of the open mini-batch, from the first op that was not executed yet.
+  template <typename Run>
+  Status run_ops(MinibatchPart part, const Run& run);
   Status open_update();
   Status sum_parts(const Op& op);
   Status norm();
+  Status agree_with_others(Metric* divergence);
   Status apply(const std::string& prefix);
   Status gather();
   Status refuse();

@@ -40,6 +40,7 @@ MainGradients::MainGradients(const std::vector<std::pair<std::string, at::Tensor
                             ? zeros(size)
                             : buckets_[i].sums.narrow(0, size * group_->index(), size);
   }
+  list_buckets({});
   for (size_t i = 0; i < places().size(); ++i)
     torch::autograd::impl::set_post_acc_grad_hooks(places()[i].parameter,
                                                    std::make_unique<Hook>(this, i));
@@ -65,13 +66,21 @@ void MainGradients::zero() {
       if (kept.defined()) kept.zero_();
   }
   reduces_ = false;
-  next_ = settled_ = 0;
+  list_buckets({});
 }
 
-void MainGradients::reduced_backward_follows() {
-  reduces_ = true;
+void MainGradients::list_buckets(const std::function<bool(int64_t number)>& wanted) {
+  order_.clear();
   next_ = settled_ = 0;
-  for (size_t i = 0; i < buckets_.size(); ++i) buckets_[i].waiting = layout_.tensors(i);
+  for (size_t i = 0; i < buckets_.size(); ++i)
+    if (!wanted || wanted(layout_.number(i))) order_.push_back(i);
+}
+
+void MainGradients::reduced_backward_follows(
+    const std::function<bool(int64_t number)>& in_backward) {
+  reduces_ = true;
+  list_buckets(in_backward);
+  for (const size_t bucket : order_) buckets_[bucket].waiting = layout_.tensors(bucket);
 }
 
 void MainGradients::take_gradient(size_t index) {
@@ -83,7 +92,7 @@ void MainGradients::take_gradient(size_t index) {
   place.parameter.mutable_grad().reset();
   --bucket.waiting;
   // In one order on all ranks, whatever their backwards leave out.
-  while (reduces_ && next_ < buckets_.size() && buckets_[next_].waiting == 0) {
+  while (reduces_ && next_ < order_.size() && buckets_[order_[next_]].waiting == 0) {
     start_next();
     if (!options_.sharded || next_ <= kUnderWay) continue;
     if (const Status settled = settle(next_ - kUnderWay); !settled.ok())
@@ -93,12 +102,12 @@ void MainGradients::take_gradient(size_t index) {
 
 void MainGradients::start_from(int64_t number) {
   if (!reduces_) return;
-  while (next_ < buckets_.size() && layout_.number(next_) >= number) start_next();
+  while (next_ < order_.size() && layout_.number(order_[next_]) >= number) start_next();
 }
 
 // A bucket counts as started once it is: where its memory is not there, it comes again.
 void MainGradients::start_next() {
-  start(next_);
+  start(order_[next_]);
   ++next_;
 }
 
@@ -115,10 +124,10 @@ void MainGradients::start(size_t index) {
   bucket.pending = group_->reduce_scatter(bucket.added, bucket.sums, name);
 }
 
-// Completes the reductions of the buckets before one.
+// Completes the first reductions of the open backward.
 Status MainGradients::settle(size_t before) {
   for (; settled_ < before; ++settled_) {
-    Bucket& bucket = buckets_[settled_];
+    Bucket& bucket = buckets_[order_[settled_]];
     BRAID_TRY(bucket.pending.wait());
     if (!bucket.added.defined()) continue;
     if (options_.each_backward) {
@@ -133,8 +142,8 @@ Status MainGradients::settle(size_t before) {
 }
 
 Status MainGradients::finish() {
-  while (next_ < buckets_.size()) start_next();
-  BRAID_TRY(settle(buckets_.size()));
+  while (next_ < order_.size()) start_next();
+  BRAID_TRY(settle(order_.size()));
   reduces_ = false;
   return {};
 }

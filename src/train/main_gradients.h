@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,10 +40,11 @@ class MainGradients {
 
   // Before the backwards of an optimizer step.
   void zero();
-  // Before the step's last backward, or before every one: buckets are reduced as they fill.
-  void reduced_backward_follows();
-  // After such a backward, or one that this rank leaves out: starts what has not started
-  // (parameters that got no gradient count as zero) and waits.
+  // Before the step's last backward, or before every one: buckets are reduced as they fill, those
+  // of numbers that `in_backward` accepts (BucketOptions::apart); all where it is empty.
+  void reduced_backward_follows(const std::function<bool(int64_t number)>& in_backward = {});
+  // After such a backward, or one that this rank leaves out: starts which of its buckets have not
+  // started (parameters that got no gradient count as zero) and waits.
   Status finish();
   // Of such a backward that this rank leaves out: starts, as the others do, the next buckets whose
   // numbers are not below this one. Nothing where no such backward is open.
@@ -87,6 +89,7 @@ class MainGradients {
   void take_gradient(size_t place);
   at::Tensor in_bucket(const BucketPlace& place) const;
   at::Tensor zeros(int64_t elements) const;
+  void list_buckets(const std::function<bool(int64_t number)>& wanted);
   void start(size_t index);
   void start_next();
   Status settle(size_t before);
@@ -95,9 +98,10 @@ class MainGradients {
   MainGradientOptions options_;
   FlatBuckets layout_;
   std::vector<Bucket> buckets_;
-  bool reduces_ = false;  // the open backward
-  size_t next_ = 0;       // bucket whose reduction is to be started
-  size_t settled_ = 0;    // buckets whose reduction has ended
+  bool reduces_ = false;       // the open backward
+  std::vector<size_t> order_;  // the buckets that it reduces; all before the first one
+  size_t next_ = 0;            // of these: whose reduction is to be started
+  size_t settled_ = 0;         // of these: how many reductions have ended
 };
 
 }  // namespace braid
