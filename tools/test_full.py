@@ -30,7 +30,7 @@ PARTS = {
     "plan_physics": ("search", "*PlanPhysics*"),
     "bad_inputs": ("runtime", "BadInputs.*"),
     "kills": ("runtime", "*/KilledRun.*:JobKilledRun.AThousandSteps*"),
-    "rank_kills": ("runtime", "JobKilledRun.*Rank*:JobKilledRun.Torchrun*"),
+    "rank_kills": ("runtime", "JobKilledRun.*Rank*:JobKilledRun.Torchrun*:JobLaunchers.*"),
     "failures": ("runtime", "*FailedRun.*:*OpenStep.*"),
     "memory": ("runtime", "*OutOfMemory*:JobMemory.*"),
 }

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "data/chat/render.h"
 #include "data/tokenizer/tokenizer.h"
+#include "engine_load.h"
 #include "engine_options.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
@@ -64,8 +65,7 @@ EngineOptions engine_of(const GenerateOptions& options) {
 
 Result<Generator> open_generator(const GenerateOptions& options) {
   Generator generator;
-  LoadOptions load;
-  load.model.dtype = options.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+  BRAID_ASSIGN(const LoadOptions load, load_options(options.dtype, options.device));
   BRAID_ASSIGN(generator.model, load_model(options.model, load));
   if (path_exists(join_path(options.model, "tokenizer.json"))) {
     BRAID_ASSIGN(generator.tokenizer, load_tokenizer(options.model));

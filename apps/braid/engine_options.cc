@@ -66,6 +66,7 @@ void add_generate_options(CLI::App& app, GenerateOptions& options) {
                  "tokens of the cache; 0 = as many as --max-concurrent sequences need");
   app.add_option("--dtype", options.dtype, "of weights and cache")
       ->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_option("--device", options.device, "cpu | cuda | cuda:N");
 }
 
 void add_score_options(CLI::App& app, ScoreOptions& options) {
@@ -75,6 +76,7 @@ void add_score_options(CLI::App& app, ScoreOptions& options) {
       ->required();
   app.add_option("--dtype", options.dtype, "f32 or bf16 arithmetic")
       ->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_option("--device", options.device, "cpu | cuda | cuda:N");
   app.add_flag("--json", options.json, "write JSON lines with a number per token");
 }
 

@@ -47,13 +47,13 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   int threads = 0;
   int64_t max_concurrent = 256, kv_budget_tokens = 0;  // of the engine
-  std::string dtype = "f32";
+  std::string dtype = "f32", device = "cpu";
 };
 
 struct ScoreOptions {
   std::string model;
   std::string input;
-  std::string dtype = "f32";
+  std::string dtype = "f32", device = "cpu";
   bool json = false;
 };
 

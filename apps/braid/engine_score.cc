@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "data/tokenizer/tokenizer.h"
 #include "device/device_copy.h"
+#include "engine_load.h"
 #include "engine_options.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
@@ -141,8 +142,7 @@ std::string score_line(const std::vector<int32_t>& ids, const Scores& scores, bo
 }
 
 Status run_score(const ScoreOptions& options) {
-  LoadOptions load;
-  load.model.dtype = options.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+  BRAID_ASSIGN(const LoadOptions load, load_options(options.dtype, options.device));
   BRAID_ASSIGN(const std::unique_ptr<Model> model, load_model(options.model, load));
   BRAID_ASSIGN(const Sequences sequences, read_sequences(options, model->spec()));
   for (size_t begin = 0; begin < sequences.size();) {

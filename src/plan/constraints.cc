@@ -113,10 +113,14 @@ Result<std::map<std::string, Values>> read_parallel(const YamlNode& node, const 
   return out;
 }
 
+bool is_size(const std::string& field) {
+  return field == "dp" || field == "cp" || field == "tp" || field == "pp";
+}
+
 int64_t product_of(const Values& values) {
   int64_t product = 1;
-  for (const char* name : {"dp", "cp", "tp", "pp"})
-    if (const auto found = values.find(name); found != values.end()) product *= found->second;
+  for (const auto& [field, value] : values)
+    if (is_size(field)) product *= value;
   return product;
 }
 
@@ -163,6 +167,29 @@ Result<PlanConstraints> plan_constraints(const Config& config, const PlanningPro
   PlanConstraints others{{}, out.meshes, out.strategies};
   BRAID_TRY(satisfies(*out.file, others).at(cat(config.plan.file, " disagrees with the config")));
   return out;
+}
+
+Result<int> devices_stated(const Config& config, const Graph& graph) {
+  constexpr int64_t kMost = 1024;  // processes of one machine; more are a mistake
+  int64_t devices = 1;
+  BRAID_ASSIGN(const auto strategies, read_parallel(config.parallel, graph));
+  for (const auto& [call, values] : strategies) {
+    int64_t product = 1;  // kept small, since sizes are any numbers
+    for (const auto& [field, value] : values)
+      if (is_size(field)) product = std::min(product * std::min(value, kMost + 1), kMost + 1);
+    if (product > kMost)
+      return invalid_input(cat("parallel: call ", call, " takes more than ", kMost,
+                               " processes of this machine; say in cluster what there is"));
+    devices = std::max(devices, product);
+  }
+  if (config.placement.kind == YamlNode::Kind::kMap)
+    for (const auto& [name, value] : config.placement.map)
+      // "all" and nodes need a cluster: what is wrong with them, and with numbers beyond all
+      // processes, is said where the placement is read.
+      if (const auto mesh = parse_mesh(value.scalar, nullptr); mesh.ok())
+        for (const DeviceId device : mesh->devices)
+          if (device.value < kMost) devices = std::max(devices, int64_t{device.value} + 1);
+  return static_cast<int>(devices);
 }
 
 Status satisfies(const ExecutionPlan& plan, const PlanConstraints& constraints) {

@@ -159,7 +159,7 @@ Result<GpuSpec> profiled_gpu(const std::string& path, const ReadText& read) {
   return gpu_from_json(gpu).at(path);
 }
 
-Result<Cluster> planned_cluster(const Config& config, const ReadText& read) {
+Result<Cluster> planned_cluster(const Config& config, const Graph& graph, const ReadText& read) {
   if (config.cluster.kind != YamlNode::Kind::kNull)
     return cluster_from_yaml(config.cluster,
                              [&read](const std::string& path) { return profiled_gpu(path, read); });
@@ -167,7 +167,7 @@ Result<Cluster> planned_cluster(const Config& config, const ReadText& read) {
     return invalid_input(
         "cluster: is missing; say what to plan for, such as {gpu: a100-80g, nodes: 1}");
   BRAID_ASSIGN(const GpuSpec machine, find_gpu("this-machine"));
-  int devices = 1;
+  BRAID_ASSIGN(int devices, devices_stated(config, graph));
   if (!config.plan.file.empty()) {
     BRAID_ASSIGN(const std::string text, read(config.plan.file).at("plan.file"));
     BRAID_ASSIGN(const ExecutionPlan plan, parse_plan(text, config.plan.file));
@@ -219,7 +219,7 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   BRAID_ASSIGN(problem.graph, planned_graph(config, read));
   BRAID_TRY(add_models(config, read, &problem));
   BRAID_TRY(add_workload(config, read, &problem));
-  BRAID_ASSIGN(Cluster listed, planned_cluster(config, read).at("cluster"));
+  BRAID_ASSIGN(Cluster listed, planned_cluster(config, problem.graph, read).at("cluster"));
   problem.cluster = in_kind_order(std::move(listed));
   problem.memory_limit_gib = config.plan.memory_limit_gib;
   problem.host_memory_gib = config.plan.host_memory_gib;

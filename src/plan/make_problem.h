@@ -58,6 +58,11 @@ struct PlanConstraints {
 Result<PlanConstraints> plan_constraints(const Config& config, const PlanningProblem& problem,
                                          const ReadText& read);
 
+// How many devices placement and parallel speak of where no cluster says it: as many as the largest
+// sizes of a call take, and up to the highest device that is named; at least one. Errors: those of
+// `parallel`.
+Result<int> devices_stated(const Config& config, const Graph& graph);
+
 // Whether a plan keeps the constraints; the error names the first that it breaks.
 Status satisfies(const ExecutionPlan& plan, const PlanConstraints& constraints);
 

@@ -247,6 +247,20 @@ TEST(ConfiguredPlan, ParallelFillsAllDevicesAndCallsOverrideIt) {
   EXPECT_EQ(call_plan(*plan, "old_logprob").strategy.zero_stage, 0);
 }
 
+// On the CPU the processes of this machine are the devices.
+TEST(ConfiguredPlan, WithoutAClusterThereAreAsManyDevicesAsItSpeaksOf) {
+  const std::string head = "model: {size: qwen2.5-0.5b}\nalgorithm: {name: grpo}\n";
+  const auto devices = [&](const char* rest) { return plan_of(head + rest)->devices; };
+  EXPECT_EQ(devices("parallel: {dp: 2}"), 2);
+  EXPECT_EQ(devices("parallel: {tp: 2, update_actor: {pp: 2}}"), 4);
+  EXPECT_EQ(devices("placement: {actor: 0, reference: \"1,2\"}"), 3);
+  EXPECT_EQ(devices("placement: colocated"), 1);
+  const Config beyond = config_of(head + "parallel: {dp: 1024, tp: 1024}");
+  const auto refused = make_problem(beyond, read_test_file);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("call generate takes more than 1024"));
+}
+
 TEST(ConfiguredPlan, PlanFileWinsAndAgreesWithTheRest) {
   const auto plan =
       plan_of(grpo("plan: {file: colocated.yaml}\nplacement: colocated\n"

@@ -169,7 +169,10 @@ Result<std::vector<DeviceMesh>> divide_cluster(const Cluster& cluster,
   if (parts == 0) return std::vector<DeviceMesh>();
   if (parts > devices)
     return invalid_input(
-        cat(parts, " disjoint parts need at least ", parts, " devices, the cluster has ", devices));
+        cat(parts, " disjoint parts need at least ", parts, " devices, the cluster has ", devices,
+            devices == 1 ? "; for two processes of this machine write cluster={gpu: this-machine, "
+                           "nodes: 1, gpus_per_node: 2}"
+                         : ""));
   const int nodes = static_cast<int>(cluster.nodes.size());
   if (nodes >= parts) return by_nodes(cluster, proportional(nodes, shares));
   return by_devices(powers_of_two(devices, shares));

@@ -60,6 +60,7 @@ TEST(GenerateCommand, BadInputIsOneLineWithItsPlaceAndExitCodeTwo) {
       {"{\"ids\":[5]}\n", "--top-p 0", "top_p is 0"},
       {"{\"ids\":[5]}\n", "--stop x", "--stop needs a tokenizer.json"},
       {"{\"ids\":[5]}\n", "--prompt x", "give one of --prompt"},
+      {"{\"ids\":[5]}\n", "--device cuda:99", "--device: "},
   };
   for (const auto& [lines, flags, message] : cases) {
     const CommandOutcome outcome = run_generate(lines, flags, true);

@@ -131,7 +131,7 @@ void log_role(const std::string& name, const Model& model, const std::string& or
   for (const auto& item : model.parameters()) all += item.second.numel();
   for (const auto& item : model.trainable_parameters()) trained += item.second.numel();
   const bool part = trained > 0 && trained < all;
-  log_info(cat(name, ": ", origin, ", ", all, " parameters",
+  log_info(cat(name, ": ", origin, ", ", all, " parameters", is_part(model) ? " on this rank" : "",
                part ? cat(", ", trained, " of them trained") : ""));
 }
 
