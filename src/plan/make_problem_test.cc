@@ -249,7 +249,9 @@ TEST(ConfiguredPlan, ParallelFillsAllDevicesAndCallsOverrideIt) {
 
 // On the CPU the processes of this machine are the devices.
 TEST(ConfiguredPlan, WithoutAClusterThereAreAsManyDevicesAsItSpeaksOf) {
-  const std::string head = "model: {size: qwen2.5-0.5b}\nalgorithm: {name: grpo}\n";
+  const std::string head =
+      "model: {size: qwen2.5-0.5b}\nalgorithm: {name: grpo}\n"
+      "rollout: {samples_per_prompt: 4}\n";
   const auto devices = [&](const char* rest) { return plan_of(head + rest)->devices; };
   EXPECT_EQ(devices("parallel: {dp: 2}"), 2);
   EXPECT_EQ(devices("parallel: {tp: 2, update_actor: {pp: 2}}"), 4);

@@ -83,13 +83,17 @@ struct WatchedRank {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-// Of an exported model.
-inline Tensors weights_of(const std::string& folder) {
+inline Tensors tensors_of(const std::string& path) {
   Tensors out;
-  auto file = SafetensorsFile::open(join_path(folder, "model.safetensors"));
+  auto file = SafetensorsFile::open(path);
   EXPECT_TRUE(file.ok()) << file.status().message();
   for (const auto& [name, entry] : file->entries()) out[name] = *file->read(name);
   return out;
+}
+
+// Of an exported model.
+inline Tensors weights_of(const std::string& folder) {
+  return tensors_of(join_path(folder, "model.safetensors"));
 }
 
 class JobRun : public RunProcess {
