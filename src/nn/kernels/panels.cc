@@ -22,9 +22,15 @@ constexpr int64_t kColumns = 32;  // of a panel
 constexpr int64_t kTileRows = 8;  // rows times columns fill half of the registers
 // Panels that a thread passes over for each 8 rows stay in its second-level cache, beside rows.
 constexpr int64_t kChunkBytes = 384 << 10;
-constexpr int64_t kBlockRows = 256;               // rows of one parallel task
-constexpr int64_t kSerialProducts = 1 << 15;      // fewer are not worth waking another thread
-constexpr int64_t kAhead = 4096 / sizeof(float);  // words between use and prefetch
+constexpr int64_t kTasksOfThread = 4;         // of few rows, so that threads even out
+constexpr int64_t kBlockRows = 256;           // rows of one parallel task
+constexpr int64_t kSerialProducts = 1 << 15;  // fewer are not worth waking another thread
+
+// Where the numbers of a panel lie when a tile begins: they are asked for early, from memory into
+// the second-level cache and from there into the first.
+enum class Place { kMemory, kCache };
+template <Place kPlace>
+constexpr int64_t kAhead = (kPlace == Place::kMemory ? 8192 : 4096) / sizeof(float);  // words
 
 // Inputs that one step of a tile multiplies by: bf16 comes in pairs.
 template <typename T>
@@ -52,8 +58,9 @@ struct Tile {
 template <typename T>
 using TileProduct = void (*)(const Tile<T>&);
 
+// By place, and by rows less one.
 template <typename T>
-using TileProducts = std::array<TileProduct<T>, kTileRows>;  // by rows less one
+using TileProducts = std::array<std::array<TileProduct<T>, kTileRows>, 2>;
 
 #if defined(__x86_64__)
 
@@ -62,12 +69,19 @@ using TileProducts = std::array<TileProduct<T>, kTileRows>;  // by rows less one
 #define BRAID_AVX2 __attribute__((target("avx2,fma")))
 #define BRAID_UNROLL _Pragma("GCC unroll 8")
 
+template <Place kPlace>
+BRAID_AVX512 __attribute__((always_inline)) inline void ask_ahead(const void* w) {
+  const char* later = static_cast<const char*>(w) + kAhead<kPlace> * sizeof(float);
+  __builtin_prefetch(later, 0, kPlace == Place::kMemory ? 2 : 3);
+  __builtin_prefetch(later + 64, 0, kPlace == Place::kMemory ? 2 : 3);
+}
+
 BRAID_AVX512 inline __mmask16 columns_from(int64_t columns, int64_t first) {
   const int64_t count = std::clamp<int64_t>(columns - first, 0, 16);
   return static_cast<__mmask16>((1U << count) - 1U);
 }
 
-template <int kRows>
+template <Place kPlace, int kRows>
 BRAID_AVX512 void tile_avx512(const Tile<float>& tile) {
   __m512 sums[kRows][2];
   BRAID_UNROLL for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm512_setzero_ps();
@@ -75,8 +89,7 @@ BRAID_AVX512 void tile_avx512(const Tile<float>& tile) {
   const int64_t stride = tile.x_stride, in = tile.in;
   for (int64_t k = 0; k < in; ++k, w += kColumns) {
     const __m512 low = _mm512_loadu_ps(w), high = _mm512_loadu_ps(w + 16);
-    _mm_prefetch(reinterpret_cast<const char*>(w + kAhead), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(w + kAhead + 16), _MM_HINT_T0);
+    ask_ahead<kPlace>(w);
     BRAID_UNROLL for (int i = 0; i < kRows; ++i) {
       const __m512 input = _mm512_set1_ps(x[i * stride + k]);
       sums[i][0] = _mm512_fmadd_ps(input, low, sums[i][0]);
@@ -109,7 +122,7 @@ BRAID_BF16 __attribute__((always_inline)) inline void add_pairs(__m512 (&sums)[k
   }
 }
 
-template <int kRows>
+template <Place kPlace, int kRows>
 BRAID_BF16 void tile_bf16(const Tile<at::BFloat16>& tile) {
   __m512 sums[kRows][2];
   BRAID_UNROLL for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm512_setzero_ps();
@@ -117,8 +130,7 @@ BRAID_BF16 void tile_bf16(const Tile<at::BFloat16>& tile) {
   const auto* w = reinterpret_cast<const int32_t*>(tile.w);
   const int64_t stride = tile.x_stride, in = tile.in;
   for (int64_t k = 0; k + 1 < in; k += 2, w += kColumns) {
-    _mm_prefetch(reinterpret_cast<const char*>(w + kAhead), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(w + kAhead + 16), _MM_HINT_T0);
+    ask_ahead<kPlace>(w);
     add_pairs<kRows>(sums, w, x + k, stride, 4);
   }
   if (in % 2 != 0) add_pairs<kRows>(sums, w, x + in - 1, stride, 2);
@@ -141,7 +153,7 @@ BRAID_AVX2 inline void part_avx2(const Tile<float>& tile, int64_t first, int64_t
   const int64_t stride = tile.x_stride, in = tile.in;
   for (int64_t k = 0; k < in; ++k, w += kColumns) {
     const __m256 low = _mm256_loadu_ps(w), high = _mm256_loadu_ps(w + 8);
-    _mm_prefetch(reinterpret_cast<const char*>(w + kAhead), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(w + kAhead<Place::kCache>), _MM_HINT_T0);
     BRAID_UNROLL for (int i = 0; i < kRows; ++i) {
       const __m256 input = _mm256_set1_ps(x[i * stride + k]);
       sums[i][0] = _mm256_fmadd_ps(input, low, sums[i][0]);
@@ -175,13 +187,15 @@ BRAID_AVX2 void tile_avx2(const Tile<float>& tile) {
 
 template <int... kRows>
 TileProducts<float> f32_tiles(Simd simd, std::integer_sequence<int, kRows...>) {
-  if (simd == Simd::kAvx512) return {tile_avx512<kRows + 1>...};
-  return {tile_avx2<kRows + 1>...};
+  if (simd == Simd::kAvx512)
+    return {
+        {{tile_avx512<Place::kMemory, kRows + 1>...}, {tile_avx512<Place::kCache, kRows + 1>...}}};
+  return {{{tile_avx2<kRows + 1>...}, {tile_avx2<kRows + 1>...}}};
 }
 
 template <int... kRows>
 TileProducts<at::BFloat16> bf16_tiles(std::integer_sequence<int, kRows...>) {
-  return {tile_bf16<kRows + 1>...};
+  return {{{tile_bf16<Place::kMemory, kRows + 1>...}, {tile_bf16<Place::kCache, kRows + 1>...}}};
 }
 
 template <typename T>
@@ -213,8 +227,11 @@ struct Product {
   Tile<T> whole;  // all rows; `columns` of the whole result
   TileProducts<T> tiles;
 
+  // The first tile of rows brings the panels into the cache.
   void compute(const Part& part) const {
-    for (int64_t row = part.row; row < part.row_end; row += kTileRows)
+    for (int64_t row = part.row; row < part.row_end; row += kTileRows) {
+      const auto& from =
+          tiles[static_cast<size_t>(row == part.row ? Place::kMemory : Place::kCache)];
       for (int64_t panel = part.panel; panel < part.panel_end; ++panel) {
         const int64_t column = panel * kColumns;
         Tile<T> tile = whole;
@@ -223,29 +240,35 @@ struct Product {
         tile.y += row * whole.y_stride + column;
         if (tile.bias != nullptr) tile.bias += column;
         tile.columns = std::min(kColumns, whole.columns - column);
-        tiles[std::min(kTileRows, part.row_end - row) - 1](tile);
+        from[std::min(kTileRows, part.row_end - row) - 1](tile);
       }
+    }
   }
 };
 
-// Tasks of about kBlockRows rows and kChunkBytes of panels; where all rows are one block, as many
+// Tasks of about kBlockRows rows and kChunkBytes of panels; where all rows are one block, several
 // for each thread.
 template <typename T>
 void compute_all(const Product<T>& product, int64_t rows) {
   const int64_t in = product.whole.in, panels = panels_of(product.whole.columns);
   const int64_t chunk_bytes = panel_size<T>(in) * static_cast<int64_t>(sizeof(T)) * panels;
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows, threads = at::get_num_threads();
-  int64_t chunks = chunk_bytes / kChunkBytes + 1;
-  chunks = std::min(panels, (chunks + threads - 1) / threads * threads);
+  const int64_t least = blocks == 1 ? kTasksOfThread * threads : threads;
+  const int64_t chunks = std::min(panels, std::max(least, chunk_bytes / kChunkBytes + 1));
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows, tasks = blocks * chunks;
   const bool serial = rows * in * product.whole.columns < kSerialProducts;
-  at::parallel_for(0, tasks, serial ? tasks : 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t chunk = task / blocks, block = task % blocks;
-      product.compute({tiles * block / blocks * kTileRows,
-                       std::min(rows, tiles * (block + 1) / blocks * kTileRows),
-                       panels * chunk / chunks, panels * (chunk + 1) / chunks});
-    }
+  const auto compute = [&](int64_t task) {
+    const int64_t chunk = task / blocks, block = task % blocks;
+    product.compute({tiles * block / blocks * kTileRows,
+                     std::min(rows, tiles * (block + 1) / blocks * kTileRows),
+                     panels * chunk / chunks, panels * (chunk + 1) / chunks});
+  };
+  if (serial) {
+    for (int64_t task = 0; task < tasks; ++task) compute(task);
+    return;
+  }
+  share_tasks(tasks, [&](const auto& take) {
+    for (int64_t task = take(); task < tasks; task = take()) compute(task);
   });
 }
 
@@ -343,6 +366,27 @@ at::Tensor product(const at::Tensor& x_TI, const at::Tensor& packed, const at::T
   BRAID_CHECK(x_TI.size(1) == packed.size(1), "a product of sizes that do not fit");
   return x_TI.scalar_type() == at::kFloat ? typed_product<float>(x_TI, packed, b_O, simd)
                                           : typed_product<at::BFloat16>(x_TI, packed, b_O, simd);
+}
+
+ProductTasks::ProductTasks(const float* x, const at::Tensor& packed, const at::Tensor& b_O,
+                           float* y, int64_t rows, int64_t threads)
+    : x_(x),
+      w_(packed.const_data_ptr<float>()),
+      bias_(b_O.defined() ? b_O.const_data_ptr<float>() : nullptr),
+      y_(y),
+      rows_(rows),
+      in_(packed.size(1)),
+      out_(packed.size(0)),
+      simd_(simd_for(at::kFloat)) {
+  const int64_t panels = panels_of(out_);
+  const int64_t bytes = panels * panel_size<float>(in_) * static_cast<int64_t>(sizeof(float));
+  count_ = std::min(panels, std::max(kTasksOfThread * threads, bytes / kChunkBytes + 1));
+}
+
+void ProductTasks::run(int64_t task) const {
+  const int64_t panels = panels_of(out_);
+  const Product<float> product{{x_, in_, w_, in_, bias_, y_, out_, out_}, tiles_of<float>(simd_)};
+  product.compute({0, rows_, panels * task / count_, panels * (task + 1) / count_});
 }
 
 }  // namespace braid::panels

@@ -27,4 +27,21 @@ at::Tensor pack(const at::Tensor& w_OI);
 at::Tensor product(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O,
                    Simd simd);
 
+// The same in f32 on memory of the caller's, cut into tasks that any threads may run in any order.
+class ProductTasks {
+ public:
+  // x [rows][in], y [rows][out], both dense; the tensors outlive the tasks.
+  // REQUIRES: f32, a contiguous bias, simd_for(f32) is not kNone, threads > 0.
+  ProductTasks(const float* x, const at::Tensor& packed, const at::Tensor& b_O, float* y,
+               int64_t rows, int64_t threads);
+  int64_t count() const { return count_; }
+  void run(int64_t task) const;
+
+ private:
+  const float *x_, *w_, *bias_;
+  float* y_;
+  int64_t rows_, in_, out_, count_;
+  Simd simd_;
+};
+
 }  // namespace braid::panels

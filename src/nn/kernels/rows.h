@@ -2,8 +2,11 @@
 // f32, through a buffer of the thread's own where it is narrower.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -18,6 +21,17 @@ inline constexpr int64_t kRowGrain = 16;  // rows of one parallel task
 
 inline bool has_row_kernels(const at::Tensor& x) {
   return x.device().is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
+// Runs body(take) on every thread: take() gives numbers from 0 on, each to one thread alone, for as
+// long as these are below `tasks`. Threads never run at quite the same speed; with tasks given out
+// beforehand the faster one would wait.
+template <typename Body>
+void share_tasks(int64_t tasks, const Body& body) {
+  std::atomic<int64_t> next{0};
+  const auto take = [&] { return next.fetch_add(1, std::memory_order_relaxed); };
+  at::parallel_for(0, std::min<int64_t>(tasks, at::get_num_threads()), 1,
+                   [&](int64_t /*begin*/, int64_t /*end*/) { body(take); });
 }
 
 class RowBuffer {
