@@ -16,191 +16,52 @@
 #include <type_traits>
 
 #include "base/status.h"
+#include "nn/kernels/attention_items.h"
 #include "nn/kernels/attention_tiles.h"
 #include "nn/kernels/kernels.h"
+#include "nn/kernels/rows.h"
 
 namespace braid {
 namespace {
 
+using attention_items::BlockWalk;
+using attention_items::GroupRows;
+using attention_items::HeadView;
+using attention_items::PageView;
+using attention_items::Scratch;
+using attention_items::Shape;
+using attention_items::wide;
+using attention_items::WorkItem;
 using tiles::kKeys;
 using tiles::kTileRows;
 
-int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
-
-// Sizes of one call of attention(), as in kernels.h; `padded` is the depth that tiles work on.
-struct Shape {
-  int64_t heads, kv_heads, group, depth, padded;
-  float scale;
-  Shape(const at::Tensor& q, const at::Tensor& k, double scale_in)
-      : heads(q.size(1)),
-        kv_heads(k.size(1)),
-        group(q.size(1) / k.size(1)),
-        depth(q.size(2)),
-        padded(round_up(q.size(2), 16)),
-        scale(static_cast<float>(scale_in)) {}
-};
-
-// A contiguous f32 [rows, heads, depth] tensor.
-struct HeadView {
-  float* data;
-  int64_t heads, depth;
-  explicit HeadView(const at::Tensor& t)
-      : data(t.mutable_data_ptr<float>()), heads(t.size(1)), depth(t.size(2)) {}
-  float* at(int64_t row, int64_t head) const { return data + (row * heads + head) * depth; }
-};
-
-at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat).contiguous(); }
-
-// `rows` rows of heads of one group from query `first` of the batch on, as [rows][padded].
-struct GroupRows {
-  int64_t first, kv_head, rows;
-};
-void load_rows(const HeadView& from, const GroupRows& at, const Shape& shape, float* to) {
-  for (int64_t r = 0; r < at.rows; ++r) {
-    const float* row =
-        from.at(at.first + r / shape.group, at.kv_head * shape.group + r % shape.group);
-    std::copy(row, row + shape.depth, to + r * shape.padded);
-    std::fill(to + r * shape.padded + shape.depth, to + (r + 1) * shape.padded, 0.0F);
-  }
-}
-
-// Memory of one thread.
-struct Scratch {
-  std::vector<float> rows, keys_t, values, scores, out, maximum, sum;
-  std::vector<int64_t> positions;
-  explicit Scratch(const Shape& shape)
-      : rows(kTileRows * shape.padded),
-        keys_t(kKeys * shape.padded),
-        values(kKeys * shape.padded),
-        scores(kTileRows * kKeys),
-        out(kTileRows * shape.padded),
-        maximum(kTileRows),
-        sum(kTileRows),
-        positions(kTileRows) {}
-};
-
-// The pages of a layer as flat memory of type T.
-template <typename T>
-struct PageView {
-  const T *keys, *values;
-  int64_t stride, head_stride;  // numbers between pages, and between heads of a page
-  PageView(const KvLayer& layer, const Shape& shape)
-      : keys(layer.keys.const_data_ptr<T>()),
-        values(layer.values.const_data_ptr<T>()),
-        stride(shape.kv_heads * shape.depth * kKeys),
-        head_stride(shape.depth * kKeys) {}
-};
-
-// One block of keys (transposed) and values in f32, in its page where that has the form already.
-struct Block {
-  const float* keys_t;
-  tiles::Values values;
-};
-
-template <typename T>
-Block load_block(const PageView<T>& pages, int64_t page, int64_t kv_head, int64_t present,
-                 const Shape& shape, Scratch& scratch) {
-  const T* keys = pages.keys + page * pages.stride + kv_head * pages.head_stride;
-  const T* values = pages.values + page * pages.stride + kv_head * pages.head_stride;
-  if constexpr (std::is_same_v<T, float>)
-    if (shape.depth == shape.padded) return {keys, {values, shape.depth, present}};
-  for (int64_t i = 0; i < shape.depth * kKeys; ++i) scratch.keys_t[i] = static_cast<float>(keys[i]);
-  for (int64_t j = 0; j < present; ++j)
-    for (int64_t d = 0; d < shape.depth; ++d)
-      scratch.values[j * shape.padded + d] = static_cast<float>(values[j * shape.depth + d]);
-  return {scratch.keys_t.data(), {scratch.values.data(), shape.padded, present}};
-}
-
-// Asks for the memory of a block: pages lie anywhere, so the processor cannot guess the next one.
-template <typename T>
-void prefetch_block(const PageView<T>& pages, int64_t page, int64_t kv_head) {
-  constexpr int64_t kLine = 64 / sizeof(T);
-  const int64_t begin = page * pages.stride + kv_head * pages.head_stride;
-  for (int64_t i = 0; i < pages.head_stride; i += kLine) {
-    __builtin_prefetch(pages.keys + begin + i, 0, 2);
-    __builtin_prefetch(pages.values + begin + i, 0, 2);
-  }
-}
-
-// One unit of forward work: some queries of one sequence under one key/value head.
-struct WorkItem {
-  int64_t sequence, kv_head, first, count;  // queries first .. first + count - 1 of the sequence
-};
-
-// Heads of a sequence follow each other, as in its pages, and so do sequences that share pages.
-std::vector<WorkItem> forward_items(const AttentionBatch& batch, const Shape& shape) {
-  const int64_t queries = std::max<int64_t>(1, kTileRows / shape.group);
-  std::vector<WorkItem> items;
-  for (size_t s = 0; s + 1 < batch.query_begin.size(); ++s) {
-    const int64_t length = batch.query_begin[s + 1] - batch.query_begin[s];
-    for (int64_t k = 0; k < shape.kv_heads; ++k)
-      for (int64_t first = 0; first < length; first += queries)
-        items.push_back({static_cast<int64_t>(s), k, first, std::min(queries, length - first)});
-  }
-  return items;
-}
-
-// The queries of an item against all keys that they see: weighted sums of values in scratch.out,
-// largest scores and sums of weights beside them.
-template <typename T>
-void attend(const WorkItem& item, const PageView<T>& pages, const AttentionBatch& batch,
-            const Shape& shape, Scratch& scratch) {
-  const int64_t rows = item.count * shape.group;
-  const int64_t start = batch.cached[item.sequence] + item.first, end = start + item.count;
-  for (int64_t r = 0; r < rows; ++r) scratch.positions[r] = start + r / shape.group;
-  std::fill_n(scratch.out.begin(), rows * shape.padded, 0.0F);
-  std::fill_n(scratch.maximum.begin(), rows, -std::numeric_limits<float>::infinity());
-  std::fill_n(scratch.sum.begin(), rows, 0.0F);
-  const int64_t oldest = batch.window > 0 ? std::max<int64_t>(0, start - batch.window + 1) : 0;
-  for (int64_t first = oldest / kKeys * kKeys; first < end; first += kKeys) {
-    const std::vector<int32_t>& table = batch.page_tables[item.sequence];
-    const int64_t page = table[first / kKeys];
-    if (item.count == 1 && first + kKeys < end)
-      prefetch_block(pages, table[first / kKeys + 1], item.kv_head);
-    const Block block =
-        load_block(pages, page, item.kv_head, std::min(kKeys, end - first), shape, scratch);
-    tiles::dot(scratch.rows.data(), shape.padded, block.keys_t, scratch.scores.data(), rows,
-               shape.depth);
-    tiles::scale_and_mask(scratch.scores.data(),
-                          {scratch.positions.data(), start, first, batch.window}, rows,
-                          shape.scale);
-    tiles::softmax_step(scratch.scores.data(), scratch.maximum.data(), scratch.sum.data(),
-                        scratch.out.data(), rows, shape.padded);
-    tiles::accumulate(scratch.scores.data(), block.values, scratch.out.data(), rows, shape.padded);
-  }
-}
-
-template <typename T>
-void forward_item(const WorkItem& item, const HeadView& q, const PageView<T>& pages,
-                  const HeadView& out, float* lse, const AttentionBatch& batch, const Shape& shape,
-                  Scratch& scratch) {
-  const int64_t base = batch.query_begin[item.sequence] + item.first;
-  const int64_t rows = item.count * shape.group;
-  load_rows(q, {base, item.kv_head, rows}, shape, scratch.rows.data());
-  attend(item, pages, batch, shape, scratch);
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t token = base + r / shape.group,
-                  head = item.kv_head * shape.group + r % shape.group;
-    float* to = out.at(token, head);
-    const float inverse = 1.0F / scratch.sum[r];
-    for (int64_t d = 0; d < shape.depth; ++d) to[d] = scratch.out[r * shape.padded + d] * inverse;
-    if (lse != nullptr)
-      lse[token * shape.heads + head] = scratch.maximum[r] + std::log(scratch.sum[r]);
-  }
-}
+constexpr int64_t kRun = 4;  // items, mostly with the same keys, that a thread takes at once
 
 // f32 [T, A, D]; lse [T, A] unless null.
 at::Tensor forward_cpu(const at::Tensor& q_wide, const KvLayer& layer, const AttentionBatch& batch,
                        const Shape& shape, float* lse) {
   at::Tensor out = at::empty_like(q_wide);
   const HeadView queries(q_wide), outputs(out);
-  const std::vector<WorkItem> items = forward_items(batch, shape);
+  const std::vector<WorkItem> items = attention_items::forward_items(batch, shape);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, layer.keys.scalar_type(), "attention", [&] {
     const PageView<scalar_t> pages(layer, shape);
-    at::parallel_for(0, static_cast<int64_t>(items.size()), 1, [&](int64_t begin, int64_t end) {
+    const auto count = static_cast<int64_t>(items.size());
+    const auto attend_run = [&](int64_t begin, int64_t end, Scratch& scratch) {
+      for (int64_t i = begin; i < end; ++i) {
+        const WorkItem& item = items[i];
+        const WorkItem* const next = i + 1 < end ? &items[i + 1] : nullptr;
+        const int64_t row = batch.query_begin[item.sequence] + item.first;
+        load_rows(queries, {row, item.kv_head, item.count * shape.group}, shape,
+                  scratch.rows.data());
+        attend_and_store(BlockWalk<scalar_t>{pages, batch, item, next}, outputs, lse, shape,
+                         scratch);
+      }
+    };
+    const int64_t runs = (count + kRun - 1) / kRun;
+    share_tasks(runs, [&](const auto& take) {
       Scratch scratch(shape);
-      for (int64_t i = begin; i < end; ++i)
-        forward_item(items[i], queries, pages, outputs, lse, batch, shape, scratch);
+      for (int64_t run = take(); run < runs; run = take())
+        attend_run(kRun * run, std::min(count, kRun * (run + 1)), scratch);
     });
   });
   return out;
@@ -361,8 +222,9 @@ void backward_sequence(int64_t sequence, int64_t kv_head, const BackwardViews& v
 
 void backward_cpu(const BackwardViews& views, const AttentionBatch& batch, const Shape& shape) {
   const int64_t sequences = static_cast<int64_t>(batch.query_begin.size()) - 1;
-  at::parallel_for(0, sequences * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
+  const int64_t tasks = sequences * shape.kv_heads;
+  share_tasks(tasks, [&](const auto& take) {
+    for (int64_t i = take(); i < tasks; i = take())
       backward_sequence(i / shape.kv_heads, i % shape.kv_heads, views, batch, shape);
   });
 }

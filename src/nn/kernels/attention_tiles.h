@@ -15,11 +15,28 @@ inline constexpr int64_t kTileRows = 32;  // most query rows of one tile
 // s[rows][kKeys] = a[rows][depth] * bt[depth][kKeys]; rows of `a` are a_stride apart.
 void dot(const float* a, int64_t a_stride, const float* bt, float* s, int64_t rows, int64_t depth);
 
+// Memory that will be read next, asked for row by row beside the work on what is there: asked for
+// at once it would hold that work up.
+struct Ahead {
+  const char* data = nullptr;  // null: nothing
+  int64_t row_bytes = 0;
+};
+
+// dot() of the same rows against two blocks, s[2][rows][kKeys]: one or two rows against one block
+// are too few sums at a time to fill the multipliers.
+struct BlockPair {
+  const float* keys_t[2];
+  Ahead ahead[2];  // `depth` rows
+};
+void dot_pair(const float* a, int64_t a_stride, const BlockPair& pair, float* s, int64_t rows,
+              int64_t depth);
+
 // o[rows][depth] += w[rows][kKeys] * v[keys][depth] over the first `keys` keys; depth is a
 // multiple of 16; rows of v are `stride` apart.
 struct Values {
   const float* data;
   int64_t stride, keys;
+  Ahead ahead = {};  // `keys` rows
 };
 void accumulate(const float* w, const Values& v, float* o, int64_t rows, int64_t depth);
 
@@ -41,6 +58,9 @@ void score_gradient(float* s, const float* dp, const float* lse, const float* de
 
 // Sum of a[i] * b[i].
 float inner_product(const float* a, const float* b, int64_t count);
+
+// Widens `count` numbers.
+void widen(const at::BFloat16* from, float* to, int64_t count);
 
 // to[c][r] = from[r][c] for a [kKeys][columns] block; columns is a multiple of 16, `to` has kKeys
 // numbers a row.
