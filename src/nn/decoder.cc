@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "dataflow/adapter_targets.h"
 #include "device/device_copy.h"
+#include "nn/decode_layers.h"
 #include "nn/zero_messages.h"
 
 namespace braid {
@@ -623,6 +624,23 @@ std::pair<size_t, size_t> Decoder::places_of(size_t range) const {
   return {begin, begin + all[range].end - all[range].begin};
 }
 
+at::Tensor Decoder::pass_layers(std::pair<size_t, size_t> places, const LayerContext& context,
+                                at::Tensor h, const std::vector<KvLayer>* kv) {
+  if (kv != nullptr && !layer_begin_ && places == std::pair<size_t, size_t>(0, layers_.size())) {
+    for (DecoderLayer& layer : layers_)
+      visit_linears(layer, [](LinearLayer* linear) { pack_layer(linear, false); });
+    const at::Tensor stepped = run_decode_step(layers_, context, h, *kv);
+    if (stepped.defined()) return stepped;
+  }
+  for (size_t i = places.first; i < places.second; ++i) {
+    if (layer_begin_) layer_begin_(static_cast<int64_t>(i));
+    const KvLayer* cache = kv == nullptr ? nullptr : &(*kv)[i - places.first];
+    h = keeper_ != nullptr ? pass_kept_layer(i, context, h) : pass_layer(i, context, h, cache);
+    if (kv == nullptr && layer_done_) layer_done_();
+  }
+  return h;
+}
+
 at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
                             const at::Tensor& hidden_in, size_t range) {
   const std::pair<size_t, size_t> places = places_of(range);
@@ -634,12 +652,7 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   BRAID_CHECK(kv == nullptr || keeper_ == nullptr, "a model that generates keeps its weights");
   at::Tensor h = hidden_in.defined() ? hidden_in : enter(batch);
   const LayerContext context = layer_context(batch, at::GradMode::is_enabled() && kv == nullptr);
-  for (size_t i = places.first; i < places.second; ++i) {
-    if (layer_begin_) layer_begin_(static_cast<int64_t>(i));
-    const KvLayer* cache = kv == nullptr ? nullptr : &(*kv)[i - places.first];
-    h = keeper_ != nullptr ? pass_kept_layer(i, context, h) : pass_layer(i, context, h, cache);
-    if (kv == nullptr && layer_done_) layer_done_();
-  }
+  h = pass_layers(places, context, h, kv);
   if (ranges()[range].end < spec_.layers) return h;
   hold_head();
   return gather_rows(apply_norm(final_norm_, spec_, h), context.rows, options_.tensor_parallel);

@@ -98,6 +98,8 @@ class Decoder : public Model {
   at::Tensor enter(const TokenBatch& batch);
   at::Tensor pass_layer(size_t index, const LayerContext& context, const at::Tensor& h,
                         const KvLayer* cache);
+  at::Tensor pass_layers(std::pair<size_t, size_t> places, const LayerContext& context,
+                         at::Tensor h, const std::vector<KvLayer>* kv);
   at::Tensor pass_kept_layer(size_t index, const LayerContext& context, const at::Tensor& h);
 
   void pass_by_forward(const PassedBy& pass);

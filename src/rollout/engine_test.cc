@@ -29,7 +29,7 @@ ModelSpec tiny_spec() {
   spec.intermediate = 64;
   spec.heads = 4;
   spec.kv_heads = 2;
-  spec.head_dim = 8;
+  spec.head_dim = 16;  // which a decode step serves at once
   spec.vocab = kVocab;
   spec.max_positions = 512;
   spec.dtype = "float32";

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "nn/kernels/kernels.h"
+#include "nn/kernels/row_kernels.h"
 #include "nn/kernels/rows.h"
 #include "nn/kernels/simd.h"
 
@@ -33,9 +34,6 @@ __attribute__((always_inline)) inline float gelu_inner(float x) {
   return 0.7978845608F * (x + 0.044715F * x * x * x);
 }
 
-BRAID_SIMD void silu_row(const float* gate, const float* up, float* y, int64_t width) {
-  for (int64_t i = 0; i < width; ++i) y[i] = gate[i] * sigmoid(gate[i]) * up[i];
-}
 BRAID_SIMD void silu_backward_row(const float* gate, const float* up, const float* g, float* dgate,
                                   float* dup, int64_t width) {
   for (int64_t i = 0; i < width; ++i) {
@@ -43,10 +41,6 @@ BRAID_SIMD void silu_backward_row(const float* gate, const float* up, const floa
     dup[i] = g[i] * gate[i] * s;
     dgate[i] = g[i] * up[i] * s * (1 + gate[i] * (1 - s));
   }
-}
-BRAID_SIMD void gelu_row(const float* gate, const float* up, float* y, int64_t width) {
-  // 0.5 (1 + tanh(z)) = sigmoid(2 z)
-  for (int64_t i = 0; i < width; ++i) y[i] = gate[i] * sigmoid(2 * gelu_inner(gate[i])) * up[i];
 }
 BRAID_SIMD void gelu_backward_row(const float* gate, const float* up, const float* g, float* dgate,
                                   float* dup, int64_t width) {
@@ -58,11 +52,23 @@ BRAID_SIMD void gelu_backward_row(const float* gate, const float* up, const floa
   }
 }
 
+}  // namespace
+
+BRAID_SIMD void rows::gated_silu(const float* gate, const float* up, float* y, int64_t width) {
+  for (int64_t i = 0; i < width; ++i) y[i] = gate[i] * sigmoid(gate[i]) * up[i];
+}
+BRAID_SIMD void rows::gated_gelu(const float* gate, const float* up, float* y, int64_t width) {
+  // 0.5 (1 + tanh(z)) = sigmoid(2 z)
+  for (int64_t i = 0; i < width; ++i) y[i] = gate[i] * sigmoid(2 * gelu_inner(gate[i])) * up[i];
+}
+
+namespace {
+
 at::Tensor gated_cpu(const at::Tensor& gate_up_in, Activation activation) {
   const at::Tensor gate_up = gate_up_in.contiguous();
   const int64_t rows = gate_up.size(0), width = gate_up.size(1) / 2;
   at::Tensor y = at::empty({rows, width}, gate_up.options());
-  const auto row_kernel = activation == Activation::kSilu ? silu_row : gelu_row;
+  const auto row_kernel = activation == Activation::kSilu ? rows::gated_silu : rows::gated_gelu;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gate_up.scalar_type(), "gated", [&] {
     const scalar_t* from = gate_up.const_data_ptr<scalar_t>();
     at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {

@@ -17,24 +17,25 @@
 #include <cmath>
 
 #include "nn/kernels/kernels.h"
+#include "nn/kernels/row_kernels.h"
 #include "nn/kernels/rows.h"
 #include "nn/kernels/simd.h"
 
 namespace braid {
-namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-BRAID_SIMD void rms_forward_row(const float* x, const float* w, float* y, int64_t width,
-                                float eps) {
+BRAID_SIMD void rows::rms_norm(const float* x, const float* w, float* y, int64_t width, float eps) {
   const float inverse = 1.0F / std::sqrt(dot_lanes(x, x, width) / static_cast<float>(width) + eps);
   for (int64_t i = 0; i < width; ++i) y[i] = x[i] * inverse * w[i];
 }
 
-BRAID_SIMD void add_row(const float* x, const float* y, float* sum, int64_t width) {
+BRAID_SIMD void rows::add(const float* x, const float* y, float* sum, int64_t width) {
   for (int64_t i = 0; i < width; ++i) sum[i] = x[i] + y[i];
 }
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 // dx = inverse * (g w - x * inverse^2 * mean(g w x)) [+ what else flows into x]; dw += g x inverse.
 BRAID_SIMD void rms_backward_row(const float* x, const float* w, const float* g, float* dx,
@@ -74,13 +75,13 @@ at::Tensor norm_rows(const at::Tensor& x, const at::Tensor* y, const at::Tensor*
         const float* row = in.read(x.const_data_ptr<scalar_t>() + r * width, width);
         if (y != nullptr) {
           scalar_t* to = sum->mutable_data_ptr<scalar_t>() + r * width;
-          add_row(row, other.read(y->const_data_ptr<scalar_t>() + r * width, width),
-                  added.target(to, width), width);
+          rows::add(row, other.read(y->const_data_ptr<scalar_t>() + r * width, width),
+                    added.target(to, width), width);
           added.write(to, width);
           row = in.read(to, width);  // rounded as it is stored
         }
         scalar_t* to = out.mutable_data_ptr<scalar_t>() + r * width;
-        rms_forward_row(row, weight.data(), normed.target(to, width), width, options.eps);
+        rows::rms_norm(row, weight.data(), normed.target(to, width), width, options.eps);
         normed.write(to, width);
       }
     });
@@ -110,7 +111,8 @@ std::pair<at::Tensor, at::Tensor> norm_backward(const at::Tensor& x, const at::T
                            dw.mutable_data_ptr<float>() + slice * width, gw.data(), width,
                            options.eps);
           if (through.defined())
-            add_row(d, more.read(through.const_data_ptr<scalar_t>() + r * width, width), d, width);
+            rows::add(d, more.read(through.const_data_ptr<scalar_t>() + r * width, width), d,
+                      width);
           out.write(to, width);
         }
     });

@@ -16,24 +16,25 @@
 #include <numbers>
 
 #include "nn/kernels/kernels.h"
+#include "nn/kernels/row_kernels.h"
 #include "nn/kernels/rows.h"
 #include "nn/kernels/simd.h"
 
 namespace braid {
-namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-// (a, b) -> (a c - b s, b c + a s) for the two halves of a head; sign = -1 rotates back.
-BRAID_SIMD void rotate_head(const float* x, const float* cosine, const float* sine, float* y,
-                            int64_t half, float sign) {
+BRAID_SIMD void rows::rotate_head(const float* x, const float* cosine, const float* sine, float* y,
+                                  int64_t half, float sign) {
   for (int64_t i = 0; i < half; ++i) {
     const float a = x[i], b = x[half + i], s = sign * sine[i];
     y[i] = a * cosine[i] - b * s;
     y[half + i] = b * cosine[i] + a * s;
   }
 }
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 // Where the rotation of each token is; no table: heads are only copied.
 struct Rotation {
@@ -58,7 +59,7 @@ void move_heads(const T* from, T* to, int64_t t, int64_t heads, int64_t depth,
   for (int64_t h = 0; h < heads; ++h) {
     const float* x = in.read(from + h * depth, depth);
     float* y = out.target(to + h * depth, depth);
-    rotate_head(x, row, row + depth / 2, y, depth / 2, rotation.sign);
+    rows::rotate_head(x, row, row + depth / 2, y, depth / 2, rotation.sign);
     out.write(to + h * depth, depth);
   }
 }
