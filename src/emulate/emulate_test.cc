@@ -95,6 +95,19 @@ RANK_TEST(Emulate, CallsSideBySide, 4) {
   expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
 }
 
+// Weights and optimizers that come from the host layer by layer beside passes, of all roles.
+RANK_TEST(Emulate, LayersFromTheHost, 2) {
+  const PlanningProblem problem = rl_problem("ppo", 2);
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  set_update(&plan, "update_actor", pipeline(1, 1, 2, 4));
+  plan.roles = {{RoleId{"actor"}, Residency::kHost, Residency::kHost},
+                {RoleId{"critic"}, Residency::kHost, Residency::kHost},
+                {RoleId{"reference"}, Residency::kHost}};
+  for (RolePlan& role : plan.roles)
+    role.timing = OffloadTiming::kAfterEachCall, role.prefetch = true;
+  expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
+}
+
 RANK_TEST(Emulate, WovenUpdates, 4) {
   const PlanningProblem problem = rl_problem("ppo", 4);
   ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);

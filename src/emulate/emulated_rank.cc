@@ -225,6 +225,29 @@ void EmulatedRank::compute_until(int64_t end_ns) {
   device_ns_ = std::max(device_ns_, end_ns);
 }
 
+Result<int64_t> EmulatedRank::end_after_loads(const CallWork& work, const Op& op, int64_t ready_ns,
+                                              int64_t length_ns) {
+  int64_t out = ready_ns + length_ns;
+  const bool forward = op.kind == OpKind::kForward, updates = op.kind == OpKind::kUpdate;
+  if ((!forward && !updates) || !begun_.emplace(work.id.value, forward ? op.body : -1).second)
+    return out;
+  const auto first = std::find_if(list().begin(), list().end(), [&](const Instruction& i) {
+    return i.call == work.id && !is_list_only(i.code);
+  });
+  const auto length = static_cast<double>(length_ns);
+  if (forward)
+    for (const auto& wait : prices_.layer_waits(*first, work_.rank, work.ops.bodies[op.body])) {
+      BRAID_ASSIGN(const int64_t here_ns, end_of(wait.load.value));
+      out = std::max(out, here_ns + static_cast<int64_t>((1 - wait.share) * length));
+    }
+  if (updates)
+    for (const InstructionId load : prices_.update_waits(*first, work_.rank)) {
+      BRAID_ASSIGN(const int64_t here_ns, end_of(load.value));
+      out = std::max(out, here_ns + length_ns);
+    }
+  return out;
+}
+
 Status EmulatedRank::run_op(CallWork* work, int32_t index) {
   const Op& op = work->ops.ops[index];
   if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) return ok_status();  // in its lane
@@ -243,7 +266,9 @@ Status EmulatedRank::run_op(CallWork* work, int32_t index) {
     work->ends->set(index, device_ns_);
     return ok_status();
   }
-  compute_until(ready + compute_length(work->seconds[index]));
+  BRAID_ASSIGN(const int64_t end_ns,
+               end_after_loads(*work, op, ready, compute_length(work->seconds[index])));
+  compute_until(end_ns);
   work->ends->set(index, device_ns_);
   if (op.kind == OpKind::kZero || op.kind == OpKind::kLoss) return ok_status();
   TraceEvent event;

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -103,7 +104,7 @@ class EmulatedRank : private Executor {
   bool region_done(ExitCondition) const override;
   Status end_region(const Call& call) override;
   void release(int32_t) override {}
-  Status load(int32_t) override { return ok_status(); }
+  Status begin_load(int32_t, const Interval&) override { return ok_status(); }
   Status offload(int32_t) override { return ok_status(); }
   void passed(size_t) override {}
   Status reopen_region(const Call& call) override;
@@ -124,6 +125,9 @@ class EmulatedRank : private Executor {
                        std::vector<StandIn>* all = nullptr);
   Result<int64_t> meet_inside(const CallWork& work, const Expansion& ops, const Op& op,
                               int64_t ready_ns);
+  // When an op of that length has ended: later where what it needs of the host's comes later.
+  Result<int64_t> end_after_loads(const CallWork& work, const Op& op, int64_t ready_ns,
+                                  int64_t length_ns);
   void compute_until(int64_t end_ns);
   int64_t compute_length(double seconds);
 
@@ -158,9 +162,10 @@ class EmulatedRank : private Executor {
   int64_t priced_ = 0;                                     // that took jitter
   int64_t device_ns_ = 0;                                  // until when this device computes
   std::map<CallId, int64_t> entered_ns_;
-  int32_t instruction_ = 0;  // that is executed
-  size_t next_op_ = 0;       // of the region that is open
-  bool drained_ = false;     // the generation that is open
+  int32_t instruction_ = 0;                      // that is executed
+  size_t next_op_ = 0;                           // of the region that is open
+  std::set<std::pair<int32_t, int32_t>> begun_;  // calls, and their bodies that have had a forward
+  bool drained_ = false;                         // the generation that is open
   int64_t last_end_ns_ = 0, real_end_ns_ = 0;
 
   std::mutex results_;

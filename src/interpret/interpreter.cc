@@ -40,7 +40,7 @@ Status execute(const Instruction& instruction, const Call& call, Executor& execu
       return ok_status();  // optimizer_step() ends with it: a failure between them must save
                            // nothing
     case OpCode::kLoad:
-      return executor.load(instruction.detail);
+      return executor.begin_load(instruction.detail, instruction.layers);
     case OpCode::kOffload:
       return executor.offload(instruction.detail);
   }
@@ -114,6 +114,8 @@ class CallRun {
       const Instruction& instruction = rank_.instructions[at];
       const Call& call = call_of(instruction);
       if (instruction.code == OpCode::kRegionBegin) region_begin = at;
+      if (instruction.code == OpCode::kRegionBegin || instruction.code == OpCode::kCall)
+        BRAID_TRY(begin_loads(at));
       BRAID_TRY(guarded([&] {
                   if (observer_) observer_(at);
                   return execute(instruction, call, executor_);
@@ -130,6 +132,22 @@ class CallRun {
   }
 
  private:
+  // Loads further on that wait for nothing from here on pass beside the call that begins.
+  Status begin_loads(size_t at) {
+    for (size_t i = at + 1; i < rank_.instructions.size(); ++i) {
+      const Instruction& load = rank_.instructions[i];
+      if (load.code != OpCode::kLoad) continue;
+      const bool may_begin =
+          std::all_of(load.after.begin(), load.after.end(),
+                      [&](InstructionId before) { return static_cast<size_t>(before.value) < at; });
+      if (!may_begin) continue;
+      BRAID_TRY(guarded([&] {
+                  return executor_.begin_load(load.detail, load.layers);
+                }).at(cat("call ", call_of(load).name, ", instruction ", i)));
+    }
+    return ok_status();
+  }
+
   const Call& call_of(const Instruction& instruction) const {
     return graph_.calls[instruction.call.value];
   }

@@ -29,8 +29,10 @@ class Executor {
   virtual Status end_region(const Call& call) = 0;
   // Frees a copy of weights (an index into the program's).
   virtual void release(int32_t copy) = 0;
-  // Brings state from the host, and puts it there (an index into the program's).
-  virtual Status load(int32_t state) = 0;
+  // Begins to bring state from the host (an index into the program's): these layers of weights or,
+  // where there are none, all of it; what reads it waits for it. Nothing where that has begun.
+  virtual Status begin_load(int32_t state, const Interval& layers) = 0;
+  // Puts it there.
   virtual Status offload(int32_t state) = 0;
   // All before instruction `next` of the list is done: a call, a region, or a body of one.
   virtual void passed(size_t next) = 0;
@@ -56,6 +58,7 @@ using InstructionObserver = std::function<void(size_t index)>;
 // Runs the list of a rank once, from instruction `begin` on, which passed() named before: call by
 // call in the order in which every rank comes to them, which is that of the graph. (A program of
 // one rank may have another valid order.) Fused calls come together, where the second one stands.
+// Loads begin with the first call before which all that they wait for has ended.
 // An exception of libtorch or std becomes a Status that names the instruction.
 Status interpret(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
                  const InstructionObserver& observer = {}, size_t begin = 0);

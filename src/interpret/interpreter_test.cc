@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "plan/test_problem.h"
+#include "plan/validate.h"
 
 namespace braid {
 namespace {
@@ -39,7 +40,12 @@ class Scribe : public Executor {
   bool region_done(ExitCondition) const override { return rounds_ == 2; }
   Status end_region(const Call& call) override { return note("end", call); }
   void release(int32_t) override {}
-  Status load(int32_t) override { return ok_status(); }
+  Status begin_load(int32_t state, const Interval& layers) override {
+    const RoleState& of = program_.states[state];
+    order.push_back(cat("load ", of.role, of.optimizer ? " optimizer" : "", " ", layers.begin, "-",
+                        layers.end));
+    return ok_status();
+  }
   Status offload(int32_t) override { return ok_status(); }
   void passed(size_t next) override { last_passed = next; }
   Status reopen_region(const Call& call) override {
@@ -88,6 +94,28 @@ TEST(Interpret, RepeatsARegionUntilItIsDone) {
   const size_t count = program.ranks[1].instructions.size();
   EXPECT_EQ(scribe.last_passed, count);
   EXPECT_EQ(seen.back(), count - 1);
+}
+
+// A load begins with the first call before which all that it waits for has ended, and again at its
+// own place, where it has begun.
+TEST(Interpret, LoadsPassBesideCallsBeforeTheirs) {
+  const PlanningProblem problem = make_test_problem({.algorithm = "grpo", .devices = 1});
+  ExecutionPlan plan = trivial_plan(problem);
+  plan.roles = {{RoleId{"reference"}, Residency::kHost}};
+  for (const bool prefetch : {false, true}) {
+    plan.roles[0].prefetch = prefetch;
+    const auto program = compile(plan, problem);
+    ASSERT_TRUE(program.ok()) << program.status().message();
+    Scribe scribe(*program);
+    ASSERT_TRUE(interpret(*program, 0, scribe, kNoTimer).ok());
+    const std::string load = prefetch ? "load reference 0-3" : "load reference 0-0";
+    std::string last;  // call that ran before the load began
+    for (const std::string& line : scribe.order) {
+      if (line == load) break;
+      if (line.rfind("before ", 0) == 0) last = line.substr(7);
+    }
+    EXPECT_EQ(last, prefetch ? "old_logprob" : "ref_logprob");
+  }
 }
 
 // Where passed() said that the first update was done.

@@ -335,6 +335,19 @@ bool Decoder::uses_unit(size_t range, int64_t unit) const {
   return unit > static_cast<int64_t>(begin) && unit <= static_cast<int64_t>(end);
 }
 
+std::pair<int64_t, int64_t> Decoder::units_of_layers(int64_t begin, int64_t end) const {
+  int64_t before = 0;  // layers of the ranges before
+  for (const LayerRange& range : ranges()) {
+    if (begin >= range.begin && end <= range.end) {
+      const int64_t first = before + begin - range.begin + 1;
+      const int64_t last = first + end - begin;
+      return {begin == 0 ? 0 : first, end == spec_.layers ? last + 1 : last};
+    }
+    before += range.end - range.begin;
+  }
+  BRAID_CHECK(false, cat("layers ", begin, " to ", end, " are not in one of the model's ranges"));
+}
+
 void Decoder::detach_leaves() {
   const Visit detach = [](const std::string&, at::Tensor& tensor) {
     const bool trainable = tensor.requires_grad();
@@ -550,6 +563,7 @@ void Decoder::pass_by(const PassedBy& pass) {
 
 void Decoder::pass_by_unit(int64_t unit, const PassedBy& pass,
                            const std::function<void()>& messages) {
+  begin_unit(unit);
   if (keeper_ != nullptr) keeper_->bring(unit);
   messages();
   if (keeper_ == nullptr) return;
@@ -564,6 +578,7 @@ void Decoder::pass_by_forward(const PassedBy& pass) {
   for (size_t i = begin; i < end; ++i)
     pass_by_unit(static_cast<int64_t>(i) + 1, pass, [&] { zeros.pass_layer(); });
   if (ranges()[pass.range].end < spec_.layers) return;
+  begin_unit(units() - 1);
   hold_head();
   zeros.leave_layers();
   zeros.pass_head(pass.head_rows);
@@ -586,6 +601,7 @@ void Decoder::pass_by_backward(const PassedBy& pass) {
 }
 
 at::Tensor Decoder::enter(const TokenBatch& batch) {
+  begin_unit(0);
   if (keeper_ == nullptr) return embed(batch);
   keeper_->bring(0);
   const at::Tensor h = embed(batch);
@@ -626,14 +642,16 @@ std::pair<size_t, size_t> Decoder::places_of(size_t range) const {
 
 at::Tensor Decoder::pass_layers(std::pair<size_t, size_t> places, const LayerContext& context,
                                 at::Tensor h, const std::vector<KvLayer>* kv) {
-  if (kv != nullptr && !layer_begin_ && places == std::pair<size_t, size_t>(0, layers_.size())) {
-    for (DecoderLayer& layer : layers_)
-      visit_linears(layer, [](LinearLayer* linear) { pack_layer(linear, false); });
+  if (kv != nullptr && places == std::pair<size_t, size_t>(0, layers_.size())) {
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      begin_unit(static_cast<int64_t>(i) + 1);
+      visit_linears(layers_[i], [](LinearLayer* linear) { pack_layer(linear, false); });
+    }
     const at::Tensor stepped = run_decode_step(layers_, context, h, *kv);
     if (stepped.defined()) return stepped;
   }
   for (size_t i = places.first; i < places.second; ++i) {
-    if (layer_begin_) layer_begin_(static_cast<int64_t>(i));
+    begin_unit(static_cast<int64_t>(i) + 1);
     const KvLayer* cache = kv == nullptr ? nullptr : &(*kv)[i - places.first];
     h = keeper_ != nullptr ? pass_kept_layer(i, context, h) : pass_layer(i, context, h, cache);
     if (kv == nullptr && layer_done_) layer_done_();
@@ -654,6 +672,7 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   const LayerContext context = layer_context(batch, at::GradMode::is_enabled() && kv == nullptr);
   h = pass_layers(places, context, h, kv);
   if (ranges()[range].end < spec_.layers) return h;
+  begin_unit(units() - 1);
   hold_head();
   return gather_rows(apply_norm(final_norm_, spec_, h), context.rows, options_.tensor_parallel);
 }

@@ -47,9 +47,9 @@ class Decoder : public Model {
   void rest() override;
   const PackedLinear& packed_head() override;
 
-  // Called with the place of each layer in the range before it runs, and after each layer of a
-  // forward without a cache.
-  void set_layer_begin(std::function<void(int64_t)> begin) { layer_begin_ = std::move(begin); }
+  // Called before a forward uses a unit (see units()); and after each layer of a forward without a
+  // cache.
+  void set_unit_begin(std::function<void(int64_t unit)> begin) { unit_begin_ = std::move(begin); }
   void set_layer_done(std::function<void()> done) { layer_done_ = std::move(done); }
 
   // Who brings its weights when they are used; null: they stay. REQUIRES: it outlives every use.
@@ -63,6 +63,9 @@ class Decoder : public Model {
   int64_t unit_of(const std::string& name) const;
   // Whether passes of a range use a unit.
   bool uses_unit(size_t range, int64_t unit) const;
+  // Units [first, second) of layers [begin, end) of the model, with the ends of the model that lie
+  // beside them. REQUIRES: one of its ranges has these layers.
+  std::pair<int64_t, int64_t> units_of_layers(int64_t begin, int64_t end) const;
   double lora_scale() const;
   // What this rank holds of each of its tensors and adapters, by name.
   const std::map<std::string, TensorShard>& shards() const { return shards_; }
@@ -95,6 +98,9 @@ class Decoder : public Model {
   LayerContext layer_context(const TokenBatch& batch, bool training);
   void grow_rope(const AttentionBatch& batch);
   void drop_packed();
+  void begin_unit(int64_t unit) const {
+    if (unit_begin_) unit_begin_(unit);
+  }
   at::Tensor enter(const TokenBatch& batch);
   at::Tensor pass_layer(size_t index, const LayerContext& context, const at::Tensor& h,
                         const KvLayer* cache);
@@ -118,7 +124,7 @@ class Decoder : public Model {
   mutable at::Tensor adapted_head_;  // head with its adapter, for forwards without gradients
   PackedLinear head_packed_, base_head_packed_;  // with and without the head's adapter
   bool adapters_on_ = true, keep_packed_ = false;
-  std::function<void(int64_t)> layer_begin_;
+  std::function<void(int64_t)> unit_begin_;
   std::function<void()> layer_done_;
   WeightKeeper* keeper_ = nullptr;
 };

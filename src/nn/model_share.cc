@@ -118,7 +118,7 @@ class ParkedModel : public WrappedModel {
       parked_.push_back(pinned_for(to_host(tensor), options_.device));
       return parked_.back();
     });
-    decoder_->set_layer_begin([this](int64_t layer) { await(layer); });
+    decoder_->set_unit_begin([this](int64_t unit) { await(unit - 1); });
   }
 
   at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,

@@ -33,8 +33,6 @@ Status check_executable(const ExecutionPlan& plan, const Graph& graph) {
     if (call != nullptr && uses_model(*call))
       BRAID_TRY(check_executable(*call, entry.mesh, entry.strategy));
   }
-  for (const RolePlan& role : plan.roles)
-    if (role.prefetch) return refused(cat("role ", role.role), "prefetch");
   if (plan.fusion.train_schedules)
     return invalid_input(
         "plan: fusion.train_schedules can be simulated but not trained yet; set it to false");

@@ -56,7 +56,7 @@ TEST(Executable, StatesOnTheHostAreAndFusionAndStalenessAreNot) {
   plan.roles.push_back({RoleId{"reference"}, Residency::kHost});
   EXPECT_EQ(check_executable(plan, graph).message(), "");
   plan.roles[0].prefetch = true;
-  EXPECT_THAT(check_executable(plan, graph).message(), HasSubstr("role reference: prefetch"));
+  EXPECT_EQ(check_executable(plan, graph).message(), "");
   plan.roles.clear();
   plan.fusion.train_schedules = true;
   EXPECT_THAT(check_executable(plan, graph).message(), HasSubstr("fusion.train_schedules"));

@@ -89,7 +89,9 @@ struct RolePlan {
   Residency weights = Residency::kDevice;
   Residency optimizer = Residency::kDevice;  // master weights and moments; trained roles
   OffloadTiming timing = OffloadTiming::kAfterLastCall;  // of the role in the step
-  bool prefetch = false;  // the way back overlaps the call before; false: it starts with its own
+  // The way back overlaps the call before, and layer by layer its own; false: it starts with its
+  // own, which waits for all of it.
+  bool prefetch = false;
   friend bool operator==(const RolePlan&, const RolePlan&) = default;
 };
 

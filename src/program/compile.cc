@@ -10,6 +10,7 @@
 #include "program/fused.h"
 #include "program/lower.h"
 #include "program/placement.h"
+#include "program/residency.h"
 
 namespace braid {
 namespace {
@@ -117,15 +118,21 @@ class PlanCompiler {
     return true;
   }
 
+  // Weights that are prefetched come in runs of layers.
   void load(CallId id, bool optimizer, bool prefetch) {
     const RoleId role = call(id).role;
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
-    for (const DeviceId device : program_.copies[copy].layout.mesh.devices) {
+    const ParamLayout layout = program_.copies[copy].layout;
+    for (const DeviceId device : layout.mesh.devices) {
       auto after = after_model(device, prefetch);
       if (const auto left = offloaded_.find(std::pair(state, device)); left != offloaded_.end())
         after.push_back(left->second);
-      copy_ready_[copy][device.value].push_back(
-          append(device, {OpCode::kLoad, id, ExitCondition::kNone, std::move(after), state}));
+      std::vector<Interval> runs = {{}};
+      if (prefetch && !optimizer)
+        runs = load_runs(layout, model_of(problem_, role).size.layers, device);
+      for (const Interval& layers : runs)
+        copy_ready_[copy][device.value].push_back(
+            append(device, {OpCode::kLoad, id, ExitCondition::kNone, after, state, layers}));
     }
   }
 
@@ -270,10 +277,9 @@ class PlanCompiler {
       const auto& received = arrivals_[before.value][rank];
       after.insert(after.end(), received.begin(), received.end());
     }
-    if (placement(id).copy >= 0) {
-      const auto& ready = copy_ready_[placement(id).copy][rank];
-      after.insert(after.end(), ready.begin(), ready.end());
-    }
+    if (placement(id).copy >= 0)
+      for (const InstructionId ready : copy_ready_[placement(id).copy][rank])
+        (comes_within(id, device, ready) ? body.front().within : after).push_back(ready);
     int32_t at = -1;
     for (size_t i = 0; i < body.size(); ++i) {
       if (i > 0) body[i].after.push_back(InstructionId{at});
@@ -283,6 +289,19 @@ class PlanCompiler {
     if (!uses_model(call(id))) return;
     used_before_[rank] = used_[rank];
     used_[rank] = at;
+  }
+
+  // Whether passes of the call begin before this load of its own has ended: its first layers come
+  // first. Calls that are fused, and generations, wait for all.
+  bool comes_within(CallId id, DeviceId device, InstructionId ready) const {
+    const Instruction& load = program_.ranks[device.value].instructions[ready.value];
+    const bool passes = call(id).kind == CallKind::kInfer || call(id).kind == CallKind::kTrainStep;
+    if (load.code != OpCode::kLoad || load.call != id || !passes || run_here(id).size() != 1 ||
+        !role_plan(plan_, call(id).role).prefetch)
+      return false;
+    if (program_.states[load.detail].optimizer) return true;
+    const Instruction& before = program_.ranks[device.value].instructions[ready.value - 1];
+    return before.code == OpCode::kLoad && before.call == id && before.detail == load.detail;
   }
 
   void forget_copies(const RoleId& role) {

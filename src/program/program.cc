@@ -74,6 +74,7 @@ void write_detail(const Program& program, const Instruction& instruction, std::o
     case OpCode::kOffload:
       out << " " << program.states[instruction.detail].role
           << (program.states[instruction.detail].optimizer ? " optimizer" : " weights");
+      if (instruction.layers.size() > 0) out << " layers " << interval_text(instruction.layers);
       return;
     default:
       out << " copy " << instruction.detail << " of " << program.copies[instruction.detail].role;
@@ -94,9 +95,10 @@ void write_instruction(const Program& program, const Instruction& instruction, s
   if (instruction.exit != ExitCondition::kNone)
     out << " until " << exit_condition_name(instruction.exit);
   write_detail(program, instruction, out);
-  if (instruction.after.empty()) return;
-  out << " after";
+  if (!instruction.after.empty()) out << " after";
   for (const InstructionId before : instruction.after) out << " " << before;
+  if (!instruction.within.empty()) out << " within";
+  for (const InstructionId load : instruction.within) out << " " << load;
 }
 
 }  // namespace

@@ -4,10 +4,10 @@
 //
 // A rank computes in the order of its list. Communication (send, receive, load, offload) is issued
 // in that order too, starts when the instructions in `after` have ended, and runs beside what
-// computes meanwhile. Messages of one pair of ranks travel in order among those of one kind and
-// hop: weights do not wait for results of the call before, nor for what a relay has yet to receive.
-// The lists are projections of one global sequence: no rank can wait for another in a circle even
-// if it does everything one after another.
+// computes meanwhile: a load also beside calls before its own. Messages of one pair of ranks travel
+// in order among those of one kind and hop: weights do not wait for results of the call before, nor
+// for what a relay has yet to receive. The lists are projections of one global sequence: no rank
+// can wait for another in a circle even if it does everything one after another.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ enum class OpCode {
   kReceive,        // the same message on the other side
   kReduce,         // region body: gradients over the data-parallel ranks of one slice
   kGather,         // region body: updated weights of that slice (ZeRO-1 and 2)
-  kLoad,           // state from host memory
+  kLoad,           // state from host memory, or some layers of it
   kOffload,        // state to host memory, unless it is there as it was loaded; frees device memory
   kRelease,        // free a copy of weights
 };
@@ -55,6 +55,11 @@ struct Instruction {
   // Send, receive: index into messages; reduce, gather: into groups; load, offload: into states;
   // release, and call, generate and schedule of a copy: into copies; else -1.
   int32_t detail = -1;
+  // Load of weights: of these layers, with the ends of the model that lie beside them. Empty: all.
+  Interval layers = {};
+  // First instruction of a call: loads that its first pass waits for where it comes to their
+  // layers, and its first update where they bring the optimizer.
+  std::vector<InstructionId> within = {};
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
@@ -135,8 +140,9 @@ Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& proble
                         const std::vector<int32_t>& steps = {});
 
 // Regions are closed and not nested, `after` points backwards, every call occurs once on each of
-// its ranks, every message is received in the order in which it was sent, ranks that do everything
-// in order never wait for each other in a circle, and every field is there before it is read.
+// its ranks, state that rests on the host is loaded before each use and every use waits for it,
+// every message is received in the order in which it was sent, ranks that do everything in order
+// never wait for each other in a circle, and every field is there before it is read.
 Status verify(const Program& program);
 
 // The same program with its calls (a region counts as one) in another order; an order that breaks a

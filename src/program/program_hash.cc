@@ -61,6 +61,12 @@ class StaticText {
     put(what, numbers);
   }
 
+  static std::vector<int64_t> numbers_of(const std::vector<InstructionId>& ids) {
+    std::vector<int64_t> out;
+    for (const InstructionId id : ids) out.push_back(id.value);
+    return out;
+  }
+
   void write_graph() {
     put("graph", program_.graph.name);
     for (const RoleSpec& role : program_.graph.roles)
@@ -109,9 +115,9 @@ class StaticText {
   void write_rank(const RankProgram& rank) {
     put("rank");
     for (const Instruction& i : rank.instructions) {
-      std::vector<int64_t> after;
-      for (const InstructionId before : i.after) after.push_back(before.value);
-      put("do", i.code, i.call.value, i.exit, i.detail, after);
+      put("do", i.code, i.call.value, i.exit, i.detail, numbers_of(i.after));
+      if (i.layers.size() > 0) put("layers", i.layers);
+      if (!i.within.empty()) put("within", numbers_of(i.within));
     }
   }
 

@@ -1,4 +1,7 @@
 // State in host memory and copies of weights leave a device when all that reads them has ended.
+#include "program/residency.h"
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +14,8 @@
 
 namespace braid {
 namespace {
+
+using testing::HasSubstr;
 
 // Generation on the second half of a node with weights that training keeps on the first.
 ExecutionPlan generation_apart(const PlanningProblem& problem) {
@@ -109,7 +114,114 @@ TEST(Residency, StateComesBackAfterItHasLeft) {
     }
     ++loads;
   }
-  EXPECT_EQ(loads, 3);  // generate, old_logprob, update_actor
+  // Those of generate, old_logprob, update_actor in their runs of layers.
+  EXPECT_EQ(loads, 3 * kLoadRuns);
+}
+
+// Actor and reference in host memory, on a device of 24 layers; both come layer by layer.
+Program prefetched(const PlanningProblem& problem) {
+  ExecutionPlan plan = trivial_plan(problem);
+  plan.roles = {{RoleId{"actor"}, Residency::kHost, Residency::kHost},
+                {RoleId{"reference"}, Residency::kHost}};
+  for (RolePlan& role : plan.roles)
+    role.timing = OffloadTiming::kAfterEachCall, role.prefetch = true;
+  const auto program = compile(plan, problem);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  return *program;
+}
+
+Instruction& first_of(Program& program, const std::string& call) {
+  for (Instruction& i : program.ranks[0].instructions)
+    if (program.graph.calls[i.call.value].name == call &&
+        (i.code == OpCode::kCall || i.code == OpCode::kRegionBegin))
+      return i;
+  ADD_FAILURE() << call;
+  return program.ranks[0].instructions[0];
+}
+
+// Passes wait for their first layers before they begin and for others on their way, updates for
+// their optimizer; a generation for all.
+TEST(Residency, PassesBeginWhenTheirFirstLayersAreThere) {
+  const PlanningProblem problem =
+      make_test_problem({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 1});
+  Program program = prefetched(problem);
+  const auto& list = program.ranks[0].instructions;
+  EXPECT_TRUE(first_of(program, "generate").within.empty());
+  for (const char* call : {"old_logprob", "ref_logprob", "update_actor"}) {
+    const Instruction& first = first_of(program, call);
+    const bool trains = first.code == OpCode::kRegionBegin;
+    int64_t next = 3;  // layers 0 to 3 come before
+    ASSERT_EQ(first.within.size(), kLoadRuns - 1 + (trains ? 1 : 0)) << call;
+    for (const InstructionId load : first.within) {
+      const Instruction& i = list[load.value];
+      if (program.states[i.detail].optimizer) continue;
+      EXPECT_EQ(i.layers.begin, next);
+      next = i.layers.end;
+    }
+    EXPECT_EQ(next, 24);
+  }
+}
+
+TEST(Residency, VerifyFindsLoadsThatAreMissingOrNotAwaited) {
+  const PlanningProblem problem =
+      make_test_problem({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 1});
+  const Program program = prefetched(problem);
+  const auto& list = program.ranks[0].instructions;
+  const auto error_with = [&](const auto& change) {
+    Program changed = program;
+    change(changed);
+    return verify(changed).message();
+  };
+  EXPECT_EQ(error_with([](Program&) {}), "");
+  for (const char* call : {"old_logprob", "update_actor"}) {
+    EXPECT_THAT(error_with([&](Program& p) { first_of(p, call).within.pop_back(); }),
+                HasSubstr("does not wait for instruction"));
+    EXPECT_THAT(error_with([&](Program& p) { first_of(p, call).after.clear(); }),
+                HasSubstr("does not wait for instruction"));
+  }
+  EXPECT_THAT(error_with([&](Program& p) {
+                std::swap(first_of(p, "generate").within, first_of(p, "generate").after);
+              }),
+              HasSubstr("which loads nothing"));
+  int loads = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].code != OpCode::kLoad && list[i].code != OpCode::kOffload) continue;
+    // In its place one that these rules do not look at, so that the others keep their numbers.
+    const std::string error = error_with([&](Program& p) {
+      p.ranks[0].instructions[i] = {OpCode::kRelease, list[i].call, ExitCondition::kNone, {}, 0};
+    });
+    const bool load = list[i].code == OpCode::kLoad;
+    if (load) {
+      EXPECT_THAT(error, testing::AnyOf(HasSubstr("rests on the host"), HasSubstr("is away"),
+                                        HasSubstr("which loads nothing")))
+          << i;
+    } else {
+      EXPECT_THAT(error, testing::AnyOf(HasSubstr("is there already"), HasSubstr("at the end")))
+          << i;
+    }
+    loads += load ? 1 : 0;
+  }
+  EXPECT_GE(loads, 4 * kLoadRuns);
+  EXPECT_THAT(error_with([&](Program& p) {
+                for (Instruction& i : p.ranks[0].instructions)
+                  if (i.layers.begin > 0) i.layers.begin -= 1;
+              }),
+              HasSubstr("that is there already"));
+}
+
+// Each stage brings what it has; the ends of the model come with the layers beside them.
+TEST(Residency, LoadRunsCoverTheLayersOfADevice) {
+  ParamLayout layout;
+  layout.mesh.devices = {DeviceId{0}, DeviceId{1}};
+  layout.pp = 2, layout.interleave = 2;
+  EXPECT_EQ(load_runs(layout, 6, DeviceId{1}), (std::vector<Interval>{{2, 3}, {5, 6}}));
+  layout.interleave = 1;
+  EXPECT_EQ(load_runs(layout, 6, DeviceId{0}), (std::vector<Interval>{{0, 1}, {1, 2}, {2, 3}}));
+  layout.stage_layers = {20, 4};
+  const auto runs = load_runs(layout, 24, DeviceId{0});
+  ASSERT_EQ(runs.size(), static_cast<size_t>(kLoadRuns));
+  EXPECT_EQ(runs.front(), (Interval{0, 3}));
+  EXPECT_EQ(runs.back().end, 20);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "program/placement.h"
+#include "program/residency.h"
 
 namespace braid {
 namespace {
@@ -325,6 +326,8 @@ Status verify(const Program& program) {
     BRAID_TRY(verify_rank(program, rank).at(cat("program of rank ", rank)));
   if (program.calls.empty()) return ok_status();
   BRAID_TRY(verify_channels(program));
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank)
+    BRAID_TRY(verify_residency(program, rank));
   for (const FusedCalls& fused : program.fused) BRAID_TRY(verify_fused(program, fused));
   return Run(program).run();
 }

@@ -14,6 +14,7 @@ Inferred inferred_of(const Call& call) {
 }  // namespace
 
 Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
+  models_.await(call);
   TrainWork work;
   work.role = &models_.roles().at(program_.graph.calls[call.value].role.value);
   work.deal = &deal;

@@ -98,6 +98,11 @@ std::vector<LayoutCase> layouts() {
        everywhere("ppo", "dp: 1", "dp: 1") + "roles:\n  actor: {weights: host}\n" +
            "  critic: {optimizer: host}\n  reference: {weights: host}\n",
        true},
+      {"host_ahead", "ppo", "1x2",
+       everywhere("ppo", "dp: 2", "pp: 2, micro_batches: 2") +
+           "roles:\n  actor: {weights: host, optimizer: host, prefetch: true}\n" +
+           "  critic: {optimizer: host, weights: host, when: after_each_call, prefetch: true}\n" +
+           "  reference: {weights: host, prefetch: true}\n"},
       {"gpipe", "grpo", "1x2",
        everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 4", "schedule: gpipe")},
       {"gpipe_grid", "ppo", "1x8",
@@ -318,6 +323,33 @@ TEST_F(JobProcess, EveryRandomLayoutComputesWhatOneProcessDoes) {
     const LayoutCase layout = random_layout(number);
     SCOPED_TRACE(layout.devices + "\n" + layout.calls);
     expect_equivalent(layout, number % 2 == 0 ? "" : "qwen2");
+  }
+}
+
+// State that comes layer by layer beside other calls against state that comes before its own.
+TEST_F(JobProcess, PrefetchedStatesGiveTheSameBits) {
+  std::vector<LayoutCase> cases = {
+      {"same", "ppo", "1x2", everywhere("ppo", "dp: 2", "dp: 2")},
+      {"sharded", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, zero: 3"), true}};
+  for (const LayoutCase& layout : cases) {
+    if (layout.full && !full_tier()) continue;
+    std::map<bool, std::string> runs;
+    for (const bool prefetch : {false, true}) {
+      const std::string ahead = prefetch ? ", prefetch: true}\n" : "}\n";
+      LayoutCase one = layout;
+      one.name = runs[prefetch] = cat("states-", layout.name, prefetch ? "-ahead" : "");
+      one.calls +=
+          cat("roles:\n  actor: {weights: host, optimizer: host", ahead,
+              layout.algorithm == "ppo" ? "  critic: {weights: host, when: after_each_call" + ahead
+                                        : "",
+              "  reference: {weights: host", ahead);
+      if (prefetch) same_kernels(runs[false], one.name);
+      finish(job_command(one.name, one.algorithm, {"plan.file=" + write_plan(one)}));
+    }
+    const Tensors before = weights_of(path(runs[false] + "/export/actor")),
+                  after = weights_of(path(runs[true] + "/export/actor"));
+    ASSERT_EQ(before.size(), after.size());
+    for (const auto& [name, tensor] : before) EXPECT_TRUE(tensor.equal(after.at(name))) << name;
   }
 }
 

@@ -50,7 +50,7 @@ MemoryUseOfRank memory_use(const RankModels& models, int64_t held) {
     for (const auto& [tensor_name, parameter] : instance->model->parameters())
       weights += counted.add(parameter);
     if (instance->shards)
-      for (const at::Tensor& slice : instance->shards->slices()) weights += counted.add(slice);
+      for (const auto& [unit, slice] : instance->shards->slices()) weights += counted.add(slice);
     if (weights > 0) use.weights.emplace_back("weights of " + name, weights);
     known += weights;
     if (!instance->optimizer) continue;

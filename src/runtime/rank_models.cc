@@ -124,7 +124,7 @@ Model& RankModels::model(CallId id) {
   const Call& call = program_.graph.calls[id.value];
   const int32_t copy = program_.calls.empty() ? -1 : program_.calls[id.value].copy;
   if (copy < 0 || program_.copies[copy].home) {
-    check_here(call.role);
+    await(id);
     return *roles_.at(call.role.value).model;
   }
   BRAID_CHECK(!find_role(program_.graph, call.role)->trained || is_current(copy),
@@ -202,15 +202,23 @@ void RankModels::find_states() {
     const RoleState& state = program_.states[i];
     const auto found = roles_.find(state.role.value);
     if (found == roles_.end()) continue;
+    if (!copy_thread_) copy_thread_ = std::make_unique<CopyThread>();
     const ModelInstance& role = found->second;
-    std::vector<at::Tensor> tensors;
+    auto* const decoder = dynamic_cast<Decoder*>(role.model.get());
+    std::vector<std::pair<int64_t, at::Tensor>> tensors;
     if (state.optimizer)
-      tensors = role.optimizer->tensors();
+      for (const at::Tensor& tensor : role.optimizer->tensors()) tensors.emplace_back(0, tensor);
     else if (role.shards)
       tensors = role.shards->slices();
     else
-      for (const auto& [name, parameter] : role.model->parameters()) tensors.push_back(parameter);
-    states_.emplace(static_cast<int32_t>(i), Resting{HostState(tensors)});
+      for (const auto& [name, parameter] : role.model->parameters())
+        tensors.emplace_back(decoder == nullptr ? 0 : decoder->unit_of(name), parameter);
+    Resting& resting =
+        states_.emplace(static_cast<int32_t>(i), Resting{HostState(tensors, copy_thread_.get())})
+            .first->second;
+    if (state.optimizer || decoder == nullptr) continue;
+    resting.decoder = decoder;
+    decoder->set_unit_begin([&resting](int64_t unit) { resting.memory.wait(unit); });
   }
 }
 
@@ -222,11 +230,19 @@ std::vector<std::pair<std::string, const ModelInstance*>> RankModels::instances(
   return out;
 }
 
-void RankModels::load(int32_t state) {
+void RankModels::begin_load(int32_t state, const Interval& layers) {
   const auto found = states_.find(state);
   if (found == states_.end() || found->second.memory.here()) return;
-  found->second.memory.load();
-  found->second.changed = false;
+  Resting& resting = found->second;
+  resting.changed = false;
+  if (layers.size() <= 0 || resting.decoder == nullptr) return resting.memory.begin_load();
+  const auto [first, last] = resting.decoder->units_of_layers(layers.begin, layers.end);
+  resting.memory.begin_load(first, last);
+}
+
+void RankModels::load(int32_t state) {
+  begin_load(state, {});
+  if (const auto found = states_.find(state); found != states_.end()) found->second.memory.wait();
 }
 
 void RankModels::offload(int32_t state) {
@@ -250,6 +266,7 @@ void RankModels::note_update(const RoleId& role) {
     if (program_.states[state].role == role) {
       BRAID_CHECK(resting.memory.here(),
                   cat("state of ", role, " changes while it is on the host"));
+      resting.memory.wait();
       resting.changed = true;
     }
 }
@@ -265,10 +282,22 @@ bool RankModels::saves_memory() const {
   });
 }
 
-void RankModels::check_here(const RoleId& role) const {
-  for (const auto& [state, resting] : states_)
-    BRAID_CHECK(program_.states[state] != RoleState({role, false}) || resting.memory.here(),
+// Whether the program lets the first pass of a call wait for layers.
+bool RankModels::passes_wait(CallId call) const {
+  for (const Instruction& i : program_.ranks[rank()].instructions)
+    if (i.call == call && (i.code == OpCode::kCall || i.code == OpCode::kRegionBegin))
+      return !i.within.empty();
+  return false;
+}
+
+void RankModels::await(CallId call) {
+  const RoleId& role = program_.graph.calls[call.value].role;
+  for (auto& [state, resting] : states_) {
+    if (program_.states[state] != RoleState({role, false})) continue;
+    BRAID_CHECK(resting.memory.here(),
                 cat("weights of ", role, " are used while they are on the host"));
+    if (resting.decoder == nullptr || !passes_wait(call)) resting.memory.wait();
+  }
 }
 
 RankModels::Everything::Everything(RankModels& models) : models_(models) {

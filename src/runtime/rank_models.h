@@ -11,6 +11,7 @@
 
 #include "comm/world.h"
 #include "config/options.h"
+#include "nn/decoder.h"
 #include "program/program.h"
 #include "program/tensor_map.h"
 #include "runtime/call_groups.h"
@@ -47,12 +48,16 @@ class RankModels {
   void release(int32_t copy) { copies_.erase(copy); }
 
   // State that rests on the host between its uses (indices into Program::states): at first it is
-  // here. Nothing where it is there already, or the rank has none of it.
-  void load(int32_t state);
+  // here. Nothing where it is there already, or the rank has none of it. It comes beside what
+  // computes: layers of weights, or all of it where there are none.
+  void begin_load(int32_t state, const Interval& layers);
+  // Waits for the weights of the call's role that are on their way, but where the program says that
+  // its passes do so themselves, layer by layer. REQUIRES: the loads have begun.
+  void await(CallId call);
   void offload(int32_t state);
   void rest();          // all of it
-  void bring_states();  // all of it
-  // A role's weights and optimizer are about to change.
+  void bring_states();  // all of it, and waits for it
+  // A role's weights and optimizer are about to change: waits for what is on its way.
   void note_update(const RoleId& role);
   // Whether some of a role's state rests on the host.
   bool rests(const RoleId& role) const;
@@ -89,7 +94,8 @@ class RankModels {
   bool is_current(int32_t copy) const;
   void find_messages();
   void find_states();
-  void check_here(const RoleId& role) const;
+  void load(int32_t state);
+  bool passes_wait(CallId call) const;
   std::vector<int64_t> holders(const std::string& role) const;
 
   const Config config_;
@@ -107,12 +113,15 @@ class RankModels {
   std::map<int32_t, int64_t> filled_;        // version that each copy has, wherever it is
   struct Resting {
     HostState memory;
-    bool changed = false;  // since it was brought
+    bool changed = false;        // since it was brought
+    Decoder* decoder = nullptr;  // of weights, where passes can wait for them; else null
   };
   std::map<int32_t, Resting> states_;                 // by index in the program
   std::map<int32_t, CallGroups> groups_;              // by call
   std::map<std::string, TensorMap> maps_;             // of roles whose weights move
   std::map<int32_t, std::vector<Message>> messages_;  // that move them, by call
+  // Of states in host memory. Last: it ends before what it copies goes.
+  std::unique_ptr<CopyThread> copy_thread_;
 };
 
 }  // namespace braid

@@ -214,8 +214,8 @@ Status Rehearsal::end_region(const Call& call) {
   return ok_status();
 }
 
-Status Rehearsal::load(int32_t state) {
-  models_.load(state);
+Status Rehearsal::begin_load(int32_t state, const Interval& layers) {
+  models_.begin_load(state, layers);
   return ok_status();
 }
 

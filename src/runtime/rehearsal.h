@@ -53,7 +53,7 @@ class Rehearsal : public Executor {
   bool region_done(ExitCondition) const override { return true; }
   Status end_region(const Call& call) override;
   void release(int32_t copy) override { models_.release(copy); }
-  Status load(int32_t state) override;
+  Status begin_load(int32_t state, const Interval& layers) override;
   Status offload(int32_t state) override;
   void passed(size_t) override {}
   Status reopen_region(const Call&) override { return ok_status(); }

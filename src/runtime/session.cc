@@ -417,9 +417,9 @@ Status Session::optimizer_step(const Call& call) {
   return training_.update();
 }
 
-Status Session::load(int32_t state) {
+Status Session::begin_load(int32_t state, const Interval& layers) {
   const WorkSection section;
-  models_->load(state);
+  models_->begin_load(state, layers);
   return ok_status();
 }
 

@@ -111,7 +111,7 @@ class Session : public Executor {
   void passed(size_t next) override;
   Status reopen_region(const Call& call) override;
   void release(int32_t copy) override { models_->release(copy); }
-  Status load(int32_t state) override;
+  Status begin_load(int32_t state, const Interval& layers) override;
   Status offload(int32_t state) override;
 
  private:

@@ -1,5 +1,6 @@
 // What happens between the gates of a call.
 #include <algorithm>
+#include <utility>
 
 #include "sim/step_simulation.h"
 #include "sim/work_cuts.h"
@@ -193,16 +194,58 @@ void StepSimulation::add_pass(StageRun* run, size_t index, const Work& work) {
   const CallId id = run->ops.call;
   const Op& op = run->ops.ops[index];
   const double seconds = prices_.cost(id).op_s(run->ops, op, work.prices);
-  const TaskId task = tasks_.add(seconds);
-  wait_for_devices(*run, task);
-  run->last = run->tasks[index] = task;
+  const PassTasks tasks = add_pass_tasks(run, op, seconds);
+  run->last = run->tasks[index] = tasks.last;
   const bool forward = op.kind == OpKind::kForward;
   if (!forward && op.minibatch == 0) run->window_s = seconds;
   const bool trains = run->ops.bodies[op.body].trains;
-  remember_op({task, forward ? EventKind::kForward : EventKind::kBackward, id, run->at.dp_rank,
+  remember_op({tasks, forward ? EventKind::kForward : EventKind::kBackward, id, run->at.dp_rank,
                run->at.stage, op.micro_batch, trains ? OpCode::kSchedule : OpCode::kCall},
               seconds);
-  remember_pass(*run, op, task, work.batch);
+  remember_pass(*run, op, tasks, work.batch);
+}
+
+// Shares of a pass of the body before what its devices' loads bring, each with the load's task.
+std::vector<std::pair<double, TaskId>> StepSimulation::layer_waits(const StageRun& run,
+                                                                   const OpBody& body) const {
+  std::vector<std::pair<double, TaskId>> out;
+  for (const DeviceId device : stage_devices(run.ops.call, run.at)) {
+    const int32_t first = blocks_[run.ops.call.value].at(device.value).first;
+    for (const auto& wait : prices_.layer_waits(instruction(device, first), device, body))
+      out.emplace_back(wait.share, ends_[device.value][wait.load.value]);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// The first forward of a body waits for layers that are on their way where it comes to them.
+StepSimulation::PassTasks StepSimulation::add_pass_tasks(StageRun* run, const Op& op,
+                                                         double seconds) {
+  std::vector<std::pair<double, TaskId>> waits;
+  run->begun.resize(run->ops.bodies.size());
+  if (op.kind == OpKind::kForward && !run->begun[op.body]) {
+    run->begun[op.body] = true;
+    waits = layer_waits(*run, run->ops.bodies[op.body]);
+  }
+  const auto share_at = [&](size_t i) { return i < waits.size() ? waits[i].first : 1.0; };
+  PassTasks out;
+  out.first = out.last = tasks_.add(seconds * share_at(0));
+  wait_for_devices(*run, out.first);
+  for (size_t i = 0; i < waits.size(); ++i) {
+    const TaskId next = tasks_.add(seconds * (share_at(i + 1) - share_at(i)));
+    tasks_.wait(next, out.last);
+    tasks_.wait(next, waits[i].second);
+    out.last = next;
+  }
+  return out;
+}
+
+void StepSimulation::wait_for_optimizer(const StageRun& run, TaskId update) {
+  for (const DeviceId device : stage_devices(run.ops.call, run.at)) {
+    const int32_t first = blocks_[run.ops.call.value].at(device.value).first;
+    for (const InstructionId load : prices_.update_waits(instruction(device, first), device))
+      tasks_.wait(update, ends_[device.value][load.value]);
+  }
 }
 
 // What computes waits for what its devices computed before.
@@ -268,8 +311,14 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
         const double update_s = prices_.update_s(run.ops, op);
         const TaskId update = tasks_.add(update_s);
         wait_for_devices(run, update);
+        if (!std::exchange(run.updated, true)) wait_for_optimizer(run, update);
         run.last = run.tasks[at] = update;
-        remember_op({update, EventKind::kOptimizer, id, run.at.dp_rank, run.at.stage, -1,
+        remember_op({{update, update},
+                     EventKind::kOptimizer,
+                     id,
+                     run.at.dp_rank,
+                     run.at.stage,
+                     -1,
                      OpCode::kOptimizerStep},
                     update_s);
         const Strategy& s = prices_.cost(id).strategy();
@@ -279,7 +328,12 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
         run.last = run.tasks[at] = add_joint(&run, op, seconds, &joints);
         const bool gathers = op.kind == OpKind::kAllGather;
         if (gathers || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter)
-          remember_op({run.last, EventKind::kReduce, id, run.at.dp_rank, run.at.stage, -1,
+          remember_op({{run.last, run.last},
+                       EventKind::kReduce,
+                       id,
+                       run.at.dp_rank,
+                       run.at.stage,
+                       -1,
                        gathers ? OpCode::kGather : OpCode::kReduce},
                       0);
       }
@@ -322,7 +376,7 @@ void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds&
   for (int stage = 0; stage < s.pp; ++stage) {
     enter(id, {dp_rank, stage}, task);
     leave(id, {dp_rank, stage}, task);
-    remember_op({task, EventKind::kGenerate, id, dp_rank, stage, -1, OpCode::kGenerateStep},
+    remember_op({{task, task}, EventKind::kGenerate, id, dp_rank, stage, -1, OpCode::kGenerateStep},
                 run.seconds);
     instructions_ += s.tp * (2 * run.rounds + 1);
     remember_cache(id, {dp_rank, stage}, task, run);

@@ -81,6 +81,51 @@ TEST(HostState, NothingMovesBeforeTheStepHasItsData) {
   EXPECT_NEAR(trace.devices[0].transfer_s, busy_s, 1e-9);
 }
 
+// The loads of a call on the first device, and its first forward there.
+struct LoadedCall {
+  double first_load_s = 0, loads_s = 0;  // end of the first, and from there to that of the last
+  double begin_s = 0, end_s = 0;         // of the forward
+  double bytes = 0;
+};
+
+LoadedCall loaded_call(const Trace& trace, const std::string& name) {
+  LoadedCall out;
+  double first = 0, last = 0;
+  bool passed = false;
+  for (const TraceEvent& event : trace.events) {
+    if (trace.call_names[event.call.value] != name || event.device.value != 0) continue;
+    if (event.kind == EventKind::kLoad) {
+      if (out.bytes == 0) first = event.end_s, out.first_load_s = event.end_s;
+      last = std::max(last, event.end_s);
+      out.bytes += event.bytes;
+    } else if (event.kind == EventKind::kForward && !passed) {
+      passed = true;
+      out.begin_s = event.start_s, out.end_s = event.end_s;
+    }
+  }
+  out.loads_s = last - first;
+  return out;
+}
+
+// A pass begins when its first layers are there, waits for each further run of layers where it
+// comes to it, and not for the last before that.
+TEST(HostState, LayersComeBesideThePassThatUsesThem) {
+  const PlanningProblem problem = make_test_problem(
+      {.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 2, .prompts = 16});
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  // The actor comes for the call that scores with it and has nothing before to pass beside.
+  plan.roles = {
+      {RoleId{"actor"}, Residency::kHost, Residency::kHost, OffloadTiming::kAfterEachCall}};
+  const LoadedCall whole = loaded_call(traced(plan, problem), "old_logprob");
+  plan.roles[0].prefetch = true;
+  const LoadedCall cut = loaded_call(traced(plan, problem), "old_logprob");
+  EXPECT_NEAR(cut.bytes, whole.bytes, 1e-6 * whole.bytes);
+  EXPECT_GE(whole.begin_s, whole.first_load_s);
+  EXPECT_LT(cut.begin_s, cut.first_load_s + cut.loads_s);
+  EXPECT_GE(cut.begin_s, cut.first_load_s);
+  EXPECT_LT(cut.end_s, whole.end_s);
+}
+
 TEST(HostState, AHostHoldsNoMoreThanItHas) {
   PlanningProblem problem = make_test_problem(
       {.actor = "qwen2.5-0.5b", .critic = "qwen2.5-0.5b", .devices = 4, .prompts = 16});

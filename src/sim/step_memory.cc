@@ -58,7 +58,7 @@ void StepSimulation::add_field_memory(CallId id) {
   }
 }
 
-void StepSimulation::remember_pass(const StageRun& run, const Op& op, TaskId task,
+void StepSimulation::remember_pass(const StageRun& run, const Op& op, const PassTasks& tasks,
                                    const MicroBatch& batch) {
   const CallId id = run.ops.call;
   const CallCost& cost = prices_.cost(id);
@@ -69,10 +69,12 @@ void StepSimulation::remember_pass(const StageRun& run, const Op& op, TaskId tas
   const OpCode code = body.trains ? OpCode::kSchedule : OpCode::kCall;
   for (const DeviceId device : stage_devices(id, run.at)) {
     const int32_t at = find_instruction(id, device, code);
-    change(device, {task, 0, MemoryOwner::kActivations, at, working + (op.holds > 0 ? kept : 0)});
-    change(device, {task, 0, MemoryOwner::kLogits, at, logits});
-    change(device, {task, 1, MemoryOwner::kActivations, at, -working - (op.holds < 0 ? kept : 0)});
-    change(device, {task, 1, MemoryOwner::kLogits, at, -logits});
+    change(device,
+           {tasks.first, 0, MemoryOwner::kActivations, at, working + (op.holds > 0 ? kept : 0)});
+    change(device, {tasks.first, 0, MemoryOwner::kLogits, at, logits});
+    change(device,
+           {tasks.last, 1, MemoryOwner::kActivations, at, -working - (op.holds < 0 ? kept : 0)});
+    change(device, {tasks.last, 1, MemoryOwner::kLogits, at, -logits});
   }
 }
 
@@ -85,6 +87,7 @@ void StepSimulation::add_list_memory(DeviceId rank) {
     live[copy] = true;
     change(rank, {task, share, MemoryOwner::kCopies, at, prices_.copy_bytes(copy, rank)});
   };
+  TaskId room = -1;
   for (size_t i = 0; i < list.size(); ++i) {
     const auto at = static_cast<int32_t>(i);
     const TaskId task = ends_[rank.value][i];
@@ -98,9 +101,13 @@ void StepSimulation::add_list_memory(DeviceId rank) {
       if (!fields) change(rank, {task, 1, MemoryOwner::kStaging, at, -bytes});
     } else if (code == OpCode::kLoad || code == OpCode::kOffload) {
       const RoleState& state = program_.states[list[i].detail];
-      const double bytes = prices_.state_bytes(state, rank);
+      const double bytes = prices_.moved_bytes(list[i], rank);
       const bool load = code == OpCode::kLoad;
-      change(rank, {task, load ? 0.0 : 1.0,
+      // Room for all layers that are loaded together is taken with the first of them.
+      const bool goes_on = load && i > 0 && list[i - 1].code == code &&
+                           list[i - 1].call == list[i].call && list[i - 1].detail == list[i].detail;
+      room = goes_on ? room : task;
+      change(rank, {load ? room : task, load ? 0.0 : 1.0,
                     state.optimizer ? MemoryOwner::kOptimizer : MemoryOwner::kWeights, at,
                     load ? bytes : -bytes});
     } else if (code == OpCode::kRelease) {

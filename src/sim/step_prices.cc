@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cost/rl_engine.h"
+#include "program/residency.h"
 #include "sim/work_cuts.h"
 
 namespace braid {
@@ -197,8 +198,31 @@ StepPrices::StateMove StepPrices::state_move(DeviceId rank, int32_t index) const
   const Instruction& move = program_.ranks[rank.value].instructions[index];
   const RoleState& state = program_.states[move.detail];
   if (move.code != OpCode::kLoad && !changed_since_load(rank, index)) return {};
-  const double bytes = state_bytes(state, rank);
+  const double bytes = moved_bytes(move, rank);
   return {bytes, home_cost(state.role).host_copy_seconds(bytes)};
+}
+
+std::vector<StepPrices::LayerWait> StepPrices::layer_waits(const Instruction& first, DeviceId rank,
+                                                           const OpBody& body) const {
+  std::vector<LayerWait> out;
+  for (const InstructionId load : first.within) {
+    const Instruction& move = program_.ranks[rank.value].instructions[load.value];
+    const auto share = share_before(body, move.layers);
+    if (share) out.push_back({*share, load});
+  }
+  std::sort(out.begin(), out.end(), [](const LayerWait& a, const LayerWait& b) {
+    return std::pair(a.share, a.load) < std::pair(b.share, b.load);
+  });
+  return out;
+}
+
+std::vector<InstructionId> StepPrices::update_waits(const Instruction& first, DeviceId rank) const {
+  std::vector<InstructionId> out;
+  for (const InstructionId load : first.within) {
+    const Instruction& move = program_.ranks[rank.value].instructions[load.value];
+    if (program_.states[move.detail].optimizer) out.push_back(load);
+  }
+  return out;
 }
 
 }  // namespace braid

@@ -61,11 +61,23 @@ class StepPrices {
     double bytes = 0, seconds = 0;
   };
   StateMove state_move(DeviceId rank, int32_t instruction) const;
+  // What the first forward of a body on a rank waits for beside all that comes before it: loads,
+  // with the share of it that is computed before it comes to their layers, in that order.
+  struct LayerWait {
+    double share = 0;
+    InstructionId load;
+  };
+  std::vector<LayerWait> layer_waits(const Instruction& first, DeviceId rank,
+                                     const OpBody& body) const;
+  // What the first update of a call on a rank waits for beside that.
+  std::vector<InstructionId> update_waits(const Instruction& first, DeviceId rank) const;
 
   // Bytes of a device.
   int32_t home_copy(const RoleId& role) const;
   double copy_bytes(int32_t copy, DeviceId device) const;
   double state_bytes(const RoleState& state, DeviceId device) const;
+  // Of a load or offload of a device's list: where it is of some layers, of those alone.
+  double moved_bytes(const Instruction& move, DeviceId device) const;
   double limit_bytes(DeviceId device) const;
   // Whether the weights of a role are there for its calls alone.
   bool comes_for_calls(const RoleId& role) const;

@@ -100,6 +100,32 @@ double StepPrices::state_bytes(const RoleState& state, DeviceId device) const {
                          : cost.weight_bytes(*index);
 }
 
+// Layers of a device differ by their kinds: the ends of the model lie beside its first and last.
+double StepPrices::moved_bytes(const Instruction& move, DeviceId device) const {
+  const RoleState& state = program_.states[move.detail];
+  const double all = state_bytes(state, device);
+  if (move.layers.size() <= 0) return all;
+  const ParamLayout& layout = program_.copies[home_copy(state.role)].layout;
+  const auto index = index_in(layout.mesh, device);
+  const RoleModel& model = model_of(problem_, state.role);
+  const RoleSpec* spec = find_role(program_.graph, state.role);
+  const GridPosition at = position_in(layout, *index);
+  double moved = 0, held = 0;
+  for (const TensorKind& kind : tensor_kinds(model.size, spec != nullptr && spec->scalar_head)) {
+    const auto elements = static_cast<double>(held_elements(kind, layout, at).size());
+    const bool end = kind.layer_begin == kind.layer_end;
+    const int64_t beside = kind.first ? 0 : model.size.layers - 1;  // of an end of the model
+    for (const Interval& run : held_layers(kind, layout, model.size.layers, at.stage)) {
+      held += elements * static_cast<double>(run.size());
+      const Interval found = end ? Interval{beside, beside + 1} : run;
+      const int64_t common =
+          std::min(found.end, move.layers.end) - std::max(found.begin, move.layers.begin);
+      moved += elements * static_cast<double>(std::max<int64_t>(0, common));
+    }
+  }
+  return held > 0 ? all * moved / held : 0;
+}
+
 double StepPrices::copy_bytes(int32_t index, DeviceId device) const {
   const WeightCopy& copy = program_.copies[index];
   if (borrows_memory(copy) || !index_in(copy.layout.mesh, device)) return 0;
@@ -153,10 +179,9 @@ double StepPrices::held_before(DeviceId device, int32_t instruction) const {
     if (!before && computes && now.call != call) break;
     const bool may_start = std::all_of(now.after.begin(), now.after.end(),
                                        [&](InstructionId id) { return id.value <= instruction; });
-    if (now.code == OpCode::kLoad && (before || may_start))
-      bytes += state_bytes(program_.states[now.detail], device);
+    if (now.code == OpCode::kLoad && (before || may_start)) bytes += moved_bytes(now, device);
     if (!before) continue;
-    if (now.code == OpCode::kOffload) bytes -= state_bytes(program_.states[now.detail], device);
+    if (now.code == OpCode::kOffload) bytes -= moved_bytes(now, device);
     if (now.code == OpCode::kReceive &&
         program_.messages[now.detail].kind == MessageKind::kParameters)
       take_copy(program_.messages[now.detail].owner);

@@ -240,7 +240,7 @@ void StepSimulation::add_events(Trace* trace) const {
     for (const DeviceId device : stage_devices(op.call, {op.dp_rank, op.stage})) {
       TraceEvent event;
       event.kind = op.kind, event.device = device, event.call = op.call;
-      event.start_s = tasks_.start(op.task), event.end_s = tasks_.end(op.task);
+      event.start_s = tasks_.start(op.tasks.first), event.end_s = tasks_.end(op.tasks.last);
       event.instruction = find_instruction(op.call, device, op.code);
       event.micro_batch = op.micro_batch;
       trace->events.push_back(event);

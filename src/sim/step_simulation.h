@@ -33,8 +33,12 @@ class StepSimulation {
   Trace run();
 
  private:
+  // An op as tasks that follow each other: several where it waits for layers on its way.
+  struct PassTasks {
+    TaskId first = -1, last = -1;
+  };
   struct OpEvent {  // of a group of devices that do the same
-    TaskId task = -1;
+    PassTasks tasks;
     EventKind kind = EventKind::kCall;
     CallId call;
     int dp_rank = 0, stage = 0;
@@ -88,10 +92,12 @@ class StepSimulation {
   struct StageRun {
     StagePoint at;
     Expansion ops;
-    std::vector<TaskId> tasks;  // by op
-    size_t begin = 0, end = 0;  // of the mini-batch at hand
-    TaskId last = -1;           // of what computes
-    double window_s = 0;        // of its last backward
+    std::vector<TaskId> tasks;     // by op
+    size_t begin = 0, end = 0;     // of the mini-batch at hand
+    TaskId last = -1;              // of what computes
+    double window_s = 0;           // of its last backward
+    std::vector<bool> begun = {};  // [body]: it has had a forward
+    bool updated = false;
     // Of the call that this one is fused with: they share devices, and one computes at a time.
     std::vector<StageRun*> beside = {};
     size_t next = 0;  // of its ops, where passes have an order of several calls
@@ -121,6 +127,9 @@ class StepSimulation {
   void add_pass(StageRun* run, size_t op, const Work& work);
   void add_fused_pass(const PipelineOp& pass, CallRuns* call, StageRun* run);
   void wait_for_devices(const StageRun& run, TaskId task);
+  PassTasks add_pass_tasks(StageRun* run, const Op& op, double seconds);
+  std::vector<std::pair<double, TaskId>> layer_waits(const StageRun& run, const OpBody& body) const;
+  void wait_for_optimizer(const StageRun& run, TaskId update);
   std::vector<StageRun*> replica_of(CallRuns* call, int dp_rank) const;
   void add_stage_messages(std::vector<StageRun*> replica);
   void finish_minibatch(std::vector<StageRun>* runs);
@@ -142,7 +151,8 @@ class StepSimulation {
   bool has_several_passes(CallId id) const;
   void add_call_memory(CallId id);
   void add_field_memory(CallId id);
-  void remember_pass(const StageRun& run, const Op& op, TaskId task, const MicroBatch& batch);
+  void remember_pass(const StageRun& run, const Op& op, const PassTasks& tasks,
+                     const MicroBatch& batch);
   void add_list_memory(DeviceId rank);
   void hold(DeviceId device, const Block& block, MemoryOwner owner, double bytes);
   void change(DeviceId device, const MemoryChange& change) {

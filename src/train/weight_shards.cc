@@ -70,6 +70,13 @@ void WeightShards::add(const FlatBuckets& layout, const Decoder& decoder, bool l
   }
 }
 
+std::vector<std::pair<int64_t, at::Tensor>> WeightShards::slices() const {
+  std::vector<std::pair<int64_t, at::Tensor>> out;
+  for (int64_t unit = 0; unit < units(); ++unit)
+    for (const size_t bucket : units_[unit].buckets) out.emplace_back(unit, slices_[bucket]);
+  return out;
+}
+
 // A bucket's values in whole, from tensors that have them.
 at::Tensor WeightShards::flat_of(const Bucket& bucket) const {
   const at::Tensor flat = at::zeros({bucket.padded}, bucket.places[0].parameter.options());

@@ -37,8 +37,8 @@ class WeightShards : public WeightKeeper {
 
   // This rank's slice of a bucket of `trained`, in the weights' dtype: what bring() gathers.
   const at::Tensor& slice(size_t bucket) const { return slices_[bucket]; }
-  // This rank's slices, of all weights.
-  const std::vector<at::Tensor>& slices() const { return slices_; }
+  // This rank's slices, of all weights, each with the units that bring() gathers it for.
+  std::vector<std::pair<int64_t, at::Tensor>> slices() const;
   // The trained parameters in whole, on ranks that want them; their units stay as they are.
   Result<std::vector<std::pair<std::string, at::Tensor>>> trained(bool wanted) const;
 

@@ -95,18 +95,26 @@ std::vector<std::map<std::string, double>> steps_of(Session& session, World& wor
   return rows;
 }
 
-// The same job on CPUs and on test devices.
-void expect_same_job(World& world, const std::string& algorithm, const std::string& calls) {
-  SCOPED_TRACE(calls);
-  install_test_device();
-  ASSERT_EQ(use_local_device(kTestDevice, world.global_rank()).message(), "");
+Config job_config(World& world, const std::string& algorithm) {
   Config config = tiny_run(algorithm);
   config.run.name = cat("device-ranks-", world.membership().master_port);
   config.train.threads = 1;
   config.train.micro_tokens = 4096;
   config.data.max_prompt_length = 64;
-  const Program program =
-      compiled(config, cat("graph: ", algorithm, "\ndevices: 1x2\ncalls:\n", calls));
+  return config;
+}
+
+Program job_program(const Config& config, const std::string& calls) {
+  return compiled(config, cat("graph: ", config.algorithm.name, "\ndevices: 1x2\ncalls:\n", calls));
+}
+
+// The same job on CPUs and on test devices.
+void expect_same_job(World& world, const std::string& algorithm, const std::string& calls) {
+  SCOPED_TRACE(calls);
+  install_test_device();
+  ASSERT_EQ(use_local_device(kTestDevice, world.global_rank()).message(), "");
+  Config config = job_config(world, algorithm);
+  const Program program = job_program(config, calls);
   std::vector<std::vector<std::map<std::string, double>>> runs;
   for (const char* device : {"cpu", kTestDevice}) {
     config.device = device;
@@ -137,6 +145,30 @@ RANK_TEST(DeviceRanks, ComputeWhatAJobOnCpusDoes, 2) {
                   "  generate: {mesh: all, tp: 2}\n  old_logprob: {mesh: all, dp: 2}\n"
                   "  ref_logprob: {mesh: all, pp: 2}\n  values: {mesh: all, tp: 2}\n"
                   "  update_critic: {mesh: all, pp: 2}\n  update_actor: {mesh: all, dp: 2}\n");
+}
+
+// Copies of the test device happen when they are waited for: who forgets that computes with what
+// was there before.
+RANK_TEST(DeviceRanks, PrefetchedStatesGiveTheSameBits, 2) {
+  install_test_device();
+  ASSERT_EQ(use_local_device(kTestDevice, world.global_rank()).message(), "");
+  Config config = job_config(world, "ppo");
+  config.device = kTestDevice;
+  for (const char* passes : {"tp: 2", "dp: 2, zero: 3"}) {
+    SCOPED_TRACE(passes);
+    std::vector<std::vector<std::map<std::string, double>>> runs;
+    for (const char* ahead : {"", ", prefetch: true"}) {
+      const std::string roles =
+          cat("roles:\n  actor: {weights: host, optimizer: host", ahead, "}\n",
+              "  critic: {weights: host, optimizer: host, when: after_each_call", ahead, "}\n",
+              "  reference: {weights: host", ahead, "}\n");
+      const Program program = job_program(config, everywhere("ppo", "dp: 2", passes) + roles);
+      const auto session = Session::create(config, program, &world);
+      ASSERT_TRUE(session.ok()) << session.status().message();
+      runs.push_back(steps_of(**session, world));
+    }
+    EXPECT_EQ(runs[0], runs[1]);
+  }
 }
 
 TEST(DeviceRanks, TakeTheDeviceOfTheirPlaceOnTheMachine) {
