@@ -561,10 +561,10 @@ void Decoder::pass_by(const PassedBy& pass) {
   let_go();
 }
 
-void Decoder::pass_by_unit(int64_t unit, const PassedBy& pass,
+void Decoder::pass_by_unit(int64_t unit, int64_t next, const PassedBy& pass,
                            const std::function<void()>& messages) {
   begin_unit(unit);
-  if (keeper_ != nullptr) keeper_->bring(unit);
+  bring(unit, next);
   messages();
   if (keeper_ == nullptr) return;
   keeper_->leave(unit);
@@ -574,9 +574,10 @@ void Decoder::pass_by_unit(int64_t unit, const PassedBy& pass,
 void Decoder::pass_by_forward(const PassedBy& pass) {
   const ZeroMessages zeros(spec_, options_, pass.rows);
   const auto [begin, end] = places_of(pass.range);
-  if (ranges()[pass.range].begin == 0) pass_by_unit(0, pass, [&] { zeros.enter_model(); });
+  if (ranges()[pass.range].begin == 0) pass_by_unit(0, 1, pass, [&] { zeros.enter_model(); });
   for (size_t i = begin; i < end; ++i)
-    pass_by_unit(static_cast<int64_t>(i) + 1, pass, [&] { zeros.pass_layer(); });
+    pass_by_unit(static_cast<int64_t>(i) + 1, unit_after(i, pass.range), pass,
+                 [&] { zeros.pass_layer(); });
   if (ranges()[pass.range].end < spec_.layers) return;
   begin_unit(units() - 1);
   hold_head();
@@ -593,17 +594,18 @@ void Decoder::pass_by_backward(const PassedBy& pass) {
     if (keeper_ != nullptr && pass.passed) pass.passed(units() - 1);
   }
   for (size_t i = end; i > begin; --i)
-    pass_by_unit(static_cast<int64_t>(i), pass, [&] {
-      if (options_.kept == KeptActivations::kInputs) zeros.pass_layer();
-      zeros.return_layer();
-    });
+    pass_by_unit(static_cast<int64_t>(i), i - 1 > begin ? static_cast<int64_t>(i) - 1 : kNoUnit,
+                 pass, [&] {
+                   if (options_.kept == KeptActivations::kInputs) zeros.pass_layer();
+                   zeros.return_layer();
+                 });
   if (ranges()[pass.range].begin == 0) zeros.return_to_model();
 }
 
 at::Tensor Decoder::enter(const TokenBatch& batch) {
   begin_unit(0);
   if (keeper_ == nullptr) return embed(batch);
-  keeper_->bring(0);
+  bring(0, 1);
   const at::Tensor h = embed(batch);
   keeper_->leave(0);  // a backward needs no more than its shape
   return h;
@@ -621,15 +623,32 @@ at::Tensor Decoder::pass_layer(size_t index, const LayerContext& context, const 
              : run_layer(layers_[index], context, h, cache);
 }
 
-// A layer whose weights are here for its forward, and again for its backward.
-at::Tensor Decoder::pass_kept_layer(size_t index, const LayerContext& context,
+void Decoder::bring(int64_t unit, int64_t next) {
+  if (keeper_ == nullptr) return;
+  keeper_->bring(unit);
+  if (next == kNoUnit) return;
+  begin_unit(next);
+  keeper_->expect(next);
+}
+
+// The unit that a forward uses after the layer at this place.
+int64_t Decoder::unit_after(size_t index, size_t range) const {
+  const bool ends = index + 1 == places_of(range).second && ranges()[range].end < spec_.layers;
+  return ends ? kNoUnit : static_cast<int64_t>(index) + 2;
+}
+
+// A layer whose weights are here for its forward, and again for its backward, while those of the
+// layer that comes next are on their way.
+at::Tensor Decoder::pass_kept_layer(size_t index, size_t range, const LayerContext& context,
                                     const at::Tensor& h) {
   const auto unit = static_cast<int64_t>(index) + 1;
-  keeper_->bring(unit);
+  bring(unit, unit_after(index, range));
   at::Tensor out = in_backward(h, [keeper = keeper_, unit] { keeper->leave(unit); });
   out = pass_layer(index, context, out, nullptr);
   keeper_->leave(unit);
-  return in_backward(out, [keeper = keeper_, unit] { keeper->bring(unit); });
+  // Below the first layer that trains, or that this rank has, a backward brings nothing.
+  const bool goes_on = index > places_of(range).first && h.requires_grad();
+  return in_backward(out, [this, unit, next = goes_on ? unit - 1 : kNoUnit] { bring(unit, next); });
 }
 
 std::pair<size_t, size_t> Decoder::places_of(size_t range) const {
@@ -640,8 +659,9 @@ std::pair<size_t, size_t> Decoder::places_of(size_t range) const {
   return {begin, begin + all[range].end - all[range].begin};
 }
 
-at::Tensor Decoder::pass_layers(std::pair<size_t, size_t> places, const LayerContext& context,
-                                at::Tensor h, const std::vector<KvLayer>* kv) {
+at::Tensor Decoder::pass_layers(size_t range, const LayerContext& context, at::Tensor h,
+                                const std::vector<KvLayer>* kv) {
+  const std::pair<size_t, size_t> places = places_of(range);
   if (kv != nullptr && places == std::pair<size_t, size_t>(0, layers_.size())) {
     for (size_t i = 0; i < layers_.size(); ++i) {
       begin_unit(static_cast<int64_t>(i) + 1);
@@ -653,7 +673,8 @@ at::Tensor Decoder::pass_layers(std::pair<size_t, size_t> places, const LayerCon
   for (size_t i = places.first; i < places.second; ++i) {
     begin_unit(static_cast<int64_t>(i) + 1);
     const KvLayer* cache = kv == nullptr ? nullptr : &(*kv)[i - places.first];
-    h = keeper_ != nullptr ? pass_kept_layer(i, context, h) : pass_layer(i, context, h, cache);
+    h = keeper_ != nullptr ? pass_kept_layer(i, range, context, h)
+                           : pass_layer(i, context, h, cache);
     if (kv == nullptr && layer_done_) layer_done_();
   }
   return h;
@@ -670,7 +691,7 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   BRAID_CHECK(kv == nullptr || keeper_ == nullptr, "a model that generates keeps its weights");
   at::Tensor h = hidden_in.defined() ? hidden_in : enter(batch);
   const LayerContext context = layer_context(batch, at::GradMode::is_enabled() && kv == nullptr);
-  h = pass_layers(places, context, h, kv);
+  h = pass_layers(range, context, h, kv);
   if (ranges()[range].end < spec_.layers) return h;
   begin_unit(units() - 1);
   hold_head();

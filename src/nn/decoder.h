@@ -104,13 +104,19 @@ class Decoder : public Model {
   at::Tensor enter(const TokenBatch& batch);
   at::Tensor pass_layer(size_t index, const LayerContext& context, const at::Tensor& h,
                         const KvLayer* cache);
-  at::Tensor pass_layers(std::pair<size_t, size_t> places, const LayerContext& context,
-                         at::Tensor h, const std::vector<KvLayer>* kv);
-  at::Tensor pass_kept_layer(size_t index, const LayerContext& context, const at::Tensor& h);
+  at::Tensor pass_layers(size_t range, const LayerContext& context, at::Tensor h,
+                         const std::vector<KvLayer>* kv);
+  // Makes a unit whole, and lets the one that is used after it come; kNoUnit: none is.
+  static constexpr int64_t kNoUnit = -1;
+  void bring(int64_t unit, int64_t next);
+  int64_t unit_after(size_t index, size_t range) const;
+  at::Tensor pass_kept_layer(size_t index, size_t range, const LayerContext& context,
+                             const at::Tensor& h);
 
   void pass_by_forward(const PassedBy& pass);
   void pass_by_backward(const PassedBy& pass);
-  void pass_by_unit(int64_t unit, const PassedBy& pass, const std::function<void()>& messages);
+  void pass_by_unit(int64_t unit, int64_t next, const PassedBy& pass,
+                    const std::function<void()>& messages);
 
   void find_shards();
   // Where the layers of a range begin and end in layers_.

@@ -12,7 +12,10 @@ class WeightKeeper {
   // From here to leave() the tensors of a unit (Decoder::unit_of()) have their values; nothing
   // where they have. A failure of communication leaves as CommunicationFailure.
   virtual void bring(int64_t unit) = 0;
-  // Nothing where they have none.
+  // The unit is brought next: its values may come beside what is computed until then. Nothing where
+  // they are there or on their way. All ranks say so at the same place.
+  virtual void expect(int64_t unit) = 0;
+  // Nothing where they have none and none are on their way.
   virtual void leave(int64_t unit) = 0;
   // For who writes all of a unit's values: memory without values, until close() takes over what is
   // to be kept of them and lets the rest go. All ranks write the same.

@@ -214,7 +214,7 @@ TEST(Residency, LoadRunsCoverTheLayersOfADevice) {
   ParamLayout layout;
   layout.mesh.devices = {DeviceId{0}, DeviceId{1}};
   layout.pp = 2, layout.interleave = 2;
-  EXPECT_EQ(load_runs(layout, 6, DeviceId{1}), (std::vector<Interval>{{2, 3}, {5, 6}}));
+  EXPECT_EQ(load_runs(layout, 6, DeviceId{1}), (std::vector<Interval>{{2, 3}, {3, 4}, {5, 6}}));
   layout.interleave = 1;
   EXPECT_EQ(load_runs(layout, 6, DeviceId{0}), (std::vector<Interval>{{0, 1}, {1, 2}, {2, 3}}));
   layout.stage_layers = {20, 4};

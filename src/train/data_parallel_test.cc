@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "base/text.h"
 #include "comm/rank_testing.h"
 #include "nn/decoder.h"
 #include "nn/model_parts.h"
@@ -184,37 +185,119 @@ RANK_TEST(DataParallel, WeightsInSlicesEqualOneProcess4, 4) {
   expect_kept_weights_like_one_process(world);
 }
 
-// A rank that computes nothing brings what the others bring.
+// Writes down what a decoder asks of the keeper of its weights; without `ahead` nothing is
+// expected.
+class KeeperScribe : public WeightKeeper {
+ public:
+  KeeperScribe(WeightShards& shards, bool ahead) : shards_(shards), ahead_(ahead) {}
+  void bring(int64_t unit) override {
+    if (expected_ >= 0) {
+      EXPECT_EQ(unit, expected_) << "another unit was expected";
+    }
+    expected_ = -1;
+    asked.push_back(cat("bring ", unit));
+    shards_.bring(unit);
+  }
+  void expect(int64_t unit) override {
+    EXPECT_EQ(expected_, -1) << "two units are expected";
+    if (!ahead_) return;
+    expected_ = unit;
+    asked.push_back(cat("expect ", unit));
+    shards_.expect(unit);
+  }
+  void leave(int64_t unit) override { shards_.leave(unit); }
+  void open(int64_t unit) override { shards_.open(unit); }
+  void close(int64_t unit) override { shards_.close(unit); }
+
+  std::vector<std::string> asked;
+
+ private:
+  WeightShards& shards_;
+  const bool ahead_;
+  int64_t expected_ = -1;
+};
+
+// One layer ahead, and no more, in both directions; the bits are those of gathers in their place.
+RANK_TEST(DataParallel, TheNextLayerIsGatheredWhileOneComputes, 2) {
+  Communicator& all = **world.everyone();
+  std::map<bool, std::vector<at::Tensor>> gradients;
+  for (const bool ahead : {false, true}) {
+    const auto model = start_model({});
+    auto& decoder = dynamic_cast<Decoder&>(*model);
+    WeightShards shards(decoder, all, nullptr);
+    KeeperScribe scribe(shards, ahead);
+    decoder.set_keeper(&scribe);
+    backward(*model, 5);
+    for (const auto& [name, parameter] : model->parameters())
+      gradients[ahead].push_back(parameter.grad());
+    if (!ahead) continue;
+    std::vector<std::string> wanted = {"bring 0"};
+    const int64_t last = decoder.units() - 1;
+    for (int64_t unit = 1; unit <= last; ++unit)
+      wanted.insert(wanted.end(), {cat("expect ", unit), cat("bring ", unit)});
+    const bool tied = decoder.spec().tied_embeddings;
+    if (tied) wanted.push_back("bring 0");
+    // The backward's, whose head is held again.
+    wanted.push_back(cat("bring ", last));
+    if (tied) wanted.push_back("bring 0");
+    for (int64_t unit = last - 1; unit > 0; --unit) {
+      wanted.push_back(cat("bring ", unit));
+      if (unit > 1) wanted.push_back(cat("expect ", unit - 1));
+    }
+    // Of the head also the forward's own use of it, which is there.
+    std::vector<std::string> asked = std::exchange(scribe.asked, {});
+    EXPECT_EQ(asked, wanted);
+    model->pass_by({});
+    model->pass_by({.backward = true});
+    EXPECT_EQ(scribe.asked, wanted);
+    decoder.set_keeper(nullptr);
+  }
+  for (size_t i = 0; i < gradients[false].size(); ++i)
+    EXPECT_TRUE(at::equal(gradients[false][i], gradients[true][i]));
+}
+
+// A rank that computes nothing brings what the others bring, also where it had begun to.
 RANK_TEST(DataParallel, RankWithoutAMicroBatchBringsWeights, 2) {
   Communicator& all = **world.everyone();
-  const auto model = start_model({}), alone = start_model({});
-  auto& decoder = dynamic_cast<Decoder&>(*model);
-  MainGradientOptions options{.sharded = true, .each_backward = true};
-  for (const ParameterPart& part : trainable_parts(*model))
-    options.buckets.apart.push_back(part.number);
-  MainGradients gradients(model->trainable_parameters(), &all, options);
-  WeightShards shards(decoder, all, &gradients.layout());
-  decoder.set_keeper(&shards);
-  gradients.zero();
-  gradients.reduced_backward_follows();
+  const auto alone = start_model({});
   backward(*alone, 5);
-  const auto start = [&](int64_t unit) { gradients.start_from(unit * kNumbersPerUnit); };
-  if (all.index() == 0) {
-    backward(*model, 5);
-  } else {
-    model->pass_by({});
-    model->pass_by({.backward = true, .passed = start});
+  for (const bool begun : {false, true}) {
+    const auto model = start_model({});
+    auto& decoder = dynamic_cast<Decoder&>(*model);
+    MainGradientOptions options{.sharded = true, .each_backward = true};
+    for (const ParameterPart& part : trainable_parts(*model))
+      options.buckets.apart.push_back(part.number);
+    MainGradients gradients(model->trainable_parameters(), &all, options);
+    WeightShards shards(decoder, all, &gradients.layout());
+    decoder.set_keeper(&shards);
+    gradients.zero();
+    gradients.reduced_backward_follows();
+    const auto start = [&](int64_t unit) { gradients.start_from(unit * kNumbersPerUnit); };
+    if (all.index() == 0) {
+      backward(*model, 5);
+    } else {
+      const int64_t before = all.begun();
+      if (begun) {  // the pass ends where a unit is whole and the next one is on its way
+        shards.bring(0), shards.expect(1);
+        model->rest();
+        EXPECT_EQ(resident_bytes(*model), 0u);
+      }
+      all.leave_out(all.begun() - before);
+      model->pass_by({});
+      EXPECT_FALSE(all.leaves_out());
+      model->pass_by({.backward = true, .passed = start});
+    }
+    ASSERT_EQ(gradients.finish().message(), "");
+    for (const BucketPlace& place : gradients.places()) {
+      const SlicePart part = gradients.owned_part(place);
+      const at::Tensor wanted = by_name(*alone).at(place.name).grad();
+      EXPECT_LE(relative_error(gradients.gradient(place.name),
+                               wanted.flatten().narrow(0, part.in_parameter, part.size), 1e-6),
+                1e-5)
+          << place.name;
+    }
+    decoder.set_keeper(nullptr);
   }
-  ASSERT_EQ(gradients.finish().message(), "");
-  for (const BucketPlace& place : gradients.places()) {
-    const SlicePart part = gradients.owned_part(place);
-    const at::Tensor wanted = by_name(*alone).at(place.name).grad();
-    EXPECT_LE(relative_error(gradients.gradient(place.name),
-                             wanted.flatten().narrow(0, part.in_parameter, part.size), 1e-6),
-              1e-5)
-        << place.name;
-  }
-  decoder.set_keeper(nullptr);
 }
 
 // Every element of every parameter's state is owned by exactly one rank.

@@ -89,33 +89,42 @@ void WeightShards::bring(int64_t unit) {
   if (const Status gathered = gather(unit); !gathered.ok()) throw CommunicationFailure(gathered);
 }
 
+void WeightShards::expect(int64_t index) {
+  Unit& unit = units_[index];
+  if (unit.whole) return;
+  const at::NoGradGuard no_grad;
+  for (size_t i = unit.coming.size(); i < unit.buckets.size(); ++i) {
+    const size_t bucket = unit.buckets[i];
+    const at::Tensor& own = slices_[bucket];
+    unit.coming.push_back({at::empty({buckets_[bucket].padded}, own.options()), Pending()});
+    unit.coming.back().pending =
+        group_.all_gather(unit.coming.back().flat, own, cat("weights, bucket ", bucket));
+  }
+}
+
 Status WeightShards::gather(int64_t index) {
   Unit& unit = units_[index];
   if (unit.whole) return ok_status();
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> flat;
-  std::vector<Pending> pending;
-  for (const size_t bucket : unit.buckets) {
-    const at::Tensor& own = slices_[bucket];
-    flat.push_back(at::empty({buckets_[bucket].padded}, own.options()));
-    pending.push_back(group_.all_gather(flat.back(), own, cat("weights, bucket ", bucket)));
-  }
+  expect(index);
   open(index);
-  for (size_t i = 0; i < flat.size(); ++i) {
-    BRAID_TRY(pending[i].wait());
+  for (size_t i = 0; i < unit.coming.size(); ++i) {
+    Coming& coming = unit.coming[i];
+    BRAID_TRY(coming.pending.wait());
     for (const BucketPlace& place : buckets_[unit.buckets[i]].places)
-      place.parameter.copy_(
-          flat[i].narrow(0, place.begin, place.parameter.numel()).view(place.parameter.sizes()));
-    flat[i].reset();
+      place.parameter.copy_(coming.flat.narrow(0, place.begin, place.parameter.numel())
+                                .view(place.parameter.sizes()));
+    coming.flat.reset();
   }
+  unit.coming.clear();
   return ok_status();
 }
 
 void WeightShards::open(int64_t index) {
   Unit& unit = units_[index];
   if (unit.whole) return;
-  for (const auto& [storage, bytes] : unit.storages) resize_storage(storage, bytes);
   unit.whole = true;
+  for (const auto& [storage, bytes] : unit.storages) resize_storage(storage, bytes);
 }
 
 void WeightShards::close(int64_t index) {
@@ -129,6 +138,9 @@ void WeightShards::close(int64_t index) {
 
 void WeightShards::leave(int64_t index) {
   Unit& unit = units_[index];
+  // A pass that was given up: other ranks count on what this one has begun.
+  for (Coming& coming : unit.coming) wait_or_throw(std::move(coming.pending));
+  unit.coming.clear();
   if (!unit.whole) return;
   for (const auto& [storage, bytes] : unit.storages) resize_storage(storage, 0);
   unit.whole = false;

@@ -1,7 +1,8 @@
 // The weights of a model as slices, one on each data-parallel rank (ZeRO-3, Rajbhandari et al.,
 // 2020, §5.3). Its tensors keep their places and shapes, but have memory only between bring() and
-// leave() of their unit; so a graph that autograd has recorded stays valid while they are away. Not
-// thread-safe. All ranks of the group bring the same units in the same order.
+// leave() of their unit; so a graph that autograd has recorded stays valid while they are away. Of
+// a unit that is expected the values come, beside what computes, to memory of their own. Not
+// thread-safe. All ranks of the group expect and bring the same units in the same order.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@ class WeightShards : public WeightKeeper {
   WeightShards& operator=(const WeightShards&) = delete;
 
   void bring(int64_t unit) override;
+  void expect(int64_t unit) override;
   void leave(int64_t unit) override;
   // bring() that returns its failure.
   Status gather(int64_t unit);
@@ -48,9 +50,15 @@ class WeightShards : public WeightKeeper {
     std::vector<BucketPlace> places;  // parameters as aliases that autograd does not watch
     int64_t padded = 0;
   };
+  // A bucket's values on their way.
+  struct Coming {
+    at::Tensor flat;
+    Pending pending;
+  };
   struct Unit {
     std::vector<size_t> buckets;
     std::vector<std::pair<c10::Storage, size_t>> storages;  // with their bytes
+    std::vector<Coming> coming;                             // of its buckets
     bool whole = true;
   };
 
