@@ -41,6 +41,20 @@ void each_piece(const at::Tensor& flat, const Each& each) {
     each(begin, std::min(most, flat.numel() - begin));
 }
 
+// Gives the current stream the copies.
+void copy_in_pieces(const at::Tensor& host, const at::Tensor& device) {
+  const at::Tensor from = host.view({-1}), to = device.view({-1});
+  if (host.is_pinned()) {
+    to.copy_(from, /*non_blocking=*/true);
+    return;
+  }
+  each_piece(from, [&](int64_t begin, int64_t count) {
+    const at::Tensor stage = at::empty({count}, pinned_options(host));
+    stage.copy_(from.narrow(0, begin, count));
+    to.narrow(0, begin, count).copy_(stage, /*non_blocking=*/true);
+  });
+}
+
 struct PieceOnItsWay {
   int64_t begin;
   at::Tensor stage;  // pinned
@@ -66,20 +80,30 @@ StartedCopy start_copy(const at::Tensor& host_in, at::Device wanted) {
   StartedCopy out;
   const c10::StreamGuard scope(side);
   out.tensor = at::empty(host.sizes(), host.options().device(device).pinned_memory(false));
-  const at::Tensor from = host.view({-1}), to = out.tensor.view({-1});
-  if (host.is_pinned()) {
-    to.copy_(from, /*non_blocking=*/true);
-  } else {
-    each_piece(from, [&](int64_t begin, int64_t count) {
-      const at::Tensor stage = at::empty({count}, pinned_options(host));
-      stage.copy_(from.narrow(0, begin, count));
-      to.narrow(0, begin, count).copy_(stage, /*non_blocking=*/true);
-    });
-  }
+  copy_in_pieces(host, out.tensor);
   out.copied.emplace(device.type());
   out.copied->record(side);
   // It belongs to the copying stream, but is used on the other.
   guard.recordDataPtrOnStream(out.tensor.storage().data_ptr(), use);
+  return out;
+}
+
+StartedCopy start_copy_into(const at::Tensor& to, const at::Tensor& host) {
+  BRAID_CHECK(host.is_cpu() && !to.is_cpu(), "copies to a device start on the host");
+  const at::NoGradGuard no_grad;
+  const at::Device device = to.device();
+  const c10::DeviceGuard on(device);
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  const c10::Stream side = copy_stream(device);
+  c10::Event given(device.type());
+  given.record(guard.getStream(device));
+  given.block(side);
+  StartedCopy out{to, std::nullopt};
+  const c10::StreamGuard scope(side);
+  copy_in_pieces(host.contiguous(), to);
+  out.copied.emplace(device.type());
+  out.copied->record(side);
+  guard.recordDataPtrOnStream(to.storage().data_ptr(), side);
   return out;
 }
 

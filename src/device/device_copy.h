@@ -20,6 +20,10 @@ struct StartedCopy {
 // Starts to copy a tensor of the host; `host` may be changed or freed at once unless it is pinned.
 StartedCopy start_copy(const at::Tensor& host, at::Device device);
 
+// The same to memory that is there, contiguous and of as many elements: after what the device has
+// been given so far, which may still use it. `to` may be used only after finish_copy().
+StartedCopy start_copy_into(const at::Tensor& to, const at::Tensor& host);
+
 // Lets what the device is given from here on wait for the copy; the host does not.
 at::Tensor finish_copy(const StartedCopy& copy);
 

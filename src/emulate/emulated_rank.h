@@ -106,6 +106,7 @@ class EmulatedRank : private Executor {
   void release(int32_t) override {}
   Status begin_load(int32_t, const Interval&) override { return ok_status(); }
   Status offload(int32_t) override { return ok_status(); }
+  Status begin_messages(CallId) override { return ok_status(); }
   void passed(size_t) override {}
   Status reopen_region(const Call& call) override;
 

@@ -102,9 +102,9 @@ std::vector<Together> call_order(const Program& program) {
 // Executes the instructions of calls, from `at` on; returns where those of the next begin.
 class CallRun {
  public:
-  CallRun(const Graph& graph, const RankProgram& rank, Executor& executor,
+  CallRun(const Program& program, const RankProgram& rank, Executor& executor,
           const InstructionObserver& observer)
-      : graph_(graph), rank_(rank), executor_(executor), observer_(observer) {}
+      : program_(program), rank_(rank), executor_(executor), observer_(observer) {}
 
   Result<size_t> run(const Together& calls, size_t at) {
     size_t region_begin = at;
@@ -115,7 +115,7 @@ class CallRun {
       const Call& call = call_of(instruction);
       if (instruction.code == OpCode::kRegionBegin) region_begin = at;
       if (instruction.code == OpCode::kRegionBegin || instruction.code == OpCode::kCall)
-        BRAID_TRY(begin_loads(at));
+        BRAID_TRY(begin_ahead(at));
       BRAID_TRY(guarded([&] {
                   if (observer_) observer_(at);
                   return execute(instruction, call, executor_);
@@ -132,15 +132,23 @@ class CallRun {
   }
 
  private:
+  Status begin_ahead(size_t at) {
+    BRAID_TRY(begin_loads(at));
+    return begin_messages(at);
+  }
+
+  // Whether all that an instruction further on waits for has ended.
+  static bool may_begin(const Instruction& next, size_t at) {
+    return std::all_of(next.after.begin(), next.after.end(), [&](InstructionId before) {
+      return static_cast<size_t>(before.value) < at;
+    });
+  }
+
   // Loads further on that wait for nothing from here on pass beside the call that begins.
   Status begin_loads(size_t at) {
     for (size_t i = at + 1; i < rank_.instructions.size(); ++i) {
       const Instruction& load = rank_.instructions[i];
-      if (load.code != OpCode::kLoad) continue;
-      const bool may_begin =
-          std::all_of(load.after.begin(), load.after.end(),
-                      [&](InstructionId before) { return static_cast<size_t>(before.value) < at; });
-      if (!may_begin) continue;
+      if (load.code != OpCode::kLoad || !may_begin(load, at)) continue;
       BRAID_TRY(guarded([&] {
                   return executor_.begin_load(load.detail, load.layers);
                 }).at(cat("call ", call_of(load).name, ", instruction ", i)));
@@ -148,11 +156,48 @@ class CallRun {
     return ok_status();
   }
 
-  const Call& call_of(const Instruction& instruction) const {
-    return graph_.calls[instruction.call.value];
+  bool moves_weights(const Instruction& i) const {
+    return (i.code == OpCode::kSend || i.code == OpCode::kReceive) &&
+           program_.messages[i.detail].kind == MessageKind::kParameters;
   }
 
-  const Graph& graph_;
+  // Messages of weights wait for others of their call where a relay passes them on, and for state
+  // of their call, which may be what they send.
+  bool held_up(const Instruction& i, size_t at) const {
+    if (i.code == OpCode::kLoad) return true;
+    return moves_weights(i) && std::any_of(i.after.begin(), i.after.end(), [&](InstructionId id) {
+             const Instruction& before = rank_.instructions[id.value];
+             const bool relayed = before.call == i.call && moves_weights(before);
+             return !relayed && static_cast<size_t>(id.value) >= at;
+           });
+  }
+
+  // Messages of weights further on pass beside the call that begins, in the order of their calls,
+  // which is that of the other ranks.
+  Status begin_messages(size_t at) {
+    const std::vector<Instruction>& list = rank_.instructions;
+    for (size_t i = at + 1; i < list.size();) {
+      const CallId call = list[i].call;
+      const Instruction& first = list[i];
+      bool moves = false, waits = false;
+      for (; i < list.size() && list[i].call == call; ++i) {
+        moves = moves || moves_weights(list[i]);
+        waits = waits || held_up(list[i], at);
+      }
+      if (!moves) continue;
+      if (waits) return ok_status();
+      BRAID_TRY(guarded([&] {
+                  return executor_.begin_messages(call);
+                }).at(cat("call ", call_of(first).name, ", messages of weights")));
+    }
+    return ok_status();
+  }
+
+  const Call& call_of(const Instruction& instruction) const {
+    return program_.graph.calls[instruction.call.value];
+  }
+
+  const Program& program_;
   const RankProgram& rank_;
   Executor& executor_;
   const InstructionObserver& observer_;
@@ -195,7 +240,7 @@ Status interpret(const Program& program, size_t rank, Executor& executor, const 
           guarded([&] { return run(id); }).at(cat("call ", program.graph.calls[id.value].name)));
     return ok_status();
   };
-  CallRun run(program.graph, list, executor, observer);
+  CallRun run(program, list, executor, observer);
   size_t at = begin;
   for (const Together& calls : call_order(program)) {
     if (done_before(list, calls, begin)) continue;

@@ -34,6 +34,9 @@ class Executor {
   virtual Status begin_load(int32_t state, const Interval& layers) = 0;
   // Puts it there.
   virtual Status offload(int32_t state) = 0;
+  // Messages of weights that the program has before this call, which comes later, wait for nothing
+  // any more: they may pass beside calls before it. Called in the order of the calls, and again.
+  virtual Status begin_messages(CallId call) = 0;
   // All before instruction `next` of the list is done: a call, a region, or a body of one.
   virtual void passed(size_t next) = 0;
   // Opens a region again whose body was left before instruction `next`.
@@ -58,7 +61,8 @@ using InstructionObserver = std::function<void(size_t index)>;
 // Runs the list of a rank once, from instruction `begin` on, which passed() named before: call by
 // call in the order in which every rank comes to them, which is that of the graph. (A program of
 // one rank may have another valid order.) Fused calls come together, where the second one stands.
-// Loads begin with the first call before which all that they wait for has ended.
+// Loads begin with the first call before which all that they wait for has ended, messages of
+// weights with the first before which that is so of all that this rank has of their call.
 // An exception of libtorch or std becomes a Status that names the instruction.
 Status interpret(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
                  const InstructionObserver& observer = {}, size_t begin = 0);

@@ -47,6 +47,10 @@ class Scribe : public Executor {
     return ok_status();
   }
   Status offload(int32_t) override { return ok_status(); }
+  Status begin_messages(CallId call) override {
+    order.push_back(cat("messages ", program_.graph.calls[call.value].name));
+    return ok_status();
+  }
   void passed(size_t next) override { last_passed = next; }
   Status reopen_region(const Call& call) override {
     rounds_ = 1;
@@ -113,7 +117,35 @@ TEST(Interpret, LoadsPassBesideCallsBeforeTheirs) {
       if (line.rfind("load reference 0-", 0) == 0) break;
       if (line.rfind("before ", 0) == 0) last = line.substr(7);
     }
-    EXPECT_EQ(last, prefetch ? "old_logprob" : "ref_logprob");
+    EXPECT_EQ(last, prefetch ? "reward" : "ref_logprob");  // after generate has ended
+  }
+}
+
+// Weights for a layout of their own go beside the calls before, from the first on whose ranks they
+// wait for nothing: where they arrive, when what ran there has ended.
+TEST(Interpret, MessagesOfWeightsPassBesideCallsBeforeTheirs) {
+  const PlanningProblem problem = make_test_problem({.algorithm = "grpo", .devices = 4});
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  for (CallPlan& call : plan.calls) {
+    const int first = call.call == "update_actor" || call.call == "ref_logprob" ? 0 : 2;
+    call.mesh.devices = {DeviceId{first}, DeviceId{first + 1}};
+    if (call.call == "old_logprob") call.strategy.dp = 1, call.strategy.tp = 2;
+  }
+  const auto program = compile(plan, problem);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  for (const size_t rank : {0, 2}) {
+    Scribe scribe(*program);
+    ASSERT_TRUE(interpret(*program, rank, scribe, kNoTimer).ok());
+    std::string begun;  // the call that ran first after the messages had begun
+    bool found = false;
+    for (const std::string& line : scribe.order) {
+      found = found || line == "messages old_logprob";
+      const bool runs = line.rfind("run ", 0) == 0 || line.rfind("begin ", 0) == 0;
+      if (found && begun.empty() && runs) begun = line.substr(line.find(' ') + 1);
+    }
+    EXPECT_TRUE(found) << rank;
+    // The senders begin at once; on the receivers generation takes the memory first.
+    EXPECT_EQ(begun, rank == 0 ? program->graph.calls[0].name : "reward") << rank;
   }
 }
 

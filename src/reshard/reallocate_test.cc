@@ -149,6 +149,63 @@ DeviceMesh first_devices(int count) {
   return mesh;
 }
 
+// Weights of one half of the ranks for the other, so many of them on each rank at a time.
+struct HalfToHalf {
+  HalfToHalf(World& world, int64_t staging_bytes, int32_t tp_after) {
+    const DeviceId self{static_cast<int32_t>(world.global_rank())};
+    Strategy two, after;
+    two.tp = 2;
+    after.dp = 2 / tp_after, after.tp = tp_after;
+    const ParamLayout from = param_layout(first_devices(2), two),
+                      to = param_layout({{DeviceId{2}, DeviceId{3}}}, after);
+    messages =
+        plan_reallocation(kinds, kLayers, from, to, *make_cluster(*find_gpu("a100-80g"), 2, 2),
+                          {.bytes_per_parameter = 4, .message_bytes = 1e9});
+    if (const auto place = place_in_mesh(from, self)) {
+      store = std::make_unique<FlatStore>(kinds, kLayers, from, *place, at::kInt);
+      store->each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& to) {
+        to.copy_(values_of(kind, layer, elements));
+      });
+    } else {
+      store = std::make_unique<FlatStore>(kinds, kLayers, to, *place_in_mesh(to, self), at::kInt);
+    }
+    const bool sends = self.value < 2;
+    work = std::make_unique<Reallocation>(
+        messages, sends ? store.get() : nullptr, sends ? nullptr : store.get(), **world.everyone(),
+        ReallocateOptions{.channel = 3, .staging_bytes = staging_bytes});
+  }
+
+  const std::vector<TensorKind> kinds = tensor_kinds(size_of("qwen2"), false);
+  std::vector<Message> messages;
+  std::unique_ptr<FlatStore> store;
+  std::unique_ptr<Reallocation> work;
+};
+
+// What has begun passes while the ranks do other things together, and several plans at once; where
+// there is no room for it, the rest goes when its end is waited for.
+RANK_TEST(Reallocate, PassesBesideWhatRanksDo, 4) {
+  Communicator& all = **world.everyone();
+  for (const int64_t staging_bytes : {int64_t{1} << 30, int64_t{1}}) {
+    HalfToHalf first(world, staging_bytes, 1), second(world, staging_bytes, 2);
+    ASSERT_EQ(first.work->start({}).message(), "");
+    if (world.global_rank() < 2) {  // others may have to pass on what has yet to arrive
+      EXPECT_TRUE(staging_bytes == 1 || first.work->posted());
+    }
+    if (first.work->posted()) {
+      ASSERT_EQ(second.work->start({}).message(), "");
+    }
+    ASSERT_EQ(all.barrier("beside it").message(), "");
+    ASSERT_EQ(first.work->finish().message(), "");
+    EXPECT_TRUE(first.work->posted());
+    ASSERT_EQ(second.work->finish().message(), "");
+    for (const HalfToHalf* each : {&first, &second})
+      each->store->each(
+          [](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& got) {
+            EXPECT_TRUE(at::equal(got, values_of(kind, layer, elements))) << kind << " " << layer;
+          });
+  }
+}
+
 RANK_TEST(Reallocate, EqualAndNestedLayoutsCopyNothing, 4) {
   Strategy whole, halves;
   halves.tp = 2;

@@ -49,8 +49,8 @@ void HostState::begin_load(Piece& piece) {
   if (piece.here) return;
   const at::NoGradGuard no_grad;
   const c10::Storage& storage = piece.bytes.storage();
+  resize_storage(storage, piece.copy.nbytes());
   if (piece.bytes.is_cpu()) {
-    resize_storage(storage, piece.copy.nbytes());
     const auto copy = [to = storage.mutable_data(), from = piece.copy.const_data_ptr(),
                        bytes = piece.copy.nbytes()] { std::memcpy(to, from, bytes); };
     if (copies_ != nullptr)
@@ -58,10 +58,7 @@ void HostState::begin_load(Piece& piece) {
     else
       copy();
   } else {
-    piece.started = start_copy(piece.copy, piece.bytes.device());
-    storage.set_data_ptr_noswap(
-        piece.started.tensor.storage().set_data_ptr(c10::DataPtr(nullptr, piece.bytes.device())));
-    storage.set_nbytes(piece.copy.nbytes());
+    piece.started = start_copy_into(piece.bytes, piece.copy);
   }
   piece.here = true;
 }

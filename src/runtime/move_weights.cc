@@ -60,7 +60,9 @@ std::vector<int64_t> units_of(const ModelInstance& instance, int64_t layer) {
   return layer == kEnds ? std::vector<int64_t>{0, before + 1} : std::vector<int64_t>{};
 }
 
-class Mover {
+}  // namespace
+
+class StartedMove::Mover {
  public:
   Mover(const WeightMove& move, DeviceId self)
       : move_(move),
@@ -71,20 +73,39 @@ class Mover {
     if (move_.target != nullptr) writes_.emplace(*move_.target->model, move_.map);
   }
 
-  Status run() {
-    const auto kept = kept_parts(kinds_, layers_, move_.from.layout, move_.to.layout, self_);
-    if (!move_.from.layout.sharded && !move_.to.layout.sharded) return send(move_.messages, kept);
+  Status start() {
+    if (sharded()) return ok_status();
+    whole_.emplace(move_.messages, reads_ ? &*reads_ : nullptr, writes_ ? &*writes_ : nullptr,
+                   *move_.everyone, options());
+    return whole_->start(kept_here());
+  }
+
+  bool posted() const { return whole_ && whole_->posted(); }
+
+  Status finish() {
+    if (whole_) return whole_->finish();
+    const auto all_kept = kept_here();
     for (int64_t layer = kEnds; layer < layers_; ++layer)
-      BRAID_TRY(run_layer(layer, of_layer(kept, kinds_, layer)));
+      BRAID_TRY(run_layer(layer, of_layer(all_kept, kinds_, layer)));
     return ok_status();
   }
 
  private:
-  Status send(const std::vector<Message>& messages, const std::vector<MessagePart>& kept) {
+  bool sharded() const { return move_.from.layout.sharded || move_.to.layout.sharded; }
+
+  std::vector<MessagePart> kept_here() const {
+    return kept_parts(kinds_, layers_, move_.from.layout, move_.to.layout, self_);
+  }
+
+  static ReallocateOptions options() {
     ReallocateOptions options;
     options.channel = kWeightChannel;
+    return options;
+  }
+
+  Status send(const std::vector<Message>& messages, const std::vector<MessagePart>& kept) {
     return reallocate(messages, kept, reads_ ? &*reads_ : nullptr, writes_ ? &*writes_ : nullptr,
-                      *move_.everyone, options)
+                      *move_.everyone, options())
         .status();
   }
 
@@ -157,15 +178,19 @@ class Mover {
     }
   }
 
-  const WeightMove& move_;
+  const WeightMove move_;
   const DeviceId self_;
   const std::vector<TensorKind> kinds_;
   const int64_t layers_;
   std::optional<ModelStore> reads_, writes_;
+  std::optional<Reallocation> whole_;  // of weights that are no slices, once it has started
 };
 
-}  // namespace
-
-Status move_weights(const WeightMove& move, DeviceId self) { return Mover(move, self).run(); }
+StartedMove::StartedMove(const WeightMove& move, DeviceId self)
+    : mover_(std::make_unique<Mover>(move, self)) {}
+StartedMove::~StartedMove() = default;
+Status StartedMove::start() { return mover_->start(); }
+bool StartedMove::posted() const { return mover_->posted(); }
+Status StartedMove::finish() { return mover_->finish(); }
 
 }  // namespace braid

@@ -3,6 +3,7 @@
 // layer: never more than one layer of them is whole on account of a move. Not thread-safe.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -23,7 +24,27 @@ struct WeightMove {
   Communicator* holders = nullptr;  // ranks that share the target's slices; null: it has none
 };
 
-// All ranks that have a part of either copy call it. kDeadline, kUnavailable: a message failed.
-Status move_weights(const WeightMove& move, DeviceId self);
+// A move on one rank, which passes beside what it computes. All ranks that have a part of either
+// copy make one; those of a role or of several come in the same order on all of them.
+class StartedMove {
+ public:
+  // REQUIRES: what the move refers to outlives the object.
+  StartedMove(const WeightMove& move, DeviceId self);
+  ~StartedMove();
+  StartedMove(const StartedMove&) = delete;
+  StartedMove& operator=(const StartedMove&) = delete;
+
+  // Begins what need not wait: nothing where weights are slices. From here to finish() the source
+  // must not change and the target must not be read.
+  Status start();
+  // Whether the next move may start.
+  bool posted() const;
+  // kDeadline, kUnavailable: a message failed.
+  Status finish();
+
+ private:
+  class Mover;
+  std::unique_ptr<Mover> mover_;
+};
 
 }  // namespace braid

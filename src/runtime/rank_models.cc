@@ -162,7 +162,8 @@ const TensorMap& RankModels::map_of(const RoleId& role, const ModelSpec& archite
       .first->second;
 }
 
-Status RankModels::bring(CallId id) {
+// What a move needs is there or loaded here; none where the copy is current.
+Status RankModels::begin_move(CallId id) {
   if (program_.calls.empty() || program_.calls[id.value].copy < 0) return ok_status();
   const int32_t index = program_.calls[id.value].copy;
   const WeightCopy& to = program_.copies[index];
@@ -182,18 +183,54 @@ Status RankModels::bring(CallId id) {
   if (takes && copies_.count(index) == 0) BRAID_TRY(load_copy(index, id));
   for (const auto& [state, resting] : states_)  // earlier than in the list: messages go first
     if (program_.states[state] == RoleState{to.role, false}) load(state);
-  Copy* target = takes ? &copies_.at(index) : nullptr;
+  OpenMove open{id, to.role, takes ? &copies_.at(index) : nullptr, version, nullptr};
   ModelInstance* source = sends ? &roles_.at(to.role.value) : nullptr;
-  const ModelInstance& known = source != nullptr ? *source : target->instance;
+  const ModelInstance& known = source != nullptr ? *source : open.target->instance;
   WeightMove move{from, to, messages, map_of(to.role, known.model->spec())};
   move.source = source;
-  move.target = target != nullptr ? &target->instance : nullptr;
+  move.target = takes ? &open.target->instance : nullptr;
   move.everyone = everyone_;
-  if (target != nullptr) move.holders = groups(id).weights;
-  BRAID_TRY(move_weights(move, self()).at(cat("weights of ", to.role)));
-  if (target == nullptr) return ok_status();
-  target->instance.model->weights_changed();
-  target->version = version;
+  if (takes) move.holders = groups(id).weights;
+  open.move = std::make_unique<StartedMove>(move, self());
+  moves_.push_back(std::move(open));
+  return moves_.back().move->start().at(cat("weights of ", to.role));
+}
+
+Status RankModels::begin_bringing(CallId id) {
+  for (const OpenMove& open : moves_)
+    if (open.call == id || (open.move && !open.move->posted())) return ok_status();
+  return begin_move(id);
+}
+
+Status RankModels::finish(OpenMove& open) {
+  if (!open.move) return ok_status();
+  BRAID_TRY(open.move->finish().at(cat("weights of ", open.role)));
+  open.move.reset();
+  if (open.target == nullptr) return ok_status();
+  open.target->instance.model->weights_changed();
+  open.target->version = open.version;
+  return ok_status();
+}
+
+// A rank that waits here for its peers waits for what they do before this call alone.
+Status RankModels::bring(CallId id) {
+  const auto of_call = [&](const OpenMove& open) { return open.call == id; };
+  if (std::none_of(moves_.begin(), moves_.end(), of_call)) BRAID_TRY(begin_move(id));
+  for (OpenMove& open : moves_)
+    if (of_call(open) && (open.target != nullptr || (open.move && !open.move->posted())))
+      BRAID_TRY(finish(open));
+  return ok_status();
+}
+
+Status RankModels::finish_moves(const RoleId& role) {
+  for (OpenMove& open : moves_)
+    if (open.role == role) BRAID_TRY(finish(open));
+  return ok_status();
+}
+
+Status RankModels::end_moves() {
+  for (OpenMove& open : moves_) BRAID_TRY(finish(open));
+  moves_.clear();
   return ok_status();
 }
 
@@ -249,6 +286,7 @@ void RankModels::offload(int32_t state) {
   const auto found = states_.find(state);
   if (found == states_.end()) return;
   const RoleState& of = program_.states[state];
+  if (const Status sent = finish_moves(of.role); !sent.ok()) throw CommunicationFailure(sent);
   if (!of.optimizer) roles_.at(of.role.value).model->rest();  // what was derived from the weights
   found->second.memory.offload(found->second.changed);
 }

@@ -3,6 +3,7 @@
 // them. Also the groups of ranks that each call's model communicates in. Not thread-safe.
 #pragma once
 
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "program/tensor_map.h"
 #include "runtime/call_groups.h"
 #include "runtime/host_state.h"
+#include "runtime/move_weights.h"
 #include "runtime/run_state.h"
 
 namespace braid {
@@ -37,8 +39,16 @@ class RankModels {
   const CallGroups& groups(CallId call) const { return groups_.at(call.value); }
 
   // Fills the copy that the call uses, where the program moves weights before it. All ranks call
-  // it. kDeadline, kUnavailable: a message failed.
+  // it; those that only send go on while what they sent is on its way. kDeadline, kUnavailable: a
+  // message failed.
   Status bring(CallId call);
+  // Begins that beside other calls: calls in the program's order, and nothing where messages of an
+  // earlier one have yet to begin.
+  Status begin_bringing(CallId call);
+  // Waits for what is on its way from or to copies of a role.
+  Status finish_moves(const RoleId& role);
+  // At the end of a step, on all ranks: the same of all roles.
+  Status end_moves();
   // A role's weights have changed: its other copies are stale until bring() fills them. All ranks
   // say it at the same place, whether or not they hold any.
   void note_training(const RoleId& role) { ++versions_[role.value]; }
@@ -90,6 +100,7 @@ class RankModels {
   Status load_copy(int32_t copy, CallId call);
   ModelPart part_of(CallId call) const;
   int32_t home_of(const RoleId& role) const;
+  Status begin_move(CallId call);
   const TensorMap& map_of(const RoleId& role, const ModelSpec& architecture);
   bool is_current(int32_t copy) const;
   void find_messages();
@@ -108,7 +119,17 @@ class RankModels {
     ModelInstance instance;
     int64_t version = -1;  // that bring() filled it with; -1: none yet, or the role is not trained
   };
-  std::map<int32_t, Copy> copies_;           // by index in the program
+  std::map<int32_t, Copy> copies_;  // by index in the program
+  // Weights that came or come from or to this rank in the open step.
+  struct OpenMove {
+    CallId call;
+    RoleId role;
+    Copy* target = nullptr;             // null where this rank only sends
+    int64_t version = 0;                // that the target has at the end
+    std::unique_ptr<StartedMove> move;  // null once they are there
+  };
+  Status finish(OpenMove& move);
+  std::list<OpenMove> moves_;                // in the program's order
   std::map<std::string, int64_t> versions_;  // training calls of each role
   std::map<int32_t, int64_t> filled_;        // version that each copy has, wherever it is
   struct Resting {

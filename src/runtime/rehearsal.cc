@@ -57,7 +57,8 @@ Rehearsal::Rehearsal(const Config& config, const Program& program, RankModels& m
       training_(config, program.graph, models.roles(), store_, metrics_, ledger_) {}
 
 Status Rehearsal::run() {
-  return interpret(program_, static_cast<size_t>(rank()), *this, [](const Call&, double) {});
+  BRAID_TRY(interpret(program_, static_cast<size_t>(rank()), *this, [](const Call&, double) {}));
+  return models_.end_moves();
 }
 
 Status Rehearsal::before_call(CallId id) {

@@ -55,6 +55,7 @@ class Rehearsal : public Executor {
   void release(int32_t copy) override { models_.release(copy); }
   Status begin_load(int32_t state, const Interval& layers) override;
   Status offload(int32_t state) override;
+  Status begin_messages(CallId) override { return ok_status(); }
   void passed(size_t) override {}
   Status reopen_region(const Call&) override { return ok_status(); }
 

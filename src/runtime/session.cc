@@ -367,6 +367,8 @@ Status Session::begin_region(const Call& call) {
     return generation_.begin(models_->model(id), std::move(ranks), store_,
                              rows_.by_rank(id, position_.step)[rank()], position_.step);
   }
+  // What is on its way of these weights must not change.
+  BRAID_TRY(models_->finish_moves(call.role));
   BRAID_ASSIGN(TrainWork work, train_work(call));
   training_.begin(call, std::move(work), position_.step);
   return ok_status();
@@ -428,6 +430,8 @@ Status Session::offload(int32_t state) {
   models_->offload(state);
   return ok_status();
 }
+
+Status Session::begin_messages(CallId call) { return models_->begin_bringing(call); }
 
 bool Session::region_done(ExitCondition exit) const {
   return exit == ExitCondition::kDrained ? generation_.drained() : training_.done();

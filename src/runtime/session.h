@@ -113,6 +113,7 @@ class Session : public Executor {
   void release(int32_t copy) override { models_->release(copy); }
   Status begin_load(int32_t state, const Interval& layers) override;
   Status offload(int32_t state) override;
+  Status begin_messages(CallId call) override;
 
  private:
   struct Loaded;  // what create() reads before there is a session

@@ -153,7 +153,6 @@ RANK_TEST(DeviceRanks, PrefetchedStatesGiveTheSameBits, 2) {
   install_test_device();
   ASSERT_EQ(use_local_device(kTestDevice, world.global_rank()).message(), "");
   Config config = job_config(world, "ppo");
-  config.device = kTestDevice;
   for (const char* passes : {"tp: 2", "dp: 2, zero: 3"}) {
     SCOPED_TRACE(passes);
     std::vector<std::vector<std::map<std::string, double>>> runs;
@@ -163,7 +162,9 @@ RANK_TEST(DeviceRanks, PrefetchedStatesGiveTheSameBits, 2) {
               "  critic: {weights: host, optimizer: host, when: after_each_call", ahead, "}\n",
               "  reference: {weights: host", ahead, "}\n");
       const Program program = job_program(config, everywhere("ppo", "dp: 2", passes) + roles);
-      const auto session = Session::create(config, program, &world);
+      Config there = config;
+      there.device = kTestDevice;
+      const auto session = Session::create(there, program, &world);
       ASSERT_TRUE(session.ok()) << session.status().message();
       runs.push_back(steps_of(**session, world));
     }

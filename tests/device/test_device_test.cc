@@ -133,6 +133,19 @@ TEST(DeviceCopy, PassesThroughPinnedMemoryOnAStreamOfItsOwn) {
   EXPECT_EQ(to_host(host).unsafeGetTensorImpl(), host.unsafeGetTensorImpl());
 }
 
+// Into memory that what came before may still use.
+TEST(DeviceCopy, FillsMemoryThatIsThere) {
+  const at::Device device = install_test_device();
+  for (const bool pinned : {true, false}) {
+    const at::Tensor host = at::full({8}, 5.0);
+    const at::Tensor there = at::zeros({8}, at::TensorOptions(device));
+    const StartedCopy started = start_copy_into(there, pinned ? host.pin_memory() : host);
+    EXPECT_EQ(there.sum().item<float>(), 0);
+    finish_copy(started);
+    EXPECT_EQ(there.sum().item<float>(), 40);
+  }
+}
+
 // A copy that nobody waited for is not there yet.
 TEST(DeviceCopy, IsWaitedForByWhatUsesIt) {
   const at::Device device = install_test_device();
