@@ -60,10 +60,12 @@ void HostState::begin_load(Piece& piece) {
   } else {
     piece.started = start_copy_into(piece.bytes, piece.copy);
   }
-  piece.here = true;
+  piece.here = piece.coming = true;
+  ++coming_;
 }
 
 void HostState::wait(int64_t unit) {
+  if (coming_ == 0) return;
   for (Piece& piece : pieces_)
     if (piece.units.count(unit) > 0) wait(piece);
 }
@@ -73,8 +75,11 @@ void HostState::wait() {
 }
 
 void HostState::wait(Piece& piece) {
+  if (!piece.coming) return;
   if (piece.number > 0) copies_->wait(std::exchange(piece.number, 0));
   if (piece.started.tensor.defined()) finish_copy(std::exchange(piece.started, StartedCopy()));
+  piece.coming = false;
+  --coming_;
 }
 
 void HostState::offload(bool changed) {

@@ -45,6 +45,7 @@ class HostState {
     std::set<int64_t> units;  // that use it
     at::Tensor copy = {};     // on the host; undefined until the first offload
     bool here = true;
+    bool coming = false;       // here, but nobody has waited for its values
     int64_t number = 0;        // of the copy on the thread; 0: none
     StartedCopy started = {};  // to an accelerator
   };
@@ -53,6 +54,7 @@ class HostState {
   void wait(Piece& piece);
 
   CopyThread* copies_ = nullptr;
+  int64_t coming_ = 0;         // how many are
   std::vector<Piece> pieces_;  // in the order of their units
 };
 
