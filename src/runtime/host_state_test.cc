@@ -1,11 +1,16 @@
 #include "runtime/host_state.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
+
+#include "nn/decoder.h"
+#include "nn/test_models.h"
 
 namespace braid {
 namespace {
@@ -75,6 +80,37 @@ TEST(HostState, LayersAreUsedWhileTheNextOnesCome) {
   state.wait(2);
   EXPECT_TRUE(copies.done(held_up + 1));
   EXPECT_EQ(second.sum().item<float>(), 6);
+}
+
+// The copy of the second layer is held up until the first one has been computed: a pass that waited
+// for more than its own layer would not end.
+TEST(HostState, ALayerComputesBeforeTheNextOneIsThere) {
+  const auto model = small_model("llama3");
+  auto& decoder = dynamic_cast<Decoder&>(*model);
+  const TokenBatch batch = pack_sequences({{1, 2, 3, 4, 5}}, at::kCPU);
+  const at::NoGradGuard no_grad;
+  const at::Tensor expected = model->forward(batch, nullptr);
+  CopyThread copies;
+  std::vector<std::pair<int64_t, at::Tensor>> tensors;
+  for (const auto& [name, parameter] : model->parameters())
+    tensors.emplace_back(decoder.unit_of(name), parameter);
+  HostState state(tensors, &copies);
+  state.offload(true);
+  std::promise<void> computed;
+  int layers = 0;
+  decoder.set_unit_begin([&](int64_t unit) { state.wait(unit); });
+  decoder.set_layer_done([&] {
+    if (++layers == 1) computed.set_value();
+  });
+  state.begin_load(0, 2);
+  bool in_time = false;
+  copies.add([&in_time, waits = computed.get_future().share()] {
+    in_time = waits.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+  });
+  state.begin_load();
+  EXPECT_TRUE(at::equal(model->forward(batch, nullptr), expected));
+  state.wait();
+  EXPECT_TRUE(in_time);
 }
 
 // What is on its way when it has to leave arrives first.
