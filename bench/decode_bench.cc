@@ -131,6 +131,15 @@ at::Tensor sequence_logits(Model& model) {
   return logits(model, model.forward(batch, nullptr)).to(at::kDouble);
 }
 
+// Keys and values that a decode step reads, in the mean over the steps.
+double mean_cache_bytes(const Model& model, const Options& options) {
+  const ModelSpec& spec = model.spec();
+  const int64_t of_token = 2 * spec.layers * spec.kv_heads * spec.head_dim *
+                           static_cast<int64_t>(c10::elementSize(model.options().dtype));
+  const double tokens = kPromptTokens + 0.5 * static_cast<double>(options.tokens + 1);
+  return static_cast<double>(options.sequences * of_token) * tokens;
+}
+
 struct Measured {
   std::vector<double> seconds, readings, ratios;
   at::Tensor logits;
@@ -175,9 +184,13 @@ int run(const Options& options) {
       measured.add(generation_s(*model, options), reading);
       measured.logits = sequence_logits(*model);
     }
-  std::printf("%.1f MB of matrices, read at %.1f GB/s\n", static_cast<double>(bytes) / 1e6,
-              static_cast<double>(bytes * options.tokens) /
-                  median(results[options.libraries[0]].readings) / 1e9);
+  std::printf(
+      "%.1f MB of matrices, read at %.1f GB/s; beside them a step reads %.1f MB of keys and values "
+      "on average\n",
+      static_cast<double>(bytes) / 1e6,
+      static_cast<double>(bytes * options.tokens) / median(results[options.libraries[0]].readings) /
+          1e9,
+      mean_cache_bytes(*model, options) / 1e6);
   std::printf(
       "| model, sequences x tokens | library | generation, s | reading, s | ratio | "
       "logits, from the first library's |\n|---|---|---|---|---|---|\n");
