@@ -11,17 +11,11 @@
 namespace braid {
 namespace {
 
-// Whether a call may be placed so. Evaluation needs the whole actor on the first device: then the
-// actor's calls all have all devices, each with all of it.
-bool may_place(const Config& config, const PlanningProblem& problem, const CallPlan& entry) {
+// Whether this runtime executes a call that is placed so.
+bool may_place(const PlanningProblem& problem, const CallPlan& entry) {
   const Call* call = find_call(problem.graph, entry.call);
-  if (call == nullptr || !uses_model(*call)) return true;
-  if (!check_executable(*call, entry.mesh, entry.strategy).ok()) return false;
-  const bool evaluates = config.eval.every_steps > 0 || config.eval.at_start;
-  if (call->role.value != "actor" || !evaluates) return true;
-  const Strategy& s = entry.strategy;
-  return s.tp == 1 && s.pp == 1 && s.zero_stage < 3 &&
-         static_cast<int>(entry.mesh.devices.size()) == device_count(problem.cluster);
+  return call == nullptr || !uses_model(*call) ||
+         check_executable(*call, entry.mesh, entry.strategy).ok();
 }
 
 }  // namespace
@@ -33,13 +27,12 @@ Result<Calibration> runtime_calibration(const PlanningProblem& problem) {
   return calibration;
 }
 
-Result<std::vector<ExecutionPlan>> executable_plans(const Config& config,
-                                                    const PlanningProblem& problem,
+Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& problem,
                                                     const Calibration& calibration,
                                                     const ExecutableSearch& search) {
   BRAID_ASSIGN(const planner::CallPricer pricer, planner::CallPricer::make(problem, calibration));
   planner::SpaceOptions space_options;
-  space_options.allowed = [&](const CallPlan& entry) { return may_place(config, problem, entry); };
+  space_options.allowed = [&](const CallPlan& entry) { return may_place(problem, entry); };
   BRAID_ASSIGN(planner::PlanSpace space, planner::make_plan_space(problem, pricer, space_options));
   planner::SearchOptions options;
   options.units.max_units = search.units;

@@ -22,8 +22,7 @@ struct ExecutableSearch {
 
 // The plans that were simulated and fit, the fastest first. The same on every rank: the search is
 // limited by work, not by time. kInfeasible where none fits.
-Result<std::vector<ExecutionPlan>> executable_plans(const Config& config,
-                                                    const PlanningProblem& problem,
+Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& problem,
                                                     const Calibration& calibration,
                                                     const ExecutableSearch& search = {});
 

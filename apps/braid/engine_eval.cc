@@ -18,10 +18,9 @@ Status evaluate(const EvalArguments& arguments, const std::vector<std::string>& 
   if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
   Roles roles;
   BRAID_ASSIGN(roles["actor"].model, load_policy(config));
-  BRAID_ASSIGN(RewardModels models, load_reward_models(config, roles));
-  BRAID_ASSIGN(const std::unique_ptr<Evaluator> evaluator,
-               Evaluator::create(config, std::move(models)));
-  BRAID_ASSIGN(const EvalReport report, evaluator->run(*roles["actor"].model));
+  BRAID_ASSIGN(const RewardModels models, load_reward_models(config, roles));
+  BRAID_ASSIGN(const std::unique_ptr<Evaluator> evaluator, Evaluator::create(config));
+  BRAID_ASSIGN(const EvalReport report, evaluator->run(*roles["actor"].model, models));
   if (arguments.json) std::printf("%s\n", Json(report.metrics).dump().c_str());
   for (const auto& [name, value] : report.metrics)
     if (!arguments.json) std::printf("%-24s %.6g\n", name.c_str(), value);

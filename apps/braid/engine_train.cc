@@ -16,7 +16,6 @@
 #include "run_job.h"
 #include "run_notes.h"
 #include "runtime/check_models.h"
-#include "runtime/evaluate.h"
 #include "runtime/run_keeper.h"
 #include "runtime/session.h"
 #include "runtime/stop_signal.h"
@@ -30,7 +29,6 @@ constexpr const char* kCheckpointTime = "time/checkpoint";
 struct Run {
   const Config& config;
   Session& session;
-  Evaluator* evaluator;  // null without eval.*
   SaveSchedule& schedule;
   const Program& program;
   std::string order;  // file for the instructions of each step; "" = none
@@ -66,27 +64,12 @@ std::string stop_request(const Session& session) {
 }
 
 // Evaluates the policy into a row of metrics.
-Status evaluate(Evaluator& evaluator, Session& session, MetricsRow& row) {
+Status evaluate(Session& session, MetricsRow& row) {
   const double begin_s = now_s();
-  const RankModels::Everything here = session.everything();
-  BRAID_ASSIGN(const EvalReport report,
-               evaluator.run(*session.roles().at("actor").model, session.step()));
+  BRAID_ASSIGN(const EvalReport report, session.evaluate());
   row.insert(report.metrics.begin(), report.metrics.end());
   row["time/eval"] = now_s() - begin_s;
   return ok_status();
-}
-
-// The evaluator that eval.* asks for; null for none.
-Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Session& session) {
-  if (config.eval.every_steps == 0 && !config.eval.at_start) return std::unique_ptr<Evaluator>();
-  if (session.roles().count("actor") == 0)
-    return invalid_input(cat("eval.every_steps, eval.at_start: algorithm ", config.algorithm.name,
-                             " trains no policy that could answer; remove them"));
-  RewardModels models = share_reward_models(session.reward_models());
-  if (!config.rollout.replay.empty()) {
-    BRAID_ASSIGN(models, load_reward_models(config, session.roles()));
-  }
-  return Evaluator::create(config, std::move(models));
 }
 
 // One step; appends its instructions, in the order in which they were executed, to a file.
@@ -102,7 +85,7 @@ Result<MetricsRow> run_recorded_step(const Run& run) {
 // One step and everything that it writes; `row` becomes its row, `saved` whether its state is in a
 // checkpoint.
 Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved) {
-  const auto& [config, session, evaluator, schedule, program, order, prediction] = run;
+  const auto& [config, session, schedule, program, order, prediction] = run;
   const int64_t step = session.step();
   const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
   BRAID_ASSIGN(row, order.empty() ? session.run_step() : run_recorded_step(run));
@@ -111,7 +94,7 @@ Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved)
   row[kCheckpointTime] = checkpoint_s;
   Status evaluated;
   if (config.eval.every_steps > 0 && (step + 1) % config.eval.every_steps == 0)
-    evaluated = evaluate(*evaluator, session, row);
+    evaluated = evaluate(session, row);
   BRAID_TRY(log.write(step, row));  // also where the evaluation failed: the step is complete
   BRAID_TRY(evaluated);
   if (config.log.samples_every > 0 && step % config.log.samples_every == 0)
@@ -124,7 +107,7 @@ Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved)
 
 // After the last step, or a stop signal: the last checkpoint, and at the end the export.
 Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& saved) {
-  const auto& [config, session, evaluator, schedule, program, order, prediction] = run;
+  const auto& [config, session, schedule, program, order, prediction] = run;
   if (!saved) BRAID_TRY(save_session(config, session, row).status());
   saved = true;
   if (session.step() == config.train.total_steps)
@@ -135,11 +118,11 @@ Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& 
 // Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what
 // was done is saved.
 Status train_loop(const Run& run, MetricsRow row) {
-  const auto& [config, session, evaluator, schedule, program, order, prediction] = run;
+  const auto& [config, session, schedule, program, order, prediction] = run;
   BRAID_ASSIGN(const MetricsLogOptions options, log_options(config, run_folder(config)));
   BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session.step()));
   if (config.eval.at_start && session.step() == 0) {
-    BRAID_TRY(evaluate(*evaluator, session, row));
+    BRAID_TRY(evaluate(session, row));
     BRAID_TRY(log.write(-1, row));
   }
   // A step is in a checkpoint but not in the log where writing that had failed.
@@ -184,11 +167,10 @@ Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
   BRAID_TRY(check_checkpoint_space(config, *session));
   const std::string folder = run_folder(config);
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
-  BRAID_ASSIGN(const std::unique_ptr<Evaluator> evaluator, make_evaluator(config, *session));
   SaveSchedule schedule(config.checkpoint, now_s());
   Prediction prediction(planned);
-  const Status ended = train_loop(
-      {config, *session, evaluator.get(), schedule, program, arguments.order, prediction}, row);
+  const Status ended =
+      train_loop({config, *session, schedule, program, arguments.order, prediction}, row);
   *together = session->dismissed();
   BRAID_TRY(ended);
   BRAID_TRY(prediction.write(folder));

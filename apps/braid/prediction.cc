@@ -49,7 +49,6 @@ SampleLengths lengths_of(const SampleStore& store) {
 void step_back() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 19); }
 
 struct SearchCase {
-  Config config;
   PlanningProblem problem;
   Calibration calibration;
   SampleLengths lengths;
@@ -59,7 +58,7 @@ struct SearchCase {
 
 Result<std::string> search_again(const SearchCase& now) {
   BRAID_ASSIGN(const std::vector<ExecutionPlan> plans,
-               executable_plans(now.config, now.problem, now.calibration, {kSearchUnits, 1}));
+               executable_plans(now.problem, now.calibration, {kSearchUnits, 1}));
   BRAID_ASSIGN(const Program program, compile(plans.front(), now.problem));
   SimOptions options;
   if (!now.lengths.prompt.empty()) options.lengths = now.lengths;
@@ -129,7 +128,7 @@ Result<std::map<std::string, double>> Prediction::measured_factors() const {
 
 void Prediction::begin_search() {
   const auto begin = [&]() -> Status {
-    SearchCase now{planned_.config, *planned_.problem, {}, {}, 0, run_folder(planned_.config)};
+    SearchCase now{*planned_.problem, {}, {}, 0, run_folder(planned_.config)};
     BRAID_ASSIGN(now.calibration, runtime_calibration(now.problem));
     BRAID_ASSIGN(now.calibration.own_values, measured_factors());
     BRAID_ASSIGN(const Trace trace, predicted(now.calibration));

@@ -17,6 +17,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 #include "runtime/load_models.h"
+#include "runtime/roles.h"
 #include "runtime/run_folder.h"
 #include "sim/simulate.h"
 
@@ -41,29 +42,13 @@ Config with_plan(Config config, const ExecutionPlan& plan, const PlanningProblem
 Status add_specs(const Config& config, PlanningProblem* problem) {
   for (const RoleSpec& role : problem->graph.roles) {
     const auto found = problem->models.find(role.role.value);
-    if (found == problem->models.end() || role.role.value == "reward") continue;
-    BRAID_ASSIGN(const Origin origin, role_origin(config, role.role.value));
+    if (found == problem->models.end()) continue;
+    if (is_scorer(role) && !needs_rewards(config, problem->graph)) continue;
+    BRAID_ASSIGN(const Origin origin, role_origin(config, role));
     BRAID_ASSIGN(found->second.spec,
                  origin_spec(origin, role.scalar_head).at(cat("role ", role.role)));
     found->second.lora_targets = config.lora.targets;
   }
-  return ok_status();
-}
-
-// What a job of several ranks does not do yet.
-Status check_several_ranks(const Config& config, const Program& program) {
-  BRAID_TRY(check_local_devices(config.device, 1));
-  const auto cut = [&](const std::string& role) {
-    for (const WeightCopy& copy : program.copies)
-      if (copy.home && copy.role.value == role)
-        return copy.layout.tp * copy.layout.pp > 1 || copy.layout.sharded ||
-               copy.layout.mesh.devices[0].value != 0;
-    return false;
-  };
-  if ((config.eval.every_steps > 0 || config.eval.at_start) && cut("actor"))
-    return invalid_input(
-        "eval: the plan cuts the actor or keeps it off device 0, and evaluation runs on one device "
-        "with all of it; set eval.every_steps=0 and eval.at_start=false");
   return ok_status();
 }
 
@@ -86,7 +71,7 @@ Result<PlannedRun> with_program(PlannedRun run) {
   run.config = with_plan(run.config, *run.plan, *run.problem);
   BRAID_TRY(add_specs(run.config, &*run.problem));
   BRAID_ASSIGN(run.program, compile(*run.plan, *run.problem));
-  if (run.program.ranks.size() > 1) BRAID_TRY(check_several_ranks(run.config, run.program));
+  if (run.program.ranks.size() > 1) BRAID_TRY(check_local_devices(run.config.device, 1));
   BRAID_TRY(check_plan_memory(run));
   return run;
 }
@@ -105,8 +90,7 @@ Result<PlannedRun> planned_automatically(const Config& config) {
   BRAID_ASSIGN(out.problem, make_problem(config, file_reader()));
   // The fastest of what was found that can be compiled for this runtime.
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*out.problem));
-  BRAID_ASSIGN(const std::vector<ExecutionPlan> plans,
-               executable_plans(config, *out.problem, calibration));
+  BRAID_ASSIGN(const std::vector<ExecutionPlan> plans, executable_plans(*out.problem, calibration));
   Status refused;
   for (const ExecutionPlan& plan : plans) {
     out.plan = plan;

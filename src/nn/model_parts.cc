@@ -49,9 +49,11 @@ Status sum_gradients(const std::vector<ParameterPart>& parts, Communicator& grou
 
 }  // namespace
 
-bool is_part(const Model& model) {
-  return !model.options().ranges.empty() || model.options().tensor_parallel.tp_size > 1;
+bool is_part(const ModelOptions& options) {
+  return !options.ranges.empty() || options.tensor_parallel.tp_size > 1;
 }
+
+bool is_part(const Model& model) { return is_part(model.options()); }
 
 std::vector<ParameterPart> trainable_parts(const Model& model) {
   const Decoder& decoder = decoder_of(model);

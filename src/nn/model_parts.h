@@ -16,6 +16,7 @@ namespace braid {
 
 // Whether the model is a part of one: a range of its layers, or slices.
 bool is_part(const Model& model);
+bool is_part(const ModelOptions& options);
 
 // Of one trained parameter.
 struct ParameterPart {

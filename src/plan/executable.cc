@@ -18,10 +18,6 @@ Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy
   const std::string where = cat("call ", call.name);
   if (s.cp > 1) return refused(where, cat("cp ", s.cp));
   if (s.ep > 1) return refused(where, cat("ep ", s.ep));
-  if (s.pp > 1 && call.kind == CallKind::kReward) return refused(where, cat("pp ", s.pp));
-  if (s.tp > 1 && call.kind == CallKind::kReward) return refused(where, cat("tp ", s.tp));
-  if (s.zero_stage > 0 && call.kind == CallKind::kReward)
-    return refused(where, cat("zero ", s.zero_stage));
   if (!std::is_sorted(mesh.devices.begin(), mesh.devices.end()))
     return refused(where, "a mesh whose devices are not in ascending order");
   return ok_status();

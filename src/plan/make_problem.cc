@@ -11,12 +11,6 @@
 namespace braid {
 namespace {
 
-const RewardConfig* reward_model(const Config& config) {
-  for (const RewardConfig& reward : config.reward)
-    if (reward.type == "model") return &reward;
-  return nullptr;
-}
-
 int64_t reward_models(const Config& config) {
   return std::count_if(config.reward.begin(), config.reward.end(),
                        [](const RewardConfig& r) { return r.type == "model"; });
@@ -184,6 +178,12 @@ Status check_sequences(const Workload& workload) {
   return invalid_input(cat(workload.prompts, " prompts x ", workload.samples_per_prompt,
                            " samples: at most ", kMostSequences,
                            " sequences of a step are planned"));
+}
+
+const RewardConfig* reward_model(const Config& config) {
+  for (const RewardConfig& reward : config.reward)
+    if (reward.type == "model") return &reward;
+  return nullptr;
 }
 
 Graph with_reward_model(Graph graph) {

@@ -7,7 +7,7 @@ namespace braid {
 namespace {
 
 Inferred inferred_of(const Call& call) {
-  if (call.function == "scores") return Inferred::kScores;
+  if (call.kind == CallKind::kReward || call.function == "scores") return Inferred::kScores;
   return call.function == "logprobs" ? Inferred::kLogprobs : Inferred::kValues;
 }
 

@@ -1,10 +1,11 @@
 #include "runtime/evaluate.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/index_select.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <numeric>
 
 #include "algo/algorithm.h"
 #include "base/text.h"
@@ -62,52 +63,62 @@ std::vector<Json> sample_rows(const std::vector<RewardSample>& samples,
 
 }  // namespace
 
-Result<std::unique_ptr<Evaluator>> Evaluator::create(const Config& config, RewardModels models) {
+Result<std::unique_ptr<Evaluator>> Evaluator::create(const Config& config, bool reports) {
   if (config.data.eval.empty())
     return invalid_input("data.eval: nothing to evaluate on; name a JSONL file or task:NAME");
   if (config.reward.empty())
     return invalid_input("reward: the list is empty; evaluation needs at least one reward");
-  DataConfig in_order = config.data;
-  in_order.shuffle = false;
   Config ordered = config;
-  ordered.data = in_order;
+  ordered.data.shuffle = false;
   BRAID_ASSIGN(RunData data,
                load_run_data(ordered, config.data.eval, DataNeed::kPrompts).at("data.eval"));
-  std::unique_ptr<Evaluator> out(new Evaluator(config, std::move(data), std::move(models)));
+  std::unique_ptr<Evaluator> out(new Evaluator(config, std::move(data)));
   if (!config.rollout.stop.empty() && !out->data_.tokenizer)
     return invalid_input("rollout.stop: stop strings need a tokenizer; set tokenizer.path");
   const int64_t lines = out->data_.data.size();
   out->prompts_ = config.eval.prompts > 0 ? std::min(config.eval.prompts, lines) : lines;
-  BRAID_ASSIGN(out->rewards_, make_rewards(config.reward));
+  if (reports) {
+    BRAID_ASSIGN(out->rewards_, make_rewards(config.reward));
+  }
   return out;
 }
 
-Result<std::vector<RewardSample>> Evaluator::generate(Model& policy) {
+Result<std::vector<Generated>> Evaluator::generate(Model& policy, EngineRanks* ranks,
+                                                   const std::vector<int64_t>& numbers) const {
+  const at::NoGradGuard no_grad;
   EngineOptions options;
   options.kv_budget_tokens = config_.rollout.kv_budget_tokens;
   options.max_concurrent = config_.rollout.max_concurrent;
+  options.ranks = ranks;
   BRAID_ASSIGN(const std::unique_ptr<Engine> engine, Engine::create(policy, options));
   if (data_.tokenizer)
     engine->set_stop_check(stop_at_strings(*data_.tokenizer, config_.rollout.stop));
   const SamplingOptions sampling = sampling_options(config_, policy);
-  const int64_t copies = config_.eval.samples_per_prompt;
-  for (int64_t prompt = 0; prompt < prompts_; ++prompt) {
-    BRAID_ASSIGN(const DataRecord record, data_.data.at(prompt));
-    for (int64_t copy = 0; copy < copies; ++copy)
-      BRAID_TRY(engine->submit({SampleId{prompt * copies + copy}, record.prompt_ids, sampling, 0}));
+  for (const int64_t number : numbers) {
+    BRAID_ASSIGN(const DataRecord record, data_.data.at(number / config_.eval.samples_per_prompt));
+    BRAID_TRY(engine->submit({SampleId{number}, record.prompt_ids, sampling, 0}));
   }
-  std::vector<RewardSample> out(prompts_ * copies);
+  std::vector<Generated> out;
   while (!engine->drained()) {
-    BRAID_ASSIGN(const std::vector<Generated> finished, engine->step());
-    for (const Generated& sample : finished) {
-      const int64_t id = sample.sample.value;
-      BRAID_ASSIGN(out[id], reward_sample(sample, id / copies));
-    }
+    BRAID_ASSIGN(std::vector<Generated> finished, engine->step());
+    std::move(finished.begin(), finished.end(), std::back_inserter(out));
   }
   return out;
 }
 
-Result<RewardSample> Evaluator::reward_sample(const Generated& generated, int64_t prompt) const {
+Result<std::vector<RewardSample>> Evaluator::samples(
+    const std::vector<Generated>& responses) const {
+  BRAID_CHECK(static_cast<int64_t>(responses.size()) == this->responses(),
+              "every response of the evaluation");
+  std::vector<RewardSample> out(responses.size());
+  for (const Generated& response : responses) {
+    BRAID_ASSIGN(out[response.sample.value], reward_sample(response));
+  }
+  return out;
+}
+
+Result<RewardSample> Evaluator::reward_sample(const Generated& generated) const {
+  const int64_t prompt = generated.sample.value / config_.eval.samples_per_prompt;
   BRAID_ASSIGN(const DataRecord record, data_.data.at(prompt));
   RewardSample out;
   out.sample_id = generated.sample.value;
@@ -122,15 +133,6 @@ Result<RewardSample> Evaluator::reward_sample(const Generated& generated, int64_
     BRAID_ASSIGN(out.response, data_.tokenizer->decode(out.response_ids, true));
   }
   return out;
-}
-
-Result<RewardTotals> Evaluator::score(const std::vector<RewardSample>& samples, int64_t step) {
-  BRAID_ASSIGN(RewardOutcomes outcomes,
-               collect_outcomes(rewards_, config_.reward, samples, score_context(config_, step)));
-  for (size_t i = 0; i < reward_models_.size(); ++i)
-    if (reward_models_[i])
-      outcomes.outcomes[i] = score_samples(*reward_models_[i], samples, config_.train);
-  return apply_policies(config_.reward, outcomes, samples);
 }
 
 void Evaluator::add_passes(const std::vector<double>& totals, EvalReport& report) const {
@@ -152,16 +154,37 @@ void Evaluator::add_passes(const std::vector<double>& totals, EvalReport& report
   for (const auto& [name, metric] : means) report.metrics[name] = metric.mean();
 }
 
-Result<EvalReport> Evaluator::run(Model& policy, int64_t step) {
-  const at::NoGradGuard no_grad;
-  BRAID_ASSIGN(const std::vector<RewardSample> samples, generate(policy));
-  BRAID_ASSIGN(const RewardTotals totals, score(samples, step));
+Result<EvalReport> Evaluator::report(const std::vector<RewardSample>& samples,
+                                     const std::vector<std::vector<RewardOutcome>>& scores,
+                                     int64_t step) {
+  BRAID_ASSIGN(RewardOutcomes outcomes,
+               collect_outcomes(rewards_, config_.reward, samples, score_context(config_, step)));
+  for (size_t i = 0; i < scores.size(); ++i)
+    if (!scores[i].empty()) outcomes.outcomes[i] = scores[i];
+  BRAID_ASSIGN(const RewardTotals totals, apply_policies(config_.reward, outcomes, samples));
   EvalReport report;
   add_means(samples, totals, report);
   add_passes(totals.total, report);
   report.metrics["eval/prompts"] = static_cast<double>(prompts_);
   report.samples = sample_rows(samples, totals);
   return report;
+}
+
+Result<EvalReport> Evaluator::run(Model& policy, const RewardModels& models, int64_t step) {
+  std::vector<int64_t> all(responses());
+  std::iota(all.begin(), all.end(), 0);
+  BRAID_ASSIGN(const std::vector<Generated> drawn, generate(policy, nullptr, all));
+  BRAID_ASSIGN(const std::vector<RewardSample> asked, samples(drawn));
+  return report(asked, score_with(models, asked, config_.train), step);
+}
+
+std::vector<std::vector<RewardOutcome>> score_with(const RewardModels& models,
+                                                   const std::vector<RewardSample>& samples,
+                                                   const TrainConfig& train) {
+  std::vector<std::vector<RewardOutcome>> out(models.size());
+  for (size_t i = 0; i < models.size(); ++i)
+    if (models[i]) out[i] = score_samples(*models[i], samples, train);
+  return out;
 }
 
 }  // namespace braid

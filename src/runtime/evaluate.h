@@ -25,26 +25,40 @@ struct EvalReport {
 
 class Evaluator {
  public:
-  // Reads tokenizer, data.eval and rewards; `models` are those of the rewards of type model
-  // (load_models.h). Errors name the key.
-  static Result<std::unique_ptr<Evaluator>> create(const Config& config, RewardModels models);
+  // Reads tokenizer, data.eval and, where it is to report, the rewards. Errors name the key.
+  static Result<std::unique_ptr<Evaluator>> create(const Config& config, bool reports = true);
 
+  // All of it in one process. `models` are those of the rewards of type model (load_models.h);
   // `step` is what Python rewards see as the trainer's.
-  Result<EvalReport> run(Model& policy, int64_t step = 0);
+  Result<EvalReport> run(Model& policy, const RewardModels& models, int64_t step = 0);
+
+  // Responses that an evaluation draws. Each has a number below this, which keys its random
+  // numbers, so that whoever draws it draws the same.
+  int64_t responses() const { return prompts_ * config_.eval.samples_per_prompt; }
+  // Draws those of these numbers. `ranks`: where this rank has a part of the policy; else null.
+  Result<std::vector<Generated>> generate(Model& policy, EngineRanks* ranks,
+                                          const std::vector<int64_t>& numbers) const;
+  // What rewards see of the responses, by number. REQUIRES: each is there once.
+  Result<std::vector<RewardSample>> samples(const std::vector<Generated>& responses) const;
+  // Asks the rewards and reports. `scores`: outcomes of rewards of type model, aligned with the
+  // list of rewards; empty for other types. REQUIRES: it was made to report.
+  Result<EvalReport> report(const std::vector<RewardSample>& samples,
+                            const std::vector<std::vector<RewardOutcome>>& scores, int64_t step);
 
  private:
-  Evaluator(const Config& config, RunData data, RewardModels models)
-      : config_(config), data_(std::move(data)), reward_models_(std::move(models)) {}
-  Result<std::vector<RewardSample>> generate(Model& policy);
-  Result<RewardSample> reward_sample(const Generated& generated, int64_t prompt) const;
-  Result<RewardTotals> score(const std::vector<RewardSample>& samples, int64_t step);
+  Evaluator(const Config& config, RunData data) : config_(config), data_(std::move(data)) {}
+  Result<RewardSample> reward_sample(const Generated& generated) const;
   void add_passes(const std::vector<double>& totals, EvalReport& report) const;
 
   Config config_;
   RunData data_;
   int64_t prompts_ = 0;  // lines that are used
   std::vector<std::unique_ptr<Reward>> rewards_;
-  RewardModels reward_models_;
 };
+
+// What the models of rewards say about the samples, in the form that report() takes.
+std::vector<std::vector<RewardOutcome>> score_with(const RewardModels& models,
+                                                   const std::vector<RewardSample>& samples,
+                                                   const TrainConfig& train);
 
 }  // namespace braid

@@ -9,6 +9,7 @@
 #include "device/device_copy.h"
 #include "host/sha256.h"
 #include "nn/model_parts.h"
+#include "plan/make_problem.h"
 #include "reward/reward.h"
 
 namespace braid {
@@ -62,7 +63,16 @@ Json frozen_fingerprints(const Config& config, const Roles& roles, const RewardM
   Json out = Json::object();
   for (const auto& [name, role] : roles) {
     if (is_part(*role.model) || role.shards) continue;
-    add(out, name, origin_key(config, name), frozen_tensors(role));
+    const RewardConfig* const reward =
+        name == "reward" && !role.optimizer ? reward_model(config) : nullptr;
+    // A replayed rollout brings the rewards.
+    if (reward != nullptr && !config.rollout.replay.empty()) continue;
+    if (reward == nullptr) {
+      add(out, name, origin_key(config, name), frozen_tensors(role));
+    } else {
+      add(out, cat("reward ", reward_name(*reward)),
+          cat("reward[", reward - config.reward.data(), "].path"), frozen_tensors(role));
+    }
     if (!role.optimizer) role.model->rest();
   }
   for (size_t i = 0; i < rewards.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <ATen/ops/index_select.h>
 
 #include "base/text.h"
+#include "device/device_copy.h"
 #include "device/tensor_memory.h"
 #include "host/work_section.h"
 #include "runtime/call_groups.h"
@@ -18,6 +19,15 @@ at::Tensor infer_hidden(Model& model, Inferred what, const ResponseRows& rows,
       at::index_select(hidden_TH, 0, what == Inferred::kScores ? rows.last_S : rows.rows_R);
   if (what != Inferred::kLogprobs) return scalar_outputs(model, selected);
   return head_logprobs(model, selected, rows.targets_R, temperature).logprobs_N;
+}
+
+std::map<size_t, double> by_row(const InferredRows& inferred) {
+  std::map<size_t, double> out;
+  if (inferred.rows.empty()) return out;
+  const at::Tensor values = to_host(inferred.values).contiguous();
+  for (size_t i = 0; i < inferred.rows.size(); ++i)
+    out[inferred.rows[i]] = values.const_data_ptr<float>()[i];
+  return out;
 }
 
 Rows Inference::rows_of_batch(int32_t index) const {
@@ -60,7 +70,7 @@ Result<bool> Inference::reserve(const InferWork& work) {
   return !lacks;
 }
 
-Result<InferredRows> Inference::run(InferWork work, SampleStore& store, const std::string& field) {
+Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
   abandon();  // what a failed call left
   work_ = std::move(work);
   store_ = &store;
@@ -84,11 +94,9 @@ Result<InferredRows> Inference::run(InferWork work, SampleStore& store, const st
     abandon();
     return out;
   }
-  const at::Tensor packed = parts_.empty() ? at::empty({0}) : at::cat(parts_);
-  out.written = std::move(rows_);
-  const bool gives = work_.ops.bodies.back().head;
+  if (work_.ops.bodies.back().head) out.values = parts_.empty() ? at::empty({0}) : at::cat(parts_);
+  out.rows = std::move(rows_);
   abandon();
-  if (gives) BRAID_TRY(store.put_reals(field, out.written, packed));
   return out;
 }
 

@@ -41,12 +41,16 @@ struct InferWork {
   PassNeeds* needs = nullptr;        // of the call
 };
 
-// What an infer call has done.
+// What an infer call gave.
 struct InferredRows {
-  Rows written;
-  bool ran_out = false;  // of memory, on some rank: nothing was written
+  Rows rows;
+  at::Tensor values;     // f32, packed in their order; undefined but on ranks of the last stage
+  bool ran_out = false;  // of memory, on some rank: there are none
   std::string why;       // where that was on this rank
 };
+
+// The values of a scalar head, one of each row.
+std::map<size_t, double> by_row(const InferredRows& inferred);
 
 class Inference : private PassEnds {
  public:
@@ -55,9 +59,8 @@ class Inference : private PassEnds {
 
   // Whether the memory that the call's ops declare is there, as Training::reserve().
   static Result<bool> reserve(const InferWork& work);
-  // Runs all ops of the call over the samples of the store and writes what they gave to the field,
-  // on the ranks of the last stage; the model rests.
-  Result<InferredRows> run(InferWork work, SampleStore& store, const std::string& field);
+  // Runs all ops of the call over the samples of the store; the model rests.
+  Result<InferredRows> run(InferWork work, const SampleStore& store);
   // Frees what a failure left.
   void abandon();
 

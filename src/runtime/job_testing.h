@@ -2,6 +2,7 @@
 // job that runs.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -96,6 +97,9 @@ inline Tensors weights_of(const std::string& folder) {
   return tensors_of(join_path(folder, "model.safetensors"));
 }
 
+inline constexpr double kEquivalence = 1e-5;  // relative; of tensors L2
+inline constexpr double kClipped = 0.1;
+
 class JobRun : public RunProcess {
  protected:
   static std::vector<std::string> job_command(const std::string& name, const std::string& algorithm,
@@ -166,6 +170,22 @@ class JobRun : public RunProcess {
     EXPECT_TRUE(make_folder(folder_).ok());
     EXPECT_TRUE(write_file_atomic(file, text).ok());
     return file;
+  }
+
+  // The rows of two runs, but for what a rounding may change.
+  static void expect_same_metrics(const std::string& a, const std::string& b) {
+    const auto left = metrics(a), right = metrics(b);
+    ASSERT_EQ(left.size(), right.size());
+    for (size_t step = 0; step < left.size(); ++step)
+      for (const auto& [key, value] : left[step].items()) {
+        ASSERT_TRUE(right[step].contains(key)) << key;
+        if (!value.is_number()) continue;
+        const double one = value.get<double>(), several = right[step][key].get<double>();
+        // A share of tokens beyond a limit: those on it may fall on either side.
+        const double counted = key.ends_with("clipfrac") ? kClipped : 0;
+        EXPECT_NEAR(several, one, counted + kEquivalence * std::max(1.0, std::abs(one)))
+            << key << " of step " << step;
+      }
   }
 };
 

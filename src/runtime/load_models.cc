@@ -9,6 +9,7 @@
 #include "host/file.h"
 #include "nn/model_parts.h"
 #include "nn/model_share.h"
+#include "plan/make_problem.h"
 #include "reward/reward.h"
 
 namespace braid {
@@ -38,8 +39,7 @@ Result<Origin> critic_origin(const Config& config) {
   if (from != "reward_model")
     return invalid_input(cat("critic.init_from: unknown value '", from,
                              "'; allowed: policy | reward_model | random"));
-  for (const RewardConfig& reward : config.reward)
-    if (reward.type == "model") return Origin{reward.path, ""};
+  if (const RewardConfig* reward = reward_model(config)) return Origin{reward->path, ""};
   return invalid_input(
       "critic.init_from: reward_model needs a reward of type model; the list `reward` has none");
 }
@@ -75,6 +75,12 @@ Result<Origin> role_origin(const Config& config, const std::string& role) {
   if (role == "reference" && !config.reference.path.empty())
     return Origin{config.reference.path, ""};
   return policy_origin(config);
+}
+
+Result<Origin> role_origin(const Config& config, const RoleSpec& role) {
+  if (!is_scorer(role)) return role_origin(config, role.role.value);
+  if (const RewardConfig* reward = reward_model(config)) return Origin{reward->path, ""};
+  return invalid_input("reward: the graph scores with a model, the list has none of type model");
 }
 
 Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head) {
@@ -135,20 +141,19 @@ void log_role(const std::string& name, const Model& model, const std::string& or
                part ? cat(", ", trained, " of them trained") : ""));
 }
 
-namespace {
-
 Result<std::unique_ptr<Model>> load_reward_model(const std::string& path, const Config& config,
-                                                 const Roles& roles) {
-  BRAID_ASSIGN(ModelOptions options, model_options(config));
-  options.lora.rank = 0;
-  const Model* base = find_base(roles, path);
+                                                 const Roles& roles, const LoadOptions& options,
+                                                 bool alone) {
+  const Model* base = alone || is_part(options.model) ? nullptr : find_base(roles, path);
   std::unique_ptr<Model> model;
   const bool whole = base != nullptr && !is_part(*base);
   if (whole && base->spec().scalar_head && !is_adapter_folder(path)) {
-    BRAID_ASSIGN(model, make_role(*base, {options, true}));
+    BRAID_ASSIGN(model, make_role(*base, {options.model, true}));
   } else {
-    BRAID_ASSIGN(std::unique_ptr<Model> loaded, load_model(path, {options, false}));
-    BRAID_ASSIGN(model, frozen(std::move(loaded), config));
+    BRAID_ASSIGN(model, load_model(path, options));
+    if (!alone) {
+      BRAID_ASSIGN(model, frozen(std::move(model), config));
+    }
   }
   if (!model->spec().scalar_head)
     return invalid_input(cat(path, ": ", model->spec().architecture,
@@ -157,9 +162,9 @@ Result<std::unique_ptr<Model>> load_reward_model(const std::string& path, const 
   return model;
 }
 
-}  // namespace
-
 Result<RewardModels> load_reward_models(const Config& config, const Roles& roles) {
+  BRAID_ASSIGN(ModelOptions options, model_options(config));
+  options.lora.rank = 0;
   RewardModels models;
   std::map<std::string, Model*> loaded;  // by folder
   for (const RewardConfig& reward : config.reward) {
@@ -170,18 +175,12 @@ Result<RewardModels> load_reward_models(const Config& config, const Roles& roles
       continue;
     }
     const std::string name = cat("reward ", reward_name(reward));
-    BRAID_ASSIGN(model, load_reward_model(reward.path, config, roles).at(name));
+    BRAID_ASSIGN(model,
+                 load_reward_model(reward.path, config, roles, {options, false}, false).at(name));
     loaded[reward.path] = model.get();
     log_role(name, *model, cat("from ", reward.path));
   }
   return models;
-}
-
-RewardModels share_reward_models(const RewardModels& models) {
-  RewardModels shared;
-  for (const std::unique_ptr<Model>& model : models)
-    shared.push_back(model ? base_view(*model) : nullptr);
-  return shared;
 }
 
 }  // namespace braid

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/options.h"
+#include "dataflow/graph.h"
 #include "nn/model.h"
 #include "train/optimizer.h"
 #include "train/weight_shards.h"
@@ -64,6 +65,11 @@ Result<ModelOptions> model_options(const Config& config);
 // The origin of "actor", "critic", "reference" or "reward"; errors name the key.
 Result<Origin> role_origin(const Config& config, const std::string& role);
 
+// Of a role of a graph: "reward" that is not trained scores, and is the model of the list of
+// rewards; else role_origin().
+Result<Origin> role_origin(const Config& config, const RoleSpec& role);
+inline bool is_scorer(const RoleSpec& role) { return role.role.value == "reward" && !role.trained; }
+
 // The key that names it: critic.path, reference.path, model.path or model.config.
 std::string origin_key(const Config& config, const std::string& role);
 
@@ -88,13 +94,15 @@ Status check_vocabulary(const Roles& roles, const ModelSpec& spec);
 
 void log_role(const std::string& name, const Model& model, const std::string& origin);
 
-// The models of rewards of type model, aligned with config.reward; null for other types. Models of
-// one folder are one set of weights, and the base of a LoRA role of that folder is shared with it.
-// REQUIRES: roles that share outlive them.
+// A reward model, with the part that the options name. The base of a LoRA role of that folder is
+// shared with it, unless it is to be `alone`. REQUIRES: a role that shares outlives it.
+Result<std::unique_ptr<Model>> load_reward_model(const std::string& path, const Config& config,
+                                                 const Roles& roles, const LoadOptions& options,
+                                                 bool alone);
+
+// The models of rewards of type model, aligned with config.reward, whole ones; null for other
+// types. Models of one folder are one set of weights. REQUIRES: roles that share outlive them.
 using RewardModels = std::vector<std::unique_ptr<Model>>;
 Result<RewardModels> load_reward_models(const Config& config, const Roles& roles);
-
-// The same models as instances of their own over the same weights. REQUIRES: `models` outlive them.
-RewardModels share_reward_models(const RewardModels& models);
 
 }  // namespace braid

@@ -97,7 +97,6 @@ Status RankModels::load_models() {
   for (const auto& [index, groups] : groups_) {
     const CallId id{index};
     const Call& call = program_.graph.calls[index];
-    if (call.kind == CallKind::kReward) continue;  // the list of rewards loads its own
     const int32_t copy = program_.calls[index].copy;
     if (!program_.copies[copy].home)
       others[copy] = id;
@@ -232,6 +231,19 @@ Status RankModels::end_moves() {
   for (OpenMove& open : moves_) BRAID_TRY(finish(open));
   moves_.clear();
   return ok_status();
+}
+
+void RankModels::forget(CallId call) {
+  const int32_t copy = program_.calls.empty() ? -1 : program_.calls[call.value].copy;
+  const auto releases = [&](const RankProgram& list) {
+    return std::any_of(list.instructions.begin(), list.instructions.end(),
+                       [&](const Instruction& each) {
+                         return each.code == OpCode::kRelease && each.detail == copy;
+                       });
+  };
+  if (copy < 0 || std::none_of(program_.ranks.begin(), program_.ranks.end(), releases)) return;
+  copies_.erase(copy);
+  filled_.erase(copy);
 }
 
 void RankModels::find_states() {

@@ -56,6 +56,9 @@ class RankModels {
   bool saves_memory() const;
   // Frees the copy: the next bring() makes it anew.
   void release(int32_t copy) { copies_.erase(copy); }
+  // As release(), of the copy that a call uses, where the program releases it after its use. All
+  // ranks call it, between two steps.
+  void forget(CallId call);
 
   // State that rests on the host between its uses (indices into Program::states): at first it is
   // here. Nothing where it is there already, or the rank has none of it. It comes beside what

@@ -99,4 +99,19 @@ Result<ScoredSamples> merge_scored(const std::vector<std::string>& texts, size_t
   return out;
 }
 
+std::string values_text(const std::map<size_t, double>& by_row) {
+  Rows rows;
+  std::vector<double> values;
+  for (const auto& [row, value] : by_row) rows.push_back(row), values.push_back(value);
+  return packed({{"rows", rows}, {"values", reals(values)}});
+}
+
+Status add_values(const std::string& text, std::map<size_t, double>* by_row) {
+  BRAID_ASSIGN(const Json json, unpacked(text, "the values of a rank"));
+  const auto rows = json["rows"].get<Rows>();
+  const std::vector<double> values = read_reals(json["values"]);
+  for (size_t i = 0; i < rows.size(); ++i) (*by_row)[rows[i]] = values[i];
+  return ok_status();
+}
+
 }  // namespace braid

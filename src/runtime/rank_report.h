@@ -31,4 +31,8 @@ std::string scored_text(const ScoredSamples& scored, const Rows& rows);
 // REQUIRES: the texts, "" where a rank scored nothing, cover every row below `size` once.
 Result<ScoredSamples> merge_scored(const std::vector<std::string>& texts, size_t size);
 
+// A value of each of some rows, and what such a text says added to others. Numbers keep their bits.
+std::string values_text(const std::map<size_t, double>& by_row);
+Status add_values(const std::string& text, std::map<size_t, double>* by_row);
+
 }  // namespace braid

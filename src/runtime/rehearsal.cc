@@ -141,13 +141,14 @@ void Rehearsal::note_shortage(const std::string& detail) {
 }
 
 Status Rehearsal::run_call(const Call& call) {
-  if (call.kind != CallKind::kInfer) return ok_status();
+  const bool loaded = models_.roles().count(call.role.value) > 0;  // rewards may not be asked
+  if (call.kind != CallKind::kInfer && (call.kind != CallKind::kReward || !loaded))
+    return ok_status();
   BRAID_TRY(deal_longest(call));
   at_ = cat("call ", call.name, ", ", micro_batch_text());
   BRAID_ASSIGN(InferWork work, work_.inference(id_of(call), deal_));
   const PeakMeter meter(work.model->options().device);
-  BRAID_ASSIGN(const InferredRows done,
-               inference_.run(std::move(work), store_, call.writes.front().name));
+  BRAID_ASSIGN(const InferredRows done, inference_.run(std::move(work), store_));
   activation_bytes_ = std::max(activation_bytes_, meter.most_bytes());
   note_shortage(done.why);
   return ok_status();

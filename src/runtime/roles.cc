@@ -9,6 +9,8 @@
 #include "nn/decoder.h"
 #include "nn/model_parts.h"
 #include "nn/model_share.h"
+#include "plan/make_problem.h"
+#include "reward/reward.h"
 #include "runtime/run_data.h"
 #include "train/sharded_optimizer.h"
 
@@ -117,18 +119,12 @@ void add_optimizer(const OptimizerConfig& config, const ModelPart& part, ModelIn
   state.optimizer = std::move(optimizer);
 }
 
-bool scores_rewards(const Graph& graph, const RoleId& role) {
-  return std::any_of(graph.calls.begin(), graph.calls.end(), [&](const Call& call) {
-    return call.kind == CallKind::kReward && call.role == role;
-  });
-}
-
 Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, const ModelPart& part,
                                 const Roles& others) {
   const std::string& name = spec.role.value;
   BRAID_ASSIGN(ModelOptions options, model_options(config));
   take_part(part, options);
-  BRAID_ASSIGN(const Origin origin, role_origin(config, name));
+  BRAID_ASSIGN(const Origin origin, role_origin(config, spec));
   ModelInstance state;
   state.source_folder = origin.source_folder();
   state.config_path = origin.config_path;
@@ -139,9 +135,11 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
     add_optimizer(optimizer_config(config, name), part, state);
   } else {
     options.lora.rank = 0;
-    if (part.alone) {
-      LoadOptions load = load_options(options, spec, part, state);
-      load.scalar_head = false;
+    LoadOptions load = load_options(options, spec, part, state);
+    load.scalar_head = false;  // a head that the checkpoint lacks would be a random one
+    if (is_scorer(spec)) {
+      BRAID_ASSIGN(state.model, load_reward_model(origin.folder, config, others, load, part.alone));
+    } else if (part.alone) {
       BRAID_ASSIGN(state.model, load_weights(origin, load));
     } else {
       BRAID_TRY(set_reference(others, config, origin, options, state));
@@ -180,14 +178,22 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
   return copy;
 }
 
+bool needs_rewards(const Config& config, const Graph& graph) {
+  const bool asked = generates(graph) && config.rollout.replay.empty();
+  return asked || evaluates(config);
+}
+
 Result<Roles> load_roles(const Config& config, const Graph& graph,
                          const std::map<std::string, ModelPart>& parts) {
   Roles roles;
   for (const RoleSpec& spec : graph.roles) {
-    if (scores_rewards(graph, spec.role)) continue;
+    if (is_scorer(spec) && !needs_rewards(config, graph)) continue;
     const auto part = parts.find(spec.role.value);
     auto state = load_role(spec, config, part == parts.end() ? ModelPart() : part->second, roles);
-    if (!state.ok()) return state.status().at(cat("role ", spec.role));
+    const RewardConfig* const reward = is_scorer(spec) ? reward_model(config) : nullptr;
+    if (!state.ok())
+      return state.status().at(reward != nullptr ? cat("reward ", reward_name(*reward))
+                                                 : cat("role ", spec.role));
     roles[spec.role.value] = std::move(state).value();
   }
   if (config.algorithm.kl.coef == 0 && generates(graph))

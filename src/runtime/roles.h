@@ -11,9 +11,18 @@
 
 namespace braid {
 
-// A model for each role of the graph, in its order, with an optimizer where it is trained. Reward
-// models that the list of rewards brings are not among them. `parts` says which part of a role is
-// wanted, all where it says nothing. Errors name the role.
+// Whether eval.* asks for evaluations.
+inline bool evaluates(const Config& config) {
+  return config.eval.every_steps > 0 || config.eval.at_start;
+}
+
+// Whether somebody asks the rewards of the list: a call of the graph, unless a replayed rollout
+// brings their values, or an evaluation.
+bool needs_rewards(const Config& config, const Graph& graph);
+
+// A model for each role of the graph, in its order, with an optimizer where it is trained. A reward
+// model is among them where the graph has a role for it and its scores are needed. `parts` says
+// which part of a role is wanted, all where it says nothing. Errors name the role.
 Result<Roles> load_roles(const Config& config, const Graph& graph,
                          const std::map<std::string, ModelPart>& parts = {});
 

@@ -235,27 +235,24 @@ const void* first_weight(const Model& model) {
   return model.parameters()[0].second.const_data_ptr();
 }
 
-// Evaluation while training uses the reward models that training has loaded; alone it loads each
-// folder once.
+// Whoever has loaded the reward models; each folder is loaded once.
 TEST_F(RolesTest, EvaluationSharesRewardModels) {
   Config config = config_for("ppo");
   config.reward = {model_reward(scorer_, "a"), config.reward[0], model_reward(scorer_, "b")};
   const auto session = session_of(config, 0);
   ASSERT_NE(session, nullptr);
-  const RewardModels shared = share_reward_models(session->reward_models());
-  ASSERT_EQ(shared.size(), 3u);
-  EXPECT_EQ(shared[1], nullptr);
-  EXPECT_EQ(first_weight(*shared[0]), first_weight(*session->reward_models()[0]));
+  ASSERT_EQ(session->reward_models().size(), 3u);
+  EXPECT_EQ(session->reward_models()[1], nullptr);
   const auto alone = load_reward_models(config, {});
   ASSERT_TRUE(alone.ok()) << alone.status().message();
   EXPECT_EQ(first_weight(*(*alone)[0]), first_weight(*(*alone)[2]));
   config.data.eval = "task:reverse:8";
-  const auto report = [&](RewardModels models) {
-    const auto evaluator = Evaluator::create(config, std::move(models));
+  const auto report = [&](const RewardModels& models) {
+    const auto evaluator = Evaluator::create(config);
     EXPECT_TRUE(evaluator.ok()) << evaluator.status().message();
-    return (*evaluator)->run(model_of(*session, "actor"))->metrics;
+    return (*evaluator)->run(model_of(*session, "actor"), models)->metrics;
   };
-  const auto metrics = report(share_reward_models(session->reward_models()));
+  const auto metrics = report(session->reward_models());
   EXPECT_EQ(metrics, report(*load_reward_models(config, {})));
   EXPECT_EQ(metrics.at("eval/a_mean"), metrics.at("eval/b_mean"));
 }

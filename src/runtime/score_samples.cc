@@ -39,7 +39,7 @@ std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardS
     prompts.push_back(sample.prompt_ids);
     responses.push_back(sample.response_ids);
   }
-  std::vector<RewardOutcome> out(samples.size());
+  std::vector<double> values(samples.size());
   const std::vector<SampleRows> batches = cut_samples(prompts, responses, train);
   model.keep_packed(batches.size() > 1);
   for (const SampleRows& rows : batches) {
@@ -47,13 +47,19 @@ std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardS
         prompts, responses, rows_of(rows), model.options().device, train.share_prompts == "auto");
     const at::Tensor hidden = model.forward(packed.batch, nullptr);
     const at::Tensor scores = to_host(infer_hidden(model, Inferred::kScores, packed, hidden, 1));
-    for (size_t i = 0; i < rows.size(); ++i) {
-      RewardOutcome& outcome = out[rows[i]];
-      outcome.kind = RewardOutcome::Kind::kValue;
-      outcome.value = scores[static_cast<int64_t>(i)].item<double>();
-    }
+    for (size_t i = 0; i < rows.size(); ++i)
+      values[rows[i]] = scores[static_cast<int64_t>(i)].item<double>();
   }
   model.rest();
+  return score_outcomes(values);
+}
+
+std::vector<RewardOutcome> score_outcomes(const std::vector<double>& values) {
+  std::vector<RewardOutcome> out(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    out[i].kind = RewardOutcome::Kind::kValue;
+    out[i].value = values[i];
+  }
   return out;
 }
 

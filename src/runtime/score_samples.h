@@ -1,4 +1,4 @@
-// Scores of reward models: the one way for training and evaluation.
+// Scores of reward models that are no role of a graph, and scores as outcomes of rewards.
 #pragma once
 
 #include <vector>
@@ -13,5 +13,8 @@ namespace braid {
 // train.share_prompts. The model rests afterwards. REQUIRES: the model has a scalar head.
 std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardSample>& samples,
                                          const TrainConfig& train);
+
+// Values of a reward model as the outcomes of its reward.
+std::vector<RewardOutcome> score_outcomes(const std::vector<double>& values);
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "host/file.h"
+#include "plan/make_problem.h"
 #include "reward/batches.h"
 #include "runtime/run_folder.h"
 #include "runtime/score_context.h"
@@ -53,12 +54,18 @@ void Scoring::keep_comparable(const SampleStore& store, const Rows& rows,
                     " one sample left, which has nothing to be compared with; left out"));
 }
 
-Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows, int64_t step) {
+Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows, int64_t step,
+                                     const std::map<size_t, double>& scores) {
   BRAID_ASSIGN(const std::vector<RewardSample> asked, samples(store, rows));
   BRAID_ASSIGN(RewardOutcomes outcomes,
                collect_outcomes(rewards_, config_.reward, asked, score_context(config_, step)));
   for (size_t i = 0; i < models_.size(); ++i)
     if (models_[i]) outcomes.outcomes[i] = score_samples(*models_[i], asked, config_.train);
+  if (!scores.empty()) {
+    std::vector<double> values;
+    for (const size_t row : rows) values.push_back(scores.at(row));
+    outcomes.outcomes[reward_model(config_) - config_.reward.data()] = score_outcomes(values);
+  }
   BRAID_ASSIGN(RewardTotals totals, apply_policies(config_.reward, outcomes, asked));
   keep_comparable(store, rows, totals);
   ScoredSamples scored;

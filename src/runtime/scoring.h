@@ -32,8 +32,9 @@ bool asks_rewards(const Config& config, const Graph& graph);
 
 class Scoring {
  public:
-  // The rewards and, aligned with them, the models of those of type model. REQUIRES: `config`, the
-  // tokenizer (or null) and models whose weights are shared outlive this.
+  // The rewards and, aligned with them, the models of those of type model that are no role of the
+  // graph. REQUIRES: `config`, the tokenizer (or null) and models whose weights are shared outlive
+  // this.
   Scoring(const Config& config, const Tokenizer* tokenizer,
           std::vector<std::unique_ptr<Reward>> rewards, RewardModels models)
       : config_(config),
@@ -41,9 +42,11 @@ class Scoring {
         rewards_(std::move(rewards)),
         models_(std::move(models)) {}
 
-  // Asks the rewards of the list about these rows of step `step`. kStopped where a stop signal
-  // ended the wait for them.
-  Result<ScoredSamples> score(const SampleStore& store, const Rows& rows, int64_t step);
+  // Asks the rewards of the list about these rows of step `step`. `scores` has what a reward model
+  // that is a role of the graph gave each row; empty where there is none. kStopped where a stop
+  // signal ended the wait for them.
+  Result<ScoredSamples> score(const SampleStore& store, const Rows& rows, int64_t step,
+                              const std::map<size_t, double>& scores);
   // What the recorded rows, by sample id, say that they are worth.
   static ScoredSamples replayed(const std::map<int64_t, RolloutRow>& recorded,
                                 const SampleStore& store, const Rows& rows);
@@ -52,6 +55,7 @@ class Scoring {
   Status record(const ScoredSamples& scored, const SampleStore& store, const Rows& rows,
                 int64_t step);
 
+  // Those that are no role of the graph.
   const RewardModels& models() const { return models_; }
 
  private:

@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include "host/work_section.h"
 #include "runtime/check_models.h"
 #include "runtime/fingerprint.h"
+#include "runtime/roles.h"
 #include "runtime/run_identity.h"
 #include "runtime/step_metrics.h"
 
@@ -86,6 +89,8 @@ struct Session::Loaded {
   std::unique_ptr<RankModels> models;
   std::vector<std::unique_ptr<Reward>> rewards;
   RewardModels reward_models;
+  std::unique_ptr<Evaluator> evaluator;
+  RewardModels eval_models;
 };
 
 Status check_functions(const Graph& graph) {
@@ -125,8 +130,18 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
     BRAID_ASSIGN(loaded.rewards, make_rewards(config.reward));
   }
   BRAID_ASSIGN(loaded.models, RankModels::load(config, program, world));
-  if (asks) {
+  const bool listed = find_role(graph, RoleId{"reward"}) == nullptr;
+  if (asks && listed) {
     BRAID_ASSIGN(loaded.reward_models, load_reward_models(config, loaded.models->roles()));
+  }
+  if (!evaluates(config))
+    return std::unique_ptr<Session>(new Session(config, program, world, std::move(loaded)));
+  if (find_role(graph, RoleId{"actor"}) == nullptr)
+    return invalid_input(cat("eval.every_steps, eval.at_start: algorithm ", config.algorithm.name,
+                             " trains no policy that could answer; remove them"));
+  BRAID_ASSIGN(loaded.evaluator, Evaluator::create(config, leads));
+  if (listed && !asks && leads) {
+    BRAID_ASSIGN(loaded.eval_models, load_reward_models(config, loaded.models->roles()));
   }
   return std::unique_ptr<Session>(new Session(config, program, world, std::move(loaded)));
 }
@@ -146,6 +161,8 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       training_(config_, program_.graph, models_->roles(), store_, metrics_, ledger_),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
                std::move(loaded.reward_models)),
+      evaluator_(std::move(loaded.evaluator)),
+      eval_models_(std::move(loaded.eval_models)),
       frozen_(frozen_fingerprints(config_, models_->roles(), scoring_.models())) {
   models_->rest();
   const int64_t left = data_.data.size() - data_.data.checked();
@@ -155,8 +172,8 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
                " are checked while training begins (data.check_s)"));
 }
 
-// Rewards see all samples of a step on one rank, since a list may look at groups; models score what
-// the deal gives their rank, and a replayed rollout is where it was read.
+// Rewards see all samples of a step on one rank, since a list may look at groups, beside what a
+// model gave them on its ranks; a replayed rollout is where it was read.
 std::vector<Rows> Session::scored_rows(CallId call) {
   for (size_t i = 0; i < program_.graph.calls.size(); ++i) {
     const CallId generate{static_cast<int32_t>(i)};
@@ -168,10 +185,9 @@ std::vector<Rows> Session::scored_rows(CallId call) {
     return read;
   }
   std::vector<Rows> all = rows_.by_rank(call, position_.step);
-  if (uses_model(program_.graph.calls[call.value])) return all;
   bool first = true;
   for (Rows& rows : all)
-    if (!rows.empty() && !std::exchange(first, false)) rows.clear();
+    if (!rows.empty()) rows = std::exchange(first, false) ? store_.all_rows() : Rows();
   return all;
 }
 
@@ -186,7 +202,13 @@ Status Session::before_call(CallId id) {
   if (call.kind == CallKind::kFetch || exchange_.ranks() == 1) return ok_status();
   note_call(call, "moving fields");
   const bool rewards = call.kind == CallKind::kReward;
-  const auto needed = rewards ? scored_rows(id) : rows_.by_rank(id, position_.step);
+  auto needed = rows_.by_rank(id, position_.step);
+  if (rewards && !asks_beside_model(call)) std::fill(needed.begin(), needed.end(), Rows());
+  if (rewards) {
+    std::vector<Rows> asked = scored_rows(id);
+    for (size_t rank = 0; rank < asked.size(); ++rank)
+      if (!asked[rank].empty()) needed[rank] = std::move(asked[rank]);
+  }
   std::vector<std::string> fields = call.reads;
   if (rewards) fields.push_back("truncated");
   // Recorded beside the rewards, compared with the trainer's log-probs.
@@ -262,45 +284,78 @@ Status Session::fetch(const Call& call) {
   return ok_status();
 }
 
-Result<InferWork> Session::reserved_infer_work(const Call& call) {
-  const CallId id = id_of(call);
-  BRAID_ASSIGN(InferWork work, work_.inference(id, rows_.deal(id, position_.step)));
+Result<InferWork> Session::reserved_infer_work(const InferOf& what) {
+  const CallId id = id_of(what.call);
+  BRAID_ASSIGN(InferWork work, what.work.inference(id, what.rows.deal(id, what.step)));
   while (true) {
     BRAID_ASSIGN(const bool fits, Inference::reserve(work));
-    if (fits || !cut_smaller(call, 0, kDeclared)) return work;
-    BRAID_ASSIGN(work, work_.inference(id, rows_.deal(id, position_.step)));
+    if (fits || !cut_smaller(what.call, what.rows, 0, kDeclared)) return work;
+    BRAID_ASSIGN(work, what.work.inference(id, what.rows.deal(id, what.step)));
   }
 }
 
-Status Session::infer(const Call& call) {
-  BRAID_ASSIGN(InferWork work, reserved_infer_work(call));
-  const bool reports = work.ops.at.tp_rank == 0;
-  const std::string& field = call.writes.front().name;
-  BRAID_ASSIGN(InferredRows done, inference_.run(std::move(work), store_, field));
+// What a model gives the samples of this rank, in smaller micro-batches where memory runs out.
+Result<InferredRows> Session::inferred(const InferOf& what) {
+  BRAID_ASSIGN(InferWork work, reserved_infer_work(what));
+  BRAID_ASSIGN(InferredRows done, inference_.run(std::move(work), what.store));
   while (done.ran_out) {
-    if (!cut_smaller(call, 0, done.why)) return too_little_memory(done.why);
-    BRAID_ASSIGN(work, reserved_infer_work(call));
-    BRAID_ASSIGN(done, inference_.run(std::move(work), store_, field));
+    if (!cut_smaller(what.call, what.rows, 0, done.why)) return too_little_memory(done.why);
+    BRAID_ASSIGN(work, reserved_infer_work(what));
+    BRAID_ASSIGN(done, inference_.run(std::move(work), what.store));
   }
-  const Rows& mine = done.written;
+  return done;
+}
+
+Result<InferredRows> Session::inferred_in_step(const Call& call) {
+  BRAID_ASSIGN(InferredRows done, inferred({call, store_, rows_, work_, position_.step}));
   ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
-  if (reports) ledger_.computed(call.name, static_cast<int64_t>(mine.size()));
-  const bool own = call.writes.front().name == "old_logprobs";  // not the reference's
-  if (reports && own) note_mismatch(store_, mine, metrics_);
+  if (rows_.at(id_of(call), rank()).tp_rank == 0)
+    ledger_.computed(call.name, static_cast<int64_t>(done.rows.size()));
+  return done;
+}
+
+Status Session::infer(const Call& call) {
+  BRAID_ASSIGN(const InferredRows done, inferred_in_step(call));
+  const std::string& field = call.writes.front().name;
+  if (done.values.defined()) BRAID_TRY(store_.put_reals(field, done.rows, done.values));
+  const bool own = field == "old_logprobs";  // not the reference's
+  const bool reports = rows_.at(id_of(call), rank()).tp_rank == 0;
+  if (reports && own) note_mismatch(store_, done.rows, metrics_);
   return ok_status();
+}
+
+// Whether the list of rewards is asked when all ranks of the call have said what its model gave.
+bool Session::asks_beside_model(const Call& call) const {
+  return exchange_.ranks() > 1 && uses_model(call) && asks_rewards(config_, program_.graph);
 }
 
 // Replayed rewards are where the rollouts were read, which need not be a rank of this call.
 Status Session::reward(const Call& call) {
-  return asks_rewards(config_, program_.graph) ? score(scored_rows(id_of(call))[rank()])
-                                               : ok_status();
+  if (!asks_rewards(config_, program_.graph)) return ok_status();
+  const CallId id = id_of(call);
+  std::map<size_t, double> scores;
+  if (uses_model(call)) {
+    BRAID_ASSIGN(const InferredRows inferred, inferred_in_step(call));
+    if (rows_.leads_replica(id, rank())) scores = by_row(inferred);
+  }
+  if (!asks_beside_model(call)) return score(scored_rows(id)[rank()], scores);
+  model_scores_ = std::move(scores);
+  return ok_status();
 }
 
-Status Session::score(const Rows& rows) {
+// All scores of the samples, on every rank.
+Status Session::share_values(std::map<size_t, double>* by_row) {
+  if (exchange_.ranks() == 1) return ok_status();
+  BRAID_ASSIGN(const auto texts, exchange_.gather_text(values_text(*by_row), "scores"));
+  for (const std::string& text : texts) BRAID_TRY(add_values(text, by_row));
+  return ok_status();
+}
+
+Status Session::score(const Rows& rows, const std::map<size_t, double>& scores) {
   if (rows.empty()) return ok_status();
   const WorkSection section;
   if (asks_rewards(config_, program_.graph)) {
-    BRAID_ASSIGN(scored_, scoring_.score(store_, rows, position_.step));
+    BRAID_ASSIGN(scored_, scoring_.score(store_, rows, position_.step, scores));
   } else {
     scored_ = Scoring::replayed(generation_.replayed(), store_, rows);
   }
@@ -310,7 +365,15 @@ Status Session::score(const Rows& rows) {
 // What one rank or several found becomes everyone's: rewards, and who is dropped.
 Status Session::share_rewards(const Call& call) {
   const std::vector<Rows> asked = scored_rows(id_of(call));
-  if (!asks_rewards(config_, program_.graph)) BRAID_TRY(score(asked[rank()]));
+  std::map<size_t, double> scores = std::exchange(model_scores_, {});
+  const bool beside_model = asks_beside_model(call);
+  if (beside_model) BRAID_TRY(share_values(&scores));
+  const auto begin = std::chrono::steady_clock::now();
+  if (beside_model || !asks_rewards(config_, program_.graph))
+    BRAID_TRY(score(asked[rank()], scores));
+  if (beside_model && !asked[rank()].empty())
+    seconds_[call.name] +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   ScoredSamples scored = std::move(scored_);
   scored_ = {};
   if (exchange_.ranks() > 1) {
@@ -383,7 +446,8 @@ Status Session::run_schedule(const Call& call) {
   while (true) {
     BRAID_ASSIGN(const bool fits, training_.reserve());
     // Whether one sample fits is tried.
-    if (fits || !cut_smaller(call, training_.open_minibatch(), kDeclared)) return training_.pass();
+    if (fits || !cut_smaller(call, rows_, training_.open_minibatch(), kDeclared))
+      return training_.pass();
     BRAID_ASSIGN(TrainWork work, train_work(call));
     training_.recut(std::move(work));
   }
@@ -396,14 +460,15 @@ Status Session::agree(const Call& call) {
   BRAID_TRY(training_.agree());
   if (!training_.ran_out()) return ok_status();
   const std::string why = training_.why_ran_out();
-  if (!cut_smaller(call, training_.open_minibatch(), why)) return too_little_memory(why);
+  if (!cut_smaller(call, rows_, training_.open_minibatch(), why)) return too_little_memory(why);
   BRAID_ASSIGN(TrainWork work, train_work(call));
   training_.repeat(std::move(work));
   return ok_status();
 }
 
-bool Session::cut_smaller(const Call& call, size_t minibatch, const std::string& why) {
-  const std::optional<int64_t> tokens = rows_.cut_smaller(id_of(call), position_.step, minibatch);
+bool Session::cut_smaller(const Call& call, CallRows& rows, size_t minibatch,
+                          const std::string& why) {
+  const std::optional<int64_t> tokens = rows.cut_smaller(id_of(call), position_.step, minibatch);
   if (!tokens) return false;
   ++repeats_[call.name];
   // One rank of the call says it; where the first of the job is none of them, each does.

@@ -20,6 +20,7 @@
 #include "program/program.h"
 #include "runtime/call_rows.h"
 #include "runtime/call_work.h"
+#include "runtime/evaluate.h"
 #include "runtime/field_exchange.h"
 #include "runtime/generation.h"
 #include "runtime/inference.h"
@@ -71,6 +72,10 @@ class Session : public Executor {
   // "" or the signal that asked a rank of the job to stop by the end of the last step.
   const std::string& stop_request() const { return report_.stop_signal; }
 
+  // The policy's answers to data.eval, scored by the rewards: on the first rank, where the others
+  // follow. Nothing of the session changes. REQUIRES: eval.* asks for evaluations.
+  Result<EvalReport> evaluate();
+
   // Before the first step, on all ranks together: where memory is limited and train.rehearse says
   // so, runs what takes most of it once (rehearsal.h). kInfeasible where that does not fit, with
   // bytes by owner and the keys that would help.
@@ -91,9 +96,7 @@ class Session : public Executor {
   Status load_state(const CheckpointState& state);
 
   const Roles& roles() const { return models_->roles(); }
-  // For the scope, the roles' state that rests on the host is here.
-  RankModels::Everything everything() { return RankModels::Everything(*models_); }
-  // Empty under rollout.replay, which brings the rewards.
+  // Those that are no role of the graph.
   const RewardModels& reward_models() const { return scoring_.models(); }
   const SampleStore& store() const { return store_; }
 
@@ -119,6 +122,15 @@ class Session : public Executor {
   struct Loaded;  // what create() reads before there is a session
   Session(const Config& config, const Program& program, World* world, Loaded loaded);
 
+  // An infer call over the samples of a store.
+  struct InferOf {
+    const Call& call;
+    const SampleStore& store;
+    CallRows& rows;
+    const CallWork& work;
+    int64_t step = 0;
+  };
+
   CallId id_of(const Call& call) const { return call_id(program_, call); }
   int64_t rank() const { return exchange_.rank(); }
   bool takes_part(CallId call) const { return rows_.dp_rank(call, rank()) >= 0; }
@@ -129,8 +141,8 @@ class Session : public Executor {
   Result<TrainWork> train_work(const Call& call);
   // Memory is not there for a mini-batch of a call on some rank, `why` where it is this one:
   // smaller micro-batches from here on, and whether there are any. All ranks of the call come here.
-  bool cut_smaller(const Call& call, size_t minibatch, const std::string& why);
-  Result<InferWork> reserved_infer_work(const Call& call);
+  bool cut_smaller(const Call& call, CallRows& rows, size_t minibatch, const std::string& why);
+  Result<InferWork> reserved_infer_work(const InferOf& what);
   Roles& own_roles() { return models_->roles(); }
   Communicator* everyone() const { return exchange_.everyone(); }
 
@@ -141,19 +153,30 @@ class Session : public Executor {
   void set_skipped(const std::map<std::string, int64_t>& skipped);
 
   // What the first rank of a job begins: all ranks come along.
-  enum class Command : int32_t { kStep, kSave, kExport, kDismiss };
+  enum class Command : int32_t { kStep, kEvaluate, kSave, kExport, kDismiss };
   void note_begin(Command command) const;
   Status announce(Command command) const;
   Result<std::map<std::string, RoleTensors>> whole_roles() const;
   Result<std::map<std::string, double>> take_step(const InstructionObserver& observer);
 
+  Result<EvalReport> take_evaluation();
+  Result<std::vector<Generated>> evaluated_responses();
+  Result<std::vector<Generated>> responses_in_layout(CallId generate);
+  Result<std::vector<Generated>> responses_of_first_rank();
+  Result<std::vector<std::vector<RewardOutcome>>> evaluated_scores(
+      const std::vector<RewardSample>& samples);
+
   Status fetch(const Call& call);
   // What data_check_ has found since the last step.
   Status follow_data_check();
   Json own_data_identity() const;
+  Result<InferredRows> inferred(const InferOf& what);
+  Result<InferredRows> inferred_in_step(const Call& call);
   Status infer(const Call& call);
   Status reward(const Call& call);
-  Status score(const Rows& rows);
+  bool asks_beside_model(const Call& call) const;
+  Status share_values(std::map<size_t, double>* by_row);
+  Status score(const Rows& rows, const std::map<size_t, double>& scores);
   Status share_rewards(const Call& call);
   Status compute(const Call& call);
   Status share_algo_state(CallId call);
@@ -180,8 +203,11 @@ class Session : public Executor {
   Inference inference_;
   Training training_;
   Scoring scoring_;
-  Json frozen_;           // fingerprints of weights that are not trained
-  ScoredSamples scored_;  // what this rank found in the reward call
+  std::unique_ptr<Evaluator> evaluator_;  // null without eval.*
+  RewardModels eval_models_;  // of rewards that evaluations alone ask, on the first rank
+  Json frozen_;               // fingerprints of weights that are not trained
+  std::map<size_t, double> model_scores_;  // by row: of the reward model, in the reward call
+  ScoredSamples scored_;                   // what this rank found in it
 
   // Of the step.
   Metrics metrics_;

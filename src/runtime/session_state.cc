@@ -31,6 +31,8 @@ void Session::note_begin(Command command) const {
     switch (command) {
       case Command::kStep:
         return cat("step ", position_.step + 1);
+      case Command::kEvaluate:
+        return cat("evaluation ", where);
       case Command::kSave:
         return cat("checkpoint ", where);
       case Command::kExport:
@@ -65,6 +67,8 @@ Status Session::follow() {
     note_begin(command);
     if (command == Command::kDismiss) return ok_status();
     if (command == Command::kStep) BRAID_TRY(take_step({}).status());
+    if (command == Command::kEvaluate)
+      BRAID_TRY(guarded([&] { return take_evaluation().status(); }));
     if (command == Command::kSave || command == Command::kExport)
       BRAID_TRY(guarded([&] { return whole_roles().status(); }));
   }

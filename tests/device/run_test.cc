@@ -149,10 +149,10 @@ TEST(DeviceRuns, EvaluateAsTheCpuDoes) {
     const Config on = run_on(config, device);
     const auto policy = load_policy(on);
     ASSERT_TRUE(policy.ok()) << policy.status().message();
-    auto models = load_reward_models(on, {});
-    const auto evaluator = Evaluator::create(on, std::move(*models));
+    const auto models = load_reward_models(on, {});
+    const auto evaluator = Evaluator::create(on);
     ASSERT_TRUE(evaluator.ok()) << evaluator.status().message();
-    const auto report = (*evaluator)->run(**policy);
+    const auto report = (*evaluator)->run(**policy, *models);
     ASSERT_TRUE(report.ok()) << report.status().message();
     rows.push_back(timeless(report->metrics));
   }
