@@ -105,6 +105,13 @@ RANK_TEST(Emulate, LayersFromTheHost, 2) {
                 {RoleId{"reference"}, Residency::kHost}};
   for (RolePlan& role : plan.roles)
     role.timing = OffloadTiming::kAfterEachCall, role.prefetch = true;
+// Each pass of the two runs of layers of a stage gathers its weights, each backward reduces.
+RANK_TEST(Emulate, SlicesOfSeveralRuns, 4) {
+  const PlanningProblem problem = rl_problem("grpo", 4);
+  ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
+  Strategy runs = pipeline(2, 1, 2, 4);
+  runs.interleave = 2, runs.zero_stage = 3;
+  set_update(&plan, "update_actor", runs);
   expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
 }
 
