@@ -118,6 +118,8 @@ const std::vector<Knob>& knobs() {  // NOLINT(size): a table is one expression
       {"decode_reduce_us", &E::decode_reduce_us, kGen, 18, 0.3, 0, 0, 0, 0.3, 0},
       {"decode_network_us", &E::decode_network_us, kRl, 40, 0.5, 0, 0, 0, 0, 0},
       {"eager_layer_us", &E::eager_layer_us, kGen, 900, 0.3, 0, 0, 0, 0.15, 0},
+      {"decode_batch_rows", &E::decode_batch_rows, kGen, 1, 0, 0, 0, 0, 0, 0},
+      {"decode_fill", &E::decode_fill, kGen, 0, 0, 0, 0, 0, 0, 0},
       {"rl_train_factor", &E::rl_train_factor, kRl, 1.5, 0.3, 0, 0, 0, 0.2, 0},
       {"rl_infer_factor", &E::rl_infer_factor, kRl, 1.5, 0.3, 0, 0, 0, 0.1, 0},
       {"rl_generate_factor", &E::rl_generate_factor, kRl, 1.2, 0.3, 0, 0, 0, 0.2, 0},

@@ -78,6 +78,10 @@ struct Efficiency {
   double decode_reduce_us = 0;     // one tensor-parallel all-reduce of a decode step
   double decode_network_us = 0;    // added to it when the group spans nodes
   double eager_layer_us = 0;       // host time per layer and step without captured graphs
+  // Rows of each of the batches into which a round of a pipeline is cut, at least, and what fills
+  // and drains the pipeline in each round: 0 where a batch's next round begins beside the others.
+  double decode_batch_rows = 0;
+  double decode_fill = 0;
   // Reinforcement-learning steps.
   double rl_train_factor = 0;          // training inside an RL step over a pre-training step
   double rl_infer_factor = 0;          // log-probability pass over a plain forward pass

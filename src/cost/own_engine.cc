@@ -16,6 +16,7 @@ constexpr std::pair<double Efficiency::*, double> kOwnValues[] = {
     {&Efficiency::cp_exposed, 1},         {&Efficiency::ep_exposed, 1},
     {&Efficiency::pp_exposed, 1},         {&Efficiency::dp_exposed, 1},
     {&Efficiency::fsdp_exposed, 1},       {&Efficiency::pipeline_jitter, 0},
+    {&Efficiency::decode_fill, 1},        {&Efficiency::decode_batch_rows, kRowsOfPass},
 };
 
 // Memory of processes on a processor: tensors are counted, and main gradients are in f32.

@@ -9,6 +9,10 @@
 
 namespace braid {
 
+// Rows of a round of generation that are worth a pass of their own through a stage: a pass of few
+// rows takes as long as reading the weights, however few they are. Changes speed alone.
+inline constexpr int kRowsOfPass = 16;
+
 // Sets what is known of the device where Braid's runtime is the engine: that is, where
 // calibration.own_engine says so or `braid profile` measured the device, and `engine` names no
 // other. Else leaves everything as it is.

@@ -105,6 +105,9 @@ RANK_TEST(Emulate, LayersFromTheHost, 2) {
                 {RoleId{"reference"}, Residency::kHost}};
   for (RolePlan& role : plan.roles)
     role.timing = OffloadTiming::kAfterEachCall, role.prefetch = true;
+  expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
+}
+
 // Each pass of the two runs of layers of a stage gathers its weights, each backward reduces.
 RANK_TEST(Emulate, SlicesOfSeveralRuns, 4) {
   const PlanningProblem problem = rl_problem("grpo", 4);

@@ -52,6 +52,11 @@ Result<std::vector<Communicator*>> communicators(const std::vector<OpGroup>& gro
   return out;
 }
 
+// As of sequences of one token each, which most of a round's are.
+std::vector<int64_t> even_batches(const RoundWork& round, int stages) {
+  return cut_round(std::vector<int64_t>(round.prefill_tokens + round.decoding, 1), stages);
+}
+
 void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank, CallWork* work) {
   const CallFrame frame = call_frame(program, work->id);
   const int dp_rank = position_in(*frame.where, rank).dp_rank;
@@ -61,8 +66,9 @@ void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank,
                     [&](const BatchRound& round, double seconds) {
                       const int64_t before = rounds / kRoundsOfAgreement;
                       rounds += round.rounds;
-                      const RoundWork of_round{round.prefill_tokens, round.decoding,
-                                               rounds / kRoundsOfAgreement > before};
+                      RoundWork of_round{round.prefill_tokens, round.decoding,
+                                         rounds / kRoundsOfAgreement > before};
+                      of_round.batches = even_batches(of_round, frame.where->strategy.pp);
                       work->rounds.push_back({expand(frame, rank, of_round), seconds});
                     });
 }

@@ -1,7 +1,9 @@
 #include "program/expand.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include "cost/own_engine.h"
 #include "program/fused.h"
 
 namespace braid {
@@ -104,9 +106,13 @@ class Expander {
 
   Expansion round(const RoundWork& round) {
     const double rows = static_cast<double>(round.decoding);
+    const std::vector<int64_t> whole = {round.decoding + round.prefill_tokens};
     micro_batch_ = 0;
-    const double tokens = rows + static_cast<double>(round.prefill_tokens);
-    run_part({Kind::kForward, out_.at.stage, 0, 0}, tokens);
+    for (const int64_t tokens : round.batches.empty() ? whole : round.batches) {
+      run_part({Kind::kForward, out_.at.stage, 0, 0}, static_cast<double>(tokens));
+      ++micro_batch_;
+    }
+    micro_batch_ = 0;
     if (out_.at.stage == s_.pp - 1) {
       Op& sample = append(OpKind::kSample);
       if (s_.tp > 1) sample.group = group(GroupKind::kTensor), sample.bytes = rows * kSampleBytes;
@@ -506,6 +512,24 @@ FusedExpansion expand(const Program& program, const FusedCalls& fused, DeviceId 
       if (runs(c)) each[c].finish_minibatch(), list(c);
   }
   for (int c = 0; c < 2; ++c) out.calls[c] = each[c].bodies();
+  return out;
+}
+
+std::vector<int64_t> cut_round(const std::vector<int64_t>& tokens, int stages) {
+  const int64_t all = std::accumulate(tokens.begin(), tokens.end(), int64_t{0});
+  const auto sequences = static_cast<int64_t>(tokens.size());
+  const int64_t batches =
+      std::max<int64_t>(1, std::min({int64_t{stages}, sequences, all / kRowsOfPass}));
+  std::vector<int64_t> out(batches);
+  int64_t sum = 0, batch = 0;
+  for (int64_t i = 0; i < sequences; ++i) {
+    // A batch ends at its share of the tokens, and where the sequences left are one for each other.
+    const bool full = out[batch] > 0 && sum * batches >= all * (batch + 1);
+    const bool last_ones = out[batch] > 0 && sequences - i < batches - batch;
+    if (batch + 1 < batches && (full || last_ones)) ++batch;
+    sum += tokens[i];
+    ++out[batch];
+  }
   return out;
 }
 

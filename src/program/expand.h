@@ -39,10 +39,18 @@ struct RoundWork {
   int64_t prefill_tokens = 0;
   int64_t decoding = 0;  // sequences that compute one token
   bool agrees = false;   // the ranks of the replica compare a hash of what they sampled
+  // Tokens of the batches that pass the stages one after another, so that these compute at one
+  // time; empty: all in one.
+  std::vector<int64_t> batches = {};
   friend bool operator==(const RoundWork&, const RoundWork&) = default;
 };
+// How the tokens of each sequence of a round, in the engine's order, are cut into batches that pass
+// the stages of a pipeline one after another: the number of sequences of each. Batches have about
+// as many tokens, and not fewer than a pass is worth (cost/own_engine.h). Results do not depend on
+// it.
+std::vector<int64_t> cut_round(const std::vector<int64_t>& tokens, int stages);
 // The ops of a round on a rank. The replica's ranks admit, preempt and finish alike, from equal
-// tokens; micro-batch 0 is the round's batch.
+// tokens; its batches are micro-batches.
 Expansion expand(const CallFrame& frame, DeviceId rank, const RoundWork& round);
 Expansion expand(const Program& program, CallId call, DeviceId rank, const RoundWork& round);
 

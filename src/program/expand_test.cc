@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "cost/own_engine.h"
 #include "plan/test_problem.h"
 #include "program/verify_ops.h"
 
@@ -467,6 +468,38 @@ INSTANTIATE_TEST_SUITE_P(
                       BodyCase{4, 2, 1, 1, 1, true, {}, 1, 4, 1, 2},
                       BodyCase{4, 2, 2, 1, 2, false, {}, 1, 2, 2, 0},
                       BodyCase{2, 2, 1, 1, 3, false, {}, 2, 4, 1, 4}));
+
+TEST(RoundTest, IsCutWhereAPassOfItsOwnIsWorthIt) {
+  const auto ones = [](int64_t count) { return std::vector<int64_t>(count, 1); };
+  EXPECT_THAT(cut_round(ones(kRowsOfPass), 4), ElementsAre(kRowsOfPass));
+  EXPECT_THAT(cut_round(ones(2 * kRowsOfPass), 4), ElementsAre(kRowsOfPass, kRowsOfPass));
+  EXPECT_THAT(cut_round(ones(9 * kRowsOfPass), 3),
+              ElementsAre(3 * kRowsOfPass, 3 * kRowsOfPass, 3 * kRowsOfPass));
+  EXPECT_THAT(cut_round(ones(100), 1), ElementsAre(100));
+  EXPECT_THAT(cut_round({500, 1, 1}, 4), ElementsAre(1, 1, 1));
+  EXPECT_THAT(cut_round({1, 1, 500}, 2), ElementsAre(2, 1));
+  EXPECT_THAT(cut_round({}, 2), ElementsAre(0));
+}
+
+TEST(RoundTest, EveryBatchPassesEveryStage) {
+  CallPlacement where;
+  where.strategy.pp = 3;
+  for (int rank = 0; rank < 3; ++rank) where.mesh.devices.push_back(DeviceId{rank});
+  ModelShape model;
+  model.layers = 6, model.hidden = 4;
+  const CallFrame frame{CallId{0}, CallKind::kGenerate, &where, &model};
+  const RoundWork round{7, 30, false, {20, 17}};
+  std::vector<Expansion> ranks;
+  for (const DeviceId rank : where.mesh.devices) ranks.push_back(expand(frame, rank, round));
+  EXPECT_EQ(verify_round(frame, ranks, round).message(), "");
+  for (size_t r = 0; r < ranks.size(); ++r)
+    for (size_t i = 0; i < ranks[r].ops.size(); ++i) {
+      std::vector<Expansion> without = ranks;
+      without[r].ops.erase(without[r].ops.begin() + static_cast<int64_t>(i));
+      EXPECT_FALSE(verify_round(frame, without, round).ok())
+          << "rank " << r << " without " << op_kind_name(ranks[r].ops[i].kind);
+    }
+}
 
 TEST(ExpandTextTest, ReadsLikeAListing) {
   CallPlacement where;

@@ -22,7 +22,7 @@
 namespace braid {
 
 // Number of the rules of expand(): another one means other ops from equal arguments.
-inline constexpr int kExpandRules = 1;
+inline constexpr int kExpandRules = 2;
 
 enum class OpKind {
   kForward,        // a micro-batch through a body; the head's log-probs, values or scores included

@@ -392,7 +392,7 @@ Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
       return left_out(e, 0,
                       cat(count(kind), " times ", op_kind_name(kind), " in a round, not ", number));
     };
-    BRAID_TRY(expect(OpKind::kForward, 1));
+    BRAID_TRY(expect(OpKind::kForward, std::max<int64_t>(1, std::ssize(round.batches))));
     BRAID_TRY(expect(OpKind::kSample, e.at.stage == s.pp - 1 ? 1 : 0));
     BRAID_TRY(expect(OpKind::kBroadcast, s.pp > 1 ? 1 : 0));
     BRAID_TRY(expect(OpKind::kAgree, round.agrees && s.tp * s.pp > 1 ? 1 : 0));

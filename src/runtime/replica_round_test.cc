@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "comm/rank_testing.h"
+#include "cost/own_engine.h"
 #include "nn/test_models.h"
 
 namespace braid {
@@ -13,21 +14,28 @@ using testing::HasSubstr;
 
 constexpr int64_t kNewTokens = 70;  // a round each: more than between two checks
 
+struct Requests {
+  size_t count = 3;
+  int64_t max_concurrent = 2, new_tokens = kNewTokens;
+  uint64_t seed = 5;
+};
+
 // Runs an engine until it is drained or fails; the tokens of its samples, or the failure.
 Result<std::vector<std::vector<int32_t>>> tokens_of(Model& model, EngineRanks* ranks,
-                                                    uint64_t seed) {
+                                                    const Requests& requests) {
   EngineOptions options;
-  options.max_concurrent = 2;
+  options.max_concurrent = requests.max_concurrent;
   options.ranks = ranks;
   BRAID_ASSIGN(const std::unique_ptr<Engine> engine, Engine::create(model, options));
-  std::vector<std::vector<int32_t>> out(3);
+  std::vector<std::vector<int32_t>> out(requests.count);
   for (size_t i = 0; i < out.size(); ++i) {
     Request request;
     request.sample = SampleId{static_cast<int64_t>(i)};
-    request.prompt_ids = {1, 2, static_cast<int32_t>(3 + i)};
-    request.sampling.max_new_tokens = kNewTokens;
+    request.prompt_ids = {1, 2, static_cast<int32_t>(3 + i % 7)};
+    for (size_t more = 0; more < i % 5; ++more) request.prompt_ids.push_back(4);
+    request.sampling.max_new_tokens = requests.new_tokens;
     request.sampling.ignore_eos = true;
-    request.sampling.seed = seed;
+    request.sampling.seed = requests.seed;
     BRAID_TRY(engine->submit(request));
   }
   while (!engine->drained()) {
@@ -42,9 +50,10 @@ struct Drawn {
   Result<std::vector<std::vector<int32_t>>> together, alone;
 };
 
-Drawn draw(World& world, const Strategy& strategy, uint64_t seed) {
+Drawn draw(World& world, const Strategy& strategy, const Requests& requests) {
   CallPlacement where;
-  where.mesh.devices = {DeviceId{0}, DeviceId{1}};
+  for (int rank = 0; rank < strategy.tp * strategy.pp; ++rank)
+    where.mesh.devices.push_back(DeviceId{rank});
   where.strategy = strategy;
   ModelShape shape;
   const ModelSpec spec = small_spec("qwen2");
@@ -58,30 +67,42 @@ Drawn draw(World& world, const Strategy& strategy, uint64_t seed) {
   options.tensor_parallel = groups.tensor;
   const Interval layers = part_layers(strategy, spec.layers, at.stage);
   if (strategy.pp > 1) options.ranges = {{layers.begin, layers.end}};
-  return {tokens_of(*small_model("qwen2", options), round.get(), seed),
-          tokens_of(*small_model("qwen2"), nullptr, seed)};
+  return {tokens_of(*small_model("qwen2", options), round.get(), requests),
+          tokens_of(*small_model("qwen2"), nullptr, requests)};
 }
 
 RANK_TEST(ReplicaRound, StagesDrawTheTokensOfOneRank, 2) {
   Strategy strategy;
   strategy.pp = 2;
-  const Drawn drawn = draw(world, strategy, 5);
+  const Drawn drawn = draw(world, strategy, {});
   ASSERT_TRUE(drawn.together.ok()) << drawn.together.status().message();
   EXPECT_EQ(*drawn.together, *drawn.alone);
   EXPECT_EQ(drawn.together->front().size(), static_cast<size_t>(kNewTokens));
 }
 
+// So many that a round is worth several passes of a stage: the bits of one.
+RANK_TEST(ReplicaRound, BatchesThatTakeTurnsDrawTheTokensOfOne, 2) {
+  Strategy strategy;
+  strategy.pp = 2;
+  const Requests many{3 * kRowsOfPass, 3 * kRowsOfPass, 8};
+  const Drawn drawn = draw(world, strategy, many);
+  ASSERT_TRUE(drawn.together.ok()) << drawn.together.status().message();
+  EXPECT_EQ(*drawn.together, *drawn.alone);
+}
+
 RANK_TEST(ReplicaRound, RanksThatDrawAlikeAgree, 2) {
   Strategy strategy;
   strategy.tp = 2;
-  const Drawn drawn = draw(world, strategy, 5);
+  const Drawn drawn = draw(world, strategy, {});
   EXPECT_TRUE(drawn.together.ok()) << drawn.together.status().message();
 }
 
 RANK_TEST(ReplicaRound, RanksThatDrawOtherTokensAreNoticed, 2) {
   Strategy strategy;
   strategy.tp = 2;
-  const Drawn drawn = draw(world, strategy, world.global_rank());
+  Requests requests;
+  requests.seed = static_cast<uint64_t>(world.global_rank());
+  const Drawn drawn = draw(world, strategy, requests);
   EXPECT_THAT(drawn.together.status().message(), HasSubstr("drawn different tokens by round 64"));
 }
 

@@ -105,6 +105,7 @@ Result<std::vector<Generated>> Session::responses_in_layout(CallId generate) {
     policy.rest();
     if (!rows_.leads_replica(generate, rank())) out.clear();
   }
+  BRAID_TRY(models_->end_moves());
   models_->forget(generate);
   return out;
 }

@@ -366,9 +366,9 @@ double CallCost::step_host_s() const {
   return factor_ * slowest([](const DeviceModel& device) { return device.efficiency.step_host_s; });
 }
 
-// Prefill and decode share a forward. With pipeline stages that many batches are in flight: every
+// Prefill and decode share a forward. With pipeline stages several batches are in flight: every
 // stage reads its weights once for each of them, so a round takes as long as a small batch takes
-// through the whole model.
+// through the whole model, and where rounds follow each other the pipeline fills in each of them.
 double CallCost::rounds_s(const BatchRound& round) const {
   return rounds_s(RoundGroup{round.rounds, round.decoding, static_cast<double>(round.cached_tokens),
                              static_cast<double>(round.prefill_tokens), round.pages});
@@ -381,8 +381,12 @@ double CallCost::rounds_s(const RoundGroup& group) const {
 
 double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group) const {
   const ModelSize& m = model_->size;
-  const double batches =
-      std::clamp(static_cast<double>(group.decoding), 1.0, static_cast<double>(any_body().stages));
+  const Efficiency& e = device.efficiency;
+  const double stages = any_body().stages;
+  double rows = static_cast<double>(group.decoding);
+  if (e.decode_fill > 0) rows += group.prefill_tokens / static_cast<double>(group.rounds);
+  const double batches = std::clamp(std::floor(rows / e.decode_batch_rows), 1.0, stages);
+  const double fill = 1 + e.decode_fill * (batches - 1) / stages;
   double seconds = 0;
   if (group.decoding > 0) {
     DecodeStep step;
@@ -397,7 +401,7 @@ double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group)
   if (group.prefill_tokens > 0)
     seconds +=
         prefill_s(m, group.prefill_tokens, prompt_tokens_, any_body().shards, device) / batches;
-  return seconds;
+  return fill * seconds;
 }
 
 double CallCost::activation_bytes(const MicroBatch& batch, int part) const {
