@@ -14,6 +14,7 @@
 #include "comm/store_handle.h"
 #include "comm/watchdog.h"
 #include "device/device_copy.h"
+#include "device/tensor_memory.h"
 #include "host/work_section.h"
 
 namespace braid {
@@ -237,9 +238,8 @@ Pending Communicator::start(const Order& order, const Start& start) {
     work->passage.direct = &backend != backend_->host.get();
     work->work = start(backend, work->passage);
     if (together) ++begun_;
-  } catch (const c10::OutOfMemoryError&) {
-    throw;  // before anything was sent: the caller may try again
   } catch (const std::exception& error) {
+    if (is_out_of_memory(error)) throw;  // before anything was sent: the caller may try again
     work->failed = transfer_failure(*work, short_message(error));
   }
   return Pending(std::move(work));
@@ -296,6 +296,16 @@ Pending Communicator::all_gather(const at::Tensor& out, const at::Tensor& in,
   return start({Transfer::kAllGather, tensor, in.device()},
                [&](c10d::Backend& backend, Passage& passage) {
                  at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
+                 if (!passage.direct) {
+                   // Gloo's own takes as much memory as `out`, but on a thread of its own, where a
+                   // lack of it comes too late: the others are within the operation.
+                   at::Tensor copies = from.repeat({size()});
+                   passage.held.push_back(copies);
+                   c10d::AllToAllOptions options;
+                   options.timeout = timeout_of(context_);
+                   std::vector<int64_t> equal;
+                   return backend.alltoall_base(to, copies, equal, equal, options);
+                 }
                  c10d::AllgatherOptions options;
                  options.timeout = timeout_of(context_);
                  return backend._allgather_base(to, from, options);

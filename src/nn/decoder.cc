@@ -549,14 +549,8 @@ void Decoder::rest() {
   let_go();
 }
 
-// Below frozen weights a backward ends, which here nobody knows.
-bool Decoder::can_pass_by() const {
-  return options_.tensor_parallel.tp_size == 1 || options_.lora.rank == 0;
-}
-
 void Decoder::pass_by(const PassedBy& pass) {
   if (keeper_ == nullptr && (pass.rows == 0 || options_.tensor_parallel.tp_size == 1)) return;
-  BRAID_CHECK(pass.rows == 0 || can_pass_by(), "adapters of tensor-parallel ranks");
   pass.backward ? pass_by_backward(pass) : pass_by_forward(pass);
   let_go();
 }
@@ -582,7 +576,19 @@ void Decoder::pass_by_forward(const PassedBy& pass) {
   begin_unit(units() - 1);
   hold_head();
   zeros.leave_layers();
-  zeros.pass_head(pass.head_rows);
+  if (pass.head_rows) zeros.pass_head(*pass.head_rows);
+}
+
+// Of each layer of the pass. What comes from another range records gradients.
+std::vector<LayerGradients> Decoder::gradients_of(const PassedBy& pass) const {
+  const auto [begin, end] = places_of(pass.range);
+  bool recorded = ranges()[pass.range].begin > 0 || embedding_.requires_grad();
+  std::vector<LayerGradients> out;
+  for (size_t i = begin; i < end; ++i) {
+    out.push_back(layer_gradients(layers_[i], recorded));
+    recorded = out.back().output;
+  }
+  return out;
 }
 
 void Decoder::pass_by_backward(const PassedBy& pass) {
@@ -590,16 +596,22 @@ void Decoder::pass_by_backward(const PassedBy& pass) {
   const auto [begin, end] = places_of(pass.range);
   if (ranges()[pass.range].end == spec_.layers) {
     hold_head();
-    zeros.return_head(pass.head_rows);
+    if (pass.head_rows) zeros.return_head(*pass.head_rows);
     if (keeper_ != nullptr && pass.passed) pass.passed(units() - 1);
   }
-  for (size_t i = end; i > begin; --i)
-    pass_by_unit(static_cast<int64_t>(i), i - 1 > begin ? static_cast<int64_t>(i) - 1 : kNoUnit,
-                 pass, [&] {
-                   if (options_.kept == KeptActivations::kInputs) zeros.pass_layer();
-                   zeros.return_layer();
+  const std::vector<LayerGradients> gradients = gradients_of(pass);
+  for (size_t i = end; i > begin; --i) {
+    const LayerGradients& of = gradients[i - 1 - begin];
+    if (!of.output) return;  // nothing below is trained
+    const bool goes_on = i - 1 > begin && of.input;
+    pass_by_unit(static_cast<int64_t>(i), goes_on ? static_cast<int64_t>(i) - 1 : kNoUnit, pass,
+                 [&] {
+                   const bool again = options_.kept == KeptActivations::kInputs;
+                   if (again) zeros.pass_layer();
+                   zeros.return_layer(again ? LayerGradients{true, true, true} : of);
                  });
-  if (ranges()[pass.range].begin == 0) zeros.return_to_model();
+  }
+  if (ranges()[pass.range].begin == 0 && gradients.front().input) zeros.return_to_model();
 }
 
 at::Tensor Decoder::enter(const TokenBatch& batch) {

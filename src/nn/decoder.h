@@ -43,7 +43,6 @@ class Decoder : public Model {
   void hold_head() override;
   void let_go() override;
   void pass_by(const PassedBy& pass) override;
-  bool can_pass_by() const override;
   void rest() override;
   const PackedLinear& packed_head() override;
 
@@ -115,6 +114,7 @@ class Decoder : public Model {
 
   void pass_by_forward(const PassedBy& pass);
   void pass_by_backward(const PassedBy& pass);
+  std::vector<LayerGradients> gradients_of(const PassedBy& pass) const;
   void pass_by_unit(int64_t unit, int64_t next, const PassedBy& pass,
                     const std::function<void()>& messages);
 

@@ -158,6 +158,11 @@ at::Tensor self_attention(const DecoderLayer& layer, const LayerContext& context
 
 }  // namespace
 
+LayerGradients layer_gradients(const DecoderLayer& layer, bool input) {
+  const bool middle = input || !parameters_of({}, {&layer.qkv, &layer.output}).empty();
+  return {input, middle, middle || !parameters_of({}, {&layer.up, &layer.down}).empty()};
+}
+
 at::Tensor run_layer(const DecoderLayer& layer, const LayerContext& context, const at::Tensor& h_TH,
                      const KvLayer* cache) {
   const at::Tensor x = apply_norm(layer.attention_norm, *context.spec, h_TH);

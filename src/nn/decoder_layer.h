@@ -37,6 +37,15 @@ struct LayerContext {
   bool attention_twice = false;  // without a cache: the backward runs attention again
 };
 
+// Where in a layer gradients flow: into it, between attention and MLP, out of it. A backward comes
+// no further down.
+struct LayerGradients {
+  bool input = false, middle = false, output = false;
+};
+// By what is trained of it, and whether its input has a gradient. REQUIRES: where norms are
+// trained, the input has one.
+LayerGradients layer_gradients(const DecoderLayer& layer, bool input);
+
 at::Tensor apply_norm(const NormWeights& norm, const ModelSpec& spec, const at::Tensor& x);
 
 // Hidden states [T, H] after the layer; `cache` is null for whole sequences.

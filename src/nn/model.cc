@@ -57,6 +57,12 @@ at::Tensor logits(Model& model, const at::Tensor& hidden_NH) {
   return gather_columns(own, model.spec().vocab, model.options().tensor_parallel);
 }
 
+void pass_by_logits(const Model& model, int64_t rows) {
+  const TensorParallelGroup& group = model.options().tensor_parallel;
+  const int64_t vocab = model.spec().vocab, own = units_of_rank(vocab, group).size();
+  gather_columns(at::zeros({rows, own}, at::TensorOptions(model.options().device)), vocab, group);
+}
+
 HeadOutput head_logprobs(const Model& model, const at::Tensor& h_NH, const at::Tensor& targets_N,
                          double temperature, int64_t chunk_rows) {
   const TensorParallelGroup& group = model.options().tensor_parallel;

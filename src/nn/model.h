@@ -78,9 +78,9 @@ TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at
 // A pass that other ranks compute and this one does not.
 struct PassedBy {
   bool backward = false;
-  // Rows of the micro-batch, and those of them that the head of a language model takes; none where
-  // tensor-parallel ranks do not compute it either.
-  int64_t rows = 0, head_rows = 0;
+  int64_t rows = 0;  // of the micro-batch; 0: tensor-parallel ranks do not compute it either
+  // Those of them that the head of a language model takes; none: it does not follow.
+  std::optional<int64_t> head_rows = {};
   size_t range = 0;
   // Where weights come and go, called after each unit (Decoder::unit_of()).
   std::function<void(int64_t unit)> passed = {};
@@ -148,8 +148,6 @@ class Model {
   // Does what ranks do together in a forward (or its backward) of other ranks, in their order, and
   // computes nothing: weights that come and go are brought, and tensor-parallel ranks get zeros.
   virtual void pass_by(const PassedBy& /*pass*/) {}
-  // Whether pass_by() knows all that ranks do together in a pass with rows.
-  virtual bool can_pass_by() const { return true; }
 
   // Says that the model is not needed for a while: packed copies are dropped, and offloaded weights
   // (model_share.h) leave memory until the next forward. Results do not depend on it.
@@ -168,6 +166,9 @@ HeadOutput head_logprobs(const Model& model, const at::Tensor& h_NH, const at::T
 
 // Logits [N, V] in f32 of rows of hidden states, for sampling; rows are batch-invariant.
 at::Tensor logits(Model& model, const at::Tensor& hidden_NH);
+
+// Does what tensor-parallel ranks do together in logits() of so many rows, with zeros.
+void pass_by_logits(const Model& model, int64_t rows);
 
 // Scalar-head outputs [N] in f32 of rows of hidden states (value or score).
 at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH);

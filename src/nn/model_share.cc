@@ -42,7 +42,6 @@ class WrappedModel : public Model {
   void hold_head() override { inner_->hold_head(); }
   void let_go() override { inner_->let_go(); }
   void pass_by(const PassedBy& pass) override { inner_->pass_by(pass); }
-  bool can_pass_by() const override { return inner_->can_pass_by(); }
   void rest() override { inner_->rest(); }
 
  protected:

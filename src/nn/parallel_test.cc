@@ -19,6 +19,7 @@ struct ParallelCase {
   bool scalar_head = false;
   bool lora = false;
   KeptActivations kept = KeptActivations::kAll;
+  std::vector<std::string> targets = {};  // of adapters, instead of those below
 };
 
 ModelSpec spec_of(const ParallelCase& test, const TestLayout& layout) {
@@ -36,11 +37,13 @@ ModelOptions options_of(const ParallelCase& test) {
   options.kept = test.kept;
   if (!test.lora) return options;
   options.lora.rank = 3;
+  options.lora.dropout = 0.25;
+  options.lora.targets = test.targets;
+  if (!test.targets.empty()) return options;
   options.lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
   if (test.family == "gpt2") options.lora.targets = {"c_attn", "c_proj", "c_fc"};
   const bool own_head = !small_spec(test.family).tied_embeddings;
   if (own_head) options.lora.targets.emplace_back("lm_head");
-  options.lora.dropout = 0.25;
   return options;
 }
 
@@ -195,7 +198,8 @@ GroupTraffic traffic_of(Communicator& group, const std::function<void()>& act) {
 // A rank that passes a forward and its backward by does with the others what computing does, also
 // where it had begun to: the others end as they would.
 void expect_passed_by(World& world, const ParallelCase& test, const TestLayout& layout) {
-  SCOPED_TRACE(cat(test.family, " ", layout.name(), " kept ", static_cast<int>(test.kept)));
+  SCOPED_TRACE(cat(test.family, " ", layout.name(), " kept ", static_cast<int>(test.kept), " ",
+                   test.lora ? "lora " : "", join(test.targets, ", ")));
   const ModelSpec spec = spec_of(test, layout);
   ModelOptions options = options_of(test);
   options.tensor_parallel = make_groups(world, layout, spec).tensor;
@@ -238,6 +242,19 @@ RANK_TEST(Parallel, PassesByWhatOthersCompute2, 2) {
       expect_passed_by(world, {"gpt2", true, false, kept},
                        {.tp = 2, .sequence_parallel = sequence});
     }
+}
+// A backward ends below the lowest adapter, which is in a layer's attention, its MLP or the head.
+RANK_TEST(Parallel, PassesByBackwardsToAdapters2, 2) {
+  const std::vector<std::string> targets[] = {
+      {}, {"q_proj"}, {"o_proj"}, {"up_proj"}, {"down_proj"}, {"lm_head"}, {"v_proj", "lm_head"}};
+  for (const KeptActivations kept :
+       {KeptActivations::kAll, KeptActivations::kInputs, KeptActivations::kWithoutAttention})
+    for (const bool sequence : {false, true})
+      for (const auto& of : targets)
+        expect_passed_by(world, {"mistral", false, true, kept, of},
+                         {.tp = 2, .sequence_parallel = sequence});
+  for (const bool sequence : {false, true})
+    expect_passed_by(world, {"gpt2", true, true}, {.tp = 2, .sequence_parallel = sequence});
 }
 RANK_TEST(Parallel, PassesByWhatOthersCompute4, 4) {
   for (const bool sequence : {false, true}) {

@@ -27,13 +27,24 @@ void ZeroMessages::enter_model() const {
   if (speaks()) sum();
 }
 
-// Attention, then the MLP. Backwards what was gathered is summed, and the other way round.
+// Attention, then the MLP.
 void ZeroMessages::pass_layer() const {
   if (!speaks()) return;
   for (int part = 0; part < 2; ++part) {
     gather();
     sum();
   }
+}
+
+// The MLP, then attention: what was gathered is summed, and the other way round.
+void ZeroMessages::return_layer(const LayerGradients& gradients) const {
+  if (!speaks()) return;
+  if (gradients.output) gather();
+  if (gradients.middle) {
+    sum();
+    gather();
+  }
+  if (gradients.input) sum();
 }
 
 void ZeroMessages::leave_layers() const {

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "nn/decoder_layer.h"
 #include "nn/model.h"
 
 namespace braid {
@@ -25,7 +26,7 @@ class ZeroMessages {
 
   // Of a backward.
   void return_head(int64_t rows) const;
-  void return_layer() const { pass_layer(); }
+  void return_layer(const LayerGradients& gradients) const;
   void return_to_model() const;
 
  private:

@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "device/device_copy.h"
+#include "device/tensor_memory.h"
 #include "rollout/kv_pool.h"
 #include "rollout/sampler.h"
 
@@ -48,18 +51,30 @@ struct Slice {
   size_t sequence;
   int64_t count;
 };
+int64_t tokens_of(const std::vector<Slice>& slices) {
+  int64_t total = 0;
+  for (const Slice& slice : slices) total += slice.count;
+  return total;
+}
+
+// The sequences whose last token a forward computes, and the rows of these tokens.
+struct DueTokens {
+  std::vector<size_t> sequences;
+  std::vector<int64_t> rows;
+};
 
 class PagedEngine : public Engine {
  public:
   PagedEngine(Model& model, const EngineOptions& options)
-      : model_(model), options_(options), pool_(model) {}
+      : model_(model), options_(options), pool_(model), batch_tokens_(options.max_batch_tokens) {}
 
   Status submit(Request request) override;
   void set_stop_check(StopCheck check) override { stop_check_ = std::move(check); }
   Result<std::vector<Generated>> step() override;
   bool drained() const override { return waiting_.empty() && running_.empty(); }
-  void make_room() override { pool_.grow(wanted_pages()); }
+  Status make_room() override { return provide_pool(wanted_pages()); }
   int64_t cache_bytes() const override { return pool_.bytes(wanted_pages()); }
+  const std::string& shortage() const override { return shortage_; }
   Result<Exported> export_sequence(SampleId sample) override;
   Status import_sequence(Exported exported) override;
   const EngineStats& stats() const override { return stats_; }
@@ -73,7 +88,8 @@ class PagedEngine : public Engine {
   int64_t wanted_pages() const {
     return page_limit(static_cast<int64_t>(waiting_.size() + running_.size()));
   }
-  void admit();
+  Status provide_pool(int64_t pages);
+  Status admit();
   bool waits_for_twin(const Sequence& sequence) const;
   const Sequence* find_donor(const Sequence& sequence) const;
   void share_prefix(const Sequence& donor, Sequence& sequence);
@@ -82,10 +98,14 @@ class PagedEngine : public Engine {
   void preempt_last();
   void release(Sequence& sequence);
   EngineBatch make_batch(const std::vector<Slice>& slices) const;
-  Result<at::Tensor> pass(const EngineBatch& batch);
-  Result<std::vector<SampledToken>> draw(const std::vector<size_t>& due, std::vector<int64_t> rows,
-                                         const at::Tensor& hidden) const;
-  Status advance(const std::vector<Slice>& slices, const at::Tensor& hidden);
+  Result<EngineRound> compute(const std::vector<Slice>& slices, const DueTokens& due);
+  Result<EngineRound> compute_alone(const EngineBatch& batch, const DrawTokens& draw);
+  DueTokens due_tokens(const std::vector<Slice>& slices) const;
+  Result<std::vector<SampledToken>> draw(const DueTokens& due, const at::Tensor& hidden) const;
+  void advance(const std::vector<Slice>& slices, const DueTokens& due,
+               const std::vector<SampledToken>& drawn);
+  Status give_way(const std::vector<Slice>& slices, const std::string& why);
+  void note_shortage(const std::string& why, const std::string& goes_on_with);
   void count_pages();
   std::vector<KvLayer> copy_cache(const Sequence& sequence) const;
   Finish finish_of(const Sequence& sequence) const;
@@ -99,6 +119,10 @@ class PagedEngine : public Engine {
   std::vector<Sequence> running_;  // in order of admission
   EngineStats stats_;
   int64_t longest_pages_ = 1;
+  // What there is memory for: of the cache, and in a round.
+  int64_t most_pages_ = std::numeric_limits<int64_t>::max();
+  int64_t batch_tokens_;
+  std::string shortage_;
 };
 
 Status PagedEngine::check(const Request& request) const {
@@ -145,8 +169,9 @@ Status PagedEngine::submit(Request request) {
 }
 
 int64_t PagedEngine::page_limit(int64_t live) const {
-  const int64_t wanted =
-      std::max(pool_.capacity(), std::min(options_.max_concurrent, live) * longest_pages_);
+  const int64_t wanted = std::min(
+      most_pages_,
+      std::max(pool_.capacity(), std::min(options_.max_concurrent, live) * longest_pages_));
   if (options_.kv_budget_tokens == 0) return wanted;
   return std::min(wanted, options_.kv_budget_tokens / kPageTokens);
 }
@@ -181,10 +206,47 @@ void PagedEngine::share_prefix(const Sequence& donor, Sequence& sequence) {
   stats_.shared_prompt_tokens += sequence.cached;
 }
 
+void PagedEngine::note_shortage(const std::string& why, const std::string& goes_on_with) {
+  ++stats_.cuts;
+  if (why.empty()) return;
+  shortage_ = why;
+  log_warning(cat("generation: out of memory (", why, "); it goes on with ", goes_on_with));
+}
+
+// All ranks of the replica get equally many. With fewer than wanted, sequences wait.
+Status PagedEngine::provide_pool(int64_t pages) {
+  while (pages > pool_.capacity()) {
+    std::vector<KvLayer> room;
+    std::string missing;
+    try {
+      room = pool_.room_for(pages);
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error)) throw;
+      missing = what_ran_out(error);
+    }
+    bool lacks = !missing.empty();
+    if (options_.ranks != nullptr) {
+      BRAID_ASSIGN(lacks, options_.ranks->any(lacks, "room for the KV cache"));
+    }
+    if (!lacks) {
+      pool_.grow(std::move(room));
+      return ok_status();
+    }
+    if (pages <= longest_pages_)
+      return Status(Code::kOutOfMemory, cat("the KV cache of one sequence, ", pages * kPageTokens,
+                                            " tokens", missing.empty() ? "" : ": ", missing));
+    const bool enough = pool_.capacity() >= std::max(longest_pages_, pages / 2);
+    most_pages_ = enough ? pool_.capacity() : std::max(longest_pages_, pages / 2);
+    pages = most_pages_;
+    note_shortage(missing, cat("a KV cache of ", pages * kPageTokens, " tokens"));
+  }
+  return ok_status();
+}
+
 // Moves waiting sequences to running_ while the pages for the tokens that they have, and for one
 // more, are free. The first is always admitted: check() made sure that it fits alone.
-void PagedEngine::admit() {
-  make_room();
+Status PagedEngine::admit() {
+  BRAID_TRY(make_room());
   if (options_.longest_first)
     std::stable_sort(waiting_.begin(), waiting_.end(), [](const Sequence& a, const Sequence& b) {
       return a.request.expected_tokens > b.request.expected_tokens;
@@ -210,6 +272,7 @@ void PagedEngine::admit() {
     running_.push_back(std::move(sequence));
   }
   stats_.peak_concurrent = std::max(stats_.peak_concurrent, static_cast<int64_t>(running_.size()));
+  return ok_status();
 }
 
 void PagedEngine::release(Sequence& sequence) {
@@ -235,11 +298,11 @@ bool PagedEngine::provide_pages(Sequence& sequence, int64_t tokens) {
   return true;
 }
 
-// Decodes first (one token each), then prefills, within max_batch_tokens; older sequences take
+// Decodes first (one token each), then prefills, within batch_tokens_; older sequences take
 // pages first.
 std::vector<Slice> PagedEngine::plan_slices() {
   std::vector<Slice> slices;
-  int64_t room = options_.max_batch_tokens;
+  int64_t room = batch_tokens_;
   for (const bool decode : {true, false})
     for (size_t i = 0; i < running_.size() && room > 0; ++i) {
       if (running_[i].decoding() != decode) continue;
@@ -260,10 +323,9 @@ std::vector<Slice> PagedEngine::plan_slices() {
 }
 
 EngineBatch PagedEngine::make_batch(const std::vector<Slice>& slices) const {
-  int64_t total = 0;
+  const int64_t total = tokens_of(slices);
   EngineBatch out;
   for (const Slice& slice : slices) {
-    total += slice.count;
     (running_[slice.sequence].decoding() ? out.decoding : out.prefill_tokens) += slice.count;
   }
   TokenBatch& batch = out.tokens;
@@ -289,26 +351,62 @@ EngineBatch PagedEngine::make_batch(const std::vector<Slice>& slices) const {
   return out;
 }
 
-Result<at::Tensor> PagedEngine::pass(const EngineBatch& batch) {
-  if (options_.ranks != nullptr) return options_.ranks->forward(model_, batch, pool_.layers());
-  return model_.forward(batch.tokens, &pool_.layers());
+Result<EngineRound> PagedEngine::compute_alone(const EngineBatch& batch, const DrawTokens& draw) {
+  EngineRound out;
+  try {
+    BRAID_ASSIGN(out.drawn, draw(model_.forward(batch.tokens, &pool_.layers())));
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    out.ran_out = true;
+    out.why = what_ran_out(error);
+  }
+  return out;
+}
+
+Result<EngineRound> PagedEngine::compute(const std::vector<Slice>& slices, const DueTokens& due) {
+  const DrawTokens draw_due = [&](const at::Tensor& hidden) { return draw(due, hidden); };
+  const EngineBatch batch = make_batch(slices);
+  if (options_.ranks == nullptr) return compute_alone(batch, draw_due);
+  return options_.ranks->round(model_, batch, pool_.layers(), static_cast<int64_t>(due.rows.size()),
+                               draw_due);
+}
+
+// Memory was not there for a round of these slices: later ones are smaller. Where one token is too
+// much, half of the cache makes room, and all sequences begin again.
+Status PagedEngine::give_way(const std::vector<Slice>& slices, const std::string& why) {
+  const int64_t tokens = tokens_of(slices), pages = pool_.capacity();
+  if (tokens > 1) {
+    batch_tokens_ = tokens / 2;
+    note_shortage(why, cat("at most ", batch_tokens_, " tokens in a round"));
+    return ok_status();
+  }
+  if (pages <= longest_pages_)
+    return {Code::kOutOfMemory, cat(why.empty() ? "on another rank" : why,
+                                    ", with one token in a round of generation")};
+  while (!running_.empty()) preempt_last();
+  pool_.clear();
+  most_pages_ = std::max(longest_pages_, pages / 2);
+  batch_tokens_ = options_.max_batch_tokens;
+  note_shortage(why, cat("a KV cache of ", most_pages_ * kPageTokens, " tokens"));
+  return ok_status();
 }
 
 // Draws the next token of each due sequence from the logits of its row of `hidden`.
-Result<std::vector<SampledToken>> PagedEngine::draw(const std::vector<size_t>& due,
-                                                    std::vector<int64_t> rows,
+Result<std::vector<SampledToken>> PagedEngine::draw(const DueTokens& due,
                                                     const at::Tensor& hidden) const {
-  const auto count = static_cast<int64_t>(due.size());
+  const auto count = static_cast<int64_t>(due.rows.size());
+  if (count == 0) return std::vector<SampledToken>();
+  std::vector<int64_t> rows = due.rows;
   const at::Tensor index =
       to_device(at::from_blob(rows.data(), {count}, at::kLong), hidden.device());
   const at::Tensor scores = to_host(logits(model_, hidden.index_select(0, index))).contiguous();
   float* data = scores.mutable_data_ptr<float>();
   const int64_t vocab = scores.size(1);
-  std::vector<SampledToken> drawn(due.size());
-  std::vector<Status> failed(due.size());
+  std::vector<SampledToken> drawn(due.rows.size());
+  std::vector<Status> failed(due.rows.size());
   at::parallel_for(0, count, 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const Sequence& sequence = running_[due[i]];
+      const Sequence& sequence = running_[due.sequences[i]];
       const SamplingContext context{&sequence.progress.prompt_ids, &sequence.progress.response_ids,
                                     static_cast<uint64_t>(sequence.progress.sample.value)};
       const auto token = sample_token(data + i * vocab, vocab, sequence.request.sampling, context);
@@ -316,44 +414,41 @@ Result<std::vector<SampledToken>> PagedEngine::draw(const std::vector<size_t>& d
       if (token.ok()) drawn[i] = *token;
     }
   });
-  for (size_t i = 0; i < due.size(); ++i) {
-    const Generated& progress = running_[due[i]].progress;
+  for (size_t i = 0; i < due.rows.size(); ++i) {
+    const Generated& progress = running_[due.sequences[i]].progress;
     BRAID_TRY(failed[i].at(
         cat("sample ", progress.sample, ", new token ", progress.response_ids.size())));
   }
   return drawn;
 }
 
-// Samples for the sequences whose last token the forward computed, where this rank has its result;
-// then all slices count as cached.
-Status PagedEngine::advance(const std::vector<Slice>& slices, const at::Tensor& hidden) {
-  std::vector<int64_t> rows;
-  std::vector<size_t> due;
+DueTokens PagedEngine::due_tokens(const std::vector<Slice>& slices) const {
+  DueTokens out;
   int64_t row = 0;
   for (const Slice& slice : slices) {
     const Sequence& sequence = running_[slice.sequence];
     row += slice.count;
     if (sequence.cached + slice.count < sequence.tokens()) continue;
-    rows.push_back(row - 1);
-    due.push_back(slice.sequence);
+    out.rows.push_back(row - 1);
+    out.sequences.push_back(slice.sequence);
   }
-  std::vector<SampledToken> drawn(due.size());
-  if (!due.empty() && hidden.defined()) {
-    BRAID_ASSIGN(drawn, draw(due, std::move(rows), hidden));
-  }
-  if (options_.ranks != nullptr) BRAID_TRY(options_.ranks->share(&drawn));
+  return out;
+}
+
+// All slices count as cached, and the due sequences have one more token.
+void PagedEngine::advance(const std::vector<Slice>& slices, const DueTokens& due,
+                          const std::vector<SampledToken>& drawn) {
   for (const Slice& slice : slices) {
     Sequence& sequence = running_[slice.sequence];
     (sequence.decoding() ? stats_.decode_tokens : stats_.prefill_tokens) += slice.count;
     sequence.cached += slice.count;
   }
-  for (size_t i = 0; i < due.size(); ++i) {
-    Sequence& sequence = running_[due[i]];
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    Sequence& sequence = running_[due.sequences[i]];
     sequence.progress.response_ids.push_back(drawn[i].token);
     sequence.progress.logprobs.push_back(drawn[i].logprob);
     sequence.progress.finish = finish_of(sequence);
   }
-  return ok_status();
 }
 
 Finish PagedEngine::finish_of(const Sequence& sequence) const {
@@ -390,13 +485,18 @@ void PagedEngine::count_pages() {
 
 Result<std::vector<Generated>> PagedEngine::step() {
   const at::NoGradGuard no_grad;
-  admit();
+  BRAID_TRY(admit());
   const std::vector<Slice> slices = plan_slices();
   count_pages();
   if (slices.empty()) return std::vector<Generated>{};
   ++stats_.steps;
-  BRAID_ASSIGN(const at::Tensor hidden, pass(make_batch(slices)));
-  BRAID_TRY(advance(slices, hidden));
+  const DueTokens due = due_tokens(slices);
+  BRAID_ASSIGN(const EngineRound round, compute(slices, due));
+  if (round.ran_out) {
+    BRAID_TRY(give_way(slices, round.why));
+    return std::vector<Generated>{};
+  }
+  advance(slices, due, round.drawn);
   std::vector<Generated> finished = collect_finished();
   count_pages();
   return finished;
@@ -449,7 +549,7 @@ Status PagedEngine::import_sequence(Exported exported) {
   sequence.request = std::move(exported.request);
   sequence.progress = std::move(exported.progress);
   longest_pages_ = std::max(longest_pages_, sequence.most_pages());
-  pool_.grow(page_limit(static_cast<int64_t>(waiting_.size() + running_.size()) + 1));
+  BRAID_TRY(provide_pool(page_limit(static_cast<int64_t>(waiting_.size() + running_.size()) + 1)));
   const int64_t tokens = exported.kv.empty() ? 0 : exported.kv[0].keys.size(0);
   const bool room = pool_.free_pages() >= pages_for(tokens) &&
                     static_cast<int64_t>(running_.size()) < options_.max_concurrent;

@@ -59,18 +59,27 @@ struct EngineBatch {
   int64_t prefill_tokens = 0, decoding = 0;  // of prompts, and sequences that compute one token
 };
 
+// Draws the tokens that are due in a batch from its hidden states after the last layer.
+using DrawTokens = std::function<Result<std::vector<SampledToken>>(const at::Tensor& hidden)>;
+
+struct EngineRound {
+  std::vector<SampledToken> drawn;
+  bool ran_out = false;  // of memory, on some rank: then nothing was drawn
+  std::string why;       // where that was on this rank; else ""
+};
+
 // The ranks that hold the model together, where one does not hold all of it. Each has an engine;
 // they are given the same requests and stay alike.
 class EngineRanks {
  public:
   virtual ~EngineRanks() = default;
-  // Hidden states after the last layer, on the ranks that have it; undefined on the others.
-  // `kv` has an entry for each layer of the model.
-  virtual Result<at::Tensor> forward(Model& model, const EngineBatch& batch,
-                                     const std::vector<KvLayer>& kv) = 0;
-  // Comes after each forward: what its last ranks have drawn reaches all of them. The size is the
-  // same everywhere.
-  virtual Status share(std::vector<SampledToken>* drawn) = 0;
+  // A forward of the batch, of which so many tokens are due: its last ranks draw them and tell the
+  // others. `kv` has an entry for each layer of the model.
+  virtual Result<EngineRound> round(Model& model, const EngineBatch& batch,
+                                    const std::vector<KvLayer>& kv, int64_t due,
+                                    const DrawTokens& draw) = 0;
+  // Whether it is so on any of them, all of which ask.
+  virtual Result<bool> any(bool here, const std::string& what) = 0;
 };
 
 struct EngineOptions {
@@ -87,6 +96,7 @@ struct EngineStats {
           shared_prompt_tokens = 0;
   int64_t peak_concurrent = 0, peak_pages = 0;
   int64_t held_pages = 0;  // of sequences in flight; 0 once the engine is drained
+  int64_t cuts = 0;        // how often it went on with less, for lack of memory
 };
 
 // Decides whether text or tokens so far end the sequence (stop strings); called after each token.
@@ -105,13 +115,19 @@ class Engine {
   virtual void set_stop_check(StopCheck check) = 0;
 
   // One scheduling round and forward. Returns the sequences that finished in it. When the model
-  // gives no finite logits for a sequence, the error names it and no sequence has advanced.
+  // gives no finite logits for a sequence, the error names it and no sequence has advanced. Where
+  // memory runs out nothing advances, and later rounds compute fewer tokens; so on all ranks that
+  // hold the model together, if device/tensor_memory.h knows what is free. kOutOfMemory: it is not
+  // there for one token, or for the cache of one sequence.
   virtual Result<std::vector<Generated>> step() = 0;
   virtual bool drained() const = 0;
 
-  // Allocates the cache that the requests may need, which step() does else, and its bytes.
-  virtual void make_room() = 0;
+  // Allocates the cache that the requests may need, which step() does else, or as much of it as
+  // there is memory for; and the bytes of all of it.
+  virtual Status make_room() = 0;
   virtual int64_t cache_bytes() const = 0;
+  // Where memory ran out on this rank, the last time; "": it did not.
+  virtual const std::string& shortage() const = 0;
 
   // An unfinished sequence with its cache, for migration to another engine; it leaves this one.
   struct Exported {

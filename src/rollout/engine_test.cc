@@ -11,6 +11,7 @@
 #include <map>
 
 #include "base/rng.h"
+#include "device/tensor_memory.h"
 
 namespace braid {
 namespace {
@@ -171,6 +172,50 @@ TEST_F(EngineTest, ChunkedPrefillChangesNothing) {
     EXPECT_GT(outcome.stats.steps, whole.stats.steps);
     expect_same(whole, outcome);
   }
+}
+
+// The cache becomes smaller, and rounds do, until they fit; what is drawn stays.
+TEST_F(EngineTest, GoesOnWithLessWhereMemoryIsShort) {
+  count_tensor_memory();
+  const std::vector<Request> requests = mixed_requests();
+  Outcome whole;
+  int64_t rise = 0;
+  {
+    model_->rest();  // packs its matrices anew
+    const PeakMeter meter(at::kCPU);
+    whole = run(*model_, {}, requests);
+    rise = meter.most_bytes();
+  }
+  EXPECT_EQ(whole.stats.cuts, 0);
+  for (const int64_t share : {95, 80, 60}) {
+    model_->rest();
+    set_tensor_memory_limit(tensor_bytes() + rise * share / 100);
+    const Outcome cut = run(*model_, {}, requests);
+    set_tensor_memory_limit(0);
+    EXPECT_GT(cut.stats.cuts, 0) << share;
+    expect_same(whole, cut);
+  }
+}
+
+TEST_F(EngineTest, OneTokenThatFindsNoMemoryIsAnError) {
+  count_tensor_memory();
+  const auto engine = std::move(Engine::create(*model_, {})).value();
+  ASSERT_TRUE(engine->submit(request_of(0, random_ids(40, 1), 20)).ok());
+  set_tensor_memory_limit(tensor_bytes() + 4096);
+  const auto cache = engine->step();
+  set_tensor_memory_limit(0);
+  EXPECT_EQ(cache.status().code(), Code::kOutOfMemory);
+  EXPECT_THAT(cache.status().message(), HasSubstr("the KV cache of one sequence"));
+  ASSERT_TRUE(engine->make_room().ok());
+  set_tensor_memory_limit(tensor_bytes() + 1024);
+  Status ended;
+  for (int round = 0; round < 20 && ended.ok(); ++round) ended = engine->step().status();
+  set_tensor_memory_limit(0);
+  EXPECT_EQ(ended.code(), Code::kOutOfMemory);
+  EXPECT_THAT(ended.message(), HasSubstr("with one token in a round"));
+  Outcome outcome;
+  drain(*engine, outcome);
+  expect_same(outcome, run(*model_, {}, {request_of(0, random_ids(40, 1), 20)}));
 }
 
 TEST_F(EngineTest, LogprobsAreThoseOfScoring) {

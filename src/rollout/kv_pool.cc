@@ -18,19 +18,30 @@ KvPool::KvPool(const Model& model)
       kv_heads_(model.local_spec().kv_heads),
       head_dim_(model.spec().head_dim) {}
 
-void KvPool::grow(int64_t pages) {
+std::vector<KvLayer> KvPool::room_for(int64_t pages) const {
   const int64_t old = capacity();
-  if (pages <= old) return;
-  for (KvLayer& layer : layers_) {
-    const KvLayer larger = allocate_kv(pages, kv_heads_, head_dim_, options_);
-    if (old > 0) {
-      larger.keys.narrow(0, 0, old).copy_(layer.keys);
-      larger.values.narrow(0, 0, old).copy_(layer.values);
-    }
-    layer = larger;
+  std::vector<KvLayer> out;
+  for (const KvLayer& layer : layers_) {
+    out.push_back(allocate_kv(pages, kv_heads_, head_dim_, options_));
+    if (old == 0) continue;
+    out.back().keys.narrow(0, 0, old).copy_(layer.keys);
+    out.back().values.narrow(0, 0, old).copy_(layer.values);
   }
+  return out;
+}
+
+void KvPool::grow(std::vector<KvLayer> room) {
+  const int64_t old = capacity(), pages = room.front().keys.size(0);
+  layers_ = std::move(room);
   references_.resize(pages, 0);
   for (int64_t page = pages - 1; page >= old; --page) free_.push_back(static_cast<int32_t>(page));
+}
+
+void KvPool::clear() {
+  BRAID_CHECK(free_pages() == capacity(), "pages of the KV cache are in use");
+  layers_.assign(layers_.size(), KvLayer());
+  references_.clear();
+  free_.clear();
 }
 
 int64_t KvPool::bytes(int64_t pages) const {

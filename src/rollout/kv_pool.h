@@ -16,8 +16,13 @@ class KvPool {
  public:
   explicit KvPool(const Model& model);
 
-  // Makes room for this many pages in all; contents are kept.
-  void grow(int64_t pages);
+  // Memory for this many pages in all, with the contents of today, for grow(). Nothing changes
+  // where it is not there.
+  std::vector<KvLayer> room_for(int64_t pages) const;
+  // Makes it the pool's. REQUIRES: nothing was written since room_for().
+  void grow(std::vector<KvLayer> room);
+  // Gives all memory back. REQUIRES: every page is free.
+  void clear();
   // Of so many pages of all layers.
   int64_t bytes(int64_t pages) const;
   int64_t capacity() const { return static_cast<int64_t>(references_.size()); }

@@ -75,9 +75,7 @@ Status Generation::round() {
   return ok_status();
 }
 
-void Generation::make_room() {
-  if (engine_) engine_->make_room();
-}
+Status Generation::make_room() { return engine_ ? engine_->make_room() : ok_status(); }
 
 void Generation::abandon() {
   engine_.reset();

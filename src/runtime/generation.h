@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "config/options.h"
 #include "data/tokenizer/tokenizer.h"
@@ -31,7 +32,11 @@ class Generation {
   // One scheduling round and forward; nothing under rollout.replay.
   Status round();
   // Allocates the cache at the size that the requests may need, before rounds do.
-  void make_room();
+  Status make_room();
+  // How often the open generation went on with less for lack of memory, and where that was last on
+  // this rank ("": nowhere).
+  int64_t cuts() const { return engine_ ? engine_->stats().cuts : 0; }
+  std::string shortage() const { return engine_ ? engine_->shortage() : std::string(); }
   // Bytes of that cache on this rank.
   int64_t cache_bytes() const { return engine_ ? engine_->cache_bytes() : 0; }
   // Frees what an open generation holds, as after a failure.

@@ -62,12 +62,8 @@ void Inference::abandon() {
 }
 
 Result<bool> Inference::reserve(const InferWork& work) {
-  const std::optional<int64_t> free = free_tensor_bytes(work.model->options().device);
-  if (!free) return true;
-  const int64_t declared = work.needs->declared(
-      work.ops, 0, [&](int32_t micro_batch) { return tokens_of(work, micro_batch); });
-  BRAID_ASSIGN(const bool lacks, on_any_rank(declared > *free, work.agrees, "memory of the call"));
-  return !lacks;
+  return finds_memory(*work.needs, *work.deal, work.ops, 0, work.model->options().device,
+                      work.agrees);
 }
 
 Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
@@ -79,7 +75,9 @@ Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
   check_inside(work_.ops, *work_.model, nullptr);
   ModelPass pass(*work_.model, work_.everyone, work_.weights);
   if (free_tensor_bytes(work_.model->options().device))
-    pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(work_, micro_batch); });
+    pass.measure(*work_.needs, [&](int32_t micro_batch) {
+      return micro_batch_tokens(*work_.deal, work_.ops, 0, micro_batch);
+    });
   for (const Op& op : work_.ops.ops) {
     const WorkSection section;
     count_instruction();

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,12 +71,11 @@ class Inference : private PassEnds {
   Result<TokenBatch> tokens(int32_t micro_batch) override;
   Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) override;
   Result<at::Tensor> loss(int32_t micro_batch) override;
-  int64_t head_rows(int32_t micro_batch) const override { return packed_.at(micro_batch).count(); }
+  std::optional<int64_t> head_rows(int32_t micro_batch) const override {
+    return packed_.at(micro_batch).count();
+  }
   void drop() override;
   Rows rows_of_batch(int32_t micro_batch) const;
-  static int64_t tokens_of(const InferWork& work, int32_t micro_batch) {
-    return work.deal->minibatches[0].tokens[work.ops.at.dp_rank][micro_batch];
-  }
 
   double temperature_;
   InferWork work_;

@@ -17,30 +17,45 @@ using testing::HasSubstr;
 
 class JobMemory : public JobRun {
  protected:
-  static std::vector<LayoutCase> memory_layouts() {
-    return {
-        {"m_dp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2")},
-        {"m_tp2", "grpo", "1x2", everywhere("grpo", "tp: 2", "tp: 2")},
-        {"m_pp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 2")},
-        {"m_zero3", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, zero: 3")},
-        {"m_zero2", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2", "zero: 2"), true},
-        {"m_tp2s", "ppo", "1x2",
-         everywhere("ppo", "dp: 2", "tp: 2, sequence_parallel: true", "recompute: full"), true},
-        {"m_interleaved", "ppo", "1x2",
-         everywhere("ppo", "dp: 2", "pp: 2, micro_batches: 4", "interleave: 2"), true},
-        {"m_grid", "grpo", "1x8",
-         everywhere("grpo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2, micro_batches: 2", "zero: 3"),
-         true},
-        {"m_tp4s", "grpo", "1x8",
-         everywhere("grpo", "dp: 8", "dp: 2, tp: 4, sequence_parallel: true", "zero: 3"), true},
+  struct MemoryCase : LayoutCase {
+    std::string family = {};  // of the model, as with_model() has it
+  };
+
+  // One for each way in which ranks depend on each other, and in the full tier some of them
+  // together.
+  static std::vector<MemoryCase> memory_layouts() {
+    const std::string zero1 = everywhere("grpo", "dp: 2", "dp: 2", "zero: 1");
+    const std::string zero2 = everywhere("grpo", "dp: 2", "dp: 2", "zero: 2");
+    const std::string tp2 = everywhere("grpo", "tp: 2", "tp: 2");
+    const std::string tp2s = "tp: 2, sequence_parallel: true";
+    const std::string grid = "dp: 2, tp: 2, pp: 2, micro_batches: 2";
+    std::vector<MemoryCase> all = {
+        {{"m_dp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2")}},
+        {{"m_tp2", "grpo", "1x2", tp2}},
+        {{"m_pp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 2")}},
+        {{"m_zero2", "grpo", "1x2", zero2}},
+        {{"m_lora_tp2", "grpo", "1x2", tp2}, "lora"},
+        {{"m_zero1", "grpo", "1x2", zero1, true}},
+        {{"m_zero3", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, zero: 3"), true}},
+        {{"m_lora_zero3", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, zero: 3"), true},
+         "lora"},
+        {{"m_lora_tp2s", "grpo", "1x2", everywhere("grpo", "dp: 2", tp2s, "recompute: full"), true},
+         "lora"},
+        {{"m_tp2s", "ppo", "1x2", everywhere("ppo", "dp: 2", tp2s, "recompute: full"), true}},
+        {{"m_interleaved", "ppo", "1x2",
+          everywhere("ppo", "dp: 2", "pp: 2, micro_batches: 4", "interleave: 2"), true}},
+        {{"m_grid", "grpo", "1x8", everywhere("grpo", "dp: 4, tp: 2", grid, "zero: 2"), true}},
     };
+    if (!full_tier()) std::erase_if(all, [](const MemoryCase& of) { return of.full; });
+    return all;
   }
 
-  static std::vector<std::string> replayed(const LayoutCase& layout, const std::string& name) {
-    const std::string one = recorded(layout.algorithm, "");
-    return job_command(
-        name, layout.algorithm,
-        {"rollout.replay=" + path(one + "/rollouts.jsonl"), "plan.file=" + write_plan(layout)});
+  static std::vector<std::string> replayed(const MemoryCase& layout, const std::string& name) {
+    const std::string one = recorded(layout.algorithm, layout.family);
+    return job_command(name, layout.algorithm,
+                       with_model(layout.family, {"train.total_steps=2",
+                                                  "rollout.replay=" + path(one + "/rollouts.jsonl"),
+                                                  "plan.file=" + write_plan(layout)}));
   }
 
   // Relative distance of the weights that two runs have trained; none is far.
@@ -61,16 +76,16 @@ class JobMemory : public JobRun {
   }
 };
 
-// An allocation of one rank fails, at moments all over a run: those in a pass are made good.
+// An allocation of one rank fails, at moments all over a run: in a pass, and in the sums after it,
+// it is made good.
 TEST_F(JobMemory, RankThatRunsOutKeepsTheOthersGoing) {
   const std::string preload =
       "LD_PRELOAD=" + join_path(parent_folder(BRAID_BINARY), "tests/libfake_allocation_failure.so");
   std::mt19937 random(7);
-  for (const LayoutCase& layout : memory_layouts()) {
-    if (layout.full && !full_tier()) continue;
+  for (const MemoryCase& layout : memory_layouts()) {
     SCOPED_TRACE(layout.name);
     const std::string counted = layout.name + "-counted", counts = path(layout.name + ".counts");
-    const std::string one = recorded(layout.algorithm, "");
+    const std::string one = recorded(layout.algorithm, layout.family);
     same_kernels(one, counted);
     const CommandOutcome whole =
         shell(cat("BRAID_TEST_ALLOCATION_COUNT=", counts, " ", preload), replayed(layout, counted));
@@ -79,12 +94,12 @@ TEST_F(JobMemory, RankThatRunsOutKeepsTheOthersGoing) {
     const std::string text = *read_file(counts);
     for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
       most = std::max(most, std::atol(text.c_str() + at));
-    ASSERT_GT(most, 1000);
+    ASSERT_GT(most, 400);
     int repeated = 0;
-    for (int trial = 0; trial < (full_tier() ? 12 : 2); ++trial) {
+    for (int trial = 0; trial < (full_tier() ? 4 : 1); ++trial) {
       const std::string name = cat(layout.name, "-", trial);
       same_kernels(one, name);
-      const long number = most / 3 + static_cast<long>(random() % (most / 2));
+      const long number = most / 2 + static_cast<long>(random() % (most / 4));
       const CommandOutcome end = shell(cat("BRAID_TEST_FAIL_ALLOCATION=", number,
                                            " BRAID_TEST_FAIL_RANK=", trial % 2, " ", preload),
                                        replayed(layout, name));
@@ -95,10 +110,12 @@ TEST_F(JobMemory, RankThatRunsOutKeepsTheOthersGoing) {
         continue;
       }
       repeated += repeats(name) > 0 ? 1 : 0;
-      expect_near_weights(one, name);
+      expect_near_weights(counted, name);
     }
-    EXPECT_GT(repeated, 0) << "no trial failed within a pass";
     RecordProperty(layout.name, repeated);
+    if (full_tier()) {
+      EXPECT_GT(repeated, 0) << "no trial failed within a pass";
+    }
   }
 }
 
@@ -114,17 +131,19 @@ std::string limit_of(double bytes) { return cat("train.memory_limit_gib=", bytes
 // What fits in no rank's memory in one piece is repeated in smaller ones, to the weights of a
 // process that has room.
 TEST_F(JobMemory, LimitIsMetWithSmallerMicroBatches) {
-  finish(job_command("limit-one", "grpo", long_samples({"rollout.record=true"})));
-  for (const LayoutCase& layout : memory_layouts()) {
-    if (layout.algorithm != "grpo" || (layout.full && !full_tier())) continue;
+  for (const MemoryCase& layout : memory_layouts()) {
+    if (layout.algorithm != "grpo") continue;
     SCOPED_TRACE(layout.name);
+    const std::string one = "limit-one" + layout.family;
+    if (!path_exists(path(one + "/export")))
+      finish(job_command(one, "grpo",
+                         with_model(layout.family, long_samples({"rollout.record=true"}))));
     const auto run = [&](const std::string& name, const std::string& limit) {
-      same_kernels("limit-one", name);
-      return shell(
-          "", job_command(name, "grpo",
-                          long_samples({"rollout.replay=" + path("limit-one/rollouts.jsonl"),
-                                        "plan.file=" + write_plan(layout), "train.rehearse=false",
-                                        limit})));
+      same_kernels(one, name);
+      const std::vector<std::string> options =
+          long_samples({"rollout.replay=" + path(one + "/rollouts.jsonl"),
+                        "plan.file=" + write_plan(layout), "train.rehearse=false", limit});
+      return shell("", job_command(name, "grpo", with_model(layout.family, options)));
     };
     const std::string roomy = layout.name + "-roomy", tight = layout.name + "-tight";
     const CommandOutcome first = run(roomy, "train.memory_limit_gib=0");
@@ -137,20 +156,24 @@ TEST_F(JobMemory, LimitIsMetWithSmallerMicroBatches) {
     ASSERT_EQ(second.exit_code, 0) << second.output;
     EXPECT_GE(repeats(tight), 1) << second.output;
     EXPECT_THAT(second.output, HasSubstr("it goes on with micro-batches of at most"));
-    expect_near_weights("limit-one", tight);
+    expect_near_weights(one, tight);
   }
 }
 
 // The rehearsal of all ranks, generation included, changes no bit of what follows.
 TEST_F(JobMemory, RehearsedJobGivesTheSameBits) {
-  for (const LayoutCase& layout : memory_layouts()) {
-    if (layout.full && !full_tier()) continue;
+  for (const MemoryCase& layout : memory_layouts()) {
+    const bool quick = layout.name == "m_tp2" || layout.name == "m_zero2";
+    if (!quick && !full_tier()) continue;
     SCOPED_TRACE(layout.name);
     const std::string plain = layout.name + "-plain", rehearsed = layout.name + "-rehearsed";
-    const std::string plan = "plan.file=" + write_plan(layout), steps = "train.total_steps=2";
-    finish(job_command(plain, layout.algorithm, {plan, steps}));
+    const auto options = [&](std::vector<std::string> more) {
+      more.insert(more.end(), {"plan.file=" + write_plan(layout), "train.total_steps=2"});
+      return with_model(layout.family, more);
+    };
+    finish(job_command(plain, layout.algorithm, options({})));
     same_kernels(plain, rehearsed);
-    finish(job_command(rehearsed, layout.algorithm, {plan, steps, "train.memory_limit_gib=1"}));
+    finish(job_command(rehearsed, layout.algorithm, options({"train.memory_limit_gib=1"})));
     EXPECT_EQ(metrics(plain), metrics(rehearsed));
     EXPECT_EQ(hashes(path(plain + "/export")), hashes(path(rehearsed + "/export")));
   }
@@ -159,10 +182,10 @@ TEST_F(JobMemory, RehearsedJobGivesTheSameBits) {
 // Too little for the longest micro-batch that may come: nothing is begun, one message says who
 // holds the memory and what would help.
 TEST_F(JobMemory, LimitThatIsTooLowEndsTheRunBeforeItsFirstStep) {
-  std::vector<LayoutCase> layouts = memory_layouts();
+  std::vector<MemoryCase> layouts = memory_layouts();
   layouts.resize(3);
-  layouts.push_back({"m_one", "grpo", "1x1", everywhere("grpo", "dp: 1", "dp: 1")});
-  for (const LayoutCase& layout : layouts) {
+  layouts.push_back({{"m_one", "grpo", "1x1", everywhere("grpo", "dp: 1", "dp: 1")}});
+  for (const MemoryCase& layout : layouts) {
     SCOPED_TRACE(layout.name);
     const std::string name = layout.name + "-low";
     const CommandOutcome end =

@@ -45,10 +45,9 @@ Status ModelPass::run(const Op& op, const OpBody& body, PassEnds& ends) {
   } catch (const CommunicationFailure&) {
     throw;
   } catch (const std::exception& error) {
-    if (!is_out_of_memory(error) || !model_.can_pass_by()) throw;
-    ran_out_ = what_ran_out(error);
+    if (!is_out_of_memory(error)) throw;
+    give_up(ends, what_ran_out(error));
   }
-  give_up(ends);
   // The others are within this op and wait for the rest of what the ranks do in it.
   for (size_t i = 0; i < begun.size(); ++i)
     groups_inside()[i]->leave_out(groups_inside()[i]->begun() - begun[i]);
@@ -80,7 +79,8 @@ std::vector<Communicator*> ModelPass::groups_inside() const {
   return out;
 }
 
-void ModelPass::give_up(PassEnds& ends) {
+void ModelPass::give_up(PassEnds& ends, const std::string& why) {
+  ran_out_ = why;
   passages_.clear();
   losses_.clear();
   ends.drop();
@@ -95,7 +95,7 @@ Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
   if (computes) {
     model_.pass_by({.backward = op.kind == OpKind::kBackward,
                     .rows = rows,
-                    .head_rows = body.head ? ends.head_rows(op.micro_batch) : 0,
+                    .head_rows = body.head ? ends.head_rows(op.micro_batch) : std::nullopt,
                     .range = static_cast<size_t>(op.body),
                     .passed = [&](int64_t unit) { ends.passed_by(unit); }});
     return ok_status();
@@ -142,7 +142,7 @@ Status ModelPass::pass_by(const Op& op, PassEnds& ends) {
 Status ModelPass::forward(const Op& op, const OpBody& body, PassEnds& ends) {
   Passage& passage = passages_[place(op)];
   BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
-  passage.out = model_.forward(tokens, nullptr, passage.in, op.body);
+  passage.out = model_.forward(tokens, caches_, passage.in, op.body);
   if (body.head) BRAID_TRY(ends.outputs(op.micro_batch, passage.out));
   model_.let_go();
   if (!body.head) return ok_status();

@@ -14,6 +14,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,8 +43,9 @@ class PassEnds {
   virtual Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) = 0;
   // The loss of outputs(), whose backward comes next.
   virtual Result<at::Tensor> loss(int32_t micro_batch) = 0;
-  // Rows of a micro-batch that a head of a language model takes. REQUIRES: tokens() was called.
-  virtual int64_t head_rows(int32_t micro_batch) const = 0;
+  // Rows of a micro-batch that a head of a language model takes in outputs(); none where it does
+  // not. REQUIRES: tokens() was called.
+  virtual std::optional<int64_t> head_rows(int32_t micro_batch) const = 0;
   // Memory has run out: what is held of the micro-batches goes.
   virtual void drop() = 0;
 };
@@ -63,10 +65,16 @@ class ModelPass {
   // REQUIRES: `needs` outlives this.
   void measure(PassNeeds& needs, std::function<int64_t(int32_t micro_batch)> tokens);
 
+  // Forwards read and write these caches, an entry for each layer. REQUIRES: nothing trains; they
+  // outlive this.
+  void use_caches(const std::vector<KvLayer>& caches) { caches_ = &caches; }
+
   // What run() takes: forwards, backwards, losses, sends and receives.
   static bool runs(OpKind kind);
   // Runs one op. With gradients iff the op's body trains.
   Status run(const Op& op, const OpBody& body, PassEnds& ends);
+  // Memory has run out between two ops: from here on as after one in which it did.
+  void give_up(PassEnds& ends, const std::string& why);
   // Waits for what is still under way. REQUIRES: every forward had its backward, if it trains.
   Status finish();
   // Why memory ran out in one of the ops; "" = it did not.
@@ -85,7 +93,6 @@ class ModelPass {
   Status execute_measured(const Op& op, const OpBody& body, PassEnds& ends);
   Status pass_by(const Op& op, PassEnds& ends);
   std::vector<Communicator*> groups_inside() const;
-  void give_up(PassEnds& ends);
   Status stand_in(const Op& op, const OpBody& body, PassEnds& ends);
   Status forward(const Op& op, const OpBody& body, PassEnds& ends);
   Status backward(const Op& op, const OpBody& body);
@@ -95,6 +102,7 @@ class ModelPass {
   Model& model_;
   Communicator* everyone_;
   Communicator* weights_;
+  const std::vector<KvLayer>* caches_ = nullptr;
   PassNeeds* needs_ = nullptr;
   std::function<int64_t(int32_t)> tokens_;
   std::string ran_out_;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "device/tensor_memory.h"
+#include "runtime/call_groups.h"
+
 namespace braid {
 namespace {
 
@@ -45,6 +48,22 @@ int64_t PassNeeds::declared(const Expansion& ops, int32_t minibatch,
     held += own;
   }
   return most;
+}
+
+int64_t micro_batch_tokens(const Deal& deal, const Expansion& ops, int32_t minibatch,
+                           int32_t micro_batch) {
+  return deal.minibatches[minibatch].tokens[ops.at.dp_rank][micro_batch];
+}
+
+Result<bool> finds_memory(const PassNeeds& needs, const Deal& deal, const Expansion& ops,
+                          int32_t minibatch, at::Device device, Communicator* group) {
+  const std::optional<int64_t> free = free_tensor_bytes(device);
+  if (!free) return true;
+  const int64_t declared = needs.declared(ops, minibatch, [&](int32_t micro_batch) {
+    return micro_batch_tokens(deal, ops, minibatch, micro_batch);
+  });
+  BRAID_ASSIGN(const bool lacks, on_any_rank(declared > *free, group, "memory of a mini-batch"));
+  return !lacks;
 }
 
 }  // namespace braid

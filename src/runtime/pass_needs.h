@@ -2,11 +2,16 @@
 // take by that. Values; one thread.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <utility>
 
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "program/deal.h"
 #include "program/op.h"
 
 namespace braid {
@@ -33,5 +38,14 @@ class PassNeeds {
 };
 
 using NeedsOfCalls = std::map<CallId, PassNeeds>;
+
+// Tokens of a micro-batch of the rank that the ops are of.
+int64_t micro_batch_tokens(const Deal& deal, const Expansion& ops, int32_t minibatch,
+                           int32_t micro_batch);
+
+// Whether a mini-batch finds the memory that its ops declare, on all ranks of the group (null: this
+// one alone), which decide it together; true where nobody knows what is free or needed.
+Result<bool> finds_memory(const PassNeeds& needs, const Deal& deal, const Expansion& ops,
+                          int32_t minibatch, at::Device device, Communicator* group);
 
 }  // namespace braid

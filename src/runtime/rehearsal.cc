@@ -1,5 +1,6 @@
 #include "runtime/rehearsal.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -9,6 +10,7 @@
 #include "base/text.h"
 #include "device/tensor_memory.h"
 #include "plan/make_problem.h"
+#include "runtime/roles.h"
 
 namespace braid {
 namespace {
@@ -49,6 +51,7 @@ Rehearsal::Rehearsal(const Config& config, const Program& program, RankModels& m
       program_(program),
       models_(models),
       everyone_(everyone),
+      device_(model_options(config)->device),
       store_(program.graph),
       rows_(config, program, store_),
       work_(program, models, rows_, everyone, needs),
@@ -56,7 +59,20 @@ Rehearsal::Rehearsal(const Config& config, const Program& program, RankModels& m
       inference_(config.rollout.temperature, shares_prompts(config, program.graph)),
       training_(config, program.graph, models.roles(), store_, metrics_, ledger_) {}
 
+// Memory of so many bytes; where it is not there that is noted.
+at::Tensor Rehearsal::take(int64_t bytes) {
+  try {
+    return at::empty({bytes}, at::TensorOptions(device_).dtype(at::kByte));
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    note_shortage(what_ran_out(error));
+  }
+  return at::Tensor();
+}
+
 Status Rehearsal::run() {
+  at_ = "copies of weights for roles that stay as they are";
+  const at::Tensor copies = take(frozen_copy_bytes(models_.roles(), config_));
   BRAID_TRY(interpret(program_, static_cast<size_t>(rank()), *this, [](const Call&, double) {}));
   return models_.end_moves();
 }
@@ -173,29 +189,20 @@ Status Rehearsal::begin_region(const Call& call) {
   return ok_status();
 }
 
-// Ranks of a replica begin a round together or not at all.
+// What generation makes do with is less than there should be room for.
+Status Rehearsal::note_generation(const Status& status) {
+  if (!status.ok() && status.code() != Code::kOutOfMemory) return status;
+  note_shortage(generation_.shortage());
+  if (!status.ok()) note_shortage(status.message());
+  return ok_status();
+}
+
 Status Rehearsal::generate_step(const Call& call) {
-  std::string missing;
-  try {
-    generation_.make_room();
-  } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;
-    missing = what_ran_out(error);
-  }
-  note_shortage(missing);
-  Communicator* const group = everyone_ == nullptr ? nullptr : models_.groups(id_of(call)).call;
-  BRAID_ASSIGN(const bool any, on_any_rank(!missing.empty(), group, "room for the KV cache"));
-  if (any) return ok_status();
+  const Status room = generation_.make_room();
+  BRAID_TRY(note_generation(room));
+  if (!room.ok() || generation_.cuts() > 0) return ok_status();
   at_ = cat("call ", call.name, ", a round of generation beside the whole KV cache");
-  try {
-    return generation_.round();
-  } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;
-    note_shortage(what_ran_out(error));
-  }
-  // Others of a replica wait within the round.
-  const bool alone = everyone_ == nullptr || models_.groups(id_of(call)).replica == nullptr;
-  return alone ? ok_status() : Status(Code::kOutOfMemory, shortage_.detail);
+  return note_generation(generation_.round());
 }
 
 Status Rehearsal::run_schedule(const Call& call) {
@@ -206,7 +213,9 @@ Status Rehearsal::run_schedule(const Call& call) {
   return ok_status();
 }
 
-Status Rehearsal::optimizer_step(const Call&) {
+Status Rehearsal::optimizer_step(const Call& call) {
+  at_ = cat("call ", call.name, ", its update");
+  take(training_.update_bytes());
   training_.abandon();
   return ok_status();
 }

@@ -1,8 +1,9 @@
 // The most that a step can take, done once before the first one: for each call the longest
 // micro-batch that may occur (of a pipeline all those of a mini-batch), forward and backward, and
-// the whole KV cache with a round of generation over it. It executes the program's list with
-// samples of its own and changes nothing that lasts: weights, optimizers, positions and random
-// numbers are as before, gradients are zero. Not thread-safe.
+// the whole KV cache with a round of generation over it,
+// and room for what an update takes; all beside the copies that frozen roles will get. It executes
+// the program's list with samples of its own and changes nothing that lasts: weights, optimizers,
+// positions and random numbers are as before, gradients are zero. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct Shortage {
 class Rehearsal : public Executor {
  public:
   // `everyone`: all ranks of the job, or null for one. `needs` learns what passes take. REQUIRES:
-  // all outlive this.
+  // all outlive this; the configuration's device is there.
   Rehearsal(const Config& config, const Program& program, RankModels& models,
             Communicator* everyone, NeedsOfCalls& needs);
 
@@ -66,14 +67,17 @@ class Rehearsal : public Executor {
   Status put_fields(FieldShape shape, int64_t numbers);
   Status put_responses(int64_t tokens);
   Status deal_longest(const Call& call);
+  at::Tensor take(int64_t bytes);
   std::string micro_batch_text() const;
   void note_shortage(const std::string& detail);
+  Status note_generation(const Status& status);
 
   const Config& config_;
   const RolloutConfig rollout_;  // without what needs a tokenizer
   const Program& program_;
   RankModels& models_;
   Communicator* const everyone_;
+  const at::Device device_;
   SampleStore store_;
   CallRows rows_;
   CallWork work_;

@@ -6,13 +6,13 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "device/tensor_memory.h"
 #include "program/verify_ops.h"
 
 namespace braid {
 namespace {
 
 constexpr int64_t kRoundsBetweenChecks = 64;
-constexpr const char* kHiddenStates = "hidden states of a round";
 
 // Batches of whole sequences, whose rows follow each other.
 std::vector<TokenBatch> cut_batch(const TokenBatch& batch, int stages) {
@@ -42,8 +42,6 @@ std::vector<TokenBatch> cut_batch(const TokenBatch& batch, int stages) {
   return out;
 }
 
-int32_t round_channel(const Op& op) { return static_cast<int32_t>(op.channel); }
-
 }  // namespace
 
 Result<std::unique_ptr<ReplicaRound>> ReplicaRound::create(const CallFrame& frame, DeviceId rank,
@@ -58,57 +56,80 @@ Result<std::unique_ptr<ReplicaRound>> ReplicaRound::create(const CallFrame& fram
   return std::unique_ptr<ReplicaRound>(new ReplicaRound(frame, rank, *groups.replica, everyone));
 }
 
-Result<at::Tensor> ReplicaRound::forward(Model& model, const EngineBatch& batch,
-                                         const std::vector<KvLayer>& kv) {
-  const bool agrees = ++rounds_ % kRoundsBetweenChecks == 0;
-  const std::vector<TokenBatch> batches = cut_batch(batch.tokens, frame_.where->strategy.pp);
+Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
+                                        const std::vector<KvLayer>& kv, int64_t due,
+                                        const DrawTokens& draw) {
+  const bool limited = free_tensor_bytes(model.options().device).has_value();
+  const bool agrees = ++rounds_ % kRoundsBetweenChecks == 0 || limited;
+  batches_ = cut_batch(batch.tokens, frame_.where->strategy.pp);
   RoundWork work{batch.prefill_tokens, batch.decoding, agrees};
-  for (const TokenBatch& each : batches) work.batches.push_back(each.tokens_T.size(0));
-  ops_ = expand(frame_, rank_, work);
-  std::vector<at::Tensor> outputs;
-  at::Tensor hidden;
-  for (next_ = 0; next_ < ops_.ops.size(); ++next_) {
-    const Op& op = ops_.ops[next_];
-    if (op.kind == OpKind::kReceive) {
-      BRAID_ASSIGN(hidden, receive(op, model, work.batches[op.micro_batch]));
-    } else if (op.kind == OpKind::kForward) {
-      hidden = model.forward(batches[op.micro_batch], &kv, hidden);
-      if (ops_.bodies.front().head) outputs.push_back(hidden);
-    } else if (op.kind == OpKind::kSend) {
-      const at::Tensor data = hidden.contiguous();
-      sending_.emplace_back(data,
-                            everyone_.send(data, op.peer.value, round_channel(op), kHiddenStates));
-      hidden.reset();
+  for (const TokenBatch& each : batches_) work.batches.push_back(each.tokens_T.size(0));
+  const Expansion ops = expand(frame_, rank_, work);
+  ModelPass pass(model, &everyone_, nullptr);
+  pass.use_caches(kv);
+  EngineRound out;
+  out.drawn.resize(due);
+  Status failed;
+  for (const Op& op : ops.ops) {
+    if (ModelPass::runs(op.kind)) {
+      BRAID_TRY(pass.run(op, ops.bodies[op.body], *this));
+    } else if (op.kind == OpKind::kSample) {
+      failed = sample(model, pass, draw, &out);
+    } else if (op.kind == OpKind::kBroadcast) {
+      BRAID_TRY(tell(ops.groups[op.group], &out.drawn));
     } else {
-      break;
+      BRAID_CHECK(op.kind == OpKind::kAgree, cat(op_kind_name(op.kind), " is no part of a round"));
+      BRAID_ASSIGN(out.ran_out, agree(seen_with(out.drawn), !pass.ran_out().empty()));
     }
   }
-  if (outputs.size() < 2) return outputs.empty() ? at::Tensor() : outputs.front();
-  return at::cat(outputs);
+  BRAID_TRY(pass.finish());
+  drop();
+  out.why = pass.ran_out();
+  // Nobody asked: the others have gone on.
+  if (!agrees && !out.why.empty()) return Status(Code::kOutOfMemory, out.why);
+  if (out.ran_out) return out;
+  BRAID_TRY(failed);
+  seen_ = seen_with(out.drawn);
+  return out;
 }
 
-Result<at::Tensor> ReplicaRound::receive(const Op& op, const Model& model, int64_t rows) {
-  const ModelOptions& options = model.options();
-  const at::Tensor room = at::empty({rows, model.spec().hidden},
-                                    at::TensorOptions(options.device).dtype(options.dtype));
-  BRAID_TRY(everyone_.receive(room, op.peer.value, round_channel(op), kHiddenStates).wait());
-  return room;
+uint64_t ReplicaRound::seen_with(const std::vector<SampledToken>& drawn) const {
+  uint64_t seen = seen_;
+  for (const SampledToken& token : drawn) seen = mix_seed(seen, static_cast<uint64_t>(token.token));
+  return seen;
 }
 
-Status ReplicaRound::share(std::vector<SampledToken>* drawn) {
-  bool agrees = false;
-  for (; next_ < ops_.ops.size(); ++next_) {
-    const Op& op = ops_.ops[next_];
-    if (op.kind == OpKind::kBroadcast) BRAID_TRY(tell(ops_.groups[op.group], drawn));
-    agrees = agrees || op.kind == OpKind::kAgree;
-  }
-  for (auto& [data, pending] : sending_) BRAID_TRY(pending.wait());
-  sending_.clear();
-  for (const SampledToken& token : *drawn)
-    seen_ = mix_seed(seen_, static_cast<uint64_t>(token.token));
-  return agrees ? agree() : ok_status();
+Status ReplicaRound::outputs(int32_t, const at::Tensor& hidden_TH) {
+  hidden_.push_back(hidden_TH);
+  return ok_status();
 }
 
+Result<at::Tensor> ReplicaRound::loss(int32_t) { BRAID_CHECK(false, "a round has no loss"); }
+
+// A rank whose memory runs out, or has run out, does with the others what drawing does.
+Status ReplicaRound::sample(Model& model, ModelPass& pass, const DrawTokens& draw,
+                            EngineRound* out) {
+  if (out->drawn.empty()) return ok_status();
+  Communicator* const tensor = model.options().tensor_parallel.communicator;
+  const int64_t begun = tensor == nullptr ? 0 : tensor->begun();
+  if (pass.ran_out().empty()) try {
+      BRAID_ASSIGN(out->drawn, draw(hidden_.size() == 1 ? hidden_.front() : at::cat(hidden_)));
+      return ok_status();
+    } catch (const CommunicationFailure&) {
+      throw;
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error)) throw;
+      pass.give_up(*this, what_ran_out(error));
+    }
+  if (tensor == nullptr) return ok_status();
+  tensor->leave_out(tensor->begun() - begun);
+  pass_by_logits(model, static_cast<int64_t>(out->drawn.size()));
+  return ok_status();
+}
+
+Result<bool> ReplicaRound::any(bool here, const std::string& what) {
+  return on_any_rank(here, &replica_, what);
+}
 // A double holds a token and an f32 exactly.
 Status ReplicaRound::tell(const OpGroup& group, std::vector<SampledToken>* drawn) {
   const auto count = static_cast<int64_t>(drawn->size());
@@ -122,15 +143,17 @@ Status ReplicaRound::tell(const OpGroup& group, std::vector<SampledToken>* drawn
   return ok_status();
 }
 
-Status ReplicaRound::agree() {
-  const auto mine = static_cast<int64_t>(seen_ >> 1);
-  const at::Tensor extremes = at::tensor({mine, -mine}, at::kLong);  // largest and - smallest
+// Whether memory ran out on any rank.
+Result<bool> ReplicaRound::agree(uint64_t seen, bool ran_out) {
+  const auto mine = static_cast<int64_t>(seen >> 1);
+  // Largest and - smallest.
+  const at::Tensor extremes = at::tensor({mine, -mine, int64_t{ran_out}}, at::kLong);
   BRAID_TRY(replica_.all_reduce(extremes, Reduce::kMax, "a hash of the tokens").wait());
   const int64_t* values = extremes.const_data_ptr<int64_t>();
-  if (values[0] == -values[1]) return ok_status();
-  return {Code::kUnavailable,
-          cat("the ranks of this replica have drawn different tokens by round ", rounds_,
-              ": they do not compute alike; start again from the last checkpoint")};
+  if (values[2] > 0 || values[0] == -values[1]) return values[2] > 0;
+  return Status{Code::kUnavailable,
+                cat("the ranks of this replica have drawn different tokens by round ", rounds_,
+                    ": they do not compute alike; start again from the last checkpoint")};
 }
 
 }  // namespace braid

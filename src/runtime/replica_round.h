@@ -4,19 +4,19 @@
 // the ranks of the last stage draw and the others are told. Not thread-safe.
 #pragma once
 
-#include <list>
 #include <memory>
-#include <utility>
+#include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "program/expand.h"
 #include "rollout/engine.h"
 #include "runtime/call_groups.h"
+#include "runtime/model_pass.h"
 
 namespace braid {
 
-class ReplicaRound : public EngineRanks {
+class ReplicaRound : public EngineRanks, private PassEnds {
  public:
   // `rank` is one of the call's; `everyone` carries the messages between stages. REQUIRES: the
   // replica has several ranks; what the frame and the groups point to, and `everyone`, outlive
@@ -25,18 +25,28 @@ class ReplicaRound : public EngineRanks {
                                                       const CallGroups& groups,
                                                       Communicator& everyone);
 
-  Result<at::Tensor> forward(Model& model, const EngineBatch& batch,
-                             const std::vector<KvLayer>& kv) override;
-  // Also compares what the ranks have drawn so far, every 64 rounds.
-  Status share(std::vector<SampledToken>* drawn) override;
+  // Where free memory is known the ranks agree after every round on whether it ran out; and every
+  // 64 rounds they compare what they have drawn so far.
+  Result<EngineRound> round(Model& model, const EngineBatch& batch, const std::vector<KvLayer>& kv,
+                            int64_t due, const DrawTokens& draw) override;
+  Result<bool> any(bool here, const std::string& what) override;
 
  private:
   ReplicaRound(const CallFrame& frame, DeviceId rank, Communicator& replica, Communicator& everyone)
       : frame_(frame), rank_(rank), replica_(replica), everyone_(everyone) {}
 
-  Result<at::Tensor> receive(const Op& op, const Model& model, int64_t rows);
+  Status sample(Model& model, ModelPass& pass, const DrawTokens& draw, EngineRound* out);
   Status tell(const OpGroup& group, std::vector<SampledToken>* drawn);
-  Status agree();
+  uint64_t seen_with(const std::vector<SampledToken>& drawn) const;
+  Result<bool> agree(uint64_t seen, bool ran_out);
+
+  bool empty(int32_t) const override { return false; }
+  void passed_by(int64_t) override {}
+  Result<TokenBatch> tokens(int32_t batch) override { return batches_[batch]; }
+  Status outputs(int32_t, const at::Tensor& hidden_TH) override;
+  Result<at::Tensor> loss(int32_t) override;
+  std::optional<int64_t> head_rows(int32_t) const override { return std::nullopt; }
+  void drop() override { hidden_.clear(); }
 
   const CallFrame frame_;
   const DeviceId rank_;
@@ -45,9 +55,8 @@ class ReplicaRound : public EngineRanks {
   int64_t rounds_ = 0;
   uint64_t seen_ = 0;  // hash of the tokens of all rounds so far
   // Of the open round.
-  Expansion ops_;
-  size_t next_ = 0;
-  std::list<std::pair<at::Tensor, Pending>> sending_;
+  std::vector<TokenBatch> batches_;
+  std::vector<at::Tensor> hidden_;  // after the last layer, by batch
 };
 
 }  // namespace braid

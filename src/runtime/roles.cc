@@ -215,6 +215,16 @@ Status keep_frozen_copies(Roles& roles, const std::string& changing, const Confi
   return ok_status();
 }
 
+int64_t frozen_copy_bytes(const Roles& roles, const Config& config) {
+  int64_t bytes = 0;
+  for (const auto& [name, role] : roles) {
+    if (role.shares_with.empty() || offloads(config)) continue;
+    for (const auto& [tensor, parameter] : roles.at(role.shares_with).model->parameters())
+      bytes += static_cast<int64_t>(parameter.nbytes());
+  }
+  return bytes;
+}
+
 Status export_role(const std::string& role, const ModelInstance& state, const Config& config,
                    const std::string& folder) {
   if (config.train.offload != "off") release_free_heap();  // files come into memory beside it

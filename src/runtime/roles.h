@@ -35,6 +35,9 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
 // of their own.
 Status keep_frozen_copies(Roles& roles, const std::string& changing, const Config& config);
 
+// Bytes of the copies that this will make on this rank before the first update of every role.
+int64_t frozen_copy_bytes(const Roles& roles, const Config& config);
+
 // Writes a trained role, which has all of its tensors, as a Hugging Face folder below `folder`.
 Status export_role(const std::string& role, const ModelInstance& state, const Config& config,
                    const std::string& folder);

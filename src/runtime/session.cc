@@ -437,9 +437,12 @@ Status Session::begin_region(const Call& call) {
   return ok_status();
 }
 
-Status Session::generate_step(const Call&) {
+Status Session::generate_step(const Call& call) {
   const WorkSection section;
-  return generation_.round();
+  const int64_t before = generation_.cuts();
+  BRAID_TRY(generation_.round());
+  if (generation_.cuts() > before) ++repeats_[call.name];
+  return ok_status();
 }
 
 Status Session::run_schedule(const Call& call) {

@@ -18,6 +18,7 @@
 #include "runtime/offending_batch.h"
 #include "runtime/roles.h"
 #include "runtime/run_folder.h"
+#include "runtime/second_try.h"
 #include "runtime/step_metrics.h"
 
 namespace braid {
@@ -80,14 +81,9 @@ void Training::recut(TrainWork work) {
 }
 
 Result<bool> Training::reserve() {
-  const std::optional<int64_t> free = free_tensor_bytes(model().options().device);
-  if (!free || done()) return true;
-  const int64_t declared =
-      work_.needs->declared(work_.ops, static_cast<int32_t>(minibatch_),
-                            [&](int32_t micro_batch) { return tokens_of(micro_batch); });
-  BRAID_ASSIGN(const bool lacks,
-               on_any_rank(declared > *free, work_.groups.call, "memory of a mini-batch"));
-  return !lacks;
+  if (done()) return true;
+  return finds_memory(*work_.needs, *work_.deal, work_.ops, static_cast<int32_t>(minibatch_),
+                      model().options().device, work_.groups.call);
 }
 
 void Training::drop() {
@@ -174,17 +170,29 @@ Status Training::pass() {
     pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
   BRAID_TRY(run_ops(MinibatchPart::kPasses, [&](const Op& op) {
     if (op.kind == OpKind::kZero) return open_update();
-    if (!ModelPass::runs(op.kind)) return sum_parts(op);
+    if (!ModelPass::runs(op.kind)) return with_room([&] { return sum_parts(op); });
     const std::string where = cat("micro-batch ", op.micro_batch);
     const bool reduced = op.kind == OpKind::kBackward && reduces_in(--backwards_left_);
     if (reduced) begin_reduced(op);
     BRAID_TRY(pass.run(op, work_.ops.bodies[op.body], *this).at(where));
-    return reduced && each_backward() ? role().gradients->finish().at(where) : ok_status();
+    if (!reduced || !each_backward()) return ok_status();
+    return with_second_try([&] { return role().gradients->finish().at(where); },
+                           [&](const std::string& why) { pass.give_up(*this, why); });
   }));
   BRAID_TRY(pass.finish());
   why_ran_out_ = pass.ran_out();
   packed_.clear();
   return ok_status();
+}
+
+// Nothing that what comes after the passes needs is let go.
+Status Training::with_room(const std::function<Status()>& act) {
+  return with_second_try(act, [&](const std::string& why) {
+    log_warning(cat("call ", call_->name, ": out of memory (", why, ") after the last backward; ",
+                    "it is tried again without packed copies of weights"));
+    drop();
+    model().rest();
+  });
 }
 
 Status Training::sum_parts(const Op& op) {
@@ -250,7 +258,7 @@ Status Training::reduce() {
   return run_ops(MinibatchPart::kReductions, [&](const Op& op) {
     return work_.ops.groups[op.group].kind == GroupKind::kAcross
                ? role().gradients->sum_owned(*work_.groups.across)
-               : role().gradients->finish();
+               : with_room([&] { return role().gradients->finish(); });
   });
 }
 
@@ -295,7 +303,8 @@ Status Training::agree() {
   Metric divergence = kl == call_metrics_.end() ? Metric() : kl->second;
   ran_out_ = !why_ran_out_.empty();
   BRAID_TRY(run_ops(MinibatchPart::kAgreement, [&](const Op& op) {
-    return op.kind == OpKind::kNorm ? norm() : agree_with_others(&divergence);
+    return op.kind == OpKind::kNorm ? with_room([&] { return norm(); })
+                                    : agree_with_others(&divergence);
   }));
   if (ran_out_) return ok_status();  // what was computed beside zeros says nothing
   if (config_.algorithm.stop_kl > 0 && divergence.count > 0 &&

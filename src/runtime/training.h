@@ -4,6 +4,7 @@
 // Nothing changes weights but update(). Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -73,6 +74,8 @@ class Training : private PassEnds {
   Result<bool> reserve();
   // Goes on with the same mini-batches cut otherwise. REQUIRES: the next one was not begun.
   void recut(TrainWork work);
+  // Bytes that update() holds beside what is there when it begins, and gives back.
+  int64_t update_bytes() const { return role().optimizer->update_bytes(); }
   // The forwards and backwards of the next mini-batch, messages between stages, and the sums over
   // ranks that share a tensor. A loss that is not finite refuses the update. Nothing where done.
   Status pass();
@@ -112,7 +115,8 @@ class Training : private PassEnds {
   int64_t idle_steps() const;
   Rows own_rows() const;
   int64_t tokens_of(int32_t micro_batch) const {
-    return minibatch().tokens[work_.ops.at.dp_rank][micro_batch];
+    return micro_batch_tokens(*work_.deal, work_.ops, static_cast<int32_t>(minibatch_),
+                              micro_batch);
   }
   // Whether this rank's losses are the ones that metrics count: all ranks of a stage have equal
   // ones.
@@ -130,6 +134,8 @@ class Training : private PassEnds {
   Status run_ops(MinibatchPart part, const Run& run);
   Status open_update();
   Status sum_parts(const Op& op);
+  // What ranks do with the gradients; where memory runs out, again with more of it.
+  Status with_room(const std::function<Status()>& act);
   Status norm();
   Status agree_with_others(Metric* divergence);
   Status apply(const std::string& prefix);
@@ -142,7 +148,9 @@ class Training : private PassEnds {
   Result<TokenBatch> tokens(int32_t micro_batch) override;
   Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) override;
   Result<at::Tensor> loss(int32_t micro_batch) override;
-  int64_t head_rows(int32_t micro_batch) const override { return packed_.at(micro_batch).count(); }
+  std::optional<int64_t> head_rows(int32_t micro_batch) const override {
+    return packed_.at(micro_batch).count();
+  }
   void drop() override;
   void go_to_minibatch(size_t minibatch);
 

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "comm/rank_testing.h"
+#include "device/tensor_memory.h"
 #include "nn/decoder.h"
 #include "nn/model_parts.h"
 #include "nn/parallel_testing.h"
@@ -84,9 +85,13 @@ double train_step(Model& model, MainGradients& gradients, ShardedOptimizer& opti
     EXPECT_EQ(group->all_reduce(squares, Reduce::kSum, "squares").wait().message(), "");
   }
   const double norm = std::sqrt(squares.item<double>());
+  constexpr int64_t kScalars = 4096;
+  const PeakMeter meter(at::kCPU);
   optimizer.update(norm, kSteps);
   EXPECT_EQ(optimizer.torn(), !weights);  // until all ranks have all weights
   EXPECT_EQ(optimizer.gather_weights().message(), "");
+  EXPECT_LE(meter.most_bytes(), optimizer.update_bytes() + kScalars);
+  EXPECT_GE(4 * meter.most_bytes(), optimizer.update_bytes());
   EXPECT_FALSE(optimizer.torn());
   model.weights_changed();
   return norm;
@@ -106,6 +111,7 @@ struct Trained {
 };
 
 Trained train(const DataCase& test, Communicator* group) {
+  count_tensor_memory();
   Trained out;
   out.model = start_model(test);
   MainGradients gradients(out.model->trainable_parameters(), group, options_of(test, *out.model));

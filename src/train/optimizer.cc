@@ -130,6 +130,14 @@ void AdamW::update(double grad_norm, int64_t total_steps) {
   torn_ = false;
 }
 
+int64_t AdamW::update_bytes() const {
+  int64_t bytes = 0;  // gradients in f32
+  for (const Slot& slot : slots_)
+    if (gradients_ == nullptr && slot.has_master())
+      bytes += static_cast<int64_t>(sizeof(float)) * slot.parameter.numel();
+  return bytes;
+}
+
 void AdamW::zero_grad() {
   if (gradients_ != nullptr) gradients_->zero();
   for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();

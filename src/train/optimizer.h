@@ -58,6 +58,8 @@ class Optimizer {
   virtual void update(double grad_norm, int64_t total_steps) = 0;
   // Brings what other ranks have updated into the parameters; nothing where none did.
   virtual Status gather_weights() { return {}; }
+  // The most bytes that update() and gather_weights() take beside what is there, and give back.
+  virtual int64_t update_bytes() const = 0;
   // An exception left an update half applied: parameters and state are those of no step.
   virtual bool torn() const = 0;
   virtual void zero_grad() = 0;
@@ -102,6 +104,7 @@ class AdamW : public Optimizer {
     return learning_rate(config_, step_, total_steps);
   }
   void update(double grad_norm, int64_t total_steps) override;
+  int64_t update_bytes() const override;
   bool torn() const override { return torn_; }
   void zero_grad() override;
   std::vector<at::Tensor> tensors() const override;

@@ -6,6 +6,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "train/optimizer.h"
 #include "train/update_rule.h"
@@ -130,6 +132,21 @@ Status ShardedOptimizer::gather_weights() {
   }
   torn_ = false;
   return {};
+}
+
+// A bucket's slice in the weights' dtype, the whole of it, and on the host what the collective
+// takes; there the one before may not be gone yet, which a thread of its own lets go.
+int64_t ShardedOptimizer::update_bytes() const {
+  if (shards_ != nullptr || gradients_.places().empty()) return 0;
+  if (masters_are_parameters() && !gathers()) return 0;
+  const at::Tensor& parameter = gradients_.places()[0].parameter;
+  const int64_t wholes = !gathers() ? 0 : parameter.is_cpu() ? 2 : 1;
+  int64_t most = 0;
+  for (size_t bucket = 0; bucket < owned_.size(); ++bucket)
+    most =
+        std::max(most, gradients_.owned_size(bucket) + wholes * gradients_.layout().padded(bucket));
+  const bool two = gathers() && parameter.is_cpu() && owned_.size() > 1;
+  return (two ? 2 : 1) * most * static_cast<int64_t>(parameter.element_size());
 }
 
 std::vector<at::Tensor> ShardedOptimizer::tensors() const {

@@ -45,6 +45,7 @@ class ShardedOptimizer : public Optimizer {
   void update(double grad_norm, int64_t total_steps) override;
   // kUnavailable, kDeadline: another rank does not come.
   Status gather_weights() override;
+  int64_t update_bytes() const override;
   bool torn() const override { return torn_; }
   void zero_grad() override { gradients_.zero(); }
   std::vector<at::Tensor> tensors() const override;

@@ -123,7 +123,7 @@ Status WeightShards::gather(int64_t index) {
 void WeightShards::open(int64_t index) {
   Unit& unit = units_[index];
   if (unit.whole) return;
-  unit.whole = true;
+  unit.whole = true;  // first: where memory runs out, leave() frees what came
   for (const auto& [storage, bytes] : unit.storages) resize_storage(storage, bytes);
 }
 
