@@ -1,5 +1,6 @@
 #include "dataflow/graph.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -15,6 +16,58 @@ struct NamedGraph {
 constexpr NamedGraph kGraphs[] = {{"ppo", ppo_graph}, {"grpo", grpo_graph}, {"sft", sft_graph},
                                   {"rm", rm_graph},   {"rloo", rloo_graph}, {"remax", remax_graph},
                                   {"dpo", dpo_graph}};
+
+bool reads(const Call& call, const std::string& field) {
+  return std::find(call.reads.begin(), call.reads.end(), field) != call.reads.end();
+}
+
+void read_too(Call* call, const std::string& field) {
+  if (!field.empty() && !reads(*call, field)) call->reads.push_back(field);
+}
+
+void write_counts(Call* call, const std::string& field) {
+  for (const Field& written : call->writes)
+    if (written.name == field) return;
+  call->writes.push_back({field, FieldType::kCount, FieldShape::kPerSample});
+}
+
+// "response_ids" have "response_lens".
+std::string lengths_of(const std::string& tokens) {
+  const size_t end = tokens.ends_with("_ids") ? tokens.size() - 4 : tokens.size();
+  return tokens.substr(0, end) + "_lens";
+}
+
+// Declares the counts that calls write, and which field says the sizes of which.
+struct Counts {
+  std::string groups;                        // of the samples of a step
+  std::map<int32_t, std::string> kept;       // by reward call
+  std::map<std::string, std::string> sizes;  // by field
+};
+Counts write_sizes(Graph* graph) {
+  Counts out;
+  std::string lengths;  // of the tokens that fields per token are of
+  for (size_t i = 0; i < graph->calls.size(); ++i) {
+    Call& call = graph->calls[i];
+    for (size_t f = 0; f < call.writes.size(); ++f) {
+      Field field = call.writes[f];
+      if (field.type == FieldType::kTokens) field.sizes = lengths_of(field.name);
+      if (field.type == FieldType::kTokens && field.shape == FieldShape::kPerToken &&
+          lengths.empty())
+        lengths = field.sizes;
+      if (field.type != FieldType::kTokens && field.shape == FieldShape::kPerToken)
+        field.sizes = lengths;
+      out.sizes[field.name] = field.sizes;
+      if (field.type == FieldType::kTokens) write_counts(&call, field.sizes);
+      call.writes[f] = std::move(field);
+    }
+    if (call.kind == CallKind::kFetch && out.groups.empty())
+      write_counts(&call, out.groups = "groups");
+    if (call.kind != CallKind::kReward) continue;
+    std::string& kept = out.kept[static_cast<int32_t>(i)];
+    write_counts(&call, kept = out.kept.size() == 1 ? "kept" : "kept_" + call.name);
+  }
+  return out;
+}
 
 // The role whose training decides the weights that a call computes with; empty without a model.
 RoleId weights_of(const Graph& graph, const Call& call) {
@@ -62,18 +115,47 @@ bool generates(const Graph& graph) {
   return false;
 }
 
+void declare_sizes(Graph* graph) {
+  const Counts counts = write_sizes(graph);
+  for (Call& call : graph->calls) {
+    const std::vector<std::string> read = call.reads;
+    for (const std::string& field : read)
+      if (const auto found = counts.sizes.find(field); found != counts.sizes.end())
+        read_too(&call, found->second);
+    const bool deals = call.kind == CallKind::kInfer || call.kind == CallKind::kTrainStep ||
+                       call.kind == CallKind::kCompute;
+    if (deals) read_too(&call, counts.groups);
+  }
+  // Of the samples that a reward call has dropped, whoever waits for it gets nothing.
+  const auto waits = dependencies(*graph);
+  std::vector<std::set<int32_t>> before(graph->calls.size());
+  for (size_t i = 0; i < graph->calls.size(); ++i) {
+    for (const CallId id : waits[i]) {
+      before[i].insert(id.value);
+      before[i].insert(before[id.value].begin(), before[id.value].end());
+    }
+    for (const auto& [reward, kept] : counts.kept)
+      if (before[i].count(reward) > 0) read_too(&graph->calls[i], kept);
+  }
+}
+
 Status verify(const Graph& graph) {
-  std::set<std::string> calls, fields;
+  std::set<std::string> calls;
+  std::map<std::string, std::string> fields;  // with their sizes
   for (const Call& call : graph.calls) {
     const std::string where = cat("graph ", graph.name, ", call ", call.name);
     if (!calls.insert(call.name).second) return invalid_input(cat(where, ": name occurs twice"));
     if (!call.role.value.empty() && find_role(graph, call.role) == nullptr)
       return invalid_input(cat(where, ": role '", call.role, "' is not declared"));
-    for (const std::string& field : call.reads)
-      if (fields.count(field) == 0)
+    for (const std::string& field : call.reads) {
+      const auto found = fields.find(field);
+      if (found == fields.end())
         return invalid_input(cat(where, ": reads '", field, "', which no earlier call writes"));
+      if (const std::string& sizes = found->second; !sizes.empty() && !reads(call, sizes))
+        return invalid_input(cat(where, ": reads '", field, "' without its sizes, '", sizes, "'"));
+    }
     for (const Field& field : call.writes)
-      if (!fields.insert(field.name).second)
+      if (!fields.emplace(field.name, field.sizes).second)
         return invalid_input(cat(where, ": field '", field.name, "' has two producers"));
   }
   return ok_status();
@@ -120,7 +202,10 @@ Graph unroll(const Graph& graph, int steps) {
       const std::string suffix = cat("@", step);
       call.name += suffix;
       for (std::string& field : call.reads) field += suffix;
-      for (Field& field : call.writes) field.name += suffix;
+      for (Field& field : call.writes) {
+        field.name += suffix;
+        if (!field.sizes.empty()) field.sizes += suffix;
+      }
       out.calls.push_back(std::move(call));
     }
   return out;
@@ -134,7 +219,11 @@ std::vector<std::string> algorithm_names() {
 
 Result<Graph> make_graph(const AlgorithmOptions& options) {
   for (const NamedGraph& entry : kGraphs)
-    if (options.name == entry.name) return entry.make(options);
+    if (options.name == entry.name) {
+      Graph graph = entry.make(options);
+      declare_sizes(&graph);
+      return graph;
+    }
   const std::vector<std::string> names = algorithm_names();
   return invalid_input(cat("algorithm.name: unknown algorithm '", options.name, "'",
                            did_you_mean(options.name, names), "; known: ", join(names, ", ")));

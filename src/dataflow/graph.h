@@ -22,13 +22,21 @@ enum class CallKind {
 };
 const char* call_kind_name(CallKind kind);
 
-enum class FieldType { kTokens, kReal, kFlag };
+enum class FieldType {
+  kTokens,
+  kReal,
+  kFlag,
+  kCount,  // whole numbers that say how large other fields are, and which samples there are
+};
 enum class FieldShape { kPerSample, kPerToken };
 
 struct Field {
   std::string name;
   FieldType type = FieldType::kReal;
   FieldShape shape = FieldShape::kPerToken;
+  // The field of counts that says how many numbers a sample has; "": one. Whoever gets samples of
+  // this field has those of that one before.
+  std::string sizes = {};
   friend bool operator==(const Field&, const Field&) = default;
 };
 
@@ -70,7 +78,14 @@ const RoleSpec* find_role(const Graph& graph, const RoleId& role);
 // Whether the step generates text (an RL algorithm) or trains on the data as it is.
 bool generates(const Graph& graph);
 
-// Every field read is written before, every field and call name is unique, every role is declared.
+// Adds the fields that say how large the others are, where they are missing: the calls that write
+// tokens write their lengths, a fetch the groups, a reward call the kept mask; and whoever reads a
+// field, or deals samples out, reads them too. No call comes to wait for one that it does not wait
+// for already.
+void declare_sizes(Graph* graph);
+
+// Every field read is written before, and its sizes are read too; every field and call name is
+// unique, every role is declared.
 Status verify(const Graph& graph);
 
 // Indices of the calls that each call waits for: the producers of what it reads, and earlier calls

@@ -57,6 +57,39 @@ TEST(Graph, VerifyFindsMissingProducersAndDoubleOnes) {
   EXPECT_NE(verify(graph).message().find("two producers"), std::string::npos);
 }
 
+bool reads(const Graph& graph, const std::string& call, const std::string& field) {
+  const std::vector<std::string>& all = find_call(graph, call)->reads;
+  return std::find(all.begin(), all.end(), field) != all.end();
+}
+
+TEST(Graph, SizesAreFieldsOfTheirOwn) {
+  const Graph graph = *make_graph(named("ppo"));
+  const std::vector<Field>& made = find_call(graph, "generate")->writes;
+  const Field lengths{"response_lens", FieldType::kCount, FieldShape::kPerSample};
+  EXPECT_THAT(made, testing::Contains(lengths));
+  for (const Field& field : made)
+    if (field.shape == FieldShape::kPerToken) {
+      EXPECT_EQ(field.sizes, "response_lens") << field.name;
+    }
+  for (const char* call : {"reward", "old_logprob", "values", "advantages", "update_actor"})
+    EXPECT_TRUE(reads(graph, call, "response_lens")) << call;
+  EXPECT_TRUE(reads(graph, "generate", "prompt_lens"));
+  EXPECT_FALSE(reads(graph, "generate", "response_lens"));
+  EXPECT_TRUE(reads(graph, "values", "groups"));
+  EXPECT_TRUE(reads(graph, "update_critic", "kept"));
+  EXPECT_FALSE(reads(graph, "ref_logprob", "kept")) << "it need not wait for rewards";
+  Graph again = graph;
+  declare_sizes(&again);
+  EXPECT_EQ(again, graph);
+  for (Call& call : again.calls)
+    if (call.name == "values") std::erase(call.reads, "response_lens");
+  EXPECT_THAT(verify(again).message(),
+              testing::HasSubstr("call values: reads 'response_ids' without its sizes"));
+  const Graph remax = *make_graph(named("remax"));
+  EXPECT_TRUE(reads(remax, "reward_greedy", "greedy_lens"));
+  EXPECT_TRUE(reads(remax, "update_actor", "kept_reward_greedy"));
+}
+
 CallId id_of(const Graph& graph, const std::string& name) {
   for (size_t i = 0; i < graph.calls.size(); ++i)
     if (graph.calls[i].name == name) return CallId{static_cast<int32_t>(i)};
@@ -141,6 +174,7 @@ TEST(ParseGraph, PrintsAndReadsBackEqual) {
 
 TEST(ParseGraph, NamesMayHoldAnyBytes) {
   Graph graph{"a \"quoted\\name\n\x9e", {}, {{"c: {\x01}", CallKind::kFetch, {}, "", {}, {}}}};
+  declare_sizes(&graph);
   const auto again = parse_graph(graph_to_yaml(graph), "g.yaml");
   ASSERT_TRUE(again.ok()) << again.status().message();
   EXPECT_EQ(*again, graph);
@@ -180,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadGraph{"name: g\nroles: {x: }\ncalls:\n  a: {kind: infer, role: x, function: score}",
                  "must be logprobs, values or scores"},
         BadGraph{"name: g\ncalls:\n  a: {kind: fetch, writes: {b: token}}",
-                 "calls.a.writes.b: 'token' must be tokens, real or flag"},
+                 "calls.a.writes.b: 'token' must be tokens, real, flag or count"},
         BadGraph{"name: g\ncalls:\n  a: {kind: fetch, reads: b}", "reads must be a list"},
         BadGraph{"name: g\ncalls:\n  a: {kind: fetch, samples_per_prompt: -1}",
                  "samples_per_prompt must be a whole number"}));

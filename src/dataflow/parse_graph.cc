@@ -17,8 +17,10 @@ struct NamedType {
   const char* name;
   FieldType type;
 };
-constexpr NamedType kTypes[] = {
-    {"tokens", FieldType::kTokens}, {"real", FieldType::kReal}, {"flag", FieldType::kFlag}};
+constexpr NamedType kTypes[] = {{"tokens", FieldType::kTokens},
+                                {"real", FieldType::kReal},
+                                {"flag", FieldType::kFlag},
+                                {"count", FieldType::kCount}};
 
 const char* shape_name(FieldShape shape) {
   return shape == FieldShape::kPerToken ? "per_token" : "per_sample";
@@ -76,8 +78,9 @@ Result<Field> read_field(const std::string& name, const YamlNode& node, const st
       if (words[1] == shape_name(shape)) field.shape = shape, shaped = true;
   }
   if (typed && shaped) return field;
-  return wrong_value(node, cat(where, name, ": '", node.scalar,
-                               "' must be tokens, real or flag, then per_token or per_sample"));
+  return wrong_value(node,
+                     cat(where, name, ": '", node.scalar,
+                         "' must be tokens, real, flag or count, then per_token or per_sample"));
 }
 
 Status read_writes(const YamlNode& node, const std::string& where, Call* call) {
@@ -211,6 +214,8 @@ Result<Graph> parse_graph(std::string_view text, const std::string& where) {
     }
   }
   BRAID_TRY(check_graph(graph, where));
+  declare_sizes(&graph);
+  BRAID_TRY(verify(graph).at(where));
   return graph;
 }
 

@@ -323,10 +323,17 @@ class PlanCompiler {
     return item;
   }
 
-  // Results go at once to all ranks that will read them, whatever calls those are.
+  // Results go at once to all ranks that will read them, whatever calls those are. How large they
+  // are comes first, in messages of its own: both sides of a message know its size.
   void send_fields(CallId id) {
+    for (const bool counts : {true, false}) send_fields(id, counts);
+  }
+
+  void send_fields(CallId id, bool counts) {
+    const std::vector<Field>& writes = call(id).writes;
     std::vector<MoveItem> items;
-    for (size_t i = 0; i < call(id).writes.size(); ++i) items.push_back(field_item(id, i));
+    for (size_t i = 0; i < writes.size(); ++i)
+      if ((writes[i].type == FieldType::kCount) == counts) items.push_back(field_item(id, i));
     std::vector<Message> messages = plan_exchange(items, problem_.cluster);
     for (Message& message : messages) message.owner = id.value;
     emit(id, std::move(messages), [&](DeviceId sender) {

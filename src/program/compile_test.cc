@@ -269,6 +269,25 @@ TEST(Verify, FindsSamplesThatArriveTwice) {
   EXPECT_THAT(verify(program).message(), HasSubstr("that it has already"));
 }
 
+TEST(Verify, FindsSamplesThatArriveBeforeTheirSizes) {
+  Program program = broken_base();
+  const auto of = [&](const Message& message) {
+    const Call& call = program.graph.calls[message.owner];
+    return message.kind == MessageKind::kFields && call.kind == CallKind::kGenerate
+               ? call.writes[message.parts.front().item].type
+               : FieldType::kReal;
+  };
+  const auto lengths = std::find_if(program.messages.begin(), program.messages.end(),
+                                    [&](const Message& m) { return of(m) == FieldType::kCount; });
+  ASSERT_NE(lengths, program.messages.end());
+  const auto tokens = std::find_if(lengths, program.messages.end(), [&](const Message& m) {
+    return of(m) == FieldType::kTokens && m.from == lengths->from && m.to == lengths->to;
+  });
+  ASSERT_NE(tokens, program.messages.end());
+  std::swap(lengths->parts, tokens->parts);
+  EXPECT_THAT(verify(program).message(), HasSubstr("before response_lens, which says how large"));
+}
+
 TEST(Verify, FindsMissingFieldsAndInstructions) {
   Program program = broken_base();
   for (size_t i = program.messages.size(); i-- > 0;)

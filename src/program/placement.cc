@@ -9,9 +9,10 @@ namespace braid {
 namespace {
 
 // Model inputs are needed where tokens enter and where losses and log-probs are computed; all other
-// fields only there.
+// fields only there, but for how large they are: so large is what stages send each other.
 bool stage_needs(const Strategy& strategy, int stage, const Field& field) {
-  return stage == strategy.pp - 1 || (stage == 0 && field.type == FieldType::kTokens);
+  return field.type == FieldType::kCount || stage == strategy.pp - 1 ||
+         (stage == 0 && field.type == FieldType::kTokens);
 }
 
 Interval share_of(int64_t samples, const Strategy& strategy, int dp_rank) {

@@ -125,11 +125,25 @@ class SampleSet {
   std::vector<Interval> parts_;  // disjoint, not adjacent
 };
 
+// Of fields by their names: the producing call, and which of its fields.
+using Places = std::map<std::string, std::pair<int32_t, int32_t>>;
+Places places_of(const Graph& graph) {
+  Places out;
+  for (size_t call = 0; call < graph.calls.size(); ++call)
+    for (size_t item = 0; item < graph.calls[call].writes.size(); ++item)
+      out[graph.calls[call].writes[item].name] = {static_cast<int32_t>(call),
+                                                  static_cast<int32_t>(item)};
+  return out;
+}
+
 // All lists at once; a rank executes an instruction when its partners have come to it.
 class Run {
  public:
   explicit Run(const Program& program)
-      : program_(program), next_(program.ranks.size(), 0), sent_(program.messages.size(), false) {}
+      : program_(program),
+        next_(program.ranks.size(), 0),
+        sent_(program.messages.size(), false),
+        places_(places_of(program.graph)) {}
 
   Status run() {
     for (bool moved = true; moved;) {
@@ -212,6 +226,7 @@ class Run {
       return invalid_input(cat("receives message ", i.detail, " of rank ", message.to));
     if (message.kind != MessageKind::kFields) return ok_status();
     for (const MessagePart& part : message.parts) {
+      BRAID_TRY(check_sizes(rank, message.owner, part));
       SampleSet& samples = fields_[{rank, message.owner, part.item}];
       if (samples.overlaps(part.units))
         return invalid_input(cat("receives samples of ", field_name(message.owner, part.item),
@@ -219,6 +234,16 @@ class Run {
       samples.add(part.units);
     }
     return ok_status();
+  }
+
+  // Whether the rank knows how large the samples of a part are.
+  Status check_sizes(size_t rank, int32_t producer, const MessagePart& part) {
+    const std::string& sizes = program_.graph.calls[producer].writes[part.item].sizes;
+    if (sizes.empty()) return ok_status();
+    const auto [call, item] = places_.at(sizes);
+    if (fields_[{rank, call, item}].covers(part.units)) return ok_status();
+    return invalid_input(cat("receives samples of ", field_name(producer, part.item), " before ",
+                             sizes, ", which says how large they are"));
   }
 
   std::string field_name(int32_t producer, int32_t item) const {
@@ -274,6 +299,7 @@ class Run {
   std::vector<size_t> next_;
   std::vector<bool> sent_;  // by message
   std::set<std::tuple<OpCode, int32_t, int32_t>> entered_;
+  std::map<std::string, std::pair<int32_t, int32_t>> places_;         // of fields: producer, field
   std::map<std::tuple<size_t, int32_t, int32_t>, SampleSet> fields_;  // (rank, producer, field)
   std::map<std::pair<int32_t, bool>, PartsByRank> parts_;             // by call, whether it reads
 };

@@ -15,7 +15,6 @@
 namespace braid {
 namespace {
 
-constexpr const char* kResponses = "response_ids";
 constexpr int32_t kFieldChannel = 0;
 
 int64_t sum_of(const std::vector<int64_t>& sizes, const Rows& rows) {
@@ -69,8 +68,7 @@ void FieldExchange::retain(const std::vector<bool>& kept) {
 }
 
 std::vector<int64_t> FieldExchange::value_counts(const Field& field) const {
-  if (field.shape == FieldShape::kPerSample) return std::vector<int64_t>(store_.size(), 1);
-  return store_.response_lens();
+  return field.sizes.empty() ? std::vector<int64_t>(store_.size(), 1) : store_.counts(field.sizes);
 }
 
 at::Tensor FieldExchange::packed(const Field& field, const Rows& rows) const {
@@ -129,20 +127,20 @@ Status FieldExchange::share(const Field& field) {
   return bring(field, std::vector<Rows>(ranks(), store_.all_rows()));
 }
 
-// Every response has one first holder, so that a sum is its length.
-Status FieldExchange::share_lengths() {
-  const auto known = held_.find(kResponses);
+// Every sample has one first holder, so that a sum is its count.
+Status FieldExchange::share_counts(const Field& field) {
+  const auto known = held_.find(field.name);
   if (ranks() == 1 || known == held_.end()) return ok_status();
-  std::vector<int64_t> lens = store_.response_lens();
-  for (size_t row = 0; row < lens.size(); ++row) {
+  std::vector<int64_t> counts = store_.counts(field.name);
+  for (size_t row = 0; row < counts.size(); ++row) {
     int64_t holder = 0;
     while (holder < ranks() && !known->second[holder][row]) ++holder;
-    if (holder != rank()) lens[row] = 0;
+    if (holder != rank()) counts[row] = 0;
   }
-  const at::Tensor all = at::tensor(lens, at::kLong);
-  BRAID_TRY(everyone_->all_reduce(all, Reduce::kSum, "response lengths").wait());
+  const at::Tensor all = at::tensor(counts, at::kLong);
+  BRAID_TRY(everyone_->all_reduce(all, Reduce::kSum, field.name).wait());
   const int64_t* begin = all.const_data_ptr<int64_t>();
-  store_.set_response_lens({begin, begin + all.numel()});
+  store_.set_counts(field.name, {begin, begin + all.numel()});
   return ok_status();
 }
 

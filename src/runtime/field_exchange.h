@@ -47,9 +47,9 @@ class FieldExchange {
   // As SampleStore::retain, for the account.
   void retain(const std::vector<bool>& kept);
 
-  // Tokens of all responses, from the ranks that have them, to all: what later payloads and the
-  // dealing of samples are computed from.
-  Status share_lengths();
+  // A field of counts, from the ranks that have them, to all: what later payloads and the dealing
+  // of samples are computed from.
+  Status share_counts(const Field& field);
   // The text of every rank, on every rank.
   Result<std::vector<std::string>> gather_text(const std::string& mine, const std::string& what);
 

@@ -109,7 +109,8 @@ Status Rehearsal::put_fields(FieldShape shape, int64_t numbers) {
   const Rows rows = store_.all_rows();
   for (const Call& call : program_.graph.calls)
     for (const Field& field : call.writes) {
-      if (field.type == FieldType::kTokens || field.shape != shape) continue;
+      if (field.type == FieldType::kTokens || field.type == FieldType::kCount) continue;
+      if (field.shape != shape) continue;
       // What a mask leaves out would have no loss.
       const at::Tensor values =
           field.name == "loss_mask" ? at::ones({numbers}) : at::zeros({numbers});
@@ -134,7 +135,7 @@ Status Rehearsal::deal_longest(const Call& call) {
   int64_t best = longest, most = -1;
   for (int64_t share = kLengthsTried; share > 0; --share) {
     const int64_t tokens = std::max<int64_t>(1, longest * share / kLengthsTried);
-    store_.set_response_lens(std::vector<int64_t>(store_.size(), tokens));
+    store_.set_counts("response_lens", std::vector<int64_t>(store_.size(), tokens));
     rows_.forget();
     const int64_t found = most_tokens(largest(rows_.deal(id, 0)));
     if (found > most) best = tokens, most = found;

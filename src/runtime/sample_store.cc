@@ -12,7 +12,7 @@
 namespace braid {
 namespace {
 
-constexpr const char* kResponse = "response_ids";
+constexpr const char* kGroups = "groups";
 
 // The kept ones of one value per row.
 template <typename T>
@@ -52,7 +52,7 @@ void SampleStore::begin(std::vector<StoredSample> samples) {
   samples_ = std::move(samples);
   tokens_.clear();
   reals_.clear();
-  lens_.clear();
+  counts_.clear();
 }
 
 Rows SampleStore::all_rows() const {
@@ -82,8 +82,9 @@ Status SampleStore::put_tokens(const std::string& field, const Rows& rows, Token
 Status SampleStore::put_reals(const std::string& field, const Rows& rows,
                               const at::Tensor& packed) {
   BRAID_ASSIGN(const Field* spec, declared(field));
-  if (spec->type == FieldType::kTokens)
-    return invalid_input(cat("field '", field, "' holds tokens"));
+  if (spec->type == FieldType::kTokens || spec->type == FieldType::kCount)
+    return invalid_input(
+        cat("field '", field, "' holds ", spec->type == FieldType::kTokens ? "tokens" : "counts"));
   const bool per_sample = spec->shape == FieldShape::kPerSample;
   const auto lens = response_lens();
   const at::Tensor values = to_host(packed.detach()).to(at::kFloat);
@@ -144,14 +145,17 @@ Rows SampleStore::rows_with(const std::string& field) const {
   return out;
 }
 
-std::vector<int64_t> SampleStore::response_lens() const {
-  if (!lens_.empty()) return lens_;
-  std::vector<int64_t> lens(samples_.size(), 0);
-  const auto found = tokens_.find(kResponse);
-  if (found != tokens_.end())
-    for (size_t i = 0; i < lens.size(); ++i)
-      lens[i] = static_cast<int64_t>(found->second[i].size());
-  return lens;
+std::vector<int64_t> SampleStore::counts(const std::string& field) const {
+  if (const auto said = counts_.find(field); said != counts_.end()) return said->second;
+  std::vector<int64_t> out(samples_.size(), 0);
+  for (size_t row = 0; field == kGroups && row < out.size(); ++row)
+    out[row] = samples_[row].group.value;
+  for (const auto& [name, lists] : tokens_) {
+    if (fields_.at(name).sizes != field) continue;
+    for (size_t row = 0; row < out.size(); ++row)
+      out[row] = static_cast<int64_t>(lists[row].size());
+  }
+  return out;
 }
 
 Result<AlgoBatch> SampleStore::gather(const std::vector<std::string>& fields, const Rows& rows,
@@ -164,7 +168,7 @@ Result<AlgoBatch> SampleStore::gather(const std::vector<std::string>& fields, co
   }
   for (const std::string& name : fields) {
     BRAID_ASSIGN(const Field* field, declared(name));
-    if (field->type == FieldType::kTokens) continue;
+    if (field->type == FieldType::kTokens || field->type == FieldType::kCount) continue;
     BRAID_ASSIGN(const at::Tensor values, reals(name, rows));
     batch.fields[name] = to_device(values, device);
   }
@@ -175,7 +179,7 @@ void SampleStore::retain(const std::vector<bool>& kept) {
   samples_ = kept_of(samples_, kept);
   for (auto& [name, lists] : tokens_) lists = kept_of(lists, kept);
   for (auto& [name, cells] : reals_) cells = kept_of(cells, kept);
-  if (!lens_.empty()) lens_ = kept_of(lens_, kept);
+  for (auto& [name, values] : counts_) values = kept_of(values, kept);
 }
 
 }  // namespace braid

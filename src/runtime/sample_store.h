@@ -62,10 +62,15 @@ class SampleStore {
   // The rows for which a real-valued field has values.
   Rows rows_with(const std::string& field) const;
 
-  // Tokens of each response; zeros before there are any.
-  std::vector<int64_t> response_lens() const;
-  // Says how long all responses are, also those that other ranks hold. REQUIRES: one for each row.
-  void set_response_lens(std::vector<int64_t> lens) { lens_ = std::move(lens); }
+  // A field of counts, of all rows: what was said, else the lengths of the tokens that are here and
+  // have it as their sizes, or the samples' groups; zeros before there are any.
+  std::vector<int64_t> counts(const std::string& field) const;
+  // Says it of all rows, also of those that other ranks hold. REQUIRES: one for each row.
+  void set_counts(const std::string& field, std::vector<int64_t> values) {
+    counts_[field] = std::move(values);
+  }
+  // Tokens of each response.
+  std::vector<int64_t> response_lens() const { return counts("response_lens"); }
 
   // The real-valued ones among `fields` for some rows, in the form that algorithms take.
   // On `device`.
@@ -79,7 +84,7 @@ class SampleStore {
   Result<const Field*> declared(const std::string& field) const;
 
   std::map<std::string, Field> fields_;
-  std::vector<int64_t> lens_;  // of responses, where another rank said them; else empty
+  std::map<std::string, std::vector<int64_t>> counts_;  // where they were said
   std::vector<StoredSample> samples_;
   std::map<std::string, TokenLists> tokens_;
   std::map<std::string, std::vector<at::Tensor>> reals_;  // by row; undefined: not written

@@ -215,7 +215,9 @@ Status Session::before_call(CallId id) {
   if (rewards || call.kind == CallKind::kInfer) fields.push_back("sampler_logprobs");
   for (const std::string& name : fields) {
     const Field* field = find_field(program_.graph, name);
-    if (field != nullptr && name != "prompt_ids") BRAID_TRY(exchange_.bring(*field, needed));
+    // Every rank reads the prompts itself, and has the counts since they were made.
+    const bool here = field == nullptr || field->type == FieldType::kCount || name == "prompt_ids";
+    if (!here) BRAID_TRY(exchange_.bring(*field, needed));
   }
   note_call(call, "moving weights");
   BRAID_TRY(models_->bring(id));
@@ -232,10 +234,11 @@ Status Session::after_call(CallId id) {
   const auto written = rows_.written_by_rank(id, position_.step);
   for (const Field& field : call.writes) exchange_.note(field.name, written);
   if (call.kind == CallKind::kGenerate) {
-    // What dealing needs of every sample.
+    for (const Field& field : call.writes)
+      if (field.type == FieldType::kCount) BRAID_TRY(exchange_.share_counts(field));
+    // What dealing needs of every sample too.
     const Field* truncated = find_field(program_.graph, "truncated");
-    if (config_.algorithm.mask_truncated) BRAID_TRY(exchange_.share(*truncated));
-    return exchange_.share_lengths();
+    return config_.algorithm.mask_truncated ? exchange_.share(*truncated) : ok_status();
   }
   return call.kind == CallKind::kCompute ? share_algo_state(id) : ok_status();
 }

@@ -419,6 +419,11 @@ TEST(SampleStore, HoldsValuesOfSomeRows) {
                {SampleId{6}, GroupId{1}, "", {}, {}}});
   ASSERT_TRUE(store.put_tokens("response_ids", {2, 0}, {{7, 8}, {9}}).ok());
   EXPECT_EQ(store.response_lens(), (std::vector<int64_t>{1, 0, 2}));
+  EXPECT_EQ(store.counts("groups"), (std::vector<int64_t>{0, 0, 1}));
+  EXPECT_THAT(store.put_reals("response_lens", {0}, at::tensor({1.0f})).message(),
+              HasSubstr("holds counts"));
+  store.set_counts("response_lens", {1, 5, 2});  // as other ranks said
+  EXPECT_EQ(store.response_lens(), (std::vector<int64_t>{1, 5, 2}));
   ASSERT_TRUE(store.put_reals("old_logprobs", {2, 0}, at::tensor({1.0f, 2.0f, 3.0f})).ok());
   EXPECT_TRUE(at::equal(*store.reals("old_logprobs", {0, 2}), at::tensor({3.0f, 1.0f, 2.0f})));
   EXPECT_THAT(store.reals("old_logprobs", {0, 1}).status().message(),
