@@ -27,6 +27,10 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
+std::string first_line(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
 std::string_view trim(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
   const size_t begin = text.find_first_not_of(kBlank);

@@ -21,6 +21,8 @@ std::string cat(const Args&... args) {
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
+// What an error says in one line: libtorch writes a stack below the first.
+std::string first_line(std::string_view text);
 // ASCII letters in lower case, all other bytes as they are.
 std::string lowered(std::string_view text);
 

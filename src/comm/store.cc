@@ -102,9 +102,7 @@ c10::intrusive_ptr<c10d::Store> with_prefix(const std::string& attempt,
 
 std::string short_message(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  text = text.substr(0, text.find("\nException raised from"));
-  return text.substr(0, text.find('\n'));
+  return first_line(torch_error != nullptr ? torch_error->what_without_backtrace() : error.what());
 }
 
 Store::Store(std::unique_ptr<Handle> handle, int64_t port)

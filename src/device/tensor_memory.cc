@@ -12,6 +12,8 @@
 #include <new>
 #include <string>
 
+#include "base/text.h"
+
 namespace braid {
 namespace {
 
@@ -132,8 +134,8 @@ bool is_out_of_memory(const std::exception& error) {
 }
 
 std::string what_ran_out(const std::exception& error) {
-  const std::string text = error.what();  // libtorch adds a stack below the first line
-  return text.empty() ? "out of memory" : text.substr(0, text.find('\n'));
+  const std::string text = first_line(error.what());
+  return text.empty() ? "out of memory" : text;
 }
 
 PeakMeter::PeakMeter(at::Device device)

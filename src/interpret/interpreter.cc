@@ -224,8 +224,7 @@ Status guarded(const std::function<Status()>& run) {
   } catch (const std::bad_alloc&) {
     return out_of_memory("");
   } catch (const std::exception& error) {
-    std::string text = error.what();  // libtorch adds a stack below the first line
-    text = text.substr(0, text.find('\n'));
+    const std::string text = first_line(error.what());
     return is_out_of_memory(error) ? out_of_memory(text) : Status(Code::kUnavailable, text);
   }
 }

@@ -130,8 +130,7 @@ SelfTestResult checked(const char* name, const std::function<Result<SelfTestResu
     auto result = check();
     return result.ok() ? *result : SelfTestResult{name, false, result.status().message()};
   } catch (const std::exception& error) {
-    const std::string message = error.what();  // libtorch adds a stack below the first line
-    return {name, false, message.substr(0, message.find('\n'))};
+    return {name, false, first_line(error.what())};
   }
 }
 

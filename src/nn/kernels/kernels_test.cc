@@ -21,12 +21,11 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/triu.h>
-#include <c10/core/CPUAllocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "base/text.h"
+#include "device/tensor_memory.h"
 #include "nn/kernels/choice.h"
 #include "nn/kernels/kernels.h"
 
@@ -273,27 +272,14 @@ TEST_F(KernelTest, HeadEqualsUnchunkedLogSoftmax) {
   }
 }
 
-// Follows what libtorch's CPU allocator gives out, in bytes.
-class AllocationPeak : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-    held_ += bytes;
-    peak_ = std::max(peak_, held_);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t peak() const { return peak_; }
-
- private:
-  int64_t held_ = 0, peak_ = 0;
-};
-
+// The most that tensors hold over what they held before.
 int64_t head_peak_bytes(const Tensor& h, const Tensor& w, int64_t chunk_rows) {
+  count_tensor_memory();
   const Tensor targets = at::randint(0, w.size(0), {h.size(0)}, at::kLong);
-  const auto peak = std::make_shared<AllocationPeak>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, peak);
+  const PeakMeter meter(at::kCPU);
   const HeadOutput out = head_logprobs(h, w, targets, 1, chunk_rows);
   torch::autograd::grad({(out.logprobs_N + out.entropy_N).sum()}, {h, w});
-  return peak->peak();
+  return meter.most_bytes();
 }
 
 // With a large vocabulary more rows cost only their hidden states and a few numbers each.
