@@ -77,6 +77,8 @@ def suites(build):
                        lambda p=build / f"{whole}_test", c=chosen: run_program(p, c))
     quickstart = ["examples/quickstart/seeds.sh", str(build / "braid"), *map(str, SEEDS)]
     found["learning"] = ("examples/quickstart/seeds.sh build/braid " + " ".join(map(str, SEEDS)), lambda: run_command(quickstart))
+    curves = ["python3", "tools/plan_curves.py", str(build / "braid"), "--out", str(EVIDENCE / "plan_curves_runs.json")]
+    found["plan_curves"] = ("python3 tools/plan_curves.py build/braid --out docs/evidence/plan_curves_runs.json", lambda: run_command(curves))
     found["lint"] = ("make lint", lambda: run_command(["make", "lint"]))
     return found
 
