@@ -404,6 +404,24 @@ TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {
   EXPECT_EQ(steps_complete("job-stopped"), done + 1);
 }
 
+// The rank that trains the actor does not hold the critic.
+TEST_F(JobProcess, CriticTrainsAloneAtFirstWhereverItIs) {
+  const auto run = [](const std::string& name, const std::string& plan) {
+    const std::string one = recorded("ppo", "");
+    same_kernels(one, name);
+    finish(job_command(name, "ppo",
+                       {"critic.warmup_steps=2", "train.total_steps=3",
+                        "rollout.replay=" + path(one + "/rollouts.jsonl"), plan}));
+  };
+  run("warm-one", "plan.auto=false");
+  run("warm-job", "plan.file=" + write_plan({"warm", "ppo", "1x2",
+                                             "  generate: {mesh: all, dp: 2}\n"
+                                             "  old_logprob: {mesh: 0}\n  ref_logprob: {mesh: 0}\n"
+                                             "  values: {mesh: 1}\n  update_critic: {mesh: 1}\n"
+                                             "  update_actor: {mesh: 0}\n"}));
+  if (!HasFailure()) expect_same_metrics("warm-one", "warm-job");
+}
+
 // Moments that ranks share are whole in a checkpoint: AdamW goes on in one process as it does under
 // a plan whose ranks have all of them.
 TEST_F(JobProcess, SharedOptimizerStateGoesOnInOneProcess) {

@@ -31,7 +31,8 @@ constexpr const char* kCritic = "critic";
 
 // All calls but the critic's wait, under critic.warmup_steps.
 int64_t Training::idle_steps() const {
-  const bool waits = roles_.count(kCritic) > 0 && call_->role.value != kCritic;
+  // The graph's roles: this rank need not hold the critic.
+  const bool waits = find_role(graph_, RoleId{kCritic}) != nullptr && call_->role.value != kCritic;
   return waits ? config_.critic.warmup_steps : 0;
 }
 
