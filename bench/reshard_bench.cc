@@ -4,15 +4,11 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 
 #include "base/text.h"
-#include "comm/launcher.h"
-#include "comm/world.h"
+#include "rank_bench.h"
 #include "reshard/local_parts.h"
 #include "reshard/reallocate.h"
 
@@ -21,10 +17,6 @@ namespace {
 
 constexpr int kRepeats = 5;
 constexpr int64_t kLayers = 8;
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // A model of about so many parameters.
 ModelSize model_of(int64_t parameters) {
@@ -85,11 +77,8 @@ template <typename Work>
 Result<double> best_of(Communicator& all, const Work& work) {
   double best = 1e30;
   for (int i = 0; i < kRepeats; ++i) {
-    BRAID_TRY(all.barrier("before"));
-    const double start = seconds();
-    BRAID_TRY(work());
-    BRAID_TRY(all.barrier("after"));
-    best = std::min(best, seconds() - start);
+    BRAID_ASSIGN(const double taken_s, timed(all, work));
+    best = std::min(best, taken_s);
   }
   return best;
 }
@@ -124,33 +113,18 @@ Status run_case(World& world, const Case& test, int64_t parameters) {
   return {};
 }
 
-Status run_rank(int64_t mib) {
-  BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
-  BRAID_ASSIGN(const auto world, World::join(*membership, {}));
-  for (const Case& test : cases(static_cast<int>(world->world_size())))
-    BRAID_TRY(run_case(*world, test, mib * (1 << 20) / 4));
-  return world->leave();
-}
-
-int run(int argc, char** argv) {
-  const int64_t ranks = argc > 1 ? std::atoi(argv[1]) : 4,
-                mib = argc > 2 ? std::atoi(argv[2]) : 256;
-  if (std::getenv("RANK") != nullptr) {
-    const Status status = run_rank(mib);
-    if (!status.ok()) std::fprintf(stderr, "braid: error: %s\n", status.message().c_str());
-    return exit_code(status.code());
-  }
-  LaunchOptions options;
-  options.ranks = ranks;
-  options.argv = {std::filesystem::read_symlink("/proc/self/exe").string(), std::to_string(ranks),
-                  std::to_string(mib)};
-  options.environment = {{"OMP_NUM_THREADS", "1"}};
-  const auto code = launch_ranks(options);
-  if (!code.ok()) std::fprintf(stderr, "braid: error: %s\n", code.status().message().c_str());
-  return code.ok() ? *code : 1;
+Status run_cases(World& world, int64_t mib) {
+  for (const Case& test : cases(static_cast<int>(world.world_size())))
+    BRAID_TRY(run_case(world, test, mib * (1 << 20) / 4));
+  return {};
 }
 
 }  // namespace
 }  // namespace braid
 
-int main(int argc, char** argv) { return braid::run(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace braid;
+  const int64_t mib = argument(argc, argv, 2, 256);
+  return run_ranks(argument(argc, argv, 1, 4), argc, argv,
+                   [&](World& world) { return run_cases(world, mib); });
+}

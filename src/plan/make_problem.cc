@@ -181,9 +181,14 @@ Status check_sequences(const Workload& workload) {
 }
 
 const RewardConfig* reward_model(const Config& config) {
-  for (const RewardConfig& reward : config.reward)
-    if (reward.type == "model") return &reward;
-  return nullptr;
+  const auto index = reward_model_index(config);
+  return index ? &config.reward[*index] : nullptr;
+}
+
+std::optional<size_t> reward_model_index(const Config& config) {
+  for (size_t i = 0; i < config.reward.size(); ++i)
+    if (config.reward[i].type == "model") return i;
+  return std::nullopt;
 }
 
 Graph with_reward_model(Graph graph) {

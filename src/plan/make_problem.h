@@ -34,8 +34,9 @@ Status check_sequences(const Workload& workload);
 // One length in tokens per line; errors name file:line.
 Result<std::vector<int64_t>> parse_lengths(std::string_view text, const std::string& where);
 
-// The first reward of type model, or null.
+// The first reward of type model, or null, and its place in the list of rewards.
 const RewardConfig* reward_model(const Config& config);
+std::optional<size_t> reward_model_index(const Config& config);
 
 // The graph with the model of a reward call as the role "reward".
 Graph with_reward_model(Graph graph);

@@ -83,6 +83,12 @@ Result<std::unique_ptr<Evaluator>> Evaluator::create(const Config& config, bool 
   return out;
 }
 
+std::vector<int64_t> Evaluator::numbers() const {
+  std::vector<int64_t> out(responses());
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
 Result<std::vector<Generated>> Evaluator::generate(Model& policy, EngineRanks* ranks,
                                                    const std::vector<int64_t>& numbers) const {
   const at::NoGradGuard no_grad;
@@ -171,9 +177,7 @@ Result<EvalReport> Evaluator::report(const std::vector<RewardSample>& samples,
 }
 
 Result<EvalReport> Evaluator::run(Model& policy, const RewardModels& models, int64_t step) {
-  std::vector<int64_t> all(responses());
-  std::iota(all.begin(), all.end(), 0);
-  BRAID_ASSIGN(const std::vector<Generated> drawn, generate(policy, nullptr, all));
+  BRAID_ASSIGN(const std::vector<Generated> drawn, generate(policy, nullptr, numbers()));
   BRAID_ASSIGN(const std::vector<RewardSample> asked, samples(drawn));
   return report(asked, score_with(models, asked, config_.train), step);
 }

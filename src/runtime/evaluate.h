@@ -35,6 +35,7 @@ class Evaluator {
   // Responses that an evaluation draws. Each has a number below this, which keys its random
   // numbers, so that whoever draws it draws the same.
   int64_t responses() const { return prompts_ * config_.eval.samples_per_prompt; }
+  std::vector<int64_t> numbers() const;  // of all of them
   // Draws those of these numbers. `ranks`: where this rank has a part of the policy; else null.
   Result<std::vector<Generated>> generate(Model& policy, EngineRanks* ranks,
                                           const std::vector<int64_t>& numbers) const;

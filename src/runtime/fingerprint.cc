@@ -71,7 +71,7 @@ Json frozen_fingerprints(const Config& config, const Roles& roles, const RewardM
       add(out, name, origin_key(config, name), frozen_tensors(role));
     } else {
       add(out, cat("reward ", reward_name(*reward)),
-          cat("reward[", reward - config.reward.data(), "].path"), frozen_tensors(role));
+          cat("reward[", *reward_model_index(config), "].path"), frozen_tensors(role));
     }
     if (!role.optimizer) role.model->rest();
   }

@@ -27,6 +27,12 @@ Result<Origin> policy_origin(const Config& config) {
   return random_origin(config);
 }
 
+// The model of the list of rewards; `lacking` is the error where it has none.
+Result<Origin> scorer_origin(const Config& config, const char* lacking) {
+  if (const RewardConfig* reward = reward_model(config)) return Origin{reward->path, ""};
+  return invalid_input(lacking);
+}
+
 Result<Origin> critic_origin(const Config& config) {
   const std::string& from = config.critic.init_from;
   if (!config.critic.path.empty()) {
@@ -39,8 +45,8 @@ Result<Origin> critic_origin(const Config& config) {
   if (from != "reward_model")
     return invalid_input(cat("critic.init_from: unknown value '", from,
                              "'; allowed: policy | reward_model | random"));
-  if (const RewardConfig* reward = reward_model(config)) return Origin{reward->path, ""};
-  return invalid_input(
+  return scorer_origin(
+      config,
       "critic.init_from: reward_model needs a reward of type model; the list `reward` has none");
 }
 
@@ -79,8 +85,8 @@ Result<Origin> role_origin(const Config& config, const std::string& role) {
 
 Result<Origin> role_origin(const Config& config, const RoleSpec& role) {
   if (!is_scorer(role)) return role_origin(config, role.role.value);
-  if (const RewardConfig* reward = reward_model(config)) return Origin{reward->path, ""};
-  return invalid_input("reward: the graph scores with a model, the list has none of type model");
+  return scorer_origin(config,
+                       "reward: the graph scores with a model, the list has none of type model");
 }
 
 Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head) {

@@ -113,6 +113,16 @@ Status load_role_weights(const std::string& name, const CheckpointState& state, 
   return ok_status();
 }
 
+Result<ModelInstance> whole_with(const RoleSpec& spec, const Config& config,
+                                 const RoleTensors& learnt) {
+  const std::string& name = spec.role.value;
+  BRAID_ASSIGN(ModelInstance whole, load_whole(spec, config));
+  CheckpointState state;
+  state.tensors[name + kWeightsGroup] = learnt.weights;
+  BRAID_TRY(load_role_weights(name, state, *whole.model));
+  return whole;
+}
+
 Result<RoleTensors> role_tensors(const ModelInstance& role, bool wanted) {
   RoleTensors out;
   out.skipped = role.skipped;

@@ -29,6 +29,10 @@ Result<CheckpointState> run_state(const Json& identity, const RunPosition& posit
 // not fit.
 Status load_role_weights(const std::string& name, const CheckpointState& state, Model& model);
 
+// A role's model in whole with what it has learnt, from the tensors of all its parts.
+Result<ModelInstance> whole_with(const RoleSpec& spec, const Config& config,
+                                 const RoleTensors& learnt);
+
 // Takes such a state over, bit for bit, each role its part; frozen roles that share changed weights
 // get a copy first. After an error position and roles must not be used.
 Status load_run_state(const CheckpointState& state, const Config& config, RunPosition& position,

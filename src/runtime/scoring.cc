@@ -64,7 +64,7 @@ Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows,
   if (!scores.empty()) {
     std::vector<double> values;
     for (const size_t row : rows) values.push_back(scores.at(row));
-    outcomes.outcomes[reward_model(config_) - config_.reward.data()] = score_outcomes(values);
+    outcomes.outcomes[*reward_model_index(config_)] = score_outcomes(values);
   }
   BRAID_ASSIGN(RewardTotals totals, apply_policies(config_.reward, outcomes, asked));
   keep_comparable(store, rows, totals);

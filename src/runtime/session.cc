@@ -81,6 +81,14 @@ Status set_memory_limit(const Config& config) {
   return ok_status();
 }
 
+Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Graph& graph,
+                                                  bool reports) {
+  if (find_role(graph, RoleId{"actor"}) == nullptr)
+    return invalid_input(cat("eval.every_steps, eval.at_start: algorithm ", config.algorithm.name,
+                             " trains no policy that could answer; remove them"));
+  return Evaluator::create(config, reports);
+}
+
 }  // namespace
 
 struct Session::Loaded {
@@ -134,13 +142,10 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   if (asks && listed) {
     BRAID_ASSIGN(loaded.reward_models, load_reward_models(config, loaded.models->roles()));
   }
-  if (!evaluates(config))
-    return std::unique_ptr<Session>(new Session(config, program, world, std::move(loaded)));
-  if (find_role(graph, RoleId{"actor"}) == nullptr)
-    return invalid_input(cat("eval.every_steps, eval.at_start: algorithm ", config.algorithm.name,
-                             " trains no policy that could answer; remove them"));
-  BRAID_ASSIGN(loaded.evaluator, Evaluator::create(config, leads));
-  if (listed && !asks && leads) {
+  if (evaluates(config)) {
+    BRAID_ASSIGN(loaded.evaluator, make_evaluator(config, graph, leads));
+  }
+  if (loaded.evaluator && listed && !asks && leads) {
     BRAID_ASSIGN(loaded.eval_models, load_reward_models(config, loaded.models->roles()));
   }
   return std::unique_ptr<Session>(new Session(config, program, world, std::move(loaded)));

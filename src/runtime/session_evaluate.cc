@@ -1,7 +1,6 @@
 // Evaluation within a job: the responses are drawn in the layout of the call that generates, each
 // replica its share of them, and scored in that of the reward call.
 #include <algorithm>
-#include <numeric>
 
 #include "base/text.h"
 #include "plan/make_problem.h"
@@ -31,12 +30,6 @@ Status add_generated(const std::string& text, std::vector<Generated>* out) {
     each.response_ids = row[2].get<std::vector<int32_t>>();
   }
   return ok_status();
-}
-
-std::vector<int64_t> all_numbers(int64_t count) {
-  std::vector<int64_t> out(count);
-  std::iota(out.begin(), out.end(), 0);
-  return out;
 }
 
 // The samples of an evaluation as those of a step, so that the reward call's ops compute them.
@@ -113,19 +106,15 @@ Result<std::vector<Generated>> Session::responses_in_layout(CallId generate) {
 // A graph that does not generate has no layout for it: the first rank has the whole policy.
 Result<std::vector<Generated>> Session::responses_of_first_rank() {
   const std::string actor = "actor";
-  const std::vector<int64_t> all = all_numbers(evaluator_->responses());
   if (models_->whole_on_first(actor)) {
     if (rank() != 0) return std::vector<Generated>();
-    return evaluator_->generate(*roles().at(actor).model, nullptr, all);
+    return evaluator_->generate(*roles().at(actor).model, nullptr, evaluator_->numbers());
   }
-  CheckpointState gathered;
-  BRAID_ASSIGN(const RoleTensors tensors, models_->gather(actor));
+  BRAID_ASSIGN(const RoleTensors learnt, models_->gather(actor));
   if (rank() != 0) return std::vector<Generated>();
-  gathered.tensors[actor + kWeightsGroup] = tensors.weights;
   BRAID_ASSIGN(const ModelInstance whole,
-               load_whole(*find_role(program_.graph, RoleId{actor}), config_));
-  BRAID_TRY(load_role_weights(actor, gathered, *whole.model));
-  return evaluator_->generate(*whole.model, nullptr, all);
+               whole_with(*find_role(program_.graph, RoleId{actor}), config_, learnt));
+  return evaluator_->generate(*whole.model, nullptr, evaluator_->numbers());
 }
 
 // By the model of the reward call, on its ranks; those of models that are no role, on the first
@@ -154,7 +143,7 @@ Result<Scores> Session::evaluated_scores(const std::vector<RewardSample>& sample
   std::vector<double> values;
   for (size_t number = 0; number < samples.size(); ++number) values.push_back(by_number.at(number));
   Scores out(config_.reward.size());
-  out[reward_model(config_) - config_.reward.data()] = score_outcomes(values);
+  out[*reward_model_index(config_)] = score_outcomes(values);
   return out;
 }
 

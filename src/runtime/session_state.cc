@@ -102,10 +102,7 @@ Status Session::export_models(const std::string& folder) const {
       BRAID_TRY(export_role(name, roles().at(name), config_, folder));
       continue;
     }
-    BRAID_ASSIGN(const ModelInstance whole, load_whole(spec, config_));
-    CheckpointState state;
-    state.tensors[name + kWeightsGroup] = tensors.at(name).weights;
-    BRAID_TRY(load_role_weights(name, state, *whole.model));
+    BRAID_ASSIGN(const ModelInstance whole, whole_with(spec, config_, tensors.at(name)));
     BRAID_TRY(export_role(name, whole, config_, folder));
   }
   return ok_status();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "nn/kernels/simd.h"
 
@@ -141,39 +142,33 @@ __attribute__((always_inline)) inline float reduce(const float* row, const Combi
   return lanes[0];
 }
 
-constexpr int64_t kFolded = 16;  // rows that reduce together
+constexpr int kFolded = 16;  // rows that reduce together
 
 using Register16 __attribute__((vector_size(64))) = float;
+
+// Combines rows i and i + half, in each of which blocks of 2 x half lanes have two halves to
+// combine: row i's go to a block's first half, the other row's to its second.
+template <int kHalf, int... kLane, typename Combine>
+__attribute__((always_inline)) inline void fold_pairs(Register16* rows, const Combine& combine,
+                                                      std::integer_sequence<int, kLane...>) {
+  for (int i = 0; i < kHalf; ++i) {
+    const Register16 a = rows[i], b = rows[i + kHalf];
+    rows[i] = __builtin_shufflevector(
+        a, b, (kLane / kHalf % 2 == 0 ? kLane : kFolded + kLane - kHalf)...);
+    combine(rows[i], __builtin_shufflevector(
+                         a, b, (kLane / kHalf % 2 == 0 ? kLane + kHalf : kFolded + kLane)...));
+  }
+}
 
 // reduce() of kFolded rows at once, whose first step gave `rows`: row i's result is in lane i.
 // Pairs of rows share the registers that become half empty.
 template <typename Combine>
 __attribute__((always_inline)) inline void fold(Register16* rows, const Combine& combine) {
-  for (int i = 0; i < 8; ++i) {
-    const Register16 a = rows[i], b = rows[i + 8];
-    rows[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-    combine(rows[i], __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28,
-                                             29, 30, 31));
-  }
-  for (int i = 0; i < 4; ++i) {
-    const Register16 a = rows[i], b = rows[i + 4];
-    rows[i] =
-        __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
-    combine(rows[i], __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28,
-                                             29, 30, 31));
-  }
-  for (int i = 0; i < 2; ++i) {
-    const Register16 a = rows[i], b = rows[i + 2];
-    rows[i] =
-        __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-    combine(rows[i], __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14,
-                                             15, 30, 31));
-  }
-  const Register16 a = rows[0], b = rows[1];
-  rows[0] =
-      __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
-  combine(rows[0],
-          __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31));
+  constexpr auto lanes = std::make_integer_sequence<int, kFolded>();
+  fold_pairs<8>(rows, combine, lanes);
+  fold_pairs<4>(rows, combine, lanes);
+  fold_pairs<2>(rows, combine, lanes);
+  fold_pairs<1>(rows, combine, lanes);
 }
 
 template <typename Combine>
