@@ -34,6 +34,7 @@ Result<PlannedRun> planned_emulation(const Config& stated) {
         "device: emulated: no plan is stated; name one as plan.file, or set placement or parallel");
   take_engine_limits(out.config.rollout, nullptr, &*out.problem, &*out.plan);
   BRAID_ASSIGN(out.program, compile(*out.plan, *out.problem));
+  BRAID_TRY(check_emulated_devices(out.program));
   out.config.device = "cpu";  // of the processes that stand for devices
   return out;
 }
@@ -87,7 +88,6 @@ Status report(const Config& config, const Emulation& emulation) {
   if (emulation.overhead > kMostOverhead)
     log_warning(cat("runtime.time_scale: the machine was too slow for ", emulation.time_scale,
                     "; a larger one makes the step truer"));
-  log_info(cat("done; ", join_path(folder, "emulated.json"), " and emulated_trace.json"));
   return ok_status();
 }
 
@@ -103,10 +103,15 @@ Status run_emulated_rank(World& world, const PlannedRun& planned) {
                with_profiles(committed_calibration(), *planned.problem, file_reader()));
   BRAID_ASSIGN(const Emulation emulation,
                emulate(world, planned.program, *planned.problem, calibration, options));
-  if (world.global_rank() == 0) BRAID_TRY(report(config, emulation));
-  if (emulation.misplaced.empty()) return ok_status();
-  return {Code::kStopped, cat("emulated step: what ranks exchange is out of its order: ",
-                              emulation.misplaced.front())};
+  const bool leads = world.global_rank() == 0;
+  if (leads) BRAID_TRY(report(config, emulation));
+  const std::string file = join_path(run_folder(config), "emulated.json");
+  if (!emulation.misplaced.empty())
+    return {Code::kStopped, cat("emulated step: what ranks exchange is out of its order: ",
+                                emulation.misplaced.front(), "; all of it is in ", file,
+                                " and emulated_trace.json")};
+  if (leads) log_info(cat("done; ", file, " and emulated_trace.json"));
+  return ok_status();
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 #include <cstdio>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "engine_options.h"
 #include "host/file.h"
 #include "run_commands.h"
+#include "run_job.h"
 #include "runtime/evaluate.h"
 
 namespace braid {
@@ -15,6 +17,10 @@ namespace {
 Status evaluate(const EvalArguments& arguments, const std::vector<std::string>& inputs) {
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
   BRAID_ASSIGN(const Config config, local_config(loaded.config));
+  if (states_plan(config))
+    log_warning(
+        "plan, placement, parallel: without effect, 'braid eval' is one process; eval.every_steps "
+        "and eval.at_start evaluate on the ranks of 'braid train'");
   if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
   Roles roles;
   BRAID_ASSIGN(roles["actor"].model, load_policy(config));

@@ -142,6 +142,32 @@ Status train_loop(const Run& run, MetricsRow row) {
              : stopped(config, session, stop_request(session));
 }
 
+// A plan for GPUs runs on processors too, but what is predicted is not of them.
+void warn_of_other_devices(const PlannedRun& planned) {
+  if (!planned.problem || planned.config.device != "cpu") return;
+  const GpuSpec& gpu = planned.problem->cluster.nodes.front().gpu;
+  if (gpu.architecture != "cpu")
+    log_warning(cat("cluster: prices are those of ", gpu.key,
+                    ", and device is cpu: what is predicted is not what this machine takes; for it "
+                    "write gpu: this-machine, or its profile ('braid profile')"));
+}
+
+// Memory that does not even take the models is no matter of what a step takes.
+Status load_models(const Config& config, const Program& program, World* world,
+                   std::unique_ptr<Session>* session) {
+  const Status loaded = guarded([&] {
+    BRAID_ASSIGN(*session, Session::create(config, program, world));
+    return ok_status();
+  });
+  if (loaded.code() != Code::kOutOfMemory) return loaded;
+  const std::string& text = loaded.message();
+  return {
+      Code::kInfeasible,
+      cat("while the models load: ", text.substr(0, text.find(';')),
+          "; more memory (train.memory_limit_gib says what may be taken), more ranks that share "
+          "the weights (parallel) or model.dtype=bf16 would help")};
+}
+
 // Which rank's work this process does, and what only one rank of a job does: files and console.
 // `together` becomes whether all ranks have come to their end, also where a signal stopped them.
 Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
@@ -151,7 +177,8 @@ Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
   const bool leads = world == nullptr || world->global_rank() == 0;
   BRAID_TRY(restore_kernel_choices(config));
   if (leads) BRAID_TRY(check_eval_data(config));
-  BRAID_ASSIGN(std::unique_ptr<Session> session, Session::create(config, program, world));
+  std::unique_ptr<Session> session;
+  BRAID_TRY(load_models(config, program, world, &session));
   RunClaim claim;
   if (leads) {
     BRAID_ASSIGN(claim, claim_run(config));
@@ -165,6 +192,7 @@ Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
     return ok_status();
   }
   BRAID_TRY(check_checkpoint_space(config, *session));
+  BRAID_TRY(begin_run(config, *session));
   const std::string folder = run_folder(config);
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
   SaveSchedule schedule(config.checkpoint, now_s());
@@ -213,6 +241,7 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
     log_info(arithmetic_text(config, *arithmetic));
     if (generates(graph)) log_info(algorithm_text(config.algorithm));
     for (const std::string& note : config_notes(loaded, graph, *arithmetic)) log_warning(note);
+    warn_of_other_devices(planned);
   }
   if (arguments.dry_run) return check_run_inputs(config, graph);
   bool together = false;

@@ -67,7 +67,7 @@ Result<std::string> search_again(const SearchCase& now) {
   if (trace.step_s >= kWorthSaying * now.current_s) {
     std::snprintf(times, sizeof times, "%.4g s; the best other %.4g s", now.current_s,
                   trace.step_s);
-    return cat("plan: still the best that is found under measured costs: a step of ", times);
+    return cat("plan: no other is 3 % faster under measured costs: a step of ", times);
   }
   std::snprintf(times, sizeof times, "%.4g s for %.4g s", trace.step_s, now.current_s);
   const std::string path = join_path(now.folder, "better_plan.yaml");

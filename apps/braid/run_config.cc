@@ -60,6 +60,17 @@ Status check_reward_keys(const RewardConfig& reward, const YamlNode& entry) {
   return ok_status();
 }
 
+// Defaults of keys that an entry's type does not read, which would be refused where the text is a
+// configuration again. REQUIRES: none of them was written.
+void leave_out_unread(const std::vector<RewardConfig>& rewards, YamlNode* list) {
+  for (size_t i = 0; i < rewards.size() && i < list->list.size(); ++i) {
+    const std::vector<std::string> read = reward_keys(rewards[i].type);
+    std::erase_if(list->list[i].map, [&](const auto& entry) {
+      return std::find(read.begin(), read.end(), entry.first) == read.end();
+    });
+  }
+}
+
 }  // namespace
 
 Status check_reward_list(const std::vector<RewardConfig>& rewards, const YamlNode& list) {
@@ -74,6 +85,7 @@ Status check_reward_list(const std::vector<RewardConfig>& rewards, const YamlNod
 Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& inputs) {
   BRAID_ASSIGN(LoadedConfig loaded, read_config_inputs(inputs));
   BRAID_TRY(check_values(loaded));
+  leave_out_unread(loaded.config.reward, loaded.resolved.find("reward"));
   return loaded;
 }
 

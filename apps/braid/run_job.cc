@@ -26,6 +26,10 @@ namespace {
 
 bool is_stated(const YamlNode& node) { return node.kind != YamlNode::Kind::kNull; }
 
+bool states_layout(const Config& config) {
+  return !config.plan.file.empty() || is_stated(config.placement) || is_stated(config.parallel);
+}
+
 // Keys of the engine that the plan decides where it says them.
 Config with_plan(Config config, const ExecutionPlan& plan, const PlanningProblem& problem) {
   for (const Call& call : problem.graph.calls) {
@@ -78,7 +82,7 @@ Result<PlannedRun> with_program(PlannedRun run) {
 
 // Under plan.auto.
 Result<PlannedRun> planned_automatically(const Config& config) {
-  if (!config.plan.file.empty() || is_stated(config.placement) || is_stated(config.parallel))
+  if (states_layout(config))
     return invalid_input(
         "plan.auto: plan.file, placement or parallel states a plan already; remove one of them");
   if (!is_stated(config.cluster))
@@ -103,6 +107,8 @@ Result<PlannedRun> planned_automatically(const Config& config) {
 
 }  // namespace
 
+bool states_plan(const Config& config) { return config.plan.automatic || states_layout(config); }
+
 Result<PlannedRun> plan_run(const Config& config) {
   if (!config.plan.graph.empty())
     return invalid_input(
@@ -110,9 +116,7 @@ Result<PlannedRun> plan_run(const Config& config) {
   PlannedRun out;
   out.config = config;
   if (config.plan.automatic) return planned_automatically(config);
-  const bool stated = is_stated(config.cluster) || is_stated(config.placement) ||
-                      is_stated(config.parallel) || !config.plan.file.empty();
-  if (stated) {
+  if (is_stated(config.cluster) || states_layout(config)) {
     BRAID_ASSIGN(out.problem, make_problem(config, file_reader()));
     BRAID_ASSIGN(out.plan, configured_plan(config, *out.problem, file_reader()));
     const int devices = device_count(out.problem->cluster);
@@ -123,6 +127,10 @@ Result<PlannedRun> plan_run(const Config& config) {
               "PLAN.yaml' proposes one for plan.file, or set placement or parallel"));
   }
   if (out.plan) return with_program(std::move(out));
+  if (config.plan.memory_limit_gib > 0)
+    log_warning(
+        "plan.memory_limit_gib: without effect, no plan is stated; train.memory_limit_gib limits "
+        "what this process takes");
   BRAID_ASSIGN(const Graph graph, configured_graph(config));
   BRAID_ASSIGN(out.program, compile(graph));
   return out;

@@ -22,6 +22,9 @@ struct PlannedRun {
   std::optional<PlanningProblem> problem;
 };
 
+// Whether a configuration says how several processes share the work.
+bool states_plan(const Config& config);
+
 // The plan that a configuration states (plan.file, placement, parallel) or asks for (plan.auto),
 // compiled; else the program of its graph for one device. Errors: a cluster of several devices
 // without a plan, and what a plan says of the engine that this runtime does not take from it.

@@ -236,6 +236,12 @@ Result<std::string> resume_path(const std::string& resume, const std::string& fo
                                      failure.message(), offer(parent_folder(path), path)));
 }
 
+Status remove_checkpoints(const std::string& folder) {
+  BRAID_ASSIGN(const auto all, list_checkpoints(folder));
+  for (const CheckpointInfo& info : all) BRAID_TRY(remove_checkpoint(folder, info));
+  return ok_status();
+}
+
 BestMetric parse_best_metric(const std::string& keep_best) {
   if (keep_best.rfind("min:", 0) == 0) return {keep_best.substr(4), true};
   if (keep_best.rfind("max:", 0) == 0) return {keep_best.substr(4), false};

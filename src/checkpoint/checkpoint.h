@@ -56,6 +56,9 @@ Result<FileHandle> claim_folder(const std::string& folder, const std::string& ke
 // Complete checkpoints of a folder, oldest first; a missing folder has none.
 Result<std::vector<CheckpointInfo>> list_checkpoints(const std::string& folder);
 
+// Removes every checkpoint of a folder.
+Status remove_checkpoints(const std::string& folder);
+
 // Reads a checkpoint after checking every size and hash; of the tensors only the groups whose name
 // ends in `groups`. kNotFound: there is none; kDataLoss names the file and what is wrong with it.
 Result<CheckpointState> load_checkpoint(const std::string& path, const std::string& groups = "");

@@ -48,12 +48,27 @@ class VariableReader {
 
 constexpr int64_t kMostRanks = 1 << 20, kMostPorts = 65535;
 
+// What a rank needs to know, and who says it.
+Status check_standard(const Environment& environment) {
+  const std::vector<std::string> needed = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR",
+                                           "MASTER_PORT"};
+  std::vector<std::string> there, missing;
+  for (const std::string& name : needed)
+    (environment(name).value_or("").empty() ? missing : there).push_back(name);
+  if (missing.empty()) return {};
+  return invalid_input(cat("the environment has ", join(there, ", "), ", but not ",
+                           join(missing, ", "),
+                           "; a rank needs all of them (torchrun sets them). Without RANK and "
+                           "WORLD_SIZE braid starts the ranks itself"));
+}
+
 // RANK, WORLD_SIZE, ... as torchrun and Braid's own launcher set them.
 Result<std::optional<Membership>> read_standard(const Environment& environment) {
   Membership out;
   const bool own = environment("BRAID_LAUNCHER").has_value();
   const auto elastic = environment("TORCHELASTIC_RUN_ID");
   out.started_by = own ? "braid" : (elastic ? "torchrun" : "the environment");
+  BRAID_TRY(check_standard(environment));
   VariableReader read(environment, out.started_by);
   out.world_size = read.number("WORLD_SIZE", 1, kMostRanks);
   out.global_rank = read.number("RANK", 0, out.world_size - 1);

@@ -16,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "comm/store_handle.h"
 #include "host/process.h"
@@ -24,6 +25,7 @@ namespace braid {
 namespace {
 
 constexpr double kRequestTimeout_s = 60;  // of a request that the server answers at once
+constexpr double kAttempt_s = 5;          // to reach the server, one of several
 
 std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1000)));
@@ -122,16 +124,27 @@ Result<std::unique_ptr<Store>> Store::open(const Membership& membership, double 
     options.masterListenFd = ::fcntl(listener.socket.get(), F_DUPFD_CLOEXEC, 0);
   }
   auto handle = std::make_unique<Handle>();
-  BRAID_TRY(guarded(Code::kUnavailable,
-                    cat("rank ", membership.global_rank, " found no store at ",
-                        membership.master_host, ":", membership.master_port, " within ", timeout_s,
-                        " s (MASTER_ADDR and MASTER_PORT must name the machine of rank 0)"),
-                    [&] {
-                      auto tcp =
-                          c10::make_intrusive<c10d::TCPStore>(membership.master_host, options);
-                      handle->store = with_prefix(membership.attempt, std::move(tcp));
-                      handle->store->setTimeout(milliseconds(kRequestTimeout_s));
-                    }));
+  const auto connect = [&] {
+    handle->store = with_prefix(
+        membership.attempt, c10::make_intrusive<c10d::TCPStore>(membership.master_host, options));
+    handle->store->setTimeout(milliseconds(kRequestTimeout_s));
+  };
+  const std::string where = cat(membership.master_host, ":", membership.master_port);
+  const std::string failed =
+      cat("rank ", membership.global_rank, " found no store at ", where, " within ", timeout_s,
+          " s (MASTER_ADDR and MASTER_PORT must name the machine of rank 0)");
+  const auto begin = std::chrono::steady_clock::now();
+  const auto waited_s = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  // c10d tries longer than it is told to.
+  if (!serves) options.timeout = milliseconds(std::min(timeout_s, kAttempt_s));
+  Status reached = guarded(Code::kUnavailable, failed, connect);
+  if (!reached.ok() && !serves && waited_s() < timeout_s)
+    log_warning(cat("rank ", membership.global_rank, " waits for rank 0 at ", where));
+  while (!reached.ok() && !serves && waited_s() < timeout_s)
+    reached = guarded(Code::kUnavailable, failed, connect);
+  BRAID_TRY(reached);
   return std::unique_ptr<Store>(new Store(std::move(handle), membership.master_port));
 }
 

@@ -46,7 +46,7 @@ std::string verdict_on(const std::vector<Json>& values) {
   }
   return differences.empty() ? ""
                              : cat(join(differences, "; "),
-                                   ": start all ranks with the same program and arguments");
+                                   ": start all ranks with the same program, files and arguments");
 }
 
 }  // namespace
@@ -110,7 +110,12 @@ Status World::agree(const std::vector<std::pair<std::string, std::string>>& valu
   }
   BRAID_ASSIGN(const std::string verdict,
                store_->wait("agreed", options_.join_s).at("agreement at the start"));
-  return verdict == "=" ? ok_status() : invalid_input(verdict.substr(1));
+  if (verdict == "=") return ok_status();
+  // The store goes with rank 0: it stays until the others have read why.
+  BRAID_TRY(store_->set(cat("refused/", global_rank()), "1"));
+  if (global_rank() == 0)
+    BRAID_TRY(await_ranks("refused/", ranks_below(world_size()), "agreement at the start"));
+  return invalid_input(verdict.substr(1));
 }
 
 Result<Communicator*> World::group(const std::string& name, std::vector<int64_t> members) {

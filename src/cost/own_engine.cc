@@ -40,9 +40,10 @@ void take_own_engine(const Calibration& calibration, const GpuSpec& gpu, const s
                      Efficiency* efficiency) {
   if (!engine.empty() && engine != kOwnEngine) return;
   const Profile* profile = profile_of(calibration, gpu);
-  if (!calibration.own_engine && profile == nullptr) return;
+  const bool processor = gpu.architecture == "cpu";  // other engines do not run there
+  if (!calibration.own_engine && profile == nullptr && !processor) return;
   for (const auto& [member, value] : kOwnValues) efficiency->*member = value;
-  if (gpu.architecture == "cpu")
+  if (processor)
     for (const auto& [member, value] : kHostMemory) efficiency->*member = value;
   const auto take = [&](const std::map<std::string, double>& values) {
     for (const auto& [name, value] : values)

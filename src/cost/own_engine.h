@@ -14,8 +14,8 @@ namespace braid {
 inline constexpr int kRowsOfPass = 16;
 
 // Sets what is known of the device where Braid's runtime is the engine: that is, where
-// calibration.own_engine says so or `braid profile` measured the device, and `engine` names no
-// other. Else leaves everything as it is.
+// calibration.own_engine says so, `braid profile` measured the device or it is a processor, and
+// `engine` names no other. Else leaves everything as it is.
 void take_own_engine(const Calibration& calibration, const GpuSpec& gpu, const std::string& engine,
                      Efficiency* efficiency);
 

@@ -25,9 +25,7 @@ Status check_world(const World& world, const Program& program) {
   if (ranks != world.world_size())
     return invalid_input(cat("the plan is for ", ranks, " devices, this job has ",
                              world.world_size(), " processes"));
-  if (ranks > kMostRanks)
-    return invalid_input(cat("device: emulated: the plan is for ", ranks, " devices, at most ",
-                             kMostRanks, " are emulated"));
+  BRAID_TRY(check_emulated_devices(program));
   if (!world.membership().one_machine())
     return invalid_input("device: emulated: all ranks must run on one machine");
   return ok_status();
@@ -237,6 +235,12 @@ Result<EmulatedClock> choose_clock(Communicator& everyone, const EmulatedRank& r
 }
 
 }  // namespace
+
+Status check_emulated_devices(const Program& program) {
+  if (program.ranks.size() <= static_cast<size_t>(kMostRanks)) return ok_status();
+  return invalid_input(cat("device: emulated: the plan is for ", program.ranks.size(),
+                           " devices, at most ", kMostRanks, " are emulated"));
+}
 
 Result<Emulation> emulate(World& world, const Program& program, const PlanningProblem& problem,
                           const Calibration& calibration, const EmulationOptions& options) {

@@ -41,6 +41,9 @@ struct Emulation {
   std::string fault;                   // of the lists; "" where they are right
 };
 
+// Whether so many devices can be emulated.
+Status check_emulated_devices(const Program& program);
+
 // A step that is right lies this near to its prediction, op by op, as a share of the step.
 inline constexpr double kNear = 0.1;
 

@@ -18,6 +18,9 @@ Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy
   const std::string where = cat("call ", call.name);
   if (s.cp > 1) return refused(where, cat("cp ", s.cp));
   if (s.ep > 1) return refused(where, cat("ep ", s.ep));
+  if (s.precision)
+    return refused(where, cat("precision ", precision_name(*s.precision),
+                              " (calls compute in model.dtype; leave it out)"));
   if (!std::is_sorted(mesh.devices.begin(), mesh.devices.end()))
     return refused(where, "a mesh whose devices are not in ascending order");
   return ok_status();

@@ -42,6 +42,8 @@ TEST(Executable, SharedOptimizerStatesAreAndCutWeightsAreNot) {
   EXPECT_EQ(change("generate", &Strategy::pp, 2), "");
   EXPECT_EQ(change("old_logprob", &Strategy::pp, 2), "");
   EXPECT_THAT(change("update_actor", &Strategy::cp, 2), HasSubstr("cp 2"));
+  EXPECT_THAT(change("update_actor", &Strategy::precision, std::optional(Precision::kBf16)),
+              HasSubstr("call update_actor: precision bf16"));
   for (CallPlan& entry : plan.calls)
     if (entry.call == "update_critic") entry.strategy.interleave = 2;
   for (const int stage : {0, 2, 3})

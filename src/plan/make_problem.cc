@@ -156,7 +156,8 @@ Result<GpuSpec> profiled_gpu(const std::string& path, const ReadText& read) {
 Result<Cluster> planned_cluster(const Config& config, const Graph& graph, const ReadText& read) {
   if (config.cluster.kind != YamlNode::Kind::kNull)
     return cluster_from_yaml(config.cluster,
-                             [&read](const std::string& path) { return profiled_gpu(path, read); });
+                             [&read](const std::string& path) { return profiled_gpu(path, read); })
+        .at("cluster");
   if (config.device != "cpu")
     return invalid_input(
         "cluster: is missing; say what to plan for, such as {gpu: a100-80g, nodes: 1}");
@@ -165,8 +166,17 @@ Result<Cluster> planned_cluster(const Config& config, const Graph& graph, const 
   if (!config.plan.file.empty()) {
     BRAID_ASSIGN(const std::string text, read(config.plan.file).at("plan.file"));
     BRAID_ASSIGN(const ExecutionPlan plan, parse_plan(text, config.plan.file));
+    BRAID_ASSIGN(const std::optional<Cluster> nodes, stated_nodes(text, config.plan.file));
+    if (nodes) return *nodes;
     devices = plan.devices;
   }
+  if (devices > kMaxDevicesPerNode)
+    return invalid_input(
+        cat(config.plan.file.empty() ? "parallel" : "plan.file", ": ", devices,
+            " devices without a cluster; a node has at most ", kMaxDevicesPerNode,
+            ", so say which there are, such as cluster={gpu: this-machine, nodes: ",
+            (devices + kMaxDevicesPerNode - 1) / kMaxDevicesPerNode,
+            ", gpus_per_node: ", kMaxDevicesPerNode, "}"));
   return make_cluster(machine, 1, devices);
 }
 
@@ -224,7 +234,7 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   BRAID_ASSIGN(problem.graph, planned_graph(config, read));
   BRAID_TRY(add_models(config, read, &problem));
   BRAID_TRY(add_workload(config, read, &problem));
-  BRAID_ASSIGN(Cluster listed, planned_cluster(config, problem.graph, read).at("cluster"));
+  BRAID_ASSIGN(Cluster listed, planned_cluster(config, problem.graph, read));
   problem.cluster = in_kind_order(std::move(listed));
   problem.memory_limit_gib = config.plan.memory_limit_gib;
   problem.host_memory_gib = config.plan.host_memory_gib;

@@ -25,6 +25,11 @@ Result<std::string> read_test_file(const std::string& path) {
     return std::string(
         "\xEF\xBB\xBF"
         "10\r\n 30\n\n50\n");
+  if (path == "nodes.yaml")
+    return std::string(
+        "graph: grpo\ndevices: 2x2\ncalls:\n  generate: {mesh: all, dp: 4}\n"
+        "  old_logprob: {mesh: all, dp: 4}\n  ref_logprob: {mesh: node 1, dp: 2}\n"
+        "  update_actor: {mesh: node 0, dp: 2}\n");
   if (path == "bad.txt") return std::string("10\nten\n");
   if (path == "colocated.yaml")
     return std::string(
@@ -257,6 +262,14 @@ TEST(ConfiguredPlan, WithoutAClusterThereAreAsManyDevicesAsItSpeaksOf) {
   EXPECT_EQ(devices("parallel: {tp: 2, update_actor: {pp: 2}}"), 4);
   EXPECT_EQ(devices("placement: {actor: 0, reference: \"1,2\"}"), 3);
   EXPECT_EQ(devices("placement: colocated"), 1);
+  const auto nodes = plan_of(head + "plan: {file: nodes.yaml}");
+  ASSERT_TRUE(nodes.has_value());
+  EXPECT_EQ(mesh_text(call_plan(*nodes, "ref_logprob").mesh), "2-3");
+  const auto many = make_problem(config_of(head + "parallel: {dp: 33}"), read_test_file);
+  EXPECT_THAT(
+      many.status().message(),
+      HasSubstr("parallel: 33 devices without a cluster; a node has at most 16, so say which "
+                "there are, such as cluster={gpu: this-machine, nodes: 3,"));
   const Config beyond = config_of(head + "parallel: {dp: 1024, tp: 1024}");
   const auto refused = make_problem(beyond, read_test_file);
   ASSERT_FALSE(refused.ok());

@@ -80,7 +80,7 @@ Result<CallPlan> read_call(const std::string& name, const YamlNode& node, const 
   if (const YamlNode* layers = node.find(plan_fields::kStageLayers)) {
     BRAID_ASSIGN(
         call.strategy.stage_layers,
-        plan_fields::parse_stage_layers(layers->scalar).at(cat(layers->origin, ": ", where)));
+        plan_fields::parse_stage_layers(layers->scalar).at(cat(layers->origin, ": calls.", name)));
   }
   return call;
 }
@@ -266,6 +266,14 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
                ", seed: ", plan.fusion.seed, ", units: ", plan.fusion.units, "}\n");
   if (plan.staleness != 0) out += cat("staleness: ", plan.staleness, "\n");
   return out;
+}
+
+Result<std::optional<Cluster>> stated_nodes(std::string_view text, const std::string& where) {
+  BRAID_ASSIGN(const YamlNode root, parse_yaml(text, where));
+  const YamlNode* const devices = root.find("devices");
+  if (devices == nullptr) return std::optional<Cluster>();
+  BRAID_ASSIGN(const DeviceCount count, read_devices(*devices));
+  return stated_nodes(count);
 }
 
 Result<ExecutionPlan> parse_plan(std::string_view text, const std::string& where,

@@ -29,6 +29,10 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster = nul
 Result<ExecutionPlan> parse_plan(std::string_view text, const std::string& where,
                                  const Cluster* cluster = nullptr);
 
+// The nodes that a plan states ("devices: 8x8"), of this machine's kind; none where it states a
+// number.
+Result<std::optional<Cluster>> stated_nodes(std::string_view text, const std::string& where);
+
 Json plan_json(const ExecutionPlan& plan);
 Result<ExecutionPlan> plan_from_json(const Json& json);
 

@@ -1,6 +1,7 @@
 // The program's `reward-test` subcommand, run as a user runs it.
 #include <gmock/gmock.h>
 
+#include "base/text.h"
 #include "host/testing.h"
 #include "test_paths.h"
 
@@ -86,6 +87,15 @@ TEST_F(RewardTestCommand, BadInputIsRefusedWithItsPlace) {
                                      "--samples", write("s.jsonl", kSamples)});
   EXPECT_THAT(flow.errors, HasSubstr("error: command line: reward 'rule': type rule needs 'rule'"));
   EXPECT_THAT(refusal("model: {path: x}", kSamples), HasSubstr("reward"));
+  // Every key with its value is a configuration again, whatever the rewards' types.
+  const Finished resolved = run_program(
+      {BRAID_BINARY, "config", "--resolve", "model.path=x", "data.train=task:sort_digits",
+       "reward=[{type: rule, rule: exact}, {type: model, name: m, path: y}, {type: http, name: h, "
+       "url: 'http://z'}]"});
+  EXPECT_EQ(resolved.end, "exited with status 0") << resolved.errors;
+  const Finished again = run_program(
+      {BRAID_BINARY, "config", write("resolved.yaml", join(resolved.lines, "\n") + "\n")});
+  EXPECT_EQ(again.end, "exited with status 0") << again.errors;
   EXPECT_THAT(refusal("reward: [{type: rule, rule: exact}]", "{\"prompt\": \"p\"}\n"),
               HasSubstr("s.jsonl:1"));
 }

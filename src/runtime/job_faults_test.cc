@@ -207,10 +207,19 @@ TEST_F(JobKilledRun, EachRankDiesInEachPhase) {
   RecordProperty("longest_end_ms", static_cast<int>(longest_s * 1000));
 }
 
-// SIGTERM: the step is finished and saved, and the job goes on from there.
-TEST_F(JobKilledRun, StopSignalOfFourRanksLosesNothing) {
+// SIGTERM to the process that was started, and the Ctrl-C of a terminal, which all processes of the
+// job get: the step is finished and saved, and the job goes on from there.
+class StoppedJob : public JobKilledRun {
+ protected:
+  void expect_saved(
+      const std::string& name, const std::string& signal,
+      const std::function<void(const ChildProcess&, const std::vector<pid_t>&)>& deliver);
+};
+
+void StoppedJob::expect_saved(
+    const std::string& name, const std::string& signal,
+    const std::function<void(const ChildProcess&, const std::vector<pid_t>&)>& deliver) {
   if (!path_exists(path(kWhole))) whole_job_s();
-  const std::string name = "faults-term";
   same_kernels(kWhole, name);
   const auto job = start(four_ranks(name));
   const std::vector<pid_t> ranks = ranks_of(*job);
@@ -218,15 +227,28 @@ TEST_F(JobKilledRun, StopSignalOfFourRanksLosesNothing) {
   WatchedRank last{ranks.back(), {}};
   const auto in_second_step = [](const std::string& at) { return at.rfind("step 2, ", 0) == 0; };
   ASSERT_TRUE(last.stop_at(in_second_step, *job)) << job->take_errors();
-  send(*job, SIGTERM);
+  deliver(*job, ranks);
   pause_s(0.5);  // the launcher passes it on to ranks that wait for this one
   ::kill(last.pid, SIGCONT);
   const Finished end = ending(*job);
   EXPECT_EQ(end.end, "exited with status 1") << end.errors;
-  EXPECT_THAT(end.errors, HasSubstr("stopped by SIGTERM after step 2"));
+  EXPECT_THAT(end.errors, HasSubstr(cat("stopped by ", signal, " after step 2")));
   EXPECT_EQ(steps_kept(name), 2);
   for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
   expect_continues(name);
+}
+
+TEST_F(StoppedJob, SigtermLosesNothing) {
+  expect_saved("faults-term", "SIGTERM",
+               [](const ChildProcess& job, const auto&) { send(job, SIGTERM); });
+}
+
+TEST_F(StoppedJob, CtrlCLosesNothing) {
+  expect_saved("faults-int", "SIGINT",
+               [](const ChildProcess& job, const std::vector<pid_t>& ranks) {
+                 for (const pid_t rank : ranks) ::kill(rank, SIGINT);
+                 send(job, SIGINT);
+               });
 }
 
 // A stopped rank is named, nobody gives up, and the job goes on where it was.

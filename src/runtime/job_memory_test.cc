@@ -181,6 +181,19 @@ TEST_F(JobMemory, RehearsedJobGivesTheSameBits) {
   }
 }
 
+// Not even the models fit: one message that speaks of them.
+TEST_F(JobMemory, LimitBelowTheModelsEndsTheRunWhileTheyLoad) {
+  const auto of_limit = [&](const std::string& name, std::vector<std::string> more) {
+    more.push_back(limit_of(1e5));
+    return shell("", job_command(name, "grpo", more));
+  };
+  const std::string two = "plan.file=" + write_plan(memory_layouts()[0]);
+  for (const CommandOutcome& end : {of_limit("m-one-none", {}), of_limit("m-two-none", {two})}) {
+    EXPECT_EQ(end.exit_code, 2) << end.output;
+    EXPECT_THAT(end.output, HasSubstr("while the models load: out of memory"));
+  }
+}
+
 // Too little for the longest micro-batch that may come: nothing is begun, one message says who
 // holds the memory and what would help.
 TEST_F(JobMemory, LimitThatIsTooLowEndsTheRunBeforeItsFirstStep) {

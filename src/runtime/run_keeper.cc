@@ -80,9 +80,12 @@ Status check_unused(const Config& config) {
     if (text.ok() && !text->empty()) found = path;
   }
   if (found.empty()) return ok_status();
+  const char* const go_on = checkpoints.empty() ? "it has no checkpoint to continue from; "
+                                                : "continue it with checkpoint.resume=auto, ";
   return invalid_input(cat("checkpoint.resume: none would begin anew where a run has been (", found,
-                           " is there); continue it with checkpoint.resume=auto, choose another "
-                           "run.name, or let it go with run.overwrite=true"));
+                           " is there); ", go_on,
+                           "choose another run.name, or let it go with "
+                           "run.overwrite=true"));
 }
 
 // That the work since the last checkpoint is lost, and why unless `failure` says it.
@@ -142,6 +145,21 @@ Status restore_kernel_choices(const Config& config) {
   if (!taken.ok())
     log_warning(cat("numbers will differ in their last bits from those of the run so far: ",
                     taken.message()));
+  return ok_status();
+}
+
+Status begin_run(const Config& config, const Session& session) {
+  const std::string folder = run_folder(config);
+  if (config.checkpoint.resume == "none") {
+    BRAID_TRY(remove_checkpoints(checkpoint_folder(config)));
+    for (const char* file : {"better_plan.yaml", "predicted.json"})
+      std::filesystem::remove(join_path(folder, file));
+    return ok_status();
+  }
+  const std::string rows = join_path(folder, "metrics.jsonl");
+  if (session.step() == 0 && !session.step_open() && path_exists(rows))
+    log_warning(cat("checkpoint.resume: ", checkpoint_folder(config),
+                    " has no checkpoint; the run begins anew, in place of what ", rows, " says"));
   return ok_status();
 }
 

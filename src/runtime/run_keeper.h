@@ -43,6 +43,10 @@ Result<MetricsRow> resume_session(const Config& config, Session& session);
 Result<std::string> save_session(const Config& config, const Session& session,
                                  const MetricsRow& row);
 
+// Before the first step: a run that begins anew removes what an earlier one left in its folders
+// (run.overwrite), and one that was to continue but finds no checkpoint says so.
+Status begin_run(const Config& config, const Session& session);
+
 // "after step 12" or, within an open step, "within step 13".
 std::string place_of(const Session& session);
 

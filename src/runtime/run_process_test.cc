@@ -120,6 +120,29 @@ TEST_F(OneRun, TheAdaptiveCoefficientIsSaved) {
   EXPECT_NE(state["kl_coef"], default_options("ppo").kl.coef);
 }
 
+// A run that is to begin anew leaves nothing of the earlier one to continue from.
+TEST_F(OneRun, OverwritingRunLeavesNoOldCheckpoints) {
+  finish(command("again", "grpo", {"train.total_steps=2"}));
+  EXPECT_EQ(steps_kept("again"), 2);
+  const auto child =
+      start(command("again", "grpo",
+                    {"run.overwrite=true", "train.total_steps=400", "checkpoint.every_steps=0"}));
+  while (!child->wait(deadline_in(0.02)).ok() &&
+         (steps_kept("again") > 0 || steps_complete("again") == 0)) {
+  }
+  send(*child, SIGKILL);
+  ending(*child);
+  EXPECT_EQ(steps_kept("again"), 0);
+  const CommandOutcome fresh = shell("", command("again", "grpo"));
+  EXPECT_EQ(fresh.exit_code, 2);
+  EXPECT_THAT(fresh.output, HasSubstr("it has no checkpoint to continue from"));
+  const CommandOutcome anew =
+      shell("", command("again", "grpo", {"checkpoint.resume=auto", "train.total_steps=2"}));
+  EXPECT_EQ(anew.exit_code, 0) << anew.output;
+  EXPECT_THAT(anew.output, HasSubstr("has no checkpoint; the run begins anew"));
+  EXPECT_EQ(steps_complete("again"), 2);
+}
+
 // SIGTERM: the step is finished, a checkpoint written, and the message says how to continue.
 TEST_F(OneRun, StopSignalLeavesACheckpoint) {
   same_kernels(whole("ppo"), "stopped");

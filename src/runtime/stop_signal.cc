@@ -18,10 +18,19 @@ int64_t monotonic_ns() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+// A terminal sends its signal to every process of a job, and those that started the ranks pass it
+// on: what comes so soon after the first is the same wish.
+constexpr int64_t kSameWish_ns = 2'000'000'000;
+
 void note_signal(int number) {
-  int64_t none = 0;
-  g_signal_ns.compare_exchange_strong(none, monotonic_ns());
-  g_signal = number;
+  const int64_t now_ns = monotonic_ns();
+  int64_t first_ns = 0;
+  if (g_signal_ns.compare_exchange_strong(first_ns, now_ns)) {
+    g_signal = number;
+  } else if (now_ns - first_ns > kSameWish_ns) {
+    signal(number, SIG_DFL);
+    raise(number);
+  }
 }
 
 }  // namespace
@@ -29,7 +38,7 @@ void note_signal(int number) {
 void catch_stop_signals() {
   struct sigaction action {};
   action.sa_handler = note_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);

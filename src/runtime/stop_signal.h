@@ -6,8 +6,8 @@
 
 namespace braid {
 
-// From now on the first of either signal is noted; a second one of the same kind ends the process
-// at once, as it would without this call.
+// From now on the first of either signal is noted; one that comes more than two seconds later ends
+// the process at once, as it would without this call.
 void catch_stop_signals();
 
 // "SIGTERM" or "SIGINT" once one arrived, else "".
