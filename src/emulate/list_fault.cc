@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "sim/step_prices.h"
 
 namespace braid {
 namespace {
