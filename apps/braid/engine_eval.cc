@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine_options.h"
 #include "host/file.h"
+#include "outputs.h"
 #include "run_commands.h"
 #include "run_job.h"
 #include "runtime/evaluate.h"
@@ -15,6 +16,7 @@ namespace braid {
 namespace {
 
 Status evaluate(const EvalArguments& arguments, const std::vector<std::string>& inputs) {
+  BRAID_TRY(check_outputs({{"--samples", arguments.samples}}));
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
   BRAID_ASSIGN(const Config config, local_config(loaded.config));
   if (states_plan(config))

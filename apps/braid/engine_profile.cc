@@ -26,6 +26,7 @@
 #include "host/hub_cache.h"
 #include "host/machine.h"
 #include "nn/model.h"
+#include "outputs.h"
 #include "own_command.h"
 #include "profile_bench.h"
 #include "profile_ranks.h"
@@ -283,6 +284,7 @@ Result<ProfileBench> make_bench(const ProfileOptions& options) {
 
 Status run_profile(const ProfileOptions& options) {
   BRAID_TRY(check_counts(options));
+  BRAID_TRY(check_outputs({{"--out", options.out}}));
   BRAID_ASSIGN(const ProfileBench bench, make_bench(options));
   BRAID_ASSIGN(const ProfiledModel model, read_model(options.model));
   BRAID_ASSIGN(const auto membership, read_membership(process_environment()));

@@ -8,6 +8,7 @@
 #include "cost/refit.h"
 #include "cost/validate.h"
 #include "host/file.h"
+#include "outputs.h"
 
 namespace braid {
 namespace {
@@ -104,6 +105,7 @@ Action define_calibrate(CLI::App& app) {
   app.add_option("--workload", options->workload,
                  "with --from-log: CSV with the one rl_step row that the log is of");
   return [options] {
+    BRAID_TRY(check_outputs({{"--out", options->out}, {"--report", options->report}}));
     return options->from_log.empty() ? fit_measurements(*options) : refit_log(*options);
   };
 }

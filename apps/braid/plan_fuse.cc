@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "commands.h"
 #include "host/file.h"
+#include "outputs.h"
 #include "plan_limits.h"
 #include "schedule/fuse.h"
 #include "schedule/gantt.h"
@@ -94,6 +95,7 @@ bool ends_with(const std::string& text, const std::string& ending) {
 
 Status check_fuse_options(const FuseCommandOptions& options) {
   BRAID_TRY(check_limits(options.limits));
+  BRAID_TRY(check_outputs({{"--out", options.out}, {"--plot", options.plot}}));
   if (options.plot.empty() || ends_with(options.plot, ".svg") || ends_with(options.plot, ".html"))
     return ok_status();
   return invalid_input(cat("--plot ", options.plot, ": the name must end in .svg or .html"));

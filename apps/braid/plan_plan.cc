@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "commands.h"
 #include "host/file.h"
+#include "outputs.h"
 #include "plan/executable.h"
 #include "plan/plan_text.h"
 #include "plan_diff.h"
@@ -304,6 +305,7 @@ Status write_fused(const PlanArguments& arguments, const Planning& planning, con
 
 Status run_plan(const PlanArguments& arguments) {
   BRAID_TRY(check_arguments(arguments));
+  BRAID_TRY(check_outputs({{"--out", arguments.out}, {"--fused-out", arguments.fused_out}}));
   if (!arguments.import.framework.empty()) return import_plan(arguments);
   if (arguments.inputs.empty())
     return invalid_input("give a configuration file, or `diff A B` for two plans");

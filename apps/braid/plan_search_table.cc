@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "host/file.h"
 #include "host/gzip.h"
+#include "outputs.h"
 #include "plan_limits.h"
 #include "tabular/solver.h"
 
@@ -186,6 +187,7 @@ Status search(const SearchTableOptions& options) {
 
 Status run_search_table(const SearchTableOptions& options) {
   BRAID_TRY(check_options(options));
+  BRAID_TRY(check_outputs({{"--out", options.out}}));
   return options.evaluate.empty() ? search(options) : evaluate(options);
 }
 

@@ -11,6 +11,7 @@
 #include "config_inputs.h"
 #include "cost/measured.h"
 #include "host/file.h"
+#include "outputs.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
@@ -236,6 +237,7 @@ Status check_batch(const SimulateArguments& arguments) {
 
 Status run_simulate(const SimulateArguments& arguments) {
   BRAID_TRY(check_batch(arguments));
+  BRAID_TRY(check_outputs({{"--trace", arguments.trace_out}, {"--html", arguments.html_out}}));
   BRAID_ASSIGN(LoadedConfig loaded, read_config_inputs(arguments.inputs));
   BRAID_ASSIGN(loaded.config, planning_config(loaded.config));
   BRAID_ASSIGN(PlanningProblem problem, make_problem(loaded.config, file_reader()));

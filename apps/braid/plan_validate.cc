@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "cost/validate.h"
 #include "host/file.h"
+#include "outputs.h"
 
 namespace braid {
 namespace {
@@ -43,6 +44,7 @@ Status validate(const Options& options) {
     return invalid_input("--folds and --leave-one-engine-out: choose one");
   if (!options.calibration.empty() && (options.folds > 0 || options.leave_one_engine_out))
     return invalid_input("--calibration does not go with a cross-validation, which refits");
+  BRAID_TRY(check_outputs({{"--json", options.json_out}}));
   BRAID_ASSIGN(const std::string text, read_file(options.file));
   BRAID_ASSIGN(const auto rows, parse_measurements(text, options.file));
   if (options.folds > static_cast<int>(rows.size()))

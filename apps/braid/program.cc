@@ -7,6 +7,7 @@
 #include <map>
 #include <new>
 
+#include "base/printable.h"
 #include "base/text.h"
 #include "host/machine.h"
 
@@ -14,7 +15,7 @@ namespace braid {
 namespace {
 
 int finish(const Status& status) {
-  if (!status.ok()) std::fprintf(stderr, "braid: error: %s\n", status.message().c_str());
+  if (!status.ok()) std::fprintf(stderr, "braid: error: %s\n", printable(status.message()).c_str());
   return exit_code(status.code());
 }
 

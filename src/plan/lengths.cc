@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/encoding.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "base/yaml_check.h"
 #include "plan/make_problem.h"
@@ -75,8 +76,9 @@ Result<std::vector<int64_t>> parse_lengths(std::string_view text, const std::str
     if (value.empty()) continue;
     int64_t length = 0;
     if (!parse_int(value, &length) || length < 1 || length > kLongest)
-      return invalid_input(
-          cat(where, ":", line, ": a length must be a whole number of tokens, is '", value, "'"));
+      return invalid_input(cat(where, ":", line,
+                               ": a length must be a whole number of tokens, is '", excerpt(value),
+                               "'"));
     lengths.push_back(length);
   }
   if (lengths.empty())

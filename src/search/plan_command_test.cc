@@ -489,20 +489,26 @@ TEST(PlanCommand, SaysThatAGpuIsPricedInF32) {
 }
 
 TEST(PlanCommand, RefusesUnknownKeysAndArguments) {
-  expect_refused({{with("modl.size=x"), "unknown key 'modl' (did you mean 'model'?)"},
-                  {with("cluster.gpuz=h200"), "unknown key 'gpuz' (did you mean 'gpu'?)"},
-                  {with("'parallel={tpp: 2}'"), "tpp"},
-                  {with("--what-if foo=1"), "unknown key 'foo'"},
-                  {with("--what-if cluster.nodes"), "--what-if cluster.nodes: write KEY=VALUE"},
-                  {with("model.size=nothing"), "unknown model 'nothing'"},
-                  {cat("plan ", config(), " --max-units 0"), "--max-units must be at least 1"},
-                  {cat("plan ", config(), " --max-units x"), "--max-units"},
-                  {with("--time-limit nan"), "--time-limit must be a positive number"},
-                  {with("--threads -1"), "--threads must be 1 to 1024"},
-                  {with("--nonsense"), "--nonsense"},
-                  {with("--out /nowhere/p.yaml"), "/nowhere/p.yaml"},
-                  {"plan", "give a configuration file"},
-                  {cat("plan diff ", config()), "At least 2 required"}});
+  expect_refused(
+      {{with("modl.size=x"), "unknown key 'modl' (did you mean 'model'?)"},
+       {with("cluster.gpuz=h200"), "unknown key 'gpuz' (did you mean 'gpu'?)"},
+       {with("'parallel={tpp: 2}'"), "tpp"},
+       {with("--what-if foo=1"), "unknown key 'foo'"},
+       {with("--what-if cluster.nodes"), "--what-if cluster.nodes: write KEY=VALUE"},
+       {with("model.size=nothing"), "unknown model 'nothing'"},
+       {cat("plan ", config(), " --max-units 0"), "--max-units must be at least 1"},
+       {cat("plan ", config(), " --max-units x"), "--max-units"},
+       {with("--time-limit nan"), "--time-limit must be a positive number"},
+       {with("--threads -1"), "--threads must be 1 to 1024"},
+       {with("--nonsense"), "--nonsense"},
+       {with("--out /nowhere/p.yaml"), "--out: /nowhere/p.yaml: there is no folder"},
+       {with("--fused-out /nowhere/p.yaml"), "--fused-out: /nowhere/p.yaml: there is no"},
+       {"fuse none.json --plot /nowhere/p.svg", "--plot: /nowhere/p.svg: there is no"},
+       {"search-table none.json --out /nowhere/p.json", "--out: /nowhere/p.json: there"},
+       {"calibrate none.csv --report /nowhere/p.txt", "--report: /nowhere/p.txt: there"},
+       {"validate none.csv --json /nowhere/p.json", "--json: /nowhere/p.json: there is"},
+       {"plan", "give a configuration file"},
+       {cat("plan diff ", config()), "At least 2 required"}});
 }
 
 TEST(PlanCommand, RefusesBadImports) {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/json.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "sim/batching.h"
 
@@ -51,8 +52,8 @@ class StepReader {
                     parse_int(trim(line.substr(0, space)), &prompt) &&
                     parse_int(trim(line.substr(space + 1)), &response);
     if (!ok || prompt < 1 || response < 1)
-      return invalid_input(
-          cat(where, ": '", line, "' is not a prompt and a response length of at least 1 token"));
+      return invalid_input(cat(where, ": '", excerpt(line),
+                               "' is not a prompt and a response length of at least 1 token"));
     append(prompt, response, -1);
     return ok_status();
   }
