@@ -82,16 +82,26 @@ struct NamedFamily {
   bool scalar_head = false;
 };
 
+// "llama" of LlamaForCausalLM.
+std::string family_part(const std::string& architecture) {
+  const std::string name = lowered(architecture);
+  return name.substr(0, name.find("for"));
+}
+
 Result<NamedFamily> find_architecture(const std::string& architecture) {
-  std::vector<std::string> known;
+  std::vector<std::string> known, alike;
   for (const ModelFamily& family : model_families()) {
     if (architecture == family.lm_architecture) return NamedFamily{&family, false};
     if (architecture == family.score_architecture) return NamedFamily{&family, true};
-    known.push_back(family.lm_architecture);
-    known.push_back(family.score_architecture);
+    known.push_back(
+        cat(family.name, " (", family.lm_architecture, ", ", family.score_architecture, ")"));
+    // A similar name of another family (Gemma3 and Gemma) is other mathematics.
+    if (family_part(architecture) == family_part(family.lm_architecture))
+      alike = {family.lm_architecture, family.score_architecture};
   }
   return invalid_input(cat("unknown architecture '", architecture, "'",
-                           did_you_mean(architecture, known), "; known: ", join(known, ", ")));
+                           did_you_mean(architecture, alike),
+                           "; known families: ", join(known, ", ")));
 }
 
 Result<std::string> architecture_of(const Json& json) {

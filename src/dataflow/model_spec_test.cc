@@ -8,6 +8,7 @@
 namespace braid {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 Json llama_spec_config() {
@@ -160,9 +161,22 @@ TEST(ModelSpec, UnknownArchitectureListsTheKnownOnes) {
   config["architectures"] = {"LlamaForCausalML"};
   EXPECT_THAT(failure(config), HasSubstr("did you mean 'LlamaForCausalLM'?"));
   config["architectures"] = {"MambaForCausalLM"};
-  EXPECT_THAT(failure(config), HasSubstr("known: LlamaForCausalLM"));
+  EXPECT_THAT(failure(config), HasSubstr("known families: llama (LlamaForCausalLM, LlamaFor"));
   config.erase("architectures");
   EXPECT_THAT(failure(config), HasSubstr("'architectures'"));
+}
+
+// It would load their tensors under mathematics that they were not trained with.
+TEST(ModelSpec, ArchitecturesOfOtherFamiliesAreNotProposed) {
+  Json config = llama_spec_config();
+  for (const char* other : {"Gemma3ForCausalLM", "Gemma2ForCausalLM", "Qwen3MoeForCausalLM",
+                            "MixtralForCausalLM", "Llama4ForCausalLM", "GPT2ForCausalLM"}) {
+    config["architectures"] = {other};
+    EXPECT_THAT(failure(config), AllOf(HasSubstr(cat("unknown architecture '", other, "'; known")),
+                                       HasSubstr("gemma (GemmaForCausalLM")));
+  }
+  config["architectures"] = {"llamaForCausalLm"};
+  EXPECT_THAT(failure(config), HasSubstr("did you mean 'LlamaForCausalLM'?"));
 }
 
 struct BadKey {
