@@ -186,7 +186,7 @@ Result<int> devices_stated(const Config& config, const Graph& graph) {
     for (const auto& [name, value] : config.placement.map)
       // "all" and nodes need a cluster: what is wrong with them, and with numbers beyond all
       // processes, is said where the placement is read.
-      if (const auto mesh = parse_mesh(value.scalar, nullptr); mesh.ok())
+      if (const auto mesh = read_mesh(value, name, nullptr); mesh.ok())
         for (const DeviceId device : mesh->devices)
           if (device.value < kMost) devices = std::max(devices, int64_t{device.value} + 1);
   return static_cast<int>(devices);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/plan_text.h"
 
 namespace braid {
 namespace {
@@ -22,7 +23,8 @@ Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy
     return refused(where, cat("precision ", precision_name(*s.precision),
                               " (calls compute in model.dtype; leave it out)"));
   if (!std::is_sorted(mesh.devices.begin(), mesh.devices.end()))
-    return refused(where, "a mesh whose devices are not in ascending order");
+    return refused(where,
+                   cat("mesh ", mesh_text(mesh), ", whose devices are not in ascending order,"));
   return ok_status();
 }
 

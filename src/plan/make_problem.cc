@@ -153,31 +153,64 @@ Result<GpuSpec> profiled_gpu(const std::string& path, const ReadText& read) {
   return gpu_from_json(gpu).at(path);
 }
 
-Result<Cluster> planned_cluster(const Config& config, const Graph& graph, const ReadText& read) {
-  if (config.cluster.kind != YamlNode::Kind::kNull)
-    return cluster_from_yaml(config.cluster,
-                             [&read](const std::string& path) { return profiled_gpu(path, read); })
-        .at("cluster");
-  if (config.device != "cpu")
-    return invalid_input(
-        "cluster: is missing; say what to plan for, such as {gpu: a100-80g, nodes: 1}");
-  BRAID_ASSIGN(const GpuSpec machine, find_gpu("this-machine"));
-  BRAID_ASSIGN(int devices, devices_stated(config, graph));
+// What plan.file, placement and parallel say of the devices: nodes, and devices of each.
+struct DeviceShape {
+  int nodes = 1, each = 1;
+};
+
+Result<DeviceShape> stated_shape(const Config& config, const Graph& graph, const ReadText& read) {
+  DeviceShape shape;
+  BRAID_ASSIGN(shape.each, devices_stated(config, graph));
   if (!config.plan.file.empty()) {
     BRAID_ASSIGN(const std::string text, read(config.plan.file).at("plan.file"));
-    BRAID_ASSIGN(const ExecutionPlan plan, parse_plan(text, config.plan.file));
     BRAID_ASSIGN(const std::optional<Cluster> nodes, stated_nodes(text, config.plan.file));
-    if (nodes) return *nodes;
-    devices = plan.devices;
+    if (nodes)
+      return DeviceShape{static_cast<int>(nodes->nodes.size()), nodes->nodes.front().devices};
+    BRAID_ASSIGN(const ExecutionPlan plan, parse_plan(text, config.plan.file));
+    shape.each = plan.devices;
   }
-  if (devices > kMaxDevicesPerNode)
+  if (shape.each <= kMaxDevicesPerNode) return shape;
+  return invalid_input(cat(config.plan.file.empty() ? "parallel" : "plan.file", ": ", shape.each,
+                           " devices, and no cluster says how many; a node has at most ",
+                           kMaxDevicesPerNode,
+                           ", so say which there are, such as cluster={gpu: this-machine, nodes: ",
+                           (shape.each + kMaxDevicesPerNode - 1) / kMaxDevicesPerNode,
+                           ", gpus_per_node: ", kMaxDevicesPerNode, "}"));
+}
+
+Status missing_cluster(const Config& config, int devices) {
+  const std::string example =
+      cat("cluster={gpu: a100-80g, nodes: 1, gpus_per_node: ", std::min(devices, 8), "}");
+  if (config.device == "emulated")
     return invalid_input(
-        cat(config.plan.file.empty() ? "parallel" : "plan.file", ": ", devices,
-            " devices without a cluster; a node has at most ", kMaxDevicesPerNode,
-            ", so say which there are, such as cluster={gpu: this-machine, nodes: ",
-            (devices + kMaxDevicesPerNode - 1) / kMaxDevicesPerNode,
-            ", gpus_per_node: ", kMaxDevicesPerNode, "}"));
-  return make_cluster(machine, 1, devices);
+        cat("cluster: is missing; device emulated stands for the devices that it "
+            "names, such as ",
+            example));
+  return invalid_input(cat("cluster: is missing; with device ", config.device,
+                           " it says which GPUs the plan is for, such as ", example));
+}
+
+Result<Cluster> planned_cluster(const Config& config, const Graph& graph, const ReadText& read) {
+  Node node;
+  if (config.cluster.kind != YamlNode::Kind::kNull) {
+    BRAID_ASSIGN(Cluster stated,
+                 cluster_from_yaml(config.cluster, [&read](const std::string& path) {
+                   return profiled_gpu(path, read);
+                 }).at("cluster"));
+    node = stated.nodes.front();
+    // A machine has as many processes as the plan says, unless somebody counts them.
+    const bool counted =
+        config.cluster.find("nodes") != nullptr || config.cluster.find("gpus_per_node") != nullptr;
+    if (counted || node.gpu.architecture != "cpu") return stated;
+  } else {
+    BRAID_ASSIGN(const int devices, devices_stated(config, graph));
+    if (config.device != "cpu") return missing_cluster(config, devices);
+    BRAID_ASSIGN(node.gpu, find_gpu("this-machine"));
+  }
+  BRAID_ASSIGN(const DeviceShape shape, stated_shape(config, graph, read));
+  BRAID_ASSIGN(Cluster out, make_cluster(node.gpu, shape.nodes, shape.each, node.nic_gbps_per_gpu));
+  for (Node& each : out.nodes) each.profile = node.profile;
+  return out;
 }
 
 }  // namespace

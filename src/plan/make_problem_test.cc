@@ -30,6 +30,12 @@ Result<std::string> read_test_file(const std::string& path) {
         "graph: grpo\ndevices: 2x2\ncalls:\n  generate: {mesh: all, dp: 4}\n"
         "  old_logprob: {mesh: all, dp: 4}\n  ref_logprob: {mesh: node 1, dp: 2}\n"
         "  update_actor: {mesh: node 0, dp: 2}\n");
+  if (path == "cpu.json") return cat("{\"gpu\": ", gpu_json(*find_gpu("this-machine")).dump(), "}");
+  if (path == "six.yaml")
+    return std::string(
+        "graph: grpo\ndevices: 6\ncalls:\n  generate: {mesh: all, dp: 6}\n"
+        "  old_logprob: {mesh: all, dp: 6}\n  ref_logprob: {mesh: all, dp: 6}\n"
+        "  update_actor: {mesh: all, dp: 6}\n");
   if (path == "bad.txt") return std::string("10\nten\n");
   if (path == "colocated.yaml")
     return std::string(
@@ -163,7 +169,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"cluster: {gpu: a100-80g}", "set model.size to a catalogue name"},
         BadCase{"model: {size: lama2-7b}", "model.size"},
         BadCase{"model: {path: nowhere}", "set model.size"},
-        BadCase{"model: {path: tiny}\ndevice: cuda", "cluster: is missing"},
+        BadCase{"model: {path: tiny}\ndevice: cuda",
+                "cluster: is missing; with device cuda it says which GPUs"},
+        BadCase{"model: {path: tiny}\ndevice: emulated\nparallel: {dp: 2}",
+                "cluster: is missing; device emulated stands for the devices that it names, such "
+                "as cluster={gpu: a100-80g, nodes: 1, gpus_per_node: 2}"},
         BadCase{"model: {path: tiny}\ncluster: {gpu: a100}", "c.yaml:2"},
         BadCase{"model: {path: tiny}\nrollout: {max_response_length: 40}\n"
                 "workload: {response_length: 50}",
@@ -268,12 +278,41 @@ TEST(ConfiguredPlan, WithoutAClusterThereAreAsManyDevicesAsItSpeaksOf) {
   const auto many = make_problem(config_of(head + "parallel: {dp: 33}"), read_test_file);
   EXPECT_THAT(
       many.status().message(),
-      HasSubstr("parallel: 33 devices without a cluster; a node has at most 16, so say which "
-                "there are, such as cluster={gpu: this-machine, nodes: 3,"));
+      HasSubstr("parallel: 33 devices, and no cluster says how many; a node has at most 16, so say "
+                "which there are, such as cluster={gpu: this-machine, nodes: 3,"));
   const Config beyond = config_of(head + "parallel: {dp: 1024, tp: 1024}");
   const auto refused = make_problem(beyond, read_test_file);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().message(), HasSubstr("call generate takes more than 1024"));
+}
+
+// A cluster that names the machine and counts nothing leaves that to the plan.
+TEST(ConfiguredPlan, AMachineHasAsManyProcessesAsThePlanSays) {
+  const auto text = [](const std::string& cluster, const std::string& rest) {
+    return cat(
+        "model: {size: qwen2.5-0.5b}\nalgorithm: {name: grpo}\n"
+        "rollout: {samples_per_prompt: 4}\ncluster: ",
+        cluster, "\n", rest);
+  };
+  const auto nodes_of = [&](const std::string& cluster, const std::string& rest) {
+    const auto problem = make_problem(config_of(text(cluster, rest)), read_test_file);
+    EXPECT_TRUE(problem.ok()) << problem.status().message();
+    std::vector<int> devices;
+    for (const Node& node : problem->cluster.nodes) {
+      EXPECT_EQ(node.profile, cluster == "{profile: cpu.json}" ? "cpu.json" : "");
+      devices.push_back(node.devices);
+    }
+    return devices;
+  };
+  for (const char* machine : {"{profile: cpu.json}", "{gpu: this-machine}"}) {
+    EXPECT_EQ(nodes_of(machine, ""), std::vector<int>{1});
+    EXPECT_EQ(nodes_of(machine, "parallel: {dp: 2}"), std::vector<int>{2});
+    EXPECT_EQ(nodes_of(machine, "plan: {file: nodes.yaml}"), (std::vector<int>{2, 2}));
+    EXPECT_EQ(nodes_of(machine, "plan: {file: six.yaml}"), std::vector<int>{6});
+  }
+  EXPECT_EQ(nodes_of("{gpu: this-machine, gpus_per_node: 3}", "parallel: {dp: 2}"),
+            std::vector<int>{3});
+  EXPECT_EQ(nodes_of("{gpu: a100-80g}", "parallel: {dp: 2}"), std::vector<int>{8});
 }
 
 TEST(ConfiguredPlan, PlanFileWinsAndAgreesWithTheRest) {

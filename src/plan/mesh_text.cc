@@ -1,5 +1,6 @@
 // Device meshes as people write them.
 #include "base/text.h"
+#include "base/yaml_check.h"
 #include "plan/plan_fields.h"
 #include "plan/plan_text.h"
 
@@ -80,6 +81,18 @@ Result<DeviceMesh> parse_mesh(const std::string& text, const Cluster* cluster) {
   if (body.rfind("nodes ", 0) == 0) return parse_nodes(body.substr(6), *cluster, text);
   if (body.rfind("node ", 0) == 0) return parse_nodes(body.substr(5), *cluster, text);
   return parse_devices(body, 0, plan_fields::kMaxDevices, text);
+}
+
+Result<DeviceMesh> read_mesh(const YamlNode& node, const std::string& key, const Cluster* cluster,
+                             int devices) {
+  const auto text = plan_fields::items_text(node);
+  if (!text) return wrong_value(node, cat(key, " is no device mesh; ", kForms, ", or a list"));
+  if (trim(*text) == "all" && cluster == nullptr && devices > 0) {
+    DeviceMesh mesh;
+    for (int i = 0; i < devices; ++i) mesh.devices.push_back(DeviceId{i});
+    return mesh;
+  }
+  return parse_mesh(*text, cluster).at(cat(node.origin, ": ", key));
 }
 
 std::string mesh_text(const DeviceMesh& mesh) {

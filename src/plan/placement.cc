@@ -212,9 +212,8 @@ Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& p
     if (!role && !is_call)
       return invalid_input(cat(value.origin, ": placement.", name, ": graph ", problem.graph.name,
                                " has no such role, and no call of this name with a model"));
-    BRAID_ASSIGN(
-        const DeviceMesh mesh,
-        parse_mesh(value.scalar, &problem.cluster).at(cat(value.origin, ": placement.", name)));
+    BRAID_ASSIGN(const DeviceMesh mesh,
+                 read_mesh(value, cat("placement.", name), &problem.cluster));
     BRAID_TRY(validate_mesh(problem.cluster, mesh).at(cat(value.origin, ": placement.", name)));
     (is_call && !role ? by_call : by_role)[name] = mesh;
   }

@@ -119,11 +119,22 @@ Result<std::vector<int64_t>> parse_stage_layers(const std::string& text) {
   for (const std::string& part : split(text, ',')) {
     int64_t layers = 0;
     if (!parse_int(trim(part), &layers) || layers < 1 || layers > kMostLayers)
-      return invalid_input(
-          cat(kStageLayers, " must be layers of each stage such as \"5,6,6,5\", not '", text, "'"));
+      return invalid_input(cat(
+          kStageLayers, " must be layers of each stage such as [5, 6, 6, 5], not '", text, "'"));
     out.push_back(layers);
   }
   return out;
+}
+
+std::optional<std::string> items_text(const YamlNode& node) {
+  if (node.kind == YamlNode::Kind::kScalar) return node.scalar;
+  if (node.kind != YamlNode::Kind::kList || node.list.empty()) return std::nullopt;
+  std::vector<std::string> items;
+  for (const YamlNode& item : node.list) {
+    if (item.kind != YamlNode::Kind::kScalar) return std::nullopt;
+    items.push_back(item.scalar);
+  }
+  return join(items, ",");
 }
 
 const char* timing_name(OffloadTiming timing) {

@@ -2,10 +2,12 @@
 // Internal to plan/. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "base/yaml.h"
 #include "plan/execution_plan.h"
 
 namespace braid::plan_fields {
@@ -35,6 +37,10 @@ const char* timing_name(OffloadTiming timing);
 inline constexpr const char* kStageLayers = "stage_layers";
 std::string stage_layers_text(const Strategy& strategy);
 Result<std::vector<int64_t>> parse_stage_layers(const std::string& text);
+
+// A text, or the items of a list as one text with commas ("1,2" of [1, 2]); nothing for a map, an
+// empty value or list, and a list of other things than texts.
+std::optional<std::string> items_text(const YamlNode& node);
 
 inline constexpr int kMaxDevices = 1 << 20;
 

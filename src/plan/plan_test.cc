@@ -221,6 +221,11 @@ std::vector<Broken> broken_plans() {
          p.fusion = {true, 0, 1, 0};
        },
        {"fusion.units: must be 1 to"}},
+      {"idle_fusion",
+       [](auto& p) {
+         p.fusion = {false, 0, 5, 16};
+       },
+       {"fusion: seed and units", "train_schedules is false", "remove them"}},
       {"stale", [](auto& p) { p.staleness = 1; }, {"generate and update_critic share devices"}},
       {"stale_negative", [](auto& p) { p.staleness = -1; }, {"nearest legal value: 0"}},
   };
@@ -367,6 +372,17 @@ INSTANTIATE_TEST_SUITE_P(
                 "write devices as 0-7"},
         BadText{"graph: ppo\ndevices: 8\ncalls:\n  u: {mesh: 0, recompute: some}",
                 "none, selective or full"},
+        BadText{"graph: ppo\ndevices: 8\ncalls:\n  u: {mesh: 0-3, pp: 4, stage_layers: {a: 1}}",
+                "p.yaml:4: calls.u.stage_layers must be the layers of each stage, such as [5, 6"},
+        BadText{"graph: ppo\ndevices: 8\ncalls:\n  u: {mesh: 0-3, pp: 4, stage_layers: }",
+                "leave it out for even stages"},
+        BadText{
+            "graph: ppo\ndevices: 8\ncalls:\n  u: {mesh: 0-3, stage_layers: [1, x]}",
+            "p.yaml:4: calls.u: stage_layers must be layers of each stage such as [5, 6, 6, 5], "
+            "not '1,x'"},
+        BadText{"graph: ppo\ndevices: 8\ncalls:\n  u: {mesh: {a: 1}}",
+                "p.yaml:4: calls.u.mesh is no device mesh; write devices as 0-7"},
+        BadText{"graph: ppo\ndevices: 8\ncalls:\n  u: {mesh: [[1]]}", "is no device mesh"},
         BadText{"graph: ppo\ndevices: 8\nroles:\n  actor: {weights: disk}", "device or host"},
         BadText{"graph: ppo\ndevices: 8\nroles:\n  actor: {weights: host, when: now}",
                 "after_last_call or after_each_call"},
@@ -385,6 +401,20 @@ TEST(PlanText, APlanMayStateItsNodes) {
   EXPECT_EQ(mesh_text(plan->calls[1].mesh), "0-7");
   for (const char* devices : {"2x0", "0x4", "2x17", "x", "2x4x2"})
     EXPECT_FALSE(parse_plan(cat("graph: g\ndevices: ", devices), "p").ok()) << devices;
+}
+
+// As a person writes them, too.
+TEST(PlanText, ListsAreReadAsTheirTexts) {
+  const auto plan = parse_plan(
+      "graph: g\ndevices: 6\ncalls:\n  a: {mesh: all, dp: 6}\n  b: {mesh: [1, 0], dp: 2}\n"
+      "  c: {mesh: [0-1, 4], stage_layers: [1, 2]}\n  d: {mesh: 0-1, stage_layers: \"1,1\"}\n",
+      "p.yaml");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(mesh_text(plan->calls[0].mesh), "0-5");  // six devices, whatever their nodes
+  EXPECT_EQ(mesh_text(plan->calls[1].mesh), "1,0");
+  EXPECT_EQ(mesh_text(plan->calls[2].mesh), "0-1,4");
+  EXPECT_EQ(plan->calls[2].strategy.stage_layers, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(plan->calls[3].strategy.stage_layers, (std::vector<int64_t>{1, 1}));
 }
 
 TEST(PlanText, BadJsonIsAnError) {

@@ -60,7 +60,22 @@ Status check_quotes(const YamlNode& node, const std::string& where) {
   return ok_status();
 }
 
-Result<CallPlan> read_call(const std::string& name, const YamlNode& node, const Cluster* cluster) {
+Result<std::vector<int64_t>> read_stage_layers(const YamlNode& node, const std::string& call) {
+  const std::string where = cat("calls.", call);
+  if (const auto text = plan_fields::items_text(node))
+    return plan_fields::parse_stage_layers(*text).at(cat(node.origin, ": ", where));
+  return wrong_value(node, cat(where, ".", plan_fields::kStageLayers,
+                               " must be the layers of each stage, such as [5, 6, 6, 5]; leave it "
+                               "out for even stages"));
+}
+
+// How a plan's meshes name devices.
+struct MeshNames {
+  const Cluster* cluster = nullptr;  // null: only numbers and `all`
+  int devices = 0;
+};
+
+Result<CallPlan> read_call(const std::string& name, const YamlNode& node, const MeshNames& names) {
   const std::string where = cat("calls.", name, ".");
   BRAID_TRY(require_map(node, cat("calls.", name)));
   std::vector<std::string> keys = {"mesh", plan_fields::kStageLayers};
@@ -70,17 +85,14 @@ Result<CallPlan> read_call(const std::string& name, const YamlNode& node, const 
   CallPlan call;
   call.call = name;
   const YamlNode* mesh = node.find("mesh");
-  if (mesh == nullptr || mesh->kind != YamlNode::Kind::kScalar)
+  if (mesh == nullptr)
     return wrong_value(node, cat(where, "mesh is missing; write devices such as 0-7"));
-  BRAID_ASSIGN(call.mesh,
-               parse_mesh(mesh->scalar, cluster).at(cat(mesh->origin, ": ", where, "mesh")));
+  BRAID_ASSIGN(call.mesh, read_mesh(*mesh, where + "mesh", names.cluster, names.devices));
   for (const StrategyField& field : plan_fields::strategy_fields())
     if (const YamlNode* value = node.find(field.name))
       BRAID_TRY(read_strategy_field(*value, where + field.name, field, &call.strategy));
   if (const YamlNode* layers = node.find(plan_fields::kStageLayers)) {
-    BRAID_ASSIGN(
-        call.strategy.stage_layers,
-        plan_fields::parse_stage_layers(layers->scalar).at(cat(layers->origin, ": calls.", name)));
+    BRAID_ASSIGN(call.strategy.stage_layers, read_stage_layers(*layers, name));
   }
   return call;
 }
@@ -113,10 +125,10 @@ Result<RolePlan> read_role(const std::string& name, const YamlNode& node) {
   return role;
 }
 
-Status read_calls(const YamlNode& node, const Cluster* cluster, ExecutionPlan* plan) {
+Status read_calls(const YamlNode& node, const MeshNames& names, ExecutionPlan* plan) {
   BRAID_TRY(require_map(node, "calls"));
   for (const auto& [name, value] : node.map) {
-    BRAID_ASSIGN(CallPlan call, read_call(name, value, cluster));
+    BRAID_ASSIGN(CallPlan call, read_call(name, value, names));
     plan->calls.push_back(std::move(call));
   }
   return ok_status();
@@ -201,7 +213,8 @@ Status read_plan(const YamlNode& root, const Cluster* cluster, ExecutionPlan* pl
   plan->devices = static_cast<int>(count.total);
   BRAID_ASSIGN(const std::optional<Cluster> stated, stated_nodes(count));
   if (cluster == nullptr && stated) cluster = &*stated;
-  if (const YamlNode* node = root.find("calls")) BRAID_TRY(read_calls(*node, cluster, plan));
+  const MeshNames names{cluster, plan->devices};
+  if (const YamlNode* node = root.find("calls")) BRAID_TRY(read_calls(*node, names, plan));
   if (const YamlNode* node = root.find("roles")) BRAID_TRY(read_roles(*node, plan));
   if (const YamlNode* node = root.find("fusion")) BRAID_TRY(read_fusion(*node, &plan->fusion));
   if (const YamlNode* node = root.find("staleness")) {

@@ -391,7 +391,11 @@ Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
     return invalid_input(
         "fusion.migrate_below_samples: scoring finished samples while others are generated "
         "(inter-stage fusion) is not available yet; set it to 0");
-  return plan.fusion.train_schedules ? check_train_schedules(plan, problem) : ok_status();
+  if (plan.fusion.train_schedules) return check_train_schedules(plan, problem);
+  if (plan.fusion == Fusion{}) return ok_status();
+  return invalid_input(
+      "fusion: seed and units are of the search for fused training, and train_schedules is false; "
+      "remove them");
 }
 
 // Rollouts that overlap training need devices of their own.
