@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "config/reference.h"
+#include "dataflow/graph.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
 
@@ -50,7 +51,7 @@ Status missing_file(const std::string& input, const Status& status,
     const size_t equals = item.find('=');
     BRAID_TRY(set_yaml_path(keys, item.substr(0, equals), item.substr(equals + 1), "command line"));
   }
-  BRAID_TRY(check_option_keys(keys));
+  BRAID_TRY(check_option_keys(keys, algorithm_names()));
   return status;
 }
 
@@ -66,6 +67,7 @@ void take_config_inputs(CLI::App& app) {
 Result<ConfigSources> config_sources(const std::vector<std::string>& inputs) {
   ConfigSources sources;
   sources.environment = environment;
+  sources.algorithms = algorithm_names();
   for (const std::string& input : joined_options(inputs)) {
     if (!path_exists(input) && input.find('=') != std::string::npos) {
       sources.overrides.push_back(input);

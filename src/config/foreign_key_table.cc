@@ -1,212 +1,7 @@
 #include "config/foreign_key_table.h"
 
-#include <map>
-#include <optional>
-
-#include "base/text.h"
-
 namespace braid {
 namespace {
-
-// The first number in the tree whose key has one of the names, wherever it stands.
-std::optional<double> number_of(const YamlNode& node, const std::vector<std::string>& names) {
-  for (const auto& [key, value] : node.map) {
-    double number = 0;
-    for (const std::string& name : names)
-      if (key == name && parse_double(value.scalar, &number)) return number;
-    if (const auto below = number_of(value, names)) return below;
-  }
-  return std::nullopt;
-}
-
-std::optional<double> group_size(const YamlNode& root) {
-  return number_of(root, {"num_generations", "n_samples_per_prompt", "samples_per_prompt", "n",
-                          "num_generations_per_prompt", "group_size"});
-}
-
-std::optional<double> prompts(const YamlNode& root) {
-  return number_of(
-      root, {"rollout_batch_size", "prompts_per_step", "num_prompts_per_step", "train_batch_size"});
-}
-
-std::string no_conversion(const std::string&, const YamlNode&) { return ""; }
-std::string switched_on(const std::string&, const YamlNode&) { return "true"; }
-std::string every_step(const std::string&, const YamlNode&) { return "1"; }
-
-std::string choose(const std::map<std::string, std::string>& choices, const std::string& value) {
-  const auto found = choices.find(value);
-  return found == choices.end() ? "" : found->second;
-}
-
-// -1, null and None switch things off there, 0 does here.
-std::string zero_is_off(const std::string& value, const YamlNode&) {
-  return value == "-1" || value == "null" || value == "None" || value == "none" ? "0" : value;
-}
-
-// Completions per optimizer batch (TRL) to prompts per rollout.
-std::string completions_to_prompts(const std::string& value, const YamlNode& root) {
-  double completions = 0;
-  const auto group = group_size(root);
-  if (!parse_double(value, &completions)) return "";
-  completions *= number_of(root, {"gradient_accumulation_steps"}).value_or(1);
-  if (!group) return cat(format_double(completions), " / samples_per_prompt");
-  return format_double(completions / *group);
-}
-
-// A mini-batch's size in prompts (verl) to the number of mini-batches.
-std::string prompts_to_minibatches(const std::string& value, const YamlNode& root) {
-  double size = 0;
-  const auto all = prompts(root);
-  if (!parse_double(value, &size) || size <= 0) return "";
-  return all ? format_double(*all / size) : cat("prompts_per_step / ", value);
-}
-
-// A mini-batch's size in sequences to the number of mini-batches.
-std::string sequences_to_minibatches(const std::string& value, const YamlNode& root) {
-  double size = 0;
-  const auto all =
-      number_of(root, {"rollout_batch_size", "prompts_per_step", "num_prompts_per_step"});
-  if (!parse_double(value, &size) || size <= 0) return "";
-  const auto grouped = root.find("rollout") == nullptr
-                           ? std::optional<double>()
-                           : number_of(*root.find("rollout"), {"batch_size"});
-  if (!all && !grouped) return cat("prompts_per_step * samples_per_prompt / ", value);
-  return format_double((all ? *all : *grouped) * group_size(root).value_or(1) / size);
-}
-
-std::string sequences_to_tokens(const std::string& value, const YamlNode&) {
-  return cat(value, " * (max_prompt_length + max_response_length)");
-}
-
-std::string completions_to_steps(const std::string& value, const YamlNode&) {
-  return "train.total_episodes: " + value;
-}
-
-std::string epochs_to_steps(const std::string& value, const YamlNode&) {
-  return cat(value, " * lines of data.train / rollout.prompts_per_step");
-}
-
-std::string ratio_to_warmup(const std::string& value, const YamlNode& root) {
-  double ratio = 0;
-  const auto steps = number_of(root, {"total_steps", "max_steps", "total_training_steps"});
-  if (!parse_double(value, &ratio)) return "";
-  return steps ? format_double(static_cast<double>(static_cast<int64_t>(ratio * *steps)))
-               : cat(value, " * optimizer steps");
-}
-
-std::string both_clips(const std::string& value, const YamlNode&) {
-  return cat("algorithm.clip_low: ", value, "' and 'algorithm.clip_high: ", value);
-}
-
-std::string estimator_to_algorithm(const std::string& value, const YamlNode&) {
-  return choose({{"gae", "ppo"},
-                 {"grpo", "grpo"},
-                 {"group_norm", "grpo"},
-                 {"rloo", "rloo"},
-                 {"remax", "remax"},
-                 {"reinforce_plus_plus", "reinforce_pp"},
-                 {"reinforce", "reinforce_pp"},
-                 {"dr_grpo", "dr_grpo"}},
-                value);
-}
-
-std::string kl_estimator(const std::string& value, const YamlNode&) {
-  return choose(
-      {{"kl", "k1"}, {"k1", "k1"}, {"mse", "k2"}, {"k2", "k2"}, {"low_var_kl", "k3"}, {"k3", "k3"}},
-      value);
-}
-
-std::string kl_in_loss(const std::string& value, const YamlNode&) {
-  return value == "true" || value == "True" ? "loss" : "reward";
-}
-
-std::string kl_in_reward(const std::string& value, const YamlNode&) {
-  return value == "true" || value == "True" ? "reward" : "loss";
-}
-
-std::string schedule(const std::string& value, const YamlNode&) {
-  return choose({{"constant", "constant"},
-                 {"constant_with_warmup", "constant"},
-                 {"linear", "linear"},
-                 {"cosine", "cosine"},
-                 {"cosine_with_min_lr", "cosine"}},
-                value);
-}
-
-std::string loss_aggregation(const std::string& value, const YamlNode&) {
-  return choose({{"token-mean", "token_mean"},
-                 {"dapo", "token_mean"},
-                 {"bnpo", "token_mean"},
-                 {"seq-mean-token-mean", "seq_mean_token_mean"},
-                 {"grpo", "seq_mean_token_mean"},
-                 {"seq-mean-token-sum", "seq_mean_token_sum"},
-                 {"seq-mean-token-sum-norm", "constant_norm"},
-                 {"dr_grpo", "constant_norm"}},
-                value);
-}
-
-std::string dtype(const std::string& value, const YamlNode&) {
-  return choose({{"true", "bf16"},
-                 {"false", "f32"},
-                 {"bfloat16", "bf16"},
-                 {"float32", "f32"},
-                 {"bf16", "bf16"},
-                 {"fp32", "f32"}},
-                value);
-}
-
-std::string truncation(const std::string& value, const YamlNode&) {
-  return choose({{"error", "error"},
-                 {"left", "truncate_left"},
-                 {"true", "drop"},
-                 {"True", "drop"},
-                 {"false", "error"}},
-                value);
-}
-
-std::string to_chat(const std::string& value, const YamlNode&) {
-  return value == "false" || value == "False" ? "text" : "chat";
-}
-
-std::string reward_model(const std::string& value, const YamlNode&) {
-  return cat("reward: [{type: model, path: ", value, "}]");
-}
-std::string reward_url(const std::string& value, const YamlNode&) {
-  return cat("reward: [{type: http, url: \"", value, "\"}]");
-}
-std::string reward_function(const std::string& value, const YamlNode&) {
-  return cat("reward: [{type: python, path: ", value, ", function: compute_score}]");
-}
-
-std::string resume(const std::string& value, const YamlNode&) {
-  const std::string known =
-      choose({{"disable", "none"}, {"auto", "auto"}, {"true", "auto"}, {"false", "none"}}, value);
-  return known.empty() ? value : known;
-}
-
-std::string clip_range(const std::string& value, const YamlNode&) {
-  const std::vector<std::string> parts = split(value, ' ');
-  std::string last = parts.back();
-  while (!last.empty() && (last.back() == ']' || last.back() == ')')) last.pop_back();
-  return last;
-}
-
-std::string group_normalization(const std::string& value, const YamlNode&) {
-  return choose({{"true", "group"},
-                 {"True", "group"},
-                 {"group", "group"},
-                 {"batch", "batch"},
-                 {"false", "none"},
-                 {"none", "none"}},
-                value);
-}
-
-std::string two_betas(const std::string& value, const YamlNode& root) {
-  const auto first = number_of(root, {"adam_beta1"}), second = number_of(root, {"adam_beta2"});
-  if (!first && !second) return value;
-  return cat("[", format_double(first.value_or(0.9)), ", ", format_double(second.value_or(0.999)),
-             "]");
-}
 
 // clang-format off
 constexpr ForeignKey kForeignKeys[] = {
@@ -218,7 +13,7 @@ constexpr ForeignKey kForeignKeys[] = {
   {"gen_batch_size", "verl", "rollout.prompts_per_step", "prompts of one rollout"},
   {"train_batch_size", "OpenRLHF", "train.minibatches", "a count of optimizer steps per epoch; OpenRLHF's is the size of one in sequences", sequences_to_minibatches},
   {"mini_batch_size", "TRL PPO", "train.minibatches", "a count of optimizer steps per epoch; TRL's is the size of one in sequences", sequences_to_minibatches},
-  {"per_device_train_batch_size", "TRL", "rollout.prompts_per_step", "prompts of one rollout; TRL's counts completions of one device and micro-batch", completions_to_prompts},
+  {"per_device_train_batch_size", "TRL", "rollout.prompts_per_step", "prompts of one rollout; TRL's counts completions of one device and micro-batch", micro_completions_to_prompts},
   {"generation_batch_size", "TRL", "rollout.prompts_per_step", "prompts of one rollout; TRL's counts completions", completions_to_prompts},
   {"batch_size", "TRL PPO", "rollout.prompts_per_step", "prompts of one rollout; TRL's counts completions", completions_to_prompts},
   {"gradient_accumulation_steps", "TRL", "train.micro_tokens", "tokens of one forward and backward; micro-batches follow from it, results do not depend on it", no_conversion},
@@ -276,7 +71,6 @@ constexpr ForeignKey kForeignKeys[] = {
   {"vllm_gpu_memory_utilization", "TRL, OpenRLHF", "rollout.kv_budget_tokens", "tokens of the KV cache, not a share of memory", no_conversion},
   {"use_vllm", "TRL", "", "sampler and trainer are one engine"},
   {"vllm_mode", "TRL", "", "sampler and trainer are one engine"},
-  {"vllm_num_engines", "OpenRLHF", "", "sampler and trainer are one engine"},
   {"vllm_sync_backend", "OpenRLHF", "", "sampler and trainer share their weights"},
   {"vllm_importance_sampling_correction", "TRL", "", "sampler and trainer are one engine; mismatch/logprob_abs_max shows how well they agree"},
   {"vllm_importance_sampling_cap", "TRL", "algorithm.tis_cap", "0 = off"},
@@ -292,8 +86,8 @@ constexpr ForeignKey kForeignKeys[] = {
   {"enforce_eager", "verl, OpenRLHF", "", "there are no captured graphs"},
   {"free_cache_engine", "verl", "", "the cache is freed after every rollout"},
   // Algorithm.
-  {"adv_estimator", "verl", "algorithm.name", "ppo | grpo", estimator_to_algorithm},
-  {"advantage_estimator", "OpenRLHF, slime", "algorithm.name", "ppo | grpo", estimator_to_algorithm},
+  {"adv_estimator", "verl", "algorithm.name", "", estimator_to_algorithm},
+  {"advantage_estimator", "OpenRLHF, slime", "algorithm.name", "", estimator_to_algorithm},
   {"lambd", "OpenRLHF", "algorithm.lam", "GAE lambda"},
   {"gae_lambda", "AReaL", "algorithm.lam", "GAE lambda"},
   {"lam", "TRL PPO", "algorithm.lam", "GAE lambda"},
@@ -335,10 +129,10 @@ constexpr ForeignKey kForeignKeys[] = {
   {"kl_ctrl.horizon", "verl", "algorithm.kl.horizon", "sequences"},
   {"loss_type", "TRL", "algorithm.loss_agg", "how token losses are averaged", loss_aggregation},
   {"loss_agg_mode", "verl", "algorithm.loss_agg", "how token losses are averaged", loss_aggregation},
-  {"importance_sampling_level", "TRL", "algorithm.ratio_level", "token | sequence"},
+  {"importance_sampling_level", "TRL", "algorithm.ratio_level", "token | sequence", ratio_level},
   {"scale_rewards", "TRL", "algorithm.normalize_advantages", "batch | group | none", group_normalization},
   {"norm_adv_by_std_in_grpo", "verl", "algorithm.normalize_advantages", "batch | group | none", group_normalization},
-  {"whiten_rewards", "TRL PPO", "algorithm.whiten_rewards", "true or false"},
+  {"whiten_rewards", "TRL PPO", "algorithm.whiten_rewards", "true or false", as_boolean},
   {"missing_eos_penalty", "TRL PPO", "reward_total.missing_eos_penalty", "subtracted from the reward of a truncated response", zero_is_off},
   {"reward_clip_range", "OpenRLHF", "reward_total.clip", "one bound for both sides", clip_range},
   {"reward_clip", "AReaL", "reward_total.clip", "one bound for both sides"},
@@ -383,7 +177,7 @@ constexpr ForeignKey kForeignKeys[] = {
   {"total_training_steps", "verl", "train.total_steps", "rollouts", zero_is_off},
   {"max_num_steps", "NeMo-RL", "train.total_steps", "rollouts"},
   {"num_rollout", "slime", "train.total_steps", "rollouts"},
-  {"total_episodes", "TRL PPO", "train.total_episodes", "sequences in all", completions_to_steps},
+  {"total_episodes", "TRL PPO", "train.total_episodes", "sequences in all", completions_to_episodes},
   {"num_episodes", "OpenRLHF", "train.total_steps", "rollouts, not epochs over the data", epochs_to_steps},
   {"num_train_epochs", "TRL", "train.total_steps", "rollouts, not epochs over the data", epochs_to_steps},
   {"total_epochs", "verl", "train.total_steps", "rollouts, not epochs over the data", epochs_to_steps},
@@ -402,8 +196,8 @@ constexpr ForeignKey kForeignKeys[] = {
   {"use_tensorboard", "OpenRLHF", "log.tensorboard", "event files are in the run's folder", switched_on},
   {"logging_steps", "TRL, OpenRLHF", "", "every step is logged"},
   {"log_completions", "TRL", "log.samples_every", "steps between rows of samples.jsonl", every_step},
-  {"save_steps", "TRL, OpenRLHF", "checkpoint.every_steps", "steps; 0 = only at the end", zero_is_off},
-  {"save_freq", "verl", "checkpoint.every_steps", "steps; 0 = only at the end", zero_is_off},
+  {"save_steps", "TRL, OpenRLHF", "checkpoint.every_steps", "rollouts; 0 = not by steps, and checkpoint.every_minutes counts too", steps_or_share},
+  {"save_freq", "verl", "checkpoint.every_steps", "rollouts; 0 = not by steps, and checkpoint.every_minutes counts too", steps_or_share},
   {"save_total_limit", "TRL", "checkpoint.keep_last", "checkpoints"},
   {"max_ckpt_num", "OpenRLHF", "checkpoint.keep_last", "checkpoints"},
   {"max_actor_ckpt_to_keep", "verl", "checkpoint.keep_last", "checkpoints"},
@@ -413,12 +207,12 @@ constexpr ForeignKey kForeignKeys[] = {
   {"resume_mode", "verl", "checkpoint.resume", "auto | none | PATH", resume},
   {"resume_from_path", "verl", "checkpoint.resume", "auto | none | PATH", resume},
   {"load_checkpoint", "OpenRLHF", "checkpoint.resume", "auto | none | PATH", resume},
-  {"eval_steps", "TRL, OpenRLHF", "eval.every_steps", "steps; 0 = off", zero_is_off},
-  {"test_freq", "verl", "eval.every_steps", "steps; 0 = off", zero_is_off},
-  {"val_period", "NeMo-RL", "eval.every_steps", "steps; 0 = off", zero_is_off},
-  {"val_before_train", "verl", "eval.at_start", "true or false"},
-  {"eval_on_start", "TRL", "eval.at_start", "true or false"},
-  {"val_at_start", "NeMo-RL", "eval.at_start", "true or false"},
+  {"eval_steps", "TRL, OpenRLHF", "eval.every_steps", "rollouts; 0 = off", steps_or_share},
+  {"test_freq", "verl", "eval.every_steps", "rollouts; 0 = off", steps_or_share},
+  {"val_period", "NeMo-RL", "eval.every_steps", "rollouts; 0 = off", steps_or_share},
+  {"val_before_train", "verl", "eval.at_start", "true or false", as_boolean},
+  {"eval_on_start", "TRL", "eval.at_start", "true or false", as_boolean},
+  {"val_at_start", "NeMo-RL", "eval.at_start", "true or false", as_boolean},
   // Models and data.
   {"model_name_or_path", "TRL", "model.path", "Hugging Face folder on this machine"},
   {"sft_model_path", "TRL PPO", "model.path", "Hugging Face folder on this machine"},
@@ -426,32 +220,27 @@ constexpr ForeignKey kForeignKeys[] = {
   {"critic_pretrain", "OpenRLHF", "critic.path", "Hugging Face folder on this machine"},
   {"actor_rollout_ref.model.path", "verl", "model.path", "Hugging Face folder on this machine"},
   {"critic.model.path", "verl", "critic.path", "Hugging Face folder on this machine"},
-  {"reward_model.model.path", "verl", "reward", "an entry of the list", reward_model},
-  {"reward_model_path", "TRL PPO", "reward", "an entry of the list", reward_model},
-  {"reward_pretrain", "OpenRLHF", "reward", "an entry of the list", reward_model},
+  {"reward_model.model.path", "verl", "reward", "an entry of the list", reward_model_entry},
+  {"reward_model_path", "TRL PPO", "reward", "an entry of the list", reward_model_entry},
+  {"reward_pretrain", "OpenRLHF", "reward", "an entry of the list", reward_model_entry},
   {"remote_rm_url", "OpenRLHF", "reward", "an entry of the list", reward_url},
   {"remote_url", "OpenRLHF", "reward", "an entry of the list", reward_url},
   {"custom_reward_function.path", "verl", "reward", "an entry of the list", reward_function},
   {"custom_reward_function.name", "verl", "reward", "'function' of the entry of type python", no_conversion},
   {"reward_funcs", "TRL", "reward", "entries of type python", reward_function},
   {"reward_weights", "TRL", "reward", "'weight' of each entry", no_conversion},
-  {"train_files", "verl", "data.train", "JSONL file (convert parquet first)"},
-  {"val_files", "verl", "data.eval", "JSONL file (convert parquet first)"},
-  {"prompt_data", "OpenRLHF", "data.train", "JSONL file"},
-  {"eval_dataset", "OpenRLHF, TRL", "data.eval", "JSONL file"},
-  {"dataset_name", "TRL", "data.train", "JSONL file"},
   {"input_key", "OpenRLHF", "data.prompt_key", "name of a field"},
   {"label_key", "OpenRLHF", "data.label_key", "name of a field"},
   {"input_template", "OpenRLHF", "data.prompt_template", "with {prompt} for the prompt"},
   {"apply_chat_template", "OpenRLHF, slime", "data.prompt_format", "text | chat", to_chat},
   {"truncation", "verl", "data.overlong", "error | drop | truncate_left", truncation},
   {"filter_overlong_prompts", "verl", "data.overlong", "error | drop | truncate_left", truncation},
-  {"shuffle_dataset", "TRL", "data.shuffle", "true or false"},
+  {"shuffle_dataset", "TRL", "data.shuffle", "true or false", as_boolean},
   {"bf16", "TRL, OpenRLHF", "model.dtype", "f32 | bf16 (f32 master weights)", dtype},
   {"torch_dtype", "TRL, transformers", "model.dtype", "f32 | bf16 (f32 master weights)", dtype},
   {"dtype", "verl, TRL", "model.dtype", "f32 | bf16 (f32 master weights)", dtype},
-  {"gradient_checkpointing", "TRL, OpenRLHF", "train.recompute", "true or false"},
-  {"enable_gradient_checkpointing", "verl", "train.recompute", "true or false"},
+  {"gradient_checkpointing", "TRL, OpenRLHF", "train.recompute", "true or false", as_boolean},
+  {"enable_gradient_checkpointing", "verl", "train.recompute", "true or false", as_boolean},
   {"lora_rank", "verl, OpenRLHF", "lora.rank", "0 = train all weights"},
   {"lora_r", "TRL", "lora.rank", "0 = train all weights"},
   {"lora_alpha", "TRL, verl, OpenRLHF", "lora.alpha", "the update is scaled by alpha / rank"},
@@ -460,36 +249,24 @@ constexpr ForeignKey kForeignKeys[] = {
   {"lora_dropout", "TRL, OpenRLHF", "lora.dropout", "share left out in training"},
   {"use_dora", "TRL", "", "DoRA is not supported; LoRA is (lora.rank)"},
   {"use_rslora", "TRL", "", "the update is scaled by alpha / rank; set lora.alpha"},
-  {"mask_truncated_completions", "TRL", "algorithm.mask_truncated", "true or false"},
-  {"overlong_filtering", "NeMo-RL", "algorithm.mask_truncated", "true or false"},
-  {"mask_truncated_samples", "rLLM", "algorithm.mask_truncated", "true or false"},
+  {"mask_truncated_completions", "TRL", "algorithm.mask_truncated", "true or false", as_boolean},
+  {"overlong_filtering", "NeMo-RL", "algorithm.mask_truncated", "true or false", as_boolean},
+  {"mask_truncated_samples", "rLLM", "algorithm.mask_truncated", "true or false", as_boolean},
   {"reward_manager.name", "verl", "reward", "'signature' of the entry of type python: verl, or verl_batch for a batch manager's function", no_conversion},
   {"reward_kwargs", "verl", "reward", "'kwargs' of the entry of type python", no_conversion},
-  {"tensor_model_parallel_size", "verl", "", "one process computes a model whole; train.threads sets its threads"},
-  {"vllm_tensor_parallel_size", "TRL, OpenRLHF", "", "one process computes a model whole; train.threads sets its threads"},
-  {"n_gpus_per_node", "verl", "", "a run is one process on one device (device)"},
-  {"nnodes", "verl", "", "a run is one process on one device (device)"},
-  {"actor_num_gpus_per_node", "OpenRLHF", "", "a run is one process on one device (device)"},
-  {"actor_num_nodes", "OpenRLHF", "", "a run is one process on one device (device)"},
-  {"zero_stage", "OpenRLHF", "", "a run is one process on one device (device)"},
-  {"deepspeed", "TRL", "", "a run is one process on one device (device)"},
-  {"fsdp", "TRL", "", "a run is one process on one device (device)"},
-  {"colocate_all_models", "OpenRLHF", "", "a run is one process on one device (device)"},
   // OpenRLHF's names since its command line has groups.
   {"rollout.batch_size", "OpenRLHF", "rollout.prompts_per_step", "prompts of one rollout"},
   {"train.batch_size", "OpenRLHF", "train.minibatches", "a count of optimizer steps per epoch; OpenRLHF's is the size of one in sequences", sequences_to_minibatches},
   {"train.micro_batch_size", "OpenRLHF", "train.micro_tokens", "tokens, not sequences", sequences_to_tokens},
   {"rollout.micro_batch_size", "OpenRLHF", "rollout.max_concurrent", "sequences in flight"},
   {"eval.n_samples_per_prompt", "OpenRLHF", "eval.samples_per_prompt", "responses per prompt"},
-  {"eval.steps", "OpenRLHF", "eval.every_steps", "steps; 0 = off", zero_is_off},
-  {"eval.dataset", "OpenRLHF", "data.eval", "JSONL file"},
-  {"data.prompt_dataset", "OpenRLHF", "data.train", "JSONL file"},
+  {"eval.steps", "OpenRLHF", "eval.every_steps", "rollouts; 0 = off", steps_or_share},
   {"data.max_len", "OpenRLHF", "data.max_prompt_length", "tokens of the prompt alone; rollout.max_response_length for the rest", no_conversion},
   {"actor.model_name_or_path", "OpenRLHF", "model.path", "Hugging Face folder on this machine"},
   {"critic.model_name_or_path", "OpenRLHF", "critic.path", "Hugging Face folder on this machine"},
-  {"reward.model_name_or_path", "OpenRLHF", "reward", "an entry of the list", reward_model},
+  {"reward.model_name_or_path", "OpenRLHF", "reward", "an entry of the list", reward_model_entry},
   {"reward.clip_range", "OpenRLHF", "reward_total.clip", "one bound for both sides", clip_range},
-  {"advantage.estimator", "OpenRLHF", "algorithm.name", "ppo | grpo", estimator_to_algorithm},
+  {"advantage.estimator", "OpenRLHF", "algorithm.name", "", estimator_to_algorithm},
   {"advantage.is_correction_enable", "OpenRLHF", "algorithm.tis_cap", "0 = off", no_conversion},
   {"kl.init_coef", "OpenRLHF", "algorithm.kl.coef", "0 = off"},
   {"kl.use_loss", "OpenRLHF", "algorithm.kl.in", "reward | loss", kl_in_loss},
@@ -497,7 +274,7 @@ constexpr ForeignKey kForeignKeys[] = {
   {"kl.target", "OpenRLHF", "algorithm.kl.target", "KL per sequence of the adaptive controller"},
   {"kl.horizon", "OpenRLHF", "algorithm.kl.horizon", "sequences"},
   {"dynamic_filtering_enable", "OpenRLHF", "", "groups without signal are counted (adv/zero_std_frac), not drawn again"},
-  {"gradient_checkpointing_enable", "OpenRLHF", "train.recompute", "true or false"},
+  {"gradient_checkpointing_enable", "OpenRLHF", "train.recompute", "true or false", as_boolean},
   {"ckpt.path", "OpenRLHF", "checkpoint.dir", "folder"},
   {"ckpt.save_hf", "OpenRLHF", "checkpoint.hf_every_steps", "steps between exports; 0 = only at the end", no_conversion},
   {"param_dtype", "OpenRLHF", "model.dtype", "f32 | bf16 (f32 master weights)", dtype},
@@ -505,16 +282,199 @@ constexpr ForeignKey kForeignKeys[] = {
   {"lora.alpha", "OpenRLHF", "lora.alpha", "the update is scaled by alpha / rank"},
   {"wandb.project", "OpenRLHF", "log.wandb", "name of the project"},
   {"wandb.run_name", "OpenRLHF", "run.name", "results go to run.dir/run.name"},
-  {"vllm.num_engines", "OpenRLHF", "", "sampler and trainer are one engine"},
   {"vllm.sync_backend", "OpenRLHF", "", "sampler and trainer share their weights"},
-  {"vllm.tensor_parallel_size", "OpenRLHF", "", "one process computes a model whole; train.threads sets its threads"},
   {"enable_sleep", "OpenRLHF", "", "models that rest leave memory by train.offload"},
   {"attn_implementation", "OpenRLHF, transformers", "", "there is one attention kernel for sampling and training"},
-  {"colocate_all", "OpenRLHF", "", "a run is one process on one device (device)"},
-  {"colocate_actor_ref", "OpenRLHF", "", "a run is one process on one device (device)"},
-  {"num_nodes", "OpenRLHF", "", "a run is one process on one device (device)"},
-  {"num_gpus_per_node", "OpenRLHF", "", "a run is one process on one device (device)"},
   {"optim", "TRL", "", "the optimizer is AdamW; its numbers are in the group optim"},
+  // Devices, and how calls share them.
+  {"n_gpus_per_node", "verl", "cluster", "the devices that there are", devices_of_cluster},
+  {"nnodes", "verl", "cluster", "the devices that there are", devices_of_cluster},
+  {"actor_num_gpus_per_node", "OpenRLHF", "cluster", "the devices that there are", devices_of_cluster},
+  {"actor_num_nodes", "OpenRLHF", "cluster", "the devices that there are", devices_of_cluster},
+  {"ref_num_nodes", "OpenRLHF", "placement", "devices of a role, as {reference: 8-15}", no_conversion},
+  {"ref_num_gpus_per_node", "OpenRLHF", "placement", "devices of a role, as {reference: 8-15}", no_conversion},
+  {"critic_num_nodes", "OpenRLHF", "placement", "devices of a role, as {critic: 8-15}", no_conversion},
+  {"critic_num_gpus_per_node", "OpenRLHF", "placement", "devices of a role, as {critic: 8-15}", no_conversion},
+  {"reward_num_nodes", "OpenRLHF", "placement", "devices of a role, as {reward: 8-15}", no_conversion},
+  {"reward_num_gpus_per_node", "OpenRLHF", "placement", "devices of a role, as {reward: 8-15}", no_conversion},
+  {"num_nodes", "OpenRLHF", "cluster", "the devices that there are", devices_of_cluster},
+  {"num_gpus_per_node", "OpenRLHF", "cluster", "the devices that there are", devices_of_cluster},
+  {"tensor_model_parallel_size", "verl", "parallel", "tp of generation", engine_tp},
+  {"vllm_tensor_parallel_size", "TRL, OpenRLHF", "parallel", "tp of generation", engine_tp},
+  {"vllm.tensor_parallel_size", "OpenRLHF", "parallel", "tp of generation", engine_tp},
+  {"vllm_num_engines", "OpenRLHF", "parallel", "dp of generation", engine_dp},
+  {"vllm.num_engines", "OpenRLHF", "parallel", "dp of generation", engine_dp},
+  {"data_parallel_size", "verl", "parallel", "dp of generation", engine_dp},
+  {"megatron.tensor_model_parallel_size", "verl", "parallel", "tp of a call", update_tp},
+  {"megatron.pipeline_model_parallel_size", "verl", "parallel", "pp of a call", update_pp},
+  {"megatron.virtual_pipeline_model_parallel_size", "verl", "parallel", "interleave of the call that trains", no_conversion},
+  {"megatron.*", "verl", "", "layouts of calls are in parallel or plan.file (docs/ranks.md)"},
+  {"pipeline_model_parallel_size", "verl", "parallel", "pp of a call", no_conversion},
+  {"ulysses_sequence_parallel_size", "verl", "", "sequences are not cut over ranks: cp can be planned, not trained yet"},
+  {"ring_attn_size", "OpenRLHF", "", "sequences are not cut over ranks: cp can be planned, not trained yet"},
+  {"ds_tensor_parallel_size", "OpenRLHF", "parallel", "tp of the call that trains", no_conversion},
+  {"zero_stage", "OpenRLHF", "parallel", "zero of the calls that train", zero_of_all},
+  {"zpg", "OpenRLHF", "parallel", "zero_ranks: so many ranks share what zero shards", no_conversion},
+  {"fsdp_size", "verl", "parallel", "zero_ranks: so many ranks share what zero shards", zero_group},
+  {"deepspeed", "TRL", "parallel", "zero: 1 to 3 as its stages", sharded},
+  {"fsdp", "TRL", "parallel", "zero: 3 shards weights, gradients and optimizer states", sharded},
+  {"fsdp_config.*", "verl, TRL", "", "sharding is parallel={zero: 3}; what waits on the host is in a plan file (roles)"},
+  {"optimizer_offload", "verl", "plan.file", "'optimizer: host' of a role in a plan file", no_conversion},
+  {"adam_offload", "OpenRLHF", "plan.file", "'optimizer: host' of a role in a plan file", no_conversion},
+  {"fsdp_config.optimizer_offload", "verl", "plan.file", "'optimizer: host' of a role in a plan file", no_conversion},
+  {"fsdp_config.param_offload", "verl", "train.offload", "auto | off, for the weights of frozen roles; a plan file says it for all", no_conversion},
+  {"fsdp_config.fsdp_size", "verl", "parallel", "zero_ranks: so many ranks share what zero shards", zero_group},
+  {"fsdp_config.model_dtype", "verl", "model.dtype", "f32 | bf16 (f32 master weights)", dtype},
+  {"megatron.param_offload", "verl", "plan.file", "'weights: host' of a role in a plan file", no_conversion},
+  {"megatron.optimizer_offload", "verl", "plan.file", "'optimizer: host' of a role in a plan file", no_conversion},
+  {"colocate_all_models", "OpenRLHF", "placement", "which calls share devices", colocated},
+  {"colocate_all", "OpenRLHF", "placement", "which calls share devices", colocated},
+  {"colocate_actor_ref", "OpenRLHF", "placement", "which calls share devices, as {actor: 0-3, reference: 0-3}", no_conversion},
+  {"colocate_critic_reward", "OpenRLHF", "placement", "which calls share devices, as {critic: 4-7, reward: 4-7}", no_conversion},
+  {"strategy", "verl", "", "there is one engine for training; parallel says how ranks share it"},
+  {"model_engine", "verl", "", "there is one engine for training; parallel says how ranks share it"},
+  {"async_train", "OpenRLHF", "", "rollouts come from the weights that learn from them; staleness of a plan is simulated, not trained"},
+  {"ray_kwargs.*", "verl", "", "ranks are started by 'braid train' itself, torchrun, srun or mpirun (docs/ranks.md)"},
+  {"ray_init.*", "verl", "", "ranks are started by 'braid train' itself, torchrun, srun or mpirun (docs/ranks.md)"},
+  {"balance_batch", "verl", "", "ranks get about as many tokens each, always"},
+  {"ddp_*", "transformers", "", "gradients of ranks are summed in one way (docs/ranks.md)"},
+  {"dataloader_*", "transformers", "", "data are streamed beside the steps, without worker processes"},
+  {"dataset_num_proc", "TRL", "", "data are streamed beside the steps, without worker processes"},
+  {"filter_overlong_prompts_workers", "verl", "", "data are streamed beside the steps, without worker processes"},
+  // Files of data.
+  {"train_files", "verl", "data.train", "file (JSON lines, parquet), folder, pattern or data set of the Hugging Face cache", one_file},
+  {"val_files", "verl", "data.eval", "file (JSON lines, parquet), folder, pattern or data set of the Hugging Face cache", one_file},
+  {"prompt_data", "OpenRLHF", "data.train", "file (JSON lines, parquet), folder, pattern or data set of the Hugging Face cache", one_file},
+  {"data.prompt_dataset", "OpenRLHF", "data.train", "file (JSON lines, parquet), folder, pattern or data set of the Hugging Face cache", one_file},
+  {"dataset_name", "TRL", "data.train", "file (JSON lines, parquet), folder, pattern or data set of the Hugging Face cache", one_file},
+  {"eval_dataset", "OpenRLHF, TRL", "data.eval", "file (JSON lines, parquet), folder, pattern or data set of the Hugging Face cache", one_file},
+  {"eval.dataset", "OpenRLHF", "data.eval", "file (JSON lines, parquet), folder, pattern or data set of the Hugging Face cache", one_file},
+  {"dataset_train_split", "TRL", "data.train", "a path names the files of a split, as ORG/NAME/main/train-*.parquet", no_conversion},
+  {"dataset_test_split", "TRL", "data.eval", "a path names the files of a split, as ORG/NAME/main/test-*.parquet", no_conversion},
+  {"prompt_split", "OpenRLHF", "data.train", "a path names the files of a split, as ORG/NAME/main/train-*.parquet", no_conversion},
+  {"eval_split", "OpenRLHF", "data.eval", "a path names the files of a split, as ORG/NAME/main/test-*.parquet", no_conversion},
+  {"dataset_config", "TRL", "data.train", "a path names the files of a configuration", no_conversion},
+  {"prompt_data_probs", "OpenRLHF", "", "data sets are not mixed; several files of one folder are read one after the other"},
+  {"dataset_text_field", "TRL", "data.prompt_key", "name of a field"},
+  {"reward_fn_key", "verl", "", "a reward function gets all columns of the data"},
+  {"max_samples", "OpenRLHF", "", "data are read as long as train.total_steps lasts"},
+  {"val_batch_size", "verl", "eval.prompts", "first lines of data.eval that are used; 0 = all", no_conversion},
+  {"per_device_eval_batch_size", "TRL", "rollout.max_concurrent", "sequences in flight"},
+  {"image_key", "verl", "", "pictures are not read"},
+  {"custom_cls.*", "verl", "", "data are read by Braid (docs/data.md); convert them before"},
+  {"max_prompt_length", "TRL", "data.max_prompt_length", "tokens"},
+  {"max_length", "TRL", "data.max_prompt_length", "tokens of the prompt alone; a response that the data give is learned whole", no_conversion},
+  {"packing", "TRL", "", "sequences are always packed without padding, each on its own"},
+  {"eval_packing", "TRL", "", "sequences are always packed without padding, each on its own"},
+  {"packing_strategy", "TRL", "", "sequences are always packed without padding, each on its own"},
+  {"group_by_length", "transformers", "", "sequences are always packed without padding"},
+  {"assistant_only_loss", "TRL", "data.learn", "assistant | last | all", learned_turns},
+  {"completion_only_loss", "TRL", "data.learn", "assistant | last | all", learned_turns},
+  {"chat_template_kwargs", "TRL", "data.template", "a group of arguments", no_conversion},
+  {"chat_template_kwargs.*", "TRL", "data.template", "a group of arguments", template_argument},
+  {"apply_chat_template_kwargs.*", "verl", "data.template", "a group of arguments", template_argument},
+  {"chat_template_path", "TRL", "tokenizer.path", "a folder whose tokenizer has that template", no_conversion},
+  {"eos_token", "TRL", "", "special tokens are those of the tokenizer"},
+  {"pad_token", "TRL", "", "special tokens are those of the tokenizer, and nothing is padded"},
+  // Rollouts, rewards and algorithms.
+  {"rollout.name", "verl", "", "sampler and trainer are one engine"},
+  {"rollout.mode", "verl", "", "sampler and trainer are one engine; steps are synchronous"},
+  {"multi_turn.*", "verl", "", "a response is one turn: there are no tools and no environments"},
+  {"agent.*", "verl", "", "a response is one turn: there are no tools and no environments"},
+  {"agent_func_path", "OpenRLHF", "", "a response is one turn: there are no tools and no environments"},
+  {"filter_groups.*", "verl", "", "groups without signal are counted (adv/zero_std_frac), not drawn again"},
+  {"dynamic_filtering", "OpenRLHF", "", "groups without signal are counted (adv/zero_std_frac), not drawn again"},
+  {"dynamic_filtering_reward_range", "OpenRLHF", "", "groups without signal are counted (adv/zero_std_frac), not drawn again"},
+  {"val_kwargs.do_sample", "verl", "eval.temperature", "0 = greedy", no_conversion},
+  {"val_kwargs.top_p", "verl", "", "evaluations draw from the whole distribution (eval.temperature)"},
+  {"val_kwargs.top_k", "verl", "", "evaluations draw from the whole distribution (eval.temperature)"},
+  {"calculate_log_probs", "verl", "", "the sampler's log-probs are always noted"},
+  {"max_model_len", "verl", "", "sequences are as long as data.max_prompt_length and rollout.max_response_length say"},
+  {"vllm_max_model_length", "TRL", "", "sequences are as long as data.max_prompt_length and rollout.max_response_length say"},
+  {"max_num_batched_tokens", "verl", "", "how many tokens a round of generation takes is chosen by the engine"},
+  {"enable_chunked_prefill", "verl", "", "prompts are always computed in parts beside what is being generated"},
+  {"load_format", "verl", "", "sampler and trainer share their weights"},
+  {"engine_kwargs.*", "verl", "", "sampler and trainer are one engine"},
+  {"generation_kwargs.*", "TRL", "rollout", "temperature, stop and the like", no_conversion},
+  {"vllm_server_*", "TRL", "", "sampler and trainer are one engine"},
+  {"vllm_enable_sleep", "OpenRLHF", "", "models that rest leave memory by train.offload"},
+  {"vllm_enable_sleep_mode", "TRL", "", "models that rest leave memory by train.offload"},
+  {"deepspeed_enable_sleep", "OpenRLHF", "", "models that rest leave memory by train.offload"},
+  {"vllm_generate_batch_size", "OpenRLHF", "rollout.max_concurrent", "sequences in flight"},
+  {"rollout_is", "verl", "algorithm.tis_cap", "the cap, by tokens; above 0 it is on", no_conversion},
+  {"rollout_correction.*", "verl", "", "of such corrections there is one: algorithm.tis_cap caps the weights of tokens"},
+  {"rollout_correction.rollout_is", "verl", "algorithm.tis_cap", "the cap, by tokens; above 0 it is on", no_conversion},
+  {"rollout_correction.rollout_is_threshold", "verl", "algorithm.tis_cap", "0 = off", zero_is_off},
+  {"policy_loss.loss_mode", "verl", "algorithm.name", "", loss_mode},
+  {"policy_loss.*", "verl", "", "keys of a loss are those of algorithm (docs/algorithms.md)"},
+  {"reward_model.enable", "verl", "reward", "an entry of type model", reward_model_entry},
+  {"reward_model.micro_batch_size_per_gpu", "verl", "train.micro_tokens", "tokens, not sequences", sequences_to_tokens},
+  {"forward_max_token_len_per_gpu", "verl", "train.micro_tokens", "tokens of one forward and backward"},
+  {"log_prob_use_dynamic_bsz", "verl", "", "micro-batches are always cut by tokens (train.micro_tokens)"},
+  {"reward_manager", "verl", "reward", "'signature' of the entry of type python: verl, or verl_batch for a batch manager's function", no_conversion},
+  {"launch_reward_fn_async", "verl", "", "rewards are asked for after generation, several at a time"},
+  {"sandbox_fusion.*", "verl", "reward", "an entry of type http or command", no_conversion},
+  {"overlong_buffer.enable", "verl", "reward_total.overlong_buffer", "tokens; 0 = off", buffer_switch},
+  {"overlong_buffer.log", "verl", "", "the total of the rewards is logged before and after (docs/metrics.md)"},
+  {"normalize_reward", "OpenRLHF", "", "rewards are not normalised over the run; advantages are (algorithm.normalize_advantages)"},
+  {"center_rewards_coefficient", "TRL", "", "rewards are not pulled towards 0"},
+  {"sync_ref_model", "TRL", "", "the reference keeps the weights that it was loaded with"},
+  {"ref_model_mixup_alpha", "TRL", "", "the reference keeps the weights that it was loaded with"},
+  {"ref_model_sync_steps", "TRL", "", "the reference keeps the weights that it was loaded with"},
+  {"label_smoothing", "TRL", "", "targets are not smoothed"},
+  {"label_smoothing_factor", "transformers", "", "targets are not smoothed"},
+  {"top_entropy_quantile", "TRL", "", "all tokens of a response are trained on"},
+  {"neftune_noise_alpha", "TRL", "", "no noise is added to embeddings"},
+  {"disable_dropout", "TRL", "", "models have no dropout; adapters have lora.dropout"},
+  // Numbers, kernels and files of models.
+  {"fp16", "transformers", "model.dtype", "f32 | bf16 (f32 master weights)", half_precision},
+  {"tf32", "transformers", "", "f32 is computed in f32"},
+  {"load_in_4bit", "TRL, OpenRLHF", "", "weights are not quantized"},
+  {"load_in_8bit", "TRL", "", "weights are not quantized"},
+  {"bnb_4bit_*", "transformers", "", "weights are not quantized"},
+  {"trust_remote_code", "verl, TRL", "", "no code of a model's folder is run"},
+  {"model_revision", "TRL", "model.path", "a folder, or ORG/NAME@REVISION of the Hugging Face cache", no_conversion},
+  {"use_shm", "verl", "", "weights are mapped from their files"},
+  {"gradient_checkpointing_kwargs.*", "transformers", "", "train.recompute is all that there is to say"},
+  {"gradient_checkpointing_use_reentrant", "OpenRLHF", "", "train.recompute is all that there is to say"},
+  {"use_torch_compile", "verl", "", "kernels are those of the program"},
+  {"torch_compile", "transformers", "", "kernels are those of the program"},
+  {"use_fused_kernels", "verl", "", "kernels are those of the program"},
+  {"use_liger", "verl", "", "kernels are those of the program"},
+  {"use_liger_kernel", "TRL", "", "kernels are those of the program"},
+  {"use_liger_loss", "TRL", "", "logits of a whole batch never exist"},
+  {"flash_attn", "OpenRLHF", "", "there is one attention kernel for sampling and training"},
+  {"use_peft", "TRL", "lora.rank", "above 0 trains adapters", no_conversion},
+  {"modules_to_save", "TRL", "", "beside adapters only a scalar head is trained"},
+  {"lora_modules_to_save", "TRL", "", "beside adapters only a scalar head is trained"},
+  {"lora_task_type", "TRL", "", "the algorithm says what the model is for"},
+  {"value_head_prefix", "OpenRLHF", "", "a scalar head is called score.weight"},
+  {"disable_fast_tokenizer", "OpenRLHF", "", "there is one tokenizer, which reads tokenizer.json"},
+  {"use_cpu", "transformers", "device", "cpu | cuda", cpu_switch},
+  {"no_cuda", "transformers", "device", "cpu | cuda", cpu_switch},
+  // What a run writes.
+  {"save_strategy", "transformers", "checkpoint.every_steps", "rollouts; 0 = not by steps", save_strategy},
+  {"eval_strategy", "transformers", "eval.every_steps", "rollouts; 0 = off", eval_strategy},
+  {"evaluation_strategy", "transformers", "eval.every_steps", "rollouts; 0 = off", eval_strategy},
+  {"logging_strategy", "transformers", "", "every step is logged"},
+  {"logging_first_step", "transformers", "", "every step is logged"},
+  {"logging_dir", "transformers", "", "event files are in the run's folder"},
+  {"disable_tqdm", "transformers", "log.console", "true or false", negated},
+  {"num_completions_to_print", "TRL", "log.samples_every", "steps between rows of samples.jsonl", no_conversion},
+  {"log_val_generations", "verl", "", "'braid eval --samples OUT' writes what is generated"},
+  {"rollout_data_dir", "verl", "rollout.record", "true writes rollouts.jsonl into the run's folder", switched_on},
+  {"val_only", "verl", "", "'braid eval' evaluates without training"},
+  {"metric_for_best_model", "transformers", "checkpoint.keep_best", "name of a metric (docs/metrics.md), min:NAME for the lowest", no_conversion},
+  {"load_best_model_at_end", "transformers", "checkpoint.keep_best", "name of a metric whose best checkpoint is kept", no_conversion},
+  {"greater_is_better", "transformers", "checkpoint.keep_best", "max:NAME or min:NAME", no_conversion},
+  {"save_hf_ckpt", "OpenRLHF", "checkpoint.hf_every_steps", "steps between exports; 0 = only at the end", no_conversion},
+  {"save_only_model", "transformers", "", "a checkpoint has all that continuing needs"},
+  {"default_hdfs_dir", "verl", "", "files are written to folders of this machine"},
+  {"max_critic_ckpt_to_keep", "verl", "checkpoint.keep_last", "checkpoints; one holds all roles", zero_is_off},
+  {"push_to_hub", "transformers", "", "nothing is sent anywhere; the export is a Hugging Face folder"},
+  {"hub_model_id", "transformers", "", "nothing is sent anywhere; the export is a Hugging Face folder"},
+  {"remove_unused_columns", "transformers", "", "a reward function gets all columns of the data"},
+  {"exp_name", "TRL PPO", "run.name", "results go to run.dir/run.name"},
 };
 // clang-format on
 

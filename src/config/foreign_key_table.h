@@ -1,18 +1,16 @@
 // The table behind foreign_keys.cc: names of other frameworks, ours, units and conversions.
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include "base/yaml.h"
+#include "config/foreign_key_values.h"
 
 namespace braid {
 
-// Our value for theirs, or "" where it cannot be computed; `root` offers the other keys.
-using ConvertKey = std::string (*)(const std::string& value, const YamlNode& root);
-
 struct ForeignKey {
-  const char* theirs;     // end of the dotted path, '-' written as '_'
+  // End of the dotted path, '-' written as '_'. "group.*" is every key below a group of this name,
+  // "name_*" every key whose last name begins so.
+  const char* theirs;
   const char* framework;  // who uses it
   const char* ours;       // "optim.ROLE.lr": ROLE becomes actor or critic; "" = no counterpart
   const char* note;       // unit, or what to know; without a counterpart: what happens instead

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/yaml.h"
 
@@ -10,7 +11,9 @@ namespace braid {
 
 // "FILE:3: 'num_generations' is a key of TRL; here it is rollout.samples_per_prompt (responses per
 // prompt): write rollout.samples_per_prompt: 8", or "" where neither the key nor a key below it is
-// known. `root` is the whole configuration, for conversions that need other values.
-std::string foreign_key_text(const YamlNode& node, const std::string& path, const YamlNode& root);
+// known. `root` is the whole configuration, for conversions that need other values; `algorithms`
+// are the names that algorithm.name may have, of which advice is made.
+std::string foreign_key_text(const YamlNode& node, const std::string& path, const YamlNode& root,
+                             const std::vector<std::string>& algorithms);
 
 }  // namespace braid

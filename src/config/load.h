@@ -17,6 +17,7 @@ struct ConfigSources {
   std::vector<std::pair<std::string, std::string>> files;  // (name, text); later ones win
   std::vector<std::string> overrides;                      // "key.sub=value", after the files
   std::function<std::optional<std::string>(const std::string&)> environment;
+  std::vector<std::string> algorithms;  // names that advice on algorithm.name may give
 };
 
 struct LoadedConfig {

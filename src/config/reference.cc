@@ -13,7 +13,8 @@ std::string last_part(const std::string& path) { return split(path, '.').back();
 // Walks a tree along the list of keys and stops at the first key that is not in it.
 class KeyChecker {
  public:
-  explicit KeyChecker(const YamlNode& root) : root_(root), rows_(option_rows()) {
+  KeyChecker(const YamlNode& root, const std::vector<std::string>& algorithms)
+      : root_(root), algorithms_(algorithms), rows_(option_rows()) {
     for (const OptionRow& row : rows_) by_path_[row.path] = &row;
   }
 
@@ -38,7 +39,7 @@ class KeyChecker {
   // A name that is a group or list here may be a key of another framework; if it is not, the reader
   // says what is wrong.
   Status wrong_shape(const YamlNode& node, const std::string& path) const {
-    const std::string foreign = foreign_key_text(node, path, root_);
+    const std::string foreign = foreign_key_text(node, path, root_, algorithms_);
     return foreign.empty() ? ok_status() : invalid_input(foreign);
   }
 
@@ -48,7 +49,7 @@ class KeyChecker {
     for (const OptionRow& row : rows_)
       if (row.path.rfind(prefix, 0) == 0 && row.path.find('.', prefix.size()) == std::string::npos)
         siblings.push_back(row.path.substr(prefix.size()));
-    const std::string foreign = foreign_key_text(node, path, root_);
+    const std::string foreign = foreign_key_text(node, path, root_, algorithms_);
     const std::string near = nearest_name(key, siblings);
     const bool misspelt = !near.empty() && edit_distance(key, near) == 1;
     if (!foreign.empty() && !misspelt) return invalid_input(foreign);
@@ -81,6 +82,7 @@ class KeyChecker {
   }
 
   const YamlNode& root_;
+  const std::vector<std::string>& algorithms_;
   std::vector<OptionRow> rows_;
   std::map<std::string, const OptionRow*> by_path_;
 };
@@ -108,6 +110,8 @@ std::string configuration_table() {
   return out;
 }
 
-Status check_option_keys(const YamlNode& tree) { return KeyChecker(tree).check(tree, ""); }
+Status check_option_keys(const YamlNode& tree, const std::vector<std::string>& algorithms) {
+  return KeyChecker(tree, algorithms).check(tree, "");
+}
 
 }  // namespace braid

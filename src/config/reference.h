@@ -98,7 +98,8 @@ std::vector<OptionRow> option_rows();
 std::string configuration_table();
 
 // An unknown key anywhere in the tree is an error: for a key of another framework it names ours,
-// its unit and the converted value, otherwise the nearest name.
-Status check_option_keys(const YamlNode& tree);
+// its unit and the converted value, otherwise the nearest name. Advice on algorithm.name gives
+// names of `algorithms`.
+Status check_option_keys(const YamlNode& tree, const std::vector<std::string>& algorithms = {});
 
 }  // namespace braid
