@@ -258,6 +258,10 @@ Status validate(const CheckpointConfig& config) {
   if (config.resume.empty()) return invalid_input("checkpoint.resume: auto, none or a path");
   if (!config.keep_best.empty() && parse_best_metric(config.keep_best).name.empty())
     return invalid_input("checkpoint.keep_best: a metric's name, or min:NAME for the lowest");
+  if (!config.keep_best.empty() && config.keep_best.find('/') == std::string::npos)
+    return invalid_input(cat("checkpoint.keep_best: no metric is called '", config.keep_best,
+                             "'; they have a group, such as reward/raw_mean or min:sft/loss "
+                             "(docs/metrics.md)"));
   return ok_status();
 }
 

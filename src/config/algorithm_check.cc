@@ -16,11 +16,15 @@ Status check_choice(const char* key, const std::string& value,
                            did_you_mean(value, allowed), "; allowed: ", join(allowed, " | ")));
 }
 
+constexpr double kLargest = 1e30;  // any finite number a user may mean
+
 Status check_range(const char* key, double value, double low, double high) {
   if (value >= low && value <= high) return {};
-  return invalid_input(cat("algorithm.", key, ": ", format_double(value),
-                           " is out of range; allowed: ", format_double(low), " to ",
-                           format_double(high)));
+  const std::string range = high < kLargest   ? cat(format_double(low), " to ", format_double(high))
+                            : low > -kLargest ? cat("at least ", format_double(low))
+                                              : "any number that is not beyond all measure";
+  return invalid_input(
+      cat("algorithm.", key, ": ", format_double(value), " is out of range; allowed: ", range));
 }
 
 Status check_choices(const AlgorithmOptions& o) {
@@ -35,8 +39,6 @@ Status check_choices(const AlgorithmOptions& o) {
   BRAID_TRY(check_choice("kl.in", o.kl.in, {"reward", "loss"}));
   return check_choice("kl.controller", o.kl.controller, {"fixed", "adaptive"});
 }
-
-constexpr double kLargest = 1e30;  // any finite number a user may mean
 
 Status check_numbers(const AlgorithmOptions& o) {
   BRAID_TRY(check_range("gamma", o.gamma, 0, 1));

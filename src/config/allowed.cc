@@ -13,6 +13,14 @@ std::vector<std::string> choices_of(const Allowed& allowed) {
   return out;
 }
 
+// Whole numbers in digits, as people write them, as long as a double counts them exactly.
+std::string number_text(double value) {
+  constexpr double kExact = 9'007'199'254'740'992;
+  if (std::abs(value) < kExact && value == std::floor(value))
+    return cat(static_cast<int64_t>(value));
+  return format_double(value);
+}
+
 bool has_choices(const Allowed& allowed) { return allowed.choices[0] != '\0'; }
 
 }  // namespace
@@ -21,7 +29,7 @@ std::string allowed_text(const Allowed& allowed) {
   if (has_choices(allowed)) return allowed.choices;
   const bool low = std::isfinite(allowed.low);
   const bool high = std::isfinite(allowed.high) && !allowed.high_is_guard;
-  const std::string least = format_double(allowed.low), most = format_double(allowed.high);
+  const std::string least = number_text(allowed.low), most = number_text(allowed.high);
   if (low && high)
     return cat(allowed.low_excluded ? "above " : "", least,
                allowed.high_excluded ? " to below " : " to ", most);
@@ -35,9 +43,8 @@ Status check_allowed(const Allowed& allowed, const std::string& key, double valu
   if (low && high) return ok_status();
   if (low && allowed.high_is_guard)
     return invalid_input(
-        cat(key, " must be at most ", format_double(allowed.high), ", not ", format_double(value)));
-  return invalid_input(
-      cat(key, " must be ", allowed_text(allowed), ", not ", format_double(value)));
+        cat(key, " must be at most ", number_text(allowed.high), ", not ", number_text(value)));
+  return invalid_input(cat(key, " must be ", allowed_text(allowed), ", not ", number_text(value)));
 }
 
 Status check_allowed(const Allowed& allowed, const std::string& key, const std::string& value) {

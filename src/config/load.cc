@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
 #include "base/text.h"
 #include "config/binder.h"
 #include "config/reference.h"
@@ -139,8 +140,19 @@ Status check_device(const std::string& device) {
   return invalid_input(cat("device: must be cpu, cuda, cuda:N or emulated, not '", device, "'"));
 }
 
+// The name goes into paths, tables and messages of one line.
+Status check_run_name(const std::string& name) {
+  const bool plain = std::none_of(name.begin(), name.end(),
+                                  [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; });
+  if (plain) return ok_status();
+  return invalid_input(cat("run.name: '", excerpt(name),
+                           "' has a line break or another control character; write a name of one "
+                           "line"));
+}
+
 // Values that are right one by one but not together; messages begin with a key.
 Status check_together(const Config& config) {
+  BRAID_TRY(check_run_name(config.run.name));
   BRAID_TRY(check_device(config.device));
   const RuntimeConfig& emulated = config.runtime;
   const std::string stated = emulated.jitter > 0        ? "jitter"
@@ -234,7 +246,7 @@ Result<YamlNode> written_tree(const ConfigSources& sources) {
 Result<YamlNode> checked_tree(YamlNode tree, const ConfigSources& sources) {
   if (sources.environment) BRAID_TRY(expand_variables(tree, sources.environment));
   BRAID_TRY(apply_aliases(tree));
-  BRAID_TRY(check_option_keys(tree));
+  BRAID_TRY(check_option_keys(tree, sources.algorithms));
   return tree;
 }
 

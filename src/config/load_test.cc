@@ -17,6 +17,7 @@ Result<LoadedConfig> load(const std::string& text, std::vector<std::string> over
   ConfigSources sources;
   sources.files = {{"a.yaml", text}};
   sources.overrides = std::move(overrides);
+  sources.algorithms = {"ppo", "grpo", "rloo"};
   sources.environment = [](const std::string& name) -> std::optional<std::string> {
     if (name == "MODEL") return "/models/m";
     return std::nullopt;
@@ -108,7 +109,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "a.yaml:2: rollout.temperature must be above 0, not 0"},
         BadCase{"rollout: {prompts_per_step: -4}", "prompts_per_step must be at least 1, not -4"},
         BadCase{"rollout: {prompts_per_step: 1000000000000}",
-                "prompts_per_step must be at most 16777216, not 1e+12"},
+                "prompts_per_step must be at most 16777216, not 1000000000000"},
+        BadCase{"rollout:\n  kv_budget_tokens: 2000000000000",
+                "a.yaml:2: rollout.kv_budget_tokens must be at most 1000000000000, not 2000"},
+        BadCase{"run:\n  name: \"a\\nb\"",
+                "a.yaml:2: run.name: 'a\\x0ab' has a line break or another control character"},
         BadCase{"train: {threads: 5000}", "train.threads must be 0 to 1024, not 5000"},
         BadCase{"optim: {actor: {lr: 1e30}}", "optim.actor.lr must be above 0 to 1"},
         BadCase{"optim: {actor: {lr: [1e-3]}}", "not a list; write 1e-3 without the brackets"},

@@ -1,11 +1,11 @@
 #include "plan/planned_keys.h"
 
 #include <algorithm>
-#include <functional>
 #include <initializer_list>
 #include <utility>
 
 #include "base/text.h"
+#include "config/set_keys.h"
 
 namespace braid {
 namespace {
@@ -107,11 +107,6 @@ constexpr Rule kRules[] = {
     {"plan", Effect::kRead, ""},
 };
 
-bool matches(const std::string& key, const std::string& rule) {
-  return key.rfind(rule, 0) == 0 && (key.size() == rule.size() || key[rule.size()] == '.' ||
-                                     key.compare(rule.size(), 2, "[]") == 0);
-}
-
 const YamlNode* stated_at(const YamlNode& resolved, std::initializer_list<const char*> path) {
   const YamlNode* node = &resolved;
   for (const char* name : path) {
@@ -143,16 +138,16 @@ bool is_read(const Graph& graph, const std::string& field) {
 std::string not_of_this_graph(const std::string& key, const YamlNode& resolved,
                               const PlanningProblem& problem) {
   const YamlNode* graph_file = stated_at(resolved, {"plan", "graph"});
-  if (matches(key, "algorithm") && graph_file != nullptr && !graph_file->scalar.empty())
+  if (is_within(key, "algorithm") && graph_file != nullptr && !graph_file->scalar.empty())
     return "plan.graph states the graph";
-  if (matches(key, "critic") && !has_role(problem, "critic")) return "no call uses a critic";
-  if (matches(key, "reference") && !has_role(problem, "reference"))
+  if (is_within(key, "critic") && !has_role(problem, "critic")) return "no call uses a critic";
+  if (is_within(key, "reference") && !has_role(problem, "reference"))
     return "no call uses a reference";
   if (key == "algorithm.tis_cap" && !is_read(problem.graph, "sampler_logprobs"))
     return "no call reads the sampler's log-probabilities";
   if (key == "algorithm.old_logprobs" && !is_read(problem.graph, "old_logprobs"))
     return "no call reads log-probabilities of before the update";
-  const bool of_generation = matches(key, "rollout") && key != "rollout.prompts_per_step" &&
+  const bool of_generation = is_within(key, "rollout") && key != "rollout.prompts_per_step" &&
                              key != "rollout.max_response_length";
   if ((of_generation || key == "algorithm.kl.coef" || key == "plan.generate_engine") &&
       !generates(problem.graph))
@@ -191,32 +186,17 @@ KeyMeaning meaning_here(const std::string& key, const YamlNode& resolved,
   return meaning_of_key(key);
 }
 
-void visit_set_keys(const YamlNode& node, const std::string& path,
-                    const std::function<void(const std::string&)>& visit) {
-  if (node.kind == YamlNode::Kind::kMap && (!node.map.empty() || path.empty())) {
-    for (const auto& [name, child] : node.map)
-      visit_set_keys(child, path.empty() ? name : cat(path, ".", name), visit);
-    return;
-  }
-  const bool groups = node.kind == YamlNode::Kind::kList && !node.list.empty() &&
-                      node.list.front().kind == YamlNode::Kind::kMap;
-  if (groups)
-    for (const YamlNode& item : node.list) visit_set_keys(item, path + "[]", visit);
-  else if (!node.origin.empty() && node.origin != "default")
-    visit(path);
-}
-
 }  // namespace
 
 KeyMeaning meaning_of_key(const std::string& key) {
   for (const Rule& rule : kRules)
-    if (matches(key, rule.key)) return {rule.effect, rule.why};
+    if (is_within(key, rule.key)) return {rule.effect, rule.why};
   return {Effect::kNotPriced, "the planner does not know this key"};
 }
 
 PlannedKeys planned_keys(const YamlNode& resolved, const PlanningProblem& problem) {
   PlannedKeys out;
-  visit_set_keys(resolved, "", [&](const std::string& key) {
+  visit_set_keys(resolved, [&](const std::string& key, const YamlNode&) {
     const KeyMeaning meaning = meaning_here(key, resolved, problem);
     const auto add = [&](auto& list, auto&& entry) {
       if (std::find(list.begin(), list.end(), entry) == list.end()) list.push_back(entry);

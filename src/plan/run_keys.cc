@@ -1,0 +1,327 @@
+#include "plan/run_keys.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/text.h"
+#include "config/set_keys.h"
+#include "plan/plan_text.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kOfPlanning = "'braid plan' and 'braid simulate' read it";
+
+bool has_role(const Graph& graph, const char* role) {
+  return find_role(graph, RoleId{role}) != nullptr;
+}
+
+bool trains(const Graph& graph, const char* role) {
+  const RoleSpec* spec = find_role(graph, RoleId{role});
+  return spec != nullptr && spec->trained;
+}
+
+// A function of these gives every token of a response the advantage of its sample.
+bool discounts_nothing(const Graph& graph) {
+  return !generates(graph) ||
+         std::any_of(graph.calls.begin(), graph.calls.end(),
+                     [](const Call& call) { return call.function == "grpo_advantages"; });
+}
+
+// "actor" of "optim.actor.lr".
+const OptimizerConfig& optimizer_of(const std::string& key, const Config& config) {
+  if (is_within(key, "optim.critic")) return config.optim.critic;
+  return is_within(key, "optim.reward") ? config.optim.reward : config.optim.actor;
+}
+
+std::string why_optimizer(const std::string& key, const RunFacts& run) {
+  for (const char* role : {"actor", "critic", "reward"}) {
+    if (!is_within(key, cat("optim.", role)) || trains(run.graph, role)) continue;
+    const bool model = std::string(role) != "critic";
+    return cat(run.config.algorithm.name, !model ? " has no critic"
+                                          : std::string(role) == "actor"
+                                              ? " trains no policy"
+                                              : " trains no reward model");
+  }
+  const OptimizerConfig& optim = optimizer_of(key, run.config);
+  const std::string name = key.substr(key.rfind('.') + 1);
+  if (optim.name == "sgd" && (name == "betas" || name == "eps")) return "sgd has no moments";
+  if (optim.schedule == "constant" && name == "min_lr_ratio") return "the schedule is constant";
+  if (optim.weight_decay == 0 && name == "decay_norms") return "weight_decay is 0";
+  return "";
+}
+
+std::string why_kl(const std::string& key, const RunFacts& run) {
+  const KlOptions& kl = run.config.algorithm.kl;
+  if (!generates(run.graph)) return run.config.algorithm.name + " generates nothing";
+  if (key == "algorithm.kl.coef") return "";
+  if (kl.coef == 0) return "algorithm.kl.coef is 0";
+  const bool adapts = key == "algorithm.kl.target" || key == "algorithm.kl.horizon";
+  return adapts && kl.controller == "fixed" ? "algorithm.kl.controller is fixed" : "";
+}
+
+using Why = std::string (*)(const std::string& key, const RunFacts& run);
+
+std::string read(const std::string&, const RunFacts&) { return ""; }
+std::string of_planning(const std::string&, const RunFacts&) { return kOfPlanning; }
+
+std::string of_workload(const std::string&, const RunFacts& run) {
+  return run.priced ? "" : cat(kOfPlanning, "; a run has the lengths of its data");
+}
+
+std::string of_plans(const std::string&, const RunFacts& run) {
+  return run.plan != nullptr ? "" : "no plan is stated, and one process trains";
+}
+
+std::string of_plan_memory(const std::string&, const RunFacts& run) {
+  return run.plan != nullptr
+             ? ""
+             : "no plan is stated; train.memory_limit_gib limits what this process takes";
+}
+
+std::string of_critic(const std::string&, const RunFacts& run) {
+  return has_role(run.graph, "critic") ? "" : run.config.algorithm.name + " has no critic";
+}
+
+std::string of_generation(const std::string&, const RunFacts& run) {
+  return generates(run.graph) ? "" : run.config.algorithm.name + " generates nothing";
+}
+
+std::string of_evaluation(const std::string&, const RunFacts& run) {
+  const EvalConfig& eval = run.config.eval;
+  return eval.every_steps > 0 || eval.at_start ? ""
+                                               : "no evaluation is asked for (eval.every_steps, "
+                                                 "eval.at_start); 'braid eval' reads it";
+}
+
+std::string of_adapters(const std::string&, const RunFacts& run) {
+  return run.config.lora.rank > 0 ? "" : "lora.rank is 0";
+}
+
+std::string of_trackers(const std::string&, const RunFacts& run) {
+  const LogConfig& log = run.config.log;
+  return log.command.empty() && log.wandb.empty() && log.mlflow.empty()
+             ? "no log.command, log.wandb or log.mlflow is set"
+             : "";
+}
+
+std::string of_discounts(const std::string&, const RunFacts& run) {
+  return discounts_nothing(run.graph)
+             ? run.config.algorithm.name + " has one advantage for all tokens of a response"
+             : "";
+}
+
+struct Rule {
+  const char* key;  // itself, or the group that it lies in
+  Why why;
+};
+
+// The first that matches counts.
+const Rule kRules[] = {
+    {"run", read},
+    {"model.config",
+     [](const std::string&, const RunFacts& run) -> std::string {
+       return run.config.model.path.empty() ? "" : "model.path is set, and its config.json counts";
+     }},
+    {"model.size", of_planning},
+    {"model", read},
+    {"tokenizer", read},
+    {"device", read},
+    {"runtime", read},  // refused where it is not
+    {"lora.rank", read},
+    {"lora.export_as",
+     [](const std::string& key, const RunFacts& run) {
+       return trains(run.graph, "actor") ? of_adapters(key, run)
+                                         : run.config.algorithm.name + " trains no policy";
+     }},
+    {"lora", of_adapters},
+    {"reference.size", of_planning},
+    {"reference",
+     [](const std::string&, const RunFacts& run) -> std::string {
+       return has_role(run.graph, "reference") ? "" : "no reference model is loaded";
+     }},
+    {"critic.size", of_planning},
+    {"critic.init_from",
+     [](const std::string& key, const RunFacts& run) -> std::string {
+       if (run.config.critic.path.empty()) return of_critic(key, run);
+       return "critic.path is set";
+     }},
+    {"critic", of_critic},
+    {"data.eval", of_evaluation},
+    {"data.learn",
+     [](const std::string&, const RunFacts& run) -> std::string {
+       const bool samples = std::any_of(
+           run.graph.calls.begin(), run.graph.calls.end(),
+           [](const Call& c) { return c.kind == CallKind::kFetch && c.function == "samples"; });
+       return samples ? "" : run.config.algorithm.name + " learns from no given responses";
+     }},
+    {"data", read},
+    {"rollout.prompts_per_step", read},
+    {"rollout", of_generation},
+    {"algorithm.name", read},
+    {"algorithm.kl", why_kl},
+    {"algorithm.gamma", of_discounts},
+    {"algorithm.lam", of_discounts},
+    {"algorithm.whiten_rewards", of_discounts},
+    {"algorithm.value_clip", of_critic},
+    {"algorithm.critic_coef", of_critic},
+    {"algorithm.loss_norm_tokens",
+     [](const std::string&, const RunFacts& run) -> std::string {
+       return run.config.algorithm.loss_agg == "constant_norm"
+                  ? ""
+                  : "algorithm.loss_agg is not constant_norm";
+     }},
+    {"algorithm.loss_agg", read},
+    {"algorithm", of_generation},
+    {"optim", why_optimizer},
+    {"train.memory_limit_gib",
+     [](const std::string&, const RunFacts& run) -> std::string {
+       return run.config.device == "cpu" ? "" : "it limits tensors of device: cpu";
+     }},
+    {"train.max_skipped_steps",
+     [](const std::string&, const RunFacts& run) -> std::string {
+       return run.config.train.on_nonfinite == "skip" ? "" : "train.on_nonfinite is stop";
+     }},
+    {"train", read},
+    {"reward[].size", of_planning},
+    {"reward_total.overlong_penalty",
+     [](const std::string& key, const RunFacts& run) -> std::string {
+       const bool off = generates(run.graph) && run.config.reward_total.overlong_buffer == 0;
+       return off ? "reward_total.overlong_buffer is 0" : of_generation(key, run);
+     }},
+    {"reward_total", of_generation},
+    {"reward", of_generation},
+    {"checkpoint.allow",
+     [](const std::string&, const RunFacts& run) -> std::string {
+       return run.config.checkpoint.resume == "none" ? "checkpoint.resume is none" : "";
+     }},
+    {"checkpoint", read},
+    {"eval.every_steps", read},
+    {"eval.at_start", read},
+    {"eval", of_evaluation},
+    {"log.command", read},
+    {"log.command_timeout_s", of_trackers},
+    {"log.command_on_error", of_trackers},
+    {"log", read},
+    {"cluster", of_plans},
+    {"workload", of_workload},
+    {"placement", read},
+    {"parallel", read},
+    {"plan.memory_limit_gib", of_plan_memory},
+    {"plan.host_memory_gib", of_plan_memory},
+    {"plan.offload", of_plans},
+    {"plan.train_engine", of_planning},
+    {"plan.generate_engine", of_planning},
+    {"plan", read},
+};
+
+// A key whose place the plan takes, and what of it is to be compared.
+struct Overruled {
+  const char* key;
+  std::string value;  // of the configuration
+  std::function<bool(const Call&)> concerns;
+  // What the plan says for a call; "" where it leaves the key its say.
+  std::function<std::string(const Strategy&)> says;
+};
+
+std::vector<Overruled> overruled_keys(const Config& config) {
+  const auto passes = [](const Call& call) { return call.kind != CallKind::kGenerate; };
+  const auto updates = [](const Call& call) { return call.kind == CallKind::kTrainStep; };
+  const auto samples = [](const Call& call) { return call.kind == CallKind::kGenerate; };
+  const int64_t tokens = config.train.micro_tokens;
+  const bool recompute = config.train.recompute;
+  const auto other = [](const char* name, int64_t value, int64_t ours) {
+    return value == 0 || value == ours ? "" : cat(name, " ", value);
+  };
+  return {
+      {"train.micro_tokens", cat(tokens), passes,
+       [tokens](const Strategy& s) {
+         if (s.micro_tokens == tokens) return std::string();
+         return s.micro_tokens > 0 ? cat("micro_tokens ", s.micro_tokens)
+                                   : cat("micro_batches ", s.micro_batches);
+       }},
+      {"train.recompute", recompute ? "true" : "false", updates,
+       [recompute](const Strategy& s) {
+         const bool same = s.recompute == (recompute ? Recompute::kFull : Recompute::kNone);
+         return same ? std::string() : cat("recompute ", recompute_name(s.recompute));
+       }},
+      {"rollout.max_concurrent", cat(config.rollout.max_concurrent), samples,
+       [&config, other](const Strategy& s) {
+         return other("max_concurrent", s.max_concurrent, config.rollout.max_concurrent);
+       }},
+      {"rollout.kv_budget_tokens", cat(config.rollout.kv_budget_tokens), samples,
+       [&config, other](const Strategy& s) {
+         return other("kv_budget_tokens", s.kv_budget_tokens, config.rollout.kv_budget_tokens);
+       }},
+  };
+}
+
+// "micro_batches 1 (old_logprob, update_actor)" of the calls for which the plan says otherwise.
+std::string said_by_plan(const Overruled& overruled, const RunFacts& run) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> calls;
+  for (const CallPlan& entry : run.plan->calls) {
+    const Call* call = find_call(run.graph, entry.call);
+    if (call == nullptr || !uses_model(*call) || !overruled.concerns(*call)) continue;
+    const std::string said = overruled.says(entry.strategy);
+    if (said.empty()) continue;
+    auto found = std::find_if(calls.begin(), calls.end(),
+                              [&](const auto& item) { return item.first == said; });
+    if (found == calls.end()) found = calls.insert(found, {said, {}});
+    found->second.push_back(entry.call);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [said, names] : calls) parts.push_back(cat(said, " (", join(names, ", "), ")"));
+  return join(parts, ", ");
+}
+
+// One reason, and the keys that share it in the order in which they were set.
+struct Unread {
+  std::string why, origin;
+  std::vector<std::string> keys;
+};
+
+std::string unread_text(const Unread& unread) {
+  return cat(unread.origin, ": ", join(unread.keys, ", "), unread.keys.size() == 1 ? " is" : " are",
+             " not read: ", unread.why);
+}
+
+// An empty text or list says nothing.
+bool is_empty(const YamlNode& value) {
+  return value.kind == YamlNode::Kind::kList ? value.list.empty() : value.scalar.empty();
+}
+
+}  // namespace
+
+std::string why_unread(const std::string& key, const RunFacts& run) {
+  for (const Rule& rule : kRules)
+    if (is_within(key, rule.key)) return rule.why(key, run);
+  return kUnknownKey;
+}
+
+std::vector<std::string> run_key_notes(const YamlNode& resolved, const RunFacts& run) {
+  std::vector<Unread> unread;
+  std::vector<std::string> notes;
+  const std::vector<Overruled> overruled = overruled_keys(run.config);
+  visit_set_keys(resolved, [&](const std::string& key, const YamlNode& value) {
+    if (is_empty(value)) return;
+    if (const std::string why = why_unread(key, run); !why.empty()) {
+      auto found = std::find_if(unread.begin(), unread.end(),
+                                [&](const Unread& item) { return item.why == why; });
+      if (found == unread.end()) found = unread.insert(found, {why, value.origin, {}});
+      if (std::find(found->keys.begin(), found->keys.end(), key) == found->keys.end())
+        found->keys.push_back(key);
+      return;
+    }
+    for (const Overruled& item : overruled) {
+      const bool planned = run.plan != nullptr && key == item.key;
+      if (const std::string said = planned ? said_by_plan(item, run) : ""; !said.empty())
+        notes.push_back(cat(value.origin, ": ", key, ": the plan overrules ", item.value, ": ",
+                            said, "; say in the plan (plan.file or parallel) what is to count"));
+    }
+  });
+  for (const Unread& item : unread) notes.push_back(unread_text(item));
+  return notes;
+}
+
+}  // namespace braid
