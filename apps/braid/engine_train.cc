@@ -9,6 +9,7 @@
 #include "engine_emulated.h"
 #include "engine_options.h"
 #include "host/file.h"
+#include "outputs.h"
 #include "plan/make_problem.h"
 #include "prediction.h"
 #include "report/metrics_log.h"
@@ -216,16 +217,17 @@ Status print_configured_program(const Config& config) {
 Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
              const std::string& algorithm) {
   if (!algorithm.empty()) inputs.push_back("algorithm.name=" + algorithm);
+  BRAID_TRY(check_outputs({{"--order", arguments.order}}));
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
   if (loaded.config.device == "emulated") return train_emulated(arguments, loaded);
   if (arguments.print_program) return print_configured_program(loaded.config);
+  BRAID_TRY(check_trainable(loaded.config));
   BRAID_ASSIGN(const Config local, local_config(loaded.config));
   BRAID_ASSIGN(const PlannedRun planned, plan_run(local));
   const Config& config = planned.config;
   const Graph& graph = planned.program.graph;
   const auto arithmetic = batch_arithmetic(loaded.config);
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
-  BRAID_TRY(check_trainable(config, graph));
   BRAID_TRY(check_executable(planned.program));
   BRAID_TRY(check_run_state(config, graph));
   BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
@@ -240,7 +242,9 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   if (!membership || membership->global_rank == 0) {
     log_info(arithmetic_text(config, *arithmetic));
     if (generates(graph)) log_info(algorithm_text(config.algorithm));
-    for (const std::string& note : config_notes(loaded, graph, *arithmetic)) log_warning(note);
+    const RunFacts facts{loaded.config, graph, planned.plan ? &*planned.plan : nullptr,
+                         planned.priced};
+    for (const std::string& note : config_notes(loaded, facts, *arithmetic)) log_warning(note);
     warn_of_other_devices(planned);
   }
   if (arguments.dry_run) return check_run_inputs(config, graph);

@@ -30,6 +30,17 @@ bool states_layout(const Config& config) {
   return !config.plan.file.empty() || is_stated(config.placement) || is_stated(config.parallel);
 }
 
+// Without what is said for planning alone: a run has the sizes of its weights and its own engine.
+Config as_trained(Config config) {
+  if (!config.model.path.empty() || !config.model.config.empty()) config.model.size.clear();
+  config.critic.size.clear();
+  config.reference.size.clear();
+  for (RewardConfig& reward : config.reward) reward.size.clear();
+  config.plan.train_engine.clear();
+  config.plan.generate_engine.clear();
+  return config;
+}
+
 // Keys of the engine that the plan decides where it says them.
 Config with_plan(Config config, const ExecutionPlan& plan, const PlanningProblem& problem) {
   for (const Call& call : problem.graph.calls) {
@@ -56,16 +67,19 @@ Status add_specs(const Config& config, PlanningProblem* problem) {
   return ok_status();
 }
 
-// A plan that is predicted to overrun the devices' memory is refused before any weights load. What
-// a device has must be known: stated as a limit, a GPU's, or measured by a profile.
-Status check_plan_memory(const PlannedRun& run) {
+// A plan that is predicted to overrun the memory of devices or hosts is refused before any weights
+// load. What a device has must be known: stated as a limit, a GPU's, or measured by a profile.
+Status check_plan_memory(PlannedRun& run) {
   const PlanningProblem& problem = *run.problem;
   const auto known = [](const Node& node) { return !node.gpu.unsure; };
   const std::vector<Node>& nodes = problem.cluster.nodes;
-  if (problem.memory_limit_gib == 0 && !std::all_of(nodes.begin(), nodes.end(), known))
-    return ok_status();
+  const bool limited =
+      problem.memory_limit_gib > 0 || std::all_of(nodes.begin(), nodes.end(), known);
+  if (!limited && problem.host_memory_gib == 0) return ok_status();
+  run.priced = true;
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(problem));
-  BRAID_ASSIGN(const Trace trace, simulate(run.program, problem, calibration, {}));
+  BRAID_ASSIGN(Trace trace, simulate(run.program, problem, calibration, {}));
+  if (!limited) trace.overflow.reset();
   return check_memory(trace).at("plan");
 }
 
@@ -80,6 +94,19 @@ Result<PlannedRun> with_program(PlannedRun run) {
   return run;
 }
 
+// A search at the prices of other devices finds a plan for those.
+Status check_searched_devices(const Config& config, const Cluster& cluster) {
+  const GpuSpec& gpu = cluster.nodes.front().gpu;
+  const bool of_cpus = gpu.architecture == "cpu", on_cpu = config.device == "cpu";
+  if (of_cpus == on_cpu) return ok_status();
+  return invalid_input(
+      cat("plan.auto: cluster names ", gpu.key, ", and device is ", config.device,
+          ", so the plan would be the best one for other devices than those that train; ",
+          on_cpu ? "write gpu: this-machine or a profile of it ('braid profile'), or device=cuda; "
+                   "'braid plan' searches for devices that are elsewhere"
+                 : "name the GPU as cluster.gpu, such as h100-80g"));
+}
+
 // Under plan.auto.
 Result<PlannedRun> planned_automatically(const Config& config) {
   if (states_layout(config))
@@ -91,7 +118,9 @@ Result<PlannedRun> planned_automatically(const Config& config) {
         "machine write cluster={gpu: this-machine, nodes: 1, gpus_per_node: 2}");
   PlannedRun out;
   out.config = config;
-  BRAID_ASSIGN(out.problem, make_problem(config, file_reader()));
+  out.priced = true;
+  BRAID_ASSIGN(out.problem, make_problem(as_trained(config), file_reader()));
+  BRAID_TRY(check_searched_devices(config, out.problem->cluster));
   // The fastest of what was found that can be compiled for this runtime.
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*out.problem));
   BRAID_ASSIGN(const std::vector<ExecutionPlan> plans, executable_plans(*out.problem, calibration));
@@ -115,9 +144,11 @@ Result<PlannedRun> plan_run(const Config& config) {
         "plan.graph: training runs the graph of algorithm.name; own graphs are for planning");
   PlannedRun out;
   out.config = config;
+  if (states_plan(config) || is_stated(config.cluster))
+    BRAID_TRY(parse_device(config.device, "device").status());
   if (config.plan.automatic) return planned_automatically(config);
   if (is_stated(config.cluster) || states_layout(config)) {
-    BRAID_ASSIGN(out.problem, make_problem(config, file_reader()));
+    BRAID_ASSIGN(out.problem, make_problem(as_trained(config), file_reader()));
     BRAID_ASSIGN(out.plan, configured_plan(config, *out.problem, file_reader()));
     const int devices = device_count(out.problem->cluster);
     if (!out.plan && devices != 1)
@@ -127,10 +158,6 @@ Result<PlannedRun> plan_run(const Config& config) {
               "PLAN.yaml' proposes one for plan.file, or set placement or parallel"));
   }
   if (out.plan) return with_program(std::move(out));
-  if (config.plan.memory_limit_gib > 0)
-    log_warning(
-        "plan.memory_limit_gib: without effect, no plan is stated; train.memory_limit_gib limits "
-        "what this process takes");
   BRAID_ASSIGN(const Graph graph, configured_graph(config));
   BRAID_ASSIGN(out.program, compile(graph));
   return out;

@@ -20,6 +20,7 @@ struct PlannedRun {
   Program program;
   std::optional<ExecutionPlan> plan;  // none: one rank runs the graph as it is
   std::optional<PlanningProblem> problem;
+  bool priced = false;  // the plan was searched, or its memory is predicted
 };
 
 // Whether a configuration says how several processes share the work.

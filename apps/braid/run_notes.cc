@@ -3,6 +3,7 @@
 #include "run_notes.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/text.h"
 #include "host/machine.h"
@@ -12,15 +13,8 @@ namespace {
 
 constexpr double kHighLearningRate = 0.01;
 
-bool has_role(const Graph& graph, const std::string& name) {
-  return std::any_of(graph.roles.begin(), graph.roles.end(),
-                     [&](const RoleSpec& role) { return role.role.value == name; });
-}
-
-bool trains(const Graph& graph, const std::string& name) {
-  return std::any_of(graph.roles.begin(), graph.roles.end(),
-                     [&](const RoleSpec& role) { return role.role.value == name && role.trained; });
-}
+// Adds what is to be said of a key's value.
+using NoteKey = std::function<void(const std::string& key, const std::string& text)>;
 
 const YamlNode* node_at(const YamlNode& root, const std::string& path) {
   const YamlNode* node = &root;
@@ -29,54 +23,22 @@ const YamlNode* node_at(const YamlNode& root, const std::string& path) {
   return node;
 }
 
-// The first key at or below a path that somebody wrote; null for none.
-const YamlNode* written_below(const YamlNode& node, const std::string& path, std::string* key) {
-  if (node.kind == YamlNode::Kind::kMap) {
-    for (const auto& [name, child] : node.map)
-      if (const YamlNode* found = written_below(child, cat(path, ".", name), key)) return found;
-    return nullptr;
-  }
-  const bool list = node.kind == YamlNode::Kind::kList;
-  const bool empty = list ? node.list.empty() : node.scalar.empty();
-  if (node.origin.empty() || node.origin == "default" || empty) return nullptr;
-  *key = path;
-  return &node;
-}
-
-// Keys (or groups of keys) and why this run does not read them; "" = it does.
-std::vector<std::pair<std::string, std::string>> unread_keys(const LoadedConfig& loaded,
-                                                             const Graph& graph) {
-  const Config& config = loaded.config;
-  std::vector<std::pair<std::string, std::string>> out;
-  const auto add = [&](bool unread, const std::string& why, std::vector<std::string> keys) {
-    for (std::string& key : keys)
-      if (unread) out.emplace_back(std::move(key), why);
-  };
-  const std::string& name = config.algorithm.name;
-  add(!has_role(graph, "critic"), cat(name, " has no critic"),
-      {"critic", "optim.critic", "algorithm.gamma", "algorithm.lam", "algorithm.value_clip",
-       "algorithm.critic_coef"});
-  add(!trains(graph, "actor"), cat(name, " trains no policy"), {"optim.actor", "lora.export_as"});
-  add(!trains(graph, "reward"), cat(name, " trains no reward model"), {"optim.reward"});
-  add(!has_role(graph, "reference"), "no reference model is loaded", {"reference"});
-  const bool samples = generates(graph);
-  add(!samples, cat(name, " generates nothing"),
-      {"reward", "reward_total", "rollout.samples_per_prompt", "rollout.max_response_length",
-       "rollout.min_response_length", "rollout.temperature", "rollout.top_p", "rollout.top_k",
-       "rollout.min_p", "rollout.repetition_penalty", "rollout.stop", "rollout.ignore_eos",
-       "rollout.max_concurrent", "rollout.kv_budget_tokens", "rollout.longest_first",
-       "rollout.record", "rollout.replay", "algorithm.kl", "algorithm.mask_truncated"});
-  add(config.lora.rank == 0, "lora.rank is 0",
-      {"lora.alpha", "lora.dropout", "lora.targets", "lora.export_as"});
-  add(!config.model.path.empty(), "model.path is set, and its config.json counts",
-      {"model.config"});
-  return out;
+// A cache for more than all sequences in flight stays empty beyond them.
+void note_cache(const Config& config, const NoteKey& note) {
+  const RolloutConfig& rollout = config.rollout;
+  const int64_t longest = config.data.max_prompt_length + rollout.max_response_length;
+  const int64_t pages = (longest + kCachePageTokens - 1) / kCachePageTokens;
+  const int64_t most = rollout.max_concurrent * pages * kCachePageTokens;
+  if (rollout.kv_budget_tokens > most)
+    note("rollout.kv_budget_tokens",
+         cat(rollout.kv_budget_tokens, ", but rollout.max_concurrent = ", rollout.max_concurrent,
+             " sequences of up to ", longest, " tokens take ", most));
 }
 
 void note_values(const LoadedConfig& loaded, const BatchArithmetic& arithmetic,
                  std::vector<std::string>* notes) {
   const Config& config = loaded.config;
-  const auto note = [&](const std::string& key, const std::string& text) {
+  const NoteKey note = [&](const std::string& key, const std::string& text) {
     const YamlNode* node = node_at(loaded.resolved, key);
     const bool placed = node != nullptr && !node->origin.empty() && node->origin != "default";
     notes->push_back(cat(placed ? cat(node->origin, ": ") : "", key, ": ", text));
@@ -101,6 +63,7 @@ void note_values(const LoadedConfig& loaded, const BatchArithmetic& arithmetic,
       config.rollout.kv_budget_tokens == 0)
     note("rollout.max_concurrent", cat(config.rollout.max_concurrent, ", but a step has only ",
                                        arithmetic.sequences_per_step, " sequences"));
+  note_cache(config, note);
   const int64_t cores = processor().cores;
   if (config.train.threads > cores)
     note("train.threads", cat(config.train.threads, " threads on ", cores,
@@ -109,15 +72,9 @@ void note_values(const LoadedConfig& loaded, const BatchArithmetic& arithmetic,
 
 }  // namespace
 
-std::vector<std::string> config_notes(const LoadedConfig& loaded, const Graph& graph,
+std::vector<std::string> config_notes(const LoadedConfig& loaded, const RunFacts& run,
                                       const BatchArithmetic& arithmetic) {
-  std::vector<std::string> notes;
-  for (const auto& [path, why] : unread_keys(loaded, graph)) {
-    const YamlNode* node = node_at(loaded.resolved, path);
-    std::string key;
-    const YamlNode* written = node == nullptr ? nullptr : written_below(*node, path, &key);
-    if (written != nullptr) notes.push_back(cat(written->origin, ": ", key, " is not read: ", why));
-  }
+  std::vector<std::string> notes = run_key_notes(loaded.resolved, run);
   note_values(loaded, arithmetic, &notes);
   return notes;
 }

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "config/load.h"
-#include "dataflow/graph.h"
+#include "plan/run_keys.h"
 
 namespace braid {
 
-// Keys that were written but are not read with this graph, and values that are seldom meant; each
-// begins with its place. Nothing of it is an error.
-std::vector<std::string> config_notes(const LoadedConfig& loaded, const Graph& graph,
+// Keys that were written but that this run does not read or the plan overrules (plan/run_keys.h),
+// and values that are seldom meant; each begins with its place. Nothing of it is an error.
+std::vector<std::string> config_notes(const LoadedConfig& loaded, const RunFacts& run,
                                       const BatchArithmetic& arithmetic);
 
 }  // namespace braid

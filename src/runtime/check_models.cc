@@ -94,16 +94,22 @@ Status check_tokenizer(const Config& config, const ModelSpec& spec, const Tokeni
 
 }  // namespace
 
-Status check_trainable(const Config& config, const Graph& graph) {
-  if (check_functions(graph).ok()) return ok_status();
-  std::vector<std::string> trained;
+Status check_trainable(const Config& config) {
+  std::vector<std::string> trained, planned;
   for (const std::string& name : algorithm_names()) {
-    const auto other = make_graph(default_options(name));
-    if (other.ok() && check_functions(*other).ok()) trained.push_back(name);
+    const auto graph = make_graph(default_options(name));
+    (graph.ok() && check_functions(*graph).ok() ? trained : planned).push_back(name);
   }
-  return invalid_input(cat("algorithm.name: ", config.algorithm.name,
-                           " can be planned and simulated, but not trained; trained are ",
-                           join(trained, ", ")));
+  const std::string& name = config.algorithm.name;
+  const auto is_it = [&](const std::string& other) { return other == name; };
+  if (std::any_of(trained.begin(), trained.end(), is_it)) return ok_status();
+  const std::string known = cat("trained are ", join(trained, ", "));
+  if (std::any_of(planned.begin(), planned.end(), is_it))
+    return invalid_input(
+        cat("algorithm.name: ", name, " can be planned and simulated, but not trained; ", known));
+  return invalid_input(
+      cat("algorithm.name: unknown algorithm '", name, "'", did_you_mean(name, trained), "; ",
+          known, planned.empty() ? "" : cat("; 'braid plan' knows ", join(planned, ", "), " too")));
 }
 
 Status check_models(const Config& config, const Graph& graph,

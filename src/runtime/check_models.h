@@ -12,8 +12,9 @@
 
 namespace braid {
 
-// Whether the functions of the graph exist; the error names the algorithms whose functions do.
-Status check_trainable(const Config& config, const Graph& graph);
+// Whether algorithm.name is trained: whether the functions of its graph exist. The error names the
+// algorithms of which that is so, and those that can only be planned.
+Status check_trainable(const Config& config);
 
 // The device, the folder of every role and reward model, LoRA's targets and rank, and that the
 // tokenizer's ids fit the model. Appends what is not wrong but seldom meant to `notes`: positions

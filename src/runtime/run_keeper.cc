@@ -68,6 +68,26 @@ Status check_run_name(const RunConfig& run) {
                            "; choose a name within it, and another run.dir for another place"));
 }
 
+bool is_of_evaluation(const Config& config) {
+  return parse_best_metric(config.checkpoint.keep_best).name.rfind("eval/", 0) == 0;
+}
+
+Status check_best_metric(const Config& config) {
+  if (!is_of_evaluation(config) || config.eval.every_steps > 0) return ok_status();
+  return invalid_input(cat("checkpoint.keep_best: ", config.checkpoint.keep_best,
+                           " needs evaluations during training; set eval.every_steps"));
+}
+
+// Said after the first step, not when the first checkpoint is due.
+void note_missing_metric(const Config& config, int64_t step, const MetricsRow& row) {
+  const std::string best = parse_best_metric(config.checkpoint.keep_best).name;
+  if (best.empty() || row.count(best) > 0) return;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : row) names.push_back(name);
+  log_warning(cat("checkpoint.keep_best: step ", step, " has no metric '", best, "'",
+                  did_you_mean(best, names), ", its checkpoint is not compared"));
+}
+
 // A run that begins anew would remove what another one left.
 Status check_unused(const Config& config) {
   if (config.checkpoint.resume != "none" || config.run.overwrite) return ok_status();
@@ -126,6 +146,7 @@ Status check_run_state(const Config& config, const Graph& graph) {
   BRAID_TRY(validate(config.checkpoint));
   BRAID_TRY(check_allowed_keys(config.checkpoint.allow, own_options));
   BRAID_TRY(check_run_name(config.run));
+  BRAID_TRY(check_best_metric(config));
   BRAID_TRY(check_rollout_files(config, graph));
   BRAID_TRY(check_unused(config));
   BRAID_ASSIGN(const std::string path,
@@ -186,10 +207,7 @@ Result<std::string> save_session(const Config& config, const Session& session,
   state.numbers[kKernelKey] = matrix_choices();
   const SavePoint at{session.step(), session.step_open()};
   BRAID_ASSIGN(std::string path, save_checkpoint(folder, at, row, state));
-  const std::string best = parse_best_metric(config.checkpoint.keep_best).name;
-  if (!best.empty() && row.count(best) == 0 && !at.open)
-    log_warning(cat("checkpoint.keep_best: step ", session.step(), " has no metric '", best,
-                    "', its checkpoint is not compared"));
+  if (!at.open) note_missing_metric(config, session.step(), row);
   BRAID_TRY(apply_retention(folder, at, config.checkpoint));
   return path;
 }
@@ -226,6 +244,8 @@ Result<bool> keep_step(const Config& config, const Session& session, const Metri
                        SaveSchedule& schedule, double now_s) {
   BRAID_TRY(save_kernel_choices(config));
   const bool saves = schedule.is_due(session.step(), now_s);
+  if (session.step() == 1 && !saves && !is_of_evaluation(config))
+    note_missing_metric(config, 1, row);
   if (saves) {
     BRAID_TRY(save_session(config, session, row).status());
     schedule.note_save(now_s);

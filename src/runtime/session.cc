@@ -124,8 +124,10 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
     BRAID_ASSIGN(loaded.everyone, world->everyone());
   }
   const double check_s = config.data.check_s > 0 ? config.data.check_s : kCheckAll;
-  BRAID_ASSIGN(loaded.data, load_run_data(config, config.data.train, data_need(graph), check_s));
   std::vector<std::string> notes;
+  BRAID_TRY(check_models(config, graph, std::nullopt, &notes));  // before what is read with them
+  BRAID_ASSIGN(loaded.data, load_run_data(config, config.data.train, data_need(graph), check_s));
+  notes.clear();
   BRAID_TRY(check_models(config, graph, loaded.data.tokenizer, &notes));
   const bool leads = world == nullptr || world->global_rank() == 0;
   for (const std::string& note : notes)
