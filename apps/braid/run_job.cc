@@ -30,6 +30,11 @@ bool states_layout(const Config& config) {
   return !config.plan.file.empty() || is_stated(config.placement) || is_stated(config.parallel);
 }
 
+// Where launch() writes the plan that it searched for its ranks.
+std::string searched_plan(const Config& config) {
+  return join_path(run_folder(config), "plan.yaml");
+}
+
 // Without what is said for planning alone: a run has the sizes of its weights and its own engine.
 Config as_trained(Config config) {
   if (!config.model.path.empty() || !config.model.config.empty()) config.model.size.clear();
@@ -144,6 +149,7 @@ Result<PlannedRun> plan_run(const Config& config) {
         "plan.graph: training runs the graph of algorithm.name; own graphs are for planning");
   PlannedRun out;
   out.config = config;
+  out.priced = config.plan.file == searched_plan(config);
   if (states_plan(config) || is_stated(config.cluster))
     BRAID_TRY(parse_device(config.device, "device").status());
   if (config.plan.automatic) return planned_automatically(config);
@@ -174,7 +180,7 @@ Status launch(const PlannedRun& planned) {
   std::vector<std::string> more;
   if (planned.config.plan.automatic) {  // the ranks need not search again
     BRAID_TRY(make_folder(run_folder(planned.config)));
-    const std::string path = join_path(run_folder(planned.config), "plan.yaml");
+    const std::string path = searched_plan(planned.config);
     BRAID_TRY(write_file_atomic(path, plan_to_yaml(*planned.plan, &planned.problem->cluster)));
     log_info(cat("plan.auto: the plan is in ", path));
     more = {"plan.auto=false", cat("plan.file=", path)};

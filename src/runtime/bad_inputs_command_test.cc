@@ -374,6 +374,50 @@ std::vector<BadInput> odd_inputs() {
   };
 }
 
+BadInput run_for_real(std::vector<std::string> more, const std::string& says,
+                      bool goes_on = false) {
+  BadInput out = {dry_run(std::move(more)), says, goes_on};
+  out.arguments.erase(out.arguments.begin() + 1);
+  return out;
+}
+
+// Plans, and keys that a run would ignore: few enough for the fast tier.
+std::vector<BadInput> plans_and_ignored_keys() {
+  const std::string two = "parallel={dp: 2}";
+  return {
+      {dry_run({two, "device=cuda"}), "device: cuda: no CUDA device can be used here"},
+      {dry_run({two, "device=emulated"}), "device emulated stands for the devices that it names"},
+      {dry_run({"plan.auto=true", "cluster={gpu: a100-80g}"}),
+       "plan.auto: cluster names a100-80g, and device is cpu"},
+      {dry_run({"plan.file={F}/order.plan.yaml"}),
+       "call generate: mesh 1,0, whose devices are not in ascending order, is not executable"},
+      {dry_run({"plan.file={F}/host.plan.yaml", "plan.host_memory_gib=0.0001"}),
+       "plan: the host of node 0 runs out of memory"},
+      noted(
+          {"plan.file={F}/host.plan.yaml", "train.micro_tokens=100", "train.recompute=true"},
+          "train.micro_tokens: the plan overrules 100: micro_batches 1 (old_logprob, ref_logprob, "
+          "update_actor)"),
+      noted({two, "train.recompute=true"},
+            "train.recompute: the plan overrules true: recompute none (update_actor)"),
+      noted({"workload.response_length=3", "model.size=llama2-7b"},
+            "model.size is not read: 'braid plan' and 'braid simulate' read it"),
+      noted({"plan.memory_limit_gib=1"},
+            "plan.memory_limit_gib is not read: no plan is stated; train.memory_limit_gib limits"),
+      noted({"rollout.kv_budget_tokens=1000000000000"},
+            "sequences of up to 518 tokens take 139264"),
+      refused("algorithm.name=nothing", "unknown algorithm 'nothing'"),
+      refused("checkpoint.keep_best=reward", "no metric is called 'reward'"),
+      refused("checkpoint.keep_best=eval/accuracy", "set eval.every_steps"),
+      refused("run.name=\"a\\nb\"", "run.name: 'a\\x0ab' has a line break"),
+      run_for_real({"model.config=", "model.path="}, "model.path"),
+      run_for_real({"run.name=best", "train.total_steps=1", "checkpoint.keep_best=reward/raw_meen"},
+                   "step 1 has no metric 'reward/raw_meen' (did you mean 'reward/raw_mean'?)",
+                   true),
+      {{"train", "--order", "/no/such/folder/order"},
+       "--order: /no/such/folder/order: there is no"},
+  };
+}
+
 std::vector<BadInput> all_inputs() {
   std::vector<BadInput> out;
   for (auto make : {bad_numbers, bad_names, bad_rewards, bad_reward_runs, bad_data, bad_commands,
@@ -495,6 +539,14 @@ def absent(solution_str, **columns): return None
   }
 
   void write_configurations() const {
+    const auto plan = [](const std::string& generate, const std::string& roles) {
+      return cat("graph: grpo\ndevices: 2\ncalls:\n  generate: {mesh: ", generate,
+                 ", dp: 2}\n  old_logprob: {mesh: all, dp: 2}\n  ref_logprob: {mesh: all, dp: 2}\n"
+                 "  update_actor: {mesh: all, dp: 2}\n",
+                 roles);
+    };
+    write("order.plan.yaml", plan("[1, 0]", ""));
+    write("host.plan.yaml", plan("all", "roles: {reference: {weights: host}}\n"));
     write("tabs.yaml", "model:\n\tpath: x\n");
     write("twice.yaml", "device: cpu\ndevice: cpu\n");
     write("anchor.yaml", "device: &a cpu\n");
@@ -503,6 +555,15 @@ def absent(solution_str, **columns): return None
     write("binary.yaml", std::string("\0\1\2\3", 4));
   }
 };
+
+TEST_F(BadInputs, OfPlansAndIgnoredKeysAreNamed) {
+  const std::vector<BadInput> inputs = plans_and_ignored_keys();
+  const Status done = for_each_on_workers(inputs.size(), kWorkers, [&](size_t, size_t i) {
+    check(inputs[i]);
+    return ok_status();
+  });
+  EXPECT_TRUE(done.ok()) << done.message();
+}
 
 TEST_F(BadInputs, EndWithOneMessageThatSaysWhereOrGoOnWithAWarning) {
   std::vector<BadInput> inputs = all_inputs();
