@@ -125,9 +125,10 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   }
   const double check_s = config.data.check_s > 0 ? config.data.check_s : kCheckAll;
   BRAID_ASSIGN(loaded.data, load_run_data(config, config.data.train, data_need(graph), check_s));
+  const bool leads = world == nullptr || world->global_rank() == 0;
+  if (leads) log_info(cat("data.train: rows are read as ", loaded.data.data.description()));
   std::vector<std::string> notes;
   BRAID_TRY(check_models(config, graph, loaded.data.tokenizer, &notes));
-  const bool leads = world == nullptr || world->global_rank() == 0;
   for (const std::string& note : notes)
     if (leads) log_warning(note);
   const bool asks = asks_rewards(config, graph);
