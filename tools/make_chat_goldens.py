@@ -147,6 +147,14 @@ CONVERSATIONS = [
     [("user", "one"), ("user", "two")],
     [("user", "\u00a0\u2003spaced\x1f"), ("assistant", "")],
 ]
+# Ended inside of the assistant's message: blanks at its end, a text that an earlier message holds too, nothing yet.
+OPEN = [
+    [("user", "6 * 7?"), ("assistant", "<think>\nSix times")],
+    [("system", "s"), ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "The answer is ")],
+    [("user", "Repeat: So"), ("assistant", "So")],
+    [("user", "naïve?"), ("assistant", " 東京 🙂\n\n")],
+    [("user", "a"), ("assistant", "")],
+]
 TOOL = {"type": "function", "function": {"name": "add", "description": "a + b", "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}
 CALL = {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"b": 1.0, "a": [True, None]}}}]}
 RICH = [
@@ -197,6 +205,7 @@ def main():
     (folder / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}\n')
     asked = [{"messages": [{"role": role, "content": content} for role, content in turns], "add_generation_prompt": prompt}
              for turns in CONVERSATIONS for prompt in (False, True)]
+    asked += [{"messages": [{"role": role, "content": content} for role, content in turns], "continue_final_message": True} for turns in OPEN]
     goldens = [{"template": program, "cases": [render(tokenizer, program, options) for options in asked + (RICH if "tools" in program else [])]}
                for program in PROGRAMS]
     lines = ",\n".join(json.dumps(golden, ensure_ascii=False, separators=(",", ":")) for golden in goldens)

@@ -164,6 +164,14 @@ def rewards_of(result, count):
     return rewards
 
 
+def beginning(messages):
+    """What the assistant has begun to say in the last message of a prompt, with which TRL's completions begin; else None."""
+    if messages[-1].get("role") != "assistant":
+        return None
+    content = messages[-1].get("content") or ""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
 def verl_arguments(sample):
     extra = sample["extra"]
     nested = extra.get("reward_model")
@@ -279,7 +287,9 @@ class Server:
         completions = [sample["response"] for sample in samples]
         if as_messages:
             prompts = [sample["messages"] or [{"role": "user", "content": sample["prompt"]}] for sample in samples]
-            completions = [[{"role": "assistant", "content": text}] for text in completions]
+            begun = [beginning(messages) for messages in prompts]
+            prompts = [messages if text is None else messages[:-1] for messages, text in zip(prompts, begun)]
+            completions = [[{"role": "assistant", "content": (text or "") + rest}] for text, rest in zip(begun, completions)]
         return {
             "prompts": prompts,
             "completions": completions,

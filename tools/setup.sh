@@ -84,7 +84,7 @@ find_arrow() {
   fi
   if has_arrow .deps/arrow/pyarrow; then (cd .deps/arrow/pyarrow && pwd); return; fi
   touch .deps/arrow_failed
-  echo "note: no Arrow (.deps/arrow.log says why), so this build reads no parquet files; remove .deps/arrow_failed to try again, or set BRAID_ARROW_DIR" >&2
+  echo "note: no Arrow (.deps/arrow.log says why), so this build reads no parquet or Arrow files; remove .deps/arrow_failed to try again, or set BRAID_ARROW_DIR" >&2
 }
 
 torch_dir=$(find_torch)

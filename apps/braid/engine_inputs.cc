@@ -64,6 +64,15 @@ Status check_reward_files(const std::vector<RewardConfig>& rewards) {
 
 }  // namespace
 
+Status check_shared_data(const Config& config, int64_t ranks) {
+  for (const auto& [key, source] : {std::make_pair("data.train", config.data.train),
+                                    std::make_pair("data.eval", config.data.eval)})
+    if (source == "-")
+      return invalid_input(cat(key, ": standard input goes to one process, but each of ", ranks,
+                               " ranks reads the data; write it to a file and name that"));
+  return ok_status();
+}
+
 Status check_eval_data(const Config& config) {
   if (config.data.eval.empty() || (config.eval.every_steps == 0 && !config.eval.at_start))
     return ok_status();

@@ -237,6 +237,7 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
                              " started ", membership->world_size,
                              " processes; start one process per device, or plan for ",
                              membership->world_size));
+  if (ranks > 1) BRAID_TRY(check_shared_data(config, ranks));
   const bool launches = !membership && ranks > 1 && !arguments.dry_run;
   if (launches) return launch(planned);
   if (!membership || membership->global_rank == 0) {

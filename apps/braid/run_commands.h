@@ -17,6 +17,9 @@ Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& input
 // (host/hub_cache.h); errors name the key. Data are located when they are read.
 Result<Config> local_config(const Config& config);
 
+// Every rank of a job reads the data, which it cannot from standard input.
+Status check_shared_data(const Config& config, int64_t ranks);
+
 // Reads and checks data.eval where a run evaluates, so that a bad row shows before weights load.
 Status check_eval_data(const Config& config);
 

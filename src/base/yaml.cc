@@ -247,7 +247,8 @@ void set_origin(YamlNode& node, const std::string& origin) {
 
 Status set_yaml_path(YamlNode& root, const std::string& path, const std::string& value,
                      const std::string& origin) {
-  BRAID_ASSIGN(YamlNode parsed, parse_yaml("value: " + value, origin));
+  const std::string text = value == "-" ? "'-'" : value;  // standard input, no list
+  BRAID_ASSIGN(YamlNode parsed, parse_yaml("value: " + text, origin));
   YamlNode leaf = parsed.map.empty() ? YamlNode{} : parsed.map.front().second;
   set_origin(leaf, origin);
   YamlNode* node = &root;

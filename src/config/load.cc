@@ -167,6 +167,9 @@ Status check_together(const Config& config) {
   BRAID_TRY(check_optimizer("actor", config.optim.actor));
   BRAID_TRY(check_optimizer("critic", config.optim.critic));
   BRAID_TRY(check_optimizer("reward", config.optim.reward));
+  if (config.data.train == "-" && config.data.eval == "-")
+    return invalid_input(
+        "data.eval: standard input is data.train already and cannot be read twice; name a file");
   if (config.data.prompt_template.find("{prompt}") == std::string::npos &&
       !config.data.prompt_template.empty())
     return invalid_input("data.prompt_template: must contain {prompt}, where the prompt goes");

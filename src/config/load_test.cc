@@ -38,6 +38,16 @@ TEST(Config, LaterSourcesWinAndOriginsAreKept) {
   EXPECT_EQ(rollout->find("top_k")->origin, "default");
 }
 
+TEST(Config, ADashIsStandardInput) {
+  const auto loaded = load("data: {eval: a}", {"data.train=-"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->config.data.train, "-");
+  EXPECT_EQ(load(yaml_text(loaded->resolved))->config.data.train, "-");
+  const auto twice = load("", {"data.train=-", "data.eval=-"});
+  EXPECT_NE(twice.status().message().find("data.eval: standard input is data.train already"),
+            std::string::npos);
+}
+
 TEST(Config, ResolvedTextReadsBackEqual) {
   const auto first = load(
       "rollout: {stop: ['a: b', '#'], temperature: 0.1}\nreward:\n- {type: rule, rule: "

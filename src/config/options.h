@@ -52,6 +52,7 @@ struct DataConfig {
   std::string eval;
   std::string prompt_key = "prompt";
   std::string label_key = "label";
+  std::vector<std::string> ignore_columns;
   std::string prompt_format = "text";
   std::string prompt_template;
   YamlNode template_arguments;
@@ -271,11 +272,15 @@ void visit(V& v, CriticConfig& o) {
 template <class V>
 void visit(V& v, DataConfig& o) {
   v("train", o.train,
-    "file (JSON lines, .json, parquet, also .gz), folder, pattern, data set of the Hugging Face "
-    "cache, - (standard input), or task:NAME for a built-in generated task");
+    "file (JSON lines, .json, .csv, .tsv, also .gz, parquet, .arrow), folder (also of "
+    "save_to_disk), "
+    "pattern, data set of the Hugging Face cache, - (standard input), or task:NAME for a built-in "
+    "generated task");
   v("eval", o.eval, "the same, for evaluation");
   v("prompt_key", o.prompt_key, "field of a line that holds the prompt");
   v("label_key", o.label_key, "field of a line that holds the right answer");
+  v("ignore_columns", o.ignore_columns,
+    "fields of a line that are left out, such as pictures beside a text");
   v("prompt_format", o.prompt_format,
     "chat: a prompt in text becomes the user's message in the tokenizer's chat template",
     one_of("text | chat"));

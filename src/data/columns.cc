@@ -34,7 +34,9 @@ Status check_named(const OrderedJson& row, const std::string& name, const char* 
 std::string prompt_column(const OrderedJson& row, const DataConfig& config) {
   if (has_column(row, "ids")) return "ids";
   if (has_column(row, config.prompt_key)) return config.prompt_key;
-  return has_column(row, "messages") ? "messages" : "";
+  for (const char* name : {"messages", "conversations"})
+    if (has_column(row, name)) return name;
+  return "";
 }
 
 Status no_prompt(const OrderedJson& row, const DataConfig& config) {
@@ -49,23 +51,24 @@ Status no_prompt(const OrderedJson& row, const DataConfig& config) {
 Result<RowColumns> prompt_columns(const OrderedJson& row, RowColumns out,
                                   const DataConfig& config) {
   if (out.prompt.empty()) return no_prompt(row, config);
-  if (out.prompt == "messages") out.format = RowFormat::kMessages;
+  if (is_message_column(out.prompt)) out.format = RowFormat::kMessages;
   if (out.label == kGroundTruth) out.format = RowFormat::kVerl;
   return out;
 }
 
 Result<RowColumns> sample_columns(const OrderedJson& row, RowColumns out,
                                   const DataConfig& config) {
-  const bool whole_messages = out.prompt == "messages" && ends_with_assistant(row["messages"]);
+  const bool messages = is_message_column(out.prompt);
+  const bool whole_messages = messages && ends_with_assistant(row[out.prompt]);
   if (!out.prompt.empty() && has_column(row, "completion")) {
     const OrderedJson* label = find_column(row, "label");
     out.answer = "completion";
-    out.format = label != nullptr && label->is_boolean() ? RowFormat::kUnpaired
-                                                         : RowFormat::kPromptCompletion;
+    out.format =
+        label != nullptr && truth_of(*label) ? RowFormat::kUnpaired : RowFormat::kPromptCompletion;
   } else if (!out.prompt.empty() && has_column(row, "response")) {
     out.format = RowFormat::kPromptResponse;
     out.answer = "response";
-  } else if (whole_messages || (out.prompt == "messages" && out.label.empty())) {
+  } else if (whole_messages || (messages && out.label.empty())) {
     out.format = RowFormat::kMessages;
   } else if (!out.prompt.empty() && !out.label.empty()) {
     out.format = out.label == kGroundTruth ? RowFormat::kVerl : RowFormat::kPromptResponse;
@@ -126,12 +129,28 @@ const char* row_format_name(RowFormat format) {
       return "chosen + rejected (TRL, preference with the prompt inside)";
     case RowFormat::kText:
       return "text (TRL, language modelling)";
+    case RowFormat::kShareGpt:
+      return "conversations of from and value (ShareGPT)";
+    case RowFormat::kAlpaca:
+      return "instruction + input + output (Alpaca), the first two as the prompt";
   }
   return "";
 }
 
 bool is_conversation(const OrderedJson& value) {
   return value.is_array() && !value.empty() && value.front().is_object();
+}
+
+bool is_message_column(const std::string& name) {
+  return name == "messages" || name == "conversations";
+}
+
+std::optional<bool> truth_of(const OrderedJson& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (!value.is_string()) return std::nullopt;
+  const std::string text = lowered(value.get_ref<const std::string&>());
+  if (text == "true") return true;
+  return text == "false" ? std::optional<bool>(false) : std::nullopt;
 }
 
 bool ends_with_assistant(const OrderedJson& messages) {

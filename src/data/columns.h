@@ -2,6 +2,7 @@
 // are there tell which. Pure functions.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/json.h"
@@ -23,8 +24,10 @@ enum class RowFormat {
   kPreference,          // prompt, chosen, rejected
   kImplicitPreference,  // chosen, rejected; what both begin with is the prompt
   kText,                // text, learnt as a whole
+  kShareGpt,            // conversations of from and value, read as messages
+  kAlpaca,              // instruction, input, output, read as prompt and response
 };
-constexpr int kRowFormats = 9;
+constexpr int kRowFormats = 11;
 
 // "prompt + completion (TRL)": for people.
 const char* row_format_name(RowFormat format);
@@ -52,6 +55,11 @@ std::string describe_columns(const OrderedJson& row, const RowColumns& columns);
 
 // [{"role", "content"}, …].
 bool is_conversation(const OrderedJson& value);
+// Whether a column of this name is a whole conversation, of which the assistant's last message is
+// the answer.
+bool is_message_column(const std::string& name);
+// The value as true or false: text that says so counts, since tables hold it that way.
+std::optional<bool> truth_of(const OrderedJson& value);
 // A conversation whose last message is the assistant's.
 bool ends_with_assistant(const OrderedJson& messages);
 

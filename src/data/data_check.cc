@@ -17,7 +17,8 @@ constexpr int kNiceness = 10;  // training comes first
 
 }  // namespace
 
-DataCheck::DataCheck(const DataSet& data) : data_(data), thread_([this] { run(); }) {}
+DataCheck::DataCheck(const DataSet& data)
+    : data_(data), forms_(data.forms_), thread_([this] { run(); }) {}
 
 DataCheck::~DataCheck() {
   stopping_ = true;
@@ -38,6 +39,7 @@ Status DataCheck::check(std::string_view line, int64_t index, const std::string&
   const auto record = data_.parse_checked(line, where);
   if (record.ok()) {
     DataSet::add_to_sum(line, *record, *data_.open_sum_);
+    if (const std::string odd = forms_.note(*record, where); !odd.empty()) log_warning(odd);
     return ok_status();
   }
   if (++bad_rows_ > kReportedRows) return ok_status();

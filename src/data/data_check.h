@@ -43,6 +43,7 @@ class DataCheck {
   Status check(std::string_view line, int64_t index, const std::string& where);
 
   const DataSet& data_;
+  RowForms forms_;
   std::atomic<bool> stopping_{false}, done_{false};
   std::atomic<int64_t> bad_rows_{0};
   mutable std::mutex mutex_;  // of what follows

@@ -46,6 +46,36 @@ TEST_F(DataCommand, CountsOverlongLines) {
   EXPECT_THAT(refused.output, HasSubstr(file + ":1: the prompt has 3 tokens"));
 }
 
+TEST_F(DataCommand, ADashReadsStandardInput) {
+  const CommandOutcome shown =
+      run_shell(cat("cd ", BRAID_SOURCE_DIR, " && echo '{\"ids\": [1, 2]}' | ", BRAID_BINARY,
+                    " data data.train=- --show 1 2>&1"));
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_THAT(shown.output, HasSubstr("\"usable\":1"));
+}
+
+TEST_F(DataCommand, ShowsWhatRowsOfOthersWereReadAs) {
+  const std::string tables = "instruction,input,output\nsort 21,=,12\n";
+  const CommandOutcome alpaca = run_braid(
+      cat("data algorithm.name=sft --show 1 data.train=", write("a.csv", tables), kModel));
+  EXPECT_EQ(alpaca.exit_code, 0) << alpaca.output;
+  EXPECT_THAT(alpaca.output, HasSubstr("recognised as instruction + input + output (Alpaca)"));
+  const std::string pictures =
+      write("b.jsonl", "{\"prompt\": \"1\"}\n{\"prompt\": \"1\", \"images\": [\"a.png\"]}\n");
+  const CommandOutcome refused = run_braid(cat("data data.train=", pictures, kModel));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("b.jsonl:2: key 'images' holds pictures"));
+  const CommandOutcome ignored =
+      run_braid(cat("data 'data.ignore_columns=[images]' data.train=", pictures, kModel));
+  EXPECT_THAT(ignored.output, HasSubstr("\"usable\":2"));
+}
+
+TEST_F(DataCommand, RowsOfTwoFormsAreNamed) {
+  const std::string file = write("a.jsonl", "{\"prompt\": \"1\"}\n\n{\"ids\": [3]}\n");
+  EXPECT_THAT(run_braid(cat("data data.train=", file, kModel)).output,
+              HasSubstr(cat(file, ":3: the prompt is token ids, that of ", file, ":1 is text")));
+}
+
 TEST_F(DataCommand, ReadsParquetOrSaysHow) {
   const CommandOutcome shown = run_braid("data data.train=tests/data/rows/groups.parquet --show 1");
   if (shown.exit_code != 0) {

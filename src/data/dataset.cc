@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "data/plain_row.h"
 #include "data/record.h"
 #include "data/task.h"
 #include "host/hub_cache.h"
@@ -200,6 +202,8 @@ class DataSetBuilder {
     }
     if (data_.check_) BRAID_TRY(data_.check_(record).at(line.where));
     if (options_.visit) options_.visit(record);
+    if (const std::string odd = data_.forms_.note(record, line.where); !odd.empty())
+      log_warning(odd);
     ++data_.formats_[static_cast<size_t>(record.format)];
     const bool first = data_.places_.empty();
     note_length(record.prompt_ids, first, data_.prompt_lengths_);
@@ -210,9 +214,9 @@ class DataSetBuilder {
   }
 
   Status describe(const Line& line) {
-    BRAID_ASSIGN(const OrderedJson row, parse_ordered_json(line.text, line.where));
-    BRAID_ASSIGN(const RowColumns columns, recognise_columns(row, data_.need_, data_.config_));
-    data_.description_ = describe_columns(row, columns);
+    BRAID_ASSIGN(OrderedJson json, parse_ordered_json(line.text, line.where));
+    BRAID_ASSIGN(const PlainRow row, plain_row(std::move(json), data_.need_, data_.config_));
+    data_.description_ = row.description();
     return ok_status();
   }
 
@@ -246,8 +250,9 @@ int64_t DataSet::held_bytes() const {
 }
 
 Result<DataRecord> DataSet::parse(std::string_view line, const std::string& place) const {
-  BRAID_ASSIGN(const OrderedJson json, parse_ordered_json(line, place));
-  return make_record(json, need_, tokenizer_ ? &*tokenizer_ : nullptr, config_).at(place);
+  BRAID_ASSIGN(OrderedJson json, parse_ordered_json(line, place));
+  return make_record(std::move(json), need_, tokenizer_ ? &*tokenizer_ : nullptr, config_)
+      .at(place);
 }
 
 void DataSet::add_to_sum(std::string_view line, const DataRecord& record, Sha256& sum) {
@@ -324,7 +329,9 @@ Result<DataSet> make_data_set(RowFiles rows, DataNeed need, const Tokenizer* tok
 Result<DataSet> load_data_set(const std::string& source, DataNeed need, const Tokenizer* tokenizer,
                               const DataConfig& config, const LoadingOptions& options) {
   if (source.empty())
-    return invalid_input("data.train: no data given; name a JSONL file or task:NAME");
+    return invalid_input(
+        "data.train: no data given; name a file (JSON lines, CSV, parquet, Arrow), a folder or "
+        "task:NAME");
   if (source.rfind("task:", 0) == 0) {
     BRAID_ASSIGN(std::string text, task_source_text(source, static_cast<uint64_t>(config.seed)));
     return make_data_set(RowFiles::of(LineReader::of_text(std::move(text), source)), need,

@@ -20,6 +20,7 @@
 #include "config/options.h"
 #include "data/columns.h"
 #include "data/row_files.h"
+#include "data/row_forms.h"
 #include "data/tokenizer/tokenizer.h"
 #include "host/sha256.h"
 
@@ -107,6 +108,7 @@ class DataSet {
   int64_t lines_ = 0, dropped_ = 0, truncated_ = 0, unwanted_ = 0;
   std::string description_;
   std::array<int64_t, kRowFormats> formats_{};
+  RowForms forms_;  // of the checked rows
   DataLengths prompt_lengths_, response_lengths_, rejected_lengths_;
   std::string sha256_;
   int64_t checked_ = 0;

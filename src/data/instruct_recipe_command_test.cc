@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "base/json.h"
-#include "data/parquet.h"
+#include "data/arrow_rows.h"
 #include "host/testing.h"
 #include "test_paths.h"
 
@@ -87,7 +87,7 @@ TEST_F(InstructRecipe, FromTrl) {
 }
 
 TEST_F(InstructRecipe, FromVerl) {
-  if (!can_read_parquet()) GTEST_SKIP() << "built without Arrow";
+  if (!can_read_arrow()) GTEST_SKIP() << "built without Arrow";
   const CommandOutcome trained = train("verl");
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
   const std::vector<Json> metrics = rows("verl/metrics.jsonl");

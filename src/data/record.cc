@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "data/chat/render.h"
+#include "data/plain_row.h"
 
 namespace braid {
 namespace {
@@ -15,6 +16,7 @@ constexpr const char* kTemplatePlace = "{prompt}";
 struct RowReader {
   const Tokenizer* tokenizer;
   const DataConfig& config;
+  DataNeed need;
 };
 
 Result<std::vector<int32_t>> ids_of(const OrderedJson& list, const std::string& key) {
@@ -47,16 +49,22 @@ Result<Conversation> conversation_of(const OrderedJson& row, OrderedJson message
   return read_conversation(line, "messages");
 }
 
+// How a conversation that is the prompt ends: a turn of the assistant's begins, or its last message
+// is its beginning, which the model goes on with.
+enum class PromptEnd { kNewTurn, kOpenMessage };
+
 // Sets prompt and prompt_ids from a conversation; the text is what the model will see.
 Status set_conversation(const OrderedJson& row, const OrderedJson& messages, const std::string& key,
-                        const RowReader& reader, DataRecord& record) {
+                        PromptEnd end, const RowReader& reader, DataRecord& record) {
   BRAID_TRY(need_tokenizer(reader.tokenizer, key));
   record.conversation = messages;
   BRAID_ASSIGN(const Conversation conversation,
                conversation_of(row, messages).at(cat("key '", key, "'")));
   BRAID_ASSIGN(ChatOptions options, chat_options(reader.config));
-  options.add_generation_prompt = true;
-  BRAID_ASSIGN(ChatIds chat, encode_chat(*reader.tokenizer, conversation, options));
+  options.add_generation_prompt = end == PromptEnd::kNewTurn;
+  options.continue_final_message = end == PromptEnd::kOpenMessage;
+  BRAID_ASSIGN(ChatIds chat,
+               encode_chat(*reader.tokenizer, conversation, options).at(cat("key '", key, "'")));
   record.prompt = std::move(chat.text);
   record.prompt_ids = std::move(chat.ids);
   return ok_status();
@@ -69,7 +77,7 @@ Status set_prompt_text(const OrderedJson& row, const std::string& text, const st
   if (reader.config.prompt_format == "chat")
     return set_conversation(
         row, OrderedJson::array({OrderedJson{{"role", "user"}, {"content", record.prompt}}}), key,
-        reader, record);
+        PromptEnd::kNewTurn, reader, record);
   BRAID_ASSIGN(record.prompt_ids, reader.tokenizer->encode(record.prompt, true));
   return ok_status();
 }
@@ -78,12 +86,14 @@ Status set_prompt(const OrderedJson& row, const std::string& key, const RowReade
                   DataRecord& record) {
   const OrderedJson& value = *find_column(row, key);
   if (is_conversation(value)) {
-    BRAID_TRY(set_conversation(row, value, key, reader, record));
+    const bool open = reader.need == DataNeed::kPrompts && ends_with_assistant(value);
+    BRAID_TRY(set_conversation(
+        row, value, key, open ? PromptEnd::kOpenMessage : PromptEnd::kNewTurn, reader, record));
   } else if (value.is_array()) {
     BRAID_ASSIGN(record.prompt_ids, ids_of(value, key));
     const OrderedJson* text = find_column(row, reader.config.prompt_key);
     if (text != nullptr && text->is_string()) record.prompt = text->get<std::string>();
-  } else if (value.is_string() && key != "ids" && key != "messages") {
+  } else if (value.is_string() && key != "ids" && !is_message_column(key)) {
     BRAID_TRY(set_prompt_text(row, value.get<std::string>(), key, reader, record));
   } else {
     return invalid_input(
@@ -152,9 +162,10 @@ OrderedJson messages_between(const OrderedJson& messages, size_t begin, size_t e
 
 // Splits a conversation at the first token to learn: what stands before is the prompt, what comes
 // behind the last one goes.
-Status split_conversation(const OrderedJson& row, const OrderedJson& messages,
-                          const RowReader& reader, DataRecord& record) {
-  BRAID_TRY(need_tokenizer(reader.tokenizer, "messages"));
+Status split_conversation(const OrderedJson& row, const std::string& key, const RowReader& reader,
+                          DataRecord& record) {
+  const OrderedJson& messages = row[key];
+  BRAID_TRY(need_tokenizer(reader.tokenizer, key));
   BRAID_ASSIGN(const Conversation conversation, conversation_of(row, messages));
   BRAID_ASSIGN(const ChatOptions options, chat_options(reader.config));
   const auto turns = reader.config.learn == "all"    ? LearnedTurns::kEverything
@@ -165,11 +176,12 @@ Status split_conversation(const OrderedJson& row, const OrderedJson& messages,
   const auto first = std::find(chat.learned.begin(), chat.learned.end(), 1);
   if (first == chat.learned.end())
     return invalid_input(
-        "key 'messages': the assistant says nothing, so there is nothing to learn");
+        cat("key '", key, "': the assistant says nothing, so there is nothing to learn"));
   const auto last = std::find(chat.learned.rbegin(), chat.learned.rend(), 1).base();
   const auto begin = std::max<ptrdiff_t>(first - chat.learned.begin(), 1);
   const auto end = last - chat.learned.begin();
-  if (begin >= end) return invalid_input("key 'messages': a single token is nothing to learn");
+  if (begin >= end)
+    return invalid_input(cat("key '", key, "': a single token is nothing to learn"));
   record.conversation = messages;
   record.prompt_ids.assign(chat.ids.begin(), chat.ids.begin() + begin);
   record.response_ids.assign(chat.ids.begin() + begin, chat.ids.begin() + end);
@@ -180,13 +192,14 @@ Status split_conversation(const OrderedJson& row, const OrderedJson& messages,
 
 // Messages: what the assistant says is learnt, or, where the model writes its own answer, the
 // assistant's last message is left out.
-Status set_messages(const OrderedJson& row, const OrderedJson& messages, DataNeed need,
-                    const RowReader& reader, DataRecord& record) {
-  if (need == DataNeed::kSamples) return split_conversation(row, messages, reader, record);
+Status set_messages(const OrderedJson& row, const std::string& key, const RowReader& reader,
+                    DataRecord& record) {
+  if (reader.need == DataNeed::kSamples) return split_conversation(row, key, reader, record);
+  const OrderedJson& messages = row[key];
   const bool answered = ends_with_assistant(messages) && messages.size() > 1;
   const size_t border = messages.size() - (answered ? 1 : 0);
-  BRAID_TRY(
-      set_conversation(row, messages_between(messages, 0, border), "messages", reader, record));
+  BRAID_TRY(set_conversation(row, messages_between(messages, 0, border), key, PromptEnd::kNewTurn,
+                             reader, record));
   return record.prompt_ids.empty() ? invalid_input("the prompt is empty") : ok_status();
 }
 
@@ -249,16 +262,16 @@ Status set_implicit_pair(const OrderedJson& row, const RowReader& reader, DataRe
   OrderedJson explicit_row = {{"prompt", prompt}};
   for (const char* other : {"tools", "documents"})
     if (row.contains(other)) explicit_row[other] = row[other];
-  BRAID_TRY(set_prompt(explicit_row, "prompt", {reader.tokenizer, {}}, record));
+  BRAID_TRY(set_prompt(explicit_row, "prompt", {reader.tokenizer, {}, reader.need}, record));
   BRAID_ASSIGN(record.response_ids, answer_ids(row, better, "chosen", reader, record));
   BRAID_ASSIGN(record.rejected_ids, answer_ids(row, worse, "rejected", reader, record));
   return ok_status();
 }
 
-Status set_columns(const OrderedJson& row, const RowColumns& columns, DataNeed need,
-                   const RowReader& reader, DataRecord& record) {
+Status set_columns(const OrderedJson& row, const RowColumns& columns, const RowReader& reader,
+                   DataRecord& record) {
   const OrderedJson& prompt = *find_column(row, columns.prompt);
-  if (prompt == "" && need != DataNeed::kSamples)
+  if (prompt == "" && reader.need != DataNeed::kSamples)
     return invalid_input(
         "the prompt is empty; where a response to nothing is meant, give the first token as ids");
   BRAID_TRY(set_prompt(row, columns.prompt, reader, record));
@@ -282,24 +295,25 @@ void set_extra(const OrderedJson& row, const RowColumns& columns, DataRecord& re
 
 }  // namespace
 
-Result<DataRecord> make_record(const OrderedJson& row, DataNeed need, const Tokenizer* tokenizer,
+Result<DataRecord> make_record(OrderedJson written, DataNeed need, const Tokenizer* tokenizer,
                                const DataConfig& config) {
-  if (!row.is_object()) return invalid_input("a line must be a JSON object");
-  BRAID_ASSIGN(const RowColumns columns, recognise_columns(row, need, config));
-  const RowReader reader{tokenizer, config};
+  BRAID_ASSIGN(const PlainRow plain, plain_row(std::move(written), need, config));
+  const OrderedJson& row = plain.row;
+  const RowColumns& columns = plain.columns;
+  const RowReader reader{tokenizer, config, need};
   DataRecord record;
   record.format = columns.format;
   if (columns.format == RowFormat::kText) {
     BRAID_TRY(set_text(row, tokenizer, record));
   } else if (columns.format == RowFormat::kImplicitPreference) {
     BRAID_TRY(set_implicit_pair(row, reader, record));
-  } else if (columns.format == RowFormat::kMessages && columns.answer.empty() &&
-             is_conversation(row["messages"])) {
-    BRAID_TRY(set_messages(row, row["messages"], need, reader, record));
+  } else if (is_message_column(columns.prompt) && columns.answer.empty() &&
+             is_conversation(row[columns.prompt])) {
+    BRAID_TRY(set_messages(row, columns.prompt, reader, record));
   } else {
-    BRAID_TRY(set_columns(row, columns, need, reader, record));
+    BRAID_TRY(set_columns(row, columns, reader, record));
   }
-  if (columns.format == RowFormat::kUnpaired) record.unwanted = !row["label"].get<bool>();
+  if (columns.format == RowFormat::kUnpaired) record.unwanted = !*truth_of(row["label"]);
   set_extra(row, columns, record);
   return record;
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "data/row_forms.h"
 #include "host/file.h"
 #include "test_paths.h"
 
@@ -217,6 +218,96 @@ TEST(Record, APolicyIsAskedForTheAssistantsLastTurn) {
       make_record({{"messages", Json::array({user})}}, DataNeed::kPrompts, &tokenizer, {});
   ASSERT_TRUE(answered.ok()) << answered.status().message();
   EXPECT_EQ(answered->prompt_ids, open->prompt_ids);
+}
+
+// tests/data/chat holds what transformers writes under continue_final_message.
+TEST(Record, APromptThatEndsWithTheAssistantIsContinued) {
+  const std::string source = std::string(BRAID_SOURCE_DIR) + "/tests/data/chat/";
+  const std::string folder = testing::TempDir() + "/braid-record-continued";
+  ASSERT_TRUE(make_folder(folder).ok());
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    ASSERT_TRUE(write_file_atomic(join_path(folder, name), *read_file(source + name)).ok());
+  int continued = 0;
+  for (const OrderedJson& golden : *parse_ordered_json(*read_file(source + "goldens.json"), "")) {
+    const std::string chat = golden["template"];
+    ASSERT_TRUE(write_file_atomic(join_path(folder, "chat_template.jinja"), chat).ok());
+    const Tokenizer tokenizer = load_tokenizer(folder).value();
+    for (const OrderedJson& one : golden["cases"]) {
+      const OrderedJson& options = one["options"];
+      const bool open = options.value("continue_final_message", false);
+      if (!open || one["text"].is_null() || !ends_with_assistant(options["messages"])) continue;
+      const OrderedJson row = {{"prompt", options["messages"]}};
+      const auto record = make_record(row, DataNeed::kPrompts, &tokenizer, {});
+      ASSERT_TRUE(record.ok()) << record.status().message();
+      EXPECT_EQ(record->prompt, one["text"].get<std::string>());
+      EXPECT_EQ(record->prompt_ids, one["ids"].get<std::vector<int32_t>>());
+      ++continued;
+    }
+  }
+  EXPECT_GE(continued, 10);
+}
+
+// Answers that the data give begin a turn of their own, whatever the prompt ends with.
+TEST(Record, OnlyWhereTheModelWritesIsAMessageLeftOpen) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const OrderedJson talk = OrderedJson::array(
+      {{{"role", "user"}, {"content", "hi"}}, {{"role", "assistant"}, {"content", "The"}}});
+  const std::string closed = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nThe";
+  const OrderedJson row = {{"prompt", talk}, {"response", "x"}, {"chosen", "y"}, {"rejected", "z"}};
+  EXPECT_EQ(make_record(row, DataNeed::kPrompts, &tokenizer, {})->prompt, closed);
+  for (const DataNeed need : {DataNeed::kSamples, DataNeed::kPairs})
+    EXPECT_EQ(make_record(row, need, &tokenizer, {})->prompt,
+              closed + "<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(Record, ShareGptAndAlpacaAreWhatTheyMean) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const OrderedJson talk = OrderedJson::array(
+      {{{"role", "user"}, {"content", "hi"}}, {{"role", "assistant"}, {"content", "there"}}});
+  const OrderedJson turns = OrderedJson::array(
+      {{{"from", "human"}, {"value", "hi"}}, {{"from", "gpt"}, {"value", "there"}}});
+  for (const DataNeed need : {DataNeed::kSamples, DataNeed::kPrompts}) {
+    const auto ours = make_record({{"messages", talk}}, need, &tokenizer, {});
+    const auto theirs = make_record({{"conversations", turns}}, need, &tokenizer, {});
+    ASSERT_TRUE(theirs.ok()) << theirs.status().message();
+    EXPECT_EQ(theirs->prompt_ids, ours->prompt_ids);
+    EXPECT_EQ(theirs->response_ids, ours->response_ids);
+    EXPECT_EQ(theirs->format, RowFormat::kShareGpt);
+  }
+  const auto alpaca = make_record({{"instruction", "Add"}, {"input", "1 2"}, {"output", "3"}},
+                                  DataNeed::kSamples, &tokenizer, {});
+  ASSERT_TRUE(alpaca.ok()) << alpaca.status().message();
+  EXPECT_EQ(alpaca->prompt, "Add\n1 2");
+  EXPECT_EQ(alpaca->response_ids,
+            make_record({{"prompt", "a"}, {"response", "3"}}, DataNeed::kSamples, &tokenizer, {})
+                ->response_ids);
+}
+
+// A table of text has no other way to say true and false.
+TEST(Record, TextMaySayThatACompletionIsBad) {
+  const Tokenizer tokenizer = chat_tokenizer();
+  const auto unwanted = [&](const char* label) {
+    return make_record({{"prompt", "a"}, {"completion", "b"}, {"label", label}}, DataNeed::kSamples,
+                       &tokenizer, {})
+        ->unwanted;
+  };
+  EXPECT_TRUE(unwanted("False"));
+  EXPECT_FALSE(unwanted("true"));
+  EXPECT_FALSE(unwanted("7"));
+}
+
+TEST(Record, RowsOfAnotherFormAreNoted) {
+  RowForms forms;
+  DataRecord text, talk, ids;
+  text.prompt = "a";
+  talk.prompt = "b";
+  talk.conversation = OrderedJson::array({{{"role", "user"}, {"content", "b"}}});
+  EXPECT_EQ(forms.note(text, "a.jsonl:1"), "");
+  EXPECT_EQ(forms.note(text, "a.jsonl:2"), "");
+  EXPECT_THAT(forms.note(talk, "a.jsonl:3"),
+              HasSubstr("a.jsonl:3: the prompt is messages, that of a.jsonl:1 is text"));
+  EXPECT_EQ(forms.note(talk, "a.jsonl:4"), "") << "said once";
+  EXPECT_THAT(forms.note(ids, "a.jsonl:5"), HasSubstr("a.jsonl:5: the prompt is token ids"));
 }
 
 TEST(Record, TheNamedLabelWins) {

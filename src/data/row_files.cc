@@ -1,14 +1,13 @@
 #include "data/row_files.h"
 
-#include <glob.h>
-
-#include <algorithm>
-#include <memory>
-#include <set>
+#include <functional>
+#include <optional>
 
 #include "base/text.h"
+#include "data/arrow_rows.h"
+#include "data/csv_rows.h"
 #include "data/json_array.h"
-#include "data/parquet.h"
+#include "data/row_sources.h"
 #include "host/file.h"
 #include "host/gzip.h"
 #include "host/line_spool.h"
@@ -22,126 +21,124 @@ constexpr size_t kMaxFiles = size_t{1} << 18;
 
 int64_t byte_of(int64_t place) { return place & ((int64_t{1} << kByteBits) - 1); }
 
-constexpr const char* kEndings[] = {".jsonl",   ".ndjson",   ".json",
-                                    ".parquet", ".jsonl.gz", ".json.gz"};
-
-bool is_row_file(const std::string& name) {
-  return name.front() != '.' && std::any_of(std::begin(kEndings), std::end(kEndings),
-                                            [&](const char* end) { return name.ends_with(end); });
-}
-
-Result<LineReader> spool_parquet(const std::string& path) {
+// The lines of a spool that `fill` writes rows to.
+using RowVisit = std::function<Status(std::string_view row)>;
+Result<LineReader> spool_rows(const std::string& path,
+                              const std::function<Status(const RowVisit&)>& fill) {
   BRAID_ASSIGN(LineSpool spool, LineSpool::create());
-  BRAID_TRY(for_each_parquet_row(path, [&](std::string_view row) {
+  BRAID_TRY(fill([&](std::string_view row) {
     BRAID_TRY(spool.add(row));
     return spool.add("\n");
   }));
   return std::move(spool).finish(path);
 }
 
-Result<LineReader> spool_array(std::string_view text, const std::string& path) {
-  BRAID_ASSIGN(LineSpool spool, LineSpool::create());
-  const Status read = for_each_array_element(text, [&](std::string_view element) {
-    BRAID_TRY(spool.add(element));
-    return spool.add("\n");
-  });
-  BRAID_TRY(read.at(path));
-  return std::move(spool).finish(path);
+// What a name without .gz says that the text holds.
+enum class TextForm { kLines, kJson, kCsv, kTsv };
+
+TextForm text_form(const std::string& path) {
+  const std::string name = path.ends_with(".gz") ? path.substr(0, path.size() - 3) : path;
+  if (name.ends_with(".csv")) return TextForm::kCsv;
+  if (name.ends_with(".tsv")) return TextForm::kTsv;
+  return name.ends_with(".json") ? TextForm::kJson : TextForm::kLines;
 }
 
+// An array in .json may be rows, in lines it can only be a mistake.
 bool starts_an_array(std::string_view text) {
-  const std::string_view blanks = " \t\r\n";
-  const size_t first = text.find_first_not_of(blanks);
+  const size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] == '[';
-}
-
-Result<LineReader> spool_gzip(const MappedFile& packed, const std::string& path) {
-  if (path.ends_with(".json.gz")) {
-    BRAID_ASSIGN(const std::string text, gunzip(packed.text()).at(path));
-    if (starts_an_array(text)) return spool_array(text, path);
-  }
-  BRAID_ASSIGN(LineSpool spool, LineSpool::create());
-  BRAID_TRY(
-      gunzip_to(packed.text(), [&](std::string_view text) { return spool.add(text); }).at(path));
-  return std::move(spool).finish(path);
-}
-
-// Whether lines of their own are wanted of a regular file; what it holds tells, not its name, but
-// for .json: an array there may be rows, in lines it can only be a mistake.
-enum class RowKind { kLines, kArray, kParquet, kGzip };
-
-RowKind row_kind_of(const std::string& path, std::string_view content) {
-  if (content.substr(0, 4) == "PAR1") return RowKind::kParquet;
-  if (is_gzip(content)) return RowKind::kGzip;
-  return path.ends_with(".json") && starts_an_array(content) ? RowKind::kArray : RowKind::kLines;
 }
 
 struct OpenedFile {
   LineReader lines;
-  bool rows = false;
+  bool rows = false;  // of something else than lines
 };
+
+// Rows of a text whose lines are none; nothing where they are.
+Result<std::optional<OpenedFile>> open_text_rows(std::string_view text, const std::string& path) {
+  const TextForm form = text_form(path);
+  const bool array = form == TextForm::kJson && starts_an_array(text);
+  if (form == TextForm::kLines || (form == TextForm::kJson && !array))
+    return std::optional<OpenedFile>();
+  OpenedFile out;
+  out.rows = true;
+  BRAID_ASSIGN(out.lines, spool_rows(path, [&](const RowVisit& visit) {
+                 const Status read =
+                     array ? for_each_array_element(text, visit)
+                           : for_each_csv_row(text, form == TextForm::kCsv ? ',' : '\t', visit);
+                 return read.at(path);
+               }));
+  return std::optional<OpenedFile>(std::move(out));
+}
+
+Result<OpenedFile> open_gzip(const MappedFile& packed, const std::string& path) {
+  if (text_form(path) != TextForm::kLines) {
+    BRAID_ASSIGN(const std::string text, gunzip(packed.text()).at(path));
+    BRAID_ASSIGN(std::optional<OpenedFile> rows, open_text_rows(text, path));
+    if (rows) return std::move(*rows);
+  }
+  BRAID_ASSIGN(LineSpool spool, LineSpool::create());
+  BRAID_TRY(
+      gunzip_to(packed.text(), [&](std::string_view text) { return spool.add(text); }).at(path));
+  OpenedFile out;
+  BRAID_ASSIGN(out.lines, std::move(spool).finish(path));
+  return out;
+}
+
+// Files that people name by mistake, by how they begin.
+struct OtherContent {
+  std::string_view start;
+  const char* what;
+};
+constexpr OtherContent kOtherContents[] = {
+    {"PK\x03\x04", "a zip archive; unpack it first"},
+    {"\x28\xB5\x2F\xFD", "packed with zstd; unpack it first (unzstd)"},
+    {"\xFD"
+     "7zXZ",
+     "packed with xz; unpack it first (unxz)"},
+    {"BZh", "packed with bzip2; unpack it first (bunzip2)"},
+    {"FEA1", "Feather of version 1; write it anew with version 2"},
+    {"version https://git-lfs", "a pointer of Git LFS, not the file; run 'git lfs pull'"},
+    {"<!DOCTYPE", "a web page, not the data; download the file itself"},
+    {"<html", "a web page, not the data; download the file itself"},
+    {"SQLite format 3", "a SQLite data base; write its rows as JSON lines or CSV"},
+};
+
+// What the beginning of a file shows to be something else than its name says, or than rows.
+Status check_content(const std::string& path, std::string_view content) {
+  for (const OtherContent& other : kOtherContents)
+    if (content.starts_with(other.start)) return invalid_input(cat(path, ": is ", other.what));
+  if (path.ends_with(".tar.gz") || path.ends_with(".tgz"))
+    return invalid_input(cat(path, ": is an archive of files; unpack it first (tar xzf)"));
+  if (path.ends_with(".gz") && !is_gzip(content))
+    return invalid_input(
+        cat(path, ": its name ends in .gz, but it is not packed with gzip; rename it"));
+  for (const char* ending : {".parquet", ".arrow", ".feather"})
+    if (path.ends_with(ending) && arrow_kind(content) == ArrowKind::kNone)
+      return invalid_input(
+          cat(path, ": its name ends in ", ending, ", but its beginning is none of such a file"));
+  return ok_status();
+}
 
 Result<OpenedFile> open_rows(const std::string& path) {
   OpenedFile out;
-  RowKind kind = RowKind::kLines;
   if (is_regular_file(path)) {
     BRAID_ASSIGN(const MappedFile file, MappedFile::open(path));
-    kind = row_kind_of(path, file.text());
-    if (kind == RowKind::kArray) {
-      BRAID_ASSIGN(out.lines, spool_array(file.text(), path));
-    } else if (kind == RowKind::kGzip) {
-      BRAID_ASSIGN(out.lines, spool_gzip(file, path));
+    BRAID_TRY(check_content(path, file.text()));
+    if (is_gzip(file.text())) return open_gzip(file, path);
+    out.rows = arrow_kind(file.text()) != ArrowKind::kNone;
+    if (!out.rows) {
+      BRAID_ASSIGN(std::optional<OpenedFile> rows, open_text_rows(file.text(), path));
+      if (rows) return std::move(*rows);
     }
   }
-  if (kind == RowKind::kParquet) {
-    BRAID_ASSIGN(out.lines, spool_parquet(path));
-  } else if (kind == RowKind::kLines) {
+  if (out.rows) {
+    BRAID_ASSIGN(out.lines, spool_rows(path, [&](const RowVisit& visit) {
+                   return for_each_arrow_row(path, visit);
+                 }));
+  } else {
     BRAID_ASSIGN(out.lines, LineReader::open(path));
   }
-  out.rows = kind == RowKind::kArray || kind == RowKind::kParquet;
-  return out;
-}
-
-Result<std::vector<std::string>> files_of_pattern(const std::string& pattern) {
-  glob_t found{};
-  const int result = ::glob(pattern.c_str(), 0, nullptr, &found);
-  const std::unique_ptr<glob_t, void (*)(glob_t*)> owned(&found, ::globfree);
-  std::vector<std::string> out;
-  if (result == 0)
-    for (size_t i = 0; i < found.gl_pathc; ++i)
-      if (!is_folder(found.gl_pathv[i])) out.push_back(found.gl_pathv[i]);
-  if (out.empty()) return not_found(cat(pattern, ": no file matches"));
-  return out;
-}
-
-// The split that a file's name tells: the word before its first '-', '_' or '.'.
-std::string split_of(const std::string& name) {
-  const std::string word = lowered(name.substr(0, name.find_first_of("-_.")));
-  for (const char* split : {"train", "test", "validation", "valid", "val", "dev", "eval"})
-    if (word == split) return word;
-  return "";
-}
-
-Result<std::vector<std::string>> files_of_folder(const std::string& folder) {
-  BRAID_ASSIGN(const std::vector<std::string> names, list_folder(folder));
-  std::vector<std::string> out, folders;
-  std::set<std::string> splits;
-  for (const std::string& name : names) {
-    const std::string path = join_path(folder, name);
-    if (is_folder(path)) {
-      if (name.front() != '.') folders.push_back(name);
-    } else if (is_row_file(name)) {
-      out.push_back(path);
-      splits.insert(split_of(name));
-    }
-  }
-  if (out.empty())
-    return not_found(cat(folder, ": the folder holds no .jsonl, .json, .jsonl.gz or .parquet file",
-                         folders.empty() ? "" : "; its folders: ", join(folders, ", ")));
-  if (splits.size() > 1)
-    return invalid_input(cat(folder, ": the folder holds files of several splits (",
-                             join({splits.begin(), splits.end()}, ", "), "); say which, as in ",
-                             join_path(folder, *splits.rbegin() + "*")));
   return out;
 }
 
@@ -157,13 +154,7 @@ RowFiles RowFiles::of(LineReader reader) {
 Result<RowFiles> RowFiles::open(const std::string& source) {
   RowFiles out;
   out.name_ = source;
-  std::vector<std::string> paths = {source};
-  if (is_folder(source)) {
-    BRAID_ASSIGN(paths, files_of_folder(source));
-  } else if (source != "-" && !path_exists(source) &&
-             source.find_first_of("*?[") != std::string::npos) {
-    BRAID_ASSIGN(paths, files_of_pattern(source));
-  }
+  BRAID_ASSIGN(const std::vector<std::string> paths, paths_of_rows(source));
   if (paths.size() > kMaxFiles)
     return invalid_input(cat(source, ": ", paths.size(), " files are too many"));
   for (const std::string& path : paths) {

@@ -1,7 +1,7 @@
 // The rows of a source in order, and again by their places: one file or many, each of JSON lines, a
-// JSON array or parquet, packed with gzip or not. A plain file of JSON lines is read where it is;
-// the others become JSON lines in a nameless file in the folder for temporary files. Thread-safe
-// once opened.
+// JSON array, CSV, parquet or Arrow, texts packed with gzip or not. A plain file of JSON lines is
+// read where it is; the others become JSON lines in a nameless file in the folder for temporary
+// files. Thread-safe once opened.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ class RowFiles {
   RowFiles() = default;  // no row
   static RowFiles of(LineReader reader);
 
-  // A file ("-" is standard input), a folder or a pattern with * ? [ ]; the files of the last two
-  // come in the order of their names. A folder that holds several splits (train, test, …) is an
-  // error: which one is meant must be said.
+  // Of the files that paths_of_rows() names (row_sources.h); "-" is standard input, which is JSON
+  // lines. What a file holds is told by its beginning, CSV and JSON arrays by the name (.csv, .tsv,
+  // .json). A file whose beginning is not what its name says is an error, and so are archives.
   static Result<RowFiles> open(const std::string& source);
 
   // The source as it was named.

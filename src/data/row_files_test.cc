@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "base/json.h"
-#include "data/parquet.h"
+#include "data/arrow_rows.h"
 #include "host/file.h"
 #include "test_paths.h"
 
@@ -123,22 +123,123 @@ TEST_F(RowFilesTest, WhatCannotBeReadIsSaid) {
 TEST_F(RowFilesTest, BrokenParquetIsNamed) {
   const std::string file = write("a.parquet", "PAR1 and no more");
   EXPECT_THAT(lines(file), ElementsAre(HasSubstr("a.parquet: ")));
-  if (!can_read_parquet()) {
+  if (!can_read_arrow()) {
     EXPECT_THAT(lines(file), ElementsAre(HasSubstr("pip install pyarrow")));
   }
 }
 
-// tests/data/rows holds the same rows as parquet and as what pyarrow reads from it.
-TEST_F(RowFilesTest, ParquetRowsAreThoseOfPyarrow) {
-  if (!can_read_parquet()) GTEST_SKIP() << "built without Arrow";
-  const std::string folder = std::string(BRAID_SOURCE_DIR) + "/tests/data/rows/";
-  for (const char* name : {"types", "verl", "groups"}) {
-    const std::vector<std::string> expected = lines(folder + name + ".jsonl"),
-                                   actual = lines(folder + name + ".parquet");
+std::string golden(const std::string& name) {
+  return cat(BRAID_SOURCE_DIR, "/tests/data/rows/", name);
+}
+
+// tests/data/rows holds the same rows as tables and as what pyarrow reads from them.
+TEST_F(RowFilesTest, RowsOfArrowAreThoseOfPyarrow) {
+  if (!can_read_arrow()) GTEST_SKIP() << "built without Arrow";
+  for (const char* name :
+       {"types.parquet", "verl.parquet", "groups.parquet", "types-stream.arrow", "types-file.arrow",
+        "types.feather", "verl-stream.arrow", "verl-file.arrow", "verl.feather"}) {
+    const std::string stem = std::string(name).substr(0, std::string(name).find_first_of("-."));
+    const std::vector<std::string> expected = lines(golden(stem + ".jsonl")),
+                                   actual = lines(golden(name));
     ASSERT_EQ(actual.size(), expected.size()) << name << ": " << actual[0];
     for (size_t i = 0; i < actual.size(); ++i)
       EXPECT_EQ(parse_json(actual[i], "p").value(), parse_json(expected[i], "j").value()) << name;
   }
+}
+
+TEST_F(RowFilesTest, CsvIsWhatPythonWrites) {
+  const std::vector<std::string> expected = lines(golden("csv.jsonl"));
+  const std::string packed = pack("plain.csv.gz", *read_file(golden("plain.csv")));
+  for (const std::string& path :
+       {golden("plain.csv"), golden("plain.tsv"), golden("unix.csv"), packed}) {
+    const std::vector<std::string> actual = lines(path);
+    ASSERT_EQ(actual.size(), expected.size()) << path << ": " << actual[0];
+    for (size_t i = 0; i < actual.size(); ++i)
+      EXPECT_EQ(parse_json(actual[i], "c").value(), parse_json(expected[i], "j").value()) << path;
+  }
+  EXPECT_THAT(lines(write("a.csv", "a,b\n1\n")), ElementsAre(HasSubstr("a.csv: line 2: 1 field")));
+}
+
+// Folders that save_to_disk() of `datasets` wrote.
+TEST_F(RowFilesTest, SavedDataSetsAreTheirFiles) {
+  if (!can_read_arrow()) GTEST_SKIP() << "built without Arrow";
+  const std::vector<std::string> rows = lines(golden("saved"));
+  ASSERT_EQ(rows.size(), 5u) << rows[0];
+  EXPECT_EQ(rows[4],
+            R"({"messages":[{"role":"user","content":"4+1?"},{"role":"assistant","content":"5"}],)"
+            R"("n":4})");
+  const auto files = RowFiles::open(golden("saved"));
+  const auto described = rows_of(*files);
+  EXPECT_THAT((*described)[3].where, HasSubstr("data-00001-of-00002.arrow, row 1"));
+  EXPECT_EQ(lines(golden("saved_dict/train")), rows);
+  EXPECT_THAT(
+      lines(golden("saved_dict")),
+      ElementsAre(AllOf(HasSubstr("several splits (train, test)"), HasSubstr("saved_dict/train"))));
+}
+
+TEST_F(RowFilesTest, BrokenSavedDataSetsAreNamed) {
+  write("dataset_info.json", "{}");
+  write("state.json", R"({"_data_files": [{"filename": "data-0.arrow"}]})");
+  EXPECT_THAT(lines(folder_), ElementsAre(HasSubstr("data-0.arrow: the file is missing")));
+  write("state.json", R"({"_data_files": [], "_indices_data_files": [{"filename": "i.arrow"}]})");
+  EXPECT_THAT(lines(folder_), ElementsAre(HasSubstr("flatten_indices()")));
+  write("state.json", "{}");
+  EXPECT_THAT(lines(folder_), ElementsAre(HasSubstr("state.json: '_data_files' does not list")));
+  write("state.json", "{");
+  EXPECT_THAT(lines(folder_), ElementsAre(HasSubstr("state.json")));
+  write("dataset_dict.json", R"({"splits": ["only"]})");
+  std::filesystem::remove(folder_ + "/state.json");
+  EXPECT_THAT(lines(folder_), ElementsAre(HasSubstr("only/state.json")));
+}
+
+// Arrow itself takes the end of the file for that of the stream.
+TEST_F(RowFilesTest, ACutOffStreamIsRefused) {
+  if (!can_read_arrow()) GTEST_SKIP() << "built without Arrow";
+  const std::string whole = *read_file(golden("verl-stream.arrow"));
+  EXPECT_THAT(lines(write("a.arrow", whole.substr(0, whole.size() - 8))),
+              ElementsAre(HasSubstr("a.arrow: the Arrow stream has no end mark")));
+  EXPECT_THAT(lines(write("b.arrow", whole.substr(0, whole.size() / 2))),
+              ElementsAre(HasSubstr("b.arrow: ")));
+}
+
+TEST_F(RowFilesTest, OtherFilesAreCalledByTheirNames) {
+  const struct {
+    const char *name, *content, *message;
+  } cases[] = {
+      {"a.jsonl.gz", "{}\n", "it is not packed with gzip"},
+      {"a.parquet", "{}\n", "its name ends in .parquet"},
+      {"a.arrow", "", "its name ends in .arrow"},
+      {"a.jsonl", "PK\x03\x04", "a zip archive"},
+      {"a.jsonl.zst", "\x28\xB5\x2F\xFD", "zstd"},
+      {"b.parquet", "version https://git-lfs.github.com/spec/v1\n", "git lfs pull"},
+      {"b.jsonl", "<!DOCTYPE html>", "a web page"},
+  };
+  for (const auto& test : cases)
+    EXPECT_THAT(lines(write(test.name, test.content)), ElementsAre(HasSubstr(test.message)));
+  EXPECT_THAT(lines(pack("a.tar.gz", "x")), ElementsAre(HasSubstr("an archive of files")));
+}
+
+TEST_F(RowFilesTest, FoldersOfOtherThingsAreRefused) {
+  write("config.json", "{}"), write("tokenizer.json", "{}");
+  EXPECT_THAT(lines(folder_), ElementsAre(HasSubstr("is a model's folder, not data")));
+  std::filesystem::remove(folder_ + "/tokenizer.json");
+  std::filesystem::remove(folder_ + "/config.json");
+  write("manifest.json", "{}"), write("state.json", "{}");
+  EXPECT_THAT(lines(folder_), ElementsAre(HasSubstr("is a checkpoint of a run, not data")));
+  std::filesystem::remove(folder_ + "/manifest.json");
+  EXPECT_THAT(lines(folder_), ElementsAre(HasSubstr("it holds state.json")));
+}
+
+// What would be trained on twice, or on the test set.
+TEST_F(RowFilesTest, FoldersOfOneRowTwiceAreRefused) {
+  write("a.jsonl", "1\n"), write("a.csv", "x\n1\n");
+  EXPECT_THAT(lines(folder_),
+              ElementsAre(AllOf(HasSubstr("a.csv and a.jsonl"), HasSubstr(folder_ + "/*.jsonl"))));
+  std::filesystem::remove(folder_ + "/a.csv");
+  std::filesystem::rename(folder_ + "/a.jsonl", folder_ + "/set-train.jsonl");
+  write("set-test.jsonl", "2\n");
+  EXPECT_THAT(lines(folder_), ElementsAre(AllOf(HasSubstr("several splits (test, train)"),
+                                                HasSubstr(folder_ + "/*train*"))));
 }
 
 }  // namespace

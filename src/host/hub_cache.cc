@@ -107,8 +107,32 @@ Status nowhere(const std::string& text, const HubKind& kind, const std::optional
                        hub_cache_folder(), "); fetch it: ", download_command(*name, kind)));
 }
 
+// "https" of "https://...": nothing is fetched, so an address is an error that says what to do.
+Status check_no_address(const std::string& text, const HubKind& kind) {
+  const size_t colon = text.find("://");
+  if (colon == std::string::npos || colon == 0) return ok_status();
+  std::string name = text.substr(colon + 3);
+  const std::string scheme = text.substr(0, colon);
+  if (scheme == "file") return invalid_input(cat(text, ": write the path alone: ", name));
+  bool hub = scheme == "hf";
+  for (const char* host : {"huggingface.co/", "www.huggingface.co/"})
+    if (name.starts_with(host)) hub = true, name.erase(0, std::string(host).size());
+  if (name.starts_with("datasets/")) name.erase(0, std::string("datasets/").size());
+  const std::optional<HubName> found = hub ? hub_name(name, 2) : std::nullopt;
+  if (found)
+    return invalid_input(cat(text, ": an address is not read; download it first with '",
+                             download_command(*found, kind), "' and write ", found->repository));
+  const char* tool = scheme == "s3"                          ? " (aws s3 cp)"
+                     : scheme == "gs"                        ? " (gcloud storage cp)"
+                     : scheme == "http" || scheme == "https" ? " (curl -LO)"
+                                                             : "";
+  return invalid_input(
+      cat(text, ": an address is not read; download it first", tool, " and write the path"));
+}
+
 bool ends_like_data(const std::string& text) {
-  for (const char* ending : {".jsonl", ".json", ".gz", ".parquet", ".csv", ".txt"})
+  for (const char* ending :
+       {".jsonl", ".json", ".gz", ".parquet", ".csv", ".tsv", ".txt", ".arrow", ".feather"})
     if (text.ends_with(ending)) return true;
   return false;
 }
@@ -127,6 +151,7 @@ std::string hub_cache_folder() {
 }
 
 Result<std::string> locate_model(const std::string& text) {
+  if (!path_exists(text)) BRAID_TRY(check_no_address(text, kHubModel));
   const auto holds = [&](const char* name) { return path_exists(join_path(text, name)); };
   if (holds("manifest.json") && holds("state.json") && !holds("config.json"))
     return invalid_input(cat(text,
@@ -144,6 +169,7 @@ Result<std::string> locate_model(const std::string& text) {
 
 Result<std::string> locate_data(const std::string& source) {
   if (source == "-" || source.rfind("task:", 0) == 0 || path_exists(source)) return source;
+  BRAID_TRY(check_no_address(source, kHubDataSet));
   const std::optional<HubName> name = hub_name(source, 2);
   if (!name || !is_folder(cache_folder_of(*name, kHubDataSet))) {
     const bool wild = source.find_first_of("*?[") != std::string::npos;

@@ -1,6 +1,7 @@
 // The local cache of the Hugging Face hub: which folder a name such as Qwen/Qwen2.5-0.5B-Instruct
 // means on this machine. Reads the environment (HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME) and
-// folders; nothing is fetched. Thread-safe while the environment does not change.
+// folders; nothing is fetched, and an address (https://, s3://, hf://) is an error that says what
+// to do. Thread-safe while the environment does not change.
 #pragma once
 
 #include <string>

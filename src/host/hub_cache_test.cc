@@ -97,6 +97,29 @@ TEST_F(HubCache, DataSetsMayNameFilesInside) {
     EXPECT_EQ(*locate_data(itself), itself);
 }
 
+TEST_F(HubCache, AddressesAreToBeDownloadedFirst) {
+  const struct {
+    const char *address, *advice;
+  } cases[] = {
+      {"https://example.org/a.jsonl", "download it first (curl -LO) and write the path"},
+      {"s3://bucket/a.parquet", "download it first (aws s3 cp)"},
+      {"gs://bucket/a/*.jsonl", "download it first (gcloud storage cp)"},
+      {"abfs://x/y", "an address is not read; download it first and write the path"},
+      {"hf://datasets/openai/gsm8k",
+       "'hf download openai/gsm8k --repo-type dataset' and write openai/gsm8k"},
+      {"https://huggingface.co/datasets/openai/gsm8k/resolve/main/a.jsonl",
+       "'hf download openai/gsm8k --repo-type dataset'"},
+      {"file:///data/a.jsonl", "write the path alone: /data/a.jsonl"},
+  };
+  for (const auto& test : cases) {
+    const Status refused = locate_data(test.address).status();
+    EXPECT_EQ(refused.code(), Code::kInvalidInput);
+    EXPECT_THAT(refused.message(), AllOf(HasSubstr(test.address), HasSubstr(test.advice)));
+  }
+  EXPECT_THAT(locate_model("https://huggingface.co/Qwen/Qwen3-0.6B").status().message(),
+              HasSubstr("'hf download Qwen/Qwen3-0.6B' and write Qwen/Qwen3-0.6B"));
+}
+
 TEST_F(HubCache, TheFolderFollowsTheEnvironment) {
   EXPECT_EQ(hub_cache_folder(), home_ + "/hub");
   ::setenv("HF_HUB_CACHE", "/elsewhere", 1);

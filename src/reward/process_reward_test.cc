@@ -236,6 +236,19 @@ def f(prompts, completions, **columns):
   EXPECT_THAT(brief(score_with(options, {talk})), ElementsAre("error"));
 }
 
+// TRL takes the assistant's beginning out of the prompt and puts it before the completion.
+TEST_F(PythonReward, AnOpenMessageIsTheCompletionsBeginning) {
+  const RewardOptions options = python(R"(
+def f(prompts, completions, **columns):
+    assert [m["role"] for m in prompts[0]] == ["user"]
+    return [len(c[0]["content"]) for c in completions]
+)");
+  RewardSample talk = make_sample(0, "four");
+  talk.messages =
+      Json::parse(R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "So"}])");
+  EXPECT_THAT(brief(score_with(options, {talk})), ElementsAre("6"));
+}
+
 TEST_F(PythonReward, VerlBatchFunctionsAndFurtherArguments) {
   RewardOptions options = python(R"(
 def f(data_sources, solution_strs, ground_truths, extra_infos, bonus=0):

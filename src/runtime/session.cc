@@ -124,12 +124,13 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
     BRAID_ASSIGN(loaded.everyone, world->everyone());
   }
   const double check_s = config.data.check_s > 0 ? config.data.check_s : kCheckAll;
+  const bool leads = world == nullptr || world->global_rank() == 0;
   std::vector<std::string> notes;
   BRAID_TRY(check_models(config, graph, std::nullopt, &notes));  // before what is read with them
   BRAID_ASSIGN(loaded.data, load_run_data(config, config.data.train, data_need(graph), check_s));
+  if (leads) log_info(cat("data.train: rows are read as ", loaded.data.data.description()));
   notes.clear();
   BRAID_TRY(check_models(config, graph, loaded.data.tokenizer, &notes));
-  const bool leads = world == nullptr || world->global_rank() == 0;
   for (const std::string& note : notes)
     if (leads) log_warning(note);
   const bool asks = asks_rewards(config, graph);

@@ -1,28 +1,28 @@
-#include "data/parquet.h"
+#include "data/arrow_rows.h"
 
 #include <dlfcn.h>
 
 #include <array>
 
 #include "base/text.h"
-#include "data/parquet_plugin.h"
+#include "data/arrow_plugin.h"
 #include "host/file.h"
 #include "host/machine.h"
 
 namespace braid {
 namespace {
 
-constexpr const char* kPluginName = "libbraid_parquet.so";
+constexpr const char* kPluginName = "libbraid_arrow.so";
 constexpr size_t kErrorBytes = 2048;
 
-struct ParquetPlugin {
-  BraidParquetRows rows = nullptr;
+struct ArrowPlugin {
+  BraidArrowRows rows = nullptr;
   std::string problem;  // why rows is missing
 };
 
 // Beside the program, or where an installed one has its libraries.
-ParquetPlugin open_plugin() {
-  ParquetPlugin out;
+ArrowPlugin open_plugin() {
+  ArrowPlugin out;
   const std::string folder = program_folder();
   for (const std::string& place : {folder, join_path(folder, "../lib")}) {
     const std::string path = join_path(place, kPluginName);
@@ -32,7 +32,7 @@ ParquetPlugin open_plugin() {
       out.problem = cat(::dlerror(), "; Arrow's libraries are where Braid was built with them");
       return out;
     }
-    out.rows = reinterpret_cast<BraidParquetRows>(::dlsym(library, "braid_parquet_rows"));
+    out.rows = reinterpret_cast<BraidArrowRows>(::dlsym(library, "braid_arrow_rows"));
     if (out.rows == nullptr) out.problem = cat(path, " is of another Braid");
     return out;
   }
@@ -42,8 +42,8 @@ ParquetPlugin open_plugin() {
   return out;
 }
 
-const ParquetPlugin& parquet_plugin() {
-  static const ParquetPlugin opened = open_plugin();
+const ArrowPlugin& arrow_plugin() {
+  static const ArrowPlugin opened = open_plugin();
   return opened;
 }
 
@@ -60,13 +60,20 @@ int visit_row(void* context, const char* row, size_t bytes) {
 
 }  // namespace
 
-bool can_read_parquet() { return parquet_plugin().rows != nullptr; }
+ArrowKind arrow_kind(std::string_view content) {
+  using std::string_view_literals::operator""sv;
+  if (content.starts_with("PAR1")) return ArrowKind::kParquet;
+  const bool ipc = content.starts_with("ARROW1\0\0"sv) || content.starts_with("\xff\xff\xff\xff");
+  return ipc ? ArrowKind::kIpc : ArrowKind::kNone;
+}
 
-Status for_each_parquet_row(const std::string& path,
-                            const std::function<Status(std::string_view row)>& visit) {
-  const ParquetPlugin& plugin = parquet_plugin();
+bool can_read_arrow() { return arrow_plugin().rows != nullptr; }
+
+Status for_each_arrow_row(const std::string& path,
+                          const std::function<Status(std::string_view row)>& visit) {
+  const ArrowPlugin& plugin = arrow_plugin();
   if (plugin.rows == nullptr)
-    return invalid_input(cat(path, ": a parquet file cannot be read: ", plugin.problem));
+    return invalid_input(cat(path, ": parquet and Arrow files cannot be read: ", plugin.problem));
   RowVisit state{visit, {}};
   std::array<char, kErrorBytes> error{};
   const int result = plugin.rows(path.c_str(), visit_row, &state, error.data(), error.size());
