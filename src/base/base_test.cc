@@ -95,6 +95,38 @@ TEST(Json, RejectsDuplicateKeysAndBadSyntax) {
             "missing key 'b'");
 }
 
+std::string repeated(const std::string& text, size_t times) {
+  std::string out;
+  for (size_t i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+// Reading, copying and ending a value are recursive.
+TEST(Json, NestingHasALimit) {
+  for (const size_t levels : {201u, 100'000u})
+    for (const char* open : {"[", "{\"a\":", "[{\"a\":"}) {
+      const auto parsed = parse_ordered_json(repeated(open, levels), "f.jsonl:3");
+      EXPECT_EQ(parsed.status().message(), "f.jsonl:3: nested deeper than 200 levels");
+    }
+  const std::string most = repeated("[", 200) + repeated("]", 200);
+  EXPECT_EQ(parse_json(most, "f.json")->dump(), most);
+  EXPECT_TRUE(parse_json("[" + repeated("[{}],", 500) + "1]", "f.json").ok());  // side by side
+}
+
+TEST(Yaml, NestingHasALimit) {
+  for (const size_t levels : {101u, 100'000u})
+    for (const char* open : {"[", "{a: ", "- "}) {
+      const auto parsed = parse_yaml(repeated(open, levels), "f.yaml");
+      EXPECT_EQ(parsed.status().message(),
+                "f.yaml:1: not valid YAML: nested deeper than 100 levels")
+          << open << levels;
+    }
+  EXPECT_TRUE(parse_yaml(repeated("[", 100) + repeated("]", 100), "f.yaml").ok());
+  YamlNode root = *parse_yaml("a: 1", "f.yaml");
+  const Status deep = set_yaml_path(root, repeated("a.", 100'000) + "a", "1", "command line");
+  EXPECT_EQ(deep.message(), "command line: a key of 100001 parts; no key has more than 100");
+}
+
 TEST(Yaml, OneDocumentPerFile) {
   EXPECT_EQ(parse_yaml("---\na: 1\n", "f.yaml")->map.size(), 1u);
   EXPECT_EQ(parse_yaml("", "f.yaml")->origin, "f.yaml:1");

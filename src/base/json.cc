@@ -7,9 +7,13 @@
 namespace braid {
 namespace {
 
-// Reads a document for nothing but its first syntax error and its first key that occurs twice in
-// one object. A pass of its own: the parser that builds the value takes ten times as long when it
-// has to report every key.
+// Of lists and objects in each other: what reads, copies, prints and ends a value takes them by
+// recursion.
+constexpr size_t kMostJsonLevels = 200;
+
+// Reads a document for nothing but its first syntax error, its first key that occurs twice in one
+// object, and how deep it is. A pass of its own: the parser that builds the value takes ten times
+// as long when it has to report every key.
 class DocumentChecker final : public nlohmann::json_sax<Json> {
  public:
   const std::string& duplicate() const { return duplicate_; }
@@ -18,10 +22,11 @@ class DocumentChecker final : public nlohmann::json_sax<Json> {
   bool start_object(std::size_t /*size*/) override {
     if (depth_ == keys_.size()) keys_.emplace_back();
     keys_[depth_++].clear();
-    return true;
+    return open();
   }
   bool end_object() override {
     --depth_;
+    --levels_;
     return true;
   }
   bool key(string_t& name) override {
@@ -30,7 +35,7 @@ class DocumentChecker final : public nlohmann::json_sax<Json> {
   }
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const nlohmann::detail::exception& error) override {
-    error_ = error.what();
+    error_ = cat("not valid JSON: ", error.what());
     return false;
   }
 
@@ -41,10 +46,19 @@ class DocumentChecker final : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
   bool string(string_t& /*value*/) override { return true; }
   bool binary(binary_t& /*value*/) override { return true; }
-  bool start_array(std::size_t /*size*/) override { return true; }
-  bool end_array() override { return true; }
+  bool start_array(std::size_t /*size*/) override { return open(); }
+  bool end_array() override {
+    --levels_;
+    return true;
+  }
 
  private:
+  bool open() {
+    if (++levels_ <= kMostJsonLevels) return true;
+    error_ = cat("nested deeper than ", kMostJsonLevels, " levels");
+    return false;
+  }
+
   // The keys of one object; few objects have so many that a list is the slower choice.
   class KeySet {
    public:
@@ -68,8 +82,9 @@ class DocumentChecker final : public nlohmann::json_sax<Json> {
     std::set<std::string> many_;
   };
 
-  std::vector<KeySet> keys_;  // one per level of nesting, kept for the next object
-  size_t depth_ = 0;
+  std::vector<KeySet> keys_;  // one per object around this place, kept for the next object
+  size_t depth_ = 0;          // of objects alone
+  size_t levels_ = 0;         // of lists, too
   std::string duplicate_;
   std::string error_;
 };
@@ -78,7 +93,7 @@ template <typename Document>
 Result<Document> parse_document(std::string_view text, const std::string& where) {
   DocumentChecker checker;
   if (!Json::sax_parse(text.begin(), text.end(), &checker))
-    return invalid_input(cat(where, ": not valid JSON: ", checker.error()));
+    return invalid_input(cat(where, ": ", checker.error()));
   if (!checker.duplicate().empty())
     return invalid_input(cat(where, ": key '", checker.duplicate(), "' occurs twice; remove one"));
   try {

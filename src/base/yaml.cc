@@ -10,6 +10,9 @@
 namespace braid {
 namespace {
 
+// Of lists and maps in each other: what copies, prints and ends a tree takes them by recursion.
+constexpr size_t kMostYamlLevels = 100;
+
 // Builds a YamlNode from yaml-cpp's events; the first thing that Braid refuses is kept as error.
 class TreeBuilder : public YAML::EventHandler {
  public:
@@ -87,6 +90,8 @@ class TreeBuilder : public YAML::EventHandler {
   void open(const YAML::Mark& mark, YAML::anchor_t anchor, YamlNode::Kind kind) {
     refuse_anchor(mark, anchor);
     if (expecting_key()) refuse_as_key(mark);
+    if (open_.size() == kMostYamlLevels)
+      throw YAML::ParserException(mark, cat("nested deeper than ", kMostYamlLevels, " levels"));
     open_.push_back(YamlNode{kind, "", false, origin(mark)});
     has_key_.push_back(false);
   }
@@ -252,7 +257,11 @@ Status set_yaml_path(YamlNode& root, const std::string& path, const std::string&
   YamlNode leaf = parsed.map.empty() ? YamlNode{} : parsed.map.front().second;
   set_origin(leaf, origin);
   YamlNode* node = &root;
-  for (const std::string& key : split(path, '.')) {
+  const std::vector<std::string> keys = split(path, '.');
+  if (keys.size() > kMostYamlLevels)
+    return invalid_input(
+        cat(origin, ": a key of ", keys.size(), " parts; no key has more than ", kMostYamlLevels));
+  for (const std::string& key : keys) {
     if (key.empty()) return invalid_input(cat(origin, ": empty part in key '", path, "'"));
     if (node->kind != YamlNode::Kind::kMap)
       *node = YamlNode{YamlNode::Kind::kMap, "", false, origin};

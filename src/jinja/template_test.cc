@@ -71,12 +71,35 @@ TEST(Template, HostileTemplatesEnd) {
         "{% endfor %}",
         "{{ '{:1000000000}'.format(1) }}", "{{ 'a' | indent(1000000000) }}"})
     EXPECT_FALSE(render(source).ok()) << source;
-  std::string nested;
-  for (int i = 0; i < 100000; ++i) nested += "(";
-  EXPECT_FALSE(render("{{ " + nested).ok());
-  std::string chain = "{{ 1";
-  for (int i = 0; i < 100000; ++i) chain += " + 1";
-  EXPECT_FALSE(render(chain + " }}").ok());
+}
+
+// However deep a template is, parsing and ending it end.
+TEST(Template, NestingHasALimit) {
+  const struct {
+    const char *begin, *again, *end;
+  } templates[] = {{"{{ ", "(", ""},
+                   {"{{ ", "[", ""},
+                   {"{{ ", "{1: ", ""},
+                   {"{{ 1", " + 1", " }}"},
+                   {"{{ 1", " and 1", " }}"},
+                   {"{{ ", "not ", "1 }}"},
+                   {"{{ ", "- ", "1 }}"},
+                   {"{{ a", ".b", " }}"},
+                   {"{{ a", "[0]", " }}"},
+                   {"{{ a", "()", " }}"},
+                   {"{{ a", "|string", " }}"},
+                   {"{{ 1", " if 1 else 1", " }}"},
+                   {"{{ 1", " is defined", " }}"},
+                   {"", "{% if 1 %}", ""},
+                   {"", "{% for a in b %}", ""}};
+  for (const auto& [begin, again, end] : templates) {
+    std::string source = begin;
+    for (int i = 0; i < 100000; ++i) source += again;
+    EXPECT_FALSE(render(source + end).ok()) << begin << again;
+  }
+  std::string rows;  // side by side is not deep
+  for (int i = 0; i < 100000; ++i) rows += " ~ 1";
+  EXPECT_TRUE(render("{{ 1" + rows + " }}").ok());
 }
 
 // Where jinja2 does what few would expect.

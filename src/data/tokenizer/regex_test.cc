@@ -88,6 +88,13 @@ TEST(RegexTest, WhatPcreReadsDifferentlyIsAnError) {
   }
 }
 
+TEST(RegexTest, NestingHasALimit) {
+  std::string open, close;
+  for (int i = 0; i < 100'000; ++i) open += "(", close += ")";
+  for (const std::string& pattern : {open, open + "a" + close, std::string(100'000, '[')})
+    EXPECT_FALSE(Regex::compile(pattern).ok());
+}
+
 TEST(UnicodeTest, InvalidBytesAreFoundWhereTheyStart) {
   EXPECT_EQ(find_invalid_utf8("a\u00E9\u20AC\U0001F642"), std::string_view::npos);
   EXPECT_EQ(find_invalid_utf8("a\xC3"), 1u);
