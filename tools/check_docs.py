@@ -28,7 +28,7 @@ OURS_IN_CAPITALS = re.compile(r"(^|/)(README|ARCHITECTURE|CONTRIBUTING|LICENSE)(
 LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
 CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^ *(```+)([^\n]*)\n(.*?)^ *\1 *$", re.M | re.S)
-MARKER = re.compile(r"<!-- (output|measured): .*-->\s*\Z")
+MARKER = re.compile(r"<!-- (output|slow output|measured): .*-->\s*\Z")
 NAMED_PAGE = re.compile(r"docs/[a-z_]+\.md(#[a-z0-9_-]+)?")
 TABLE = re.compile(r"^\| key \| type \|.*", re.M | re.S)  # of docs/configuration.md, which the program prints
 
