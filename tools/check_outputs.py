@@ -7,7 +7,7 @@ then a block without a language: what the command prints, standard error include
 `braid` being the program that is given; files go to the folder $OUT, whose name is left out of what is printed. Seconds that a
 search took and the time of day may differ. What a command prints as text of the
 page stands between <!-- text: COMMAND --> and <!-- end -->. `measured:` in place of `output:` marks numbers of one machine and time: not run.
-Commands that compute need braid-engine beside the program and are left out without it; those of `slow output:` without --all.
+A planner alone (no braid-engine beside it) runs its own commands, and without --all those of `slow output:` are left out.
 
 Usage: check_outputs.py BRAID [--all] [--write] [PAGE...]       --write puts what is printed into the pages
 """
@@ -24,9 +24,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^(?P<indent> *)<!-- (?P<slow>slow )?output: (?P<command>(?:(?!-->).)+?) -->\n\n?(?P=indent)```\n(?P<shown>.*?)^(?P=indent)```$", re.M | re.S)
 TEXT = re.compile(r"^<!-- text: (?P<command>(?:(?!-->).)+?) -->\n\n?(?P<shown>.*?)^<!-- end -->$", re.M | re.S)
-NEEDS_ENGINE = re.compile(r"\bbraid (train|sft|rm|export|eval|generate|score|profile|doctor)\b")
+NEEDS_ALL = re.compile(r"\bbraid (train|sft|rm|export|eval|generate|score|profile|doctor|config|data|tokenize|reward-test)\b")
 VARIES = re.compile(r"(?<= in )\d+(\.\d+)? (s|ms)$|^\d\d:\d\d:\d\d(?= )", re.M)
-LIMIT_S = 120
+LIMIT_S = 900  # of a command; on a busy machine the slowest takes minutes
 
 
 @functools.lru_cache(maxsize=None)
@@ -45,7 +45,7 @@ def refreshed(page, braid, slow):
     text = page.read_text()
     blocks = sorted([*BLOCK.finditer(text), *TEXT.finditer(text)], key=lambda match: match.start())
     has_engine = (braid.parent / "braid-engine").exists()
-    chosen = [match for match in blocks if (has_engine or not NEEDS_ENGINE.search(match.group("command"))) and (slow or not match.groupdict().get("slow"))]
+    chosen = [match for match in blocks if (has_engine or not NEEDS_ALL.search(match.group("command"))) and (slow or not match.groupdict().get("slow"))]
     for match in reversed(chosen):
         now = printed(braid, match.group("command"))
         now = "".join(match.group("indent") + line for line in now.splitlines(keepends=True)) if match.re is BLOCK else now
