@@ -7,7 +7,8 @@
   root, or ends like a source file (.cc .h .py .sh .md .toml). Names with * < > { } $ or words in capitals stand for others.
 * Commands in code font and in blocks name files that exist, where these begin with a folder of the root.
 * docs/README.md links every page.
-* A block without a language shows an output: the comment before it says how it is made (tools/check_outputs.py).
+* A block without a language shows an output: the comment before it says how it is made (tools/check_outputs.py), and such a
+  comment has its block.
 * Sources and scripts name pages and anchors that exist.
 
 Usage: check_docs.py [--fix]        --fix turns first mentions into links
@@ -30,7 +31,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^ *(```+)([^\n]*)\n(.*?)^ *\1 *$", re.M | re.S)
 MARKER = re.compile(r"<!-- (output|slow output|measured): .*-->\s*\Z")
 NAMED_PAGE = re.compile(r"docs/[a-z_]+\.md(#[a-z0-9_-]+)?")
-TABLE = re.compile(r"^\| key \| type \|.*", re.M | re.S)  # of docs/configuration.md, which the program prints
+PRINTED = re.compile(r"<!-- text: .*?<!-- end -->", re.S)
 
 
 def listed(*patterns):
@@ -80,18 +81,18 @@ def looks_ours(word):
     return word not in NOT_OURS and not word.startswith(".") and (word.startswith(FOLDERS) or word.endswith(SOURCE_ENDINGS))
 
 
-def prose(page):
-    """The text with blocks, comments and what a program prints blanked out, so that places stay the same."""
+def prose(page, printed=()):
+    """The text with blocks and comments blanked out (and what a program prints), so that places stay the same."""
     blank = lambda match: re.sub(r"[^\n]", " ", match.group(0))
     text = FENCE.sub(blank, page.read_text())
-    for pattern in (re.compile(r"<!--.*?-->", re.S), TABLE, re.compile(r"^(?:    |\t)(?! *[*\d-]).*$", re.M)):
+    for pattern in (*printed, re.compile(r"<!--.*?-->", re.S), re.compile(r"^(?:    |\t)(?! *[*\d-]).*$", re.M)):
         text = pattern.sub(blank, text)
     return text
 
 
 def mentions(page):
     """Yields (place, word in code font, linked) of every file or folder of the repository in a page's prose."""
-    text = prose(page)
+    text = prose(page, [PRINTED])
     linked = [match.span() for match in LINK.finditer(text)] + [match.span() for match in re.finditer(r"^#.*$", text, re.M)]
     for match in CODE.finditer(text):
         word = match.group(1).rstrip(".,;:")
@@ -150,6 +151,10 @@ def path_faults(page):
 
 def block_faults(page):
     text = page.read_text()
+    for match in re.finditer(r"^ *<!-- (?:(?:slow )?output|text): .*", text, re.M):
+        rest = text[match.end():]
+        if not match.group(0).endswith("-->") or not (re.match(r"\n\n? *```\n", rest) or ("<!-- text" in match.group(0) and "<!-- end -->" in rest)):
+            yield f"nothing stands below {match.group(0).strip()}: a block without a language, or text that <!-- end --> ends, is due"
     for match in FENCE.finditer(text):
         if not match.group(2).strip() and not MARKER.search(text[: match.start()]):
             line = text.count("\n", 0, match.start()) + 1
