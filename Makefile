@@ -46,7 +46,7 @@ lint: setup ## compile every file with clang, warnings as errors
 	@cmake build-lint > /dev/null # nothing is built there, so nothing else would see that files came or went
 	@python3 tools/lint.py build-lint
 
-docs: build ## write the generated pages of docs/ and check the links of all pages
+docs: build ## write what pages take from the program, and check all pages
 	@tools/make_docs.sh $(BUILD)/braid
 
 bench: configure ## run the micro-benchmarks

@@ -1,33 +1,207 @@
 #!/usr/bin/env python3
-"""Checks the Markdown pages: relative links lead to files, and paths in code font that begin with a top-level folder
-exist. Exits non-zero with one line per violation."""
+"""Checks the Markdown pages; exits non-zero with one line per violation.
+
+* Every link leads to a file, and `#anchor` to a heading of it.
+* A word in code font that looks like a file or folder of the repository exists, and its first mention in a page is a link (of
+  another page every mention). It looks like one if it exists seen from the page, the root or src/, begins with a folder of the
+  root, or ends like a source file (.cc .h .py .sh .md .toml). Names with * < > { } $ or words in capitals stand for others.
+* Commands in code font and in blocks name files that exist, where these begin with a folder of the root.
+* docs/README.md links every page.
+* A block without a language shows an output: the comment before it says how it is made (tools/check_outputs.py), and such a
+  comment has its block.
+* Sources and scripts name pages and anchors that exist.
+
+Usage: check_docs.py [--fix]        --fix turns first mentions into links
+"""
+import functools
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("src/", "tools/", "docs/", "examples/", "bench/", "apps/", "tests/", "cmake/", "fuzz/")
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)")
-CODE = re.compile(r"`([^`\s]+)`")
-PLACEHOLDER = re.compile(r"[*{}<>$]|[A-Z]{2,}\b(?!\.md)")
+INDEX = ROOT / "docs" / "README.md"
+FOLDERS = ("src/", "tools/", "docs/", "examples/", "bench/", "apps/", "tests/", "cmake/", "fuzz/", "plugins/")
+SOURCE_ENDINGS = (".cc", ".h", ".py", ".sh", ".md", ".toml")
+NOT_OURS = {"my_reward.py"}  # files of a reader, in examples
+PLACEHOLDER = re.compile(r"[*{}<>$…]|(^|[/._-])[A-Z][A-Z_]+([/._-]|$)")
+OURS_IN_CAPITALS = re.compile(r"(^|/)(README|ARCHITECTURE|CONTRIBUTING|LICENSE)(\.md)?$")
+LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
+CODE = re.compile(r"`([^`\n]+)`")
+FENCE = re.compile(r"^ *(```+)([^\n]*)\n(.*?)^ *\1 *$", re.M | re.S)
+MARKER = re.compile(r"<!-- (output|slow output|measured): .*-->\s*\Z")
+NAMED_PAGE = re.compile(r"docs/[a-z_]+\.md(#[a-z0-9_-]+)?")
+PRINTED = re.compile(r"<!-- text: .*?<!-- end -->", re.S)
 
 
-def wrong_paths(page):
-    """Yields what a page names and the repository lacks."""
+def listed(*patterns):
+    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *patterns], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in out.split("\n") if name and (ROOT / name).is_file()]
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = FENCE.sub("", page.read_text())
+    out = {}
+    for title in re.findall(r"^#+ +(.*?) *$", text, re.M):
+        title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("`", "")
+        slug = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        out[slug] = out.get(slug, -1) + 1
+    return {slug if n == 0 else f"{slug}-{n}" for slug, count in out.items() for n in range(count + 1)}
+
+
+def target_fault(page, target):
+    """Why a link of a page leads nowhere; empty where it does lead somewhere."""
+    name, _, anchor = target.partition("#")
+    path = (page.parent / name) if name else page
+    if not path.exists():
+        return "does not exist"
+    if anchor and path.suffix == ".md" and anchor not in anchors(path):
+        return "has no such heading"
+    return ""
+
+
+@functools.lru_cache(maxsize=None)
+def ours():
+    """All files and folders of the repository."""
+    files = listed()
+    return {*files, *(folder for file in files for folder in file.parents if folder.is_relative_to(ROOT))}
+
+
+def resolve(page, word):
+    """The file or folder of the repository that a word in code font names, or None."""
+    places = [ROOT / word, page.parent / word, *([ROOT / "src" / word] if "/" in word else [])]
+    found = [place.resolve() for place in places if place.resolve() in ours()]
+    return next((place for place in found if place.is_file() or "/" in word), None)
+
+
+def looks_ours(word):
+    if PLACEHOLDER.search(word) and not OURS_IN_CAPITALS.search(word):
+        return False
+    return word not in NOT_OURS and not word.startswith(".") and (word.startswith(FOLDERS) or word.endswith(SOURCE_ENDINGS))
+
+
+def prose(page, printed=()):
+    """The text with blocks and comments blanked out (and what a program prints), so that places stay the same."""
+    blank = lambda match: re.sub(r"[^\n]", " ", match.group(0))
+    text = FENCE.sub(blank, page.read_text())
+    for pattern in (*printed, re.compile(r"<!--.*?-->", re.S), re.compile(r"^(?:    |\t)(?! *[*\d-]).*$", re.M)):
+        text = pattern.sub(blank, text)
+    return text
+
+
+def mentions(page):
+    """Yields (place, word in code font, linked) of every file or folder of the repository in a page's prose."""
+    text = prose(page, [PRINTED])
+    linked = [match.span() for match in LINK.finditer(text)] + [match.span() for match in re.finditer(r"^#.*$", text, re.M)]
+    for match in CODE.finditer(text):
+        word = match.group(1).rstrip(".,;:")
+        if " " not in word and (resolve(page, word) or looks_ours(word)):
+            yield match.start(), word, any(start <= match.start() < end for start, end in linked)
+
+
+def relative(page, path):
+    return Path(*[".."] * len(page.parent.relative_to(ROOT).parts), path.relative_to(ROOT))
+
+
+def short_link(page, path):
+    """How a page links a file: the shortest relative path."""
+    try:
+        return path.relative_to(page.parent)
+    except ValueError:
+        return relative(page, path)
+
+
+def unlinked(page):
+    """Yields (place, word, path) of mentions that have to be links and are none."""
+    seen = {(page.parent / target.partition("#")[0]).resolve(): match.start()
+            for match in reversed(list(LINK.finditer(prose(page)))) for target in [match.group(2) or match.group(3)] if "://" not in target}
+    for place, word, is_link in mentions(page):
+        path = resolve(page, word)
+        if path is None or is_link or path == page:
+            continue
+        if path.suffix == ".md" or not seen.get(path, place) < place:
+            yield place, word, path
+        seen[path] = min(place, seen.get(path, place))
+
+
+def link_faults(page):
+    for match in LINK.finditer(prose(page)):
+        target = match.group(2) or match.group(3)
+        if "://" in target:
+            continue
+        fault = target_fault(page, target)
+        if fault:
+            yield f"{target} {fault}"
+        word = (match.group(1) or "").strip("`")
+        path = (page.parent / target.partition("#")[0]).resolve()
+        if not fault and looks_ours(word) and resolve(page, word) not in (path, path.parent if path.name == "README.md" else path):
+            yield f"[{word}] leads to {target}"
+
+
+def path_faults(page):
+    for _, word, _ in mentions(page):
+        if resolve(page, word) is None:
+            yield f"`{word}` is no file of the repository (from its root, from src/ or from the page)"
+    for word in re.findall(r"(?<![\w./-])((?:%s)[\w./-]*)" % "|".join(FOLDERS), page.read_text()):
+        word = word.rstrip(".,;:")
+        if not PLACEHOLDER.search(word) and not (ROOT / word).exists() and not (page.parent / word).exists():
+            yield f"{word} does not exist"
+
+
+def block_faults(page):
     text = page.read_text()
-    for target in LINK.findall(text):
-        if "://" not in target and not (page.parent / target).exists():
-            yield target
-    for target in CODE.findall(text):
-        plain = target.rstrip(".,;:")
-        if plain.startswith(FOLDERS) and not PLACEHOLDER.search(plain) and not (ROOT / plain).exists():
-            yield plain
+    for match in re.finditer(r"^ *<!-- (?:(?:slow )?output|text): .*", text, re.M):
+        rest = text[match.end():]
+        if not match.group(0).endswith("-->") or not (re.match(r"\n\n? *```\n", rest) or ("<!-- text" in match.group(0) and "<!-- end -->" in rest)):
+            yield f"nothing stands below {match.group(0).strip()}: a block without a language, or text that <!-- end --> ends, is due"
+    for match in FENCE.finditer(text):
+        if not match.group(2).strip() and not MARKER.search(text[: match.start()]):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"line {line}: a block without a language needs <!-- output: COMMAND --> or <!-- measured: … --> before it"
+
+
+def faults(page):
+    yield from link_faults(page)
+    yield from path_faults(page)
+    yield from (f"`{word}` is not a link" for _, word, _ in unlinked(page))
+    yield from block_faults(page)
+
+
+def index_faults(pages):
+    linked = {(INDEX.parent / (match.group(2) or match.group(3)).partition("#")[0]).resolve() for match in LINK.finditer(prose(INDEX))}
+    yield from (f"docs/README.md: {page.relative_to(ROOT)} is not in the index" for page in pages if page != INDEX and page not in linked)
+
+
+def source_faults():
+    """Messages and comments that send a reader to a page which is not there."""
+    for source in listed("src", "apps", "tools", "bench", "plugins", "examples", "cmake", "Makefile"):
+        if source.suffix in (".cc", ".h", ".py", ".sh", ".yaml", ".cmake", "") and source != Path(__file__).resolve():
+            for match in NAMED_PAGE.finditer(source.read_text(errors="replace")):
+                fault = target_fault(ROOT / "README.md", match.group(0))
+                if fault:
+                    yield f"{source.relative_to(ROOT)}: {match.group(0)} {fault}"
+
+
+def fix(page):
+    """Turns the mentions that have to be links into links."""
+    text = page.read_text()
+    for place, word, path in reversed(list(unlinked(page))):
+        end = text.index("`", place + 1) + 1
+        is_page = path.suffix == ".md" and ROOT not in (page.parent, path.parent)
+        shown = str(short_link(page, path)) if is_page else text[place:end]
+        text = text[:place] + f"[{shown}]({short_link(page, path)})" + text[end:]
+    page.write_text(text)
 
 
 def main():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *(ROOT / "examples").glob("**/*.md")]
-    wrong = [f"{page.relative_to(ROOT)}: {target} does not exist" for page in pages for target in wrong_paths(page)]
-    print("\n".join(wrong) or f"docs: {len(pages)} pages, every path exists")
+    pages = listed("*.md")
+    if sys.argv[1:] == ["--fix"]:
+        for page in pages:
+            fix(page)
+    wrong = [f"{page.relative_to(ROOT)}: {fault}" for page in pages for fault in faults(page)]
+    wrong += [*index_faults(pages), *source_faults()]
+    print("\n".join(wrong) or f"docs: {len(pages)} pages, every link and path leads to something, and the index has them all")
     sys.exit(1 if wrong else 0)
 
 

@@ -143,7 +143,7 @@ std::vector<OverlapPair> overlap_pairs(const std::vector<Measurement>& rows) {
 
 Result<OverlapCase> overlap_case(const Measurement& row) {
   if (row.ep.value_or(1) > 1 || row.cp.value_or(1) > 1)
-    return invalid_input("expert and context parallelism are not part of a strategy");
+    return invalid_input("plans with expert or context parallelism are not made here");
   Experiment experiment;
   experiment.algorithm = "grpo";
   experiment.actor = row.model;
