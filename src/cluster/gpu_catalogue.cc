@@ -81,8 +81,8 @@ std::vector<GpuSpec> hopper_gpus() {
        .bf16_tflops = 989, .fp8_tflops = 1979, .hbm_bytes = 102625181696, .hbm_gbytes_per_s = 2400,
        .nvlink_gbytes_per_s = 450, .pcie_gbytes_per_s = 63, .nic_gbps_per_gpu = 400,
        .gpus_per_node = 8, .nvlink_domain_gpus = 8, .unsure = true,
-       .source = "stated by the torchtitan benchmark page: HBM2e 2.4 TB/s, 500 W limit; peaks are the "
-                 "SXM5 ones and are not reached at 500 W",
+       .source = "stated by the torchtitan benchmark page: HBM2e 2.4 TB/s, 500 W limit; peaks are "
+                 "the SXM5 ones and are not reached at 500 W",
        .sustained_share = 0.8},
       {.key = "h100-pcie", .name = "H100-PCIe-80GB", .architecture = "hopper", .bf16_tflops = 756,
        .fp8_tflops = 1513, .hbm_bytes = 85520809984, .hbm_gbytes_per_s = 2000,
