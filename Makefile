@@ -30,6 +30,7 @@ test-full: configure ## everything: all tests without sampling, kill trials, lea
 	@python3 tools/test_full.py $(BUILD)
 
 layers: ## check the includes against tools/layers.toml
+	@python3 tools/check_layers_test.py -q
 	@python3 tools/check_layers.py
 
 sizes: ## report function and file sizes against the budgets

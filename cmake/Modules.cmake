@@ -2,6 +2,7 @@
 braid_module(base LIBS nlohmann_json::nlohmann_json spdlog::spdlog yaml-cpp)
 braid_module(optimize LIBS Threads::Threads)
 braid_module(config)
+braid_module(batching)
 braid_module(jinja LIBS ${UTF8PROC_LIBRARY})
 braid_module(cluster)
 braid_module(dataflow)

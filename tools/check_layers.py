@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Checks the includes under src/ against tools/layers.toml: no undeclared module, no cycle, no include without an edge,
-and no libtorch, file, clock or thread header on the plan side. Exits non-zero with one line per violation."""
+"""Checks the includes under src/ against tools/layers.toml: no undeclared module, no cycle, no include without an edge, no edge
+without an include, and no libtorch, file, clock or thread header on the plan side. Every type has a name of its own: two of one
+name in one program break C++'s one-definition rule without a word. Exits non-zero with one line per violation."""
 import re
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
@@ -51,6 +53,47 @@ def check_file(path, module, allowed, plan):
             yield f"{path}:{number}: the plan side has no files, clocks or threads"
 
 
+def sources(folder):
+    return [path for path in sorted(folder.rglob("*")) if path.suffix in (".h", ".cc")]
+
+
+def unused_edges(root, edges):
+    """Yields the declared edges along which no file includes anything."""
+    for module, targets in edges.items():
+        used = set()
+        for path in sources(root / "src" / module):
+            used |= set(re.findall(r'^#include "(\w+)/', path.read_text(encoding="utf-8"), re.M))
+        for target in targets:
+            if target not in used:
+                yield f"tools/layers.toml: {module} includes nothing of {target}"
+
+
+def types_of(text):
+    """The qualified names of the types that a source defines outside unnamed namespaces; not nested ones."""
+    scopes = []
+    for line in text.splitlines():
+        if scope := re.match(r"(?:inline )?namespace ?([\w:]*) ?\{", line):
+            scopes.append(scope[1])
+        elif re.match(r"\}\s*// namespace", line) and scopes:
+            scopes.pop()
+        elif "" not in scopes:
+            found = re.match(r"(?:template.*> )?(?:struct|class|enum class|enum|union) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: : [^;]*)? ?\{", line)
+            if found:
+                yield "::".join([*scopes, found[1]])
+
+
+def repeated_types(root):
+    """Yields the types that two files define under one name."""
+    where = defaultdict(set)
+    for folder in ("src", "apps"):
+        for path in sources(root / folder):
+            for name in types_of(path.read_text(encoding="utf-8")):
+                where[name].add(path.relative_to(root).as_posix())
+    for name, files in sorted(where.items()):
+        if len(files) > 1:
+            yield f"{name} is defined in {' and '.join(sorted(files))}: one of them needs another name"
+
+
 def violations(root):
     edges, plan = read_layers(root / "tools" / "layers.toml")
     for module, targets in edges.items():
@@ -67,9 +110,10 @@ def violations(root):
         if folder.name not in edges:
             yield f"src/{folder.name}: module is not declared in tools/layers.toml"
             continue
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in (".h", ".cc"):
-                yield from check_file(path, folder.name, allowed[folder.name], plan)
+        for path in sources(folder):
+            yield from check_file(path, folder.name, allowed[folder.name], plan)
+    yield from unused_edges(root, edges)
+    yield from repeated_types(root)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ struct Run {
   SaveSchedule& schedule;
   const Program& program;
   std::string order;  // file for the instructions of each step; "" = none
-  Prediction& prediction;
+  RunPrediction& prediction;
 };
 
 double now_s() {
@@ -197,7 +197,7 @@ Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
   const std::string folder = run_folder(config);
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
   SaveSchedule schedule(config.checkpoint, now_s());
-  Prediction prediction(planned);
+  RunPrediction prediction(planned);
   const Status ended =
       train_loop({config, *session, schedule, program, arguments.order, prediction}, row);
   *together = session->dismissed();

@@ -78,7 +78,7 @@ Result<std::string> search_again(const SearchCase& now) {
 
 }  // namespace
 
-void Prediction::note(const Session& session, const std::map<std::string, double>& row) {
+void RunPrediction::note(const Session& session, const std::map<std::string, double>& row) {
   if (!planned_.plan) return;
   steps_.push_back(row.at("time/step"));
   lengths_.push_back(lengths_of(session.store()));
@@ -93,7 +93,7 @@ void Prediction::note(const Session& session, const std::map<std::string, double
     say_found();
 }
 
-Result<Trace> Prediction::predicted(const Calibration& calibration) const {
+Result<Trace> RunPrediction::predicted(const Calibration& calibration) const {
   const double middle = median(settled(steps_));
   SimOptions options;
   for (size_t step = 0; step < steps_.size(); ++step)
@@ -104,7 +104,7 @@ Result<Trace> Prediction::predicted(const Calibration& calibration) const {
   return simulate(planned_.program, *planned_.problem, calibration, options);
 }
 
-Result<std::map<std::string, double>> Prediction::measured_factors() const {
+Result<std::map<std::string, double>> RunPrediction::measured_factors() const {
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*planned_.problem));
   BRAID_ASSIGN(const Trace trace, predicted(calibration));
   std::map<std::string, std::pair<double, double>> seconds;  // predicted, measured
@@ -126,7 +126,7 @@ Result<std::map<std::string, double>> Prediction::measured_factors() const {
   return out;
 }
 
-void Prediction::begin_search() {
+void RunPrediction::begin_search() {
   const auto begin = [&]() -> Status {
     SearchCase now{*planned_.problem, {}, {}, 0, run_folder(planned_.config)};
     BRAID_ASSIGN(now.calibration, runtime_calibration(now.problem));
@@ -146,9 +146,9 @@ void Prediction::begin_search() {
     log_info(cat("plan: no search under measured costs: ", status.message()));
 }
 
-void Prediction::say_found() { log_info(found_.get()); }
+void RunPrediction::say_found() { log_info(found_.get()); }
 
-Status Prediction::write(const std::string& folder) {
+Status RunPrediction::write(const std::string& folder) {
   if (!planned_.plan || steps_.empty()) return ok_status();
   if (found_.valid()) say_found();
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*planned_.problem));

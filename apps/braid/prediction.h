@@ -13,10 +13,10 @@
 
 namespace braid {
 
-class Prediction {
+class RunPrediction {
  public:
   // REQUIRES: `planned` outlives this. Nothing is done for a run without a plan.
-  explicit Prediction(const PlannedRun& planned) : planned_(planned) {}
+  explicit RunPrediction(const PlannedRun& planned) : planned_(planned) {}
 
   // After each step. With the fourth a search begins beside the run; as soon as it has ended, a
   // line says whether the plan is still the best, and a better one is written to

@@ -57,14 +57,14 @@ Status EmulatedRank::prepare() {
   for (auto& [id, work] : work_.calls) {
     if (!work.generates) add_stage_messages(&work);
     note_calls(work, work.ops, work.seconds);
-    for (const CallWork::Round& round : work.rounds)
+    for (const EmulatedCall::Round& round : work.rounds)
       note_calls(work, round.ops, std::vector<double>(round.ops.ops.size(), round.seconds));
   }
   return ok_status();
 }
 
 // The ops of a list that make a real call, with their prices.
-void EmulatedRank::note_calls(const CallWork& work, const Expansion& ops,
+void EmulatedRank::note_calls(const EmulatedCall& work, const Expansion& ops,
                               const std::vector<double>& seconds) {
   for (size_t i = 0; i < ops.ops.size(); ++i) {
     const Op& op = ops.ops[i];
@@ -181,7 +181,7 @@ void EmulatedRank::add_state_move(int32_t index) {
 }
 
 // What a stage sends goes when it is there, and is taken whatever the receiver computes.
-void EmulatedRank::add_stage_messages(CallWork* work) {
+void EmulatedRank::add_stage_messages(EmulatedCall* work) {
   for (size_t i = 0; i < work->ops.ops.size(); ++i) {
     const Op& op = work->ops.ops[i];
     if (op.kind != OpKind::kSend && op.kind != OpKind::kReceive) continue;

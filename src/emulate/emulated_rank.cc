@@ -126,7 +126,7 @@ void EmulatedRank::leave_call(CallId id) {
 Status EmulatedRank::run_call(const Call& call) {
   const CallId id = id_of(call);
   BRAID_TRY(enter_call(id, instruction_));
-  if (CallWork* const work = open_work(call); work == nullptr) {
+  if (EmulatedCall* const work = open_work(call); work == nullptr) {
     compute_until(device_ns_ + compute_length(prices_.host_call_s(id, work_.rank)));
   } else {
     for (size_t i = 0; i < work->ops.ops.size(); ++i)
@@ -136,7 +136,7 @@ Status EmulatedRank::run_call(const Call& call) {
   return ok_status();
 }
 
-CallWork* EmulatedRank::open_work(const Call& call) {
+EmulatedCall* EmulatedRank::open_work(const Call& call) {
   const auto found = work_.calls.find(id_of(call));
   return found == work_.calls.end() ? nullptr : &found->second;
 }
@@ -164,7 +164,7 @@ Status EmulatedRank::generate_step(const Call& call) {
 // The ops of a mini-batch in order, up to those of a later part of it than `last_part`.
 Status EmulatedRank::run_ops(const Call& call, MinibatchPart last_part) {
   if (ran_with_another(id_of(call))) return ok_status();
-  CallWork* const work = open_work(call);
+  EmulatedCall* const work = open_work(call);
   const std::vector<Op>& ops = work->ops.ops;
   for (const size_t begin = next_op_; next_op_ < ops.size(); ++next_op_) {
     const Op& op = ops[next_op_];
@@ -225,7 +225,7 @@ void EmulatedRank::compute_until(int64_t end_ns) {
   device_ns_ = std::max(device_ns_, end_ns);
 }
 
-Result<int64_t> EmulatedRank::end_after_loads(const CallWork& work, const Op& op, int64_t ready_ns,
+Result<int64_t> EmulatedRank::end_after_loads(const EmulatedCall& work, const Op& op, int64_t ready_ns,
                                               int64_t length_ns) {
   int64_t out = ready_ns + length_ns;
   const bool forward = op.kind == OpKind::kForward, updates = op.kind == OpKind::kUpdate;
@@ -248,7 +248,7 @@ Result<int64_t> EmulatedRank::end_after_loads(const CallWork& work, const Op& op
   return out;
 }
 
-Status EmulatedRank::run_op(CallWork* work, int32_t index) {
+Status EmulatedRank::run_op(EmulatedCall* work, int32_t index) {
   const Op& op = work->ops.ops[index];
   if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) return ok_status();  // in its lane
   world_.position().enter(cat("emulated step, call ", call(work->id).name),
@@ -296,7 +296,7 @@ Result<int64_t> EmulatedRank::meet(Communicator* group, const OpGroup& who, OpKi
 }
 
 // The collectives inside an op: one real call for each group.
-Result<int64_t> EmulatedRank::meet_inside(const CallWork& work, const Expansion& ops, const Op& op,
+Result<int64_t> EmulatedRank::meet_inside(const EmulatedCall& work, const Expansion& ops, const Op& op,
                                           int64_t ready_ns) {
   std::vector<int32_t> met;
   for (const InsideOp& inside : inside_of(ops, op)) {
@@ -310,7 +310,7 @@ Result<int64_t> EmulatedRank::meet_inside(const CallWork& work, const Expansion&
 }
 
 // Reductions among copies take links; others have their links to themselves.
-Status EmulatedRank::run_collective(CallWork* work, int32_t index, int64_t ready_ns) {
+Status EmulatedRank::run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns) {
   const Op& op = work->ops.ops[index];
   const OpGroup& who = work->ops.groups[op.group];
   Communicator* const group = work->groups[op.group];
@@ -337,10 +337,10 @@ Status EmulatedRank::run_collective(CallWork* work, int32_t index, int64_t ready
   return ok_status();
 }
 
-Status EmulatedRank::run_rounds(CallWork* work) {
+Status EmulatedRank::run_rounds(EmulatedCall* work) {
   const int64_t begin_ns = device_ns_;
   int64_t number = 0;
-  for (const CallWork::Round& round : work->rounds) {
+  for (const EmulatedCall::Round& round : work->rounds) {
     world_.position().enter(cat("emulated step, call ", call(work->id).name),
                             cat("round ", number++));
     BRAID_ASSIGN(const int64_t ready, run_round(work, round, number));
@@ -353,7 +353,7 @@ Status EmulatedRank::run_rounds(CallWork* work) {
 }
 
 // The calls of a round, which has one price; when all ranks of the replica are in it.
-Result<int64_t> EmulatedRank::run_round(CallWork* work, const CallWork::Round& round,
+Result<int64_t> EmulatedRank::run_round(EmulatedCall* work, const EmulatedCall::Round& round,
                                         int64_t number) {
   int64_t ready = device_ns_;
   std::vector<std::pair<at::Tensor, Pending>> sending;

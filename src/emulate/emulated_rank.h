@@ -80,8 +80,8 @@ class EmulatedRank : private Executor {
   void add_message(int32_t index);
   void add_state_move(int32_t index);
   void add_fetch();
-  void add_stage_messages(CallWork* work);
-  void note_calls(const CallWork& work, const Expansion& ops, const std::vector<double>& seconds);
+  void add_stage_messages(EmulatedCall* work);
+  void note_calls(const EmulatedCall& work, const Expansion& ops, const std::vector<double>& seconds);
   void add_lane_task(const Side& side, Lanes::Task task);
   Result<StandIn> receive(DeviceId from, int32_t channel, const std::string& name);
   Pending start(const std::function<Pending()>& transfer);
@@ -113,21 +113,21 @@ class EmulatedRank : private Executor {
   CallId id_of(const Call& call) const { return call_id(program_, call); }
   // Whether an instruction before has run this call, which is fused with another.
   bool ran_with_another(CallId call) const;
-  CallWork* open_work(const Call& call);
+  EmulatedCall* open_work(const Call& call);
   Status run_ops(const Call& call, MinibatchPart last_part);
   Status enter_call(CallId call, int32_t first);
   void leave_call(CallId call);
   Status run_fused(const FusedCalls& fused);
-  Status run_op(CallWork* work, int32_t index);
-  Status run_collective(CallWork* work, int32_t index, int64_t ready_ns);
-  Status run_rounds(CallWork* work);
-  Result<int64_t> run_round(CallWork* work, const CallWork::Round& round, int64_t ready_ns);
+  Status run_op(EmulatedCall* work, int32_t index);
+  Status run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns);
+  Status run_rounds(EmulatedCall* work);
+  Result<int64_t> run_round(EmulatedCall* work, const EmulatedCall::Round& round, int64_t ready_ns);
   Result<int64_t> meet(Communicator* group, const OpGroup& who, OpKind kind, StandIn mine,
                        std::vector<StandIn>* all = nullptr);
-  Result<int64_t> meet_inside(const CallWork& work, const Expansion& ops, const Op& op,
+  Result<int64_t> meet_inside(const EmulatedCall& work, const Expansion& ops, const Op& op,
                               int64_t ready_ns);
   // When an op of that length has ended: later where what it needs of the host's comes later.
-  Result<int64_t> end_after_loads(const CallWork& work, const Op& op, int64_t ready_ns,
+  Result<int64_t> end_after_loads(const EmulatedCall& work, const Op& op, int64_t ready_ns,
                                   int64_t length_ns);
   void compute_until(int64_t end_ns);
   int64_t compute_length(double seconds);

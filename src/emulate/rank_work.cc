@@ -57,7 +57,7 @@ std::vector<int64_t> even_batches(const RoundWork& round, int stages) {
   return cut_round(std::vector<int64_t>(round.prefill_tokens + round.decoding, 1), stages);
 }
 
-void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank, CallWork* work) {
+void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank, EmulatedCall* work) {
   const CallFrame frame = call_frame(program, work->id);
   const int dp_rank = position_in(*frame.where, rank).dp_rank;
   const std::vector<BatchRequest> requests = prices.requests(work->id, dp_rank);
@@ -84,7 +84,7 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
     const CallId id{static_cast<int32_t>(i)};
     if (!uses_model(program.graph.calls[i])) continue;
     if (position_in(program.calls[i], out.rank).dp_rank < 0) continue;
-    CallWork& work = out.calls[id];
+    EmulatedCall& work = out.calls[id];
     work.id = id;
     work.generates = program.graph.calls[i].kind == CallKind::kGenerate;
     if (work.generates) {

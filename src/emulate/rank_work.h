@@ -15,7 +15,7 @@
 namespace braid {
 
 // A call with a model on this rank.
-struct CallWork {
+struct EmulatedCall {
   CallId id;
   bool generates = false;  // in rounds, without ops of its own
   Expansion ops;
@@ -33,7 +33,7 @@ struct CallWork {
 struct RankWork {
   DeviceId rank;
   std::vector<Communicator*> connected;  // in an order that their members have in common
-  std::map<CallId, CallWork> calls;
+  std::map<CallId, EmulatedCall> calls;
   // The order of the ops of fused calls, by the first of them.
   std::map<CallId, std::vector<FusedExpansion::Step>> fused;
 };

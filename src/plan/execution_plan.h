@@ -26,9 +26,6 @@ enum class PipelineOrder {
   kAllForwardFirst,        // GPipe
 };
 
-// Tokens of one page of a generation engine's cache, which counts its budget in whole pages.
-inline constexpr int64_t kCachePageTokens = 32;
-
 // How one call is cut over the devices of its mesh; dp * cp * tp * pp = devices of the mesh.
 // Coordinates: tensor-parallel ranks are neighbours in the mesh, then context parallel, then data
 // parallel, pipeline stages outermost. Routed experts have a grid of their own over the dp * cp *

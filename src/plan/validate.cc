@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "batching/cache_pages.h"
 #include "cluster/mesh_shape.h"
 #include "plan/plan_text.h"
 
@@ -230,12 +231,12 @@ Status check_generation_only(const CallView& view) {
         "with max_concurrent or kv_budget_tokens");
   const int64_t longest =
       longest_tokens(view.problem.workload.prompt) + longest_tokens(view.problem.workload.response);
-  const int64_t least = (longest + kCachePageTokens - 1) / kCachePageTokens * kCachePageTokens;
+  const int64_t least = pages_for(longest) * kPageTokens;
   if (s.kv_budget_tokens > 0 && s.kv_budget_tokens < least)
     return invalid_input(cat("kv_budget_tokens ", s.kv_budget_tokens,
                              " cannot hold one sequence of the longest prompt and response in "
                              "pages of ",
-                             kCachePageTokens, "; nearest legal value: ", least));
+                             kPageTokens, "; nearest legal value: ", least));
   return ok_status();
 }
 

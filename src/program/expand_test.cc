@@ -359,6 +359,29 @@ TEST_P(ExpandTest, ListsObeyTheRules) {
   EXPECT_TRUE(trains.ok()) << trains.message();
 }
 
+// Which ops there are depends on the shape of a deal alone, so that lists of a shape that was
+// checked once need no second look: with other lengths they obey the rules as well.
+TEST_P(ExpandTest, DealsOfOneShapeHaveTheSameOps) {
+  const CallFrame frame{CallId{0}, CallKind::kInfer, &where_, &model_};
+  const DeviceId rank = where_.mesh.devices.front();
+  VerifiedShapes verified;
+  std::map<DealShape, std::vector<OpKind>> kinds;
+  for (int64_t trial = 0; trial < 12; ++trial) {
+    auto samples = samples_of(9, 2);
+    for (size_t i = 0; i < samples.size(); ++i)
+      samples[i].response = 1 + static_cast<int64_t>(i * 5 + trial * trial) % (9 + trial);
+    deal_ = deal(samples, where_.strategy, {});
+    EXPECT_EQ(verify_ops(frame, all(CallKind::kInfer), deal_).message(), "");
+    const auto own = verified_ops(frame, rank, deal_, &verified);
+    ASSERT_TRUE(own.ok()) << own.status().message();
+    EXPECT_EQ(*own, expand(frame, rank, deal_));
+    std::vector<OpKind> ops;
+    for (const Op& op : own->ops) ops.push_back(op.kind);
+    EXPECT_EQ(kinds.emplace(shape_of(deal_), ops).first->second, ops);
+  }
+  EXPECT_EQ(verified.size(), kinds.size());
+}
+
 TEST_P(ExpandTest, ListsOfInferenceObeyTheRules) {
   deal_ = deal(samples_of(9, 2), where_.strategy, {});
   const CallFrame frame{CallId{0}, CallKind::kInfer, &where_, &model_};

@@ -366,7 +366,20 @@ Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks, c
   return ok_status();
 }
 
-Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal& deal) {
+DealShape shape_of(const Deal& deal) {
+  DealShape out;
+  for (const MiniBatch& minibatch : deal.minibatches) {
+    out.emplace_back();
+    for (const auto& micro_batches : minibatch.micro_batches)
+      out.back().push_back(static_cast<int32_t>(micro_batches.size()));
+  }
+  return out;
+}
+
+Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal& deal,
+                               VerifiedShapes* verified) {
+  DealShape shape = shape_of(deal);
+  if (verified->count(shape) > 0) return expand(frame, rank, deal);
   std::vector<Expansion> ranks;
   size_t own = 0;
   for (const DeviceId device : frame.where->mesh.devices) {
@@ -374,6 +387,7 @@ Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal
     ranks.push_back(expand(frame, device, deal));
   }
   BRAID_TRY(verify_ops(frame, ranks, deal));
+  verified->insert(std::move(shape));
   return std::move(ranks[own]);
 }
 

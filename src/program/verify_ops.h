@@ -2,6 +2,7 @@
 // them, a missing, doubled or misplaced op is named before anything runs. Pure; thread-safe.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "program/expand.h"
@@ -21,9 +22,19 @@ namespace braid {
 // The error names the rank, the op and the rule.
 Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks, const Deal& deal);
 
-// The ops of a rank, checked together with those of all other ranks of the call: what a runtime
-// executes. REQUIRES: the rank is in the call's mesh.
-Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal& deal);
+// What the lists of a call depend on, beside the sizes of what its ops work on and send: how many
+// micro-batches each data-parallel rank has, [mini-batch][dp rank].
+using DealShape = std::vector<std::vector<int32_t>>;
+DealShape shape_of(const Deal& deal);
+
+// The deals of one call whose lists were found to fit each other.
+using VerifiedShapes = std::set<DealShape>;
+
+// The ops of a rank: what a runtime executes. For the first deal of a shape they are checked
+// together with those of all other ranks of the call, and the shape is added to `verified`.
+// REQUIRES: the rank is in the call's mesh.
+Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal& deal,
+                               VerifiedShapes* verified);
 
 // The ops of one round of a generation replica, on its ranks.
 Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,

@@ -1,6 +1,5 @@
 #include "runtime/call_work.h"
 
-#include "program/verify_ops.h"
 #include "runtime/replica_round.h"
 
 namespace braid {
@@ -18,7 +17,7 @@ Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
   TrainWork work;
   work.role = &models_.roles().at(program_.graph.calls[call.value].role.value);
   work.deal = &deal;
-  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal));
+  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal, &verified_[call]));
   if (everyone_ != nullptr) work.groups = models_.groups(call);
   work.everyone = everyone_;
   work.needs = &needs_[call];
@@ -31,7 +30,7 @@ Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
   work.model = &models_.model(call);
   work.what = inferred_of(program_.graph.calls[call.value]);
   work.deal = &deal;
-  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal));
+  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal, &verified_[call]));
   work.everyone = everyone_;
   work.needs = &needs_[call];
   work.keeps_packed = rows_.lowered().count(call.value) == 0;

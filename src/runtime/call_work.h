@@ -2,9 +2,11 @@
 // thread-safe.
 #pragma once
 
+#include <map>
 #include <memory>
 
 #include "program/program.h"
+#include "program/verify_ops.h"
 #include "rollout/engine.h"
 #include "runtime/call_rows.h"
 #include "runtime/inference.h"
@@ -39,6 +41,7 @@ class CallWork {
   const CallRows& rows_;
   Communicator* everyone_;
   NeedsOfCalls& needs_;
+  mutable std::map<CallId, VerifiedShapes> verified_;  // lists that need no second look
 };
 
 }  // namespace braid

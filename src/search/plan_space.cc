@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "batching/cache_pages.h"
 #include "plan/validate.h"
 #include "search/plan_strategies.h"
 
@@ -405,8 +406,8 @@ class OptionBuilder {
           pricer_.cache_tokens(call, mesh, s, pricer_.capacity_bytes(shape.smallest()));
       const int64_t wanted = s.max_concurrent * longest;
       for (const double share : kCacheShares) {
-        const auto pages = static_cast<int64_t>(share * most) / kCachePageTokens;
-        s.kv_budget_tokens = pages * kCachePageTokens;
+        const auto pages = static_cast<int64_t>(share * most) / kPageTokens;
+        s.kv_budget_tokens = pages * kPageTokens;
         if (s.kv_budget_tokens < longest || s.kv_budget_tokens >= wanted) continue;
         all.push_back(s);
       }

@@ -1,6 +1,6 @@
-// The scheduling of the generation engine: which round prefills and decodes how much, given the
-// lengths. Repeats the engine's admission, page accounting, prefix sharing and preemption step by
-// step, so that a recorded run's lengths give its number of rounds exactly. Pure.
+// The rounds of a generation engine, given the lengths: what each prefills and decodes. The engine
+// runs the same scheduler (batching/batch_scheduler.h), so that a recorded run's lengths give its
+// rounds exactly. Pure.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "batching/cache_pages.h"
 #include "cost/predict_generate.h"
 
 namespace braid {
@@ -39,7 +40,7 @@ BatchOptions batch_options(const PlanningProblem& problem, const Strategy& strat
 }
 
 int64_t reserved_pages(const PlanningProblem& problem, const Strategy& strategy) {
-  return problem.reserves_cache ? strategy.kv_budget_tokens / kCachePageTokens : 0;
+  return problem.reserves_cache ? strategy.kv_budget_tokens / kPageTokens : 0;
 }
 
 LinkTime link_time(const Cluster& cluster, DeviceId from, DeviceId to, double bytes,

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "batching/cache_pages.h"
 #include "sim/step_simulation.h"
 #include "sim/work_cuts.h"
 
@@ -387,7 +388,7 @@ void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds&
 void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task,
                                     const ReplicaRounds& run) {
   const auto& curve = run.curve;
-  const double page = prices_.cost(id).cache_bytes_per_token() * kCachePageTokens;
+  const double page = prices_.cost(id).cache_bytes_per_token() * kPageTokens;
   const auto size = static_cast<int64_t>(curve.size());
   const int64_t points = std::min(size, kCachePoints);
   double held = 0;

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/text.h"
+#include "batching/cache_pages.h"
 #include "sim/batching.h"
 
 namespace braid {
@@ -68,10 +69,6 @@ class StepReader {
   std::map<std::string, int64_t> ids_;  // of prompts
 };
 
-int64_t pages_of_tokens(int64_t tokens) {
-  return (tokens + kCachePageTokens - 1) / kCachePageTokens;
-}
-
 }  // namespace
 
 Result<RecordedStep> parse_recorded_step(std::string_view text, const std::string& where,
@@ -106,8 +103,8 @@ void take_engine_limits(const RolloutConfig& rollout, const RecordedStep* record
     if (strategy.kv_budget_tokens == 0) strategy.kv_budget_tokens = rollout.kv_budget_tokens;
     if (strategy.kv_budget_tokens > 0 || recorded == nullptr) continue;
     const auto samples = static_cast<int64_t>(recorded->lengths.prompt.size());
-    strategy.kv_budget_tokens = std::min(strategy.max_concurrent, samples) * kCachePageTokens *
-                                pages_of_tokens(work.prompt.longest + work.response.longest);
+    strategy.kv_budget_tokens = std::min(strategy.max_concurrent, samples) * kPageTokens *
+                                pages_for(work.prompt.longest + work.response.longest);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/units.h"
+#include "batching/cache_pages.h"
 #include "cost/memory.h"
 #include "sim/step_prices.h"
 
@@ -207,7 +208,7 @@ int64_t StepPrices::cache_budget(CallId id, int dp_rank,
   int64_t longest = 1;
   for (const BatchRequest& request : requests)
     longest = std::max(longest, request.prompt + request.response);
-  longest = (longest / kCachePageTokens + 2) * kCachePageTokens;
+  longest = (longest / kPageTokens + 2) * kPageTokens;
   double free = HUGE_VAL;
   const CallPlacement& where = program_.calls[id.value];
   for (size_t i = 0; i < where.mesh.devices.size(); ++i) {

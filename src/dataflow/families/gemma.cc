@@ -21,7 +21,11 @@ void read_gemma(ConfigReader& config, ModelSpec& spec) {
 }  // namespace
 
 ModelFamily gemma_family() {
-  return {"gemma", "GemmaForCausalLM", "GemmaForSequenceClassification", read_gemma, {}};
+  return {.name = "gemma",
+          .lm_architecture = "GemmaForCausalLM",
+          .score_architecture = "GemmaForSequenceClassification",
+          .read = read_gemma,
+          .names = {}};
 }
 
 }  // namespace braid

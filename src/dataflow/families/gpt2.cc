@@ -44,7 +44,11 @@ ModelFamily gpt2_family() {
   names.final_norm = "ln_f";
   names.transposed = true;
   names.ignored = {".attn.bias", ".attn.masked_bias"};
-  return {"gpt2", "GPT2LMHeadModel", "GPT2ForSequenceClassification", read_gpt2, names};
+  return {.name = "gpt2",
+          .lm_architecture = "GPT2LMHeadModel",
+          .score_architecture = "GPT2ForSequenceClassification",
+          .read = read_gpt2,
+          .names = names};
 }
 
 }  // namespace braid

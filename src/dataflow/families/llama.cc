@@ -14,7 +14,11 @@ void read_llama(ConfigReader& config, ModelSpec& spec) {
 }  // namespace
 
 ModelFamily llama_family() {
-  return {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification", read_llama, {}};
+  return {.name = "llama",
+          .lm_architecture = "LlamaForCausalLM",
+          .score_architecture = "LlamaForSequenceClassification",
+          .read = read_llama,
+          .names = {}};
 }
 
 }  // namespace braid

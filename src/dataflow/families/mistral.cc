@@ -13,7 +13,11 @@ void read_mistral(ConfigReader& config, ModelSpec& spec) {
 }  // namespace
 
 ModelFamily mistral_family() {
-  return {"mistral", "MistralForCausalLM", "MistralForSequenceClassification", read_mistral, {}};
+  return {.name = "mistral",
+          .lm_architecture = "MistralForCausalLM",
+          .score_architecture = "MistralForSequenceClassification",
+          .read = read_mistral,
+          .names = {}};
 }
 
 }  // namespace braid

@@ -12,7 +12,11 @@ void read_qwen2(ConfigReader& config, ModelSpec& spec) {
 }  // namespace
 
 ModelFamily qwen2_family() {
-  return {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", read_qwen2, {}};
+  return {.name = "qwen2",
+          .lm_architecture = "Qwen2ForCausalLM",
+          .score_architecture = "Qwen2ForSequenceClassification",
+          .read = read_qwen2,
+          .names = {}};
 }
 
 }  // namespace braid

@@ -18,7 +18,11 @@ ModelFamily qwen3_family() {
   TensorNames names;
   names.query_norm = "self_attn.q_norm";
   names.key_norm = "self_attn.k_norm";
-  return {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", read_qwen3, names};
+  return {.name = "qwen3",
+          .lm_architecture = "Qwen3ForCausalLM",
+          .score_architecture = "Qwen3ForSequenceClassification",
+          .read = read_qwen3,
+          .names = names};
 }
 
 }  // namespace braid

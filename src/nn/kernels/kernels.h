@@ -11,13 +11,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "batching/cache_pages.h"
 #include "dataflow/model_spec.h"
 
 namespace braid {
-
-// Tokens per KV page and per step of the attention reduction: prefill, decode and training sum over
-// keys in blocks of this many positions, in order, so that they give the same bits.
-inline constexpr int64_t kPageTokens = 32;
 
 // Rows that a product of a library which is not our own is padded to at least: below, these choose
 // kernels whose rows depend on the batch.
