@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/text.h"
+#include "batching/cache_pages.h"
 #include "host/machine.h"
 
 namespace braid {
@@ -27,8 +28,8 @@ const YamlNode* node_at(const YamlNode& root, const std::string& path) {
 void note_cache(const Config& config, const NoteKey& note) {
   const RolloutConfig& rollout = config.rollout;
   const int64_t longest = config.data.max_prompt_length + rollout.max_response_length;
-  const int64_t pages = (longest + kCachePageTokens - 1) / kCachePageTokens;
-  const int64_t most = rollout.max_concurrent * pages * kCachePageTokens;
+  const int64_t pages = pages_for(longest);
+  const int64_t most = rollout.max_concurrent * pages * kPageTokens;
   if (rollout.kv_budget_tokens > most)
     note("rollout.kv_budget_tokens",
          cat(rollout.kv_budget_tokens, ", but rollout.max_concurrent = ", rollout.max_concurrent,
