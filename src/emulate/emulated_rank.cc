@@ -225,8 +225,8 @@ void EmulatedRank::compute_until(int64_t end_ns) {
   device_ns_ = std::max(device_ns_, end_ns);
 }
 
-Result<int64_t> EmulatedRank::end_after_loads(const EmulatedCall& work, const Op& op, int64_t ready_ns,
-                                              int64_t length_ns) {
+Result<int64_t> EmulatedRank::end_after_loads(const EmulatedCall& work, const Op& op,
+                                              int64_t ready_ns, int64_t length_ns) {
   int64_t out = ready_ns + length_ns;
   const bool forward = op.kind == OpKind::kForward, updates = op.kind == OpKind::kUpdate;
   if ((!forward && !updates) || !begun_.emplace(work.id.value, forward ? op.body : -1).second)
@@ -296,8 +296,8 @@ Result<int64_t> EmulatedRank::meet(Communicator* group, const OpGroup& who, OpKi
 }
 
 // The collectives inside an op: one real call for each group.
-Result<int64_t> EmulatedRank::meet_inside(const EmulatedCall& work, const Expansion& ops, const Op& op,
-                                          int64_t ready_ns) {
+Result<int64_t> EmulatedRank::meet_inside(const EmulatedCall& work, const Expansion& ops,
+                                          const Op& op, int64_t ready_ns) {
   std::vector<int32_t> met;
   for (const InsideOp& inside : inside_of(ops, op)) {
     if (std::find(met.begin(), met.end(), inside.group) != met.end()) continue;

@@ -81,7 +81,8 @@ class EmulatedRank : private Executor {
   void add_state_move(int32_t index);
   void add_fetch();
   void add_stage_messages(EmulatedCall* work);
-  void note_calls(const EmulatedCall& work, const Expansion& ops, const std::vector<double>& seconds);
+  void note_calls(const EmulatedCall& work, const Expansion& ops,
+                  const std::vector<double>& seconds);
   void add_lane_task(const Side& side, Lanes::Task task);
   Result<StandIn> receive(DeviceId from, int32_t channel, const std::string& name);
   Pending start(const std::function<Pending()>& transfer);

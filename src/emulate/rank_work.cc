@@ -57,7 +57,8 @@ std::vector<int64_t> even_batches(const RoundWork& round, int stages) {
   return cut_round(std::vector<int64_t>(round.prefill_tokens + round.decoding, 1), stages);
 }
 
-void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank, EmulatedCall* work) {
+void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank,
+                EmulatedCall* work) {
   const CallFrame frame = call_frame(program, work->id);
   const int dp_rank = position_in(*frame.where, rank).dp_rank;
   const std::vector<BatchRequest> requests = prices.requests(work->id, dp_rank);
