@@ -1,6 +1,7 @@
 #include "config/foreign_key_table.h"
 
 namespace braid {
+namespace foreign {
 namespace {
 
 // clang-format off
@@ -479,9 +480,11 @@ constexpr ForeignKey kForeignKeys[] = {
 // clang-format on
 
 }  // namespace
+}  // namespace foreign
 
 const std::vector<ForeignKey>& foreign_key_table() {
-  static const std::vector<ForeignKey> table(std::begin(kForeignKeys), std::end(kForeignKeys));
+  static const std::vector<ForeignKey> table(std::begin(foreign::kForeignKeys),
+                                             std::end(foreign::kForeignKeys));
   return table;
 }
 

@@ -8,6 +8,7 @@
 #include "base/text.h"
 
 namespace braid {
+namespace foreign {
 namespace {
 
 using Kind = ForeignAdvice::Kind;
@@ -480,4 +481,5 @@ ForeignAdvice colocated(const std::string& value, const ForeignContext&) {
   return value_of("colocated");
 }
 
+}  // namespace foreign
 }  // namespace braid

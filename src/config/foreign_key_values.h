@@ -30,7 +30,10 @@ struct ForeignAdvice {
   std::string remark = "";  // what else to know of a value
 };
 
+// Our value for theirs.
 using ConvertKey = ForeignAdvice (*)(const std::string& value, const ForeignContext& context);
+
+namespace foreign {
 
 // Switches and names.
 ForeignAdvice no_conversion(const std::string& value, const ForeignContext& context);
@@ -92,5 +95,7 @@ ForeignAdvice zero_of_all(const std::string& value, const ForeignContext& contex
 ForeignAdvice zero_group(const std::string& value, const ForeignContext& context);
 ForeignAdvice sharded(const std::string& value, const ForeignContext& context);
 ForeignAdvice colocated(const std::string& value, const ForeignContext& context);
+
+}  // namespace foreign
 
 }  // namespace braid

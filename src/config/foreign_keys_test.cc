@@ -19,7 +19,7 @@ const std::vector<std::string>& algorithms() {
   return names;
 }
 
-Status load(std::vector<std::string> overrides) {
+Status load_overrides(std::vector<std::string> overrides) {
   ConfigSources sources;
   sources.overrides = std::move(overrides);
   sources.algorithms = algorithms();
@@ -297,7 +297,7 @@ std::vector<std::string> advised(const std::string& message) {
 class ForeignKeyAnswers : public testing::TestWithParam<Answer> {};
 
 TEST_P(ForeignKeyAnswers, AreWhatBraidDoes) {
-  const Status status = load(overrides_of(GetParam()));
+  const Status status = load_overrides(overrides_of(GetParam()));
   EXPECT_EQ(status.code(), Code::kInvalidInput);
   EXPECT_THAT(status.message(), HasSubstr("is a key of "));
   EXPECT_THAT(status.message(), HasSubstr(GetParam().says));
@@ -310,7 +310,7 @@ TEST_P(ForeignKeyAnswers, AreWhatBraidDoes) {
                              "data.eval=task:sort_digits"})
     lines.insert(lines.begin(), needed);
   std::erase_if(lines, [](const std::string& line) { return line == "rollout.temperature=0"; });
-  EXPECT_EQ(load(lines).message(), "") << join(lines, " ");
+  EXPECT_EQ(load_overrides(lines).message(), "") << join(lines, " ");
 }
 
 INSTANTIATE_TEST_SUITE_P(Trl, ForeignKeyAnswers, testing::ValuesIn(kTrl));

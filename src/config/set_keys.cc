@@ -1,6 +1,7 @@
 #include "config/set_keys.h"
 
 #include "base/text.h"
+#include "config/origin.h"
 
 namespace braid {
 namespace {
@@ -17,7 +18,7 @@ void visit_below(const YamlNode& node, const std::string& path, const VisitKey& 
                       node.list.front().kind == YamlNode::Kind::kMap;
   if (groups)
     for (const YamlNode& item : node.list) visit_below(item, path + "[]", visit);
-  else if (!node.origin.empty() && node.origin != "default")
+  else if (is_written(node))
     visit(path, node);
 }
 

@@ -13,11 +13,11 @@ namespace {
 
 constexpr const char* kOfPlanning = "'braid plan' and 'braid simulate' read it";
 
-bool has_role(const Graph& graph, const char* role) {
+bool graph_has(const Graph& graph, const char* role) {
   return find_role(graph, RoleId{role}) != nullptr;
 }
 
-bool trains(const Graph& graph, const char* role) {
+bool trains_role(const Graph& graph, const char* role) {
   const RoleSpec* spec = find_role(graph, RoleId{role});
   return spec != nullptr && spec->trained;
 }
@@ -37,7 +37,7 @@ const OptimizerConfig& optimizer_of(const std::string& key, const Config& config
 
 std::string why_optimizer(const std::string& key, const RunFacts& run) {
   for (const char* role : {"actor", "critic", "reward"}) {
-    if (!is_within(key, cat("optim.", role)) || trains(run.graph, role)) continue;
+    if (!is_within(key, cat("optim.", role)) || trains_role(run.graph, role)) continue;
     const bool model = std::string(role) != "critic";
     return cat(run.config.algorithm.name, !model ? " has no critic"
                                           : std::string(role) == "actor"
@@ -63,7 +63,7 @@ std::string why_kl(const std::string& key, const RunFacts& run) {
 
 using Why = std::string (*)(const std::string& key, const RunFacts& run);
 
-std::string read(const std::string&, const RunFacts&) { return ""; }
+std::string always_read(const std::string&, const RunFacts&) { return ""; }
 std::string of_planning(const std::string&, const RunFacts&) { return kOfPlanning; }
 
 std::string of_workload(const std::string&, const RunFacts& run) {
@@ -81,7 +81,7 @@ std::string of_plan_memory(const std::string&, const RunFacts& run) {
 }
 
 std::string of_critic(const std::string&, const RunFacts& run) {
-  return has_role(run.graph, "critic") ? "" : run.config.algorithm.name + " has no critic";
+  return graph_has(run.graph, "critic") ? "" : run.config.algorithm.name + " has no critic";
 }
 
 std::string of_generation(const std::string&, const RunFacts& run) {
@@ -112,34 +112,34 @@ std::string of_discounts(const std::string&, const RunFacts& run) {
              : "";
 }
 
-struct Rule {
+struct RunRule {
   const char* key;  // itself, or the group that it lies in
   Why why;
 };
 
 // The first that matches counts.
-const Rule kRules[] = {
-    {"run", read},
+const RunRule kRunRules[] = {
+    {"run", always_read},
     {"model.config",
      [](const std::string&, const RunFacts& run) -> std::string {
        return run.config.model.path.empty() ? "" : "model.path is set, and its config.json counts";
      }},
     {"model.size", of_planning},
-    {"model", read},
-    {"tokenizer", read},
-    {"device", read},
-    {"runtime", read},  // refused where it is not
-    {"lora.rank", read},
+    {"model", always_read},
+    {"tokenizer", always_read},
+    {"device", always_read},
+    {"runtime", always_read},  // refused where it is not
+    {"lora.rank", always_read},
     {"lora.export_as",
      [](const std::string& key, const RunFacts& run) {
-       return trains(run.graph, "actor") ? of_adapters(key, run)
-                                         : run.config.algorithm.name + " trains no policy";
+       return trains_role(run.graph, "actor") ? of_adapters(key, run)
+                                              : run.config.algorithm.name + " trains no policy";
      }},
     {"lora", of_adapters},
     {"reference.size", of_planning},
     {"reference",
      [](const std::string&, const RunFacts& run) -> std::string {
-       return has_role(run.graph, "reference") ? "" : "no reference model is loaded";
+       return graph_has(run.graph, "reference") ? "" : "no reference model is loaded";
      }},
     {"critic.size", of_planning},
     {"critic.init_from",
@@ -156,10 +156,10 @@ const Rule kRules[] = {
            [](const Call& c) { return c.kind == CallKind::kFetch && c.function == "samples"; });
        return samples ? "" : run.config.algorithm.name + " learns from no given responses";
      }},
-    {"data", read},
-    {"rollout.prompts_per_step", read},
+    {"data", always_read},
+    {"rollout.prompts_per_step", always_read},
     {"rollout", of_generation},
-    {"algorithm.name", read},
+    {"algorithm.name", always_read},
     {"algorithm.kl", why_kl},
     {"algorithm.gamma", of_discounts},
     {"algorithm.lam", of_discounts},
@@ -172,7 +172,7 @@ const Rule kRules[] = {
                   ? ""
                   : "algorithm.loss_agg is not constant_norm";
      }},
-    {"algorithm.loss_agg", read},
+    {"algorithm.loss_agg", always_read},
     {"algorithm", of_generation},
     {"optim", why_optimizer},
     {"train.memory_limit_gib",
@@ -183,7 +183,7 @@ const Rule kRules[] = {
      [](const std::string&, const RunFacts& run) -> std::string {
        return run.config.train.on_nonfinite == "skip" ? "" : "train.on_nonfinite is stop";
      }},
-    {"train", read},
+    {"train", always_read},
     {"reward[].size", of_planning},
     {"reward_total.overlong_penalty",
      [](const std::string& key, const RunFacts& run) -> std::string {
@@ -196,24 +196,24 @@ const Rule kRules[] = {
      [](const std::string&, const RunFacts& run) -> std::string {
        return run.config.checkpoint.resume == "none" ? "checkpoint.resume is none" : "";
      }},
-    {"checkpoint", read},
-    {"eval.every_steps", read},
-    {"eval.at_start", read},
+    {"checkpoint", always_read},
+    {"eval.every_steps", always_read},
+    {"eval.at_start", always_read},
     {"eval", of_evaluation},
-    {"log.command", read},
+    {"log.command", always_read},
     {"log.command_timeout_s", of_trackers},
     {"log.command_on_error", of_trackers},
-    {"log", read},
+    {"log", always_read},
     {"cluster", of_plans},
     {"workload", of_workload},
-    {"placement", read},
-    {"parallel", read},
+    {"placement", always_read},
+    {"parallel", always_read},
     {"plan.memory_limit_gib", of_plan_memory},
     {"plan.host_memory_gib", of_plan_memory},
     {"plan.offload", of_plans},
     {"plan.train_engine", of_planning},
     {"plan.generate_engine", of_planning},
-    {"plan", read},
+    {"plan", always_read},
 };
 
 // A key whose place the plan takes, and what of it is to be compared.
@@ -294,7 +294,7 @@ bool is_empty(const YamlNode& value) {
 }  // namespace
 
 std::string why_unread(const std::string& key, const RunFacts& run) {
-  for (const Rule& rule : kRules)
+  for (const RunRule& rule : kRunRules)
     if (is_within(key, rule.key)) return rule.why(key, run);
   return kUnknownKey;
 }

@@ -94,19 +94,29 @@ Status check_tokenizer(const Config& config, const ModelSpec& spec, const Tokeni
 
 }  // namespace
 
-Status check_trainable(const Config& config) {
-  std::vector<std::string> trained, planned;
+std::vector<std::string> trainable_algorithms() {
+  std::vector<std::string> trained;
   for (const std::string& name : algorithm_names()) {
     const auto graph = make_graph(default_options(name));
-    (graph.ok() && check_functions(*graph).ok() ? trained : planned).push_back(name);
+    if (graph.ok() && check_functions(*graph).ok()) trained.push_back(name);
   }
+  return trained;
+}
+
+Status check_trainable(const Config& config) {
   const std::string& name = config.algorithm.name;
-  const auto is_it = [&](const std::string& other) { return other == name; };
-  if (std::any_of(trained.begin(), trained.end(), is_it)) return ok_status();
+  const auto has = [](const std::vector<std::string>& names, const std::string& wanted) {
+    return std::find(names.begin(), names.end(), wanted) != names.end();
+  };
+  const std::vector<std::string> trained = trainable_algorithms();
+  if (has(trained, name)) return ok_status();
   const std::string known = cat("trained are ", join(trained, ", "));
-  if (std::any_of(planned.begin(), planned.end(), is_it))
+  if (has(algorithm_names(), name))
     return invalid_input(
         cat("algorithm.name: ", name, " can be planned and simulated, but not trained; ", known));
+  std::vector<std::string> planned;
+  for (const std::string& other : algorithm_names())
+    if (!has(trained, other)) planned.push_back(other);
   return invalid_input(
       cat("algorithm.name: unknown algorithm '", name, "'", did_you_mean(name, trained), "; ",
           known, planned.empty() ? "" : cat("; 'braid plan' knows ", join(planned, ", "), " too")));

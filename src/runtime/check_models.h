@@ -12,8 +12,11 @@
 
 namespace braid {
 
-// Whether algorithm.name is trained: whether the functions of its graph exist. The error names the
-// algorithms of which that is so, and those that can only be planned.
+// The names whose graphs consist of functions that exist: those of make_graph() of which algo/ has
+// every compute function and loss.
+std::vector<std::string> trainable_algorithms();
+
+// Whether algorithm.name is one of them. The error names them, and those that can only be planned.
 Status check_trainable(const Config& config);
 
 // The device, the folder of every role and reward model, LoRA's targets and rank, and that the
