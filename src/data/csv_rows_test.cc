@@ -28,6 +28,7 @@ TEST(CsvRows, QuotesHoldSeparatorsBreaksAndQuotes) {
               ElementsAre(R"({"a":"1","b":"2"})", R"({"a":"3","b":""})"));
   EXPECT_THAT(csv_rows("a\tb\n1,5\t", '\t'), ElementsAre(R"({"a":"1,5","b":null})"));
   EXPECT_THAT(csv_rows(",a\n0,x"), ElementsAre(R"({"Unnamed: 0":"0","a":"x"})"));
+  EXPECT_THAT(csv_rows("a\rx \"y\"\r"), ElementsAre(R"({"a":"x \"y\""})"));
   EXPECT_THAT(csv_rows("a\n"), ElementsAre());
 }
 
@@ -38,10 +39,9 @@ TEST(CsvRows, ErrorsNameTheLine) {
       {"a,b\n\"x\ny\",2\n1\n", "line 4: 1 field for 2 columns (a, b)"},
       {"a\n1,2\n", "line 2: 2 fields for 1 column (a)"},
       {"a,b,a\n", "line 1: two columns are called 'a'"},
-      {"a\nx\"y\n", "line 2: a quote inside of a field that is not in quotes"},
-      {"a\n\"x\"y\n", "line 2: text behind the closing quote"},
-      {"a\n1\n\"", "line 3: the quote that opens in line 3 has no end"},
-      {"a\n\"x\n\n", "line 2: the quote that opens in line 2 has no end"},
+      {"a\n\"x\"y\n", "line 2: text after a closing quote"},
+      {"a\n1\n\"", "line 3: a quote is never closed"},
+      {"a\n\"x\n\n", "line 2: a quote is never closed"},
       {"a;b\n1;2\n", "line 1: the only column is 'a;b'"},
       {"a\nx\xff\n", "line 2: not UTF-8"},
       {"\xff\xfe"

@@ -57,7 +57,7 @@ Status check_no_media(const OrderedJson& row) {
     return invalid_input(cat("key '", name,
                              "' holds pictures, sound or films, which no model here sees; to train "
                              "on the text alone, set data.ignore_columns: [",
-                             name, "]"));
+                             name, "]; where it is something else, rename the column"));
   }
   return ok_status();
 }
@@ -171,7 +171,7 @@ Status put_system_first(OrderedJson& row, const std::string& name) {
   return ok_status();
 }
 
-bool is_text(const OrderedJson& row, const char* name) {
+bool holds_text(const OrderedJson& row, const char* name) {
   const auto found = row.find(name);
   return found != row.end() && found->is_string();
 }
@@ -180,9 +180,9 @@ bool is_alpaca(const OrderedJson& row, DataNeed need, const DataConfig& config) 
   for (const std::string& other : {config.prompt_key, std::string("ids"), std::string("messages"),
                                    std::string("conversations")})
     if (find_column(row, other) != nullptr) return false;
-  if (need == DataNeed::kSamples && is_text(row, "text")) return false;
-  return config.prompt_key == "prompt" && is_text(row, "instruction") &&
-         (is_text(row, "output") || is_text(row, "input"));
+  if (need == DataNeed::kSamples && holds_text(row, "text")) return false;
+  return config.prompt_key == "prompt" && holds_text(row, "instruction") &&
+         (holds_text(row, "output") || holds_text(row, "input"));
 }
 
 // instruction and input are the prompt, with a line break between them; output is the answer, or
@@ -196,11 +196,11 @@ Status read_alpaca(DataNeed need, PlainRow& out) {
                                "data.ignore_columns: [",
                                other, "]"));
   std::string prompt = row["instruction"];
-  if (is_text(row, "input") && row["input"] != "")
+  if (holds_text(row, "input") && row["input"] != "")
     prompt += cat("\n", row["input"].get<std::string>());
   row["prompt"] = std::move(prompt);
   const char* answer = need == DataNeed::kSamples ? "response" : "label";
-  if (is_text(row, "output") && find_column(row, answer) == nullptr) row[answer] = row["output"];
+  if (holds_text(row, "output") && find_column(row, answer) == nullptr) row[answer] = row["output"];
   out.dialect = RowDialect::kAlpaca;
   return ok_status();
 }

@@ -23,8 +23,8 @@ Result<PlainRow> prompt_row(const OrderedJson& row) {
   return plain_row(row, DataNeed::kPrompts, {});
 }
 
-std::string error_of(const OrderedJson& row, DataNeed need = DataNeed::kPrompts,
-                     const DataConfig& config = {}) {
+std::string plain_error(const OrderedJson& row, DataNeed need = DataNeed::kPrompts,
+                        const DataConfig& config = {}) {
   return plain_row(row, need, config).status().message();
 }
 
@@ -49,10 +49,10 @@ TEST(PlainRow, EverySpeakerHasARole) {
     const auto row = prompt_row({{"prompt", OrderedJson::array({from(speaker, "x")})}});
     EXPECT_EQ(row->row["prompt"][0], said(role, "x"));
   }
-  EXPECT_THAT(error_of({{"conversations", {from("human", "x"), from("function_call", "{}")}}}),
+  EXPECT_THAT(plain_error({{"conversations", {from("human", "x"), from("function_call", "{}")}}}),
               AllOf(HasSubstr("'conversations': message 2 is from 'function_call'"),
                     HasSubstr("known are human")));
-  EXPECT_THAT(error_of({{"conversations", {from("human", "x"), said("user", "y")}}}),
+  EXPECT_THAT(plain_error({{"conversations", {from("human", "x"), said("user", "y")}}}),
               HasSubstr("message 2 has no 'from' and 'value'"));
 }
 
@@ -85,7 +85,7 @@ TEST(PlainRow, AlpacaIsAPromptAndAResponse) {
   EXPECT_EQ(plain_row(written, DataNeed::kPrompts, named)->columns.format, RowFormat::kPrompt);
   OrderedJson old = written;
   old["history"] = OrderedJson::array({OrderedJson::array({"a", "b"})});
-  EXPECT_THAT(error_of(old), HasSubstr("'history' of an Alpaca row is not read"));
+  EXPECT_THAT(plain_error(old), HasSubstr("'history' of an Alpaca row is not read"));
 }
 
 TEST(PlainRow, ColumnsOfItsOwnWinOverAlpaca) {
@@ -118,7 +118,7 @@ TEST(PlainRow, JsonTextOfMessagesIsMessages) {
 TEST(PlainRow, MessagesAsPythonPrintsThemAreRefused) {
   for (const char* text : {"[{'role': 'user', 'content': 'hi'}]", "[ {'content': 'hi'}\n {'c': 1}]",
                            "[{\"role\": \"user\", "})
-    EXPECT_THAT(error_of({{"prompt", text}}),
+    EXPECT_THAT(plain_error({{"prompt", text}}),
                 AllOf(HasSubstr("key 'prompt' looks like a list of messages written as text"),
                       HasSubstr("write the list itself, or its JSON")));
 }
@@ -126,11 +126,11 @@ TEST(PlainRow, MessagesAsPythonPrintsThemAreRefused) {
 TEST(PlainRow, WhatNoModelSeesIsRefused) {
   const OrderedJson file = {{"bytes", nullptr}, {"path", "a.png"}};
   for (const char* name : {"image", "images", "video", "videos", "audio", "audios"})
-    EXPECT_THAT(error_of({{"prompt", "x"}, {name, {"a"}}}),
+    EXPECT_THAT(plain_error({{"prompt", "x"}, {name, {"a"}}}),
                 HasSubstr(std::string("data.ignore_columns: [") + name + "]"));
-  EXPECT_THAT(error_of({{"prompt", "x"}, {"photo", file}}),
+  EXPECT_THAT(plain_error({{"prompt", "x"}, {"photo", file}}),
               HasSubstr("key 'photo' holds pictures"));
-  EXPECT_THAT(error_of({{"prompt", "x"}, {"photos", {file}}}), HasSubstr("key 'photos'"));
+  EXPECT_THAT(plain_error({{"prompt", "x"}, {"photos", {file}}}), HasSubstr("key 'photos'"));
   for (const OrderedJson& nothing : {OrderedJson(), OrderedJson::array(), OrderedJson("")})
     EXPECT_TRUE(prompt_row({{"prompt", "x"}, {"images", nothing}}).ok());
   DataConfig config;
@@ -139,14 +139,14 @@ TEST(PlainRow, WhatNoModelSeesIsRefused) {
   ASSERT_TRUE(without.ok()) << without.status().message();
   EXPECT_FALSE(without->row.contains("images"));
   const OrderedJson parts = {{{"type", "text"}, {"text", "what?"}}, {{"type", "image_url"}}};
-  EXPECT_THAT(error_of({{"messages", {{{"role", "user"}, {"content", parts}}}}}),
+  EXPECT_THAT(plain_error({{"messages", {{{"role", "user"}, {"content", parts}}}}}),
               HasSubstr("'messages': message 1 has a part of type 'image_url'"));
 }
 
 TEST(PlainRow, BytesAreNoText) {
   const OrderedJson bytes = {{"base64", "AP8="}};
-  EXPECT_THAT(error_of({{"prompt", bytes}}), HasSubstr("key 'prompt' holds bytes, not text"));
-  EXPECT_THAT(error_of({{"prompt", {{{"role", "user"}, {"content", bytes}}}}}),
+  EXPECT_THAT(plain_error({{"prompt", bytes}}), HasSubstr("key 'prompt' holds bytes, not text"));
+  EXPECT_THAT(plain_error({{"prompt", {{{"role", "user"}, {"content", bytes}}}}}),
               HasSubstr("'prompt': message 1 holds bytes, not text"));
   EXPECT_TRUE(prompt_row({{"prompt", "x"}, {"hash", bytes}}).ok());
 }
