@@ -29,7 +29,8 @@ Status check_combination(const PlanArguments& arguments) {
   const bool imports = !import.framework.empty();
   const std::pair<const char*, bool> of_import[] = {
       {"--gpu", !import.gpu.empty()},
-      {"--run-script", import.run_script},
+      {"--read-script", !import.read_script.empty()},
+      {"--gpus-per-node", import.gpus_per_node > 0},
       {"--no-changes", import.no_changes},
       {"--model-size", !import.model_sizes.empty()},
       {"--framework-version", !import.version.empty()},
