@@ -287,7 +287,11 @@ Result<LaunchScript> read_launch_script(const Framework& framework, const std::s
   if (launches > 1)
     out.notes.push_back(cat(path, " starts ", launches, " trainings; the first is planned"));
   for (const std::string& name : started->unset)
-    out.notes.push_back(cat(path, " needs the variable ", name, "; give ", name, "=value"));
+    out.notes.push_back(
+        name.back() == ']'
+            ? cat(path, " uses the array ", name, ", which nothing sets; taken as empty")
+            : cat(path, " needs the variable ", name, "; give ", name, "=value"));
+  out.stated = launch;
   BRAID_ASSIGN(out.keys, with_its_file(framework, facts, launch));
   note_nodes(facts, out.keys, &out.notes);
   return out;

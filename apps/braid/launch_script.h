@@ -16,7 +16,8 @@ struct LaunchScriptOptions {
 };
 
 struct LaunchScript {
-  ForeignKeys keys;
+  ForeignKeys stated;              // by the launch itself
+  ForeignKeys keys;                // with the configuration file that it names
   std::vector<std::string> notes;  // what was assumed, one line each; the first says the way
   std::string way;                 // sandbox | text
 };

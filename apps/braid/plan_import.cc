@@ -118,6 +118,7 @@ struct Configuration {
   ForeignKeys keys;
   std::vector<std::string> overrides;  // those among them that the command line states
   std::vector<std::string> notes;
+  ForeignKeys stated;      // by the file itself, without one that it names
   std::string script_way;  // how a launch script was read; "" = the file is none
 };
 
@@ -141,13 +142,21 @@ Result<Configuration> read_configuration(const Framework& framework,
   if (script) {
     BRAID_ASSIGN(LaunchScript launch, read_launch_script(framework, path, text, options));
     out.keys = std::move(launch.keys);
+    out.stated = std::move(launch.stated);
     out.notes = std::move(launch.notes);
     out.script_way = launch.way;
   } else {
     BRAID_ASSIGN(out.keys, framework.parse(text, path));
+    out.stated = out.keys;
   }
   BRAID_TRY(add_overrides(out.overrides, &out.keys));
   return out;
+}
+
+void print_read(const Configuration& configuration) {
+  Json json = {{"keys", configuration.stated}, {"notes", configuration.notes}};
+  if (!configuration.script_way.empty()) json["script"] = configuration.script_way;
+  std::cout << json.dump(1) << "\n";
 }
 
 Result<ImportOptions> import_options(const ImportArguments& arguments) {
@@ -324,6 +333,10 @@ Status run_plan_import(const ImportArguments& arguments) {
   BRAID_ASSIGN(const Framework* framework, find_framework(arguments.framework));
   BRAID_ASSIGN(const Configuration configuration, read_configuration(*framework, arguments));
   const ForeignKeys& keys = configuration.keys;
+  if (arguments.keys_only) {
+    print_read(configuration);
+    return ok_status();
+  }
   BRAID_ASSIGN(const ImportOptions options, import_options(arguments));
   BRAID_ASSIGN(const Calibration calibration, load_calibration(arguments.calibration));
   BRAID_ASSIGN(Priced now, simulate(*framework, keys, options, calibration));

@@ -372,11 +372,12 @@ void define_framework_options(CLI::App& app, const std::shared_ptr<PlanArguments
                  "the best changes in its keys");
   app.add_option("--export", arguments->export_to,
                  "verl | openrlhf: print the plan as that framework's configuration");
-  app.add_option("--read-script", import.read_script,
-                 "--import: how to read a launch script. sandbox: run it where it can neither write "
-                 "nor reach anything, with stand-ins for all programs that it starts; text: run "
-                 "nothing, evaluate its conditions here. Default: sandbox where one can be had, "
-                 "otherwise text. NAME=value arguments are the script's variables")
+  app.add_option(
+         "--read-script", import.read_script,
+         "--import: how to read a launch script. sandbox: run it where it can neither write "
+         "nor reach anything, with stand-ins for all programs that it starts; text: run "
+         "nothing, evaluate its conditions here. Default: sandbox where one can be had, "
+         "otherwise text. NAME=value arguments are the script's variables")
       ->check(CLI::IsMember({"sandbox", "text"}));
   app.add_flag_callback(
       "--run-script", [&import] { import.read_script = "sandbox"; },
@@ -393,6 +394,9 @@ void define_framework_options(CLI::App& app, const std::shared_ptr<PlanArguments
                  "--import: whose defaults count, such as 0.7; otherwise as the keys tell");
   app.add_flag("--no-changes", import.no_changes,
                "--import: price the configuration and look for no better one");
+  app.add_flag(
+      "--keys", import.keys_only,
+      "--import: print the keys that the file or the script states, as JSON; price nothing");
   app.add_option("--gpu", import.gpu, "--import: the devices, such as h100-80g");
   app.add_option("--prompt-length", import.prompt_length,
                  "--import: tokens, as in workload.prompt_length");

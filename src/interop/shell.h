@@ -29,8 +29,9 @@ struct ShellOptions {
 
 struct ShellReading {
   std::vector<std::vector<std::string>> commands;  // programs with their arguments, in order
-  std::vector<std::string> unset;                  // variables that nobody set; "$NAME" in words
-  std::vector<std::string> assumptions;            // what was not known and how it was taken
+  // Variables that nobody set: "$NAME" in words; "NAME[@]" of an array, which gives no words.
+  std::vector<std::string> unset;
+  std::vector<std::string> assumptions;  // what was not known and how it was taken
   bool asked_for_gpus = false;
   std::string ending;  // why it ended before its last line; "" = it did not
 };
@@ -39,7 +40,7 @@ struct ShellReading {
 Result<ShellReading> read_shell(std::string_view text, const ShellOptions& options = {});
 
 // The words of a script's commands, ";" between two; what is not known stays as written. Errors as
-// above.
+// above, and an array that is not assigned.
 Result<std::vector<std::string>> shell_words(std::string_view text);
 
 // Programs that launch scripts look for; among them, those that start the shell they are given.

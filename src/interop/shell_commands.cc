@@ -58,7 +58,7 @@ std::string formatted(const std::string& format, const std::vector<std::string>&
     ++*used;
     int64_t wanted = 0;
     const bool zeros = !width.empty() && width[0] == '0';
-    if (parse_int(width, &wanted) && wanted < 1000)
+    if (parse_int(width.substr(zeros ? 1 : 0), &wanted) && wanted < 1000)
       while (static_cast<int64_t>(value.size()) < wanted) value = cat(zeros ? "0" : " ", value);
     out += value;
   }
@@ -238,7 +238,7 @@ ShellStatus ShellReader::record(const Words& words, const Streams& streams) {
     }
   Words shown;
   for (const std::string& word : words) shown.push_back(shown_text(word));
-  shown[0] = name.empty() ? shown[0] : shown_text(name);
+  if (!name.empty() && shown[0].find('=') == std::string::npos) shown[0] = shown_text(name);
   out_.commands.push_back(shown);
   return answer(shown, streams.out);
 }

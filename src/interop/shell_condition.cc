@@ -197,7 +197,7 @@ std::map<std::string, std::string> slurm_variables(std::string_view script) {
   std::map<std::string, std::string> said, out;
   for (const std::string& line : split(script, '\n')) {
     if (line.rfind("#SBATCH", 0) != 0) continue;
-    for (const std::string& word : shell_fields(line.substr(7, line.find(" #", 7) - 7), " \t\r")) {
+    for (const std::string& word : shell_fields(line.substr(7, line.find(" #", 7) - 7), " \t")) {
       const size_t equals = word.find('=');
       if (equals != std::string::npos) said[word.substr(0, equals)] = word.substr(equals + 1);
       if (equals == std::string::npos && word[0] == '-') said[""] = word;

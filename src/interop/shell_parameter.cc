@@ -149,6 +149,8 @@ class Expansion {
       for (const auto& [index, value] : found->second.items) out.values.push_back(value);
     } else if (const auto one = variables_.values.find(p.name); one != variables_.values.end()) {
       out.values = {one->second};
+    } else if (p.operation.empty() && !p.counts) {
+      host_.unset(cat(p.name, "[@]"));
     }
     if (p.counts) return {{cat(out.values.size())}};
     if (!p.operation.empty() && p.operation[0] == ':' && p.operation.size() > 1 &&

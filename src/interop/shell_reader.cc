@@ -342,6 +342,7 @@ std::string ShellReader::output_of(const std::string& script) {
     state_.variables.status = sub_shell(whole, {nullptr, &printed}).code;
   --conditions_;
   --depth_, --inner_;
+  substituted_ = true;
   cut(&printed);
   if (!printed.known) return unknown_text(cat("$(", script, ")"));
   while (!printed.text.empty() && printed.text.back() == '\n') printed.text.pop_back();
@@ -360,7 +361,7 @@ ShellStatus ShellReader::simple(const ShellNode& node, const Streams& streams) {
   const bool command_follows = first < node.words.size();
   std::map<std::string, std::optional<std::string>> before;
   const std::set<std::string> exported = state_.exported;
-  state_.variables.status = 0;
+  substituted_ = false;
   for (size_t i = 0; i < first; ++i) {
     const std::string name = node.words[i].substr(0, node.words[i].find_first_of("=[+"));
     const auto old = state_.variables.values.find(name);
@@ -370,7 +371,8 @@ ShellStatus ShellReader::simple(const ShellNode& node, const Streams& streams) {
     if (!expander_.assign(node.words[i])) assume(node.words[i], "left out");
     if (command_follows) state_.exported.insert(name);
   }
-  if (!command_follows) return {state_.variables.status, true};
+  // An assignment ends as the command did whose output it takes.
+  if (!command_follows) return {substituted_ ? state_.variables.status : 0, true};
   const std::vector<std::string> rest(node.words.begin() + static_cast<std::ptrdiff_t>(first),
                                       node.words.end());
   ShellStatus status;
@@ -429,6 +431,10 @@ Result<ShellReading> read_shell(std::string_view text, const ShellOptions& optio
 
 Result<std::vector<std::string>> shell_words(std::string_view text) {
   BRAID_ASSIGN(const ShellReading reading, read_shell(text));
+  for (const std::string& name : reading.unset)
+    if (name.back() == ']')
+      return invalid_input(
+          cat("the array '${", name, "}' is not assigned here; write its words in its place"));
   std::vector<std::string> out;
   for (const std::vector<std::string>& command : reading.commands) {
     if (!out.empty()) out.emplace_back(";");

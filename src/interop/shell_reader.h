@@ -141,7 +141,8 @@ class ShellReader {
   int nesting_ = 0;     // commands around it
   int naps_ = 0;
   int64_t steps_ = 0;
-  bool exhausted_ = false;  // no more is read
+  bool substituted_ = false;  // the present command took another's output
+  bool exhausted_ = false;    // no more is read
   int line_ = 0;
 };
 

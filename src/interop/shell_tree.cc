@@ -59,7 +59,9 @@ class Parser {
     return lines_;
   }
 
-  bool at(std::string_view what) const { return text_.substr(at_, what.size()) == what; }
+  bool at(std::string_view what) const {
+    return at_ < text_.size() && text_.substr(at_, what.size()) == what;
+  }
 
   // Blanks, comments, continued lines; with `lines`, ends of lines too.
   size_t skip_blanks(bool lines = false) {
@@ -114,6 +116,7 @@ class Parser {
 
   std::string peek_word() {
     skip_blanks();
+    at_ = std::min(at_, text_.size());
     return std::string(text_.substr(at_, end_of_shell_word(text_, at_) - at_));
   }
 
