@@ -1,46 +1,27 @@
 #!/usr/bin/env python3
-"""How many launch scripts of verl and OpenRLHF `braid plan --import --run-script` reads, and whether
-it plans the layout that they launch.
+"""How many launch scripts of verl and OpenRLHF `braid plan --import` reads, whether it plans the layout that they
+launch, and whether its two ways of reading a script agree.
 
     tools/read_scripts.py FOLDER... [--braid build/braid] [--verl CHECKOUT] [--out LIST.json]
 
 FOLDER is a checkout of verl-project/verl, verl-project/verl-recipe or OpenRLHF/OpenRLHF; --verl is the
 checkout whose configuration files complete those of a recipe (default: the folder itself).
 
-What a script launches is found without braid: the script runs under bash with stand-ins for every
-program, and upstream's own configuration files say what its arguments leave out. A script counts as
-read if braid prices it and every key of layout, batch, lengths and models that it sets is in
-`keys.read`, but for those of a worker that the run does not start; one that is planned with other sizes than it launches is printed. --out writes names,
-hashes, those keys and the sizes: facts, not the scripts (tests/data/interop)."""
+Nothing of a script runs outside braid's sandbox. What it states there is completed by upstream's own configuration
+files, and the sizes that follow are compared with what braid plans. A script counts as read if braid prices it and
+every key of layout, batch, lengths and models that it sets is in `keys.read`, but for those of a worker that the run
+does not start; one that is planned with other sizes than it launches is printed. Then every script is read as text:
+it agrees where these keys are the same, and where they are not it must have said what it could not know. --out writes
+names, hashes, those keys and the sizes: facts, not the scripts (tests/data/interop)."""
 import argparse
 import hashlib
 import json
 import os
 import re
 import subprocess
-import tempfile
 
 import yaml
 
-PRELUDE = r"""
-__record() { printf '%s\0' "$@" > "$RECORDS/$EPOCHREALTIME-$BASHPID-$RANDOM"; }
-command_not_found_handle() { __record "$@"; return 0; }
-source() { if [ -r "$1" ]; then builtin source "$@"; else return 0; fi; }
-.() { if [ -r "$1" ]; then builtin source "$@"; else return 0; fi; }
-cd() { builtin cd "$@" 2>/dev/null || return 0; }
-ulimit() { return 0; }
-kill() { return 0; }
-wait() { return 0; }
-"""
-STAND_IN = r"""#!/bin/bash -p
-printf '%s\0' "${0##*/}" "$@" > "$RECORDS/$EPOCHREALTIME-$BASHPID-$RANDOM"
-case "${0##*/}" in tee) exec /bin/cat ;; python*) case "$*" in *torch_npu*) exit 1 ;; esac ;; esac
-exit 0
-"""
-HARMLESS = ("awk basename bc cat cut date dirname echo egrep env expr false fgrep grep head id ls nproc "
-            "printf pwd readlink realpath sed seq sort tail test tr true uname uniq wc which bash sh")
-STAND_INS = ("python python3 torchrun ray uv pip pip3 accelerate deepspeed srun sbatch nohup timeout sudo "
-             "docker ssh rm mv cp mkdir touch ln tee sleep git wget curl hf nvidia-smi hostname pkill")
 CORE = [r"(^|\.)(nnodes|n_gpus_per_node|num_nodes|num_gpus_per_node|num_engines)$", r"parallel_size$",
         r"\.engine\.(tp|pp|cp|ep|etp|vpp)$", r"fsdp_size$", r"\.strategy$", r"^model_engine$",
         r"ring_attn_size$", r"zero_stage$", r"colocate_(all|actor_ref|critic_reward)", r"batch_size(_per_gpu)?$", r"use_dynamic_bsz$",
@@ -68,60 +49,33 @@ def is_core(key):
     return any(re.search(p, key) for p in CORE) and not any(re.search(p, key) for p in NOT_CORE)
 
 
-def run_script(script, root, variables=()):
-    """Recorded commands of one run, and how it ended."""
-    with tempfile.TemporaryDirectory() as top:
-        for name in ("bin", "records", "checkout"):
-            os.mkdir(f"{top}/{name}")
-        for name in HARMLESS.split():
-            for folder in ("/usr/bin/", "/bin/"):
-                if os.path.exists(folder + name) and not os.path.exists(f"{top}/bin/{name}"):
-                    os.symlink(folder + name, f"{top}/bin/{name}")
-        for name in STAND_INS.split():
-            with open(f"{top}/bin/{name}", "w") as file:
-                file.write(STAND_IN)
-            os.chmod(f"{top}/bin/{name}", 0o755)
-        with open(f"{top}/prelude", "w") as file:
-            file.write(PRELUDE)
-        for entry in os.listdir(root):
-            os.symlink(os.path.join(os.path.abspath(root), entry), f"{top}/checkout/{entry}")
-        environment = {"PATH": f"{top}/bin", "HOME": f"{top}/home", "USER": "user", "LANG": "C",
-                       "BASH_ENV": f"{top}/prelude", "RECORDS": f"{top}/records", **dict(variables)}
-        try:
-            done = subprocess.run(["/bin/bash", "--noprofile", "--norc", os.path.abspath(script)],
-                                  cwd=f"{top}/checkout", env=environment, capture_output=True, timeout=20,
-                                  stdin=subprocess.DEVNULL)
-            said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        except subprocess.TimeoutExpired:
-            said = ["timeout"]
-        unset = re.search(r"(\w+): unbound variable", said[0]) if said else None
-        names = dict(variables)
-        if unset and unset.group(1) not in names and len(names) < 32:
-            return run_script(script, root, {**names, unset.group(1): "$" + unset.group(1)}.items())
-        commands = []
-        for name in sorted(os.listdir(f"{top}/records")):
-            with open(f"{top}/records/{name}", "rb") as file:
-                words = file.read().decode(errors="replace").split("\0")[:-1]
-            commands.append([word.replace(f"{top}/checkout/", "") for word in words])
-        return commands, " ".join(said)
+def launch_of(braid, script, way):
+    """Framework, flat keys, words and notes of the first launch of RL training, as one way reads it."""
+    for framework in ("verl", "openrlhf"):
+        done = subprocess.run([braid, "plan", "--import", framework, script, "--read-script", way, "--keys"],
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            continue
+        read = json.loads(done.stdout)
+        arguments = {k: v for k, v in read["keys"].items() if k.startswith("-")}
+        keys = {k: v for k, v in read["keys"].items() if not k.startswith("-")}
+        words = [word for pair in arguments.items() for word in pair] + [f"{k}={v}" for k, v in keys.items()]
+        return framework, keys, words, read["notes"]
+    return None, {}, [], []
 
 
-def launch_of(commands):
-    """Framework and flat keys of the first launch of RL training."""
-    for words in commands:
-        if any("openrlhf" in w and "train_ppo" in w for w in words):
-            at = next(i for i, w in enumerate(words) if "train_ppo" in w)
-            keys, rest = {}, words[at + 1:]
-            for i, word in enumerate(rest):
-                if word.startswith("--") and len(word) > 2:
-                    takes = i + 1 < len(rest) and not rest[i + 1].startswith("--")
-                    keys[word[2:]] = rest[i + 1] if takes else "true"
-            return "openrlhf", keys, words
-        keys = {w.split("=", 1)[0].lstrip("+"): w.split("=", 1)[1] for w in words
-                if "=" in w and not w.startswith("-")}
-        if any(k.startswith(("actor_rollout_ref.", "algorithm.")) for k in keys):
-            return "verl", keys, words
-    return None, {}, []
+SAID = ("is not known without running it", "needs the variable", "is not known; taken", "how many GPUs")
+
+
+def disagreement(keys, text_keys, text_notes):
+    """How the keys that decide differ where the script is read as text: "" | "said: ..." | "silent: ..."."""
+    plain = lambda value: None if value is None else re.sub(r"\$\{?\w+\}?", "", value)
+    wrong = [f"{k} {keys.get(k)} is read as {text_keys.get(k)}" for k in sorted({*keys, *text_keys})
+             if is_core(k) and plain(keys.get(k)) != plain(text_keys.get(k))]
+    if not wrong:
+        return ""
+    said = any(part in note for note in text_notes for part in SAID)
+    return ("said: " if said else "silent: ") + "; ".join(wrong)
 
 
 def flat(tree, path="", out=None):
@@ -196,6 +150,13 @@ def number(text, otherwise=1):
         return otherwise
 
 
+def step_prompts(get, apart):
+    """Prompts that train in a step: those of data.gen_batch_size unless groups are filtered."""
+    drawn = number(get("data.gen_batch_size"), 0)
+    filtered = get("algorithm.filter_groups.enable").lower() == "true"
+    return drawn if drawn > 0 and not filtered and not apart else number(get("data.train_batch_size"))
+
+
 def verl_facts(stated, words, verl, own):
     keys, _ = verl_keys(stated, words, verl, own)
     get = lambda key: resolve(keys, key)
@@ -228,7 +189,7 @@ def verl_facts(stated, words, verl, own):
              "dp": max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"])),
              "rollout_devices": apart * rollout_per_node or devices, "asynchronous": apart > 0 or number(get("data.train_batch_size")) == 0,
              "rollout_tp": number(get("actor_rollout_ref.rollout.tensor_model_parallel_size")),
-             "train_batch_size": number(get("data.train_batch_size")),
+             "train_batch_size": step_prompts(get, apart),
              "mini_batch_size": number(get(actor + "ppo_mini_batch_size")),
              "samples": number(get("actor_rollout_ref.rollout.n")),
              "prompt_length": number(get("data.max_prompt_length")),
@@ -288,7 +249,7 @@ def braid_reads(braid, framework, script, gpu):
     named = []
     while True:
         sizes = [word for key in named for word in ("--model-size", f"{key}={STATED_MODEL}")]
-        done = subprocess.run([braid, "plan", "--import", framework, script, "--run-script", "--gpu", gpu, "--json",
+        done = subprocess.run([braid, "plan", "--import", framework, script, "--read-script", "sandbox", "--gpu", gpu, "--json",
                                "--no-changes", *sizes], capture_output=True, text=True)
         if done.returncode == 0:
             return json.loads(done.stdout), "", named
@@ -310,20 +271,25 @@ def scripts_of(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+")
-    parser.add_argument("--braid", default="build/braid", help="'' only writes the list")
+    parser.add_argument("--braid", default="build/braid")
     parser.add_argument("--verl")
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--out")
     options = parser.parse_args()
-    rows, refused, other, unread, modelless = [], [], [], [], []
+    rows, refused, other, unread, modelless, differ = [], [], [], [], [], []
     for folder in options.folders:
         verl = folder if os.path.exists(f"{folder}/verl/trainer/config") else options.verl
         for script in scripts_of(folder):
-            commands, _ = run_script(script, folder)
-            framework, stated, words = launch_of(commands)
-            if framework is None or any(re.search(r"main_(generation|eval)|sft", w) for w in words[:12]):
-                continue
             name = os.path.relpath(script, os.path.dirname(os.path.abspath(folder)))
+            framework, stated, words, notes = launch_of(options.braid, script, "sandbox")
+            text_framework, text_stated, _, text_notes = launch_of(options.braid, script, "text")
+            if framework is None and text_framework is not None:
+                differ.append(f"silent: {name}: starts nothing in the sandbox, {text_framework} as text")
+            if framework is None:
+                continue
+            difference = disagreement(stated, text_stated, text_notes) if text_framework else "silent: starts nothing"
+            if difference:
+                differ.append(f"{difference.split(':')[0]}: {name}{difference[difference.index(':'):]}")
             facts = verl_facts(stated, words, verl, own_config(words, script, folder)) if framework == "verl" else openrlhf_facts(stated)
             with open(script, "rb") as file:
                 digest = hashlib.sha256(file.read()).hexdigest()
@@ -337,8 +303,6 @@ def main():
                          "keys": {k: last(k, v) for k, v in sorted(stated.items()) if is_core(k)},
                          "beside": {**arguments, **{k: last(k, v) for k, v in stated.items() if k in BESIDE}},
                          "launches": facts})
-            if not options.braid:
-                continue
             result, error, named = braid_reads(options.braid, framework, script, options.gpu)
             if result is None:
                 refused.append(f"{name}: {error.splitlines()[-1] if error else 'no output'}")
@@ -356,15 +320,17 @@ def main():
     if options.out:
         with open(options.out, "w") as file:
             file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
-    if not options.braid:
-        return
-    for title, lines in (("refused", refused), ("model named", modelless), ("keys not read", unread), ("another layout", other)):
+    for title, lines in (("refused", refused), ("model named", modelless), ("keys not read", unread), ("another layout", other),
+                         ("as text", differ)):
         for line in lines:
             print(f"{title}: {line}")
     read = len(rows) - len(refused) - len(unread)
     print(f"{len(rows)} scripts start RL training: {read} read ({100 * read / max(1, len(rows)):.0f} %; "
           f"{len(modelless)} of them with --model-size, as they name no model of the catalogue), "
           f"{len(refused)} refused, {len(unread)} with such keys not read, {len(other)} planned with another layout")
+    silent = sum(line.startswith("silent") for line in differ)
+    print(f"read as text: {len(rows) - len(differ)} alike, {len(differ) - silent} that differ and say so, {silent} that "
+          "differ without a word")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 #include "plan_import.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <iomanip>
 #include <iostream>
@@ -17,9 +16,8 @@
 #include "calibration_input.h"
 #include "config_inputs.h"
 #include "host/file.h"
-#include "host/recorded_script.h"
 #include "interop/foreign.h"
-#include "interop/shell.h"
+#include "launch_script.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan_gain.h"
@@ -116,83 +114,12 @@ Result<std::optional<LengthDistribution>> stated_lengths(const std::string& text
   return std::optional(lengths);
 }
 
-bool is_variable(const std::string& item) {
-  const std::string name = item.substr(0, item.find('='));
-  return !name.empty() && name.size() < item.size() &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return std::isupper(c) != 0 || std::isdigit(c) != 0 || c == '_';
-         });
-}
-
-// The first launch of RL training among recorded commands: itself, or inside a command line that
-// another program would run.
-ForeignKeys launch_of(const Framework& framework, const RecordedScript& script, int* launches) {
-  ForeignKeys first;
-  for (const std::vector<std::string>& words : script.commands()) {
-    ForeignKeys keys = framework.launch_keys(words);
-    for (size_t i = 0; keys.empty() && i < words.size(); ++i) {
-      if (words[i].find_first_of(" \n") == std::string::npos) continue;
-      const auto inner = foreign::shell_words(words[i]);
-      if (inner.ok()) keys = framework.launch_keys(*inner);
-    }
-    if (keys.empty()) continue;
-    if (++*launches == 1) first = std::move(keys);
-  }
-  return first;
-}
-
-struct ProjectFile {
-  std::string path, text;
-};
-
-// The first of the paths that is a file of the script's project.
-Result<std::optional<ProjectFile>> project_file(const RecordedScript& script,
-                                                const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) {
-    const std::string file = join_path(join_path(script.folder(), "work"), path);
-    if (!path_exists(file) || is_folder(file)) continue;
-    BRAID_ASSIGN(std::string text, read_file(file));
-    return std::optional(ProjectFile{path, std::move(text)});
-  }
-  return std::optional<ProjectFile>();
-}
-
-// With the configuration file that the launch or its program names, where it lies in the script's
-// project.
-Result<ForeignKeys> with_its_file(const Framework& framework, const RecordedScript& script,
-                                  ForeignKeys launch) {
-  BRAID_ASSIGN(const auto program, project_file(script, framework.program_files(launch)));
-  if (program) launch.merge(framework.program_keys(program->text));
-  BRAID_ASSIGN(const auto file, project_file(script, framework.config_files(launch)));
-  return file ? with_config_file(framework, file->text, file->path, launch)
-              : Result<ForeignKeys>(launch);
-}
-
-Result<ForeignKeys> run_keys(const Framework& framework, const std::string& path,
-                             const std::vector<std::string>& overrides,
-                             std::vector<std::string>* notes) {
-  ScriptOptions options;
-  for (const std::string& item : overrides)
-    if (is_variable(item))
-      options.environment[item.substr(0, item.find('='))] = item.substr(item.find('=') + 1);
-  BRAID_ASSIGN(const RecordedScript script, RecordedScript::run(path, options));
-  int launches = 0;
-  const ForeignKeys launch = launch_of(framework, script, &launches);
-  if (launch.empty())
-    return invalid_input(cat(path, ": starts no RL training of ", framework.name, "; it started ",
-                             script.commands().size(), " programs and ", script.ending(),
-                             "; give it what it asks for as NAME=value, or import the arguments"));
-  if (launches > 1)
-    notes->push_back(cat(path, " starts ", launches, " trainings; the first is planned"));
-  for (const std::string& name : script.unset_variables())
-    notes->push_back(cat(path, " needs the variable ", name, "; give ", name, "=value"));
-  return with_its_file(framework, script, launch);
-}
-
 struct Configuration {
   ForeignKeys keys;
   std::vector<std::string> overrides;  // those among them that the command line states
   std::vector<std::string> notes;
+  ForeignKeys stated;      // by the file itself, without one that it names
+  std::string script_way;  // how a launch script was read; "" = the file is none
 };
 
 Result<Configuration> read_configuration(const Framework& framework,
@@ -201,29 +128,41 @@ Result<Configuration> read_configuration(const Framework& framework,
     return invalid_input(cat("--import ", framework.name, ": name the configuration to read"));
   Configuration out;
   const std::string& path = arguments.inputs.front();
-  const std::vector<std::string> rest(arguments.inputs.begin() + 1, arguments.inputs.end());
-  for (const std::string& item : rest)
-    if (!arguments.run_script || !is_variable(item)) out.overrides.push_back(item);
-  if (arguments.run_script) {
-    BRAID_ASSIGN(out.keys, run_keys(framework, path, rest, &out.notes));
+  BRAID_ASSIGN(const std::string text, read_file(path));
+  const bool script = is_launch_script(path, text);
+  if (!script && !arguments.read_script.empty())
+    return invalid_input(cat(path, ": is no shell script (a name that ends with .sh, or a first ",
+                             "line such as #!/bin/bash); leave out --read-script"));
+  LaunchScriptOptions options{arguments.read_script, {}, arguments.gpus_per_node};
+  for (size_t i = 1; i < arguments.inputs.size(); ++i)
+    if (script && is_script_variable(arguments.inputs[i]))
+      options.variables.push_back(arguments.inputs[i]);
+    else
+      out.overrides.push_back(arguments.inputs[i]);
+  if (script) {
+    BRAID_ASSIGN(LaunchScript launch, read_launch_script(framework, path, text, options));
+    out.keys = std::move(launch.keys);
+    out.stated = std::move(launch.stated);
+    out.notes = std::move(launch.notes);
+    out.script_way = launch.way;
   } else {
-    BRAID_ASSIGN(const std::string text, read_file(path));
-    const auto keys = framework.parse(text, path);
-    if (!keys.ok())
-      return Status(keys.status().code(),
-                    cat(keys.status().message(),
-                        text.rfind("#!", 0) == 0 || path.find(".sh") != std::string::npos
-                            ? "; --run-script follows what a shell would do"
-                            : ""));
-    out.keys = *keys;
+    BRAID_ASSIGN(out.keys, framework.parse(text, path));
+    out.stated = out.keys;
   }
   BRAID_TRY(add_overrides(out.overrides, &out.keys));
   return out;
 }
 
+void print_read(const Configuration& configuration) {
+  Json json = {{"keys", configuration.stated}, {"notes", configuration.notes}};
+  if (!configuration.script_way.empty()) json["script"] = configuration.script_way;
+  std::cout << json.dump(1) << "\n";
+}
+
 Result<ImportOptions> import_options(const ImportArguments& arguments) {
   ImportOptions options;
   options.gpu = arguments.gpu;
+  if (arguments.gpus_per_node > 0) options.gpus_per_node = arguments.gpus_per_node;
   options.read = file_reader();
   options.version = arguments.version;
   for (const std::string& item : arguments.model_sizes) {
@@ -350,8 +289,10 @@ Json problem_json(const PlanningProblem& problem) {
           {"generate_engine", problem.generate_engine}};
 }
 
-Json result_json(const Priced& now, const std::vector<planner::KeyChange>& changes) {
+Json result_json(const Priced& now, const std::string& script_way,
+                 const std::vector<planner::KeyChange>& changes) {
   Json json = verdict_json(now.verdict);
+  if (!script_way.empty()) json["script"] = script_way;
   json["version"] = now.imported.version;
   json["keys"] = keys_json(now.imported.keys);
   json["problem"] = problem_json(now.imported.problem);
@@ -392,6 +333,10 @@ Status run_plan_import(const ImportArguments& arguments) {
   BRAID_ASSIGN(const Framework* framework, find_framework(arguments.framework));
   BRAID_ASSIGN(const Configuration configuration, read_configuration(*framework, arguments));
   const ForeignKeys& keys = configuration.keys;
+  if (arguments.keys_only) {
+    print_read(configuration);
+    return ok_status();
+  }
   BRAID_ASSIGN(const ImportOptions options, import_options(arguments));
   BRAID_ASSIGN(const Calibration calibration, load_calibration(arguments.calibration));
   BRAID_ASSIGN(Priced now, simulate(*framework, keys, options, calibration));
@@ -401,7 +346,7 @@ Status run_plan_import(const ImportArguments& arguments) {
                             configuration.notes.end());
   if (arguments.no_changes) {
     if (arguments.json)
-      std::cout << result_json(now, {}).dump(1) << "\n";
+      std::cout << result_json(now, configuration.script_way, {}).dump(1) << "\n";
     else
       print_priced(now);
     return ok_status();
@@ -419,7 +364,7 @@ Status run_plan_import(const ImportArguments& arguments) {
   BRAID_ASSIGN(const std::vector<planner::KeyChange> changes,
                confirmed(*framework, keys, options, calibration, now.verdict, found));
   if (arguments.json) {
-    std::cout << result_json(now, changes).dump(1) << "\n";
+    std::cout << result_json(now, configuration.script_way, changes).dump(1) << "\n";
     return ok_status();
   }
   print_priced(now);

@@ -16,8 +16,9 @@ struct ImportArguments {
   std::string gpu;                  // catalogue key of the devices; required
   std::string prompt_length, response_length;  // as in the section `workload`; "" = the longest
   bool json = false;
-  bool run_script = false;  // the file is a script: run it with stand-ins for what it starts
-  bool no_changes = false;  // price it only
+  std::string read_script;               // sandbox | text; "" = the first where one can be had
+  int gpus_per_node = 0;                 // for what does not say it; 0 = not stated
+  bool no_changes = false;               // price it only
   std::vector<std::string> model_sizes;  // KEY=NAME or KEY=config.json
   std::string version;                   // of the framework; "" = as the keys tell
   std::string calibration;               // file; "" = the built-in one

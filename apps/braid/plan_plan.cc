@@ -374,11 +374,20 @@ void define_framework_options(CLI::App& app, const std::shared_ptr<PlanArguments
                  "the best changes in its keys");
   app.add_option("--export", arguments->export_to,
                  "verl | openrlhf: print the plan as that framework's configuration");
-  app.add_flag("--run-script", import.run_script,
-               "--import: the file is a launch script; run it under bash with an empty environment "
-               "and stand-ins for python3, ray, torchrun, rm and all other programs but a few that "
-               "print, and price what it would have started. NAME=value arguments are its "
-               "variables");
+  app.add_option(
+         "--read-script", import.read_script,
+         "--import: how to read a launch script. sandbox: run it where it can neither write "
+         "nor reach anything, with stand-ins for all programs that it starts; text: run "
+         "nothing, evaluate its conditions here. Default: sandbox where one can be had, "
+         "otherwise text. NAME=value arguments are the script's variables")
+      ->check(CLI::IsMember({"sandbox", "text"}));
+  app.add_flag_callback(
+      "--run-script", [&import] { import.read_script = "sandbox"; },
+      "--import: the same as --read-script sandbox");
+  app.add_option("--gpus-per-node", import.gpus_per_node,
+                 "--import: GPUs of a node, for what does not say it: a script that asks "
+                 "nvidia-smi, groups of OpenRLHF that share nodes")
+      ->check(CLI::Range(1, 1024));
   app.add_option("--model-size", import.model_sizes,
                  "--import: KEY=NAME or KEY=config.json, the size of the model that KEY names")
       ->take_all()
@@ -387,6 +396,9 @@ void define_framework_options(CLI::App& app, const std::shared_ptr<PlanArguments
                  "--import: whose defaults count, such as 0.7; otherwise as the keys tell");
   app.add_flag("--no-changes", import.no_changes,
                "--import: price the configuration and look for no better one");
+  app.add_flag(
+      "--keys", import.keys_only,
+      "--import: print the keys that the file or the script states, as JSON; price nothing");
   app.add_option("--gpu", import.gpu, "--import: the devices, such as h100-80g");
   app.add_option("--prompt-length", import.prompt_length,
                  "--import: tokens, as in workload.prompt_length");

@@ -29,8 +29,10 @@ Status check_combination(const PlanArguments& arguments) {
   const bool imports = !import.framework.empty();
   const std::pair<const char*, bool> of_import[] = {
       {"--gpu", !import.gpu.empty()},
-      {"--run-script", import.run_script},
+      {"--read-script", !import.read_script.empty()},
+      {"--gpus-per-node", import.gpus_per_node > 0},
       {"--no-changes", import.no_changes},
+      {"--keys", import.keys_only},
       {"--model-size", !import.model_sizes.empty()},
       {"--framework-version", !import.version.empty()},
       {"--prompt-length", !import.prompt_length.empty()},

@@ -1,8 +1,7 @@
 #include "host/recorded_script.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <cctype>
 #include <filesystem>
 
 #include "base/text.h"
@@ -14,75 +13,85 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostUnset = 32;           // variables
-constexpr size_t kMostCommands = 10000;  // a script that waits in a loop starts more
-constexpr size_t kLongestRecord = size_t{16} << 20;
+constexpr int kMostAttempts = 32;                       // of supplying what the script lacks
+constexpr size_t kMostCommands = 10000;                 // a script that waits in a loop starts more
+constexpr int64_t kLargestFile = int64_t{1} << 20;      // of a project that the script sees
+constexpr int64_t kLargestProject = int64_t{48} << 20;  // all its files
+constexpr size_t kMostFiles = 10000;
+constexpr int kDeepestFolder = 12;
+constexpr double kLibraries_s = 20;
 
-// Programs that read and print: the real ones.
-constexpr const char* kHarmless[] = {
-    "awk",    "basename", "bc",       "cat",      "cut",  "date",  "dirname", "echo", "egrep",
-    "env",    "expr",     "false",    "fgrep",    "grep", "head",  "id",      "ls",   "nproc",
-    "printf", "pwd",      "readlink", "realpath", "sed",  "seq",   "sort",    "tail", "test",
-    "tr",     "true",     "uname",    "uniq",     "wc",   "which", "bash",    "sh"};
-// Programs that people look for with `command -v`, or start through others. All that is not found
-// anywhere is recorded as well.
-constexpr const char* kStandIns[] = {"python",
-                                     "python3",
-                                     "torchrun",
-                                     "ray",
-                                     "uv",
-                                     "pip",
-                                     "pip3",
-                                     "accelerate",
-                                     "deepspeed",
-                                     "srun",
-                                     "sbatch",
-                                     "nohup",
-                                     "timeout",
-                                     "sudo",
-                                     "docker",
-                                     "ssh",
-                                     "rm",
-                                     "mv",
-                                     "cp",
-                                     "mkdir",
-                                     "touch",
-                                     "ln",
-                                     "tee",
-                                     "sleep",
-                                     "git",
-                                     "wget",
-                                     "curl",
-                                     "hf",
-                                     "huggingface-cli",
-                                     "nvidia-smi",
-                                     "hostname",
-                                     "kill",
-                                     "pkill",
-                                     "chmod"};
+constexpr const char* kOut = "/.braid/out";
+constexpr const char* kRecord = "record-";
 
-// Sourced by every bash of the run: a program that is not there is recorded and succeeds; folders
-// and files that are not there do not end the script.
-constexpr const char* kPrelude = R"(
-__braid_record() { printf '%s\0' "$@" > "$BRAID_RECORDS/$EPOCHREALTIME-$BASHPID-$RANDOM"; }
-command_not_found_handle() { __braid_record "$@"; return 0; }
+// Programs that print, or handle files of the sandbox: copies of the real ones.
+constexpr const char* kCopied[] = {
+    "[",        "awk",   "basename", "bc",    "cat",   "cp",    "cut",    "date", "dirname",
+    "egrep",    "env",   "expr",     "false", "fgrep", "grep",  "head",   "id",   "ln",
+    "ls",       "mkdir", "mktemp",   "mv",    "nice",  "nohup", "printf", "pwd",  "readlink",
+    "realpath", "rm",    "sed",      "seq",   "sort",  "tail",  "tee",    "test", "timeout",
+    "touch",    "tr",    "true",     "uname", "uniq",  "wc",    "which",  "xargs"};
+
+// Sourced by every bash of the run. A program that is not there is recorded and succeeds; folders
+// and files that are not there do not end the script. A loop that has slept often enough is left:
+// what it waits for never comes.
+constexpr const char* kPrelude = R"sh(
+shopt -s expand_aliases
+command_not_found_handle() { /.braid/stand-in "$@"; }
 source() { if [ -r "$1" ]; then builtin source "$@"; else return 0; fi; }
 .() { if [ -r "$1" ]; then builtin source "$@"; else return 0; fi; }
 cd() { builtin cd "$@" 2>/dev/null || return 0; }
 ulimit() { return 0; }
 kill() { return 0; }
-wait() { return 0; }
-)";
+__braid_nap() {
+  __braid_naps=$((${__braid_naps:-0} + 1))
+  if [ "$__braid_naps" -lt 100 ]; then return 1; fi
+  __braid_naps=0
+  : > /.braid/out/left-a-loop
+}
+alias sleep='if __braid_nap; then break 1000; fi; : '
+)sh";
 
-// A question about the accelerator is answered as a machine with GPUs does.
-constexpr const char* kStandIn = R"(#!@BASH@ -p
-printf '%s\0' "${0##*/}" "$@" > "$BRAID_RECORDS/$EPOCHREALTIME-$BASHPID-$RANDOM"
-case "${0##*/}" in
-  tee) exec @CAT@ ;;
-  python*) case "$*" in *torch_npu*) exit 1 ;; esac ;;
+constexpr const char* kStandIn = R"sh(#!/usr/bin/bash -p
+set +x
+name="${0##*/}"
+if [ "$name" = stand-in ]; then name="$1"; shift; fi
+case " @WRAPPERS@ " in *" $name "*)
+  for ((i = 1; i <= $#; i++)); do
+    case "${!i}" in
+      bash|sh|*/bash|*/sh) exec /usr/bin/bash "${@:i+1}" ;;
+      *.sh) if [ -f "${!i}" ]; then exec /usr/bin/bash "${@:i}"; fi ;;
+    esac
+  done ;;
+esac
+flag=-; if [ -p /dev/stdout ]; then flag=piped; fi
+time="${EPOCHREALTIME:-$(/usr/bin/date +%s.%N)}"
+printf '%s\0' "$flag" "$name" "$@" > "/.braid/out/record-$time-$BASHPID-$RANDOM"
+gpus=@GPUS@
+case "$name" in
+  hostname) echo localhost ;;
+  whoami) echo user ;;
+  scontrol) case "$*" in *hostnames*)
+    for ((i = 1; i <= ${SLURM_NNODES:-0}; i++)); do echo "node$i"; done ;; esac ;;
+  python*) case "$*" in
+    *torch_npu*) exit 1 ;;
+    *device_count*) : > /.braid/out/asked-for-gpus; echo "$gpus" ;;
+    esac ;;
+  nvidia-smi)
+    : > /.braid/out/asked-for-gpus
+    for ((i = 0; i < gpus; i++)); do
+      case "$*" in
+        *-L*|*--list-gpus*) echo "GPU $i: GPU (UUID: GPU-$i)" ;;
+        *--query-gpu=count*) echo "$gpus" ;;
+        *--query-gpu=index*) echo "$i" ;;
+        *--query-gpu=*) echo GPU ;;
+      esac
+    done ;;
 esac
 exit 0
-)";
+)sh";
+
+constexpr const char* kShell = "#!/usr/bin/bash -p\nexec /usr/bin/bash \"$@\"\n";
 
 std::string found_program(const std::string& name) {
   for (const char* folder : {"/usr/bin/", "/bin/", "/usr/local/bin/"})
@@ -96,33 +105,55 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text;
 }
 
-Status write_program(const std::string& path, const std::string& text) {
-  BRAID_TRY(write_file_atomic(path, text));
-  std::error_code error;
-  fs::permissions(path, fs::perms::owner_all, error);
-  return error ? Status(Code::kUnavailable, cat(path, ": ", error.message())) : ok_status();
+// The files that the dynamic loader would map for these programs, itself among them.
+Result<std::vector<std::string>> libraries_of(const std::vector<std::string>& programs) {
+  std::vector<std::string> argv = {"ldd"}, out;
+  argv.insert(argv.end(), programs.begin(), programs.end());
+  BRAID_ASSIGN(const std::unique_ptr<ChildProcess> process, ChildProcess::start({argv}));
+  process->close_input();
+  const Deadline deadline = deadline_in(kLibraries_s);
+  for (auto line = process->read_line(deadline); line.ok(); line = process->read_line(deadline)) {
+    const size_t begin = line->find('/'), end = line->find(" (0x");
+    if (begin != std::string::npos && end != std::string::npos && begin < end)
+      out.push_back(line->substr(begin, end - begin));
+  }
+  return out;
 }
 
-Status write_programs(const std::string& folder) {
-  BRAID_TRY(make_folder(folder));
-  std::error_code error;
-  for (const char* name : kHarmless)
-    if (const std::string real = found_program(name); !real.empty())
-      fs::create_symlink(real, join_path(folder, name), error);
-  const std::string text =
-      replaced(replaced(kStandIn, "@BASH@", found_program("bash")), "@CAT@", found_program("cat"));
-  for (const char* name : kStandIns) BRAID_TRY(write_program(join_path(folder, name), text));
+Status add_programs(SandboxJob* job) {
+  std::vector<std::string> found;
+  if (found_program("bash").empty())
+    return {Code::kUnavailable, "no sandbox can be had here (bash is not installed)"};
+  const auto add = [&](const std::string& name) -> Status {
+    const std::string path = found_program(name);
+    if (path.empty()) return ok_status();
+    BRAID_ASSIGN(std::string content, read_file(path));
+    job->files["/usr/bin/" + name] = {std::move(content), true};
+    found.push_back(path);
+    return ok_status();
+  };
+  BRAID_TRY(add("bash"));
+  for (const char* name : kCopied) BRAID_TRY(add(name));
+  const auto libraries = libraries_of(found);
+  if (!libraries.ok())
+    return {Code::kUnavailable,
+            cat("no sandbox can be had here (ldd: ", libraries.status().message(), ")")};
+  for (const std::string& library : *libraries) {
+    BRAID_ASSIGN(std::string content, read_file(library));
+    job->files[library] = {std::move(content), true};
+  }
+  job->files["/usr/bin/sh"] = {kShell, true};
+  for (const char* folder : {"/bin", "/sbin", "/usr/sbin", "/usr/local/bin"})
+    job->links[folder] = "/usr/bin";
   return ok_status();
 }
 
-// The nearest folder around a script that looks like a project's; its own if none does.
-std::string project_of(const std::string& script) {
-  std::error_code error;
-  const fs::path own = fs::absolute(script, error).parent_path();
-  for (fs::path folder = own; folder != folder.root_path(); folder = folder.parent_path())
-    for (const char* sign : {".git", "pyproject.toml", "setup.py", "requirements.txt"})
-      if (fs::exists(folder / sign, error)) return folder.string();
-  return own.string();
+// What a script may read: sources and settings, no data, nothing hidden.
+bool is_script_text(const fs::path& path) {
+  static const std::set<std::string> kKinds = {
+      "",     ".sh",   ".bash", ".yaml", ".yml",  ".py",    ".json",   ".txt",  ".cfg",
+      ".env", ".conf", ".toml", ".ini",  ".list", ".slurm", ".sbatch", ".jinja"};
+  return kKinds.count(path.extension().string()) > 0;
 }
 
 // "NAME" of "…: NAME: unbound variable", or "".
@@ -134,97 +165,194 @@ std::string unbound_variable(const std::string& line) {
   return line.substr(begin == std::string::npos ? 0 : begin + 1, end - begin - 1);
 }
 
+bool is_plain_path(const std::string& word) {
+  return word.find('/') != std::string::npos && word.find("..") == std::string::npos &&
+         word.back() != '/' && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 ||
+                  std::string("_./+-").find(static_cast<char>(c)) != std::string::npos;
+         });
+}
+
+std::string absolute_in(const std::string& work, const std::string& path) {
+  return fs::path(path[0] == '/' ? path : join_path(work, path)).lexically_normal().string();
+}
+
+// Not what the sandbox makes itself.
+bool may_be_supplied(const std::string& path) {
+  for (const char* own : {"/.braid", "/proc", "/dev", "/sys", "/bin", "/sbin", "/usr/local/bin"})
+    if (path == own || path.rfind(cat(own, "/"), 0) == 0) return false;
+  return true;
+}
+
+// Programs that a trace of bash names by a path: the first word of a line, and words further on
+// that end like a program that there is a stand-in for.
+std::set<std::string> traced_programs(const std::string& trace,
+                                      const std::vector<std::string>& stand_ins) {
+  std::set<std::string> out;
+  for (const std::string& line : split(trace, '\n')) {
+    if (line.empty() || line[0] != '+') continue;
+    const std::vector<std::string> words =
+        split(line.substr(std::min(line.size(), line.find_first_not_of("+ "))), ' ');
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (words[i].empty() || !is_plain_path(words[i])) continue;
+      const std::string name = words[i].substr(words[i].rfind('/') + 1);
+      if (i == 0 || std::find(stand_ins.begin(), stand_ins.end(), name) != stand_ins.end())
+        out.insert(words[i]);
+    }
+  }
+  return out;
+}
+
+// PATH of "…: PATH: No such file or directory".
+std::set<std::string> lacking_paths(const std::string& errors) {
+  std::set<std::string> out;
+  const std::string what = ": No such file or directory";
+  for (const std::string& line : split(errors, '\n')) {
+    const size_t end = line.rfind(what);
+    if (end == std::string::npos || end == 0) continue;
+    const size_t begin = line.rfind(' ', end - 1);
+    const std::string path = line.substr(begin + 1, end - begin - 1);
+    if (!path.empty() && is_plain_path(path)) out.insert(path);
+  }
+  return out;
+}
+
 }  // namespace
 
-Status RecordedScript::prepare(const std::string& path) {
+std::string project_of_script(const std::string& script) {
   std::error_code error;
-  std::string name = (fs::temp_directory_path(error) / "braid-script-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr)
-    return {Code::kUnavailable, cat("no scratch folder ", name, ": ", std::strerror(errno))};
-  folder_ = std::shared_ptr<const std::string>(new std::string(name), [](const std::string* made) {
-    std::error_code ignored;
-    fs::remove_all(*made, ignored);
-    delete made;
-  });
-  project_ = project_of(path);
-  BRAID_TRY(write_programs(join_path(name, "programs")));
-  BRAID_TRY(make_folder(join_path(name, "work")));
-  BRAID_TRY(write_file_atomic(join_path(name, "prelude"), kPrelude));
-  for (fs::directory_iterator entry(project_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    fs::create_symlink(entry->path(), fs::path(name) / "work" / entry->path().filename(), ignored);
+  const fs::path own = fs::absolute(script, error).lexically_normal().parent_path();
+  for (fs::path folder = own; folder != folder.root_path(); folder = folder.parent_path())
+    for (const char* sign : {".git", "pyproject.toml", "setup.py", "requirements.txt"})
+      if (fs::exists(folder / sign, error)) return folder.string();
+  return own.string();
+}
+
+// Copies, so that a script may write where its files lie.
+void RecordedScript::add_project(const std::string& script) {
+  std::error_code error;
+  int64_t total = 0;
+  fs::recursive_directory_iterator entry(job_.work, error), end;
+  for (; !error && entry != end; entry.increment(error)) {
+    const fs::path& path = entry->path();
+    const bool hidden = path.filename().string()[0] == '.', link = entry->is_symlink(error);
+    if (entry->is_directory(error)) {
+      if (hidden || link || entry.depth() >= kDeepestFolder) entry.disable_recursion_pending();
+      if (!hidden) job_.folders.insert(path.string());
+      continue;
+    }
+    if (hidden || link || !entry->is_regular_file(error) || !is_script_text(path)) continue;
+    const auto size = static_cast<int64_t>(entry->file_size(error));
+    const bool fits = size <= kLargestFile && total + size <= kLargestProject;
+    whole_ = whole_ && fits;
+    if (job_.files.size() + job_.folders.size() > kMostFiles) whole_ = false;
+    if (!whole_ && job_.files.size() + job_.folders.size() > kMostFiles) break;
+    const auto text = fits ? read_file(path.string()) : Result<std::string>(not_found(""));
+    if (!text.ok()) continue;
+    total += size;
+    const bool executable =
+        (entry->status(error).permissions() & fs::perms::owner_exec) != fs::perms::none;
+    job_.files[path.string()] = {*text, executable};
   }
+  if (const auto text = read_file(script); text.ok()) job_.files[script] = {*text, true};
+}
+
+Status RecordedScript::prepare(const std::string& path, const ScriptOptions& options) {
+  std::error_code error;
+  const std::string script = fs::absolute(path, error).lexically_normal().string();
+  BRAID_TRY(add_programs(&job_));
+  job_.work = project_of_script(script);
+  job_.collected = kOut;
+  job_.errors = cat(kOut, "/errors");
+  job_.trace = cat(kOut, "/trace");
+  job_.deadline_s = options.deadline_s;
+  for (const std::string& folder :
+       {std::string(kOut), std::string("/tmp"), std::string("/home/user"), job_.work})
+    job_.folders.insert(folder);
+  stand_in_ = replaced(replaced(kStandIn, "@WRAPPERS@", join(options.wrappers, " ")), "@GPUS@",
+                       cat(options.gpus));
+  for (const std::string& name : options.stand_ins)
+    job_.files.emplace("/usr/bin/" + name, SandboxFile{stand_in_, true});
+  job_.files["/.braid/stand-in"] = {stand_in_, true};
+  job_.files["/.braid/prelude"] = {kPrelude, false};
+  add_project(script);
+  job_.argv = {"/usr/bin/bash", "--noprofile", "--norc", script};
+  job_.argv.insert(job_.argv.end(), options.arguments.begin(), options.arguments.end());
   return ok_status();
 }
 
-// Runs it once; the last line that it printed.
-Result<std::string> RecordedScript::start(const std::string& path, const ScriptOptions& options,
-                                          const std::map<std::string, std::string>& environment) {
-  const std::string records = join_path(*folder_, "records");
-  std::error_code error;
-  fs::remove_all(records, error);
-  BRAID_TRY(make_folder(records));
-  std::vector<std::string> argv = {"env",
-                                   "-i",
-                                   cat("--chdir=", join_path(*folder_, "work")),
-                                   cat("PATH=", join_path(*folder_, "programs")),
-                                   cat("HOME=", join_path(*folder_, "home")),
-                                   "USER=user",
-                                   "LANG=C",
-                                   cat("BASH_ENV=", join_path(*folder_, "prelude")),
-                                   cat("BRAID_RECORDS=", records)};
-  for (const auto& [name, value] : environment) argv.push_back(cat(name, "=", value));
-  argv.insert(argv.end(),
-              {found_program("bash"), "--noprofile", "--norc", fs::absolute(path, error).string()});
-  argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
-  BRAID_ASSIGN(const std::unique_ptr<ChildProcess> process, ChildProcess::start({argv}));
-  process->close_input();
-  const Deadline deadline = deadline_in(options.deadline_s);
-  auto line = process->read_line(deadline);
-  while (line.ok()) line = process->read_line(deadline);
-  const auto ending = process->wait(deadline);
-  if (!ending.ok())
-    return Status(Code::kDeadline,
-                  cat(path, ": is not done after ", options.deadline_s,
-                      " s with stand-ins for what it starts; it may wait for them"));
-  const std::vector<std::string> errors = split(process->take_errors(), '\n');
-  std::string last;
-  for (const std::string& said : errors)
-    if (!trim(said).empty()) last = said;
-  ending_ = cat(*ending, last.empty() ? "" : ": ", last);
-  return last;
+// Runs it once.
+Status RecordedScript::start(const std::string& path, const ScriptOptions& options,
+                             const std::map<std::string, std::string>& environment) {
+  job_.environment = {"PATH=/usr/local/bin:/usr/bin:/bin",
+                      "HOME=/home/user",
+                      "USER=user",
+                      "LANG=C",
+                      "PS4=+ ",
+                      "SHELLOPTS=xtrace",
+                      cat("BASH_XTRACEFD=", kTraceDescriptor),
+                      "BASH_ENV=/.braid/prelude"};
+  for (const auto& [name, value] : environment) job_.environment.push_back(cat(name, "=", value));
+  BRAID_ASSIGN(const SandboxResult result, run_in_sandbox(job_));
+  collect(result.files);
+  stopped_ = result.stopped.empty() ? "" : cat(path, " ", result.stopped);
+  ending_ = result.stopped.empty() ? result.ending : result.stopped;
+  if (!last_line_.empty()) ending_ += cat(": ", last_line_);
+  const auto trace = result.files.find("trace"), errors = result.files.find("errors");
+  const std::string none;
+  const std::string& said = errors == result.files.end() ? none : errors->second;
+  supplied_ = false;
+  const std::set<std::string> programs =
+      traced_programs(trace == result.files.end() ? none : trace->second, options.stand_ins);
+  for (const std::string& program : programs) {
+    const std::string place = absolute_in(job_.work, program);
+    if (!may_be_supplied(place) || job_.folders.count(place) > 0) continue;
+    supplied_ |= job_.files.emplace(place, SandboxFile{stand_in_, true}).second;
+  }
+  for (const std::string& lacking : lacking_paths(said))
+    if (programs.count(lacking) == 0) {
+      const std::string folder = fs::path(absolute_in(job_.work, lacking)).parent_path().string();
+      if (may_be_supplied(folder) && job_.files.count(folder) == 0)
+        supplied_ |= job_.folders.insert(folder).second;
+    }
+  return ok_status();
 }
 
-Status RecordedScript::collect() {
-  const std::string records = join_path(*folder_, "records");
-  BRAID_ASSIGN(std::vector<std::string> names, list_folder(records));
-  if (names.size() > kMostCommands) names.resize(kMostCommands);
+void RecordedScript::collect(const std::map<std::string, std::string>& files) {
   commands_.clear();
-  for (const std::string& name : names) {
-    BRAID_ASSIGN(const std::string text, read_file(join_path(records, name)));
-    if (text.size() > kLongestRecord) continue;
+  last_line_.clear();
+  for (const auto& [name, text] : files) {
+    if (name.rfind(kRecord, 0) != 0 || commands_.size() >= kMostCommands) continue;
     std::vector<std::string> words = split(text, '\0');
     if (!words.empty()) words.pop_back();  // every word ends with a zero
-    if (!words.empty()) commands_.push_back(std::move(words));
+    if (words.size() < 2) continue;
+    const bool piped = words.front() == "piped";
+    words.erase(words.begin());
+    commands_.push_back({std::move(words), piped});
   }
-  return ok_status();
+  asked_ = files.count("asked-for-gpus") > 0;
+  left_ = files.count("left-a-loop") > 0;
+  const auto errors = files.find("errors");
+  if (errors == files.end()) return;
+  for (const std::string& said : split(errors->second, '\n'))
+    if (!trim(said).empty()) last_line_ = said;
 }
 
 Result<RecordedScript> RecordedScript::run(const std::string& path, const ScriptOptions& options) {
   if (!path_exists(path) || is_folder(path)) return not_found(cat(path, ": is no script"));
-  if (found_program("bash").empty())
-    return not_found("--run-script needs bash, which is not installed");
   RecordedScript out;
-  BRAID_TRY(out.prepare(path));
+  BRAID_TRY(out.prepare(path, options));
   std::map<std::string, std::string> environment = options.environment;
-  for (int attempt = 0; attempt <= kMostUnset; ++attempt) {
-    BRAID_ASSIGN(const std::string last, out.start(path, options, environment));
-    const std::string name = unbound_variable(last);
-    if (name.empty() || !environment.emplace(name, "$" + name).second) break;
-    out.unset_.push_back(name);
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    const Status started = out.start(path, options, environment);
+    if (!started.ok() && attempt > 0)
+      break;  // what was supplied does not fit: the run before counts
+    BRAID_TRY(started);
+    const std::string name = unbound_variable(out.last_line_);
+    const bool unset = !name.empty() && environment.emplace(name, "$" + name).second;
+    if (unset) out.unset_.push_back(name);
+    if (!out.stopped_.empty() || (!unset && !out.supplied_)) break;
   }
-  BRAID_TRY(out.collect());
   return out;
 }
 

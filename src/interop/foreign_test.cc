@@ -557,7 +557,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"openrlhf", cat(kOpenRlhf, " --vllm_gpu_memory_utilization 1.2"),
                 "must be above 0 and at most 1, is 1.2"},
         BadCase{"openrlhf", cat(kOpenRlhf, " --zero_stage 4"), "must be 0, 1, 2 or 3"},
-        BadCase{"openrlhf", cat(kOpenRlhf, " \"${EXTRA[@]}\""), "config: line 10: the array"},
+        BadCase{"openrlhf", cat(kOpenRlhf, " \"${EXTRA[@]}\""), "config: the array '${EXTRA[@]}'"},
         BadCase{"trlx", "x", "known: verl, openrlhf"}));
 
 TEST(Frameworks, MisspeltKeysAreUnknown) {

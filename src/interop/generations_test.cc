@@ -124,6 +124,50 @@ TEST(VerlPools, RolloutsHaveDevicesOfTheirOwn) {
   EXPECT_EQ(plan.problem.workload.prompts, 32 * 2 * 2);
 }
 
+TEST(VerlFilteredGroups, ArePricedForWhatTheyGenerate) {
+  const ImportedPlan plain = verl(""),
+                     filtered = verl(
+                         "data.gen_batch_size=192 algorithm.filter_groups.enable=True "
+                         "algorithm.filter_groups.max_num_gen_batches=10");
+  const auto samples = [](const ImportedPlan& plan, const char* call) {
+    return call_samples(plan.problem, *find_call(plan.problem.graph, call));
+  };
+  EXPECT_EQ(samples(plain, "generate"), 64 * 8);
+  EXPECT_EQ(samples(filtered, "generate"), 192 * 8);
+  EXPECT_EQ(samples(filtered, "old_logprob"), 64 * 8);
+  EXPECT_EQ(filtered.problem.workload.prompts, 64);
+  EXPECT_THAT(filtered.keys.read, Contains("data.gen_batch_size"));
+  EXPECT_THAT(filtered.notes, Contains(HasSubstr("priced for 192 generated prompts, of which 64")));
+  // As many batches as could suffice.
+  const ImportedPlan small = verl("data.gen_batch_size=48 algorithm.filter_groups.enable=True");
+  EXPECT_EQ(samples(small, "generate"), 96 * 8);
+  // Nothing is filtered: all that is drawn trains.
+  const ImportedPlan all = verl("data.gen_batch_size=192");
+  EXPECT_EQ(all.problem.workload.prompts, 192);
+  EXPECT_THAT(all.notes, Contains(HasSubstr("nothing is filtered")));
+}
+
+TEST(VerlDistillation, ItsTeacherIsARoleOfItsOwn) {
+  const ImportedPlan plan = verl(
+      "distillation.enabled=True distillation.n_gpus_per_node=8 distillation.nnodes=1 "
+      "distillation.teacher_models.teacher_model.model_path=Qwen/Qwen3-32B "
+      "distillation.teacher_models.teacher_model.inference.tensor_model_parallel_size=4");
+  EXPECT_EQ(plan.problem.models.at("teacher").size.name, "qwen3-32b");
+  EXPECT_EQ(plan.problem.models.count("reward"), 0u);
+  const CallPlan& teacher = call_plan(plan.plan, "teacher_logprob");
+  EXPECT_EQ(teacher.strategy.tp, 4);
+  EXPECT_EQ(teacher.mesh.devices.size(), 8u);
+  const Call* update = find_call(plan.problem.graph, "update_actor");
+  EXPECT_THAT(update->reads, Contains("teacher_logprobs"));
+  EXPECT_TRUE(verify(plan.problem.graph).ok());
+  const ImportedPlan both = verl(
+      "distillation.enabled=True reward_model.enable=True "
+      "reward_model.model.path=Qwen/Qwen3-4B reward_model.micro_batch_size_per_gpu=4 "
+      "distillation.teacher_models.teacher_model.model_path=Qwen/Qwen3-32B");
+  EXPECT_EQ(both.problem.models.at("teacher").size.name, "qwen3-32b");
+  EXPECT_EQ(both.problem.models.at("reward").size.name, "qwen3-4b");
+}
+
 TEST(KeyAccount, EveryKeyIsInExactlyOneList) {
   const ImportedPlan plan = verl(
       "trainer.save_freq=5 actor_rollout_ref.model.use_fused_kernels=True "

@@ -12,64 +12,6 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
-struct Estimator {
-  const char* verl;
-  const char* ours;
-};
-// Estimators with calls of their own. All others score groups of samples and cost what GRPO costs.
-constexpr Estimator kEstimators[] = {
-    {"gae", "ppo"}, {"grpo", "grpo"}, {"rloo", "rloo"}, {"remax", "remax"}};
-
-// Estimators of verl and of its recipes that score groups of samples.
-constexpr const char* kGroupEstimators[] = {
-    "opo",  "gpg",   "gdpo",   "gvpo",       "spo",        "dapo",
-    "gspo", "sppo",  "spin",   "gmpo",       "cispo",      "sapo",
-    "dppo", "prime", "flowrl", "elliptical", "grpo_passk", "grpo_vectorized"};
-
-// A word that is a slip away from an estimator with calls of its own, and no estimator itself.
-Status check_estimator(const std::string& name) {
-  std::vector<std::string> own;
-  for (const Estimator& entry : kEstimators) own.push_back(entry.verl);
-  const bool group = std::find(std::begin(kGroupEstimators), std::end(kGroupEstimators), name) !=
-                     std::end(kGroupEstimators);
-  const bool known = std::find(own.begin(), own.end(), name) != own.end();
-  const std::string near =
-      *std::min_element(own.begin(), own.end(), [&](const std::string& a, const std::string& b) {
-        return edit_distance(name, a) < edit_distance(name, b);
-      });
-  if (known || group || edit_distance(name, near) > foreign::kTypingSlip) return ok_status();
-  return invalid_input(cat("algorithm.adv_estimator: '", name,
-                           "' is not known here (did you mean '", near, "'?)",
-                           "; known: ", join(own, ", "), "; say the one whose calls it has"));
-}
-
-bool is_true(const std::string& text) { return lowered(text) == "true"; }
-
-std::string algorithm_of(const VerlSettings& s, Notes* notes) {
-  if (is_true(s.critic_enabled)) return "ppo";
-  for (const Estimator& entry : kEstimators)
-    if (s.adv_estimator == entry.verl && s.critic_enabled == "null") return entry.ours;
-  for (const Estimator& entry : kEstimators)
-    if (s.adv_estimator == entry.verl && s.adv_estimator != "gae") return entry.ours;
-  const bool reinforce = s.adv_estimator.rfind("reinforce", 0) == 0;
-  notes->push_back(cat("algorithm.adv_estimator=", s.adv_estimator,
-                       reinforce ? " has the calls of RLOO and is planned as that"
-                                 : " is planned as GRPO: the nearest graph"));
-  return reinforce ? "rloo" : "grpo";
-}
-
-bool has_reward_model(const VerlSettings& s) { return s.reward_enabled || s.distils; }
-
-Result<Graph> graph_of(const VerlSettings& s, Notes* notes) {
-  BRAID_TRY(check_estimator(s.adv_estimator));
-  AlgorithmOptions options;
-  options.kl.coef = s.kl_in_reward || s.kl_loss ? 0.001 : 0;
-  options.name = algorithm_of(s, notes);
-  if (s.bypass) options.old_logprobs = "sampler";
-  BRAID_ASSIGN(Graph graph, make_graph(options));
-  return has_reward_model(s) ? with_reward_model(std::move(graph)) : graph;
-}
-
 const VerlWorker& worker_of(const VerlSettings& s, const std::string& role) {
   if (role == "critic") return s.critic;
   if (role == "reward") return s.reward;
@@ -78,7 +20,7 @@ const VerlWorker& worker_of(const VerlSettings& s, const std::string& role) {
 
 // The key that names a role's model, and its path.
 std::pair<std::string, std::string> model_path(const VerlSettings& s, const std::string& role) {
-  if (role == "reward" && s.distils && !s.reward_enabled)
+  if (role == "teacher")
     return {"distillation.teacher_models.teacher_model.model_path", s.teacher_path};
   if (role == "critic" && !s.critic.path.empty()) return {"critic.model.path", s.critic.path};
   if (role == "reward" && !s.reward.path.empty()) return {"reward_model.model.path", s.reward.path};
@@ -110,6 +52,8 @@ int64_t prompts_of(const VerlSettings& s) {
   };
   if (s.fully_async) return product(product(s.actor.mini_batch, s.collected_batches), s.sync_every);
   if (s.trainer_mode == "separate_async") return product(s.train_batch_size, s.sync_every);
+  // Without filtering the trainer takes what its data loader gives.
+  if (!s.filter_groups && !separate(s) && s.gen_batch_size > 0) return s.gen_batch_size;
   return s.train_batch_size;
 }
 
@@ -126,15 +70,19 @@ Status add_workload(const VerlSettings& s, PlanningProblem* problem, Notes* note
             " must divide data.train_batch_size ", work.prompts,
             "; nearest legal values: ", nearest_divisors(work.prompts, s.actor.mini_batch)));
   work.minibatches = work.prompts / s.actor.mini_batch;
-  if (work.prompts != s.train_batch_size)
+  if (work.prompts == s.gen_batch_size && work.prompts != s.train_batch_size)
+    notes->push_back(cat("a step is the ", work.prompts,
+                         " prompts of data.gen_batch_size, not the ", s.train_batch_size,
+                         " of data.train_batch_size: nothing is filtered"));
+  else if (work.prompts != s.train_batch_size)
     notes->push_back(cat("a step is the ", work.prompts, " prompts between two updates of the ",
                          "engine's weights"));
-  if (s.filter_groups)
-    notes->push_back(cat("algorithm.filter_groups: groups that are drawn again are not known; ",
-                         "planned without"));
-  else if (s.gen_batch_size > s.train_batch_size && s.train_batch_size > 0)
-    notes->push_back(cat("data.gen_batch_size=", s.gen_batch_size, ": planned as one round of ",
-                         s.train_batch_size));
+  if (s.filter_groups && !s.fully_async)
+    notes->push_back(cat("algorithm.filter_groups: priced for ", generated_verl_prompts(s),
+                         " generated prompts, of which ", work.prompts,
+                         " train; a further batch of ",
+                         s.gen_batch_size > 0 ? s.gen_batch_size : s.train_batch_size,
+                         " prompts, where too few groups are left, is not"));
   return ok_status();
 }
 
@@ -186,7 +134,6 @@ Strategy served_strategy(const VerlEngine& engine, const PlanningProblem& proble
 }
 
 bool is_served(const VerlSettings& s, const ForeignKeys& keys) {
-  if (s.distils && !s.reward_enabled) return true;
   for (const auto& [key, value] : keys)
     if (key.rfind("reward.reward_model.", 0) == 0 || key.rfind("reward_model.rollout.", 0) == 0)
       return true;
@@ -195,6 +142,7 @@ bool is_served(const VerlSettings& s, const ForeignKeys& keys) {
 
 void add_residency(const VerlSettings& s, const PlanningProblem& problem, ExecutionPlan* plan) {
   for (const RoleSpec& spec : problem.graph.roles) {
+    if (spec.role.value == "teacher") continue;  // its engines hold what they serve
     const VerlWorker& worker = worker_of(s, spec.role.value);
     const VerlLayout& layout = worker.layout();
     RolePlan role;
@@ -218,15 +166,18 @@ CallPlan call_plan_of(const Import& import, const PlanningProblem& problem, cons
                       Notes* notes) {
   const VerlSettings& s = import.s;
   const bool samples = call.kind == CallKind::kGenerate, reward = call.role.value == "reward";
-  const DeviceMesh& mesh = samples  ? import.placement.rollout
-                           : reward ? import.placement.reward
-                                    : import.placement.trainer;
+  const bool teacher = call.role.value == "teacher";
+  const DeviceMesh& mesh = samples   ? import.placement.rollout
+                           : reward  ? import.placement.reward
+                           : teacher ? import.placement.teacher
+                                     : import.placement.trainer;
   const auto devices = static_cast<int64_t>(mesh.devices.size());
   if (samples) return {call.name, mesh, generate_strategy(s, problem, call, devices, notes)};
   CallPlan plan{call.name, mesh, {}};
-  if (reward && import.served)
-    plan.strategy =
-        served_strategy(s.distils ? s.teacher : s.reward_engine, problem, call, devices);
+  if (teacher)
+    plan.strategy = served_strategy(s.teacher, problem, call, devices);
+  else if (reward && import.served)
+    plan.strategy = served_strategy(s.reward_engine, problem, call, devices);
   else
     plan.strategy = verl_worker_strategy(worker_of(s, call.role.value), problem, call, devices);
   plan.strategy.in_order = !s.balance_batch;
@@ -308,7 +259,6 @@ void note_what_is_lost(const VerlSettings& s, Notes* notes) {
     notes->push_back(
         "rollouts run beside training, one step older; planned with devices of their "
         "own, on nodes behind the trainer's");
-  if (s.distils) notes->push_back("the teacher is planned as a reward model: one forward a sample");
 }
 
 // Keys that are read and say something else than what is planned.
@@ -347,8 +297,8 @@ void demote_unplanned(const VerlSettings& s, const Graph& graph, KeyReport* repo
     demote("critic.ppo_mini_batch_size", why, report);
   if (critic && s.critic.epochs != s.actor.epochs) demote("critic.ppo_epochs", why, report);
   if (s.filter_groups)
-    demote("algorithm.filter_groups.enable", "how often groups are drawn again is not known",
-           report);
+    demote("algorithm.filter_groups.enable",
+           "generation beyond the first batches that suffice is not known", report);
 }
 
 // An engine that only a variable names.
@@ -373,7 +323,7 @@ Result<ImportedPlan> import_verl(const ForeignKeys& stated, const ImportOptions&
   settle(keys, &s);
   BRAID_TRY(check_verl_words(s));
   BRAID_TRY(check_sizes(s));
-  BRAID_ASSIGN(out.problem.graph, graph_of(s, &out.notes));
+  BRAID_ASSIGN(out.problem.graph, verl_graph(s, &out.notes));
   BRAID_ASSIGN(const VerlPlacement placement, place_verl(s, options));
   out.problem.cluster = placement.cluster;
   BRAID_TRY(add_models(s, options, &out.problem, &out.notes));

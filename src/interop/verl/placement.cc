@@ -100,7 +100,7 @@ void set_precision(const VerlLayout& layout, Strategy* s) {
 Result<VerlPlacement> place_verl(const VerlSettings& s, const ImportOptions& options) {
   VerlPlacement out;
   BRAID_TRY(append_pool("trainer.nnodes", s.trainer, options, &out, &out.trainer));
-  out.rollout = out.reward = out.trainer;
+  out.rollout = out.reward = out.teacher = out.trainer;
   if (s.rollout_pool.nodes > 0) {
     VerlPool pool = s.rollout_pool;
     if (pool.per_node == 0) pool.per_node = s.trainer.per_node;
@@ -109,8 +109,8 @@ Result<VerlPlacement> place_verl(const VerlSettings& s, const ImportOptions& opt
   const bool reward_apart = s.reward_enabled && s.reward_apart && s.reward_pool.nodes > 0;
   if (reward_apart)
     BRAID_TRY(append_pool("reward_model.nnodes", s.reward_pool, options, &out, &out.reward));
-  if (s.distils && !s.reward_enabled && s.teacher_pool.nodes > 0)
-    BRAID_TRY(append_pool("distillation.nnodes", s.teacher_pool, options, &out, &out.reward));
+  if (s.distils && s.teacher_pool.nodes > 0)
+    BRAID_TRY(append_pool("distillation.nnodes", s.teacher_pool, options, &out, &out.teacher));
   return out;
 }
 

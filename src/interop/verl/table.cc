@@ -264,15 +264,15 @@ void add_reward(Rows& rows) {
 
 void add_teacher(Rows& rows) {
   const std::string group = "distillation.", one = group + "teacher_models.teacher_model.";
-  rows.add(group + "enabled", "reward of type model: the teacher", &S::distils);
-  rows.add_pool(group, "reward.mesh", &S::teacher_pool);
-  rows.add(one + "model_path", "reward.size", &S::teacher_path);
-  add_engine(rows, one + "inference.", "reward", &S::teacher);
+  rows.add(group + "enabled", "the role teacher", &S::distils);
+  rows.add_pool(group, "teacher_logprob.mesh", &S::teacher_pool);
+  rows.add(one + "model_path", "teacher.size", &S::teacher_path);
+  add_engine(rows, one + "inference.", "teacher_logprob", &S::teacher);
 }
 
 void add_trainer(Rows& rows) {
   rows.add("data.train_batch_size", "rollout.prompts_per_step", &S::train_batch_size);
-  rows.add("data.gen_batch_size", "rollout.prompts_per_step", &S::gen_batch_size);
+  rows.add("data.gen_batch_size", "samples of generate", &S::gen_batch_size);
   rows.add("data.max_prompt_length", "data.max_prompt_length", &S::max_prompt_length);
   rows.add("data.max_response_length", "rollout.max_response_length", &S::max_response_length);
   rows.add("algorithm.adv_estimator", "algorithm.name", &S::adv_estimator);

@@ -145,11 +145,19 @@ Status check_verl(const PlanningProblem& problem, int64_t devices, VerlSettings*
 // Refuses words that a key does not know, such as a strategy.
 Status check_verl_words(const VerlSettings& settings);
 
+// The calls of the job: its estimator's, a reward model's and a teacher's, with the samples that a
+// step generates. Errors: an estimator that is not known.
+Result<Graph> verl_graph(const VerlSettings& settings, std::vector<std::string>* notes);
+
+// Prompts of a step that the engines generate for: whole generation batches where groups are
+// filtered, as few as could suffice; otherwise those that train.
+int64_t generated_verl_prompts(const VerlSettings& settings);
+
 // Where each part of the job runs, and the cluster that it needs: the trainer's nodes, then those
 // of rollouts, of the reward model and of the teacher, as far as they have their own.
 struct VerlPlacement {
   Cluster cluster;
-  DeviceMesh trainer, rollout, reward;
+  DeviceMesh trainer, rollout, reward, teacher;
 };
 Result<VerlPlacement> place_verl(const VerlSettings& settings, const ImportOptions& options);
 
