@@ -3,7 +3,8 @@
 
 SETTINGS is a JSON object: "signature" and "batch" (each may be "auto"), "completions" ("auto", "messages" or "text"),
 "kwargs" (further arguments of the function) and "timeout_s". The first line of standard output says
-{"ready": true, "batch", "own_deadline"} or {"fatal": why}. Each line of standard input is then one call,
+{"ready": true, "batch", "own_deadline", "columns": those of the data that the function cannot be called without} or
+{"fatal": why}. Each line of standard input is then one call,
 {"samples": [{"id", "prompt", "messages", "response", "extra": {...}, ...}, ...], "step", "total_steps"}; its answer is
 {"answers": [one per sample]}, each {"reward", "logs"}, {"absent": true}, {"timeout": why} or
 {"error", "kind", "traceback"}; or one {"error", "kind", "traceback"} for all. What the function prints goes to standard
@@ -94,6 +95,36 @@ def check_kwargs(function, kwargs):
     unknown = [] if accepted is None else sorted(set(kwargs) - accepted)
     if unknown:
         raise Unusable(f"kwargs: the function has no parameter '{unknown[0]}' (it has {', '.join(sorted(names))})")
+
+
+VERL_ARGUMENTS = {"data_source": "data_sources", "solution_str": "solution_strs"}
+VERL_ARGUMENTS.update({"ground_truth": "ground_truths", "extra_info": "extra_infos"})
+TRL_ARGUMENTS = ("prompts", "completions", "prompt_ids", "completion_ids", "truncated", "trainer_state", "log_metric")
+TRL_ARGUMENTS += ("log_extra",)
+
+
+def needed_columns(function, signature, kwargs):
+    """The columns of the data without which the function cannot be called: parameters without a default that nothing
+    else gives. Only TRL's functions are given columns by name."""
+    given = {"verl": tuple(VERL_ARGUMENTS), "verl_batch": tuple(VERL_ARGUMENTS.values()), "trl": TRL_ARGUMENTS}
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in variable or parameter.default is not inspect.Parameter.empty:
+            continue
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise Unusable(f"the parameter '{name}' is positional only; arguments are given by name: remove the /")
+        if name in given[signature] or name in kwargs:
+            continue
+        if name in ("prompt", "completion"):
+            raise Unusable(f"the parameter '{name}' is not among what is given; take '{name}s', which holds a batch")
+        needed.append(name)
+    if needed and signature != "trl":
+        raise Unusable(
+            f"the parameter '{needed[0]}' has no default and is not among what signature {signature} gives "
+            f"({', '.join(given[signature])}); name it in kwargs, or give it a default"
+        )
+    return needed
 
 
 def accepted_arguments(function, arguments):
@@ -199,6 +230,7 @@ class Server:
         self.signature = pick_signature(function, settings["signature"])
         self.batch = pick_batch(function, self.signature, settings["batch"])
         check_kwargs(function, settings["kwargs"])
+        self.columns_needed = needed_columns(function, self.signature, settings["kwargs"])
         self.loop = asyncio.new_event_loop()  # one for all calls: what a function keeps open belongs to it
         asyncio.set_event_loop(self.loop)
 
@@ -241,9 +273,7 @@ class Server:
 
     def verl_batch(self, request):
         each = [verl_arguments(sample) for sample in request["samples"]]
-        plural = {"data_source": "data_sources", "solution_str": "solution_strs"}
-        plural.update({"ground_truth": "ground_truths", "extra_info": "extra_infos"})
-        arguments = {names: [one[name] for one in each] for name, names in plural.items()}
+        arguments = {names: [one[name] for one in each] for name, names in VERL_ARGUMENTS.items()}
         return [guarded(verl_answer, one) for one in rewards_of(self.result(arguments), len(each))]
 
     def trl(self, request):
@@ -331,7 +361,8 @@ def main():
         problem = failure(error)
         say({"fatal": problem.pop("error"), **problem})
         return 2
-    say({"ready": True, "batch": server.batch, "own_deadline": server.own_deadline()})
+    ready = {"ready": True, "batch": server.batch, "own_deadline": server.own_deadline()}
+    say({**ready, "columns": server.columns_needed})
     for line in requests:
         say(server.answer(json.loads(line)))
         sys.stdout.flush()

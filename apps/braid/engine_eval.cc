@@ -10,6 +10,7 @@
 #include "outputs.h"
 #include "run_commands.h"
 #include "run_job.h"
+#include "runtime/check_tokenizers.h"
 #include "runtime/evaluate.h"
 
 namespace braid {
@@ -24,6 +25,9 @@ Status evaluate(const EvalArguments& arguments, const std::vector<std::string>& 
         "plan, placement, parallel: without effect, 'braid eval' is one process; eval.every_steps "
         "and eval.at_start evaluate on the ranks of 'braid train'");
   if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
+  std::vector<std::string> notes;
+  BRAID_TRY(check_reward_tokenizers(config, &notes));
+  for (const std::string& note : notes) log_warning(note);
   Roles roles;
   BRAID_ASSIGN(roles["actor"].model, load_policy(config));
   BRAID_ASSIGN(const RewardModels models, load_reward_models(config, roles));

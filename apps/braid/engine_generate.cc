@@ -96,7 +96,8 @@ Result<std::vector<int32_t>> ids_of(const OrderedJson& ids) {
   return out;
 }
 
-Result<std::vector<int32_t>> prompt_ids(const Generator& generator, const OrderedJson& line) {
+Result<std::vector<int32_t>> prompt_ids(const Generator& generator, const std::string& date,
+                                        const OrderedJson& line) {
   const int kinds =
       static_cast<int>(line.count("ids") + line.count("prompt") + line.count("messages"));
   if (!line.is_object() || kinds != 1)
@@ -108,6 +109,7 @@ Result<std::vector<int32_t>> prompt_ids(const Generator& generator, const Ordere
     BRAID_ASSIGN(const Conversation conversation, read_conversation(line, "messages"));
     ChatOptions options;
     options.add_generation_prompt = true;
+    options.date = date;
     BRAID_ASSIGN(ChatIds chat, encode_chat(*generator.tokenizer, conversation, options));
     return std::move(chat.ids);
   }
@@ -144,7 +146,7 @@ Result<std::vector<PlacedRequest>> read_requests(const Generator& generator,
     Request request;
     request.sample = SampleId{static_cast<int64_t>(requests.size())};
     request.sampling = generator.sampling;
-    BRAID_ASSIGN(request.prompt_ids, prompt_ids(generator, line).at(where));
+    BRAID_ASSIGN(request.prompt_ids, prompt_ids(generator, options.template_date, line).at(where));
     requests.push_back({where, std::move(request)});
   }
   return requests;

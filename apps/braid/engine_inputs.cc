@@ -10,10 +10,12 @@
 #include "base/text.h"
 #include "host/file.h"
 #include "host/machine.h"
+#include "inputs/reward_columns.h"
 #include "inputs/run_data.h"
 #include "reward/reward.h"
 #include "run_commands.h"
 #include "runtime/check_models.h"
+#include "runtime/check_tokenizers.h"
 #include "runtime/run_folder.h"
 
 namespace braid {
@@ -54,8 +56,9 @@ std::string counts_text(const std::string& source, const DataSet& data) {
 }
 
 // Starts what can be started cheaply; a program of type command is only looked for.
-Status check_reward_files(const std::vector<RewardConfig>& rewards) {
-  BRAID_TRY(make_rewards(rewards).status());
+Status check_reward_files(const std::vector<RewardConfig>& rewards, const DataSet& data) {
+  BRAID_ASSIGN(const auto started, make_rewards(rewards));
+  BRAID_TRY(check_columns(started, rewards, data));
   for (const RewardConfig& reward : rewards)
     if (reward.type == "command")
       BRAID_TRY(check_program(cat("reward '", reward_name(reward), "'"), reward.command[0]));
@@ -108,6 +111,7 @@ Status check_run_inputs(const Config& config, const Graph& graph) {
   BRAID_ASSIGN(const RunData train, load_run_data(config, config.data.train, data_need(graph)));
   notes.clear();
   BRAID_TRY(check_models(config, graph, train.tokenizer, &notes));
+  BRAID_TRY(check_shared_tokenizers(config, graph, train.tokenizer, &notes));
   for (const std::string& note : notes) log_warning(note);
   log_info(counts_text(config.data.train, train.data));
   if (!config.data.eval.empty()) {
@@ -117,7 +121,7 @@ Status check_run_inputs(const Config& config, const Graph& graph) {
   if (generates(graph) && config.reward.empty())
     return invalid_input(
         "reward: the list is empty; an algorithm that generates needs at least one reward");
-  return generates(graph) ? check_reward_files(config.reward) : ok_status();
+  return generates(graph) ? check_reward_files(config.reward, train.data) : ok_status();
 }
 
 }  // namespace braid

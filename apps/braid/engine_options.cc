@@ -42,7 +42,7 @@ void add_export_options(CLI::App& app, ExportArguments& arguments) {
       ->required();
   app.footer(
       "Further arguments, as key=value, replace options of the checkpoint: model.path of a "
-      "base model that was moved, lora.export_as, tokenizer.path.");
+      "base model that was moved, lora.export_as, export.dtype, tokenizer.path.");
 }
 
 void add_doctor_options(CLI::App& app, DoctorOptions& options) {
@@ -64,6 +64,8 @@ void add_generate_options(CLI::App& app, GenerateOptions& options) {
   app.add_option("--max-concurrent", options.max_concurrent, "sequences in flight");
   app.add_option("--kv-budget-tokens", options.kv_budget_tokens,
                  "tokens of the cache; 0 = as many as --max-concurrent sequences need");
+  app.add_option("--template-date", options.template_date,
+                 "YYYY-MM-DD that chat templates see as today");
   app.add_option("--dtype", options.dtype, "of weights and cache")
       ->check(CLI::IsMember({"f32", "bf16"}));
   app.add_option("--device", options.device, "cpu | cuda | cuda:N");

@@ -48,6 +48,7 @@ struct GenerateOptions {
   int threads = 0;
   int64_t max_concurrent = 256, kv_budget_tokens = 0;  // of the engine
   std::string dtype = "f32", device = "cpu";
+  std::string template_date;  // that chat templates see as today; "" = the real day
 };
 
 struct ScoreOptions {

@@ -17,6 +17,7 @@
 #include "run_job.h"
 #include "run_notes.h"
 #include "runtime/check_models.h"
+#include "runtime/idle_watch.h"
 #include "runtime/run_keeper.h"
 #include "runtime/session.h"
 #include "runtime/stop_signal.h"
@@ -34,14 +35,15 @@ struct Run {
   const Program& program;
   std::string order;  // file for the instructions of each step; "" = none
   RunPrediction& prediction;
+  IdleWatch& idle;
 };
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Status stopped(const Config& config, const Session& session, const std::string& signal) {
-  return {Code::kStopped, cat("stopped by ", signal, " after step ", session.step(), " of ",
+Status stopped(const Config& config, const Session& session, const std::string& cause) {
+  return {Code::kStopped, cat("stopped by ", cause, " after step ", session.step(), " of ",
                               config.train.total_steps,
                               "; everything is in the last checkpoint, continue with "
                               "checkpoint.resume=auto")};
@@ -86,7 +88,7 @@ Result<MetricsRow> run_recorded_step(const Run& run) {
 // One step and everything that it writes; `row` becomes its row, `saved` whether its state is in a
 // checkpoint.
 Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved) {
-  const auto& [config, session, schedule, program, order, prediction] = run;
+  const auto& [config, session, schedule, program, order, prediction, idle] = run;
   const int64_t step = session.step();
   const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
   BRAID_ASSIGN(row, order.empty() ? session.run_step() : run_recorded_step(run));
@@ -97,6 +99,7 @@ Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved)
   if (config.eval.every_steps > 0 && (step + 1) % config.eval.every_steps == 0)
     evaluated = evaluate(session, row);
   BRAID_TRY(log.write(step, row));  // also where the evaluation failed: the step is complete
+  if (const std::string warning = idle.note(step, row); !warning.empty()) log_warning(warning);
   BRAID_TRY(evaluated);
   if (config.log.samples_every > 0 && step % config.log.samples_every == 0)
     for (const Json& sample : session.sample_rows(3)) BRAID_TRY(log.write_sample(sample));
@@ -108,7 +111,7 @@ Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved)
 
 // After the last step, or a stop signal: the last checkpoint, and at the end the export.
 Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& saved) {
-  const auto& [config, session, schedule, program, order, prediction] = run;
+  const auto& [config, session, schedule, program, order, prediction, idle] = run;
   if (!saved) BRAID_TRY(save_session(config, session, row).status());
   saved = true;
   if (session.step() == config.train.total_steps)
@@ -119,7 +122,7 @@ Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& 
 // Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what
 // was done is saved.
 Status train_loop(const Run& run, MetricsRow row) {
-  const auto& [config, session, schedule, program, order, prediction] = run;
+  const auto& [config, session, schedule, program, order, prediction, idle] = run;
   BRAID_ASSIGN(const MetricsLogOptions options, log_options(config, run_folder(config)));
   BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session.step()));
   if (config.eval.at_start && session.step() == 0) {
@@ -132,15 +135,19 @@ Status train_loop(const Run& run, MetricsRow row) {
   catch_stop_signals();
   bool saved = true;
   Status failure;
-  while (failure.ok() && session.step() < config.train.total_steps && stop_request(session).empty())
+  const auto goes_on = [&run] {
+    return run.session.step() < run.config.train.total_steps && run.idle.status().ok() &&
+           stop_request(run.session).empty();
+  };
+  while (failure.ok() && goes_on())
     failure = guarded([&] { return train_step(run, log, row, saved); });
   if (failure.ok()) failure = guarded([&] { return finish_run(run, log, row, saved); });
   if (!failure.ok() && session.ranks() > 1) return failure;  // the others have lost the thread
   if (!failure.ok()) return save_after_failure(config, session, row, failure, saved);
   BRAID_TRY(session.dismiss());
-  return session.step() == config.train.total_steps
-             ? ok_status()
-             : stopped(config, session, stop_request(session));
+  if (session.step() == config.train.total_steps) return ok_status();
+  return stopped(config, session,
+                 idle.status().ok() ? stop_request(session) : idle.status().message());
 }
 
 // A plan for GPUs runs on processors too, but what is predicted is not of them.
@@ -171,8 +178,11 @@ Status load_models(const Config& config, const Program& program, World* world,
 
 // Which rank's work this process does, and what only one rank of a job does: files and console.
 // `together` becomes whether all ranks have come to their end, also where a signal stopped them.
-Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
-                const TrainArguments& arguments, World* world, bool* together) {
+Status run_rank(LoadedConfig loaded, PlannedRun planned, const TrainArguments& arguments,
+                World* world, bool* together) {
+  BRAID_ASSIGN(planned.config.data.template_date, run_date(planned.config, world));
+  BRAID_TRY(set_yaml_path(loaded.resolved, "data.template_date", planned.config.data.template_date,
+                          "the run"));
   const Config& config = planned.config;
   const Program& program = planned.program;
   const bool leads = world == nullptr || world->global_rank() == 0;
@@ -198,8 +208,9 @@ Status run_rank(const LoadedConfig& loaded, const PlannedRun& planned,
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
   SaveSchedule schedule(config.checkpoint, now_s());
   RunPrediction prediction(planned);
+  IdleWatch idle(config, program.graph);
   const Status ended =
-      train_loop({config, *session, schedule, program, arguments.order, prediction}, row);
+      train_loop({config, *session, schedule, program, arguments.order, prediction, idle}, row);
   *together = session->dismissed();
   BRAID_TRY(ended);
   BRAID_TRY(prediction.write(folder));
@@ -248,7 +259,11 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
     for (const std::string& note : config_notes(loaded, facts, *arithmetic)) log_warning(note);
     warn_of_other_devices(planned);
   }
-  if (arguments.dry_run) return check_run_inputs(config, graph);
+  if (arguments.dry_run) {
+    Config dated = config;
+    BRAID_ASSIGN(dated.data.template_date, run_date(config, nullptr));
+    return check_run_inputs(dated, graph);
+  }
   bool together = false;
   if (!membership || membership->world_size == 1)
     return run_rank(loaded, planned, arguments, nullptr, &together);

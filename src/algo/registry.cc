@@ -1,5 +1,6 @@
 // The explicit tables of algorithm functions.
 #include "algo/functions.h"
+#include "algo/groups.h"
 #include "base/text.h"
 
 namespace braid {
@@ -34,6 +35,10 @@ Result<Fn> find(const std::map<std::string, Fn>& table, const std::string& kind,
 
 Result<ComputeFn> find_compute(const std::string& name) {
   return find(computes(), "compute function", name);
+}
+
+bool compares_groups(const std::string& compute, const AlgorithmOptions& options) {
+  return compute == "grpo_advantages" || options.normalize_advantages == "group";
 }
 
 Result<LossFn> find_loss(const std::string& name) { return find(losses(), "loss", name); }

@@ -1,5 +1,7 @@
 #include <ATen/TensorOperators.h>
 
+#include <algorithm>
+
 #include "algo/batch.h"
 #include "algo/functions.h"
 
@@ -18,7 +20,7 @@ Result<LossResult> sft_loss(const ModelOutputs& outputs, const AlgoBatch& batch,
   }
   const at::Tensor sum = losses_R.sum();
   LossResult result;
-  result.loss = sum / denominators.tokens;
+  result.loss = sum / std::max(denominators.tokens, 1.0);  // 0 where none is kept
   if (kept > 0) result.metrics["sft/loss"].add(sum.item<double>() / kept, kept);
   return result;
 }

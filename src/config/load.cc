@@ -105,7 +105,8 @@ Status check_rollout(const Config& config) {
     return invalid_input(
         "rollout.min_response_length: the sampler leaves out the end of sequence before it, so its "
         "log-probs are not those that training scores; set algorithm.old_logprobs: recompute");
-  const bool by_group = config.algorithm.normalize_advantages == "group";
+  const bool by_group =
+      config.algorithm.normalize_advantages == "group" || config.algorithm.name == "grpo";
   if (by_group && rollout.samples_per_prompt < 2)
     return invalid_input(
         cat("rollout.samples_per_prompt: ", rollout.samples_per_prompt,

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <set>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "data/chat/render.h"
 #include "dataflow/model_spec.h"
 #include "host/adapter_folder.h"
 #include "host/file.h"
@@ -83,6 +85,28 @@ void note_odd_roles(const std::string& source, const std::map<std::string, int64
                     "tool); is it misspelt?"));
 }
 
+// Says once in a process which day the chat template writes into the data, where it writes one.
+void note_date(const Config& config, const Tokenizer* tokenizer, const OrderedJson& chat) {
+  if (chat.is_null() || tokenizer == nullptr) return;
+  const auto on = [&](const char* date) -> Result<std::string> {
+    Conversation conversation;
+    conversation.messages = chat;
+    BRAID_ASSIGN(ChatOptions options, chat_options(config.data));
+    options.date = date;
+    BRAID_ASSIGN(const jinja::Rendering out, render_chat(*tokenizer, conversation, options));
+    return out.text;
+  };
+  const auto one = on("2001-02-03"), other = on("2014-12-25");
+  if (!one.ok() || !other.ok() || *one == *other) return;
+  const std::string& stated = config.data.template_date;
+  static std::once_flag said;
+  std::call_once(said, [&] {
+    log_info(cat("data.template_date: the chat template writes the date; it sees ",
+                 stated.empty() ? today() : stated, " as today",
+                 stated.empty() ? "" : ", all along the run and where it is continued"));
+  });
+}
+
 }  // namespace
 
 Result<RecordCheck> record_check(const Config& config, DataNeed need) {
@@ -128,10 +152,15 @@ Result<RunData> load_run_data(const Config& config, const std::string& source, D
   LoadingOptions loading;
   BRAID_ASSIGN(loading.check, record_check(config, need));
   std::map<std::string, int64_t> odd_roles;
-  loading.visit = [&](const DataRecord& record) { count_odd_roles(record, &odd_roles); };
+  OrderedJson chat;
+  loading.visit = [&](const DataRecord& record) {
+    if (chat.is_null()) chat = record.conversation;
+    count_odd_roles(record, &odd_roles);
+  };
   loading.check_s = check_s;
   BRAID_ASSIGN(out.data, load_data_set(source, need, tokenizer, config.data, loading));
   note_odd_roles(source, odd_roles);
+  note_date(config, tokenizer, chat);
   return out;
 }
 

@@ -1,7 +1,10 @@
 #include "nn/model_export.h"
 
+#include <ATen/ops/isfinite.h>
+
 #include "base/text.h"
 #include "host/staged_folder.h"
+#include "nn/dtype_text.h"
 #include "nn/safetensors.h"
 
 namespace braid {
@@ -15,11 +18,6 @@ const char* const kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_config.js
                                        "added_tokens.json", "vocab.json",
                                        "merges.txt",        "chat_template.jinja",
                                        "chat_template.json"};
-
-const char* dtype_text(at::ScalarType type) {
-  if (type == at::kBFloat16) return "bfloat16";
-  return type == at::kHalf ? "float16" : "float32";
-}
 
 at::ScalarType stated_dtype(const ModelSpec& spec, at::ScalarType otherwise) {
   if (spec.dtype == "bfloat16") return at::kBFloat16;
@@ -48,11 +46,22 @@ Result<std::string> config_text(const Model& model, const ExportOptions& options
   return config.dump(2) + "\n";
 }
 
-std::vector<Decoder::Named> file_tensors(const Decoder& decoder, at::ScalarType dtype) {
+// float16 ends at 65504.
+Result<at::Tensor> in_dtype(const Decoder::Named& item, at::ScalarType dtype) {
+  const at::Tensor value = item.second.detach(), out = value.to(dtype);
+  const bool narrows = dtype == at::kHalf && value.scalar_type() != dtype;
+  if (narrows && !at::isfinite(out).all().item<bool>() && at::isfinite(value).all().item<bool>())
+    return invalid_input(cat(item.first,
+                             " has a weight beyond the range of float16; write "
+                             "export.dtype=bf16 or f32"));
+  return out;
+}
+
+Result<std::vector<Decoder::Named>> file_tensors(const Decoder& decoder, at::ScalarType dtype) {
   const auto specs = model_tensors(decoder.spec(), 0, decoder.spec().layers);
   std::vector<Decoder::Named> tensors = decoder.merged_parameters();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor value = tensors[i].second.detach().to(dtype);
+    BRAID_ASSIGN(const at::Tensor value, in_dtype(tensors[i], dtype));
     tensors[i].second = specs[i].transposed ? value.t() : value;
   }
   return tensors;
@@ -83,7 +92,8 @@ Status write_merged(const Decoder& decoder, const std::string& folder,
   BRAID_ASSIGN(const std::string config, config_text(decoder, options, dtype));
   BRAID_TRY(copy_files(options, folder));
   BRAID_TRY(write_file_atomic(join_path(folder, "config.json"), config));
-  return write_safetensors(join_path(folder, "model.safetensors"), file_tensors(decoder, dtype));
+  BRAID_ASSIGN(const std::vector<Decoder::Named> tensors, file_tensors(decoder, dtype));
+  return write_safetensors(join_path(folder, "model.safetensors"), tensors);
 }
 
 Status write_adapters(const Decoder& decoder, const std::string& folder,
@@ -91,9 +101,9 @@ Status write_adapters(const Decoder& decoder, const std::string& folder,
   std::vector<Decoder::Named> tensors;
   for (const Decoder::Named& item : decoder.trainable_parameters()) {
     const bool score = item.first == kScoreName;
-    const at::Tensor value = item.second.detach();
-    tensors.emplace_back(score ? adapter_score_name() : item.first,
-                         options.dtype ? value.to(*options.dtype) : value);
+    BRAID_ASSIGN(at::Tensor value,
+                 in_dtype(item, options.dtype.value_or(item.second.scalar_type())));
+    tensors.emplace_back(score ? adapter_score_name() : item.first, std::move(value));
   }
   const std::string config = adapter_config(decoder, options.source_folder).dump(2) + "\n";
   BRAID_TRY(copy_files(options, folder));

@@ -5,12 +5,13 @@
 #include "host/workers.h"
 #include "reward/batches.h"
 #include "reward/json_worker.h"
+#include "reward/needed_columns.h"
 #include "reward/python_reward_script.h"
 
 namespace braid {
 namespace {
 
-class ProcessReward : public Reward {
+class ProcessReward : public Reward, public NeedsColumns {
  public:
   ProcessReward(const WorkerOptions& options, int64_t workers) {
     const auto tracebacks = std::make_shared<TracebackLog>();
@@ -23,6 +24,9 @@ class ProcessReward : public Reward {
     return ok_status();
   }
   const std::string& batch() const { return batch_; }
+  const std::vector<std::string>& needed_columns() const override {
+    return workers_.front().ready().columns;
+  }
 
   std::vector<std::vector<size_t>> batches(
       const std::vector<RewardSample>& samples) const override {

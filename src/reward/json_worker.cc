@@ -78,6 +78,7 @@ Status JsonLineWorker::await_ready() {
   if (hello.contains("ready")) {
     ready_.batch = hello.value("batch", ready_.batch);
     ready_.own_deadline = hello.value("own_deadline", false);
+    BRAID_ASSIGN(ready_.columns, json_field_or(hello, "columns", std::vector<std::string>()));
     return ok_status();
   }
   tracebacks_->show(options_.name, 0, hello);

@@ -36,8 +36,9 @@ struct WorkerOptions {
 
 // What the first line of a batched child says.
 struct WorkerReady {
-  std::string batch = "sample";  // sample | group | step: the samples of one request
-  bool own_deadline = false;     // the child gives each sample timeout_s; the request gets a margin
+  std::string batch = "sample";      // sample | group | step: the samples of one request
+  std::vector<std::string> columns;  // of the data that it cannot do without
+  bool own_deadline = false;  // the child gives each sample timeout_s; the request gets a margin
 };
 
 class JsonLineWorker {

@@ -9,6 +9,7 @@
 
 #include "base/yaml.h"
 #include "host/file.h"
+#include "reward/needed_columns.h"
 #include "reward/python_reward_script.h"
 #include "reward/testing.h"
 #include "test_paths.h"
@@ -389,6 +390,31 @@ TEST_F(PythonReward, UnusableFilesAreRefusedAtOnce) {
   missing.path += ".none";
   EXPECT_THAT(refusal(missing), HasSubstr("no such file"));
   EXPECT_EQ(make_reward(missing).status().code(), Code::kInvalidInput);
+}
+
+// Parameters without a default that nothing gives: columns of the data, for TRL's functions.
+TEST_F(PythonReward, WhatItCannotBeCalledWithoutIsKnownAtItsStart) {
+  const auto needs = [&](const std::string& text) {
+    auto reward = make_reward(python(text));
+    EXPECT_TRUE(reward.ok()) << reward.status().message();
+    return dynamic_cast<NeedsColumns&>(**reward).needed_columns();
+  };
+  EXPECT_THAT(needs("def f(completions, answer, level, style='x', **rest): return []\n"),
+              ElementsAre("answer", "level"));
+  EXPECT_THAT(needs("def f(prompts, completions, completion_ids, trainer_state): return []\n"),
+              ElementsAre());
+  EXPECT_THAT(needs("def f(solution_str, ground_truth, bonus=1): return 0\n"), ElementsAre());
+  RewardOptions given = python("def f(completions, answer): return []\n");
+  given.kwargs = *parse_yaml("{answer: 3}", "x.yaml");
+  EXPECT_TRUE(make_reward(given).ok());
+
+  const auto refusal = [&](const std::string& text) {
+    return make_reward(python(text)).status().message();
+  };
+  EXPECT_THAT(refusal("def f(solution_str, bonus): return 0\n"),
+              HasSubstr("the parameter 'bonus' has no default"));
+  EXPECT_THAT(refusal("def f(solution_str, /): return 0\n"), HasSubstr("positional only"));
+  EXPECT_THAT(refusal("def f(completions, prompt): return []\n"), HasSubstr("take 'prompts'"));
 }
 
 TEST_F(PythonReward, SignatureCanBeSaid) {

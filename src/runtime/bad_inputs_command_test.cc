@@ -189,6 +189,7 @@ std::vector<BadInput> bad_names() {
       {dry_run({"model.path=tests/data/models/llama-lora"}), "adapters"},
       {dry_run({"model.config={F}/small.json"}), "vocabulary of 7 tokens"},
       {dry_run({"model.config={F}/broken.json"}), "broken.json"},
+      {dry_run({"model.config={F}/eos.json"}), "eos_token_id 41 is outside"},
       {dry_run({"model.config={F}/foreign.json"}), "foreign.json"},
       {dry_run({"model.config={F}/empty"}), "empty"},
   };
@@ -241,6 +242,10 @@ std::vector<BadInput> bad_rewards() {
       reward("{type: python, path: '{F}/verl.py', function: f, batch: step}", "batch: step needs"),
       reward("{type: python, path: '{F}/verl.py', function: f, kwargs: 5}", "kwargs"),
       reward("{type: python, path: '{F}/verl.py', function: f, kwargs: {scale: 2}}", "'scale'"),
+      reward("{type: python, path: '{F}/column.py', function: f}",
+             "no column of that name (did you mean 'label'?)"),
+      reward("{type: python, path: '{F}/column.py', function: verl}", "'style' has no default"),
+      reward("{type: python, path: '{F}/column.py', function: first}", "positional only"),
       reward("{type: model, path: /no/such/model}", "/no/such/model"),
       reward("{type: model}", "model"),
   };
@@ -302,7 +307,7 @@ std::vector<BadInput> bad_data() {
       data("negative_ids.jsonl", "negative_ids.jsonl:1"),
       data("huge_ids.jsonl", "huge_ids.jsonl:1"),
       data("twice.jsonl", "twice.jsonl:1"),
-      data("deep.jsonl", "deep.jsonl:1"),
+      data("deep.jsonl", "deep.jsonl:1: nested deeper than 200 levels"),
       data("long.jsonl", "data.max_prompt_length"),
       data("folder", "folder"),
       {dry_run({"algorithm.name=sft", "data.train={F}/samples_only.jsonl"}),
@@ -485,6 +490,9 @@ class BadInputs : public CommandTest {
     config["vocab_size"] = 7;
     write("small.json", config.dump());
     write("broken.json", "{\"model_type\": ");
+    config["vocab_size"] = 41;
+    config["eos_token_id"] = {2, 41};
+    write("eos.json", config.dump());
     write("foreign.json", R"({"model_type": "resnet", "architectures": ["ResNet"]})");
     ASSERT_TRUE(make_folder(join_path(folder_, "chat")).ok());
     const auto tokenizer =
@@ -499,6 +507,10 @@ class BadInputs : public CommandTest {
           "def f(prompts, completions, **columns):\n    return [0.0 for _ in completions]\n");
     write("verl.py",
           "def f(data_source, solution_str, ground_truth, extra_info):\n    return 0.0\n");
+    write("column.py",
+          "def f(prompts, completions, labels):\n    return [0.0 for _ in completions]\n"
+          "def verl(solution_str, ground_truth, style):\n    return 0.0\n"
+          "def first(solution_str, /):\n    return 0.0\n");
     write("names.py", "def f(a, b):\n    return 0.0\n");
     write("syntax.py", "def f(:\n");
     write("import.py", "import no_such_module\n");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "data/tokenizer/difference.h"
 #include "host/file.h"
 #include "nn/model.h"
 #include "reward/reward.h"
@@ -12,9 +13,12 @@
 namespace braid {
 namespace {
 
+std::string config_file(const Origin& origin) {
+  return origin.folder.empty() ? origin.config_path : join_path(origin.folder, "config.json");
+}
+
 Result<ModelSpec> spec_of(const Origin& origin) {
-  const std::string file =
-      origin.folder.empty() ? origin.config_path : join_path(origin.folder, "config.json");
+  const std::string file = config_file(origin);
   if (!origin.folder.empty() && !is_folder(origin.folder))
     return not_found(cat(origin.folder, " is not a model folder"));
   BRAID_ASSIGN(const std::string text, read_file(file));
@@ -52,6 +56,16 @@ Status check_reward_models(const std::vector<RewardConfig>& rewards) {
   return ok_status();
 }
 
+// Generation stops at these.
+Status check_ends(const Origin& origin, const ModelSpec& spec) {
+  for (const int64_t id : spec.eos_ids)
+    if (id < 0 || id >= spec.vocab)
+      return invalid_input(cat(config_file(origin), ": eos_token_id ", id,
+                               " is outside of the model's vocabulary of ", spec.vocab,
+                               " tokens, so no response could end with it"));
+  return ok_status();
+}
+
 void note_ends(const Config& config, const ModelSpec& spec, std::vector<std::string>* notes) {
   const bool ends = !spec.eos_ids.empty() && !config.rollout.ignore_eos;
   if (!ends && config.rollout.stop.empty())
@@ -81,14 +95,10 @@ Status check_tokenizer(const Config& config, const ModelSpec& spec, const Tokeni
   if (config.tokenizer.path.empty() || config.model.path.empty() || !path_exists(own))
     return ok_status();
   BRAID_ASSIGN(const Tokenizer models, load_tokenizer(config.model.path));
-  const int32_t size = std::max(models.vocab_size(), tokenizer.vocab_size());
-  for (int32_t id = 0; id < size; ++id) {
-    if (models.id_to_token(id) == tokenizer.id_to_token(id)) continue;
-    notes->push_back(cat("tokenizer.path: token ", id, " is '", tokenizer.id_to_token(id),
-                         "' here and '", models.id_to_token(id),
-                         "' in the tokenizer of model.path; is it another model's?"));
-    break;
-  }
+  const std::string meaning = other_meaning(tokenizer, models);
+  if (!meaning.empty())
+    notes->push_back(cat("tokenizer.path: ", meaning,
+                         ", in the tokenizer of model.path; is it another model's?"));
   return ok_status();
 }
 
@@ -138,7 +148,10 @@ Status check_models(const Config& config, const Graph& graph,
                          " positions, less than data.max_prompt_length + "
                          "rollout.max_response_length = ",
                          length, "; longer samples will fail"));
-  if (generates(graph)) note_ends(config, spec, notes);
+  if (generates(graph)) {
+    BRAID_TRY(check_ends(origin, spec));
+    note_ends(config, spec, notes);
+  }
   return tokenizer ? check_tokenizer(config, spec, *tokenizer, notes) : ok_status();
 }
 

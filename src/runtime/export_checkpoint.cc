@@ -19,10 +19,11 @@ Result<Config> checkpoint_config(const Json& numbers, const std::vector<std::str
   BRAID_ASSIGN(Json options, json_field<Json>(numbers, "options"));
   const Json files = numbers.value("files", Json::object());
   for (const auto& [key, file] : files.items()) options[key] = file;
+  const Json known = flat_options(Config());  // also keys that are younger than the checkpoint
   for (const std::string& text : overrides) {
     const size_t equals = text.find('=');
     const std::string key = text.substr(0, equals);
-    if (equals == std::string::npos || !options.contains(key))
+    if (equals == std::string::npos || (!options.contains(key) && !known.contains(key)))
       return invalid_input(cat("'", text, "' is not KEY=VALUE for a key of the checkpoint"));
     options[key] = text.substr(equals + 1);
   }

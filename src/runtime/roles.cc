@@ -7,6 +7,7 @@
 #include "host/file.h"
 #include "host/machine.h"
 #include "nn/decoder.h"
+#include "nn/dtype_text.h"
 #include "nn/model_parts.h"
 #include "nn/model_share.h"
 #include "plan/make_problem.h"
@@ -153,6 +154,21 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
   return state;
 }
 
+// The type that an export is written in, by export.dtype; none: that of the source.
+std::optional<at::ScalarType> export_dtype(const Config& config, const Model& model) {
+  const bool full = model.options().dtype == at::kFloat;
+  return full ? std::optional(at::kFloat) : std::nullopt;
+}
+
+// Whoever reads the export beside its source meets another type there.
+void note_dtype(const std::string& role, const ModelInstance& state, const ExportOptions& options) {
+  const std::string& source = state.model->spec().dtype;  // as config.json says it
+  if (!options.dtype || source.empty() || source == dtype_text(*options.dtype)) return;
+  log_info(cat("export of ", role, ": weights in ", dtype_text(*options.dtype), ", those of ",
+               options.source_folder, " are in ", source,
+               "; export.dtype (auto | f32 | bf16 | f16) says which"));
+}
+
 }  // namespace
 
 Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
@@ -234,6 +250,8 @@ Status export_role(const std::string& role, const ModelInstance& state, const Co
   options.source_folder = state.source_folder;
   options.config = state.config_path;
   options.tokenizer = tokenizer_path(config);
+  options.dtype = export_dtype(config, *state.model);
+  note_dtype(role, state, options);
   const std::string path = join_path(folder, role);
   if (as != "adapters")
     BRAID_TRY(save_model(*state.model, path, options).at(cat("export of ", role)));

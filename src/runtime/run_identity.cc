@@ -14,7 +14,7 @@ namespace {
 // or in how much memory, and how long the run is, but no number of a step.
 constexpr const char* kFreeGroups[] = {"run.",      "checkpoint.", "log.",      "eval.",
                                        "plan.",     "cluster.",    "workload.", "placement.",
-                                       "parallel.", "runtime."};
+                                       "parallel.", "runtime.",    "export."};
 constexpr const char* kFreeKeys[] = {"device",
                                      "train.total_steps",
                                      "train.total_episodes",
@@ -24,6 +24,7 @@ constexpr const char* kFreeKeys[] = {"device",
                                      "train.rehearse",
                                      "train.on_nonfinite",
                                      "train.max_skipped_steps",
+                                     "train.max_idle_steps",
                                      "rollout.record",
                                      "rollout.max_concurrent",
                                      "rollout.kv_budget_tokens",
@@ -35,6 +36,7 @@ constexpr const char* kFreeKeys[] = {"device",
 constexpr const char* kFreeRewardKeys[] = {".auth_token",    ".url",       ".timeout_s",
                                            ".workers",       ".memory_mb", ".retries",
                                            ".batch_samples", ".outage_s"};
+constexpr const char* kDateKey = "data.template_date";
 constexpr const char* kSecretKeys[] = {".auth_token"};
 // Of no use without the rest of a run: rewards, and sections with several forms.
 constexpr const char* kUnread[] = {"reward[",  "cluster", "placement",
@@ -111,6 +113,8 @@ bool is_allowed(const std::string& key, const std::vector<std::string>& allowed)
 void note_difference(const std::string& key, const Json& saved, const Json& now,
                      std::vector<std::string>& out) {
   const bool list = key.find('[') != std::string::npos;
+  const auto unstated = [&](const Json& from) { return from.value(key, std::string()).empty(); };
+  if (key == kDateKey && (unstated(saved) || unstated(now))) return;  // the run decides it
   if (is_free(key) || (!list && (!saved.contains(key) || !now.contains(key)))) return;
   const auto text = [&](const Json& from) {
     return from.contains(key) ? "'" + from[key].get<std::string>() + "'" : "absent";
@@ -147,6 +151,10 @@ Json option_files(const Json& options) {
     if (const std::string file = file_of(key, value.get<std::string>()); !file.empty())
       out[key] = file;
   return out;
+}
+
+std::string saved_date(const Json& options) {
+  return options.is_object() ? options.value(kDateKey, std::string()) : "";
 }
 
 Status check_allowed_keys(const std::vector<std::string>& allowed, const Json& options) {
@@ -192,7 +200,7 @@ Status changed_data() {
       "data.train: a line, or the token ids that one becomes, is not what it was when the "
       "checkpoint was written; put the data (and the tokenizer) back, let them change with "
       "checkpoint.allow=[data.train], or begin a new run from the exported model under another "
-      "run.name");
+      "run.name (a chat template that writes the date sees data.template_date)");
 }
 
 Status check_same_data(const Json& saved, const Json& now) {

@@ -23,6 +23,9 @@ Result<Config> config_of(const Json& options);
 // The files that options name, by key, as paths that do not depend on their spelling.
 Json option_files(const Json& options);
 
+// data.template_date of the options of a checkpoint; "" where they have none.
+std::string saved_date(const Json& options);
+
 // Every key of checkpoint.allow is an option, or a group of them; the error names one that is not.
 Status check_allowed_keys(const std::vector<std::string>& allowed, const Json& options);
 

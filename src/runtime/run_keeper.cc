@@ -1,5 +1,7 @@
 #include "runtime/run_keeper.h"
 
+#include <ATen/ops/tensor.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "data/chat/render.h"
 #include "host/file.h"
 #include "host/file_claim.h"
 #include "host/machine.h"
@@ -130,6 +133,16 @@ Status check_length(const Config& config, const Json& numbers, const std::string
                            "; ask for more, or go back with checkpoint.resume=PATH"));
 }
 
+// Before ranks agree on it: that of this process.
+Result<std::string> own_date(const Config& config) {
+  BRAID_ASSIGN(const std::string path,
+               resume_path(config.checkpoint.resume, checkpoint_folder(config)));
+  if (path.empty()) return today();
+  BRAID_ASSIGN(const Json numbers, checkpoint_numbers(path));
+  const std::string saved = saved_date(numbers.value("options", Json()));
+  return saved.empty() ? today() : saved;
+}
+
 }  // namespace
 
 Result<RunClaim> claim_run(const Config& config) {
@@ -158,6 +171,21 @@ Status check_run_state(const Config& config, const Graph& graph) {
   BRAID_TRY(check_same_options(options, files, own_options, config.checkpoint.allow)
                 .at(cat("checkpoint ", path)));
   return check_length(config, numbers, path);
+}
+
+Result<std::string> run_date(const Config& config, World* world) {
+  if (!config.data.template_date.empty()) return config.data.template_date;
+  const bool leads = world == nullptr || world->global_rank() == 0;
+  std::string day = today();
+  if (leads) {
+    BRAID_ASSIGN(day, own_date(config));
+  }
+  if (world == nullptr || world->world_size() == 1) return day;
+  BRAID_ASSIGN(Communicator* const everyone, world->everyone());
+  const at::Tensor text = at::tensor(std::vector<int32_t>(day.begin(), day.end()), at::kInt);
+  BRAID_TRY(everyone->broadcast(text, 0, "the date of the run").wait());
+  const auto* letters = text.const_data_ptr<int32_t>();
+  return std::string(letters, letters + text.numel());
 }
 
 Status restore_kernel_choices(const Config& config) {

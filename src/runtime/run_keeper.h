@@ -28,6 +28,11 @@ Result<RunClaim> claim_run(const Config& config);
 // continues has steps left.
 Status check_run_state(const Config& config, const Graph& graph);
 
+// The day that chat templates see as today (data.template_date): as stated, or that of the
+// checkpoint that is to be continued, or today(); the same on all ranks of the job. All ranks call
+// it; `world` may be null.
+Result<std::string> run_date(const Config& config, World* world);
+
 // Takes over the matrix libraries that an earlier process of the run (or of the checkpoint that is
 // to be continued) chose by measuring, from RUN/kernels.txt: they round differently, so a continued
 // run keeps them. Call before models are loaded.

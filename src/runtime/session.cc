@@ -15,7 +15,9 @@
 #include "device/tensor_memory.h"
 #include "host/machine.h"
 #include "host/work_section.h"
+#include "inputs/reward_columns.h"
 #include "runtime/check_models.h"
+#include "runtime/check_tokenizers.h"
 #include "runtime/fingerprint.h"
 #include "runtime/roles.h"
 #include "runtime/run_identity.h"
@@ -131,6 +133,7 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   if (leads) log_info(cat("data.train: rows are read as ", loaded.data.data.description()));
   notes.clear();
   BRAID_TRY(check_models(config, graph, loaded.data.tokenizer, &notes));
+  BRAID_TRY(check_shared_tokenizers(config, graph, loaded.data.tokenizer, &notes));
   for (const std::string& note : notes)
     if (leads) log_warning(note);
   const bool asks = asks_rewards(config, graph);
@@ -139,6 +142,7 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
         "reward: the list is empty; an algorithm that generates needs at least one reward");
   if (asks) {
     BRAID_ASSIGN(loaded.rewards, make_rewards(config.reward));
+    BRAID_TRY(check_columns(loaded.rewards, config.reward, loaded.data.data));
   }
   BRAID_ASSIGN(loaded.models, RankModels::load(config, program, world));
   const bool listed = find_role(graph, RoleId{"reward"}) == nullptr;

@@ -8,8 +8,25 @@
 #include "runtime/session.h"
 #include "runtime/step_metrics.h"
 #include "runtime/stop_signal.h"
+#include "runtime/train_calls.h"
 
 namespace braid {
+namespace {
+
+// What the losses of a call's updates count, in one epoch.
+void note_kept(const Call& call, const Deal& deal, std::map<std::string, double>& row) {
+  DealTotals kept;
+  for (const MiniBatch& minibatch : deal.minibatches) {
+    if (minibatch.epoch > 0) continue;
+    kept.samples += minibatch.totals.samples;
+    kept.tokens += minibatch.totals.tokens;
+  }
+  row[metric_prefix(call) + "kept_samples"] = static_cast<double>(kept.samples);
+  row[metric_prefix(call) + "kept_tokens"] = static_cast<double>(kept.tokens);
+}
+
+}  // namespace
+
 std::map<std::string, int64_t> Session::skipped() const {
   std::map<std::string, int64_t> out;
   for (const auto& [name, role] : roles()) out[name] = role.skipped;
@@ -158,6 +175,8 @@ std::map<std::string, double> Session::finish_step() {
   std::map<std::string, double> row;
   double training = 0;
   for (const Call& call : program_.graph.calls) {
+    if (call.kind == CallKind::kTrainStep)
+      note_kept(call, rows_.deal(id_of(call), position_.step), row);
     const auto found = report_.seconds.find(call.name);
     if (found == report_.seconds.end()) continue;
     row["time/" + call.name] = found->second;

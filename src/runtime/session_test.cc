@@ -257,14 +257,20 @@ TEST(Session, CutResponsesAreNotTrainedOnWhereMasked) {
     EXPECT_TRUE(row.ok()) << row.status().message();
     EXPECT_EQ(row->at("length/truncated_frac"), 1);
     EXPECT_EQ(row->count("policy/loss"), mask ? 0u : 1u);
+    EXPECT_EQ(row->at("policy/kept_samples"), mask ? 0 : 8);
     return !same_weights(*session, *fresh);
   };
   EXPECT_TRUE(changed(false));
   EXPECT_FALSE(changed(true));
 }
 
-TEST(Session, ASampleThatIsAloneInItsGroupIsLeftOut) {
+class Normalized : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Advantages, Normalized, testing::Values("group", "batch", "none"));
+
+TEST_P(Normalized, ASampleThatIsAloneInItsGroupIsLeftOut) {
   Config config = tiny_run("grpo");
+  config.algorithm.normalize_advantages = GetParam();
   RewardConfig reward;
   reward.type = "command";
   reward.command = {"python3", "-c",

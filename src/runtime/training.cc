@@ -20,21 +20,16 @@
 #include "runtime/run_folder.h"
 #include "runtime/second_try.h"
 #include "runtime/step_metrics.h"
+#include "runtime/train_calls.h"
 
 namespace braid {
 namespace {
 
 constexpr const char* kUpdateKl = "kl/update";
-constexpr const char* kCritic = "critic";
 
 }  // namespace
 
-// All calls but the critic's wait, under critic.warmup_steps.
-int64_t Training::idle_steps() const {
-  // The graph's roles: this rank need not hold the critic.
-  const bool waits = find_role(graph_, RoleId{kCritic}) != nullptr && call_->role.value != kCritic;
-  return waits ? config_.critic.warmup_steps : 0;
-}
+int64_t Training::idle_steps() const { return waiting_steps(config_, graph_, call_->role); }
 
 void Training::begin(const Call& call, TrainWork work, int64_t step) {
   call_ = &call;
@@ -344,7 +339,7 @@ Status Training::update() {
     zero();
     return ok_status();
   }
-  const std::string prefix = (call_->metrics.empty() ? call_->role.value : call_->metrics) + "/";
+  const std::string prefix = metric_prefix(*call_);
   BRAID_TRY(run_ops(MinibatchPart::kUpdate, [&](const Op& op) {
     if (op.kind == OpKind::kAllGather) return gather();
     return norm_ ? apply(prefix) : ok_status();

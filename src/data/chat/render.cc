@@ -101,23 +101,24 @@ Result<jinja::Dict> variables_of(const Tokenizer& tokenizer, const OrderedJson& 
   return out;
 }
 
-// strftime of the day that is given, at noon, or of now.
+std::string text_of(const std::tm& time, const char* format) {
+  constexpr size_t kMost = 8192;
+  std::string text(kMost, '\0');
+  text.resize(std::strftime(text.data(), text.size(), format, &time));
+  return text;
+}
+
+constexpr const char* kDateFormat = "%Y-%m-%d";
+
+// strftime of the day that is given, at noon.
 Result<jinja::RenderOptions> render_options(const std::string& date) {
   std::tm time{};
-  if (date.empty()) {
-    const std::time_t now = std::time(nullptr);
-    localtime_r(&now, &time);
-  } else if (const char* end = strptime(cat(date, " 12:00:00").c_str(), "%Y-%m-%d %H:%M:%S", &time);
-             end == nullptr || *end != '\0') {
+  const std::string noon = cat(date.empty() ? today() : date, " 12:00:00");
+  const char* end = strptime(noon.c_str(), cat(kDateFormat, " %H:%M:%S").c_str(), &time);
+  if (end == nullptr || *end != '\0')
     return invalid_input(cat("data.template_date: '", date, "' is no date such as 2024-07-26"));
-  }
   jinja::RenderOptions out;
-  out.now = [time](const std::string& format) {
-    constexpr size_t kMost = 8192;
-    std::string text(kMost, '\0');
-    text.resize(std::strftime(text.data(), text.size(), format.c_str(), &time));
-    return text;
-  };
+  out.now = [time](const std::string& format) { return text_of(time, format.c_str()); };
   return out;
 }
 
@@ -130,6 +131,16 @@ Status check_list(const OrderedJson& value, const char* name) {
 }
 
 }  // namespace
+
+std::string today() {
+  static const std::string day = [] {
+    std::tm time{};
+    const std::time_t now = std::time(nullptr);
+    localtime_r(&now, &time);
+    return text_of(time, kDateFormat);
+  }();
+  return day;
+}
 
 Result<ChatOptions> chat_options(const DataConfig& config) {
   ChatOptions out;

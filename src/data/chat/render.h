@@ -24,8 +24,11 @@ struct ChatOptions {
   bool continue_final_message = false;            // end inside of the last message
   std::string template_name;                      // of several; "" = default, or tool_use for tools
   OrderedJson arguments = OrderedJson::object();  // further variables of the template
-  std::string date;  // "YYYY-MM-DD" that the template sees as today; "" = the real one
+  std::string date;  // "YYYY-MM-DD" that the template sees as today; "" = today()
 };
+
+// The local day, "YYYY-MM-DD", on which this process first asked: one process sees one day.
+std::string today();
 
 // The options of a configuration's data section.
 Result<ChatOptions> chat_options(const DataConfig& config);

@@ -1,0 +1,26 @@
+// Models that read the policy's token ids must mean the same by them. Reads tokenizer files and
+// config.json; thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/options.h"
+#include "data/tokenizer/tokenizer.h"
+#include "dataflow/graph.h"
+
+namespace braid {
+
+// That the tokenizers beside reward models (reward[].type: model), where the run asks them, and
+// beside models of reference.path and critic.path, where the graph has these roles, give every id
+// of the policy's tokenizer the same token. Errors name key, folder and the first token that
+// differs. Appends to `notes` which folder could not be compared, and which cuts texts otherwise.
+Status check_shared_tokenizers(const Config& config, const Graph& graph,
+                               const std::optional<Tokenizer>& tokenizer,
+                               std::vector<std::string>* notes);
+
+// The same of reward models alone, with the tokenizer that the configuration names.
+Status check_reward_tokenizers(const Config& config, std::vector<std::string>* notes);
+
+}  // namespace braid
