@@ -1,6 +1,7 @@
 #include "data/plain_row.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/text.h"
@@ -224,15 +225,18 @@ Result<PlainRow> plain_row(OrderedJson row, DataNeed need, const DataConfig& con
   out.row = std::move(row);
   std::set<std::string> names(std::begin(kSpokenColumns), std::end(kSpokenColumns));
   names.insert(config.prompt_key);
+  std::map<std::string, Status> read;
   for (const std::string& name : names)
     if (const OrderedJson* found = find_column(out.row, name))
-      BRAID_TRY(plain_column(name, const_cast<OrderedJson&>(*found), out));
+      read[name] = plain_column(name, const_cast<OrderedJson&>(*found), out);
   if (out.dialect == RowDialect::kShareGpt) {
     const char* turns = out.row.contains("conversations") ? "conversations" : "messages";
     BRAID_TRY(put_system_first(out.row, turns));
   }
   if (is_alpaca(out.row, need, config)) BRAID_TRY(read_alpaca(need, out));
   BRAID_ASSIGN(out.columns, recognise_columns(out.row, need, config));
+  for (const std::string* used : {&out.columns.prompt, &out.columns.answer, &out.columns.rejected})
+    if (const auto found = read.find(*used); found != read.end()) BRAID_TRY(found->second);
   out.columns.format = dialect_format(out);
   return out;
 }

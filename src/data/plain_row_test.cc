@@ -149,6 +149,7 @@ TEST(PlainRow, BytesAreNoText) {
   EXPECT_THAT(plain_error({{"prompt", {{{"role", "user"}, {"content", bytes}}}}}),
               HasSubstr("'prompt': message 1 holds bytes, not text"));
   EXPECT_TRUE(prompt_row({{"prompt", "x"}, {"hash", bytes}}).ok());
+  EXPECT_TRUE(prompt_row({{"prompt", "x"}, {"response", bytes}}).ok()) << "which nothing reads";
 }
 
 }  // namespace
