@@ -19,6 +19,7 @@ struct ImportArguments {
   std::string read_script;               // sandbox | text; "" = the first where one can be had
   int gpus_per_node = 0;                 // for what does not say it; 0 = not stated
   bool no_changes = false;               // price it only
+  bool keys_only = false;                // print what is read, price nothing
   std::vector<std::string> model_sizes;  // KEY=NAME or KEY=config.json
   std::string version;                   // of the framework; "" = as the keys tell
   std::string calibration;               // file; "" = the built-in one

@@ -120,32 +120,35 @@ Result<std::vector<std::string>> libraries_of(const std::vector<std::string>& pr
   return out;
 }
 
-Status add_programs(SandboxJob* job) {
+// A program as a file of the sandbox; one that is not installed is left out.
+Status add_program(const std::string& name, SandboxJob* job, std::vector<std::string>* found) {
+  const std::string path = found_program(name);
+  if (path.empty()) return ok_status();
+  BRAID_ASSIGN(std::string content, read_file(path));
+  job->files["/usr/bin/" + name] = {std::move(content), true};
+  found->push_back(path);
+  return ok_status();
+}
+
+Result<SandboxJob> job_with_programs() {
+  SandboxJob job;
   std::vector<std::string> found;
   if (found_program("bash").empty())
-    return {Code::kUnavailable, "no sandbox can be had here (bash is not installed)"};
-  const auto add = [&](const std::string& name) -> Status {
-    const std::string path = found_program(name);
-    if (path.empty()) return ok_status();
-    BRAID_ASSIGN(std::string content, read_file(path));
-    job->files["/usr/bin/" + name] = {std::move(content), true};
-    found.push_back(path);
-    return ok_status();
-  };
-  BRAID_TRY(add("bash"));
-  for (const char* name : kCopied) BRAID_TRY(add(name));
+    return Status(Code::kUnavailable, "no sandbox can be had here (bash is not installed)");
+  BRAID_TRY(add_program("bash", &job, &found));
+  for (const char* name : kCopied) BRAID_TRY(add_program(name, &job, &found));
   const auto libraries = libraries_of(found);
   if (!libraries.ok())
-    return {Code::kUnavailable,
-            cat("no sandbox can be had here (ldd: ", libraries.status().message(), ")")};
+    return Status(Code::kUnavailable,
+                  cat("no sandbox can be had here (ldd: ", libraries.status().message(), ")"));
   for (const std::string& library : *libraries) {
     BRAID_ASSIGN(std::string content, read_file(library));
-    job->files[library] = {std::move(content), true};
+    job.files[library] = {std::move(content), true};
   }
-  job->files["/usr/bin/sh"] = {kShell, true};
+  job.files["/usr/bin/sh"] = {kShell, true};
   for (const char* folder : {"/bin", "/sbin", "/usr/sbin", "/usr/local/bin"})
-    job->links[folder] = "/usr/bin";
-  return ok_status();
+    job.links[folder] = "/usr/bin";
+  return job;
 }
 
 // What a script may read: sources and settings, no data, nothing hidden.
@@ -260,7 +263,9 @@ void RecordedScript::add_project(const std::string& script) {
 Status RecordedScript::prepare(const std::string& path, const ScriptOptions& options) {
   std::error_code error;
   const std::string script = fs::absolute(path, error).lexically_normal().string();
-  BRAID_TRY(add_programs(&job_));
+  static const Result<SandboxJob> programs = job_with_programs();  // the same for all scripts
+  if (!programs.ok()) return programs.status();
+  job_ = *programs;
   job_.work = project_of_script(script);
   job_.collected = kOut;
   job_.errors = cat(kOut, "/errors");
@@ -298,24 +303,31 @@ Status RecordedScript::start(const std::string& path, const ScriptOptions& optio
   stopped_ = result.stopped.empty() ? "" : cat(path, " ", result.stopped);
   ending_ = result.stopped.empty() ? result.ending : result.stopped;
   if (!last_line_.empty()) ending_ += cat(": ", last_line_);
-  const auto trace = result.files.find("trace"), errors = result.files.find("errors");
-  const std::string none;
-  const std::string& said = errors == result.files.end() ? none : errors->second;
+  supply_what_lacked(result.files, options.stand_ins);
+  return ok_status();
+}
+
+// Stand-ins where the script named a program by a path, and folders for files that it could not
+// write.
+void RecordedScript::supply_what_lacked(const std::map<std::string, std::string>& files,
+                                        const std::vector<std::string>& stand_ins) {
+  const auto text = [&](const char* name) {
+    const auto found = files.find(name);
+    return found == files.end() ? std::string() : found->second;
+  };
   supplied_ = false;
-  const std::set<std::string> programs =
-      traced_programs(trace == result.files.end() ? none : trace->second, options.stand_ins);
+  const std::set<std::string> programs = traced_programs(text("trace"), stand_ins);
   for (const std::string& program : programs) {
     const std::string place = absolute_in(job_.work, program);
     if (!may_be_supplied(place) || job_.folders.count(place) > 0) continue;
     supplied_ |= job_.files.emplace(place, SandboxFile{stand_in_, true}).second;
   }
-  for (const std::string& lacking : lacking_paths(said))
-    if (programs.count(lacking) == 0) {
-      const std::string folder = fs::path(absolute_in(job_.work, lacking)).parent_path().string();
-      if (may_be_supplied(folder) && job_.files.count(folder) == 0)
-        supplied_ |= job_.folders.insert(folder).second;
-    }
-  return ok_status();
+  for (const std::string& lacking : lacking_paths(text("errors"))) {
+    if (programs.count(lacking) > 0) continue;
+    const std::string folder = fs::path(absolute_in(job_.work, lacking)).parent_path().string();
+    if (may_be_supplied(folder) && job_.files.count(folder) == 0)
+      supplied_ |= job_.folders.insert(folder).second;
+  }
 }
 
 void RecordedScript::collect(const std::map<std::string, std::string>& files) {

@@ -56,6 +56,8 @@ class RecordedScript {
   void add_project(const std::string& script);
   Status start(const std::string& path, const ScriptOptions& options,
                const std::map<std::string, std::string>& environment);
+  void supply_what_lacked(const std::map<std::string, std::string>& files,
+                          const std::vector<std::string>& stand_ins);
   void collect(const std::map<std::string, std::string>& files);
 
   SandboxJob job_;

@@ -343,7 +343,7 @@ std::optional<int64_t> ShellExpander::arithmetic(const std::string& expression) 
   if (!expanded) return std::nullopt;
   const auto look_up = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables_->values.find(name);
-    if (found == variables_->values.end()) return "0";
+    if (found == variables_->values.end()) return host_->unset(name), "0";
     const auto known = known_text(found->second);
     return known && known->empty() ? "0" : known;
   };

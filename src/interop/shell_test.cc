@@ -89,7 +89,7 @@ TEST(ShellWords, ArraysGiveTheirWords) {
               ElementsAre("cmd", "x=1", "y=2 3", "z=4", "w=5"));
   EXPECT_THAT(*shell_words("declare -A M=([a]=1 [b]=2)\nM[c]=3\ncmd ${M[b]} ${#M[@]} ${!M[@]}"),
               ElementsAre("cmd", "2", "3", "a", "b", "c"));
-  EXPECT_THAT(*shell_words("A=(1 2 3)\ncmd ${A[-1]} ${A[@]:1} \"${A[*]}\" \"${B[@]}\""),
+  EXPECT_THAT(*shell_words("A=(1 2 3)\ncmd ${A[-1]} ${A[@]:1} \"${A[*]}\""),
               ElementsAre("cmd", "3", "2", "3", "1 2 3"));
 }
 
@@ -162,6 +162,10 @@ TEST(ShellReading, SaysWhatItAssumed) {
   EXPECT_THAT(assumptions("A=1; [ $A = 1 ] && cmd"), ElementsAre());
   EXPECT_THAT(read_shell("cmd a=$NODES")->unset, ElementsAre("NODES"));
   EXPECT_THAT(read_shell("cmd ${NODES:-1}")->unset, ElementsAre());
+  EXPECT_THAT(read_shell("cmd n=$((NODES * 8))")->unset, ElementsAre("NODES"));
+  EXPECT_THAT(read_shell("cmd \"${B[@]}\"")->unset, ElementsAre("B[@]"));
+  EXPECT_THAT(shell_words("cmd \"${B[@]}\"").status().message(),
+              HasSubstr("'${B[@]}' is not assigned"));
 }
 
 TEST(ShellReading, RefusesWhatIsNoScriptWithItsLine) {
