@@ -154,16 +154,17 @@ RowFiles RowFiles::of(LineReader reader) {
   return out;
 }
 
+Result<std::vector<std::string>> row_file_paths(const std::string& source) {
+  if (is_folder(source)) return files_of_folder(source);
+  const bool pattern =
+      source != "-" && !path_exists(source) && source.find_first_of("*?[") != std::string::npos;
+  return pattern ? files_of_pattern(source) : std::vector<std::string>{source};
+}
+
 Result<RowFiles> RowFiles::open(const std::string& source) {
   RowFiles out;
   out.name_ = source;
-  std::vector<std::string> paths = {source};
-  if (is_folder(source)) {
-    BRAID_ASSIGN(paths, files_of_folder(source));
-  } else if (source != "-" && !path_exists(source) &&
-             source.find_first_of("*?[") != std::string::npos) {
-    BRAID_ASSIGN(paths, files_of_pattern(source));
-  }
+  BRAID_ASSIGN(const std::vector<std::string> paths, row_file_paths(source));
   if (paths.size() > kMaxFiles)
     return invalid_input(cat(source, ": ", paths.size(), " files are too many"));
   for (const std::string& path : paths) {

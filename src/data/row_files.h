@@ -14,6 +14,9 @@
 
 namespace braid {
 
+// The files that a source names, in their order: itself, those of the folder, or those that match.
+Result<std::vector<std::string>> row_file_paths(const std::string& source);
+
 class RowFiles {
  public:
   RowFiles() = default;  // no row
