@@ -130,7 +130,7 @@ Status train_emulated(const TrainArguments& arguments, const LoadedConfig& loade
   if (arguments.dry_run) return ok_status();
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
   if (!membership && ranks > 1) return launch(planned);
-  return join_job(membership.value_or(Membership()), planned, yaml_text(loaded.resolved),
+  return join_job(membership.value_or(Membership()), planned, loaded,
                   [&](World& world, bool* together) {
                     const Status ended = run_emulated_rank(world, planned);
                     *together = ended.ok();

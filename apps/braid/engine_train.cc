@@ -18,6 +18,7 @@
 #include "run_notes.h"
 #include "runtime/check_models.h"
 #include "runtime/idle_watch.h"
+#include "runtime/input_claims.h"
 #include "runtime/run_keeper.h"
 #include "runtime/session.h"
 #include "runtime/stop_signal.h"
@@ -142,8 +143,13 @@ Status train_loop(const Run& run, MetricsRow row) {
   while (failure.ok() && goes_on())
     failure = guarded([&] { return train_step(run, log, row, saved); });
   if (failure.ok()) failure = guarded([&] { return finish_run(run, log, row, saved); });
-  if (!failure.ok() && session.ranks() > 1) return failure;  // the others have lost the thread
-  if (!failure.ok()) return save_after_failure(config, session, row, failure, saved);
+  if (!failure.ok() && session.ranks() > 1 && !session.others_wait())
+    return after_lost_ranks(config, failure);
+  if (!failure.ok()) {
+    const Status kept = save_after_failure(config, session, row, failure, saved);
+    if (session.others_wait()) BRAID_TRY(session.dismiss());
+    return kept;
+  }
   BRAID_TRY(session.dismiss());
   if (session.step() == config.train.total_steps) return ok_status();
   return stopped(config, session,
@@ -190,17 +196,20 @@ Status run_rank(LoadedConfig loaded, PlannedRun planned, const TrainArguments& a
   if (leads) BRAID_TRY(check_eval_data(config));
   std::unique_ptr<Session> session;
   BRAID_TRY(load_models(config, program, world, &session));
+  if (world != nullptr) BRAID_TRY(agree_on_data(*world, session->data()));
   RunClaim claim;
   if (leads) {
     BRAID_ASSIGN(claim, claim_run(config));
   }
   BRAID_ASSIGN(const MetricsRow row, resume_session(config, *session));
   catch_stop_signals();
-  BRAID_TRY(session->rehearse());
+  const Status rehearsed = session->rehearse();
+  *together = session->failed_alike();
+  BRAID_TRY(rehearsed);
   if (!leads) {
-    BRAID_TRY(session->follow());
-    *together = true;
-    return ok_status();
+    const Status followed = session->follow();
+    *together = followed.ok();
+    return followed.ok() ? followed : after_lost_ranks(config, followed);
   }
   BRAID_TRY(check_checkpoint_space(config, *session));
   BRAID_TRY(begin_run(config, *session));
@@ -267,7 +276,8 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   bool together = false;
   if (!membership || membership->world_size == 1)
     return run_rank(loaded, planned, arguments, nullptr, &together);
-  return join_job(*membership, planned, yaml_text(loaded.resolved), [&](World& world, bool* all) {
+  return join_job(*membership, planned, loaded, [&](World& world, bool* all) {
+    BRAID_TRY(agree_on_inputs(world, config, graph));
     return run_rank(loaded, planned, arguments, &world, all);
   });
 }

@@ -19,6 +19,7 @@
 #include "runtime/load_models.h"
 #include "runtime/roles.h"
 #include "runtime/run_folder.h"
+#include "runtime/run_identity.h"
 #include "sim/simulate.h"
 
 namespace braid {
@@ -139,6 +140,24 @@ Result<PlannedRun> planned_automatically(const Config& config) {
   return Status(refused).at("plan.auto");
 }
 
+// Options by their keys first, which can be named. Secrets are compared by the text alone.
+Status agree_on_start(World& world, const PlannedRun& planned, const LoadedConfig& loaded) {
+  constexpr const char* kRemedy = "start all ranks with the same program, files and arguments";
+  Claims options;
+  const Json flat = flat_options(loaded.config);
+  for (const auto& [key, value] : flat.items())
+    options[cat("has ", key)] = cat("'", value.get<std::string>(), "'");
+  BRAID_TRY(world.agree("configuration", options, kRemedy));
+  BRAID_ASSIGN(const std::string binary, binary_hash());
+  const auto digest = [](const std::string& hash) { return cat("with SHA-256 ", hash); };
+  return world.agree(
+      "program",
+      {{"runs the binary", digest(binary)},
+       {"has a configuration", digest(sha256_hex(yaml_text(loaded.resolved)))},
+       {"compiles the plan to a program", cat("with hash ", program_hash(planned.program))}},
+      kRemedy);
+}
+
 }  // namespace
 
 bool states_plan(const Config& config) { return config.plan.automatic || states_layout(config); }
@@ -188,22 +207,20 @@ Status launch(const PlannedRun& planned) {
   return run_as_ranks(ranks, more);
 }
 
-Status join_job(const Membership& membership, const PlannedRun& planned,
-                const std::string& configuration,
+Status join_job(const Membership& membership, const PlannedRun& planned, const LoadedConfig& loaded,
                 const std::function<Status(World&, bool* together)>& run) {
   if (membership.global_rank != 0) set_log_level(LogLevel::kWarning);
   WorldOptions options;
   options.deadline_s = 3600;  // a rank that dies or hangs is found by its signs of life, in seconds
   BRAID_ASSIGN(const std::unique_ptr<World> world, World::join(membership, options));
-  if (const Status device = use_local_device(planned.config.device, membership.local_rank);
-      !device.ok())
-    return world->fail(device);
-  BRAID_ASSIGN(const std::string binary, binary_hash());
-  BRAID_TRY(world->agree({{"binary", binary},
-                          {"configuration", sha256_hex(configuration)},
-                          {"program", program_hash(planned.program)}}));
   bool together = false;
-  const Status ended = run(*world, &together);
+  const auto begin_and_run = [&]() -> Status {
+    BRAID_TRY(use_local_device(planned.config.device, membership.local_rank));
+    BRAID_TRY(agree_on_start(*world, planned, loaded));
+    return run(*world, &together);
+  };
+  const Status ended = begin_and_run();
+  if (world->refused()) return ended;
   if (!together) return world->fail(ended);
   const Status left = world->leave();
   return ended.ok() ? left : ended;

@@ -8,6 +8,7 @@
 
 #include "comm/membership.h"
 #include "comm/world.h"
+#include "config/load.h"
 #include "config/options.h"
 #include "plan/execution_plan.h"
 #include "plan/problem.h"
@@ -39,10 +40,10 @@ void print_program(const PlannedRun& planned);
 Status launch(const PlannedRun& planned);
 
 // Joins the job and runs this process's rank. A rank that fails tells the others why, and ranks
-// with another binary, configuration (its text) or program do not begin. `run` says whether all
-// ranks came to the end together, as they do when a signal stops the run: then nobody failed.
-Status join_job(const Membership& membership, const PlannedRun& planned,
-                const std::string& configuration,
+// with another binary, configuration or program do not begin; nor do they where World::agree()
+// refuses in `run`. `run` says whether all ranks came to the end together, as they do when a signal
+// stops the run: then nobody failed.
+Status join_job(const Membership& membership, const PlannedRun& planned, const LoadedConfig& loaded,
                 const std::function<Status(World&, bool* together)>& run);
 
 }  // namespace braid

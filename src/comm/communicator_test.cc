@@ -135,17 +135,23 @@ RANK_TEST(Communicator, GroupsOverlapAndCountTheirBytes, 4) {
 }
 
 RANK_TEST(Communicator, AgreementNamesTheRankThatDiffers, 4) {
-  // Each test may agree once: the verdict stays in the store.
-  const std::string config = world.global_rank() == 2 ? "b" : "a";
-  const Status status = world.agree({{"binary", "x"}, {"config", config}});
-  EXPECT_THAT(status.message(), HasSubstr("the config of rank 2 differs from that of rank 0"));
+  // A point is agreed on once: the verdict stays in the store.
+  const bool other = world.global_rank() >= 2;
+  Claims claims = {{"runs", "x"}, {"has lr", other ? "'2'" : "'1'"}};
+  if (world.global_rank() == 3) claims.erase("runs");
+  const Status status = world.agree("test", claims, "mend it");
+  EXPECT_EQ(status.message(),
+            "rank 2, 3 has lr '2', rank 0 '1'; rank 3 runs not at all, rank 0 x: mend it");
   EXPECT_EQ(status.code(), Code::kInvalidInput);
+  EXPECT_TRUE(world.refused());
 }
 
 RANK_TEST(Communicator, EqualValuesAgree, 2) {
   const auto hash = binary_hash();
   ASSERT_TRUE(hash.ok());
-  EXPECT_EQ(world.agree({{"binary", *hash}, {"config", "a"}}).message(), "");
+  EXPECT_EQ(world.agree("one", {{"runs", *hash}, {"has", "a"}}, "").message(), "");
+  EXPECT_EQ(world.agree("two", {}, "").message(), "");
+  EXPECT_FALSE(world.refused());
 }
 
 TEST(Communicator, OneRankNeedsNobody) {

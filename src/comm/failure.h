@@ -20,6 +20,9 @@ struct RankFailure {
 inline constexpr const char* kFailureKey = "failure";
 inline constexpr const char* kEndedKey = "ended/";  // + rank: it has read the failure
 
+// Where a rank is that has not told anybody yet.
+inline constexpr const char* kBeforeMeeting = "starting, before it met the other ranks";
+
 std::string failure_record(const RankFailure& failure);
 // The failure of a record; text that is none is an error.
 Result<RankFailure> parse_failure(std::string_view record);

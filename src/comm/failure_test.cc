@@ -1,8 +1,10 @@
 #include "comm/failure.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <ATen/ops/ones.h>
@@ -148,6 +150,21 @@ TEST(Failure, KilledRankEndsAllWithOneMessage) {
   expect_no_orphans(run.output);
 }
 
+// Before it has said anything, as while its libraries load.
+TEST(Failure, ARankThatDiesAtItsBeginIsNamedWithAPhase) {
+  LaunchOptions options;
+  options.ranks = 2;
+  options.argv = {"/bin/sh", "-c", "[ $RANK = 0 ] && kill -9 $$; exec sleep 60"};
+  testing::internal::CaptureStderr();
+  options.grace_s = 0.1;
+  const auto code = launch_ranks(options);
+  const std::string errors = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(code.ok());
+  EXPECT_EQ(*code, 1);
+  EXPECT_THAT(errors, HasSubstr("rank 0 failed: killed by signal 9 (Killed) (at: starting, before "
+                                "it met the other ranks)"));
+}
+
 TEST(Failure, ReportedFailureIsSaidOnce) {
   const Ended run = run_scenario("report");
   EXPECT_EQ(run.end, "exited with status 2") << run.output;
@@ -231,7 +248,64 @@ TEST(Failure, UnreachableMasterAndTakenPortAreSaid) {
   membership.master_port = (*store)->port();
   membership.store_exists = true;
   const auto alone = World::join(membership, {.join_s = 1});
-  EXPECT_THAT(alone.status().message(), HasSubstr("rank 1 of 2 did not come within 1 s"));
+  EXPECT_THAT(alone.status().message(),
+              HasSubstr(cat("rank 1 of 2 did not come to 127.0.0.1:", membership.master_port)));
+}
+
+// A membership of two ranks at this port.
+Membership one_of_two(int64_t rank, int64_t port, bool store_exists) {
+  return {.global_rank = rank,
+          .world_size = 2,
+          .local_rank = rank,
+          .local_size = 2,
+          .master_host = "127.0.0.1",
+          .master_port = port,
+          .store_exists = store_exists,
+          .started_by = "",
+          .attempt = "run-0"};
+}
+
+// Somebody else came first as this rank.
+TEST(Failure, ARankThatIsThereTwiceIsNamed) {
+  const auto store = Store::serve_local("run-0");
+  ASSERT_TRUE(store.ok());
+  for (const int64_t rank : {0, 1})
+    ASSERT_TRUE((*store)->set(process_key(rank), "another-machine 1 2").ok());
+  for (const bool serves : {false, true}) {
+    const auto twice =
+        World::join(one_of_two(serves ? 0 : 1, (*store)->port(), !serves), {.join_s = 5});
+    EXPECT_THAT(twice.status().message(),
+                HasSubstr(cat("rank ", serves ? 0 : 1, " is there twice: a process of another")));
+    EXPECT_THAT(twice.status().message(), HasSubstr("a RANK of its own"));
+  }
+  // Nothing of the first one was touched.
+  EXPECT_EQ(*(*store)->wait(process_key(1), 1), "another-machine 1 2");
+}
+
+TEST(Failure, WhoeverWaitsSaysForWhom) {
+  const auto store = Store::serve_local("run-0");
+  ASSERT_TRUE(store.ok());
+  testing::internal::CaptureStderr();
+  const auto alone =
+      World::join(one_of_two(0, (*store)->port(), true), {.join_s = 0.5, .notice_s = 0.1});
+  EXPECT_EQ(alone.status().code(), Code::kDeadline);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr(cat("rank 1 of 2 did not come to 127.0.0.1:", (*store)->port())));
+  // A port that somebody else listens at, who never answers.
+  const FileHandle socket(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(socket.get(), 8), 0);
+  ASSERT_EQ(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  testing::internal::CaptureStderr();
+  const auto foreign =
+      World::join(one_of_two(1, ntohs(address.sin_port), false), {.join_s = 1, .notice_s = 0.1});
+  EXPECT_EQ(foreign.status().code(), Code::kUnavailable);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("where a program listens that serves no ranks"));
 }
 
 TEST(Failure, RecordsAreReadBackAndJunkIsRefused) {

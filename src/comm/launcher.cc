@@ -34,28 +34,34 @@ constexpr int kPoll_ms = 50;
 constexpr const char* kErrorPrefix = "braid: error: ";
 
 std::atomic<int> g_signal{0};  // to pass on
-void remember_signal(int number) { g_signal = number; }
+void remember_signal(int number) {
+  if (number == SIGHUP) ::signal(SIGPIPE, SIG_IGN);  // whoever read our output may be gone too
+  g_signal = number;
+}
 
-// Passes SIGTERM and SIGINT on for its lifetime.
+// Passes SIGTERM, SIGINT and SIGHUP on for its lifetime; the last not where it is ignored, as under
+// nohup.
 class SignalRelay {
  public:
   SignalRelay() {
     g_signal = 0;
     struct sigaction action {};
     action.sa_handler = remember_signal;
-    ::sigaction(SIGTERM, &action, &old_term_);
-    ::sigaction(SIGINT, &action, &old_int_);
+    for (size_t i = 0; i < old_.size(); ++i) {
+      ::sigaction(kPassedOn[i], nullptr, &old_[i]);
+      const bool ignored = kPassedOn[i] == SIGHUP && old_[i].sa_handler == SIG_IGN;
+      if (!ignored) ::sigaction(kPassedOn[i], &action, nullptr);
+    }
   }
   ~SignalRelay() {
-    ::sigaction(SIGTERM, &old_term_, nullptr);
-    ::sigaction(SIGINT, &old_int_, nullptr);
+    for (size_t i = 0; i < old_.size(); ++i) ::sigaction(kPassedOn[i], &old_[i], nullptr);
   }
   SignalRelay(const SignalRelay&) = delete;
   SignalRelay& operator=(const SignalRelay&) = delete;
 
  private:
-  struct sigaction old_term_ {};
-  struct sigaction old_int_ {};
+  static constexpr std::array<int, 3> kPassedOn = {SIGTERM, SIGINT, SIGHUP};
+  std::array<struct sigaction, 3> old_{};
 };
 
 // One running rank and the lines that it writes.
@@ -240,9 +246,10 @@ class Launcher {
         WIFSIGNALED(status)
             ? cat("killed by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")")
             : cat("ended with exit code ", WEXITSTATUS(status));
-    const RankFailure failure{
-        rank.rank, cause,
-        rank.position ? rank.position->text() : last_position(*store_, rank.rank)};
+    std::string position =
+        rank.position ? rank.position->text() : last_position(*store_, rank.rank);
+    if (position.empty()) position = kBeforeMeeting;
+    const RankFailure failure{rank.rank, cause, position};
     const auto first = store_->set_once(kFailureKey, failure_record(failure));
     const auto known = first.ok() ? parse_failure(*first) : Result<RankFailure>(failure);
     failed_rank_ = known.ok() ? known->global_rank : rank.rank;

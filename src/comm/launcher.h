@@ -23,8 +23,8 @@ struct LaunchOptions {
 // Runs the ranks to their end and gives the exit code: 0, or that of the rank that failed first (1
 // where a signal ended it). Standard output of rank 0 passes through, lines of the others and all
 // errors come on standard error, with "[rank N] " in front of those of ranks above 0; of lines that
-// begin with "braid: error: " only the first is passed on. SIGTERM and SIGINT are passed to the
-// ranks.
+// begin with "braid: error: " only the first is passed on. SIGTERM, SIGINT and SIGHUP are passed to
+// the ranks.
 Result<int> launch_ranks(const LaunchOptions& options);
 
 }  // namespace braid

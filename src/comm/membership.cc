@@ -148,6 +148,10 @@ Result<std::optional<Membership>> read_open_mpi(const Environment& environment) 
 
 }  // namespace
 
+std::string store_place(const Membership& membership) {
+  return cat(membership.master_host, ":", membership.master_port);
+}
+
 Environment process_environment() {
   return [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());

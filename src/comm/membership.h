@@ -28,6 +28,9 @@ struct Membership {
   friend bool operator==(const Membership&, const Membership&) = default;
 };
 
+// "HOST:PORT" of the store.
+std::string store_place(const Membership& membership);
+
 // The value of an environment variable, or nothing.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Environment process_environment();

@@ -56,6 +56,12 @@ std::string process_identity() {
   return cat(machine_identity(), " ", ::getpid(), " ", read_stat(::getpid()).start);
 }
 
+std::string process_text(const std::string& identity) {
+  const auto [state, pid] = look_at(identity);
+  return state == ProcessState::kElsewhere ? std::string("a process of another machine")
+                                           : cat("process ", pid, " of this machine");
+}
+
 ProcessState process_state(const std::string& identity) { return look_at(identity).first; }
 
 std::optional<pid_t> living_process(const std::string& identity) {

@@ -11,14 +11,20 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/store_handle.h"
+#include "comm/watchdog.h"
 #include "host/process.h"
 
 namespace braid {
@@ -48,17 +54,31 @@ int64_t bound_port(int socket) {
                    : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
-// Listens on the one address that the ranks are told, not on every interface.
-Result<Listener> listen_on(const std::string& host, int64_t port) {
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+Result<Addresses> addresses_of(const std::string& host, int64_t port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const std::string service = std::to_string(port);
   if (const int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found); error != 0)
     return invalid_input(cat("the master host '", host, "' has no address: ", gai_strerror(error)));
+  return Addresses(found, ::freeaddrinfo);
+}
+
+FileHandle socket_of(const addrinfo& address) {
+  return FileHandle(
+      ::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
+}
+
+// Listens on the one address that the ranks are told, not on every interface. Where that fails,
+// `remedy(errno)` ends the message.
+Result<Listener> listen_on(const std::string& host, int64_t port,
+                           const std::function<std::string(int error)>& remedy) {
+  BRAID_ASSIGN(const Addresses found, addresses_of(host, port));
   int failure = 0;
   Listener out;
-  for (const addrinfo* at = found; at != nullptr && out.port == 0; at = at->ai_next) {
-    FileHandle socket(::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol));
+  for (const addrinfo* at = found.get(); at != nullptr && out.port == 0; at = at->ai_next) {
+    FileHandle socket = socket_of(*at);
     const int on = 1;
     if (socket.is_open()) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     const bool listens = socket.is_open() &&
@@ -71,13 +91,45 @@ Result<Listener> listen_on(const std::string& host, int64_t port) {
     out.port = bound_port(socket.get());
     out.socket = std::move(socket);
   }
-  ::freeaddrinfo(found);
   if (out.port != 0) return out;
-  const char* remedy = failure == EADDRINUSE ? "; choose another MASTER_PORT"
-                                             : "; rank 0 must run on the machine of MASTER_ADDR";
-  return unavailable(
-      cat("cannot serve the store on ", host, ":", port, ": ", std::strerror(failure), remedy));
+  return unavailable(cat("cannot serve the store on ", host, ":", port, ": ",
+                         std::strerror(failure), remedy(failure)));
 }
+
+// Whether any program listens there.
+bool somebody_listens(const Membership& membership) {
+  const auto found = addresses_of(membership.master_host, membership.master_port);
+  if (!found.ok()) return false;
+  const FileHandle socket = socket_of(**found);
+  return socket.is_open() && ::connect(socket.get(), (*found)->ai_addr, (*found)->ai_addrlen) == 0;
+}
+
+// Says something in the log unless it ends within so many seconds.
+class LateNotice {
+ public:
+  LateNotice(double seconds, std::function<std::string()> text)
+      : thread_([this, seconds, text = std::move(text)] {
+          std::unique_lock lock(mutex_);
+          const auto time = std::chrono::duration<double>(seconds);
+          if (!wake_.wait_for(lock, time, [this] { return ended_; })) log_warning(text());
+        }) {}
+  ~LateNotice() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+  }
+  LateNotice(const LateNotice&) = delete;
+  LateNotice& operator=(const LateNotice&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ended_ = false;
+  std::thread thread_;  // the last member: it uses the others
+};
 
 // c10d reports each failure in its own log too, with stacks of calls; Braid's message is enough.
 void quiet_c10d() {
@@ -111,57 +163,97 @@ Store::Store(std::unique_ptr<Handle> handle, int64_t port)
     : handle_(std::move(handle)), port_(port) {}
 Store::~Store() = default;
 
-Result<std::unique_ptr<Store>> Store::open(const Membership& membership, double timeout_s) {
-  quiet_c10d();
+Result<std::unique_ptr<Store>> Store::attempt(const Membership& membership, double timeout_s) {
   c10d::TCPStoreOptions options;
   options.timeout = milliseconds(timeout_s);
   options.waitWorkers = false;
   options.port = static_cast<uint16_t>(membership.master_port);
-  const bool serves = membership.global_rank == 0 && !membership.store_exists;
-  if (serves) {
-    BRAID_ASSIGN(Listener listener, listen_on(membership.master_host, membership.master_port));
-    options.isServer = true;
-    options.masterListenFd = ::fcntl(listener.socket.get(), F_DUPFD_CLOEXEC, 0);
-  }
   auto handle = std::make_unique<Handle>();
-  const auto connect = [&] {
+  BRAID_TRY(guarded(Code::kUnavailable, store_place(membership), [&] {
     handle->store = with_prefix(
         membership.attempt, c10::make_intrusive<c10d::TCPStore>(membership.master_host, options));
     handle->store->setTimeout(milliseconds(kRequestTimeout_s));
-  };
-  const std::string where = cat(membership.master_host, ":", membership.master_port);
-  const std::string failed =
-      cat("rank ", membership.global_rank, " found no store at ", where, " within ", timeout_s,
-          " s (MASTER_ADDR and MASTER_PORT must name the machine of rank 0)");
-  const auto begin = std::chrono::steady_clock::now();
-  const auto waited_s = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  // c10d tries longer than it is told to.
-  if (!serves) options.timeout = milliseconds(std::min(timeout_s, kAttempt_s));
-  Status reached = guarded(Code::kUnavailable, failed, connect);
-  if (!reached.ok() && !serves && waited_s() < timeout_s)
-    log_warning(cat("rank ", membership.global_rank, " waits for rank 0 at ", where));
-  while (!reached.ok() && !serves && waited_s() < timeout_s)
-    reached = guarded(Code::kUnavailable, failed, connect);
-  BRAID_TRY(reached);
+  }));
   return std::unique_ptr<Store>(new Store(std::move(handle), membership.master_port));
 }
 
-Result<std::unique_ptr<Store>> Store::serve_local(const std::string& attempt) {
-  BRAID_ASSIGN(Listener listener, listen_on("127.0.0.1", 0));
+// c10d waits without end for a program that listens and says nothing; its thread is left to that
+// then.
+Result<std::unique_ptr<Store>> Store::connect(const Membership& membership, double timeout_s) {
+  quiet_c10d();
+  const Deadline deadline = deadline_in(timeout_s);
+  const double attempt_s = std::min(timeout_s, kAttempt_s);  // c10d tries longer than it is told to
+  while (true) {
+    using Promise = std::promise<Result<std::unique_ptr<Store>>>;
+    const auto promise = std::make_shared<Promise>();
+    auto ended = promise->get_future();
+    std::thread([=] { promise->set_value(attempt(membership, attempt_s)); }).detach();
+    if (ended.wait_until(deadline) != std::future_status::ready)
+      return unavailable(cat("whoever listens at ", store_place(membership), " says nothing"));
+    auto store = ended.get();
+    if (store.ok() || std::chrono::steady_clock::now() > deadline) return store;
+  }
+}
+
+// Why rank 0 cannot serve the store, and what to do.
+std::string Store::port_remedy(const Membership& membership, int error) {
+  if (error != EADDRINUSE) return "; rank 0 must run on the machine of MASTER_ADDR";
+  if (const auto there = connect(membership, kAttempt_s); there.ok())
+    if (const auto seen = (*there)->look({process_key(0)}); seen.ok() && (*seen)[0])
+      return cat("; rank 0 is there twice: ", process_text(*(*seen)[0]),
+                 " serves it already; give each process a RANK of its own, and each job a "
+                 "MASTER_PORT of its own");
+  return "; another program has the port: choose another MASTER_PORT";
+}
+
+Result<std::unique_ptr<Store>> Store::open(const Membership& membership, double timeout_s,
+                                           double notice_s) {
+  const bool serves = membership.global_rank == 0 && !membership.store_exists;
+  if (serves) {
+    BRAID_ASSIGN(Listener listener,
+                 listen_on(membership.master_host, membership.master_port,
+                           [&](int error) { return port_remedy(membership, error); }));
+    return serve(std::move(listener.socket), membership);
+  }
+  const std::string where = store_place(membership);
+  const LateNotice notice(notice_s, [&] {
+    return cat("rank ", membership.global_rank, " waits for rank 0 at ", where,
+               somebody_listens(membership)
+                   ? ", where a program listens that serves no ranks: has it taken the port?"
+                   : ", where nobody listens yet");
+  });
+  auto store = connect(membership, timeout_s);
+  if (store.ok()) return store;
+  return Status(Code::kUnavailable,
+                cat("rank ", membership.global_rank, " found no store at ", where, " within ",
+                    timeout_s, " s (MASTER_ADDR and MASTER_PORT must name the machine of rank 0): ",
+                    store.status().message()));
+}
+
+Result<std::unique_ptr<Store>> Store::serve(FileHandle socket, const Membership& membership) {
   quiet_c10d();
   c10d::TCPStoreOptions options;
   options.timeout = milliseconds(kRequestTimeout_s);
   options.waitWorkers = false;
   options.isServer = true;
-  options.port = static_cast<uint16_t>(listener.port);
-  options.masterListenFd = ::fcntl(listener.socket.get(), F_DUPFD_CLOEXEC, 0);
+  options.port = static_cast<uint16_t>(membership.master_port);
+  options.masterListenFd = ::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0);
   auto handle = std::make_unique<Handle>();
-  BRAID_TRY(guarded(Code::kUnavailable, "the store of this run", [&] {
-    handle->store = with_prefix(attempt, c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options));
+  BRAID_TRY(guarded(Code::kUnavailable, cat("the store at ", store_place(membership)), [&] {
+    handle->store = with_prefix(
+        membership.attempt, c10::make_intrusive<c10d::TCPStore>(membership.master_host, options));
+    handle->store->setTimeout(milliseconds(kRequestTimeout_s));
   }));
-  return std::unique_ptr<Store>(new Store(std::move(handle), listener.port));
+  return std::unique_ptr<Store>(new Store(std::move(handle), membership.master_port));
+}
+
+Result<std::unique_ptr<Store>> Store::serve_local(const std::string& attempt) {
+  Membership local;
+  local.attempt = attempt;
+  BRAID_ASSIGN(Listener listener,
+               listen_on(local.master_host, 0, [](int) { return std::string(); }));
+  local.master_port = listener.port;
+  return serve(std::move(listener.socket), local);
 }
 
 Result<std::unique_ptr<Store>> Store::duplicate() const {

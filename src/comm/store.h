@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "comm/membership.h"
+#include "host/process.h"
 
 namespace c10d {
 class Store;
@@ -21,9 +22,11 @@ namespace braid {
 
 class Store {
  public:
-  // Opens the store of a job, as its server where this rank has to serve it. kUnavailable within
-  // `timeout_s`: nobody serves host and port, or the port is in use.
-  static Result<std::unique_ptr<Store>> open(const Membership& membership, double timeout_s);
+  // Opens the store of a job, as its server where this rank has to serve it. Whoever waits for the
+  // server says so after `notice_s`. kUnavailable within `timeout_s`: nobody serves host and port,
+  // or somebody else does, and who.
+  static Result<std::unique_ptr<Store>> open(const Membership& membership, double timeout_s,
+                                             double notice_s);
   // Serves a store for ranks of this machine on a free port of the loopback interface.
   static Result<std::unique_ptr<Store>> serve_local(const std::string& attempt);
   ~Store();
@@ -49,6 +52,10 @@ class Store {
 
  private:
   Store(std::unique_ptr<Handle> handle, int64_t port);
+  static Result<std::unique_ptr<Store>> attempt(const Membership& membership, double timeout_s);
+  static Result<std::unique_ptr<Store>> connect(const Membership& membership, double timeout_s);
+  static Result<std::unique_ptr<Store>> serve(FileHandle socket, const Membership& membership);
+  static std::string port_remedy(const Membership& membership, int error);
 
   std::unique_ptr<Handle> handle_;
   int64_t port_ = 0;

@@ -16,7 +16,6 @@ double now_s() {
 }
 
 std::string beat_key(int64_t rank) { return cat("beat/", rank); }
-std::string process_key(int64_t rank) { return cat("process/", rank); }
 
 // A beat is "NUMBER POSITION", or this.
 constexpr const char* kDone = "done";
@@ -27,6 +26,8 @@ std::string position_of_beat(const std::string& beat) {
 }
 
 }  // namespace
+
+std::string process_key(int64_t rank) { return cat("process/", rank); }
 
 std::vector<std::string> last_positions(Store& store, const std::vector<int64_t>& ranks) {
   std::vector<std::string> keys, out;
@@ -48,7 +49,13 @@ std::string last_position(Store& store, int64_t rank) {
 Result<std::unique_ptr<Watchdog>> Watchdog::start(Store& store, const Membership& membership,
                                                   const PositionBoard& board,
                                                   const WatchdogOptions& options) {
-  BRAID_TRY(store.set(process_key(membership.global_rank), process_identity()));
+  const int64_t rank = membership.global_rank;
+  BRAID_ASSIGN(const std::string first, store.set_once(process_key(rank), process_identity()));
+  if (first != process_identity())
+    return invalid_input(cat("rank ", rank, " is there twice: ", process_text(first),
+                             " came first to ", store_place(membership),
+                             "; give each process a RANK of its own, and each job a MASTER_PORT of "
+                             "its own"));
   BRAID_ASSIGN(std::unique_ptr<Store> own, store.duplicate());
   return std::unique_ptr<Watchdog>(new Watchdog(std::move(own), membership, board, options));
 }
@@ -117,7 +124,8 @@ Status Watchdog::look_once() {
 // Of this moment, or of its death; from another machine what it last said.
 std::string Watchdog::watched_position() const {
   const std::string seen = view_ ? view_->text() : "";
-  return seen.empty() ? position_of_beat(last_beat_) : seen;
+  if (!seen.empty()) return seen;
+  return last_beat_.empty() ? kBeforeMeeting : position_of_beat(last_beat_);
 }
 
 void Watchdog::judge_watched(const std::string& beat) {

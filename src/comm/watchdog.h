@@ -32,7 +32,8 @@ struct WatchdogOptions {
 
 class Watchdog {
  public:
-  // Starts the thread over a connection of its own. REQUIRES: board outlives the object.
+  // Takes the rank for this process and starts the thread over a connection of its own. A rank that
+  // another process has is kInvalidInput that names that. REQUIRES: board outlives the object.
   static Result<std::unique_ptr<Watchdog>> start(Store& store, const Membership& membership,
                                                  const PositionBoard& board,
                                                  const WatchdogOptions& options);
@@ -78,6 +79,11 @@ class Watchdog {
 std::string last_position(Store& store, int64_t rank);
 // "rank 2: step 3, train actor, ..." for each of the ranks, as they last said.
 std::vector<std::string> last_positions(Store& store, const std::vector<int64_t>& ranks);
+
+// The key of the store under which the process of a rank says its process_identity().
+std::string process_key(int64_t rank);
+// "process 123 of this machine", or "a process of another machine".
+std::string process_text(const std::string& identity);
 
 // What the system says of a process of this machine.
 enum class ProcessState { kRunning, kStopped, kGone, kElsewhere };

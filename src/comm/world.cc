@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "comm/failure.h"
 #include "comm/group_backend.h"
@@ -33,20 +35,35 @@ std::vector<int64_t> ranks_below(int64_t count) {
   return out;
 }
 
-// What rank 0 says about the values of all ranks: "" or what differs.
-std::string verdict_on(const std::vector<Json>& values) {
-  std::vector<std::string> differences;
-  for (const auto& [name, value] : values[0].items()) {
-    std::vector<int64_t> others;
-    for (size_t rank = 1; rank < values.size(); ++rank)
-      if (values[rank].value(name, "") != value) others.push_back(static_cast<int64_t>(rank));
-    if (!others.empty())
-      differences.push_back(
-          cat("the ", name, " of rank ", rank_list(others), " differs from that of rank 0"));
-  }
-  return differences.empty() ? ""
-                             : cat(join(differences, "; "),
-                                   ": start all ranks with the same program, files and arguments");
+// A claim that differs: its words on a rank and on rank 0.
+std::string difference_text(const std::string& ranks, const std::string& name,
+                            const std::string& own, const std::string& first) {
+  return cat("rank ", ranks, " ", name, " ", own, ", rank 0 ", first);
+}
+
+// File names need not be UTF-8.
+std::string json_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// As many as one can read.
+constexpr size_t kMostDifferences = 8;
+
+// What the claims of a rank have against those of rank 0: [name, its value, rank 0's].
+Json differences_between(const Claims& own, const Claims& first) {
+  constexpr const char* kAbsent = "not at all";
+  Json out = Json::array();
+  const auto value = [&](const Claims& claims, const std::string& name) -> std::string {
+    const auto found = claims.find(name);
+    return found == claims.end() ? kAbsent : found->second;
+  };
+  std::set<std::string> names;
+  for (const Claims* claims : {&first, &own})
+    for (const auto& item : *claims) names.insert(item.first);
+  for (const std::string& name : names)
+    if (value(own, name) != value(first, name))
+      out.push_back(Json::array({name, value(own, name), value(first, name)}));
+  return out;
 }
 
 }  // namespace
@@ -65,57 +82,111 @@ Result<std::unique_ptr<World>> World::join(const Membership& membership,
                                            const WorldOptions& options) {
   std::unique_ptr<World> world(new World(membership, options));
   if (membership.world_size == 1) return world;
-  BRAID_ASSIGN(world->store_, Store::open(membership, options.join_s));
+  BRAID_ASSIGN(world->store_, Store::open(membership, options.join_s, options.notice_s));
   BRAID_ASSIGN(world->watchdog_,
                Watchdog::start(*world->store_, membership, world->board_, options.watchdog));
   BRAID_TRY(world->store_->set(cat("came/", membership.global_rank), "1"));
-  BRAID_TRY(world->await_ranks("came/", ranks_below(membership.world_size), "joining"));
+  const PositionBoard::Waiting waiting(world->board_, "the other ranks, to begin");
+  BRAID_TRY(world->await_ranks("came/", ranks_below(membership.world_size), "the start of the job",
+                               options.join_s));
   return world;
 }
 
 Status World::await_ranks(const std::string& key_prefix, const std::vector<int64_t>& ranks,
-                          const std::string& what) {
-  const Deadline deadline = deadline_in(options_.join_s);
-  for (const int64_t rank : ranks) {
-    const double left_s =
-        std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
-    if (store_->wait(cat(key_prefix, rank), std::max(left_s, 0.001)).ok()) continue;
-    std::vector<int64_t> missing;
+                          const std::string& what, double limit_s) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Deadline deadline = deadline_in(limit_s);
+  const auto seconds = [](auto time) { return std::chrono::duration<double>(time).count(); };
+  double notice_s = options_.notice_s;
+  std::vector<int64_t> missing = ranks;
+  while (true) {
+    const auto now = std::chrono::steady_clock::now();
+    const double wait_s = std::min(seconds(deadline - now), notice_s - seconds(now - begin));
+    (void)store_->wait(cat(key_prefix, missing.front()), std::max(wait_s, 0.001));
     std::vector<std::string> keys;
-    for (const int64_t each : ranks) keys.push_back(cat(key_prefix, each));
+    for (const int64_t rank : missing) keys.push_back(cat(key_prefix, rank));
     BRAID_ASSIGN(const auto seen, store_->look(keys));
-    for (size_t i = 0; i < ranks.size(); ++i)
-      if (!seen[i]) missing.push_back(ranks[i]);
-    if (missing.empty()) continue;
-    return {Code::kDeadline, cat(what, ": rank ", rank_list(missing), " of ", ranks.size(),
-                                 " did not come within ", options_.join_s, " s")};
+    std::vector<int64_t> still;
+    for (size_t i = 0; i < missing.size(); ++i)
+      if (!seen[i]) still.push_back(missing[i]);
+    missing = std::move(still);
+    if (missing.empty()) return ok_status();
+    const double waited_s = seconds(std::chrono::steady_clock::now() - begin);
+    const std::string whom =
+        cat(what, ": rank ", rank_list(missing), " of ", world_size(), " did not come to ",
+            store_place(membership_), " within ", format_seconds(std::min(waited_s, limit_s)));
+    if (waited_s >= limit_s) return {Code::kDeadline, whom};
+    if (waited_s < notice_s) continue;
+    notice_s = 4 * waited_s;
+    // Of those that wait alike the first one says it.
+    const auto first = std::find_if(ranks.begin(), ranks.end(), [&](int64_t rank) {
+      return std::find(missing.begin(), missing.end(), rank) == missing.end();
+    });
+    if (first == ranks.end() || *first >= global_rank())
+      log_warning(cat(whom, "; rank ", global_rank(), " waits ", format_seconds(limit_s - waited_s),
+                      " more"));
   }
-  return {};
 }
 
-Status World::agree(const std::vector<std::pair<std::string, std::string>>& values) {
-  if (world_size() == 1) return {};
-  Json own = Json::object();
-  for (const auto& [name, value] : values) own[name] = value;
-  BRAID_TRY(store_->set(cat("agree/", global_rank()), own.dump()));
-  if (global_rank() == 0) {
-    BRAID_TRY(await_ranks("agree/", ranks_below(world_size()), "agreement at the start"));
-    std::vector<Json> all;
-    for (int64_t rank = 0; rank < world_size(); ++rank) {
-      BRAID_ASSIGN(const std::string text, store_->wait(cat("agree/", rank), options_.join_s));
-      BRAID_ASSIGN(Json json, parse_json(text, cat("values of rank ", rank)));
-      all.push_back(std::move(json));
-    }
-    BRAID_TRY(store_->set("agreed", cat("=", verdict_on(all))));
+// "=" or, where this rank's claims are not those of rank 0, the differences.
+Result<std::string> World::differences_from_first(const std::string& prefix, const Claims& claims) {
+  const std::string own = json_text(claims);
+  BRAID_ASSIGN(const std::string digest,
+               store_->wait(cat(prefix, "digest"), options_.deadline_s).at(prefix));
+  if (digest == sha256_hex(own)) return std::string("=");
+  BRAID_ASSIGN(const std::string text,
+               store_->wait(cat(prefix, "claims"), options_.deadline_s).at(prefix));
+  BRAID_ASSIGN(const Json first, parse_json(text, "claims of rank 0"));
+  return json_text(differences_between(claims, first.get<Claims>()));
+}
+
+// Of all ranks: "=" or the message. Ranks that differ alike are named together.
+Result<std::string> World::verdict(const std::string& prefix, const std::string& remedy) {
+  std::vector<int64_t> others = ranks_below(world_size());
+  others.erase(others.begin());
+  BRAID_TRY(await_ranks(prefix, others, "agreement before the first step", options_.deadline_s));
+  std::map<Json, std::vector<int64_t>> found;
+  for (const int64_t rank : others) {
+    BRAID_ASSIGN(const std::string text, store_->wait(cat(prefix, rank), options_.join_s));
+    if (text == "=") continue;
+    BRAID_ASSIGN(const Json all, parse_json(text, cat("claims of rank ", rank)));
+    for (const Json& difference : all) found[difference].push_back(rank);
   }
-  BRAID_ASSIGN(const std::string verdict,
-               store_->wait("agreed", options_.join_s).at("agreement at the start"));
-  if (verdict == "=") return ok_status();
+  if (found.empty()) return std::string("=");
+  std::vector<std::string> texts;
+  for (const auto& [difference, ranks] : found)
+    if (texts.size() < kMostDifferences)
+      texts.push_back(
+          difference_text(rank_list(ranks), difference[0], difference[1], difference[2]));
+  const std::string more = found.size() > texts.size()
+                               ? cat("; and ", found.size() - texts.size(), " more differences")
+                               : "";
+  return cat(braid::join(texts, "; "), more, ": ", remedy);
+}
+
+Status World::agree(const std::string& point, const Claims& claims, const std::string& remedy) {
+  if (world_size() == 1) return {};
+  const std::string prefix = cat("agree/", point, "/"), ends = cat("refused/", point, "/");
+  if (global_rank() == 0) {
+    const std::string own = json_text(claims);
+    BRAID_TRY(store_->set(cat(prefix, "claims"), own));
+    BRAID_TRY(store_->set(cat(prefix, "digest"), sha256_hex(own)));
+    BRAID_ASSIGN(const std::string said, verdict(prefix, remedy));
+    BRAID_TRY(store_->set(cat(prefix, "verdict"), said));
+  } else {
+    const PositionBoard::Waiting waiting(board_, "what rank 0 says of itself");
+    BRAID_ASSIGN(const std::string differences, differences_from_first(prefix, claims));
+    BRAID_TRY(store_->set(cat(prefix, global_rank()), differences));
+  }
+  BRAID_ASSIGN(const std::string said,
+               store_->wait(cat(prefix, "verdict"), options_.deadline_s).at(prefix));
+  if (said == "=") return ok_status();
+  refused_ = true;
   // The store goes with rank 0: it stays until the others have read why.
-  BRAID_TRY(store_->set(cat("refused/", global_rank()), "1"));
+  BRAID_TRY(store_->set(cat(ends, global_rank()), "1"));
   if (global_rank() == 0)
-    BRAID_TRY(await_ranks("refused/", ranks_below(world_size()), "agreement at the start"));
-  return invalid_input(verdict.substr(1));
+    BRAID_TRY(await_ranks(ends, ranks_below(world_size()), "the end", options_.join_s));
+  return invalid_input(said);
 }
 
 Result<Communicator*> World::group(const std::string& name, std::vector<int64_t> members) {
@@ -133,7 +204,7 @@ Result<Communicator*> World::group(const std::string& name, std::vector<int64_t>
         board_, cat("connecting group ", name, " of ranks ", rank_list(members)));
     const std::string prefix = cat("members/", name, "/");
     BRAID_TRY(store_->set(cat(prefix, global_rank()), "1"));
-    BRAID_TRY(await_ranks(prefix, members, cat("group ", name)));
+    BRAID_TRY(await_ranks(prefix, members, cat("group ", name), options_.join_s));
     BRAID_ASSIGN(backend, connect_gloo(*store_, {.name = name,
                                                  .place = static_cast<int>(self - members.begin()),
                                                  .size = static_cast<int>(members.size()),

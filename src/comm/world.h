@@ -18,8 +18,13 @@
 
 namespace braid {
 
+// What a rank says of itself, in words that follow its name: "has train.seed" -> "'2'" reads "rank
+// 1 has train.seed '2', rank 0 '1'". A claim that a rank lacks is "not at all".
+using Claims = std::map<std::string, std::string>;
+
 struct WorldOptions {
   double join_s = 120;      // for all ranks to come, and for a group to connect
+  double notice_s = 5;      // of waiting for ranks to come: then the log says for whom
   double deadline_s = 300;  // of every wait of a communicator
   double leave_s = 300;     // for all ranks to end as planned, where this rank serves the store
   WatchdogOptions watchdog = {};
@@ -38,9 +43,11 @@ class World {
   int64_t world_size() const { return membership_.world_size; }
   PositionBoard& position() { return board_; }
 
-  // All ranks must call it with equal values ("binary" -> its hash, "config", "program"); else
-  // every rank fails with one message that names the ranks and what differs.
-  Status agree(const std::vector<std::pair<std::string, std::string>>& values);
+  // All ranks must call it with equal claims, at a `point` of its own; else every rank gets one
+  // kInvalidInput that names ranks, claims and values, with `remedy` behind them, and refused() is
+  // true from then on. The ranks compare a digest with rank 0's; claims travel where it differs.
+  Status agree(const std::string& point, const Claims& claims, const std::string& remedy);
+  bool refused() const { return refused_; }
 
   // The communicator of these ranks under this name, connected on the first call by all members;
   // valid as long as the world. Two groups of equal ranks with different names are independent.
@@ -63,9 +70,12 @@ class World {
   World(const Membership& membership, const WorldOptions& options);
   bool serves_store() const;
   void await_endings();
-  // Waits until all these ranks have set their key; kDeadline names those that have not.
+  // Waits until all these ranks have set their key; says in the log for whom when it takes long.
+  // kDeadline, after `limit_s`, names those that have not.
   Status await_ranks(const std::string& key_prefix, const std::vector<int64_t>& ranks,
-                     const std::string& what);
+                     const std::string& what, double limit_s);
+  Result<std::string> differences_from_first(const std::string& prefix, const Claims& claims);
+  Result<std::string> verdict(const std::string& prefix, const std::string& remedy);
 
   Membership membership_;
   WorldOptions options_;
@@ -73,6 +83,7 @@ class World {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Watchdog> watchdog_;
   Status told_;  // what fail() returned
+  bool refused_ = false;
   std::map<std::string, std::unique_ptr<Communicator>> groups_;
 };
 

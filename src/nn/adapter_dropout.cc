@@ -20,22 +20,11 @@ constexpr uint64_t kNumberMask = (uint64_t{1} << kBitsPerNumber) - 1;
 }  // namespace
 
 AdapterDropout adapter_dropout(const TokenBatch& batch, double share, uint64_t seed) {
+  BRAID_CHECK(static_cast<int64_t>(batch.row_keys_T.size()) == batch.tokens_T.numel(),
+              "a batch without a cache has a key for each row");
   AdapterDropout out;
   out.share = share;
-  const at::Tensor tokens_T = to_host(batch.tokens_T).contiguous();
-  const int64_t* token = tokens_T.const_data_ptr<int64_t>();
-  out.token_keys.resize(static_cast<size_t>(tokens_T.numel()));
-  const auto& begins = batch.attention.query_begin;
-  for (size_t s = 0; s + 1 < begins.size(); ++s) {
-    const int32_t host = batch.attention.host(static_cast<int64_t>(s));
-    uint64_t key = seed;
-    if (host >= 0)
-      key = out.token_keys[static_cast<size_t>(begins[host] + batch.attention.cached[s] - 1)];
-    for (auto t = begins[s]; t < begins[s + 1]; ++t) {
-      key = mix_seed(key, static_cast<uint64_t>(token[t]));
-      out.token_keys[static_cast<size_t>(t)] = key;
-    }
-  }
+  for (const uint64_t key : batch.row_keys_T) out.token_keys.push_back(mix_seed(seed, key));
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/rng.h"
 #include "device/device_copy.h"
 #include "nn/decoder.h"
 #include "nn/shard.h"
@@ -12,8 +13,21 @@
 
 namespace braid {
 
+namespace {
+
+std::vector<uint64_t> keys_by_tokens(const std::vector<int32_t>& tokens) {
+  std::vector<uint64_t> out;
+  uint64_t key = 0;
+  for (const int32_t token : tokens)
+    out.push_back(key = mix_seed(key, static_cast<uint64_t>(token)));
+  return out;
+}
+
+}  // namespace
+
 TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device,
-                          const std::vector<SharedStart>& starts) {
+                          const std::vector<SharedStart>& starts,
+                          const std::vector<std::vector<uint64_t>>& keys) {
   std::vector<int64_t> tokens, positions;
   TokenBatch batch;
   AttentionBatch& attention = batch.attention;
@@ -35,6 +49,8 @@ TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at
       tokens.push_back(sequences[s][i]);
       positions.push_back(static_cast<int64_t>(i));
     }
+    const std::vector<uint64_t> own = keys.empty() ? keys_by_tokens(sequences[s]) : keys[s];
+    batch.row_keys_T.insert(batch.row_keys_T.end(), own.begin() + start.tokens, own.end());
     attention.query_begin.push_back(static_cast<int32_t>(tokens.size()));
     attention.cached.push_back(start.tokens);
     if (!starts.empty()) attention.hosts.push_back(start.host);

@@ -60,6 +60,9 @@ struct TokenBatch {
   at::Tensor tokens_T;     // int64
   at::Tensor positions_T;  // int64
   AttentionBatch attention;
+  // Tells which token of which sample each row is, however samples are packed; dropout is a
+  // function of it. Empty with a cache.
+  std::vector<uint64_t> row_keys_T;
 };
 
 // The first tokens that a sequence shares with an earlier one, its host; host -1: none.
@@ -70,10 +73,12 @@ struct SharedStart {
 
 // Packs whole sequences one after another (no cache). A sequence's shared start is left out: its
 // rows are the host's, and forwards give the remaining rows the bits that they have in the whole
-// sequence. `starts` has an entry per sequence, or none. REQUIRES: a host begins with the same
-// tokens and has no host itself.
+// sequence. `starts` has an entry per sequence, or none; so has `keys`, a key for each token of a
+// sequence, shared ones included (none: functions of the tokens up to each). REQUIRES: a host
+// begins with the same tokens and keys and has no host itself.
 TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device,
-                          const std::vector<SharedStart>& starts = {});
+                          const std::vector<SharedStart>& starts = {},
+                          const std::vector<std::vector<uint64_t>>& keys = {});
 
 // A pass that other ranks compute and this one does not.
 struct PassedBy {

@@ -106,7 +106,32 @@ Result<std::string> base_folder(const std::string& folder, const std::string& na
                        "' is no local folder; name the folder of the base model there"));
 }
 
+// What an adapter folder says of the base.
+Result<std::string> named_base(const Json& config, const std::string& folder) {
+  const std::string path = join_path(folder, "adapter_config.json");
+  BRAID_ASSIGN(const std::string named,
+               json_field<std::string>(config, "base_model_name_or_path").at(path));
+  BRAID_ASSIGN(std::string base, base_folder(folder, named).at(path));
+  return base;
+}
+
 }  // namespace
+
+Result<std::vector<std::string>> model_files(const std::string& folder) {
+  if (is_adapter_folder(folder)) {
+    const std::string path = join_path(folder, "adapter_config.json");
+    BRAID_ASSIGN(const std::string text, read_file(path));
+    BRAID_ASSIGN(const Json config, parse_json(text, path));
+    BRAID_ASSIGN(const std::string base, named_base(config, folder));
+    BRAID_ASSIGN(std::vector<std::string> out, model_files(base));
+    out.insert(out.end(), {path, join_path(folder, "adapter_model.safetensors")});
+    return out;
+  }
+  BRAID_ASSIGN(const WeightFolder weights, WeightFolder::open(folder));
+  std::vector<std::string> out = weights.paths();
+  out.push_back(join_path(folder, "config.json"));
+  return out;
+}
 
 Result<std::unique_ptr<Model>> load_adapted_model(const std::string& folder,
                                                   const LoadOptions& options) {
@@ -116,12 +141,10 @@ Result<std::unique_ptr<Model>> load_adapted_model(const std::string& folder,
   LoadOptions adapted = options;
   adapted.placed = {};
   BRAID_ASSIGN(adapted.model.lora, read_lora_options(folder));
-  BRAID_ASSIGN(const std::string named,
-               json_field<std::string>(config, "base_model_name_or_path").at(path));
   BRAID_ASSIGN(const std::string task,
                json_field_or<std::string>(config, "task_type", "CAUSAL_LM").at(path));
   if (task == "SEQ_CLS") adapted.scalar_head = true;
-  BRAID_ASSIGN(const std::string base, base_folder(folder, named).at(path));
+  BRAID_ASSIGN(const std::string base, named_base(config, folder));
   BRAID_ASSIGN(std::unique_ptr<Model> model, load_model(base, adapted));
   BRAID_TRY(load_adapters(*model, folder));
   if (options.placed) options.placed(*model, true);

@@ -239,6 +239,12 @@ std::vector<std::string> WeightFolder::names() const {
   return names;
 }
 
+std::vector<std::string> WeightFolder::paths() const {
+  std::vector<std::string> paths;
+  for (const SafetensorsFile& file : files_) paths.push_back(file.path());
+  return paths;
+}
+
 namespace {
 
 // Length and JSON header; padded with blanks so that the data starts at a multiple of 8 bytes.

@@ -60,6 +60,8 @@ class WeightFolder {
 
   // Names in alphabetical order.
   std::vector<std::string> names() const;
+  // Of the files with tensors.
+  std::vector<std::string> paths() const;
   bool has(const std::string& name) const { return file_of_.count(name) > 0; }
   // REQUIRES for the three: has(name).
   const SafetensorsFile& file(const std::string& name) const { return files_[file_of_.at(name)]; }
@@ -74,6 +76,10 @@ class WeightFolder {
   std::vector<SafetensorsFile> files_;
   std::map<std::string, size_t> file_of_;
 };
+
+// The files that load_model() reads of a folder: of weights, adapters and the base below them, and
+// the JSON files that say what they are.
+Result<std::vector<std::string>> model_files(const std::string& folder);
 
 // Writes tensors (f32, bf16 or f16, any device) in the given order and syncs the file.
 Status write_safetensors(const std::string& path,

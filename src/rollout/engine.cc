@@ -213,9 +213,10 @@ void PagedEngine::give_back(int64_t id) {
 
 void PagedEngine::note_shortage(const std::string& why, const std::string& goes_on_with) {
   ++stats_.cuts;
-  if (why.empty()) return;
-  shortage_ = why;
-  log_warning(cat("generation: out of memory (", why, "); it goes on with ", goes_on_with));
+  if (!why.empty()) shortage_ = why;
+  if (options_.ranks == nullptr || options_.ranks->leads())
+    log_warning(cat("generation: out of memory (", why.empty() ? "on another rank" : why,
+                    "); it goes on with ", goes_on_with));
 }
 
 // All ranks of the replica get equally many. With fewer than wanted, sequences wait.

@@ -80,6 +80,8 @@ class EngineRanks {
                                     const DrawTokens& draw) = 0;
   // Whether it is so on any of them, all of which ask.
   virtual Result<bool> any(bool here, const std::string& what) = 0;
+  // Whether this rank says in the log what all of them do.
+  virtual bool leads() const = 0;
 };
 
 struct EngineOptions {

@@ -251,6 +251,15 @@ TEST_F(StoppedJob, CtrlCLosesNothing) {
                });
 }
 
+// A terminal that closes tells all processes of the job, and nobody reads their output any more.
+TEST_F(StoppedJob, ClosedTerminalLosesNothing) {
+  expect_saved("faults-hup", "SIGHUP",
+               [](const ChildProcess& job, const std::vector<pid_t>& ranks) {
+                 for (const pid_t rank : ranks) ::kill(rank, SIGHUP);
+                 send(job, SIGHUP);
+               });
+}
+
 // A stopped rank is named, nobody gives up, and the job goes on where it was.
 TEST_F(JobKilledRun, StoppedRankHoldsTheJobUpAndNothingElse) {
   if (!full_tier()) GTEST_SKIP() << "twenty seconds of waiting: the full tier";

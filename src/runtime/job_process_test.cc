@@ -360,6 +360,13 @@ TEST_F(JobProcess, StagesWithoutAdaptersPassGradientsOfNothing) {
   if (full_tier()) expect_equivalent(layout_named("interleaved_grid"), "lora-head");
 }
 
+// What dropout leaves out does not depend on who computes it.
+TEST_F(JobProcess, DropoutLeavesOutTheSameInEveryLayout) {
+  const std::set<std::string> quick = {"dp2", "tp2", "pp2"};
+  for (const LayoutCase& layout : layouts())
+    if (full_tier() || quick.count(layout.name) > 0) expect_equivalent(layout, "lora-dropout");
+}
+
 // Groups that ranks and micro-batches cut, and whole samples, against prompts that one process
 // computes once.
 TEST_F(JobProcess, RanksThatSharePromptsComputeWhatOneProcessDoes) {

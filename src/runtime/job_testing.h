@@ -126,10 +126,12 @@ class JobRun : public RunProcess {
                                              std::vector<std::string> options) {
     if (family.empty()) return options;
     if (family.rfind("lora", 0) == 0) {  // adapters need trained weights below them
-      const std::string targets = family == "lora"        ? "[all-linear]"
-                                  : family == "lora-head" ? "[lm_head]"
-                                                          : "[q_proj, v_proj, lm_head]";
-      options.insert(options.end(), {"lora.rank=4", "lora.targets=" + targets, "lora.dropout=0",
+      const bool dropout = family == "lora-dropout";
+      const std::string targets = family == "lora" || dropout ? "[all-linear]"
+                                  : family == "lora-head"     ? "[lm_head]"
+                                                              : "[q_proj, v_proj, lm_head]";
+      options.insert(options.end(), {"lora.rank=4", "lora.targets=" + targets,
+                                     cat("lora.dropout=", dropout ? 0.2 : 0.0),
                                      "model.path=" + path(recorded("ppo", "") + "/export/actor")});
       return options;
     }

@@ -30,6 +30,7 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   Result<EngineRound> round(Model& model, const EngineBatch& batch, const std::vector<KvLayer>& kv,
                             int64_t due, const DrawTokens& draw) override;
   Result<bool> any(bool here, const std::string& what) override;
+  bool leads() const override { return replica_.index() == 0; }
 
  private:
   ReplicaRound(const CallFrame& frame, DeviceId rank, Communicator& replica, Communicator& everyone)

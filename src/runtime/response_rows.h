@@ -22,11 +22,13 @@ struct ResponseRows {
 };
 
 // Packs the given rows of the lists. Where prompts are shared, only the first sample of those with
-// an equal prompt has its rows: forwards give the bits that they give without. REQUIRES: prompts
-// are not empty.
+// an equal prompt has its rows: forwards give the bits that they give without. The keys of rows are
+// functions of the prompt and the place in it, then of `ids[i]`, the sample of rows[i], and the
+// place in that; without ids of the tokens. REQUIRES: prompts are not empty.
 ResponseRows pack_responses(const std::vector<std::vector<int32_t>>& prompts,
                             const std::vector<std::vector<int32_t>>& responses,
-                            const std::vector<size_t>& rows, at::Device device, bool share_prompts);
+                            const std::vector<size_t>& rows, at::Device device, bool share_prompts,
+                            const std::vector<uint64_t>& ids = {});
 
 // The packed micro-batches of a call that are on their way, by index: packed at their first use,
 // and let go once their results are taken.

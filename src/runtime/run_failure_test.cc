@@ -114,6 +114,26 @@ TEST_F(FailedRun, ByARewardThatFails) {
   EXPECT_EQ(failures_, full_tier() ? 6 : 1);
 }
 
+// As in one process: every rank hears of it before the first update, so that all is saved.
+TEST_F(FailedRun, ByARewardThatFailsInAJobOfRanks) {
+  const std::vector<std::string> ranks = {"parallel={dp: 2}", "train.threads=1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), ranks.begin(), ranks.end());
+    return more;
+  };
+  finish(failing("ranks-whole", ranks));
+  same_kernels("ranks-whole", "ranks-reward");
+  const CommandOutcome failed = shell("BRAID_TEST_TROUBLE='{\"at\": 6}'",
+                                      failing("ranks-reward", with({"checkpoint.every_steps=0"})));
+  EXPECT_EQ(failed.exit_code, 1) << failed.output;
+  EXPECT_EQ(error_lines(failed.output), 1) << failed.output;
+  EXPECT_THAT(failed.output, AllOf(HasSubstr("the judge is gone"), HasSubstr("step 1 was saved in"),
+                                   HasSubstr("continue with checkpoint.resume=auto")));
+  EXPECT_EQ(steps_kept("ranks-reward"), 1);
+  finish(failing("ranks-reward", with({"checkpoint.resume=auto"})));
+  expect_same_run("ranks-whole", "ranks-reward");
+}
+
 // A stop signal does not wait for a reward that never comes: its step is given up, the one before
 // is saved, also without periodic checkpoints.
 TEST_F(FailedRun, ByASignalWhileARewardHangs) {

@@ -261,6 +261,10 @@ Status save_after_failure(const Config& config, const Session& session, const Me
       cat("step ", step + 1, " was saved as far as it was, with its rollouts, in ", path, go_on));
 }
 
+Status after_lost_ranks(const Config& config, const Status& failure) {
+  return {failure.code(), cat(failure.message(), "; ", unsaved_text(config, failure, failure))};
+}
+
 Status check_checkpoint_space(const Config& config, const Session& session) {
   const std::string folder = checkpoint_folder(config);
   BRAID_TRY(make_folder(folder));

@@ -60,6 +60,10 @@ std::string place_of(const Session& session);
 Status save_after_failure(const Config& config, const Session& session, const MetricsRow& row,
                           const Status& failure, bool saved);
 
+// What is left where ranks can save no more: the failure with the last checkpoint, and how to go
+// on.
+Status after_lost_ranks(const Config& config, const Status& failure);
+
 // Fails when the folder of checkpoints has no room for one of this session: before the first step,
 // so that no work is lost.
 Status check_checkpoint_space(const Config& config, const Session& session);

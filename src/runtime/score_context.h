@@ -6,7 +6,7 @@
 
 namespace braid {
 
-// A scoring that is still out kStopGrace_s after SIGTERM or SIGINT ends, so that there is time to
+// A scoring that is still out kStopGrace_s after a stop signal ends, so that there is time to
 // save before a job scheduler kills.
 inline constexpr double kStopGrace_s = 4;
 

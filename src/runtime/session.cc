@@ -240,7 +240,10 @@ Status Session::before_call(CallId id) {
 Status Session::after_call(CallId id) {
   const Call& call = program_.graph.calls[id.value];
   if (models_->saves_memory() && uses_model(call)) release_free_heap();
-  if (call.kind == CallKind::kFetch) return takes_part(id) ? ok_status() : fetch(call);
+  if (call.kind == CallKind::kFetch) {
+    if (!takes_part(id)) BRAID_TRY(until_told(fetch(call)));
+    return gather_or_fail("", "the end of fetching").status();
+  }
   if (call.kind == CallKind::kReward) return share_rewards(call);
   if (call.kind == CallKind::kTrainStep) models_->note_training(call.role);
   const auto written = rows_.written_by_rank(id, position_.step);
@@ -258,13 +261,13 @@ Status Session::after_call(CallId id) {
 Status Session::run_call(const Call& call) {
   switch (call.kind) {
     case CallKind::kFetch:
-      return fetch(call);
+      return until_told(fetch(call));
     case CallKind::kInfer:
       return infer(call);
     case CallKind::kReward:
       return reward(call);
     case CallKind::kCompute:
-      return compute(call);
+      return until_told(guarded([&] { return compute(call); }));
     case CallKind::kGenerate:
     case CallKind::kTrainStep:
       break;
@@ -353,7 +356,7 @@ Status Session::reward(const Call& call) {
     BRAID_ASSIGN(const InferredRows inferred, inferred_in_step(call));
     if (rows_.leads_replica(id, rank())) scores = by_row(inferred);
   }
-  if (!asks_beside_model(call)) return score(scored_rows(id)[rank()], scores);
+  if (!asks_beside_model(call)) return until_told(score(scored_rows(id)[rank()], scores));
   model_scores_ = std::move(scores);
   return ok_status();
 }
@@ -385,15 +388,16 @@ Status Session::share_rewards(const Call& call) {
   if (beside_model) BRAID_TRY(share_values(&scores));
   const auto begin = std::chrono::steady_clock::now();
   if (beside_model || !asks_rewards(config_, program_.graph))
-    BRAID_TRY(score(asked[rank()], scores));
+    BRAID_TRY(until_told(score(asked[rank()], scores)));
   if (beside_model && !asked[rank()].empty())
     seconds_[call.name] +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   ScoredSamples scored = std::move(scored_);
   scored_ = {};
   if (exchange_.ranks() > 1) {
-    const std::string mine = asked[rank()].empty() ? "" : scored_text(scored, asked[rank()]);
-    BRAID_ASSIGN(const auto texts, exchange_.gather_text(mine, "rewards"));
+    const bool found = untold_.ok() && !asked[rank()].empty();
+    const std::string mine = found ? scored_text(scored, asked[rank()]) : "";
+    BRAID_ASSIGN(const auto texts, gather_or_fail(mine, "rewards"));
     BRAID_ASSIGN(scored, merge_scored(texts, store_.size()));
   }
   if (rank() == 0) note_rewards(scored, metrics_);
@@ -404,6 +408,7 @@ Status Session::share_rewards(const Call& call) {
   store_.retain(scored.kept);
   exchange_.retain(scored.kept);
   rows_.forget();
+  failed_alike_ = store_.size() == 0;
   if (store_.size() == 0)
     return {Code::kStopped,
             "reward: no sample of the step can be used: rewards failed (on_error: drop) or do not "
@@ -427,7 +432,7 @@ Status Session::compute(const Call& call) {
 Status Session::share_algo_state(CallId call) {
   if (exchange_.ranks() == 1) return ok_status();
   const std::string mine = takes_part(call) ? Json(position_.algo).dump() : "";
-  BRAID_ASSIGN(const auto texts, exchange_.gather_text(mine, "the algorithm's state"));
+  BRAID_ASSIGN(const auto texts, gather_or_fail(mine, "the algorithm's state"));
   for (const std::string& text : texts)
     if (!text.empty()) position_.algo = Json::parse(text).get<AlgoState>();
   return ok_status();
@@ -478,7 +483,9 @@ Status Session::agree(const Call& call) {
   BRAID_TRY(training_.agree());
   if (!training_.ran_out()) return ok_status();
   const std::string why = training_.why_ran_out();
-  if (!cut_smaller(call, rows_, training_.open_minibatch(), why)) return too_little_memory(why);
+  if (!cut_smaller(call, rows_, training_.open_minibatch(), why))
+    return fail_alike(id_of(call), too_little_memory(why),
+                      why.empty() ? ok_status() : too_little_memory(why));
   BRAID_ASSIGN(TrainWork work, train_work(call));
   training_.repeat(std::move(work));
   return ok_status();
@@ -489,8 +496,9 @@ bool Session::cut_smaller(const Call& call, CallRows& rows, size_t minibatch,
   const std::optional<int64_t> tokens = rows.cut_smaller(id_of(call), position_.step, minibatch);
   if (!tokens) return false;
   ++repeats_[call.name];
-  // One rank of the call says it; where the first of the job is none of them, each does.
-  if (rank() == 0 || rows_.dp_rank(id_of(call), 0) < 0)
+  int64_t first = 0;  // of the call: it says it
+  while (first < rank() && rows_.dp_rank(id_of(call), first) < 0) ++first;
+  if (rank() == first)
     log_warning(cat("call ", call.name, ": out of memory (", why.empty() ? kElsewhere : why,
                     "); it goes on with micro-batches of at most ", *tokens,
                     " tokens (train.micro_tokens)"));
@@ -499,7 +507,9 @@ bool Session::cut_smaller(const Call& call, CallRows& rows, size_t minibatch,
 
 Status Session::optimizer_step(const Call& call) {
   models_->note_update(call.role);
-  return training_.update();
+  const Status updated = training_.update();
+  const bool refused = updated.code() == Code::kStopped;
+  return refused ? fail_alike(id_of(call), updated, updated) : updated;
 }
 
 Status Session::begin_load(int32_t state, const Interval& layers) {

@@ -65,6 +65,12 @@ class Session : public Executor {
   // On the first rank: ends follow(). Nothing in a job of one rank.
   Status dismiss();
   bool dismissed() const { return dismissed_; }
+  // On the first rank: whether the others wait for what comes next, so that it can still save. They
+  // do so after a failure that all ranks know of, as after one that came on this rank alone while
+  // they were waiting.
+  bool others_wait() const { return !together_; }
+  // Whether all ranks know of the last failure, and have it too.
+  bool failed_alike() const { return failed_alike_; }
   // Seconds of each call of the last step, [rank]; a rank has those that it takes part in.
   const std::vector<std::map<std::string, double>>& rank_seconds() const { return rank_seconds_; }
   // Bytes that each rank has held at most, [rank].
@@ -99,6 +105,7 @@ class Session : public Executor {
   // Those that are no role of the graph.
   const RewardModels& reward_models() const { return scoring_.models(); }
   const SampleStore& store() const { return store_; }
+  const DataSet& data() const { return data_.data; }
 
   Status before_call(CallId call) override;
   Status after_call(CallId call) override;
@@ -155,6 +162,13 @@ class Session : public Executor {
   // What the first rank of a job begins: all ranks come along.
   enum class Command : int32_t { kStep, kEvaluate, kSave, kExport, kDismiss };
   void note_begin(Command command) const;
+  // What this rank alone found to fail is kept until the point at which all ranks hear of it.
+  Status until_told(Status own);
+  // The texts of all ranks, or the first failure that one of them kept: the same on all.
+  Result<std::vector<std::string>> gather_or_fail(const std::string& mine, const std::string& what);
+  // A failure of a call that the ranks of the call have decided alike; `own`: why, where it came
+  // from this rank. Where others do not know of it, it is this rank's.
+  Status fail_alike(CallId call, const Status& decided, const Status& own);
   Status announce(Command command) const;
   Result<std::map<std::string, RoleTensors>> whole_roles() const;
   Result<std::map<std::string, double>> take_step(const InstructionObserver& observer);
@@ -219,7 +233,10 @@ class Session : public Executor {
   double step_s_ = 0;
   double instruction_s_ = 0;  // of CPU, around what instructions do; mean
   bool dismissed_ = false;
-  StepProgress start_;  // before it
+  Status untold_;                  // what this rank alone has found to fail
+  bool failed_alike_ = false;      // the open step, on all ranks
+  mutable bool together_ = false;  // on the first rank: the others are within what it began
+  StepProgress start_;             // before it
   int64_t updates_before_ = 0;
   int64_t updates_passed_ = 0;  // those whose bookkeeping is complete
   int64_t trained_before_ = 0;

@@ -61,6 +61,7 @@ Result<EvalReport> Session::take_evaluation() {
   BRAID_ASSIGN(const std::vector<Generated> responses, evaluated_responses());
   BRAID_ASSIGN(const std::vector<RewardSample> samples, evaluator_->samples(responses));
   BRAID_ASSIGN(const Scores scores, evaluated_scores(samples));
+  together_ = false;
   return rank() == 0 ? evaluator_->report(samples, scores, step()) : EvalReport();
 }
 

@@ -61,8 +61,10 @@ Status Session::rehearse() {
   models_->rest();
   if (exchange_.ranks() == 1) return text.empty() ? ok_status() : Status{Code::kInfeasible, text};
   BRAID_ASSIGN(const auto texts, exchange_.gather_text(text, "what does not fit"));
-  for (const std::string& found : texts)
-    if (!found.empty()) return {Code::kInfeasible, found};
+  for (const std::string& found : texts) {
+    failed_alike_ = !found.empty();
+    if (failed_alike_) return {Code::kInfeasible, found};
+  }
   return ok_status();
 }
 

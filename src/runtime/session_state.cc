@@ -48,6 +48,7 @@ void Session::note_begin(Command command) const {
 Status Session::announce(Command command) const {
   if (exchange_.ranks() == 1 || rank() != 0) return ok_status();
   note_begin(command);
+  together_ = true;
   const at::Tensor word = at::tensor({static_cast<int32_t>(command)}, at::kInt);
   return everyone()->broadcast(word, 0, "what comes next").wait();
 }
@@ -66,7 +67,8 @@ Status Session::follow() {
     const auto command = static_cast<Command>(word.item<int32_t>());
     note_begin(command);
     if (command == Command::kDismiss) return ok_status();
-    if (command == Command::kStep) BRAID_TRY(take_step({}).status());
+    if (command == Command::kStep)
+      if (const Status taken = take_step({}).status(); !taken.ok() && !failed_alike_) return taken;
     if (command == Command::kEvaluate)
       BRAID_TRY(guarded([&] { return take_evaluation().status(); }));
     if (command == Command::kSave || command == Command::kExport)
@@ -88,6 +90,7 @@ Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
     }
     if (models_->rests(spec.role)) detach(out[name]);
   }
+  together_ = false;
   return out;
 }
 
@@ -113,12 +116,15 @@ Json Session::own_data_identity() const {
 }
 
 Result<CheckpointState> Session::save_state() const {
-  BRAID_TRY(announce(Command::kSave));
   for (const auto& [name, role] : roles())
     if (role.optimizer && role.optimizer->torn())
       return Status(Code::kDataLoss, cat("an update of ", name, " is half applied"));
   if (training_.updates() != updates_passed_)
     return Status(Code::kDataLoss, "the last update is applied, but not noted");
+  if (open_ && exchange_.ranks() > 1)
+    return Status(Code::kDataLoss,
+                  "updates of the step are made already, and several ranks save whole steps alone");
+  BRAID_TRY(announce(Command::kSave));
   Json identity = run_identity(config_, program_, own_data_identity());
   identity["frozen"] = frozen_;
   BRAID_ASSIGN(const auto trained, whole_roles());

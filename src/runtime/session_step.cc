@@ -37,7 +37,44 @@ void Session::set_skipped(const std::map<std::string, int64_t>& skipped) {
   for (const auto& [name, count] : skipped) own_roles().at(name).skipped = count;
 }
 
+Status Session::until_told(Status own) {
+  if (exchange_.ranks() == 1) return own;
+  untold_ = std::move(own);
+  return ok_status();
+}
+
+Result<std::vector<std::string>> Session::gather_or_fail(const std::string& mine,
+                                                         const std::string& what) {
+  const Status own = std::exchange(untold_, ok_status());
+  if (exchange_.ranks() == 1) return own.ok() ? exchange_.gather_text(mine, what) : own;
+  const Json failed = {{"code", own.code()}, {"message", own.message()}};
+  const std::string text =
+      own.ok() ? cat("=", mine) : failed.dump(-1, ' ', false, Json::error_handler_t::replace);
+  BRAID_ASSIGN(auto texts, exchange_.gather_text(text, what));
+  for (size_t from = 0; from < texts.size(); ++from) {
+    if (texts[from].front() != '=') {
+      BRAID_ASSIGN(const Json failure, parse_json(texts[from], "the failure of a rank"));
+      failed_alike_ = true;
+      return Status(failure["code"].get<Code>(),
+                    cat("rank ", from, ": ", failure["message"].get<std::string>()));
+    }
+    texts[from].erase(0, 1);
+  }
+  return texts;
+}
+
+Status Session::fail_alike(CallId call, const Status& decided, const Status& own) {
+  for (int64_t other = 0; other < exchange_.ranks(); ++other)
+    if (exchange_.ranks() == 1 || rows_.dp_rank(call, other) < 0) return decided;
+  untold_ = own;
+  BRAID_TRY(gather_or_fail("", "why the call ends").status());
+  failed_alike_ = true;
+  return decided;
+}
+
 void Session::begin_step() {
+  failed_alike_ = false;
+  untold_ = ok_status();
   ledger_.begin_step();
   reset_peak_tensor_bytes();
   updates_before_ = training_.updates();
@@ -116,6 +153,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
     row = finish_step();
     return ok_status();
   });
+  together_ = !status.ok() && !failed_alike_;
   if (!status.ok()) {
     abandon_step();
     return status;

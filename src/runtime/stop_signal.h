@@ -1,16 +1,17 @@
-// SIGTERM and SIGINT as a wish to stop after the present step. Process-wide; the flag may be read
-// from any thread.
+// SIGTERM, SIGINT and SIGHUP as a wish to stop after the present step. Process-wide; the flag may
+// be read from any thread.
 #pragma once
 
 #include <string>
 
 namespace braid {
 
-// From now on the first of either signal is noted; one that comes more than two seconds later ends
-// the process at once, as it would without this call.
+// From now on the first of these signals is noted; SIGTERM or SIGINT more than two seconds later
+// ends the process at once, as it would without this call. SIGHUP stays ignored where it was
+// (nohup).
 void catch_stop_signals();
 
-// "SIGTERM" or "SIGINT" once one arrived, else "".
+// "SIGTERM", "SIGINT" or "SIGHUP" once one arrived, else "".
 std::string stop_signal();
 
 // Seconds since it was first noted; below 0 where none was.

@@ -130,9 +130,7 @@ Status Training::open_update() {
   backwards_left_ = micro_batches * work_.ops.bodies.size();
   model().keep_packed(work_.keeps_packed && micro_batches > 1);
   const auto update = static_cast<uint64_t>(step_) << 32 | minibatch_;
-  const uint64_t seed = mix_seed(static_cast<uint64_t>(config_.train.seed), update);
-  const auto replica = static_cast<uint64_t>(work_.ops.at.dp_rank);
-  model().set_dropout_seed(replica == 0 ? seed : mix_seed(seed, replica));
+  model().set_dropout_seed(mix_seed(static_cast<uint64_t>(config_.train.seed), update));
   if (role().gradients) role().gradients->zero();
   return ok_status();
 }

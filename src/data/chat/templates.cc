@@ -9,6 +9,7 @@ namespace braid {
 namespace {
 
 constexpr const char* kDefault = "default";
+constexpr const char* kDefaultFile = "chat_template.jinja";
 constexpr const char* kToolUse = "tool_use";
 constexpr std::string_view kEnding = ".jinja";
 
@@ -41,19 +42,26 @@ void ChatTemplates::add(const std::string& name, const std::string& source) {
   templates_.emplace(name, jinja::Template::parse(name, source));
 }
 
-Status ChatTemplates::add_files(const std::string& folder) {
-  const std::string single = join_path(folder, "chat_template.jinja");
-  if (path_exists(single)) {
-    BRAID_ASSIGN(const std::string source, read_file(single));
-    add(kDefault, source);
-  }
+Result<std::vector<std::string>> ChatTemplates::files(const std::string& folder) {
+  std::vector<std::string> out;
+  const std::string single = join_path(folder, kDefaultFile);
+  if (path_exists(single)) out.push_back(single);
   const std::string more = join_path(folder, "additional_chat_templates");
-  if (!is_folder(more)) return ok_status();
-  BRAID_ASSIGN(const std::vector<std::string> files, list_folder(more));
-  for (const std::string& file : files) {
-    if (!ends_with(file, kEnding)) continue;
-    BRAID_ASSIGN(const std::string source, read_file(join_path(more, file)));
-    add(file.substr(0, file.size() - kEnding.size()), source);
+  if (!is_folder(more)) return out;
+  BRAID_ASSIGN(const std::vector<std::string> names, list_folder(more));
+  for (const std::string& name : names)
+    if (ends_with(name, kEnding)) out.push_back(join_path(more, name));
+  return out;
+}
+
+Status ChatTemplates::add_files(const std::string& folder) {
+  BRAID_ASSIGN(const std::vector<std::string> paths, files(folder));
+  for (const std::string& path : paths) {
+    BRAID_ASSIGN(const std::string source, read_file(path));
+    const std::string file = path.substr(path.rfind('/') + 1);
+    add(path == join_path(folder, kDefaultFile) ? kDefault
+                                                : file.substr(0, file.size() - kEnding.size()),
+        source);
   }
   return ok_status();
 }

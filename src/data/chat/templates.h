@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "base/status.h"
@@ -18,6 +19,9 @@ class ChatTemplates {
   // templates with names. Special tokens come from there or from special_tokens_map.json (`map`). A
   // broken template is an error only when it is asked for.
   static Result<ChatTemplates> load(const std::string& folder, const Json& config, const Json& map);
+
+  // The files of templates there.
+  static Result<std::vector<std::string>> files(const std::string& folder);
 
   // The template of this name; for "" the one called tool_use where there are tools and there is
   // one, otherwise the one called default. Errors list the names.

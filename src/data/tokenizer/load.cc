@@ -106,4 +106,19 @@ Result<Tokenizer> load_tokenizer(const std::string& folder_or_file) {
   return tokenizer;
 }
 
+Result<std::vector<std::string>> tokenizer_files(const std::string& folder_or_file) {
+  const std::string path =
+      is_folder(folder_or_file) ? join_path(folder_or_file, "tokenizer.json") : folder_or_file;
+  std::vector<std::string> out = {path};
+  if (!is_tokenizer_json(path)) return out;
+  const std::string folder = folder_of(path);
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
+    out.push_back(join_path(folder, name));
+  BRAID_ASSIGN(const std::vector<std::string> templates, ChatTemplates::files(folder));
+  out.insert(out.end(), templates.begin(), templates.end());
+  const auto missing = [](const std::string& file) { return !path_exists(file); };
+  out.erase(std::remove_if(out.begin(), out.end(), missing), out.end());
+  return out;
+}
+
 }  // namespace braid

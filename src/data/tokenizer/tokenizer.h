@@ -61,6 +61,9 @@ Result<Tokenizer> parse_tokenizer(std::string_view json_text, const std::string&
 // read alone.
 Result<Tokenizer> load_tokenizer(const std::string& folder_or_file);
 
+// The files that load_tokenizer() reads there, those that exist.
+Result<std::vector<std::string>> tokenizer_files(const std::string& folder_or_file);
+
 // Text of a growing id list, never splitting a UTF-8 character; the pieces concatenate to the full
 // decode.
 class IncrementalDecoder {

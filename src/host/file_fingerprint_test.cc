@@ -1,0 +1,57 @@
+#include "host/file_fingerprint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/text.h"
+#include "host/file.h"
+#include "host/sha256.h"
+
+namespace braid {
+namespace {
+
+std::string file_path(const char* name) {
+  return join_path(testing::TempDir(), cat("fingerprint-", ::getpid(), "-", name));
+}
+
+// A file with holes: of this size, zeros but for some bytes at `at`.
+std::string sparse_file(const char* name, int64_t bytes, int64_t at) {
+  const std::string path = file_path(name);
+  std::ofstream(path, std::ios::binary).close();
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(bytes));
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(at);
+  file << std::string(128 << 10, 'x');
+  return path;
+}
+
+TEST(FileFingerprint, OfASmallFileIsItsHash) {
+  const std::string path = file_path("small");
+  ASSERT_TRUE(write_file_atomic(path, "abc").ok());
+  EXPECT_EQ(*file_fingerprint(path), cat("3 bytes with SHA-256 ", sha256_hex("abc").substr(0, 16)));
+  ASSERT_TRUE(write_file_atomic(path, "").ok());
+  EXPECT_EQ(*file_fingerprint(path), cat("0 bytes with SHA-256 ", sha256_hex("").substr(0, 16)));
+  std::filesystem::remove(path);
+}
+
+TEST(FileFingerprint, OfALargeFileSeesBeginMiddleAndEnd) {
+  constexpr int64_t kBytes = kWholeFileBytes + 12345, kRun = 128 << 10;
+  std::set<std::string> found;
+  for (const int64_t at : {int64_t{0}, kBytes / 2, kBytes - kRun}) {
+    const std::string path = sparse_file("large", kBytes, at);
+    found.insert(*file_fingerprint(path));
+    EXPECT_EQ(*file_fingerprint(path), *file_fingerprint(path));
+    std::filesystem::remove(path);
+  }
+  EXPECT_EQ(found.size(), 3u);
+}
+
+TEST(FileFingerprint, ErrorsNameThePath) {
+  EXPECT_THAT(file_fingerprint("/no/such").status().message(), testing::HasSubstr("/no/such"));
+}
+
+}  // namespace
+}  // namespace braid
