@@ -16,6 +16,7 @@ import difflib
 import functools
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,14 +36,19 @@ def printed(braid, command):
         (Path(folder) / "bin").mkdir()
         (Path(folder) / "bin" / "braid").symlink_to(braid)
         surroundings = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "OUT": folder}
-        out = subprocess.run(["bash", "-c", command], cwd=ROOT, env=surroundings, text=True, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, timeout=LIMIT_S).stdout
+        child = subprocess.Popen(["bash", "-c", command], cwd=ROOT, env=surroundings, text=True, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            out = child.communicate(timeout=LIMIT_S)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            sys.exit(f"{command}: has not ended after {LIMIT_S} s")
         return out.replace(f"{folder}/", "").replace(str(braid), "braid").rstrip() + "\n"
 
 
 def refreshed(page, braid, slow):
-    """The page's text with its outputs made anew, and how many commands ran and were left out."""
-    text = page.read_text()
+    """The page's text, the same with its outputs made anew, and how many commands ran and were left out."""
+    was = text = page.read_text()
     blocks = sorted([*BLOCK.finditer(text), *TEXT.finditer(text)], key=lambda match: match.start())
     has_engine = (braid.parent / "braid-engine").exists()
     chosen = [match for match in blocks if (has_engine or not NEEDS_ALL.search(match.group("command"))) and (slow or not match.groupdict().get("slow"))]
@@ -51,7 +57,7 @@ def refreshed(page, braid, slow):
         now = "".join(match.group("indent") + line for line in now.splitlines(keepends=True)) if match.re is BLOCK else now
         if VARIES.sub("", now) != VARIES.sub("", match.group("shown")):
             text = text[: match.start("shown")] + now + text[match.end("shown"):]
-    return text, len(chosen), len(blocks) - len(chosen)
+    return was, text, len(chosen), len(blocks) - len(chosen)
 
 
 def main():
@@ -61,8 +67,8 @@ def main():
     pages = pages or sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
     stale, ran, left = 0, 0, 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for page, (text, count, without) in zip(pages, pool.map(lambda page: refreshed(page, braid, slow), pages)):
-            ran, left, was = ran + count, left + without, page.read_text()
+        for page, (was, text, count, without) in zip(pages, pool.map(lambda page: refreshed(page, braid, slow), pages)):
+            ran, left = ran + count, left + without
             if text != was and write:
                 page.write_text(text)
                 print(f"{page.relative_to(ROOT)}: written")
