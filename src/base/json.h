@@ -16,7 +16,8 @@ namespace braid {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-// Parses one JSON document; duplicate keys and invalid UTF-8 are errors. `where` names the source
+// Parses one JSON document; duplicate keys, invalid UTF-8 and more than 200 levels of lists and
+// objects in each other are errors. `where` names the source
 // in the message.
 Result<Json> parse_json(std::string_view text, const std::string& where);
 

@@ -35,7 +35,8 @@ struct YamlNode {
   const YamlNode* find(std::string_view key) const;
 };
 
-// Parses one document; an empty text is an empty map. Errors name file and line.
+// Parses one document; an empty text is an empty map. More than 100 levels of lists and maps in
+// each other are an error. Errors name file and line.
 Result<YamlNode> parse_yaml(std::string_view text, const std::string& file);
 
 // Values of overlay replace those of base; maps are merged key by key, lists are replaced whole.

@@ -33,14 +33,16 @@ std::string allowed_text(const Allowed& allowed) {
   if (low && high)
     return cat(allowed.low_excluded ? "above " : "", least,
                allowed.high_excluded ? " to below " : " to ", most);
-  if (low) return cat(allowed.low_excluded ? "above " : "at least ", least);
+  if (low)
+    return cat(allowed.zero_too ? "0 or " : "", allowed.low_excluded ? "above " : "at least ",
+               least);
   return "";
 }
 
 Status check_allowed(const Allowed& allowed, const std::string& key, double value) {
   const bool low = allowed.low_excluded ? value > allowed.low : value >= allowed.low;
   const bool high = allowed.high_excluded ? value < allowed.high : value <= allowed.high;
-  if (low && high) return ok_status();
+  if ((low && high) || (allowed.zero_too && value == 0)) return ok_status();
   if (low && allowed.high_is_guard)
     return invalid_input(
         cat(key, " must be at most ", number_text(allowed.high), ", not ", number_text(value)));

@@ -13,6 +13,7 @@ struct Allowed {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_excluded = false, high_excluded = false;
+  bool zero_too = false;  // 0, below `low`
   bool high_is_guard =
       false;                 // far above what can be meant: not worth a word before it is exceeded
   const char* choices = "";  // "a | b | c"; "" = any text
@@ -21,6 +22,11 @@ struct Allowed {
 constexpr Allowed at_least(double low) {
   Allowed out;
   out.low = low;
+  return out;
+}
+constexpr Allowed zero_or_at_least(double low) {
+  Allowed out = at_least(low);
+  out.zero_too = true;
   return out;
 }
 constexpr Allowed above(double low) {

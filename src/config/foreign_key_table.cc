@@ -56,7 +56,7 @@ constexpr ForeignKey kForeignKeys[] = {
   {"min_new_tokens", "TRL", "rollout.min_response_length", "tokens"},
   {"prompt_max_len", "OpenRLHF", "data.max_prompt_length", "tokens"},
   {"prompt_length", "verl", "data.max_prompt_length", "tokens"},
-  {"temperature", "TRL, verl, OpenRLHF", "rollout.temperature", "above 0"},
+  {"temperature", "TRL, verl, OpenRLHF", "rollout.temperature", "at least 0.01"},
   {"top_p", "TRL, verl, OpenRLHF", "rollout.top_p", "1 = off"},
   {"top_k", "TRL, verl", "rollout.top_k", "0 = off", zero_is_off},
   {"min_p", "TRL", "rollout.min_p", "0 = off"},

@@ -25,6 +25,18 @@ Result<LoadedConfig> load(const std::string& text, std::vector<std::string> over
   return load_config(sources);
 }
 
+TEST(Config, TemperaturesAreNoPowersOfTinyNumbers) {
+  for (const char* key : {"rollout.temperature", "eval.temperature"})
+    for (const char* value : {"1e-30", "0.009"}) {
+      const auto loaded = load("", {cat(key, "=", value)});
+      ASSERT_FALSE(loaded.ok()) << key << value;
+      EXPECT_NE(loaded.status().message().find("at least 0.01"), std::string::npos)
+          << loaded.status().message();
+    }
+  EXPECT_FALSE(load("", {"rollout.temperature=0"}).ok());  // training scores what was sampled
+  EXPECT_TRUE(load("", {"rollout.temperature=0.01", "eval.temperature=0"}).ok());
+}
+
 TEST(Config, LaterSourcesWinAndOriginsAreKept) {
   const auto loaded = load("model: {path: '${MODEL}'}\nrollout:\n  temperature: 0.5\n",
                            {"rollout.samples_per_prompt=4", "run.name=x"});
@@ -116,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "rollout.min_response_length: the sampler leaves out"},
         BadCase{"rollout: {repetition_penalty: 1.1}", "rollout.repetition_penalty: changes"},
         BadCase{"rollout:\n  temperature: 0",
-                "a.yaml:2: rollout.temperature must be above 0, not 0"},
+                "a.yaml:2: rollout.temperature must be at least 0.01, not 0"},
         BadCase{"rollout: {prompts_per_step: -4}", "prompts_per_step must be at least 1, not -4"},
         BadCase{"rollout: {prompts_per_step: 1000000000000}",
                 "prompts_per_step must be at most 16777216, not 1000000000000"},

@@ -17,6 +17,8 @@ namespace braid {
 // Bounds far above what can be meant, so that products of counts fit and nothing waits for ever.
 inline constexpr double kMostCount = 16'777'216;     // samples, tokens of a sequence, ...
 inline constexpr double kMostSteps = 1'000'000'000;  // steps, and tokens of a batch
+// Below it a distribution is the most likely token, for which logits would be scaled out of range.
+inline constexpr double kLeastTemperature = 0.01;
 
 struct LoraConfig {
   int64_t rank = 0;
@@ -24,6 +26,10 @@ struct LoraConfig {
   double dropout = 0;
   std::vector<std::string> targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
   std::string export_as = "both";
+};
+
+struct ExportConfig {
+  std::string dtype = "auto";
 };
 
 struct ModelConfig {
@@ -119,6 +125,7 @@ struct TrainConfig {
   std::string offload = "auto";
   std::string on_nonfinite = "stop";
   int64_t max_skipped_steps = 3;
+  int64_t max_idle_steps = 20;
 };
 
 struct RewardTotalOptions {
@@ -206,6 +213,7 @@ struct Config {
   std::string device = "cpu";
   RuntimeConfig runtime;
   LoraConfig lora;
+  ExportConfig exports;
   RoleConfig reference;
   CriticConfig critic;
   DataConfig data;
@@ -238,6 +246,14 @@ void visit(V& v, LoraConfig& o) {
     "merged: a whole model; adapters: PEFT's adapter_model.safetensors; both: the second in "
     "ROLE-adapter",
     one_of("merged | adapters | both"));
+}
+
+template <class V>
+void visit(V& v, ExportConfig& o) {
+  v("dtype", o.dtype,
+    "of exported weights; auto: f32 where they were trained in f32, so that nothing is rounded, "
+    "else as in the folder that they came from",
+    one_of("auto | f32 | bf16 | f16"));
 }
 
 template <class V>
@@ -292,8 +308,8 @@ void visit(V& v, DataConfig& o) {
   v("template_name", o.template_name,
     "which of several chat templates; \"\" = default, or tool_use where a line has tools");
   v("template_date", o.template_date,
-    "YYYY-MM-DD that chat templates see as today; \"\" = the real day, with which the data of a "
-    "resumed run change if the template writes it");
+    "YYYY-MM-DD that chat templates see as today; \"\" = the day on which the run began, which its "
+    "checkpoints keep");
   v("learn", o.learn,
     "what sft learns of a conversation in messages: every turn of the assistant, its last one, or "
     "all tokens",
@@ -317,7 +333,8 @@ void visit(V& v, RolloutConfig& o) {
   v("max_response_length", o.max_response_length, "tokens", counted(1, kMostCount));
   v("min_response_length", o.min_response_length, "tokens; no end of sequence before",
     counted(0, kMostCount));
-  v("temperature", o.temperature, "of sampling; training scores with the same", above(0));
+  v("temperature", o.temperature, "of sampling; training scores with the same",
+    at_least(kLeastTemperature));
   v("top_p", o.top_p, "training needs 1 (off): it scores the whole distribution", between(0, 1));
   v("top_k", o.top_k, "training needs 0 (off)", counted(0, kMostCount));
   v("min_p", o.min_p, "training needs 0 (off)", from_to_below(0, 1));
@@ -387,6 +404,10 @@ void visit(V& v, TrainConfig& o) {
   v("on_nonfinite", o.on_nonfinite, "what a gradient that is not finite does",
     one_of("stop | skip"));
   v("max_skipped_steps", o.max_skipped_steps, "skip: give up after this many in a row",
+    counted(0, kMostSteps));
+  v("max_idle_steps", o.max_idle_steps,
+    "the run is saved and ends after this many steps in a row from which a trained role learns "
+    "nothing; 0 = it goes on",
     counted(0, kMostSteps));
 }
 
@@ -466,7 +487,7 @@ void visit(V& v, EvalConfig& o) {
   v("at_start", o.at_start, "evaluate before the first step too");
   v("samples_per_prompt", o.samples_per_prompt, "responses per prompt; above 1 gives pass@k",
     counted(1, kMostCount));
-  v("temperature", o.temperature, "0 = greedy", at_least(0));
+  v("temperature", o.temperature, "0 = greedy", zero_or_at_least(kLeastTemperature));
   v("prompts", o.prompts, "first lines of data.eval that are used; 0 = all", at_least(0));
   v("pass_threshold", o.pass_threshold, "total reward from which a response counts as right");
 }
@@ -520,6 +541,7 @@ void visit(V& v, Config& o) {
   v("device", o.device, "cpu | cuda | cuda:N | emulated");
   v("runtime", o.runtime, "of emulated devices");
   v("lora", o.lora, "low-rank adapters (Hu et al., 2022)");
+  v("export", o.exports, "models that a run writes");
   v("reference", o.reference, "");
   v("critic", o.critic, "");
   v("data", o.data, "");

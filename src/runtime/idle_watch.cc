@@ -8,7 +8,6 @@ namespace {
 
 using Row = std::map<std::string, double>;
 
-constexpr int64_t kMostIdleSteps = 20;
 constexpr int64_t kFirstRun = 3;  // idle steps in a row after which it is said again
 
 double number(const Row& row, const std::string& name, double otherwise) {
@@ -74,7 +73,7 @@ std::string IdleWatch::note(int64_t step, const Row& row) {
 }
 
 Status IdleWatch::status() const {
-  const int64_t most = kMostIdleSteps;
+  const int64_t most = config_.train.max_idle_steps;
   if (most == 0 || in_a_row_ < most) return ok_status();
   return {Code::kStopped, cat("train.max_idle_steps (", in_a_row_, " in a row; ", last_, ")")};
 }

@@ -83,6 +83,9 @@ TEST(IdleWatch, SaysItSeldomAndEndsTheRun) {
   go(1, 0);
   EXPECT_EQ(watch.status().code(), Code::kStopped);
   EXPECT_THAT(watch.status().message(), HasSubstr("20 in a row; the actor learns nothing"));
+  watched.config.train.max_idle_steps = 0;
+  EXPECT_TRUE(watch.status().ok());
+  watched.config.train.max_idle_steps = 20;
   go(1, 1);
   EXPECT_TRUE(watch.status().ok());
 }
@@ -94,17 +97,17 @@ TEST_F(IdleRun, IsSavedAndEnds) {
   const Finished end = run_program(command(
       "idle", "grpo",
       {"algorithm.mask_truncated=true", "rollout.ignore_eos=true", "rollout.max_response_length=2",
-       "train.total_steps=30", "checkpoint.every_steps=0"}));
+       "train.total_steps=30", "train.max_idle_steps=5", "checkpoint.every_steps=0"}));
   EXPECT_EQ(end.end, "exited with status 1") << end.errors;
   EXPECT_THAT(end.errors,
               AllOf(HasSubstr("step 1: the actor learns nothing"),
                     HasSubstr("step 3, 3 steps in a row: the actor learns nothing"),
-                    HasSubstr("after step 20 of 30"), HasSubstr("checkpoint.resume=auto")));
+                    HasSubstr("after step 5 of 30"), HasSubstr("checkpoint.resume=auto")));
   const std::vector<Json> rows = metrics("idle");
-  ASSERT_EQ(rows.size(), 20u);
+  ASSERT_EQ(rows.size(), 5u);
   EXPECT_EQ(rows[0]["policy/kept_samples"], 0);
   EXPECT_EQ(rows[0]["policy/kept_tokens"], 0);
-  EXPECT_EQ(steps_kept("idle"), 20);
+  EXPECT_EQ(steps_kept("idle"), 5);
 }
 
 TEST_F(IdleRun, OthersCountWhatTheyKeep) {

@@ -156,7 +156,10 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
 
 // The type that an export is written in, by export.dtype; none: that of the source.
 std::optional<at::ScalarType> export_dtype(const Config& config, const Model& model) {
-  const bool full = model.options().dtype == at::kFloat;
+  const std::string& stated = config.exports.dtype;
+  if (stated == "bf16") return at::kBFloat16;
+  if (stated == "f16") return at::kHalf;
+  const bool full = stated == "f32" || model.options().dtype == at::kFloat;
   return full ? std::optional(at::kFloat) : std::nullopt;
 }
 

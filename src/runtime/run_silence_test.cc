@@ -147,6 +147,14 @@ TEST_F(RunSilence, AnExportHasTheTypeThatWasTrained) {
   ASSERT_EQ(half.end, "exited with status 0") << half.errors;
   EXPECT_EQ(dtype_of(path("half/export/actor")), "BF16");
   EXPECT_THAT(half.errors, Not(HasSubstr("export of actor: weights")));
+  const Finished asked =
+      run_program(command("asked", "grpo", {stated, "export.dtype=bf16", "train.total_steps=1"}));
+  ASSERT_EQ(asked.end, "exited with status 0") << asked.errors;
+  EXPECT_EQ(dtype_of(path("asked/export/actor")), "BF16");
+  finish({BRAID_BINARY, "export", path("asked/checkpoints/step-000001"), path("asked-f16"),
+          "export.dtype=f16"});
+  EXPECT_EQ(dtype_of(path("asked-f16/actor")), "F16");
+  EXPECT_THAT(*read_file(path("asked-f16/actor/config.json")), HasSubstr("\"float16\""));
 }
 
 class RunTokenizers : public RunSilence {
