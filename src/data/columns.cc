@@ -132,7 +132,7 @@ const char* row_format_name(RowFormat format) {
     case RowFormat::kShareGpt:
       return "conversations of from and value (ShareGPT)";
     case RowFormat::kAlpaca:
-      return "instruction + input + output (Alpaca), the first two as the prompt";
+      return "instruction + input + output (Alpaca)";
   }
   return "";
 }

@@ -127,11 +127,12 @@ bool looks_like_messages(const std::string& text) {
 Status unpack_text(const std::string& name, OrderedJson& value, PlainRow& out) {
   const std::string& text = value.get_ref<const std::string&>();
   if (!looks_like_messages(text)) return ok_status();
-  auto parsed = parse_ordered_json(text, "");
+  auto parsed = parse_ordered_json(text, name);
   if (!parsed.ok())
-    return invalid_input(
-        cat("key '", name, "' looks like a list of messages written as text, but is no JSON (",
-            first_line(parsed.status().message()), "); write the list itself, or its JSON"));
+    return invalid_input(cat("key '", name,
+                             "' looks like a list of messages written as text, but is no JSON (nor "
+                             "is what Python prints of a list); write the list itself, or its "
+                             "JSON"));
   const bool messages = is_conversation(*parsed) &&
                         (has_keys(parsed->front(), "role", "content") || is_share_gpt(*parsed));
   if (!messages) return ok_status();
@@ -243,6 +244,7 @@ Result<PlainRow> plain_row(OrderedJson row, DataNeed need, const DataConfig& con
 
 std::string PlainRow::description() const {
   std::string out = describe_columns(row, columns);
+  if (columns.format == RowFormat::kAlpaca) out += "; the prompt is instruction and input";
   for (const std::string& name : unpacked)
     out += cat("; '", name, "' is JSON text, read as the messages that it holds");
   return out;

@@ -74,9 +74,10 @@ TEST(PlainRow, AlpacaIsAPromptAndAResponse) {
   EXPECT_EQ(sample->row["prompt"], "Add\n1 2");
   EXPECT_EQ(sample->columns.answer, "response");
   EXPECT_EQ(sample->row["response"], "3");
-  EXPECT_EQ(sample->description(),
-            "instruction + input + output (Alpaca), the first two as the prompt: 'prompt' is text, "
-            "'response' is text");
+  EXPECT_EQ(
+      sample->description(),
+      "instruction + input + output (Alpaca): 'prompt' is text, 'response' is text; the prompt "
+      "is instruction and input");
   const auto prompt = prompt_row({{"instruction", "Say"}, {"input", ""}, {"output", "3"}});
   EXPECT_EQ(prompt->row["prompt"], "Say");
   EXPECT_EQ(prompt->row["label"], "3");
