@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -18,6 +19,7 @@
 #include "base/text.h"
 #include "host/file.h"
 #include "host/recorded_script.h"
+#include "host/sandbox_filter.h"
 #include "host/sha256.h"
 
 namespace braid {
@@ -191,6 +193,35 @@ TEST(TextWay, SaysWhichConditionItCouldNotEvaluate) {
   EXPECT_THAT(launch->keys, Contains(Pair("trainer.nnodes", "2")));
   EXPECT_THAT(launch->notes, Contains(AllOf(HasSubstr("line 2: `[ -d /scratch/fast ]`"),
                                             HasSubstr("taken as false"))));
+}
+
+// A process that may not make name spaces, as in many containers.
+void forbid_sandboxes() {
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !install_filter(call_filter())) ::_exit(9);
+}
+
+int read_where_there_is_no_sandbox(const std::string& path, const std::string& text) {
+  forbid_sandboxes();
+  const Framework& verl = **find_framework("verl");
+  const auto usual = read_launch_script(verl, path, text, {"", {}, 0});
+  const auto forced = read_launch_script(verl, path, text, {"sandbox", {}, 0});
+  if (!usual.ok() || usual->way != "text" || usual->keys.at("trainer.nnodes") != "2") return 1;
+  if (usual->notes.front().find("no sandbox can be had here (unshare") == std::string::npos)
+    return 2;
+  return forced.status().code() == Code::kUnavailable ? 0 : 3;
+}
+
+TEST(WithoutASandboxDeathTest, TheTextIsReadAndNothingIsRun) {
+  if (call_filter().empty()) GTEST_SKIP() << "no filter of system calls for this processor";
+  std::string folder = (fs::temp_directory_path() / "braid-test-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string path = join_path(folder, "run.sh"), made = join_path(folder, "made");
+  const std::string text =
+      cat("touch ", made, "; echo x > ", made, "\n", kTrainer, "trainer.nnodes=2\n");
+  ASSERT_TRUE(write_file_atomic(path, text).ok());
+  EXPECT_EXIT(::_exit(read_where_there_is_no_sandbox(path, text)), testing::ExitedWithCode(0), "");
+  EXPECT_FALSE(path_exists(made));
+  fs::remove_all(folder);
 }
 
 // What a script must not touch, and proof that it did not.

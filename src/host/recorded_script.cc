@@ -271,6 +271,7 @@ Status RecordedScript::prepare(const std::string& path, const ScriptOptions& opt
   job_.errors = cat(kOut, "/errors");
   job_.trace = cat(kOut, "/trace");
   job_.deadline_s = options.deadline_s;
+  job_.memory_bytes = options.memory_bytes;
   for (const std::string& folder :
        {std::string(kOut), std::string("/tmp"), std::string("/home/user"), job_.work})
     job_.folders.insert(folder);

@@ -17,6 +17,7 @@ namespace braid {
 
 struct ScriptOptions {
   double deadline_s = 20;
+  int64_t memory_bytes = int64_t{1} << 30;         // resident, of all that the script starts
   std::map<std::string, std::string> environment;  // variables that the script sees
   std::vector<std::string> arguments;              // its "$@"
   std::vector<std::string> stand_ins;  // programs that it may look for, beside all that it starts

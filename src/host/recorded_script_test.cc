@@ -117,22 +117,22 @@ TEST_F(Script, EndsAtItsDeadlineAndKeepsWhatItStarted) {
 TEST_F(Script, EndsWhereAllItsProcessesTakeTooMuchMemory) {
   ScriptOptions options;
   options.deadline_s = 60;
-  const auto script =
-      run("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (x=x; while [ ${#x} -lt 100000000 ]; do x=$x$x; "
-          "done; "
-          "while :; do :; done) & done; wait",
-          options);
+  options.memory_bytes = int64_t{16} << 20;
+  const auto script = run("for i in {1..12}; do (while :; do :; done) & done; wait", options);
   ASSERT_TRUE(script.ok()) << script.status().message();
-  EXPECT_THAT(script->stopped(), HasSubstr("MiB of memory"));
+  EXPECT_THAT(script->stopped(), HasSubstr("takes more than 16 MiB of memory"));
 }
 
 TEST_F(Script, WaitsForWhatRunsInTheBackground) {
-  const auto script = run("for i in 1 2 3; do nohup python3 n=$i > log.$i 2>&1 & done; wait");
+  ScriptOptions options;
+  options.stand_ins = {"python3"};
+  const auto script =
+      run("for i in 1 2 3; do nohup python3 n=$i > log.$i 2>&1 & done; wait", options);
   ASSERT_TRUE(script.ok());
   EXPECT_THAT(words_of(*script),
               testing::UnorderedElementsAre(Words({"python3", "n=1"}), Words({"python3", "n=2"}),
                                             Words({"python3", "n=3"})));
-  const auto left = run("python3 n=1 > log 2>&1 &");
+  const auto left = run("python3 n=1 > log 2>&1 &", options);
   ASSERT_TRUE(left.ok());
   EXPECT_THAT(words_of(*left), ElementsAre(Words({"python3", "n=1"})));
 }

@@ -13,7 +13,7 @@ namespace braid::foreign {
 namespace {
 
 constexpr int kDeepestExpansion = 24;      // expansions inside expansions
-constexpr size_t kLongestValue = 1 << 18;  // of a word; what is longer is cut
+constexpr size_t kLongestValue = 1 << 16;  // of a word; what is longer is cut
 constexpr size_t kMostFields = 20000;      // of a word
 
 bool is_field_end(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
