@@ -211,7 +211,8 @@ Status run_rank(LoadedConfig loaded, PlannedRun planned, const TrainArguments& a
     *together = followed.ok();
     return followed.ok() ? followed : after_lost_ranks(config, followed);
   }
-  BRAID_TRY(check_checkpoint_space(config, *session));
+  BRAID_TRY(
+      guarded([&] { return check_checkpoint_space(config, *session); }).at("room for checkpoints"));
   BRAID_TRY(begin_run(config, *session));
   const std::string folder = run_folder(config);
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));

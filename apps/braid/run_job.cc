@@ -11,6 +11,7 @@
 #include "engine_auto.h"
 #include "host/file.h"
 #include "host/sha256.h"
+#include "interpret/interpreter.h"
 #include "own_command.h"
 #include "plan/executable.h"
 #include "plan/make_problem.h"
@@ -214,12 +215,11 @@ Status join_job(const Membership& membership, const PlannedRun& planned, const L
   options.deadline_s = 3600;  // a rank that dies or hangs is found by its signs of life, in seconds
   BRAID_ASSIGN(const std::unique_ptr<World> world, World::join(membership, options));
   bool together = false;
-  const auto begin_and_run = [&]() -> Status {
+  const Status ended = guarded([&]() -> Status {
     BRAID_TRY(use_local_device(planned.config.device, membership.local_rank));
     BRAID_TRY(agree_on_start(*world, planned, loaded));
     return run(*world, &together);
-  };
-  const Status ended = begin_and_run();
+  });
   if (world->refused()) return ended;
   if (!together) return world->fail(ended);
   const Status left = world->leave();
