@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "config/algorithm_traits.h"
+#include "config/origin.h"
 #include "host/machine.h"
 
 namespace braid {
@@ -38,7 +40,7 @@ const YamlNode* written_below(const YamlNode& node, const std::string& path, std
   }
   const bool list = node.kind == YamlNode::Kind::kList;
   const bool empty = list ? node.list.empty() : node.scalar.empty();
-  if (node.origin.empty() || node.origin == "default" || empty) return nullptr;
+  if (!is_written(node) || empty) return nullptr;
   *key = path;
   return &node;
 }
@@ -54,8 +56,11 @@ std::vector<std::pair<std::string, std::string>> unread_keys(const LoadedConfig&
   };
   const std::string& name = config.algorithm.name;
   add(!has_role(graph, "critic"), cat(name, " has no critic"),
-      {"critic", "optim.critic", "algorithm.gamma", "algorithm.lam", "algorithm.value_clip",
+      {"critic", "optim.critic", "algorithm.lam", "algorithm.value_clip",
        "algorithm.critic_coef"});
+  const AlgorithmTraits traits = algorithm_traits(name);
+  add(!traits.discounts, cat(name, " discounts no rewards"), {"algorithm.gamma"});
+  add(!traits.rewards_tokens, cat(name, " has no rewards per token"), {"algorithm.whiten_rewards"});
   add(!trains(graph, "actor"), cat(name, " trains no policy"), {"optim.actor", "lora.export_as"});
   add(!trains(graph, "reward"), cat(name, " trains no reward model"), {"optim.reward"});
   add(!has_role(graph, "reference"), "no reference model is loaded", {"reference"});
@@ -78,7 +83,7 @@ void note_values(const LoadedConfig& loaded, const BatchArithmetic& arithmetic,
   const Config& config = loaded.config;
   const auto note = [&](const std::string& key, const std::string& text) {
     const YamlNode* node = node_at(loaded.resolved, key);
-    const bool placed = node != nullptr && !node->origin.empty() && node->origin != "default";
+    const bool placed = node != nullptr && is_written(*node);
     notes->push_back(cat(placed ? cat(node->origin, ": ") : "", key, ": ", text));
   };
   for (const auto& [role, optim] : {std::make_pair("actor", &config.optim.actor),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "config/origin.h"
 
 namespace braid {
 namespace {
@@ -202,7 +203,7 @@ void visit_set_keys(const YamlNode& node, const std::string& path,
                       node.list.front().kind == YamlNode::Kind::kMap;
   if (groups)
     for (const YamlNode& item : node.list) visit_set_keys(item, path + "[]", visit);
-  else if (!node.origin.empty() && node.origin != "default")
+  else if (is_written(node))
     visit(path);
 }
 
