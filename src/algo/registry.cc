@@ -6,14 +6,19 @@ namespace braid {
 namespace {
 
 const std::map<std::string, ComputeFn>& computes() {
-  static const std::map<std::string, ComputeFn> table = {{"ppo_advantages", ppo_advantages},
-                                                         {"grpo_advantages", grpo_advantages},
-                                                         {"sampler_logprobs", sampler_logprobs}};
+  static const std::map<std::string, ComputeFn> table = {
+      {"ppo_advantages", ppo_advantages},
+      {"grpo_advantages", grpo_advantages},
+      {"rloo_advantages", rloo_advantages},
+      {"reinforce_advantages", reinforce_advantages},
+      {"reinforce_baseline_advantages", reinforce_baseline_advantages},
+      {"sampler_logprobs", sampler_logprobs}};
   return table;
 }
 
 const std::map<std::string, LossFn>& losses() {
   static const std::map<std::string, LossFn> table = {{"policy", policy_loss},
+                                                      {"cispo", cispo_loss},
                                                       {"value", value_loss},
                                                       {"sft", sft_loss},
                                                       {"pairwise", pairwise_loss}};
