@@ -94,16 +94,20 @@ Status check_tokenizer(const Config& config, const ModelSpec& spec, const Tokeni
 
 }  // namespace
 
-Status check_trainable(const Config& config, const Graph& graph) {
-  if (check_functions(graph).ok()) return ok_status();
+std::vector<std::string> trainable_algorithms() {
   std::vector<std::string> trained;
   for (const std::string& name : algorithm_names()) {
-    const auto other = make_graph(default_options(name));
-    if (other.ok() && check_functions(*other).ok()) trained.push_back(name);
+    const auto graph = make_graph(default_options(name));
+    if (graph.ok() && check_functions(*graph).ok()) trained.push_back(name);
   }
+  return trained;
+}
+
+Status check_trainable(const Config& config, const Graph& graph) {
+  if (check_functions(graph).ok()) return ok_status();
   return invalid_input(cat("algorithm.name: ", config.algorithm.name,
                            " can be planned and simulated, but not trained; trained are ",
-                           join(trained, ", ")));
+                           join(trainable_algorithms(), ", ")));
 }
 
 Status check_models(const Config& config, const Graph& graph,

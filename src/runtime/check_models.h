@@ -12,6 +12,10 @@
 
 namespace braid {
 
+// The names whose graphs consist of functions that exist: those of make_graph() of which algo/ has
+// every compute function and loss.
+std::vector<std::string> trainable_algorithms();
+
 // Whether the functions of the graph exist; the error names the algorithms whose functions do.
 Status check_trainable(const Config& config, const Graph& graph);
 
