@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "config/algorithm_check.h"
 #include "config/load.h"
+#include "config/origin.h"
 #include "config/reference.h"
 #include "reward/reward.h"
 #include "run_commands.h"
@@ -51,8 +52,7 @@ Action define_config(CLI::App& app) {
 Status check_reward_keys(const RewardConfig& reward, const YamlNode& entry) {
   const std::vector<std::string> read = reward_keys(reward.type);
   for (const auto& [key, value] : entry.map) {
-    const bool written = !value.origin.empty() && value.origin != "default";
-    if (!written || std::find(read.begin(), read.end(), key) != read.end()) continue;
+    if (!is_written(value) || std::find(read.begin(), read.end(), key) != read.end()) continue;
     return invalid_input(cat(value.origin, ": reward '", reward_name(reward), "': type ",
                              reward.type, " does not read '", key, "'; remove it (it reads ",
                              join(read, ", "), ")"));

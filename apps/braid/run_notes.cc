@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "batching/cache_pages.h"
+#include "config/origin.h"
 #include "host/machine.h"
 
 namespace braid {
@@ -41,7 +42,7 @@ void note_values(const LoadedConfig& loaded, const BatchArithmetic& arithmetic,
   const Config& config = loaded.config;
   const NoteKey note = [&](const std::string& key, const std::string& text) {
     const YamlNode* node = node_at(loaded.resolved, key);
-    const bool placed = node != nullptr && !node->origin.empty() && node->origin != "default";
+    const bool placed = node != nullptr && is_written(*node);
     notes->push_back(cat(placed ? cat(node->origin, ": ") : "", key, ": ", text));
   };
   for (const auto& [role, optim] : {std::make_pair("actor", &config.optim.actor),

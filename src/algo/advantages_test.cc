@@ -220,6 +220,66 @@ TEST(GrpoAdvantages, GroupOfOneIsAnError) {
               HasSubstr("group 9 has one sample"));
 }
 
+AlgoBatch pairs_of_prompts() {
+  AlgoBatch batch = ppo_batch();
+  batch.groups = {0, 0, 0};
+  return batch;
+}
+
+TEST(RlooAdvantages, BaselineIsTheMeanOfTheOthers) {
+  AlgorithmOptions options = default_options("rloo");
+  options.kl.coef = 0.5;
+  AlgoState state;
+  const auto result = rloo_advantages(pairs_of_prompts(), options, state).value();
+  // Totals less half the sum of old - ref: 1 - 0.125, -0.5 - 0, 2 - 0.375.
+  const double a = 0.875, b = -0.5, c = 1.625;
+  const Numbers expected = {a - (b + c) / 2, a - (b + c) / 2, b - (a + c) / 2,
+                            c - (a + b) / 2, c - (a + b) / 2, c - (a + b) / 2};
+  EXPECT_THAT(to_doubles(result.fields.at("advantages")), Pointwise(DoubleNear(1e-6), expected));
+  EXPECT_NEAR(result.metrics.at("reward/total_mean").mean(), (a + b + c) / 3, 1e-12);
+}
+
+TEST(RlooAdvantages, GroupOfOneIsAnError) {
+  AlgoState state;
+  for (const auto compute : {rloo_advantages, reinforce_baseline_advantages})
+    EXPECT_THAT(compute(ppo_batch(), default_options("rloo"), state).status().message(),
+                HasSubstr("group 1 has one sample"));
+}
+
+TEST(ReinforceAdvantages, AreDiscountedReturnsOfThePenalizedRewards) {
+  AlgorithmOptions options = default_options("reinforce");
+  options.gamma = 0.5;
+  options.kl.coef = 0.1;
+  AlgoState state;
+  const auto result = reinforce_advantages(ppo_batch(), options, state).value();
+  const Numbers kl = {0.5, -0.25, 0, 1, -0.5, 0.25};  // old - ref
+  Numbers expected(6);
+  expected[1] = 1 - 0.1 * kl[1];
+  expected[0] = -0.1 * kl[0] + 0.5 * expected[1];
+  expected[2] = -0.5 - 0.1 * kl[2];
+  expected[5] = 2 - 0.1 * kl[5];
+  expected[4] = -0.1 * kl[4] + 0.5 * expected[5];
+  expected[3] = -0.1 * kl[3] + 0.5 * expected[4];
+  EXPECT_THAT(to_doubles(result.fields.at("advantages")), Pointwise(DoubleNear(1e-6), expected));
+  options.normalize_advantages = "batch";
+  const auto whitened = reinforce_advantages(ppo_batch(), options, state).value();
+  const Moments m = moments(to_doubles(whitened.fields.at("advantages")));
+  EXPECT_NEAR(m.mean, 0, 1e-6);
+  EXPECT_NEAR(m.variance, 1, 1e-6);
+}
+
+TEST(ReinforceAdvantages, TheBaselineIsTheMeanOfTheGroup) {
+  AlgorithmOptions options = default_options("reinforce_plus_plus_baseline");
+  options.normalize_advantages = "none";
+  AlgoState state;
+  const auto result = reinforce_baseline_advantages(pairs_of_prompts(), options, state).value();
+  const double mean = 2.5 / 3;
+  EXPECT_THAT(to_doubles(result.fields.at("advantages")),
+              Pointwise(DoubleNear(1e-6),
+                        Numbers{1 - mean, 1 - mean, -0.5 - mean, 2 - mean, 2 - mean, 2 - mean}));
+  EXPECT_NEAR(result.metrics.at("reward/total_mean").mean(), mean, 1e-12);
+}
+
 TEST(SamplerLogprobs, StandForTheOldPolicy) {
   AlgoBatch batch = ppo_batch();
   batch.fields["sampler_logprobs"] = tensor_of({-3, -1, -2, -5, -4, -6});
@@ -233,11 +293,13 @@ TEST(Registry, UnknownNamesListTheKnownOnes) {
   EXPECT_TRUE(find_compute("ppo_advantages").ok());
   EXPECT_THAT(find_compute("ppo_advantage").status().message(),
               HasSubstr("did you mean 'ppo_advantages'?"));
-  EXPECT_THAT(find_loss("dpo").status().message(), HasSubstr("pairwise, policy, sft, value"));
+  EXPECT_THAT(find_loss("dpo").status().message(),
+              HasSubstr("cispo, pairwise, policy, sft, value"));
 }
 
 TEST(Validate, AcceptsTheDefaults) {
-  for (const char* name : {"ppo", "grpo", "sft", "rm"}) {
+  for (const char* name : {"ppo", "grpo", "sft", "rm", "dapo", "gspo", "cispo", "rloo", "reinforce",
+                           "reinforce_plus_plus", "reinforce_plus_plus_baseline"}) {
     EXPECT_TRUE(validate(default_options(name)).ok()) << name;
   }
 }
@@ -263,6 +325,13 @@ TEST(Validate, RefusesCombinationsThatWouldBeIgnored) {
   AlgorithmOptions options = default_options("grpo");
   options.kl.in = "reward";
   EXPECT_THAT(validate(options).message(), HasSubstr("kl.in: loss"));
+  options = default_options("dapo");
+  options.kl.coef = 0.1;
+  options.kl.in = "reward";
+  EXPECT_THAT(validate(options).message(), HasSubstr("dapo has no per-token rewards"));
+  options = default_options("cispo");
+  options.dual_clip = 3;
+  EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.dual_clip: cispo"));
   options = {};
   options.kl.in = "loss";
   options.kl.controller = "adaptive";

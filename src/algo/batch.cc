@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "algo/statistics.h"
 #include "base/text.h"
 
 namespace braid {
@@ -48,6 +49,29 @@ Result<std::vector<double>> token_numbers(const AlgoBatch& batch, const std::str
 
 Result<std::vector<double>> sample_numbers(const AlgoBatch& batch, const std::string& name) {
   return numbers(sample_field(batch, name));
+}
+
+Result<std::vector<std::vector<size_t>>> compared_groups(const AlgoBatch& batch) {
+  if (batch.groups.size() != batch.response_lens.size()) {
+    return invalid_input(cat("the rollout has ", batch.response_lens.size(), " samples but ",
+                             batch.groups.size(), " group ids"));
+  }
+  std::vector<std::vector<size_t>> groups = group_members(batch.groups);
+  for (const std::vector<size_t>& members : groups) {
+    if (members.size() < 2) {
+      return invalid_input(cat("group ", batch.groups[members[0]],
+                               " has one sample; group statistics need at least two: set "
+                               "rollout.samples_per_prompt to 2 or more"));
+    }
+  }
+  return groups;
+}
+
+std::vector<double> per_token(const AlgoBatch& batch, const std::vector<double>& values_S) {
+  std::vector<double> values_R;
+  for (size_t s = 0; s < values_S.size(); ++s)
+    values_R.insert(values_R.end(), batch.response_lens[s], values_S[s]);
+  return values_R;
 }
 
 Status check_output(const at::Tensor& output, int64_t size, const std::string& name) {

@@ -20,6 +20,13 @@ Result<at::Tensor> sample_field(const AlgoBatch& batch, const std::string& name)
 Result<std::vector<double>> token_numbers(const AlgoBatch& batch, const std::string& name);
 Result<std::vector<double>> sample_numbers(const AlgoBatch& batch, const std::string& name);
 
+// Indices of the members of each group, in the order of their first; an error where a sample has
+// nobody to be compared with.
+Result<std::vector<std::vector<size_t>>> compared_groups(const AlgoBatch& batch);
+
+// One number of each sample [S], repeated for each of its tokens [R].
+std::vector<double> per_token(const AlgoBatch& batch, const std::vector<double>& values_S);
+
 // Every model output that a loss uses must have `size` elements.
 Status check_output(const at::Tensor& output, int64_t size, const std::string& name);
 

@@ -18,6 +18,20 @@ Result<ComputeResult> ppo_advantages(const AlgoBatch&, const AlgorithmOptions&, 
 // In: rewards [S]. Out: advantages [R].
 Result<ComputeResult> grpo_advantages(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
 
+// RLOO (Ahmadian et al., 2024, §2.2): the sample's reward, minus the KL penalty of its tokens when
+// kl.in is reward, minus the mean of that of the other samples of its group. All tokens of a sample
+// have it; normalization over tokens.
+// In: rewards [S], old_logprobs [R] and ref_logprobs [R] under the penalty. Out: advantages [R].
+Result<ComputeResult> rloo_advantages(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
+// REINFORCE (Williams, 1992) and REINFORCE++ (Hu, 2025): returns of the rewards per token from each
+// token on, discounted by gamma; normalization over tokens. In and out as rloo_advantages.
+Result<ComputeResult> reinforce_advantages(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
+// REINFORCE++-baseline (Hu, 2025): the same of rewards minus the mean of their group.
+Result<ComputeResult> reinforce_baseline_advantages(const AlgoBatch&, const AlgorithmOptions&,
+                                                    AlgoState&);
+
 // The sampler's own log-probs as those of the old policy: the ratio is then against the
 // distribution that was sampled from, truncated or not. In: sampler_logprobs [R]. Out: old_logprobs
 // [R].
@@ -29,6 +43,11 @@ Result<ComputeResult> sampler_logprobs(const AlgoBatch&, const AlgorithmOptions&
 // min(exp(old - sampler), tis_cap), a constant (truncated importance sampling, Yao et al., 2025).
 Result<LossResult> policy_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
                                const AlgorithmOptions&);
+
+// CISPO (MiniMax, 2025, §3.1): the clipped ratio is a constant weight of advantage times log-prob,
+// so that every token has a gradient. Fields and other terms as policy_loss().
+Result<LossResult> cispo_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                              const AlgorithmOptions&);
 
 // Half the squared error of values_R, the worse of clipped and unclipped, mean over tokens.
 // Fields: values [R] (of the rollout), returns [R].

@@ -3,7 +3,6 @@
 #include "algo/batch.h"
 #include "algo/functions.h"
 #include "algo/statistics.h"
-#include "base/text.h"
 
 namespace braid {
 namespace {
@@ -24,12 +23,8 @@ Result<std::vector<double>> sample_advantages(const AlgoBatch& batch,
                                               const std::string& normalize, Metrics& metrics) {
   const double batch_std = std::sqrt(moments(rewards).variance);
   std::vector<double> advantages(rewards.size());
-  for (const auto& members : group_members(batch.groups)) {
-    if (members.size() < 2) {
-      return invalid_input(cat("group ", batch.groups[members[0]],
-                               " has one sample; group statistics need at least two: set "
-                               "rollout.samples_per_prompt to 2 or more"));
-    }
+  BRAID_ASSIGN(const auto groups, compared_groups(batch));
+  for (const std::vector<size_t>& members : groups) {
     const Moments group = moments(pick(rewards, members));
     const double group_std = std::sqrt(group.variance);
     const double spread = normalize == "group" ? group_std : batch_std;
@@ -45,20 +40,13 @@ Result<std::vector<double>> sample_advantages(const AlgoBatch& batch,
 Result<ComputeResult> grpo_advantages(const AlgoBatch& batch, const AlgorithmOptions& options,
                                       AlgoState&) {
   BRAID_ASSIGN(const std::vector<double> rewards, sample_numbers(batch, "rewards"));
-  if (batch.groups.size() != rewards.size()) {
-    return invalid_input(cat("the rollout has ", rewards.size(), " samples but ",
-                             batch.groups.size(), " group ids"));
-  }
   ComputeResult result;
   BRAID_ASSIGN(const std::vector<double> advantages,
                sample_advantages(batch, rewards, options.normalize_advantages, result.metrics));
   result.metrics["reward/total_mean"] = distribution(rewards);
   add_advantage_metrics(result.metrics, advantages);
-  std::vector<double> tokens;
-  for (size_t s = 0; s < advantages.size(); ++s) {
-    tokens.insert(tokens.end(), batch.response_lens[s], advantages[s]);
-  }
-  result.fields["advantages"] = from_doubles(tokens, batch.fields.at("rewards"));
+  result.fields["advantages"] =
+      from_doubles(per_token(batch, advantages), batch.fields.at("rewards"));
   return result;
 }
 

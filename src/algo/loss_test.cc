@@ -138,6 +138,21 @@ std::vector<AlgorithmOptions> policy_variants() {
   return variants;
 }
 
+double cispo_reference(const Case& c, const AlgorithmOptions& o) {
+  double total = 0;
+  size_t begin = 0;
+  for (size_t s = 0; s < c.lens.size(); ++s) {
+    for (size_t t = begin; t < begin + c.lens[s]; ++t) {
+      const double ratio = ratio_reference(c, o, s, begin, t);
+      const double weight = std::min(std::max(ratio, 1 - o.clip_low), 1 + o.clip_high);
+      total -=
+          weight * c.advantages[t] * c.x[t] * weight_reference(o, static_cast<double>(c.lens[s]));
+    }
+    begin += c.lens[s];
+  }
+  return total;
+}
+
 LossResult run_policy(const Case& c, const AlgorithmOptions& o, const at::Tensor& x) {
   return policy_loss({x, double_tensor(c.entropy), {}, {}}, c.batch(), c.totals(), o).value();
 }
@@ -172,6 +187,33 @@ TEST(PolicyLoss, GradientEqualsFiniteDifferencesInAllVariants) {
   const Case c(2);
   for (const auto& options : policy_variants()) {
     expect_gradient(c.x, [&](const at::Tensor& x) { return run_policy(c, options, x).loss; });
+  }
+}
+
+// The weight is a constant: finite differences hold it at the point.
+TEST(CispoLoss, EqualsReferenceAndItsGradientKeepsClippedTokens) {
+  const Case c(13);
+  for (const char* level : {"token", "sequence"}) {
+    AlgorithmOptions o = default_options("cispo");
+    o.ratio_level = level;
+    o.clip_low = 0.1;
+    o.clip_high = 0.2;
+    at::Tensor x = double_tensor(c.x).requires_grad_(true);
+    const LossResult result = cispo_loss({x, {}, {}, {}}, c.batch(), c.totals(), o).value();
+    EXPECT_NEAR(result.loss.item<double>(), cispo_reference(c, o), 1e-12);
+    EXPECT_GT(result.metrics.at("policy/clipfrac").mean(), 0);
+    result.loss.backward();
+    const Numbers gradient = to_doubles(x.grad());
+    for (size_t t = 0; t < c.x.size(); ++t) {
+      Case up = c, down = c;  // the ratio stays where both log-probs move
+      for (Case* moved : {&up, &down}) {
+        const double step = moved == &up ? 1e-6 : -1e-6;
+        moved->x[t] += step;
+        moved->old_logprobs[t] += step;
+      }
+      EXPECT_NEAR(gradient[t], (cispo_reference(up, o) - cispo_reference(down, o)) / 2e-6, 1e-7);
+      EXPECT_NE(gradient[t], 0);
+    }
   }
 }
 
@@ -288,7 +330,7 @@ void expect_same(const Split& a, const Split& b) {
 TEST(Losses, DoNotDependOnTheSplitIntoMicroBatches) {
   const Case c(7);
   std::vector<AlgorithmOptions> variants = policy_variants();
-  for (const char* name : {"policy", "value", "sft", "pairwise"}) {
+  for (const char* name : {"policy", "cispo", "value", "sft", "pairwise"}) {
     const LossFn loss = find_loss(name).value();
     for (const auto& options : variants) {
       const Split whole = run_split(c, loss, options, 6);

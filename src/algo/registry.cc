@@ -1,20 +1,24 @@
 // The explicit tables of algorithm functions.
 #include "algo/functions.h"
-#include "algo/groups.h"
 #include "base/text.h"
 
 namespace braid {
 namespace {
 
 const std::map<std::string, ComputeFn>& computes() {
-  static const std::map<std::string, ComputeFn> table = {{"ppo_advantages", ppo_advantages},
-                                                         {"grpo_advantages", grpo_advantages},
-                                                         {"sampler_logprobs", sampler_logprobs}};
+  static const std::map<std::string, ComputeFn> table = {
+      {"ppo_advantages", ppo_advantages},
+      {"grpo_advantages", grpo_advantages},
+      {"rloo_advantages", rloo_advantages},
+      {"reinforce_advantages", reinforce_advantages},
+      {"reinforce_baseline_advantages", reinforce_baseline_advantages},
+      {"sampler_logprobs", sampler_logprobs}};
   return table;
 }
 
 const std::map<std::string, LossFn>& losses() {
   static const std::map<std::string, LossFn> table = {{"policy", policy_loss},
+                                                      {"cispo", cispo_loss},
                                                       {"value", value_loss},
                                                       {"sft", sft_loss},
                                                       {"pairwise", pairwise_loss}};
@@ -35,10 +39,6 @@ Result<Fn> find(const std::map<std::string, Fn>& table, const std::string& kind,
 
 Result<ComputeFn> find_compute(const std::string& name) {
   return find(computes(), "compute function", name);
-}
-
-bool compares_groups(const std::string& compute, const AlgorithmOptions& options) {
-  return compute == "grpo_advantages" || options.normalize_advantages == "group";
 }
 
 Result<LossFn> find_loss(const std::string& name) { return find(losses(), "loss", name); }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "config/algorithm_traits.h"
 
 namespace braid {
 namespace {
@@ -76,9 +77,15 @@ Status check_combinations(const AlgorithmOptions& o) {
     return invalid_input(
         "algorithm.tis_cap: with old_logprobs: sampler every weight is 1; use recompute, or 0");
   }
-  if (o.name == "grpo" && penalized && o.kl.in == "reward") {
+  const AlgorithmTraits traits = algorithm_traits(o.name);
+  if (traits.compares_groups && !traits.rewards_tokens && penalized && o.kl.in == "reward") {
+    return invalid_input(cat("algorithm.kl.in: ", o.name,
+                             " has no per-token rewards; use kl.in: loss, or kl.coef: 0"));
+  }
+  if (o.name == "cispo" && o.dual_clip > 0) {
     return invalid_input(
-        "algorithm.kl.in: grpo has no per-token rewards; use kl.in: loss, or kl.coef: 0");
+        "algorithm.dual_clip: cispo's clipped ratio is a constant weight, whose loss has no bound "
+        "to set; remove it, and set clip_high");
   }
   return {};
 }

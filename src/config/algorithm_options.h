@@ -52,7 +52,10 @@ void visit(V& v, KlOptions& o) {
 
 template <class V>
 void visit(V& v, AlgorithmOptions& o) {
-  v("name", o.name, "ppo | grpo | sft | rm; the defaults below depend on it");
+  v("name", o.name,
+    "ppo | grpo | dapo | dr_grpo | gspo | cispo | rloo | reinforce | reinforce_plus_plus | "
+    "reinforce_plus_plus_baseline | sft | rm (docs/algorithms.md); the defaults below, and "
+    "reward_total.overlong_buffer, depend on it");
   v("gamma", o.gamma, "discount per token");
   v("lam", o.lam, "GAE lambda (Schulman et al., 2016)");
   v("normalize_advantages", o.normalize_advantages, "batch | group | none");

@@ -4,7 +4,9 @@
 
 #include "base/printable.h"
 #include "base/text.h"
+#include "config/algorithm_traits.h"
 #include "config/binder.h"
+#include "config/origin.h"
 #include "config/reference.h"
 
 namespace braid {
@@ -105,9 +107,7 @@ Status check_rollout(const Config& config) {
     return invalid_input(
         "rollout.min_response_length: the sampler leaves out the end of sequence before it, so its "
         "log-probs are not those that training scores; set algorithm.old_logprobs: recompute");
-  const bool by_group =
-      config.algorithm.normalize_advantages == "group" || config.algorithm.name == "grpo";
-  if (by_group && rollout.samples_per_prompt < 2)
+  if (compares_groups(config.algorithm) && rollout.samples_per_prompt < 2)
     return invalid_input(
         cat("rollout.samples_per_prompt: ", rollout.samples_per_prompt,
             " sample of a prompt cannot be compared with others of its group (algorithm.name: ",
@@ -180,6 +180,28 @@ Status check_together(const Config& config) {
             "rollout.max_response_length = ",
             config.rollout.max_response_length));
   return ok_status();
+}
+
+// What keys are without having been written: the structs', changed by the name of the algorithm.
+Config defaults_of(const YamlNode& tree) {
+  Config out;
+  int64_t length = out.rollout.max_response_length;
+  if (const YamlNode* written = find_path(tree, "rollout.max_response_length"))
+    parse_int(written->scalar, &length);  // a wrong one is refused where it is read
+  if (const YamlNode* name = find_path(tree, "algorithm.name"))
+    set_name_defaults(name->scalar, length, &out);
+  return out;
+}
+
+// Says of values that nobody wrote where the name of the algorithm decides them.
+void mark_named(const YamlNode& named, const YamlNode& plain, const std::string& origin,
+                YamlNode* resolved) {
+  for (auto& [key, value] : resolved->map) {
+    const YamlNode *ours = named.find(key), *usual = plain.find(key);
+    if (ours == nullptr || usual == nullptr) continue;
+    mark_named(*ours, *usual, origin, &value);
+    if (ours->scalar != usual->scalar && value.origin == kDefaultOrigin) value.origin = origin;
+  }
 }
 
 // train.total_episodes in steps; only one of both may be given.
@@ -265,12 +287,14 @@ Result<LoadedConfig> load_config(const ConfigSources& sources) {
   BRAID_ASSIGN(const YamlNode written, written_tree(sources));
   BRAID_ASSIGN(const YamlNode tree, checked_tree(written, sources));
   LoadedConfig out;
-  if (const YamlNode* name = find_path(tree, "algorithm.name"))
-    out.config.algorithm = default_options(name->scalar);
+  Config plain, named = defaults_of(tree);
+  out.config = named;
   BRAID_TRY(OptionReader::read(tree, "", out.config));
   BRAID_TRY(apply_episodes(tree, out.config));
   BRAID_TRY(at_place(tree, check_together(out.config)));
   out.resolved = OptionPrinter::print(out.config, &tree);
+  mark_named(OptionPrinter::print(named, nullptr), OptionPrinter::print(plain, nullptr),
+             cat(kNamedDefaultOrigin, out.config.algorithm.name), &out.resolved);
   hide_tokens(written, out.resolved);
   return out;
 }
@@ -279,8 +303,7 @@ Status at_place(const YamlNode& tree, const Status& status) {
   if (status.ok()) return status;
   const std::string& message = status.message();
   const YamlNode* node = find_path(tree, message.substr(0, message.find(':')));
-  if (node == nullptr || node->origin.empty() || node->origin == "default") return status;
-  return status.at(node->origin);
+  return node == nullptr || !is_written(*node) ? status : status.at(node->origin);
 }
 
 Result<BatchArithmetic> batch_arithmetic(const Config& config) {

@@ -314,6 +314,59 @@ TEST(Config, AlgorithmDefaultsComeBeforeTheFile) {
   EXPECT_EQ(load("algorithm: {name: ppo}")->config.algorithm.kl.in, "reward");
 }
 
+// Of a key that nobody wrote the origin says that the name decided it; what is written wins.
+TEST(Config, OriginsNameTheAlgorithmThatDecidesADefault) {
+  const auto loaded = load(
+      "algorithm:\n  name: dapo\n  clip_low: 0.1\nrollout: {samples_per_prompt: 4, "
+      "max_response_length: 50}");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  const YamlNode& algorithm = *loaded->resolved.find("algorithm");
+  const std::string named = "default of algorithm.name: dapo";
+  EXPECT_EQ(loaded->config.algorithm.clip_high, 0.28);
+  EXPECT_EQ(algorithm.find("clip_high")->origin, named);
+  EXPECT_EQ(algorithm.find("kl")->find("coef")->origin, named);
+  EXPECT_EQ(algorithm.find("clip_low")->origin, "a.yaml:3");
+  EXPECT_EQ(algorithm.find("entropy_coef")->origin, "default");
+  EXPECT_EQ(loaded->config.reward_total.overlong_buffer, 10);
+  EXPECT_EQ(loaded->resolved.find("reward_total")->find("overlong_buffer")->origin, named);
+  const auto off = load(
+      "algorithm: {name: dapo, clip_high: 0.2}\nreward_total: {overlong_buffer: 0}\nrollout: "
+      "{samples_per_prompt: 4}");
+  EXPECT_EQ(off->config.reward_total.overlong_buffer, 0);
+  EXPECT_EQ(off->config.algorithm.clip_high, 0.2);
+}
+
+TEST(Config, NamesAreSetsOfDefaults) {
+  const auto options = [](const std::string& name) {
+    const auto loaded = load("algorithm: {name: " + name +
+                             "}\nrollout: {samples_per_prompt: 4, max_response_length: 50}");
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    return loaded->config.algorithm;
+  };
+  EXPECT_EQ(options("dr_grpo").normalize_advantages, "none");
+  EXPECT_EQ(options("dr_grpo").loss_agg, "constant_norm");
+  EXPECT_EQ(options("dr_grpo").loss_norm_tokens, 50);
+  EXPECT_EQ(options("gspo").ratio_level, "sequence");
+  EXPECT_EQ(options("gspo").loss_agg, "seq_mean_token_mean");
+  EXPECT_EQ(options("dapo").loss_agg, "token_mean");
+  EXPECT_EQ(options("reinforce_plus_plus").kl.estimator, "k1");
+  EXPECT_EQ(options("reinforce_plus_plus").kl.in, "reward");
+  EXPECT_EQ(options("reinforce_plus_plus").normalize_advantages, "batch");
+  EXPECT_EQ(options("reinforce_plus_plus_baseline").kl.in, "loss");
+  EXPECT_EQ(options("rloo").normalize_advantages, "none");
+}
+
+TEST(Config, AlgorithmsThatCompareSamplesNeedTwo) {
+  for (const char* name :
+       {"grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "reinforce_plus_plus_baseline"}) {
+    const Status status = load(std::string("algorithm: {name: ") + name + "}").status();
+    EXPECT_NE(status.message().find("rollout.samples_per_prompt: 1 sample"), std::string::npos)
+        << name << ": " << status.message();
+  }
+  for (const char* name : {"ppo", "reinforce", "reinforce_plus_plus"})
+    EXPECT_TRUE(load(std::string("algorithm: {name: ") + name + "}").ok()) << name;
+}
+
 TEST(Config, ArithmeticNamesNearestValidValues) {
   const auto loaded =
       load("rollout: {prompts_per_step: 8, samples_per_prompt: 4}\ntrain: {minibatches: 5}");

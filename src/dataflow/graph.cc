@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "dataflow/policy_graphs.h"
 
 namespace braid {
 namespace {
@@ -13,8 +14,19 @@ struct NamedGraph {
   const char* name;
   Graph (*make)(const AlgorithmOptions&);
 };
-constexpr NamedGraph kGraphs[] = {{"ppo", ppo_graph}, {"grpo", grpo_graph}, {"sft", sft_graph},
-                                  {"rm", rm_graph},   {"rloo", rloo_graph}, {"remax", remax_graph},
+constexpr NamedGraph kGraphs[] = {{"ppo", ppo_graph},
+                                  {"grpo", grpo_graph},
+                                  {"dapo", grpo_graph},
+                                  {"dr_grpo", grpo_graph},
+                                  {"gspo", grpo_graph},
+                                  {"cispo", cispo_graph},
+                                  {"rloo", rloo_graph},
+                                  {"remax", remax_graph},
+                                  {"reinforce", reinforce_graph},
+                                  {"reinforce_plus_plus", reinforce_graph},
+                                  {"reinforce_plus_plus_baseline", reinforce_baseline_graph},
+                                  {"sft", sft_graph},
+                                  {"rm", rm_graph},
                                   {"dpo", dpo_graph}};
 
 bool reads(const Call& call, const std::string& field) {

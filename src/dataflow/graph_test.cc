@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-AlgorithmOptions named(const char* name, double kl = 0.1) {
+AlgorithmOptions named(const std::string& name, double kl = 0.1) {
   AlgorithmOptions options;
   options.name = name;
   options.kl.coef = kl;
@@ -16,12 +16,37 @@ AlgorithmOptions named(const char* name, double kl = 0.1) {
 }
 
 TEST(Graph, EveryAlgorithmIsWellFormed) {
-  for (const char* name : {"ppo", "grpo", "sft", "rm", "rloo", "remax", "dpo"})
+  for (const std::string& name : algorithm_names())
     for (const double kl : {0.0, 0.1}) {
       const auto graph = make_graph(named(name, kl));
       ASSERT_TRUE(graph.ok());
       EXPECT_TRUE(verify(*graph).ok()) << verify(*graph).message();
+      EXPECT_EQ(graph->name, name);
     }
+}
+
+// Who rewards tokens subtracts the penalty there; the others have it in the loss.
+TEST(Graph, ReferenceIsReadWhereThePenaltyIs) {
+  const auto reader = [](const char* name, const char* in) {
+    AlgorithmOptions options = named(name);
+    options.kl.in = in;
+    const Graph graph = *make_graph(options);
+    std::string out;
+    for (const Call& call : graph.calls)
+      for (const std::string& field : call.reads)
+        if (field == "ref_logprobs") out += call.name + " ";
+    return out;
+  };
+  for (const char* name : {"rloo", "reinforce", "reinforce_plus_plus_baseline"}) {
+    EXPECT_EQ(reader(name, "reward"), "advantages ") << name;
+    EXPECT_EQ(reader(name, "loss"), "update_actor ") << name;
+  }
+  for (const char* name : {"grpo", "dapo", "cispo"})
+    EXPECT_EQ(reader(name, "loss"), "update_actor ") << name;
+  EXPECT_EQ(find_call(*make_graph(named("cispo")), "update_actor")->function, "cispo");
+  AlgorithmOptions sampled = named("rloo");
+  sampled.old_logprobs = "sampler";
+  EXPECT_EQ(find_call(*make_graph(sampled), "old_logprob")->kind, CallKind::kCompute);
 }
 
 TEST(Graph, ReferenceExistsOnlyWithKl) {
@@ -162,7 +187,7 @@ TEST(ParseGraph, ReadsAGraphWithWeightVersions) {
 }
 
 TEST(ParseGraph, PrintsAndReadsBackEqual) {
-  for (const char* name : {"ppo", "grpo", "sft", "rm", "rloo", "remax", "dpo"}) {
+  for (const std::string& name : algorithm_names()) {
     const Graph graph = *make_graph(named(name));
     const auto again = parse_graph(graph_to_yaml(graph), "g.yaml");
     ASSERT_TRUE(again.ok()) << again.status().message() << graph_to_yaml(graph);

@@ -1,6 +1,6 @@
 // ReMax: the baseline of a sample is the reward of its prompt's greedy response, which a second
 // generation gives (Li et al., 2023, arXiv 2310.10505, §4.1).
-#include "dataflow/graph.h"
+#include "dataflow/policy_graphs.h"
 
 namespace braid {
 namespace {
@@ -27,28 +27,12 @@ Call greedy_reward_call() {
 }  // namespace
 
 Graph remax_graph(const AlgorithmOptions& options) {
-  const RoleId actor{"actor"}, reference{"reference"};
-  Graph graph{"remax", {{actor, false, true}}, {}};
-  graph.calls = {fetch_prompts_call(), generate_call(), greedy_generate_call(), reward_call(),
-                 greedy_reward_call()};
-  const std::vector<std::string> tokens = {"prompt_ids", "response_ids"};
-  graph.calls.push_back(
-      {"old_logprob", CallKind::kInfer, actor, "logprobs", tokens, {{"old_logprobs"}}});
-  std::vector<std::string> inputs = {"rewards", "greedy_rewards", "response_ids", "old_logprobs"};
-  if (options.kl.coef != 0) {
-    graph.roles.push_back({reference, false, false});
-    graph.calls.push_back(
-        {"ref_logprob", CallKind::kInfer, reference, "logprobs", tokens, {{"ref_logprobs"}}});
-    inputs.push_back("ref_logprobs");
-  }
-  graph.calls.push_back(
-      {"advantages", CallKind::kCompute, {}, "remax_advantages", inputs, {{"advantages"}}});
-  graph.calls.push_back({"update_actor",
-                         CallKind::kTrainStep,
-                         actor,
-                         "policy",
-                         {"prompt_ids", "response_ids", "old_logprobs", "advantages"},
-                         {}});
+  Graph graph = policy_graph(options, "remax_advantages");
+  std::vector<Call>& calls = graph.calls;  // fetch, generate, reward, ...
+  calls.insert(calls.begin() + 2, greedy_generate_call());
+  calls.insert(calls.begin() + 4, greedy_reward_call());
+  for (Call& call : calls)
+    if (call.name == "advantages") call.reads.push_back("greedy_rewards");
   return graph;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "config/algorithm_traits.h"
 #include "config/set_keys.h"
 #include "plan/plan_text.h"
 
@@ -20,13 +21,6 @@ bool graph_has(const Graph& graph, const char* role) {
 bool trains_role(const Graph& graph, const char* role) {
   const RoleSpec* spec = find_role(graph, RoleId{role});
   return spec != nullptr && spec->trained;
-}
-
-// A function of these gives every token of a response the advantage of its sample.
-bool discounts_nothing(const Graph& graph) {
-  return !generates(graph) ||
-         std::any_of(graph.calls.begin(), graph.calls.end(),
-                     [](const Call& call) { return call.function == "grpo_advantages"; });
 }
 
 // "actor" of "optim.actor.lr".
@@ -107,9 +101,13 @@ std::string of_trackers(const std::string&, const RunFacts& run) {
 }
 
 std::string of_discounts(const std::string&, const RunFacts& run) {
-  return discounts_nothing(run.graph)
-             ? run.config.algorithm.name + " has one advantage for all tokens of a response"
-             : "";
+  const std::string& name = run.config.algorithm.name;
+  return algorithm_traits(name).discounts ? "" : name + " discounts no rewards";
+}
+
+std::string of_token_rewards(const std::string&, const RunFacts& run) {
+  const std::string& name = run.config.algorithm.name;
+  return algorithm_traits(name).rewards_tokens ? "" : name + " has no rewards per token";
 }
 
 struct RunRule {
@@ -162,8 +160,8 @@ const RunRule kRunRules[] = {
     {"algorithm.name", always_read},
     {"algorithm.kl", why_kl},
     {"algorithm.gamma", of_discounts},
-    {"algorithm.lam", of_discounts},
-    {"algorithm.whiten_rewards", of_discounts},
+    {"algorithm.lam", of_critic},
+    {"algorithm.whiten_rewards", of_token_rewards},
     {"algorithm.value_clip", of_critic},
     {"algorithm.critic_coef", of_critic},
     {"algorithm.loss_norm_tokens",
@@ -200,6 +198,7 @@ const RunRule kRunRules[] = {
     {"eval.every_steps", always_read},
     {"eval.at_start", always_read},
     {"eval", of_evaluation},
+    {"export", always_read},
     {"log.command", always_read},
     {"log.command_timeout_s", of_trackers},
     {"log.command_on_error", of_trackers},

@@ -137,9 +137,8 @@ std::vector<BadInput> bad_numbers() {
 std::vector<BadInput> bad_names() {
   return {
       refused("algorithm.name=pppo", "ppo"),
-      refused("algorithm.name=rloo", "trained are ppo, grpo, sft, rm"),
-      refused("algorithm.name=dpo", "trained are ppo, grpo, sft, rm"),
-      refused("algorithm.name=remax", "trained are ppo, grpo, sft, rm"),
+      refused("algorithm.name=dpo", "can be planned"),
+      refused("algorithm.name=remax", "trained are ppo, grpo, dapo, dr_grpo, gspo, cispo, rloo"),
       refused("algorithm.name=''", "algorithm.name"),
       refused("algoritm.name=ppo", "algorithm"),
       refused("rollout.temprature=1", "temperature"),
@@ -367,6 +366,7 @@ std::vector<BadInput> odd_inputs() {
       noted({"critic.path=tests/data/models/llama"}, "critic.path is not read: grpo has no critic"),
       noted({"algorithm.gamma=0.9"}, "algorithm.gamma is not read"),
       noted({"algorithm.lam=0.9"}, "algorithm.lam is not read"),
+      noted({"algorithm.whiten_rewards=true"}, "grpo has no rewards per token"),
       noted({"optim.critic.lr=1e-4"}, "optim.critic.lr is not read"),
       noted({"optim.reward.lr=1e-4"}, "optim.reward.lr is not read"),
       noted({"lora.alpha=32"}, "lora.alpha is not read"),

@@ -140,6 +140,24 @@ std::vector<LayoutCase> layouts() {
   };
 }
 
+// Every algorithm of a policy without a critic in the ways to place it; a few of them in the fast
+// tier.
+std::vector<LayoutCase> algorithm_layouts() {
+  const std::set<std::string> quick = {"reinforce_plus_plus_baseline-pp2", "cispo-zero3"};
+  const std::map<std::string, std::pair<std::string, std::string>> ways = {
+      {"dp2", {"dp: 2", "dp: 2"}},
+      {"tp2", {"tp: 2", "tp: 2"}},
+      {"pp2", {"dp: 2", "pp: 2, micro_batches: 2"}},
+      {"zero3", {"dp: 2", "dp: 2, zero: 3"}}};
+  std::vector<LayoutCase> out;
+  for (const char* name : {"rloo", "reinforce", "reinforce_plus_plus", "dapo", "dr_grpo", "gspo",
+                           "cispo", "reinforce_plus_plus_baseline"})
+    for (const auto& [way, calls] : ways)
+      out.push_back({cat(name, "-", way), name, "1x2", everywhere(name, calls.first, calls.second),
+                     quick.count(cat(name, "-", way)) == 0});
+  return out;
+}
+
 constexpr int kSamples = 4;  // of a mini-batch
 
 // A random layout of a call on some of the devices; "" where it takes more.
@@ -286,6 +304,14 @@ TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
   for (const LayoutCase& layout : layouts()) {
     if (layout.full && !full_tier()) continue;
     expect_equivalent(layout, "");
+  }
+}
+
+TEST_F(JobProcess, EveryAlgorithmComputesWhatOneProcessDoes) {
+  for (const LayoutCase& layout : algorithm_layouts()) {
+    if (layout.full && !full_tier()) continue;
+    expect_equivalent(layout, "");
+    if (full_tier()) expect_equivalent(layout, "lora");
   }
 }
 

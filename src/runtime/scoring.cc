@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "algo/groups.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "config/algorithm_traits.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
 #include "reward/batches.h"
@@ -46,13 +46,7 @@ Result<std::vector<RewardSample>> Scoring::samples(const SampleStore& store,
 // Where samples are compared within their group, one that is alone there cannot be.
 void Scoring::keep_comparable(const SampleStore& store, const Rows& rows,
                               RewardTotals& totals) const {
-  const Result<Graph> graph = configured_graph(config_);
-  BRAID_CHECK(graph.ok(), "the graph of the run");
-  const bool compares =
-      std::any_of(graph->calls.begin(), graph->calls.end(), [&](const Call& call) {
-        return call.kind == CallKind::kCompute && compares_groups(call.function, config_.algorithm);
-      });
-  if (!compares) return;
+  if (!compares_groups(config_.algorithm)) return;
   std::vector<int64_t> groups;
   for (const size_t row : rows) groups.push_back(store.sample(row).group.value);
   const int64_t dropped = drop_short_groups(groups, 2, &totals.kept);

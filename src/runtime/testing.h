@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "config/algorithm_traits.h"
 #include "host/file.h"
 #include "runtime/session.h"
 #include "test_paths.h"
@@ -21,15 +22,14 @@ inline std::string quickstart_model() {
 // A run with a rule reward: 4 prompts, responses of at most 6 tokens, 2 mini-batches.
 inline Config tiny_run(const std::string& algorithm) {
   Config config;
-  config.algorithm = default_options(algorithm);
-  config.algorithm.name = algorithm;
+  set_name_defaults(algorithm, 6, &config);
   config.run.dir = testing::TempDir();
   config.run.name = cat("runtime-test-", ::getpid());
   config.model.config = quickstart_model() + "/config.json";
   config.tokenizer.path = quickstart_model();
   config.data.train = "task:sort_digits";
   config.rollout.prompts_per_step = 4;
-  config.rollout.samples_per_prompt = config.algorithm.normalize_advantages == "group" ? 2 : 1;
+  config.rollout.samples_per_prompt = compares_groups(config.algorithm) ? 2 : 1;
   config.rollout.max_response_length = 6;
   config.train.minibatches = 2;
   config.train.micro_tokens = 40;

@@ -1,0 +1,50 @@
+#include "algo/batch.h"
+#include "algo/functions.h"
+#include "algo/statistics.h"
+#include "algo/token_rewards.h"
+
+namespace braid {
+namespace {
+
+// Returns of the scores with the penalty, normalized.
+Result<ComputeResult> advantages_of(const AlgoBatch& batch, const std::vector<double>& scores,
+                                    const AlgorithmOptions& options, AlgoState& state) {
+  ComputeResult result;
+  BRAID_ASSIGN(const std::vector<double> rewards,
+               token_rewards(batch, scores, options, state, result.metrics));
+  std::vector<double> advantages = returns_to_go(rewards, sample_begins(batch), options.gamma);
+  BRAID_TRY(normalize_tokens(batch, options.normalize_advantages, advantages));
+  add_advantage_metrics(result.metrics, advantages);
+  result.fields["advantages"] = from_doubles(advantages, batch.fields.at("rewards"));
+  return result;
+}
+
+}  // namespace
+
+Result<ComputeResult> reinforce_advantages(const AlgoBatch& batch, const AlgorithmOptions& options,
+                                           AlgoState& state) {
+  BRAID_ASSIGN(const std::vector<double> scores, sample_numbers(batch, "rewards"));
+  return advantages_of(batch, scores, options, state);
+}
+
+Result<ComputeResult> reinforce_baseline_advantages(const AlgoBatch& batch,
+                                                    const AlgorithmOptions& options,
+                                                    AlgoState& state) {
+  BRAID_ASSIGN(const std::vector<double> scores, sample_numbers(batch, "rewards"));
+  BRAID_ASSIGN(const auto groups, compared_groups(batch));
+  std::vector<double> centred = scores;
+  for (const std::vector<size_t>& members : groups) {
+    double sum = 0;
+    for (const size_t s : members) sum += scores[s];
+    for (const size_t s : members) centred[s] -= sum / static_cast<double>(members.size());
+  }
+  BRAID_ASSIGN(ComputeResult result, advantages_of(batch, centred, options, state));
+  // What the samples earn, not how they compare.
+  Metric earned = distribution(scores);
+  if (const auto cost = result.metrics.find("reward/kl_penalty_mean"); cost != result.metrics.end())
+    earned.sum -= cost->second.sum;
+  result.metrics["reward/total_mean"] = earned;
+  return result;
+}
+
+}  // namespace braid
