@@ -98,6 +98,7 @@ constexpr Rule kRules[] = {
     {"checkpoint.hf_every_steps", Effect::kNotPriced, kBesideTheStep},
     {"checkpoint", Effect::kWithoutEffect, kOfTheFiles},
     {"eval", Effect::kNotPriced, kBesideTheStep},
+    {"export", Effect::kWithoutEffect, kOfTheFiles},
     {"log", Effect::kWithoutEffect, "says what is printed"},
     {"runtime", Effect::kWithoutEffect, "of 'braid train' with device=emulated"},
     {"cluster", Effect::kRead, ""},
