@@ -35,10 +35,6 @@ struct ScriptFacts {
   bool gpus_stated = false;
 };
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 ScriptFacts facts_of(const std::string& path, const std::string& text,
                      const LaunchScriptOptions& options) {
   ScriptFacts out;
@@ -250,7 +246,7 @@ void note_nodes(const ScriptFacts& facts, const ForeignKeys& keys,
 
 bool is_launch_script(const std::string& path, const std::string& text) {
   for (const char* end : {".sh", ".bash", ".slurm", ".sbatch"})
-    if (ends_with(path, end)) return true;
+    if (path.ends_with(end)) return true;
   const std::string first = text.substr(0, text.find('\n'));
   return first.rfind("#!", 0) == 0 && first.find("sh") != std::string::npos;
 }

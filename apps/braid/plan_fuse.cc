@@ -88,15 +88,10 @@ void print_fuse_text(const PipelineProblem& problem, const FuseResult& result, d
               format_seconds(seconds).c_str());
 }
 
-bool ends_with(const std::string& text, const std::string& ending) {
-  return text.size() >= ending.size() &&
-         text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
-}
-
 Status check_fuse_options(const FuseCommandOptions& options) {
   BRAID_TRY(check_limits(options.limits));
   BRAID_TRY(check_outputs({{"--out", options.out}, {"--plot", options.plot}}));
-  if (options.plot.empty() || ends_with(options.plot, ".svg") || ends_with(options.plot, ".html"))
+  if (options.plot.empty() || options.plot.ends_with(".svg") || options.plot.ends_with(".html"))
     return ok_status();
   return invalid_input(cat("--plot ", options.plot, ": the name must end in .svg or .html"));
 }
@@ -105,7 +100,7 @@ Status write_plot(const FuseCommandOptions& options, const PipelineProblem& prob
                   const FuseResult& result) {
   if (options.plot.empty()) return ok_status();
   return write_file_atomic(options.plot,
-                           ends_with(options.plot, ".svg")
+                           options.plot.ends_with(".svg")
                                ? timeline_svg(problem, result.timeline)
                                : timeline_page(problem, result.timeline, options.problem));
 }

@@ -262,7 +262,11 @@ Status set_implicit_pair(const OrderedJson& row, const RowReader& reader, DataRe
   OrderedJson explicit_row = {{"prompt", prompt}};
   for (const char* other : {"tools", "documents"})
     if (row.contains(other)) explicit_row[other] = row[other];
-  BRAID_TRY(set_prompt(explicit_row, "prompt", {reader.tokenizer, {}, reader.need}, record));
+  // What both begin with stands as it is: no text is put around it.
+  DataConfig as_it_is = reader.config;
+  as_it_is.prompt_format = DataConfig().prompt_format;
+  as_it_is.prompt_template = DataConfig().prompt_template;
+  BRAID_TRY(set_prompt(explicit_row, "prompt", {reader.tokenizer, as_it_is, reader.need}, record));
   BRAID_ASSIGN(record.response_ids, answer_ids(row, better, "chosen", reader, record));
   BRAID_ASSIGN(record.rejected_ids, answer_ids(row, worse, "rejected", reader, record));
   return ok_status();
