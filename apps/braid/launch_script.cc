@@ -242,9 +242,26 @@ void note_nodes(const ScriptFacts& facts, const ForeignKeys& keys,
                          " nodes, the training is told of trainer.nnodes=", told->second));
 }
 
+// Arguments alone, as `braid plan --export` writes them: KEY=VALUE with a dot in KEY, flags,
+// comments.
+bool holds_arguments_alone(const std::string& text) {
+  bool any = false;
+  for (const std::string& line : split(text, '\n')) {
+    const std::string item(trim(line));
+    if (item.empty() || item.front() == '#') continue;
+    const std::string key = item.substr(0, item.find_first_of("= "));
+    const bool is_key = key.size() < item.size() && item[key.size()] == '=' &&
+                        key.find('.') != std::string::npos && key.find('/') == std::string::npos;
+    if (!is_key && item.rfind("--", 0) != 0) return false;
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace
 
 bool is_launch_script(const std::string& path, const std::string& text) {
+  if (holds_arguments_alone(text)) return false;
   for (const char* end : {".sh", ".bash", ".slurm", ".sbatch"})
     if (path.ends_with(end)) return true;
   const std::string first = text.substr(0, text.find('\n'));

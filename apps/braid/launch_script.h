@@ -22,7 +22,7 @@ struct LaunchScript {
   std::string way;                 // sandbox | text
 };
 
-// By its name or its first line; YAML and bare arguments are none.
+// By its name or its first line; YAML and files of arguments alone are none.
 bool is_launch_script(const std::string& path, const std::string& text);
 
 // NAME=value in capitals.

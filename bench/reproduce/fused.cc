@@ -1,6 +1,7 @@
 #include "fused.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "program/program.h"
 #include "schedule/fuse.h"
@@ -130,7 +131,7 @@ Result<FusedTimes> run_fused(const FusedRow& row, const Calibration& calibration
   BRAID_ASSIGN(const Trace together,
                simulated(setting.plan, setting.problem, calibration, &program));
   const FusedCalls fused = program.fused.front();
-  setting.plan.fusion.train_schedules = false;
+  const Fusion fusion = std::exchange(setting.plan.fusion, {});
   BRAID_ASSIGN(const Trace apart, simulated(setting.plan, setting.problem, calibration, &program));
   out.together_s = span(together, setting.problem), out.apart_s = span(apart, setting.problem);
   for (const CallSummary& call : apart.calls) {
@@ -140,8 +141,8 @@ Result<FusedTimes> run_fused(const FusedRow& row, const Calibration& calibration
   }
   FuseOptions options;
   options.objective = FuseObjective::kMemory;
-  options.seed = setting.plan.fusion.seed;
-  options.units.max_units = setting.plan.fusion.units;
+  options.seed = fusion.seed;
+  options.units.max_units = fusion.units;
   BRAID_ASSIGN(const FuseResult passes, fuse(fused.problem, options));
   out.passes_apart = one_after_the_other(fused);
   out.passes_together = passes.makespan, out.passes_bound = passes.lower_bound;

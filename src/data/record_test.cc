@@ -12,19 +12,22 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The digits tokenizer of the tests with a chat template of its own.
-Tokenizer chat_tokenizer() {
-  static const std::string folder = [] {
-    const std::string path = testing::TempDir() + "/braid-record-tokenizer";
+// The digits tokenizer of the tests with a chat template of its own, after `beginning`.
+Tokenizer chat_tokenizer(const std::string& name = "braid-record-tokenizer",
+                         const std::string& beginning = "") {
+  const std::string folder = [&] {
+    const std::string path = testing::TempDir() + "/" + name;
     const std::string source = std::string(BRAID_SOURCE_DIR) + "/tests/data/tokenizer/qwen2.json";
     EXPECT_TRUE(make_folder(path).ok());
     EXPECT_TRUE(write_file_atomic(join_path(path, "tokenizer.json"), *read_file(source)).ok());
-    EXPECT_TRUE(write_file_atomic(
-                    join_path(path, "chat_template.jinja"),
-                    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
-                    "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
-                    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
-                    .ok());
+    EXPECT_TRUE(
+        write_file_atomic(
+            join_path(path, "chat_template.jinja"),
+            beginning +
+                "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
+                "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+                "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+            .ok());
     return path;
   }();
   return load_tokenizer(folder).value();
@@ -187,6 +190,24 @@ TEST(Record, PairsMayHoldThePromptInside) {
               HasSubstr("do not begin alike"));
   EXPECT_THAT(error_of({{"chosen", "a"}, {"rejected", "a"}}, DataNeed::kPairs, &tokenizer),
               HasSubstr("are the same"));
+}
+
+// A template that writes the date writes that of the run into what both answers begin with, too.
+TEST(Record, PairsWithThePromptInsideHaveTheDateOfTheRun) {
+  const Tokenizer tokenizer =
+      chat_tokenizer("braid-record-dated", "{{ strftime_now('%d %b %Y') }}");
+  const Json user = {{"role", "user"}, {"content", "hi"}},
+             good = {{"role", "assistant"}, {"content", "yes"}},
+             bad = {{"role", "assistant"}, {"content", "no"}};
+  DataConfig config;
+  config.template_date = "2001-02-03";
+  config.prompt_template = "{prompt}!";  // is of prompts that have a column
+  const auto record =
+      make_record({{"chosen", Json::array({user, good})}, {"rejected", Json::array({user, bad})}},
+                  DataNeed::kPairs, &tokenizer, config);
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_THAT(*tokenizer.decode(record->prompt_ids, false), HasSubstr("03 Feb 2001"));
+  EXPECT_EQ(*tokenizer.decode(record->rejected_ids, false), "no<|im_end|>\n");
 }
 
 // A border inside of a character would leave no text on either side.

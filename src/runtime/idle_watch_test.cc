@@ -111,8 +111,8 @@ TEST_F(IdleRun, IsSavedAndEnds) {
 }
 
 TEST_F(IdleRun, OthersCountWhatTheyKeep) {
-  finish(command("busy", "grpo", {"train.total_steps=1"}));
-  const std::vector<Json> rows = metrics("busy");
+  finish(command("busy-actor", "grpo", {"train.total_steps=1"}));
+  const std::vector<Json> rows = metrics("busy-actor");
   EXPECT_EQ(rows.at(0)["policy/kept_samples"], 8);
   EXPECT_GE(rows[0]["policy/kept_tokens"], 8);
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/options.h"
 #include "runtime/job_testing.h"
 #include "runtime/rollout_file.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 // Of logits that are sums in another order.
 constexpr double kRounding = 1e-4;
-constexpr double kGreedyTemperature = 1e-3;
+constexpr double kGreedyTemperature = kLeastTemperature;
 
 // Layouts of the generate call. Small batches make many rounds, small caches preempt sequences.
 std::vector<LayoutCase> layouts_of_generation() {

@@ -36,7 +36,7 @@ Trace run_updates(const FusedCase& one, bool fused) {
     for (const int device : one.critic_devices) call.mesh.devices.push_back(DeviceId{device});
   }
   plan.fusion.train_schedules = fused;
-  plan.fusion.units = 4;
+  if (fused) plan.fusion.units = 4;
   const auto program = compile(plan, fused_problem());
   EXPECT_TRUE(program.ok()) << program.status().message();
   return *simulate(*program, fused_problem(), committed_calibration(), {});

@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadArguments{"--calibration /dev/null", "/dev/null"},
                     BadArguments{"--lengths /dev/null", "no samples"},
                     BadArguments{"--lengths no_such_file", "no_such_file"},
-                    BadArguments{"--lengths \"$(command -v true)\"", "\\x7fELF\\x02"},
+                    BadArguments{"--lengths \"$(command -v env)\"", "\\x7fELF\\x02"},
                     BadArguments{"--trace /no/such/folder/t.json",
                                  "--trace: /no/such/folder/t.json: there is no folder"},
                     BadArguments{"--html /", "--html: / is a folder; name a file"},
