@@ -101,7 +101,7 @@ Result<Started> run_script(const ScriptFacts& facts) {
   options.gpus = facts.gpus;
   BRAID_ASSIGN(const RecordedScript script, RecordedScript::run(facts.path, options));
   Started out;
-  out.notes.push_back(cat(facts.path, " was run in a sandbox, with stand-ins for what it starts"));
+  out.notes.push_back("the script was run in a sandbox, with stand-ins for what it starts");
   for (const RecordedCommand& command : script.commands()) {
     out.commands.push_back(command.words);
     if (command.piped && prints_something(command.words))
@@ -135,7 +135,7 @@ Result<Started> read_script(const ScriptFacts& facts) {
   BRAID_ASSIGN(const foreign::ShellReading reading,
                foreign::read_shell(facts.text, options).at(facts.path));
   Started out;
-  out.notes.push_back(cat(facts.path, " was read as text; nothing was run"));
+  out.notes.push_back("the script was read as text; nothing was run");
   out.notes.insert(out.notes.end(), reading.assumptions.begin(), reading.assumptions.end());
   out.commands = reading.commands;
   out.unset = reading.unset;
