@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <utility>
 
 #include "base/text.h"
 #include "host/file.h"
@@ -47,6 +49,36 @@ TEST(FileFingerprint, OfALargeFileSeesBeginMiddleAndEnd) {
     std::filesystem::remove(path);
   }
   EXPECT_EQ(found.size(), 3u);
+}
+
+// A norm that lies between two of the pieces.
+TEST(FileFingerprint, OfALargeSafetensorsFileSeesSmallTensors) {
+  const auto written = [](char value) {
+    const int64_t data = kWholeFileBytes + 12345, at = data / 1024 * 500 + (48 << 10);
+    const std::string header = cat(
+        "{\"big\":{\"dtype\":\"U8\",\"shape\":[", at, "],\"data_offsets\":[0,", at,
+        "]},\"norm\":{\"dtype\":\"U8\",\"shape\":[64],\"data_offsets\":[", at, ",", at + 64, "]}}");
+    const std::string path = file_path("weights.safetensors");
+    std::ofstream file(path, std::ios::binary);
+    const uint64_t length = header.size();
+    file.write(reinterpret_cast<const char*>(&length), sizeof length);
+    file << header;
+    file.seekp(static_cast<int64_t>(sizeof length + length) + at);
+    file << std::string(64, value);
+    file.close();
+    std::filesystem::resize_file(path, static_cast<uintmax_t>(sizeof length + length + data));
+    const std::string out = *file_fingerprint(path);
+    // By its pieces alone the file is the same: another name hides the tensors.
+    const std::string hidden = file_path("weights.bin");
+    std::filesystem::rename(path, hidden);
+    const std::string pieces = *file_fingerprint(hidden);
+    std::filesystem::remove(hidden);
+    return std::pair(out, pieces);
+  };
+  const auto one = written('a'), same = written('a'), other = written('b');
+  EXPECT_EQ(one, same);
+  EXPECT_EQ(one.second, other.second);
+  EXPECT_NE(one.first, other.first);
 }
 
 TEST(FileFingerprint, ErrorsNameThePath) {

@@ -85,6 +85,12 @@ Result<std::string> checkpoint_path(const Config& config) {
   return all.empty() ? std::string() : all.back().path;
 }
 
+// Whether a command begins with a script by its path, as in ./judge.py.
+bool is_own_script(const std::vector<std::string>& command) {
+  if (command.empty() || command[0].find('/') == std::string::npos) return false;
+  return command[0].ends_with(".py") || command[0].ends_with(".sh");
+}
+
 Status add_rewards(const Config& config, InputClaims* claims) {
   for (size_t i = 0; i < config.reward.size(); ++i) {
     const RewardConfig& reward = config.reward[i];
@@ -92,8 +98,8 @@ Status add_rewards(const Config& config, InputClaims* claims) {
     if (reward.type == "model") BRAID_TRY(claims->add_model(key + "path", {reward.path, ""}));
     if (reward.type == "python")
       BRAID_TRY(claims->add_files(key + "path", std::vector<std::string>{reward.path}));
-    // Programs may differ between machines; a script among the arguments may not.
-    for (size_t word = 1; word < reward.command.size(); ++word)
+    // Programs may differ between machines; scripts may not.
+    for (size_t word = is_own_script(reward.command) ? 0 : 1; word < reward.command.size(); ++word)
       BRAID_TRY(claims->add(key + "command", reward.command[word], reward.command[word]));
   }
   return ok_status();
