@@ -8,7 +8,7 @@
 * Commands in code font and in blocks name files that exist, where these begin with a folder of the root.
 * docs/README.md links every page.
 * A block without a language shows an output: the comment before it says how it is made (tools/check_outputs.py), and such a
-  comment has its block.
+  comment has its block. Messages of the program do not stand in indented lines, which escape this.
 * Sources and scripts name pages and anchors that exist.
 
 Usage: check_docs.py [--fix]        --fix turns first mentions into links
@@ -31,6 +31,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^ *(```+)([^\n]*)\n(.*?)^ *\1 *$", re.M | re.S)
 MARKER = re.compile(r"<!-- (output|slow output|measured): .*-->\s*\Z")
 NAMED_PAGE = re.compile(r"docs/[a-z_]+\.md(#[a-z0-9_-]+)?")
+MESSAGE = re.compile(r"^(?:    |\t)\s*(?:braid: error|warning |info |\d\d:\d\d:\d\d ).*", re.M)
 PRINTED = re.compile(r"<!-- text: .*?<!-- end -->", re.S)
 
 
@@ -81,9 +82,13 @@ def looks_ours(word):
     return word not in NOT_OURS and not word.startswith(".") and (word.startswith(FOLDERS) or word.endswith(SOURCE_ENDINGS))
 
 
+def blank(match):
+    """What a match covers as blanks: places and lines stay the same."""
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
 def prose(page, printed=()):
     """The text with blocks and comments blanked out (and what a program prints), so that places stay the same."""
-    blank = lambda match: re.sub(r"[^\n]", " ", match.group(0))
     text = FENCE.sub(blank, page.read_text())
     for pattern in (*printed, re.compile(r"<!--.*?-->", re.S), re.compile(r"^(?:    |\t)(?! *[*\d-]).*$", re.M)):
         text = pattern.sub(blank, text)
@@ -159,6 +164,9 @@ def block_faults(page):
         if not match.group(2).strip() and not MARKER.search(text[: match.start()]):
             line = text.count("\n", 0, match.start()) + 1
             yield f"line {line}: a block without a language needs <!-- output: COMMAND --> or <!-- measured: … --> before it"
+    for match in MESSAGE.finditer(FENCE.sub(blank, text)):
+        line = text.count("\n", 0, match.start()) + 1
+        yield f"line {line}: a message of the program stands in a block below <!-- output: COMMAND --> or <!-- measured: … -->, not indented"
 
 
 def faults(page):
