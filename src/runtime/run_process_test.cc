@@ -162,6 +162,26 @@ TEST_F(OneRun, StopSignalLeavesACheckpoint) {
   expect_same_run(whole("ppo"), "stopped");
 }
 
+// A terminal that closes ends a run like SIGTERM does; under nohup it goes on.
+TEST_F(OneRun, ClosedTerminalLeavesACheckpoint) {
+  const auto child =
+      start(command("hangup", "grpo", {"checkpoint.every_steps=0", "train.total_steps=1000"}));
+  wait_for(path("hangup/metrics.jsonl"), *child);
+  send(*child, SIGHUP);
+  const Finished end = ending(*child);
+  EXPECT_EQ(end.end, "exited with status 1");
+  EXPECT_THAT(end.errors, HasSubstr("stopped by SIGHUP after step"));
+  EXPECT_EQ(list_checkpoints(path("hangup/checkpoints"))->size(), 1u);
+
+  auto words = command("nohup", "grpo", {"train.total_steps=4"});
+  words.insert(words.begin(), "nohup");
+  const auto staying = start(words);
+  wait_for(path("nohup/metrics.jsonl"), *staying);
+  send(*staying, SIGHUP);
+  EXPECT_EQ(ending(*staying).end, "exited with status 0");
+  EXPECT_EQ(steps_complete("nohup"), 4);
+}
+
 // A damaged checkpoint is refused by name, and the command line that the message offers works.
 TEST_F(OneRun, DamagedCheckpointIsRefusedAndThePreviousOneWorks) {
   finish(command("damaged", "grpo", {"rollout.record=true"}));
@@ -257,7 +277,8 @@ TEST_F(OneRun, AnUpdateThatIsNotFiniteLosesNoStep) {
 TEST_F(OneRun, OneProcessWritesToARun) {
   const auto first = start(command("busy", "grpo", {"train.total_steps=1000"}));
   wait_for(path("busy/metrics.jsonl"), *first);
-  const Finished end = run_program(command("busy", "grpo", {"checkpoint.resume=auto"}));
+  const Finished end =
+      run_program(command("busy", "grpo", {"checkpoint.resume=auto", "train.total_steps=1000"}));
   EXPECT_EQ(end.end, "exited with status 2");
   EXPECT_THAT(end.errors, HasSubstr("another process is writing to " + path("busy")));
   first->kill();
