@@ -116,6 +116,15 @@ TEST(ShellWords, WhatOnlyAShellKnowsStaysAsWritten) {
   EXPECT_THAT(*shell_words("$(which nothing) a=1"), ElementsAre("a=1"));
 }
 
+TEST(ShellReading, NamesNoVariableWithoutAName) {
+  for (const char* text : {"cmd ${}", "cmd ${:-a}", "cmd ${:?}", "cmd ${##x}", "cmd $(( ${} ))"}) {
+    const auto reading = read_shell(text);
+    if (!reading.ok()) continue;
+    EXPECT_THAT(reading->unset, testing::Not(testing::Contains(""))) << text;
+    (void)shell_words(text);
+  }
+}
+
 TEST(ShellReading, TakesTheBranchThatIsTaken) {
   EXPECT_EQ(
       value_of("N=1\nif [ \"${B:-fsdp}\" = megatron ]; then N=2; elif test 3 -gt 2; then N=3; "

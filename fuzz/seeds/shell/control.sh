@@ -1,4 +1,5 @@
-. inner.sh; bash inner.sh x
+[ -n "${IN:-}" ] || IN=1 bash inner.sh x
+. ./inner.sh
 set -euo pipefail
 N=${N:-2}; A=(a=1 "b=x y"); A+=(c=3); declare -A M=([k]=v)
 run() { local n=$1; shift; python3 -m trainer nodes=$n "$@"; return 3; }
