@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kMark = ".tmp.";
+constexpr const char* kClaimMark = ".tmp.";
 
 // Whether the name still leads to what was opened.
 bool is_named(const FileHandle& file, const std::string& path) {
@@ -29,10 +29,10 @@ bool is_named(const FileHandle& file, const std::string& path) {
 
 // NAME.tmp.NUMBER
 bool is_temporary(const std::string& name) {
-  const size_t at = name.rfind(kMark);
+  const size_t at = name.rfind(kClaimMark);
   int64_t pid = 0;
   return at != std::string::npos && at > 0 &&
-         parse_int(name.substr(at + std::string_view(kMark).size()), &pid) && pid > 0;
+         parse_int(name.substr(at + std::string_view(kClaimMark).size()), &pid) && pid > 0;
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ FileHandle create_claimed(const std::string& path) {
   }
 }
 
-std::string temporary_path(const std::string& path) { return cat(path, kMark, ::getpid()); }
+std::string temporary_path(const std::string& path) { return cat(path, kClaimMark, ::getpid()); }
 
 void remove_unclaimed_files(const std::string& folder) {
   const auto names = list_folder(folder);

@@ -221,12 +221,38 @@ ShellStatus ShellReader::child_shell(const Words& words, const Streams& streams)
     return {from_input && !streams.in ? 0 : 127, true};
   }
   const Words arguments = rest.empty() ? Words() : Words(rest.begin() + 1, rest.end());
-  return child(script->text, rest.empty() ? "bash" : rest[0], arguments, streams);
+  return child(script->text, rest.empty() ? "bash" : rest[0], arguments,
+               {from_input ? nullptr : streams.in, streams.out});  // all of the input is read
+}
+
+// The shell that runs the job of sbatch: the script or the command that its words name, else its
+// input. Nothing where the script is not there, or nothing is queued.
+std::optional<ShellReader::Words> ShellReader::queued(const Words& words, bool input) const {
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const std::string& before = words[i - 1];
+    if (word.rfind("--wrap=", 0) == 0) return Words{"bash", "-c", word.substr(7)};
+    if (word == "--wrap" && i + 1 < words.size()) return Words{"bash", "-c", words[i + 1]};
+    if (word[0] == '-') continue;
+    if (file(word)) {
+      Words job(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+      return job.insert(job.begin(), "bash"), job;
+    }
+    const bool is_value = before[0] == '-' && before.find('=') == std::string::npos;
+    if (!is_value) return std::nullopt;
+  }
+  return input ? std::optional(Words{"bash"}) : std::nullopt;
 }
 
 // A program, or the shell that it would start.
 ShellStatus ShellReader::record(const Words& words, const Streams& streams) {
   const std::string name = last_name(words[0]);
+  if (name == "sbatch")
+    if (const auto job = queued(words, streams.in != nullptr); job) {
+      child_shell(*job, {job->size() == 1 ? streams.in : nullptr, nullptr});
+      print(streams, is_among(words, "--parsable") ? "1\n" : "Submitted batch job 1\n");
+      return {};
+    }
   if (is_among(wrapper_programs(), name))
     for (size_t i = 1; i < words.size(); ++i) {
       const std::string inner = last_name(words[i]);

@@ -40,7 +40,8 @@ ShellReader::ShellReader(const ShellOptions& options)
   folders_ = {"/tmp", "/home", "/home/user", "/", options.folder};
   host_.output = [this](const std::string& script) { return output_of(script); };
   host_.unset = [this](const std::string& name) {
-    if (std::find(out_.unset.begin(), out_.unset.end(), name) == out_.unset.end())
+    const bool noted = std::find(out_.unset.begin(), out_.unset.end(), name) != out_.unset.end();
+    if (!noted && !name.empty())  // "${}" names none
       out_.unset.push_back(name);
   };
   host_.fail = [this](const std::string& what) { fail(what); };

@@ -79,6 +79,7 @@ class ShellReader {
   ShellStatus child(const std::string& script, const std::string& name, const Words& arguments,
                     const Streams& streams);
   ShellStatus record(const Words& words, const Streams& streams);
+  std::optional<Words> queued(const Words& words, bool input) const;  // by sbatch
   ShellStatus wrapped(const Words& words, const Streams& streams);
   ShellStatus many(const Words& words, const Streams& streams);  // xargs
   ShellStatus text_tool(const Words& words, const Streams& streams);

@@ -43,6 +43,19 @@ TEST(ShellWords, ResolveQuotesVariablesAndComments) {
   EXPECT_EQ(last_word("x=$'a\\tb'"), "x=a\tb");
 }
 
+TEST(ShellWords, AJobThatIsQueuedIsRead) {
+  EXPECT_THAT(*shell_words("N=2\nsbatch -N 2 <<EOF\n#!/bin/bash\ncmd $N \"\\$M\"\nEOF\n"),
+              ElementsAre("cmd", "2", "$M"));
+  EXPECT_THAT(*shell_words("x=$(sbatch --parsable --wrap 'echo no; cmd a')\ncmd $x"),
+              ElementsAre("cmd", "a", ";", "cmd", "1"));
+  EXPECT_THAT(*shell_words("echo 'cmd $1' > job\nsbatch -J x job 7 | tail -n 1 | xargs cmd"),
+              ElementsAre("cmd", "7", ";", "cmd", "Submitted", "batch", "job", "1"));
+  // A script that is not here, and an input that another shell reads.
+  EXPECT_THAT(*shell_words("bash <<EOF\nsbatch other.slurm\ncmd\nbash\nEOF\n"),
+              ElementsAre("sbatch", "other.slurm", ";", "cmd"));
+  EXPECT_THAT(*shell_words("sbatch -N 2"), ElementsAre("sbatch", "-N", "2"));
+}
+
 TEST(ShellWords, DefaultsStandForWhatIsNotAssigned) {
   EXPECT_EQ(last_word("x=${TP:-4}"), "x=4");
   EXPECT_EQ(last_word("TP=2\nx=${TP:-4}"), "x=2");
@@ -101,6 +114,15 @@ TEST(ShellWords, OperatorsEndWordsAndRedirectionsAreLeftOut) {
 TEST(ShellWords, WhatOnlyAShellKnowsStaysAsWritten) {
   EXPECT_EQ(last_word("cmd name=$(stat -c %s f)"), "name=$(stat -c %s f)");
   EXPECT_THAT(*shell_words("$(which nothing) a=1"), ElementsAre("a=1"));
+}
+
+TEST(ShellReading, NamesNoVariableWithoutAName) {
+  for (const char* text : {"cmd ${}", "cmd ${:-a}", "cmd ${:?}", "cmd ${##x}", "cmd $(( ${} ))"}) {
+    const auto reading = read_shell(text);
+    if (!reading.ok()) continue;
+    EXPECT_THAT(reading->unset, testing::Not(testing::Contains(""))) << text;
+    (void)shell_words(text);
+  }
 }
 
 TEST(ShellReading, TakesTheBranchThatIsTaken) {
