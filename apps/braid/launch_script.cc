@@ -301,7 +301,7 @@ Result<LaunchScript> read_launch_script(const Framework& framework, const std::s
     out.notes.push_back(cat(path, " starts ", launches, " trainings; the first is planned"));
   for (const std::string& name : started->unset)
     out.notes.push_back(
-        name.back() == ']'
+        name.ends_with(']')
             ? cat(path, " uses the array ", name, ", which nothing sets; taken as empty")
             : cat(path, " needs the variable ", name, "; give ", name, "=value"));
   out.stated = launch;

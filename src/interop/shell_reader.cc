@@ -433,7 +433,7 @@ Result<ShellReading> read_shell(std::string_view text, const ShellOptions& optio
 Result<std::vector<std::string>> shell_words(std::string_view text) {
   BRAID_ASSIGN(const ShellReading reading, read_shell(text));
   for (const std::string& name : reading.unset)
-    if (name.back() == ']')
+    if (name.ends_with(']'))
       return invalid_input(
           cat("the array '${", name, "}' is not assigned here; write its words in its place"));
   std::vector<std::string> out;

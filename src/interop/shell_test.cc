@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "base/text.h"
 #include "interop/arithmetic.h"
+#include "test_paths.h"
 
 namespace braid::foreign {
 namespace {
@@ -123,6 +127,20 @@ TEST(ShellReading, NamesNoVariableWithoutAName) {
     EXPECT_THAT(reading->unset, testing::Not(testing::Contains(""))) << text;
     (void)shell_words(text);
   }
+}
+
+// Inputs that a fuzzer found: each ended in a read beside a text.
+TEST(ShellReading, EmptyWordsAndNamelessVariablesAreReadAsSuch) {
+  for (const char* name : {"empty_words.sh", "nameless.sh"}) {
+    std::ifstream file(std::string(BRAID_SOURCE_DIR) + "/fuzz/seeds/shell/" + name);
+    std::stringstream text;
+    text << file.rdbuf();
+    ASSERT_GT(text.str().size(), 100u) << name;
+    const auto reading = read_shell(text.str());
+    ASSERT_TRUE(reading.ok()) << name << ": " << reading.status().message();
+    EXPECT_THAT(reading->unset, testing::Not(testing::Contains(""))) << name;
+  }
+  EXPECT_TRUE(read_shell("set \"\" errexit").ok());
 }
 
 TEST(ShellReading, TakesTheBranchThatIsTaken) {

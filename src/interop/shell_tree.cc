@@ -459,7 +459,7 @@ size_t end_of_brackets(std::string_view text, size_t at) {
   std::string open;
   for (size_t i = at; i < text.size(); ++i) {
     const char c = text[i];
-    const bool quotes = !open.empty() && open.back() == '"';
+    const bool quotes = open.ends_with('"');
     if (c == '\\') {
       ++i;
     } else if (quotes && c == '"') {
@@ -472,12 +472,12 @@ size_t end_of_brackets(std::string_view text, size_t at) {
       i = std::min(text.find(c, i + 1), text.size() - 1);
     } else if (c == '"') {
       open += c;
-    } else if (c == '#' && i > at && open.back() == '(' &&
+    } else if (c == '#' && i > at && open.ends_with('(') &&
                std::isspace(static_cast<unsigned char>(text[i - 1])) != 0) {
       i = std::min(text.find('\n', i), text.size() - 1);
-    } else if (c == '(' || (c == '{' && (i == at || open.back() == '{'))) {
+    } else if (c == '(' || (c == '{' && (i == at || open.ends_with('{')))) {
       open += c;
-    } else if ((c == ')' && open.back() == '(') || (c == '}' && open.back() == '{')) {
+    } else if ((c == ')' && open.ends_with('(')) || (c == '}' && open.ends_with('{'))) {
       open.pop_back();
       if (open.empty()) return i + 1;
     }

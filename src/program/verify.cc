@@ -236,12 +236,24 @@ class Run {
     return ok_status();
   }
 
+  // Samples of a call, counted in those of another. Where one has more of each (groups that are
+  // dropped after generation), which are meant is not said: a share of one is within a sample or
+  // so of the share of the other, and those at its borders are left out.
+  Interval in_samples_of(int32_t other, int32_t call, const Interval& units) const {
+    if (program_.calls.empty()) return units;
+    const int64_t mine = program_.calls[call].samples, theirs = program_.calls[other].samples;
+    if (mine == theirs || mine <= 0) return units;
+    const int64_t border = (theirs + mine - 1) / mine;
+    return {units.begin * theirs / mine + border, units.end * theirs / mine - border};
+  }
+
   // Whether the rank knows how large the samples of a part are.
   Status check_sizes(size_t rank, int32_t producer, const MessagePart& part) {
     const std::string& sizes = program_.graph.calls[producer].writes[part.item].sizes;
     if (sizes.empty()) return ok_status();
     const auto [call, item] = places_.at(sizes);
-    if (fields_[{rank, call, item}].covers(part.units)) return ok_status();
+    const Interval units = in_samples_of(call, producer, part.units);
+    if (units.size() <= 0 || fields_[{rank, call, item}].covers(units)) return ok_status();
     return invalid_input(cat("receives samples of ", field_name(producer, part.item), " before ",
                              sizes, ", which says how large they are"));
   }

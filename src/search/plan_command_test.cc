@@ -326,6 +326,20 @@ TEST(PlanCommand, OverridesOfAnImportCount) {
   EXPECT_LT(two["step_s"], one["step_s"]);
 }
 
+// More is generated than is trained on, and nothing but the policy is scored.
+TEST(PlanCommand, FilteredGroupsOfAnImportArePriced) {
+  const std::string import =
+      cat("plan --import verl ", kVerl, " --gpu a100-80g --json --no-changes ",
+          "algorithm.adv_estimator=grpo algorithm.use_kl_in_reward=False ",
+          "actor_rollout_ref.actor.use_kl_loss=False ");
+  const CommandOutcome all = run_braid(import),
+                       filtered = run_braid(
+                           import + "algorithm.filter_groups.enable=True data.gen_batch_size=3072");
+  ASSERT_EQ(all.exit_code, 0) << all.output;
+  ASSERT_EQ(filtered.exit_code, 0) << filtered.output;
+  EXPECT_GT(Json::parse(filtered.output)["step_s"], Json::parse(all.output)["step_s"]);
+}
+
 TEST(PlanCommand, ExportsToOtherFrameworks) {
   const CommandOutcome verl = plan("--export verl");
   EXPECT_EQ(verl.exit_code, 0);
