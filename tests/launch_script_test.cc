@@ -249,10 +249,10 @@ TEST(WithoutASandboxDeathTest, TheTextIsReadAndNothingIsRun) {
 class Canaries {
  public:
   explicit Canaries(const std::string& folder) : folder_(folder) {
-    for (const char* part : {"home/.ssh", "work", "shared"})
+    for (const char* part : {"home/.ssh", "tree", "shared"})
       fs::create_directories(fs::path(folder) / part);
     write("home/.ssh/id", "SECRET-KEY");
-    write("work/kept", "kept");
+    write("tree/kept", "kept");
     write("shared/kept", "kept");
     fs::permissions(fs::path(folder) / "shared", fs::perms::all);
     listen();
@@ -323,79 +323,79 @@ struct Escape {
 // Every one would change, reach or end something if it ran with the rights of the user.
 std::vector<Escape> escapes() {
   return {
-      {"a program by its path", "/bin/rm -rf @F/work @F/shared; /usr/bin/rm -rf @F/work"},
-      {"a login shell", "bash -lc 'rm -rf @F/work'; bash -c '/bin/rm -rf @F/work'"},
-      {"another shell", "/bin/sh -c 'rm -rf @F/work'; /bin/dash -c 'rm -rf @F/work'"},
-      {"command -p", "command -p rm -rf @F/work; command -p cp /dev/null @F/shared/kept"},
-      {"env -i", "env -i /bin/rm -rf @F/work; env -i PATH=/bin:/usr/bin rm -rf @F/work"},
-      {"its own PATH", "export PATH=/bin:/usr/bin:/sbin; hash -r; rm -rf @F/work; touch @F/x"},
-      {"a redirection", "echo x > @F/work/kept; : > @F/shared/kept; echo x >> @F/work/new"},
-      {"a redirection without a command", "> @F/work/kept\n&> @F/shared/kept"},
-      {"exec", "exec 3> @F/work/kept; echo x >&3; exec /bin/rm -rf @F/work"},
-      {"noclobber", "set +C; echo x >| @F/work/kept"},
-      {"a document", "cat > @F/work/kept <<EOF\nx\nEOF\ntee @F/shared/kept <<< x"},
-      {"process substitution", "tee >(cat > @F/work/kept) < <(echo x) > @F/shared/kept"},
+      {"a program by its path", "/bin/rm -rf @F/tree @F/shared; /usr/bin/rm -rf @F/tree"},
+      {"a login shell", "bash -lc 'rm -rf @F/tree'; bash -c '/bin/rm -rf @F/tree'"},
+      {"another shell", "/bin/sh -c 'rm -rf @F/tree'; /bin/dash -c 'rm -rf @F/tree'"},
+      {"command -p", "command -p rm -rf @F/tree; command -p cp /dev/null @F/shared/kept"},
+      {"env -i", "env -i /bin/rm -rf @F/tree; env -i PATH=/bin:/usr/bin rm -rf @F/tree"},
+      {"its own PATH", "export PATH=/bin:/usr/bin:/sbin; hash -r; rm -rf @F/tree; touch @F/x"},
+      {"a redirection", "echo x > @F/tree/kept; : > @F/shared/kept; echo x >> @F/tree/new"},
+      {"a redirection without a command", "> @F/tree/kept\n&> @F/shared/kept"},
+      {"exec", "exec 3> @F/tree/kept; echo x >&3; exec /bin/rm -rf @F/tree"},
+      {"noclobber", "set +C; echo x >| @F/tree/kept"},
+      {"a document", "cat > @F/tree/kept <<EOF\nx\nEOF\ntee @F/shared/kept <<< x"},
+      {"process substitution", "tee >(cat > @F/tree/kept) < <(echo x) > @F/shared/kept"},
       {"the network of bash",
        "exec 5<>/dev/tcp/127.0.0.1/@N; echo x >&5; echo x > /dev/udp/127.0.0.1/@N"},
       {"the network of programs",
        "/usr/bin/python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", @N))'; "
        "perl -MIO::Socket -e 'IO::Socket::INET->new(\"127.0.0.1:@N\")'; curl 127.0.0.1:@N"},
-      {"other processes' roots", "for p in /proc/[0-9]*/root; do echo x > $p@F/work/kept; done"},
+      {"other processes' roots", "for p in /proc/[0-9]*/root; do echo x > $p@F/tree/kept; done"},
       {"its own root",
-       "echo x > /proc/self/root@F/work/kept; echo x > /proc/1/root@F/work/kept; "
+       "echo x > /proc/self/root@F/tree/kept; echo x > /proc/1/root@F/tree/kept; "
        "echo x > /proc/1/cwd/x"},
       {"killing",
        "kill -9 @P; builtin kill -9 @P; /bin/kill -9 @P; builtin kill -9 -1; pkill -9 -u root"},
       {"a bomb of forks", ":(){ :|:& };:"},
       {"a bomb of memory", "x=x; while :; do x=$x$x; done"},
-      {"a bomb of files", "while :; do cat /proc/self/maps >> @F/work/kept; done"},
+      {"a bomb of files", "while :; do cat /proc/self/maps >> @F/tree/kept; done"},
       {"an endless loop", "while :; do :; done"},
       {"endless output", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; echo y >&2; done"},
       {"mounts",
-       "mount --bind / /tmp; mount -t proc p /proc; umount -l /; mount -t tmpfs t @F/work"},
+       "mount --bind / /tmp; mount -t proc p /proc; umount -l /; mount -t tmpfs t @F/tree"},
       {"another root",
-       "chroot / /bin/rm -rf @F/work; unshare -r /bin/rm -rf @F/work; "
-       "nsenter -t 1 -m /bin/rm -rf @F/work"},
+       "chroot / /bin/rm -rf @F/tree; unshare -r /bin/rm -rf @F/tree; "
+       "nsenter -t 1 -m /bin/rm -rf @F/tree"},
       {"a debugger",
        "gdb -p @P -batch -ex kill; strace -p @P; cat /proc/@P/mem > /tmp/braid-escape"},
       {"a sourced file",
        "source /etc/profile; . @F/home/.ssh/id; cat @F/home/.ssh/id > @F/shared/kept"},
       {"rights of others",
-       "sudo rm -rf @F/work; su -c 'rm -rf @F/work'; /usr/bin/sudo -n rm -rf @F/work; "
+       "sudo rm -rf @F/tree; su -c 'rm -rf @F/tree'; /usr/bin/sudo -n rm -rf @F/tree; "
        "chmod u+s /bin/bash; passwd -d root"},
       {"shared memory",
        "echo x > /dev/shm/braid-escape; echo x > /tmp/braid-escape; echo x > "
        "/var/tmp/braid-escape"},
       {"the folder where it lies",
-       "echo x > new; mkdir made; rm -f run.sh setup.py; cd ..; rm -rf work shared"},
+       "echo x > new; mkdir made; rm -f run.sh setup.py; cd ..; rm -rf tree shared"},
       {"a socket", "python3 -m http.server @N & nc -l -p @N & coproc nc 127.0.0.1 @N; wait %1"},
       {"what outlives it",
        "(trap '' HUP TERM INT; while :; do echo x > /tmp/braid-escape; done) & disown -a; setsid "
        "bash -c "
        "'while :; do :; done' & nohup bash -c 'while :; do :; done' &"},
-      {"traps", "trap 'rm -rf @F/work; echo x > @F/shared/kept' EXIT ERR DEBUG; false; kill -9 $$"},
+      {"traps", "trap 'rm -rf @F/tree; echo x > @F/shared/kept' EXIT ERR DEBUG; false; kill -9 $$"},
       {"a pipe that nobody fills", "mkfifo /tmp/braid-escape; cat < /tmp/braid-escape"},
       {"Perl and Python",
-       "/usr/bin/perl -e 'unlink glob \"@F/work/*\"'; /usr/bin/env python3 -c 'import "
-       "shutil; shutil.rmtree(\"@F/work\")'"},
+       "/usr/bin/perl -e 'unlink glob \"@F/tree/*\"'; /usr/bin/env python3 -c 'import "
+       "shutil; shutil.rmtree(\"@F/tree\")'"},
       {"a library before all others",
-       "export LD_PRELOAD=@F/work/kept LD_LIBRARY_PATH=@F; ls; enable -f @F/work/kept x"},
+       "export LD_PRELOAD=@F/tree/kept LD_LIBRARY_PATH=@F; ls; enable -f @F/tree/kept x"},
       {"a relative program",
-       "cd /bin; ./rm -rf @F/work; cd @F/work && rm -rf ./*; cd /usr/bin && ./env rm -rf "
+       "cd /bin; ./rm -rf @F/tree; cd @F/tree && rm -rf ./*; cd /usr/bin && ./env rm -rf "
        "@F/shared"},
       {"links",
-       "ln -s @F/work l; rm -rf l/*; ln -sf @F/work/kept m; echo x > m; ln -s / r; rm -rf "
-       "r@F/work"},
+       "ln -s @F/tree l; rm -rf l/*; ln -sf @F/tree/kept m; echo x > m; ln -s / r; rm -rf "
+       "r@F/tree"},
       {"another loader",
-       "/lib64/ld-linux-x86-64.so.2 /bin/rm -rf @F/work; /lib/ld-linux-aarch64.so.1 /bin/rm -rf "
-       "@F/work"},
-      {"history", "set -o history -H; echo rm -rf @F/work; !!; fc -s"},
+       "/lib64/ld-linux-x86-64.so.2 /bin/rm -rf @F/tree; /lib/ld-linux-aarch64.so.1 /bin/rm -rf "
+       "@F/tree"},
+      {"history", "set -o history -H; echo rm -rf @F/tree; !!; fc -s"},
       {"settings of the kernel",
        "echo x > /proc/sys/kernel/core_pattern; echo 1 > /proc/sys/vm/drop_caches; echo b > "
        "/proc/sysrq-trigger; echo x > /sys/power/state"},
       {"devices",
        "cat /dev/zero > /dev/sda; dd if=/dev/zero of=/dev/mem; mknod d b 8 0; echo x > d"},
-      {"environment", "rm -rf \"$BRAID_TEST_SECRET_FOLDER/work\"; eval 'rm -rf @F/work'"},
+      {"environment", "rm -rf \"$BRAID_TEST_SECRET_FOLDER/tree\"; eval 'rm -rf @F/tree'"},
   };
 }
 
@@ -460,7 +460,7 @@ TEST(Canaries, NoticeWhatAScriptDoes) {
   {
     Canaries canaries(name);
     const std::string before = canaries.state();
-    std::ofstream(fs::path(name) / "work/kept") << "x";
+    std::ofstream(fs::path(name) / "tree/kept") << "x";
     EXPECT_NE(canaries.state(), before);
     EXPECT_TRUE(canaries.alive());
     EXPECT_FALSE(canaries.reached());

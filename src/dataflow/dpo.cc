@@ -14,12 +14,7 @@ Graph dpo_graph(const AlgorithmOptions&) {
                          {},
                          {{"prompt_ids", FieldType::kTokens, FieldShape::kPerSample},
                           {"response_ids", FieldType::kTokens, FieldShape::kPerToken}}});
-  graph.calls.push_back({"ref_logprob",
-                         CallKind::kInfer,
-                         reference,
-                         "logprobs",
-                         {"prompt_ids", "response_ids"},
-                         {{"ref_logprobs"}}});
+  graph.calls.push_back(ref_logprob_call());
   graph.calls.push_back({"update_actor",
                          CallKind::kTrainStep,
                          actor,

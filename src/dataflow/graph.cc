@@ -258,6 +258,15 @@ Call generate_call() {
            {"truncated", FieldType::kFlag, FieldShape::kPerSample}}};
 }
 
+Call ref_logprob_call() {
+  return {"ref_logprob",
+          CallKind::kInfer,
+          RoleId{"reference"},
+          "logprobs",
+          {"prompt_ids", "response_ids"},
+          {{"ref_logprobs"}}};
+}
+
 Call old_logprob_call(const AlgorithmOptions& options) {
   if (options.old_logprobs == "sampler")
     return {"old_logprob",      CallKind::kCompute,   {},

@@ -128,5 +128,7 @@ Call reward_call();
 // Log-probs of the policy that generated, by algorithm.old_logprobs: a pass of the trainer, or the
 // sampler's own.
 Call old_logprob_call(const AlgorithmOptions& options);
+// Log-probs of given responses under the reference.
+Call ref_logprob_call();
 
 }  // namespace braid

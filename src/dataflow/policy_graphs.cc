@@ -34,12 +34,7 @@ Graph policy_graph(const AlgorithmOptions& options, const std::string& advantage
   std::vector<std::string> inputs = {"rewards", "response_ids"};
   if (options.kl.coef != 0) {
     graph.roles.push_back({reference, false, false});
-    graph.calls.push_back({"ref_logprob",
-                           CallKind::kInfer,
-                           reference,
-                           "logprobs",
-                           {"prompt_ids", "response_ids"},
-                           {{"ref_logprobs"}}});
+    graph.calls.push_back(ref_logprob_call());
     if (penalizes_rewards(options)) inputs.insert(inputs.end(), {"old_logprobs", "ref_logprobs"});
   }
   graph.calls.push_back(

@@ -13,8 +13,7 @@ Graph ppo_graph(const AlgorithmOptions& options) {
   std::vector<std::string> inputs = {"rewards", "old_logprobs", "values"};
   if (options.kl.coef != 0) {
     graph.roles.push_back({reference, false, false});
-    graph.calls.push_back(
-        {"ref_logprob", CallKind::kInfer, reference, "logprobs", tokens, {{"ref_logprobs"}}});
+    graph.calls.push_back(ref_logprob_call());
     inputs.push_back("ref_logprobs");
   }
   graph.calls.push_back({"advantages",

@@ -486,7 +486,7 @@ ShellStatus ShellReader::do_set(const Words& words, const Streams&) {
                                         words.end());
       return {};
     }
-    const bool named_option = i > 1 && (words[i - 1].ends_with('o')) && words[i] == "errexit";
+    const bool named_option = i > 1 && words[i - 1].ends_with('o') && words[i] == "errexit";
     const bool letters = words[i].size() > 1 && (words[i][0] == '-' || words[i][0] == '+');
     if (named_option) state_.ends_at_errors = words[i - 1][0] == '-';
     if (letters && words[i].find('e') != std::string::npos)
