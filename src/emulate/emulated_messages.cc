@@ -45,13 +45,14 @@ Status EmulatedRank::prepare() {
   BRAID_ASSIGN(everyone_, world_.everyone());
   for (const Message& message : program_.messages)
     channels_.try_emplace(
-        {message.kind, message.depth, message.lane},
+        {message.depth, message.lane},
         stage_channel(CallId{static_cast<int32_t>(program_.graph.calls.size())}, Channel::kNone) +
             static_cast<int32_t>(channels_.size()));
   add_fetch();
   for (size_t i = 0; i < list().size(); ++i) {
     const auto index = static_cast<int32_t>(i);
     if (is_message(list()[i].code)) add_message(index);
+    if (moves_fields(list()[i].code)) add_exchange(index);
     if (is_state_move(list()[i].code)) add_state_move(index);
   }
   for (auto& [id, work] : work_.calls) {
@@ -136,19 +137,63 @@ void EmulatedRank::add_message(int32_t index) {
   Side side;
   side.sends = entry.code == OpCode::kSend;
   side.peer = side.sends ? message.to : message.from;
-  side.channel = channels_.at({message.kind, message.depth, message.lane});
-  side.bytes = prices_.message_bytes(message);
+  side.channel = channels_.at({message.depth, message.lane});
+  side.bytes = message.bytes;
   side.what = side.order = entry.detail;
-  const bool weights = message.kind == MessageKind::kParameters;
-  side.event.kind = weights ? EventKind::kReallocation : EventKind::kExchange;
+  side.event.kind = EventKind::kReallocation;
   side.event.call = entry.call, side.event.instruction = index;
-  side.name = cat(weights ? "weights" : "fields", ", message ", entry.detail);
+  side.name = cat("weights, message ", entry.detail);
   add_lane_task(side, [this, index, side] {
     BRAID_ASSIGN(const int64_t ready, messages_ready(index));
     BRAID_ASSIGN(const int64_t end_ns, transfer(side, ready));
     ends_.set(index, end_ns);
     return ok_status();
   });
+}
+
+// Begins when all members have come to it; each then keeps its own links busy. One lane for all of
+// a rank's, which ranks that meet in several have in the same order.
+void EmulatedRank::add_exchange(int32_t index) {
+  const int32_t entry = list()[index].detail;
+  const ExchangePrice price = prices_.exchange(entry, work_.rank);
+  const Lanes::Key lane{kExchanges, 0, 0};
+  lane_prices_[lane].push_back(price.seconds);
+  lanes_.add(lane, [this, index, entry, price] {
+    BRAID_ASSIGN(const int64_t ready, members_ready(index));
+    const int64_t length_ns = clock_.length_ns(price.seconds);
+    const std::vector<int32_t> ports = exchange_ports(work_.rank, price);
+    Fabric::Span span{ready, ready + length_ns};
+    int32_t slot = -1;
+    if (!ports.empty()) {
+      BRAID_ASSIGN(slot, fabric_.open({1, length_ns, index, ports}));
+      BRAID_ASSIGN(span, fabric_.pass(slot, ready));
+    }
+    clock_.sleep_until(span.end_ns);
+    if (slot >= 0) fabric_.leave(slot);
+    ends_.set(index, span.end_ns);
+    TraceEvent event;
+    event.kind = EventKind::kExchange, event.call = list()[index].call;
+    event.track = price.network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut;
+    event.bytes = price.received, event.instruction = index, event.peer = work_.rank;
+    if (slot >= 0 && price.seconds > 0) record(event, span.begin_ns, span.end_ns);
+    return ok_status();
+  });
+}
+
+// When all members of an exchange have come to it.
+Result<int64_t> EmulatedRank::members_ready(int32_t index) {
+  const int64_t entry = list()[index].detail;
+  BRAID_ASSIGN(int64_t ready, begun_exchanges_.wait(index));
+  Communicator* const members = work_.exchanges[entry];
+  if (members == nullptr) return ready;
+  const std::string name = cat("exchange ", entry);
+  BRAID_ASSIGN(const auto all,
+               exchange_stand_ins(*members, OpKind::kAllGather, 0, {ready, entry, 0, -1}, name));
+  for (const StandIn& each : all) {
+    ready = std::max(ready, each.ready_ns);
+    if (each.what != entry) note_misplaced(cat(name, ": ranks come to different ones"));
+  }
+  return ready;
 }
 
 void EmulatedRank::add_lane_task(const Side& side, Lanes::Task task) {

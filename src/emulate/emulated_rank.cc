@@ -41,6 +41,7 @@ EmulatedRank::EmulatedRank(const Program& program, const PlanningProblem& proble
       work_(std::move(work)),
       options_(options),
       ends_(program.ranks[work_.rank.value].instructions.size()),
+      begun_exchanges_(program.ranks[work_.rank.value].instructions.size()),
       fetched_(1),
       lanes_([this](const Status& failure) { fail(failure); }) {}
 
@@ -50,6 +51,7 @@ void EmulatedRank::fail(const Status& failure) {
     if (failure_.ok()) failure_ = failure;
   }
   ends_.fail(failure);
+  begun_exchanges_.fail(failure);
   fetched_.fail(failure);
   for (const auto& [id, work] : work_.calls) work.ends->fail(failure);
 }
@@ -120,6 +122,12 @@ void EmulatedRank::leave_call(CallId id) {
   TraceEvent span;
   span.kind = EventKind::kCall, span.call = id;
   record(span, entered_ns_[id], device_ns_);
+}
+
+// Its lane goes on from here.
+Status EmulatedRank::begin_exchange(int32_t) {
+  begun_exchanges_.set(instruction_, device_ns_);
+  return ok_status();
 }
 
 // A call that is one instruction.

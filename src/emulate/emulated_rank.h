@@ -66,7 +66,7 @@ class EmulatedRank : private Executor {
   const std::vector<std::string>& misplaced() const { return misplaced_; }
 
  private:
-  enum LaneKind { kSends, kReceives, kHostMoves, kFetch };
+  enum LaneKind { kSends, kReceives, kHostMoves, kFetch, kExchanges };
   struct Side {  // this rank's part of a message
     bool sends = false;
     DeviceId peer;
@@ -78,6 +78,8 @@ class EmulatedRank : private Executor {
   };
 
   void add_message(int32_t index);
+  void add_exchange(int32_t index);
+  Result<int64_t> members_ready(int32_t index);
   void add_state_move(int32_t index);
   void add_fetch();
   void add_stage_messages(EmulatedCall* work);
@@ -94,7 +96,10 @@ class EmulatedRank : private Executor {
 
   // The list. Messages, loads and offloads are in their lanes.
   Status before_call(CallId) override { return ok_status(); }
-  Status after_call(CallId) override { return ok_status(); }
+  void after_call(CallId) override {}
+  Status share(int32_t entry) override { return begin_exchange(entry); }
+  Status begin_exchange(int32_t) override;
+  Status arrive(int32_t) override { return ok_status(); }  // enter_call() waits for it
   Status run_call(const Call& call) override;
   Status begin_region(const Call& call) override;
   Status generate_step(const Call& call) override;
@@ -153,8 +158,9 @@ class EmulatedRank : private Executor {
   Communicator* everyone_ = nullptr;
   std::mutex everyone_mutex_;  // of starts over everyone_
   EndTimes ends_;              // of the list's instructions
+  EndTimes begun_exchanges_;   // by instruction of the list: when the rank came to it
   EndTimes fetched_;           // the one time at which the first fetch has ended
-  std::map<std::tuple<MessageKind, int32_t, int32_t>, int32_t> channels_;
+  std::map<std::pair<int32_t, int32_t>, int32_t> channels_;
   struct PricedCalls {  // of an op
     double seconds = 0;
     std::vector<const Communicator*> groups;  // one real call for each

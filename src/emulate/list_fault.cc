@@ -26,13 +26,13 @@ std::pair<int32_t, int32_t> two_sends(const Expansion& ops) {
 FaultPlace two_list_messages(const Program& program) {
   FaultPlace out;
   for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
-    std::map<std::tuple<DeviceId, MessageKind, int32_t, int32_t>, int32_t> seen;
+    std::map<std::tuple<DeviceId, int32_t, int32_t>, int32_t> seen;
     const auto& list = program.ranks[rank].instructions;
     for (size_t i = 0; i < list.size(); ++i) {
       if (list[i].code != OpCode::kSend) continue;
       const Message& message = program.messages[list[i].detail];
-      const auto [first, added] = seen.try_emplace(
-          {message.to, message.kind, message.depth, message.lane}, static_cast<int32_t>(i));
+      const auto [first, added] =
+          seen.try_emplace({message.to, message.depth, message.lane}, static_cast<int32_t>(i));
       if (added) continue;
       out.kind = FaultPlace::kListMessages;
       out.call = list[i].call, out.rank = DeviceId{static_cast<int32_t>(rank)};

@@ -40,6 +40,28 @@ Result<std::vector<Communicator*>> connect_all(const Program& program, World& wo
   return out;
 }
 
+// Groups of their own, since exchanges run beside calls.
+Status connect_exchanges(const Program& program, World& world, RankWork* work) {
+  for (const Exchange& entry : program.exchanges) {
+    const std::vector<DeviceId>& members = entry.members;
+    work->exchanges.push_back(nullptr);
+    const bool here = std::find(members.begin(), members.end(), work->rank) != members.end();
+    if (!here || members.size() < 2) continue;
+    std::string name = "exchange";
+    std::vector<int64_t> ranks;
+    for (const DeviceId member : members) {
+      name += cat("-", member.value);
+      ranks.push_back(member.value);
+    }
+    BRAID_ASSIGN(Communicator * group, world.group(name, std::move(ranks)));
+    work->exchanges.back() = group;
+    const auto& known = work->connected;
+    if (std::find(known.begin(), known.end(), group) == known.end())
+      work->connected.push_back(group);
+  }
+  return ok_status();
+}
+
 // Connected already: a look-up.
 Result<std::vector<Communicator*>> communicators(const std::vector<OpGroup>& groups, World& world) {
   std::vector<Communicator*> out;
@@ -81,6 +103,7 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
   RankWork out;
   BRAID_ASSIGN(out.connected, connect_all(program, world));
   out.rank = DeviceId{static_cast<int32_t>(world.global_rank())};
+  BRAID_TRY(connect_exchanges(program, world, &out));
   for (size_t i = 0; i < program.graph.calls.size(); ++i) {
     const CallId id{static_cast<int32_t>(i)};
     if (!uses_model(program.graph.calls[i])) continue;

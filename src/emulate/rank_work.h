@@ -34,6 +34,7 @@ struct RankWork {
   DeviceId rank;
   std::vector<Communicator*> connected;  // in an order that their members have in common
   std::map<CallId, EmulatedCall> calls;
+  std::vector<Communicator*> exchanges;  // by entry of the program's; null where alone or no member
   // The order of the ops of fused calls, by the first of them.
   std::map<CallId, std::vector<FusedExpansion::Step>> fused;
 };

@@ -30,9 +30,13 @@ Status execute(const Instruction& instruction, const Call& call, Executor& execu
       return executor.region_done(instruction.exit) ? executor.end_region(call) : ok_status();
     case OpCode::kReduce:
       return executor.reduce(call);
+    case OpCode::kShare:
+      return executor.share(instruction.detail);
+    case OpCode::kExchange:
+      return executor.begin_exchange(instruction.detail);
     case OpCode::kSend:
     case OpCode::kReceive:
-      return ok_status();  // fields: before_call() and after_call() move what the deal says
+      return ok_status();  // before_call() brings weights
     case OpCode::kRelease:
       executor.release(instruction.detail);
       return ok_status();
@@ -58,6 +62,7 @@ bool find_region(const RankProgram& rank, size_t at, size_t* region_begin) {
   return inside;
 }
 
+using Clock = std::chrono::steady_clock;
 using Together = std::vector<CallId>;  // one call, or those that are fused
 
 bool is_of(const Instruction& instruction, const Together& calls) {
@@ -103,11 +108,13 @@ std::vector<Together> call_order(const Program& program) {
 class CallRun {
  public:
   CallRun(const Program& program, const RankProgram& rank, Executor& executor,
-          const InstructionObserver& observer)
-      : program_(program), rank_(rank), executor_(executor), observer_(observer) {}
+          const CallSeconds& timer, const InstructionObserver& observer)
+      : program_(program), rank_(rank), executor_(executor), timer_(timer), observer_(observer) {}
 
   Result<size_t> run(const Together& calls, size_t at) {
     size_t region_begin = at;
+    double own_s = 0;
+    bool takes_part = false;
     if (find_region(rank_, at, &region_begin))
       BRAID_TRY(executor_.reopen_region(call_of(rank_.instructions[at])));
     while (at < rank_.instructions.size() && is_of(rank_.instructions[at], calls)) {
@@ -116,22 +123,37 @@ class CallRun {
       if (instruction.code == OpCode::kRegionBegin) region_begin = at;
       if (instruction.code == OpCode::kRegionBegin || instruction.code == OpCode::kCall)
         BRAID_TRY(begin_ahead(at));
+      const Clock::time_point started = Clock::now();
       BRAID_TRY(guarded([&] {
                   if (observer_) observer_(at);
+                  BRAID_TRY(await_exchanges(instruction));
                   return execute(instruction, call, executor_);
                 }).at(cat("call ", call.name, ", instruction ", at)));
+      const bool fields =
+          instruction.code == OpCode::kShare || instruction.code == OpCode::kExchange;
+      if (!fields) own_s += std::chrono::duration<double>(Clock::now() - started).count();
+      takes_part = takes_part || !fields;
       const bool closes = instruction.code == OpCode::kRegionEnd;
       const bool again = closes && !executor_.region_done(instruction.exit);
       const bool ends = instruction.code == OpCode::kCall || (closes && !again);
       at = again ? region_begin + 1 : at + 1;
       // Weights change in an optimizer step alone: a failure right after it must not repeat it.
       const bool updated = instruction.code == OpCode::kOptimizerStep;
-      if (ends || again || updated) executor_.passed(at);
+      if (ends || again || updated || instruction.code == OpCode::kShare) executor_.passed(at);
     }
+    for (size_t i = 0; takes_part && i < calls.size(); ++i)
+      timer_(program_.graph.calls[calls[i].value], own_s);
     return at;
   }
 
  private:
+  Status await_exchanges(const Instruction& instruction) {
+    for (const InstructionId before : instruction.after)
+      if (const Instruction& i = rank_.instructions[before.value]; i.code == OpCode::kExchange)
+        BRAID_TRY(executor_.arrive(i.detail));
+    return ok_status();
+  }
+
   Status begin_ahead(size_t at) {
     BRAID_TRY(begin_loads(at));
     return begin_messages(at);
@@ -156,9 +178,8 @@ class CallRun {
     return ok_status();
   }
 
-  bool moves_weights(const Instruction& i) const {
-    return (i.code == OpCode::kSend || i.code == OpCode::kReceive) &&
-           program_.messages[i.detail].kind == MessageKind::kParameters;
+  static bool moves_weights(const Instruction& i) {
+    return i.code == OpCode::kSend || i.code == OpCode::kReceive;
   }
 
   // Messages of weights wait for others of their call where a relay passes them on, and for state
@@ -200,6 +221,7 @@ class CallRun {
   const Program& program_;
   const RankProgram& rank_;
   Executor& executor_;
+  const CallSeconds& timer_;
   const InstructionObserver& observer_;
 };
 
@@ -231,26 +253,17 @@ Status guarded(const std::function<Status()>& run) {
 
 Status interpret(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
                  const InstructionObserver& observer, size_t begin) {
-  using Clock = std::chrono::steady_clock;
   const RankProgram& list = program.ranks[rank];
-  const auto each = [&](const Together& calls, const auto& run) -> Status {
-    for (const CallId id : calls)
-      BRAID_TRY(
-          guarded([&] { return run(id); }).at(cat("call ", program.graph.calls[id.value].name)));
-    return ok_status();
-  };
-  CallRun run(program, list, executor, observer);
+  CallRun run(program, list, executor, timer, observer);
   size_t at = begin;
   for (const Together& calls : call_order(program)) {
     if (done_before(list, calls, begin)) continue;
-    BRAID_TRY(each(calls, [&](CallId id) { return executor.before_call(id); }));
-    const Clock::time_point started = Clock::now();
-    const size_t first = at;
+    for (const CallId id : calls)
+      BRAID_TRY(guarded([&] {
+                  return executor.before_call(id);
+                }).at(cat("call ", program.graph.calls[id.value].name)));
     BRAID_ASSIGN(at, run.run(calls, at));
-    const double seconds = std::chrono::duration<double>(Clock::now() - started).count();
-    if (at > first)
-      for (const CallId id : calls) timer(program.graph.calls[id.value], seconds);
-    BRAID_TRY(each(calls, [&](CallId id) { return executor.after_call(id); }));
+    for (const CallId id : calls) executor.after_call(id);
   }
   BRAID_CHECK(at == list.instructions.size(), "a call's instructions lie apart from each other");
   return ok_status();

@@ -13,10 +13,15 @@ class Executor {
  public:
   virtual ~Executor() = default;
   // Before each call, on every rank and in one order, also where the rank takes no part in it:
-  // values that the call reads go to the ranks that run it.
+  // weights that the call reads go to the ranks that run it.
   virtual Status before_call(CallId call) = 0;
-  // After it, likewise: who holds what it wrote is known to all from here on.
-  virtual Status after_call(CallId call) = 0;
+  // After it, likewise. Nothing moves here.
+  virtual void after_call(CallId call) = 0;
+  // Entries of the program's exchanges. A share ends when all ranks have come to it; an exchange
+  // begins, and has ended after arrive(), which precedes what waits for it.
+  virtual Status share(int32_t entry) = 0;
+  virtual Status begin_exchange(int32_t entry) = 0;
+  virtual Status arrive(int32_t entry) = 0;
   virtual Status run_call(const Call& call) = 0;
   virtual Status begin_region(const Call& call) = 0;
   virtual Status generate_step(const Call& call) = 0;
@@ -52,7 +57,7 @@ Status out_of_memory(const std::string& detail);
 // Runs a function; an exception of libtorch or std becomes a Status.
 Status guarded(const std::function<Status()>& run);
 
-// Called after each call (a region counts as one) with the seconds that it took.
+// Called after each call (a region counts as one) with the seconds that its own instructions took.
 using CallSeconds = std::function<void(const Call& call, double seconds)>;
 
 // Called with the index of each instruction before it is executed.

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "plan/validate.h"
+#include "program/exchange.h"
 #include "program/fused.h"
 #include "program/lower.h"
 #include "program/placement.h"
@@ -24,13 +25,19 @@ class PlanCompiler {
     const size_t ranks = plan.devices, calls = problem.graph.calls.size();
     program_.ranks.resize(ranks);
     last_.assign(calls, std::vector<int32_t>(ranks, -1));
+    shared_at_ = last_;
+    begun_.assign(calls, std::vector<std::vector<InstructionId>>(ranks));
     arrivals_.assign(calls, std::vector<std::vector<InstructionId>>(ranks));
     copy_ready_.assign(program_.copies.size(), std::vector<std::vector<InstructionId>>(ranks));
     copy_sends_ = copy_ready_;
     live_.assign(program_.copies.size(), false);
     used_.assign(ranks, -1);
     used_before_.assign(ranks, -1);
-    waits_ = dependencies(problem.graph);
+    waits_ = waited_for(problem.graph);
+    std::vector<CallId> order;
+    for (size_t i = 0; i < calls; ++i) order.push_back(CallId{static_cast<int32_t>(i)});
+    shares_ = shares_before(problem.graph, order);
+    shared_ = shared_before(problem.graph);
   }
 
   Program compile() {
@@ -67,12 +74,15 @@ class PlanCompiler {
   }
 
   void run_all(const std::vector<CallId>& together) {
+    for (const CallId id : together)
+      for (const CallId before : shares_[id.value]) share(before, together.back());
     for (const CallId id : together) {
       bring_state(id);
       bring_weights(id);
     }
     for (const CallId id : together) run(id);
-    for (const CallId id : together) send_fields(id);
+    for (const CallId id : together)
+      if (!ends_with_share(call(id))) exchange_after(id, id);
     for (const CallId id : together) put_away(id);
   }
 
@@ -180,7 +190,7 @@ class PlanCompiler {
                                   (share ? trainable_fraction(model.size, model.trainable) : 1);
     auto messages = plan_reallocation(changed_kinds(problem_, copy.role), model.size.layers,
                                       home.layout, copy.layout, problem_.cluster, options);
-    for (Message& message : messages) message.owner = index;
+    for (Message& message : messages) message.copy = index;
     emit(id, std::move(messages), [&](DeviceId sender) { return weights_ready(id, sender); });
   }
 
@@ -201,25 +211,19 @@ class PlanCompiler {
     std::map<std::tuple<DeviceId, int32_t, int32_t, int32_t>, std::vector<InstructionId>> received;
     for (Message& message : messages) {
       const auto index = static_cast<int32_t>(program_.messages.size());
-      const bool fields = message.kind == MessageKind::kFields;
       auto after =
           message.depth == 0
               ? ready(message.from)
               : received[{message.from, message.slot - 1, message.depth - 1, message.lane}];
       const InstructionId sent =
           append(message.from, {OpCode::kSend, id, ExitCondition::kNone, std::move(after), index});
-      if (!fields)
-        copy_sends_[message.depth == 0 ? home_copy(call(id).role) : message.owner]
-                   [message.from.value]
-                       .push_back(sent);
-      // Room for weights is there when what ran before has ended; fields are small.
-      const InstructionId at =
-          append(message.to,
-                 {OpCode::kReceive, id, ExitCondition::kNone,
-                  fields ? std::vector<InstructionId>{} : after_model(message.to, false), index});
+      copy_sends_[message.depth == 0 ? home_copy(call(id).role) : message.copy][message.from.value]
+          .push_back(sent);
+      // Room for weights is there when what ran before has ended.
+      const InstructionId at = append(message.to, {OpCode::kReceive, id, ExitCondition::kNone,
+                                                   after_model(message.to, false), index});
       received[{message.to, message.slot, message.depth, message.lane}].push_back(at);
-      auto& arrivals = fields ? arrivals_[message.owner] : copy_ready_[message.owner];
-      arrivals[message.to.value].push_back(at);
+      copy_ready_[message.copy][message.to.value].push_back(at);
       program_.messages.push_back(std::move(message));
     }
   }
@@ -260,23 +264,18 @@ class PlanCompiler {
       insert_after(OpCode::kOptimizerStep, OpCode::kGather);
   }
 
-  bool reads_from(CallId reader, CallId producer) const {
-    const std::vector<std::string>& reads = call(reader).reads;
-    const std::vector<Field>& writes = call(producer).writes;
-    return std::any_of(writes.begin(), writes.end(), [&](const Field& field) {
-      return std::find(reads.begin(), reads.end(), field.name) != reads.end();
-    });
-  }
-
   void append_body(CallId id, DeviceId device, std::vector<Instruction> body) {
     const size_t rank = device.value;
     std::vector<InstructionId>& after = body.front().after;
     for (const CallId before : waits_[id.value]) {
-      if (last_[before.value][rank] >= 0) after.push_back(InstructionId{last_[before.value][rank]});
-      if (!reads_from(id, before)) continue;  // ordered by weights alone
-      const auto& received = arrivals_[before.value][rank];
-      after.insert(after.end(), received.begin(), received.end());
+      // Of another step's call only what it does here: its samples are others.
+      const bool samples = step_of(before) == step_of(id);
+      const int32_t shared = samples ? shared_at_[before.value][rank] : -1;
+      const int32_t end = shared >= 0 ? shared : last_[before.value][rank];
+      if (end >= 0) after.push_back(InstructionId{end});
     }
+    const auto& arriving = arrivals_[id.value][rank];
+    after.insert(after.end(), arriving.begin(), arriving.end());
     if (placement(id).copy >= 0)
       for (const InstructionId ready : copy_ready_[placement(id).copy][rank])
         (comes_within(id, device, ready) ? body.front().within : after).push_back(ready);
@@ -312,34 +311,64 @@ class PlanCompiler {
     }
   }
 
-  MoveItem field_item(CallId id, size_t index) const {
-    const Field& field = call(id).writes[index];
-    MoveItem item{static_cast<int32_t>(index), field_bytes(problem_.workload, field), {}, {}};
-    item.owners = field_holders(program_, id, field);
-    for (size_t i = 0; i < problem_.graph.calls.size(); ++i) {
-      const auto readers = field_readers(program_, CallId{static_cast<int32_t>(i)}, field, id);
-      item.receivers.insert(item.receivers.end(), readers.begin(), readers.end());
+  // What the call found goes to all who go on with its samples, before another call.
+  void share(CallId id, CallId next) {
+    const int32_t entry = add_share(id, share_members(id), &program_);
+    for (const DeviceId rank : program_.exchanges[entry].members) {
+      std::vector<InstructionId> after = end_on(id, rank.value);
+      shared_at_[id.value][rank.value] =
+          append(rank, {OpCode::kShare, next, ExitCondition::kNone, std::move(after), entry}).value;
     }
-    return item;
+    exchange_after(id, next);
   }
 
-  // Results go at once to all ranks that will read them, whatever calls those are. How large they
-  // are comes first, in messages of its own: both sides of a message know its size.
-  void send_fields(CallId id) {
-    for (const bool counts : {true, false}) send_fields(id, counts);
+  // All ranks, so that all have the same samples at the end of the step. Where steps overlap, which
+  // is priced alone, those of the call and of later ones of its step.
+  std::vector<DeviceId> share_members(CallId id) const {
+    std::set<DeviceId> out;
+    for (size_t rank = 0; steps_.empty() && rank < program_.ranks.size(); ++rank)
+      out.insert(DeviceId{static_cast<int32_t>(rank)});
+    for (size_t i = id.value; i < steps_.size(); ++i)
+      if (steps_[i] == steps_[id.value])
+        for (const DeviceId rank : program_.calls[i].mesh.devices) out.insert(rank);
+    return {out.begin(), out.end()};
   }
 
-  void send_fields(CallId id, bool counts) {
-    const std::vector<Field>& writes = call(id).writes;
-    std::vector<MoveItem> items;
-    for (size_t i = 0; i < writes.size(); ++i)
-      if ((writes[i].type == FieldType::kCount) == counts) items.push_back(field_item(id, i));
-    std::vector<Message> messages = plan_exchange(items, problem_.cluster);
-    for (Message& message : messages) message.owner = id.value;
-    emit(id, std::move(messages), [&](DeviceId sender) {
-      const int32_t last = last_[id.value][sender.value];
-      return std::vector<InstructionId>{InstructionId{last}};
-    });
+  // What the call ends with on a rank, its share if there is one; nothing where it has no part.
+  std::vector<InstructionId> end_on(CallId id, size_t rank) const {
+    const int32_t shared = shared_at_[id.value][rank];
+    const int32_t end = shared >= 0 ? shared : last_[id.value][rank];
+    return end < 0 ? std::vector<InstructionId>{} : std::vector<InstructionId>{InstructionId{end}};
+  }
+
+  // The exchanges whose rows are settled by this call, in the order of the readers. They stand
+  // beside `place`.
+  void exchange_after(CallId id, CallId place) {
+    const auto calls = static_cast<int32_t>(program_.graph.calls.size());
+    for (int32_t reader = id.value + 1; reader < calls; ++reader)
+      for (int32_t producer = 0; producer < reader; ++producer)
+        if (exchanged_after(program_.graph, shared_, CallId{producer}, CallId{reader}) == id)
+          exchange(id, place, CallId{producer}, CallId{reader});
+  }
+
+  void exchange(CallId id, CallId place, CallId producer, CallId reader) {
+    Exchange out{producer, reader, exchanged_fields(program_.graph, producer, reader), {}};
+    if (out.fields.empty()) return;
+    out.members = exchange_members(program_, producer, reader);
+    if (out.members.size() < 2) return;
+    const auto entry = static_cast<int32_t>(program_.exchanges.size());
+    for (const DeviceId device : out.members) {
+      std::vector<InstructionId> after = end_on(producer, device.value);
+      if (producer != id)
+        for (const InstructionId end : end_on(id, device.value)) after.push_back(end);
+      // What the reader lacks may be on its way since an exchange for another.
+      std::vector<InstructionId>& begun = begun_[producer.value][device.value];
+      begun.push_back(append(
+          device, {OpCode::kExchange, place, ExitCondition::kNone, std::move(after), entry}));
+      auto& arriving = arrivals_[reader.value][device.value];
+      arriving.insert(arriving.end(), begun.begin(), begun.end());
+    }
+    program_.exchanges.push_back(std::move(out));
   }
 
   // Whether a later call reads this copy before the weights change.
@@ -380,8 +409,12 @@ class PlanCompiler {
   const std::vector<int32_t>& steps_;
   Program program_;
   std::vector<std::vector<CallId>> waits_;
-  std::vector<std::vector<int32_t>> last_;                           // [call][rank]
-  std::vector<std::vector<std::vector<InstructionId>>> arrivals_;    // [producer][rank]: receives
+  std::vector<std::vector<CallId>> shares_;      // [call]: whose shares stand before it
+  std::vector<int32_t> shared_;                  // [call]: before which its share stands
+  std::vector<std::vector<int32_t>> last_;       // [call][rank]
+  std::vector<std::vector<int32_t>> shared_at_;  // likewise: shares
+  std::vector<std::vector<std::vector<InstructionId>>> begun_;       // [producer][rank]: exchanges
+  std::vector<std::vector<std::vector<InstructionId>>> arrivals_;    // [reader][rank]
   std::vector<std::vector<std::vector<InstructionId>>> copy_ready_;  // [copy][rank]
   std::vector<std::vector<std::vector<InstructionId>>> copy_sends_;  // [copy][rank]: that read it
   std::vector<bool> live_;                                           // copies filled now

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/rng.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
+#include "program/exchange.h"
 #include "program/placement.h"
 
 namespace braid {
@@ -57,15 +59,11 @@ TEST(Compile, OneDevicePlanIsThePlainProgram) {
   }
 }
 
-TEST(Compile, EqualLayoutsExchangeNothingButWhatOneRankComputes) {
+TEST(Compile, EqualLayoutsMoveNoWeights) {
   const PlanningProblem problem = make_test_problem();
   const auto program = compile(uniform_plan(problem, 8, 1, 1), problem);
   ASSERT_TRUE(program.ok()) << program.status().message();
-  for (const Message& message : program->messages) {
-    EXPECT_EQ(message.kind, MessageKind::kFields);
-    // Only the algorithm's function sees all samples: one rank collects and distributes.
-    EXPECT_TRUE(message.from == DeviceId{0} || message.to == DeviceId{0});
-  }
+  EXPECT_TRUE(program->messages.empty());
   EXPECT_EQ(count(*program, OpCode::kReduce), 2 * 8);
   EXPECT_EQ(count(*program, OpCode::kRelease), 0);
 }
@@ -90,50 +88,75 @@ TEST(Compile, CopiesAreFilledBeforeAndReleasedAfterTheirCalls) {
   EXPECT_EQ(count(program, OpCode::kSend), static_cast<int>(program.messages.size()));
   double actor = 0;
   for (const Message& message : program.messages)
-    if (message.kind == MessageKind::kParameters &&
-        program.copies[message.owner].role.value == "actor")
-      actor += message.bytes;
+    if (program.copies[message.copy].role.value == "actor") actor += message.bytes;
   EXPECT_GT(actor, 0);
   EXPECT_EQ(program, *compile(mixed_plan(problem), problem));
   EXPECT_EQ(program_hash(program), program_hash(*compile(mixed_plan(problem), problem)));
 }
 
-// Counts of samples by device that readers of a field lack and that messages bring.
-using SampleCounts = std::map<DeviceId, std::vector<int>>;
-
-SampleCounts needed_samples(const Program& program, CallId producer, const Field& field) {
-  const auto samples = static_cast<size_t>(program.calls[producer.value].samples);
-  SampleCounts out;
-  const auto fill = [&](const std::vector<Holding>& holdings, int count) {
-    for (const Holding& holding : holdings) {
-      std::vector<int>& counts = out[holding.device];
-      counts.resize(samples);
-      std::fill(counts.begin() + holding.units.begin, counts.begin() + holding.units.end, count);
-    }
-  };
-  for (size_t c = 0; c < program.graph.calls.size(); ++c)
-    fill(field_readers(program, CallId{static_cast<int32_t>(c)}, field, producer), 1);
-  fill(field_holders(program, producer, field), 0);
+// Samples with random lengths.
+std::vector<DealSample> random_samples(const CallPlacement& where, RandomStream* random) {
+  std::vector<DealSample> out;
+  for (int64_t i = 0; i < where.samples; ++i)
+    out.push_back({SampleId{i}, GroupId{i / 4}, 1 + static_cast<int64_t>(random->below(50)),
+                   1 + static_cast<int64_t>(random->below(200))});
   return out;
 }
 
-// Every rank receives the samples of each field that its calls read and it did not write, once.
-void expect_samples_once(const Program& program) {
-  for (size_t p = 0; p < program.graph.calls.size(); ++p) {
-    const CallId producer{static_cast<int32_t>(p)};
-    for (size_t f = 0; f < program.graph.calls[p].writes.size(); ++f) {
-      const Field& field = program.graph.calls[p].writes[f];
-      SampleCounts arrived = needed_samples(program, producer, field);
-      const SampleCounts needed = arrived;
-      for (auto& [device, counts] : arrived) std::fill(counts.begin(), counts.end(), 0);
-      for (const Message& message : program.messages) {
-        if (message.kind != MessageKind::kFields || message.owner != producer.value) continue;
-        for (const MessagePart& part : message.parts)
-          for (int64_t i = part.units.begin;
-               part.item == static_cast<int32_t>(f) && i < part.units.end; ++i)
-            ++arrived[message.to].at(i);
-      }
-      EXPECT_EQ(arrived, needed) << field.name;
+std::vector<SampleRows> rows_of_call(const Program& program, CallId id,
+                                     const std::vector<DealSample>& samples) {
+  const Call& call = program.graph.calls[id.value];
+  const auto count = static_cast<int64_t>(samples.size());
+  if (!uses_model(call) || call.kind == CallKind::kGenerate)
+    return rows_by_rank(program, id, count, nullptr);
+  DealOptions options;
+  options.trains = call.kind == CallKind::kTrainStep;
+  options.minibatches = 2;
+  const Deal dealt = deal(samples, program.calls[id.value].strategy, options);
+  return rows_by_rank(program, id, count, &dealt);
+}
+
+using Holders = std::map<std::string, std::set<std::pair<int32_t, int32_t>>>;  // (rank, row)
+
+// Moves come from ranks that have the rows to ranks that lack them.
+void move(const Exchange& exchange, const std::vector<FieldMove>& moves, const std::string& field,
+          Holders* holders) {
+  for (const FieldMove& move : moves) {
+    for (const int32_t rank : {move.from, move.to})
+      EXPECT_EQ(std::count(exchange.members.begin(), exchange.members.end(), DeviceId{rank}), 1);
+    for (const int32_t row : move.rows) {
+      EXPECT_EQ((*holders)[field].count({move.from, row}), 1U) << field;
+      EXPECT_TRUE((*holders)[field].insert({move.to, row}).second) << field;
+    }
+  }
+}
+
+// Every rank gets the samples of each field that its calls read and it did not write, once.
+void expect_samples_once(const Program& program, RandomStream* random) {
+  const auto samples = random_samples(program.calls.back(), random);
+  FieldHoldings holdings(program.ranks.size());
+  Holders holders;
+  for (size_t i = 0; i < program.graph.calls.size(); ++i) {
+    const CallId id{static_cast<int32_t>(i)};
+    const auto written = written_by_rank(program, id, rows_of_call(program, id, samples));
+    for (const Field& field : program.graph.calls[i].writes) {
+      holdings.note(field.name, written, samples.size());
+      for (size_t rank = 0; rank < written.size(); ++rank)
+        for (const int32_t row : written[rank])
+          holders[field.name].insert({static_cast<int32_t>(rank), row});
+    }
+  }
+  const std::vector<int64_t> sizes(samples.size(), 1);
+  for (const Exchange& exchange : program.exchanges) {
+    if (exchange.shared()) continue;
+    const auto needed =
+        read_by_rank(program, exchange.consumer, static_cast<int64_t>(samples.size()),
+                     rows_of_call(program, exchange.consumer, samples));
+    for (const std::string& field : exchange.fields) {
+      move(exchange, holdings.bring(field, needed, sizes, exchange.members), field, &holders);
+      for (size_t rank = 0; rank < needed.size(); ++rank)
+        for (const int32_t row : needed[rank])
+          EXPECT_EQ(holders[field].count({static_cast<int32_t>(rank), row}), 1U) << field;
     }
   }
 }
@@ -175,8 +198,7 @@ void expect_weights_whole(const Program& program, const PlanningProblem& problem
     if (both.size() > 0) pieces[key].push_back(both);
   }
   for (const Message& message : program.messages) {
-    if (message.kind != MessageKind::kParameters || message.owner != static_cast<int32_t>(index))
-      continue;
+    if (message.copy != static_cast<int32_t>(index)) continue;
     for (const MessagePart& part : message.parts)
       for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer)
         pieces[{message.to, part.item, layer}].push_back(part.units);
@@ -194,7 +216,8 @@ void expect_weights_whole(const Program& program, const PlanningProblem& problem
 
 TEST(Compile, EveryRankReceivesTheSamplesThatItReadsOnce) {
   const PlanningProblem problem = make_test_problem();
-  expect_samples_once(*compile(mixed_plan(problem), problem));
+  RandomStream random(5, 0);
+  expect_samples_once(*compile(mixed_plan(problem), problem), &random);
 }
 
 TEST(Compile, StateInHostMemoryComesAndGoes) {
@@ -227,13 +250,20 @@ size_t position(const Program& program, size_t rank, OpCode code, int n = 0) {
 
 TEST(Verify, FindsMessagesThatAreNotReceivedAsSent) {
   Program program = broken_base();
-  const size_t a = position(program, 0, OpCode::kReceive);
-  size_t b = a + 1;
-  auto& list = program.ranks[0].instructions;
-  const auto from = [&](size_t i) { return program.messages[list[i].detail].from; };
-  while (list[b].code != OpCode::kReceive || from(b) != from(a)) ++b;
-  std::swap(list[a].detail, list[b].detail);
-  EXPECT_THAT(verify(program).message(), HasSubstr("is not received as it was sent"));
+  // Two messages of one pair.
+  for (RankProgram& rank : program.ranks) {
+    std::map<DeviceId, size_t> received;  // by sender
+    for (size_t i = 0; i < rank.instructions.size(); ++i) {
+      if (rank.instructions[i].code != OpCode::kReceive) continue;
+      const DeviceId from = program.messages[rank.instructions[i].detail].from;
+      const auto [first, added] = received.try_emplace(from, i);
+      if (added) continue;
+      std::swap(rank.instructions[first->second].detail, rank.instructions[i].detail);
+      EXPECT_THAT(verify(program).message(), HasSubstr("is not received as it was sent"));
+      return;
+    }
+  }
+  FAIL() << "no pair of ranks has two messages";
 }
 
 TEST(Verify, FindsCirclesBetweenRanks) {
@@ -247,8 +277,12 @@ TEST(Verify, FindsCirclesBetweenRanks) {
   there.from = DeviceId{0}, there.to = DeviceId{1};
   back.from = DeviceId{1}, back.to = DeviceId{0};
   program.copies = {{}};
-  there.owner = back.owner = 0;
+  there.copy = back.copy = 0;
   program.messages = {there, back};
+  program.graph.calls = {program.graph.calls[0]};
+  program.calls.resize(1);
+  program.ranks[0].instructions.resize(1);
+  program.exchanges.clear();
   const auto add = [&](size_t rank, OpCode code, int32_t detail) {
     auto& list = program.ranks[rank].instructions;
     list.push_back({code, CallId{0}, ExitCondition::kNone, {}, detail});
@@ -260,43 +294,70 @@ TEST(Verify, FindsCirclesBetweenRanks) {
   EXPECT_TRUE(verify(program).ok()) << verify(program).message();
 }
 
-TEST(Verify, FindsSamplesThatArriveTwice) {
-  Program program = broken_base();
-  const auto message =
-      std::find_if(program.messages.begin(), program.messages.end(),
-                   [](const Message& m) { return m.kind == MessageKind::kFields; });
-  message->parts.push_back(message->parts.front());
-  EXPECT_THAT(verify(program).message(), HasSubstr("that it has already"));
-}
-
-TEST(Verify, FindsSamplesThatArriveBeforeTheirSizes) {
-  Program program = broken_base();
-  const auto of = [&](const Message& message) {
-    const Call& call = program.graph.calls[message.owner];
-    return message.kind == MessageKind::kFields && call.kind == CallKind::kGenerate
-               ? call.writes[message.parts.front().item].type
-               : FieldType::kReal;
-  };
-  const auto lengths = std::find_if(program.messages.begin(), program.messages.end(),
-                                    [&](const Message& m) { return of(m) == FieldType::kCount; });
-  ASSERT_NE(lengths, program.messages.end());
-  const auto tokens = std::find_if(lengths, program.messages.end(), [&](const Message& m) {
-    return of(m) == FieldType::kTokens && m.from == lengths->from && m.to == lengths->to;
-  });
-  ASSERT_NE(tokens, program.messages.end());
-  std::swap(lengths->parts, tokens->parts);
-  EXPECT_THAT(verify(program).message(), HasSubstr("before response_lens, which says how large"));
-}
-
-TEST(Verify, FindsMissingFieldsAndInstructions) {
-  Program program = broken_base();
-  for (size_t i = program.messages.size(); i-- > 0;)
-    if (program.messages[i].kind == MessageKind::kFields) {
-      program.messages[i].parts.pop_back();
-      break;
+void erase(Program* program, size_t rank, size_t index) {
+  auto& list = program->ranks[rank].instructions;
+  list.erase(list.begin() + static_cast<int64_t>(index));
+  for (Instruction& i : list)  // what is behind it moves up
+    for (auto* waits : {&i.after, &i.within}) {
+      std::erase_if(*waits,
+                    [&](InstructionId id) { return id.value == static_cast<int32_t>(index); });
+      for (InstructionId& id : *waits)
+        if (id.value > static_cast<int32_t>(index)) --id.value;
     }
-  EXPECT_THAT(verify(program).message(), HasSubstr("which is not there for all of its samples"));
-  program = broken_base();
+}
+
+TEST(Verify, FindsExchangesAndSharesThatAreNotThere) {
+  for (const OpCode code : {OpCode::kExchange, OpCode::kShare})
+    for (const size_t rank : {0, 5}) {
+      Program program = broken_base();
+      erase(&program, rank, position(program, rank, code));
+      EXPECT_THAT(verify(program).message(), HasSubstr("of this rank should"));
+    }
+  Program program = broken_base();
+  auto& list = program.ranks[1].instructions;
+  std::swap(list[position(program, 1, OpCode::kExchange)].detail,
+            list[position(program, 1, OpCode::kExchange, 1)].detail);
+  EXPECT_THAT(verify(program).message(), HasSubstr("of this rank should"));
+}
+
+TEST(Verify, FindsExchangesOfOtherCallsFieldsAndRanks) {
+  const auto broken = [](const auto& change) {
+    Program program = broken_base();
+    const auto entry = std::find_if(program.exchanges.begin(), program.exchanges.end(),
+                                    [](const Exchange& each) { return !each.shared(); });
+    change(*entry);
+    return verify(program).message();
+  };
+  const std::string why = "its fields or ranks are not those of its calls";
+  EXPECT_THAT(broken([](Exchange& e) { e.fields.pop_back(); }), HasSubstr(why));
+  EXPECT_THAT(broken([](Exchange& e) { e.members.pop_back(); }), HasSubstr(why));
+  EXPECT_THAT(broken([](Exchange& e) { ++e.consumer.value; }),
+              HasSubstr("without waiting for its exchange"));
+  EXPECT_THAT(broken([](Exchange& e) { e.producer = CallId{99}; }), HasSubstr("does not have"));
+}
+
+TEST(Verify, FindsCallsThatDoNotWaitForWhatTheyRead) {
+  Program program = broken_base();
+  const auto is_exchange = [&](size_t rank, InstructionId id) {
+    return program.ranks[rank].instructions[id.value].code == OpCode::kExchange;
+  };
+  int dropped = 0;
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank)
+    for (Instruction& i : program.ranks[rank].instructions)
+      for (const InstructionId before : std::vector<InstructionId>(i.after)) {
+        if (!is_exchange(rank, before)) continue;
+        const std::vector<InstructionId> whole = i.after;
+        std::erase(i.after, before);
+        EXPECT_THAT(verify(program).message(), HasSubstr("without waiting for its exchange"));
+        i.after = whole;
+        ++dropped;
+      }
+  EXPECT_GT(dropped, 20);
+  EXPECT_TRUE(verify(program).ok());
+}
+
+TEST(Verify, FindsMissingInstructions) {
+  Program program = broken_base();
   program.ranks[5].instructions[position(program, 5, OpCode::kReduce)].detail = 99;
   EXPECT_THAT(verify(program).message(), HasSubstr("refers to entry 99"));
   program = broken_base();
@@ -331,7 +392,7 @@ TEST(Compile, RandomPlansVerify) {
     if (!validate(plan, problem).ok()) continue;  // heads that do not divide and the like
     const auto program = compile(plan, problem);
     ASSERT_TRUE(program.ok()) << program.status().message();
-    expect_samples_once(*program);
+    expect_samples_once(*program, &random);
     for (size_t copy = 0; copy < program->copies.size(); ++copy)
       if (!program->copies[copy].home && is_trained(problem.graph, program->copies[copy].role))
         expect_weights_whole(*program, problem, copy);

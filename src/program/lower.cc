@@ -20,4 +20,10 @@ std::vector<Instruction> lower(const Call& call, CallId id) {
   }
 }
 
+int32_t add_share(CallId id, std::vector<DeviceId> members, Program* program) {
+  const Call& call = program->graph.calls[id.value];
+  program->exchanges.push_back({id, CallId{-1}, shared_fields(call), std::move(members)});
+  return static_cast<int32_t>(program->exchanges.size()) - 1;
+}
+
 }  // namespace braid

@@ -8,17 +8,6 @@
 namespace braid {
 namespace {
 
-// Model inputs are needed where tokens enter and where losses and log-probs are computed; all other
-// fields only there, but for how large they are: so large is what stages send each other.
-bool stage_needs(const Strategy& strategy, int stage, const Field& field) {
-  return field.type == FieldType::kCount || stage == strategy.pp - 1 ||
-         (stage == 0 && field.type == FieldType::kTokens);
-}
-
-Interval share_of(int64_t samples, const Strategy& strategy, int dp_rank) {
-  return {samples * dp_rank / strategy.dp, samples * (dp_rank + 1) / strategy.dp};
-}
-
 // One device of each data-parallel replica, where its results are.
 std::vector<DeviceId> heads(const CallPlacement& placement) {
   std::vector<DeviceId> out;
@@ -90,21 +79,13 @@ void place_beside(CallId id, Program* program) {
   program->calls[id.value] = {DeviceMesh{std::move(devices)}, strategy, -1, 0};
 }
 
-// Every reader of the data set reads it itself.
-void place_fetch(CallId id, Program* program) {
-  const Call& fetch = program->graph.calls[id.value];
-  std::set<DeviceId> devices;
-  for (size_t i = 0; i < program->graph.calls.size(); ++i)
-    for (const Field& field : fetch.writes) {
-      if (program->graph.calls[i].kind == CallKind::kFetch) continue;
-      for (const Holding& reader :
-           field_readers(*program, CallId{static_cast<int32_t>(i)}, field, id))
-        devices.insert(reader.device);
-    }
-  if (devices.empty()) devices.insert(anchor(*program, fetch).mesh.devices[0]);
+// Every rank reads the data set itself.
+void place_fetch(CallId id, int devices, Program* program) {
   Strategy strategy;
-  strategy.tp = static_cast<int>(devices.size());  // all of them hold all samples
-  program->calls[id.value] = {DeviceMesh{{devices.begin(), devices.end()}}, strategy, -1, 0};
+  strategy.tp = devices;  // all of them hold all samples
+  DeviceMesh mesh;
+  for (int i = 0; i < devices; ++i) mesh.devices.push_back(DeviceId{i});
+  program->calls[id.value] = {std::move(mesh), strategy, -1, 0};
 }
 
 }  // namespace
@@ -127,36 +108,6 @@ CallId producer_of(const Graph& graph, const std::string& field) {
   BRAID_CHECK(false, "nothing writes field " + field);
 }
 
-std::vector<Holding> field_holders(const Program& program, CallId producer, const Field& field) {
-  const CallPlacement& placement = program.calls[producer.value];
-  const int64_t samples = placement.samples;
-  const bool generates = program.graph.calls[producer.value].kind == CallKind::kGenerate;
-  std::vector<Holding> out;
-  for (size_t i = 0; i < placement.mesh.devices.size(); ++i) {
-    const GridPosition at = grid_position(placement.strategy, i);
-    const bool here = at.stage == placement.strategy.pp - 1 ||
-                      (generates && stage_needs(placement.strategy, at.stage, field));
-    if (here)
-      out.push_back({placement.mesh.devices[i], share_of(samples, placement.strategy, at.dp_rank)});
-  }
-  return out;
-}
-
-std::vector<Holding> field_readers(const Program& program, CallId consumer, const Field& field,
-                                   CallId producer) {
-  const Call& call = program.graph.calls[consumer.value];
-  std::vector<Holding> out;
-  if (std::find(call.reads.begin(), call.reads.end(), field.name) == call.reads.end()) return out;
-  const CallPlacement& placement = program.calls[consumer.value];
-  const int64_t samples = program.calls[producer.value].samples;
-  for (size_t i = 0; i < placement.mesh.devices.size(); ++i) {
-    const GridPosition at = grid_position(placement.strategy, i);
-    if (stage_needs(placement.strategy, at.stage, field))
-      out.push_back({placement.mesh.devices[i], share_of(samples, placement.strategy, at.dp_rank)});
-  }
-  return out;
-}
-
 void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Program* program) {
   program->graph = problem.graph;
   program->calls.resize(problem.graph.calls.size());
@@ -165,13 +116,13 @@ void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Prog
   for (const Call& call : problem.graph.calls)
     if (uses_model(call) && roles.insert(call.role).second)
       program->models.push_back(model_shape(problem, call.role));
-  for (const bool fetch : {false, true})
-    for (size_t i = 0; i < problem.graph.calls.size(); ++i) {
-      const Call& call = problem.graph.calls[i];
-      const CallId id{static_cast<int32_t>(i)};
-      if (uses_model(call) || (call.kind == CallKind::kFetch) != fetch) continue;
-      fetch ? place_fetch(id, program) : place_beside(id, program);
-    }
+  for (size_t i = 0; i < problem.graph.calls.size(); ++i) {
+    const Call& call = problem.graph.calls[i];
+    const CallId id{static_cast<int32_t>(i)};
+    if (uses_model(call)) continue;
+    call.kind == CallKind::kFetch ? place_fetch(id, plan.devices, program)
+                                  : place_beside(id, program);
+  }
   for (size_t i = 0; i < problem.graph.calls.size(); ++i)
     program->calls[i].samples = call_samples(problem, problem.graph.calls[i]);
 }

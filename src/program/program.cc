@@ -9,21 +9,35 @@
 namespace braid {
 namespace {
 
-RankProgram lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
-  const auto waits = dependencies(graph);
+Program lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
+  const auto waits = waited_for(graph);
   std::vector<InstructionId> last(graph.calls.size(), InstructionId{-1});
-  RankProgram out;
-  for (const CallId id : order) {
+  Program program;
+  program.graph = graph;
+  program.ranks.resize(1);
+  RankProgram& out = program.ranks[0];
+  const auto append = [&out](Instruction instruction) {
+    out.instructions.push_back(std::move(instruction));
+    return InstructionId{static_cast<int32_t>(out.instructions.size()) - 1};
+  };
+  const auto shares = shares_before(graph, order);
+  for (size_t place = 0; place < order.size(); ++place) {
+    const CallId id = order[place];
+    for (const CallId before : shares[place])
+      last[before.value] = append({OpCode::kShare,
+                                   id,
+                                   ExitCondition::kNone,
+                                   {last[before.value]},
+                                   add_share(before, {DeviceId{0}}, &program)});
     std::vector<Instruction> block = lower(graph.calls[id.value], id);
-    for (const CallId before : waits[id.value]) block.front().after.push_back(last[before.value]);
+    for (const CallId before : waits[id.value])
+      if (last[before.value].value >= 0) block.front().after.push_back(last[before.value]);
     for (size_t i = 0; i < block.size(); ++i) {
-      const auto here = static_cast<int32_t>(out.instructions.size());
-      if (i > 0) block[i].after.push_back(InstructionId{here - 1});
-      out.instructions.push_back(std::move(block[i]));
+      if (i > 0) block[i].after.push_back(last[id.value]);
+      last[id.value] = append(std::move(block[i]));
     }
-    last[id.value] = InstructionId{static_cast<int32_t>(out.instructions.size()) - 1};
   }
-  return out;
+  return program;
 }
 
 bool is_inside_region(OpCode code) {
@@ -36,16 +50,20 @@ std::string interval_text(const Interval& interval) {
 }
 
 // What a message carries: "query[layers 0-4, 0-4096]".
-void write_parts(const Program& program, const Message& message, std::ostream& out) {
+void write_parts(const Message& message, std::ostream& out) {
   for (const MessagePart& part : message.parts) {
-    if (message.kind == MessageKind::kFields) {
-      out << " " << program.graph.calls[message.owner].writes[part.item].name << "["
-          << interval_text(part.units) << "]";
-      continue;
-    }
     out << " tensor " << part.item << "[layers " << interval_text(part.layers) << ", "
         << interval_text(part.units) << "]";
   }
+}
+
+void write_exchange(const Program& program, const Exchange& exchange, std::ostream& out) {
+  if (!exchange.shared())
+    out << " for " << program.graph.calls[exchange.consumer.value].name << ":";
+  for (const std::string& field : exchange.fields) out << " " << field;
+  if (exchange.shared()) return;
+  out << " of " << program.graph.calls[exchange.producer.value].name << " among ranks";
+  for (const DeviceId member : exchange.members) out << " " << member;
 }
 
 void write_message(const Program& program, const Instruction& instruction, std::ostream& out) {
@@ -54,9 +72,8 @@ void write_message(const Program& program, const Instruction& instruction, std::
   out << (sends ? " to " : " from ") << (sends ? message.to : message.from) << " message "
       << instruction.detail << " " << format_bytes(message.bytes);
   if (!sends) return;
-  if (message.kind == MessageKind::kParameters)
-    out << " parameters of " << program.copies[message.owner].role;
-  write_parts(program, message, out);
+  out << " parameters of " << program.copies[message.copy].role;
+  write_parts(message, out);
 }
 
 void write_detail(const Program& program, const Instruction& instruction, std::ostream& out) {
@@ -65,6 +82,9 @@ void write_detail(const Program& program, const Instruction& instruction, std::o
     case OpCode::kSend:
     case OpCode::kReceive:
       return write_message(program, instruction, out);
+    case OpCode::kShare:
+    case OpCode::kExchange:
+      return write_exchange(program, program.exchanges[instruction.detail], out);
     case OpCode::kReduce:
     case OpCode::kGather:
       out << " over ranks";
@@ -123,6 +143,10 @@ const char* op_code_name(OpCode code) {
       return "send";
     case OpCode::kReceive:
       return "receive";
+    case OpCode::kShare:
+      return "share";
+    case OpCode::kExchange:
+      return "exchange";
     case OpCode::kReduce:
       return "reduce";
     case OpCode::kGather:
@@ -153,9 +177,7 @@ Result<Program> compile(const Graph& graph) {
   BRAID_TRY(verify(graph));
   std::vector<CallId> order;
   for (size_t i = 0; i < graph.calls.size(); ++i) order.push_back(CallId{static_cast<int32_t>(i)});
-  Program program;
-  program.graph = graph;
-  program.ranks = {lower_in_order(graph, order)};
+  Program program = lower_in_order(graph, order);
   BRAID_TRY(verify(program));
   return program;
 }
@@ -170,9 +192,7 @@ Result<Program> reorder(const Program& program, const std::vector<CallId>& order
                                  program.graph.calls[before.value].name));
     done.insert(id.value);
   }
-  Program out;
-  out.graph = program.graph;
-  out.ranks = {lower_in_order(program.graph, order)};
+  Program out = lower_in_order(program.graph, order);
   BRAID_TRY(verify(out));
   return out;
 }

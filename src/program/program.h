@@ -2,12 +2,13 @@
 // by compile(), interpreted by the runtime (which executes it) and by the simulator (which prices
 // it). Region bodies repeat until an exit condition that is evaluated at an agreement point.
 //
-// A rank computes in the order of its list. Communication (send, receive, load, offload) is issued
-// in that order too, starts when the instructions in `after` have ended, and runs beside what
-// computes meanwhile: a load also beside calls before its own. Messages of one pair of ranks travel
-// in order among those of one kind and hop: weights do not wait for results of the call before, nor
-// for what a relay has yet to receive. The lists are projections of one global sequence: no rank
-// can wait for another in a circle even if it does everything one after another.
+// A rank computes in the order of its list. Communication (send, receive, exchange, load, offload)
+// is issued in that order too, starts when the instructions in `after` have ended, and runs beside
+// what computes meanwhile: messages of weights and loads also beside calls before their own.
+// Messages of one pair of ranks travel in order among those of one hop: weights do not wait for
+// what a relay has yet to receive. In a share all ranks wait for each other. The lists are
+// projections of one global sequence: no rank can wait for another in a circle even if it does
+// everything one after another.
 #pragma once
 
 #include <array>
@@ -33,8 +34,10 @@ enum class OpCode {
   kSchedule,       // region body: the forwards and backwards of one optimizer step's micro-batches
   kAgree,          // region body: gather what the exit and branch conditions depend on
   kOptimizerStep,  // region body: apply the accumulated gradients unless the agreement refused them
-  kSend,           // a message to another rank
+  kSend,           // a message of weights to another rank
   kReceive,        // the same message on the other side
+  kShare,          // what a call found goes to all ranks
+  kExchange,       // fields that a call wrote go to the ranks of another that reads them
   kReduce,         // region body: gradients over the data-parallel ranks of one slice
   kGather,         // region body: updated weights of that slice (ZeRO-1 and 2)
   kLoad,           // state from host memory, or some layers of it
@@ -49,10 +52,12 @@ const char* exit_condition_name(ExitCondition condition);
 
 struct Instruction {
   OpCode code = OpCode::kCall;
-  CallId call;                                // the call of the graph that this is part of
+  CallId call;                                // the call of the graph that this is part of, or
+                                              // (share, exchange) beside which it stands
   ExitCondition exit = ExitCondition::kNone;  // of a region, at its begin and end
   std::vector<InstructionId> after;           // earlier instructions that must have ended
-  // Send, receive: index into messages; reduce, gather: into groups; load, offload: into states;
+  // Send, receive: index into messages; share, exchange: into exchanges; reduce, gather: into
+  // groups; load, offload: into states;
   // release, and call, generate and schedule of a copy: into copies; else -1.
   int32_t detail = -1;
   // Load of weights: of these layers, with the ends of the model that lie beside them. Empty: all.
@@ -80,6 +85,17 @@ struct WeightCopy {
 struct RankGroup {
   std::vector<DeviceId> members;
   friend bool operator==(const RankGroup&, const RankGroup&) = default;
+};
+
+// Fields of a call's samples that come to the ranks of another, or to all. Which rows move between
+// which ranks depends on the samples: program/exchange.h says it.
+struct Exchange {
+  CallId producer;
+  CallId consumer = {-1};  // -1: a share
+  std::vector<std::string> fields;
+  std::vector<DeviceId> members;  // ascending
+  bool shared() const { return consumer.value < 0; }
+  friend bool operator==(const Exchange&, const Exchange&) = default;
 };
 
 // What moves between a device and its host.
@@ -124,6 +140,7 @@ struct Program {
   std::vector<ModelShape> models = {};    // of the roles that calls use
   std::vector<WeightCopy> copies = {};
   std::vector<Message> messages = {};
+  std::vector<Exchange> exchanges = {};  // in the order of the lists
   std::vector<RankGroup> groups = {};
   std::vector<RoleState> states = {};
   std::vector<FusedCalls> fused = {};
@@ -142,7 +159,8 @@ Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& proble
 // Regions are closed and not nested, `after` points backwards, every call occurs once on each of
 // its ranks, state that rests on the host is loaded before each use and every use waits for it,
 // every message is received in the order in which it was sent, ranks that do everything in order
-// never wait for each other in a circle, and every field is there before it is read.
+// never wait for each other in a circle, and what a call reads has come from all who have it, by
+// exchanges and shares that it waits for.
 Status verify(const Program& program);
 
 // The same program with its calls (a region counts as one) in another order; an order that breaks a

@@ -25,6 +25,7 @@ class StaticText {
       write_layout(copy.layout);
     }
     for (const Message& message : program_.messages) write_message(message);
+    for (const Exchange& exchange : program_.exchanges) write_exchange(exchange);
     for (const RankGroup& group : program_.groups) write_devices("group", group.members);
     for (const RoleState& state : program_.states) put("state", state.role.value, state.optimizer);
     for (const RankProgram& rank : program_.ranks) write_rank(rank);
@@ -108,9 +109,15 @@ class StaticText {
   }
 
   void write_message(const Message& message) {
-    put("message", message.kind, message.owner, message.from.value, message.to.value, message.slot,
-        message.depth, message.lane, message.bytes);
+    put("message", message.copy, message.from.value, message.to.value, message.slot, message.depth,
+        message.lane, message.bytes);
     for (const MessagePart& part : message.parts) put("part", part.item, part.layers, part.units);
+  }
+
+  void write_exchange(const Exchange& exchange) {
+    put("exchange", exchange.producer.value, exchange.consumer.value);
+    for (const std::string& field : exchange.fields) put("field", field);
+    write_devices("among", exchange.members);
   }
 
   void write_rank(const RankProgram& rank) {

@@ -19,8 +19,8 @@ struct PlacedPiece {
 
 // Messages in global order from pieces; a piece longer than a message is cut, its parts in rounds
 // of their own.
-std::vector<Message> to_messages(const std::vector<PlacedPiece>& pieces, MessageKind kind,
-                                 double message_bytes, int32_t devices) {
+std::vector<Message> to_messages(const std::vector<PlacedPiece>& pieces, double message_bytes,
+                                 int32_t devices) {
   // Slot, depth, lane, distance of the devices, from: senders begin with different receivers.
   using Key = std::tuple<int32_t, int32_t, int32_t, int32_t, DeviceId>;
   std::map<Key, Message> messages;
@@ -35,7 +35,6 @@ std::vector<Message> to_messages(const std::vector<PlacedPiece>& pieces, Message
       Message& message = messages[{slot, p.depth, placed.lane, distance, p.from}];
       const Interval units{p.units.begin + p.units.size() * i / parts,
                            p.units.begin + p.units.size() * (i + 1) / parts};
-      message.kind = kind;
       message.from = p.from, message.to = p.to;
       message.slot = slot, message.depth = p.depth, message.lane = placed.lane;
       message.bytes += placed.unit_bytes * static_cast<double>(units.size());
@@ -209,19 +208,7 @@ std::vector<Message> plan_reallocation(const std::vector<TensorKind>& kinds, int
     many.plan(Relays::kWhereEven);
     as_good = few_s <= kHopsCost * busiest_s(many.load(), speed);
   }
-  return to_messages((as_good ? few : many).pieces(), MessageKind::kParameters,
-                     options.message_bytes, device_count(cluster));
-}
-
-std::vector<Message> plan_exchange(const std::vector<MoveItem>& fields, const Cluster& cluster) {
-  SendLoad load(device_count(cluster));
-  std::vector<PlacedPiece> pieces;
-  for (const MoveItem& field : fields) {
-    std::vector<MovePiece> moved;
-    plan_moves(field, cluster, Relays::kWhereEven, &load, &moved);
-    for (const MovePiece& piece : moved) pieces.push_back({piece, {0, 1}, field.unit_bytes, 0});
-  }
-  return to_messages(pieces, MessageKind::kFields, HUGE_VAL, device_count(cluster));
+  return to_messages((as_good ? few : many).pieces(), options.message_bytes, device_count(cluster));
 }
 
 }  // namespace braid

@@ -1,5 +1,4 @@
-// Plans of messages: parameters from one layout to another, and sample fields from the devices that
-// produced them to those that read them. Pure; deterministic.
+// Plans of messages that bring parameters from one layout to another. Pure; deterministic.
 //
 // Messages are in one global order that every rank follows, so they cannot wait for each other in a
 // circle. A message of hop d of a round has slot round + d; what a relay passes on arrived with the
@@ -21,10 +20,7 @@ inline constexpr int64_t kRunsOfLayers = 8;
 // the one before.
 inline constexpr double kHopsCost = 2;
 
-enum class MessageKind { kParameters, kFields };
-
-// Part of a message. Parameters: elements of tensor kind `item` in each of the layers. Fields:
-// samples of the field `item` of the producing call.
+// Part of a message: elements of tensor kind `item` in each of the layers.
 struct MessagePart {
   int32_t item = 0;
   Interval layers = {0, 1};
@@ -33,13 +29,12 @@ struct MessagePart {
 };
 
 struct Message {
-  MessageKind kind = MessageKind::kParameters;
-  int32_t owner = -1;  // parameters: index of the copy that they fill; fields: the producing call
+  int32_t copy = -1;  // index of the copy that they fill
   DeviceId from, to;
   int32_t slot = 0;
   int32_t depth = 0;
   int32_t lane = 0;  // stage of the layout that parameters come from; lanes do not wait for others
-  double bytes = 0;  // fields: with mean lengths
+  double bytes = 0;
   std::vector<MessagePart> parts;
   friend bool operator==(const Message&, const Message&) = default;
 };
@@ -54,8 +49,5 @@ struct ReallocationOptions {
 std::vector<Message> plan_reallocation(const std::vector<TensorKind>& kinds, int64_t layers,
                                        const ParamLayout& from, const ParamLayout& to,
                                        const Cluster& cluster, const ReallocationOptions& options);
-
-// One field of the producing call: owners and receivers as sample intervals.
-std::vector<Message> plan_exchange(const std::vector<MoveItem>& fields, const Cluster& cluster);
 
 }  // namespace braid

@@ -112,8 +112,8 @@ class ResidencyRun {
   // Weights of the home copy, which a sender that passes on what it got does not read.
   Status send(const Instruction& i) {
     const Message& message = program_.messages[i.detail];
-    if (message.kind != MessageKind::kParameters || message.depth > 0) return ok_status();
-    const int32_t state = state_of(program_.copies[message.owner].role, false);
+    if (message.depth > 0) return ok_status();
+    const int32_t state = state_of(program_.copies[message.copy].role, false);
     if (state < 0) return ok_status();
     BRAID_TRY(is_whole(state, DeviceId{static_cast<int32_t>(rank_)}));
     return waits_for(i, here_.at(state).loads);

@@ -41,8 +41,7 @@ bool touches_home(const Program& program, const Instruction& instruction, const 
   if (instruction.code == OpCode::kLoad) return program.states[instruction.detail] == state;
   if (instruction.code != OpCode::kSend) return false;
   const Message& message = program.messages[instruction.detail];
-  return message.kind == MessageKind::kParameters && message.depth == 0 &&
-         program.copies[message.owner].role == state.role;
+  return message.depth == 0 && program.copies[message.copy].role == state.role;
 }
 
 TEST(Residency, WeightsLeaveAfterTheMessagesThatReadThem) {
@@ -88,7 +87,7 @@ TEST(Residency, CopiesAreReleasedAfterTheMessagesThatReadThem) {
         const Instruction& sent = rank.instructions[before];
         if (sent.code != OpCode::kSend) continue;
         const Message& message = program.messages[sent.detail];
-        if (message.kind != MessageKind::kParameters || message.depth == 0) continue;
+        if (message.depth == 0) continue;
         EXPECT_EQ(waits.count(before), 1U);
         ++checked;
       }

@@ -1,6 +1,5 @@
-// Who sends what to whom so that every receiver gets every unit that it lacks exactly once. The
-// same planner serves parameters (units: elements of a tensor) and sample fields (units: samples).
-// Pure; deterministic.
+// Who sends what to whom so that every receiver gets every unit of a tensor that it lacks exactly
+// once. Pure; deterministic.
 //
 // A piece travels from a device that has it, on the receiver's node if there is one, else from the
 // least loaded holder, to the receiver there that has taken the least from other nodes, which

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/text.h"
-#include "program/placement.h"
+#include "program/exchange.h"
 #include "program/residency.h"
 
 namespace braid {
@@ -19,6 +19,8 @@ bool is_body(OpCode code) {
          code == OpCode::kGather;
 }
 
+bool is_of_fields(OpCode code) { return code == OpCode::kShare || code == OpCode::kExchange; }
+
 std::string place(size_t index, const Instruction& instruction) {
   return cat("instruction ", index, " (", op_code_name(instruction.code), ")");
 }
@@ -29,6 +31,9 @@ size_t table_size(const Program& program, OpCode code) {
     case OpCode::kSend:
     case OpCode::kReceive:
       return program.messages.size();
+    case OpCode::kShare:
+    case OpCode::kExchange:
+      return program.exchanges.size();
     case OpCode::kReduce:
     case OpCode::kGather:
       return program.groups.size();
@@ -46,9 +51,9 @@ Status verify_references(const Program& program, const Instruction& instruction,
       return invalid_input(cat("waits for instruction ", before, ", which is not earlier"));
   const int32_t detail = instruction.detail;
   const bool needs = instruction.code == OpCode::kSend || instruction.code == OpCode::kReceive ||
-                     instruction.code == OpCode::kReduce || instruction.code == OpCode::kGather ||
-                     instruction.code == OpCode::kLoad || instruction.code == OpCode::kOffload ||
-                     instruction.code == OpCode::kRelease;
+                     is_of_fields(instruction.code) || instruction.code == OpCode::kReduce ||
+                     instruction.code == OpCode::kGather || instruction.code == OpCode::kLoad ||
+                     instruction.code == OpCode::kOffload || instruction.code == OpCode::kRelease;
   if (detail < (needs ? 0 : -1) ||
       detail >= static_cast<int32_t>(table_size(program, instruction.code)))
     if (detail != -1 || needs)
@@ -94,46 +99,50 @@ Status verify_rank(const Program& program, size_t rank_index) {
   return ok_status();
 }
 
-// Samples of a field on a rank.
-class SampleSet {
- public:
-  void add(Interval units) {
-    std::vector<Interval> kept;
-    for (const Interval& old : parts_) {
-      if (old.end < units.begin || units.end < old.begin) {
-        kept.push_back(old);
-        continue;
-      }
-      units = {std::min(units.begin, old.begin), std::max(units.end, old.end)};
-    }
-    kept.push_back(units);
-    parts_ = std::move(kept);
+// Every entry of the table is on the ranks that it names, each once, and in the table's order: so
+// ranks that meet in several meet in the same order.
+Status verify_exchanges(const Program& program, size_t rank) {
+  const DeviceId self{static_cast<int32_t>(rank)};
+  const auto& list = program.ranks[rank].instructions;
+  const auto takes_part = [&](const Exchange& exchange) {
+    return std::find(exchange.members.begin(), exchange.members.end(), self) !=
+           exchange.members.end();
+  };
+  size_t next = 0;
+  const auto skip = [&] {
+    while (next < program.exchanges.size() && !takes_part(program.exchanges[next])) ++next;
+  };
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!is_of_fields(list[i].code)) continue;
+    skip();
+    if (static_cast<size_t>(list[i].detail) != next)
+      return invalid_input(cat(place(i, list[i]), ": exchange ", list[i].detail,
+                               " stands where exchange ", next, " of this rank should"));
+    if ((list[i].code == OpCode::kShare) != program.exchanges[next].shared())
+      return invalid_input(cat(place(i, list[i]), ": is not what exchange ", next, " is"));
+    ++next;
   }
-  bool covers(const Interval& units) const {
-    return units.size() <= 0 ||
-           std::any_of(parts_.begin(), parts_.end(), [&](const Interval& part) {
-             return part.begin <= units.begin && units.end <= part.end;
-           });
-  }
-  bool overlaps(const Interval& units) const {
-    return std::any_of(parts_.begin(), parts_.end(), [&](const Interval& part) {
-      return part.begin < units.end && units.begin < part.end;
-    });
-  }
+  skip();
+  if (next < program.exchanges.size())
+    return invalid_input(cat("exchange ", next, " does not occur, which this rank takes part in"));
+  return ok_status();
+}
 
- private:
-  std::vector<Interval> parts_;  // disjoint, not adjacent
-};
-
-// Of fields by their names: the producing call, and which of its fields.
-using Places = std::map<std::string, std::pair<int32_t, int32_t>>;
-Places places_of(const Graph& graph) {
-  Places out;
-  for (size_t call = 0; call < graph.calls.size(); ++call)
-    for (size_t item = 0; item < graph.calls[call].writes.size(); ++item)
-      out[graph.calls[call].writes[item].name] = {static_cast<int32_t>(call),
-                                                  static_cast<int32_t>(item)};
-  return out;
+// Entries name the ranks and the fields that their calls have.
+Status verify_exchange_table(const Program& program) {
+  for (size_t i = 0; i < program.exchanges.size(); ++i) {
+    const Exchange& e = program.exchanges[i];
+    const auto calls = static_cast<int32_t>(program.graph.calls.size());
+    if (e.producer.value < 0 || e.producer.value >= calls || e.consumer.value >= calls)
+      return invalid_input(cat("exchange ", i, ": names a call that the graph does not have"));
+    const bool right = e.shared()
+                           ? e.fields == shared_fields(program.graph.calls[e.producer.value])
+                           : e.fields == exchanged_fields(program.graph, e.producer, e.consumer) &&
+                                 e.members == exchange_members(program, e.producer, e.consumer);
+    if (!right)
+      return invalid_input(cat("exchange ", i, ": its fields or ranks are not those of its calls"));
+  }
+  return ok_status();
 }
 
 // All lists at once; a rank executes an instruction when its partners have come to it.
@@ -143,7 +152,7 @@ class Run {
       : program_(program),
         next_(program.ranks.size(), 0),
         sent_(program.messages.size(), false),
-        places_(places_of(program.graph)) {}
+        entered_by_(program.exchanges.size(), 0) {}
 
   Status run() {
     for (bool moved = true; moved;) {
@@ -174,10 +183,20 @@ class Run {
     return other.code == code && other.detail == detail && other.call == call;
   }
 
-  // A receive is ready once it was sent; a send needs its receiver in place; a call or a collective
-  // needs all of its ranks.
+  // Whether the exchanges that an instruction waits for have all of their members.
+  bool exchanged(size_t rank, const Instruction& i) const {
+    return std::all_of(i.after.begin(), i.after.end(), [&](InstructionId id) {
+      const Instruction& before = program_.ranks[rank].instructions[id.value];
+      return before.code != OpCode::kExchange ||
+             entered_by_[before.detail] == program_.exchanges[before.detail].members.size();
+    });
+  }
+
+  // A receive is ready once it was sent; a send needs its receiver in place; a share, a call or a
+  // collective needs all of its ranks. Whoever comes to an exchange goes on.
   bool ready(size_t rank) const {
     const Instruction& i = current(rank);
+    if (!exchanged(rank, i)) return false;
     const auto key = std::tuple(i.code, i.detail, i.call.value);
     if (i.code == OpCode::kReceive) return sent_[i.detail];
     if (i.code == OpCode::kSend)
@@ -185,6 +204,7 @@ class Run {
     const std::vector<DeviceId>* members = nullptr;
     if (i.code == OpCode::kReduce || i.code == OpCode::kGather)
       members = &program_.groups[i.detail].members;
+    if (i.code == OpCode::kShare) members = &program_.exchanges[i.detail].members;
     if (starts_call(i.code) && !program_.calls.empty() &&
         uses_model(program_.graph.calls[i.call.value]))
       members = &program_.calls[i.call.value].mesh.devices;
@@ -197,11 +217,13 @@ class Run {
     const Instruction& i = current(rank);
     Status status;
     if (i.code == OpCode::kSend) status = check_send(rank, i);
-    if (i.code == OpCode::kReceive) status = receive(rank, i);
+    if (i.code == OpCode::kReceive) status = check_receive(rank, i);
     if (starts_call(i.code)) status = start_call(rank, i);
+    if (i.code == OpCode::kExchange) status = check_exchange(rank, i);
     if (!status.ok()) return status.at(cat("rank ", rank, ", ", place(next_[rank], i)));
-    if (i.code == OpCode::kCall || i.code == OpCode::kRegionEnd) end_call(rank, i.call);
-    if (i.code == OpCode::kReduce || i.code == OpCode::kGather || starts_call(i.code))
+    if (is_of_fields(i.code)) ++entered_by_[i.detail];
+    if (i.code == OpCode::kShare || i.code == OpCode::kReduce || i.code == OpCode::kGather ||
+        starts_call(i.code))
       entered_.insert({i.code, i.detail, i.call.value});
     ++next_[rank];
     return ok_status();
@@ -211,109 +233,90 @@ class Run {
     const Message& message = program_.messages[i.detail];
     if (message.from.value != static_cast<int32_t>(rank))
       return invalid_input(cat("sends message ", i.detail, " of rank ", message.from));
-    if (message.kind == MessageKind::kFields)
-      for (const MessagePart& part : message.parts)
-        if (!fields_[{rank, message.owner, part.item}].covers(part.units))
-          return invalid_input(cat("sends samples of ", field_name(message.owner, part.item),
-                                   " that it does not have"));
     sent_[i.detail] = true;
     return ok_status();
   }
 
-  Status receive(size_t rank, const Instruction& i) {
+  Status check_receive(size_t rank, const Instruction& i) const {
     const Message& message = program_.messages[i.detail];
-    if (message.to.value != static_cast<int32_t>(rank))
-      return invalid_input(cat("receives message ", i.detail, " of rank ", message.to));
-    if (message.kind != MessageKind::kFields) return ok_status();
-    for (const MessagePart& part : message.parts) {
-      BRAID_TRY(check_sizes(rank, message.owner, part));
-      SampleSet& samples = fields_[{rank, message.owner, part.item}];
-      if (samples.overlaps(part.units))
-        return invalid_input(cat("receives samples of ", field_name(message.owner, part.item),
-                                 " that it has already"));
-      samples.add(part.units);
-    }
-    return ok_status();
+    if (message.to.value == static_cast<int32_t>(rank)) return ok_status();
+    return invalid_input(cat("receives message ", i.detail, " of rank ", message.to));
   }
 
-  // Samples of a call, counted in those of another. Where one has more of each (groups that are
-  // dropped after generation), which are meant is not said: a share of one is within a sample or
-  // so of the share of the other, and those at its borders are left out.
-  Interval in_samples_of(int32_t other, int32_t call, const Interval& units) const {
-    if (program_.calls.empty()) return units;
-    const int64_t mine = program_.calls[call].samples, theirs = program_.calls[other].samples;
-    if (mine == theirs || mine <= 0) return units;
-    const int64_t border = (theirs + mine - 1) / mine;
-    return {units.begin * theirs / mine + border, units.end * theirs / mine - border};
+  const std::string& name(CallId call) const { return program_.graph.calls[call.value].name; }
+
+  // Whether the rank has come, before an instruction, to where a call's results are there.
+  bool comes_after_call(size_t rank, size_t before, CallId call) const {
+    const auto& list = program_.ranks[rank].instructions;
+    return std::any_of(
+        list.begin(), list.begin() + static_cast<int64_t>(before), [&](const Instruction& i) {
+          return i.call == call && (i.code == OpCode::kCall || i.code == OpCode::kRegionEnd);
+        });
   }
 
-  // Whether the rank knows how large the samples of a part are.
-  Status check_sizes(size_t rank, int32_t producer, const MessagePart& part) {
-    const std::string& sizes = program_.graph.calls[producer].writes[part.item].sizes;
-    if (sizes.empty()) return ok_status();
-    const auto [call, item] = places_.at(sizes);
-    const Interval units = in_samples_of(call, producer, part.units);
-    if (units.size() <= 0 || fields_[{rank, call, item}].covers(units)) return ok_status();
-    return invalid_input(cat("receives samples of ", field_name(producer, part.item), " before ",
-                             sizes, ", which says how large they are"));
+  // Who has what is exchanged has made it before.
+  Status check_exchange(size_t rank, const Instruction& i) const {
+    const Exchange& exchange = program_.exchanges[i.detail];
+    const auto& makers = program_.calls[exchange.producer.value].mesh.devices;
+    const DeviceId self{static_cast<int32_t>(rank)};
+    if (std::find(makers.begin(), makers.end(), self) == makers.end()) return ok_status();
+    if (comes_after_call(rank, next_[rank], exchange.producer)) return ok_status();
+    return invalid_input(cat("gives away what ", name(exchange.producer), " writes before that"));
   }
 
-  std::string field_name(int32_t producer, int32_t item) const {
-    return program_.graph.calls[producer].writes[item].name;
-  }
-
-  // Samples of a field that a rank reads or makes in a call.
-  struct Part {
-    int32_t producer = 0, item = 0;
-    Interval units;
-  };
-  using PartsByRank = std::vector<std::vector<Part>>;
-
-  const std::vector<Part>& parts_of(CallId id, bool reads, size_t rank) {
-    const auto [entry, is_new] = parts_.emplace(std::pair(id.value, reads), PartsByRank());
-    if (is_new) entry->second = find_parts(id, reads);
-    return entry->second[rank];
-  }
-
-  PartsByRank find_parts(CallId id, bool reads) const {
-    PartsByRank out(next_.size());
-    for (size_t p = 0; p < program_.graph.calls.size(); ++p) {
-      const CallId producer{static_cast<int32_t>(p)};
-      if (!reads && producer != id) continue;
-      const auto& writes = program_.graph.calls[p].writes;
-      for (size_t f = 0; f < writes.size(); ++f) {
-        const auto held = reads ? field_readers(program_, id, writes[f], producer)
-                                : field_holders(program_, id, writes[f]);
-        for (const Holding& holding : held)
-          out[holding.device.value].push_back(
-              {static_cast<int32_t>(p), static_cast<int32_t>(f), holding.units});
-      }
-    }
-    return out;
-  }
-
-  Status start_call(size_t rank, const Instruction& i) {
+  // What the call reads of others has come to all of its ranks.
+  Status start_call(size_t rank, const Instruction& i) const {
     if (program_.calls.empty()) return ok_status();
-    for (const Part& needed : parts_of(i.call, true, rank))
-      if (!fields_[{rank, needed.producer, needed.item}].covers(needed.units))
-        return invalid_input(cat("reads ", field_name(needed.producer, needed.item),
-                                 ", which is not there for all of its samples"));
+    for (int32_t p = 0; p < i.call.value; ++p) {
+      const CallId producer{p};
+      const auto fields = exchanged_fields(program_.graph, producer, i.call);
+      if (!fields.empty() && exchange_members(program_, producer, i.call).size() > 1 &&
+          !waits_for_exchange(rank, i, producer))
+        return invalid_input(cat("reads ", fields.front(), " without waiting for its exchange"));
+      if (shares_with(producer, i.call) && !comes_after_share(rank, producer))
+        return invalid_input(cat("reads what ", name(producer), " shares before that is shared"));
+    }
     return ok_status();
   }
 
-  void end_call(size_t rank, CallId id) {
-    if (program_.calls.empty()) return;
-    for (const Part& made : parts_of(id, false, rank))
-      fields_[{rank, made.producer, made.item}].add(made.units);
+  // Whether a call waits for its exchange of a producer, and for all before it of that producer,
+  // which may bring what it lacks.
+  bool waits_for_exchange(size_t rank, const Instruction& i, CallId producer) const {
+    const auto& list = program_.ranks[rank].instructions;
+    for (size_t before = 0; before < next_[rank]; ++before) {
+      if (list[before].code != OpCode::kExchange) continue;
+      const Exchange& exchange = program_.exchanges[list[before].detail];
+      if (exchange.producer != producer) continue;
+      const InstructionId id{static_cast<int32_t>(before)};
+      if (std::find(i.after.begin(), i.after.end(), id) == i.after.end()) return false;
+      if (exchange.consumer == i.call) return true;
+    }
+    return false;
+  }
+
+  bool shares_with(CallId producer, CallId reader) const {
+    const Call& from = program_.graph.calls[producer.value];
+    if (!ends_with_share(from)) return false;
+    const std::vector<std::string>& reads = program_.graph.calls[reader.value].reads;
+    const std::vector<std::string> shared = shared_fields(from);
+    return std::any_of(shared.begin(), shared.end(), [&](const std::string& field) {
+      return std::find(reads.begin(), reads.end(), field) != reads.end();
+    });
+  }
+
+  bool comes_after_share(size_t rank, CallId producer) const {
+    const auto& list = program_.ranks[rank].instructions;
+    return std::any_of(
+        list.begin(), list.begin() + static_cast<int64_t>(next_[rank]), [&](const Instruction& i) {
+          return i.code == OpCode::kShare && program_.exchanges[i.detail].producer == producer;
+        });
   }
 
   const Program& program_;
   std::vector<size_t> next_;
   std::vector<bool> sent_;  // by message
   std::set<std::tuple<OpCode, int32_t, int32_t>> entered_;
-  std::map<std::string, std::pair<int32_t, int32_t>> places_;         // of fields: producer, field
-  std::map<std::tuple<size_t, int32_t, int32_t>, SampleSet> fields_;  // (rank, producer, field)
-  std::map<std::pair<int32_t, bool>, PartsByRank> parts_;             // by call, whether it reads
+  std::vector<size_t> entered_by_;  // [exchange]: ranks
 };
 
 // Messages of each pair of ranks in the order of one side's list.
@@ -362,6 +365,9 @@ Status verify_fused(const Program& program, const FusedCalls& fused) {
 Status verify(const Program& program) {
   for (size_t rank = 0; rank < program.ranks.size(); ++rank)
     BRAID_TRY(verify_rank(program, rank).at(cat("program of rank ", rank)));
+  BRAID_TRY(verify_exchange_table(program));
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank)
+    BRAID_TRY(verify_exchanges(program, rank).at(cat("program of rank ", rank)));
   if (program.calls.empty()) return ok_status();
   BRAID_TRY(verify_channels(program));
   for (size_t rank = 0; rank < program.ranks.size(); ++rank)

@@ -102,29 +102,36 @@ std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t m
   return std::nullopt;
 }
 
-std::vector<Rows> CallRows::by_rank(CallId call, int64_t step) {
+std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step) {
   const Call& entry = program_.graph.calls[call.value];
-  const size_t ranks = placed() ? program_.ranks.size() : 1;
-  std::vector<SampleRows> owned;  // [dp rank]
-  if (entry.kind == CallKind::kGenerate)
-    owned = deal_requests(static_cast<int64_t>(store_.size()), placement(call).strategy);
-  else if (uses_model(entry))
-    owned = deal(call, step).owned;
-  std::vector<Rows> out(ranks);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const int dp = dp_rank(call, static_cast<int64_t>(rank));
-    if (dp >= 0) out[rank] = owned.empty() ? store_.all_rows() : rows_of(owned[dp]);
-  }
-  return out;
+  const auto samples = static_cast<int64_t>(store_.size());
+  const bool dealt = uses_model(entry) && entry.kind != CallKind::kGenerate;
+  const Deal* const deal = dealt ? &this->deal(call, step) : nullptr;
+  if (placed()) return rows_by_rank(program_, call, samples, deal);
+  return {deal != nullptr ? deal->owned.front() : deal_requests(samples, alone_.strategy).front()};
 }
 
-std::vector<Rows> CallRows::written_by_rank(CallId call, int64_t step) {
-  std::vector<Rows> out = by_rank(call, step);
-  // All ranks of a generation replica are told the tokens.
-  if (program_.graph.calls[call.value].kind == CallKind::kGenerate) return out;
-  const int last = placement(call).strategy.pp - 1;
-  for (size_t rank = 0; rank < out.size(); ++rank)
-    if (at(call, static_cast<int64_t>(rank)).stage != last) out[rank].clear();
+std::vector<SampleRows> CallRows::read_by_rank(CallId call, int64_t step) {
+  std::vector<SampleRows> rows = by_rank(call, step);
+  const bool replayed =
+      program_.graph.calls[call.value].kind == CallKind::kReward && !config_.rollout.replay.empty();
+  if (replayed) return std::vector<SampleRows>(rows.size());
+  return braid::read_by_rank(program_, call, static_cast<int64_t>(store_.size()), std::move(rows));
+}
+
+std::vector<Rows> CallRows::scored_by_rank(CallId call, int64_t step) {
+  std::vector<Rows> out(placed() ? program_.ranks.size() : 1);
+  if (config_.rollout.replay.empty()) {
+    out[placed() ? scoring_rank(program_, call).value : 0] = store_.all_rows();
+    return out;
+  }
+  for (size_t i = 0; i < program_.graph.calls.size(); ++i) {
+    const CallId generate{static_cast<int32_t>(i)};
+    if (program_.graph.calls[i].kind != CallKind::kGenerate) continue;
+    const std::vector<SampleRows> read = by_rank(generate, step);
+    for (size_t rank = 0; rank < read.size(); ++rank)
+      if (leads_replica(generate, static_cast<int64_t>(rank))) out[rank] = rows_of(read[rank]);
+  }
   return out;
 }
 

@@ -9,11 +9,14 @@
 #include "algo/algorithm.h"
 #include "config/options.h"
 #include "program/deal.h"
+#include "program/exchange.h"
 #include "program/expand.h"
 #include "program/program.h"
 #include "runtime/sample_store.h"
 
 namespace braid {
+
+Rows rows_of(const SampleRows& rows);
 
 class CallRows {
  public:
@@ -33,12 +36,21 @@ class CallRows {
   std::optional<int64_t> cut_smaller(CallId call, int64_t step, size_t minibatch);
   // What cut_smaller() has lowered it to, by call.
   const std::map<int32_t, int64_t>& lowered() const { return micro_tokens_; }
-  // Rows that each rank works on, [rank]. Generation: the prompts of its replica. Calls without a
-  // model: all rows on each of their ranks.
-  std::vector<Rows> by_rank(CallId call, int64_t step);
-
-  // As by_rank() for calls with a model, but only the ranks that have the results.
-  std::vector<Rows> written_by_rank(CallId call, int64_t step);
+  // Rows that each rank works on, [rank]: rows_by_rank() of the samples here.
+  std::vector<SampleRows> by_rank(CallId call, int64_t step);
+  // What this rank works on.
+  Rows mine(CallId call, int64_t step, int64_t rank) { return rows_of(by_rank(call, step)[rank]); }
+  // Of those the rows whose results a rank has.
+  std::vector<SampleRows> written_by_rank(CallId call, int64_t step) {
+    return placed() ? braid::written_by_rank(program_, call, by_rank(call, step))
+                    : by_rank(call, step);
+  }
+  // The rows that each rank must have of what the call reads. Replayed rewards are asked where
+  // their rollouts were read, of which nothing has to come.
+  std::vector<SampleRows> read_by_rank(CallId call, int64_t step);
+  // Rows whose rewards each rank finds: one rank all of them, since a reward may look at groups; of
+  // a replayed rollout each rank those that it has read.
+  std::vector<Rows> scored_by_rank(CallId call, int64_t step);
 
   // The place of a rank in a call; dp_rank -1: it takes no part.
   GridPosition at(CallId call, int64_t rank) const;
@@ -66,8 +78,6 @@ class CallRows {
   std::map<int32_t, Deal> deals_;            // by call
   std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller
 };
-
-Rows rows_of(const SampleRows& rows);
 
 // Tokens of the longest micro-batch of any rank.
 int64_t most_tokens(const MiniBatch& batch);

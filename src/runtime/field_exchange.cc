@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tuple>
 
 #include "base/text.h"
 
@@ -25,46 +24,23 @@ int64_t sum_of(const std::vector<int64_t>& sizes, const Rows& rows) {
 
 }  // namespace
 
-std::vector<FieldMove> plan_field_moves(const std::vector<std::vector<bool>>& held,
-                                        const std::vector<Rows>& needed,
-                                        const std::vector<int64_t>& sizes) {
-  const auto ranks = static_cast<int64_t>(held.size());
-  std::vector<int64_t> sent(ranks, 0);
-  std::map<std::pair<int64_t, int64_t>, Rows> moves;  // by (from, to)
-  for (int64_t to = 0; to < ranks; ++to)
-    for (const size_t row : needed[to]) {
-      if (held[to][row]) continue;
-      int64_t from = -1;
-      for (int64_t rank = 0; rank < ranks; ++rank)
-        if (held[rank][row] && (from < 0 || sent[rank] < sent[from])) from = rank;
-      if (from < 0) continue;
-      sent[from] += sizes[row];
-      moves[{from, to}].push_back(row);
-    }
-  std::vector<FieldMove> out;
-  for (auto& [pair, rows] : moves) out.push_back({pair.first, pair.second, std::move(rows)});
-  return out;
+FieldExchange::FieldExchange(Communicator* everyone, SampleStore& store)
+    : everyone_(everyone), store_(store), holdings_(static_cast<size_t>(ranks())) {}
+
+void FieldExchange::begin() {
+  holdings_.clear();
+  abandon();
 }
 
-void FieldExchange::begin() { held_.clear(); }
-
-void FieldExchange::note(const std::string& field, const std::vector<Rows>& written) {
-  auto& held = held_[field];
-  held.resize(ranks());
-  for (int64_t rank = 0; rank < ranks(); ++rank) {
-    held[rank].resize(store_.size(), false);
-    for (const size_t row : written[rank]) held[rank][row] = true;
-  }
+void FieldExchange::abandon() {
+  arriving_.clear();
+  sending_.clear();
 }
 
-void FieldExchange::retain(const std::vector<bool>& kept) {
-  for (auto& [field, ranks] : held_)
-    for (std::vector<bool>& rows : ranks) {
-      std::vector<bool> left;
-      for (size_t row = 0; row < kept.size(); ++row)
-        if (kept[row]) left.push_back(rows[row]);
-      rows = std::move(left);
-    }
+void FieldExchange::note_everywhere(const std::string& field) {
+  const Rows all = store_.all_rows();
+  holdings_.note(field, std::vector<SampleRows>(ranks(), SampleRows(all.begin(), all.end())),
+                 store_.size());
 }
 
 std::vector<int64_t> FieldExchange::value_counts(const Field& field) const {
@@ -96,51 +72,71 @@ Status FieldExchange::put(const Field& field, const Rows& rows, const at::Tensor
   return store_.put_tokens(field.name, rows, std::move(lists));
 }
 
-Status FieldExchange::bring(const Field& field, const std::vector<Rows>& needed) {
-  const auto known = held_.find(field.name);
-  if (ranks() == 1 || known == held_.end()) return ok_status();
-  const auto moves = plan_field_moves(known->second, needed, value_counts(field));
-  std::vector<Pending> started;
-  std::vector<at::Tensor> sent;
-  std::vector<std::pair<const FieldMove*, at::Tensor>> received;
+std::vector<FieldMove> FieldExchange::moves(const Field& field,
+                                            const std::vector<SampleRows>& needed,
+                                            const std::vector<DeviceId>& members) {
+  if (!holdings_.knows(field.name)) return {};
+  return holdings_.bring(field.name, needed, value_counts(field), members);
+}
+
+void FieldExchange::start(int32_t exchange, const Field& field,
+                          const std::vector<FieldMove>& moves) {
   for (const FieldMove& move : moves) {
+    const Rows rows(move.rows.begin(), move.rows.end());
     if (move.from == rank()) {
-      sent.push_back(packed(field, move.rows));
-      if (sent.back().numel() > 0)
-        started.push_back(everyone_->send(sent.back(), move.to, kFieldChannel, field.name));
+      const at::Tensor values = packed(field, rows);
+      if (values.numel() > 0)
+        sending_.emplace_back(values, everyone_->send(values, move.to, kFieldChannel, field.name));
     }
-    if (move.to == rank()) {
-      received.emplace_back(&move, room(field, move.rows));
-      if (received.back().second.numel() > 0)
-        started.push_back(
-            everyone_->receive(received.back().second, move.from, kFieldChannel, field.name));
-    }
+    if (move.to != rank()) continue;
+    const at::Tensor values = room(field, rows);
+    Pending pending;
+    if (values.numel() > 0)
+      pending = everyone_->receive(values, move.from, kFieldChannel, field.name);
+    arriving_.push_back({exchange, field, rows, values, std::move(pending)});
   }
-  for (Pending& pending : started) BRAID_TRY(pending.wait());
-  for (const auto& [move, values] : received) BRAID_TRY(put(field, move->rows, values));
-  for (const FieldMove& move : moves)
-    for (const size_t row : move.rows) known->second[move.to][row] = true;
+}
+
+Status FieldExchange::arrive(int32_t exchange) {
+  for (auto at = arriving_.begin(); at != arriving_.end();) {
+    if (at->exchange != exchange) {
+      ++at;
+      continue;
+    }
+    BRAID_TRY(at->pending.wait());
+    BRAID_TRY(put(at->field, at->rows, at->values));
+    at = arriving_.erase(at);
+  }
+  return ok_status();
+}
+
+Status FieldExchange::end_step() {
+  while (!arriving_.empty()) BRAID_TRY(arrive(arriving_.front().exchange));
+  for (auto& [values, pending] : sending_) BRAID_TRY(pending.wait());
+  sending_.clear();
   return ok_status();
 }
 
 Status FieldExchange::share(const Field& field) {
-  return bring(field, std::vector<Rows>(ranks(), store_.all_rows()));
+  if (ranks() == 1 || !holdings_.knows(field.name)) return ok_status();
+  constexpr int32_t kShared = -1;
+  const Rows all = store_.all_rows();
+  start(kShared, field,
+        moves(field, std::vector<SampleRows>(ranks(), SampleRows(all.begin(), all.end())), {}));
+  return arrive(kShared);
 }
 
 // Every sample has one first holder, so that a sum is its count.
 Status FieldExchange::share_counts(const Field& field) {
-  const auto known = held_.find(field.name);
-  if (ranks() == 1 || known == held_.end()) return ok_status();
+  if (ranks() == 1 || !holdings_.knows(field.name)) return ok_status();
   std::vector<int64_t> counts = store_.counts(field.name);
-  for (size_t row = 0; row < counts.size(); ++row) {
-    int64_t holder = 0;
-    while (holder < ranks() && !known->second[holder][row]) ++holder;
-    if (holder != rank()) counts[row] = 0;
-  }
+  for (size_t row = 0; row < counts.size(); ++row)
+    if (holdings_.first_holder(field.name, static_cast<int32_t>(row)) != rank()) counts[row] = 0;
   const at::Tensor all = at::tensor(counts, at::kLong);
   BRAID_TRY(everyone_->all_reduce(all, Reduce::kSum, field.name).wait());
   const int64_t* begin = all.const_data_ptr<int64_t>();
   store_.set_counts(field.name, {begin, begin + all.numel()});
+  note_everywhere(field.name);
   return ok_status();
 }
 

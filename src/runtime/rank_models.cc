@@ -136,8 +136,7 @@ void RankModels::find_messages() {
   std::map<int32_t, std::set<int32_t>> by_call;
   for (const RankProgram& list : program_.ranks)
     for (const Instruction& instruction : list.instructions)
-      if (instruction.code == OpCode::kSend &&
-          program_.messages[instruction.detail].kind == MessageKind::kParameters)
+      if (instruction.code == OpCode::kSend)
         by_call[instruction.call.value].insert(instruction.detail);
   for (const auto& [call, indices] : by_call)
     for (const int32_t index : indices) messages_[call].push_back(program_.messages[index]);

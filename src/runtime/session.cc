@@ -184,25 +184,6 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
                " are checked while training begins (data.check_s)"));
 }
 
-// Rewards see all samples of a step on one rank, since a list may look at groups, beside what a
-// model gave them on its ranks; a replayed rollout is where it was read.
-std::vector<Rows> Session::scored_rows(CallId call) {
-  for (size_t i = 0; i < program_.graph.calls.size(); ++i) {
-    const CallId generate{static_cast<int32_t>(i)};
-    if (config_.rollout.replay.empty() || program_.graph.calls[i].kind != CallKind::kGenerate)
-      continue;
-    std::vector<Rows> read = rows_.by_rank(generate, position_.step);
-    for (size_t rank = 0; rank < read.size(); ++rank)
-      if (!rows_.leads_replica(generate, static_cast<int64_t>(rank))) read[rank].clear();
-    return read;
-  }
-  std::vector<Rows> all = rows_.by_rank(call, position_.step);
-  bool first = true;
-  for (Rows& rows : all)
-    if (!rows.empty()) rows = std::exchange(first, false) ? store_.all_rows() : Rows();
-  return all;
-}
-
 void Session::note_call(const Call& call, const std::string& instruction) const {
   if (world_ == nullptr) return;
   world_->position().enter(cat("step ", position_.step + 1, ", call ", call.name), instruction);
@@ -212,56 +193,70 @@ Status Session::before_call(CallId id) {
   const Call& call = program_.graph.calls[id.value];
   note_call(call, "");
   if (call.kind == CallKind::kFetch || exchange_.ranks() == 1) return ok_status();
-  note_call(call, "moving fields");
-  const bool rewards = call.kind == CallKind::kReward;
-  auto needed = rows_.by_rank(id, position_.step);
-  if (rewards && !asks_beside_model(call)) std::fill(needed.begin(), needed.end(), Rows());
-  if (rewards) {
-    std::vector<Rows> asked = scored_rows(id);
-    for (size_t rank = 0; rank < asked.size(); ++rank)
-      if (!asked[rank].empty()) needed[rank] = std::move(asked[rank]);
-  }
-  std::vector<std::string> fields = call.reads;
-  if (rewards) fields.push_back("truncated");
-  // Recorded beside the rewards, compared with the trainer's log-probs.
-  if (rewards || call.kind == CallKind::kInfer) fields.push_back("sampler_logprobs");
-  for (const std::string& name : fields) {
-    const Field* field = find_field(program_.graph, name);
-    // Every rank reads the prompts itself, and has the counts since they were made.
-    const bool here = field == nullptr || field->type == FieldType::kCount || name == "prompt_ids";
-    if (!here) BRAID_TRY(exchange_.bring(*field, needed));
-  }
   note_call(call, "moving weights");
   BRAID_TRY(models_->bring(id));
   note_call(call, "");
   return ok_status();
 }
 
-Status Session::after_call(CallId id) {
+void Session::after_call(CallId id) {
   const Call& call = program_.graph.calls[id.value];
   if (models_->saves_memory() && uses_model(call)) release_free_heap();
-  if (call.kind == CallKind::kFetch) {
-    if (!takes_part(id)) BRAID_TRY(until_told(fetch(call)));
-    return gather_or_fail("", "the end of fetching").status();
-  }
-  if (call.kind == CallKind::kReward) return share_rewards(call);
   if (call.kind == CallKind::kTrainStep) models_->note_training(call.role);
-  const auto written = rows_.written_by_rank(id, position_.step);
-  for (const Field& field : call.writes) exchange_.note(field.name, written);
-  if (call.kind == CallKind::kGenerate) {
-    for (const Field& field : call.writes)
-      if (field.type == FieldType::kCount) BRAID_TRY(exchange_.share_counts(field));
-    // What dealing needs of every sample too.
-    const Field* truncated = find_field(program_.graph, "truncated");
-    return config_.algorithm.mask_truncated ? exchange_.share(*truncated) : ok_status();
+}
+
+void Session::note_written(CallId id) {
+  const Call& call = program_.graph.calls[id.value];
+  if (call.kind == CallKind::kFetch || !written_.insert(id).second) return;
+  const std::vector<SampleRows> rows = rows_.written_by_rank(id, position_.step);
+  for (const Field& field : call.writes) exchange_.holdings().note(field.name, rows, store_.size());
+}
+
+void Session::account(int32_t entry) {
+  for (; accounted_ < entry; ++accounted_) {
+    const Exchange& before = program_.exchanges[accounted_];
+    BRAID_CHECK(!before.shared(), "all ranks take part in every share");
+    note_written(before.producer);
+    const std::vector<SampleRows> needed = rows_.read_by_rank(before.consumer, position_.step);
+    for (const std::string& name : before.fields)
+      exchange_.moves(*find_field(program_.graph, name), needed, before.members);
   }
-  return call.kind == CallKind::kCompute ? share_algo_state(id) : ok_status();
+}
+
+Status Session::begin_exchange(int32_t entry) {
+  account(entry);
+  const Exchange& exchange = program_.exchanges[entry];
+  note_written(exchange.producer);
+  const std::vector<SampleRows> needed = rows_.read_by_rank(exchange.consumer, position_.step);
+  for (const std::string& name : exchange.fields) {
+    const Field& field = *find_field(program_.graph, name);
+    exchange_.start(entry, field, exchange_.moves(field, needed, exchange.members));
+  }
+  accounted_ = entry + 1;
+  return ok_status();
+}
+
+Status Session::share(int32_t entry) {
+  const Exchange& shared = program_.exchanges[entry];
+  const Call& call = program_.graph.calls[shared.producer.value];
+  if (exchange_.ranks() > 1) account(entry);
+  accounted_ = entry + 1;
+  if (call.kind == CallKind::kReward) return share_rewards(call);
+  if (call.kind == CallKind::kCompute) return share_algo_state(shared.producer);
+  if (exchange_.ranks() > 1) note_written(shared.producer);
+  for (const std::string& name : shared.fields) {
+    const Field& field = *find_field(program_.graph, name);
+    BRAID_TRY(field.type == FieldType::kCount ? exchange_.share_counts(field)
+                                              : exchange_.share(field));
+  }
+  return ok_status();
 }
 
 Status Session::run_call(const Call& call) {
   switch (call.kind) {
     case CallKind::kFetch:
-      return until_told(fetch(call));
+      BRAID_TRY(until_told(fetch(call)));
+      return gather_or_fail("", "the end of fetching").status();
     case CallKind::kInfer:
       return infer(call);
     case CallKind::kReward:
@@ -291,6 +286,8 @@ Status Session::fetch(const Call& call) {
   BRAID_TRY(follow_data_check());
   rows_.forget();
   exchange_.begin();
+  accounted_ = 0;
+  written_.clear();
   const Status fetched =
       fetch_samples(call, data_.data, position_.cursor, config_.rollout, store_).at("data.train");
   if (!fetched.ok() && data_check_)
@@ -356,7 +353,8 @@ Status Session::reward(const Call& call) {
     BRAID_ASSIGN(const InferredRows inferred, inferred_in_step(call));
     if (rows_.leads_replica(id, rank())) scores = by_row(inferred);
   }
-  if (!asks_beside_model(call)) return until_told(score(scored_rows(id)[rank()], scores));
+  if (!asks_beside_model(call))
+    return until_told(score(rows_.scored_by_rank(id, position_.step)[rank()], scores));
   model_scores_ = std::move(scores);
   return ok_status();
 }
@@ -382,7 +380,8 @@ Status Session::score(const Rows& rows, const std::map<size_t, double>& scores) 
 
 // What one rank or several found becomes everyone's: rewards, and who is dropped.
 Status Session::share_rewards(const Call& call) {
-  const std::vector<Rows> asked = scored_rows(id_of(call));
+  const CallId id = id_of(call);
+  const std::vector<Rows> asked = rows_.scored_by_rank(id, position_.step);
   std::map<size_t, double> scores = std::exchange(model_scores_, {});
   const bool beside_model = asks_beside_model(call);
   if (beside_model) BRAID_TRY(share_values(&scores));
@@ -404,9 +403,14 @@ Status Session::share_rewards(const Call& call) {
   const std::vector<float> rewards(scored.total.begin(), scored.total.end());
   const Field& field = call.writes.front();
   BRAID_TRY(store_.put_reals(field.name, store_.all_rows(), at::tensor(rewards)));
-  exchange_.note(field.name, std::vector<Rows>(exchange_.ranks(), store_.all_rows()));
+  if (exchange_.ranks() > 1) {
+    // Before rows get other numbers: what calls before have made of them.
+    const int32_t end = shared_before(program_.graph)[id.value];
+    for (int32_t before = 0; before < end; ++before) note_written(CallId{before});
+    exchange_.note_everywhere(field.name);
+    exchange_.holdings().retain(scored.kept);
+  }
   store_.retain(scored.kept);
-  exchange_.retain(scored.kept);
   rows_.forget();
   failed_alike_ = store_.size() == 0;
   if (store_.size() == 0)
@@ -448,7 +452,7 @@ Status Session::begin_region(const Call& call) {
   if (call.kind == CallKind::kGenerate) {
     BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
     return generation_.begin(models_->model(id), std::move(ranks), store_,
-                             rows_.by_rank(id, position_.step)[rank()], position_.step);
+                             rows_.mine(id, position_.step, rank()), position_.step);
   }
   // What is on its way of these weights must not change.
   BRAID_TRY(models_->finish_moves(call.role));
@@ -536,7 +540,7 @@ Status Session::end_region(const Call& call) {
   const CallId id = id_of(call);
   ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
   if (!rows_.leads_replica(id, rank())) return ok_status();
-  const Rows mine = rows_.by_rank(id, position_.step)[rank()];
+  const Rows mine = rows_.mine(id, position_.step, rank());
   ledger_.computed(call.name, rows_with_tokens(store_, "response_ids", mine));
   note_lengths(store_, mine, metrics_);
   return ok_status();

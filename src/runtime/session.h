@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -108,7 +109,10 @@ class Session : public Executor {
   const DataSet& data() const { return data_.data; }
 
   Status before_call(CallId call) override;
-  Status after_call(CallId call) override;
+  void after_call(CallId call) override;
+  Status share(int32_t entry) override;
+  Status begin_exchange(int32_t entry) override;
+  Status arrive(int32_t entry) override { return exchange_.arrive(entry); }
   Status run_call(const Call& call) override;
   Status begin_region(const Call& call) override;
   Status generate_step(const Call& call) override;
@@ -141,10 +145,12 @@ class Session : public Executor {
   CallId id_of(const Call& call) const { return call_id(program_, call); }
   int64_t rank() const { return exchange_.rank(); }
   bool takes_part(CallId call) const { return rows_.dp_rank(call, rank()) >= 0; }
+  // The account of who holds what: what a call has written, and all of the program's exchanges
+  // before an entry.
+  void note_written(CallId call);
+  void account(int32_t entry);
   // Where messages say that this rank is within the step.
   void note_call(const Call& call, const std::string& instruction) const;
-  // Rows that each rank scores: all on one rank, unless a model scores them.
-  std::vector<Rows> scored_rows(CallId call);
   Result<TrainWork> train_work(const Call& call);
   // Memory is not there for a mini-batch of a call on some rank, `why` where it is this one:
   // smaller micro-batches from here on, and whether there are any. All ranks of the call come here.
@@ -209,7 +215,9 @@ class Session : public Executor {
   SampleStore store_;
   CallRows rows_;
   FieldExchange exchange_;
-  SampleLedger ledger_;  // of this rank's step
+  int32_t accounted_ = 0;     // exchanges of the step that the account has
+  std::set<CallId> written_;  // calls whose results it has
+  SampleLedger ledger_;       // of this rank's step
   std::unique_ptr<RankModels> models_;
   NeedsOfCalls needs_;
   CallWork work_;

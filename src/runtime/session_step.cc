@@ -112,6 +112,7 @@ Status Session::reopen_region(const Call& call) {
 }
 
 void Session::abandon_step() {
+  exchange_.abandon();
   generation_.abandon();
   inference_.abandon();
   training_.abandon();
@@ -145,6 +146,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   const Status status = guarded([&] {
     BRAID_TRY(interpret(program_, rank(), *this, timer, noted, open_ ? open_->next : 0));
     BRAID_TRY(models_->end_moves());
+    BRAID_TRY(exchange_.end_step());
     const WorkCount now = work_count();
     const double around_s = thread_cpu_s() - cpu_s - (now.work_s - counted.work_s);
     instruction_s_ = around_s / static_cast<double>(now.instructions - counted.instructions);

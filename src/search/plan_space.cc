@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "batching/cache_pages.h"
 #include "plan/validate.h"
+#include "program/exchange.h"
 #include "search/plan_strategies.h"
 
 namespace braid::planner {
@@ -34,14 +35,15 @@ std::vector<std::vector<int>> model_dependencies(const Graph& graph,
   return reached;
 }
 
-// Every reader of the data set reads it itself; all other fields are sent to it.
-double input_bytes(const PlanningProblem& problem, const Call& call) {
+// What comes to a call in exchanges.
+double input_bytes(const PlanningProblem& problem, CallId id) {
   double bytes = 0;
-  for (const Call& producer : problem.graph.calls) {
-    if (producer.kind == CallKind::kFetch) continue;
+  for (int32_t i = 0; i < id.value; ++i) {
+    const Call& producer = problem.graph.calls[i];
     const auto samples = static_cast<double>(call_samples(problem, producer));
+    const std::vector<std::string> fields = exchanged_fields(problem.graph, CallId{i}, id);
     for (const Field& field : producer.writes)
-      if (std::count(call.reads.begin(), call.reads.end(), field.name) > 0)
+      if (std::count(fields.begin(), fields.end(), field.name) > 0)
         bytes += samples * field_bytes(problem.workload, field);
   }
   return bytes;
@@ -81,7 +83,7 @@ void add_calls(const PlanningProblem& problem, PlanSpace& space) {
     added.call = CallId{static_cast<int32_t>(c)};
     added.role = role_index(space, problem, call.role);
     added.after = after[c];
-    added.input_bytes = input_bytes(problem, call);
+    added.input_bytes = input_bytes(problem, added.call);
     RoleSpace& role = space.roles[added.role];
     const bool trains = call.kind == CallKind::kTrainStep;
     if (role.calls.empty() || (trains && !role.trained)) role.home = space_index[c];

@@ -90,8 +90,14 @@ TEST(PlanSpace, InputBytesAreThoseOfTheProgramsMessages) {
   const auto program = compile(plan, problem);
   ASSERT_TRUE(program.ok()) << program.status().message();
   double sent = 0;
-  for (const Message& message : program->messages)
-    if (message.kind == MessageKind::kFields && message.to.value >= 2) sent += message.bytes;
+  for (const Exchange& exchange : program->exchanges) {
+    if (exchange.shared() || problem.graph.calls[exchange.consumer.value].name != "ref_logprob")
+      continue;
+    const auto samples = static_cast<double>(program->calls[exchange.producer.value].samples);
+    for (const Field& field : problem.graph.calls[exchange.producer.value].writes)
+      if (std::count(exchange.fields.begin(), exchange.fields.end(), field.name) > 0)
+        sent += samples * field_bytes(problem.workload, field);
+  }
   for (const CallSpace& call : space->calls)
     if (problem.graph.calls[call.call.value].name == "ref_logprob") {
       EXPECT_GT(sent, 0);

@@ -66,7 +66,8 @@ TEST(Overlap, StepsInTurnTakeAsLongAsOneStep) {
   const auto steps = simulate_steps(plan, problem, committed_calibration(), {});
   ASSERT_TRUE(steps.ok()) << steps.status().message();
   const Trace one = *simulate(*compile(plan, problem), problem, committed_calibration(), {});
-  EXPECT_NEAR(steps->first_s, one.step_s, 1e-9);
+  // Calls stand in another order there, and so does what they send.
+  EXPECT_NEAR(steps->first_s, one.step_s, 1e-4 * one.step_s);
   EXPECT_NEAR(steps->step_s, one.step_s, 0.01 * one.step_s);
 }
 

@@ -426,9 +426,9 @@ TEST(Simulate, RecordedLengthsGiveTheOrder) {
   EXPECT_THAT(order, HasSubstr("2 generate_step generate\n3 agree generate\n4 region_end generate\n"
                                "2 generate_step generate\n"));
   const auto lines = std::count(order.begin(), order.end(), '\n');
-  // fetch, begin + 3 x 3, reward, infer calls and advantages, begin + 2 x 4.
+  // fetch, begin + 3 x 3, reward, infer calls and advantages, begin + 2 x 4; three shares.
   const auto infers = static_cast<int64_t>(problem.graph.calls.size()) - 5;
-  EXPECT_EQ(lines, 1 + 1 + 9 + 1 + infers + 1 + 1 + 8);
+  EXPECT_EQ(lines, 1 + 1 + 9 + 1 + infers + 1 + 1 + 8 + 3);
   options.lengths->response.pop_back();
   EXPECT_THAT(simulate(program, problem, committed_calibration(), options).status().message(),
               HasSubstr("1 response lengths are given"));

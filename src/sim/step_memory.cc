@@ -46,15 +46,18 @@ void StepSimulation::add_call_memory(CallId id) {
   }
 }
 
-// Results stay in the sample store until the step ends.
+// Results stay in the sample store until the step ends: of a data-parallel rank about its share.
 void StepSimulation::add_field_memory(CallId id) {
-  for (const Field& field : program_.graph.calls[id.value].writes) {
-    const double bytes = field_bytes(problem_.workload, field);
-    for (const Holding& holding : field_holders(program_, id, field)) {
-      const Block& block = this->block(id, holding.device);
-      change(holding.device, {block.end, 1, MemoryOwner::kFields, block.last,
-                              bytes * static_cast<double>(holding.units.size())});
-    }
+  const CallPlacement& where = program_.calls[id.value];
+  const bool generates = program_.graph.calls[id.value].kind == CallKind::kGenerate;
+  double bytes = 0;
+  for (const Field& field : program_.graph.calls[id.value].writes)
+    bytes += field_bytes(problem_.workload, field) * static_cast<double>(where.samples);
+  for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
+    const DeviceId device = where.mesh.devices[i];
+    const Block& block = this->block(id, device);
+    if (generates || grid_position(where.strategy, i).stage == where.strategy.pp - 1)
+      change(device, {block.end, 1, MemoryOwner::kFields, block.last, bytes / where.strategy.dp});
   }
 }
 
@@ -94,11 +97,12 @@ void StepSimulation::add_list_memory(DeviceId rank) {
     const OpCode code = list[i].code;
     if (code == OpCode::kReceive) {
       const Message& message = program_.messages[list[i].detail];
-      const bool fields = message.kind == MessageKind::kFields;
-      if (!fields) take_copy(message.owner, task, 0, at);
-      const double bytes = prices_.message_bytes(message);
-      change(rank, {task, 0, fields ? MemoryOwner::kFields : MemoryOwner::kStaging, at, bytes});
-      if (!fields) change(rank, {task, 1, MemoryOwner::kStaging, at, -bytes});
+      take_copy(message.copy, task, 0, at);
+      change(rank, {task, 0, MemoryOwner::kStaging, at, message.bytes});
+      change(rank, {task, 1, MemoryOwner::kStaging, at, -message.bytes});
+    } else if (code == OpCode::kExchange) {
+      change(rank,
+             {task, 0, MemoryOwner::kFields, at, prices_.exchange(list[i].detail, rank).received});
     } else if (code == OpCode::kLoad || code == OpCode::kOffload) {
       const RoleState& state = program_.states[list[i].detail];
       const double bytes = prices_.moved_bytes(list[i], rank);
@@ -113,7 +117,7 @@ void StepSimulation::add_list_memory(DeviceId rank) {
     } else if (code == OpCode::kRelease) {
       live[list[i].detail] = false;
       change(rank, {task, 1, MemoryOwner::kCopies, at, -prices_.copy_bytes(list[i].detail, rank)});
-    } else if (code != OpCode::kSend) {
+    } else if (code != OpCode::kSend && code != OpCode::kShare) {
       const Block& block = blocks_[list[i].call.value].at(rank.value);
       if (block.first == at) take_copy(program_.calls[list[i].call.value].copy, block.begin, 0, at);
     }

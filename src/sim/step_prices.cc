@@ -9,8 +9,6 @@
 namespace braid {
 namespace {
 
-constexpr double kBytesPerNumber = 4;  // of the sample store
-
 void add_link(DeviceId device, bool network, std::vector<int32_t>* ports) {
   ports->push_back(port_of(device, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut));
   ports->push_back(port_of(device, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn));
@@ -22,6 +20,13 @@ std::vector<int32_t> message_ports(DeviceId from, DeviceId to, LinkKind link) {
   const bool network = link == LinkKind::kNetwork;
   return {port_of(from, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut),
           port_of(to, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn)};
+}
+
+std::vector<int32_t> exchange_ports(DeviceId rank, const ExchangePrice& price) {
+  std::vector<int32_t> ports;
+  if (price.inside) add_link(rank, false, &ports);
+  if (price.network) add_link(rank, true, &ports);
+  return ports;
 }
 
 std::vector<int32_t> group_ports(const Cluster& cluster, const std::vector<DeviceId>& members) {
@@ -63,6 +68,16 @@ Status StepPrices::prepare() {
                                                           problem_.train_engine,
                                                           problem_.generate_engine));
   }
+  deals_.resize(calls);
+  for (size_t i = 0; i < calls; ++i) {
+    const Call& call = program_.graph.calls[i];
+    const CallId id{static_cast<int32_t>(i)};
+    if (uses_model(call) && call.kind != CallKind::kGenerate) deals_[i] = deal_anew(id);
+  }
+  exchanges_ = price_exchanges(
+      program_, lengths_, [this](CallId id) { return deals_[id.value]; },
+      [this](DeviceId from, DeviceId to, double bytes) { return link(from, to, bytes); },
+      [this](double bytes) { return share_s(bytes); });
   add_base_memory();
   return ok_status();
 }
@@ -72,7 +87,7 @@ std::vector<DealSample> StepPrices::samples(CallId call) const {
 }
 
 // Epochs after the first are simulated with its mini-batches.
-Deal StepPrices::deal(CallId id) const {
+Deal StepPrices::deal_anew(CallId id) const {
   const Call& call = program_.graph.calls[id.value];
   Deal out =
       braid::deal(samples(id), program_.calls[id.value].strategy, deal_options(problem_, call));
@@ -155,24 +170,13 @@ int64_t StepPrices::run_rounds(
                      [&](const BatchRound& round) { visit(round, cost.rounds_s(round)); });
 }
 
-double StepPrices::message_bytes(const Message& message) const {
-  if (message.kind == MessageKind::kParameters) return message.bytes;
-  const Call& producer = program_.graph.calls[message.owner];
-  double numbers = 0;
-  for (const MessagePart& part : message.parts) {
-    const Field& field = producer.writes[part.item];
-    const bool prompts = field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens;
-    if (!prompts && field.shape == FieldShape::kPerSample) {
-      numbers += static_cast<double>(part.units.size());
-      continue;
-    }
-    const auto& lengths = prompts ? lengths_.prompt : lengths_.response;
-    const auto all = static_cast<int64_t>(lengths.size());
-    const int64_t samples = program_.calls[message.owner].samples;
-    for (int64_t i = part.units.begin; i < part.units.end; ++i)
-      numbers += static_cast<double>(lengths[i * all / samples]);
-  }
-  return numbers * kBytesPerNumber;
+// All ranks bring what they have and get it all.
+double StepPrices::share_s(double bytes) const {
+  const Node& node = problem_.cluster.nodes.front();
+  const auto ranks = static_cast<int>(program_.ranks.size());
+  return collective_s(CollectiveOp::kAllGather, bytes,
+                      make_group(node.gpu, ranks, 1, node.devices, node.nic_gbps_per_gpu),
+                      efficiencies_.front());
 }
 
 LinkTime StepPrices::link(DeviceId from, DeviceId to, double bytes) const {

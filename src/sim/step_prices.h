@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/call_work.h"
+#include "sim/exchange_prices.h"
 #include "sim/simulate.h"
 #include "sim/trace.h"
 
@@ -31,7 +32,7 @@ class StepPrices {
   // The samples of a call, and its deal: all epochs, which repeat the mini-batches of the first;
   // no mini-batch of a training call that stays idle.
   std::vector<DealSample> samples(CallId call) const;
-  Deal deal(CallId call) const;
+  const Deal& deal(CallId call) const { return deals_[call.value]; }
   // What the samples of a micro-batch are to a call.
   MicroBatch micro_batch(CallId call, const SampleRows& rows,
                          const std::vector<DealSample>& samples) const;
@@ -51,8 +52,10 @@ class StepPrices {
   int64_t run_rounds(CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
                      const std::function<void(const BatchRound&, double seconds)>& visit) const;
 
-  // Messages. Bytes of fields with the step's own lengths.
-  double message_bytes(const Message& message) const;
+  // What an entry of the program's exchanges takes on a rank.
+  const ExchangePrice& exchange(int32_t entry, DeviceId rank) const {
+    return exchanges_[entry][rank.value];
+  }
   LinkTime link(DeviceId from, DeviceId to, double bytes) const;
 
   // What a load or offload of a rank's list copies: state that training has not changed since it
@@ -92,28 +95,37 @@ class StepPrices {
   bool changed_since_load(DeviceId rank, int32_t offload) const;
   double held_before(DeviceId device, int32_t instruction) const;
   double window_s(const Expansion& ops, const Deal& deal) const;
+  Deal deal_anew(CallId call) const;
+  double share_s(double bytes) const;
 
   const Program& program_;
   const PlanningProblem& problem_;
   const Calibration& calibration_;
   const SimOptions& options_;
   SampleLengths lengths_;
-  std::vector<std::optional<CallCost>> costs_;  // by call
-  std::vector<Efficiency> efficiencies_;        // by device
-  std::vector<MemoryUse> base_;                 // by device
+  std::vector<std::optional<CallCost>> costs_;         // by call
+  std::vector<Deal> deals_;                            // by call; of those with a model
+  std::vector<std::vector<ExchangePrice>> exchanges_;  // [entry][rank]
+  std::vector<Efficiency> efficiencies_;               // by device
+  std::vector<MemoryUse> base_;                        // by device
 };
 
 // Whether an instruction moves data and computes nothing.
 inline bool is_message(OpCode code) { return code == OpCode::kSend || code == OpCode::kReceive; }
+inline bool moves_fields(OpCode code) {
+  return code == OpCode::kShare || code == OpCode::kExchange;
+}
 inline bool is_state_move(OpCode code) { return code == OpCode::kLoad || code == OpCode::kOffload; }
 inline bool is_list_only(OpCode code) {
-  return is_message(code) || is_state_move(code) || code == OpCode::kRelease;
+  return is_message(code) || moves_fields(code) || is_state_move(code) || code == OpCode::kRelease;
 }
 
 // A port is one direction of one link of one device.
 inline int32_t port_of(DeviceId device, TrackKind track) {
   return device.value * kTrackKinds + static_cast<int32_t>(track);
 }
+// The ports of a rank's part of an exchange.
+std::vector<int32_t> exchange_ports(DeviceId rank, const ExchangePrice& price);
 // Both ports of a message. REQUIRES: two devices.
 std::vector<int32_t> message_ports(DeviceId from, DeviceId to, LinkKind link);
 // The ports of a collective: each member's links to those of its node and to the others, whichever

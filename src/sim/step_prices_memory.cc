@@ -183,9 +183,7 @@ double StepPrices::held_before(DeviceId device, int32_t instruction) const {
     if (now.code == OpCode::kLoad && (before || may_start)) bytes += moved_bytes(now, device);
     if (!before) continue;
     if (now.code == OpCode::kOffload) bytes -= moved_bytes(now, device);
-    if (now.code == OpCode::kReceive &&
-        program_.messages[now.detail].kind == MessageKind::kParameters)
-      take_copy(program_.messages[now.detail].owner);
+    if (now.code == OpCode::kReceive) take_copy(program_.messages[now.detail].copy);
     if (now.code == OpCode::kRelease) {
       live[now.detail] = false;
       bytes -= copy_bytes(now.detail, device);

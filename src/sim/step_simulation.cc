@@ -55,17 +55,46 @@ void StepSimulation::add_messages() {
   for (size_t m = 0; m < place.size(); ++m) {
     const Message& message = program_.messages[m];
     MessageEvent event;
-    event.kind =
-        message.kind == MessageKind::kParameters ? EventKind::kReallocation : EventKind::kExchange;
+    event.kind = EventKind::kReallocation;
     event.call = instruction(place[m].first, place[m].second).call;
     event.instruction = place[m].second;
-    message_tasks_[m] = link_task(message.from, message.to, prices_.message_bytes(message), event);
+    message_tasks_[m] = link_task(message.from, message.to, message.bytes, event);
   }
+}
+
+// A rank comes to each exchange or share and goes on; what waits for that begins when all others
+// have come too and its part has passed.
+void StepSimulation::add_exchanges() {
+  for (size_t entry = 0; entry < program_.exchanges.size(); ++entry)
+    gates_.push_back(
+        tasks_.add(program_.exchanges[entry].shared()
+                       ? prices_.exchange(static_cast<int32_t>(entry), DeviceId{0}).seconds
+                       : 0));
+}
+
+void StepSimulation::add_exchange(DeviceId rank, int32_t index) {
+  const Instruction& i = instruction(rank, index);
+  if (i.code == OpCode::kShare) {
+    ends_[rank.value][index] = gates_[i.detail];
+    return;
+  }
+  const ExchangePrice& price = prices_.exchange(i.detail, rank);
+  MessageEvent event;
+  event.kind = EventKind::kExchange, event.call = i.call;
+  event.from = event.to = rank;
+  event.bytes = price.received;
+  event.link = price.network ? LinkKind::kNetwork : LinkKind::kNvlink;
+  event.instruction = index;
+  event.task = tasks_.add(price.seconds, exchange_ports(rank, price));
+  tasks_.wait(event.task, gates_[i.detail]);
+  message_events_.push_back(event);
+  ends_[rank.value][index] = event.task;
 }
 
 // Creates the tasks of every list entry; a call is a pair of gates.
 void StepSimulation::add_blocks() {
   add_messages();
+  add_exchanges();
   for (size_t r = 0; r < program_.ranks.size(); ++r) {
     const DeviceId rank{static_cast<int32_t>(r)};
     const auto& list = program_.ranks[r].instructions;
@@ -73,6 +102,8 @@ void StepSimulation::add_blocks() {
       const auto index = static_cast<int32_t>(i);
       if (is_message(list[i].code)) {
         keep_order(rank, index);
+      } else if (moves_fields(list[i].code)) {
+        add_exchange(rank, index);
       } else if (is_state_move(list[i].code)) {
         add_state_move(rank, index);
       } else if (list[i].code == OpCode::kRelease) {
@@ -125,6 +156,9 @@ void StepSimulation::add_edges() {
           before_that = computed;
         }
         computed = block.end;
+      } else if (moves_fields(list[i].code)) {
+        task = gates_[list[i].detail];
+        tasks_.wait(task, computed);
       } else {
         tasks_.wait(task, fetched);
       }
@@ -164,8 +198,8 @@ void StepSimulation::keep_order(DeviceId rank, int32_t index) {
   const TaskId task = message_tasks_[i.detail];
   const Message& message = program_.messages[i.detail];
   if (i.code == OpCode::kSend) {
-    const auto [last, first] = channels_.insert(
-        {{message.from, message.to, message.kind, message.depth, message.lane}, task});
+    const auto [last, first] =
+        channels_.insert({{message.from, message.to, message.depth, message.lane}, task});
     if (!first) {
       tasks_.wait(task, last->second);
       last->second = task;
@@ -247,7 +281,9 @@ void StepSimulation::add_events(Trace* trace) const {
     }
   for (const MessageEvent& message : message_events_) {
     if (tasks_.end(message.task) == tasks_.start(message.task)) continue;
-    const bool host = message.from == message.to, network = message.link == LinkKind::kNetwork;
+    const bool fields = message.kind == EventKind::kExchange;
+    const bool host = message.from == message.to && !fields;
+    const bool network = message.link == LinkKind::kNetwork;
     TraceEvent event;
     event.kind = message.kind, event.call = message.call, event.bytes = message.bytes;
     event.start_s = tasks_.start(message.task), event.end_s = tasks_.end(message.task);
@@ -257,7 +293,7 @@ void StepSimulation::add_events(Trace* trace) const {
                   : host                           ? TrackKind::kHostLink
                          : (network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut);
     trace->events.push_back(event);
-    if (host) continue;
+    if (host || fields) continue;
     std::swap(event.device, event.peer);
     event.track = network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn;
     trace->events.push_back(event);
@@ -281,12 +317,13 @@ Trace StepSimulation::make_trace() {
     if (message.kind == EventKind::kCall) continue;  // moves nothing
     const double seconds = tasks_.end(message.task) - tasks_.start(message.task);
     const bool network = message.link == LinkKind::kNetwork;
-    if (message.from == message.to) {
+    if (message.from == message.to && message.kind != EventKind::kExchange) {
       links[message.from.value][static_cast<size_t>(TrackKind::kHostLink)] += seconds;
       continue;
     }
     links[message.from.value]
          [static_cast<size_t>(network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut)] += seconds;
+    if (message.from == message.to) continue;
     links[message.to.value]
          [static_cast<size_t>(network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn)] += seconds;
   }

@@ -68,6 +68,8 @@ class StepSimulation {
   TaskId first_fetch() const;
   void add_edges();
   bool fused_with_previous(CallId id) const;
+  void add_exchanges();
+  void add_exchange(DeviceId rank, int32_t instruction);
   void keep_order(DeviceId rank, int32_t instruction);
   void add_state_move(DeviceId rank, int32_t instruction);
   TaskId link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event);
@@ -169,8 +171,9 @@ class StepSimulation {
   std::vector<std::vector<TaskId>> ends_;         // [rank][instruction]
   std::vector<std::map<int32_t, Block>> blocks_;  // [call], by device
   std::vector<TaskId> message_tasks_;             // by message
-  // Last message of a pair, by kind and hop.
-  std::map<std::tuple<DeviceId, DeviceId, MessageKind, int32_t, int32_t>, TaskId> channels_;
+  // Last message of a pair, by hop.
+  std::map<std::tuple<DeviceId, DeviceId, int32_t, int32_t>, TaskId> channels_;
+  std::vector<TaskId> gates_;  // of exchanges: all members have come; of shares the whole
   std::vector<OpEvent> ops_;
   std::vector<MessageEvent> message_events_;
   std::vector<double> busy_;       // by device

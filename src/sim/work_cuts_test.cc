@@ -86,7 +86,8 @@ TEST(WorkCuts, BalancedUpdatesTakeLessTimeWhereLengthsDiffer) {
     return trace->step_s;
   };
   problem.workload.response = {LengthDistribution::Kind::kFixed, 256, 0, 0, {}};
-  EXPECT_EQ(step_s(false), step_s(true));
+  const double balanced_s = step_s(false);
+  EXPECT_NEAR(balanced_s, step_s(true), 1e-4 * balanced_s);  // other samples move between ranks
   problem.workload.response = {LengthDistribution::Kind::kLognormal, 256, 1.0, 1024, {}};
   EXPECT_LT(step_s(false), 0.99 * step_s(true));
 }

@@ -1,0 +1,230 @@
+#include "program/exchange.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "program/expand.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kCut = "truncated";             // which responses were cut
+constexpr const char* kSampled = "sampler_logprobs";  // those of the generation engine
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// A name without the step that an unrolled graph gives it, and that step.
+std::string base_name(const std::string& name) { return name.substr(0, name.find('@')); }
+std::string step_of(const std::string& name) { return name.substr(base_name(name).size()); }
+
+// Log-probs of the engine are recorded with the samples, and compared with the trainer's.
+bool records(const Call& call, const std::string& name) {
+  if (base_name(name) != kSampled || step_of(name) != step_of(call.name)) return false;
+  if (call.kind == CallKind::kReward) return true;
+  return call.kind == CallKind::kInfer && base_name(call.writes.front().name) == "old_logprobs";
+}
+
+SampleRows all_rows(int64_t samples) {
+  SampleRows out(static_cast<size_t>(samples));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+bool same_step(const Call& a, const Call& b) { return step_of(a.name) == step_of(b.name); }
+
+}  // namespace
+
+bool ends_with_share(const Call& call) {
+  return call.kind == CallKind::kGenerate || call.kind == CallKind::kReward ||
+         call.kind == CallKind::kCompute;
+}
+
+std::vector<std::string> shared_fields(const Call& call) {
+  std::vector<std::string> out;
+  for (const Field& field : call.writes)
+    if (field.type == FieldType::kCount || base_name(field.name) == kCut ||
+        call.kind == CallKind::kReward)
+      out.push_back(field.name);
+  return out;
+}
+
+std::vector<std::vector<CallId>> shares_before(const Graph& graph,
+                                               const std::vector<CallId>& order) {
+  const auto waits = dependencies(graph);
+  std::vector<std::vector<CallId>> out(order.size() + 1);
+  for (size_t at = 0; at < order.size(); ++at) {
+    if (!ends_with_share(graph.calls[order[at].value])) continue;
+    size_t first = at + 1;
+    const auto passes = [&](CallId call) {
+      const std::vector<CallId>& before = waits[call.value];
+      return std::find(before.begin(), before.end(), order[at]) == before.end() &&
+             same_step(graph.calls[call.value], graph.calls[order[at].value]);
+    };
+    while (first < order.size() && passes(order[first])) ++first;
+    out[first].push_back(order[at]);
+  }
+  return out;
+}
+
+std::vector<int32_t> shared_before(const Graph& graph) {
+  std::vector<CallId> order;
+  for (size_t i = 0; i < graph.calls.size(); ++i) order.push_back(CallId{static_cast<int32_t>(i)});
+  const auto shares = shares_before(graph, order);
+  std::vector<int32_t> out(graph.calls.size(), static_cast<int32_t>(graph.calls.size()));
+  for (size_t at = 0; at < shares.size(); ++at)
+    for (const CallId call : shares[at]) out[call.value] = static_cast<int32_t>(at);
+  return out;
+}
+
+std::vector<std::vector<CallId>> waited_for(const Graph& graph) {
+  std::vector<std::vector<CallId>> out = dependencies(graph);
+  const std::vector<int32_t> shared = shared_before(graph);
+  for (size_t i = 0; i < out.size(); ++i) {
+    for (size_t before = 0; before < i; ++before)
+      if (ends_with_share(graph.calls[before]) && shared[before] <= static_cast<int32_t>(i) &&
+          same_step(graph.calls[before], graph.calls[i]))
+        out[i].push_back(CallId{static_cast<int32_t>(before)});
+    std::sort(out[i].begin(), out[i].end());
+    out[i].erase(std::unique(out[i].begin(), out[i].end()), out[i].end());
+  }
+  return out;
+}
+
+std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, CallId consumer) {
+  const Call& from = graph.calls[producer.value];
+  const Call& to = graph.calls[consumer.value];
+  std::vector<std::string> out;
+  if (from.kind == CallKind::kFetch || consumer.value <= producer.value) return out;
+  const std::vector<std::string> shared =
+      ends_with_share(from) ? shared_fields(from) : std::vector<std::string>{};
+  for (const Field& field : from.writes)
+    if (!contains(shared, field.name) &&
+        (contains(to.reads, field.name) || records(to, field.name)))
+      out.push_back(field.name);
+  return out;
+}
+
+// What a reward drops changes the rows of calls behind its share.
+CallId exchanged_after(const Graph& graph, const std::vector<int32_t>& shared, CallId producer,
+                       CallId consumer) {
+  CallId out = producer;
+  for (int32_t i = 0; i < consumer.value; ++i)
+    if (graph.calls[i].kind == CallKind::kReward && producer.value < shared[i] &&
+        shared[i] <= consumer.value && i != producer.value &&
+        same_step(graph.calls[i], graph.calls[consumer.value]))
+      out = CallId{i};
+  return out;
+}
+
+std::vector<DeviceId> exchange_members(const Program& program, CallId producer, CallId consumer) {
+  std::set<DeviceId> members;
+  for (const CallId call : {producer, consumer})
+    for (const DeviceId device : program.calls[call.value].mesh.devices) members.insert(device);
+  return {members.begin(), members.end()};
+}
+
+std::vector<SampleRows> rows_by_rank(const Program& program, CallId id, int64_t samples,
+                                     const Deal* deal) {
+  const Call& call = program.graph.calls[id.value];
+  const CallPlacement& where = program.calls[id.value];
+  std::vector<SampleRows> owned;  // [dp rank]
+  if (call.kind == CallKind::kGenerate) owned = deal_requests(samples, where.strategy);
+  if (deal != nullptr) owned = deal->owned;
+  std::vector<SampleRows> out(program.ranks.size());
+  for (size_t i = 0; i < where.mesh.devices.size(); ++i)
+    out[where.mesh.devices[i].value] =
+        owned.empty() ? all_rows(samples) : owned[grid_position(where.strategy, i).dp_rank];
+  return out;
+}
+
+std::vector<SampleRows> written_by_rank(const Program& program, CallId id,
+                                        std::vector<SampleRows> rows) {
+  // All ranks of a generation replica are told the tokens.
+  if (program.graph.calls[id.value].kind == CallKind::kGenerate) return rows;
+  const CallPlacement& where = program.calls[id.value];
+  for (size_t i = 0; i < where.mesh.devices.size(); ++i)
+    if (grid_position(where.strategy, i).stage != where.strategy.pp - 1)
+      rows[where.mesh.devices[i].value].clear();
+  return rows;
+}
+
+DeviceId scoring_rank(const Program& program, CallId reward) {
+  const std::vector<DeviceId>& devices = program.calls[reward.value].mesh.devices;
+  return *std::min_element(devices.begin(), devices.end());
+}
+
+std::vector<SampleRows> read_by_rank(const Program& program, CallId id, int64_t samples,
+                                     std::vector<SampleRows> rows) {
+  const Call& call = program.graph.calls[id.value];
+  if (call.kind != CallKind::kReward) return rows;
+  if (!uses_model(call))
+    for (SampleRows& each : rows) each.clear();
+  rows[scoring_rank(program, id).value] = all_rows(samples);
+  return rows;
+}
+
+void FieldHoldings::add(int32_t row, size_t rank, RanksByRow* ranks) {
+  std::vector<int32_t>& holders = (*ranks)[row];
+  const auto number = static_cast<int32_t>(rank);
+  const auto at = std::lower_bound(holders.begin(), holders.end(), number);
+  if (at == holders.end() || *at != number) holders.insert(at, number);
+}
+
+void FieldHoldings::note(const std::string& field, const std::vector<SampleRows>& written,
+                         size_t rows) {
+  for (RanksByRow* ranks : {&written_[field], &held_[field]}) {
+    ranks->resize(rows);
+    for (size_t rank = 0; rank < written.size(); ++rank)
+      for (const int32_t row : written[rank]) add(row, rank, ranks);
+  }
+}
+
+int32_t FieldHoldings::first_holder(const std::string& field, int32_t row) const {
+  const auto& holders = held_.at(field)[row];
+  return holders.empty() ? -1 : holders.front();
+}
+
+void FieldHoldings::retain(const std::vector<bool>& kept) {
+  for (auto* fields : {&written_, &held_})
+    for (auto& [field, rows] : *fields) {
+      size_t left = 0;
+      for (size_t row = 0; row < kept.size(); ++row)
+        if (kept[row]) std::swap(rows[left++], rows[row]);
+      rows.resize(left);
+    }
+}
+
+std::vector<FieldMove> FieldHoldings::bring(const std::string& field,
+                                            const std::vector<SampleRows>& needed,
+                                            const std::vector<int64_t>& sizes,
+                                            const std::vector<DeviceId>& members) {
+  const RanksByRow& writers = written_.at(field);
+  RanksByRow& held = held_.at(field);
+  std::vector<bool> takes_part(ranks_, members.empty());
+  for (const DeviceId member : members) takes_part[member.value] = true;
+  std::vector<int64_t> sent(ranks_, 0);
+  std::map<std::pair<int32_t, int32_t>, SampleRows> moves;  // by (from, to)
+  for (size_t to = 0; to < needed.size(); ++to)
+    for (const int32_t row : needed[to]) {
+      const std::vector<int32_t>& holders = held[row];
+      const auto rank = static_cast<int32_t>(to);
+      if (std::binary_search(holders.begin(), holders.end(), rank)) continue;
+      int32_t from = -1;
+      for (const int32_t writer : writers[row])
+        if (takes_part[writer] && (from < 0 || sent[writer] < sent[from])) from = writer;
+      if (from < 0) continue;
+      sent[from] += sizes[row];
+      moves[{from, rank}].push_back(row);
+    }
+  std::vector<FieldMove> out;
+  for (auto& [pair, rows] : moves) {
+    for (const int32_t row : rows) add(row, pair.second, &held);
+    out.push_back({pair.first, pair.second, std::move(rows)});
+  }
+  return out;
+}
+
+}  // namespace braid

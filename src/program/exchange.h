@@ -1,0 +1,98 @@
+// Which fields of samples move between ranks, and the rule that says which rows: one for the
+// runtime, which knows the samples, and for the simulator and emulated devices, which draw them.
+// Pure.
+//
+// What a call found that decides which samples there are and who works on them (lengths, rewards
+// and who is dropped, the state of an algorithm) goes to all ranks in a share, which stands before
+// the first call that waits for it: calls that do not pass beside it, over the samples as they
+// were. What else a call writes goes to the ranks of each call that reads it: an exchange for each
+// reader, as soon as the rows of that reader are settled, which runs beside what ranks compute; the
+// reader waits for it. Data sets are read by every rank, so that nothing that a fetch writes moves.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/deal.h"
+#include "program/program.h"
+
+namespace braid {
+
+// A call of the graph that ends with a share.
+bool ends_with_share(const Call& call);
+// The fields that it shares: counts, which responses were cut, rewards.
+std::vector<std::string> shared_fields(const Call& call);
+
+// The calls that a call waits for, in order: those of dependencies() and the shares before it,
+// which settle what samples there are.
+std::vector<std::vector<CallId>> waited_for(const Graph& graph);
+// The calls whose shares stand before each place of an order of calls, and after its end: [place].
+std::vector<std::vector<CallId>> shares_before(const Graph& graph,
+                                               const std::vector<CallId>& order);
+// By call, in the graph's order: the call before which its share stands, at most their number.
+std::vector<int32_t> shared_before(const Graph& graph);
+
+// The fields of `producer` that come to `consumer` in an exchange; none where nothing does. Beside
+// what the consumer reads these are what runs record of samples and compare.
+std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, CallId consumer);
+// The call after which that exchange stands: after its share, where it has one. `shared`:
+// shared_before().
+CallId exchanged_after(const Graph& graph, const std::vector<int32_t>& shared, CallId producer,
+                       CallId consumer);
+// Ranks of both calls, ascending.
+std::vector<DeviceId> exchange_members(const Program& program, CallId producer, CallId consumer);
+
+// Rows that each rank works on in a call, [rank]: of `samples` rows, dealt as `deal` says where the
+// call passes samples through a model. Generation: the prompts of its replica. Calls without a
+// model: all rows on each of their ranks.
+std::vector<SampleRows> rows_by_rank(const Program& program, CallId call, int64_t samples,
+                                     const Deal* deal);
+// Of those the rows whose results a rank has at the end: of a pipeline the last stage.
+std::vector<SampleRows> written_by_rank(const Program& program, CallId call,
+                                        std::vector<SampleRows> rows);
+// The rank on which a reward call looks at all samples, since a reward may compare groups.
+DeviceId scoring_rank(const Program& program, CallId reward);
+// The rows that each rank must have of what a call reads: a reward all of them on its scoring rank,
+// beside what its model is given.
+std::vector<SampleRows> read_by_rank(const Program& program, CallId call, int64_t samples,
+                                     std::vector<SampleRows> rows);
+
+// Rows that one rank sends to another.
+struct FieldMove {
+  int32_t from = 0, to = 0;
+  SampleRows rows;
+  friend bool operator==(const FieldMove&, const FieldMove&) = default;
+};
+
+// Which rank holds which rows of which fields. Whoever is told the same in the same order says the
+// same. Not thread-safe.
+class FieldHoldings {
+ public:
+  explicit FieldHoldings(size_t ranks) : ranks_(ranks) {}
+
+  void clear() { written_.clear(), held_.clear(); }
+  // These rows of a field were written, [rank], of so many.
+  void note(const std::string& field, const std::vector<SampleRows>& written, size_t rows);
+  bool knows(const std::string& field) const { return held_.count(field) > 0; }
+  // The rank that has a row and is first among those; -1: none has it.
+  int32_t first_holder(const std::string& field, int32_t row) const;
+  // Drops the rows that are not marked: those behind them move up.
+  void retain(const std::vector<bool>& kept);
+  // Moves that give every rank the rows that it needs, [rank], and lacks, in one order for all
+  // ranks; of several members (none given: all ranks) that have written a row the one that sends
+  // least so far sends. `sizes` are the values of each row. A row that none of them has written is
+  // left out. They count as made.
+  std::vector<FieldMove> bring(const std::string& field, const std::vector<SampleRows>& needed,
+                               const std::vector<int64_t>& sizes,
+                               const std::vector<DeviceId>& members);
+
+ private:
+  size_t ranks_;
+  using RanksByRow = std::vector<std::vector<int32_t>>;  // [row]: ranks, ascending
+  static void add(int32_t row, size_t rank, RanksByRow* ranks);
+  std::map<std::string, RanksByRow> written_, held_;  // held: also what is on its way
+};
+
+}  // namespace braid

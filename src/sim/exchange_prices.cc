@@ -1,0 +1,128 @@
+#include "sim/exchange_prices.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+namespace braid {
+namespace {
+
+constexpr double kBytesPerNumber = 4;  // of the sample store
+
+// Follows the table of exchanges as the runtime does, over the samples of the step.
+class Walk {
+ public:
+  Walk(const Program& program, const SampleLengths& lengths,
+       const std::function<Deal(CallId)>& deal, const LinkOf& link)
+      : program_(program),
+        lengths_(lengths),
+        deal_(deal),
+        link_(link),
+        holdings_(program.ranks.size()) {}
+
+  std::vector<ExchangePrice> exchange(const Exchange& entry) {
+    note_written(entry.producer);
+    const size_t ranks = program_.ranks.size();
+    const std::vector<SampleRows> needed =
+        in_step(entry.consumer, read_by_rank(program_, entry.consumer, samples_of(entry.consumer),
+                                             worked_on(entry.consumer)));
+    std::vector<ExchangePrice> out(ranks);
+    // Seconds by rank: to others and from them, inside the node and beyond it.
+    std::vector<std::array<double, 4>> busy(ranks, {0, 0, 0, 0});
+    for (const std::string& name : entry.fields)
+      for (const FieldMove& move : holdings_.bring(name, needed, sizes(name), entry.members)) {
+        double bytes = 0;
+        for (const int32_t row : move.rows) bytes += kBytesPerNumber * double(sizes_[row]);
+        if (bytes == 0) continue;
+        const LinkTime time = link_(DeviceId{move.from}, DeviceId{move.to}, bytes);
+        const bool network = time.link == LinkKind::kNetwork;
+        busy[move.from][network ? 1 : 0] += time.seconds;
+        busy[move.to][network ? 3 : 2] += time.seconds;
+        out[move.from].sent += bytes, out[move.to].received += bytes;
+        for (const int32_t rank : {move.from, move.to})
+          (network ? out[rank].network : out[rank].inside) = true;
+      }
+    for (size_t rank = 0; rank < ranks; ++rank)
+      out[rank].seconds = *std::max_element(busy[rank].begin(), busy[rank].end());
+    return out;
+  }
+
+  // Bytes of a share: each of its fields of each sample.
+  double shared_bytes(const Exchange& entry) {
+    double numbers = 0;
+    for (const std::string& name : entry.fields)
+      for (const int64_t size : sizes(name)) numbers += static_cast<double>(size);
+    return kBytesPerNumber * numbers;
+  }
+
+ private:
+  int64_t samples_of(CallId call) const { return program_.calls[call.value].samples; }
+
+  std::vector<SampleRows> worked_on(CallId id) const {
+    const Call& call = program_.graph.calls[id.value];
+    const bool dealt = uses_model(call) && call.kind != CallKind::kGenerate;
+    if (!dealt) return rows_by_rank(program_, id, samples_of(id), nullptr);
+    const Deal deal = deal_(id);
+    return rows_by_rank(program_, id, samples_of(id), &deal);
+  }
+
+  // Rows of a call with fewer samples (groups that are dropped) as samples of the step.
+  std::vector<SampleRows> in_step(CallId id, std::vector<SampleRows> rows) const {
+    const auto all = static_cast<int64_t>(lengths_.prompt.size());
+    for (SampleRows& of_rank : rows)
+      for (int32_t& row : of_rank) row = static_cast<int32_t>(row * all / samples_of(id));
+    return rows;
+  }
+
+  void note_written(CallId id) {
+    if (!written_.insert(id).second) return;
+    const auto rows = in_step(id, written_by_rank(program_, id, worked_on(id)));
+    for (const Field& field : program_.graph.calls[id.value].writes)
+      holdings_.note(field.name, rows, lengths_.prompt.size());
+  }
+
+  // Numbers that each sample of the step has of a field.
+  const std::vector<int64_t>& sizes(const std::string& name) {
+    const Field* field = nullptr;
+    for (const Call& call : program_.graph.calls)
+      for (const Field& written : call.writes)
+        if (written.name == name) field = &written;
+    BRAID_CHECK(field != nullptr, "an exchange has fields of the graph");
+    const bool prompts =
+        field->shape == FieldShape::kPerSample && field->type == FieldType::kTokens;
+    sizes_ = prompts ? lengths_.prompt : lengths_.response;
+    if (!prompts && field->shape == FieldShape::kPerSample) sizes_.assign(sizes_.size(), 1);
+    return sizes_;
+  }
+
+  const Program& program_;
+  const SampleLengths& lengths_;
+  const std::function<Deal(CallId)>& deal_;
+  const LinkOf& link_;
+  FieldHoldings holdings_;
+  std::set<CallId> written_;
+  std::vector<int64_t> sizes_;  // of the field at hand
+};
+
+}  // namespace
+
+std::vector<std::vector<ExchangePrice>> price_exchanges(
+    const Program& program, const SampleLengths& lengths, const std::function<Deal(CallId)>& deal,
+    const LinkOf& link, const std::function<double(double bytes)>& share_s) {
+  Walk walk(program, lengths, deal, link);
+  std::vector<std::vector<ExchangePrice>> out;
+  for (const Exchange& entry : program.exchanges) {
+    if (!entry.shared()) {
+      out.push_back(walk.exchange(entry));
+      continue;
+    }
+    ExchangePrice price;
+    price.sent = price.received = walk.shared_bytes(entry);
+    if (program.ranks.size() > 1) price.seconds = share_s(price.sent);
+    out.emplace_back(program.ranks.size(), price);
+  }
+  return out;
+}
+
+}  // namespace braid

@@ -1,0 +1,29 @@
+// What the exchanges and shares of a program take: the rows that its deals move
+// (program/exchange.h) with the lengths of one step. Pure; thread-safe.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "program/exchange.h"
+#include "sim/call_work.h"
+
+namespace braid {
+
+// What one rank does in an exchange: its links are busy with what it sends or receives, whichever
+// takes longer, inside the node and beyond it.
+struct ExchangePrice {
+  double seconds = 0;
+  double sent = 0, received = 0;         // bytes
+  bool inside = false, network = false;  // links that it uses
+};
+
+// Of every entry of the program's table, [entry][rank]; a share's ranks are alike: all wait for the
+// slowest. `deal` gives the deal of a call with a model that does not generate; `link` the seconds
+// of a message.
+using LinkOf = std::function<LinkTime(DeviceId from, DeviceId to, double bytes)>;
+std::vector<std::vector<ExchangePrice>> price_exchanges(
+    const Program& program, const SampleLengths& lengths, const std::function<Deal(CallId)>& deal,
+    const LinkOf& link, const std::function<double(double bytes)>& share_s);
+
+}  // namespace braid
