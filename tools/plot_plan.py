@@ -29,7 +29,7 @@ def plan_and_trace(braid):
     """The plan's result and its trace's events: (device, kind, call, begin s, end s)."""
     with tempfile.TemporaryDirectory() as folder:
         plan, trace = f"{folder}/plan.yaml", f"{folder}/trace.json"
-        found = subprocess.run([braid, "plan", CONFIG, "--max-units", "20", "--time-limit", "600", "--out", plan, "--json"], check=True, capture_output=True)
+        found = subprocess.run([braid, "plan", CONFIG, "--max-units", "20", "--out", plan, "--json"], check=True, capture_output=True)
         subprocess.run([braid, "simulate", CONFIG, "--plan", plan, "--trace", trace], check=True, capture_output=True)
         events = [e for e in json.loads(Path(trace).read_text())["traceEvents"] if e["ph"] == "X"]
     return json.loads(found.stdout), [(e["pid"], e["cat"], e["name"].split()[0], e["ts"] / 1e6, (e["ts"] + e["dur"]) / 1e6) for e in events]

@@ -112,7 +112,7 @@ Status run_fuse(const FuseCommandOptions& options) {
   FuseOptions fuse_options;
   fuse_options.objective = objectives().at(options.objective);
   fuse_options.seed = options.seed;
-  fuse_options.units = unit_options(options.limits, watch, options.limits.time_limit_s);
+  fuse_options.units = unit_options(options.limits, watch, options.limits.limit_s());
   BRAID_ASSIGN(const FuseResult result, fuse(problem, fuse_options).at(options.problem));
   if (!options.out.empty())
     BRAID_TRY(write_file_atomic(options.out,

@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -13,9 +15,13 @@
 namespace braid {
 
 struct SearchLimits {
-  double time_limit_s = 10;
+  std::optional<double> time_limit_s = {};  // as stated
   int64_t max_units = INT64_MAX;
   int threads = 0;  // 0: one per core
+
+  // A number of units is a limit that gives the same result anywhere: no other is needed then.
+  bool counts_units() const { return max_units != INT64_MAX; }
+  double limit_s() const { return time_limit_s.value_or(counts_units() ? HUGE_VAL : 10); }
 };
 
 // Errors: a time limit that is no positive number, less than one unit, threads outside 0 to 1024.

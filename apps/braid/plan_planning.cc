@@ -63,15 +63,10 @@ struct Needs {
   int64_t judged = planner::SearchOptions().judged;
 };
 
-// A number of units is a limit that gives the same result anywhere.
-bool counts_units(const PlanArguments& arguments) {
-  return arguments.limits.max_units != SearchLimits().max_units;
-}
-
 // Stops the search when what is left of the time limit is needed for judging.
 planner::SearchOptions search_options(const PlanArguments& arguments, const Stopwatch& watch,
                                       const Needs& needs) {
-  const double limit_s = arguments.limits.time_limit_s;
+  const double limit_s = arguments.limits.limit_s();
   planner::SearchOptions options;
   options.seed = arguments.seed;
   options.judged = needs.judged;
@@ -80,7 +75,7 @@ planner::SearchOptions search_options(const PlanArguments& arguments, const Stop
   options.units =
       unit_options(arguments.limits, watch,
                    limit_s - std::min(needs.judging_s, kMostJudging * limit_s), needs.least_units);
-  if (!counts_units(arguments))
+  if (!arguments.limits.counts_units())
     options.late = [watch, limit_s](double share) { return watch.elapsed_s() >= share * limit_s; };
   return options;
 }
@@ -156,9 +151,9 @@ Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const 
   const double one_s = kSlowerTogether * one_plan.elapsed_s() / options.units.threads;
   Needs needs;
   needs.least_units = 1;
-  if (!counts_units(arguments))
+  if (!arguments.limits.counts_units())
     needs.judged =
-        static_cast<int64_t>(std::clamp(kMostJudging * arguments.limits.time_limit_s / one_s, 1.0,
+        static_cast<int64_t>(std::clamp(kMostJudging * arguments.limits.limit_s() / one_s, 1.0,
                                         static_cast<double>(needs.judged)));
   needs.judging_s = one_s * (kPlansOfPolish + static_cast<double>(needs.judged));
   return needs;

@@ -159,7 +159,7 @@ table::SolveOptions solve_options(const SearchTableOptions& options, const Stopw
   solve.method = methods().at(options.method);
   solve.seed = options.seed;
   solve.inverse_temperature = options.inverse_temperature;
-  solve.units = unit_options(options.limits, watch, options.limits.time_limit_s);
+  solve.units = unit_options(options.limits, watch, options.limits.limit_s());
   return solve;
 }
 
