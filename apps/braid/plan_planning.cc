@@ -152,9 +152,8 @@ Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const 
   Needs needs;
   needs.least_units = 1;
   if (!arguments.limits.counts_units())
-    needs.judged =
-        static_cast<int64_t>(std::clamp(kMostJudging * arguments.limits.limit_s() / one_s, 1.0,
-                                        static_cast<double>(needs.judged)));
+    needs.judged = static_cast<int64_t>(std::clamp(
+        kMostJudging * arguments.limits.limit_s() / one_s, 1.0, static_cast<double>(needs.judged)));
   needs.judging_s = one_s * (kPlansOfPolish + static_cast<double>(needs.judged));
   return needs;
 }
