@@ -47,6 +47,16 @@ TEST(ShellWords, ResolveQuotesVariablesAndComments) {
   EXPECT_EQ(last_word("x=$'a\\tb'"), "x=a\tb");
 }
 
+TEST(ShellWords, SequencesEndAtTheLargestNumbers) {
+  EXPECT_EQ(value_of("N=$(seq 3 -1 1 | tr '\\n' ,)"), "3,2,1,");
+  EXPECT_EQ(value_of("N=$(seq 9223372036854775806 9223372036854775807 | tail -n 1)"),
+            "9223372036854775807");
+  EXPECT_EQ(value_of("N=$(seq 2 1)"), "");
+  // Longer ones are not known, as the output of other programs is not.
+  for (const char* ends : {"1 1000000000000000000", "-9223372036854775807 9223372036854775807"})
+    EXPECT_NE(value_of(cat("N=$(seq ", ends, " | tail -n 1)")), "1000000000000000000") << ends;
+}
+
 TEST(ShellWords, AJobThatIsQueuedIsRead) {
   EXPECT_THAT(*shell_words("N=2\nsbatch -N 2 <<EOF\n#!/bin/bash\ncmd $N \"\\$M\"\nEOF\n"),
               ElementsAre("cmd", "2", "$M"));

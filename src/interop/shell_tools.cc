@@ -12,7 +12,7 @@ namespace {
 using Words = std::vector<std::string>;
 using Output = std::optional<std::string>;
 
-constexpr int64_t kLongestSequence = 10000;
+constexpr uint64_t kLongestSequence = 10000;
 
 std::string ended(const Words& lines) {
   std::string out;
@@ -121,9 +121,16 @@ Output sequence_of(const Words& words) {
       : words.size() == 4
           ? parse_int(words[1], &first) && parse_int(words[2], &step) && parse_int(words[3], &last)
           : false;
-  if (!read || step == 0 || (last - first) / step > kLongestSequence) return std::nullopt;
+  if (!read || step == 0) return std::nullopt;
+  if (step > 0 ? last < first : last > first) return "";
+  // Without a sign: the ends may be farther apart than a number with one can say.
+  const auto from = static_cast<uint64_t>(first), to = static_cast<uint64_t>(last);
+  const uint64_t span = step > 0 ? to - from : from - to;
+  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
+  if (span / stride > kLongestSequence) return std::nullopt;
   std::string out;
-  for (int64_t i = first; step > 0 ? i <= last : i >= last; i += step) out += cat(i, "\n");
+  for (uint64_t k = 0; k <= span / stride; ++k)
+    out += cat(static_cast<int64_t>(from + k * static_cast<uint64_t>(step)), "\n");
   return out;
 }
 

@@ -323,6 +323,12 @@ TEST(ConfiguredPlan, PlanFileWinsAndAgreesWithTheRest) {
   EXPECT_EQ(call_plan(*plan, "generate").strategy.tp, 2);
 }
 
+TEST(Lengths, AByteOfZeroIsNoEndOfTheFile) {
+  const auto read = parse_lengths(std::string_view("12\0 3\n4\n", 8), "l.txt");
+  ASSERT_FALSE(read.ok());
+  EXPECT_THAT(read.status().message(), testing::HasSubstr("l.txt:1: a length must be a whole"));
+}
+
 TEST(Placement, PartsAreDisjointAndInProportion) {
   const Cluster four = *make_cluster(*find_gpu("a100-80g"), 4, 8);
   const auto halves = *divide_cluster(four, {1, 1});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -164,6 +165,7 @@ TEST_F(OneRun, StopSignalLeavesACheckpoint) {
 
 // A terminal that closes ends a run like SIGTERM does; under nohup it goes on.
 TEST_F(OneRun, ClosedTerminalLeavesACheckpoint) {
+  std::signal(SIGHUP, SIG_DFL);  // whoever tests under nohup has it ignored
   const auto child =
       start(command("hangup", "grpo", {"checkpoint.every_steps=0", "train.total_steps=1000"}));
   wait_for(path("hangup/metrics.jsonl"), *child);
