@@ -366,6 +366,47 @@ TEST(Verify, FindsMissingInstructions) {
   EXPECT_FALSE(verify(program).ok());
 }
 
+// A plan with offloaded state, prefetched weights and sharded optimizers too.
+Program offloaded_base() {
+  const PlanningProblem problem = make_test_problem();
+  ExecutionPlan plan = mixed_plan(problem);
+  plan.roles = {{RoleId{"actor"}, Residency::kHost, Residency::kHost},
+                {RoleId{"reference"}, Residency::kHost}};
+  plan.roles[1].prefetch = true;
+  entry(plan, "update_critic").strategy.zero_stage = 1;
+  return *compile(plan, problem);
+}
+
+TEST(Verify, EveryInstructionIsMissed) {
+  for (const Program& whole : {broken_base(), offloaded_base()})
+    for (size_t rank = 0; rank < whole.ranks.size(); ++rank)
+      for (size_t i = 0; i < whole.ranks[rank].instructions.size(); ++i) {
+        Program program = whole;
+        erase(&program, rank, i);
+        EXPECT_FALSE(verify(program).ok()) << "rank " << rank << ", " << i << " "
+                                           << op_code_name(whole.ranks[rank].instructions[i].code);
+      }
+}
+
+TEST(Verify, CallsThatChangePlacesAreFound) {
+  const Program whole = broken_base();
+  int swapped = 0;
+  for (size_t rank = 0; rank < whole.ranks.size(); ++rank) {
+    const auto& list = whole.ranks[rank].instructions;
+    std::vector<size_t> calls;
+    for (size_t i = 0; i < list.size(); ++i)
+      if (list[i].code == OpCode::kCall && list[i].detail < 0) calls.push_back(i);
+    for (size_t k = 0; k + 1 < calls.size(); ++k) {
+      Program program = whole;
+      auto& changed = program.ranks[rank].instructions;
+      std::swap(changed[calls[k]].call, changed[calls[k + 1]].call);
+      EXPECT_FALSE(verify(program).ok()) << "rank " << rank << ", call " << k;
+      ++swapped;
+    }
+  }
+  EXPECT_GT(swapped, 8);
+}
+
 // Random plans over two nodes: all compile, which includes verification, and move everything once.
 TEST(Compile, RandomPlansVerify) {
   static const int kShapes[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {2, 2, 1},

@@ -99,6 +99,59 @@ Status verify_rank(const Program& program, size_t rank_index) {
   return ok_status();
 }
 
+// What the body of a call's region consists of, in order. Reductions and gathers where copies of
+// the weights take part; not in a program of one rank.
+std::vector<OpCode> body_of(const Program& program, CallId id) {
+  if (program.graph.calls[id.value].kind == CallKind::kGenerate)
+    return {OpCode::kGenerateStep, OpCode::kAgree};
+  std::vector<OpCode> out = {OpCode::kSchedule};
+  const bool copies = !program.calls.empty() && dense_copies(program.calls[id.value].strategy) > 1;
+  const int zero = copies ? program.calls[id.value].strategy.zero_stage : 0;
+  if (copies) out.push_back(OpCode::kReduce);
+  out.push_back(OpCode::kAgree);
+  out.push_back(OpCode::kOptimizerStep);
+  if (zero == 1 || zero == 2) out.push_back(OpCode::kGather);
+  return out;
+}
+
+// Regions have all that their calls consist of, in order.
+Status verify_bodies(const Program& program, size_t rank) {
+  const auto& list = program.ranks[rank].instructions;
+  std::vector<OpCode> left;  // of the open region, in reverse
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto wrong = [&](const std::string& what) {
+      return invalid_input(cat(place(i, list[i]), ": ", what));
+    };
+    if (list[i].code == OpCode::kRegionBegin) {
+      left = body_of(program, list[i].call);
+      std::reverse(left.begin(), left.end());
+    } else if (list[i].code == OpCode::kRegionEnd) {
+      if (!left.empty()) return wrong(cat("the region lacks ", op_code_name(left.back())));
+    } else if (is_body(list[i].code)) {
+      if (left.empty() || left.back() != list[i].code)
+        return wrong(left.empty() ? "the region has all that it needs"
+                                  : cat("stands where ", op_code_name(left.back()), " should"));
+      left.pop_back();
+    }
+  }
+  return ok_status();
+}
+
+// A copy is freed on all ranks that have it, or on none.
+Status verify_releases(const Program& program) {
+  std::map<std::pair<int32_t, int32_t>, std::set<size_t>> freed;  // by copy and call
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank)
+    for (const Instruction& i : program.ranks[rank].instructions)
+      if (i.code == OpCode::kRelease) freed[{i.detail, i.call.value}].insert(rank);
+  for (const auto& [where, ranks] : freed)
+    for (const DeviceId device : program.calls[where.second].mesh.devices)
+      if (ranks.count(device.value) == 0)
+        return invalid_input(cat("rank ", device, ": copy ", where.first, " of ",
+                                 program.copies[where.first].role, " is not released after ",
+                                 program.graph.calls[where.second].name, " as on other ranks"));
+  return ok_status();
+}
+
 // Every entry of the table is on the ranks that it names, each once, and in the table's order: so
 // ranks that meet in several meet in the same order.
 Status verify_exchanges(const Program& program, size_t rank) {
@@ -368,7 +421,10 @@ Status verify(const Program& program) {
   BRAID_TRY(verify_exchange_table(program));
   for (size_t rank = 0; rank < program.ranks.size(); ++rank)
     BRAID_TRY(verify_exchanges(program, rank).at(cat("program of rank ", rank)));
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank)
+    BRAID_TRY(verify_bodies(program, rank).at(cat("program of rank ", rank)));
   if (program.calls.empty()) return ok_status();
+  BRAID_TRY(verify_releases(program));
   BRAID_TRY(verify_channels(program));
   for (size_t rank = 0; rank < program.ranks.size(); ++rank)
     BRAID_TRY(verify_residency(program, rank));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "batching/cache_pages.h"
+
 namespace braid {
 
 const CallMeter::Largest& CallMeter::largest(const Call& call, const CallCost& cost,
