@@ -158,7 +158,7 @@ void EmulatedRank::add_exchange(int32_t index) {
   const ExchangePrice price = prices_.exchange(entry, work_.rank);
   const Lanes::Key lane{kExchanges, 0, 0};
   lane_prices_[lane].push_back(price.seconds);
-  lanes_.add(lane, [this, index, entry, price] {
+  lanes_.add(lane, [this, index, price] {
     BRAID_ASSIGN(const int64_t ready, members_ready(index));
     const int64_t length_ns = clock_.length_ns(price.seconds);
     const std::vector<int32_t> ports = exchange_ports(work_.rank, price);
