@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "rank_bench.h"
-#include "reshard/local_parts.h"
+#include "program/local_parts.h"
 #include "reshard/reallocate.h"
 
 namespace braid {

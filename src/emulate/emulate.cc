@@ -201,13 +201,14 @@ Result<FaultPlace> agree_on_fault(Communicator& everyone, const Program& program
     found = find_fault(program, problem, calibration, simulation, right, fault, kNear);
   FaultPlace place = found.ok() ? *found : FaultPlace();
   const at::Tensor row = at::tensor({static_cast<int32_t>(place.kind), place.call.value,
-                                     place.rank.value, place.first, place.second},
+                                     place.rank.value, place.entry, place.first, place.second},
                                     at::kInt);
   BRAID_TRY(everyone.broadcast(row, everyone.members()[0], "what is wrong with the lists").wait());
   BRAID_TRY(found.status());
   const auto* n = row.const_data_ptr<int32_t>();
   place.kind = static_cast<FaultPlace::Kind>(n[0]);
-  place.call = CallId{n[1]}, place.rank = DeviceId{n[2]}, place.first = n[3], place.second = n[4];
+  place.call = CallId{n[1]}, place.rank = DeviceId{n[2]}, place.entry = n[3];
+  place.first = n[4], place.second = n[5];
   if (place.kind != FaultPlace::kNowhere) return place;
   return Status(Code::kUnavailable, "the first rank found no fault");  // it says why
 }
@@ -260,7 +261,7 @@ Result<Emulation> emulate(World& world, const Program& program, const PlanningPr
       BRAID_ASSIGN(const FaultPlace place,
                    agree_on_fault(*everyone, program, problem, calibration, simulation,
                                   out.predicted, options.fault));
-      parts.lists = break_lists(program, place);
+      parts.lists = break_lists(program, place, DeviceId{static_cast<int>(world.global_rank())});
       out.fault = fault_text(program, place);
     }
     parts.prices =

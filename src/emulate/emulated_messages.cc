@@ -23,6 +23,16 @@ int64_t stage_message(CallId call, const Op& op) {
   return static_cast<int64_t>(out >> 1);
 }
 
+// What both sides know of a message of weights.
+int64_t identity_of(const Message& message) {
+  uint64_t out = mix_seed(static_cast<uint64_t>(message.slot) + 1, message.depth);
+  for (const MessagePart& part : message.parts)
+    for (const int64_t number :
+         {int64_t{part.item}, part.layers.begin, part.layers.end, part.units.begin, part.units.end})
+      out = mix_seed(out, static_cast<uint64_t>(number));
+  return static_cast<int64_t>(out >> 1);
+}
+
 // The first call that brings data, and the first rank that runs it; -1: none.
 std::pair<CallId, int32_t> first_fetch(const Program& program) {
   for (size_t i = 0; i < program.graph.calls.size(); ++i) {
@@ -43,15 +53,19 @@ int32_t EmulatedRank::stage_channel(CallId call, Channel channel) const {
 
 Status EmulatedRank::prepare() {
   BRAID_ASSIGN(everyone_, world_.everyone());
-  for (const Message& message : program_.messages)
-    channels_.try_emplace(
-        {message.depth, message.lane},
-        stage_channel(CallId{static_cast<int32_t>(program_.graph.calls.size())}, Channel::kNone) +
-            static_cast<int32_t>(channels_.size()));
+  const int32_t first_channel =
+      stage_channel(CallId{static_cast<int32_t>(program_.graph.calls.size())}, Channel::kNone);
+  for (size_t entry = 0; entry < program_.reallocations.size(); ++entry) {
+    const std::vector<Message>& messages = program_.reallocations[entry].messages;
+    message_ends_.push_back(std::make_unique<EndTimes>(messages.size()));
+    for (const Message& message : messages)
+      channels_.try_emplace({static_cast<int32_t>(entry), message.depth, message.lane},
+                            first_channel + static_cast<int32_t>(channels_.size()));
+  }
   add_fetch();
   for (size_t i = 0; i < list().size(); ++i) {
     const auto index = static_cast<int32_t>(i);
-    if (is_message(list()[i].code)) add_message(index);
+    if (list()[i].code == OpCode::kReallocate) add_reallocation(index);
     if (moves_fields(list()[i].code)) add_exchange(index);
     if (is_state_move(list()[i].code)) add_state_move(index);
   }
@@ -131,24 +145,63 @@ void EmulatedRank::add_fetch() {
   });
 }
 
-void EmulatedRank::add_message(int32_t index) {
-  const Instruction& entry = list()[index];
-  const Message& message = program_.messages[entry.detail];
+// Its messages from and to this rank, each in its lane.
+void EmulatedRank::add_reallocation(int32_t index) {
+  const auto& messages = program_.reallocations[list()[index].detail].messages;
+  for (size_t number = 0; number < messages.size(); ++number)
+    if (messages[number].from == work_.rank || messages[number].to == work_.rank)
+      add_message(index, number);
+}
+
+void EmulatedRank::add_message(int32_t index, size_t number) {
+  const int32_t entry = list()[index].detail;
+  const Message& message = program_.reallocations[entry].messages[number];
   Side side;
-  side.sends = entry.code == OpCode::kSend;
+  side.sends = message.from == work_.rank;
   side.peer = side.sends ? message.to : message.from;
-  side.channel = channels_.at({message.depth, message.lane});
+  side.channel = channels_.at({entry, message.depth, message.lane});
   side.bytes = message.bytes;
-  side.what = side.order = entry.detail;
+  side.what = identity_of(message);
+  side.order = (int64_t{entry} << 24) + static_cast<int64_t>(number);
   side.event.kind = EventKind::kReallocation;
-  side.event.call = entry.call, side.event.instruction = index;
-  side.name = cat("weights, message ", entry.detail);
-  add_lane_task(side, [this, index, side] {
-    BRAID_ASSIGN(const int64_t ready, messages_ready(index));
+  side.event.call = list()[index].call, side.event.instruction = index;
+  side.name = cat("weights, message ", number, " of reallocation ", entry);
+  add_lane_task(side, [this, index, entry, number, side] {
+    const Message& message = program_.reallocations[entry].messages[number];
+    BRAID_ASSIGN(const int64_t ready, message_ready(index, message));
     BRAID_ASSIGN(const int64_t end_ns, transfer(side, ready));
-    ends_.set(index, end_ns);
+    message_ends_[entry]->set(number, end_ns);
     return ok_status();
   });
+}
+
+// A relay passes on what has arrived.
+Result<int64_t> EmulatedRank::message_ready(int32_t index, const Message& message) const {
+  BRAID_ASSIGN(int64_t ready, messages_ready(index));
+  const int32_t entry = list()[index].detail;
+  const auto& messages = program_.reallocations[entry].messages;
+  for (size_t i = 0; i < messages.size() && message.from == work_.rank; ++i) {
+    const Message& before = messages[i];
+    if (before.to != work_.rank || before.lane != message.lane || before.slot != message.slot - 1 ||
+        before.depth != message.depth - 1)
+      continue;
+    BRAID_ASSIGN(const int64_t arrived, message_ends_[entry]->wait(i));
+    ready = std::max(ready, arrived);
+  }
+  return ready;
+}
+
+// When all that this rank sends and receives for it has passed.
+Result<int64_t> EmulatedRank::reallocation_end(int32_t index) const {
+  BRAID_ASSIGN(int64_t end, messages_ready(index));
+  const int32_t entry = list()[index].detail;
+  const auto& messages = program_.reallocations[entry].messages;
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (messages[i].from == work_.rank || messages[i].to == work_.rank) {
+      BRAID_ASSIGN(const int64_t passed, message_ends_[entry]->wait(i));
+      end = std::max(end, passed);
+    }
+  return end;
 }
 
 // Begins when all members have come to it; each then keeps its own links busy. One lane for all of

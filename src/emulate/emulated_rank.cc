@@ -53,6 +53,7 @@ void EmulatedRank::fail(const Status& failure) {
   ends_.fail(failure);
   begun_exchanges_.fail(failure);
   fetched_.fail(failure);
+  for (const auto& ends : message_ends_) ends->fail(failure);
   for (const auto& [id, work] : work_.calls) work.ends->fail(failure);
 }
 
@@ -80,6 +81,7 @@ Result<int64_t> EmulatedRank::latest(const std::vector<InstructionId>& after) co
 // A release takes no time.
 Result<int64_t> EmulatedRank::end_of(int32_t instruction) const {
   if (list()[instruction].code == OpCode::kRelease) return messages_ready(instruction);
+  if (list()[instruction].code == OpCode::kReallocate) return reallocation_end(instruction);
   return ends_.wait(instruction);
 }
 

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "emulate/fabric.h"
@@ -77,7 +78,10 @@ class EmulatedRank : private Executor {
     std::string name;
   };
 
-  void add_message(int32_t index);
+  void add_reallocation(int32_t index);
+  void add_message(int32_t index, size_t number);
+  Result<int64_t> message_ready(int32_t index, const Message& message) const;
+  Result<int64_t> reallocation_end(int32_t index) const;
   void add_exchange(int32_t index);
   Result<int64_t> members_ready(int32_t index);
   void add_state_move(int32_t index);
@@ -95,11 +99,11 @@ class EmulatedRank : private Executor {
   Result<int64_t> messages_ready(int32_t instruction) const;
 
   // The list. Messages, loads and offloads are in their lanes.
-  Status before_call(CallId) override { return ok_status(); }
-  void after_call(CallId) override {}
   Status share(int32_t entry) override { return begin_exchange(entry); }
   Status begin_exchange(int32_t) override;
   Status arrive(int32_t) override { return ok_status(); }  // enter_call() waits for it
+  Status begin_reallocation(int32_t, bool) override { return ok_status(); }
+  Status reallocated(int32_t) override { return ok_status(); }  // likewise
   Status run_call(const Call& call) override;
   Status begin_region(const Call& call) override;
   Status generate_step(const Call& call) override;
@@ -112,7 +116,6 @@ class EmulatedRank : private Executor {
   void release(int32_t) override {}
   Status begin_load(int32_t, const Interval&) override { return ok_status(); }
   Status offload(int32_t) override { return ok_status(); }
-  Status begin_messages(CallId) override { return ok_status(); }
   void passed(size_t) override {}
   Status reopen_region(const Call& call) override;
 
@@ -159,8 +162,10 @@ class EmulatedRank : private Executor {
   std::mutex everyone_mutex_;  // of starts over everyone_
   EndTimes ends_;              // of the list's instructions
   EndTimes begun_exchanges_;   // by instruction of the list: when the rank came to it
-  EndTimes fetched_;           // the one time at which the first fetch has ended
-  std::map<std::pair<int32_t, int32_t>, int32_t> channels_;
+  std::vector<std::unique_ptr<EndTimes>> message_ends_;  // [reallocation]: of its messages
+  EndTimes fetched_;  // the one time at which the first fetch has ended
+  // Of messages of weights: by reallocation, hop and lane.
+  std::map<std::tuple<int32_t, int32_t, int32_t>, int32_t> channels_;
   struct PricedCalls {  // of an op
     double seconds = 0;
     std::vector<const Communicator*> groups;  // one real call for each

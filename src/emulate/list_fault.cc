@@ -25,17 +25,16 @@ std::pair<int32_t, int32_t> two_sends(const Expansion& ops) {
 
 FaultPlace two_list_messages(const Program& program) {
   FaultPlace out;
-  for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
-    std::map<std::tuple<DeviceId, int32_t, int32_t>, int32_t> seen;
-    const auto& list = program.ranks[rank].instructions;
-    for (size_t i = 0; i < list.size(); ++i) {
-      if (list[i].code != OpCode::kSend) continue;
-      const Message& message = program.messages[list[i].detail];
-      const auto [first, added] =
-          seen.try_emplace({message.to, message.depth, message.lane}, static_cast<int32_t>(i));
+  for (size_t entry = 0; entry < program.reallocations.size(); ++entry) {
+    std::map<std::tuple<DeviceId, DeviceId, int32_t, int32_t>, int32_t> seen;
+    const auto& messages = program.reallocations[entry].messages;
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const Message& message = messages[i];
+      const auto [first, added] = seen.try_emplace(
+          {message.from, message.to, message.depth, message.lane}, static_cast<int32_t>(i));
       if (added) continue;
       out.kind = FaultPlace::kListMessages;
-      out.call = list[i].call, out.rank = DeviceId{static_cast<int32_t>(rank)};
+      out.rank = message.from, out.entry = static_cast<int32_t>(entry);
       out.first = first->second, out.second = static_cast<int32_t>(i);
       return out;
     }
@@ -67,8 +66,9 @@ std::vector<FaultPlace> stated_waits(const Program& program) {
       const bool pipeline = uses_model(program.graph.calls[i]) &&
                             program.graph.calls[i].kind != CallKind::kGenerate &&
                             program.calls[i].strategy.pp > 1;
-      if (kind == FaultPlace::kPassesStart ? pipeline
-                                           : break_lists(program, place).program != program)
+      if (kind == FaultPlace::kPassesStart
+              ? pipeline
+              : break_lists(program, place, DeviceId{0}).program != program)
         out.push_back(place);
     }
   return out;
@@ -78,7 +78,7 @@ void drop_waits(const FaultPlace& place, RankProgram* rank) {
   bool begun = false;
   for (Instruction& each : rank->instructions) {
     if (each.call != place.call) continue;
-    if (is_message(each.code)) {
+    if (each.code == OpCode::kReallocate) {
       if (place.kind == FaultPlace::kMessagesStart) each.after.clear();
     } else if (!is_list_only(each.code) && !std::exchange(begun, true)) {
       if (place.kind == FaultPlace::kCallStarts) each.after.clear();
@@ -88,13 +88,13 @@ void drop_waits(const FaultPlace& place, RankProgram* rank) {
 
 }  // namespace
 
-BrokenLists break_lists(const Program& program, const FaultPlace& place) {
+BrokenLists break_lists(const Program& program, const FaultPlace& place, DeviceId self) {
   BrokenLists out{program, {}};
   if (place.kind == FaultPlace::kCallStarts || place.kind == FaultPlace::kMessagesStart)
     for (RankProgram& rank : out.program.ranks) drop_waits(place, &rank);
-  if (place.kind == FaultPlace::kListMessages) {
-    auto& list = out.program.ranks[place.rank.value].instructions;
-    std::swap(list[place.first].detail, list[place.second].detail);
+  if (place.kind == FaultPlace::kListMessages && self == place.rank) {
+    auto& messages = out.program.reallocations[place.entry].messages;
+    std::swap(messages[place.first], messages[place.second]);
   }
   if (place.kind == FaultPlace::kPassesStart)
     out.change_ops = [call = place.call](Expansion* ops) {
@@ -124,7 +124,7 @@ Result<FaultPlace> find_fault(const Program& program, const PlanningProblem& pro
     return invalid_input("runtime.fault: no rank of this plan sends two messages over one channel");
   }
   for (FaultPlace& place : stated_waits(program)) {
-    const BrokenLists broken = break_lists(program, place);
+    const BrokenLists broken = break_lists(program, place, DeviceId{0});
     SimOptions changed = options;
     changed.change_ops = broken.change_ops;
     BRAID_ASSIGN(const Trace trace, simulate(broken.program, problem, calibration, changed));
@@ -151,7 +151,8 @@ std::string fault_text(const Program& program, const FaultPlace& place) {
     case FaultPlace::kPassesStart:
       return cat("passes of ", call, " begin without the activations that they read");
     case FaultPlace::kListMessages:
-      return cat("rank ", place.rank.value, " sends two messages before ", call, " swapped");
+      return cat("rank ", place.rank.value, " sends two messages of weights of ",
+                 program.copies[program.reallocations[place.entry].copy].role, " swapped");
     case FaultPlace::kStageMessages:
       return cat("rank ", place.rank.value, " sends two activations of ", call, " swapped");
   }

@@ -17,13 +17,13 @@ struct FaultPlace {
     kCallStarts,     // a call begins without what its instruction waits for
     kMessagesStart,  // messages before a call go without what they wait for
     kPassesStart,    // forwards and backwards of a call do not wait for what they read
-    kListMessages,   // `rank` sends its messages `first` and `second`, of one channel, swapped
+    kListMessages,   // `rank` sends messages `first` and `second` of a reallocation swapped
     kStageMessages,  // `rank` sends the first two activations of a call swapped
   };
   Kind kind = kNowhere;
   CallId call{-1};
   DeviceId rank{-1};
-  int32_t first = -1, second = -1;  // instructions
+  int32_t entry = -1, first = -1, second = -1;
   double effect = 0;  // of a dropped wait: how far it moves the end of some op, as a share of the
                       // step, by the simulator
 };
@@ -39,7 +39,8 @@ struct BrokenLists {
   Program program;
   std::function<void(Expansion*)> change_ops;  // empty: the ops stay as they are
 };
-BrokenLists break_lists(const Program& program, const FaultPlace& place);
+// As rank `self` has them.
+BrokenLists break_lists(const Program& program, const FaultPlace& place, DeviceId self);
 
 // "update_actor begins without what it waits for".
 std::string fault_text(const Program& program, const FaultPlace& place);

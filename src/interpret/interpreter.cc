@@ -34,9 +34,8 @@ Status execute(const Instruction& instruction, const Call& call, Executor& execu
       return executor.share(instruction.detail);
     case OpCode::kExchange:
       return executor.begin_exchange(instruction.detail);
-    case OpCode::kSend:
-    case OpCode::kReceive:
-      return ok_status();  // before_call() brings weights
+    case OpCode::kReallocate:
+      return executor.begin_reallocation(instruction.detail, true);
     case OpCode::kRelease:
       executor.release(instruction.detail);
       return ok_status();
@@ -69,39 +68,11 @@ bool is_of(const Instruction& instruction, const Together& calls) {
   return std::find(calls.begin(), calls.end(), instruction.call) != calls.end();
 }
 
-// Whether the calls have instructions and all of them come before `begin`.
-bool done_before(const RankProgram& rank, const Together& calls, size_t begin) {
-  bool found = false;
-  for (size_t i = 0; i < rank.instructions.size(); ++i) {
-    if (!is_of(rank.instructions[i], calls)) continue;
-    if (i >= begin) return false;
-    found = true;
-  }
-  return found;
-}
-
-// What begins where this call stands: nothing for the first of two that are fused.
-Together begun_with(const Program& program, CallId call) {
-  for (const FusedCalls& fused : program.fused) {
-    if (fused.calls[0] == call) return {};
-    if (fused.calls[1] == call) return {fused.calls[0], fused.calls[1]};
-  }
+// The calls that run together with this one: itself, and one that it is fused with.
+Together together_with(const Program& program, CallId call) {
+  for (const FusedCalls& fused : program.fused)
+    if (fused.calls[0] == call || fused.calls[1] == call) return {fused.calls[0], fused.calls[1]};
   return {call};
-}
-
-std::vector<Together> call_order(const Program& program) {
-  std::vector<Together> order;
-  if (program.ranks.size() == 1 && program.fused.empty()) {
-    for (const Instruction& instruction : program.ranks[0].instructions)
-      if (order.empty() || order.back().front() != instruction.call)
-        order.push_back({instruction.call});
-    return order;
-  }
-  for (size_t i = 0; i < program.graph.calls.size(); ++i) {
-    Together calls = begun_with(program, CallId{static_cast<int32_t>(i)});
-    if (!calls.empty()) order.push_back(std::move(calls));
-  }
-  return order;
 }
 
 // Executes the instructions of calls, from `at` on; returns where those of the next begin.
@@ -123,16 +94,18 @@ class CallRun {
       if (instruction.code == OpCode::kRegionBegin) region_begin = at;
       if (instruction.code == OpCode::kRegionBegin || instruction.code == OpCode::kCall)
         BRAID_TRY(begin_ahead(at));
-      const Clock::time_point started = Clock::now();
+      const std::string place = cat("call ", call.name, ", instruction ", at);
       BRAID_TRY(guarded([&] {
                   if (observer_) observer_(at);
-                  BRAID_TRY(await_exchanges(instruction));
-                  return execute(instruction, call, executor_);
-                }).at(cat("call ", call.name, ", instruction ", at)));
-      const bool fields =
-          instruction.code == OpCode::kShare || instruction.code == OpCode::kExchange;
-      if (!fields) own_s += std::chrono::duration<double>(Clock::now() - started).count();
-      takes_part = takes_part || !fields;
+                  return await_moves(instruction);
+                }).at(place));
+      const Clock::time_point started = Clock::now();
+      BRAID_TRY(guarded([&] { return execute(instruction, call, executor_); }).at(place));
+      const bool moves = instruction.code == OpCode::kShare ||
+                         instruction.code == OpCode::kExchange ||
+                         instruction.code == OpCode::kReallocate;
+      if (!moves) own_s += std::chrono::duration<double>(Clock::now() - started).count();
+      takes_part = takes_part || !moves;
       const bool closes = instruction.code == OpCode::kRegionEnd;
       const bool again = closes && !executor_.region_done(instruction.exit);
       const bool ends = instruction.code == OpCode::kCall || (closes && !again);
@@ -147,16 +120,15 @@ class CallRun {
   }
 
  private:
-  Status await_exchanges(const Instruction& instruction) {
-    for (const InstructionId before : instruction.after)
-      if (const Instruction& i = rank_.instructions[before.value]; i.code == OpCode::kExchange)
-        BRAID_TRY(executor_.arrive(i.detail));
+  // What the instruction waits for of what passes beside computation. (Who reads state from the
+  // host waits for its loads itself.)
+  Status await_moves(const Instruction& instruction) {
+    for (const InstructionId before : instruction.after) {
+      const Instruction& i = rank_.instructions[before.value];
+      if (i.code == OpCode::kExchange) BRAID_TRY(executor_.arrive(i.detail));
+      if (i.code == OpCode::kReallocate) BRAID_TRY(executor_.reallocated(i.detail));
+    }
     return ok_status();
-  }
-
-  Status begin_ahead(size_t at) {
-    BRAID_TRY(begin_loads(at));
-    return begin_messages(at);
   }
 
   // Whether all that an instruction further on waits for has ended.
@@ -166,50 +138,17 @@ class CallRun {
     });
   }
 
-  // Loads further on that wait for nothing from here on pass beside the call that begins.
-  Status begin_loads(size_t at) {
+  // Loads and reallocations further on that wait for nothing from here on pass beside the call that
+  // begins.
+  Status begin_ahead(size_t at) {
     for (size_t i = at + 1; i < rank_.instructions.size(); ++i) {
-      const Instruction& load = rank_.instructions[i];
-      if (load.code != OpCode::kLoad || !may_begin(load, at)) continue;
+      const Instruction& next = rank_.instructions[i];
+      const bool moves = next.code == OpCode::kReallocate;
+      if ((!moves && next.code != OpCode::kLoad) || !may_begin(next, at)) continue;
       BRAID_TRY(guarded([&] {
-                  return executor_.begin_load(load.detail, load.layers);
-                }).at(cat("call ", call_of(load).name, ", instruction ", i)));
-    }
-    return ok_status();
-  }
-
-  static bool moves_weights(const Instruction& i) {
-    return i.code == OpCode::kSend || i.code == OpCode::kReceive;
-  }
-
-  // Messages of weights wait for others of their call where a relay passes them on, and for state
-  // of their call, which may be what they send.
-  bool held_up(const Instruction& i, size_t at) const {
-    if (i.code == OpCode::kLoad) return true;
-    return moves_weights(i) && std::any_of(i.after.begin(), i.after.end(), [&](InstructionId id) {
-             const Instruction& before = rank_.instructions[id.value];
-             const bool relayed = before.call == i.call && moves_weights(before);
-             return !relayed && static_cast<size_t>(id.value) >= at;
-           });
-  }
-
-  // Messages of weights further on pass beside the call that begins, in the order of their calls,
-  // which is that of the other ranks.
-  Status begin_messages(size_t at) {
-    const std::vector<Instruction>& list = rank_.instructions;
-    for (size_t i = at + 1; i < list.size();) {
-      const CallId call = list[i].call;
-      const Instruction& first = list[i];
-      bool moves = false, waits = false;
-      for (; i < list.size() && list[i].call == call; ++i) {
-        moves = moves || moves_weights(list[i]);
-        waits = waits || held_up(list[i], at);
-      }
-      if (!moves) continue;
-      if (waits) return ok_status();
-      BRAID_TRY(guarded([&] {
-                  return executor_.begin_messages(call);
-                }).at(cat("call ", call_of(first).name, ", messages of weights")));
+                  return moves ? executor_.begin_reallocation(next.detail, false)
+                               : executor_.begin_load(next.detail, next.layers);
+                }).at(cat("call ", call_of(next).name, ", instruction ", i)));
     }
     return ok_status();
   }
@@ -255,17 +194,9 @@ Status interpret(const Program& program, size_t rank, Executor& executor, const 
                  const InstructionObserver& observer, size_t begin) {
   const RankProgram& list = program.ranks[rank];
   CallRun run(program, list, executor, timer, observer);
-  size_t at = begin;
-  for (const Together& calls : call_order(program)) {
-    if (done_before(list, calls, begin)) continue;
-    for (const CallId id : calls)
-      BRAID_TRY(guarded([&] {
-                  return executor.before_call(id);
-                }).at(cat("call ", program.graph.calls[id.value].name)));
-    BRAID_ASSIGN(at, run.run(calls, at));
-    for (const CallId id : calls) executor.after_call(id);
+  for (size_t at = begin; at < list.instructions.size();) {
+    BRAID_ASSIGN(at, run.run(together_with(program, list.instructions[at].call), at));
   }
-  BRAID_CHECK(at == list.instructions.size(), "a call's instructions lie apart from each other");
   return ok_status();
 }
 

@@ -12,16 +12,15 @@ namespace braid {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Before each call, on every rank and in one order, also where the rank takes no part in it:
-  // weights that the call reads go to the ranks that run it.
-  virtual Status before_call(CallId call) = 0;
-  // After it, likewise. Nothing moves here.
-  virtual void after_call(CallId call) = 0;
-  // Entries of the program's exchanges. A share ends when all ranks have come to it; an exchange
-  // begins, and has ended after arrive(), which precedes what waits for it.
+  // Entries of the program's tables. A share ends when all ranks have come to it. An exchange
+  // begins, and has ended after arrive(), which precedes what waits for it; so does a reallocation,
+  // up to reallocated(). `here`: at its own place in the list, where what it has yet to send must
+  // go; else earlier, beside calls before its own, and again.
   virtual Status share(int32_t entry) = 0;
   virtual Status begin_exchange(int32_t entry) = 0;
   virtual Status arrive(int32_t entry) = 0;
+  virtual Status begin_reallocation(int32_t entry, bool here) = 0;
+  virtual Status reallocated(int32_t entry) = 0;
   virtual Status run_call(const Call& call) = 0;
   virtual Status begin_region(const Call& call) = 0;
   virtual Status generate_step(const Call& call) = 0;
@@ -39,9 +38,6 @@ class Executor {
   virtual Status begin_load(int32_t state, const Interval& layers) = 0;
   // Puts it there.
   virtual Status offload(int32_t state) = 0;
-  // Messages of weights that the program has before this call, which comes later, wait for nothing
-  // any more: they may pass beside calls before it. Called in the order of the calls, and again.
-  virtual Status begin_messages(CallId call) = 0;
   // All before instruction `next` of the list is done: a call, a region, or a body of one.
   virtual void passed(size_t next) = 0;
   // Opens a region again whose body was left before instruction `next`.
@@ -63,11 +59,9 @@ using CallSeconds = std::function<void(const Call& call, double seconds)>;
 // Called with the index of each instruction before it is executed.
 using InstructionObserver = std::function<void(size_t index)>;
 
-// Runs the list of a rank once, from instruction `begin` on, which passed() named before: call by
-// call in the order in which every rank comes to them, which is that of the graph. (A program of
-// one rank may have another valid order.) Fused calls come together, where the second one stands.
-// Loads begin with the first call before which all that they wait for has ended, messages of
-// weights with the first before which that is so of all that this rank has of their call.
+// Runs the list of a rank once and in its order, from instruction `begin` on, which passed() named
+// before. Loads and reallocations begin with the first call before which all that they wait for has
+// ended.
 // An exception of libtorch or std becomes a Status that names the instruction.
 Status interpret(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
                  const InstructionObserver& observer = {}, size_t begin = 0);

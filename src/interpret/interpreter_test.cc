@@ -19,16 +19,13 @@ class Scribe : public Executor {
  public:
   explicit Scribe(const Program& program) : program_(program) {}
 
-  Status before_call(CallId call) override {
-    order.push_back(cat("before ", program_.graph.calls[call.value].name));
-    return ok_status();
-  }
-  void after_call(CallId call) override {
-    order.push_back(cat("after ", program_.graph.calls[call.value].name));
-  }
   Status share(int32_t entry) override { return note_entry("share", entry); }
   Status begin_exchange(int32_t entry) override { return note_entry("exchange", entry); }
   Status arrive(int32_t entry) override { return note_entry("arrive", entry); }
+  Status begin_reallocation(int32_t entry, bool here) override {
+    return note_entry(here ? "reallocate" : "reallocate ahead", entry);
+  }
+  Status reallocated(int32_t entry) override { return note_entry("reallocated", entry); }
   Status run_call(const Call& call) override { return note("run", call); }
   Status begin_region(const Call& call) override {
     rounds_ = 0;
@@ -49,10 +46,6 @@ class Scribe : public Executor {
     return ok_status();
   }
   Status offload(int32_t) override { return ok_status(); }
-  Status begin_messages(CallId call) override {
-    order.push_back(cat("messages ", program_.graph.calls[call.value].name));
-    return ok_status();
-  }
   void passed(size_t next) override { last_passed = next; }
   Status reopen_region(const Call& call) override {
     rounds_ = 1;
@@ -82,6 +75,24 @@ class Scribe : public Executor {
   int rounds_ = 0;
 };
 
+// The call that runs first from the first line on that begins so; "" for none.
+std::string next_call(const std::vector<std::string>& order, const std::string& begin) {
+  bool found = false;
+  for (const std::string& line : order) {
+    found = found || line.rfind(begin, 0) == 0;
+    const bool runs = line.rfind("run ", 0) == 0 || line.rfind("begin ", 0) == 0;
+    if (found && runs) return line.substr(line.find(' ') + 1);
+  }
+  return "";
+}
+
+CallId call_of(const Program& program, const std::string& name) {
+  for (size_t i = 0; i < program.graph.calls.size(); ++i)
+    if (program.graph.calls[i].name == name) return CallId{static_cast<int32_t>(i)};
+  ADD_FAILURE() << name;
+  return CallId{0};
+}
+
 constexpr auto kNoTimer = [](const Call&, double) {};
 
 Program sft_program() {
@@ -97,10 +108,9 @@ TEST(Interpret, RepeatsARegionUntilItIsDone) {
   std::vector<size_t> seen;
   ASSERT_TRUE(interpret(program, 1, scribe, kNoTimer, [&](size_t at) { seen.push_back(at); }).ok());
   const std::string fetch = program.graph.calls[0].name, update = program.graph.calls[1].name;
-  EXPECT_THAT(scribe.order, ElementsAre("before " + fetch, "run " + fetch, "after " + fetch,
-                                        "before " + update, "begin " + update, "passes " + update,
-                                        "update " + update, "passes " + update, "update " + update,
-                                        "end " + update, "after " + update));
+  EXPECT_THAT(scribe.order,
+              ElementsAre("run " + fetch, "begin " + update, "passes " + update, "update " + update,
+                          "passes " + update, "update " + update, "end " + update));
   const size_t count = program.ranks[1].instructions.size();
   EXPECT_EQ(scribe.last_passed, count);
   EXPECT_EQ(seen.back(), count - 1);
@@ -118,12 +128,8 @@ TEST(Interpret, LoadsPassBesideCallsBeforeTheirs) {
     ASSERT_TRUE(program.ok()) << program.status().message();
     Scribe scribe(*program);
     ASSERT_TRUE(interpret(*program, 0, scribe, kNoTimer).ok());
-    std::string last;  // call that ran before the load began
-    for (const std::string& line : scribe.order) {
-      if (line.rfind("load reference 0-", 0) == 0) break;
-      if (line.rfind("before ", 0) == 0) last = line.substr(7);
-    }
-    EXPECT_EQ(last, prefetch ? "reward" : "ref_logprob");  // after generate has ended
+    // The call that begins next: after generate has ended.
+    EXPECT_EQ(next_call(scribe.order, "load reference 0-"), prefetch ? "reward" : "ref_logprob");
   }
 }
 
@@ -139,19 +145,16 @@ TEST(Interpret, MessagesOfWeightsPassBesideCallsBeforeTheirs) {
   }
   const auto program = compile(plan, problem);
   ASSERT_TRUE(program.ok()) << program.status().message();
+  const int32_t copy = program->calls[call_of(*program, "old_logprob").value].copy;
+  size_t entry = 0;
+  while (program->reallocations[entry].copy != copy) ++entry;
   for (const size_t rank : {0, 2}) {
     Scribe scribe(*program);
     ASSERT_TRUE(interpret(*program, rank, scribe, kNoTimer).ok());
-    std::string begun;  // the call that ran first after the messages had begun
-    bool found = false;
-    for (const std::string& line : scribe.order) {
-      found = found || line == "messages old_logprob";
-      const bool runs = line.rfind("run ", 0) == 0 || line.rfind("begin ", 0) == 0;
-      if (found && begun.empty() && runs) begun = line.substr(line.find(' ') + 1);
-    }
-    EXPECT_TRUE(found) << rank;
     // The senders begin at once; on the receivers generation takes the memory first.
-    EXPECT_EQ(begun, rank == 0 ? program->graph.calls[0].name : "reward") << rank;
+    EXPECT_EQ(next_call(scribe.order, cat("reallocate ahead ", entry)),
+              rank == 0 ? program->graph.calls[0].name : "reward")
+        << rank;
   }
 }
 
@@ -164,8 +167,8 @@ TEST(Interpret, GoesOnWithinARegion) {
   Scribe scribe(program);
   ASSERT_TRUE(interpret(program, 0, scribe, kNoTimer, {}, after_update + 1).ok());
   const std::string update = program.graph.calls[1].name;
-  EXPECT_THAT(scribe.order, ElementsAre("before " + update, "reopen " + update, "passes " + update,
-                                        "update " + update, "end " + update, "after " + update));
+  EXPECT_THAT(scribe.order, ElementsAre("reopen " + update, "passes " + update, "update " + update,
+                                        "end " + update));
 }
 
 TEST(Interpret, ExceptionsNameTheInstruction) {
@@ -177,7 +180,7 @@ TEST(Interpret, ExceptionsNameTheInstruction) {
   EXPECT_THAT(failed.message(), HasSubstr("instruction 0: out of memory"));
 }
 
-// Both calls are announced before the first of them runs.
+// The second one's region follows the first one's.
 TEST(Interpret, FusedCallsComeTogether) {
   const PlanningProblem problem = make_test_problem({.algorithm = "ppo",
                                                      .actor = "qwen2.5-0.5b",
@@ -203,12 +206,11 @@ TEST(Interpret, FusedCallsComeTogether) {
   };
   std::erase_if(scribe.order, [](const std::string& line) {
     return line.rfind("arrive", 0) == 0 || line.rfind("exchange", 0) == 0 ||
-           line.rfind("share", 0) == 0;
+           line.rfind("share", 0) == 0 || line.rfind("reallocate", 0) == 0;
   });
-  const auto at = std::find(scribe.order.begin(), scribe.order.end(), "before " + name(0));
-  ASSERT_GE(scribe.order.end() - at, 3);
-  EXPECT_THAT(std::vector<std::string>(at, at + 3),
-              ElementsAre("before " + name(0), "before " + name(1), "begin " + name(0)));
+  const auto at = std::find(scribe.order.begin(), scribe.order.end(), "end " + name(0));
+  ASSERT_GE(scribe.order.end() - at, 2);
+  EXPECT_EQ(at[1], "begin " + name(1));
   EXPECT_EQ(std::count(scribe.order.begin(), scribe.order.end(), "end " + name(0)), 1);
   EXPECT_EQ(std::count(scribe.order.begin(), scribe.order.end(), "end " + name(1)), 1);
 }

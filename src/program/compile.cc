@@ -9,6 +9,7 @@
 #include "plan/validate.h"
 #include "program/exchange.h"
 #include "program/fused.h"
+#include "program/local_parts.h"
 #include "program/lower.h"
 #include "program/placement.h"
 #include "program/residency.h"
@@ -29,7 +30,7 @@ class PlanCompiler {
     begun_.assign(calls, std::vector<std::vector<InstructionId>>(ranks));
     arrivals_.assign(calls, std::vector<std::vector<InstructionId>>(ranks));
     copy_ready_.assign(program_.copies.size(), std::vector<std::vector<InstructionId>>(ranks));
-    copy_sends_ = copy_ready_;
+    copy_reads_ = copy_ready_;
     live_.assign(program_.copies.size(), false);
     used_.assign(ranks, -1);
     used_before_.assign(ranks, -1);
@@ -146,14 +147,14 @@ class PlanCompiler {
     }
   }
 
-  // Weights leave when they have come and all messages that read them have been sent.
+  // Weights leave when they have come and all that is read from them has been sent.
   void offload(CallId id, bool optimizer) {
     const RoleId role = call(id).role;
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
     for (const DeviceId device : program_.copies[copy].layout.mesh.devices) {
       auto after = after_model(device, false);
       if (!optimizer) take(&copy_ready_[copy][device.value], &after);
-      if (!optimizer) take(&copy_sends_[copy][device.value], &after);
+      if (!optimizer) take(&copy_reads_[copy][device.value], &after);
       offloaded_[std::pair(state, device)] =
           append(device, {OpCode::kOffload, id, ExitCondition::kNone, std::move(after), state});
     }
@@ -188,10 +189,41 @@ class PlanCompiler {
     const bool share = model.trainable.lora && !model.spec;
     options.bytes_per_parameter = precision_bytes(model.precision) *
                                   (share ? trainable_fraction(model.size, model.trainable) : 1);
-    auto messages = plan_reallocation(changed_kinds(problem_, copy.role), model.size.layers,
-                                      home.layout, copy.layout, problem_.cluster, options);
-    for (Message& message : messages) message.copy = index;
-    emit(id, std::move(messages), [&](DeviceId sender) { return weights_ready(id, sender); });
+    reallocate(id, {index,
+                    {},
+                    plan_reallocation(changed_kinds(problem_, copy.role), model.size.layers,
+                                      home.layout, copy.layout, problem_.cluster, options)});
+  }
+
+  // Who has a part of the copy, and who sends; where weights are slices, all who gather them.
+  std::vector<DeviceId> reallocation_members(const Reallocation& reallocation) const {
+    const WeightCopy& copy = program_.copies[reallocation.copy];
+    const ParamLayout& home = program_.copies[home_copy(copy.role)].layout;
+    std::set<DeviceId> out(copy.layout.mesh.devices.begin(), copy.layout.mesh.devices.end());
+    for (const Message& message : reallocation.messages) out.insert(message.from);
+    if (home.sharded) out.insert(home.mesh.devices.begin(), home.mesh.devices.end());
+    return {out.begin(), out.end()};
+  }
+
+  void reallocate(CallId id, Reallocation reallocation) {
+    const auto entry = static_cast<int32_t>(program_.reallocations.size());
+    const WeightCopy& copy = program_.copies[reallocation.copy];
+    const int32_t home = home_copy(copy.role);
+    reallocation.members = reallocation_members(reallocation);
+    for (const DeviceId device : reallocation.members) {
+      const bool reads = place_in_mesh(program_.copies[home].layout, device).has_value();
+      const bool fills = place_in_mesh(copy.layout, device).has_value();
+      std::vector<InstructionId> after;
+      if (reads) after = weights_ready(id, device);
+      // Room for weights is there when what ran before has ended.
+      if (fills)
+        for (const InstructionId end : after_model(device, false)) after.push_back(end);
+      const InstructionId at =
+          append(device, {OpCode::kReallocate, id, ExitCondition::kNone, std::move(after), entry});
+      if (reads) copy_reads_[home][device.value].push_back(at);
+      if (fills) copy_ready_[reallocation.copy][device.value].push_back(at);
+    }
+    program_.reallocations.push_back(std::move(reallocation));
   }
 
   // What a sender of weights waits for: their way back from the host and training earlier in the
@@ -203,29 +235,6 @@ class PlanCompiler {
           last_[i][sender.value] >= 0)
         after.push_back(InstructionId{last_[i][sender.value]});
     return after;
-  }
-
-  template <typename Ready>
-  void emit(CallId id, std::vector<Message> messages, const Ready& ready) {
-    // Receives by (device, slot, depth, lane), for relays.
-    std::map<std::tuple<DeviceId, int32_t, int32_t, int32_t>, std::vector<InstructionId>> received;
-    for (Message& message : messages) {
-      const auto index = static_cast<int32_t>(program_.messages.size());
-      auto after =
-          message.depth == 0
-              ? ready(message.from)
-              : received[{message.from, message.slot - 1, message.depth - 1, message.lane}];
-      const InstructionId sent =
-          append(message.from, {OpCode::kSend, id, ExitCondition::kNone, std::move(after), index});
-      copy_sends_[message.depth == 0 ? home_copy(call(id).role) : message.copy][message.from.value]
-          .push_back(sent);
-      // Room for weights is there when what ran before has ended.
-      const InstructionId at = append(message.to, {OpCode::kReceive, id, ExitCondition::kNone,
-                                                   after_model(message.to, false), index});
-      received[{message.to, message.slot, message.depth, message.lane}].push_back(at);
-      copy_ready_[message.copy][message.to.value].push_back(at);
-      program_.messages.push_back(std::move(message));
-    }
   }
 
   void run(CallId id) {
@@ -279,6 +288,8 @@ class PlanCompiler {
     if (placement(id).copy >= 0)
       for (const InstructionId ready : copy_ready_[placement(id).copy][rank])
         (comes_within(id, device, ready) ? body.front().within : after).push_back(ready);
+    // What is on its way from these weights must have left before they change.
+    if (call(id).kind == CallKind::kTrainStep) take(&copy_reads_[placement(id).copy][rank], &after);
     int32_t at = -1;
     for (size_t i = 0; i < body.size(); ++i) {
       if (i > 0) body[i].after.push_back(InstructionId{at});
@@ -383,7 +394,6 @@ class PlanCompiler {
   void release(CallId id, int32_t index) {
     for (const DeviceId device : placement(id).mesh.devices) {
       auto after = after_model(device, false);
-      take(&copy_sends_[index][device.value], &after);
       append(device, {OpCode::kRelease, id, ExitCondition::kNone, std::move(after), index});
     }
     live_[index] = false;
@@ -416,7 +426,7 @@ class PlanCompiler {
   std::vector<std::vector<std::vector<InstructionId>>> begun_;       // [producer][rank]: exchanges
   std::vector<std::vector<std::vector<InstructionId>>> arrivals_;    // [reader][rank]
   std::vector<std::vector<std::vector<InstructionId>>> copy_ready_;  // [copy][rank]
-  std::vector<std::vector<std::vector<InstructionId>>> copy_sends_;  // [copy][rank]: that read it
+  std::vector<std::vector<std::vector<InstructionId>>> copy_reads_;  // [copy][rank]: that read it
   std::vector<bool> live_;                                           // copies filled now
   std::set<RoleId> loaded_;  // roles whose weights are back from the host now
   std::map<std::pair<int32_t, DeviceId>, InstructionId> offloaded_;  // the last of a state

@@ -12,6 +12,7 @@ namespace braid {
 struct ModelShape {
   RoleId role;
   std::vector<TensorKind> kinds;
+  std::vector<TensorKind> changed;  // of these what training changes: what reallocations move
   int64_t layers = 0, hidden = 0;
   int64_t cached = 0;               // numbers of a token's keys and values in a layer
   int64_t experts = 0, routes = 0;  // routed experts of a layer, and those that a token passes

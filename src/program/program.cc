@@ -66,22 +66,25 @@ void write_exchange(const Program& program, const Exchange& exchange, std::ostre
   for (const DeviceId member : exchange.members) out << " " << member;
 }
 
-void write_message(const Program& program, const Instruction& instruction, std::ostream& out) {
-  const Message& message = program.messages[instruction.detail];
-  const bool sends = instruction.code == OpCode::kSend;
-  out << (sends ? " to " : " from ") << (sends ? message.to : message.from) << " message "
-      << instruction.detail << " " << format_bytes(message.bytes);
-  if (!sends) return;
-  out << " parameters of " << program.copies[message.copy].role;
-  write_parts(message, out);
+// The messages of one rank among those of a reallocation.
+void write_reallocation(const Program& program, const Reallocation& reallocation, DeviceId rank,
+                        std::ostream& out) {
+  out << " copy " << reallocation.copy << " of " << program.copies[reallocation.copy].role;
+  for (const Message& message : reallocation.messages) {
+    if (message.from == rank) {
+      out << "; to " << message.to << " " << format_bytes(message.bytes);
+      write_parts(message, out);
+    }
+    if (message.to == rank) out << "; from " << message.from << " " << format_bytes(message.bytes);
+  }
 }
 
-void write_detail(const Program& program, const Instruction& instruction, std::ostream& out) {
+void write_detail(const Program& program, const Instruction& instruction, DeviceId rank,
+                  std::ostream& out) {
   if (instruction.detail < 0) return;
   switch (instruction.code) {
-    case OpCode::kSend:
-    case OpCode::kReceive:
-      return write_message(program, instruction, out);
+    case OpCode::kReallocate:
+      return write_reallocation(program, program.reallocations[instruction.detail], rank, out);
     case OpCode::kShare:
     case OpCode::kExchange:
       return write_exchange(program, program.exchanges[instruction.detail], out);
@@ -101,7 +104,8 @@ void write_detail(const Program& program, const Instruction& instruction, std::o
   }
 }
 
-void write_instruction(const Program& program, const Instruction& instruction, std::ostream& out) {
+void write_instruction(const Program& program, const Instruction& instruction, DeviceId rank,
+                       std::ostream& out) {
   const Call& call = program.graph.calls[instruction.call.value];
   const bool names_call = instruction.code == OpCode::kCall ||
                           instruction.code == OpCode::kRegionBegin ||
@@ -114,7 +118,7 @@ void write_instruction(const Program& program, const Instruction& instruction, s
         << (call.function.empty() ? "" : " " + call.function) << ")";
   if (instruction.exit != ExitCondition::kNone)
     out << " until " << exit_condition_name(instruction.exit);
-  write_detail(program, instruction, out);
+  write_detail(program, instruction, rank, out);
   if (!instruction.after.empty()) out << " after";
   for (const InstructionId before : instruction.after) out << " " << before;
   if (!instruction.within.empty()) out << " within";
@@ -139,10 +143,8 @@ const char* op_code_name(OpCode code) {
       return "agree";
     case OpCode::kOptimizerStep:
       return "optimizer_step";
-    case OpCode::kSend:
-      return "send";
-    case OpCode::kReceive:
-      return "receive";
+    case OpCode::kReallocate:
+      return "reallocate";
     case OpCode::kShare:
       return "share";
     case OpCode::kExchange:
@@ -211,7 +213,7 @@ std::string program_text(const Program& program) {
         << "\n";
     for (size_t i = 0; i < list.size(); ++i) {
       out << "  " << i;
-      write_instruction(program, list[i], out);
+      write_instruction(program, list[i], DeviceId{static_cast<int32_t>(rank)}, out);
       out << "\n";
     }
   }

@@ -2,13 +2,13 @@
 // by compile(), interpreted by the runtime (which executes it) and by the simulator (which prices
 // it). Region bodies repeat until an exit condition that is evaluated at an agreement point.
 //
-// A rank computes in the order of its list. Communication (send, receive, exchange, load, offload)
-// is issued in that order too, starts when the instructions in `after` have ended, and runs beside
-// what computes meanwhile: messages of weights and loads also beside calls before their own.
-// Messages of one pair of ranks travel in order among those of one hop: weights do not wait for
-// what a relay has yet to receive. In a share all ranks wait for each other. The lists are
-// projections of one global sequence: no rank can wait for another in a circle even if it does
-// everything one after another.
+// A rank computes in the order of its list. What moves (reallocation, exchange, load, offload) is
+// issued in that order too, starts when the instructions in `after` have ended, and runs beside
+// what computes meanwhile: reallocations and loads also beside calls before their own. Messages of
+// one pair of ranks travel in order among those of one hop: weights do not wait for what a relay
+// has yet to receive. In a share all ranks wait for each other. The lists are projections of one
+// global sequence: no rank can wait for another in a circle even if it does everything one after
+// another.
 #pragma once
 
 #include <array>
@@ -34,8 +34,7 @@ enum class OpCode {
   kSchedule,       // region body: the forwards and backwards of one optimizer step's micro-batches
   kAgree,          // region body: gather what the exit and branch conditions depend on
   kOptimizerStep,  // region body: apply the accumulated gradients unless the agreement refused them
-  kSend,           // a message of weights to another rank
-  kReceive,        // the same message on the other side
+  kReallocate,     // weights come from a role's home copy into a copy in another layout
   kShare,          // what a call found goes to all ranks
   kExchange,       // fields that a call wrote go to the ranks of another that reads them
   kReduce,         // region body: gradients over the data-parallel ranks of one slice
@@ -56,7 +55,7 @@ struct Instruction {
                                               // (share, exchange) beside which it stands
   ExitCondition exit = ExitCondition::kNone;  // of a region, at its begin and end
   std::vector<InstructionId> after;           // earlier instructions that must have ended
-  // Send, receive: index into messages; share, exchange: into exchanges; reduce, gather: into
+  // Reallocate: index into reallocations; share, exchange: into exchanges; reduce, gather: into
   // groups; load, offload: into states;
   // release, and call, generate and schedule of a copy: into copies; else -1.
   int32_t detail = -1;
@@ -79,6 +78,16 @@ struct WeightCopy {
   ParamLayout layout;
   bool home = false;
   friend bool operator==(const WeightCopy&, const WeightCopy&) = default;
+};
+
+// How a copy is filled from the home copy of its role. What a rank has under both layouts it copies
+// itself. A message begins when both of its ranks have come to the instruction, and, where a relay
+// passes on what it got, when that has arrived (program/reallocation.h).
+struct Reallocation {
+  int32_t copy = -1;
+  std::vector<DeviceId> members;  // ascending: who has the copy, and who sends or gathers for it
+  std::vector<Message> messages;  // in an order that every member follows
+  friend bool operator==(const Reallocation&, const Reallocation&) = default;
 };
 
 // Ranks that communicate together, in mesh order.
@@ -139,8 +148,8 @@ struct Program {
   std::vector<CallPlacement> calls = {};  // by call
   std::vector<ModelShape> models = {};    // of the roles that calls use
   std::vector<WeightCopy> copies = {};
-  std::vector<Message> messages = {};
-  std::vector<Exchange> exchanges = {};  // in the order of the lists
+  std::vector<Reallocation> reallocations = {};  // in the order of the lists
+  std::vector<Exchange> exchanges = {};          // in the order of the lists
   std::vector<RankGroup> groups = {};
   std::vector<RoleState> states = {};
   std::vector<FusedCalls> fused = {};
@@ -158,9 +167,9 @@ Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& proble
 
 // Regions are closed and not nested, `after` points backwards, every call occurs once on each of
 // its ranks, state that rests on the host is loaded before each use and every use waits for it,
-// every message is received in the order in which it was sent, ranks that do everything in order
-// never wait for each other in a circle, and what a call reads has come from all who have it, by
-// exchanges and shares that it waits for.
+// reallocations bring all of a copy and stand between the last change of its weights and its uses,
+// ranks that do everything in order never wait for each other in a circle, and what a call reads
+// has come from all who have it, by exchanges and shares that it waits for.
 Status verify(const Program& program);
 
 // The same program with its calls (a region counts as one) in another order; an order that breaks a

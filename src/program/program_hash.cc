@@ -24,7 +24,7 @@ class StaticText {
       put("copy", copy.role.value, copy.home);
       write_layout(copy.layout);
     }
-    for (const Message& message : program_.messages) write_message(message);
+    for (const Reallocation& each : program_.reallocations) write_reallocation(each);
     for (const Exchange& exchange : program_.exchanges) write_exchange(exchange);
     for (const RankGroup& group : program_.groups) write_devices("group", group.members);
     for (const RoleState& state : program_.states) put("state", state.role.value, state.optimizer);
@@ -97,9 +97,13 @@ class StaticText {
         model.routes, model.trained_share);
     put("widths", w.weight, w.gathered, w.activation, w.cache, w.reduced, w.optimizer,
         w.least_gradient, w.extra_logit);
-    for (const TensorKind& kind : model.kinds)
-      put("kind", kind.name, kind.elements, kind.units, kind.layer_begin, kind.layer_end,
-          kind.first, kind.last, kind.routed, kind.partial);
+    for (const TensorKind& kind : model.kinds) write_kind("kind", kind);
+    for (const TensorKind& kind : model.changed) write_kind("changed", kind);
+  }
+
+  void write_kind(const char* what, const TensorKind& kind) {
+    put(what, kind.name, kind.elements, kind.units, kind.layer_begin, kind.layer_end, kind.first,
+        kind.last, kind.routed, kind.partial);
   }
 
   void write_layout(const ParamLayout& layout) {
@@ -108,10 +112,14 @@ class StaticText {
         layout.ep, layout.expert_tp, layout.stage_layers);
   }
 
-  void write_message(const Message& message) {
-    put("message", message.copy, message.from.value, message.to.value, message.slot, message.depth,
-        message.lane, message.bytes);
-    for (const MessagePart& part : message.parts) put("part", part.item, part.layers, part.units);
+  void write_reallocation(const Reallocation& reallocation) {
+    put("reallocation", reallocation.copy);
+    write_devices("members", reallocation.members);
+    for (const Message& message : reallocation.messages) {
+      put("message", message.from.value, message.to.value, message.slot, message.depth,
+          message.lane, message.bytes);
+      for (const MessagePart& part : message.parts) put("part", part.item, part.layers, part.units);
+    }
   }
 
   void write_exchange(const Exchange& exchange) {

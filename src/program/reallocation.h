@@ -29,7 +29,6 @@ struct MessagePart {
 };
 
 struct Message {
-  int32_t copy = -1;  // index of the copy that they fill
   DeviceId from, to;
   int32_t slot = 0;
   int32_t depth = 0;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "program/local_parts.h"
 
 namespace braid {
 
@@ -80,7 +81,7 @@ class ResidencyRun {
   Status step(int32_t at, const Instruction& i) {
     if (i.code == OpCode::kLoad) return load(at, i);
     if (i.code == OpCode::kOffload) return offload(i);
-    if (i.code == OpCode::kSend) return send(i);
+    if (i.code == OpCode::kReallocate) return reallocate(i);
     if (i.code == OpCode::kCall || i.code == OpCode::kRegionBegin) return start_call(i);
     return i.within.empty() ? ok_status() : invalid_input("waits within itself, but is no call");
   }
@@ -109,13 +110,17 @@ class ResidencyRun {
     return ok_status();
   }
 
-  // Weights of the home copy, which a sender that passes on what it got does not read.
-  Status send(const Instruction& i) {
-    const Message& message = program_.messages[i.detail];
-    if (message.depth > 0) return ok_status();
-    const int32_t state = state_of(program_.copies[message.copy].role, false);
-    if (state < 0) return ok_status();
-    BRAID_TRY(is_whole(state, DeviceId{static_cast<int32_t>(rank_)}));
+  // It reads the weights of the home copy where the rank has some.
+  Status reallocate(const Instruction& i) {
+    const RoleId& role = program_.copies[program_.reallocations[i.detail].copy].role;
+    const int32_t state = state_of(role, false);
+    const DeviceId self{static_cast<int32_t>(rank_)};
+    const auto reads = [&](const WeightCopy& copy) {
+      return copy.home && copy.role == role && place_in_mesh(copy.layout, self);
+    };
+    if (state < 0 || std::none_of(program_.copies.begin(), program_.copies.end(), reads))
+      return ok_status();
+    BRAID_TRY(is_whole(state, self));
     return waits_for(i, here_.at(state).loads);
   }
 

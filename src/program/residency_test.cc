@@ -10,6 +10,7 @@
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
+#include "program/local_parts.h"
 #include "program/program.h"
 
 namespace braid {
@@ -37,11 +38,15 @@ std::set<int32_t> ancestors(const RankProgram& rank, int32_t index) {
 }
 
 // Whether `instruction` reads the weights that a role's offload frees, or brings them.
-bool touches_home(const Program& program, const Instruction& instruction, const RoleState& state) {
+bool touches_home(const Program& program, const Instruction& instruction, const RoleState& state,
+                  DeviceId rank) {
   if (instruction.code == OpCode::kLoad) return program.states[instruction.detail] == state;
-  if (instruction.code != OpCode::kSend) return false;
-  const Message& message = program.messages[instruction.detail];
-  return message.depth == 0 && program.copies[message.copy].role == state.role;
+  if (instruction.code != OpCode::kReallocate) return false;
+  const RoleId& role = program.copies[program.reallocations[instruction.detail].copy].role;
+  return role == state.role &&
+         std::any_of(program.copies.begin(), program.copies.end(), [&](const WeightCopy& copy) {
+           return copy.home && copy.role == role && place_in_mesh(copy.layout, rank);
+         });
 }
 
 TEST(Residency, WeightsLeaveAfterTheMessagesThatReadThem) {
@@ -52,18 +57,22 @@ TEST(Residency, WeightsLeaveAfterTheMessagesThatReadThem) {
     plan.roles[0].timing = timing;
     const Program program = *compile(plan, problem);
     int checked = 0;
-    for (const RankProgram& rank : program.ranks)
+    for (size_t r = 0; r < program.ranks.size(); ++r) {
+      const RankProgram& rank = program.ranks[r];
       for (size_t i = 0; i < rank.instructions.size(); ++i) {
         if (rank.instructions[i].code != OpCode::kOffload) continue;
         const RoleState& state = program.states[rank.instructions[i].detail];
         if (state.optimizer) continue;
         const std::set<int32_t> waits = ancestors(rank, static_cast<int32_t>(i));
         for (int32_t before = 0; before < static_cast<int32_t>(i); ++before) {
-          if (!touches_home(program, rank.instructions[before], state)) continue;
+          if (!touches_home(program, rank.instructions[before], state,
+                            DeviceId{static_cast<int>(r)}))
+            continue;
           EXPECT_EQ(waits.count(before), 1U) << "offload " << i << " does not wait for " << before;
           ++checked;
         }
       }
+    }
     EXPECT_GE(checked, 8);  // on each of four devices the load and messages
   }
 }
@@ -84,10 +93,10 @@ TEST(Residency, CopiesAreReleasedAfterTheMessagesThatReadThem) {
       if (rank.instructions[i].code != OpCode::kRelease) continue;
       const std::set<int32_t> waits = ancestors(rank, static_cast<int32_t>(i));
       for (int32_t before = 0; before < static_cast<int32_t>(i); ++before) {
-        const Instruction& sent = rank.instructions[before];
-        if (sent.code != OpCode::kSend) continue;
-        const Message& message = program.messages[sent.detail];
-        if (message.depth == 0) continue;
+        const Instruction& filled = rank.instructions[before];
+        if (filled.code != OpCode::kReallocate ||
+            program.reallocations[filled.detail].copy != rank.instructions[i].detail)
+          continue;
         EXPECT_EQ(waits.count(before), 1U);
         ++checked;
       }

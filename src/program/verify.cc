@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "program/exchange.h"
 #include "program/residency.h"
+#include "program/verify_weights.h"
 
 namespace braid {
 namespace {
@@ -28,9 +29,8 @@ std::string place(size_t index, const Instruction& instruction) {
 // The size of the table that an instruction's detail points into; 0: it has none.
 size_t table_size(const Program& program, OpCode code) {
   switch (code) {
-    case OpCode::kSend:
-    case OpCode::kReceive:
-      return program.messages.size();
+    case OpCode::kReallocate:
+      return program.reallocations.size();
     case OpCode::kShare:
     case OpCode::kExchange:
       return program.exchanges.size();
@@ -50,10 +50,10 @@ Status verify_references(const Program& program, const Instruction& instruction,
     if (before.value < 0 || before.value >= static_cast<int32_t>(index))
       return invalid_input(cat("waits for instruction ", before, ", which is not earlier"));
   const int32_t detail = instruction.detail;
-  const bool needs = instruction.code == OpCode::kSend || instruction.code == OpCode::kReceive ||
-                     is_of_fields(instruction.code) || instruction.code == OpCode::kReduce ||
-                     instruction.code == OpCode::kGather || instruction.code == OpCode::kLoad ||
-                     instruction.code == OpCode::kOffload || instruction.code == OpCode::kRelease;
+  const bool needs = instruction.code == OpCode::kReallocate || is_of_fields(instruction.code) ||
+                     instruction.code == OpCode::kReduce || instruction.code == OpCode::kGather ||
+                     instruction.code == OpCode::kLoad || instruction.code == OpCode::kOffload ||
+                     instruction.code == OpCode::kRelease;
   if (detail < (needs ? 0 : -1) ||
       detail >= static_cast<int32_t>(table_size(program, instruction.code)))
     if (detail != -1 || needs)
@@ -152,33 +152,43 @@ Status verify_releases(const Program& program) {
   return ok_status();
 }
 
-// Every entry of the table is on the ranks that it names, each once, and in the table's order: so
-// ranks that meet in several meet in the same order.
-Status verify_exchanges(const Program& program, size_t rank) {
+// Every entry of a table is on the ranks that it names, each once, and in the table's order: so
+// ranks that meet in several meet in the same order. `is_entry` tells its instructions.
+template <typename Entry, typename IsEntry>
+Status verify_entries(const Program& program, size_t rank, const std::vector<Entry>& table,
+                      const std::string& what, const IsEntry& is_entry) {
   const DeviceId self{static_cast<int32_t>(rank)};
   const auto& list = program.ranks[rank].instructions;
-  const auto takes_part = [&](const Exchange& exchange) {
-    return std::find(exchange.members.begin(), exchange.members.end(), self) !=
-           exchange.members.end();
-  };
   size_t next = 0;
   const auto skip = [&] {
-    while (next < program.exchanges.size() && !takes_part(program.exchanges[next])) ++next;
+    while (next < table.size() && std::find(table[next].members.begin(), table[next].members.end(),
+                                            self) == table[next].members.end())
+      ++next;
   };
   for (size_t i = 0; i < list.size(); ++i) {
-    if (!is_of_fields(list[i].code)) continue;
+    if (!is_entry(list[i].code)) continue;
     skip();
     if (static_cast<size_t>(list[i].detail) != next)
-      return invalid_input(cat(place(i, list[i]), ": exchange ", list[i].detail,
-                               " stands where exchange ", next, " of this rank should"));
-    if ((list[i].code == OpCode::kShare) != program.exchanges[next].shared())
-      return invalid_input(cat(place(i, list[i]), ": is not what exchange ", next, " is"));
+      return invalid_input(cat(place(i, list[i]), ": ", what, " ", list[i].detail, " stands where ",
+                               what, " ", next, " of this rank should"));
     ++next;
   }
   skip();
-  if (next < program.exchanges.size())
-    return invalid_input(cat("exchange ", next, " does not occur, which this rank takes part in"));
+  if (next < table.size())
+    return invalid_input(cat(what, " ", next, " does not occur, which this rank takes part in"));
   return ok_status();
+}
+
+Status verify_tables(const Program& program, size_t rank) {
+  BRAID_TRY(verify_entries(program, rank, program.exchanges, "exchange", is_of_fields));
+  for (size_t i = 0; const Instruction& each : program.ranks[rank].instructions) {
+    if (is_of_fields(each.code) &&
+        (each.code == OpCode::kShare) != program.exchanges[each.detail].shared())
+      return invalid_input(cat(place(i, each), ": is not what exchange ", each.detail, " is"));
+    ++i;
+  }
+  return verify_entries(program, rank, program.reallocations, "reallocation",
+                        [](OpCode code) { return code == OpCode::kReallocate; });
 }
 
 // Entries name the ranks and the fields that their calls have.
@@ -204,7 +214,6 @@ class Run {
   explicit Run(const Program& program)
       : program_(program),
         next_(program.ranks.size(), 0),
-        sent_(program.messages.size(), false),
         entered_by_(program.exchanges.size(), 0) {}
 
   Status run() {
@@ -245,19 +254,17 @@ class Run {
     });
   }
 
-  // A receive is ready once it was sent; a send needs its receiver in place; a share, a call or a
-  // collective needs all of its ranks. Whoever comes to an exchange goes on.
+  // A reallocation, a share, a call or a collective needs all of its ranks. Whoever comes to an
+  // exchange goes on.
   bool ready(size_t rank) const {
     const Instruction& i = current(rank);
     if (!exchanged(rank, i)) return false;
     const auto key = std::tuple(i.code, i.detail, i.call.value);
-    if (i.code == OpCode::kReceive) return sent_[i.detail];
-    if (i.code == OpCode::kSend)
-      return at(program_.messages[i.detail].to, OpCode::kReceive, i.detail, i.call);
     const std::vector<DeviceId>* members = nullptr;
     if (i.code == OpCode::kReduce || i.code == OpCode::kGather)
       members = &program_.groups[i.detail].members;
     if (i.code == OpCode::kShare) members = &program_.exchanges[i.detail].members;
+    if (i.code == OpCode::kReallocate) members = &program_.reallocations[i.detail].members;
     if (starts_call(i.code) && !program_.calls.empty() &&
         uses_model(program_.graph.calls[i.call.value]))
       members = &program_.calls[i.call.value].mesh.devices;
@@ -269,31 +276,15 @@ class Run {
   Status execute(size_t rank) {
     const Instruction& i = current(rank);
     Status status;
-    if (i.code == OpCode::kSend) status = check_send(rank, i);
-    if (i.code == OpCode::kReceive) status = check_receive(rank, i);
     if (starts_call(i.code)) status = start_call(rank, i);
     if (i.code == OpCode::kExchange) status = check_exchange(rank, i);
     if (!status.ok()) return status.at(cat("rank ", rank, ", ", place(next_[rank], i)));
     if (is_of_fields(i.code)) ++entered_by_[i.detail];
     if (i.code == OpCode::kShare || i.code == OpCode::kReduce || i.code == OpCode::kGather ||
-        starts_call(i.code))
+        i.code == OpCode::kReallocate || starts_call(i.code))
       entered_.insert({i.code, i.detail, i.call.value});
     ++next_[rank];
     return ok_status();
-  }
-
-  Status check_send(size_t rank, const Instruction& i) {
-    const Message& message = program_.messages[i.detail];
-    if (message.from.value != static_cast<int32_t>(rank))
-      return invalid_input(cat("sends message ", i.detail, " of rank ", message.from));
-    sent_[i.detail] = true;
-    return ok_status();
-  }
-
-  Status check_receive(size_t rank, const Instruction& i) const {
-    const Message& message = program_.messages[i.detail];
-    if (message.to.value == static_cast<int32_t>(rank)) return ok_status();
-    return invalid_input(cat("receives message ", i.detail, " of rank ", message.to));
   }
 
   const std::string& name(CallId call) const { return program_.graph.calls[call.value].name; }
@@ -367,38 +358,9 @@ class Run {
 
   const Program& program_;
   std::vector<size_t> next_;
-  std::vector<bool> sent_;  // by message
   std::set<std::tuple<OpCode, int32_t, int32_t>> entered_;
   std::vector<size_t> entered_by_;  // [exchange]: ranks
 };
-
-// Messages of each pair of ranks in the order of one side's list.
-using Channels = std::map<std::pair<DeviceId, DeviceId>, std::vector<int32_t>>;
-Channels channels(const Program& program, OpCode code) {
-  Channels out;
-  for (const RankProgram& rank : program.ranks)
-    for (const Instruction& i : rank.instructions)
-      if (i.code == code)
-        out[{program.messages[i.detail].from, program.messages[i.detail].to}].push_back(i.detail);
-  return out;
-}
-
-Status verify_channels(const Program& program) {
-  const Channels sent = channels(program, OpCode::kSend);
-  Channels received = channels(program, OpCode::kReceive);
-  for (const auto& [pair, messages] : sent) {
-    const auto& other = received[pair];
-    for (size_t i = 0; i < std::max(messages.size(), other.size()); ++i)
-      if (i >= messages.size() || i >= other.size() || messages[i] != other[i])
-        return invalid_input(cat("messages from rank ", pair.first, " to rank ", pair.second,
-                                 ": number ", i, " is not received as it was sent"));
-  }
-  for (const auto& [pair, messages] : received)
-    if (sent.count(pair) == 0 && !messages.empty())
-      return invalid_input(cat("rank ", pair.second, " receives message ", messages[0],
-                               ", which rank ", pair.first, " never sends"));
-  return ok_status();
-}
 
 // The regions of fused calls follow each other.
 Status verify_fused(const Program& program, const FusedCalls& fused) {
@@ -420,14 +382,16 @@ Status verify(const Program& program) {
     BRAID_TRY(verify_rank(program, rank).at(cat("program of rank ", rank)));
   BRAID_TRY(verify_exchange_table(program));
   for (size_t rank = 0; rank < program.ranks.size(); ++rank)
-    BRAID_TRY(verify_exchanges(program, rank).at(cat("program of rank ", rank)));
+    BRAID_TRY(verify_tables(program, rank).at(cat("program of rank ", rank)));
   for (size_t rank = 0; rank < program.ranks.size(); ++rank)
     BRAID_TRY(verify_bodies(program, rank).at(cat("program of rank ", rank)));
   if (program.calls.empty()) return ok_status();
   BRAID_TRY(verify_releases(program));
-  BRAID_TRY(verify_channels(program));
-  for (size_t rank = 0; rank < program.ranks.size(); ++rank)
+  BRAID_TRY(verify_reallocation_table(program));
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
+    BRAID_TRY(verify_copies(program, rank));
     BRAID_TRY(verify_residency(program, rank));
+  }
   for (const FusedCalls& fused : program.fused) BRAID_TRY(verify_fused(program, fused));
   return Run(program).run();
 }

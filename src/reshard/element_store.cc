@@ -3,7 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "base/text.h"
-#include "reshard/local_parts.h"
+#include "program/local_parts.h"
 
 namespace braid {
 

@@ -18,7 +18,7 @@ constexpr int64_t kAlone_bytes = 64 << 10;
 
 }  // namespace
 
-std::vector<Reallocation::Transfer> Reallocation::transfers_of(const Message& message) const {
+std::vector<ReallocationRun::Transfer> ReallocationRun::transfers_of(const Message& message) const {
   std::vector<Transfer> out(1, Transfer{&message, {}});
   for (const MessagePart& part : message.parts)
     for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
@@ -33,7 +33,7 @@ std::vector<Reallocation::Transfer> Reallocation::transfers_of(const Message& me
   return out;
 }
 
-int64_t Reallocation::elements_of(const std::vector<Piece>& pieces) {
+int64_t ReallocationRun::elements_of(const std::vector<Piece>& pieces) {
   int64_t sum = 0;
   for (const Piece& piece : pieces) sum += piece.size();
   return sum;
@@ -41,8 +41,8 @@ int64_t Reallocation::elements_of(const std::vector<Piece>& pieces) {
 
 // Calls visit(piece, its place in the buffer).
 template <typename Visit>
-void Reallocation::each_place(const std::vector<Piece>& pieces, const at::Tensor& buffer,
-                              const Visit& visit) {
+void ReallocationRun::each_place(const std::vector<Piece>& pieces, const at::Tensor& buffer,
+                                 const Visit& visit) {
   int64_t offset = 0;
   for (const Piece& piece : pieces) {
     visit(piece, buffer.narrow(0, offset, piece.size()));
@@ -51,15 +51,17 @@ void Reallocation::each_place(const std::vector<Piece>& pieces, const at::Tensor
 }
 
 // The elements where they are one run of memory in the store, else undefined.
-at::Tensor Reallocation::whole_span(const std::vector<Piece>& pieces, const ElementStore& store) {
+at::Tensor ReallocationRun::whole_span(const std::vector<Piece>& pieces,
+                                       const ElementStore& store) {
   if (pieces.size() != 1) return {};
   return store.span(pieces[0].part->item, pieces[0].layer, pieces[0].part->units);
 }
 
 // In the plan's order, which is the same on all ranks: the earliest message that is not through is
 // never held up by a later one.
-Reallocation::Reallocation(const std::vector<Message>& messages, const ElementStore* from,
-                           ElementStore* to, Communicator& group, const ReallocateOptions& options)
+ReallocationRun::ReallocationRun(const std::vector<Message>& messages, const ElementStore* from,
+                                 ElementStore* to, Communicator& group,
+                                 const ReallocateOptions& options)
     : from_(from), to_(to), group_(group), options_(options) {
   const int64_t self = group_.members()[group_.index()];
   for (const Message& message : messages)
@@ -67,7 +69,7 @@ Reallocation::Reallocation(const std::vector<Message>& messages, const ElementSt
       for (Transfer& transfer : transfers_of(message)) left_.push_back(std::move(transfer));
 }
 
-Status Reallocation::start(const std::vector<MessagePart>& kept) {
+Status ReallocationRun::start(const std::vector<MessagePart>& kept) {
   const WorkSection section;
   for (const MessagePart& part : kept)
     for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
@@ -85,7 +87,7 @@ Status Reallocation::start(const std::vector<MessagePart>& kept) {
   return {};
 }
 
-Status Reallocation::finish() {
+Status ReallocationRun::finish() {
   while (!left_.empty()) {
     Transfer next = std::move(left_.front());
     left_.pop_front();
@@ -96,23 +98,23 @@ Status Reallocation::finish() {
   return {};
 }
 
-bool Reallocation::sends(const Message& message) const {
+bool ReallocationRun::sends(const Message& message) const {
   return message.from.value == group_.members()[group_.index()];
 }
 
 // Where a transfer's elements lie on this rank: what a relay passes on it has received before.
-const ElementStore& Reallocation::store_of(const Message& message) const {
+const ElementStore& ReallocationRun::store_of(const Message& message) const {
   return sends(message) && message.depth == 0 ? *from_ : *to_;
 }
 
-bool Reallocation::arrivals_left() const {
+bool ReallocationRun::arrivals_left() const {
   return std::any_of(under_way_.begin(), under_way_.end(),
                      [](const UnderWay& each) { return each.arrives; });
 }
 
 // Whether what is under way has to end before a transfer begins: what it passes on must have
 // arrived, and there must be room for its buffer.
-bool Reallocation::must_wait(const Transfer& next) const {
+bool ReallocationRun::must_wait(const Transfer& next) const {
   const Message& message = *next.message;
   if (sends(message) && message.depth > 0 && arrivals_left()) return true;
   if (under_way_.empty() || whole_span(next.pieces, store_of(message)).defined()) return false;
@@ -120,12 +122,12 @@ bool Reallocation::must_wait(const Transfer& next) const {
   return room <= 0 || staged_bytes_ > room;
 }
 
-Status Reallocation::make_way(const Transfer& next) {
+Status ReallocationRun::make_way(const Transfer& next) {
   while (must_wait(next)) BRAID_TRY(finish_first());
   return {};
 }
 
-void Reallocation::begin(Transfer transfer) {
+void ReallocationRun::begin(Transfer transfer) {
   const Message& message = *transfer.message;
   const bool sent = sends(message);
   UnderWay next{std::move(transfer.pieces), !sent, false, {}, {}};
@@ -150,7 +152,7 @@ void Reallocation::begin(Transfer transfer) {
   under_way_.push_back(std::move(next));
 }
 
-Status Reallocation::finish_first() {
+Status ReallocationRun::finish_first() {
   UnderWay first = std::move(under_way_.front());
   under_way_.pop_front();
   BRAID_TRY(first.pending.wait());
@@ -169,7 +171,7 @@ Result<ReallocateReport> reallocate(const std::vector<Message>& messages,
                                     ElementStore* to, Communicator& group,
                                     const ReallocateOptions& options) {
   if (from == nullptr && to == nullptr) return ReallocateReport{};
-  Reallocation work(messages, from, to, group, options);
+  ReallocationRun work(messages, from, to, group, options);
   // Before anything arrives: old and new may share memory only where they hold the same.
   BRAID_TRY(work.start(kept));
   BRAID_TRY(work.finish());

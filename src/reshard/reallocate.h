@@ -27,11 +27,11 @@ struct ReallocateReport {
 // One rank's side of a plan, which may be begun before its end is waited for. The messages of
 // several plans between one pair of ranks come in the order of the plans on both sides: the next
 // one is begun when posted() holds.
-class Reallocation {
+class ReallocationRun {
  public:
   // As reallocate(). REQUIRES: what is referred to outlives the object.
-  Reallocation(const std::vector<Message>& messages, const ElementStore* from, ElementStore* to,
-               Communicator& group, const ReallocateOptions& options);
+  ReallocationRun(const std::vector<Message>& messages, const ElementStore* from, ElementStore* to,
+                  Communicator& group, const ReallocateOptions& options);
 
   // Copies what stays on this rank, then begins messages until one has to wait: a relay for what it
   // passes on, or for room to stage. From here to finish() what is sent must not change and what is

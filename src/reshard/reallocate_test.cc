@@ -12,7 +12,7 @@
 #include "base/testing.h"
 #include "comm/rank_testing.h"
 #include "host/file.h"
-#include "reshard/local_parts.h"
+#include "program/local_parts.h"
 #include "test_paths.h"
 
 namespace braid {
@@ -170,7 +170,7 @@ struct HalfToHalf {
       store = std::make_unique<FlatStore>(kinds, kLayers, to, *place_in_mesh(to, self), at::kInt);
     }
     const bool sends = self.value < 2;
-    work = std::make_unique<Reallocation>(
+    work = std::make_unique<ReallocationRun>(
         messages, sends ? store.get() : nullptr, sends ? nullptr : store.get(), **world.everyone(),
         ReallocateOptions{.channel = 3, .staging_bytes = staging_bytes});
   }
@@ -178,7 +178,7 @@ struct HalfToHalf {
   const std::vector<TensorKind> kinds = tensor_kinds(size_of("qwen2"), false);
   std::vector<Message> messages;
   std::unique_ptr<FlatStore> store;
-  std::unique_ptr<Reallocation> work;
+  std::unique_ptr<ReallocationRun> work;
 };
 
 // What has begun passes while the ranks do other things together, and several plans at once; where

@@ -8,15 +8,14 @@
 
 #include "base/text.h"
 #include "host/work_section.h"
-#include "reshard/local_parts.h"
+#include "program/local_parts.h"
 #include "reshard/reallocate.h"
 #include "runtime/model_store.h"
 
 namespace braid {
 namespace {
 
-constexpr int32_t kWeightChannel = 3;  // after those of program/op.h
-constexpr int64_t kEnds = -1;          // in the place of a layer: the ends of the model
+constexpr int64_t kEnds = -1;  // in the place of a layer: the ends of the model
 
 // What of the parts is of one layer.
 std::vector<MessagePart> of_layer(const std::vector<MessagePart>& parts,
@@ -97,9 +96,9 @@ class StartedMove::Mover {
     return kept_parts(kinds_, layers_, move_.from.layout, move_.to.layout, self_);
   }
 
-  static ReallocateOptions options() {
+  ReallocateOptions options() const {
     ReallocateOptions options;
-    options.channel = kWeightChannel;
+    options.channel = move_.channel;
     return options;
   }
 
@@ -183,7 +182,7 @@ class StartedMove::Mover {
   const std::vector<TensorKind> kinds_;
   const int64_t layers_;
   std::optional<ModelStore> reads_, writes_;
-  std::optional<Reallocation> whole_;  // of weights that are no slices, once it has started
+  std::optional<ReallocationRun> whole_;  // of weights that are no slices, once it has started
 };
 
 StartedMove::StartedMove(const WeightMove& move, DeviceId self)

@@ -18,14 +18,15 @@ struct WeightMove {
   const WeightCopy& to;
   const std::vector<Message>& messages;  // those of the program, in its order
   const TensorMap& map;                  // of what moves
+  int32_t channel = 0;                   // of its messages among all ranks
   ModelInstance* source = nullptr;       // null where this rank has nothing of it
   ModelInstance* target = nullptr;
   Communicator* everyone = nullptr;
   Communicator* holders = nullptr;  // ranks that share the target's slices; null: it has none
 };
 
-// A move on one rank, which passes beside what it computes. All ranks that have a part of either
-// copy make one; those of a role or of several come in the same order on all of them.
+// A move on one rank, which passes beside what it computes. All members of a reallocation make one;
+// those that gather slices finish theirs in one order.
 class StartedMove {
  public:
   // REQUIRES: what the move refers to outlives the object.
@@ -37,7 +38,7 @@ class StartedMove {
   // Begins what need not wait: nothing where weights are slices. From here to finish() the source
   // must not change and the target must not be read.
   Status start();
-  // Whether the next move may start.
+  // Whether all that this rank sends is on its way.
   bool posted() const;
   // kDeadline, kUnavailable: a message failed.
   Status finish();

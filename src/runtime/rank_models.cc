@@ -8,13 +8,17 @@
 #include "host/machine.h"
 #include "interpret/interpreter.h"
 #include "nn/model_parts.h"
-#include "reshard/local_parts.h"
+#include "program/local_parts.h"
 #include "runtime/move_weights.h"
 #include "runtime/roles.h"
 #include "runtime/tensor_messages.h"
 
 namespace braid {
 namespace {
+
+// Each entry's messages have a channel of their own, so that entries need no order among ranks.
+// Behind the other channels of the group of all ranks.
+constexpr int32_t kFirstWeightChannel = 5;
 
 KeptActivations kept_under(Recompute recompute) {
   if (recompute == Recompute::kFull) return KeptActivations::kInputs;
@@ -43,7 +47,6 @@ Result<std::unique_ptr<RankModels>> RankModels::load(const Config& config, const
   if (world != nullptr && world->world_size() > 1) {
     BRAID_ASSIGN(out->everyone_, world->everyone());
   }
-  out->find_messages();
   BRAID_TRY(out->connect());
   BRAID_TRY(guarded([&] { return out->load_models(); }));
   if (out->saves_memory()) release_free_heap();  // what loading needed beside it
@@ -106,7 +109,7 @@ Status RankModels::load_models() {
   BRAID_ASSIGN(roles_, load_roles(config_, roles_at_home(program_, rank()), parts));
   for (const auto& [copy, call] : others) {
     const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
-    if (spec->trained && config_.lora.rank == 0) continue;  // bring() makes it
+    if (spec->trained && config_.lora.rank == 0) continue;  // a reallocation makes it
     BRAID_TRY(load_copy(copy, call));
   }
   return ok_status();
@@ -126,27 +129,11 @@ Model& RankModels::model(CallId id) {
     await(id);
     return *roles_.at(call.role.value).model;
   }
-  BRAID_CHECK(!find_role(program_.graph, call.role)->trained || is_current(copy),
-              cat("call ", call.name, " would read weights of before the last update"));
-  return *copies_.at(copy).instance.model;
-}
-
-// The messages of parameters that the lists hold, in the program's order.
-void RankModels::find_messages() {
-  std::map<int32_t, std::set<int32_t>> by_call;
-  for (const RankProgram& list : program_.ranks)
-    for (const Instruction& instruction : list.instructions)
-      if (instruction.code == OpCode::kSend)
-        by_call[instruction.call.value].insert(instruction.detail);
-  for (const auto& [call, indices] : by_call)
-    for (const int32_t index : indices) messages_[call].push_back(program_.messages[index]);
-}
-
-bool RankModels::is_current(int32_t copy) const {
   const auto found = copies_.find(copy);
-  const auto version = versions_.find(program_.copies[copy].role.value);
-  return found != copies_.end() &&
-         found->second.version == (version == versions_.end() ? 0 : version->second);
+  const bool trained = find_role(program_.graph, call.role)->trained;
+  BRAID_CHECK(found != copies_.end() && (!trained || found->second.filled),
+              cat("call ", call.name, " would read weights of before the last update"));
+  return *found->second.instance.model;
 }
 
 // What moves of a role: with adapters these alone, since every copy has loaded what is below them.
@@ -160,44 +147,45 @@ const TensorMap& RankModels::map_of(const RoleId& role, const ModelSpec& archite
       .first->second;
 }
 
-// What a move needs is there or loaded here; none where the copy is current.
-Status RankModels::begin_move(CallId id) {
-  if (program_.calls.empty() || program_.calls[id.value].copy < 0) return ok_status();
-  const int32_t index = program_.calls[id.value].copy;
-  const WeightCopy& to = program_.copies[index];
-  const RoleSpec* spec = find_role(program_.graph, to.role);
-  if (to.home || !spec->trained) return ok_status();
-  const std::vector<Message>& messages = messages_[id.value];
+// The messages of a copy and what the rank has of it. REQUIRES: the rank is a member.
+Status RankModels::begin_move(int32_t entry) {
+  const Reallocation& reallocation = program_.reallocations[entry];
+  const WeightCopy& to = program_.copies[reallocation.copy];
   const WeightCopy& from = program_.copies[home_of(to.role)];
-  const bool sends = place_in_mesh(from.layout, self()).has_value();
+  const bool gives = place_in_mesh(from.layout, self()).has_value();
   const bool takes = place_in_mesh(to.layout, self()).has_value();
-  // Slices are gathered by all of their holders, which know of each other's copies.
-  const int64_t version = versions_[to.role.value];
-  const bool filled =
-      std::exchange(filled_.try_emplace(index, -1).first->second, version) == version;
-  const bool has_it = from.layout.sharded ? filled : !takes || is_current(index);
-  if (messages.empty() && has_it) return ok_status();
-  if (!sends && !takes) return ok_status();
-  if (takes && copies_.count(index) == 0) BRAID_TRY(load_copy(index, id));
-  for (const auto& [state, resting] : states_)  // earlier than in the list: messages go first
+  const CallId user = user_of(reallocation.copy);
+  if (takes && copies_.count(reallocation.copy) == 0) BRAID_TRY(load_copy(reallocation.copy, user));
+  for (const auto& [state, resting] : states_)
     if (program_.states[state] == RoleState{to.role, false}) load(state);
-  OpenMove open{id, to.role, takes ? &copies_.at(index) : nullptr, version, nullptr};
-  ModelInstance* source = sends ? &roles_.at(to.role.value) : nullptr;
+  OpenMove open{entry, to.role, takes ? &copies_.at(reallocation.copy) : nullptr, nullptr};
+  ModelInstance* source = gives ? &roles_.at(to.role.value) : nullptr;
   const ModelInstance& known = source != nullptr ? *source : open.target->instance;
-  WeightMove move{from, to, messages, map_of(to.role, known.model->spec())};
+  WeightMove move{from, to, reallocation.messages, map_of(to.role, known.model->spec())};
+  move.channel = kFirstWeightChannel + entry;
   move.source = source;
   move.target = takes ? &open.target->instance : nullptr;
   move.everyone = everyone_;
-  if (takes) move.holders = groups(id).weights;
+  if (takes) move.holders = groups(user).weights;
   open.move = std::make_unique<StartedMove>(move, self());
   moves_.push_back(std::move(open));
   return moves_.back().move->start().at(cat("weights of ", to.role));
 }
 
-Status RankModels::begin_bringing(CallId id) {
-  for (const OpenMove& open : moves_)
-    if (open.call == id || (open.move && !open.move->posted())) return ok_status();
-  return begin_move(id);
+CallId RankModels::user_of(int32_t copy) const {
+  for (size_t i = 0; i < program_.calls.size(); ++i)
+    if (program_.calls[i].copy == copy) return CallId{static_cast<int32_t>(i)};
+  BRAID_CHECK(false, "a copy is there for a call");
+}
+
+RankModels::OpenMove* RankModels::open_move(int32_t entry) {
+  for (OpenMove& open : moves_)
+    if (open.entry == entry) return &open;
+  return nullptr;
+}
+
+Status RankModels::begin_reallocation(int32_t entry) {
+  return open_move(entry) == nullptr ? begin_move(entry) : ok_status();
 }
 
 Status RankModels::finish(OpenMove& open) {
@@ -206,30 +194,46 @@ Status RankModels::finish(OpenMove& open) {
   open.move.reset();
   if (open.target == nullptr) return ok_status();
   open.target->instance.model->weights_changed();
-  open.target->version = open.version;
+  open.target->filled = true;
   return ok_status();
 }
 
-// A rank that waits here for its peers waits for what they do before this call alone.
-Status RankModels::bring(CallId id) {
-  const auto of_call = [&](const OpenMove& open) { return open.call == id; };
-  if (std::none_of(moves_.begin(), moves_.end(), of_call)) BRAID_TRY(begin_move(id));
-  for (OpenMove& open : moves_)
-    if (of_call(open) && (open.target != nullptr || (open.move && !open.move->posted())))
-      BRAID_TRY(finish(open));
-  return ok_status();
+// A rank that takes waits where it uses what comes. One that gives waits for its peers here, who
+// have come to the same place, while not all of its messages are on their way.
+Status RankModels::reallocate(int32_t entry) {
+  BRAID_TRY(begin_reallocation(entry));
+  OpenMove& open = *open_move(entry);
+  if (open.target != nullptr || !open.move || open.move->posted()) return ok_status();
+  return finish(open);
 }
 
-Status RankModels::finish_moves(const RoleId& role) {
-  for (OpenMove& open : moves_)
-    if (open.role == role) BRAID_TRY(finish(open));
-  return ok_status();
+Status RankModels::reallocated(int32_t entry) {
+  OpenMove* const open = open_move(entry);
+  return open == nullptr ? ok_status() : finish(*open);
 }
 
 Status RankModels::end_moves() {
   for (OpenMove& open : moves_) BRAID_TRY(finish(open));
   moves_.clear();
   return ok_status();
+}
+
+// The first entry that fills it: all of a copy's bring the same.
+Status RankModels::fill_copy_of(CallId call) {
+  const int32_t copy = program_.calls.empty() ? -1 : program_.calls[call.value].copy;
+  for (size_t i = 0; i < program_.reallocations.size(); ++i) {
+    const Reallocation& each = program_.reallocations[i];
+    if (each.copy != copy) continue;
+    if (std::binary_search(each.members.begin(), each.members.end(), self()))
+      BRAID_TRY(begin_move(static_cast<int32_t>(i)));
+    return end_moves();
+  }
+  return ok_status();
+}
+
+void RankModels::note_training(const RoleId& role) {
+  for (auto& [copy, held] : copies_)
+    if (program_.copies[copy].role == role) held.filled = false;
 }
 
 void RankModels::forget(CallId call) {
@@ -242,7 +246,6 @@ void RankModels::forget(CallId call) {
   };
   if (copy < 0 || std::none_of(program_.ranks.begin(), program_.ranks.end(), releases)) return;
   copies_.erase(copy);
-  filled_.erase(copy);
 }
 
 void RankModels::find_states() {
@@ -297,7 +300,6 @@ void RankModels::offload(int32_t state) {
   const auto found = states_.find(state);
   if (found == states_.end()) return;
   const RoleState& of = program_.states[state];
-  if (const Status sent = finish_moves(of.role); !sent.ok()) throw CommunicationFailure(sent);
   if (!of.optimizer) roles_.at(of.role.value).model->rest();  // what was derived from the weights
   found->second.memory.offload(found->second.changed);
 }

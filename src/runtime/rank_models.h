@@ -38,23 +38,23 @@ class RankModels {
   Model& model(CallId call);
   const CallGroups& groups(CallId call) const { return groups_.at(call.value); }
 
-  // Fills the copy that the call uses, where the program moves weights before it. All ranks call
-  // it; those that only send go on while what they sent is on its way. kDeadline, kUnavailable: a
-  // message failed.
-  Status bring(CallId call);
-  // Begins that beside other calls: calls in the program's order, and nothing where messages of an
-  // earlier one have yet to begin.
-  Status begin_bringing(CallId call);
-  // Waits for what is on its way from or to copies of a role.
-  Status finish_moves(const RoleId& role);
-  // At the end of a step, on all ranks: the same of all roles.
+  // Entries of the program's reallocations. Begins one; nothing where it has begun. kDeadline,
+  // kUnavailable: a message failed.
+  Status begin_reallocation(int32_t entry);
+  // The same where it stands in the list: a rank that only sends or gathers has done so then, or
+  // its messages are on their way.
+  Status reallocate(int32_t entry);
+  // Waits until what this rank sends has left and what it receives has come.
+  Status reallocated(int32_t entry);
+  // At the end of a step, on all ranks: the same of all.
   Status end_moves();
-  // A role's weights have changed: its other copies are stale until bring() fills them. All ranks
-  // say it at the same place, whether or not they hold any.
-  void note_training(const RoleId& role) { ++versions_[role.value]; }
+  // Between two steps, on all ranks: fills the copy that a call uses, if it is not the home copy.
+  Status fill_copy_of(CallId call);
+  // A role's weights have changed: its other copies on this rank are stale until they are filled.
+  void note_training(const RoleId& role);
   // Whether memory of weights or state comes and goes, so that what the heap keeps of it is missed.
   bool saves_memory() const;
-  // Frees the copy: the next bring() makes it anew.
+  // Frees the copy: the next reallocation makes it anew.
   void release(int32_t copy) { copies_.erase(copy); }
   // As release(), of the copy that a call uses, where the program releases it after its use. All
   // ranks call it, between two steps.
@@ -103,10 +103,9 @@ class RankModels {
   Status load_copy(int32_t copy, CallId call);
   ModelPart part_of(CallId call) const;
   int32_t home_of(const RoleId& role) const;
-  Status begin_move(CallId call);
+  CallId user_of(int32_t copy) const;  // the first call that reads it
+  Status begin_move(int32_t entry);
   const TensorMap& map_of(const RoleId& role, const ModelSpec& architecture);
-  bool is_current(int32_t copy) const;
-  void find_messages();
   void find_states();
   void load(int32_t state);
   bool passes_wait(CallId call) const;
@@ -120,30 +119,27 @@ class RankModels {
   // A copy that is not home.
   struct Copy {
     ModelInstance instance;
-    int64_t version = -1;  // that bring() filled it with; -1: none yet, or the role is not trained
+    bool filled = false;  // since its weights changed; never of a role that is not trained
   };
   std::map<int32_t, Copy> copies_;  // by index in the program
   // Weights that came or come from or to this rank in the open step.
   struct OpenMove {
-    CallId call;
+    int32_t entry = -1;
     RoleId role;
-    Copy* target = nullptr;             // null where this rank only sends
-    int64_t version = 0;                // that the target has at the end
+    Copy* target = nullptr;             // null where this rank only gives
     std::unique_ptr<StartedMove> move;  // null once they are there
   };
   Status finish(OpenMove& move);
-  std::list<OpenMove> moves_;                // in the program's order
-  std::map<std::string, int64_t> versions_;  // training calls of each role
-  std::map<int32_t, int64_t> filled_;        // version that each copy has, wherever it is
+  OpenMove* open_move(int32_t entry);  // null: it has not begun
+  std::list<OpenMove> moves_;          // in the program's order
   struct Resting {
     HostState memory;
     bool changed = false;        // since it was brought
     Decoder* decoder = nullptr;  // of weights, where passes can wait for them; else null
   };
-  std::map<int32_t, Resting> states_;                 // by index in the program
-  std::map<int32_t, CallGroups> groups_;              // by call
-  std::map<std::string, TensorMap> maps_;             // of roles whose weights move
-  std::map<int32_t, std::vector<Message>> messages_;  // that move them, by call
+  std::map<int32_t, Resting> states_;      // by index in the program
+  std::map<int32_t, CallGroups> groups_;   // by call
+  std::map<std::string, TensorMap> maps_;  // of roles whose weights move
   // Of states in host memory. Last: it ends before what it copies goes.
   std::unique_ptr<CopyThread> copy_thread_;
 };

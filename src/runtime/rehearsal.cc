@@ -77,10 +77,12 @@ Status Rehearsal::run() {
   return models_.end_moves();
 }
 
-Status Rehearsal::before_call(CallId id) {
-  const Call& call = program_.graph.calls[id.value];
-  at_ = cat("call ", call.name);
-  return everyone_ == nullptr || call.kind == CallKind::kFetch ? ok_status() : models_.bring(id);
+// Nothing passes beside another call, whose memory is measured.
+Status Rehearsal::begin_reallocation(int32_t entry, bool here) {
+  if (!here) return ok_status();
+  at_ = cat("weights of ", program_.copies[program_.reallocations[entry].copy].role,
+            " in another layout");
+  return models_.reallocate(entry);
 }
 
 // As many samples as a step has, with prompts as long as they may be; those of a group are alike.

@@ -42,12 +42,12 @@ class Rehearsal : public Executor {
   // Bytes of the KV cache of this rank, whether or not it fitted.
   int64_t cache_bytes() const { return cache_bytes_; }
 
-  Status before_call(CallId call) override;
-  void after_call(CallId) override {}
   // Every rank makes its samples up.
   Status share(int32_t) override { return ok_status(); }
   Status begin_exchange(int32_t) override { return ok_status(); }
   Status arrive(int32_t) override { return ok_status(); }
+  Status begin_reallocation(int32_t entry, bool here) override;
+  Status reallocated(int32_t entry) override { return models_.reallocated(entry); }
   Status run_call(const Call& call) override;
   Status begin_region(const Call& call) override;
   Status generate_step(const Call& call) override;
@@ -60,7 +60,6 @@ class Rehearsal : public Executor {
   void release(int32_t copy) override { models_.release(copy); }
   Status begin_load(int32_t state, const Interval& layers) override;
   Status offload(int32_t state) override;
-  Status begin_messages(CallId) override { return ok_status(); }
   void passed(size_t) override {}
   Status reopen_region(const Call&) override { return ok_status(); }
 

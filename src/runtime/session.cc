@@ -189,20 +189,33 @@ void Session::note_call(const Call& call, const std::string& instruction) const 
   world_->position().enter(cat("step ", position_.step + 1, ", call ", call.name), instruction);
 }
 
-Status Session::before_call(CallId id) {
-  const Call& call = program_.graph.calls[id.value];
-  note_call(call, "");
-  if (call.kind == CallKind::kFetch || exchange_.ranks() == 1) return ok_status();
-  note_call(call, "moving weights");
-  BRAID_TRY(models_->bring(id));
-  note_call(call, "");
+void Session::note_instruction(size_t index) {
+  noted_ = index;
+  const Instruction& instruction = program_.ranks[rank()].instructions[index];
+  note_call(program_.graph.calls[instruction.call.value],
+            cat("instruction ", index, " (", op_code_name(instruction.code), ")"));
+}
+
+Status Session::moving_weights(const std::function<Status()>& move) {
+  const Instruction& instruction = program_.ranks[rank()].instructions[noted_];
+  note_call(program_.graph.calls[instruction.call.value], "moving weights");
+  BRAID_TRY(move());
+  note_instruction(noted_);
   return ok_status();
 }
 
-void Session::after_call(CallId id) {
-  const Call& call = program_.graph.calls[id.value];
+Status Session::begin_reallocation(int32_t entry, bool here) {
+  if (!here) return models_->begin_reallocation(entry);
+  return moving_weights([&] { return models_->reallocate(entry); });
+}
+
+Status Session::reallocated(int32_t entry) {
+  return moving_weights([&] { return models_->reallocated(entry); });
+}
+
+// What a call's models held beside their weights goes back to the machine.
+void Session::leave_call(const Call& call) {
   if (models_->saves_memory() && uses_model(call)) release_free_heap();
-  if (call.kind == CallKind::kTrainStep) models_->note_training(call.role);
 }
 
 void Session::note_written(CallId id) {
@@ -253,6 +266,12 @@ Status Session::share(int32_t entry) {
 }
 
 Status Session::run_call(const Call& call) {
+  BRAID_TRY(execute_call(call));
+  leave_call(call);
+  return ok_status();
+}
+
+Status Session::execute_call(const Call& call) {
   switch (call.kind) {
     case CallKind::kFetch:
       BRAID_TRY(until_told(fetch(call)));
@@ -454,8 +473,6 @@ Status Session::begin_region(const Call& call) {
     return generation_.begin(models_->model(id), std::move(ranks), store_,
                              rows_.mine(id, position_.step, rank()), position_.step);
   }
-  // What is on its way of these weights must not change.
-  BRAID_TRY(models_->finish_moves(call.role));
   BRAID_ASSIGN(TrainWork work, train_work(call));
   training_.begin(call, std::move(work), position_.step);
   return ok_status();
@@ -528,14 +545,21 @@ Status Session::offload(int32_t state) {
   return ok_status();
 }
 
-Status Session::begin_messages(CallId call) { return models_->begin_bringing(call); }
-
 bool Session::region_done(ExitCondition exit) const {
   return exit == ExitCondition::kDrained ? generation_.drained() : training_.done();
 }
 
 Status Session::end_region(const Call& call) {
-  if (call.kind != CallKind::kGenerate) return ok_status();
+  if (call.kind == CallKind::kGenerate) {
+    BRAID_TRY(end_generation(call));
+  } else {
+    models_->note_training(call.role);
+  }
+  leave_call(call);
+  return ok_status();
+}
+
+Status Session::end_generation(const Call& call) {
   BRAID_TRY(generation_.finish(store_));
   const CallId id = id_of(call);
   ledger_.expect(call.name, static_cast<int64_t>(store_.size()));

@@ -7,6 +7,7 @@
 // take all ranks, which come along in follow(). Steps are saved in whole there, never open.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -108,11 +109,11 @@ class Session : public Executor {
   const SampleStore& store() const { return store_; }
   const DataSet& data() const { return data_.data; }
 
-  Status before_call(CallId call) override;
-  void after_call(CallId call) override;
   Status share(int32_t entry) override;
   Status begin_exchange(int32_t entry) override;
   Status arrive(int32_t entry) override { return exchange_.arrive(entry); }
+  Status begin_reallocation(int32_t entry, bool here) override;
+  Status reallocated(int32_t entry) override;
   Status run_call(const Call& call) override;
   Status begin_region(const Call& call) override;
   Status generate_step(const Call& call) override;
@@ -127,7 +128,6 @@ class Session : public Executor {
   void release(int32_t copy) override { models_->release(copy); }
   Status begin_load(int32_t state, const Interval& layers) override;
   Status offload(int32_t state) override;
-  Status begin_messages(CallId call) override;
 
  private:
   struct Loaded;  // what create() reads before there is a session
@@ -143,6 +143,12 @@ class Session : public Executor {
   };
 
   CallId id_of(const Call& call) const { return call_id(program_, call); }
+  void note_instruction(size_t index);
+  // Where the rank is meanwhile is told to those who watch it.
+  Status moving_weights(const std::function<Status()>& move);
+  Status execute_call(const Call& call);
+  Status end_generation(const Call& call);
+  void leave_call(const Call& call);
   int64_t rank() const { return exchange_.rank(); }
   bool takes_part(CallId call) const { return rows_.dp_rank(call, rank()) >= 0; }
   // The account of who holds what: what a call has written, and all of the program's exchanges
@@ -246,6 +252,7 @@ class Session : public Executor {
   mutable bool together_ = false;  // on the first rank: the others are within what it began
   StepProgress start_;             // before it
   int64_t updates_before_ = 0;
+  size_t noted_ = 0;            // the instruction that this rank has come to
   int64_t updates_passed_ = 0;  // those whose bookkeeping is complete
   int64_t trained_before_ = 0;
   std::optional<StepProgress> open_;  // after its last update; none before the first

@@ -87,7 +87,7 @@ Result<std::vector<Generated>> Session::evaluated_responses() {
 // Of the replica of the call that this rank speaks for; the call's copy of the weights is brought
 // up to date and goes as it goes after the call.
 Result<std::vector<Generated>> Session::responses_in_layout(CallId generate) {
-  BRAID_TRY(models_->bring(generate));
+  BRAID_TRY(models_->fill_copy_of(generate));
   std::vector<Generated> out;
   if (takes_part(generate)) {
     const SampleRows own =
@@ -99,7 +99,6 @@ Result<std::vector<Generated>> Session::responses_in_layout(CallId generate) {
     policy.rest();
     if (!rows_.leads_replica(generate, rank())) out.clear();
   }
-  BRAID_TRY(models_->end_moves());
   models_->forget(generate);
   return out;
 }

@@ -134,11 +134,9 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   const CallSeconds timer = [&](const Call& call, double seconds) {
     seconds_[call.name] = seconds;
   };
-  const std::vector<Instruction>& list = program_.ranks[rank()].instructions;
   const InstructionObserver noted = [&](size_t index) {
     count_instruction();
-    note_call(program_.graph.calls[list[index].call.value],
-              cat("instruction ", index, " (", op_code_name(list[index].code), ")"));
+    note_instruction(index);
     if (observer) observer(index);
   };
   std::map<std::string, double> row;

@@ -95,11 +95,14 @@ void StepSimulation::add_list_memory(DeviceId rank) {
     const auto at = static_cast<int32_t>(i);
     const TaskId task = ends_[rank.value][i];
     const OpCode code = list[i].code;
-    if (code == OpCode::kReceive) {
-      const Message& message = program_.messages[list[i].detail];
-      take_copy(message.copy, task, 0, at);
-      change(rank, {task, 0, MemoryOwner::kStaging, at, message.bytes});
-      change(rank, {task, 1, MemoryOwner::kStaging, at, -message.bytes});
+    if (code == OpCode::kReallocate) {
+      const ReallocatedOn& here = reallocated_[list[i].detail].at(rank.value);
+      const Reallocation& reallocation = program_.reallocations[list[i].detail];
+      take_copy(copy_filled_on(program_, reallocation, rank), here.begin, 0, at);
+      for (const auto& [message, bytes] : here.arrivals) {
+        change(rank, {message, 0, MemoryOwner::kStaging, at, bytes});
+        change(rank, {message, 1, MemoryOwner::kStaging, at, -bytes});
+      }
     } else if (code == OpCode::kExchange) {
       change(rank,
              {task, 0, MemoryOwner::kFields, at, prices_.exchange(list[i].detail, rank).received});
@@ -117,7 +120,7 @@ void StepSimulation::add_list_memory(DeviceId rank) {
     } else if (code == OpCode::kRelease) {
       live[list[i].detail] = false;
       change(rank, {task, 1, MemoryOwner::kCopies, at, -prices_.copy_bytes(list[i].detail, rank)});
-    } else if (code != OpCode::kSend && code != OpCode::kShare) {
+    } else if (code != OpCode::kShare) {
       const Block& block = blocks_[list[i].call.value].at(rank.value);
       if (block.first == at) take_copy(program_.calls[list[i].call.value].copy, block.begin, 0, at);
     }

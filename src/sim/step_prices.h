@@ -111,13 +111,15 @@ class StepPrices {
 };
 
 // Whether an instruction moves data and computes nothing.
-inline bool is_message(OpCode code) { return code == OpCode::kSend || code == OpCode::kReceive; }
+// The copy that a device has when a reallocation has ended; -1 where it only gives.
+int32_t copy_filled_on(const Program& program, const Reallocation& reallocation, DeviceId device);
 inline bool moves_fields(OpCode code) {
   return code == OpCode::kShare || code == OpCode::kExchange;
 }
 inline bool is_state_move(OpCode code) { return code == OpCode::kLoad || code == OpCode::kOffload; }
 inline bool is_list_only(OpCode code) {
-  return is_message(code) || moves_fields(code) || is_state_move(code) || code == OpCode::kRelease;
+  return code == OpCode::kReallocate || moves_fields(code) || is_state_move(code) ||
+         code == OpCode::kRelease;
 }
 
 // A port is one direction of one link of one device.

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "batching/cache_pages.h"
 #include "cost/memory.h"
+#include "program/local_parts.h"
 #include "sim/step_prices.h"
 
 namespace braid {
@@ -161,6 +162,10 @@ void StepPrices::add_base_memory() {
   }
 }
 
+int32_t copy_filled_on(const Program& program, const Reallocation& reallocation, DeviceId device) {
+  return place_in_mesh(program.copies[reallocation.copy].layout, device) ? reallocation.copy : -1;
+}
+
 // Bytes that are there when an instruction of the list begins, and what is fetched ahead of the
 // next call while it runs.
 double StepPrices::held_before(DeviceId device, int32_t instruction) const {
@@ -183,7 +188,8 @@ double StepPrices::held_before(DeviceId device, int32_t instruction) const {
     if (now.code == OpCode::kLoad && (before || may_start)) bytes += moved_bytes(now, device);
     if (!before) continue;
     if (now.code == OpCode::kOffload) bytes -= moved_bytes(now, device);
-    if (now.code == OpCode::kReceive) take_copy(program_.messages[now.detail].copy);
+    if (now.code == OpCode::kReallocate)
+      take_copy(copy_filled_on(program_, program_.reallocations[now.detail], device));
     if (now.code == OpCode::kRelease) {
       live[now.detail] = false;
       bytes -= copy_bytes(now.detail, device);

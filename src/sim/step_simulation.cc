@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "cost/rl_engine.h"
 
@@ -22,7 +23,6 @@ Status StepSimulation::prepare() {
   for (size_t rank = 0; rank < ranks; ++rank)
     ends_[rank].assign(program_.ranks[rank].instructions.size(), -1);
   blocks_.resize(calls);
-  message_tasks_.assign(program_.messages.size(), -1);
   busy_.assign(ranks, 0);
   call_busy_.assign(calls, 0);
   rounds_.assign(calls, 0);
@@ -43,22 +43,47 @@ StepSimulation::Block& StepSimulation::block(CallId call, DeviceId device) {
 }
 
 // The tasks of messages have the order of the program, so that of those that wait for a port since
-// the same moment the one that ranks list first goes first.
-void StepSimulation::add_messages() {
-  std::vector<std::pair<DeviceId, int32_t>> place(program_.messages.size());
-  for (size_t r = program_.ranks.size(); r-- > 0;)
-    for (size_t i = 0; i < program_.ranks[r].instructions.size(); ++i) {
-      const Instruction& entry = program_.ranks[r].instructions[i];
-      if (is_message(entry.code))
-        place[entry.detail] = {DeviceId{static_cast<int32_t>(r)}, static_cast<int32_t>(i)};
-    }
-  for (size_t m = 0; m < place.size(); ++m) {
-    const Message& message = program_.messages[m];
+// the same moment the one that ranks list first goes first. Each begins when both of its ranks have
+// come to the reallocation, a relay's when what it passes on has arrived; those of one pair of
+// ranks and one hop follow each other.
+void StepSimulation::add_reallocations() {
+  for (const Reallocation& reallocation : program_.reallocations) {
+    auto& ranks = reallocated_.emplace_back();
+    for (const DeviceId member : reallocation.members)
+      ranks[member.value] = {-1, tasks_.add(0), tasks_.add(0), {}};
+  }
+  for (size_t rank = 0; rank < program_.ranks.size(); ++rank)
+    for (size_t i = 0; i < program_.ranks[rank].instructions.size(); ++i)
+      if (const Instruction& entry = program_.ranks[rank].instructions[i];
+          entry.code == OpCode::kReallocate)
+        reallocated_[entry.detail].at(static_cast<int32_t>(rank)).instruction =
+            static_cast<int32_t>(i);
+  for (size_t entry = 0; entry < program_.reallocations.size(); ++entry)
+    add_messages(program_.reallocations[entry], reallocated_[entry]);
+}
+
+void StepSimulation::add_messages(const Reallocation& reallocation,
+                                  std::map<int32_t, ReallocatedOn>& ranks) {
+  std::map<std::tuple<DeviceId, int32_t, int32_t, int32_t>, std::vector<TaskId>> arrived;
+  std::map<std::tuple<DeviceId, DeviceId, int32_t, int32_t>, TaskId> channels;
+  for (const Message& message : reallocation.messages) {
+    ReallocatedOn& from = ranks.at(message.from.value);
+    ReallocatedOn& to = ranks.at(message.to.value);
     MessageEvent event;
     event.kind = EventKind::kReallocation;
-    event.call = instruction(place[m].first, place[m].second).call;
-    event.instruction = place[m].second;
-    message_tasks_[m] = link_task(message.from, message.to, message.bytes, event);
+    event.instruction = from.instruction;
+    event.call = instruction(message.from, from.instruction).call;
+    const TaskId task = link_task(message.from, message.to, message.bytes, event);
+    to.arrivals.emplace_back(task, message.bytes);
+    for (const TaskId before : {from.begin, to.begin}) tasks_.wait(task, before);
+    for (const TaskId after : {from.end, to.end}) tasks_.wait(after, task);
+    for (const TaskId before :
+         arrived[{message.from, message.slot - 1, message.depth - 1, message.lane}])
+      tasks_.wait(task, before);
+    arrived[{message.to, message.slot, message.depth, message.lane}].push_back(task);
+    const auto [last, first] =
+        channels.insert({{message.from, message.to, message.depth, message.lane}, task});
+    if (!first) tasks_.wait(task, std::exchange(last->second, task));
   }
 }
 
@@ -93,15 +118,17 @@ void StepSimulation::add_exchange(DeviceId rank, int32_t index) {
 
 // Creates the tasks of every list entry; a call is a pair of gates.
 void StepSimulation::add_blocks() {
-  add_messages();
+  add_reallocations();
   add_exchanges();
   for (size_t r = 0; r < program_.ranks.size(); ++r) {
     const DeviceId rank{static_cast<int32_t>(r)};
     const auto& list = program_.ranks[r].instructions;
     for (size_t i = 0; i < list.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
-      if (is_message(list[i].code)) {
-        keep_order(rank, index);
+      if (list[i].code == OpCode::kReallocate) {
+        const ReallocatedOn& here = reallocated_[list[i].detail].at(rank.value);
+        tasks_.wait(here.end, here.begin);
+        ends_[r][i] = here.end;
       } else if (moves_fields(list[i].code)) {
         add_exchange(rank, index);
       } else if (is_state_move(list[i].code)) {
@@ -159,6 +186,9 @@ void StepSimulation::add_edges() {
       } else if (moves_fields(list[i].code)) {
         task = gates_[list[i].detail];
         tasks_.wait(task, computed);
+      } else if (list[i].code == OpCode::kReallocate) {
+        task = reallocated_[list[i].detail].at(static_cast<int32_t>(r)).begin;
+        tasks_.wait(task, fetched);
       } else {
         tasks_.wait(task, fetched);
       }
@@ -190,22 +220,6 @@ std::vector<int32_t> StepSimulation::replica_ports(CallId call, int stage) const
     ports.insert(ports.end(), of_group.begin(), of_group.end());
   }
   return ports;
-}
-
-// The two sides of a message are one task; messages of a channel keep the sender's order.
-void StepSimulation::keep_order(DeviceId rank, int32_t index) {
-  const Instruction& i = instruction(rank, index);
-  const TaskId task = message_tasks_[i.detail];
-  const Message& message = program_.messages[i.detail];
-  if (i.code == OpCode::kSend) {
-    const auto [last, first] =
-        channels_.insert({{message.from, message.to, message.depth, message.lane}, task});
-    if (!first) {
-      tasks_.wait(task, last->second);
-      last->second = task;
-    }
-  }
-  ends_[rank.value][index] = task;
 }
 
 void StepSimulation::add_state_move(DeviceId rank, int32_t index) {

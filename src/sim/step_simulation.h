@@ -58,19 +58,24 @@ class StepSimulation {
     int32_t first = -1, last = -1;  // instructions
     TaskId begin = -1, end = -1;
   };
+  struct ReallocatedOn {  // a reallocation on one of its ranks
+    int32_t instruction = -1;
+    TaskId begin = -1, end = -1;
+    std::vector<std::pair<TaskId, double>> arrivals;  // messages to it, with their bytes
+  };
   struct StagePoint {
     int dp_rank = 0, stage = 0;
   };
 
   // step_simulation.cc: gates, messages, state, trace.
-  void add_messages();
+  void add_reallocations();
   void add_blocks();
   TaskId first_fetch() const;
   void add_edges();
   bool fused_with_previous(CallId id) const;
+  void add_messages(const Reallocation& reallocation, std::map<int32_t, ReallocatedOn>& ranks);
   void add_exchanges();
   void add_exchange(DeviceId rank, int32_t instruction);
-  void keep_order(DeviceId rank, int32_t instruction);
   void add_state_move(DeviceId rank, int32_t instruction);
   TaskId link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event);
   std::vector<int32_t> replica_ports(CallId call, int stage) const;
@@ -168,11 +173,9 @@ class StepSimulation {
   const SimOptions& options_;
   StepPrices prices_;
   TaskGraph tasks_;
-  std::vector<std::vector<TaskId>> ends_;         // [rank][instruction]
-  std::vector<std::map<int32_t, Block>> blocks_;  // [call], by device
-  std::vector<TaskId> message_tasks_;             // by message
-  // Last message of a pair, by hop.
-  std::map<std::tuple<DeviceId, DeviceId, int32_t, int32_t>, TaskId> channels_;
+  std::vector<std::vector<TaskId>> ends_;                      // [rank][instruction]
+  std::vector<std::map<int32_t, Block>> blocks_;               // [call], by device
+  std::vector<std::map<int32_t, ReallocatedOn>> reallocated_;  // [entry], by member
   std::vector<TaskId> gates_;  // of exchanges: all members have come; of shares the whole
   std::vector<OpEvent> ops_;
   std::vector<MessageEvent> message_events_;

@@ -1,4 +1,4 @@
-#include "reshard/local_parts.h"
+#include "program/local_parts.h"
 
 #include <algorithm>
 

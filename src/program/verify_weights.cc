@@ -1,0 +1,212 @@
+#include "program/verify_weights.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "program/local_parts.h"
+
+namespace braid {
+namespace {
+
+Interval common(const Interval& a, const Interval& b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+int64_t size_of(const MessagePart& part) { return part.layers.size() * part.units.size(); }
+
+// Elements of a part that others of its kind have too. REQUIRES: those do not overlap.
+int64_t covered(const MessagePart& part, const std::vector<MessagePart>& others) {
+  int64_t sum = 0;
+  for (const MessagePart& other : others) {
+    const Interval run = common(part.layers, other.layers);
+    const Interval units = common(part.units, other.units);
+    if (run.size() > 0 && units.size() > 0) sum += run.size() * units.size();
+  }
+  return sum;
+}
+
+int32_t home_of(const Program& program, const RoleId& role) {
+  for (size_t i = 0; i < program.copies.size(); ++i)
+    if (program.copies[i].home && program.copies[i].role == role) return static_cast<int32_t>(i);
+  return -1;
+}
+
+const ModelShape* model_of_role(const Program& program, const RoleId& role) {
+  for (const ModelShape& model : program.models)
+    if (model.role == role) return &model;
+  return nullptr;
+}
+
+// One entry of the table: what each rank of the copy has while its messages come in order.
+class ReallocationRun {
+ public:
+  ReallocationRun(const Reallocation& entry, const WeightCopy& from, const WeightCopy& to,
+                  const ModelShape& model)
+      : entry_(entry), from_(from), to_(to), model_(model) {}
+
+  Status run() {
+    for (const DeviceId device : to_.layout.mesh.devices) {
+      if (!is_member(device)) return invalid_input(cat("rank ", device, " is no member"));
+      add(kept_parts(model_.changed, model_.layers, from_.layout, to_.layout, device),
+          &has_[device]);
+    }
+    for (size_t i = 0; i < entry_.messages.size(); ++i)
+      BRAID_TRY(pass(entry_.messages[i]).at(cat("message ", i)));
+    for (auto& [device, parts] : has_) BRAID_TRY(is_whole(device, parts));
+    return ok_status();
+  }
+
+ private:
+  using PartsOfKind = std::map<int32_t, std::vector<MessagePart>>;
+
+  static void add(const std::vector<MessagePart>& parts, PartsOfKind* to) {
+    for (const MessagePart& part : parts) (*to)[part.item].push_back(part);
+  }
+
+  bool is_member(DeviceId device) const {
+    return std::binary_search(entry_.members.begin(), entry_.members.end(), device);
+  }
+
+  PartsOfKind& home_parts(DeviceId device) {
+    const auto [found, added] = at_home_.try_emplace(device);
+    const auto place = place_in_mesh(from_.layout, device);
+    if (added && place)
+      add(held_parts(model_.changed, model_.layers, from_.layout, *place), &found->second);
+    return found->second;
+  }
+
+  Status pass(const Message& message) {
+    for (const DeviceId device : {message.from, message.to})
+      if (!is_member(device)) return invalid_input(cat("rank ", device, " is no member"));
+    const auto target = has_.find(message.to);
+    if (target == has_.end())
+      return invalid_input(cat("rank ", message.to, " has no part of the copy"));
+    const bool relayed = message.depth > 0;
+    PartsOfKind& source = relayed ? has_[message.from] : home_parts(message.from);
+    for (const MessagePart& part : message.parts) {
+      if (covered(part, source[part.item]) != size_of(part))
+        return invalid_input(cat("rank ", message.from, " has not all that it sends"));
+      if (covered(part, target->second[part.item]) > 0)
+        return invalid_input(cat("rank ", message.to, " has already got what it receives"));
+      target->second[part.item].push_back(part);
+    }
+    return ok_status();
+  }
+
+  Status is_whole(DeviceId device, PartsOfKind& parts) const {
+    const size_t place = *place_in_mesh(to_.layout, device);
+    int64_t lacks = 0;
+    for (const MessagePart& part : held_parts(model_.changed, model_.layers, to_.layout, place))
+      lacks += size_of(part) - covered(part, parts[part.item]);
+    return lacks == 0 ? ok_status()
+                      : invalid_input(cat("rank ", device, " lacks ", lacks, " elements"));
+  }
+
+  const Reallocation& entry_;
+  const WeightCopy& from_;
+  const WeightCopy& to_;
+  const ModelShape& model_;
+  std::map<DeviceId, PartsOfKind> has_;      // of the copy
+  std::map<DeviceId, PartsOfKind> at_home_;  // of the home copy
+};
+
+// Walks one list with the copies that are filled.
+class CopyWalk {
+ public:
+  CopyWalk(const Program& program, size_t rank)
+      : program_(program),
+        self_(DeviceId{static_cast<int32_t>(rank)}),
+        list_(program.ranks[rank].instructions) {}
+
+  Status run() {
+    for (size_t i = 0; i < list_.size(); ++i)
+      BRAID_TRY(step(static_cast<int32_t>(i), list_[i])
+                    .at(cat("instruction ", i, " (", op_code_name(list_[i].code), ")")));
+    return ok_status();
+  }
+
+ private:
+  static bool waits_for(const Instruction& i, int32_t before) {
+    return std::find(i.after.begin(), i.after.end(), InstructionId{before}) != i.after.end();
+  }
+
+  Status step(int32_t at, const Instruction& i) {
+    if (i.code == OpCode::kReallocate) {
+      const int32_t copy = program_.reallocations[i.detail].copy;
+      const RoleId& role = program_.copies[copy].role;
+      const int32_t home = home_of(program_, role);
+      if (place_in_mesh(program_.copies[home].layout, self_)) reads_[role].push_back(at);
+      if (place_in_mesh(program_.copies[copy].layout, self_)) filled_[copy] = at;
+    }
+    if (i.code == OpCode::kRelease) filled_.erase(i.detail);
+    if (i.code == OpCode::kOffload && !program_.states[i.detail].optimizer)
+      return leaves(i, program_.states[i.detail].role);
+    return i.code == OpCode::kCall || i.code == OpCode::kRegionBegin ? start_call(i) : ok_status();
+  }
+
+  Status start_call(const Instruction& i) {
+    const Call& call = program_.graph.calls[i.call.value];
+    const int32_t copy = program_.calls[i.call.value].copy;
+    if (copy < 0) return ok_status();
+    const RoleSpec* role = find_role(program_.graph, call.role);
+    if (!program_.copies[copy].home && role != nullptr && role->trained) {
+      const auto filled = filled_.find(copy);
+      if (filled == filled_.end())
+        return invalid_input(cat("uses copy ", copy, " of ", call.role,
+                                 ", which nothing has filled since its weights changed"));
+      if (!waits_for(i, filled->second))
+        return invalid_input(
+            cat("does not wait for instruction ", filled->second, ", which fills its weights"));
+    }
+    return call.kind == CallKind::kTrainStep ? change(i, call.role) : ok_status();
+  }
+
+  // Weights go to the host, or change.
+  Status leaves(const Instruction& i, const RoleId& role) {
+    for (const int32_t read : reads_[role])
+      if (!waits_for(i, read))
+        return invalid_input(cat("does not wait for instruction ", read,
+                                 ", which may still read the weights of ", role));
+    reads_[role].clear();
+    return ok_status();
+  }
+
+  Status change(const Instruction& i, const RoleId& role) {
+    BRAID_TRY(leaves(i, role));
+    std::erase_if(filled_,
+                  [&](const auto& filled) { return program_.copies[filled.first].role == role; });
+    return ok_status();
+  }
+
+  const Program& program_;
+  const DeviceId self_;
+  const std::vector<Instruction>& list_;
+  std::map<int32_t, int32_t> filled_;             // by copy: the instruction that did it
+  std::map<RoleId, std::vector<int32_t>> reads_;  // of home copies, that may not have ended
+};
+
+}  // namespace
+
+Status verify_reallocation_table(const Program& program) {
+  for (size_t i = 0; i < program.reallocations.size(); ++i) {
+    const Reallocation& entry = program.reallocations[i];
+    const std::string where = cat("reallocation ", i);
+    const auto copies = static_cast<int32_t>(program.copies.size());
+    if (entry.copy < 0 || entry.copy >= copies || program.copies[entry.copy].home)
+      return invalid_input(cat(where, ": fills no copy in another layout"));
+    const WeightCopy& copy = program.copies[entry.copy];
+    const int32_t home = home_of(program, copy.role);
+    const ModelShape* model = model_of_role(program, copy.role);
+    if (home < 0 || model == nullptr)
+      return invalid_input(cat(where, ": role ", copy.role, " has no home copy or no model"));
+    BRAID_TRY(ReallocationRun(entry, program.copies[home], copy, *model).run().at(where));
+  }
+  return ok_status();
+}
+
+Status verify_copies(const Program& program, size_t rank) {
+  return CopyWalk(program, rank).run().at(cat("program of rank ", rank));
+}
+
+}  // namespace braid
