@@ -8,8 +8,8 @@
 #include <map>
 
 #include "base/text.h"
-#include "rank_bench.h"
 #include "program/local_parts.h"
+#include "rank_bench.h"
 #include "reshard/reallocate.h"
 
 namespace braid {
