@@ -32,6 +32,10 @@ Result<ComputeResult> reinforce_advantages(const AlgoBatch&, const AlgorithmOpti
 Result<ComputeResult> reinforce_baseline_advantages(const AlgoBatch&, const AlgorithmOptions&,
                                                     AlgoState&);
 
+// The best sample of each group is preferred to the worst (Guo et al., 2024, alg. 1).
+// In: rewards [S]. Out: preferred [S]: 1, -1, and 0 for others and where all rewards are equal.
+Result<ComputeResult> best_and_worst(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
 // The sampler's own log-probs as those of the old policy: the ratio is then against the
 // distribution that was sampled from, truncated or not. In: sampler_logprobs [R]. Out: old_logprobs
 // [R].
@@ -63,5 +67,16 @@ Result<LossResult> sft_loss(const ModelOutputs&, const AlgoBatch&, const Denomin
 // Mean over Denominators::groups, which counts pairs.
 Result<LossResult> pairwise_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
                                  const AlgorithmOptions&);
+
+// DPO and its kin (algorithm.preference_loss) over pairs of samples of one group: those that
+// `preferred` [S] names where there is such a field, else each sample and the next. Mean over
+// Denominators::groups. Fields: ref_logprobs [R].
+Result<LossResult> preference_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                                   const AlgorithmOptions&);
+
+// ORPO over pairs as above: the negative log-likelihood of the chosen response, mean over its
+// tokens, plus beta times the loss of the ratio of the pair's odds.
+Result<LossResult> odds_ratio_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                                   const AlgorithmOptions&);
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "algo/batch.h"
 #include "algo/functions.h"
@@ -330,12 +331,14 @@ void expect_same(const Split& a, const Split& b) {
 TEST(Losses, DoNotDependOnTheSplitIntoMicroBatches) {
   const Case c(7);
   std::vector<AlgorithmOptions> variants = policy_variants();
-  for (const char* name : {"policy", "cispo", "value", "sft", "pairwise"}) {
+  const std::set<std::string> on_pairs = {"pairwise", "preference", "odds_ratio"};
+  for (const char* name :
+       {"policy", "cispo", "value", "sft", "pairwise", "preference", "odds_ratio"}) {
     const LossFn loss = find_loss(name).value();
     for (const auto& options : variants) {
       const Split whole = run_split(c, loss, options, 6);
       expect_same(run_split(c, loss, options, 2), whole);
-      if (std::string(name) != "pairwise") expect_same(run_split(c, loss, options, 1), whole);
+      if (on_pairs.count(name) == 0) expect_same(run_split(c, loss, options, 1), whole);
     }
   }
 }
@@ -411,6 +414,130 @@ TEST(PairwiseLoss, RefusesSamplesThatAreNoPairs) {
       pairwise_loss({{}, {}, {}, double_tensor(Numbers(6))}, batch, c.totals(), AlgorithmOptions{});
   EXPECT_THAT(result.status().message(), testing::HasSubstr("samples 0 and 1"));
   EXPECT_FALSE(pairwise_loss({{}, {}, {}, double_tensor({1})}, {{}, {1}, {0}}, {}, {}).ok());
+}
+
+// Sums, or means, of new - ref over the tokens of each sample.
+Numbers log_ratios(const Case& c, const Numbers& x, bool mean) {
+  Numbers out;
+  size_t begin = 0;
+  for (const int64_t length : c.lens) {
+    double sum = 0;
+    for (size_t t = begin; t < begin + length; ++t) sum += x[t] - c.ref_logprobs[t];
+    out.push_back(mean ? sum / static_cast<double>(length) : sum);
+    begin += length;
+  }
+  return out;
+}
+
+double log_sigmoid(double x) { return -std::log1p(std::exp(-x)); }
+
+double preference_reference(const AlgorithmOptions& o, double d) {
+  if (o.preference_loss == "ipo") return (d - 0.5 / o.beta) * (d - 0.5 / o.beta);
+  if (o.preference_loss == "hinge") return std::max(0.0, 1 - o.beta * d);
+  const double e = o.label_smoothing;
+  const double right = -log_sigmoid(o.beta * d), wrong = -log_sigmoid(-o.beta * d);
+  if (o.preference_loss == "robust") return ((1 - e) * right - e * wrong) / (1 - 2 * e);
+  return (1 - e) * right + e * wrong;
+}
+
+std::vector<AlgorithmOptions> preference_variants() {
+  std::vector<AlgorithmOptions> out;
+  for (const char* kind : {"sigmoid", "ipo", "hinge", "robust"})
+    for (const double smoothing : {0.0, 0.2}) {
+      AlgorithmOptions o;
+      o.preference_loss = kind;
+      o.beta = 0.3;
+      if (o.preference_loss == "sigmoid" || o.preference_loss == "robust")
+        o.label_smoothing = smoothing;
+      out.push_back(o);
+    }
+  return out;
+}
+
+TEST(PreferenceLoss, EqualsReferenceAndFiniteDifferences) {
+  const Case c(12);
+  for (const AlgorithmOptions& o : preference_variants()) {
+    SCOPED_TRACE(o.preference_loss);
+    const auto run = [&](const at::Tensor& x) {
+      return preference_loss({x, {}, {}, {}}, c.batch(), c.totals(), o).value();
+    };
+    const Numbers ratios = log_ratios(c, c.x, o.preference_loss == "ipo");
+    double expected = 0, accuracy = 0;
+    for (size_t i = 0; i < 6; i += 2) {
+      expected += preference_reference(o, ratios[i] - ratios[i + 1]) / 3;
+      accuracy += ratios[i] > ratios[i + 1] ? 1.0 / 3 : 0;
+    }
+    const LossResult result = run(double_tensor(c.x));
+    EXPECT_NEAR(result.loss.item<double>(), expected, 1e-12);
+    EXPECT_NEAR(result.metrics.at("dpo/accuracy").mean(), accuracy, 1e-12);
+    EXPECT_NEAR(result.metrics.at("dpo/loss").mean(), expected, 1e-12);
+    expect_gradient(c.x, [&](const at::Tensor& x) { return run(x).loss; });
+  }
+}
+
+// At the begin policy and reference agree: the losses' known values.
+TEST(PreferenceLoss, HasItsKnownValueWhereThePolicyIsTheReference) {
+  const Case c(13);
+  AlgorithmOptions o;
+  const auto at_reference = [&](const char* kind) {
+    o.preference_loss = kind;
+    return preference_loss({double_tensor(c.ref_logprobs), {}, {}, {}}, c.batch(), c.totals(), o)
+        ->loss.item<double>();
+  };
+  EXPECT_NEAR(at_reference("sigmoid"), std::log(2.0), 1e-12);
+  EXPECT_NEAR(at_reference("hinge"), 1, 1e-12);
+  EXPECT_NEAR(at_reference("ipo"), 25, 1e-12);  // (1 / (2 beta))^2
+}
+
+// Pairs may be any two of a group; samples of no pair have no gradient.
+TEST(PreferenceLoss, TakesThePairsThatAreNamed) {
+  const Case c(14);
+  AlgoBatch batch = c.batch();
+  batch.groups = {0, 1, 1, 0, 0, 1};
+  batch.fields["preferred"] = double_tensor({-1, 0, 0, 0, 1, 0});
+  const AlgorithmOptions o;
+  const auto run = [&](const at::Tensor& x) {
+    return preference_loss({x, {}, {}, {}}, batch, {19, 6, 2}, o).value().loss;
+  };
+  const Numbers ratios = log_ratios(c, c.x, false);
+  EXPECT_NEAR(run(double_tensor(c.x)).item<double>(),
+              preference_reference(o, ratios[4] - ratios[0]) / 2, 1e-12);
+  expect_gradient(c.x, run);
+  batch.fields["preferred"] = double_tensor({0, 0, 0, 0, 0, 0});
+  EXPECT_EQ(run(double_tensor(c.x)).item<double>(), 0);
+  batch.fields["preferred"] = double_tensor({0, 0, 0, 0, 1, 0});
+  EXPECT_THAT(preference_loss({double_tensor(c.x), {}, {}, {}}, batch, {}, o).status().message(),
+              testing::HasSubstr("preferred to none"));
+}
+
+TEST(OddsRatioLoss, EqualsReferenceAndFiniteDifferences) {
+  const Case c(15);
+  AlgorithmOptions o;
+  o.beta = 0.4;
+  Numbers x;  // log-probs are negative
+  for (const double value : c.x) x.push_back(value - 1.2);
+  Case zero = c;
+  zero.ref_logprobs.assign(x.size(), 0);
+  const auto run = [&](const at::Tensor& logprobs) {
+    return odds_ratio_loss({logprobs, {}, {}, {}}, c.batch(), c.totals(), o).value();
+  };
+  const Numbers means = log_ratios(zero, x, true);
+  const auto log_odds = [&](size_t i) { return means[i] - std::log(1 - std::exp(means[i])); };
+  double expected = 0;
+  for (size_t i = 0; i < 6; i += 2)
+    expected += (-means[i] - o.beta * log_sigmoid(log_odds(i) - log_odds(i + 1))) / 3;
+  EXPECT_NEAR(run(double_tensor(x)).loss.item<double>(), expected, 1e-12);
+  expect_gradient(x, [&](const at::Tensor& logprobs) { return run(logprobs).loss; });
+}
+
+TEST(BestAndWorst, NamesOnePairOfEachGroupWhoseRewardsDiffer) {
+  AlgoState state;
+  const AlgoBatch batch = {
+      {{"rewards", double_tensor({1, 3, 2, 5, 5, 5})}}, {1, 1, 1, 1, 1, 1}, {0, 0, 0, 1, 1, 1}};
+  const auto result = best_and_worst(batch, AlgorithmOptions{}, state);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_THAT(to_doubles(result->fields.at("preferred")), testing::ElementsAre(-1, 1, 0, 0, 0, 0));
+  EXPECT_DOUBLE_EQ(result->metrics.at("adv/zero_std_frac").mean(), 0.5);
 }
 
 }  // namespace

@@ -12,16 +12,17 @@ const std::map<std::string, ComputeFn>& computes() {
       {"rloo_advantages", rloo_advantages},
       {"reinforce_advantages", reinforce_advantages},
       {"reinforce_baseline_advantages", reinforce_baseline_advantages},
+      {"best_and_worst", best_and_worst},
       {"sampler_logprobs", sampler_logprobs}};
   return table;
 }
 
 const std::map<std::string, LossFn>& losses() {
-  static const std::map<std::string, LossFn> table = {{"policy", policy_loss},
-                                                      {"cispo", cispo_loss},
-                                                      {"value", value_loss},
-                                                      {"sft", sft_loss},
-                                                      {"pairwise", pairwise_loss}};
+  static const std::map<std::string, LossFn> table = {
+      {"policy", policy_loss},        {"cispo", cispo_loss},
+      {"value", value_loss},          {"sft", sft_loss},
+      {"pairwise", pairwise_loss},    {"preference", preference_loss},
+      {"odds_ratio", odds_ratio_loss}};
   return table;
 }
 

@@ -38,6 +38,8 @@ Status check_choices(const AlgorithmOptions& o) {
   BRAID_TRY(check_choice("old_logprobs", o.old_logprobs, {"recompute", "sampler"}));
   BRAID_TRY(check_choice("kl.estimator", o.kl.estimator, {"k1", "k2", "k3"}));
   BRAID_TRY(check_choice("kl.in", o.kl.in, {"reward", "loss"}));
+  BRAID_TRY(
+      check_choice("preference_loss", o.preference_loss, {"sigmoid", "ipo", "hinge", "robust"}));
   return check_choice("kl.controller", o.kl.controller, {"fixed", "adaptive"});
 }
 
@@ -52,6 +54,10 @@ Status check_numbers(const AlgorithmOptions& o) {
   BRAID_TRY(check_range("critic_coef", o.critic_coef, 0, kLargest));
   BRAID_TRY(check_range("stop_kl", o.stop_kl, 0, kLargest));
   BRAID_TRY(check_range("tis_cap", o.tis_cap, 0, kLargest));
+  BRAID_TRY(check_range("label_smoothing", o.label_smoothing, 0, 0.5));
+  if (!(o.beta > 0 && o.beta <= kLargest))
+    return invalid_input(cat("algorithm.beta: ", format_double(o.beta),
+                             " is out of range; allowed: a number above 0"));
   if (o.dual_clip == 0 || (o.dual_clip > 1 && o.dual_clip <= kLargest)) return {};
   return invalid_input(cat("algorithm.dual_clip: ", format_double(o.dual_clip),
                            " is out of range; allowed: 0 (off) or a number above 1"));
@@ -77,6 +83,12 @@ Status check_combinations(const AlgorithmOptions& o) {
     return invalid_input(
         "algorithm.tis_cap: with old_logprobs: sampler every weight is 1; use recompute, or 0");
   }
+  if (o.preference_loss == "robust" && o.label_smoothing >= 0.5)
+    return invalid_input("algorithm.label_smoothing: robust needs less than 0.5");
+  const bool smooths = o.preference_loss == "sigmoid" || o.preference_loss == "robust";
+  if (o.label_smoothing > 0 && !smooths)
+    return invalid_input(cat("algorithm.label_smoothing: preference_loss ", o.preference_loss,
+                             " has none; use sigmoid or robust, or 0"));
   const AlgorithmTraits traits = algorithm_traits(o.name);
   if (traits.compares_groups && !traits.rewards_tokens && penalized && o.kl.in == "reward") {
     return invalid_input(cat("algorithm.kl.in: ", o.name,

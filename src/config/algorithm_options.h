@@ -38,6 +38,10 @@ struct AlgorithmOptions {
   std::string old_logprobs = "recompute";
   double tis_cap = 0;
   bool mask_truncated = false;
+
+  double beta = 0.1;
+  std::string preference_loss = "sigmoid";
+  double label_smoothing = 0;
 };
 
 template <class V>
@@ -54,7 +58,8 @@ template <class V>
 void visit(V& v, AlgorithmOptions& o) {
   v("name", o.name,
     "ppo | grpo | dapo | dr_grpo | gspo | cispo | rloo | reinforce | reinforce_plus_plus | "
-    "reinforce_plus_plus_baseline | sft | rm (docs/algorithms.md); the defaults below, and "
+    "reinforce_plus_plus_baseline | dpo | orpo | online_dpo | sft | rm (docs/algorithms.md); the "
+    "defaults below, and "
     "reward_total.overlong_buffer, depend on it");
   v("gamma", o.gamma, "discount per token");
   v("lam", o.lam, "GAE lambda (Schulman et al., 2016)");
@@ -82,6 +87,14 @@ void visit(V& v, AlgorithmOptions& o) {
   v("mask_truncated", o.mask_truncated,
     "responses cut at max_response_length are not trained on; their rewards still count in the "
     "advantages of the others");
+  v("beta", o.beta,
+    "dpo, online_dpo: how far the policy may leave the reference, smaller is farther; orpo: weight "
+    "of the odds ratio");
+  v("preference_loss", o.preference_loss,
+    "dpo, online_dpo: sigmoid | ipo | hinge | robust (docs/algorithms.md)");
+  v("label_smoothing", o.label_smoothing,
+    "dpo, online_dpo: share of preferences taken to be the wrong way round; sigmoid (cDPO) and "
+    "robust");
 }
 
 // The values that the options of an algorithm have before a configuration sets any (users-and-peers

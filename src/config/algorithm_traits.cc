@@ -61,6 +61,12 @@ void baseline_defaults(AlgorithmOptions& o) {
   o.kl.in = "loss";
 }
 
+// The reference is in the loss itself (Guo et al., 2024).
+void online_dpo_defaults(AlgorithmOptions& o) {
+  o.normalize_advantages = "none";
+  o.kl.coef = 0;
+}
+
 void no_defaults(AlgorithmOptions&) {}
 
 struct NamedAlgorithm {
@@ -81,6 +87,7 @@ constexpr NamedAlgorithm kAlgorithms[] = {
     {"reinforce", {false, true, true}, plain_defaults},
     {"reinforce_plus_plus", {false, true, true}, whitened_defaults},
     {"reinforce_plus_plus_baseline", {true, true, true}, baseline_defaults},
+    {"online_dpo", kOfGroups, online_dpo_defaults},
 };
 
 const NamedAlgorithm* find_algorithm(const std::string& name) {

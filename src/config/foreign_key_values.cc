@@ -267,7 +267,18 @@ ForeignAdvice loss_mode(const std::string& value, const ForeignContext& context)
   return no_algorithm("loss", value, context);
 }
 
+// TRL's beta: of DPO and its kin the loss's own number, else the weight of the KL penalty.
+ForeignAdvice strength_of_reference(const std::string& value, const ForeignContext& context) {
+  const YamlNode* algorithm = context.root.find("algorithm");
+  const YamlNode* node = algorithm == nullptr ? nullptr : algorithm->find("name");
+  const std::string name = node == nullptr ? "" : node->scalar;
+  const bool pairs = name == "dpo" || name == "orpo" || name == "online_dpo";
+  return pairs ? lines_of("algorithm.beta: " + value) : value_of(value);
+}
+
 ForeignAdvice loss_aggregation(const std::string& value, const ForeignContext& context) {
+  for (const char* preference : {"sigmoid", "ipo", "hinge", "robust"})
+    if (value == preference) return lines_of("algorithm.preference_loss: " + value);
   const bool by_length = value == "dr_grpo" || value == "seq-mean-token-sum-norm";
   if (by_length) {
     const std::string mean = "algorithm.loss_agg: constant_norm' and 'algorithm.loss_norm_tokens: ";

@@ -61,6 +61,7 @@ ForeignAdvice clip_range(const std::string& value, const ForeignContext& context
 ForeignAdvice two_betas(const std::string& value, const ForeignContext& context);
 ForeignAdvice estimator_to_algorithm(const std::string& value, const ForeignContext& context);
 ForeignAdvice loss_mode(const std::string& value, const ForeignContext& context);
+ForeignAdvice strength_of_reference(const std::string& value, const ForeignContext& context);
 ForeignAdvice loss_aggregation(const std::string& value, const ForeignContext& context);
 ForeignAdvice ratio_level(const std::string& value, const ForeignContext& context);
 ForeignAdvice group_normalization(const std::string& value, const ForeignContext& context);

@@ -92,7 +92,7 @@ TEST(Columns, PathsReachIntoNestedColumns) {
 
 TEST(Columns, DataForAnotherAlgorithmSaySo) {
   EXPECT_THAT(recognised({{"chosen", "a"}, {"rejected", "b"}}, DataNeed::kPrompts),
-              HasSubstr("for algorithm rm or dpo"));
+              HasSubstr("for algorithm rm, dpo or orpo"));
   EXPECT_THAT(recognised({{"text", "a"}}, DataNeed::kPrompts),
               HasSubstr("data.prompt_key: text makes it the prompt"));
   EXPECT_THAT(recognised({{"prompt", "a"}, {"completion", "b"}, {"label", true}}, DataNeed::kPairs),

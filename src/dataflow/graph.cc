@@ -27,7 +27,9 @@ constexpr NamedGraph kGraphs[] = {{"ppo", ppo_graph},
                                   {"reinforce_plus_plus_baseline", reinforce_baseline_graph},
                                   {"sft", sft_graph},
                                   {"rm", rm_graph},
-                                  {"dpo", dpo_graph}};
+                                  {"dpo", dpo_graph},
+                                  {"orpo", orpo_graph},
+                                  {"online_dpo", online_dpo_graph}};
 
 bool reads(const Call& call, const std::string& field) {
   return std::find(call.reads.begin(), call.reads.end(), field) != call.reads.end();

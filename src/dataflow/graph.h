@@ -50,6 +50,8 @@ struct Call {
   std::string metrics =
       {};  // train step: group of its update's metrics ("policy/lr"); "" = the role
   int64_t samples_per_prompt = 0;  // 0 = the workload's; ReMax's greedy responses: 1
+  // Train step: its loss compares the samples of a group, which meet in a micro-batch.
+  bool compares_samples = false;
   friend bool operator==(const Call&, const Call&) = default;
 };
 
@@ -120,9 +122,13 @@ Graph rm_graph(const AlgorithmOptions& options);
 Graph rloo_graph(const AlgorithmOptions& options);
 Graph remax_graph(const AlgorithmOptions& options);
 Graph dpo_graph(const AlgorithmOptions& options);
+Graph orpo_graph(const AlgorithmOptions& options);
+Graph online_dpo_graph(const AlgorithmOptions& options);
 
 // Pieces that several algorithms share.
 Call fetch_prompts_call();
+// Preference pairs: the chosen response of each, then the rejected one.
+Call fetch_pairs_call();
 Call generate_call();
 Call reward_call();
 // Log-probs of the policy that generated, by algorithm.old_logprobs: a pass of the trainer, or the

@@ -139,6 +139,18 @@ TEST(Graph, DpoNeedsItsReferenceWithoutKlPenalty) {
   const Graph graph = *make_graph(named("dpo", 0));
   EXPECT_NE(find_role(graph, RoleId{"reference"}), nullptr);
   EXPECT_FALSE(generates(graph));
+  EXPECT_EQ(find_role(*make_graph(named("orpo", 0)), RoleId{"reference"}), nullptr);
+}
+
+// Their losses compare two samples of a group, which must meet.
+TEST(Graph, LossesOnPairsCompareSamples) {
+  for (const std::string& name : algorithm_names()) {
+    bool compares = false;
+    for (const Call& call : make_graph(named(name, 0))->calls)
+      compares = compares || call.compares_samples;
+    EXPECT_EQ(compares, name == "rm" || name == "dpo" || name == "orpo" || name == "online_dpo")
+        << name;
+  }
 }
 
 TEST(Unroll, IterationsWaitForTheWeightsTheyUse) {

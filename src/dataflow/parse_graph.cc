@@ -100,9 +100,9 @@ Status read_writes(const YamlNode& node, const std::string& where, Call* call) {
 Result<Call> read_call(const std::string& name, const YamlNode& node) {
   const std::string where = cat("calls.", name, ".");
   BRAID_TRY(require_map(node, cat("calls.", name)));
-  BRAID_TRY(require_known_keys(
-      node, where,
-      {"kind", "role", "function", "reads", "writes", "metrics", "samples_per_prompt"}));
+  BRAID_TRY(require_known_keys(node, where,
+                               {"kind", "role", "function", "reads", "writes", "metrics",
+                                "samples_per_prompt", "compares_samples"}));
   Call call;
   call.name = name;
   BRAID_ASSIGN(call.kind, read_kind(node, where));
@@ -120,6 +120,12 @@ Result<Call> read_call(const std::string& name, const YamlNode& node) {
     if (!parse_int(samples->scalar, &call.samples_per_prompt) || call.samples_per_prompt < 0)
       return wrong_value(*samples, cat(where, "samples_per_prompt must be a whole number, not '",
                                        samples->scalar, "'"));
+  if (const YamlNode* compares = node.find("compares_samples")) {
+    if (compares->scalar != "true" && compares->scalar != "false")
+      return wrong_value(*compares, cat(where, "compares_samples must be true or false, not '",
+                                        compares->scalar, "'"));
+    call.compares_samples = compares->scalar == "true";
+  }
   return call;
 }
 
@@ -186,6 +192,7 @@ std::string call_text(const Call& call) {
   if (!writes.empty()) out += cat(", writes: {", join(writes, ", "), "}");
   if (!call.metrics.empty()) out += cat(", metrics: ", yaml_quoted(call.metrics));
   if (call.samples_per_prompt > 0) out += cat(", samples_per_prompt: ", call.samples_per_prompt);
+  if (call.compares_samples) out += ", compares_samples: true";
   return out + "}";
 }
 

@@ -6,19 +6,10 @@ namespace braid {
 Graph rm_graph(const AlgorithmOptions&) {
   const RoleId reward{"reward"};
   Graph graph{"rm", {{reward, true, true}}, {}};
-  graph.calls.push_back({"fetch",
-                         CallKind::kFetch,
-                         {},
-                         "pairs",
-                         {},
-                         {{"prompt_ids", FieldType::kTokens, FieldShape::kPerSample},
-                          {"response_ids", FieldType::kTokens, FieldShape::kPerToken}}});
-  graph.calls.push_back({"update_reward",
-                         CallKind::kTrainStep,
-                         reward,
-                         "pairwise",
-                         {"prompt_ids", "response_ids"},
-                         {}});
+  Call update{"update_reward", CallKind::kTrainStep,           reward,
+              "pairwise",      {"prompt_ids", "response_ids"}, {}};
+  update.compares_samples = true;
+  graph.calls = {fetch_pairs_call(), update};
   return graph;
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <set>
 
@@ -22,11 +23,21 @@ std::vector<std::string> generating_algorithms() {
   return out;
 }
 
+// Those whose loss has a ratio to the policy that generated.
+std::vector<std::string> ratio_algorithms() {
+  std::vector<std::string> out;
+  for (const std::string& name : generating_algorithms())
+    if (find_call(*make_graph(default_options(name)), "old_logprob") != nullptr)
+      out.push_back(name);
+  return out;
+}
+
 TEST(Algorithms, TheTrainableOnesAreDerivedFromGraphsAndFunctions) {
   const std::vector<std::string> names = trainable_algorithms();
   const std::set<std::string> all(names.begin(), names.end());
   for (const char* name : {"ppo", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "reinforce",
-                           "reinforce_plus_plus", "reinforce_plus_plus_baseline", "sft", "rm"})
+                           "reinforce_plus_plus", "reinforce_plus_plus_baseline", "dpo", "orpo",
+                           "online_dpo", "sft", "rm"})
     EXPECT_EQ(all.count(name), 1u) << name;
 }
 
@@ -50,7 +61,22 @@ TEST_P(NamedAlgorithmStep, TheFirstIsOnPolicy) {
   EXPECT_FALSE(same_weights(*session, *before));
 }
 
-INSTANTIATE_TEST_SUITE_P(Names, NamedAlgorithmStep, testing::ValuesIn(generating_algorithms()));
+INSTANTIATE_TEST_SUITE_P(Names, NamedAlgorithmStep, testing::ValuesIn(ratio_algorithms()));
+
+// The policy is the reference at first: the loss has its known value, and no margin.
+TEST(PreferenceStep, TheFirstStartsAtTheReference) {
+  for (const char* name : {"dpo", "online_dpo"}) {
+    Config config = tiny_run(name);
+    config.train.minibatches = 1;
+    const Program program = program_of(config);
+    const auto session = session_of(config, program), before = session_of(config, program);
+    const auto row = session->run_step();
+    ASSERT_TRUE(row.ok()) << row.status().message();
+    EXPECT_NEAR(row->at("dpo/loss"), std::log(2.0), 1e-6) << name;
+    EXPECT_NEAR(row->at("dpo/margin_mean"), 0, 1e-6) << name;
+    EXPECT_FALSE(same_weights(*session, *before)) << name;
+  }
+}
 
 constexpr double kLearned = 0.15;  // of the share of digits
 
@@ -102,13 +128,32 @@ double gain(const std::vector<Json>& rows, const char* metric) {
   return last - first;
 }
 
+// Its mean over the last few steps.
+double last(const std::vector<Json>& rows, const char* metric) {
+  constexpr size_t kSteps = 5;
+  double sum = 0;
+  for (size_t i = 0; i < kSteps; ++i) sum += rows.at(rows.size() - 1 - i)[metric].get<double>();
+  return sum / kSteps;
+}
+
 TEST_F(PrintedAlgorithms, RunAsPrintedAndLearn) {
-  const std::map<std::string, std::string> lines = commands("algorithm.name");
+  const std::map<std::string, std::string> lines = commands("toy.yaml algorithm.name");
   for (const std::string& name : generating_algorithms())
     EXPECT_EQ(lines.count(name), name == "ppo" ? 0u : 1u) << name << " has no printed command";
   run_all(lines, [](const std::string& run) {
     EXPECT_GT(gain(metrics(run), "reward/raw_mean"), kLearned);
   });
+}
+
+// Preferences of the data: the policy comes to give the chosen response more than the rejected one.
+TEST_F(PrintedAlgorithms, PreferencesAreLearnt) {
+  std::map<std::string, std::string> lines = commands("preferences.yaml algorithm.name");
+  ASSERT_EQ(lines.size(), 2u);
+  for (const auto& [name, line] : lines) {
+    const std::string metric = name == "orpo" ? "orpo/accuracy" : "dpo/accuracy";
+    run_all({{name, line}},
+            [&](const std::string& run) { EXPECT_GT(last(metrics(run), metric.c_str()), 0.9); });
+  }
 }
 
 // What a plan has no steps for yet is refused before anything is read.

@@ -137,7 +137,10 @@ std::vector<BadInput> bad_numbers() {
 std::vector<BadInput> bad_names() {
   return {
       refused("algorithm.name=pppo", "ppo"),
-      refused("algorithm.name=dpo", "can be planned"),
+      refused("algorithm.name=kto", "unknown algorithm 'kto'"),
+      refused("algorithm.beta=0", "algorithm.beta"),
+      refused("algorithm.preference_loss=ipoo", "did you mean 'ipo'"),
+      refused("algorithm.label_smoothing=0.7", "algorithm.label_smoothing"),
       refused("algorithm.name=remax", "trained are ppo, grpo, dapo, dr_grpo, gspo, cispo, rloo"),
       refused("algorithm.name=''", "algorithm.name"),
       refused("algoritm.name=ppo", "algorithm"),

@@ -78,9 +78,9 @@ Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens) const 
   options.step = step;
   options.epochs = config_.train.epochs_per_rollout;
   options.minibatches = config_.train.minibatches;
-  // A loss over preference pairs compares the rows of a group. Groups of generated samples are
-  // compared before, over the whole rollout.
-  options.whole_groups = options.trains && !generates(program_.graph);
+  // Groups of generated samples are else compared before, over the whole rollout.
+  options.whole_groups = options.trains && (program_.graph.calls[call.value].compares_samples ||
+                                            !generates(program_.graph));
   options.share_prompts = shares_prompts(config_, program_.graph);
   Strategy strategy = placement(call).strategy;
   if (micro_tokens > 0) strategy.micro_tokens = micro_tokens;

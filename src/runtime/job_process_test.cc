@@ -141,10 +141,11 @@ std::vector<LayoutCase> layouts() {
   };
 }
 
-// Every algorithm of a policy without a critic in the ways to place it; a few of them in the fast
+// Every algorithm without a critic in the ways to place it; a few of them in the fast
 // tier.
 std::vector<LayoutCase> algorithm_layouts() {
-  const std::set<std::string> quick = {"reinforce_plus_plus_baseline-pp2", "cispo-zero3"};
+  const std::set<std::string> quick = {"reinforce_plus_plus_baseline-pp2", "cispo-zero3", "dpo-pp2",
+                                       "online_dpo-dp2"};
   const std::map<std::string, std::pair<std::string, std::string>> ways = {
       {"dp2", {"dp: 2", "dp: 2"}},
       {"tp2", {"tp: 2", "tp: 2"}},
@@ -152,7 +153,7 @@ std::vector<LayoutCase> algorithm_layouts() {
       {"zero3", {"dp: 2", "dp: 2, zero: 3"}}};
   std::vector<LayoutCase> out;
   for (const char* name : {"rloo", "reinforce", "reinforce_plus_plus", "dapo", "dr_grpo", "gspo",
-                           "cispo", "reinforce_plus_plus_baseline"})
+                           "cispo", "reinforce_plus_plus_baseline", "dpo", "orpo", "online_dpo"})
     for (const auto& [way, calls] : ways)
       out.push_back({cat(name, "-", way), name, "1x2", everywhere(name, calls.first, calls.second),
                      quick.count(cat(name, "-", way)) == 0});
@@ -226,9 +227,10 @@ class JobProcess : public JobRun {
     const std::string& algorithm = layout.algorithm;
     const std::string one = recorded(algorithm, family), job = cat("job-", layout.name, family);
     same_kernels(one, job);
-    finish(job_command(job, algorithm,
-                       with_model(family, {"rollout.replay=" + path(one + "/rollouts.jsonl"),
-                                           "plan.file=" + write_plan(layout)})));
+    std::vector<std::string> more = {"plan.file=" + write_plan(layout)};
+    if (generates(*make_graph(default_options(algorithm))))
+      more.push_back("rollout.replay=" + path(one + "/rollouts.jsonl"));
+    finish(job_command(job, algorithm, with_model(family, more)));
     if (HasFatalFailure()) return;
     expect_same_metrics(one, job);
     const std::string start = unchanged(algorithm, family);

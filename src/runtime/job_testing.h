@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/position.h"
+#include "dataflow/graph.h"
 #include "nn/safetensors.h"
 #include "runtime/process_testing.h"
 
@@ -25,8 +26,11 @@ struct LayoutCase {
 // The lines of a plan in which every call has one layout.
 inline std::string everywhere(const std::string& algorithm, const std::string& generate,
                               const std::string& passes, const std::string& trains = "") {
-  std::string out = "  generate: {mesh: all, " + generate + "}\n";
-  std::vector<std::string> calls = {"old_logprob", "ref_logprob", "update_actor"};
+  const bool pairs = algorithm == "dpo" || algorithm == "orpo";
+  std::string out = pairs ? "" : "  generate: {mesh: all, " + generate + "}\n";
+  std::vector<std::string> calls = {"update_actor"};
+  if (algorithm != "orpo") calls.push_back("ref_logprob");
+  if (!pairs && algorithm != "online_dpo") calls.push_back("old_logprob");
   if (algorithm == "ppo") calls.insert(calls.end(), {"values", "update_critic"});
   for (const std::string& call : calls) {
     const bool updates = !trains.empty() && call.rfind("update_", 0) == 0;
@@ -116,7 +120,10 @@ class JobRun : public RunProcess {
   static std::string recorded(const std::string& algorithm, const std::string& family) {
     const std::string name = cat("one-", algorithm, "-", family);
     if (!path_exists(path(name + "/export")))
-      finish(job_command(name, algorithm, with_model(family, {"rollout.record=true"})));
+      finish(job_command(name, algorithm,
+                         with_model(family, generates(*make_graph(default_options(algorithm)))
+                                                ? std::vector<std::string>{"rollout.record=true"}
+                                                : std::vector<std::string>{})));
     return name;
   }
 

@@ -49,7 +49,8 @@ class RunProcess : public testing::TestWithParam<const char*> {
       return out;
     }
     // A plan of all calls needs the reference that some algorithms lack by themselves.
-    if (default_options(kind).kl.coef == 0) return {"algorithm.kl.coef=0.01"};
+    if (default_options(kind).kl.coef == 0 && kind != "online_dpo")
+      return {"algorithm.kl.coef=0.01"};
     if (kind == "ppo-bf16") return {"model.dtype=bf16"};
     if (kind == "ppo-adaptive")
       return {"algorithm.kl.controller=adaptive", "algorithm.kl.target=0.01",

@@ -27,7 +27,7 @@ DealOptions deal_options(const PlanningProblem& problem, const Call& call) {
   DealOptions options;
   options.trains = call.kind == CallKind::kTrainStep;
   options.minibatches = std::max<int64_t>(1, problem.workload.minibatches);
-  options.whole_groups = options.trains && !generates(problem.graph);
+  options.whole_groups = options.trains && (call.compares_samples || !generates(problem.graph));
   options.share_prompts = problem.workload.share_prompts;
   return options;
 }
