@@ -270,6 +270,27 @@ TEST(Verify, FindsReallocationsThatDoNotMakeACopyWhole) {
   EXPECT_THAT(broken([](Reallocation& r) { r.copy = 99; }), HasSubstr("fills no copy"));
 }
 
+// Every message of every reallocation, left out or brought to another rank.
+TEST(Verify, EveryMessageIsMissed) {
+  const Program whole = broken_base();
+  int tried = 0;
+  for (size_t entry = 0; entry < whole.reallocations.size(); ++entry)
+    for (size_t i = 0; i < whole.reallocations[entry].messages.size(); ++i) {
+      Program program = whole;
+      auto& messages = program.reallocations[entry].messages;
+      messages.erase(messages.begin() + static_cast<int64_t>(i));
+      EXPECT_FALSE(verify(program).ok()) << "without message " << i << " of " << entry;
+      for (const DeviceId other : whole.reallocations[entry].members) {
+        if (other == whole.reallocations[entry].messages[i].to) continue;
+        program.reallocations[entry] = whole.reallocations[entry];
+        program.reallocations[entry].messages[i].to = other;
+        EXPECT_FALSE(verify(program).ok()) << "message " << i << " of " << entry << " to " << other;
+        ++tried;
+      }
+    }
+  EXPECT_GT(tried, 100);
+}
+
 TEST(Verify, FindsMissingWaitsForWeights) {
   Program program = broken_base();
   int dropped = 0;
