@@ -15,6 +15,7 @@ extern const Command kSearchTableCommand;
 extern const Command kFuseCommand;
 extern const Command kValidateCommand;
 extern const Command kCalibrateCommand;
+extern const Command kReportCommand;
 
 #ifdef BRAID_WITH_ENGINE
 extern const Command kDataCommand;
@@ -44,6 +45,7 @@ std::vector<Command> all_commands([[maybe_unused]] char** argv) {
       kValidateCommand,
       kCalibrateCommand,
       kFuseCommand,
+      kReportCommand,
 #ifdef BRAID_WITH_ENGINE
       in_engine(kTrain, argv),
       in_engine(kSft, argv),

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "host/file.h"
+#include "report/testing.h"
 
 namespace braid {
 namespace {
@@ -17,12 +18,6 @@ std::vector<Json> rows_of(const std::string& folder) {
   for (const std::string& line : split(*read_file(join_path(folder, "metrics.jsonl")), '\n'))
     if (!line.empty()) rows.push_back(*parse_json(line, "metrics.jsonl"));
   return rows;
-}
-
-std::string fresh_folder(const char* name) {
-  const std::string folder = cat(testing::TempDir(), "/braid_", name, "_", ::getpid());
-  std::filesystem::remove_all(folder);
-  return folder;
 }
 
 TEST(MetricsLog, AppendsRowsAndDropsThoseThatAResumedRunRepeats) {

@@ -1,0 +1,195 @@
+#include "report/run_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "base/text.h"
+#include "host/file.h"
+
+namespace braid {
+namespace {
+
+constexpr double kMostMismatch = 1e-3;  // between sampler and trainer; rounding is below 1e-5
+constexpr double kIdleGroups = 0.8;     // share of groups that teach nothing
+constexpr double kManyCut = 0.5;        // share of responses that were cut off
+constexpr double kNoEntropy = 0.02;     // nats per token
+constexpr double kFarOff = 1.5;         // measured over predicted step
+constexpr size_t kFewRows = 4;          // fewer say little about a trend
+
+// The text of a file of the run's folder; "" where there is none.
+Result<std::string> text_of(const std::string& folder, const std::string& name) {
+  const std::string path = join_path(folder, name);
+  return path_exists(path) ? read_file(path) : Result<std::string>(std::string());
+}
+
+Result<std::vector<Json>> rows_of(const std::string& folder, const std::string& name) {
+  BRAID_ASSIGN(const std::string text, text_of(folder, name));
+  return parse_rows(text, join_path(folder, name));
+}
+
+// config.yaml has a line "  total_steps: N" below "train:".
+int64_t total_steps_of(const std::string& config) {
+  const size_t train = config.rfind("train:\n", 0) == 0 ? 0 : config.find("\ntrain:\n");
+  if (train == std::string::npos) return 0;
+  const std::string key = "\n  total_steps: ";
+  const size_t at = config.find(key, train);
+  return at == std::string::npos ? 0 : std::atoll(config.c_str() + at + key.size());
+}
+
+// The mean of a metric over a part of the rows that have it, from `begin` to `end` as shares.
+std::optional<double> mean_of(const RunRecord& run, const std::string& metric, double begin,
+                              double end) {
+  std::vector<double> values;
+  for (const Json& row : run.metrics)
+    if (const auto found = row.find(metric); found != row.end() && found->is_number())
+      values.push_back(found->get<double>());
+  if (values.size() < kFewRows) return std::nullopt;
+  const auto size = static_cast<double>(values.size());
+  const auto from = values.begin() + static_cast<int64_t>(size * begin);
+  const auto to = values.begin() + static_cast<int64_t>(std::ceil(size * end));
+  double sum = 0;
+  for (auto at = from; at != to; ++at) sum += *at;
+  return sum / static_cast<double>(to - from);
+}
+
+std::optional<double> last_quarter(const RunRecord& run, const std::string& metric) {
+  return mean_of(run, metric, 0.75, 1);
+}
+
+std::string rounded(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", number);
+  return text;
+}
+
+double most_of(const RunRecord& run, const std::string& metric) {
+  double most = 0;
+  for (const Json& row : run.metrics) {
+    const auto found = row.find(metric);
+    if (found != row.end() && found->is_number()) most = std::max(most, found->get<double>());
+  }
+  return most;
+}
+
+std::optional<Finding> first_not_finite(const RunRecord& run) {
+  for (const Json& row : run.metrics)
+    for (const auto& [name, value] : row.items())
+      if (value.is_null()) return Finding{name, cat("not finite in step ", row.value("step", -1))};
+  return std::nullopt;
+}
+
+void find_in_numbers(const RunRecord& run, std::vector<Finding>* out) {
+  const std::string mismatch = "mismatch/logprob_abs_max";
+  if (const double most = most_of(run, mismatch); most > kMostMismatch)
+    out->push_back({mismatch, cat("up to ", rounded(most),
+                                  ": sampler and trainer disagree about the same tokens, so that "
+                                  "no other number means what it says")});
+  if (const auto first = first_not_finite(run)) out->push_back(*first);
+  if (!run.nonfinite.empty())
+    out->push_back({"skipped", cat("updates were refused for numbers that are not finite; their "
+                                   "batches: ",
+                                   join(run.nonfinite, ", "))});
+}
+
+void find_in_learning(const RunRecord& run, std::vector<Finding>* out) {
+  if (const auto idle = last_quarter(run, "adv/zero_std_frac"); idle && *idle > kIdleGroups)
+    out->push_back({"adv/zero_std_frac",
+                    cat(rounded(100 * *idle),
+                        " % of the groups have equal rewards and teach "
+                        "nothing: the task is too easy or too hard; take other data or more "
+                        "samples per prompt")});
+  if (const auto cut = last_quarter(run, "length/truncated_frac"); cut && *cut > kManyCut)
+    out->push_back({"length/truncated_frac",
+                    cat(rounded(100 * *cut),
+                        " % of the responses are cut off: raise "
+                        "rollout.max_response_length or set reward_total.missing_eos_penalty")});
+  if (const auto entropy = last_quarter(run, "policy/entropy"); entropy && *entropy < kNoEntropy)
+    out->push_back({"policy/entropy", cat(rounded(*entropy),
+                                          " nats a token: the policy hardly tries anything; a "
+                                          "lower learning rate or a higher algorithm.kl.coef")});
+  const auto early = mean_of(run, "reward/raw_mean", 0, 0.25);
+  const auto late = last_quarter(run, "reward/raw_mean");
+  if (early && late && *late < *early)
+    out->push_back(
+        {"reward/raw_mean", cat("fell from ", rounded(*early), " in the first quarter to ",
+                                rounded(*late), " in the last")});
+  const auto explained = last_quarter(run, "critic/explained_var");
+  if (explained && *explained <= 0)
+    out->push_back(
+        {"critic/explained_var", cat(rounded(*explained),
+                                     ": the critic does not help; critic.warmup_steps or "
+                                     "another learning rate")});
+}
+
+void find_in_prediction(const RunRecord& run, std::vector<Finding>* out) {
+  if (!run.predicted.is_object() || !run.predicted.contains("step")) return;
+  const Json& step = run.predicted["step"];
+  const double predicted = step.value("predicted_s", 0.0), measured = step.value("measured_s", 0.0);
+  if (predicted <= 0 || measured < kFarOff * predicted) return;
+  out->push_back({"time/step",
+                  cat("a step takes ", rounded(measured), " s, predicted were ", rounded(predicted),
+                      " s: the prices are not this machine's; "
+                      "'braid profile' measures them")});
+}
+
+}  // namespace
+
+Result<std::vector<Json>> parse_rows(const std::string& text, const std::string& where) {
+  std::vector<Json> out;
+  size_t begin = 0;
+  for (int64_t line = 1;; ++line) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) return out;
+    const std::string row = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (trim(row).empty()) continue;
+    BRAID_ASSIGN(Json json, parse_json(row, cat(where, ":", line)));
+    if (!json.is_object())
+      return invalid_input(cat(where, ":", line, ": a row must be a JSON object"));
+    out.push_back(std::move(json));
+  }
+}
+
+Result<RunRecord> read_run(const std::string& folder) {
+  RunRecord out;
+  const std::string path =
+      folder.size() > 1 && folder.back() == '/' ? folder.substr(0, folder.size() - 1) : folder;
+  out.name = path.substr(path.rfind('/') + 1);
+  if (!is_folder(path)) return Status(Code::kNotFound, cat(folder, ": there is no such folder"));
+  BRAID_ASSIGN(out.metrics, rows_of(path, "metrics.jsonl"));
+  if (out.metrics.empty())
+    return Status(Code::kNotFound, cat(folder,
+                                       ": no row of metrics.jsonl; give the folder of a run "
+                                       "(run.dir/run.name) that has completed a step"));
+  BRAID_ASSIGN(out.samples, rows_of(path, "samples.jsonl"));
+  BRAID_ASSIGN(const std::vector<Json> timelines, rows_of(path, "timelines.jsonl"));
+  if (!timelines.empty()) out.timelines = timelines;
+  BRAID_ASSIGN(out.config, text_of(path, "config.yaml"));
+  BRAID_ASSIGN(out.plan, text_of(path, "plan.yaml"));
+  BRAID_ASSIGN(const std::string predicted, text_of(path, "predicted.json"));
+  if (!predicted.empty()) {
+    BRAID_ASSIGN(out.predicted, parse_json(predicted, join_path(path, "predicted.json")));
+  }
+  BRAID_ASSIGN(const std::vector<std::string> names, list_folder(path));
+  for (const std::string& name : names)
+    if (name.rfind("nonfinite_step_", 0) == 0) out.nonfinite.push_back(name);
+  out.total_steps = total_steps_of(out.config);
+  return out;
+}
+
+bool complete(const RunRecord& run) {
+  return run.total_steps > 0 && run.metrics.back().value("step", int64_t{0}) + 1 >= run.total_steps;
+}
+
+std::vector<Finding> findings(const RunRecord& run) {
+  std::vector<Finding> out;
+  find_in_numbers(run, &out);
+  find_in_learning(run, &out);
+  find_in_prediction(run, &out);
+  return out;
+}
+
+}  // namespace braid

@@ -1,0 +1,46 @@
+// What a run has left in its folder, read for a report: rows of metrics and samples, what was
+// predicted, the plan and the configuration. A run that still writes is read as far as its last
+// complete line. Free functions over values; thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+
+namespace braid {
+
+struct RunRecord {
+  std::string name;           // the folder's
+  std::vector<Json> metrics;  // rows by step, ascending
+  std::vector<Json> samples;
+  Json predicted;                      // of predicted.json; null where there is none
+  Json timelines;                      // of timelines.jsonl, by step; null where there is none
+  std::string plan;                    // text of the plan file; "" where there is none
+  std::string config;                  // text of config.yaml
+  std::vector<std::string> nonfinite;  // files of updates that were refused
+  int64_t total_steps = 0;             // of config.yaml; 0 where it does not say
+  friend bool operator==(const RunRecord&, const RunRecord&) = default;
+};
+
+// Rows of JSON lines. A last line without an end is left out: the run is writing it. Errors name
+// `where` and the line.
+Result<std::vector<Json>> parse_rows(const std::string& text, const std::string& where);
+
+// kNotFound where the folder has no metrics.jsonl or the file has no row; other errors name file
+// and line.
+Result<RunRecord> read_run(const std::string& folder);
+
+// Whether the run has completed its last step.
+bool complete(const RunRecord& run);
+
+// A remark about a run: what was seen, in which metric, and what to do about it. The limits are
+// those of docs/metrics.md, "Reading a run".
+struct Finding {
+  std::string metric, text;
+  friend bool operator==(const Finding&, const Finding&) = default;
+};
+std::vector<Finding> findings(const RunRecord& run);
+
+}  // namespace braid
