@@ -14,8 +14,7 @@ namespace {
 // Whether this runtime executes a call that is placed so.
 bool may_place(const PlanningProblem& problem, const CallPlan& entry) {
   const Call* call = find_call(problem.graph, entry.call);
-  return call == nullptr || !uses_model(*call) ||
-         check_executable(*call, entry.mesh, entry.strategy).ok();
+  return call == nullptr || !uses_model(*call) || check_executable(*call, entry.strategy).ok();
 }
 
 }  // namespace

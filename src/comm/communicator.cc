@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "base/text.h"
@@ -175,7 +176,8 @@ Communicator::Communicator(std::string name, std::vector<int64_t> members,
       backend_(std::move(backend)) {
   const auto self = std::find(members_.begin(), members_.end(), context_.global_rank);
   BRAID_CHECK(self != members_.end(), cat("rank is no member of group ", name_));
-  BRAID_CHECK(std::is_sorted(members_.begin(), members_.end()), "members are in order");
+  BRAID_CHECK(std::set(members_.begin(), members_.end()).size() == members_.size(),
+              cat("a rank is twice in group ", name_));
   BRAID_CHECK(members_.size() == 1 || backend_ != nullptr, "a group of several needs a backend");
   index_ = self - members_.begin();
 }

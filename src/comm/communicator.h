@@ -1,4 +1,5 @@
-// Communication within one group of ranks, over c10d. Ranks are global ranks everywhere. All
+// Communication within one group of ranks, over c10d. Ranks are global ranks everywhere; places are
+// theirs in the order of the group. All
 // members call the collectives of a group in the same order; messages of one pair and channel
 // arrive in the order in which they were sent, and must be received in that order with the sizes
 // sent. Tensors are contiguous and stay untouched between start and wait(). One thread at a time
@@ -80,7 +81,8 @@ struct CommunicatorContext {
 
 class Communicator {
  public:
-  // REQUIRES: `members` are sorted, distinct and hold context.global_rank; a backend unless alone.
+  // REQUIRES: `members` are distinct, in the same order on all of them, and hold
+  // context.global_rank; a backend unless alone.
   Communicator(std::string name, std::vector<int64_t> members, CommunicatorContext context,
                std::unique_ptr<GroupBackend> backend);
   ~Communicator();

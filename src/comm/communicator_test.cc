@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -132,6 +133,23 @@ RANK_TEST(Communicator, GroupsOverlapAndCountTheirBytes, 4) {
   }
   EXPECT_EQ(pair.traffic(Transfer::kAllReduce).calls, 1);
   EXPECT_EQ(pair.traffic(Transfer::kAllReduce).bytes, 12);
+}
+
+RANK_TEST(Communicator, PlacesAreThoseOfTheGroupsOrder, 4) {
+  const int64_t me = world.global_rank();
+  const std::vector<int64_t> order = {2, 0, 3, 1}, place = {1, 3, 0, 2};
+  Communicator& turned = **world.group("turned", order);
+  EXPECT_EQ(turned.members(), order);
+  EXPECT_EQ(turned.index(), place[me]);
+  const at::Tensor mine = at::full({1}, static_cast<double>(me)), all = at::empty({4});
+  ASSERT_EQ(turned.all_gather(all, mine, "x").wait().message(), "");
+  expect_values(all, at::tensor({2.0, 0.0, 3.0, 1.0}, at::kFloat));
+  const at::Tensor part = at::empty({1}), terms = at::tensor({10.0, 20.0, 30.0, 40.0}, at::kFloat);
+  ASSERT_EQ(turned.reduce_scatter(part, terms, "x").wait().message(), "");
+  EXPECT_EQ(part.item<double>(), 40.0 * static_cast<double>(place[me] + 1));
+  const at::Tensor told = mine.clone();
+  ASSERT_EQ(turned.broadcast(told, 3, "x").wait().message(), "");
+  EXPECT_EQ(told.item<double>(), 3);
 }
 
 RANK_TEST(Communicator, AgreementNamesTheRankThatDiffers, 4) {

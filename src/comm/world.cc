@@ -190,7 +190,6 @@ Status World::agree(const std::string& point, const Claims& claims, const std::s
 }
 
 Result<Communicator*> World::group(const std::string& name, std::vector<int64_t> members) {
-  std::sort(members.begin(), members.end());
   if (const auto found = groups_.find(name); found != groups_.end()) {
     BRAID_CHECK(found->second->members() == members, cat("group ", name, " has other members"));
     return found->second.get();

@@ -49,8 +49,9 @@ class World {
   Status agree(const std::string& point, const Claims& claims, const std::string& remedy);
   bool refused() const { return refused_; }
 
-  // The communicator of these ranks under this name, connected on the first call by all members;
-  // valid as long as the world. Two groups of equal ranks with different names are independent.
+  // The communicator of these ranks, in this order, under this name, connected on the first call by
+  // all members; valid as long as the world. Two groups of equal ranks with different names are
+  // independent. REQUIRES: all members state the same order.
   Result<Communicator*> group(const std::string& name, std::vector<int64_t> members);
   // The group of all ranks.
   Result<Communicator*> everyone();

@@ -1,7 +1,5 @@
 #include "plan/executable.h"
 
-#include <algorithm>
-
 #include "base/text.h"
 #include "plan/plan_text.h"
 
@@ -15,24 +13,20 @@ Status refused(const std::string& where, const std::string& what) {
 
 }  // namespace
 
-Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy& s) {
+Status check_executable(const Call& call, const Strategy& s) {
   const std::string where = cat("call ", call.name);
   if (s.cp > 1) return refused(where, cat("cp ", s.cp));
   if (s.ep > 1) return refused(where, cat("ep ", s.ep));
   if (s.precision)
     return refused(where, cat("precision ", precision_name(*s.precision),
                               " (calls compute in model.dtype; leave it out)"));
-  if (!std::is_sorted(mesh.devices.begin(), mesh.devices.end()))
-    return refused(where,
-                   cat("mesh ", mesh_text(mesh), ", whose devices are not in ascending order,"));
   return ok_status();
 }
 
 Status check_executable(const ExecutionPlan& plan, const Graph& graph) {
   for (const CallPlan& entry : plan.calls) {
     const Call* call = find_call(graph, entry.call);
-    if (call != nullptr && uses_model(*call))
-      BRAID_TRY(check_executable(*call, entry.mesh, entry.strategy));
+    if (call != nullptr && uses_model(*call)) BRAID_TRY(check_executable(*call, entry.strategy));
   }
   if (plan.fusion.train_schedules)
     return invalid_input(

@@ -9,7 +9,7 @@
 namespace braid {
 
 // One call. Errors name the call and the field.
-Status check_executable(const Call& call, const DeviceMesh& mesh, const Strategy& strategy);
+Status check_executable(const Call& call, const Strategy& strategy);
 
 // A whole plan: its calls, fusion and staleness. REQUIRES: validate() accepted it
 // for the graph.

@@ -12,7 +12,6 @@ namespace {
 Result<Communicator*> connect(const OpGroup& group, const char* kind, World& world) {
   std::vector<int64_t> members;
   for (const DeviceId device : group.members) members.push_back(device.value);
-  std::sort(members.begin(), members.end());
   std::string name = kind;
   for (const int64_t member : members) name += cat("-", member);
   return world.group(name, std::move(members));

@@ -9,8 +9,7 @@ namespace braid {
 Status check_executable(const Program& program) {
   for (size_t i = 0; i < program.calls.size(); ++i)
     if (uses_model(program.graph.calls[i]))
-      BRAID_TRY(check_executable(program.graph.calls[i], program.calls[i].mesh,
-                                 program.calls[i].strategy));
+      BRAID_TRY(check_executable(program.graph.calls[i], program.calls[i].strategy));
   return ok_status();
 }
 

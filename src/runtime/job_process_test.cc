@@ -9,10 +9,12 @@
 
 #include <cmath>
 #include <numeric>
+#include <regex>
 #include <set>
 
 #include "base/rng.h"
 #include "device/device.h"
+#include "plan/plan_text.h"
 #include "runtime/job_testing.h"
 
 namespace braid {
@@ -157,6 +159,58 @@ std::vector<LayoutCase> algorithm_layouts() {
     for (const auto& [way, calls] : ways)
       out.push_back({cat(name, "-", way), name, "1x2", everywhere(name, calls.first, calls.second),
                      quick.count(cat(name, "-", way)) == 0});
+  return out;
+}
+
+// The layout with the devices of every mesh in a random order of its own. Several cannot all be the
+// ascending one.
+LayoutCase reordered(const LayoutCase& layout) {
+  const int devices = std::stoi(layout.devices.substr(layout.devices.find('x') + 1));
+  const std::regex mesh("mesh: (\"[^\"]*\"|[^,}]+)");
+  RandomStream random(31, std::hash<std::string>()(layout.name));
+  LayoutCase out = layout;
+  out.name = "order-" + layout.name;
+  out.calls.clear();
+  auto from = layout.calls.cbegin();
+  for (std::sregex_iterator at(layout.calls.begin(), layout.calls.end(), mesh), end; at != end;
+       ++at) {
+    std::string said = (*at)[1].str();
+    said.erase(std::remove(said.begin(), said.end(), '"'), said.end());
+    DeviceMesh order = *parse_mesh(said == "all" ? cat("0-", devices - 1) : said, nullptr);
+    for (size_t left = order.devices.size(); left > 1; --left)
+      std::swap(order.devices[left - 1], order.devices[random.below(left)]);
+    out.calls += std::string(from, (*at)[0].first) + "mesh: \"" + mesh_text(order) + "\"";
+    from = (*at)[0].second;
+  }
+  out.calls += std::string(from, layout.calls.cend());
+  return out;
+}
+
+// Devices in another order than by number, another one in each call.
+std::vector<LayoutCase> orders() {
+  const std::string forth = "{mesh: \"0,1\", ", back = "{mesh: \"1,0\", ";
+  std::vector<LayoutCase> out = {
+      {"back_tp2", "ppo", "1x2",
+       "  generate: " + back + "tp: 2}\n  old_logprob: " + forth + "tp: 2}\n  ref_logprob: " +
+           back + "pp: 2}\n  values: " + back + "dp: 2}\n  update_critic: " + back +
+           "tp: 2, sequence_parallel: true}\n  update_actor: " + back + "tp: 2}\n"},
+      {"back_pp2", "ppo", "1x2",
+       "  generate: " + back + "pp: 2}\n  old_logprob: " + back + "pp: 2}\n  ref_logprob: " + back +
+           "tp: 2}\n  values: " + forth + "pp: 2}\n  update_critic: " + back +
+           "pp: 2, micro_batches: 2, interleave: 2}\n  update_actor: " + back +
+           "pp: 2, micro_batches: 2}\n"},
+      {"back_zero3", "grpo", "1x2",
+       "  generate: " + back + "dp: 2}\n  old_logprob: " + forth + "dp: 2, zero: 3}\n" +
+           "  ref_logprob: " + back + "dp: 2, zero: 3}\n  update_actor: " + back +
+           "dp: 2, zero: 3}\n"},
+      {"turned", "ppo", "1x4",
+       "  generate: {mesh: \"2,0,3,1\", dp: 2, tp: 2}\n"
+       "  old_logprob: {mesh: \"3,1,2,0\", tp: 2, pp: 2}\n"
+       "  ref_logprob: {mesh: \"1,3\", tp: 2}\n  values: {mesh: \"2,3,0\", dp: 3}\n"
+       "  update_critic: {mesh: \"3,2,1,0\", dp: 2, pp: 2, micro_batches: 2, zero: 2}\n"
+       "  update_actor: {mesh: \"1,0,3,2\", tp: 2, pp: 2, micro_batches: 2}\n"}};
+  for (const LayoutCase& layout : layouts())
+    if (layout.devices != "1x1") out.push_back(reordered(layout)), out.back().full = true;
   return out;
 }
 
@@ -308,6 +362,21 @@ TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
     if (layout.full && !full_tier()) continue;
     expect_equivalent(layout, "");
   }
+}
+
+TEST_F(JobProcess, EveryOrderOfDevicesComputesWhatOneProcessDoes) {
+  for (const LayoutCase& layout : orders()) {
+    if (layout.full && !full_tier()) continue;
+    SCOPED_TRACE(layout.calls);
+    expect_equivalent(layout, "");
+    if (HasFatalFailure()) return;
+  }
+  // Heads that share keys, tied embeddings; adapters.
+  for (const LayoutCase& layout : orders())
+    if (layout.name == "turned" || (full_tier() && layout.name.starts_with("back")))
+      for (const char* family : {"qwen2", "lora"}) expect_equivalent(layout, family);
+  for (int number = 0; full_tier() && number < 30; ++number)
+    expect_equivalent(reordered(random_layout(number)), number % 2 == 0 ? "qwen2" : "");
 }
 
 TEST_F(JobProcess, EveryAlgorithmComputesWhatOneProcessDoes) {
