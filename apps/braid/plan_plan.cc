@@ -342,7 +342,20 @@ Status run_plan(const PlanArguments& arguments) {
   return write_fused(arguments, planning, extras);
 }
 
+// An option that prints names that the planner knows, and ends.
+void define_list(CLI::App& app, const char* option, void (*print)(), const char* help) {
+  app.add_flag_callback(
+      option,
+      [print] {
+        print();
+        throw CLI::Success();
+      },
+      help);
+}
+
 void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& arguments) {
+  define_list(app, "--list-gpus", list_gpus, "print the devices that cluster.gpu may name");
+  define_list(app, "--list-models", list_models, "print the sizes that model.size may name");
   app.add_option("inputs", arguments->inputs, "configuration files, then key.sub=value overrides");
   app.add_option("--out", arguments->out, "write the plan to this file");
   app.add_option("--fused-out", arguments->fused_out,
