@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "dataflow/model_spec.h"
+#include "models/spec.h"
 #include "nn/kernels/choice.h"
 #include "nn/model.h"
 #include "rollout/engine.h"

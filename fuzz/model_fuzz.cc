@@ -1,5 +1,5 @@
 // Model sizes from config.json: what parses keeps its invariants.
-#include "dataflow/model_size.h"
+#include "models/size.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto model =

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "dataflow/model_size.h"
+#include "models/size.h"
 #include "nn/model.h"
 
 namespace braid {

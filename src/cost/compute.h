@@ -12,7 +12,7 @@
 #include "cost/collective.h"
 #include "cost/efficiency.h"
 #include "cost/profile.h"
-#include "dataflow/model_size.h"
+#include "models/size.h"
 
 namespace braid {
 

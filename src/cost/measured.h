@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cost/efficiency.h"
-#include "plan/model_names.h"
+#include "models/names.h"
 #include "plan/problem.h"
 
 namespace braid {

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "cluster/gpu.h"
-#include "dataflow/model_size.h"
+#include "models/size.h"
 
 namespace braid {
 

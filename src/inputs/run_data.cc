@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "data/chat/render.h"
-#include "dataflow/model_spec.h"
 #include "host/adapter_folder.h"
 #include "host/file.h"
+#include "models/spec.h"
 #include "reward/label_check.h"
 
 namespace braid {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/names.h"
 #include "plan/execution_plan.h"
-#include "plan/model_names.h"
 #include "plan/problem.h"
 
 namespace braid {

@@ -17,8 +17,8 @@
 #include <set>
 
 #include "base/text.h"
-#include "dataflow/adapter_targets.h"
 #include "device/device_copy.h"
+#include "models/adapter_targets.h"
 #include "nn/decode_layers.h"
 #include "nn/zero_messages.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "dataflow/model_family.h"
+#include "models/family.h"
 #include "nn/decoder_layer.h"
 #include "nn/model.h"
 #include "nn/shard.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "dataflow/model_spec.h"
+#include "models/spec.h"
 #include "nn/kernels/kernels.h"
 #include "nn/linear_layer.h"
 #include "nn/tensor_parallel.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "dataflow/model_spec.h"
 #include "host/adapter_folder.h"
+#include "models/spec.h"
 #include "nn/kernels/kernels.h"
 #include "nn/tensor_parallel.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "dataflow/model_family.h"
+#include "models/family.h"
 #include "nn/tensor_parallel.h"
 
 namespace braid {

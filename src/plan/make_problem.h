@@ -7,8 +7,8 @@
 #include <string>
 
 #include "config/options.h"
+#include "models/names.h"
 #include "plan/execution_plan.h"
-#include "plan/model_names.h"
 #include "plan/problem.h"
 
 namespace braid {

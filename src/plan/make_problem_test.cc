@@ -117,19 +117,6 @@ TEST(MakeProblem, PairsCountTwoSequences) {
   EXPECT_DOUBLE_EQ(mean_tokens(problem->workload.response), 30);
 }
 
-TEST(MakeProblem, NamesOfRepositoriesMeanCatalogueModels) {
-  const std::pair<const char*, const char*> names[] = {
-      {"meta-llama/Llama-2-7b-chat-hf", "llama2-7b"},    {"Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"},
-      {"meta-llama/Llama-3.1-8B-Instruct", "llama3-8b"}, {"llama-34b", "codellama-34b"},
-      {"Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"},           {"llama-7b", "llama-7b"}};
-  for (const auto& [name, model] : names) {
-    const auto found = find_model_by_any_name(name);
-    ASSERT_TRUE(found.ok()) << name;
-    EXPECT_EQ(found->name, model);
-  }
-  EXPECT_EQ(find_model_by_any_name("llama2-8b").status().code(), Code::kNotFound);
-}
-
 struct BadCase {
   const char* text;
   const char* message;

@@ -9,8 +9,8 @@
 
 #include "cluster/cluster.h"
 #include "dataflow/graph.h"
-#include "dataflow/model_size.h"
-#include "dataflow/model_spec.h"
+#include "models/size.h"
+#include "models/spec.h"
 #include "plan/execution_plan.h"
 
 namespace braid {
@@ -43,7 +43,7 @@ struct RoleModel {
   Precision precision = Precision::kBf16;
   // All of its tensors, for a program that moves them; a plan needs the size alone.
   std::optional<ModelSpec> spec = {};
-  std::vector<std::string> lora_targets = {};  // beside spec: dataflow/adapter_targets.h
+  std::vector<std::string> lora_targets = {};  // beside spec: models/adapter_targets.h
   // Role whose frozen base weights these are: a reference that is the actor without its adapters.
   // The two share memory where their layouts coincide.
   std::string shares_weights_with = "";

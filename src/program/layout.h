@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cluster/cluster.h"
-#include "dataflow/model_size.h"
+#include "models/size.h"
 #include "plan/execution_plan.h"
 
 namespace braid {

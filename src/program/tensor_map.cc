@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "dataflow/adapter_targets.h"
+#include "models/adapter_targets.h"
 
 namespace braid {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "dataflow/model_family.h"
+#include "models/family.h"
 #include "program/layout.h"
 
 namespace braid {
@@ -42,7 +42,7 @@ struct TensorMap {
 // (biases that are not cut, norms of queries and keys) follow.
 TensorMap tensor_map(const ModelSpec& spec);
 // What training with adapters changes: A [rank, in] and B [out, rank] of the linear modules that
-// are targets (dataflow/adapter_targets.h; PEFT's names), and the scalar head.
+// are targets (models/adapter_targets.h; PEFT's names), and the scalar head.
 TensorMap adapter_map(const ModelSpec& spec, int64_t rank, const std::vector<std::string>& targets);
 
 std::vector<TensorKind> kinds_of(const TensorMap& map);

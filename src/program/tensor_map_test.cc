@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "dataflow/adapter_targets.h"
+#include "models/adapter_targets.h"
 
 namespace braid {
 namespace {

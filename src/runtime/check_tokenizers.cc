@@ -2,10 +2,10 @@
 
 #include "base/text.h"
 #include "data/tokenizer/difference.h"
-#include "dataflow/model_spec.h"
 #include "host/adapter_folder.h"
 #include "host/file.h"
 #include "inputs/run_data.h"
+#include "models/spec.h"
 #include "plan/make_problem.h"
 #include "reward/reward.h"
 #include "runtime/roles.h"

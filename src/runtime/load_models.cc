@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "dataflow/model_family.h"
 #include "device/device.h"
 #include "host/file.h"
+#include "models/family.h"
 #include "nn/model_parts.h"
 #include "nn/model_share.h"
 #include "plan/make_problem.h"

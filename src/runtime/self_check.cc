@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "base/text.h"
-#include "dataflow/model_spec.h"
+#include "models/spec.h"
 #include "rollout/engine.h"
 #include "runtime/response_rows.h"
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataflow/model_spec.h"
+#include "models/spec.h"
 #include "nn/kernels/kernels.h"
 
 namespace braid {

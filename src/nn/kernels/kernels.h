@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "batching/cache_pages.h"
-#include "dataflow/model_spec.h"
+#include "models/spec.h"
 
 namespace braid {
 

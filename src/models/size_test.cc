@@ -1,12 +1,12 @@
 // Sizes as the config.json of Hugging Face models states them.
-#include "dataflow/model_size.h"
+#include "models/size.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
-namespace braid {
+namespace braid::inline models {
 namespace {
 
 using testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST(ModelSize, QwenWidths) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline models

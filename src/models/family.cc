@@ -1,8 +1,8 @@
-#include "dataflow/model_family.h"
+#include "models/family.h"
 
-#include "dataflow/families/families.h"
+#include "models/families/families.h"
 
-namespace braid {
+namespace braid::inline models {
 
 const std::vector<ModelFamily>& model_families() {
   static const std::vector<ModelFamily> families = {llama_family(), qwen2_family(),
@@ -112,4 +112,4 @@ std::vector<TensorSpec> model_tensors(const ModelSpec& spec, int64_t begin, int6
   return list.take();
 }
 
-}  // namespace braid
+}  // namespace braid::inline models

@@ -1,10 +1,10 @@
-#include "dataflow/model_size.h"
+#include "models/size.h"
 
 #include <algorithm>
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline models {
 namespace {
 
 int64_t mlp_matrices(const ModelSize& model) { return model.gated_mlp ? 3 : 2; }
@@ -209,4 +209,4 @@ double kv_bytes_per_token(const ModelSize& model, double bytes_per_value) {
   return bytes_per_value * static_cast<double>(model.layers * kv_values_per_token_layer(model));
 }
 
-}  // namespace braid
+}  // namespace braid::inline models

@@ -1,9 +1,9 @@
 // The families that model_families() lists, each defined in the file of its name.
 #pragma once
 
-#include "dataflow/model_family.h"
+#include "models/family.h"
 
-namespace braid {
+namespace braid::inline models {
 
 ModelFamily llama_family();
 ModelFamily qwen2_family();
@@ -12,4 +12,4 @@ ModelFamily mistral_family();
 ModelFamily gemma_family();
 ModelFamily gpt2_family();
 
-}  // namespace braid
+}  // namespace braid::inline models

@@ -1,8 +1,8 @@
-#include "dataflow/model_spec.h"
+#include "models/spec.h"
 
-#include "dataflow/model_family.h"
+#include "models/family.h"
 
-namespace braid {
+namespace braid::inline models {
 
 namespace {
 
@@ -197,4 +197,4 @@ Result<ModelSpec> parse_model_spec(std::string_view config_json, const std::stri
   return parse_config_object(json).at(where);
 }
 
-}  // namespace braid
+}  // namespace braid::inline models

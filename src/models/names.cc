@@ -1,11 +1,11 @@
-#include "plan/model_names.h"
+#include "models/names.h"
 
 #include <algorithm>
 #include <cctype>
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline models {
 namespace {
 
 // Words that say how weights were trained or stored, not their size.
@@ -192,4 +192,4 @@ Result<ModelSize> resolve_model_size(const std::string& text, const ReadText& re
   return parse_hf_config(config, text);
 }
 
-}  // namespace braid
+}  // namespace braid::inline models

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "dataflow/model_size.h"
+#include "models/size.h"
 
-namespace braid {
+namespace braid::inline models {
 namespace {
 
 Json mla_json(const LatentAttention& mla) {
@@ -222,4 +222,4 @@ Result<ModelSize> model_size_from_json(const Json& json) {
   return model;
 }
 
-}  // namespace braid
+}  // namespace braid::inline models

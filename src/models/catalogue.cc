@@ -1,8 +1,8 @@
 // The model catalogue: published dimensions (the authors' model pages and configuration files), one
 // line each.
-#include "dataflow/model_size.h"
+#include "models/size.h"
 
-namespace braid {
+namespace braid::inline models {
 namespace {
 
 // NOLINT(size) in the body: a table is one expression.
@@ -152,4 +152,4 @@ const std::vector<ModelSize>& model_catalogue() {
   return catalogue;
 }
 
-}  // namespace braid
+}  // namespace braid::inline models

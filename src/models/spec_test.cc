@@ -1,11 +1,11 @@
-#include "dataflow/model_spec.h"
+#include "models/spec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dataflow/model_family.h"
+#include "models/family.h"
 
-namespace braid {
+namespace braid::inline models {
 namespace {
 
 using testing::AllOf;
@@ -238,4 +238,4 @@ TEST(ModelTensors, TiedModelHasNoHeadExceptOnALaterStage) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline models
