@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cluster/gpu.h"
-#include "dataflow/model_size.h"
+#include "models/size.h"
 
 namespace braid {
 namespace {
