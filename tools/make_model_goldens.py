@@ -21,6 +21,14 @@ COMMON = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=56, num_hidden
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
 
+GEMMA3 = dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
+              full_attention=dict(rope_type="linear", rope_theta=1000.0, factor=8.0))
+LONG = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.5, 2.0, 3.0],
+            long_factor=[1.0, 4.0, 8.0, 16.0])
+# Which seed a family's weights come from is its place here.
+SEEDS = ["llama", "llama3", "qwen2", "qwen3", "mistral", "gemma", "gpt2", "gemma2", "gemma3", "phi3", "phi3-long",
+         "qwen2-mixed"]
+
 
 def configs():
     t = transformers
@@ -30,6 +38,15 @@ def configs():
     yield "qwen3", t.Qwen3Config(**COMMON, head_dim=16, tie_word_embeddings=True)
     yield "mistral", t.MistralConfig(**COMMON, sliding_window=6)
     yield "gemma", t.GemmaConfig(**{**COMMON, "num_key_value_heads": 1}, head_dim=16)
+    mixed = ["sliding_attention", "full_attention"]
+    yield "gemma2", t.Gemma2Config(**COMMON, head_dim=16, query_pre_attn_scalar=24, sliding_window=6,
+                                   attn_logit_softcapping=2.0, final_logit_softcapping=3.0)
+    yield "gemma3", t.Gemma3TextConfig(**COMMON, head_dim=16, query_pre_attn_scalar=24, sliding_window=6,
+                                       layer_types=mixed, rope_parameters=GEMMA3)
+    yield "phi3", t.Phi3Config(**COMMON, sliding_window=6)
+    yield "phi3-long", t.Phi3Config(**{**COMMON, "num_key_value_heads": 4}, original_max_position_embeddings=64,
+                                    rope_parameters=LONG)
+    yield "qwen2-mixed", t.Qwen2Config(**COMMON, use_sliding_window=True, sliding_window=6, max_window_layers=1)
     yield "gpt2", t.GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=256, bos_token_id=1,
                                eos_token_id=2, pad_token_id=0)
 
@@ -107,7 +124,8 @@ def make_lora(out):
 def main():
     out = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "tests/data/models")
     torch.set_num_threads(1)
-    for seed, (name, config) in enumerate(configs()):
+    for name, config in configs():
+        seed = SEEDS.index(name)
         model = randomize(AutoModelForCausalLM.from_config(config, dtype=torch.float32), seed)
         write_golden(out / name, lm_golden(save(model, out / name)))
         config.num_labels = 1

@@ -136,7 +136,7 @@ void measure_head(const Head& head, const ProfileOptions& options, const std::st
   for (const int64_t rows : options.tokens) {
     const at::Tensor targets_N = at::zeros({rows}, weight_VH.options().dtype(at::kLong));
     const at::Tensor hidden_NH = head.hidden(rows).requires_grad_(true);
-    const auto forward = [&] { return head_logprobs(hidden_NH, weight_VH, targets_N, 1); };
+    const auto forward = [&] { return head_logprobs(hidden_NH, weight_VH, targets_N, {}); };
     const double both = mean_s(bench, [&] { forward().logprobs_N.sum().backward(); });
     const double alone = mean_s(bench, [&] {
       const at::NoGradGuard no_grad;
@@ -157,10 +157,10 @@ double head_bytes(const ModelSize& size, const ProfileBench& bench) {
   const at::Tensor weight_VH = at::rand({size.vocab, size.hidden}, options).requires_grad_(true);
   const at::Tensor hidden_NH = at::rand({kRows, size.hidden}, options).requires_grad_(true);
   const at::Tensor targets_N = at::zeros({kRows}, options.dtype(at::kLong));
-  head_logprobs(hidden_NH, weight_VH, targets_N, 1).logprobs_N.sum().backward();
+  head_logprobs(hidden_NH, weight_VH, targets_N, {}).logprobs_N.sum().backward();
   const int64_t before = tensor_bytes();  // with the matrix's gradient
   reset_peak_tensor_bytes();
-  head_logprobs(hidden_NH, weight_VH, targets_N, 1).logprobs_N.sum().backward();
+  head_logprobs(hidden_NH, weight_VH, targets_N, {}).logprobs_N.sum().backward();
   return static_cast<double>(peak_tensor_bytes() - before) / static_cast<double>(size.vocab);
 }
 

@@ -37,7 +37,7 @@ class ScoreInput {
     BRAID_ASSIGN(const Json parsed, parse_json(line, where));
     BRAID_ASSIGN(std::vector<int32_t> ids, ids_of(parsed).at(where));
     if (ids.empty()) return invalid_input(cat(where, ": no tokens to score"));
-    if (spec_.learned_positions && static_cast<int64_t>(ids.size()) > spec_.max_positions)
+    if (has_last_position(spec_) && static_cast<int64_t>(ids.size()) > spec_.max_positions)
       return invalid_input(cat(where, ": ", ids.size(), " tokens; the model has positions for ",
                                spec_.max_positions));
     return ids;
@@ -102,8 +102,7 @@ std::vector<float> packed_logprobs(Model& model, const at::Tensor& hidden_TH,
   if (hidden_TH.size(0) < 2) return {};
   const int64_t rows = hidden_TH.size(0) - 1;
   const at::Tensor next = batch.tokens_T.narrow(0, 1, rows);
-  return to_floats(
-      head_logprobs(hidden_TH.narrow(0, 0, rows), model.head_weight(), next, 1).logprobs_N);
+  return to_floats(head_logprobs(model, hidden_TH.narrow(0, 0, rows), next, 1).logprobs_N);
 }
 
 std::vector<Scores> score_batch(Model& model, const Sequences& sequences) {

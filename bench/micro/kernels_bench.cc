@@ -36,7 +36,7 @@ void bm_attention_forward(benchmark::State& state) {
   const AttentionBatch batch = whole_sequences(8, length);
   const at::Tensor q = at::randn({tokens, kHeads, kDepth}),
                    k = at::randn({tokens, kKvHeads, kDepth});
-  for (auto _ : state) benchmark::DoNotOptimize(attention(q, k, k, batch, 0.125, nullptr));
+  for (auto _ : state) benchmark::DoNotOptimize(attention(q, k, k, batch, {0.125}, nullptr));
   state.SetItemsProcessed(state.iterations() * tokens);
 }
 BENCHMARK(bm_attention_forward)->Arg(192)->Arg(1024)->UseRealTime();
@@ -50,7 +50,7 @@ void bm_attention_training(benchmark::State& state) {
   };
   const at::Tensor q = leaf(kHeads), k = leaf(kKvHeads), v = leaf(kKvHeads);
   const at::Tensor grad = at::randn({tokens, kHeads, kDepth});
-  for (auto _ : state) attention(q, k, v, batch, 0.125, nullptr).backward(grad);
+  for (auto _ : state) attention(q, k, v, batch, {0.125}, nullptr).backward(grad);
   state.SetItemsProcessed(state.iterations() * tokens);
 }
 BENCHMARK(bm_attention_training)->Arg(192)->Arg(1024)->UseRealTime();
@@ -69,7 +69,7 @@ void bm_attention_decode(benchmark::State& state) {
   const KvLayer layer{at::randn({32 * pages, kPageTokens, kKvHeads, kDepth}),
                       at::randn({32 * pages, kPageTokens, kKvHeads, kDepth})};
   const at::Tensor q = at::randn({32, kHeads, kDepth}), k = at::randn({32, kKvHeads, kDepth});
-  for (auto _ : state) benchmark::DoNotOptimize(attention(q, k, k, batch, 0.125, &layer));
+  for (auto _ : state) benchmark::DoNotOptimize(attention(q, k, k, batch, {0.125}, &layer));
   state.SetItemsProcessed(state.iterations() * 32);
 }
 BENCHMARK(bm_attention_decode)->Arg(128)->Arg(1024)->UseRealTime();

@@ -41,7 +41,7 @@ Status check_ids(const std::vector<int32_t>& ids, const ModelSpec& spec) {
 Status check_positions(const DataRecord& record, const ModelSpec& spec, DataNeed need,
                        int64_t response_limit) {
   const bool generated = need == DataNeed::kPrompts;
-  if (spec.max_positions == 0 || (!generated && !spec.learned_positions)) return ok_status();
+  if (spec.max_positions == 0 || (!generated && !has_last_position(spec))) return ok_status();
   const auto prompt = static_cast<int64_t>(record.prompt_ids.size());
   const int64_t response =
       generated

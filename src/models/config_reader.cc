@@ -66,6 +66,18 @@ std::string ConfigReader::text_or(const char* key, const std::string& fallback) 
   return fallback;
 }
 
+std::vector<double> ConfigReader::positive_numbers(const char* key) {
+  const Json list = has(key) ? object_.at(key) : Json();
+  std::vector<double> out;
+  for (const Json& number : list.is_array() ? list : Json::array()) {
+    const double value = number.is_number() ? number.get<double>() : 0;
+    if (value > 0) out.push_back(value);
+  }
+  if (!list.is_array() || out.size() != list.size())
+    fail(cat("key '", key, "' must be a list of positive numbers"));
+  return out;
+}
+
 std::vector<int64_t> ConfigReader::ids(const char* key) {
   if (!has(key)) return {};
   const Json& value = object_.at(key);

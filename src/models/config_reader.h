@@ -26,6 +26,8 @@ class ConfigReader {
   double number_or(const char* key, double fallback);
   bool flag_or(const char* key, bool fallback);
   std::string text_or(const char* key, const std::string& fallback);
+  // A list of positive numbers; the key is required.
+  std::vector<double> positive_numbers(const char* key);
   // Token ids: null, an integer or a list of integers.
   std::vector<int64_t> ids(const char* key);
 

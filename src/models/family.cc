@@ -5,9 +5,9 @@
 namespace braid::inline models {
 
 const std::vector<ModelFamily>& model_families() {
-  static const std::vector<ModelFamily> families = {llama_family(), qwen2_family(),
-                                                    qwen3_family(), mistral_family(),
-                                                    gemma_family(), gpt2_family()};
+  static const std::vector<ModelFamily> families = {
+      llama_family(),  qwen2_family(),  qwen3_family(), mistral_family(), gemma_family(),
+      gemma2_family(), gemma3_family(), phi3_family(),  gpt2_family()};
   return families;
 }
 
@@ -15,6 +15,10 @@ const ModelFamily& family_of(const ModelSpec& spec) {
   for (const ModelFamily& family : model_families())
     if (family.name == spec.family) return family;
   check_failed(__FILE__, __LINE__, cat("no model family '", spec.family, "'"));
+}
+
+bool joins_gate(const ModelSpec& spec) {
+  return spec.gated_mlp && family_of(spec).names.up.size() == 1;
 }
 
 std::string layer_prefix(const ModelFamily& family, int64_t layer) {
@@ -76,14 +80,17 @@ void TensorList::add_attention(const std::string& at) {
   }
   add_linear(at + names_.output, {spec_.hidden, query_rows}, spec_.output_bias,
              residual_init(spec_));
+  if (!names_.attention_post_norm.empty()) add_norm(at + names_.attention_post_norm, spec_.hidden);
 }
 
 void TensorList::add_mlp(const std::string& at) {
   add_norm(at + names_.mlp_norm, spec_.hidden);
+  const int64_t up_rows = joins_gate(spec_) ? 2 * spec_.intermediate : spec_.intermediate;
   for (const std::string& module : names_.up)
-    add_linear(at + module, {spec_.intermediate, spec_.hidden}, spec_.mlp_bias);
+    add_linear(at + module, {up_rows, spec_.hidden}, spec_.mlp_bias);
   add_linear(at + names_.down, {spec_.hidden, spec_.intermediate}, spec_.mlp_bias,
              residual_init(spec_));
+  if (!names_.mlp_post_norm.empty()) add_norm(at + names_.mlp_post_norm, spec_.hidden);
 }
 
 }  // namespace

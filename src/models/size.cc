@@ -77,9 +77,11 @@ Status validate_model_size(const ModelSize& model) {
         cat("model '", model.name, "': experts need top_k in 1..experts and expert_intermediate"));
   if (model.first_dense_layers < 0 || model.first_dense_layers > model.layers)
     return invalid_input(cat("model '", model.name, "': first_dense_layers must be in 0..layers"));
-  if (model.sliding_window < 0 || model.sliding_window_every < 1)
-    return invalid_input(
-        cat("model '", model.name, "': sliding_window must be >= 0 and sliding_window_every >= 1"));
+  if (model.sliding_window < 0 || model.sliding_window_every < 1 || model.sliding_window_of < 1 ||
+      model.sliding_window_of > model.sliding_window_every)
+    return invalid_input(cat("model '", model.name,
+                             "': sliding_window must be >= 0, sliding_window_of "
+                             "in 1..sliding_window_every"));
   return ok_status();
 }
 
@@ -133,7 +135,7 @@ int64_t head_params(const ModelSize& model) { return model.vocab * embedding_wid
 
 int64_t total_params(const ModelSize& model) {
   const int64_t sparse = moe_layers(model), dense = model.layers - sparse;
-  const int64_t norms = (2 * model.layers + 1) * model.hidden;
+  const int64_t norms = (model.layer_norms * model.layers + 1) * model.hidden;
   return embedding_params(model) + (model.tied_embeddings ? 0 : head_params(model)) + norms +
          model.layers * attention_params(model) + dense * dense_mlp_params(model) +
          sparse * moe_layer_params(model) + mtp_params(model, moe_layer_params(model));
@@ -172,19 +174,28 @@ double attention_score_flops(const ModelSize& model, double context) {
   return 4.0 * attention_width(model) * context;
 }
 
+namespace {
+
+double windowed_share(const ModelSize& model) {
+  return static_cast<double>(model.sliding_window_of) /
+         static_cast<double>(model.sliding_window_every);
+}
+
+}  // namespace
+
 double mean_causal_context(const ModelSize& model, double length) {
   const double full = length / 2;
   const double window = static_cast<double>(model.sliding_window);
   if (window <= 0 || window >= length) return full;
   const double windowed = window - window * window / (2 * length);
-  const double share = 1.0 / model.sliding_window_every;
+  const double share = windowed_share(model);
   return share * windowed + (1 - share) * full;
 }
 
 double mean_decode_context(const ModelSize& model, double context) {
   const double window = static_cast<double>(model.sliding_window);
   if (window <= 0 || window >= context) return context;
-  const double share = 1.0 / model.sliding_window_every;
+  const double share = windowed_share(model);
   return share * window + (1 - share) * context;
 }
 

@@ -48,8 +48,10 @@ struct ModelSize {
   int64_t mtp_layers = 0;          // multi-token-prediction layers trained beside the model
 
   std::optional<LatentAttention> mla = std::nullopt;
-  int64_t sliding_window = 0;        // 0: full attention
-  int64_t sliding_window_every = 1;  // each n-th layer sees only the window
+  int64_t sliding_window = 0;  // 0: full attention
+  // Of each sliding_window_every layers, sliding_window_of see only the window.
+  int64_t sliding_window_every = 1, sliding_window_of = 1;
+  int64_t layer_norms = 2;  // as wide as the hidden state, in each layer
   // What is unknown about a config.json that was read as if it were Llama's; "" = nothing.
   std::string unknown_architecture = "";
 

@@ -81,6 +81,25 @@ Status read_experts(const Json& json, ModelSize* model) {
   return ok_status();
 }
 
+// How many layers have the window: as `layer_types` says, or as the architecture does.
+Status read_windowed_layers(const Json& json, const std::string& type, ModelSize* model) {
+  if (model->sliding_window == 0) return ok_status();
+  if (const auto kinds = json.find("layer_types"); kinds != json.end() && kinds->is_array()) {
+    const auto windowed = std::count(kinds->begin(), kinds->end(), Json("sliding_attention"));
+    if (windowed == 0) model->sliding_window = 0;
+    if (windowed == 0 || windowed == static_cast<int64_t>(kinds->size())) return ok_status();
+    model->sliding_window_every = static_cast<int64_t>(kinds->size());
+    model->sliding_window_of = windowed;
+  } else if (type == "gpt_oss" || type == "gemma2") {
+    model->sliding_window_every = 2;
+  } else if (type == "gemma3_text") {
+    BRAID_ASSIGN(const int64_t pattern, dimension(json, {"sliding_window_pattern"}, 6));
+    model->sliding_window_every = pattern;
+    model->sliding_window_of = std::max<int64_t>(pattern - 1, 1);
+  }
+  return ok_status();
+}
+
 Status read_attention(const Json& json, const std::string& type, ModelSize* model) {
   if (json.contains("kv_lora_rank") && !json.at("kv_lora_rank").is_null()) {
     BRAID_ASSIGN(model->mla, mla_from_json(json));
@@ -89,17 +108,15 @@ Status read_attention(const Json& json, const std::string& type, ModelSize* mode
   BRAID_ASSIGN(const bool use_window, json_field_or<bool>(json, "use_sliding_window", true));
   if (!use_window) return ok_status();
   BRAID_ASSIGN(model->sliding_window, dimension(json, {"sliding_window"}, 0));
-  const bool alternating = type == "gpt_oss" || type == "gemma2";
-  model->sliding_window_every = alternating ? 2 : 1;
-  return ok_status();
+  return read_windowed_layers(json, type, model);
 }
 
 bool is_known(const std::string& type) {
   static const char* const kTypes[] = {
-      "llama",   "mistral",  "mixtral",   "qwen",        "qwen2",       "qwen2_moe",
-      "qwen3",   "gemma",    "qwen3_moe", "gemma2",      "phi",         "phi3",
-      "opt",     "gpt2",     "gptj",      "gpt_neox",    "gpt_bigcode", "mpt",
-      "gpt_oss", "nemotron", "deepseek",  "deepseek_v2", "deepseek_v3"};
+      "llama", "mistral", "mixtral",   "qwen",     "qwen2",       "qwen2_moe",
+      "qwen3", "gemma",   "qwen3_moe", "gemma2",   "gemma3_text", "phi",
+      "phi3",  "opt",     "gpt2",      "gptj",     "gpt_neox",    "gpt_bigcode",
+      "mpt",   "gpt_oss", "nemotron",  "deepseek", "deepseek_v2", "deepseek_v3"};
   return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
@@ -122,8 +139,12 @@ bool has_plain_mlp(const std::string& type) {
   return std::find(std::begin(kPlain), std::end(kPlain), type) != std::end(kPlain);
 }
 
+// gemma 2 and 3: norms before and after attention and MLP.
+bool is_of_four_norms(const std::string& type) { return type == "gemma2" || type == "gemma3_text"; }
+
 bool ties_by_default(const std::string& type) {
-  return type == "opt" || type == "gpt2" || type == "mpt" || type == "gemma" || type == "gemma2";
+  return type == "opt" || type == "gpt2" || type == "mpt" || type == "gemma" ||
+         is_of_four_norms(type);
 }
 
 }  // namespace
@@ -142,6 +163,7 @@ Result<ModelSize> parse_hf_config(std::string_view text, const std::string& wher
   BRAID_TRY(read_experts(json, &model).at(where));
   BRAID_TRY(read_attention(json, type, &model).at(where));
   model.gated_mlp = !has_plain_mlp(type);
+  model.layer_norms = is_of_four_norms(type) ? 4 : 2;
   if (type == "qwen") model.intermediate /= 2;  // Qwen 1 states the width of two matrices together
   model.unknown_architecture = unknown_architecture(json, type, where);
   BRAID_ASSIGN(model.tied_embeddings,
@@ -183,7 +205,9 @@ Json model_size_json(const ModelSize& model) {
                {"first_dense_layers", model.first_dense_layers},
                {"mtp_layers", model.mtp_layers},
                {"sliding_window", model.sliding_window},
-               {"sliding_window_every", model.sliding_window_every}};
+               {"sliding_window_every", model.sliding_window_every},
+               {"sliding_window_of", model.sliding_window_of},
+               {"layer_norms", model.layer_norms}};
   if (model.mla) json["mla"] = mla_json(*model.mla);
   return json;
 }
@@ -209,7 +233,9 @@ Result<ModelSize> model_size_from_json(const Json& json) {
       {"first_dense_layers", &model.first_dense_layers},
       {"mtp_layers", &model.mtp_layers},
       {"sliding_window", &model.sliding_window},
-      {"sliding_window_every", &model.sliding_window_every}};
+      {"sliding_window_every", &model.sliding_window_every},
+      {"sliding_window_of", &model.sliding_window_of},
+      {"layer_norms", &model.layer_norms}};
   for (const auto& [key, value] : fields) {
     BRAID_ASSIGN(*value, json_field_or<int64_t>(json, key, *value));
   }

@@ -105,5 +105,40 @@ TEST(ModelSize, QwenWidths) {
   EXPECT_EQ(read(config)->shared_experts, 4);
 }
 
+// Counts as model cards state them, without the norms of query and key heads (13312 in gemma 3).
+TEST(ModelSize, GemmaAndPhiHaveTheNumbersOfTheirCheckpoints) {
+  const auto sizes = [](int64_t layers, int64_t hidden, int64_t intermediate, int64_t vocab) {
+    return Json{{"num_hidden_layers", layers},
+                {"hidden_size", hidden},
+                {"intermediate_size", intermediate},
+                {"vocab_size", vocab}};
+  };
+  Json config = sizes(26, 2304, 9216, 256000);  // google/gemma-2-2b
+  config.update({{"model_type", "gemma2"},
+                 {"num_attention_heads", 8},
+                 {"num_key_value_heads", 4},
+                 {"head_dim", 256},
+                 {"sliding_window", 4096}});
+  EXPECT_EQ(total_params(*read(config)), 2614341888);
+  // Of 8192 tokens half of the layers see the last 4096.
+  EXPECT_EQ(mean_decode_context(*read(config), 8192), (8192 + 4096) / 2.0);
+  config = sizes(26, 1152, 6912, 262144);  // google/gemma-3-1b-pt
+  config.update({{"model_type", "gemma3_text"},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 1},
+                 {"head_dim", 256},
+                 {"sliding_window", 512},
+                 {"sliding_window_pattern", 6}});
+  EXPECT_EQ(total_params(*read(config)), 999885952 - 13312);
+  EXPECT_NEAR(mean_decode_context(*read(config), 6512), (6512 + 5 * 512) / 6.0, 1e-9);
+  for (int layer = 0; layer < 26; ++layer)
+    config["layer_types"].push_back(layer % 6 == 5 ? "full_attention" : "sliding_attention");
+  EXPECT_NEAR(mean_decode_context(*read(config), 6512), (4 * 6512 + 22 * 512) / 26.0, 1e-9);
+  config = sizes(32, 3072, 8192, 32064);  // microsoft/Phi-3-mini-4k-instruct
+  config.update({{"model_type", "phi3"}, {"num_attention_heads", 32}, {"sliding_window", 2047}});
+  EXPECT_EQ(total_params(*read(config)), 3821079552);
+  EXPECT_EQ(mean_decode_context(*read(config), 4096), 2047);
+}
+
 }  // namespace
 }  // namespace braid::inline models

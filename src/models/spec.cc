@@ -1,5 +1,8 @@
 #include "models/spec.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "models/family.h"
 
 namespace braid::inline models {
@@ -7,6 +10,26 @@ namespace braid::inline models {
 namespace {
 
 constexpr int64_t kMaxLayers = 4096;
+
+// Kinds of layers in config.json.
+constexpr const char *kFullLayer = "full_attention", *kWindowedLayer = "sliding_attention";
+
+// Which layers are windowed by `layer_types`.
+std::vector<bool> read_layer_types(ConfigReader& config, int64_t layers) {
+  const Json& kinds = config.object().at("layer_types");
+  if (!kinds.is_array() || static_cast<int64_t>(kinds.size()) != layers) {
+    config.fail(cat("key 'layer_types' must be a list of ", layers, " kinds"));
+    return {};
+  }
+  std::vector<bool> out;
+  for (const Json& kind : kinds) {
+    if (kind != kFullLayer && kind != kWindowedLayer)
+      config.fail(cat("key 'layer_types': ", kind.dump(), " is not supported; use \"", kFullLayer,
+                      "\" or \"", kWindowedLayer, "\""));
+    out.push_back(kind == kWindowedLayer);
+  }
+  return out;
+}
 
 double read_llama3_factors(ConfigReader& config, RopeSpec* rope) {
   rope->low_freq_factor = config.number("low_freq_factor");
@@ -17,10 +40,29 @@ double read_llama3_factors(ConfigReader& config, RopeSpec* rope) {
   return config.number("factor");
 }
 
+// LongRoPE as transformers reads it: the original positions may stand beside the object (phi 3).
+void read_long_rope(ConfigReader& config, ConfigReader& inner, RopeSpec* rope) {
+  const int64_t most = config.size("max_position_embeddings");
+  const char* const key = "original_max_position_embeddings";
+  rope->original_max_positions = config.has(key) ? config.size(key) : inner.size_or(key, most);
+  rope->divisors = inner.positive_numbers("short_factor");
+  const double original = static_cast<double>(rope->original_max_positions);
+  const double factor = inner.number_or("factor", static_cast<double>(most) / original);
+  const bool grows = factor > 1 && original > 1;
+  rope->amplitude = inner.number_or(
+      "attention_factor", grows ? std::sqrt(1 + std::log(factor) / std::log(original)) : 1);
+  if (!(rope->amplitude > 0)) inner.fail("'attention_factor' must be positive");
+}
+
 // One object of rotary settings; its failures are reported under the name of the key that held it.
-RopeSpec read_rope_object(ConfigReader& config, const char* key, double theta) {
-  ConfigReader inner(config.object().at(key));
+RopeSpec read_rope_object(ConfigReader& config, const Json& object, const std::string& key,
+                          double theta) {
   RopeSpec rope;
+  if (!object.is_object()) {
+    config.fail(cat("key '", key, "' must be an object"));
+    return rope;
+  }
+  ConfigReader inner(object);
   rope.theta = inner.number_or("rope_theta", theta);
   const std::string type = inner.text_or("rope_type", inner.text_or("type", "default"));
   if (type == "linear") {
@@ -29,12 +71,17 @@ RopeSpec read_rope_object(ConfigReader& config, const char* key, double theta) {
   } else if (type == "llama3") {
     rope.kind = RopeSpec::Kind::kLlama3;
     rope.factor = read_llama3_factors(inner, &rope);
+  } else if (type == "longrope" || type == "su") {
+    rope.kind = RopeSpec::Kind::kLong;
+    read_long_rope(config, inner, &rope);
   } else if (type != "default") {
-    inner.fail(cat("rotary scaling '", type, "' is not supported; use default, linear or llama3"));
+    inner.fail(cat("rotary scaling '", type,
+                   "' is not supported; use default, linear, llama3 or longrope"));
   }
   if (inner.number_or("partial_rotary_factor", 1) != 1)
     inner.fail("'partial_rotary_factor' other than 1 is not supported");
   if (!(rope.factor > 0)) inner.fail("'factor' must be positive");
+  if (!(rope.theta > 0)) inner.fail("'rope_theta' must be positive");
   if (!inner.status().ok()) config.fail(cat(key, ": ", inner.status().message()));
   return rope;
 }
@@ -73,6 +120,10 @@ Status check_sizes(const ModelSpec& spec) {
   if (spec.learned_positions && spec.heads * spec.head_dim != spec.hidden)
     return invalid_input(
         cat("'n_embd' (", spec.hidden, ") must be a multiple of 'n_head' (", spec.heads, ")"));
+  if (spec.rope.kind == RopeSpec::Kind::kLong &&
+      static_cast<int64_t>(spec.rope.divisors.size()) != spec.head_dim / 2)
+    return invalid_input(cat("'short_factor' has ", spec.rope.divisors.size(),
+                             " numbers, heads of ", spec.head_dim, " need ", spec.head_dim / 2));
   if (!(spec.norm_eps > 0)) return invalid_input("the norm's epsilon must be positive");
   return ok_status();
 }
@@ -131,22 +182,35 @@ Result<ModelSpec> parse_config_object(const Json& json) {
 
 }  // namespace
 
-RopeSpec read_rope(ConfigReader& config, int64_t max_positions) {
-  const double theta = config.number_or("rope_theta", 10000);
-  RopeSpec rope;
-  rope.theta = theta;
+void read_ropes(ConfigReader& config, double theta, ModelSpec& spec) {
+  spec.rope.theta = config.number_or("rope_theta", theta);
+  if (!(spec.rope.theta > 0)) config.fail("'rope_theta' must be positive");
+  if (config.number_or("partial_rotary_factor", 1) != 1)
+    config.fail("'partial_rotary_factor' other than 1 is not supported");
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!config.has(key)) continue;
-    if (!config.object().at(key).is_object()) {
-      config.fail(cat("key '", key, "' must be an object"));
-      return rope;
+    const Json& object = config.object().at(key);
+    const bool full = object.is_object() && object.contains(kFullLayer),
+               windowed = object.is_object() && object.contains(kWindowedLayer);
+    if (full != windowed)
+      config.fail(cat(key, ": settings by kind of layer need both '", kFullLayer, "' and '",
+                      kWindowedLayer, "'"));
+    if (full && windowed) {
+      const auto read = [&](const char* kind) {
+        return read_rope_object(config, object.at(kind), cat(key, ": ", kind), spec.rope.theta);
+      };
+      spec.window_rope = read(kWindowedLayer);
+      spec.rope = read(kFullLayer);
+    } else {
+      spec.rope = read_rope_object(config, object, key, spec.rope.theta);
     }
-    rope = read_rope_object(config, key, theta);
     break;
   }
-  if (rope.original_max_positions == 0) rope.original_max_positions = max_positions;
-  if (!(rope.theta > 0)) config.fail("'rope_theta' must be positive");
-  return rope;
+  for (RopeSpec* rope : {&spec.rope, spec.window_rope ? &*spec.window_rope : &spec.rope}) {
+    if (rope->original_max_positions == 0) rope->original_max_positions = spec.max_positions;
+    if (rope->kind == RopeSpec::Kind::kLong)
+      spec.max_positions = std::min(spec.max_positions, rope->original_max_positions);
+  }
 }
 
 Activation read_activation(ConfigReader& config, const char* key, const char* fallback) {
@@ -159,21 +223,35 @@ Activation read_activation(ConfigReader& config, const char* key, const char* fa
   return Activation::kSilu;
 }
 
-int64_t read_layered_window(ConfigReader& config, int64_t layers) {
-  int64_t windowed = 0;
-  const int64_t window = config.size_or("sliding_window", 0);
-  if (config.has("layer_types") && config.object().at("layer_types").is_array()) {
-    for (const Json& kind : config.object().at("layer_types"))
-      windowed += kind == "sliding_attention" ? 1 : 0;
-  } else if (config.flag_or("use_sliding_window", false)) {
+std::vector<bool> all_but_each(int64_t n, int64_t layers) {
+  std::vector<bool> out;
+  for (int64_t layer = 0; layer < std::min(layers, kMaxLayers); ++layer)
+    out.push_back((layer + 1) % n != 0);
+  return out;
+}
+
+void read_windows(ConfigReader& config, const std::vector<bool>& otherwise, int64_t width,
+                  ModelSpec& spec) {
+  std::vector<bool> windowed = otherwise;
+  if (config.has("layer_types")) windowed = read_layer_types(config, spec.layers);
+  const bool none = std::find(windowed.begin(), windowed.end(), true) == windowed.end();
+  if (none) return;
+  const bool absent = !config.object().contains("sliding_window");
+  spec.sliding_window = absent ? width : config.size_or("sliding_window", 0);
+  if (spec.sliding_window == 0)
+    config.fail("some layers have a window, and 'sliding_window' says not how wide it is");
+  const bool all = std::find(windowed.begin(), windowed.end(), false) == windowed.end();
+  if (!all) spec.windowed = std::move(windowed);
+}
+
+void read_upper_windows(ConfigReader& config, ModelSpec& spec) {
+  std::vector<bool> windowed(static_cast<size_t>(std::min(spec.layers, kMaxLayers)), false);
+  if (config.flag_or("use_sliding_window", false) && config.size_or("sliding_window", 0) > 0) {
     // An integer key that may be 0, unlike a size.
     const auto full = static_cast<int64_t>(config.number_or("max_window_layers", 28));
-    windowed = window > 0 && full < layers ? layers - full : 0;
+    for (size_t i = 0; i < windowed.size(); ++i) windowed[i] = static_cast<int64_t>(i) >= full;
   }
-  if (windowed == 0) return 0;
-  if (windowed != layers || window == 0)
-    config.fail("a mixture of full and sliding-window layers is not supported");
-  return window;
+  read_windows(config, windowed, 0, spec);
 }
 
 void read_decoder_config(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
@@ -189,7 +267,20 @@ void read_decoder_config(ConfigReader& config, const DecoderDefaults& defaults, 
   spec.norm_eps = config.number_or("rms_norm_eps", 1e-6);
   spec.activation = read_activation(config, "hidden_act", "silu");
   spec.tied_embeddings = config.flag_or("tie_word_embeddings", defaults.tied_embeddings);
-  spec.rope = read_rope(config, spec.max_positions);
+  read_ropes(config, defaults.rope_theta, spec);
+}
+
+bool is_windowed(const ModelSpec& spec, int64_t layer) {
+  if (spec.sliding_window == 0) return false;
+  return spec.windowed.empty() || spec.windowed[static_cast<size_t>(layer) % spec.windowed.size()];
+}
+
+bool has_mixed_layers(const ModelSpec& spec) {
+  return spec.sliding_window > 0 && !spec.windowed.empty();
+}
+
+bool has_last_position(const ModelSpec& spec) {
+  return spec.learned_positions || spec.rope.kind == RopeSpec::Kind::kLong;
 }
 
 Result<ModelSpec> parse_model_spec(std::string_view config_json, const std::string& where) {

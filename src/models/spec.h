@@ -18,19 +18,23 @@ enum class NormKind { kRms, kLayer };
 
 // Rotary embedding with its scaling rule (transformers `rope_scaling` 4.x / `rope_parameters` 5.x).
 struct RopeSpec {
-  enum class Kind { kNone, kDefault, kLinear, kDynamic, kLlama3, kYarn };
+  enum class Kind { kNone, kDefault, kLinear, kDynamic, kLlama3, kYarn, kLong };
   Kind kind = Kind::kDefault;
   double theta = 10000;
   double factor = 1;
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_positions = 0;
+  // kLong (LongRoPE, arXiv 2402.13753): what each frequency is divided by up to the original
+  // positions, and what cosines and sines are multiplied by.
+  std::vector<double> divisors = {};
+  double amplitude = 1;
 
   friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
 };
 
 struct ModelSpec {
-  std::string family;        // "llama", "qwen2", "qwen3", "mistral", "gemma", "gpt2"
+  std::string family;        // "llama", "qwen2", "qwen3", "mistral", "gemma", ...
   std::string architecture;  // as in config.json, e.g. "LlamaForCausalLM"
   int64_t layers = 0;
   int64_t hidden = 0;
@@ -41,6 +45,11 @@ struct ModelSpec {
   int64_t vocab = 0;
   int64_t max_positions = 0;
   int64_t sliding_window = 0;  // 0 = full attention
+  // Which layers have the window, repeated over all layers; empty: all have.
+  std::vector<bool> windowed = {};
+  double score_width = 0;         // scores are divided by its root; 0: head_dim
+  double attention_soft_cap = 0;  // gemma2: of scores; 0: none
+  double logit_soft_cap = 0;      // gemma2: of the head's outputs; 0: none
   NormKind norm = NormKind::kRms;
   double norm_eps = 1e-6;
   bool norm_unit_offset = false;  // gemma: scale by (1 + weight)
@@ -55,6 +64,7 @@ struct ModelSpec {
   bool tied_embeddings = false;
   bool scalar_head = false;  // score.weight [1, hidden] instead of a language-model head
   RopeSpec rope;
+  std::optional<RopeSpec> window_rope = {};  // gemma3: of windowed layers, where it is another
   std::vector<int64_t> bos_ids;
   std::vector<int64_t> eos_ids;
   std::optional<int64_t> pad_id;
@@ -62,6 +72,13 @@ struct ModelSpec {
 
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
+
+// Whether a layer sees a window of the keys, and whether some layers do and others do not.
+bool is_windowed(const ModelSpec& spec, int64_t layer);
+bool has_mixed_layers(const ModelSpec& spec);
+// Whether there are no positions beyond max_positions: learned ones, or rotary ones whose scaling
+// changes there (LongRoPE).
+bool has_last_position(const ModelSpec& spec);
 
 // Reads config.json in the spellings of transformers 4.x and 5.x. An unknown architecture, an
 // unsupported option and a missing or inconsistent size are errors that name the key; `where` names

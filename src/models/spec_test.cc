@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "models/family.h"
 
 namespace braid::inline models {
@@ -89,7 +91,11 @@ TEST(ModelSpec, ReadsQwen) {
   config["layer_types"] = {"sliding_attention", "sliding_attention"};
   EXPECT_EQ(parse(config).sliding_window, 128);
   config["layer_types"] = {"full_attention", "sliding_attention"};
-  EXPECT_THAT(failure(config), HasSubstr("mixture"));
+  EXPECT_EQ(parse(config).windowed, (std::vector<bool>{false, true}));
+  config["layer_types"] = {"full_attention", "linear_attention"};
+  EXPECT_THAT(failure(config), HasSubstr("\"linear_attention\" is not supported"));
+  config["layer_types"] = {"full_attention"};
+  EXPECT_THAT(failure(config), HasSubstr("a list of 2 kinds"));
   config.erase("layer_types");
   config["architectures"] = {"Qwen3ForCausalLM"};
   EXPECT_TRUE(parse(config).qk_norm);
@@ -106,8 +112,12 @@ TEST(ModelSpec, OldQwenWindowStartsAtALayer) {
   EXPECT_EQ(parse(config).sliding_window, 0);
   config["max_window_layers"] = 0;
   EXPECT_EQ(parse(config).sliding_window, 128);
+  EXPECT_FALSE(has_mixed_layers(parse(config)));
   config["max_window_layers"] = 1;
-  EXPECT_THAT(failure(config), HasSubstr("mixture"));
+  const ModelSpec spec = parse(config);
+  EXPECT_TRUE(has_mixed_layers(spec));
+  EXPECT_FALSE(is_windowed(spec, 0));
+  EXPECT_TRUE(is_windowed(spec, 1));
 }
 
 TEST(ModelSpec, ReadsMistralWindow) {
@@ -130,6 +140,103 @@ TEST(ModelSpec, ReadsGemma) {
   EXPECT_TRUE(spec.scale_embedding);
   EXPECT_TRUE(spec.tied_embeddings);
   EXPECT_EQ(spec.head_dim, 256);
+}
+
+TEST(ModelSpec, ReadsGemma2) {
+  Json config = llama_spec_config();
+  config["architectures"] = {"Gemma2ForCausalLM"};
+  config["num_hidden_layers"] = 4;
+  ModelSpec spec = parse(config);
+  EXPECT_EQ(spec.score_width, 256);
+  EXPECT_EQ(spec.attention_soft_cap, 50);
+  EXPECT_EQ(spec.logit_soft_cap, 30);
+  EXPECT_EQ(spec.sliding_window, 4096);
+  EXPECT_EQ(spec.windowed, (std::vector<bool>{true, false, true, false}));
+  EXPECT_TRUE(spec.norm_unit_offset && spec.scale_embedding && spec.tied_embeddings);
+  EXPECT_EQ(spec.activation, Activation::kGeluTanh);
+  config["query_pre_attn_scalar"] = 144;
+  config["attn_logit_softcapping"] = nullptr;
+  config["final_logit_softcapping"] = 20.0;
+  spec = parse(config);
+  EXPECT_EQ(spec.score_width, 144);
+  EXPECT_EQ(spec.attention_soft_cap, 0);
+  EXPECT_EQ(spec.logit_soft_cap, 20);
+  config["final_logit_softcapping"] = -1;
+  EXPECT_THAT(failure(config), HasSubstr("'final_logit_softcapping' must be positive or null"));
+}
+
+TEST(ModelSpec, SpellingsOfGemma3MeanTheSame) {
+  Json old_config = llama_spec_config();
+  old_config["architectures"] = {"Gemma3ForCausalLM"};
+  old_config["num_hidden_layers"] = 7;
+  Json new_config = old_config;
+  old_config["rope_theta"] = 1000000.0;
+  old_config["rope_local_base_freq"] = 10000.0;
+  old_config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  old_config["sliding_window_pattern"] = 6;
+  new_config["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1000000.0}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}};
+  for (int layer = 0; layer < 7; ++layer)
+    new_config["layer_types"].push_back(layer == 5 ? "full_attention" : "sliding_attention");
+  const ModelSpec spec = parse(new_config);
+  EXPECT_EQ(parse(old_config), spec);
+  EXPECT_EQ(spec.rope.kind, RopeSpec::Kind::kLinear);
+  EXPECT_EQ(spec.rope.theta, 1000000);
+  ASSERT_TRUE(spec.window_rope.has_value());
+  EXPECT_EQ(spec.window_rope->kind, RopeSpec::Kind::kDefault);
+  EXPECT_EQ(spec.window_rope->theta, 10000);
+  EXPECT_TRUE(spec.qk_norm);
+  EXPECT_EQ(spec.logit_soft_cap, 0);
+  EXPECT_FALSE(is_windowed(spec, 5));
+  EXPECT_TRUE(is_windowed(spec, 6));
+  new_config["rope_parameters"]["full_attention"] = 3;
+  EXPECT_THAT(failure(new_config),
+              HasSubstr("'rope_parameters: full_attention' must be an object"));
+  new_config["rope_parameters"].erase("full_attention");
+  EXPECT_THAT(failure(new_config),
+              HasSubstr("rope_parameters: settings by kind of layer need both"));
+  new_config.erase("rope_parameters");
+  new_config["sliding_window"] = nullptr;
+  EXPECT_THAT(failure(new_config), HasSubstr("'sliding_window' says not how wide"));
+}
+
+TEST(ModelSpec, ReadsPhi3) {
+  Json config = llama_spec_config();
+  config["architectures"] = {"Phi3ForCausalLM"};
+  EXPECT_EQ(parse(config).sliding_window, 0);
+  config["sliding_window"] = 2047;
+  ModelSpec spec = parse(config);
+  EXPECT_EQ(spec.sliding_window, 2047);
+  EXPECT_FALSE(has_last_position(spec));
+  EXPECT_TRUE(joins_gate(spec));
+  const auto tensors = model_tensors(spec, 0, 1);
+  EXPECT_EQ(tensors[2].name, "model.layers.0.self_attn.qkv_proj.weight");
+  EXPECT_EQ(tensors[2].shape, (std::vector<int64_t>{128, 64}));
+  EXPECT_EQ(tensors[5].name, "model.layers.0.mlp.gate_up_proj.weight");
+  EXPECT_EQ(tensors[5].shape, (std::vector<int64_t>{256, 64}));
+  config["partial_rotary_factor"] = 0.75;
+  EXPECT_THAT(failure(config), HasSubstr("'partial_rotary_factor'"));
+}
+
+// The original positions stand beside the scaling's object; the first releases call it "su".
+TEST(ModelSpec, LongRopeEndsAtTheOriginalPositions) {
+  Json config = llama_spec_config();
+  config["architectures"] = {"Phi3ForCausalLM"};
+  config["original_max_position_embeddings"] = 64;
+  config["rope_scaling"] = {{"type", "su"},
+                            {"short_factor", {1, 1, 1, 1, 1.5, 2, 2, 3}},
+                            {"long_factor", {1, 2, 3, 4, 5, 6, 7, 8}}};
+  const ModelSpec spec = parse(config);
+  EXPECT_EQ(spec.rope.kind, RopeSpec::Kind::kLong);
+  EXPECT_EQ(spec.rope.divisors.size(), 8);
+  EXPECT_NEAR(spec.rope.amplitude, std::sqrt(1 + std::log(8.0) / std::log(64.0)), 1e-12);
+  EXPECT_EQ(spec.max_positions, 64);
+  EXPECT_TRUE(has_last_position(spec));
+  config["rope_scaling"]["short_factor"].erase(0);
+  EXPECT_THAT(failure(config), HasSubstr("'short_factor' has 7 numbers, heads of 16 need 8"));
+  config["rope_scaling"]["short_factor"] = {1, 0};
+  EXPECT_THAT(failure(config), HasSubstr("'short_factor' must be a list of positive numbers"));
 }
 
 TEST(ModelSpec, ReadsGpt2) {
@@ -169,7 +276,7 @@ TEST(ModelSpec, UnknownArchitectureListsTheKnownOnes) {
 // It would load their tensors under mathematics that they were not trained with.
 TEST(ModelSpec, ArchitecturesOfOtherFamiliesAreNotProposed) {
   Json config = llama_spec_config();
-  for (const char* other : {"Gemma3ForCausalLM", "Gemma2ForCausalLM", "Qwen3MoeForCausalLM",
+  for (const char* other : {"Gemma3nForCausalLM", "Phi3SmallForCausalLM", "Qwen3MoeForCausalLM",
                             "MixtralForCausalLM", "Llama4ForCausalLM", "GPT2ForCausalLM"}) {
     config["architectures"] = {other};
     EXPECT_THAT(failure(config), AllOf(HasSubstr(cat("unknown architecture '", other, "'; known")),

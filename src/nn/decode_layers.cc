@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "nn/kernels/choice.h"
 #include "nn/kernels/decode_step.h"
@@ -20,7 +19,7 @@ bool is_served(const LinearLayer& linear, bool with_adapters) {
 }
 
 bool is_served(const DecoderLayer& layer, bool with_adapters) {
-  bool served = !layer.query_norm.weight.defined();
+  bool served = !layer.query_norm.weight.defined() && !layer.attention_post_norm.weight.defined();
   visit_linears(layer, [&](const LinearLayer* linear) {
     served = served && is_served(*linear, with_adapters);
   });
@@ -49,9 +48,10 @@ at::Tensor run_decode_step(const std::vector<DecoderLayer>& layers, const LayerC
                      kv[0].keys.scalar_type() == at::kFloat &&
                      context.tensor_parallel->tp_size == 1;
   if (!plain || spec.norm != NormKind::kRms || !spec.gated_mlp) return {};
+  if (has_mixed_layers(spec)) return {};  // a step has one window and one rotation
   const StepOptions options{{spec.heads, spec.kv_heads, spec.head_dim},
                             spec.norm_eps,
-                            1 / std::sqrt(static_cast<double>(spec.head_dim)),
+                            score_rule(spec),
                             spec.activation,
                             context.rope};
   if (!can_decode_step(options, *context.attention)) return {};

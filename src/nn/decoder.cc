@@ -118,6 +118,8 @@ DecoderLayer build_layer(const LayerBuilder& build, const TensorNames& names,
   layer.query_norm = build.norm(at + names.query_norm);
   layer.key_norm = build.norm(at + names.key_norm);
   layer.mlp_norm = build.norm(at + names.mlp_norm);
+  layer.attention_post_norm = build.norm(at + names.attention_post_norm);
+  layer.mlp_post_norm = build.norm(at + names.mlp_post_norm);
   layer.qkv = build.linear(at, names.qkv);
   layer.output = build.linear(at, {names.output});
   layer.up = build.linear(at, names.up);
@@ -151,9 +153,11 @@ void visit_layer(DecoderLayer& layer, const Decoder::Visit& visit) {
   visit_norm(layer.query_norm, visit);
   visit_norm(layer.key_norm, visit);
   visit_linear(layer.output, visit);
+  visit_norm(layer.attention_post_norm, visit);
   visit_norm(layer.mlp_norm, visit);
   visit_linear(layer.up, visit);
   visit_linear(layer.down, visit);
+  visit_norm(layer.mlp_post_norm, visit);
 }
 
 }  // namespace
@@ -374,11 +378,10 @@ void Decoder::replace_storage(const Place& place) {
     replace(*tensor);
   for (DecoderLayer& layer : layers_) {
     ++at;
-    for (NormWeights* norm :
-         {&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.mlp_norm}) {
-      replace(norm->weight);
-      replace(norm->bias);
-    }
+    visit_norms(layer, [&](NormWeights& norm) {
+      replace(norm.weight);
+      replace(norm.bias);
+    });
     for (LinearLayer* linear : {&layer.qkv, &layer.output, &layer.up, &layer.down}) {
       replace(linear->weight);
       replace(linear->bias);
@@ -467,19 +470,24 @@ at::Tensor Decoder::embed(const TokenBatch& batch) const {
   return h;
 }
 
-void Decoder::grow_rope(const AttentionBatch& batch) {
+void Decoder::grow_ropes(const AttentionBatch& batch) {
   if (spec_.rope.kind == RopeSpec::Kind::kNone) return;
   int64_t needed = 1;
   for (size_t s = 0; s < batch.cached.size(); ++s) needed = std::max(needed, batch.length(s));
   if (rope_.defined() && rope_.size(0) >= needed) return;
   int64_t rows = 256;
   while (rows < needed) rows *= 2;
-  rope_ = to_device(rope_table(spec_.rope, spec_.head_dim, rows), options_.device);
+  const auto table = [&](const RopeSpec& rope) {
+    return to_device(rope_table(rope, spec_.head_dim, rows), options_.device);
+  };
+  rope_ = table(spec_.rope);
+  window_rope_ = spec_.window_rope ? table(*spec_.window_rope) : rope_;
 }
 
-LayerContext Decoder::layer_context(const TokenBatch& batch, bool training) {
-  grow_rope(batch.attention);
-  LayerContext context;
+Decoder::LayerContexts Decoder::layer_contexts(const TokenBatch& batch, bool training) {
+  grow_ropes(batch.attention);
+  LayerContexts out;
+  LayerContext& context = out.full;
   context.spec = &local_spec_;
   context.tensor_parallel = &options_.tensor_parallel;
   context.rows = batch.tokens_T.size(0);
@@ -490,16 +498,20 @@ LayerContext Decoder::layer_context(const TokenBatch& batch, bool training) {
     context.adapters.dropout = std::make_shared<const AdapterDropout>(
         adapter_dropout(batch, options_.lora.dropout, dropout_seed_));
   context.attention_twice = training && options_.kept == KeptActivations::kWithoutAttention;
-  if (spec_.sliding_window == 0 && options_.kept == KeptActivations::kAll) {
+  if (options_.kept == KeptActivations::kAll) {
     // Not owned: it need only live as long as this forward.
     context.attention =
         std::shared_ptr<const AttentionBatch>(std::shared_ptr<void>(), &batch.attention);
-    return context;
+  } else {
+    context.attention = std::make_shared<const AttentionBatch>(batch.attention);
   }
+  if (spec_.sliding_window == 0) return out;
+  out.windowed = context;
+  out.windowed.rope = window_rope_;
   auto attention = std::make_shared<AttentionBatch>(batch.attention);
   attention->window = spec_.sliding_window;
-  context.attention = std::move(attention);
-  return context;
+  out.windowed.attention = std::move(attention);
+  return out;
 }
 
 namespace {
@@ -671,7 +683,7 @@ std::pair<size_t, size_t> Decoder::places_of(size_t range) const {
   return {begin, begin + all[range].end - all[range].begin};
 }
 
-at::Tensor Decoder::pass_layers(size_t range, const LayerContext& context, at::Tensor h,
+at::Tensor Decoder::pass_layers(size_t range, const LayerContexts& contexts, at::Tensor h,
                                 const std::vector<KvLayer>* kv) {
   const std::pair<size_t, size_t> places = places_of(range);
   if (kv != nullptr && places == std::pair<size_t, size_t>(0, layers_.size())) {
@@ -679,12 +691,14 @@ at::Tensor Decoder::pass_layers(size_t range, const LayerContext& context, at::T
       begin_unit(static_cast<int64_t>(i) + 1);
       visit_linears(layers_[i], [](LinearLayer* linear) { pack_layer(linear, false); });
     }
-    const at::Tensor stepped = run_decode_step(layers_, context, h, *kv);
+    const at::Tensor stepped = run_decode_step(layers_, context_of(0, contexts), h, *kv);
     if (stepped.defined()) return stepped;
   }
   for (size_t i = places.first; i < places.second; ++i) {
     begin_unit(static_cast<int64_t>(i) + 1);
     const KvLayer* cache = kv == nullptr ? nullptr : &(*kv)[i - places.first];
+    const int64_t layer = ranges()[range].begin + static_cast<int64_t>(i - places.first);
+    const LayerContext& context = context_of(layer, contexts);
     h = keeper_ != nullptr ? pass_kept_layer(i, range, context, h)
                            : pass_layer(i, context, h, cache);
     if (kv == nullptr && layer_done_) layer_done_();
@@ -702,12 +716,13 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   if (!at::GradMode::is_enabled()) unrecorded.emplace();
   BRAID_CHECK(kv == nullptr || keeper_ == nullptr, "a model that generates keeps its weights");
   at::Tensor h = hidden_in.defined() ? hidden_in : enter(batch);
-  const LayerContext context = layer_context(batch, at::GradMode::is_enabled() && kv == nullptr);
-  h = pass_layers(range, context, h, kv);
+  const LayerContexts contexts = layer_contexts(batch, at::GradMode::is_enabled() && kv == nullptr);
+  h = pass_layers(range, contexts, h, kv);
   if (ranges()[range].end < spec_.layers) return h;
   begin_unit(units() - 1);
   hold_head();
-  return gather_rows(apply_norm(final_norm_, spec_, h), context.rows, options_.tensor_parallel);
+  return gather_rows(apply_norm(final_norm_, spec_, h), batch.tokens_T.size(0),
+                     options_.tensor_parallel);
 }
 
 Status check_model_options(const ModelSpec& spec, const ModelOptions& options) {

@@ -94,8 +94,16 @@ class Decoder : public Model {
   void add_adapters(const at::TensorOptions& tensor_options);
   void mark_trainable();
   at::Tensor embed(const TokenBatch& batch) const;
-  LayerContext layer_context(const TokenBatch& batch, bool training);
-  void grow_rope(const AttentionBatch& batch);
+  // What layers that see all keys need, and those that see a window of them.
+  struct LayerContexts {
+    LayerContext full, windowed;
+  };
+  LayerContexts layer_contexts(const TokenBatch& batch, bool training);
+  // Of a layer of the whole model.
+  const LayerContext& context_of(int64_t layer, const LayerContexts& contexts) const {
+    return is_windowed(spec_, layer) ? contexts.windowed : contexts.full;
+  }
+  void grow_ropes(const AttentionBatch& batch);
   void drop_packed();
   void begin_unit(int64_t unit) const {
     if (unit_begin_) unit_begin_(unit);
@@ -103,7 +111,7 @@ class Decoder : public Model {
   at::Tensor enter(const TokenBatch& batch);
   at::Tensor pass_layer(size_t index, const LayerContext& context, const at::Tensor& h,
                         const KvLayer* cache);
-  at::Tensor pass_layers(size_t range, const LayerContext& context, at::Tensor h,
+  at::Tensor pass_layers(size_t range, const LayerContexts& contexts, at::Tensor h,
                          const std::vector<KvLayer>* kv);
   // Makes a unit whole, and lets the one that is used after it come; kNoUnit: none is.
   static constexpr int64_t kNoUnit = -1;
@@ -123,7 +131,8 @@ class Decoder : public Model {
   std::pair<size_t, size_t> places_of(size_t range) const;
 
   std::map<std::string, TensorShard> shards_;
-  at::Tensor embedding_, positions_, head_, rope_;
+  at::Tensor embedding_, positions_, head_;
+  at::Tensor rope_, window_rope_;         // tables of full and of windowed layers, grown on demand
   at::Tensor head_lora_a_, head_lora_b_;  // [r, H] and [V, r]; undefined without adapter
   std::vector<DecoderLayer> layers_;      // of all ranges, one after another
   NormWeights final_norm_;

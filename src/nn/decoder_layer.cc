@@ -15,6 +15,11 @@ at::Tensor apply_norm(const NormWeights& norm, const ModelSpec& spec, const at::
   return rms_norm(x, norm.weight, spec.norm_eps, spec.norm_unit_offset);
 }
 
+ScoreRule score_rule(const ModelSpec& spec) {
+  const double width = spec.score_width > 0 ? spec.score_width : static_cast<double>(spec.head_dim);
+  return {1 / std::sqrt(width), spec.attention_soft_cap};
+}
+
 namespace {
 
 NormedSum add_and_norm(const NormWeights& norm, const ModelSpec& spec, const at::Tensor& x,
@@ -67,8 +72,7 @@ at::Tensor own_attention(const DecoderLayer& layer, const LayerContext& context,
   const std::vector<at::Tensor> parts = split_normed_heads(layer, context, qkv);
   const at::Tensor &q = parts[0], &k = parts[1], &v = parts[2];
   if (cache != nullptr) store_kv(k, v, *context.attention, *cache);
-  const double scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
-  const at::Tensor mixed = attention(q, k, v, *context.attention, scale, cache);
+  const at::Tensor mixed = attention(q, k, v, *context.attention, score_rule(spec), cache);
   return apply_own(layer.output, context,
                    mixed.reshape({x_TH.size(0), spec.heads * spec.head_dim}));
 }
@@ -165,17 +169,23 @@ LayerGradients layer_gradients(const DecoderLayer& layer, bool input) {
 
 at::Tensor run_layer(const DecoderLayer& layer, const LayerContext& context, const at::Tensor& h_TH,
                      const KvLayer* cache) {
-  const at::Tensor x = apply_norm(layer.attention_norm, *context.spec, h_TH);
+  const ModelSpec& spec = *context.spec;
+  const auto post_norm = [&](const NormWeights& norm, const at::Tensor& y) {
+    return norm.weight.defined() ? apply_norm(norm, spec, y) : y;
+  };
+  const at::Tensor x = apply_norm(layer.attention_norm, spec, h_TH);
+  const at::Tensor attended = self_attention(layer, context, x, cache);
   const NormedSum h =
-      add_and_norm(layer.mlp_norm, *context.spec, h_TH, self_attention(layer, context, x, cache));
-  return h.sum_TH + mlp(layer, context, h.normed_TH);
+      add_and_norm(layer.mlp_norm, spec, h_TH, post_norm(layer.attention_post_norm, attended));
+  return h.sum_TH + post_norm(layer.mlp_post_norm, mlp(layer, context, h.normed_TH));
 }
 
 at::Tensor run_layer_recomputed(const DecoderLayer& layer, const LayerContext& context,
                                 const at::Tensor& h_TH) {
   return run_twice(
       run_layer, layer, context, h_TH,
-      parameters_of({&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.mlp_norm},
+      parameters_of({&layer.attention_norm, &layer.query_norm, &layer.key_norm,
+                     &layer.attention_post_norm, &layer.mlp_norm, &layer.mlp_post_norm},
                     {&layer.qkv, &layer.output, &layer.up, &layer.down}));
 }
 

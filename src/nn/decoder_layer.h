@@ -22,8 +22,12 @@ struct NormWeights {
 
 struct DecoderLayer {
   NormWeights attention_norm, query_norm, key_norm, mlp_norm;
+  NormWeights attention_post_norm, mlp_post_norm;  // of what goes to the residual stream
   LinearLayer qkv, output, up, down;
 };
+
+// How the spec's scores become weights.
+ScoreRule score_rule(const ModelSpec& spec);
 
 // What a forward of one layer needs besides weights and hidden states; cheap to copy.
 struct LayerContext {
@@ -62,6 +66,14 @@ template <typename Layer, typename Visit>
 void visit_parts(Layer& layer, const Visit& visit) {
   for (auto* linear : {&layer.qkv, &layer.output, &layer.up, &layer.down})
     for (auto& part : linear->parts) visit(*linear, part);
+}
+
+// Calls visit(norm) for each of the layer's norms, those that the family lacks included.
+template <typename Layer, typename Visit>
+void visit_norms(Layer& layer, const Visit& visit) {
+  for (auto* norm : {&layer.attention_norm, &layer.query_norm, &layer.key_norm,
+                     &layer.attention_post_norm, &layer.mlp_norm, &layer.mlp_post_norm})
+    visit(*norm);
 }
 
 // Calls visit(linear) for each of the layer's matrices.

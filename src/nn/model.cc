@@ -70,6 +70,7 @@ std::vector<std::pair<std::string, at::Tensor>> Model::trainable_parameters() co
 at::Tensor logits(Model& model, const at::Tensor& hidden_NH) {
   const at::Tensor own =
       braid::linear(hidden_NH, model.head_weight(), {}, &model.packed_head()).to(at::kFloat);
+  soft_cap_in_place(own, model.spec().logit_soft_cap);
   return gather_columns(own, model.spec().vocab, model.options().tensor_parallel);
 }
 
@@ -82,11 +83,10 @@ void pass_by_logits(const Model& model, int64_t rows) {
 HeadOutput head_logprobs(const Model& model, const at::Tensor& h_NH, const at::Tensor& targets_N,
                          double temperature, int64_t chunk_rows) {
   const TensorParallelGroup& group = model.options().tensor_parallel;
-  if (group.tp_size == 1)
-    return head_logprobs(h_NH, model.head_weight(), targets_N, temperature, chunk_rows);
+  const HeadOptions options{temperature, chunk_rows, model.spec().logit_soft_cap};
+  if (group.tp_size == 1) return head_logprobs(h_NH, model.head_weight(), targets_N, options);
   const int64_t begin = units_of_rank(model.spec().vocab, group).begin;
-  return shared_head_logprobs(h_NH, model.head_weight(), targets_N - begin,
-                              {temperature, chunk_rows, &group});
+  return shared_head_logprobs(h_NH, model.head_weight(), targets_N - begin, {options, &group});
 }
 
 at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH) {

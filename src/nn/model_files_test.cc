@@ -265,6 +265,7 @@ TEST_P(ExportTest, UntouchedModelKeepsEveryByteOfItsTensorsAndFiles) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ExportTest,
                          testing::Values("llama", "llama3", "qwen2", "qwen3", "mistral", "gemma",
+                                         "gemma2", "gemma3", "phi3", "phi3-long", "qwen2-mixed",
                                          "gpt2", "llama-score", "gpt2-score"));
 
 TEST_F(ModelFilesTest, CriticOfLanguageModelExportsAsSequenceClassifier) {

@@ -96,6 +96,7 @@ TEST_P(Golden, PackedSequencesDoNotSeeEachOther) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
                          testing::Values("llama", "llama3", "qwen2", "qwen3", "mistral", "gemma",
+                                         "gemma2", "gemma3", "phi3", "phi3-long", "qwen2-mixed",
                                          "gpt2"));
 
 TEST(GoldenLora, PeftAdapterGivesTheSameLogits) {

@@ -122,6 +122,36 @@ TEST_P(EveryFamily, SharedStartsGiveTheGradientsOfWholeSequences) {
   }
 }
 
+// Prefill at once, in pieces, and token by token.
+TEST_P(EveryFamily, CachesGiveTheBitsOfWholeSequences) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto model = load_tiny(GetParam(), {.dtype = dtype});
+    const at::NoGradGuard no_grad;
+    const std::vector<int32_t> ids = group_sequences()[0];
+    const at::Tensor whole = model->forward(pack_sequences({ids}, at::kCPU), nullptr);
+    const ModelSpec& spec = model->spec();
+    const auto length = static_cast<int64_t>(ids.size());
+    for (const int64_t piece : {length, int64_t{13}, int64_t{1}}) {
+      std::vector<KvLayer> kv;
+      for (int64_t layer = 0; layer < spec.layers; ++layer)
+        kv.push_back(
+            allocate_kv(2, spec.kv_heads, spec.head_dim, at::TensorOptions().dtype(dtype)));
+      for (int64_t begin = 0; begin < length; begin += piece) {
+        const int64_t count = std::min(piece, length - begin);
+        TokenBatch batch = pack_sequences({ids}, at::kCPU);
+        batch.tokens_T = batch.tokens_T.narrow(0, begin, count);
+        batch.positions_T = batch.positions_T.narrow(0, begin, count);
+        batch.row_keys_T.clear();
+        batch.attention = {
+            {0, static_cast<int32_t>(count)}, {static_cast<int32_t>(begin)}, {{1, 0}}};
+        const at::Tensor rows = model->forward(batch, &kv);
+        EXPECT_TRUE(rows.equal(whole.narrow(0, begin, count)))
+            << dtype << ", pieces of " << piece << " at " << begin;
+      }
+    }
+  }
+}
+
 // The derivative along each tensor's own gradient equals the squared norm of that gradient.
 TEST_P(EveryFamily, GradientsMatchFiniteDifferences) {
   const auto model = load_tiny(GetParam());
@@ -198,6 +228,7 @@ TEST_P(EveryFamily, InitialWeightsAreAFunctionOfTheSeed) {
 
 INSTANTIATE_TEST_SUITE_P(Families, EveryFamily,
                          testing::Values("llama", "llama3", "qwen2", "qwen3", "mistral", "gemma",
+                                         "gemma2", "gemma3", "phi3", "phi3-long", "qwen2-mixed",
                                          "gpt2"));
 
 TEST(Model, PackedBatchListsSequences) {

@@ -99,7 +99,8 @@ std::string python() {
 TEST_F(ScoreCommand, ExportedFolderGivesTheSameNumbersInTransformers) {
   if (run_program({"sh", "-c", cat("command -v ", python())}).end != "exited with status 0")
     GTEST_SKIP() << python() << " is not installed";
-  for (const char* name : {"gpt2", "qwen3", "llama-score"}) {
+  for (const char* name :
+       {"gpt2", "qwen3", "gemma2", "gemma3", "phi3", "llama-score", "gemma3-score"}) {
     const std::string source = golden_folder(name), target = join_path(folder_, name);
     const auto model = load_model(source, {});
     ASSERT_TRUE(save_model(**model, target, {.source_folder = source}).ok());

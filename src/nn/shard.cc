@@ -19,6 +19,7 @@ enum class ShardRule {
   kHeadNorm,
   kOutput,
   kUp,
+  kGateUp,
   kDown
 };
 
@@ -29,7 +30,8 @@ bool is_layer_tensor(const std::string& name, const ModelFamily& family, std::st
   return true;
 }
 
-ShardRule rule_of(const std::string& name, const ModelFamily& family) {
+ShardRule rule_of(const std::string& name, const ModelSpec& spec) {
+  const ModelFamily& family = family_of(spec);
   const TensorNames& names = family.names;
   if (name == names.prefix + names.embedding || name == kLmHeadName) return ShardRule::kVocabulary;
   std::string inner;
@@ -40,7 +42,8 @@ ShardRule rule_of(const std::string& name, const ModelFamily& family) {
   if (std::find(names.qkv.begin(), names.qkv.end(), module) != names.qkv.end())
     return ShardRule::kKeyValue;
   if (module == names.query_norm || module == names.key_norm) return ShardRule::kHeadNorm;
-  if (std::find(names.up.begin(), names.up.end(), module) != names.up.end()) return ShardRule::kUp;
+  if (std::find(names.up.begin(), names.up.end(), module) != names.up.end())
+    return joins_gate(spec) ? ShardRule::kGateUp : ShardRule::kUp;
   // The bias of what is summed over the ranks is added once, after the sum.
   if (module == names.output && matrix) return ShardRule::kOutput;
   if (module == names.down && matrix) return ShardRule::kDown;
@@ -63,7 +66,7 @@ class ShardMaker {
     TensorShard shard;
     shard.whole = tensor.shape;
     if (group_.tp_size == 1) return shard;
-    cut(rule_of(tensor.name, family_of(spec_)), &shard);
+    cut(rule_of(tensor.name, spec_), &shard);
     if (shard.pieces.empty()) {
       shard.holders = group_.tp_size;
       shard.holder = group_.tp_rank;
@@ -103,6 +106,11 @@ class ShardMaker {
         shard->dim = 1;
         shard->pieces = {scaled(heads_, head)};
         return;
+      case ShardRule::kGateUp: {
+        const IndexRange columns = units_of_rank(spec_.intermediate, group_);
+        shard->pieces = {columns, scaled(columns, 1, spec_.intermediate)};
+        return;
+      }
       case ShardRule::kUp:
       case ShardRule::kDown:
         shard->dim = rule == ShardRule::kDown ? 1 : 0;

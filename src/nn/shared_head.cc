@@ -18,9 +18,9 @@ using torch::autograd::variable_list;
 // Log-prob, entropy and log-sum [N, 3] in f32 of the whole vocabulary from the ranks' partial sums.
 at::Tensor whole_statistics(const at::Tensor& h, const at::Tensor& w, const at::Tensor& targets,
                             const SharedHeadOptions& options) {
-  const at::Tensor own = head_partials(h, w, targets, options.temperature, options.chunk_rows);
+  const at::Tensor own = head_partials(h, w, targets, options.head);
   const TensorParallelGroup& group = *options.group;
-  const double inverse = 1 / options.temperature;
+  const double inverse = 1 / options.head.temperature;
   const at::Tensor top = own.select(1, 0).clone();
   wait_or_throw(group.communicator->all_reduce(top, Reduce::kMax, "largest logits"));
   // Sums relative to the largest of this rank's logits become relative to the largest of all.
@@ -44,8 +44,7 @@ struct SharedHeadFunction : torch::autograd::Function<SharedHeadFunction> {
                                const at::Tensor& targets, const SharedHeadOptions& options) {
     const at::Tensor statistics = whole_statistics(h, w, targets, options);
     context->save_for_backward({h, w, targets, statistics});
-    context->saved_data["temperature"] = options.temperature;
-    context->saved_data["chunk_rows"] = options.chunk_rows;
+    save_head_options(options.head, context);
     context->saved_data["group"] = static_cast<int64_t>(reinterpret_cast<intptr_t>(options.group));
     return {statistics.select(1, 0).clone(), statistics.select(1, 1).clone()};
   }
@@ -55,9 +54,8 @@ struct SharedHeadFunction : torch::autograd::Function<SharedHeadFunction> {
     const at::Tensor gradients = at::zeros({saved[0].size(0), 2}, saved[3].options());
     for (const int column : {0, 1})
       if (grads[column].defined()) gradients.select(1, column).copy_(grads[column]);
-    const HeadGradients out = head_backward({saved[0], saved[1], saved[2], saved[3], gradients,
-                                             context->saved_data["temperature"].toDouble(),
-                                             context->saved_data["chunk_rows"].toInt()});
+    const HeadGradients out = head_backward(
+        {saved[0], saved[1], saved[2], saved[3], gradients, saved_head_options(*context)});
     const auto* group =
         reinterpret_cast<const TensorParallelGroup*>(context->saved_data["group"].toInt());
     return {sum_over_ranks(out.h_NH, *group, "gradient of hidden states"),

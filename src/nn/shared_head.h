@@ -10,8 +10,7 @@
 namespace braid {
 
 struct SharedHeadOptions {
-  double temperature = 1;
-  int64_t chunk_rows = 256;
+  HeadOptions head;
   const TensorParallelGroup* group = nullptr;  // must outlive the backward
 };
 

@@ -56,7 +56,7 @@ std::vector<TensorKind> tensor_kinds(const ModelSize& m, bool scalar_head) {
     out.push_back({"positions", embedding_params(m) - rows, 1, 0, 0, true, false});
   add_attention(m, &out);
   add_mlp(m, &out);
-  out.push_back({"norms", 2 * m.hidden, 1, 0, layers, false, false});
+  out.push_back({"norms", m.layer_norms * m.hidden, 1, 0, layers, false, false});
   out.push_back({"final_norm", m.hidden, 1, 0, 0, false, true});
   if (scalar_head) out.push_back({"scalar_head", m.hidden, 1, 0, 0, false, true});
   if (!scalar_head && !tied) out.push_back({"head", rows, m.vocab, 0, 0, false, true});

@@ -83,6 +83,7 @@ class MapBuilder {
   }
   void add_adapter_ends(int64_t rank, bool head);
   void add_ends();
+  std::vector<TensorPiece> up_rows(const std::string& end, int64_t columns) const;
   void add_mlp();
   void add_whole();
 
@@ -91,22 +92,34 @@ class MapBuilder {
   TensorMap map_;
 };
 
+// Rows of gate and up (or of what stands for them) of tensors beside their matrices, `columns`
+// wide.
+std::vector<TensorPiece> MapBuilder::up_rows(const std::string& end, int64_t columns) const {
+  const int64_t inner = spec_.intermediate;
+  std::vector<TensorPiece> out;
+  for (const std::string& module : names_.up)
+    out.push_back(cut_rows(module + end, inner, columns, inner));
+  if (!joins_gate(spec_)) return out;
+  out.push_back(out[0]);
+  for (TensorPiece& piece : out) piece.rows = 2 * inner;
+  out[1].first = inner;
+  return out;
+}
+
 void MapBuilder::add_mlp() {
-  std::vector<TensorPiece> pieces;
-  for (const std::string& module : names_.up)
-    pieces.push_back(
-        cut_rows(module + ".weight", spec_.intermediate, spec_.hidden, spec_.intermediate));
+  std::vector<TensorPiece> pieces = up_rows(".weight", spec_.hidden);
   pieces.push_back({names_.down + ".weight", spec_.hidden, spec_.intermediate, true, 0, 1});
-  for (const std::string& module : names_.up)
-    if (spec_.mlp_bias)
-      pieces.push_back(cut_rows(module + ".bias", spec_.intermediate, 1, spec_.intermediate));
+  if (spec_.mlp_bias)
+    for (TensorPiece& piece : up_rows(".bias", 1)) pieces.push_back(std::move(piece));
   add("mlp", spec_.intermediate, std::move(pieces));
 }
 
 // What every tensor-parallel rank has whole.
 void MapBuilder::add_whole() {
   std::vector<TensorPiece> norms = norm(names_.attention_norm, spec_.hidden);
-  for (const TensorPiece& piece : norm(names_.mlp_norm, spec_.hidden)) norms.push_back(piece);
+  for (const std::string* module :
+       {&names_.mlp_norm, &names_.attention_post_norm, &names_.mlp_post_norm})
+    for (const TensorPiece& piece : norm(*module, spec_.hidden)) norms.push_back(piece);
   if (spec_.output_bias) norms.push_back(whole_tensor(names_.output + ".bias", spec_.hidden));
   if (spec_.mlp_bias) norms.push_back(whole_tensor(names_.down + ".bias", spec_.hidden));
   add("norms", 1, std::move(norms));
@@ -163,9 +176,7 @@ TensorMap MapBuilder::adapters(int64_t rank, const std::vector<std::string>& tar
               {projection(1, kB, rank), projection(2, kB, rank)}, one_key_head());
   add_adapted("output_adapter", spec_.heads,
               {{names_.output + kA, rank, query_rows(), true, 0, spec_.head_dim}}, false);
-  std::vector<TensorPiece> mlp, whole;
-  for (const std::string& module : names_.up)
-    mlp.push_back(cut_rows(module + kB, inner, rank, inner));
+  std::vector<TensorPiece> mlp = up_rows(kB, rank), whole;
   mlp.push_back({names_.down + kA, rank, inner, true, 0, 1});
   add_adapted("mlp_adapter", inner, std::move(mlp), false);
   for (const std::vector<std::string>* modules : {&names_.qkv, &names_.up})

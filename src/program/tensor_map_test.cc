@@ -23,7 +23,7 @@ std::vector<ModelSpec> specs() {
       spec.heads = 6, spec.kv_heads = 2, spec.head_dim = 4, spec.max_positions = 5;
       spec.tied_embeddings = variant % 2 == 1, spec.scalar_head = variant > 1;
       spec.qkv_bias = family.name == "qwen2" || variant == 3;
-      spec.qk_norm = family.name == "qwen3";
+      spec.qk_norm = !family.names.query_norm.empty();
       if (family.name == "gpt2") {
         spec.head_dim = 2, spec.kv_heads = 6;
         spec.norm = NormKind::kLayer, spec.gated_mlp = false, spec.learned_positions = true;
@@ -113,12 +113,16 @@ TEST(TensorMap, RanksOfAKeyValueHeadHoldItsRowsOfBothMatrices) {
 }
 
 TEST(TensorMap, KindsHaveTheNamesAndUnitsOfThePlanners) {
-  ModelSpec spec = specs()[0];
-  ModelSize size;
-  size.layers = spec.layers, size.hidden = spec.hidden, size.intermediate = spec.intermediate;
-  size.heads = spec.heads, size.kv_heads = spec.kv_heads, size.head_dim = spec.head_dim;
-  size.vocab = spec.vocab;
-  EXPECT_EQ(kinds_of(tensor_map(spec)), tensor_kinds(size, false));
+  for (const char* family : {"llama", "gemma2", "phi3"}) {
+    ModelSpec spec = specs()[0];
+    spec.family = family;
+    ModelSize size;
+    size.layer_norms = family_of(spec).names.attention_post_norm.empty() ? 2 : 4;
+    size.layers = spec.layers, size.hidden = spec.hidden, size.intermediate = spec.intermediate;
+    size.heads = spec.heads, size.kv_heads = spec.kv_heads, size.head_dim = spec.head_dim;
+    size.vocab = spec.vocab;
+    EXPECT_EQ(kinds_of(tensor_map(spec)), tensor_kinds(size, false)) << family;
+  }
 }
 
 TEST(TensorMap, AdaptersOfEveryLinearLayerOccurOnce) {

@@ -19,7 +19,8 @@ namespace braid {
 namespace {
 
 constexpr int64_t kLayers = 4;
-const char* const kFamilies[] = {"llama", "llama3", "qwen2", "qwen3", "mistral", "gemma", "gpt2"};
+const char* const kFamilies[] = {"llama",  "llama3", "qwen2", "qwen3",     "mistral",     "gemma",
+                                 "gemma2", "gemma3", "phi3",  "phi3-long", "qwen2-mixed", "gpt2"};
 
 ModelSize size_of(const std::string& family) {
   const std::string path = cat(BRAID_SOURCE_DIR, "/tests/data/models/", family, "/config.json");

@@ -259,7 +259,6 @@ EngineBatch PagedEngine::make_batch(const ScheduledRound& round) const {
   TokenBatch& batch = out.tokens;
   batch.tokens_T = at::empty({total}, at::kLong);
   batch.positions_T = at::empty({total}, at::kLong);
-  batch.attention.window = model_.spec().sliding_window;
   batch.attention.query_begin.push_back(0);
   int64_t* tokens = batch.tokens_T.mutable_data_ptr<int64_t>();
   int64_t* positions = batch.positions_T.mutable_data_ptr<int64_t>();

@@ -234,8 +234,7 @@ TEST_F(EngineTest, LogprobsAreThoseOfScoring) {
     const at::Tensor targets =
         at::tensor(std::vector<int64_t>(sample.response_ids.begin(), sample.response_ids.end()));
     const at::Tensor scored =
-        head_logprobs(hidden.narrow(0, begin, count), model_->head_weight(), targets, 0.7)
-            .logprobs_N;
+        head_logprobs(*model_, hidden.narrow(0, begin, count), targets, 0.7).logprobs_N;
     for (int64_t i = 0; i < count; ++i)
       EXPECT_NEAR(sample.logprobs[i], scored[i].item<float>(), 1e-5) << "sample " << id;
   }

@@ -83,9 +83,10 @@ TEST_F(JobGeneration, ReplicasOfSeveralRanksDrawTheTokensOfOneProcess) {
         expect_same_tokens(layout, "", greedy);
 }
 
-// Tied embeddings, biases, learned positions, scaled embeddings, windows, adapters.
+// Tied embeddings, biases, learned positions, scaled embeddings, windows, soft caps, adapters.
 TEST_F(JobGeneration, EveryFamilyIsGeneratedByStages) {
-  for (const char* family : {"qwen2", "gpt2", "gemma", "mistral", "qwen3", "lora"})
+  for (const char* family :
+       {"qwen2", "gpt2", "gemma", "gemma2", "gemma3", "phi3", "mistral", "qwen3", "lora"})
     for (const LayoutCase& layout : layouts_of_generation())
       if (full_tier() ? !layout.full : family == std::string("qwen2") && layout.name == "g-pp2")
         expect_same_tokens(layout, family, false);

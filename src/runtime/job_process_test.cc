@@ -387,12 +387,13 @@ TEST_F(JobProcess, EveryAlgorithmComputesWhatOneProcessDoes) {
   }
 }
 
-// Heads that share keys, biases, norms of queries and keys, tied embeddings, learned positions,
-// windows; a vocabulary of 41 words that no number of ranks divides; adapters.
+// Heads that share keys, biases, norms of queries and keys, norms behind attention, tied
+// embeddings, learned positions, windows of some layers, soft caps, joined matrices; a vocabulary
+// of 41 words that no number of ranks divides; adapters.
 TEST_F(JobProcess, EveryFamilyComputesWhatOneProcessDoes) {
   const std::set<std::string> quick = {"qwen2", "lora"};
-  for (const char* family :
-       {"qwen2", "gpt2", "gemma", "llama3", "mistral", "qwen3", "lora", "lora-some"})
+  for (const char* family : {"qwen2", "gpt2", "gemma", "gemma2", "gemma3", "phi3", "llama3",
+                             "mistral", "qwen3", "lora", "lora-some"})
     for (const LayoutCase& layout : layouts())
       if (full_tier() || (quick.count(family) > 0 && layout.name == "mixed"))
         expect_equivalent(layout, family);

@@ -151,8 +151,11 @@ class JobRun : public RunProcess {
     for (const char* key : {"torch_dtype", "dtype"})  // an export in 16 bits would hide differences
       if (config.contains(key)) config[key] = "float32";
     config[config.contains("n_layer") ? "n_layer" : "num_hidden_layers"] = layers;
-    if (config.contains("layer_types"))
-      config["layer_types"] = std::vector<std::string>(layers, "full_attention");
+    if (config.contains("layer_types")) {
+      const auto kinds = config["layer_types"].get<std::vector<std::string>>();
+      config["layer_types"] = Json::array();
+      for (int i = 0; i < layers; ++i) config["layer_types"].push_back(kinds[i % kinds.size()]);
+    }
     EXPECT_TRUE(make_folder(folder_).ok());
     EXPECT_TRUE(write_file_atomic(file, config.dump()).ok());
     options.push_back("model.config=" + file);

@@ -75,8 +75,7 @@ at::Tensor trainer_logprobs(Model& model, const TokenRows& responses) {
   for (size_t i = 0; i < responses.size(); ++i) rows.push_back(i);
   const ResponseRows packed = pack_responses(prompts(), responses, rows, at::kCPU, false);
   const at::Tensor hidden = model.forward(packed.batch, nullptr);
-  return head_logprobs(at::index_select(hidden, 0, packed.rows_R), model.head_weight(),
-                       packed.targets_R, 1)
+  return head_logprobs(model, at::index_select(hidden, 0, packed.rows_R), packed.targets_R, 1)
       .logprobs_N;
 }
 

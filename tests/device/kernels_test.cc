@@ -122,7 +122,7 @@ TEST_P(KernelTwins, AttentionOfWholeSequences) {
   for (const AttentionBatch& batch : {plain, window, shared})
     expect_equal({normal({54, 4, 8}, 1), normal({54, 2, 8}, 2), normal({54, 2, 8}, 3)},
                  [&](const TensorList& in, at::Device) {
-                   return TensorList{attention(in[0], in[1], in[2], batch, 0.35, nullptr)};
+                   return TensorList{attention(in[0], in[1], in[2], batch, {0.35}, nullptr)};
                  });
 }
 
@@ -138,7 +138,7 @@ TEST_P(KernelTwins, AttentionOverPages) {
     const at::Tensor k = on(normal({9, 2, 8}, 3)), v = on(normal({9, 2, 8}, 4));
     store_kv(k, v, next, layer);
     const KvLayer read = read_kv(layer, {4, 1}, 46);
-    return TensorList{attention(on(normal({9, 4, 8}, 5)), k, v, next, 0.35, &layer).to(at::kCPU),
+    return TensorList{attention(on(normal({9, 4, 8}, 5)), k, v, next, {0.35}, &layer).to(at::kCPU),
                       read.keys.to(at::kCPU), read.values.to(at::kCPU)};
   };
   const TensorList expected = run(at::kCPU), actual = run(install_test_device());
@@ -151,7 +151,7 @@ TEST_P(KernelTwins, Head) {
   const at::Tensor targets = at::arange(30).remainder(23);
   expect_equal({normal({30, 16}, 1), normal({23, 16}, 2)},
                [&](const TensorList& in, at::Device device) {
-                 const HeadOutput out = head_logprobs(in[0], in[1], targets.to(device), 0.8, 8);
+                 const HeadOutput out = head_logprobs(in[0], in[1], targets.to(device), {0.8, 8});
                  return TensorList{out.logprobs_N, out.entropy_N};
                });
 }
@@ -165,9 +165,13 @@ TEST_P(KernelTwins, HeadOfPartOfTheVocabulary) {
   at::Tensor statistics = seeded_normal({30, 3}, 4);
   statistics.select(1, 2).add_(20);  // above every logit, as a log of sums is
   const auto run = [&](at::Device device) {
-    const HeadGradients back = head_backward({h.to(device), w.to(device), targets.to(device),
-                                              statistics.to(device), gradients.to(device), 0.8, 8});
-    return TensorList{head_partials(h.to(device), w.to(device), targets.to(device), 0.8, 8),
+    const HeadGradients back = head_backward({h.to(device),
+                                              w.to(device),
+                                              targets.to(device),
+                                              statistics.to(device),
+                                              gradients.to(device),
+                                              {0.8, 8}});
+    return TensorList{head_partials(h.to(device), w.to(device), targets.to(device), {0.8, 8}),
                       back.h_NH, back.w_UH};
   };
   const TensorList expected = run(at::kCPU), actual = run(install_test_device());

@@ -133,7 +133,7 @@ at::Tensor hidden_of(Model& model) {
 
 // Frozen weights leave the device while the model rests, and come back to compute the same bits.
 TEST(DeviceOffload, FreesTheDeviceBetweenUses) {
-  for (const char* family : {"llama", "gpt2", "gemma", "qwen3"}) {
+  for (const char* family : {"llama", "gpt2", "gemma", "gemma2", "gemma3", "phi3", "qwen3"}) {
     const auto source = small_model(family, {.device = install_test_device()});
     const at::Tensor expected = hidden_of(*source), head = on_cpu(source->head_weight());
     int64_t bytes = 0;

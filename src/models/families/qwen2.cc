@@ -6,7 +6,7 @@ namespace {
 void read_qwen2(ConfigReader& config, ModelSpec& spec) {
   read_decoder_config(config, {}, spec);
   spec.qkv_bias = true;
-  spec.sliding_window = read_layered_window(config, spec.layers);
+  read_upper_windows(config, spec);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ void read_qwen3(ConfigReader& config, ModelSpec& spec) {
   spec.qkv_bias = bias;
   spec.output_bias = bias;
   spec.qk_norm = true;
-  spec.sliding_window = read_layered_window(config, spec.layers);
+  read_upper_windows(config, spec);
 }
 
 }  // namespace

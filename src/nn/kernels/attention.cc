@@ -167,10 +167,10 @@ void backward_block(const BackwardViews& views, const WorkItem& tile, int64_t bl
   const int64_t least = full ? batch.cached[tile.sequence] + tile.first : -1;
   tiles::dot(s.rows.data(), padded, views.keys_t + at, s.scores.data(), kTileRows, shape.depth);
   tiles::scale_and_mask(s.scores.data(), {s.positions.data(), least, block * kKeys, batch.window},
-                        kTileRows, shape.scale);
+                        kTileRows, shape.scores);
   tiles::dot(s.grad.data(), padded, views.values_t + at, s.other.data(), kTileRows, shape.depth);
   tiles::score_gradient(s.scores.data(), s.other.data(), s.lse.data(), s.delta.data(),
-                        s.grad_scores.data(), kTileRows, shape.scale);
+                        s.grad_scores.data(), kTileRows, shape.scores);
   tiles::accumulate(s.grad_scores.data(), key_rows(views, tile, block, batch, s), s.out.data(),
                     kTileRows, padded);
   tiles::transpose(s.scores.data(), kKeys, s.other.data(), kKeys);
@@ -230,10 +230,10 @@ void backward_cpu(const BackwardViews& views, const AttentionBatch& batch, const
 }
 
 at::Tensor packed_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const AttentionBatch& batch, double scale, float* lse) {
+                          const AttentionBatch& batch, const ScoreRule& rule, float* lse) {
   const AttentionBatch paged = paged_batch(batch);
   const KvLayer layer = own_pages(wide(k), wide(v), paged);
-  return forward_cpu(wide(q), layer, paged, Shape(q, k, scale), lse).to(q.scalar_type());
+  return forward_cpu(wide(q), layer, paged, Shape(q, k, rule), lse).to(q.scalar_type());
 }
 
 // The rows that sequences lend from hosts: first of each sequence, and their number at the end.
@@ -277,7 +277,7 @@ AttentionBatch saved_batch(AutogradContext* context) {
 
 // Gradients of q, k and v in f32. `saved`: q, k, v, out, lse.
 variable_list attention_gradients(const variable_list& saved, const at::Tensor& grad_out,
-                                  const AttentionBatch& packed, double scale) {
+                                  const AttentionBatch& packed, const ScoreRule& rule) {
   const at::Tensor q = wide(saved[0]), k = wide(saved[1]), out = wide(saved[3]),
                    grad = wide(grad_out);
   const AttentionBatch batch = paged_batch(packed);
@@ -300,7 +300,7 @@ variable_list attention_gradients(const variable_list& saved, const at::Tensor& 
                             values_t.const_data_ptr<float>(),
                             saved[4].const_data_ptr<float>(),
                             lent_begin};
-  backward_cpu(views, batch, Shape(q, k, scale));
+  backward_cpu(views, batch, Shape(q, k, rule));
   add_lent(lent_dk, lent_begin, batch, dk);
   add_lent(lent_dv, lent_begin, batch, dv);
   return {dq, dk, dv};
@@ -309,19 +309,22 @@ variable_list attention_gradients(const variable_list& saved, const at::Tensor& 
 // Without a cache; head sizes are multiples of 16.
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const AttentionBatch& batch, double scale) {
+                            const at::Tensor& v, const AttentionBatch& batch,
+                            const ScoreRule& rule) {
     const at::Tensor lse = at::empty({q.size(0), q.size(1)}, q.options().dtype(at::kFloat));
-    const at::Tensor out = packed_forward(q, k, v, batch, scale, lse.mutable_data_ptr<float>());
+    const at::Tensor out = packed_forward(q, k, v, batch, rule, lse.mutable_data_ptr<float>());
     context->save_for_backward({q, k, v, out, lse});
-    context->saved_data["scale"] = scale;
+    context->saved_data["scale"] = rule.scale;
+    context->saved_data["soft_cap"] = rule.soft_cap;
     save_batch(batch, context);
     return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
-    variable_list out = attention_gradients(saved, grads[0], saved_batch(context),
-                                            context->saved_data["scale"].toDouble());
+    const ScoreRule rule{context->saved_data["scale"].toDouble(),
+                         context->saved_data["soft_cap"].toDouble()};
+    variable_list out = attention_gradients(saved, grads[0], saved_batch(context), rule);
     for (at::Tensor& gradient : out) gradient = gradient.to(saved[0].scalar_type());
     out.resize(5);
     return out;
@@ -335,20 +338,19 @@ at::Tensor pad_depth(const at::Tensor& heads, int64_t depth) {
 }  // namespace
 
 at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at::Tensor& v_TKD,
-                     const AttentionBatch& batch, double scale, const KvLayer* layer) {
+                     const AttentionBatch& batch, const ScoreRule& rule, const KvLayer* layer) {
   BRAID_CHECK(q_TAD.size(1) % k_TKD.size(1) == 0,
               "query heads are not a multiple of key/value heads");
   if (!q_TAD.device().is_cpu())
-    return attention_by_operators(q_TAD, k_TKD, v_TKD, batch, scale, layer);
-  const Shape shape(q_TAD, k_TKD, scale);
+    return attention_by_operators(q_TAD, k_TKD, v_TKD, batch, rule, layer);
+  const Shape shape(q_TAD, k_TKD, rule);
   BRAID_CHECK(shape.group <= kTileRows, "more query heads per key/value head than a tile has rows");
   if (layer != nullptr)
     return forward_cpu(wide(q_TAD), *layer, batch, shape, nullptr).to(q_TAD.scalar_type());
   const at::Tensor q = pad_depth(q_TAD, shape.padded), k = pad_depth(k_TKD, shape.padded),
                    v = pad_depth(v_TKD, shape.padded);
-  const at::Tensor out = at::GradMode::is_enabled()
-                             ? AttentionFunction::apply(q, k, v, batch, scale)
-                             : packed_forward(q, k, v, batch, scale, nullptr);
+  const at::Tensor out = at::GradMode::is_enabled() ? AttentionFunction::apply(q, k, v, batch, rule)
+                                                    : packed_forward(q, k, v, batch, rule, nullptr);
   return shape.depth == shape.padded ? out : out.narrow(2, 0, shape.depth);
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
 
 #include <limits>
 
@@ -48,7 +49,7 @@ at::Tensor by_head(const at::Tensor& rows, int64_t group) {
 
 at::Tensor attention_by_operators(const at::Tensor& q_TAD, const at::Tensor& k_TKD,
                                   const at::Tensor& v_TKD, const AttentionBatch& batch,
-                                  double scale, const KvLayer* layer) {
+                                  const ScoreRule& rule, const KvLayer* layer) {
   const int64_t group = q_TAD.size(1) / k_TKD.size(1);
   std::vector<at::Tensor> outputs;
   for (int64_t s = 0; s + 1 < static_cast<int64_t>(batch.query_begin.size()); ++s) {
@@ -57,8 +58,9 @@ at::Tensor attention_by_operators(const at::Tensor& q_TAD, const at::Tensor& k_T
     const KvLayer rows = rows_of({k_TKD, v_TKD}, layer, batch, s);
     const at::Tensor k = by_head(rows.keys, group), v = by_head(rows.values, group);
     const at::Tensor hidden = hidden_keys(batch.cached[s], queries, batch.window, q_TAD.device());
-    const at::Tensor scores = (at::matmul(q, k.transpose(1, 2)) * scale)
-                                  .masked_fill(hidden, -std::numeric_limits<float>::infinity());
+    at::Tensor scores = at::matmul(q, k.transpose(1, 2)) * rule.scale;
+    if (rule.soft_cap > 0) scores = at::tanh(scores / rule.soft_cap) * rule.soft_cap;
+    scores = scores.masked_fill(hidden, -std::numeric_limits<float>::infinity());
     outputs.push_back(at::matmul(at::softmax(scores, 2), v).transpose(0, 1));
   }
   return at::cat(outputs, 0).to(q_TAD.scalar_type());

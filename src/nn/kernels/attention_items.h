@@ -24,16 +24,16 @@ inline int64_t round_up(int64_t value, int64_t step) { return (value + step - 1)
 // Sizes of one call of attention(), as in kernels.h; `padded` is the depth that tiles work on.
 struct Shape {
   int64_t heads, kv_heads, group, depth, padded;
-  float scale;
-  Shape(const HeadLayout& layout, double scale_in)
+  tiles::Scores scores;
+  Shape(const HeadLayout& layout, const ScoreRule& rule)
       : heads(layout.heads),
         kv_heads(layout.kv_heads),
         group(layout.heads / layout.kv_heads),
         depth(layout.head_dim),
         padded(round_up(layout.head_dim, 16)),
-        scale(static_cast<float>(scale_in)) {}
-  Shape(const at::Tensor& q, const at::Tensor& k, double scale_in)
-      : Shape(HeadLayout{q.size(1), k.size(1), q.size(2)}, scale_in) {}
+        scores{static_cast<float>(rule.scale), static_cast<float>(rule.soft_cap)} {}
+  Shape(const at::Tensor& q, const at::Tensor& k, const ScoreRule& rule)
+      : Shape(HeadLayout{q.size(1), k.size(1), q.size(2)}, rule) {}
 };
 
 // A contiguous f32 [rows, heads, depth] tensor.
@@ -180,7 +180,7 @@ inline void take_block(const WorkItem& item, const Block& block, int64_t first_k
   const int64_t rows = item.count * shape.group;
   const int64_t start = batch.cached[item.sequence] + item.first;
   tiles::scale_and_mask(scores, {scratch.positions.data(), start, first_key, batch.window}, rows,
-                        shape.scale);
+                        shape.scores);
   tiles::softmax_step(scores, scratch.maximum.data(), scratch.sum.data(), scratch.out.data(), rows,
                       shape.padded);
   tiles::accumulate(scores, block.values, scratch.out.data(), rows, shape.padded);

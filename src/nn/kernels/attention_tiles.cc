@@ -274,8 +274,28 @@ BRAID_SIMD void softmax_step(float* s, float* maximum, float* sum, float* o, int
   }
 }
 
-BRAID_SIMD void scale_and_mask(float* s, const Mask& mask, int64_t rows, float scale) {
+namespace {
+
+BRAID_SIMD void cap_scores(float* s, int64_t count, const Scores& scores) {
+  const float inner = scores.scale / scores.cap, cap = scores.cap;
+  for (int64_t i = 0; i < count; ++i) s[i] = cap * fast_tanh(s[i] * inner);
+}
+
+// What the cap leaves of the gradient by scores that it gave. Hidden ones are minus infinity.
+BRAID_SIMD void cap_slopes(const float* s, float* slopes, int64_t count, float cap) {
+  const float inverse = 1.0F / cap;
+  for (int64_t i = 0; i < count; ++i) {
+    const float ratio = s[i] * inverse;
+    slopes[i] = ratio < -1.0F ? 0.0F : 1.0F - ratio * ratio;
+  }
+}
+
+}  // namespace
+
+BRAID_SIMD void scale_and_mask(float* s, const Mask& mask, int64_t rows, const Scores& scores) {
   const auto [positions, least, first_key, window] = mask;
+  if (scores.cap > 0) cap_scores(s, rows * kKeys, scores);
+  const float scale = scores.cap > 0 ? 1.0F : scores.scale;
   if (window == 0 && first_key + kKeys - 1 <= least) {
     for (int64_t i = 0; i < rows * kKeys; ++i) s[i] *= scale;
     return;
@@ -291,13 +311,17 @@ BRAID_SIMD void scale_and_mask(float* s, const Mask& mask, int64_t rows, float s
 }
 
 BRAID_SIMD void score_gradient(float* s, const float* dp, const float* lse, const float* delta,
-                               float* ds, int64_t rows, float scale) {
+                               float* ds, int64_t rows, const Scores& scores) {
+  float slopes[kTileRows * kKeys];
+  if (scores.cap > 0) cap_slopes(s, slopes, rows * kKeys, scores.cap);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t j = 0; j < kKeys; ++j) {
       const int64_t at = r * kKeys + j;
       s[at] = fast_exp(s[at] - lse[r]);
-      ds[at] = s[at] * (dp[at] - delta[r]) * scale;
+      ds[at] = s[at] * (dp[at] - delta[r]) * scores.scale;
     }
+  if (scores.cap > 0)
+    for (int64_t i = 0; i < rows * kKeys; ++i) ds[i] *= slopes[i];
 }
 
 BRAID_SIMD float inner_product(const float* a, const float* b, int64_t count) {

@@ -44,17 +44,23 @@ void accumulate(const float* w, const Values& v, float* o, int64_t rows, int64_t
 // output are rescaled.
 void softmax_step(float* s, float* maximum, float* sum, float* o, int64_t rows, int64_t depth);
 
+// What products of queries and keys become: scale s, or cap tanh(scale s / cap) where cap > 0.
+struct Scores {
+  float scale, cap;
+};
+
 // Scales, and sets scores of keys that a row may not see to minus infinity. positions[r] is the
 // row's own position, at least `least`: where that sees the whole block, nothing is hidden.
 struct Mask {
   const int64_t* positions;
   int64_t least, first_key, window;
 };
-void scale_and_mask(float* s, const Mask& mask, int64_t rows, float scale);
+void scale_and_mask(float* s, const Mask& mask, int64_t rows, const Scores& scores);
 
-// ds = p * (dp - delta) * scale with p = exp(s - lse); p replaces s.
+// ds = p * (dp - delta) * scale, times 1 - (s / cap)^2 under a cap, with p = exp(s - lse); p
+// replaces s.
 void score_gradient(float* s, const float* dp, const float* lse, const float* delta, float* ds,
-                    int64_t rows, float scale);
+                    int64_t rows, const Scores& scores);
 
 // Sum of a[i] * b[i].
 float inner_product(const float* a, const float* b, int64_t count);

@@ -88,7 +88,7 @@ class Step {
         kv_(kv),
         batch_(batch),
         options_(options),
-        shape_(options.layout, options.scale),
+        shape_(options.layout, options.scores),
         items_(attention_items::forward_items(batch, shape_)),
         positions_(positions.const_data_ptr<int64_t>()),
         rows_(h.size(0)),
@@ -198,7 +198,7 @@ class Step {
 }  // namespace
 
 bool can_decode_step(const StepOptions& options, const AttentionBatch& batch) {
-  const Shape shape(options.layout, options.scale);
+  const Shape shape(options.layout, options.scores);
   if (panels::simd_for(at::kFloat) == panels::Simd::kNone || !options.rope.defined()) return false;
   if (shape.padded != shape.depth || shape.group > tiles::kTileRows) return false;
   if (options.activation != Activation::kSilu && options.activation != Activation::kGeluTanh)

@@ -26,9 +26,10 @@ struct StepLayer {
 
 struct StepOptions {
   HeadLayout layout;
-  double norm_eps, scale;  // scale: of scores
-  Activation activation;   // kSilu or kGeluTanh
-  at::Tensor rope;         // of rope_table()
+  double norm_eps;
+  ScoreRule scores;
+  Activation activation;  // kSilu or kGeluTanh
+  at::Tensor rope;        // of rope_table()
 };
 
 // True when decode_step() can serve heads of this form and this batch.

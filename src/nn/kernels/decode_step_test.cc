@@ -26,6 +26,7 @@ struct StepCase {
   Activation activation;
   bool bias;
   std::vector<int32_t> cached;
+  double soft_cap = 0;
 };
 
 constexpr double kEps = 1e-5;
@@ -39,7 +40,7 @@ class DecodeStepTest : public testing::TestWithParam<StepCase> {
     at::manual_seed(3);
     const StepCase& c = GetParam();
     const int64_t heads = c.layout.heads, kv_heads = c.layout.kv_heads, depth = c.layout.head_dim;
-    options_ = {c.layout, kEps, 0.3, c.activation, rope_table({}, depth, 512)};
+    options_ = {c.layout, kEps, {0.3, c.soft_cap}, c.activation, rope_table({}, depth, 512)};
     for (int64_t i = 0; i < kLayers; ++i) {
       layers_.push_back({at::randn({c.hidden}), at::randn({c.hidden}),
                          matrix((heads + 2 * kv_heads) * depth, c.hidden),
@@ -89,7 +90,7 @@ class DecodeStepTest : public testing::TestWithParam<StepCase> {
       const Tensor x = rms_norm(h, layer.attention_norm_H, kEps, false);
       const auto qkv = split_heads(apply(layer.qkv, x), options_.layout, options_.rope, positions_);
       store_kv(qkv[1], qkv[2], batch_, kv[i]);
-      const Tensor mixed = attention(qkv[0], qkv[1], qkv[2], batch_, options_.scale, &kv[i]);
+      const Tensor mixed = attention(qkv[0], qkv[1], qkv[2], batch_, options_.scores, &kv[i]);
       const NormedSum sum =
           add_rms_norm(h, apply(layer.output, mixed.flatten(1)), layer.mlp_norm_H, kEps, false);
       const Tensor active = gated_activation(apply(layer.up, sum.normed_TH), options_.activation);
@@ -130,17 +131,17 @@ TEST_P(DecodeStepTest, ServesNoBatchWithSeveralTokensOfASequence) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, DecodeStepTest,
-    testing::Values(StepCase{{4, 2, 16}, 48, 40, 0, Activation::kSilu, false, {0}},
-                    StepCase{{8, 4, 64}, 96, 72, 0, Activation::kSilu, true, {31, 32, 63, 64, 200}},
-                    StepCase{
-                        {6, 2, 32}, 64, 96, 50, Activation::kGeluTanh, false, {5, 49, 50, 130}},
-                    StepCase{{8, 1, 48},
-                             80,
-                             33,
-                             0,
-                             Activation::kSilu,
-                             true,
-                             {0, 1, 2, 3, 4, 5, 6, 7, 8, 95, 96, 97, 98}}));
+    testing::Values(
+        StepCase{{4, 2, 16}, 48, 40, 0, Activation::kSilu, false, {0}},
+        StepCase{{8, 4, 64}, 96, 72, 0, Activation::kSilu, true, {31, 32, 63, 64, 200}},
+        StepCase{{6, 2, 32}, 64, 96, 50, Activation::kGeluTanh, false, {5, 49, 50, 130}, 0.4},
+        StepCase{{8, 1, 48},
+                 80,
+                 33,
+                 0,
+                 Activation::kSilu,
+                 true,
+                 {0, 1, 2, 3, 4, 5, 6, 7, 8, 95, 96, 97, 98}}));
 
 }  // namespace
 }  // namespace braid

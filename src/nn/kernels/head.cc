@@ -110,8 +110,23 @@ BRAID_SIMD void gradient_row(float* logits, int64_t vocab, const RowStatistics& 
   }
 }
 
-at::Tensor chunk_logits(const at::Tensor& h, const at::Tensor& w, const PackedLinear& packed) {
-  return braid::linear(h, w, {}, &packed).to(at::kFloat);
+BRAID_SIMD void cap_row(float* x, int64_t count, float cap) {
+  const float inverse = 1.0F / cap;
+  for (int64_t i = 0; i < count; ++i) x[i] = cap * fast_tanh(x[i] * inverse);
+}
+
+at::Tensor chunk_logits(const at::Tensor& h, const at::Tensor& w, const PackedLinear& packed,
+                        double soft_cap) {
+  at::Tensor logits = braid::linear(h, w, {}, &packed).to(at::kFloat);
+  soft_cap_in_place(logits, soft_cap);
+  return logits;
+}
+
+// Of the cap at what it gave; undefined without.
+at::Tensor cap_slopes(const at::Tensor& capped, double cap) {
+  if (cap == 0) return {};
+  const at::Tensor ratio = capped / cap;
+  return 1 - ratio * ratio;
 }
 
 // statistics_N3 rows for a chunk of logits, which are left as they are.
@@ -187,15 +202,16 @@ void chunk_gradient(const at::Tensor& logits, const at::Tensor& targets, float i
 }
 
 at::Tensor all_statistics(const at::Tensor& h, const at::Tensor& w, const at::Tensor& targets,
-                          double temperature, int64_t chunk_rows) {
+                          const HeadOptions& options) {
+  const int64_t chunk_rows = options.chunk_rows;
   BRAID_CHECK(chunk_rows > 0, "the head works on chunks of at least one row");
   const int64_t rows = h.size(0);
   const at::Tensor statistics = at::empty({rows, 3}, h.options().dtype(at::kFloat));
   const PackedLinear packed = pack_linear(w, false);
   for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
     const int64_t count = std::min(chunk_rows, rows - begin);
-    chunk_statistics(chunk_logits(h.narrow(0, begin, count), w, packed),
-                     targets.narrow(0, begin, count), static_cast<float>(1 / temperature),
+    chunk_statistics(chunk_logits(h.narrow(0, begin, count), w, packed, options.soft_cap),
+                     targets.narrow(0, begin, count), static_cast<float>(1 / options.temperature),
                      statistics.narrow(0, begin, count));
   }
   return statistics;
@@ -203,11 +219,10 @@ at::Tensor all_statistics(const at::Tensor& h, const at::Tensor& w, const at::Te
 
 struct HeadFunction : torch::autograd::Function<HeadFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& h, const at::Tensor& w,
-                               const at::Tensor& targets, double temperature, int64_t chunk_rows) {
-    const at::Tensor statistics = all_statistics(h, w, targets, temperature, chunk_rows);
+                               const at::Tensor& targets, const HeadOptions& options) {
+    const at::Tensor statistics = all_statistics(h, w, targets, options);
     context->save_for_backward({h, w, targets, statistics});
-    context->saved_data["temperature"] = temperature;
-    context->saved_data["chunk_rows"] = chunk_rows;
+    save_head_options(options, context);
     return {statistics.select(1, 0).clone(), statistics.select(1, 1).clone()};
   }
 
@@ -216,30 +231,57 @@ struct HeadFunction : torch::autograd::Function<HeadFunction> {
     const at::Tensor gradients = at::zeros({saved[0].size(0), 2}, saved[3].options());
     for (const int column : {0, 1})
       if (grads[column].defined()) gradients.select(1, column).copy_(grads[column]);
-    const HeadGradients out = head_backward({saved[0], saved[1], saved[2], saved[3], gradients,
-                                             context->saved_data["temperature"].toDouble(),
-                                             context->saved_data["chunk_rows"].toInt()});
-    return {out.h_NH, out.w_UH.to(saved[1].scalar_type()), at::Tensor(), at::Tensor(),
-            at::Tensor()};
+    const HeadGradients out = head_backward(
+        {saved[0], saved[1], saved[2], saved[3], gradients, saved_head_options(*context)});
+    return {out.h_NH, out.w_UH.to(saved[1].scalar_type()), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
+void soft_cap_in_place(const at::Tensor& x, double cap) {
+  if (cap == 0) return;
+  BRAID_CHECK(!x.requires_grad() && x.scalar_type() == at::kFloat && x.is_contiguous(),
+              "logits are capped in f32, beside autograd");
+  if (!x.is_cpu()) {
+    x.div_(cap).tanh_().mul_(cap);
+    return;
+  }
+  float* data = x.mutable_data_ptr<float>();
+  const int64_t width = x.size(-1), rows = width == 0 ? 0 : x.numel() / width;
+  at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
+    cap_row(data + begin * width, (end - begin) * width, static_cast<float>(cap));
+  });
+}
+
+void save_head_options(const HeadOptions& options, AutogradContext* context) {
+  context->saved_data["temperature"] = options.temperature;
+  context->saved_data["chunk_rows"] = options.chunk_rows;
+  context->saved_data["soft_cap"] = options.soft_cap;
+}
+
+HeadOptions saved_head_options(const AutogradContext& context) {
+  return {context.saved_data.at("temperature").toDouble(),
+          context.saved_data.at("chunk_rows").toInt(),
+          context.saved_data.at("soft_cap").toDouble()};
+}
+
 HeadGradients head_backward(const HeadBackwardInputs& in) {
   const at::Tensor &h = in.h_NH, &w = in.w_UH;
-  const auto inverse = static_cast<float>(1 / in.temperature);
-  const int64_t rows = h.size(0);
+  const auto inverse = static_cast<float>(1 / in.options.temperature);
+  const int64_t rows = h.size(0), chunk_rows = in.options.chunk_rows;
   at::Tensor dh = at::empty_like(h);
   at::Tensor dw = at::zeros({w.size(0), w.size(1)}, w.options().dtype(at::kFloat));
   const PackedLinear packed = pack_linear(w, false);
-  for (int64_t begin = 0; begin < rows; begin += in.chunk_rows) {
-    const int64_t count = std::min(in.chunk_rows, rows - begin);
+  for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
+    const int64_t count = std::min(chunk_rows, rows - begin);
     const at::Tensor h_chunk = h.narrow(0, begin, count);
-    const at::Tensor logits = chunk_logits(h_chunk, w, packed);
+    const at::Tensor logits = chunk_logits(h_chunk, w, packed, in.options.soft_cap);
+    const at::Tensor slopes = cap_slopes(logits, in.options.soft_cap);
     chunk_gradient(logits, in.targets_N.narrow(0, begin, count), inverse,
                    in.statistics_N3.narrow(0, begin, count),
                    in.gradients_N2.narrow(0, begin, count));
+    if (slopes.defined()) logits.mul_(slopes);
     const at::Tensor dlogits = logits.to(h.scalar_type());
     dh.narrow(0, begin, count).copy_(at::mm(dlogits, w));
     if (dlogits.scalar_type() == at::kFloat) {
@@ -252,26 +294,26 @@ HeadGradients head_backward(const HeadBackwardInputs& in) {
 }
 
 at::Tensor head_partials(const at::Tensor& h_NH, const at::Tensor& w_UH,
-                         const at::Tensor& targets_N, double temperature, int64_t chunk_rows) {
-  const int64_t rows = h_NH.size(0);
+                         const at::Tensor& targets_N, const HeadOptions& options) {
+  const int64_t rows = h_NH.size(0), chunk_rows = options.chunk_rows;
   const at::Tensor partials = at::empty({rows, 4}, h_NH.options().dtype(at::kDouble));
   const PackedLinear packed = pack_linear(w_UH, false);
   for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
     const int64_t count = std::min(chunk_rows, rows - begin);
-    chunk_partials(chunk_logits(h_NH.narrow(0, begin, count), w_UH, packed),
-                   targets_N.narrow(0, begin, count), static_cast<float>(1 / temperature),
+    chunk_partials(chunk_logits(h_NH.narrow(0, begin, count), w_UH, packed, options.soft_cap),
+                   targets_N.narrow(0, begin, count), static_cast<float>(1 / options.temperature),
                    partials.narrow(0, begin, count));
   }
   return partials;
 }
 
 HeadOutput head_logprobs(const at::Tensor& h_NH, const at::Tensor& w_VH,
-                         const at::Tensor& targets_N, double temperature, int64_t chunk_rows) {
+                         const at::Tensor& targets_N, const HeadOptions& options) {
   if (!at::GradMode::is_enabled()) {
-    const at::Tensor rows = all_statistics(h_NH, w_VH, targets_N, temperature, chunk_rows);
+    const at::Tensor rows = all_statistics(h_NH, w_VH, targets_N, options);
     return {rows.select(1, 0).contiguous(), rows.select(1, 1).contiguous()};
   }
-  const variable_list out = HeadFunction::apply(h_NH, w_VH, targets_N, temperature, chunk_rows);
+  const variable_list out = HeadFunction::apply(h_NH, w_VH, targets_N, options);
   return {out[0], out[1]};
 }
 

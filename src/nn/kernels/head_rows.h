@@ -4,14 +4,18 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
+#include "nn/kernels/kernels.h"
+
+namespace torch::autograd {
+struct AutogradContext;
+}
 
 namespace braid {
 
 // Of each row over the U logits z here: largest z; sum of e^((z - largest) / temperature); sum of
 // the same times (z - largest) / temperature; z of the target, or 0. f64 [N, 4].
 at::Tensor head_partials(const at::Tensor& h_NH, const at::Tensor& w_UH,
-                         const at::Tensor& targets_N, double temperature, int64_t chunk_rows);
+                         const at::Tensor& targets_N, const HeadOptions& options);
 
 struct HeadGradients {
   at::Tensor h_NH, w_UH;  // of the hidden states through the rows here; of the rows here in f32
@@ -21,9 +25,12 @@ struct HeadGradients {
 // vocabulary; gradients_N2 (f32): of the loss by log-prob and entropy.
 struct HeadBackwardInputs {
   at::Tensor h_NH, w_UH, targets_N, statistics_N3, gradients_N2;
-  double temperature = 1;
-  int64_t chunk_rows = 256;
+  HeadOptions options = {};
 };
 HeadGradients head_backward(const HeadBackwardInputs& in);
+
+// In the form that an autograd context can hold.
+void save_head_options(const HeadOptions& options, torch::autograd::AutogradContext* context);
+HeadOptions saved_head_options(const torch::autograd::AutogradContext& context);
 
 }  // namespace braid

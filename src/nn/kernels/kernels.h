@@ -57,7 +57,7 @@ at::Tensor gated_activation(const at::Tensor& gate_up_T2I, Activation activation
 at::Tensor activate(const at::Tensor& x, Activation activation);
 
 // Table of cos and sin, f32 [positions, 2, D/2], by the rule of the spec (Su et al., 2021; llama3
-// scaling as in transformers' modeling_rope_utils).
+// scaling and LongRoPE as in transformers' modeling_rope_utils).
 at::Tensor rope_table(const RopeSpec& rope, int64_t head_dim, int64_t positions);
 
 // Rotates pairs (i, i + D/2) of each head of x_TAD by the row of the table at each position.
@@ -118,16 +118,32 @@ int64_t page_count(const AttentionBatch& batch);
 // of these is copied to the page where the sequence goes on, here and in store_kv().
 at::Tensor transposed_pages(const at::Tensor& k_TKD, const AttentionBatch& batch);
 
-// Causal softmax(q k^T * scale) v with grouped key/value heads; returns [T, A, D]. Sums in f32 over
+// What the product of a query and a key becomes before the softmax: its multiple by `scale`, or
+// where soft_cap > 0 soft_cap tanh(scale q k / soft_cap) (Gemma 2, arXiv 2408.00118, §2).
+struct ScoreRule {
+  double scale;
+  double soft_cap = 0;
+};
+
+// Causal softmax(rule(q k^T)) v with grouped key/value heads; returns [T, A, D]. Sums in f32 over
 // blocks of kPageTokens keys in order (online softmax, Milakov & Gimelshein 2018; backward as in
 // FlashAttention, Dao et al. 2022, §3.1). Differentiable without a cache; `layer` is null then.
 at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at::Tensor& v_TKD,
-                     const AttentionBatch& batch, double scale, const KvLayer* layer);
+                     const AttentionBatch& batch, const ScoreRule& rule, const KvLayer* layer);
 
 // The same by ATen operators, on any device; attention() takes it where there is no kernel of ours.
 at::Tensor attention_by_operators(const at::Tensor& q_TAD, const at::Tensor& k_TKD,
                                   const at::Tensor& v_TKD, const AttentionBatch& batch,
-                                  double scale, const KvLayer* layer);
+                                  const ScoreRule& rule, const KvLayer* layer);
+
+// x becomes cap tanh(x / cap); with a cap of 0 it stays. f32, not recorded by autograd.
+void soft_cap_in_place(const at::Tensor& x, double cap);
+
+struct HeadOptions {
+  double temperature = 1;
+  int64_t chunk_rows = 256;
+  double soft_cap = 0;  // of the logits, before the temperature; 0: none
+};
 
 struct HeadOutput {
   at::Tensor logprobs_N;  // f32, log p(target) under softmax(logits / temperature)
@@ -135,10 +151,10 @@ struct HeadOutput {
 };
 
 // log-prob and entropy of the language-model head without ever holding all logits: rows are taken
-// in chunks of at most `chunk_rows`, in the backward too. Differentiable in h_NH and w_VH (through
+// in chunks of at most chunk_rows, in the backward too. Differentiable in h_NH and w_VH (through
 // logprobs and entropy).
 HeadOutput head_logprobs(const at::Tensor& h_NH, const at::Tensor& w_VH,
-                         const at::Tensor& targets_N, double temperature, int64_t chunk_rows = 256);
+                         const at::Tensor& targets_N, const HeadOptions& options);
 
 // Checks on this machine that linear() and attention() give equal rows in different batches; false
 // = they do not.

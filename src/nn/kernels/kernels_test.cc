@@ -8,10 +8,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/gather.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mean.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -19,6 +21,7 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/triu.h>
 #include <gtest/gtest.h>
@@ -89,7 +92,7 @@ TEST_P(AttentionTest, ForwardAndBackwardMatchF64) {
   const double scale = 1 / std::sqrt(static_cast<double>(p.depth));
   const Tensor q = leaf({140, p.heads, p.depth}), k = leaf({140, p.kv_heads, p.depth}),
                v = leaf({140, p.kv_heads, p.depth});
-  const Tensor y = attention(q, k, v, batch, scale, nullptr);
+  const Tensor y = attention(q, k, v, batch, {scale}, nullptr);
   const Tensor q64 = q.detach().to(at::kDouble).requires_grad_(true),
                k64 = k.detach().to(at::kDouble).requires_grad_(true),
                v64 = v.detach().to(at::kDouble).requires_grad_(true);
@@ -98,7 +101,7 @@ TEST_P(AttentionTest, ForwardAndBackwardMatchF64) {
   const Tensor weights = at::randn(y.sizes());
   const auto grads = gradients(y, weights, {q, k, v}),
              grads64 = gradients(y64, weights, {q64, k64, v64});
-  const Tensor composed = attention_by_operators(q, k, v, batch, scale, nullptr);
+  const Tensor composed = attention_by_operators(q, k, v, batch, {scale}, nullptr);
   EXPECT_LT(distance(composed, y64), 1e-6);
   const auto composed_grads = gradients(composed, weights, {q, k, v});
   for (int i = 0; i < 3; ++i) {
@@ -146,12 +149,13 @@ TEST_P(AttentionTest, SharedStartsEqualWholeSequences) {
   const Tensor q = leaf({140, p.heads, p.depth}), k = leaf({140, p.kv_heads, p.depth}),
                v = leaf({140, p.kv_heads, p.depth});
   const Unshared whole = unshared(batch);
-  const Tensor y = attention(q, k, v, batch, scale, nullptr);
+  const Tensor y = attention(q, k, v, batch, {scale}, nullptr);
   const auto rows_of = [&](const Tensor& t) { return t.index_select(0, whole.rows); };
-  const Tensor expected = attention(rows_of(q), rows_of(k), rows_of(v), whole.batch, scale, nullptr)
-                              .index_select(0, whole.own);
+  const Tensor expected =
+      attention(rows_of(q), rows_of(k), rows_of(v), whole.batch, {scale}, nullptr)
+          .index_select(0, whole.own);
   EXPECT_TRUE(at::equal(y, expected));
-  const Tensor composed = attention_by_operators(q, k, v, batch, scale, nullptr);
+  const Tensor composed = attention_by_operators(q, k, v, batch, {scale}, nullptr);
   EXPECT_LT(distance(composed, y), 1e-6);
   const Tensor weights = at::randn(y.sizes());
   const auto grads = gradients(y, weights, {q, k, v}),
@@ -178,7 +182,7 @@ TEST_F(KernelTest, PagedAttentionEqualsPackedToTheBit) {
   AttentionBatch whole;
   whole.query_begin = {0, static_cast<int32_t>(length)};
   whole.cached = {0};
-  const Tensor expected = attention(q, k, v, whole, 0.3, nullptr);
+  const Tensor expected = attention(q, k, v, whole, {0.3}, nullptr);
   for (const int64_t chunk : {1, 2, 20, 75}) {
     const KvLayer layer = allocate_kv(5, kv_heads, depth, q.options());
     layer.keys.fill_(NAN);
@@ -192,7 +196,7 @@ TEST_F(KernelTest, PagedAttentionEqualsPackedToTheBit) {
       batch.page_tables = {{4, 0, 2}};
       store_kv(k.narrow(0, begin, count), v.narrow(0, begin, count), batch, layer);
       parts.push_back(attention(q.narrow(0, begin, count), k.narrow(0, begin, count),
-                                v.narrow(0, begin, count), batch, 0.3, &layer));
+                                v.narrow(0, begin, count), batch, {0.3}, &layer));
     }
     EXPECT_TRUE(at::equal(at::cat(parts, 0), expected)) << "chunks of " << chunk;
     AttentionBatch last;
@@ -201,9 +205,49 @@ TEST_F(KernelTest, PagedAttentionEqualsPackedToTheBit) {
     last.page_tables = {{4, 0, 2}};
     const Tensor composed =
         attention_by_operators(q.narrow(0, length - 1, 1), k.narrow(0, length - 1, 1),
-                               v.narrow(0, length - 1, 1), last, 0.3, &layer);
+                               v.narrow(0, length - 1, 1), last, {0.3}, &layer);
     EXPECT_LT(distance(composed, expected.narrow(0, length - 1, 1)), 1e-6);
   }
+}
+
+// Scores beyond the cap, so that its slope is felt.
+TEST_F(KernelTest, SoftCapsOfScoresMatchOperators) {
+  const AttentionBatch batch{{0, 70, 75}, {0, 0}, {}, 20};
+  const ScoreRule rule{1.0, 2.5};
+  const auto run = [&](bool composed) {
+    at::manual_seed(4);
+    std::vector<Tensor> in = {at::randn({75, 4, 24}), at::randn({75, 2, 24}),
+                              at::randn({75, 2, 24})};
+    for (Tensor& t : in) t.set_requires_grad(true);
+    const Tensor y = composed ? attention_by_operators(in[0], in[1], in[2], batch, rule, nullptr)
+                              : attention(in[0], in[1], in[2], batch, rule, nullptr);
+    (y * y.detach().cos()).sum().backward();
+    std::vector<Tensor> out = {y.detach()};
+    for (const Tensor& t : in) out.push_back(t.grad());
+    return out;
+  };
+  const std::vector<Tensor> expected = run(true), found = run(false);
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_LT(distance(found[i], expected[i]), 3e-6) << i;
+}
+
+TEST_F(KernelTest, SoftCapOfLogitsMatchesF64) {
+  at::manual_seed(6);
+  const Tensor h = (at::randn({40, 12}) * 2).requires_grad_(true);
+  const Tensor w = at::randn({37, 12}).requires_grad_(true);
+  const Tensor targets = at::arange(40).remainder(37), weights = at::randn({40});
+  const HeadOutput out = head_logprobs(h, w, targets, {0.8, 16, 3.0});
+  (out.logprobs_N * weights + out.entropy_N * weights.sin()).sum().backward();
+  const Tensor hd = h.detach().to(at::kDouble).requires_grad_(true);
+  const Tensor wd = w.detach().to(at::kDouble).requires_grad_(true);
+  const Tensor logp = at::log_softmax(at::tanh(at::mm(hd, wd.t()) / 3.0) * 3.0 / 0.8, 1);
+  const Tensor chosen = at::gather(logp, 1, targets.unsqueeze(1)).squeeze(1);
+  const Tensor entropy = -(logp.exp() * logp).sum(1);
+  (chosen * weights.to(at::kDouble) + entropy * weights.sin().to(at::kDouble)).sum().backward();
+  EXPECT_LT(distance(out.logprobs_N.detach(), chosen.detach()), 1e-6);
+  EXPECT_LT(distance(out.entropy_N.detach(), entropy.detach()), 1e-6);
+  EXPECT_LT(distance(h.grad(), hd.grad()), 3e-6);
+  EXPECT_LT(distance(w.grad(), wd.grad()), 3e-6);
 }
 
 TEST_F(KernelTest, RmsNormMatchesF64) {
@@ -257,7 +301,7 @@ TEST_F(KernelTest, HeadEqualsUnchunkedLogSoftmax) {
                  targets = at::randint(0, 91, {50}, at::kLong);
     const Tensor h64 = h.detach().to(at::kDouble).requires_grad_(true),
                  w64 = w.detach().to(at::kDouble).requires_grad_(true);
-    const HeadOutput out = head_logprobs(h, w, targets, temperature, 16);
+    const HeadOutput out = head_logprobs(h, w, targets, {temperature, 16});
     const Tensor logp = at::log_softmax(at::matmul(h64, w64.t()) / temperature, 1);
     const Tensor logprobs64 = logp.gather(1, targets.unsqueeze(1)).squeeze(1),
                  entropy64 = (logp.exp() * logp).sum(1).neg();
@@ -277,7 +321,7 @@ int64_t head_peak_bytes(const Tensor& h, const Tensor& w, int64_t chunk_rows) {
   count_tensor_memory();
   const Tensor targets = at::randint(0, w.size(0), {h.size(0)}, at::kLong);
   const PeakMeter meter(at::kCPU);
-  const HeadOutput out = head_logprobs(h, w, targets, 1, chunk_rows);
+  const HeadOutput out = head_logprobs(h, w, targets, {1, chunk_rows});
   torch::autograd::grad({(out.logprobs_N + out.entropy_N).sum()}, {h, w});
   return meter.most_bytes();
 }

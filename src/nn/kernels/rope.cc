@@ -170,11 +170,13 @@ at::Tensor rope_table(const RopeSpec& rope, int64_t head_dim, int64_t positions)
         std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
     if (rope.kind == RopeSpec::Kind::kLinear) frequency /= rope.factor;
     if (rope.kind == RopeSpec::Kind::kLlama3) frequency = llama3_frequency(frequency, rope);
+    if (rope.kind == RopeSpec::Kind::kLong) frequency /= rope.divisors[i];
     for (int64_t p = 0; p < positions; ++p) {
       // The angle is rounded to f32 first, as transformers computes it.
       const float angle = static_cast<float>(p) * static_cast<float>(frequency);
-      out[(p * 2) * half + i] = std::cos(angle);
-      out[(p * 2 + 1) * half + i] = std::sin(angle);
+      const auto amplitude = static_cast<float>(rope.amplitude);
+      out[(p * 2) * half + i] = std::cos(angle) * amplitude;
+      out[(p * 2 + 1) * half + i] = std::sin(angle) * amplitude;
     }
   }
   return table;

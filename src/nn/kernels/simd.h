@@ -35,6 +35,19 @@ __attribute__((always_inline)) inline float fast_exp(float x) {
   return x < -87.0F ? 0.0F : y * scale.value;
 }
 
+// tanh(x) to about 3 units in the last place (Cephes tanhf's scheme).
+__attribute__((always_inline)) inline float fast_tanh(float x) {
+  const float size = x < 0 ? -x : x, z = x * x;
+  const float large = 1.0F - 2.0F / (fast_exp(2.0F * size) + 1.0F);
+  float p = -5.70498872745e-3F;
+  p = p * z + 2.06390887954e-2F;
+  p = p * z - 5.37397155531e-2F;
+  p = p * z + 1.33314422036e-1F;
+  p = p * z - 3.33332819422e-1F;
+  const float small = x + x * z * p;
+  return size < 0.625F ? small : (x < 0 ? -large : large);
+}
+
 // Sum of products in 16 fixed lanes, then lanes by halves: the same whatever the vector width.
 __attribute__((always_inline)) inline float dot_lanes(const float* a, const float* b,
                                                       int64_t count) {
