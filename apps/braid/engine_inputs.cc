@@ -16,6 +16,8 @@
 #include "run_commands.h"
 #include "runtime/check_models.h"
 #include "runtime/check_tokenizers.h"
+#include "runtime/reward_reader.h"
+#include "runtime/roles.h"
 #include "runtime/run_folder.h"
 
 namespace braid {
@@ -112,6 +114,10 @@ Status check_run_inputs(const Config& config, const Graph& graph) {
   notes.clear();
   BRAID_TRY(check_models(config, graph, train.tokenizer, &notes));
   BRAID_TRY(check_shared_tokenizers(config, graph, train.tokenizer, &notes));
+  if (needs_rewards(config, graph)) {
+    BRAID_ASSIGN(const RewardReaders readers, load_reward_readers(config, train.tokenizer));
+    BRAID_TRY(check_reward_texts(readers, train.data));
+  }
   for (const std::string& note : notes) log_warning(note);
   log_info(counts_text(config.data.train, train.data));
   if (!config.data.eval.empty()) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/json.h"
+#include "data/chat/render.h"
 #include "data/tokenizer/tokenizer.h"
 #include "device/device_copy.h"
 #include "engine_load.h"
@@ -28,13 +29,13 @@ struct Scores {
 
 using Sequences = std::vector<std::vector<int32_t>>;
 
-// Reads lines {"ids"} or {"text"}; the tokenizer is loaded when the first text asks for it.
+// Reads lines {"ids"}, {"text"} or {"messages"}; the tokenizer is loaded when a line asks for it.
 class ScoreInput {
  public:
   ScoreInput(const ScoreOptions& options, const ModelSpec& spec) : options_(options), spec_(spec) {}
 
   Result<std::vector<int32_t>> read(const std::string& line, const std::string& where) {
-    BRAID_ASSIGN(const Json parsed, parse_json(line, where));
+    BRAID_ASSIGN(const OrderedJson parsed, parse_ordered_json(line, where));
     BRAID_ASSIGN(std::vector<int32_t> ids, ids_of(parsed).at(where));
     if (ids.empty()) return invalid_input(cat(where, ": no tokens to score"));
     if (has_last_position(spec_) && static_cast<int64_t>(ids.size()) > spec_.max_positions)
@@ -44,17 +45,24 @@ class ScoreInput {
   }
 
  private:
-  Result<std::vector<int32_t>> ids_of(const Json& line) {
+  Result<std::vector<int32_t>> ids_of(const OrderedJson& line) {
     if (!line.is_object()) return invalid_input("must be a JSON object");
-    if (line.contains("ids") == line.contains("text"))
-      return invalid_input("needs either 'ids' or 'text'");
-    if (line.contains("ids")) return checked_ids(line.at("ids"));
-    BRAID_ASSIGN(const std::string text, json_field<std::string>(line, "text"));
+    if (line.contains("ids") + line.contains("text") + line.contains("messages") != 1)
+      return invalid_input("needs either 'ids' or 'text' or 'messages'");
+    if (line.contains("ids")) return checked_ids(Json(line.at("ids")));
     if (!tokenizer_) {
       BRAID_ASSIGN(Tokenizer loaded, load_tokenizer(options_.model));
       tokenizer_ = std::move(loaded);
     }
-    BRAID_ASSIGN(const std::vector<int32_t> ids, tokenizer_->encode(text, true));
+    std::vector<int32_t> ids;
+    if (line.contains("text")) {
+      BRAID_ASSIGN(const std::string text, json_field<std::string>(line, "text"));
+      BRAID_ASSIGN(ids, tokenizer_->encode(text, true));
+    } else {
+      BRAID_ASSIGN(const Conversation conversation, read_conversation(line, "messages"));
+      BRAID_ASSIGN(const ChatIds chat, encode_chat(*tokenizer_, conversation, {}));
+      ids = chat.ids;
+    }
     return checked_ids(Json(ids));
   }
 

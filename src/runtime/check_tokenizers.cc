@@ -1,5 +1,7 @@
 #include "runtime/check_tokenizers.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "data/tokenizer/difference.h"
 #include "host/adapter_folder.h"
@@ -8,6 +10,7 @@
 #include "models/spec.h"
 #include "plan/make_problem.h"
 #include "reward/reward.h"
+#include "runtime/reward_reader.h"
 #include "runtime/roles.h"
 
 namespace braid {
@@ -17,6 +20,8 @@ namespace {
 struct Reader {
   std::string key, folder;
 };
+
+bool is_model_reward(const RewardConfig& reward) { return reward.type == "model"; }
 
 // tokenizer.json of a folder or the file itself.
 std::string tokenizer_file(const std::string& path) {
@@ -73,22 +78,34 @@ Status compare(const Config& config, const Reader& reader,
 
 Status compare_rewards(const Config& config, const std::optional<Tokenizer>& tokenizer,
                        std::vector<std::string>* notes) {
-  for (const RewardConfig& reward : config.reward)
-    if (reward.type == "model")
-      BRAID_TRY(compare(config, {cat("reward '", reward_name(reward), "'"), reward.path}, tokenizer,
-                        notes));
+  BRAID_ASSIGN(const RewardReaders readers, load_reward_readers(config, tokenizer));
+  for (size_t i = 0; i < readers.size(); ++i) {
+    const RewardConfig& reward = config.reward[i];
+    if (reward.type != "model") continue;
+    const std::string place = cat("reward '", reward_name(reward), "'");
+    if (readers[i]) {
+      notes->push_back(cat(place, ": ", reward.path, " has another tokenizer than ",
+                           tokenizer_path(config), " (", readers[i]->difference(),
+                           "); it is given texts, in tokens of its own"));
+    } else {
+      BRAID_TRY(compare(config, {place, reward.path}, tokenizer, notes));
+    }
+  }
   return ok_status();
 }
 
 }  // namespace
 
-Status check_reward_tokenizers(const Config& config, std::vector<std::string>* notes) {
-  if (reward_model(config) == nullptr) return ok_status();
+Result<std::optional<Tokenizer>> configured_tokenizer(const Config& config) {
   const std::string path = tokenizer_path(config);
-  std::optional<Tokenizer> tokenizer;
-  if (!path.empty()) {
-    BRAID_ASSIGN(tokenizer, load_tokenizer(path));
-  }
+  if (path.empty()) return std::optional<Tokenizer>();
+  BRAID_ASSIGN(Tokenizer tokenizer, load_tokenizer(path));
+  return std::optional<Tokenizer>(std::move(tokenizer));
+}
+
+Status check_reward_tokenizers(const Config& config, std::vector<std::string>* notes) {
+  if (std::none_of(config.reward.begin(), config.reward.end(), is_model_reward)) return ok_status();
+  BRAID_ASSIGN(const std::optional<Tokenizer> tokenizer, configured_tokenizer(config));
   return compare_rewards(config, tokenizer, notes);
 }
 
@@ -101,6 +118,11 @@ Status check_shared_tokenizers(const Config& config, const Graph& graph,
   for (const auto& [role, folder] : roles)
     if (!folder.empty() && find_role(graph, RoleId{role}) != nullptr)
       BRAID_TRY(compare(config, {cat(role, ".path"), folder}, tokenizer, notes));
+  const bool copied = config.critic.path.empty() && config.critic.init_from == "reward_model" &&
+                      find_role(graph, RoleId{"critic"}) != nullptr;
+  const auto first = std::find_if(config.reward.begin(), config.reward.end(), is_model_reward);
+  if (copied && first != config.reward.end())
+    BRAID_TRY(compare(config, {"critic.init_from", first->path}, tokenizer, notes));
   return ok_status();
 }
 

@@ -179,15 +179,21 @@ Result<EvalReport> Evaluator::report(const std::vector<RewardSample>& samples,
 Result<EvalReport> Evaluator::run(Model& policy, const RewardModels& models, int64_t step) {
   BRAID_ASSIGN(const std::vector<Generated> drawn, generate(policy, nullptr, numbers()));
   BRAID_ASSIGN(const std::vector<RewardSample> asked, samples(drawn));
-  return report(asked, score_with(models, asked, config_.train), step);
+  BRAID_ASSIGN(const RewardReaders readers, load_reward_readers(config_, data_.tokenizer));
+  BRAID_ASSIGN(const auto scores, score_with(models, readers, asked, config_.train));
+  return report(asked, scores, step);
 }
 
-std::vector<std::vector<RewardOutcome>> score_with(const RewardModels& models,
-                                                   const std::vector<RewardSample>& samples,
-                                                   const TrainConfig& train) {
+Result<std::vector<std::vector<RewardOutcome>>> score_with(const RewardModels& models,
+                                                           const RewardReaders& readers,
+                                                           const std::vector<RewardSample>& samples,
+                                                           const TrainConfig& train) {
   std::vector<std::vector<RewardOutcome>> out(models.size());
-  for (size_t i = 0; i < models.size(); ++i)
-    if (models[i]) out[i] = score_samples(*models[i], samples, train);
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (!models[i]) continue;
+    BRAID_ASSIGN(const std::vector<RewardSample> read, as_read(readers[i], samples));
+    out[i] = score_samples(*models[i], read, train);
+  }
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "reward/reward.h"
 #include "rollout/engine.h"
 #include "runtime/load_models.h"
+#include "runtime/reward_reader.h"
 #include "runtime/run_data.h"
 
 namespace braid {
@@ -58,8 +59,9 @@ class Evaluator {
 };
 
 // What the models of rewards say about the samples, in the form that report() takes.
-std::vector<std::vector<RewardOutcome>> score_with(const RewardModels& models,
-                                                   const std::vector<RewardSample>& samples,
-                                                   const TrainConfig& train);
+Result<std::vector<std::vector<RewardOutcome>>> score_with(const RewardModels& models,
+                                                           const RewardReaders& readers,
+                                                           const std::vector<RewardSample>& samples,
+                                                           const TrainConfig& train);
 
 }  // namespace braid

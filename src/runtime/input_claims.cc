@@ -95,7 +95,10 @@ Status add_rewards(const Config& config, InputClaims* claims) {
   for (size_t i = 0; i < config.reward.size(); ++i) {
     const RewardConfig& reward = config.reward[i];
     const std::string key = cat("reward[", i, "].");
-    if (reward.type == "model") BRAID_TRY(claims->add_model(key + "path", {reward.path, ""}));
+    if (reward.type == "model") {
+      BRAID_TRY(claims->add_model(key + "path", {reward.path, ""}));
+      BRAID_TRY(claims->add_files(key + "path", tokenizer_files(reward.path)));
+    }
     if (reward.type == "python")
       BRAID_TRY(claims->add_files(key + "path", std::vector<std::string>{reward.path}));
     // Programs may differ between machines; scripts may not.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/job_testing.h"
+#include "runtime/tokenizer_testing.h"
 
 namespace braid {
 namespace {
@@ -91,6 +92,23 @@ TEST_F(JobRewards, ARewardModelScoresInEveryLayoutAsInOneProcess) {
     for (const LayoutCase& each : layouts)
       if (!each.full || full_tier()) expect_same_run_under(each, cat("scored-", family), options);
   }
+}
+
+// Its ranks read the texts of their samples, whose tokens are more or fewer than the policy's.
+TEST_F(JobRewards, ARewardModelWithATokenizerOfItsOwnScoresAsInOneProcess) {
+  const std::string scorer = path("own-scorer");
+  std::filesystem::copy(path(recorded("ppo", "") + "/export/critic"), scorer,
+                        std::filesystem::copy_options::recursive);
+  give_own_tokenizer(scorer);
+  const std::vector<std::string> options =
+      evaluated({"train.total_steps=2", "optim.actor.lr=0.01",
+                 cat("reward=[{type: model, name: learnt, path: ", scorer, "}]")});
+  for (const auto& [name, reward] : std::map<std::string, std::string>{
+           {"own-dp2", "dp: 2"}, {"own-tp2", "tp: 2"}, {"own-pp2", "pp: 2, micro_batches: 2"}})
+    expect_same_run_under(
+        {name, "grpo", "1x2",
+         cat(everywhere("grpo", "dp: 2", "dp: 2"), "  reward: {mesh: all, ", reward, "}\n")},
+        "own", options);
 }
 
 // On other ranks than those that generate and train, in groups of their own.

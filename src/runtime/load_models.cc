@@ -11,6 +11,8 @@
 #include "nn/model_share.h"
 #include "plan/make_problem.h"
 #include "reward/reward.h"
+#include "runtime/check_tokenizers.h"
+#include "runtime/reward_reader.h"
 
 namespace braid {
 namespace {
@@ -147,6 +149,19 @@ void log_role(const std::string& name, const Model& model, const std::string& or
                part ? cat(", ", trained, " of them trained") : ""));
 }
 
+namespace {
+
+// Whether a reward model has a tokenizer of its own: then it may have fewer tokens than the actor.
+Result<bool> reads_texts(const std::string& path, const Config& config) {
+  BRAID_ASSIGN(const std::optional<Tokenizer> tokenizer, configured_tokenizer(config));
+  RewardConfig reward;
+  reward.path = path;
+  BRAID_ASSIGN(const auto reader, RewardReader::load(reward, tokenizer, ""));
+  return reader.has_value();
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Model>> load_reward_model(const std::string& path, const Config& config,
                                                  const Roles& roles, const LoadOptions& options,
                                                  bool alone) {
@@ -164,8 +179,10 @@ Result<std::unique_ptr<Model>> load_reward_model(const std::string& path, const 
   if (!model->spec().scalar_head)
     return invalid_input(cat(path, ": ", model->spec().architecture,
                              " has no scalar head (score.weight); braid rm trains a reward model"));
-  BRAID_TRY(check_vocabulary(roles, model->spec()).at(path));
-  return model;
+  const Status enough = check_vocabulary(roles, model->spec()).at(path);
+  if (enough.ok()) return model;
+  BRAID_ASSIGN(const bool texts, reads_texts(path, config));
+  return texts ? Result<std::unique_ptr<Model>>(std::move(model)) : enough;
 }
 
 Result<RewardModels> load_reward_models(const Config& config, const Roles& roles) {

@@ -7,6 +7,8 @@
 
 #include "data/tokenizer/tokenizer.h"
 #include "runtime/job_testing.h"
+#include "runtime/testing.h"
+#include "runtime/tokenizer_testing.h"
 
 namespace braid {
 namespace {
@@ -186,20 +188,21 @@ class RunTokenizers : public RunSilence {
   }
 };
 
-TEST_F(RunTokenizers, ARewardModelOfAnotherTokenizerIsRefused) {
+TEST_F(RunTokenizers, ARewardModelOfAnotherTokenizerReadsTexts) {
   const std::string other = reward_model("other-rm", true, true);
   const std::string same = reward_model("same-rm", true, false);
   const std::string none = reward_model("none-rm", false, false);
   const auto asks = [](const std::string& folder) {
     return "reward=[{type: model, path: " + folder + "}]";
   };
+  const auto says = testing::AllOf(HasSubstr("reward 'model': " + other + " has another tokenizer"),
+                                   HasSubstr("token 8 is '3' here and '7' there"),
+                                   HasSubstr("it is given texts, in tokens of its own"));
   for (const bool dry : {true, false}) {
     SCOPED_TRACE(dry);
-    const Finished refused = run("rm-other", "grpo", asks(other), dry);
-    EXPECT_EQ(refused.end, "exited with status 2") << refused.errors;
-    EXPECT_THAT(refused.errors,
-                AllOf(HasSubstr("reward 'model': " + other + " has another tokenizer"),
-                      HasSubstr("token 8 is '3' here and '7' there")));
+    const Finished read = run(cat("rm-other-", dry), "grpo", asks(other), dry);
+    EXPECT_EQ(read.end, "exited with status 0") << read.errors;
+    EXPECT_THAT(read.errors, says);
     const Finished taken = run(cat("rm-same-", dry), "grpo", asks(same), dry);
     EXPECT_EQ(taken.end, "exited with status 0") << taken.errors;
     EXPECT_THAT(taken.errors, Not(HasSubstr("tokenizer")));
@@ -208,13 +211,79 @@ TEST_F(RunTokenizers, ARewardModelOfAnotherTokenizerIsRefused) {
     EXPECT_THAT(unknown.errors, HasSubstr("there is no tokenizer.json beside the model"));
   }
   const Finished evaluated =
-      run_program({BRAID_BINARY, "eval", "model.config=" + other + "/config.json",
-                   "tokenizer.path=" + same, "data.eval=task:sort_digits:8", asks(other)});
-  EXPECT_EQ(evaluated.end, "exited with status 2");
-  EXPECT_THAT(evaluated.errors, HasSubstr("has another tokenizer"));
+      run_program({BRAID_BINARY, "eval", "model.config=" + quickstart_model() + "/config.json",
+                   "tokenizer.path=" + same, "data.eval=task:sort_digits:8",
+                   "rollout.max_response_length=6", asks(other)});
+  EXPECT_EQ(evaluated.end, "exited with status 0") << evaluated.errors;
+  EXPECT_THAT(evaluated.errors, says);
 }
 
-TEST_F(RunTokenizers, SoAreAReferenceAndACritic) {
+// The rewards of a run are what `braid score` says of its texts. `kind`: of prompt and of line.
+TEST_F(RunTokenizers, ScoresAreThoseOfBraidScore) {
+  const std::string model = reward_model("scored-rm", true, false);
+  give_own_tokenizer(model);
+  const std::string chat =
+      "{% for m in messages %}{{ m.role[0] }}={{ m.content }} {% endfor %}"
+      "{% if add_generation_prompt %}a={% endif %}";
+  const std::string policy = path("chat-policy");
+  std::filesystem::copy(quickstart_model(), policy, std::filesystem::copy_options::recursive);
+  for (const std::string& folder : {model, policy})
+    ASSERT_TRUE(write_file_atomic(join_path(folder, "chat_template.jinja"), chat).ok());
+  const Tokenizer tokenizer = *load_tokenizer(policy);
+  for (const char* format : {"text", "chat"}) {
+    const std::string name = cat("scored-", format);
+    // A second model is no role of the graph: both are asked in another way than one is.
+    for (const int models : {1, 2}) {
+      SCOPED_TRACE(cat(format, " ", models));
+      const std::string run_name = cat(name, models);
+      std::string list = cat("{type: model, name: own, path: ", model, "}");
+      if (models == 2) list += cat(", {type: model, name: twin, path: ", model, ", weight: 0}");
+      finish(command(run_name, "grpo",
+                     {"tokenizer.path=" + policy, cat("data.prompt_format=", format),
+                      cat("reward=[", list, "]"), "rollout.record=true", "train.total_steps=2",
+                      "data.max_prompt_length=64"}));
+      if (HasFatalFailure()) return;
+      std::string lines;
+      std::vector<double> rewards;
+      for (const Json& row : read_rows(path(run_name + "/rollouts.jsonl"))) {
+        const std::string response =
+            *tokenizer.decode(row.at("response_ids").get<std::vector<int32_t>>(), true);
+        Json line = {{"text", row.at("prompt").get<std::string>() + response}};
+        if (std::string(format) == "chat") {
+          std::string prompt = row.at("prompt");  // "u=... a="
+          prompt = prompt.substr(2, prompt.size() - 5);
+          line = {{"messages",
+                   {{{"role", "user"}, {"content", prompt}},
+                    {{"role", "assistant"}, {"content", response}}}}};
+        }
+        lines += line.dump() + "\n";
+        rewards.push_back(row.at("raw_reward"));
+      }
+      const std::string file = path(run_name + "-lines.jsonl");
+      ASSERT_TRUE(write_file_atomic(file, lines).ok());
+      const Finished scored =
+          run_program({BRAID_BINARY, "score", model, "--input", file, "--json"});
+      ASSERT_EQ(scored.lines.size(), rewards.size()) << scored.errors;
+      ASSERT_FALSE(rewards.empty());
+      for (size_t i = 0; i < rewards.size(); ++i)
+        EXPECT_NEAR(parse_json(scored.lines[i], "line")->at("values").back().get<double>(),
+                    rewards[i], 1e-6)
+            << i;
+    }
+  }
+}
+
+TEST_F(RunTokenizers, ACriticBeginsAsARewardModelOfThePolicysTokenizer) {
+  const std::string other = reward_model("critic-rm", true, true);
+  auto argv = command("critic-begins", "ppo",
+                      {"critic.init_from=reward_model",
+                       "reward=[{type: model, path: " + other + "}]", "train.total_steps=1"});
+  const Finished refused = run_program(argv);
+  EXPECT_EQ(refused.end, "exited with status 2") << refused.errors;
+  EXPECT_THAT(refused.errors, HasSubstr("critic.init_from: " + other + " has another tokenizer"));
+}
+
+TEST_F(RunTokenizers, AReferenceAndACriticOfAnotherTokenizerAreRefused) {
   const std::string policy = path("tokenizers-policy/export/actor");
   finish(command("tokenizers-policy", "grpo", {"train.total_steps=1", "checkpoint.every_steps=0"}));
   const std::string other = path("other-policy");

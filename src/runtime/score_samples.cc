@@ -54,6 +54,21 @@ std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardS
   return score_outcomes(values);
 }
 
+Status put_samples(const std::vector<RewardSample>& samples, SampleStore& store) {
+  std::vector<StoredSample> stored;
+  TokenLists prompts, responses;
+  for (const RewardSample& sample : samples) {
+    StoredSample& entry = stored.emplace_back();
+    entry.id = SampleId{sample.sample_id};
+    entry.group = GroupId{sample.group};
+    prompts.push_back(sample.prompt_ids);
+    responses.push_back(sample.response_ids);
+  }
+  store.begin(std::move(stored));
+  BRAID_TRY(store.put_tokens("prompt_ids", store.all_rows(), std::move(prompts)));
+  return store.put_tokens("response_ids", store.all_rows(), std::move(responses));
+}
+
 std::vector<RewardOutcome> score_outcomes(const std::vector<double>& values) {
   std::vector<RewardOutcome> out(values.size());
   for (size_t i = 0; i < values.size(); ++i) {

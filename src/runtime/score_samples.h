@@ -6,6 +6,7 @@
 #include "config/options.h"
 #include "nn/model.h"
 #include "reward/reward.h"
+#include "runtime/sample_store.h"
 
 namespace braid {
 
@@ -13,6 +14,9 @@ namespace braid {
 // train.share_prompts. The model rests afterwards. REQUIRES: the model has a scalar head.
 std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardSample>& samples,
                                          const TrainConfig& train);
+
+// The samples as those of a step, so that the ops of a reward call compute them.
+Status put_samples(const std::vector<RewardSample>& samples, SampleStore& store);
 
 // Values of a reward model as the outcomes of its reward.
 std::vector<RewardOutcome> score_outcomes(const std::vector<double>& values);

@@ -19,11 +19,10 @@ bool asks_rewards(const Config& config, const Graph& graph) {
   return generates(graph) && config.rollout.replay.empty();
 }
 
-Result<std::vector<RewardSample>> Scoring::samples(const SampleStore& store,
-                                                   const Rows& rows) const {
+// What is known of rows beside whether they were cut.
+Result<std::vector<RewardSample>> Scoring::texts(const SampleStore& store, const Rows& rows) const {
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
   BRAID_ASSIGN(const TokenLists* responses, store.tokens("response_ids"));
-  BRAID_ASSIGN(const at::Tensor truncated, store.reals("truncated", rows));
   std::vector<RewardSample> out;
   for (const size_t row : rows) {
     RewardSample sample;
@@ -33,13 +32,41 @@ Result<std::vector<RewardSample>> Scoring::samples(const SampleStore& store,
     sample.messages = store.sample(row).messages;
     sample.prompt_ids = (*prompts)[row];
     sample.response_ids = (*responses)[row];
-    sample.truncated = truncated[static_cast<int64_t>(out.size())].item<float>() != 0;
     sample.extra = store.sample(row).extra;
     if (tokenizer_ != nullptr) {
       BRAID_ASSIGN(sample.response, tokenizer_->decode(sample.response_ids, true));
     }
     out.push_back(std::move(sample));
   }
+  return out;
+}
+
+Result<std::vector<RewardSample>> Scoring::samples(const SampleStore& store,
+                                                   const Rows& rows) const {
+  BRAID_ASSIGN(std::vector<RewardSample> out, texts(store, rows));
+  BRAID_ASSIGN(const at::Tensor truncated, store.reals("truncated", rows));
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i].truncated = truncated[static_cast<int64_t>(i)].item<float>() != 0;
+  return out;
+}
+
+bool Scoring::reads_texts() const {
+  const std::optional<size_t> index = reward_model_index(config_);
+  return index && *index < readers_.size() && readers_[*index];
+}
+
+Result<SampleStore> Scoring::as_read_by_role(const Graph& graph, const SampleStore& store,
+                                             const Rows& rows) const {
+  BRAID_ASSIGN(std::vector<RewardSample> samples, texts(store, rows));
+  BRAID_ASSIGN(samples, as_read(readers_[*reward_model_index(config_)], std::move(samples)));
+  std::vector<RewardSample> all(store.size());  // rows keep their numbers
+  for (const size_t row : store.all_rows()) {
+    all[row].sample_id = store.sample(row).id.value;
+    all[row].group = store.sample(row).group.value;
+  }
+  for (size_t i = 0; i < rows.size(); ++i) all[rows[i]] = std::move(samples[i]);
+  SampleStore out(graph);
+  BRAID_TRY(put_samples(all, out));
   return out;
 }
 
@@ -60,8 +87,11 @@ Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows,
   BRAID_ASSIGN(const std::vector<RewardSample> asked, samples(store, rows));
   BRAID_ASSIGN(RewardOutcomes outcomes,
                collect_outcomes(rewards_, config_.reward, asked, score_context(config_, step)));
-  for (size_t i = 0; i < models_.size(); ++i)
-    if (models_[i]) outcomes.outcomes[i] = score_samples(*models_[i], asked, config_.train);
+  for (size_t i = 0; i < models_.size(); ++i) {
+    if (!models_[i]) continue;
+    BRAID_ASSIGN(const std::vector<RewardSample> read, as_read(readers_[i], asked));
+    outcomes.outcomes[i] = score_samples(*models_[i], read, config_.train);
+  }
   if (!scores.empty()) {
     std::vector<double> values;
     for (const size_t row : rows) values.push_back(scores.at(row));

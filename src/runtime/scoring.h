@@ -13,6 +13,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "reward/reward.h"
 #include "runtime/load_models.h"
+#include "runtime/reward_reader.h"
 #include "runtime/rollout_file.h"
 #include "runtime/sample_store.h"
 
@@ -33,14 +34,15 @@ bool asks_rewards(const Config& config, const Graph& graph);
 class Scoring {
  public:
   // The rewards and, aligned with them, the models of those of type model that are no role of the
-  // graph. REQUIRES: `config`, the tokenizer (or null) and models whose weights are shared outlive
-  // this.
+  // graph, and how models read texts. REQUIRES: `config`, the tokenizer (or null) and models whose
+  // weights are shared outlive this.
   Scoring(const Config& config, const Tokenizer* tokenizer,
-          std::vector<std::unique_ptr<Reward>> rewards, RewardModels models)
+          std::vector<std::unique_ptr<Reward>> rewards, RewardModels models, RewardReaders readers)
       : config_(config),
         tokenizer_(tokenizer),
         rewards_(std::move(rewards)),
-        models_(std::move(models)) {}
+        models_(std::move(models)),
+        readers_(std::move(readers)) {}
 
   // Asks the rewards of the list about these rows of step `step`. `scores` has what a reward model
   // that is a role of the graph gave each row; empty where there is none. kStopped where a stop
@@ -57,8 +59,15 @@ class Scoring {
 
   // Those that are no role of the graph.
   const RewardModels& models() const { return models_; }
+  const RewardReaders& readers() const { return readers_; }
+  // Whether the reward model that is a role of the graph reads texts, and then a store with what it
+  // reads of these rows in the place of the policy's ids.
+  bool reads_texts() const;
+  Result<SampleStore> as_read_by_role(const Graph& graph, const SampleStore& store,
+                                      const Rows& rows) const;
 
  private:
+  Result<std::vector<RewardSample>> texts(const SampleStore& store, const Rows& rows) const;
   Result<std::vector<RewardSample>> samples(const SampleStore& store, const Rows& rows) const;
   void keep_comparable(const SampleStore& store, const Rows& rows, RewardTotals& totals) const;
   Status add_penalties(const SampleStore& store, const Rows& rows, ScoredSamples& scored) const;
@@ -67,6 +76,7 @@ class Scoring {
   const Tokenizer* tokenizer_;
   std::vector<std::unique_ptr<Reward>> rewards_;
   RewardModels models_;
+  RewardReaders readers_;
   std::optional<RolloutRecorder> recorder_;
   int64_t recorded_step_ = -1;  // the last one
 };

@@ -99,6 +99,7 @@ struct Session::Loaded {
   std::unique_ptr<RankModels> models;
   std::vector<std::unique_ptr<Reward>> rewards;
   RewardModels reward_models;
+  RewardReaders readers;
   std::unique_ptr<Evaluator> evaluator;
   RewardModels eval_models;
 };
@@ -144,6 +145,10 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
     BRAID_ASSIGN(loaded.rewards, make_rewards(config.reward));
     BRAID_TRY(check_columns(loaded.rewards, config.reward, loaded.data.data));
   }
+  if (needs_rewards(config, graph)) {
+    BRAID_ASSIGN(loaded.readers, load_reward_readers(config, loaded.data.tokenizer));
+    BRAID_TRY(check_reward_texts(loaded.readers, loaded.data.data));
+  }
   BRAID_ASSIGN(loaded.models, RankModels::load(config, program, world));
   const bool listed = find_role(graph, RoleId{"reward"}) == nullptr;
   if (asks && listed) {
@@ -172,7 +177,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       inference_(config_.rollout.temperature, shares_prompts(config_, program_.graph)),
       training_(config_, program_.graph, models_->roles(), store_, metrics_, ledger_),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
-               std::move(loaded.reward_models)),
+               std::move(loaded.reward_models), std::move(loaded.readers)),
       evaluator_(std::move(loaded.evaluator)),
       eval_models_(std::move(loaded.eval_models)),
       frozen_(frozen_fingerprints(config_, models_->roles(), scoring_.models())) {
@@ -340,16 +345,23 @@ Result<InferredRows> Session::inferred(const InferOf& what) {
   return done;
 }
 
-Result<InferredRows> Session::inferred_in_step(const Call& call) {
-  BRAID_ASSIGN(InferredRows done, inferred({call, store_, rows_, work_, position_.step}));
+Result<InferredRows> Session::inferred_in_step(const Call& call, const SampleStore& store) {
+  BRAID_ASSIGN(InferredRows done, inferred({call, store, rows_, work_, position_.step}));
   ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
   if (rows_.at(id_of(call), rank()).tp_rank == 0)
     ledger_.computed(call.name, static_cast<int64_t>(done.rows.size()));
   return done;
 }
 
+Result<InferredRows> Session::scored_by_model(const Call& call) {
+  if (!scoring_.reads_texts()) return inferred_in_step(call, store_);
+  const Rows own = rows_.mine(id_of(call), position_.step, rank());
+  BRAID_ASSIGN(const SampleStore read, scoring_.as_read_by_role(program_.graph, store_, own));
+  return inferred_in_step(call, read);
+}
+
 Status Session::infer(const Call& call) {
-  BRAID_ASSIGN(const InferredRows done, inferred_in_step(call));
+  BRAID_ASSIGN(const InferredRows done, inferred_in_step(call, store_));
   const std::string& field = call.writes.front().name;
   if (done.values.defined()) BRAID_TRY(store_.put_reals(field, done.rows, done.values));
   const bool own = field == "old_logprobs";  // not the reference's
@@ -369,7 +381,7 @@ Status Session::reward(const Call& call) {
   const CallId id = id_of(call);
   std::map<size_t, double> scores;
   if (uses_model(call)) {
-    BRAID_ASSIGN(const InferredRows inferred, inferred_in_step(call));
+    BRAID_ASSIGN(const InferredRows inferred, scored_by_model(call));
     if (rows_.leads_replica(id, rank())) scores = by_row(inferred);
   }
   if (!asks_beside_model(call))

@@ -197,7 +197,9 @@ class Session : public Executor {
   Status follow_data_check();
   Json own_data_identity() const;
   Result<InferredRows> inferred(const InferOf& what);
-  Result<InferredRows> inferred_in_step(const Call& call);
+  Result<InferredRows> inferred_in_step(const Call& call, const SampleStore& store);
+  // What the model of a reward call gives, which may read texts.
+  Result<InferredRows> scored_by_model(const Call& call);
   Status infer(const Call& call);
   Status reward(const Call& call);
   bool asks_beside_model(const Call& call) const;

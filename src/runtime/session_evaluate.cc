@@ -32,22 +32,6 @@ Status add_generated(const std::string& text, std::vector<Generated>* out) {
   return ok_status();
 }
 
-// The samples of an evaluation as those of a step, so that the reward call's ops compute them.
-Status put_samples(const std::vector<RewardSample>& samples, SampleStore* store) {
-  std::vector<StoredSample> stored;
-  TokenLists prompts, responses;
-  for (const RewardSample& sample : samples) {
-    StoredSample& entry = stored.emplace_back();
-    entry.id = SampleId{sample.sample_id};
-    entry.group = GroupId{sample.group};
-    prompts.push_back(sample.prompt_ids);
-    responses.push_back(sample.response_ids);
-  }
-  store->begin(std::move(stored));
-  BRAID_TRY(store->put_tokens("prompt_ids", store->all_rows(), std::move(prompts)));
-  return store->put_tokens("response_ids", store->all_rows(), std::move(responses));
-}
-
 }  // namespace
 
 Result<EvalReport> Session::evaluate() {
@@ -126,10 +110,13 @@ Result<Scores> Session::evaluated_scores(const std::vector<RewardSample>& sample
   });
   if (reward == calls.end()) {
     const bool trains = asks_rewards(config_, program_.graph);
-    return score_with(trains ? scoring_.models() : eval_models_, samples, config_.train);
+    return score_with(trains ? scoring_.models() : eval_models_, scoring_.readers(), samples,
+                      config_.train);
   }
   SampleStore store(program_.graph);
-  BRAID_TRY(put_samples(samples, &store));
+  const auto& reader = scoring_.readers()[*reward_model_index(config_)];
+  BRAID_ASSIGN(const std::vector<RewardSample> read, as_read(reader, samples));
+  BRAID_TRY(put_samples(read, store));
   CallRows rows(config_, program_, store);
   const CallWork work(program_, *models_, rows, everyone(), needs_);
   const CallId id = id_of(*reward);

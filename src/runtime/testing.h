@@ -16,7 +16,7 @@
 namespace braid {
 
 inline std::string quickstart_model() {
-  return std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model";
+  return cat(BRAID_SOURCE_DIR, "/examples/quickstart/model");
 }
 
 // A run with a rule reward: 4 prompts, responses of at most 6 tokens, 2 mini-batches.
