@@ -51,4 +51,4 @@ TEST(ModelNames, HuggingFaceNamesAreCatalogueEntries) {
 }
 
 }  // namespace
-}  // namespace braid::models
+}  // namespace braid::inline models
