@@ -80,8 +80,8 @@ Result<int64_t> EmulatedRank::latest(const std::vector<InstructionId>& after) co
 
 // A release takes no time.
 Result<int64_t> EmulatedRank::end_of(int32_t instruction) const {
-  if (list()[instruction].code == OpCode::kRelease) return messages_ready(instruction);
-  if (list()[instruction].code == OpCode::kReallocate) return reallocation_end(instruction);
+  if (list()[instruction].kind == OpKind::kRelease) return messages_ready(instruction);
+  if (list()[instruction].kind == OpKind::kReallocate) return reallocation_end(instruction);
   return ends_.wait(instruction);
 }
 
@@ -120,23 +120,44 @@ Status EmulatedRank::enter_call(CallId id, int32_t first) {
 
 void EmulatedRank::leave_call(CallId id) {
   for (size_t i = 0; i < list().size(); ++i)
-    if (list()[i].call == id && !is_list_only(list()[i].code)) ends_.set(i, device_ns_);
+    if (list()[i].call == id && !stands_between_calls(list()[i].kind)) ends_.set(i, device_ns_);
   TraceEvent span;
   span.kind = EventKind::kCall, span.call = id;
   record(span, entered_ns_[id], device_ns_);
 }
 
-// Its lane goes on from here.
-Status EmulatedRank::begin_exchange(int32_t) {
-  begun_exchanges_.set(instruction_, device_ns_);
-  return ok_status();
+Status EmulatedRank::execute(const Instruction& instruction) {
+  const CallId id = instruction.call;
+  switch (instruction.kind) {
+    case OpKind::kCall:
+      return run_call(id);
+    case OpKind::kRegionBegin:
+      return begin_region(id);
+    case OpKind::kRegionEnd:
+      if (!ran_with_another(id)) leave_call(id);
+      return ok_status();
+    case OpKind::kRound:
+      drained_ = true;
+      return run_rounds(open_work(id));
+    case OpKind::kPasses:
+    case OpKind::kReduce:
+    case OpKind::kAgree:
+    case OpKind::kUpdate:
+    case OpKind::kAllGather:
+      return run_ops(instruction);
+    case OpKind::kShare:
+    case OpKind::kExchange:
+      begun_exchanges_.set(instruction_, device_ns_);  // its lane goes on from here
+      return ok_status();
+    default:
+      return ok_status();  // in lanes
+  }
 }
 
 // A call that is one instruction.
-Status EmulatedRank::run_call(const Call& call) {
-  const CallId id = id_of(call);
+Status EmulatedRank::run_call(CallId id) {
   BRAID_TRY(enter_call(id, instruction_));
-  if (EmulatedCall* const work = open_work(call); work == nullptr) {
+  if (EmulatedCall* const work = open_work(id); work == nullptr) {
     compute_until(device_ns_ + compute_length(prices_.host_call_s(id, work_.rank)));
   } else {
     for (size_t i = 0; i < work->ops.ops.size(); ++i)
@@ -146,8 +167,8 @@ Status EmulatedRank::run_call(const Call& call) {
   return ok_status();
 }
 
-EmulatedCall* EmulatedRank::open_work(const Call& call) {
-  const auto found = work_.calls.find(id_of(call));
+EmulatedCall* EmulatedRank::open_work(CallId id) {
+  const auto found = work_.calls.find(id);
   return found == work_.calls.end() ? nullptr : &found->second;
 }
 
@@ -157,42 +178,27 @@ bool EmulatedRank::ran_with_another(CallId call) const {
   });
 }
 
-Status EmulatedRank::begin_region(const Call& call) {
-  const CallId id = id_of(call);
+Status EmulatedRank::begin_region(CallId id) {
   next_op_ = 0, drained_ = false;
   for (const FusedCalls& fused : program_.fused)
     if (fused.calls[0] == id) return run_fused(fused);
   return ran_with_another(id) ? ok_status() : enter_call(id, instruction_);
 }
 
-Status EmulatedRank::generate_step(const Call& call) {
-  BRAID_TRY(run_rounds(open_work(call)));
-  drained_ = true;
-  return ok_status();
-}
-
-// The ops of a mini-batch in order, up to those of a later part of it than `last_part`.
-Status EmulatedRank::run_ops(const Call& call, MinibatchPart last_part) {
-  if (ran_with_another(id_of(call))) return ok_status();
-  EmulatedCall* const work = open_work(call);
+// The ops of a mini-batch that the instruction executes; an agreement on rounds is in these.
+Status EmulatedRank::run_ops(const Instruction& instruction) {
+  EmulatedCall* const work = open_work(instruction.call);
+  if (ran_with_another(instruction.call) || work->generates) return ok_status();
   const std::vector<Op>& ops = work->ops.ops;
+  BRAID_CHECK(instruction.kind != OpKind::kPasses || next_op_ == ops.size() ||
+                  ops[next_op_].run == OpKind::kPasses,
+              cat("op ", next_op_, " of ", call(work->id).name, " was left out"));
   for (const size_t begin = next_op_; next_op_ < ops.size(); ++next_op_) {
     const Op& op = ops[next_op_];
-    const bool here =
-        op.minibatch == ops[begin].minibatch && part_of_minibatch(work->ops, op) <= last_part;
-    if (!here) break;
+    if (op.minibatch != ops[begin].minibatch || op.run != instruction.kind) break;
     BRAID_TRY(run_op(work, static_cast<int32_t>(next_op_)));
   }
   return ok_status();
-}
-
-Status EmulatedRank::run_schedule(const Call& call) {
-  return run_ops(call, MinibatchPart::kPasses);
-}
-Status EmulatedRank::reduce(const Call& call) { return run_ops(call, MinibatchPart::kReductions); }
-Status EmulatedRank::agree(const Call& call) { return run_ops(call, MinibatchPart::kAgreement); }
-Status EmulatedRank::optimizer_step(const Call& call) {
-  return run_ops(call, MinibatchPart::kUpdate);
 }
 
 bool EmulatedRank::region_done(ExitCondition exit) const {
@@ -201,13 +207,9 @@ bool EmulatedRank::region_done(ExitCondition exit) const {
   return ran_with_another(id) || next_op_ == work_.calls.at(id).ops.ops.size();
 }
 
-Status EmulatedRank::end_region(const Call& call) {
-  if (!ran_with_another(id_of(call))) leave_call(id_of(call));
-  return ok_status();
-}
-
-Status EmulatedRank::reopen_region(const Call& call) {
-  BRAID_CHECK(false, cat("an emulated step begins at its begin, not within ", call.name));
+Status EmulatedRank::reopen(const Instruction& instruction) {
+  BRAID_CHECK(
+      false, cat("an emulated step begins at its begin, not within ", call(instruction.call).name));
 }
 
 // Both calls are entered before their first ops.
@@ -216,7 +218,7 @@ Status EmulatedRank::run_fused(const FusedCalls& fused) {
     const CallId id = fused.calls[step.call];
     if (entered_ns_.count(id) == 0) {
       int32_t at = 0;
-      while (list()[at].call != id || is_list_only(list()[at].code)) ++at;
+      while (list()[at].call != id || stands_between_calls(list()[at].kind)) ++at;
       BRAID_TRY(enter_call(id, at));
     }
     BRAID_TRY(run_op(&work_.calls.at(id), step.op));
@@ -242,7 +244,7 @@ Result<int64_t> EmulatedRank::end_after_loads(const EmulatedCall& work, const Op
   if ((!forward && !updates) || !begun_.emplace(work.id.value, forward ? op.body : -1).second)
     return out;
   const auto first = std::find_if(list().begin(), list().end(), [&](const Instruction& i) {
-    return i.call == work.id && !is_list_only(i.code);
+    return i.call == work.id && !stands_between_calls(i.kind);
   });
   const auto length = static_cast<double>(length_ns);
   if (forward)

@@ -12,53 +12,23 @@
 namespace braid {
 namespace {
 
-Status execute(const Instruction& instruction, const Call& call, Executor& executor) {
-  switch (instruction.code) {
-    case OpCode::kCall:
-      return executor.run_call(call);
-    case OpCode::kRegionBegin:
-      return executor.begin_region(call);
-    case OpCode::kGenerateStep:
-      return executor.generate_step(call);
-    case OpCode::kSchedule:
-      return executor.run_schedule(call);
-    case OpCode::kAgree:
-      return executor.agree(call);
-    case OpCode::kOptimizerStep:
-      return executor.optimizer_step(call);
-    case OpCode::kRegionEnd:
-      return executor.region_done(instruction.exit) ? executor.end_region(call) : ok_status();
-    case OpCode::kReduce:
-      return executor.reduce(call);
-    case OpCode::kShare:
-      return executor.share(instruction.detail);
-    case OpCode::kExchange:
-      return executor.begin_exchange(instruction.detail);
-    case OpCode::kReallocate:
-      return executor.begin_reallocation(instruction.detail, true);
-    case OpCode::kRelease:
-      executor.release(instruction.detail);
-      return ok_status();
-    case OpCode::kGather:
-      return ok_status();  // optimizer_step() ends with it: a failure between them must save
-                           // nothing
-    case OpCode::kLoad:
-      return executor.begin_load(instruction.detail, instruction.layers);
-    case OpCode::kOffload:
-      return executor.offload(instruction.detail);
-  }
-  BRAID_CHECK(false, "unknown instruction");
-}
-
 // Whether `at` lies in a region's body; its begin is then in region_begin.
 bool find_region(const RankProgram& rank, size_t at, size_t* region_begin) {
   bool inside = false;
   for (size_t i = 0; i < at; ++i) {
-    if (rank.instructions[i].code == OpCode::kRegionBegin) *region_begin = i;
-    if (rank.instructions[i].code == OpCode::kRegionBegin) inside = true;
-    if (rank.instructions[i].code == OpCode::kRegionEnd) inside = false;
+    if (rank.instructions[i].kind == OpKind::kRegionBegin) *region_begin = i;
+    if (rank.instructions[i].kind == OpKind::kRegionBegin) inside = true;
+    if (rank.instructions[i].kind == OpKind::kRegionEnd) inside = false;
   }
   return inside;
+}
+
+// Whether weights have changed on all who hold them when this instruction has ended.
+bool completes_update(const RankProgram& rank, size_t at) {
+  const OpKind kind = rank.instructions[at].kind;
+  const bool gathered =
+      at + 1 < rank.instructions.size() && rank.instructions[at + 1].kind == OpKind::kAllGather;
+  return kind == OpKind::kAllGather || (kind == OpKind::kUpdate && !gathered);
 }
 
 using Clock = std::chrono::steady_clock;
@@ -86,33 +56,28 @@ class CallRun {
     size_t region_begin = at;
     double own_s = 0;
     bool takes_part = false;
-    if (find_region(rank_, at, &region_begin))
-      BRAID_TRY(executor_.reopen_region(call_of(rank_.instructions[at])));
+    if (find_region(rank_, at, &region_begin)) BRAID_TRY(executor_.reopen(rank_.instructions[at]));
     while (at < rank_.instructions.size() && is_of(rank_.instructions[at], calls)) {
       const Instruction& instruction = rank_.instructions[at];
-      const Call& call = call_of(instruction);
-      if (instruction.code == OpCode::kRegionBegin) region_begin = at;
-      if (instruction.code == OpCode::kRegionBegin || instruction.code == OpCode::kCall)
-        BRAID_TRY(begin_ahead(at));
-      const std::string place = cat("call ", call.name, ", instruction ", at);
+      if (instruction.kind == OpKind::kRegionBegin) region_begin = at;
+      if (starts_call(instruction.kind)) BRAID_TRY(begin_ahead(at));
+      const bool closes = instruction.kind == OpKind::kRegionEnd;
+      const std::string place = cat("call ", call_of(instruction).name, ", instruction ", at);
       BRAID_TRY(guarded([&] {
                   if (observer_) observer_(at);
                   return await_moves(instruction);
                 }).at(place));
       const Clock::time_point started = Clock::now();
-      BRAID_TRY(guarded([&] { return execute(instruction, call, executor_); }).at(place));
-      const bool moves = instruction.code == OpCode::kShare ||
-                         instruction.code == OpCode::kExchange ||
-                         instruction.code == OpCode::kReallocate;
+      const bool again = closes && !executor_.region_done(instruction.exit);
+      if (!again) BRAID_TRY(guarded([&] { return executor_.execute(instruction); }).at(place));
+      const bool moves = moves_fields(instruction.kind) || instruction.kind == OpKind::kReallocate;
       if (!moves) own_s += std::chrono::duration<double>(Clock::now() - started).count();
       takes_part = takes_part || !moves;
-      const bool closes = instruction.code == OpCode::kRegionEnd;
-      const bool again = closes && !executor_.region_done(instruction.exit);
-      const bool ends = instruction.code == OpCode::kCall || (closes && !again);
+      const bool ends = instruction.kind == OpKind::kCall || (closes && !again);
+      // Weights change in updates alone: a failure right after one must not repeat it.
+      const bool updated = completes_update(rank_, at);
       at = again ? region_begin + 1 : at + 1;
-      // Weights change in an optimizer step alone: a failure right after it must not repeat it.
-      const bool updated = instruction.code == OpCode::kOptimizerStep;
-      if (ends || again || updated || instruction.code == OpCode::kShare) executor_.passed(at);
+      if (ends || again || updated || instruction.kind == OpKind::kShare) executor_.passed(at);
     }
     for (size_t i = 0; takes_part && i < calls.size(); ++i)
       timer_(program_.graph.calls[calls[i].value], own_s);
@@ -120,13 +85,12 @@ class CallRun {
   }
 
  private:
-  // What the instruction waits for of what passes beside computation. (Who reads state from the
-  // host waits for its loads itself.)
+  // What the instruction waits for of what passes beside computation.
   Status await_moves(const Instruction& instruction) {
     for (const InstructionId before : instruction.after) {
       const Instruction& i = rank_.instructions[before.value];
-      if (i.code == OpCode::kExchange) BRAID_TRY(executor_.arrive(i.detail));
-      if (i.code == OpCode::kReallocate) BRAID_TRY(executor_.reallocated(i.detail));
+      if (i.kind == OpKind::kExchange || i.kind == OpKind::kReallocate)
+        BRAID_TRY(executor_.wait_for(i));
     }
     return ok_status();
   }
@@ -143,11 +107,10 @@ class CallRun {
   Status begin_ahead(size_t at) {
     for (size_t i = at + 1; i < rank_.instructions.size(); ++i) {
       const Instruction& next = rank_.instructions[i];
-      const bool moves = next.code == OpCode::kReallocate;
-      if ((!moves && next.code != OpCode::kLoad) || !may_begin(next, at)) continue;
+      const bool ahead = next.kind == OpKind::kReallocate || next.kind == OpKind::kLoad;
+      if (!ahead || !may_begin(next, at)) continue;
       BRAID_TRY(guarded([&] {
-                  return moves ? executor_.begin_reallocation(next.detail, false)
-                               : executor_.begin_load(next.detail, next.layers);
+                  return executor_.begin_ahead(next);
                 }).at(cat("call ", call_of(next).name, ", instruction ", i)));
     }
     return ok_status();
@@ -165,10 +128,6 @@ class CallRun {
 };
 
 }  // namespace
-
-CallId call_id(const Program& program, const Call& call) {
-  return CallId{static_cast<int32_t>(&call - program.graph.calls.data())};
-}
 
 Status out_of_memory(const std::string& detail) {
   return {Code::kOutOfMemory,

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "plan/validate.h"
 #include "program/exchange.h"
+#include "program/expand.h"
 #include "program/fused.h"
 #include "program/local_parts.h"
 #include "program/lower.h"
@@ -143,7 +144,7 @@ class PlanCompiler {
         runs = load_runs(layout, model_of(problem_, role).size.layers, device);
       for (const Interval& layers : runs)
         copy_ready_[copy][device.value].push_back(
-            append(device, {OpCode::kLoad, id, ExitCondition::kNone, after, state, layers}));
+            append(device, {OpKind::kLoad, id, ExitCondition::kNone, after, state, layers}));
     }
   }
 
@@ -156,7 +157,7 @@ class PlanCompiler {
       if (!optimizer) take(&copy_ready_[copy][device.value], &after);
       if (!optimizer) take(&copy_reads_[copy][device.value], &after);
       offloaded_[std::pair(state, device)] =
-          append(device, {OpCode::kOffload, id, ExitCondition::kNone, std::move(after), state});
+          append(device, {OpKind::kOffload, id, ExitCondition::kNone, std::move(after), state});
     }
   }
 
@@ -219,7 +220,7 @@ class PlanCompiler {
       if (fills)
         for (const InstructionId end : after_model(device, false)) after.push_back(end);
       const InstructionId at =
-          append(device, {OpCode::kReallocate, id, ExitCondition::kNone, std::move(after), entry});
+          append(device, {OpKind::kReallocate, id, ExitCondition::kNone, std::move(after), entry});
       if (reads) copy_reads_[home][device.value].push_back(at);
       if (fills) copy_ready_[reallocation.copy][device.value].push_back(at);
     }
@@ -242,35 +243,43 @@ class PlanCompiler {
     const CallPlacement& where = placement(id);
     const bool other_copy = where.copy >= 0 && !program_.copies[where.copy].home;
     for (Instruction& instruction : body)
-      if (other_copy &&
-          (instruction.code == OpCode::kCall || instruction.code == OpCode::kGenerateStep))
+      if (other_copy && (instruction.kind == OpKind::kCall || instruction.kind == OpKind::kRound))
         instruction.detail = where.copy;
     for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
       std::vector<Instruction> mine = body;
-      if (call(id).kind == CallKind::kTrainStep && dense_copies(where.strategy) > 1)
-        add_reduction(where, grid_position(where.strategy, i), &mine);
+      if (call(id).kind == CallKind::kTrainStep)
+        add_groups(call_frame(program_, id), grid_position(where.strategy, i), &mine);
       append_body(id, where.mesh.devices[i], std::move(mine));
     }
     if (call(id).kind == CallKind::kTrainStep) forget_copies(call(id).role);
   }
 
-  void add_reduction(const CallPlacement& where, GridPosition at, std::vector<Instruction>* body) {
-    RankGroup group;
-    for (at.dp_rank = 0; at.dp_rank < where.strategy.dp; ++at.dp_rank)
-      for (at.cp_rank = 0; at.cp_rank < where.strategy.cp; ++at.cp_rank)
-        group.members.push_back(where.mesh.devices[mesh_index(where.strategy, at)]);
-    auto found = std::find(program_.groups.begin(), program_.groups.end(), group);
+  // An optimizer step's agreement is among all ranks of the call; its sums and the way of updated
+  // weights are among those that hold the same.
+  void add_groups(const CallFrame& frame, const GridPosition& at, std::vector<Instruction>* body) {
+    for (Instruction& each : *body)
+      if (each.kind == OpKind::kAgree) each.detail = group_index(frame, GroupKind::kCall, at);
+    const Strategy& s = frame.where->strategy;
+    if (!sums_copies(s)) return;
+    const auto kind = dense_copies(s) > 1 ? GroupKind::kData : GroupKind::kExpertData;
+    const int32_t copies = group_index(frame, kind, at);
+    const auto insert_after = [&](OpKind before, OpKind added) {
+      const auto spot = std::find_if(body->begin(), body->end(),
+                                     [&](const Instruction& i) { return i.kind == before; });
+      body->insert(spot + 1, {added, frame.call, ExitCondition::kNone, {}, copies});
+    };
+    insert_after(OpKind::kPasses, OpKind::kReduce);
+    if (s.zero_stage == 1 || s.zero_stage == 2) insert_after(OpKind::kUpdate, OpKind::kAllGather);
+  }
+
+  // In the program's groups; -1 where the rank is alone.
+  int32_t group_index(const CallFrame& frame, GroupKind kind, const GridPosition& at) {
+    RankGroup group{group_of(frame, kind, at).members};
+    if (group.members.size() == 1) return -1;
+    const auto found = std::find(program_.groups.begin(), program_.groups.end(), group);
     const auto index = static_cast<int32_t>(found - program_.groups.begin());
     if (found == program_.groups.end()) program_.groups.push_back(std::move(group));
-    const CallId id = body->front().call;
-    const auto insert_after = [&](OpCode before, OpCode code) {
-      const auto spot = std::find_if(body->begin(), body->end(),
-                                     [&](const Instruction& i) { return i.code == before; });
-      body->insert(spot + 1, {code, id, ExitCondition::kNone, {}, index});
-    };
-    insert_after(OpCode::kSchedule, OpCode::kReduce);
-    if (where.strategy.zero_stage == 1 || where.strategy.zero_stage == 2)
-      insert_after(OpCode::kOptimizerStep, OpCode::kGather);
+    return index;
   }
 
   void append_body(CallId id, DeviceId device, std::vector<Instruction> body) {
@@ -306,12 +315,12 @@ class PlanCompiler {
   bool comes_within(CallId id, DeviceId device, InstructionId ready) const {
     const Instruction& load = program_.ranks[device.value].instructions[ready.value];
     const bool passes = call(id).kind == CallKind::kInfer || call(id).kind == CallKind::kTrainStep;
-    if (load.code != OpCode::kLoad || load.call != id || !passes || run_here(id).size() != 1 ||
+    if (load.kind != OpKind::kLoad || load.call != id || !passes || run_here(id).size() != 1 ||
         !role_plan(plan_, call(id).role).prefetch)
       return false;
     if (program_.states[load.detail].optimizer) return true;
     const Instruction& before = program_.ranks[device.value].instructions[ready.value - 1];
-    return before.code == OpCode::kLoad && before.call == id && before.detail == load.detail;
+    return before.kind == OpKind::kLoad && before.call == id && before.detail == load.detail;
   }
 
   void forget_copies(const RoleId& role) {
@@ -328,7 +337,7 @@ class PlanCompiler {
     for (const DeviceId rank : program_.exchanges[entry].members) {
       std::vector<InstructionId> after = end_on(id, rank.value);
       shared_at_[id.value][rank.value] =
-          append(rank, {OpCode::kShare, next, ExitCondition::kNone, std::move(after), entry}).value;
+          append(rank, {OpKind::kShare, next, ExitCondition::kNone, std::move(after), entry}).value;
     }
     exchange_after(id, next);
   }
@@ -375,7 +384,7 @@ class PlanCompiler {
       // What the reader lacks may be on its way since an exchange for another.
       std::vector<InstructionId>& begun = begun_[producer.value][device.value];
       begun.push_back(append(
-          device, {OpCode::kExchange, place, ExitCondition::kNone, std::move(after), entry}));
+          device, {OpKind::kExchange, place, ExitCondition::kNone, std::move(after), entry}));
       auto& arriving = arrivals_[reader.value][device.value];
       arriving.insert(arriving.end(), begun.begin(), begun.end());
     }
@@ -394,7 +403,7 @@ class PlanCompiler {
   void release(CallId id, int32_t index) {
     for (const DeviceId device : placement(id).mesh.devices) {
       auto after = after_model(device, false);
-      append(device, {OpCode::kRelease, id, ExitCondition::kNone, std::move(after), index});
+      append(device, {OpKind::kRelease, id, ExitCondition::kNone, std::move(after), index});
     }
     live_[index] = false;
     for (auto& ready : copy_ready_[index]) ready.clear();

@@ -88,6 +88,7 @@ class Expander {
   // One optimizer step in pieces, for passes in another order than the call's own.
   void begin_minibatch(size_t minibatch) {
     minibatch_ = static_cast<int32_t>(minibatch);
+    run_ = OpKind::kPasses;
     append(OpKind::kZero).what = gradients();
   }
   // Nothing where the rank has fewer micro-batches.
@@ -105,6 +106,7 @@ class Expander {
   size_t size() const { return out_.ops.size(); }
 
   Expansion round(const RoundWork& round) {
+    run_ = OpKind::kRound;
     const double rows = static_cast<double>(round.decoding);
     const std::vector<int64_t> whole = {round.decoding + round.prefill_tokens};
     micro_batch_ = 0;
@@ -126,7 +128,7 @@ class Expander {
  private:
   Op& append(OpKind kind) {
     Op op;
-    op.kind = kind;
+    op.kind = kind, op.run = run_;
     op.minibatch = minibatch_, op.micro_batch = micro_batch_;
     op.version = std::max(0, minibatch_);
     out_.ops.push_back(op);
@@ -382,6 +384,7 @@ class Expander {
     if (s_.pp > 1 && (out_.at.stage == 0 || out_.at.stage == s_.pp - 1))
       reduce(OpKind::kAllReduce, GroupKind::kEnds, owned,
              [](const TensorKind& kind) { return kind.first && kind.last; });
+    run_ = OpKind::kReduce;
     for (const Grid& grid : grids()) reduce_copies(grid);
   }
 
@@ -399,13 +402,16 @@ class Expander {
   }
 
   void update() {
+    run_ = OpKind::kAgree;
     const int32_t everyone = group(GroupKind::kCall);
     const int32_t squares = slices({TensorState::kGradients}, owns_part(), every);
     collective(OpKind::kNorm, everyone, kSquaresBytes, squares);
     collective(OpKind::kAgree, everyone, kSquaresBytes, -1);
     const int32_t state = slices({TensorState::kMain, TensorState::kMoments, TensorState::kWeights},
                                  owns_part(), every);
+    run_ = OpKind::kUpdate;
     append(OpKind::kUpdate).what = state;
+    run_ = OpKind::kAllGather;
     if (shards() == 1 || s_.zero_stage == 3) return;
     for (const Grid& grid : grids()) gather_weights(grid);
   }
@@ -429,6 +435,7 @@ class Expander {
   GridPosition held_at_;  // in the grid of the layout
   ParamLayout whole_;     // what tensor parallelism and stages leave to a rank, before ZeRO-3
   Expansion out_;
+  OpKind run_ = OpKind::kCall;  // what executes the ops that come next
   int32_t minibatch_ = -1, micro_batch_ = -1;
 };
 
@@ -450,6 +457,10 @@ double elements_of(const Expansion& expansion, int32_t what, TensorState state) 
     if (slice.state == state)
       sum += static_cast<double>(slice.elements.size() * slice.layers.size());
   return sum;
+}
+
+bool sums_copies(const Strategy& s) {
+  return dense_copies(s) > 1 || dense_copies(s) * s.tp > s.ep * expert_tp(s);
 }
 
 Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {

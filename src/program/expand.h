@@ -25,6 +25,10 @@ CallFrame call_frame(const Program& program, CallId call);
 // The position of a rank in the call's grid; -1 as dp_rank where it takes no part.
 GridPosition position_in(const CallPlacement& where, DeviceId rank);
 
+// Whether an optimizer step sums gradients over ranks that hold the same parameters, of dense or of
+// expert layers.
+bool sums_copies(const Strategy& strategy);
+
 // The forwards and backwards of one data-parallel rank.
 Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
 

@@ -3,20 +3,20 @@
 namespace braid {
 
 std::vector<Instruction> lower(const Call& call, CallId id) {
-  const auto region = [&](ExitCondition exit, std::vector<OpCode> body) {
-    std::vector<Instruction> out = {{OpCode::kRegionBegin, id, exit, {}, -1}};
-    for (const OpCode code : body) out.push_back({code, id, ExitCondition::kNone, {}, -1});
-    out.push_back({OpCode::kRegionEnd, id, exit, {}, -1});
+  const auto region = [&](ExitCondition exit, std::vector<OpKind> body) {
+    std::vector<Instruction> out = {{OpKind::kRegionBegin, id, exit, {}, -1}};
+    for (const OpKind kind : body) out.push_back({kind, id, ExitCondition::kNone, {}, -1});
+    out.push_back({OpKind::kRegionEnd, id, exit, {}, -1});
     return out;
   };
   switch (call.kind) {
     case CallKind::kGenerate:
-      return region(ExitCondition::kDrained, {OpCode::kGenerateStep, OpCode::kAgree});
+      return region(ExitCondition::kDrained, {OpKind::kRound, OpKind::kAgree});
     case CallKind::kTrainStep:
       return region(ExitCondition::kMinibatchesDone,
-                    {OpCode::kSchedule, OpCode::kAgree, OpCode::kOptimizerStep});
+                    {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate});
     default:
-      return {{OpCode::kCall, id, ExitCondition::kNone, {}, -1}};
+      return {{OpKind::kCall, id, ExitCondition::kNone, {}, -1}};
   }
 }
 

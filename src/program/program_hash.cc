@@ -132,7 +132,7 @@ class StaticText {
   void write_rank(const RankProgram& rank) {
     put("rank");
     for (const Instruction& i : rank.instructions) {
-      put("do", i.code, i.call.value, i.exit, i.detail, numbers_of(i.after));
+      put("do", i.kind, i.call.value, i.exit, i.detail, numbers_of(i.after));
       if (i.layers.size() > 0) put("layers", i.layers);
       if (!i.within.empty()) put("within", numbers_of(i.within));
     }

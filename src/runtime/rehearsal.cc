@@ -77,9 +77,51 @@ Status Rehearsal::run() {
   return models_.end_moves();
 }
 
-// Nothing passes beside another call, whose memory is measured.
-Status Rehearsal::begin_reallocation(int32_t entry, bool here) {
-  if (!here) return ok_status();
+Status Rehearsal::execute(const Instruction& instruction) {
+  const Call& call = program_.graph.calls[instruction.call.value];
+  switch (instruction.kind) {
+    case OpKind::kCall:
+      return run_call(call);
+    case OpKind::kRegionBegin:
+      return begin_region(call);
+    case OpKind::kRound:
+      return round(call);
+    case OpKind::kPasses:
+      return run_passes(call);
+    case OpKind::kReduce:
+      return training_.reduce();
+    case OpKind::kUpdate:
+      return update(call);
+    case OpKind::kRegionEnd:
+      if (call.kind == CallKind::kGenerate) generation_.abandon();
+      return ok_status();
+    case OpKind::kReallocate:
+      return reallocate(instruction.detail);
+    case OpKind::kLoad:
+      models_.begin_load(instruction.detail, instruction.layers);
+      return ok_status();
+    case OpKind::kOffload:
+      models_.offload(instruction.detail);
+      return ok_status();
+    case OpKind::kRelease:
+      models_.release(instruction.detail);
+      return ok_status();
+    default:
+      return ok_status();
+  }
+}
+
+Status Rehearsal::begin_ahead(const Instruction& instruction) {
+  if (instruction.kind == OpKind::kLoad) models_.begin_load(instruction.detail, instruction.layers);
+  return ok_status();
+}
+
+Status Rehearsal::wait_for(const Instruction& instruction) {
+  return instruction.kind == OpKind::kReallocate ? models_.reallocated(instruction.detail)
+                                                 : ok_status();
+}
+
+Status Rehearsal::reallocate(int32_t entry) {
   at_ = cat("weights of ", program_.copies[program_.reallocations[entry].copy].role,
             " in another layout");
   return models_.reallocate(entry);
@@ -200,7 +242,7 @@ Status Rehearsal::note_generation(const Status& status) {
   return ok_status();
 }
 
-Status Rehearsal::generate_step(const Call& call) {
+Status Rehearsal::round(const Call& call) {
   const Status room = generation_.make_room();
   BRAID_TRY(note_generation(room));
   if (!room.ok() || generation_.cuts() > 0) return ok_status();
@@ -208,7 +250,7 @@ Status Rehearsal::generate_step(const Call& call) {
   return note_generation(generation_.round());
 }
 
-Status Rehearsal::run_schedule(const Call& call) {
+Status Rehearsal::run_passes(const Call& call) {
   const PeakMeter meter(models_.model(id_of(call)).options().device);
   BRAID_TRY(training_.pass());
   activation_bytes_ = std::max(activation_bytes_, meter.most_bytes());
@@ -216,25 +258,10 @@ Status Rehearsal::run_schedule(const Call& call) {
   return ok_status();
 }
 
-Status Rehearsal::optimizer_step(const Call& call) {
+Status Rehearsal::update(const Call& call) {
   at_ = cat("call ", call.name, ", its update");
   take(training_.update_bytes());
   training_.abandon();
-  return ok_status();
-}
-
-Status Rehearsal::end_region(const Call& call) {
-  if (call.kind == CallKind::kGenerate) generation_.abandon();
-  return ok_status();
-}
-
-Status Rehearsal::begin_load(int32_t state, const Interval& layers) {
-  models_.begin_load(state, layers);
-  return ok_status();
-}
-
-Status Rehearsal::offload(int32_t state) {
-  models_.offload(state);
   return ok_status();
 }
 

@@ -193,7 +193,7 @@ void Session::note_instruction(size_t index) {
   noted_ = index;
   const Instruction& instruction = program_.ranks[rank()].instructions[index];
   note_call(program_.graph.calls[instruction.call.value],
-            cat("instruction ", index, " (", op_code_name(instruction.code), ")"));
+            cat("instruction ", index, " (", op_kind_name(instruction.kind), ")"));
 }
 
 Status Session::moving_weights(const std::function<Status()>& move) {
@@ -204,13 +204,54 @@ Status Session::moving_weights(const std::function<Status()>& move) {
   return ok_status();
 }
 
-Status Session::begin_reallocation(int32_t entry, bool here) {
-  if (!here) return models_->begin_reallocation(entry);
-  return moving_weights([&] { return models_->reallocate(entry); });
+Status Session::execute(const Instruction& instruction) {
+  const Call& call = program_.graph.calls[instruction.call.value];
+  switch (instruction.kind) {
+    case OpKind::kCall:
+      return run_call(call);
+    case OpKind::kRegionBegin:
+      return begin_region(call);
+    case OpKind::kRegionEnd:
+      return end_region(call);
+    case OpKind::kRound:
+      return round(call);
+    case OpKind::kPasses:
+      return run_passes(call);
+    case OpKind::kReduce:
+      return training_.reduce();
+    case OpKind::kAgree:
+      return agree(call);
+    case OpKind::kUpdate:
+      return update(call);
+    case OpKind::kAllGather:
+      return training_.gather();
+    case OpKind::kShare:
+      return share(instruction.detail);
+    case OpKind::kExchange:
+      return begin_exchange(instruction.detail);
+    case OpKind::kReallocate:
+      return moving_weights([&] { return models_->reallocate(instruction.detail); });
+    case OpKind::kLoad:
+      return begin_load(instruction);
+    case OpKind::kOffload:
+      return offload(instruction.detail);
+    case OpKind::kRelease:
+      models_->release(instruction.detail);
+      return ok_status();
+    default:
+      break;
+  }
+  BRAID_CHECK(false, cat(op_kind_name(instruction.kind), " is no instruction of a list"));
 }
 
-Status Session::reallocated(int32_t entry) {
-  return moving_weights([&] { return models_->reallocated(entry); });
+Status Session::begin_ahead(const Instruction& instruction) {
+  return instruction.kind == OpKind::kLoad ? begin_load(instruction)
+                                           : models_->begin_reallocation(instruction.detail);
+}
+
+Status Session::wait_for(const Instruction& instruction) {
+  if (instruction.kind == OpKind::kExchange) return exchange_.arrive(instruction.detail);
+  return moving_weights([&] { return models_->reallocated(instruction.detail); });
 }
 
 // What a call's models held beside their weights goes back to the machine.
@@ -478,7 +519,7 @@ Status Session::begin_region(const Call& call) {
   return ok_status();
 }
 
-Status Session::generate_step(const Call& call) {
+Status Session::round(const Call& call) {
   const WorkSection section;
   const int64_t before = generation_.cuts();
   BRAID_TRY(generation_.round());
@@ -486,7 +527,7 @@ Status Session::generate_step(const Call& call) {
   return ok_status();
 }
 
-Status Session::run_schedule(const Call& call) {
+Status Session::run_passes(const Call& call) {
   while (true) {
     BRAID_ASSIGN(const bool fits, training_.reserve());
     // Whether one sample fits is tried.
@@ -496,8 +537,6 @@ Status Session::run_schedule(const Call& call) {
     training_.recut(std::move(work));
   }
 }
-
-Status Session::reduce(const Call&) { return training_.reduce(); }
 
 Status Session::agree(const Call& call) {
   if (call.kind == CallKind::kGenerate) return ok_status();
@@ -526,16 +565,17 @@ bool Session::cut_smaller(const Call& call, CallRows& rows, size_t minibatch,
   return true;
 }
 
-Status Session::optimizer_step(const Call& call) {
+// Where a refusal stops the run no rank comes to the way of the weights.
+Status Session::update(const Call& call) {
   models_->note_update(call.role);
   const Status updated = training_.update();
   const bool refused = updated.code() == Code::kStopped;
   return refused ? fail_alike(id_of(call), updated, updated) : updated;
 }
 
-Status Session::begin_load(int32_t state, const Interval& layers) {
+Status Session::begin_load(const Instruction& load) {
   const WorkSection section;
-  models_->begin_load(state, layers);
+  models_->begin_load(load.detail, load.layers);
   return ok_status();
 }
 

@@ -109,25 +109,12 @@ class Session : public Executor {
   const SampleStore& store() const { return store_; }
   const DataSet& data() const { return data_.data; }
 
-  Status share(int32_t entry) override;
-  Status begin_exchange(int32_t entry) override;
-  Status arrive(int32_t entry) override { return exchange_.arrive(entry); }
-  Status begin_reallocation(int32_t entry, bool here) override;
-  Status reallocated(int32_t entry) override;
-  Status run_call(const Call& call) override;
-  Status begin_region(const Call& call) override;
-  Status generate_step(const Call& call) override;
-  Status run_schedule(const Call& call) override;
-  Status reduce(const Call& call) override;
-  Status agree(const Call& call) override;
-  Status optimizer_step(const Call& call) override;
+  Status execute(const Instruction& instruction) override;
+  Status begin_ahead(const Instruction& instruction) override;
+  Status wait_for(const Instruction& instruction) override;
   bool region_done(ExitCondition exit) const override;
-  Status end_region(const Call& call) override;
+  Status reopen(const Instruction& instruction) override;
   void passed(size_t next) override;
-  Status reopen_region(const Call& call) override;
-  void release(int32_t copy) override { models_->release(copy); }
-  Status begin_load(int32_t state, const Interval& layers) override;
-  Status offload(int32_t state) override;
 
  private:
   struct Loaded;  // what create() reads before there is a session
@@ -142,7 +129,21 @@ class Session : public Executor {
     int64_t step = 0;
   };
 
-  CallId id_of(const Call& call) const { return call_id(program_, call); }
+  CallId id_of(const Call& call) const {
+    return CallId{static_cast<int32_t>(&call - program_.graph.calls.data())};
+  }
+  // Instructions, by their kinds.
+  Status share(int32_t entry);
+  Status begin_exchange(int32_t entry);
+  Status run_call(const Call& call);
+  Status begin_region(const Call& call);
+  Status round(const Call& call);
+  Status run_passes(const Call& call);
+  Status agree(const Call& call);
+  Status update(const Call& call);
+  Status end_region(const Call& call);
+  Status begin_load(const Instruction& load);
+  Status offload(int32_t state);
   void note_instruction(size_t index);
   // Where the rank is meanwhile is told to those who watch it.
   Status moving_weights(const std::function<Status()>& move);

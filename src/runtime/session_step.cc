@@ -103,7 +103,8 @@ void Session::passed(size_t next) {
                        training_.progress()};
 }
 
-Status Session::reopen_region(const Call& call) {
+Status Session::reopen(const Instruction& instruction) {
+  const Call& call = program_.graph.calls[instruction.call.value];
   if (call.kind == CallKind::kGenerate)
     return {Code::kDataLoss, "the open step was left within a generation"};
   BRAID_ASSIGN(TrainWork work, train_work(call));

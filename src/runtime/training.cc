@@ -102,13 +102,11 @@ Rows Training::own_rows() const {
 }
 
 template <typename Run>
-Status Training::run_ops(MinibatchPart part, const Run& run) {
+Status Training::run_ops(OpKind kind, const Run& run) {
   const std::vector<Op>& ops = work_.ops.ops;
   for (; next_op_ < ops.size(); ++next_op_) {
     const Op& op = ops[next_op_];
-    const bool here = op.minibatch == static_cast<int32_t>(minibatch_) &&
-                      part_of_minibatch(work_.ops, op) == part;
-    if (!here) break;
+    if (op.minibatch != static_cast<int32_t>(minibatch_) || op.run != kind) break;
     const WorkSection section;
     count_instruction();
     BRAID_TRY(run(op));
@@ -162,7 +160,10 @@ Status Training::pass() {
   ModelPass pass(model(), work_.everyone, work_.groups.weights);
   if (free_tensor_bytes(model().options().device))
     pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
-  BRAID_TRY(run_ops(MinibatchPart::kPasses, [&](const Op& op) {
+  const Op& first = work_.ops.ops[next_op_];
+  BRAID_CHECK(first.kind == OpKind::kZero,
+              cat("op ", next_op_, ", ", op_kind_name(first.kind), ", was left out"));
+  BRAID_TRY(run_ops(OpKind::kPasses, [&](const Op& op) {
     if (op.kind == OpKind::kZero) return open_update();
     if (!ModelPass::runs(op.kind)) return with_room([&] { return sum_parts(op); });
     const std::string where = cat("micro-batch ", op.micro_batch);
@@ -249,7 +250,7 @@ Result<at::Tensor> Training::loss(int32_t index) {
 }
 
 Status Training::reduce() {
-  return run_ops(MinibatchPart::kReductions, [&](const Op& op) {
+  return run_ops(OpKind::kReduce, [&](const Op& op) {
     return work_.ops.groups[op.group].kind == GroupKind::kAcross
                ? role().gradients->sum_owned(*work_.groups.across)
                : with_room([&] { return role().gradients->finish(); });
@@ -296,7 +297,7 @@ Status Training::agree() {
   const auto kl = call_metrics_.find(kUpdateKl);
   Metric divergence = kl == call_metrics_.end() ? Metric() : kl->second;
   ran_out_ = !why_ran_out_.empty();
-  BRAID_TRY(run_ops(MinibatchPart::kAgreement, [&](const Op& op) {
+  BRAID_TRY(run_ops(OpKind::kAgree, [&](const Op& op) {
     return op.kind == OpKind::kNorm ? with_room([&] { return norm(); })
                                     : agree_with_others(&divergence);
   }));
@@ -323,14 +324,6 @@ Status Training::apply(const std::string& prefix) {
   return ok_status();
 }
 
-// A refused update changed nothing; all ranks know that it was.
-Status Training::gather() {
-  if (!refusal_.empty()) return ok_status();
-  BRAID_TRY(role().optimizer->gather_weights());
-  model().weights_changed();
-  return ok_status();
-}
-
 Status Training::update() {
   if (std::exchange(repeats_, false)) return ok_status();
   if (stopped_) {
@@ -338,21 +331,36 @@ Status Training::update() {
     return ok_status();
   }
   const std::string prefix = metric_prefix(*call_);
-  BRAID_TRY(run_ops(MinibatchPart::kUpdate, [&](const Op& op) {
-    if (op.kind == OpKind::kAllGather) return gather();
-    return norm_ ? apply(prefix) : ok_status();
-  }));
+  BRAID_TRY(
+      run_ops(OpKind::kUpdate, [&](const Op&) { return norm_ ? apply(prefix) : ok_status(); }));
   zero();
   const bool refused = !refusal_.empty();
   if (counts()) metrics_[prefix + "skipped"].add(refused ? 1 : 0);
   role().skipped = refused ? role().skipped + 1 : 0;
   if (refused) BRAID_TRY(refuse());
-  ++minibatch_;
-  const bool complete = next_op_ == work_.ops.ops.size() ||
-                        work_.ops.ops[next_op_].minibatch == static_cast<int32_t>(minibatch_);
-  BRAID_CHECK(complete, cat("op ", next_op_, ", ", op_kind_name(work_.ops.ops[next_op_].kind),
-                            ", was left out"));
+  end_minibatch();
   return ok_status();
+}
+
+// A refused update changed nothing; all ranks know that it was.
+Status Training::gather() {
+  if (done()) return ok_status();
+  BRAID_TRY(run_ops(OpKind::kAllGather, [&](const Op&) {
+    if (!refusal_.empty()) return ok_status();
+    BRAID_TRY(role().optimizer->gather_weights());
+    model().weights_changed();
+    return ok_status();
+  }));
+  end_minibatch();
+  return ok_status();
+}
+
+// The next one follows when all ops of this were executed.
+void Training::end_minibatch() {
+  const std::vector<Op>& ops = work_.ops.ops;
+  const bool ended =
+      next_op_ == ops.size() || ops[next_op_].minibatch != static_cast<int32_t>(minibatch_);
+  if (ended) ++minibatch_;
 }
 
 // The weights are as they were.

@@ -1,7 +1,7 @@
 // The training of one rank: mini-batches of a step's samples, each an update. begin() opens a train
 // call with the ops of this rank (program/expand.h); then, for each mini-batch until done():
-// pass(), reduce(), agree(), update(), which execute the ops of that mini-batch, one part each.
-// Nothing changes weights but update(). Not thread-safe.
+// pass(), reduce(), agree(), update(), gather(), which execute the ops of that mini-batch that say
+// so in Op::run. Nothing changes weights but update() and gather(). Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,6 @@
 #include "plan/make_problem.h"
 #include "program/deal.h"
 #include "program/expand.h"
-#include "program/minibatch_parts.h"
 #include "runtime/call_groups.h"
 #include "runtime/load_models.h"
 #include "runtime/model_pass.h"
@@ -97,6 +96,9 @@ class Training : private PassEnds {
   // Applies the gradients, unless refused or stopped, and clears them. A refused update follows
   // train.on_nonfinite: kStopped, or a warning.
   Status update();
+  // Brings updated weights to the ranks that hold them, where these update a part each; until then
+  // they are torn. Nothing where nothing was updated.
+  Status gather();
   size_t open_minibatch() const { return minibatch_; }
 
   // Since this was made: tokens of the samples of all forwards and backwards, which one rank of
@@ -129,9 +131,11 @@ class Training : private PassEnds {
   bool reduces_in(size_t left) const;
   void begin_reduced(const Op& backward);
 
-  // Runs the ops of one part of the open mini-batch, from the first op that was not executed yet.
+  // Runs the ops of the open mini-batch that an instruction of this kind executes, from the first
+  // op that was not executed yet.
   template <typename Run>
-  Status run_ops(MinibatchPart part, const Run& run);
+  Status run_ops(OpKind kind, const Run& run);
+  void end_minibatch();
   Status open_update();
   Status sum_parts(const Op& op);
   // What ranks do with the gradients; where memory runs out, again with more of it.
@@ -139,7 +143,6 @@ class Training : private PassEnds {
   Status norm();
   Status agree_with_others(Metric* divergence);
   Status apply(const std::string& prefix);
-  Status gather();
   Status refuse();
   void zero();
 

@@ -199,9 +199,8 @@ void StepSimulation::add_pass(StageRun* run, size_t index, const Work& work) {
   run->last = run->tasks[index] = tasks.last;
   const bool forward = op.kind == OpKind::kForward;
   if (!forward && op.minibatch == 0) run->window_s = seconds;
-  const bool trains = run->ops.bodies[op.body].trains;
   remember_op({tasks, forward ? EventKind::kForward : EventKind::kBackward, id, run->at.dp_rank,
-               run->at.stage, op.micro_batch, trains ? OpCode::kSchedule : OpCode::kCall},
+               run->at.stage, op.micro_batch, op.run},
               seconds);
   remember_pass(*run, op, tasks, work.batch);
 }
@@ -314,28 +313,23 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
         wait_for_devices(run, update);
         if (!std::exchange(run.updated, true)) wait_for_optimizer(run, update);
         run.last = run.tasks[at] = update;
-        remember_op({{update, update},
-                     EventKind::kOptimizer,
-                     id,
-                     run.at.dp_rank,
-                     run.at.stage,
-                     -1,
-                     OpCode::kOptimizerStep},
-                    update_s);
+        remember_op(
+            {{update, update}, EventKind::kOptimizer, id, run.at.dp_rank, run.at.stage, -1, op.run},
+            update_s);
         const Strategy& s = prices_.cost(id).strategy();
         instructions_ += 2 * s.cp * s.tp;  // agreement, end of the body
       } else if (op.group >= 0) {
         const double seconds = prices_.cost(id).op_s(run.ops, op, {}, &window_s);
         run.last = run.tasks[at] = add_joint(&run, op, seconds, &joints);
-        const bool gathers = op.kind == OpKind::kAllGather;
-        if (gathers || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter)
+        if (op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce ||
+            op.kind == OpKind::kReduceScatter)
           remember_op({{run.last, run.last},
                        EventKind::kReduce,
                        id,
                        run.at.dp_rank,
                        run.at.stage,
                        -1,
-                       gathers ? OpCode::kGather : OpCode::kReduce},
+                       op.run},
                       0);
       }
     }
@@ -377,7 +371,7 @@ void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds&
   for (int stage = 0; stage < s.pp; ++stage) {
     enter(id, {dp_rank, stage}, task);
     leave(id, {dp_rank, stage}, task);
-    remember_op({{task, task}, EventKind::kGenerate, id, dp_rank, stage, -1, OpCode::kGenerateStep},
+    remember_op({{task, task}, EventKind::kGenerate, id, dp_rank, stage, -1, OpKind::kRound},
                 run.seconds);
     instructions_ += s.tp * (2 * run.rounds + 1);
     remember_cache(id, {dp_rank, stage}, task, run);
@@ -404,7 +398,7 @@ void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task,
     held += bytes;
     for (const DeviceId device : stage_devices(id, at))
       change(device, {task, share, MemoryOwner::kKvCache,
-                      find_instruction(id, device, OpCode::kGenerateStep), bytes});
+                      find_instruction(id, device, OpKind::kRound), bytes});
   }
 }
 

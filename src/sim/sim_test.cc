@@ -423,8 +423,8 @@ TEST(Simulate, RecordedLengthsGiveTheOrder) {
   EXPECT_EQ(trace.calls[call_id(problem, "generate").value].rounds, 3);
   EXPECT_EQ(trace.calls[call_id(problem, "update_actor").value].rounds, 2);
   const std::string order = executed_order(program, trace, 0);
-  EXPECT_THAT(order, HasSubstr("2 generate_step generate\n3 agree generate\n4 region_end generate\n"
-                               "2 generate_step generate\n"));
+  EXPECT_THAT(order, HasSubstr("2 round generate\n3 agree generate\n4 region_end generate\n"
+                               "2 round generate\n"));
   const auto lines = std::count(order.begin(), order.end(), '\n');
   // fetch, begin + 3 x 3, reward, infer calls and advantages, begin + 2 x 4; three shares.
   const auto infers = static_cast<int64_t>(problem.graph.calls.size()) - 5;

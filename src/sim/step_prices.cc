@@ -189,9 +189,9 @@ bool StepPrices::changed_since_load(DeviceId rank, int32_t index) const {
   const RoleState& state = program_.states[list[index].detail];
   for (int32_t i = index; i-- > 0;) {
     const Instruction& before = list[i];
-    if (before.code == OpCode::kLoad && before.detail == list[index].detail) return false;
+    if (before.kind == OpKind::kLoad && before.detail == list[index].detail) return false;
     const Call& call = program_.graph.calls[before.call.value];
-    if (before.code == OpCode::kRegionBegin && call.kind == CallKind::kTrainStep &&
+    if (before.kind == OpKind::kRegionBegin && call.kind == CallKind::kTrainStep &&
         call.role == state.role)
       return true;
   }
@@ -201,7 +201,7 @@ bool StepPrices::changed_since_load(DeviceId rank, int32_t index) const {
 StepPrices::StateMove StepPrices::state_move(DeviceId rank, int32_t index) const {
   const Instruction& move = program_.ranks[rank.value].instructions[index];
   const RoleState& state = program_.states[move.detail];
-  if (move.code != OpCode::kLoad && !changed_since_load(rank, index)) return {};
+  if (move.kind != OpKind::kLoad && !changed_since_load(rank, index)) return {};
   const double bytes = moved_bytes(move, rank);
   return {bytes, home_cost(state.role).host_copy_seconds(bytes)};
 }

@@ -110,17 +110,8 @@ class StepPrices {
   std::vector<MemoryUse> base_;                        // by device
 };
 
-// Whether an instruction moves data and computes nothing.
 // The copy that a device has when a reallocation has ended; -1 where it only gives.
 int32_t copy_filled_on(const Program& program, const Reallocation& reallocation, DeviceId device);
-inline bool moves_fields(OpCode code) {
-  return code == OpCode::kShare || code == OpCode::kExchange;
-}
-inline bool is_state_move(OpCode code) { return code == OpCode::kLoad || code == OpCode::kOffload; }
-inline bool is_list_only(OpCode code) {
-  return code == OpCode::kReallocate || moves_fields(code) || is_state_move(code) ||
-         code == OpCode::kRelease;
-}
 
 // A port is one direction of one link of one device.
 inline int32_t port_of(DeviceId device, TrackKind track) {

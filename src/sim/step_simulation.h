@@ -43,7 +43,7 @@ class StepSimulation {
     CallId call;
     int dp_rank = 0, stage = 0;
     int32_t micro_batch = -1;
-    OpCode code = OpCode::kCall;  // instruction of the call that it belongs to
+    OpKind run = OpKind::kCall;  // the instruction of the call that executes it
   };
   struct MessageEvent {
     TaskId task = -1;
@@ -82,7 +82,7 @@ class StepSimulation {
   const Instruction& instruction(DeviceId rank, int32_t index) const;
   Block& block(CallId call, DeviceId device);
   std::vector<DeviceId> stage_devices(CallId call, StagePoint at) const;
-  int32_t find_instruction(CallId call, DeviceId device, OpCode code) const;
+  int32_t find_instruction(CallId call, DeviceId device, OpKind kind) const;
   Trace make_trace();
   void add_events(Trace* trace) const;
   void summarise_calls(Trace* trace) const;
