@@ -137,11 +137,12 @@ Status EmulatedRank::execute(const Instruction& instruction) {
       if (!ran_with_another(id)) leave_call(id);
       return ok_status();
     case OpKind::kRound:
-      drained_ = true;
-      return run_rounds(open_work(id));
+      return run_round(open_work(id));
+    case OpKind::kAgree:
+      if (call(id).kind == CallKind::kGenerate) return agree_on_round(open_work(id));
+      return run_ops(instruction);
     case OpKind::kPasses:
     case OpKind::kReduce:
-    case OpKind::kAgree:
     case OpKind::kUpdate:
     case OpKind::kAllGather:
       return run_ops(instruction);
@@ -179,16 +180,16 @@ bool EmulatedRank::ran_with_another(CallId call) const {
 }
 
 Status EmulatedRank::begin_region(CallId id) {
-  next_op_ = 0, drained_ = false;
+  next_op_ = 0, next_round_ = 0;
   for (const FusedCalls& fused : program_.fused)
     if (fused.calls[0] == id) return run_fused(fused);
   return ran_with_another(id) ? ok_status() : enter_call(id, instruction_);
 }
 
-// The ops of a mini-batch that the instruction executes; an agreement on rounds is in these.
+// The ops of a mini-batch that the instruction executes.
 Status EmulatedRank::run_ops(const Instruction& instruction) {
   EmulatedCall* const work = open_work(instruction.call);
-  if (ran_with_another(instruction.call) || work->generates) return ok_status();
+  if (ran_with_another(instruction.call)) return ok_status();
   const std::vector<Op>& ops = work->ops.ops;
   BRAID_CHECK(instruction.kind != OpKind::kPasses || next_op_ == ops.size() ||
                   ops[next_op_].run == OpKind::kPasses,
@@ -203,7 +204,7 @@ Status EmulatedRank::run_ops(const Instruction& instruction) {
 
 bool EmulatedRank::region_done(ExitCondition exit) const {
   const CallId id = list()[instruction_].call;
-  if (exit == ExitCondition::kDrained) return drained_;
+  if (exit == ExitCondition::kDrained) return next_round_ >= work_.calls.at(id).rounds.size();
   return ran_with_another(id) || next_op_ == work_.calls.at(id).ops.ops.size();
 }
 
@@ -349,28 +350,38 @@ Status EmulatedRank::run_collective(EmulatedCall* work, int32_t index, int64_t r
   return ok_status();
 }
 
-Status EmulatedRank::run_rounds(EmulatedCall* work) {
-  const int64_t begin_ns = device_ns_;
-  int64_t number = 0;
-  for (const EmulatedCall::Round& round : work->rounds) {
-    world_.position().enter(cat("emulated step, call ", call(work->id).name),
-                            cat("round ", number++));
-    BRAID_ASSIGN(const int64_t ready, run_round(work, round, number));
-    compute_until(ready + compute_length(round.seconds));
-  }
-  TraceEvent event;
-  event.kind = EventKind::kGenerate, event.call = work->id;
-  record(event, begin_ns, device_ns_);
+Status EmulatedRank::run_round(EmulatedCall* work) {
+  if (work->rounds.empty()) return ok_status();
+  if (next_round_ == 0) rounds_begin_ns_ = device_ns_;
+  world_.position().enter(cat("emulated step, call ", call(work->id).name),
+                          cat("round ", next_round_));
+  const EmulatedCall::Round& round = work->rounds[next_round_];
+  BRAID_ASSIGN(const int64_t ready, meet_in_round(work, round, OpKind::kRound));
+  compute_until(ready + compute_length(round.seconds));
   return ok_status();
 }
 
-// The calls of a round, which has one price; when all ranks of the replica are in it.
-Result<int64_t> EmulatedRank::run_round(EmulatedCall* work, const EmulatedCall::Round& round,
-                                        int64_t number) {
+Status EmulatedRank::agree_on_round(EmulatedCall* work) {
+  if (work->rounds.empty()) return ok_status();
+  const EmulatedCall::Round& round = work->rounds[next_round_];
+  BRAID_ASSIGN(const int64_t ready, meet_in_round(work, round, OpKind::kAgree));
+  compute_until(ready + clock_.length_ns(round.agreement_s));
+  if (++next_round_ < work->rounds.size()) return ok_status();
+  TraceEvent event;
+  event.kind = EventKind::kGenerate, event.call = work->id;
+  record(event, rounds_begin_ns_, device_ns_);
+  return ok_status();
+}
+
+// The calls of a round or of the agreement after it, which have one price; when all ranks of the
+// replica are in it.
+Result<int64_t> EmulatedRank::meet_in_round(EmulatedCall* work, const EmulatedCall::Round& round,
+                                            OpKind run) {
   int64_t ready = device_ns_;
   std::vector<std::pair<at::Tensor, Pending>> sending;
   for (Op op : round.ops.ops) {
-    op.minibatch = static_cast<int32_t>(number);
+    if (op.run != run) continue;
+    op.minibatch = static_cast<int32_t>(next_round_);
     const int64_t what = identity(work->id, op, 0);
     const int32_t channel = stage_channel(work->id, op.channel);
     if (op.kind == OpKind::kForward) {

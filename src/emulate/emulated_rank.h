@@ -116,8 +116,9 @@ class EmulatedRank : private Executor {
   Status run_fused(const FusedCalls& fused);
   Status run_op(EmulatedCall* work, int32_t index);
   Status run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns);
-  Status run_rounds(EmulatedCall* work);
-  Result<int64_t> run_round(EmulatedCall* work, const EmulatedCall::Round& round, int64_t ready_ns);
+  Status run_round(EmulatedCall* work);
+  Status agree_on_round(EmulatedCall* work);
+  Result<int64_t> meet_in_round(EmulatedCall* work, const EmulatedCall::Round& round, OpKind run);
   Result<int64_t> meet(Communicator* group, const OpGroup& who, OpKind kind, StandIn mine,
                        std::vector<StandIn>* all = nullptr);
   Result<int64_t> meet_inside(const EmulatedCall& work, const Expansion& ops, const Op& op,
@@ -165,7 +166,8 @@ class EmulatedRank : private Executor {
   int32_t instruction_ = 0;                      // that is executed
   size_t next_op_ = 0;                           // of the region that is open
   std::set<std::pair<int32_t, int32_t>> begun_;  // calls, and their bodies that have had a forward
-  bool drained_ = false;                         // the generation that is open
+  size_t next_round_ = 0;                        // of the generation that is open
+  int64_t rounds_begin_ns_ = 0;
   int64_t last_end_ns_ = 0, real_end_ns_ = 0;
 
   std::mutex results_;

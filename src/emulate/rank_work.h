@@ -25,7 +25,8 @@ struct EmulatedCall {
   std::unique_ptr<EndTimes> ends;  // of the ops
   struct Round {
     Expansion ops;
-    double seconds = 0;  // of the whole round
+    double seconds = 0;      // of the whole round
+    double agreement_s = 0;  // of the agreements after it
   };
   std::vector<Round> rounds;  // of generation; rounds that are alike are one
 };

@@ -247,18 +247,21 @@ class PlanCompiler {
         instruction.detail = where.copy;
     for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
       std::vector<Instruction> mine = body;
-      if (call(id).kind == CallKind::kTrainStep)
+      if (body.front().kind == OpKind::kRegionBegin)
         add_groups(call_frame(program_, id), grid_position(where.strategy, i), &mine);
       append_body(id, where.mesh.devices[i], std::move(mine));
     }
     if (call(id).kind == CallKind::kTrainStep) forget_copies(call(id).role);
   }
 
-  // An optimizer step's agreement is among all ranks of the call; its sums and the way of updated
-  // weights are among those that hold the same.
+  // All ranks of a training call agree, of a generation those of a replica. An optimizer step's
+  // sums and the way of updated weights are among those that hold the same.
   void add_groups(const CallFrame& frame, const GridPosition& at, std::vector<Instruction>* body) {
+    const bool trains = frame.kind == CallKind::kTrainStep;
     for (Instruction& each : *body)
-      if (each.kind == OpKind::kAgree) each.detail = group_index(frame, GroupKind::kCall, at);
+      if (each.kind == OpKind::kAgree)
+        each.detail = group_index(frame, trains ? GroupKind::kCall : GroupKind::kReplica, at);
+    if (!trains) return;
     const Strategy& s = frame.where->strategy;
     if (!sums_copies(s)) return;
     const auto kind = dense_copies(s) > 1 ? GroupKind::kData : GroupKind::kExpertData;

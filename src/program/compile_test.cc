@@ -397,6 +397,27 @@ TEST(Verify, FindsMissingInstructions) {
   EXPECT_FALSE(verify(program).ok());
 }
 
+// Every instruction that ranks are in together names those ranks.
+TEST(Verify, FindsInstructionsAmongOtherRanks) {
+  int changed = 0;
+  const Program right = broken_base();
+  for (size_t rank = 0; rank < right.ranks.size(); ++rank)
+    for (size_t i = 0; i < right.ranks[rank].instructions.size(); ++i) {
+      const OpKind kind = right.ranks[rank].instructions[i].kind;
+      if (kind != OpKind::kAgree && kind != OpKind::kReduce && kind != OpKind::kAllGather) continue;
+      const auto groups = static_cast<int32_t>(right.groups.size());
+      for (int32_t other = kind == OpKind::kAgree ? -1 : 0; other < groups; ++other) {
+        Program program = right;
+        int32_t& detail = program.ranks[rank].instructions[i].detail;
+        if (other == detail) continue;
+        detail = other, ++changed;
+        EXPECT_THAT(verify(program).message(), HasSubstr("among the ranks that it should be"))
+            << "rank " << rank << ", instruction " << i << ", group " << other;
+      }
+    }
+  EXPECT_GT(changed, 20);
+}
+
 // A plan with offloaded state, prefetched weights and sharded optimizers too.
 Program offloaded_base() {
   const PlanningProblem problem = make_test_problem();

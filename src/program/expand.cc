@@ -17,6 +17,8 @@ constexpr double kLogprobBytes = 12;
 // candidate of each, in f32.
 constexpr double kSampleBytes = 12;
 constexpr double kTokenBytes = 4;
+// Largest and smallest hash of what was drawn, and whether memory ran out.
+constexpr double kDrawnBytes = 24;
 constexpr double kSquaresBytes = 8;
 
 // Part `rank` of `count` of a slice.
@@ -121,7 +123,8 @@ class Expander {
     }
     const int32_t replica = group(GroupKind::kReplica);
     if (s_.pp > 1) collective(OpKind::kBroadcast, replica, rows * kTokenBytes, -1);
-    if (round.agrees && s_.tp * s_.pp > 1) append(OpKind::kAgree).group = replica;
+    run_ = OpKind::kAgree;
+    if (round.agrees && s_.tp * s_.pp > 1) collective(OpKind::kAgree, replica, kDrawnBytes, -1);
     return std::move(out_);
   }
 

@@ -38,11 +38,19 @@ Expansion expand_bodies(const CallFrame& frame, const GridPosition& at);
 Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal);
 Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal);
 
+// Ranks of a generation replica agree after so many rounds, counted from the begin of the call,
+// that they have drawn the same tokens.
+inline constexpr int64_t kRoundsBetweenAgreements = 64;
+// How often they do in `rounds` rounds after the first `before`.
+inline int64_t agreements_in(int64_t before, int64_t rounds) {
+  return (before + rounds) / kRoundsBetweenAgreements - before / kRoundsBetweenAgreements;
+}
+
 // One scheduling round of a generation replica, as the engine's scheduler chose it.
 struct RoundWork {
   int64_t prefill_tokens = 0;
   int64_t decoding = 0;  // sequences that compute one token
-  bool agrees = false;   // the ranks of the replica compare a hash of what they sampled
+  bool agrees = false;   // an agreement follows: a hash of what each rank has drawn so far
   // Tokens of the batches that pass the stages one after another, so that these compute at one
   // time; empty: all in one.
   std::vector<int64_t> batches = {};
@@ -53,8 +61,8 @@ struct RoundWork {
 // as many tokens, and not fewer than a pass is worth (cost/own_engine.h). Results do not depend on
 // it.
 std::vector<int64_t> cut_round(const std::vector<int64_t>& tokens, int stages);
-// The ops of a round on a rank. The replica's ranks admit, preempt and finish alike, from equal
-// tokens; its batches are micro-batches.
+// The ops of a round on a rank, and of the agreement after it, each in its run. The replica's ranks
+// admit, preempt and finish alike, from equal tokens; its batches are micro-batches.
 Expansion expand(const CallFrame& frame, DeviceId rank, const RoundWork& round);
 Expansion expand(const Program& program, CallId call, DeviceId rank, const RoundWork& round);
 

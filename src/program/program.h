@@ -73,7 +73,7 @@ struct Reallocation {
   friend bool operator==(const Reallocation&, const Reallocation&) = default;
 };
 
-// Ranks that communicate together, in mesh order.
+// Ranks that are in an instruction together, in the order of the call's groups (program/op.h).
 struct RankGroup {
   std::vector<DeviceId> members;
   friend bool operator==(const RankGroup&, const RankGroup&) = default;

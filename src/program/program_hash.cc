@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "program/deal.h"
+#include "program/expand.h"
 #include "program/op.h"
 #include "program/program.h"
 
@@ -16,7 +17,7 @@ class StaticText {
   explicit StaticText(const Program& program) : program_(program) { out_.precision(17); }
 
   std::string write() {
-    put("rules", kDealRules, kExpandRules);
+    put("rules", kDealRules, kExpandRules, kRoundsBetweenAgreements);
     write_graph();
     for (const CallPlacement& call : program_.calls) write_call(call);
     for (const ModelShape& model : program_.models) write_model(model);

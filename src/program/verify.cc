@@ -106,19 +106,19 @@ std::vector<OpKind> body_of(const Program& program, CallId id) {
   return out;
 }
 
-// The ranks that an instruction of a training region is in together with this one: all of the call
-// agree, those that hold the same parameters sum gradients and give each other what they updated.
+// The ranks that an instruction of a region is in together with this one: all of a training call
+// agree, or a replica that generates; those that hold the same parameters sum gradients and give
+// each other what they updated.
 Status verify_group(const Program& program, size_t rank, const Instruction& i) {
   const bool agrees = i.kind == OpKind::kAgree;
   if (!agrees && i.kind != OpKind::kReduce && i.kind != OpKind::kAllGather) return ok_status();
   std::vector<DeviceId> expected = {DeviceId{static_cast<int32_t>(rank)}};
-  if (!program.calls.empty() && program.graph.calls[i.call.value].kind == CallKind::kTrainStep) {
+  if (!program.calls.empty()) {
     const CallFrame frame = call_frame(program, i.call);
     const bool dense = dense_copies(frame.where->strategy) > 1;
-    const GroupKind copies = dense ? GroupKind::kData : GroupKind::kExpertData;
-    expected =
-        group_of(frame, agrees ? GroupKind::kCall : copies, position_in(*frame.where, expected[0]))
-            .members;
+    GroupKind kind = dense ? GroupKind::kData : GroupKind::kExpertData;
+    if (agrees) kind = frame.kind == CallKind::kGenerate ? GroupKind::kReplica : GroupKind::kCall;
+    expected = group_of(frame, kind, position_in(*frame.where, expected[0])).members;
   }
   const bool right =
       i.detail < 0 ? expected.size() == 1 : program.groups[i.detail].members == expected;

@@ -432,6 +432,9 @@ Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
       return left_out(e, 0,
                       cat(count(kind), " times ", op_kind_name(kind), " in a round, not ", number));
     };
+    for (size_t i = 0; i < e.ops.size(); ++i)
+      if (e.ops[i].run != (e.ops[i].kind == OpKind::kAgree ? OpKind::kAgree : OpKind::kRound))
+        return wrong(e, i, cat("is executed by ", op_kind_name(e.ops[i].run)));
     BRAID_TRY(expect(OpKind::kForward, std::max<int64_t>(1, std::ssize(round.batches))));
     BRAID_TRY(expect(OpKind::kSample, e.at.stage == s.pp - 1 ? 1 : 0));
     BRAID_TRY(expect(OpKind::kBroadcast, s.pp > 1 ? 1 : 0));

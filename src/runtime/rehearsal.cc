@@ -90,6 +90,8 @@ Status Rehearsal::execute(const Instruction& instruction) {
       return run_passes(call);
     case OpKind::kReduce:
       return training_.reduce();
+    case OpKind::kAgree:
+      return call.kind == CallKind::kGenerate ? note_generation(generation_.settle()) : ok_status();
     case OpKind::kUpdate:
       return update(call);
     case OpKind::kRegionEnd:

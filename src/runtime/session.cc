@@ -214,7 +214,7 @@ Status Session::execute(const Instruction& instruction) {
     case OpKind::kRegionEnd:
       return end_region(call);
     case OpKind::kRound:
-      return round(call);
+      return generating(call, [&] { return generation_.round(); });
     case OpKind::kPasses:
       return run_passes(call);
     case OpKind::kReduce:
@@ -519,10 +519,10 @@ Status Session::begin_region(const Call& call) {
   return ok_status();
 }
 
-Status Session::round(const Call& call) {
+Status Session::generating(const Call& call, const std::function<Status()>& act) {
   const WorkSection section;
   const int64_t before = generation_.cuts();
-  BRAID_TRY(generation_.round());
+  BRAID_TRY(act());
   if (generation_.cuts() > before) ++repeats_[call.name];
   return ok_status();
 }
@@ -539,7 +539,8 @@ Status Session::run_passes(const Call& call) {
 }
 
 Status Session::agree(const Call& call) {
-  if (call.kind == CallKind::kGenerate) return ok_status();
+  if (call.kind == CallKind::kGenerate)
+    return generating(call, [&] { return generation_.settle(); });
   BRAID_TRY(training_.agree());
   if (!training_.ran_out()) return ok_status();
   const std::string why = training_.why_ran_out();

@@ -137,7 +137,7 @@ class Session : public Executor {
   Status begin_exchange(int32_t entry);
   Status run_call(const Call& call);
   Status begin_region(const Call& call);
-  Status round(const Call& call);
+  Status generating(const Call& call, const std::function<Status()>& act);
   Status run_passes(const Call& call);
   Status agree(const Call& call);
   Status update(const Call& call);

@@ -36,9 +36,13 @@ std::vector<Expansion> expand_stages(const CallFrame& frame) {
   std::vector<Expansion> out;
   for (int stage = 0; stage < s.pp; ++stage) {
     const GridPosition at{0, 0, stage};
-    out.push_back(frame.kind == CallKind::kTrainStep
-                      ? expand(frame, frame.where->mesh.devices[mesh_index(s, at)], nothing)
-                      : expand_bodies(frame, at));
+    const DeviceId rank = frame.where->mesh.devices[mesh_index(s, at)];
+    if (frame.kind == CallKind::kTrainStep)
+      out.push_back(expand(frame, rank, nothing));
+    else if (frame.kind == CallKind::kGenerate)
+      out.push_back(expand(frame, rank, RoundWork{0, 1, true}));
+    else
+      out.push_back(expand_bodies(frame, at));
   }
   return out;
 }
@@ -402,6 +406,14 @@ double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group)
     seconds +=
         prefill_s(m, group.prefill_tokens, prompt_tokens_, any_body().shards, device) / batches;
   return fill * seconds;
+}
+
+double CallCost::round_agreement_s() const {
+  for (const Op& op : stages_.front().ops)
+    if (op.kind == OpKind::kAgree)
+      return factor_ *
+             collective_s(CollectiveOp::kAllReduce, op.bytes, stages_.front().groups[op.group]);
+  return 0;
 }
 
 double CallCost::activation_bytes(const MicroBatch& batch, int part) const {

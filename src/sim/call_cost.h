@@ -93,6 +93,7 @@ class CallCost {
   double step_host_s() const;                      // fixed time of an optimizer step
   double rounds_s(const BatchRound& round) const;  // of one replica
   double rounds_s(const RoundGroup& group) const;  // all of them
+  double round_agreement_s() const;                // of a replica's ranks, between two rounds
 
   // Bytes on one device.
   double activation_bytes(const MicroBatch& batch, int part) const;  // kept for the backward pass
@@ -118,7 +119,8 @@ class CallCost {
   const Strategy& strategy() const { return strategy_; }
   const RoleModel& model() const { return *model_; }
   int parts() const { return strategy_.pp * strategy_.interleave; }
-  // The bodies of a stage; of a training call also the ops of an optimizer step without samples.
+  // The bodies of a stage; of a training call also the ops of an optimizer step without samples, of
+  // a generation those of a round and an agreement.
   const Expansion& stage(int stage) const { return stages_[stage]; }
 
  private:

@@ -166,8 +166,13 @@ int64_t StepPrices::run_rounds(
   const CallCost& cost = this->cost(call);
   BatchOptions options = batch_options(problem_, cost.strategy(), options_);
   options.kv_budget_tokens = budget_tokens;
-  return run_batches(requests, options,
-                     [&](const BatchRound& round) { visit(round, cost.rounds_s(round)); });
+  const double agreement_s = cost.round_agreement_s();
+  int64_t before = 0;
+  return run_batches(requests, options, [&](const BatchRound& round) {
+    const auto agreements = static_cast<double>(agreements_in(before, round.rounds));
+    before += round.rounds;
+    visit(round, cost.rounds_s(round) + agreements * agreement_s);
+  });
 }
 
 // All ranks bring what they have and get it all.
