@@ -180,7 +180,8 @@ bool EmulatedRank::ran_with_another(CallId call) const {
 }
 
 Status EmulatedRank::begin_region(CallId id) {
-  next_op_ = 0, next_round_ = 0;
+  next_round_ = 0;
+  cursor_ = OpCursor(work_.calls.at(id).ops.ops);
   for (const FusedCalls& fused : program_.fused)
     if (fused.calls[0] == id) return run_fused(fused);
   return ran_with_another(id) ? ok_status() : enter_call(id, instruction_);
@@ -190,22 +191,13 @@ Status EmulatedRank::begin_region(CallId id) {
 Status EmulatedRank::run_ops(const Instruction& instruction) {
   EmulatedCall* const work = open_work(instruction.call);
   if (ran_with_another(instruction.call)) return ok_status();
-  const std::vector<Op>& ops = work->ops.ops;
-  BRAID_CHECK(instruction.kind != OpKind::kPasses || next_op_ == ops.size() ||
-                  ops[next_op_].run == OpKind::kPasses,
-              cat("op ", next_op_, " of ", call(work->id).name, " was left out"));
-  for (const size_t begin = next_op_; next_op_ < ops.size(); ++next_op_) {
-    const Op& op = ops[next_op_];
-    if (op.minibatch != ops[begin].minibatch || op.run != instruction.kind) break;
-    BRAID_TRY(run_op(work, static_cast<int32_t>(next_op_)));
-  }
-  return ok_status();
+  return cursor_.run(instruction.kind, [&](int32_t op) { return run_op(work, op); });
 }
 
 bool EmulatedRank::region_done(ExitCondition exit) const {
   const CallId id = list()[instruction_].call;
   if (exit == ExitCondition::kDrained) return next_round_ >= work_.calls.at(id).rounds.size();
-  return ran_with_another(id) || next_op_ == work_.calls.at(id).ops.ops.size();
+  return ran_with_another(id) || cursor_.done();
 }
 
 Status EmulatedRank::reopen(const Instruction& instruction) {

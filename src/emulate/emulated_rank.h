@@ -22,6 +22,7 @@
 #include "emulate/rank_work.h"
 #include "emulate/stand_in.h"
 #include "interpret/interpreter.h"
+#include "program/op_cursor.h"
 #include "sim/trace.h"
 
 namespace braid {
@@ -164,7 +165,7 @@ class EmulatedRank : private Executor {
   int64_t device_ns_ = 0;                                  // until when this device computes
   std::map<CallId, int64_t> entered_ns_;
   int32_t instruction_ = 0;                      // that is executed
-  size_t next_op_ = 0;                           // of the region that is open
+  OpCursor cursor_;                              // of the region that is open
   std::set<std::pair<int32_t, int32_t>> begun_;  // calls, and their bodies that have had a forward
   size_t next_round_ = 0;                        // of the generation that is open
   int64_t rounds_begin_ns_ = 0;

@@ -52,10 +52,7 @@ void Training::resume(const Call& call, TrainWork work, int64_t step, TrainingPr
 }
 
 void Training::go_to_minibatch(size_t minibatch) {
-  minibatch_ = minibatch;
-  next_op_ = 0;
-  const auto first = static_cast<int32_t>(minibatch);
-  while (next_op_ < work_.ops.ops.size() && work_.ops.ops[next_op_].minibatch < first) ++next_op_;
+  cursor_ = OpCursor(work_.ops.ops, static_cast<int32_t>(minibatch));
 }
 
 void Training::repeat(TrainWork work) {
@@ -72,13 +69,14 @@ void Training::repeat(TrainWork work) {
 }
 
 void Training::recut(TrainWork work) {
+  const size_t minibatch = open_minibatch();
   work_ = std::move(work);
-  go_to_minibatch(minibatch_);
+  go_to_minibatch(minibatch);
 }
 
 Result<bool> Training::reserve() {
   if (done()) return true;
-  return finds_memory(*work_.needs, *work_.deal, work_.ops, static_cast<int32_t>(minibatch_),
+  return finds_memory(*work_.needs, *work_.deal, work_.ops, cursor_.minibatch(),
                       model().options().device, work_.groups.call);
 }
 
@@ -103,15 +101,11 @@ Rows Training::own_rows() const {
 
 template <typename Run>
 Status Training::run_ops(OpKind kind, const Run& run) {
-  const std::vector<Op>& ops = work_.ops.ops;
-  for (; next_op_ < ops.size(); ++next_op_) {
-    const Op& op = ops[next_op_];
-    if (op.minibatch != static_cast<int32_t>(minibatch_) || op.run != kind) break;
+  return cursor_.run(kind, [&](int32_t op) {
     const WorkSection section;
     count_instruction();
-    BRAID_TRY(run(op));
-  }
-  return ok_status();
+    return run(work_.ops.ops[op]);
+  });
 }
 
 Status Training::open_update() {
@@ -127,7 +121,7 @@ Status Training::open_update() {
   const size_t micro_batches = minibatch().micro_batches[work_.ops.at.dp_rank].size();
   backwards_left_ = micro_batches * work_.ops.bodies.size();
   model().keep_packed(work_.keeps_packed && micro_batches > 1);
-  const auto update = static_cast<uint64_t>(step_) << 32 | minibatch_;
+  const auto update = static_cast<uint64_t>(step_) << 32 | open_minibatch();
   model().set_dropout_seed(mix_seed(static_cast<uint64_t>(config_.train.seed), update));
   if (role().gradients) role().gradients->zero();
   return ok_status();
@@ -160,9 +154,6 @@ Status Training::pass() {
   ModelPass pass(model(), work_.everyone, work_.groups.weights);
   if (free_tensor_bytes(model().options().device))
     pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
-  const Op& first = work_.ops.ops[next_op_];
-  BRAID_CHECK(first.kind == OpKind::kZero,
-              cat("op ", next_op_, ", ", op_kind_name(first.kind), ", was left out"));
   BRAID_TRY(run_ops(OpKind::kPasses, [&](const Op& op) {
     if (op.kind == OpKind::kZero) return open_update();
     if (!ModelPass::runs(op.kind)) return with_room([&] { return sum_parts(op); });
@@ -331,41 +322,29 @@ Status Training::update() {
     return ok_status();
   }
   const std::string prefix = metric_prefix(*call_);
+  const bool refused = !refusal_.empty();
+  const RefusedUpdate open{step_, open_minibatch(), refused ? own_rows() : Rows(), refusal_};
   BRAID_TRY(
       run_ops(OpKind::kUpdate, [&](const Op&) { return norm_ ? apply(prefix) : ok_status(); }));
   zero();
-  const bool refused = !refusal_.empty();
   if (counts()) metrics_[prefix + "skipped"].add(refused ? 1 : 0);
   role().skipped = refused ? role().skipped + 1 : 0;
-  if (refused) BRAID_TRY(refuse());
-  end_minibatch();
-  return ok_status();
+  return refused ? refuse(open) : ok_status();
 }
 
 // A refused update changed nothing; all ranks know that it was.
 Status Training::gather() {
   if (done()) return ok_status();
-  BRAID_TRY(run_ops(OpKind::kAllGather, [&](const Op&) {
+  return run_ops(OpKind::kAllGather, [&](const Op&) {
     if (!refusal_.empty()) return ok_status();
     BRAID_TRY(role().optimizer->gather_weights());
     model().weights_changed();
     return ok_status();
-  }));
-  end_minibatch();
-  return ok_status();
-}
-
-// The next one follows when all ops of this were executed.
-void Training::end_minibatch() {
-  const std::vector<Op>& ops = work_.ops.ops;
-  const bool ended =
-      next_op_ == ops.size() || ops[next_op_].minibatch != static_cast<int32_t>(minibatch_);
-  if (ended) ++minibatch_;
+  });
 }
 
 // The weights are as they were.
-Status Training::refuse() {
-  const RefusedUpdate update{step_, minibatch_, own_rows(), refusal_};
+Status Training::refuse(const RefusedUpdate& update) {
   BRAID_ASSIGN(const std::string path, write_offending_batch(run_folder(config_), *call_, update,
                                                              store_, refused_step_ == step_));
   refused_step_ = step_;

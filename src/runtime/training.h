@@ -16,9 +16,11 @@
 #include "plan/make_problem.h"
 #include "program/deal.h"
 #include "program/expand.h"
+#include "program/op_cursor.h"
 #include "runtime/call_groups.h"
 #include "runtime/load_models.h"
 #include "runtime/model_pass.h"
+#include "runtime/offending_batch.h"
 #include "runtime/response_rows.h"
 #include "runtime/sample_ledger.h"
 #include "runtime/sample_store.h"
@@ -62,11 +64,11 @@ class Training : private PassEnds {
   void begin(const Call& call, TrainWork work, int64_t step);
   // Opens the call again where `progress` of it was taken.
   void resume(const Call& call, TrainWork work, int64_t step, TrainingProgress progress);
-  TrainingProgress progress() const { return {minibatch_, stopped_, call_metrics_}; }
+  TrainingProgress progress() const { return {open_minibatch(), stopped_, call_metrics_}; }
   // Frees what the open update holds, as after a failure; no weights change.
   void abandon();
   // No update is left: all were made, or the call stopped early, or warm-up leaves it out.
-  bool done() const { return stopped_ || minibatch_ == work_.deal->minibatches.size(); }
+  bool done() const { return stopped_ || cursor_.done(); }
 
   // Whether the next mini-batch finds the memory that its ops declare, on all ranks of the call,
   // which decide it together; true where nobody knows what is free or needed.
@@ -99,7 +101,7 @@ class Training : private PassEnds {
   // Brings updated weights to the ranks that hold them, where these update a part each; until then
   // they are torn. Nothing where nothing was updated.
   Status gather();
-  size_t open_minibatch() const { return minibatch_; }
+  size_t open_minibatch() const { return cursor_.minibatch(); }
 
   // Since this was made: tokens of the samples of all forwards and backwards, which one rank of
   // those that share them counts, and updates that changed weights.
@@ -109,7 +111,7 @@ class Training : private PassEnds {
  private:
   ModelInstance& role() const { return *work_.role; }
   Model& model() const { return *work_.role->model; }
-  const MiniBatch& minibatch() const { return work_.deal->minibatches[minibatch_]; }
+  const MiniBatch& minibatch() const { return work_.deal->minibatches[open_minibatch()]; }
   const SampleRows& micro_batch(int32_t index) const {
     return minibatch().micro_batches[work_.ops.at.dp_rank][index];
   }
@@ -117,8 +119,7 @@ class Training : private PassEnds {
   int64_t idle_steps() const;
   Rows own_rows() const;
   int64_t tokens_of(int32_t micro_batch) const {
-    return micro_batch_tokens(*work_.deal, work_.ops, static_cast<int32_t>(minibatch_),
-                              micro_batch);
+    return micro_batch_tokens(*work_.deal, work_.ops, cursor_.minibatch(), micro_batch);
   }
   // Whether this rank's losses are the ones that metrics count: all ranks of a stage have equal
   // ones.
@@ -135,7 +136,6 @@ class Training : private PassEnds {
   // op that was not executed yet.
   template <typename Run>
   Status run_ops(OpKind kind, const Run& run);
-  void end_minibatch();
   Status open_update();
   Status sum_parts(const Op& op);
   // What ranks do with the gradients; where memory runs out, again with more of it.
@@ -143,7 +143,7 @@ class Training : private PassEnds {
   Status norm();
   Status agree_with_others(Metric* divergence);
   Status apply(const std::string& prefix);
-  Status refuse();
+  Status refuse(const RefusedUpdate& update);
   void zero();
 
   bool empty(int32_t micro_batch) const override;
@@ -171,7 +171,7 @@ class Training : private PassEnds {
   const Call* call_ = nullptr;
   int64_t step_ = 0;
   TrainWork work_;
-  size_t minibatch_ = 0;
+  OpCursor cursor_;  // of its ops
   bool stopped_ = false;
   Metrics call_metrics_;  // of this call alone
 
@@ -184,7 +184,6 @@ class Training : private PassEnds {
   Before before_;
   bool ran_out_ = false, repeats_ = false;
   std::string why_ran_out_;
-  size_t next_op_ = 0;
   Denominators denominators_;
   PackedBatches packed_;
   std::map<int32_t, LossResult> losses_;
