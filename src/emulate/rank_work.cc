@@ -82,18 +82,15 @@ void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank,
   const CallFrame frame = call_frame(program, work->id);
   const int dp_rank = position_in(*frame.where, rank).dp_rank;
   const std::vector<BatchRequest> requests = prices.requests(work->id, dp_rank);
-  const double one_s = prices.cost(work->id).round_agreement_s();
   int64_t rounds = 0;
-  prices.run_rounds(
-      work->id, requests, prices.cache_budget(work->id, dp_rank, requests),
-      [&](const BatchRound& round, double seconds) {
-        const int64_t agreements = agreements_in(rounds, round.rounds);
-        RoundWork of_round{round.prefill_tokens, round.decoding, agreements > 0};
-        rounds += round.rounds;
-        of_round.batches = even_batches(of_round, frame.where->strategy.pp);
-        const double agreement_s = static_cast<double>(agreements) * one_s;
-        work->rounds.push_back({expand(frame, rank, of_round), seconds - agreement_s, agreement_s});
-      });
+  prices.run_rounds(work->id, requests, prices.cache_budget(work->id, dp_rank, requests),
+                    [&](const BatchRound& round, double seconds, double agreement_s) {
+                      RoundWork of_round{round.prefill_tokens, round.decoding,
+                                         agreements_in(rounds, round.rounds) > 0};
+                      rounds += round.rounds;
+                      of_round.batches = even_batches(of_round, frame.where->strategy.pp);
+                      work->rounds.push_back({expand(frame, rank, of_round), seconds, agreement_s});
+                    });
 }
 
 }  // namespace

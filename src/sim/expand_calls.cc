@@ -113,6 +113,7 @@ void StepSimulation::expand_passes(CallId id) {
     for (size_t dp_rank = 0; dp_rank < call.works.size(); ++dp_rank) {
       StageRun* const first = &call.stages[dp_rank * pp];
       std::vector<StageRun*> replica;
+      if (call.stages[0].ops.bodies[0].trains && !executes(*first, OpKind::kPasses)) continue;
       for (int stage = 0; stage < pp; ++stage) {
         add_passes(first + stage, call.works[dp_rank]);
         replica.push_back(first + stage);
@@ -307,6 +308,7 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
     double window_s = (*runs)[run.at.stage].window_s;  // of the first data-parallel rank
     for (size_t at = run.begin; at < run.end; ++at) {
       const Op& op = run.ops.ops[at];
+      if (!executes(run, op.run)) continue;
       if (op.kind == OpKind::kUpdate) {
         const double update_s = prices_.update_s(run.ops, op);
         const TaskId update = tasks_.add(update_s);
@@ -352,14 +354,20 @@ void StepSimulation::expand_generate(CallId id) {
 
 StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, std::vector<BatchRequest> work,
                                                          int64_t budget_tokens) const {
-  ReplicaRounds run{std::move(work), budget_tokens, 0, 0, {}};
+  ReplicaRounds run{std::move(work), budget_tokens};
   const int64_t reserved = reserved_pages(problem_, prices_.cost(id).strategy());
   run.rounds =
-      prices_.run_rounds(id, run.work, budget_tokens, [&](const BatchRound& round, double seconds) {
-        run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
-        run.seconds += seconds;
-      });
+      prices_.run_rounds(id, run.work, budget_tokens,
+                         [&](const BatchRound& round, double seconds, double agreement_s) {
+                           run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
+                           run.seconds += seconds + agreement_s;
+                           run.agreement_s += agreement_s;
+                         });
   return run;
+}
+
+bool StepSimulation::executes(const StageRun& run, OpKind kind) const {
+  return instruction_of(run.ops.call, run.ops.rank, kind) >= 0;
 }
 
 // All ranks of a replica run its rounds together. The cache grows and shrinks with the sequences in
@@ -367,12 +375,16 @@ StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, std::vector<
 void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds& run) {
   const Strategy& s = prices_.cost(id).strategy();
   rounds_[id.value] = std::max(rounds_[id.value], run.rounds);
-  const TaskId task = tasks_.add(run.seconds);
+  const DeviceId first = stage_devices(id, {dp_rank, 0}).front();
+  double seconds = 0;
+  if (instruction_of(id, first, OpKind::kRound) >= 0) seconds += run.seconds - run.agreement_s;
+  if (instruction_of(id, first, OpKind::kAgree) >= 0) seconds += run.agreement_s;
+  const TaskId task = tasks_.add(seconds);
   for (int stage = 0; stage < s.pp; ++stage) {
     enter(id, {dp_rank, stage}, task);
     leave(id, {dp_rank, stage}, task);
     remember_op({{task, task}, EventKind::kGenerate, id, dp_rank, stage, -1, OpKind::kRound},
-                run.seconds);
+                seconds);
     instructions_ += s.tp * (2 * run.rounds + 1);
     remember_cache(id, {dp_rank, stage}, task, run);
   }

@@ -434,6 +434,33 @@ TEST(Simulate, RecordedLengthsGiveTheOrder) {
               HasSubstr("1 response lengths are given"));
 }
 
+// What no instruction of a list executes takes no time.
+TEST(Simulate, PricesWhatTheListsExecute) {
+  TestProblem test;
+  test.algorithm = "grpo", test.devices = 4, test.minibatches = 2, test.response_tokens = 512;
+  const PlanningProblem problem = make_test_problem(test);
+  ExecutionPlan plan = uniform_plan(problem, 2, 2, 1);
+  entry(plan, "update_actor").strategy.zero_stage = 1;
+  const Program whole = *compile(plan, problem);
+  const Trace trace = *simulate(whole, problem, committed_calibration(), {});
+  const std::map<OpKind, const char*> kinds = {
+      {OpKind::kRound, "generate"},      {OpKind::kAgree, "generate"},
+      {OpKind::kPasses, "update_actor"}, {OpKind::kReduce, "update_actor"},
+      {OpKind::kUpdate, "update_actor"}, {OpKind::kAllGather, "update_actor"}};
+  for (const auto& [kind, name] : kinds) {
+    Program program = whole;
+    const CallId call = call_id(problem, name);
+    size_t erased = 0;
+    for (RankProgram& rank : program.ranks)
+      for (size_t i = 0; i < rank.instructions.size(); ++i)
+        if (rank.instructions[i].kind == kind && rank.instructions[i].call == call)
+          rank.instructions[i].kind = OpKind::kRegionEnd, ++erased;  // keeps the places of others
+    EXPECT_EQ(erased, program.ranks.size()) << op_kind_name(kind);
+    EXPECT_LT(simulate(program, problem, committed_calibration(), {})->step_s, trace.step_s)
+        << op_kind_name(kind) << " " << name;
+  }
+}
+
 TEST(TraceOutput, ChromeTraceGanttAndPage) {
   const PlanningProblem problem = make_test_problem();
   SimOptions options;

@@ -162,7 +162,7 @@ std::vector<BatchRequest> StepPrices::requests(CallId call, int dp_rank) const {
 
 int64_t StepPrices::run_rounds(
     CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
-    const std::function<void(const BatchRound&, double seconds)>& visit) const {
+    const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit) const {
   const CallCost& cost = this->cost(call);
   BatchOptions options = batch_options(problem_, cost.strategy(), options_);
   options.kv_budget_tokens = budget_tokens;
@@ -171,7 +171,7 @@ int64_t StepPrices::run_rounds(
   return run_batches(requests, options, [&](const BatchRound& round) {
     const auto agreements = static_cast<double>(agreements_in(before, round.rounds));
     before += round.rounds;
-    visit(round, cost.rounds_s(round) + agreements * agreement_s);
+    visit(round, cost.rounds_s(round), agreements * agreement_s);
   });
 }
 

@@ -48,9 +48,11 @@ class StepPrices {
   // says, else what memory leaves on its fullest device; at least the longest request.
   std::vector<BatchRequest> requests(CallId call, int dp_rank) const;
   int64_t cache_budget(CallId call, int dp_rank, const std::vector<BatchRequest>& requests) const;
-  // Calls `visit` for all rounds with their seconds; returns their number.
+  // Calls `visit` for all rounds with their seconds and those of the agreements after them; returns
+  // their number.
   int64_t run_rounds(CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
-                     const std::function<void(const BatchRound&, double seconds)>& visit) const;
+                     const std::function<void(const BatchRound&, double seconds,
+                                              double agreement_s)>& visit) const;
 
   // What an entry of the program's exchanges takes on a rank.
   const ExchangePrice& exchange(int32_t entry, DeviceId rank) const {

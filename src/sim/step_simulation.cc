@@ -253,11 +253,16 @@ void StepSimulation::remember_op(OpEvent op, double busy_s) {
   if (options_.events) ops_.push_back(op);
 }
 
-int32_t StepSimulation::find_instruction(CallId call, DeviceId device, OpKind kind) const {
+int32_t StepSimulation::instruction_of(CallId call, DeviceId device, OpKind kind) const {
   const Block& block = blocks_[call.value].at(device.value);
   for (int32_t i = block.first; i <= block.last; ++i)
     if (instruction(device, i).kind == kind) return i;
-  return block.first;
+  return -1;
+}
+
+int32_t StepSimulation::find_instruction(CallId call, DeviceId device, OpKind kind) const {
+  const int32_t found = instruction_of(call, device, kind);
+  return found < 0 ? blocks_[call.value].at(device.value).first : found;
 }
 
 Trace StepSimulation::run() {

@@ -82,6 +82,8 @@ class StepSimulation {
   const Instruction& instruction(DeviceId rank, int32_t index) const;
   Block& block(CallId call, DeviceId device);
   std::vector<DeviceId> stage_devices(CallId call, StagePoint at) const;
+  // -1: the device's list has none of that kind in the call.
+  int32_t instruction_of(CallId call, DeviceId device, OpKind kind) const;
   int32_t find_instruction(CallId call, DeviceId device, OpKind kind) const;
   Trace make_trace();
   void add_events(Trace* trace) const;
@@ -126,6 +128,8 @@ class StepSimulation {
     std::vector<Works> works;      // [dp rank], of the mini-batch at hand
   };
   CallRuns start_runs(CallId id);
+  // Whether an instruction executes such ops there: what no instruction names takes no time.
+  bool executes(const StageRun& run, OpKind kind) const;
   void start_fused(const FusedCalls& fused, std::vector<CallRuns>* calls);
   bool take_minibatch(CallRuns* call, size_t step) const;
   void expand_fused(const FusedCalls& fused);
@@ -146,8 +150,8 @@ class StepSimulation {
     std::vector<BatchRequest> work;
     int64_t budget_tokens = 0;
     int64_t rounds = 0;
-    double seconds = 0;
-    std::vector<std::pair<double, int64_t>> curve;  // seconds so far, pages
+    double seconds = 0, agreement_s = 0;                 // of all, and of that what agreements take
+    std::vector<std::pair<double, int64_t>> curve = {};  // seconds so far, pages
   };
   ReplicaRounds run_rounds(CallId id, std::vector<BatchRequest> work, int64_t budget_tokens) const;
   void expand_replica(CallId id, int dp_rank, const ReplicaRounds& run);
