@@ -3,9 +3,11 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "program/fused.h"
 
 namespace braid {
 namespace {
@@ -134,7 +136,7 @@ Status EmulatedRank::execute(const Instruction& instruction) {
     case OpKind::kRegionBegin:
       return begin_region(id);
     case OpKind::kRegionEnd:
-      if (!ran_with_another(id)) leave_call(id);
+      leave_call(id);
       return ok_status();
     case OpKind::kRound:
       return run_round(open_work(id));
@@ -142,6 +144,8 @@ Status EmulatedRank::execute(const Instruction& instruction) {
       if (call(id).kind == CallKind::kGenerate) return agree_on_round(open_work(id));
       return run_ops(instruction);
     case OpKind::kPasses:
+      return instruction.detail < 0 ? run_ops(instruction)
+                                    : run_woven(program_.fused[instruction.detail]);
     case OpKind::kReduce:
     case OpKind::kUpdate:
     case OpKind::kAllGather:
@@ -173,51 +177,44 @@ EmulatedCall* EmulatedRank::open_work(CallId id) {
   return found == work_.calls.end() ? nullptr : &found->second;
 }
 
-bool EmulatedRank::ran_with_another(CallId call) const {
-  return std::any_of(program_.fused.begin(), program_.fused.end(), [&](const FusedCalls& fused) {
-    return fused.calls[0] == call || fused.calls[1] == call;
-  });
-}
-
 Status EmulatedRank::begin_region(CallId id) {
   next_round_ = 0;
-  cursor_ = OpCursor(work_.calls.at(id).ops.ops);
-  for (const FusedCalls& fused : program_.fused)
-    if (fused.calls[0] == id) return run_fused(fused);
-  return ran_with_another(id) ? ok_status() : enter_call(id, instruction_);
+  EmulatedCall& work = work_.calls.at(id);
+  work.cursor = OpCursor(work.ops.ops);
+  return enter_call(id, instruction_);
 }
 
 // The ops of a mini-batch that the instruction executes.
 Status EmulatedRank::run_ops(const Instruction& instruction) {
   EmulatedCall* const work = open_work(instruction.call);
-  if (ran_with_another(instruction.call)) return ok_status();
-  return cursor_.run(instruction.kind, [&](int32_t op) { return run_op(work, op); });
+  return work->cursor.run(instruction.kind, [&](int32_t op) { return run_op(work, op); });
 }
 
-bool EmulatedRank::region_done(ExitCondition exit) const {
-  const CallId id = list()[instruction_].call;
-  if (exit == ExitCondition::kDrained) return next_round_ >= work_.calls.at(id).rounds.size();
-  return ran_with_another(id) || cursor_.done();
+// The passes of both calls in their common order, then the sums of each among the ranks of a
+// replica.
+Status EmulatedRank::run_woven(const FusedCalls& fused) {
+  std::array<EmulatedCall*, 2> both = {open_work(fused.calls[0]), open_work(fused.calls[1])};
+  const auto run_while = [&](int c, const auto& wanted) {
+    return both[c]->cursor.run_while(wanted, [&](int32_t op) { return run_op(both[c], op); });
+  };
+  for (int c = 0; c < 2; ++c)
+    BRAID_TRY(run_while(c, [](const Op& op) { return op.kind == OpKind::kZero; }));
+  for (const FusedPass& pass : fused_passes(program_, fused, work_.rank))
+    BRAID_TRY(run_while(pass.call, [&](const Op& op) { return is_of_pass(op, pass.op); }));
+  for (int c = 0; c < 2; ++c)
+    BRAID_TRY(run_while(c, [](const Op& op) { return op.run == OpKind::kPasses; }));
+  return ok_status();
+}
+
+bool EmulatedRank::region_done(const Instruction& end) const {
+  const EmulatedCall& work = work_.calls.at(end.call);
+  return end.exit == ExitCondition::kDrained ? next_round_ >= work.rounds.size()
+                                             : work.cursor.done();
 }
 
 Status EmulatedRank::reopen(const Instruction& instruction) {
   BRAID_CHECK(
       false, cat("an emulated step begins at its begin, not within ", call(instruction.call).name));
-}
-
-// Both calls are entered before their first ops.
-Status EmulatedRank::run_fused(const FusedCalls& fused) {
-  for (const FusedExpansion::Step& step : work_.fused.at(fused.calls[0])) {
-    const CallId id = fused.calls[step.call];
-    if (entered_ns_.count(id) == 0) {
-      int32_t at = 0;
-      while (list()[at].call != id || stands_between_calls(list()[at].kind)) ++at;
-      BRAID_TRY(enter_call(id, at));
-    }
-    BRAID_TRY(run_op(&work_.calls.at(id), step.op));
-  }
-  for (const CallId id : fused.calls) leave_call(id);
-  return ok_status();
 }
 
 int64_t EmulatedRank::compute_length(double seconds) {

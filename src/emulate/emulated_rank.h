@@ -22,7 +22,6 @@
 #include "emulate/rank_work.h"
 #include "emulate/stand_in.h"
 #include "interpret/interpreter.h"
-#include "program/op_cursor.h"
 #include "sim/trace.h"
 
 namespace braid {
@@ -102,19 +101,17 @@ class EmulatedRank : private Executor {
   Status execute(const Instruction& instruction) override;
   Status begin_ahead(const Instruction&) override { return ok_status(); }
   Status wait_for(const Instruction&) override { return ok_status(); }
-  bool region_done(ExitCondition) const override;
+  bool region_done(const Instruction& end) const override;
   Status reopen(const Instruction& instruction) override;
   void passed(size_t) override {}
 
   Status run_call(CallId id);
   Status begin_region(CallId id);
-  // Whether an instruction before has run this call, which is fused with another.
-  bool ran_with_another(CallId call) const;
   EmulatedCall* open_work(CallId id);
   Status run_ops(const Instruction& instruction);
   Status enter_call(CallId call, int32_t first);
   void leave_call(CallId call);
-  Status run_fused(const FusedCalls& fused);
+  Status run_woven(const FusedCalls& fused);
   Status run_op(EmulatedCall* work, int32_t index);
   Status run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns);
   Status run_round(EmulatedCall* work);
@@ -165,7 +162,6 @@ class EmulatedRank : private Executor {
   int64_t device_ns_ = 0;                                  // until when this device computes
   std::map<CallId, int64_t> entered_ns_;
   int32_t instruction_ = 0;                      // that is executed
-  OpCursor cursor_;                              // of the region that is open
   std::set<std::pair<int32_t, int32_t>> begun_;  // calls, and their bodies that have had a forward
   size_t next_round_ = 0;                        // of the generation that is open
   int64_t rounds_begin_ns_ = 0;

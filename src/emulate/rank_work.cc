@@ -114,13 +114,6 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
       work.ops = expand(program, id, out.rank, prices.deal(id));
     }
   }
-  for (const FusedCalls& fused : program.fused) {
-    if (out.calls.count(fused.calls[0]) == 0) continue;
-    FusedExpansion both = expand(program, fused, out.rank,
-                                 {prices.deal(fused.calls[0]), prices.deal(fused.calls[1])});
-    for (int c = 0; c < 2; ++c) out.calls[fused.calls[c]].ops = std::move(both.calls[c]);
-    out.fused[fused.calls[0]] = std::move(both.order);
-  }
   for (auto& [id, work] : out.calls) {
     if (change && !work.generates) change(&work.ops);
     if (!work.generates) work.seconds = prices.op_seconds(work.ops, prices.deal(id));

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <optional>
 
 #include "base/text.h"
 #include "comm/communicator.h"
@@ -12,22 +13,27 @@
 namespace braid {
 namespace {
 
-// Whether `at` lies in a region's body; its begin is then in region_begin.
-bool find_region(const RankProgram& rank, size_t at, size_t* region_begin) {
-  bool inside = false;
-  for (size_t i = 0; i < at; ++i) {
-    if (rank.instructions[i].kind == OpKind::kRegionBegin) *region_begin = i;
-    if (rank.instructions[i].kind == OpKind::kRegionBegin) inside = true;
-    if (rank.instructions[i].kind == OpKind::kRegionEnd) inside = false;
-  }
-  return inside;
+using List = std::vector<Instruction>;
+
+// Where a region's body begins: behind the begins of its calls, two of which may share it.
+size_t body_behind(const List& list, size_t region_begin) {
+  size_t at = region_begin;
+  while (at < list.size() && list[at].kind == OpKind::kRegionBegin) ++at;
+  return at;
+}
+
+// The first begin of the region whose body `at` lies in, its ends included; none: in no region.
+std::optional<size_t> region_around(const List& list, size_t at) {
+  if (at >= list.size() || !inside_region(list[at].kind)) return std::nullopt;
+  while (list[at].kind != OpKind::kRegionBegin) --at;
+  while (at > 0 && list[at - 1].kind == OpKind::kRegionBegin) --at;
+  return at;
 }
 
 // Whether weights have changed on all who hold them when this instruction has ended.
-bool completes_update(const RankProgram& rank, size_t at) {
-  const OpKind kind = rank.instructions[at].kind;
-  const bool gathered =
-      at + 1 < rank.instructions.size() && rank.instructions[at + 1].kind == OpKind::kAllGather;
+bool completes_update(const List& list, size_t at) {
+  const OpKind kind = list[at].kind;
+  const bool gathered = at + 1 < list.size() && list[at + 1].kind == OpKind::kAllGather;
   return kind == OpKind::kAllGather || (kind == OpKind::kUpdate && !gathered);
 }
 
@@ -50,16 +56,18 @@ class CallRun {
  public:
   CallRun(const Program& program, const RankProgram& rank, Executor& executor,
           const CallSeconds& timer, const InstructionObserver& observer)
-      : program_(program), rank_(rank), executor_(executor), timer_(timer), observer_(observer) {}
+      : program_(program),
+        list_(rank.instructions),
+        executor_(executor),
+        timer_(timer),
+        observer_(observer) {}
 
   Result<size_t> run(const Together& calls, size_t at) {
-    size_t region_begin = at;
     double own_s = 0;
     bool takes_part = false;
-    if (find_region(rank_, at, &region_begin)) BRAID_TRY(executor_.reopen(rank_.instructions[at]));
-    while (at < rank_.instructions.size() && is_of(rank_.instructions[at], calls)) {
-      const Instruction& instruction = rank_.instructions[at];
-      if (instruction.kind == OpKind::kRegionBegin) region_begin = at;
+    BRAID_TRY(reopen(at));
+    while (at < list_.size() && is_of(list_[at], calls)) {
+      const Instruction& instruction = list_[at];
       if (starts_call(instruction.kind)) BRAID_TRY(begin_ahead(at));
       const bool closes = instruction.kind == OpKind::kRegionEnd;
       const std::string place = cat("call ", call_of(instruction).name, ", instruction ", at);
@@ -68,16 +76,16 @@ class CallRun {
                   return await_moves(instruction);
                 }).at(place));
       const Clock::time_point started = Clock::now();
-      const bool again = closes && !executor_.region_done(instruction.exit);
+      const bool again = closes && !region_done(at);
       if (!again) BRAID_TRY(guarded([&] { return executor_.execute(instruction); }).at(place));
       const bool moves = moves_fields(instruction.kind) || instruction.kind == OpKind::kReallocate;
       if (!moves) own_s += std::chrono::duration<double>(Clock::now() - started).count();
       takes_part = takes_part || !moves;
-      const bool ends = instruction.kind == OpKind::kCall || (closes && !again);
       // Weights change in updates alone: a failure right after one must not repeat it.
-      const bool updated = completes_update(rank_, at);
-      at = again ? region_begin + 1 : at + 1;
-      if (ends || again || updated || instruction.kind == OpKind::kShare) executor_.passed(at);
+      const bool passed = instruction.kind == OpKind::kCall || closes ||
+                          instruction.kind == OpKind::kShare || completes_update(list_, at);
+      at = again ? body_of(at) : at + 1;
+      if (passed) executor_.passed(goes_on_at(at));
     }
     for (size_t i = 0; takes_part && i < calls.size(); ++i)
       timer_(program_.graph.calls[calls[i].value], own_s);
@@ -85,10 +93,35 @@ class CallRun {
   }
 
  private:
+  size_t body_of(size_t at) const { return body_behind(list_, *region_around(list_, at)); }
+
+  // Opens all calls again of the region that is entered within its body.
+  Status reopen(size_t at) {
+    const auto begin = region_around(list_, at);
+    for (size_t i = begin.value_or(at); begin && i < body_behind(list_, *begin); ++i)
+      BRAID_TRY(executor_.reopen(list_[i]));
+    return ok_status();
+  }
+
+  // Whether all calls of the region that ends here are done. REQUIRES: `at` is an end.
+  bool region_done(size_t at) const {
+    for (; at < list_.size() && list_[at].kind == OpKind::kRegionEnd; ++at)
+      if (!executor_.region_done(list_[at])) return false;
+    return true;
+  }
+
+  // Where to go on when all before `at` is done. Within the region of two calls one may have made
+  // its update and the other not: both go on with what they come to next.
+  size_t goes_on_at(size_t at) const {
+    const auto begin = region_around(list_, at);
+    const bool shared = begin && body_behind(list_, *begin) > *begin + 1;
+    return shared ? body_behind(list_, *begin) : at;
+  }
+
   // What the instruction waits for of what passes beside computation.
   Status await_moves(const Instruction& instruction) {
     for (const InstructionId before : instruction.after) {
-      const Instruction& i = rank_.instructions[before.value];
+      const Instruction& i = list_[before.value];
       if (i.kind == OpKind::kExchange || i.kind == OpKind::kReallocate)
         BRAID_TRY(executor_.wait_for(i));
     }
@@ -105,8 +138,8 @@ class CallRun {
   // Loads and reallocations further on that wait for nothing from here on pass beside the call that
   // begins.
   Status begin_ahead(size_t at) {
-    for (size_t i = at + 1; i < rank_.instructions.size(); ++i) {
-      const Instruction& next = rank_.instructions[i];
+    for (size_t i = at + 1; i < list_.size(); ++i) {
+      const Instruction& next = list_[i];
       const bool ahead = next.kind == OpKind::kReallocate || next.kind == OpKind::kLoad;
       if (!ahead || !may_begin(next, at)) continue;
       BRAID_TRY(guarded([&] {
@@ -121,7 +154,7 @@ class CallRun {
   }
 
   const Program& program_;
-  const RankProgram& rank_;
+  const List& list_;
   Executor& executor_;
   const CallSeconds& timer_;
   const InstructionObserver& observer_;

@@ -22,12 +22,14 @@ class Executor {
   // An exchange or a reallocation has ended when this returns; what waits for it comes next. (Who
   // reads state from the host waits for its loads itself.)
   virtual Status wait_for(const Instruction& instruction) = 0;
-  // Whether the region's exit condition holds; a pure function of what its agreement gathered.
-  virtual bool region_done(ExitCondition exit) const = 0;
-  // Opens a region again whose body was left before an instruction of its.
-  virtual Status reopen(const Instruction& instruction) = 0;
+  // Whether the exit condition holds of a call whose region ends here; a pure function of what its
+  // agreement gathered.
+  virtual bool region_done(const Instruction& end) const = 0;
+  // Opens a call again whose region was left within its body; `begin`: of the call.
+  virtual Status reopen(const Instruction& begin) = 0;
   // All before instruction `next` of the list is done: a call, a region, or an update in one with
-  // the way of its weights to who holds them.
+  // the way of its weights to who holds them. In the region of two calls that is what each has
+  // updated, and `next` the begin of its body.
   virtual void passed(size_t next) = 0;
 };
 

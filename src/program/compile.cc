@@ -82,7 +82,7 @@ class PlanCompiler {
       bring_state(id);
       bring_weights(id);
     }
-    for (const CallId id : together) run(id);
+    run(together);
     for (const CallId id : together)
       if (!ends_with_share(call(id))) exchange_after(id, id);
     for (const CallId id : together) put_away(id);
@@ -238,20 +238,36 @@ class PlanCompiler {
     return after;
   }
 
-  void run(CallId id) {
+  void run(const std::vector<CallId>& together) {
+    for (const DeviceId device : placement(together.front()).mesh.devices) {
+      std::vector<std::vector<Instruction>> bodies;
+      for (const CallId id : together) bodies.push_back(body_on(id, device));
+      append_body(device, bodies.size() == 1 ? std::move(bodies[0])
+                                             : weave({bodies[0], bodies[1]}, entry_of(together)));
+    }
+    for (const CallId id : together)
+      if (call(id).kind == CallKind::kTrainStep) forget_copies(call(id).role);
+  }
+
+  // Of the pair in the program's fused calls.
+  int32_t entry_of(const std::vector<CallId>& together) const {
+    int32_t entry = 0;
+    while (program_.fused[entry].calls[0] != together[0]) ++entry;
+    return entry;
+  }
+
+  // The call's instructions on a rank, the first with what it waits for.
+  std::vector<Instruction> body_on(CallId id, DeviceId device) {
     std::vector<Instruction> body = lower(call(id), id);
     const CallPlacement& where = placement(id);
     const bool other_copy = where.copy >= 0 && !program_.copies[where.copy].home;
     for (Instruction& instruction : body)
       if (other_copy && (instruction.kind == OpKind::kCall || instruction.kind == OpKind::kRound))
         instruction.detail = where.copy;
-    for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
-      std::vector<Instruction> mine = body;
-      if (body.front().kind == OpKind::kRegionBegin)
-        add_groups(call_frame(program_, id), grid_position(where.strategy, i), &mine);
-      append_body(id, where.mesh.devices[i], std::move(mine));
-    }
-    if (call(id).kind == CallKind::kTrainStep) forget_copies(call(id).role);
+    if (body.front().kind == OpKind::kRegionBegin)
+      add_groups(call_frame(program_, id), position_in(where, device), &body);
+    add_waits(id, device, &body.front());
+    return body;
   }
 
   // All ranks of a training call agree, of a generation those of a replica. An optimizer step's
@@ -285,9 +301,9 @@ class PlanCompiler {
     return index;
   }
 
-  void append_body(CallId id, DeviceId device, std::vector<Instruction> body) {
+  void add_waits(CallId id, DeviceId device, Instruction* first) {
     const size_t rank = device.value;
-    std::vector<InstructionId>& after = body.front().after;
+    std::vector<InstructionId>& after = first->after;
     for (const CallId before : waits_[id.value]) {
       // Of another step's call only what it does here: its samples are others.
       const bool samples = step_of(before) == step_of(id);
@@ -299,16 +315,23 @@ class PlanCompiler {
     after.insert(after.end(), arriving.begin(), arriving.end());
     if (placement(id).copy >= 0)
       for (const InstructionId ready : copy_ready_[placement(id).copy][rank])
-        (comes_within(id, device, ready) ? body.front().within : after).push_back(ready);
+        (comes_within(id, device, ready) ? first->within : after).push_back(ready);
     // What is on its way from these weights must have left before they change.
     if (call(id).kind == CallKind::kTrainStep) take(&copy_reads_[placement(id).copy][rank], &after);
+  }
+
+  // Calls begin when what they wait for has ended; in a body all follow each other.
+  void append_body(DeviceId device, std::vector<Instruction> body) {
+    const size_t rank = device.value;
+    const bool uses = uses_model(call(body.front().call));
     int32_t at = -1;
-    for (size_t i = 0; i < body.size(); ++i) {
-      if (i > 0) body[i].after.push_back(InstructionId{at});
-      at = append(device, std::move(body[i])).value;
+    for (Instruction& each : body) {
+      const CallId id = each.call;
+      if (!starts_call(each.kind)) each.after.push_back(InstructionId{at});
+      at = append(device, std::move(each)).value;
+      last_[id.value][rank] = at;
     }
-    last_[id.value][rank] = at;
-    if (!uses_model(call(id))) return;
+    if (!uses) return;
     used_before_[rank] = used_[rank];
     used_[rank] = at;
   }

@@ -19,9 +19,15 @@ struct CallFrame {
   CallKind kind = CallKind::kInfer;
   const CallPlacement* where = nullptr;
   const ModelShape* model = nullptr;
+  // The pair of calls whose passes are woven, of which this is one, and which; null: the call runs
+  // its passes in its own order.
+  const FusedCalls* fused = nullptr;
+  int of_pair = 0;
 };
 // REQUIRES: the call uses a model; compile(plan, problem) made the program.
 CallFrame call_frame(const Program& program, CallId call);
+// The same with the call's own order of passes.
+CallFrame alone(CallFrame frame);
 // The position of a rank in the call's grid; -1 as dp_rank where it takes no part.
 GridPosition position_in(const CallPlacement& where, DeviceId rank);
 

@@ -1,6 +1,42 @@
 #include "program/lower.h"
 
 namespace braid {
+namespace {
+
+// Updated weights come back to all who hold them before another call's update.
+int phase_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::kRegionBegin:
+      return 0;
+    case OpKind::kPasses:
+      return 1;
+    case OpKind::kReduce:
+      return 2;
+    case OpKind::kAgree:
+      return 3;
+    case OpKind::kUpdate:
+    case OpKind::kAllGather:
+      return 4;
+    default:
+      return 5;
+  }
+}
+
+}  // namespace
+
+std::vector<Instruction> weave(const std::array<std::vector<Instruction>, 2>& regions,
+                               int32_t fused) {
+  std::vector<Instruction> out;
+  for (int phase = 0; phase <= phase_of(OpKind::kRegionEnd); ++phase)
+    for (size_t c = 0; c < regions.size(); ++c)
+      for (const Instruction& each : regions[c]) {
+        const bool passes = each.kind == OpKind::kPasses;
+        if (phase_of(each.kind) != phase || (passes && c > 0)) continue;
+        out.push_back(each);
+        if (passes) out.back().detail = fused;
+      }
+  return out;
+}
 
 std::vector<Instruction> lower(const Call& call, CallId id) {
   const auto region = [&](ExitCondition exit, std::vector<OpKind> body) {

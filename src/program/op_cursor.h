@@ -34,7 +34,15 @@ class OpCursor {
     };
     BRAID_CHECK(kind != OpKind::kPasses || done() || runs(),
                 cat("op ", next_, ", ", op_kind_name((*ops_)[next_].kind), ", was left out"));
-    for (; runs(); ++next_) BRAID_TRY(run(static_cast<int32_t>(next_)));
+    return run_while([&](const Op& op) { return op.run == kind; }, run);
+  }
+  // Likewise of the ops of the open mini-batch that come next, as long as they are wanted: a part
+  // of what an instruction executes.
+  template <typename Wanted, typename Run>
+  Status run_while(const Wanted& wanted, const Run& run) {
+    const int32_t here = minibatch();
+    for (; !done() && (*ops_)[next_].minibatch == here && wanted((*ops_)[next_]); ++next_)
+      BRAID_TRY(run(static_cast<int32_t>(next_)));
     return ok_status();
   }
 

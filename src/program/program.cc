@@ -95,6 +95,11 @@ void write_detail(const Program& program, const Instruction& instruction, Device
           << (program.states[instruction.detail].optimizer ? " optimizer" : " weights");
       if (instruction.layers.size() > 0) out << " layers " << interval_text(instruction.layers);
       return;
+    case OpKind::kPasses:
+      for (const CallId other : program.fused[instruction.detail].calls)
+        if (other != instruction.call)
+          out << " woven with " << program.graph.calls[other.value].name;
+      return;
     default:
       out << " copy " << instruction.detail << " of " << program.copies[instruction.detail].role;
   }

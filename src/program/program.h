@@ -40,7 +40,7 @@ struct Instruction {
   // What it is about. Reallocate: index into reallocations; share, exchange: into exchanges;
   // reduce, agree, all_gather: into groups, of the ranks that are in it together (-1: this one
   // alone); load, offload: into states; release, and call and round with another copy than the
-  // home's: into copies. Else -1.
+  // home's: into copies; passes of two calls that are woven: into fused. Else -1.
   int32_t detail = -1;
   // Load of weights: of these layers, with the ends of the model that lie beside them. Empty: all.
   Interval layers = {};
@@ -113,8 +113,8 @@ struct FusedPass {
   friend bool operator==(const FusedPass&, const FusedPass&) = default;
 };
 
-// Two training calls whose passes are woven into one order (program/fused.h). Their regions follow
-// each other in every list and are executed as one.
+// Two training calls whose passes are woven into one order (program/fused.h). They have one region
+// in every list, with a begin and an end of each: it repeats until both are done.
 struct FusedCalls {
   std::array<CallId, 2> calls;
   PipelineProblem problem;                        // of each fused group
@@ -148,11 +148,12 @@ Result<Program> compile(const Graph& graph);
 Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem,
                         const std::vector<int32_t>& steps = {});
 
-// Regions are closed and not nested, `after` points backwards, every call occurs once on each of
-// its ranks, state that rests on the host is loaded before each use and every use waits for it,
-// reallocations bring all of a copy and stand between the last change of its weights and its uses,
-// ranks that do everything in order never wait for each other in a circle, and what a call reads
-// has come from all who have it, by exchanges and shares that it waits for.
+// Regions are closed and not nested (two calls that are fused share one), `after` points backwards,
+// every call occurs once on each of its ranks, state that rests on the host is loaded before each
+// use and every use waits for it, reallocations bring all of a copy and stand between the last
+// change of its weights and its uses, ranks that do everything in order never wait for each other
+// in a circle, and what a call reads has come from all who have it, by exchanges and shares that it
+// waits for.
 Status verify(const Program& program);
 
 // The same program with its calls (a region counts as one) in another order; an order that breaks a

@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "program/exchange.h"
 #include "program/expand.h"
+#include "program/fused.h"
+#include "program/lower.h"
 #include "program/residency.h"
 #include "program/verify_weights.h"
 
@@ -29,6 +31,8 @@ size_t table_size(const Program& program, OpKind kind) {
     case OpKind::kAgree:
     case OpKind::kAllGather:
       return program.groups.size();
+    case OpKind::kPasses:
+      return program.fused.size();
     case OpKind::kLoad:
     case OpKind::kOffload:
       return program.states.size();
@@ -65,10 +69,25 @@ std::set<int32_t> expected_calls(const Program& program, size_t rank) {
   return out;
 }
 
+// The entry of the pair of fused calls that a call is of; null: it is fused with none.
+const FusedCalls* pair_of(const Program& program, CallId call) {
+  for (const FusedCalls& fused : program.fused)
+    if (fused.calls[0] == call || fused.calls[1] == call) return &fused;
+  return nullptr;
+}
+
+// Whether an instruction opens the second of two calls that have one region.
+bool joins_region(const Program& program, const std::vector<Instruction>& list, size_t at) {
+  if (at == 0 || list[at].kind != OpKind::kRegionBegin) return false;
+  const FusedCalls* const pair = pair_of(program, list[at].call);
+  return pair != nullptr && list[at - 1].kind == OpKind::kRegionBegin &&
+         pair->calls[0] == list[at - 1].call && pair->calls[1] == list[at].call;
+}
+
 Status verify_rank(const Program& program, size_t rank_index) {
   const RankProgram& rank = program.ranks[rank_index];
   std::set<int32_t> missing = expected_calls(program, rank_index);
-  bool open = false;
+  int open = 0;  // calls whose region is
   for (size_t i = 0; i < rank.instructions.size(); ++i) {
     const Instruction& instruction = rank.instructions[i];
     const auto wrong = [&](const std::string& what) {
@@ -76,34 +95,48 @@ Status verify_rank(const Program& program, size_t rank_index) {
     };
     if (const Status references = verify_references(program, instruction, i); !references.ok())
       return references.at(place(i, instruction));
-    if (inside_region(instruction.kind) && !open) return wrong("outside of a region");
-    if (!inside_region(instruction.kind) && open) return wrong("a region is still open");
+    if (inside_region(instruction.kind) && open == 0) return wrong("outside of a region");
+    if (!inside_region(instruction.kind) && open > 0 &&
+        !joins_region(program, rank.instructions, i))
+      return wrong("a region is still open");
     if (starts_call(instruction.kind) && missing.erase(instruction.call.value) == 0)
       return wrong(cat("call ", program.graph.calls[instruction.call.value].name,
                        " occurs twice or does not belong here"));
-    if (instruction.kind == OpKind::kRegionBegin) open = true;
-    if (instruction.kind == OpKind::kRegionEnd) open = false;
+    if (instruction.kind == OpKind::kRegionBegin) ++open;
+    if (instruction.kind == OpKind::kRegionEnd) --open;
   }
-  if (open) return invalid_input("the last region is not closed");
+  if (open > 0) return invalid_input("the last region is not closed");
   if (!missing.empty())
     return invalid_input(
         cat("call ", program.graph.calls[*missing.begin()].name, " of the graph does not occur"));
   return ok_status();
 }
 
-// What the body of a call's region consists of, in order. Reductions and gathers where copies of
-// weights take part; not in a program of one rank.
-std::vector<OpKind> body_of(const Program& program, CallId id) {
-  if (program.graph.calls[id.value].kind == CallKind::kGenerate)
-    return {OpKind::kRound, OpKind::kAgree};
-  std::vector<OpKind> out = {OpKind::kPasses};
-  const bool copies = !program.calls.empty() && sums_copies(program.calls[id.value].strategy);
-  const int zero = copies ? program.calls[id.value].strategy.zero_stage : 0;
-  if (copies) out.push_back(OpKind::kReduce);
-  out.push_back(OpKind::kAgree);
-  out.push_back(OpKind::kUpdate);
-  if (zero == 1 || zero == 2) out.push_back(OpKind::kAllGather);
+// What a call's region consists of, in order. Reductions and gathers where copies of weights take
+// part; not in a program of one rank.
+std::vector<Instruction> region_of(const Program& program, CallId id) {
+  std::vector<OpKind> kinds = {OpKind::kRegionBegin, OpKind::kRound, OpKind::kAgree};
+  if (program.graph.calls[id.value].kind == CallKind::kTrainStep) {
+    kinds = {OpKind::kRegionBegin, OpKind::kPasses};
+    const bool copies = !program.calls.empty() && sums_copies(program.calls[id.value].strategy);
+    const int zero = copies ? program.calls[id.value].strategy.zero_stage : 0;
+    if (copies) kinds.push_back(OpKind::kReduce);
+    kinds.push_back(OpKind::kAgree);
+    kinds.push_back(OpKind::kUpdate);
+    if (zero == 1 || zero == 2) kinds.push_back(OpKind::kAllGather);
+  }
+  kinds.push_back(OpKind::kRegionEnd);
+  std::vector<Instruction> out;
+  for (const OpKind kind : kinds) out.push_back({kind, id, ExitCondition::kNone, {}, -1});
   return out;
+}
+
+// The region that begins with this call: its own, or one with the call that it is fused with.
+std::vector<Instruction> region_from(const Program& program, CallId id) {
+  const FusedCalls* const pair = pair_of(program, id);
+  if (pair == nullptr || pair->calls[0] != id) return region_of(program, id);
+  return weave({region_of(program, id), region_of(program, pair->calls[1])},
+               static_cast<int32_t>(pair - program.fused.data()));
 }
 
 // The ranks that an instruction of a region is in together with this one: all of a training call
@@ -128,24 +161,29 @@ Status verify_group(const Program& program, size_t rank, const Instruction& i) {
 // Regions have all that their calls consist of, in order.
 Status verify_bodies(const Program& program, size_t rank) {
   const auto& list = program.ranks[rank].instructions;
-  std::vector<OpKind> left;  // of the open region, in reverse
+  std::vector<Instruction> left;  // of the open region, in reverse
   for (size_t i = 0; i < list.size(); ++i) {
     const auto wrong = [&](const std::string& what) {
       return invalid_input(cat(place(i, list[i]), ": ", what));
     };
-    if (list[i].kind == OpKind::kRegionBegin) {
-      left = body_of(program, list[i].call);
+    if (stands_between_calls(list[i].kind) || list[i].kind == OpKind::kCall) continue;
+    if (list[i].kind == OpKind::kRegionBegin && !joins_region(program, list, i)) {
+      left = region_from(program, list[i].call);
       std::reverse(left.begin(), left.end());
-    } else if (list[i].kind == OpKind::kRegionEnd) {
-      if (!left.empty()) return wrong(cat("the region lacks ", op_kind_name(left.back())));
-    } else if (inside_region(list[i].kind)) {
-      if (left.empty() || left.back() != list[i].kind)
-        return wrong(left.empty() ? "the region has all that it needs"
-                                  : cat("stands where ", op_kind_name(left.back()), " should"));
-      left.pop_back();
-      if (const Status group = verify_group(program, rank, list[i]); !group.ok())
-        return group.at(place(i, list[i]));
     }
+    const bool ends = list[i].kind == OpKind::kRegionEnd;
+    if (left.empty() || (!ends && left.back().kind == OpKind::kRegionEnd))
+      return wrong("the region has all that it needs");
+    if (ends && left.back().kind != OpKind::kRegionEnd)
+      return wrong(cat("the region lacks ", op_kind_name(left.back().kind)));
+    const bool passes = list[i].kind == OpKind::kPasses;
+    if (left.back().kind != list[i].kind || left.back().call != list[i].call ||
+        (passes && left.back().detail != list[i].detail))
+      return wrong(cat("stands where ", op_kind_name(left.back().kind), " of ",
+                       program.graph.calls[left.back().call.value].name, " should"));
+    left.pop_back();
+    if (const Status group = verify_group(program, rank, list[i]); !group.ok())
+      return group.at(place(i, list[i]));
   }
   return ok_status();
 }
@@ -380,19 +418,6 @@ class Run {
   std::vector<size_t> entered_by_;  // [exchange]: ranks
 };
 
-// The regions of fused calls follow each other.
-Status verify_fused(const Program& program, const FusedCalls& fused) {
-  for (const DeviceId rank : program.calls[fused.calls[0].value].mesh.devices) {
-    const auto& list = program.ranks[rank.value].instructions;
-    for (size_t i = 0; i + 1 < list.size(); ++i)
-      if (list[i].kind == OpKind::kRegionEnd && list[i].call == fused.calls[0] &&
-          (list[i + 1].kind != OpKind::kRegionBegin || list[i + 1].call != fused.calls[1]))
-        return invalid_input(cat("rank ", rank, ", ", place(i, list[i]),
-                                 ": is not followed by the call that it is fused with"));
-  }
-  return ok_status();
-}
-
 }  // namespace
 
 Status verify(const Program& program) {
@@ -410,7 +435,7 @@ Status verify(const Program& program) {
     BRAID_TRY(verify_copies(program, rank));
     BRAID_TRY(verify_residency(program, rank));
   }
-  for (const FusedCalls& fused : program.fused) BRAID_TRY(verify_fused(program, fused));
+  for (const FusedCalls& fused : program.fused) BRAID_TRY(verify_order(program, fused));
   return Run(program).run();
 }
 

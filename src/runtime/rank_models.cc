@@ -18,7 +18,7 @@ namespace {
 
 // Each entry's messages have a channel of their own, so that entries need no order among ranks.
 // Behind the other channels of the group of all ranks.
-constexpr int32_t kFirstWeightChannel = 5;
+constexpr int32_t kFirstWeightChannel = 7;
 
 KeptActivations kept_under(Recompute recompute) {
   if (recompute == Recompute::kFull) return KeptActivations::kInputs;

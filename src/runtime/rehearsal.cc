@@ -57,7 +57,10 @@ Rehearsal::Rehearsal(const Config& config, const Program& program, RankModels& m
       work_(program, models, rows_, everyone, needs),
       generation_(rollout_, config.train.seed, nullptr),
       inference_(config.rollout.temperature, shares_prompts(config, program.graph)),
-      training_(config, program.graph, models.roles(), store_, metrics_, ledger_) {}
+      training_(config, program.graph, models.roles(), store_, metrics_, ledger_, trained_) {
+  for (const FusedCalls& fused : program.fused)
+    for (const CallId call : fused.calls) rows_.run_alone(call);
+}
 
 // Memory of so many bytes; where it is not there that is noted.
 at::Tensor Rehearsal::take(int64_t bytes) {
@@ -79,6 +82,9 @@ Status Rehearsal::run() {
 
 Status Rehearsal::execute(const Instruction& instruction) {
   const Call& call = program_.graph.calls[instruction.call.value];
+  if (instruction.kind == OpKind::kPasses && instruction.detail >= 0)
+    return run_woven(program_.fused[instruction.detail]);
+  if (!stands_between_calls(instruction.kind) && is_woven(instruction.call)) return ok_status();
   switch (instruction.kind) {
     case OpKind::kCall:
       return run_call(call);
@@ -217,15 +223,34 @@ Status Rehearsal::run_call(const Call& call) {
   return ok_status();
 }
 
-Status Rehearsal::begin_region(const Call& call) {
-  const CallId id = id_of(call);
-  if (call.kind == CallKind::kTrainStep) {
-    BRAID_TRY(deal_longest(call));
-    at_ = cat("call ", call.name, ", ", micro_batch_text());
-    BRAID_ASSIGN(TrainWork work, work_.training(id, deal_));
-    training_.begin(call, std::move(work), config_.critic.warmup_steps);
-    return ok_status();
+Status Rehearsal::open_training(const Call& call) {
+  BRAID_TRY(deal_longest(call));
+  at_ = cat("call ", call.name, ", ", micro_batch_text());
+  BRAID_ASSIGN(TrainWork work, work_.training(id_of(call), deal_));
+  training_.begin(call, std::move(work), config_.critic.warmup_steps);
+  return ok_status();
+}
+
+bool Rehearsal::is_woven(CallId call) const {
+  return std::any_of(program_.fused.begin(), program_.fused.end(), [&](const FusedCalls& fused) {
+    return fused.calls[0] == call || fused.calls[1] == call;
+  });
+}
+
+Status Rehearsal::run_woven(const FusedCalls& fused) {
+  for (const CallId id : fused.calls) {
+    const Call& call = program_.graph.calls[id.value];
+    BRAID_TRY(open_training(call));
+    BRAID_TRY(run_passes(call));
+    BRAID_TRY(training_.reduce());
+    BRAID_TRY(update(call));
   }
+  return ok_status();
+}
+
+Status Rehearsal::begin_region(const Call& call) {
+  if (call.kind == CallKind::kTrainStep) return open_training(call);
+  const CallId id = id_of(call);
   at_ = cat("call ", call.name, ", the KV cache at its full size");
   if (!rollout_.replay.empty()) return ok_status();
   BRAID_TRY(begin_samples());

@@ -2,7 +2,8 @@
 // micro-batch that may occur (of a pipeline all those of a mini-batch), forward and backward, and
 // the whole KV cache with a round of generation over it,
 // and room for what an update takes; all beside the copies that frozen roles will get. It executes
-// the program's list with samples of its own and changes nothing that lasts: weights, optimizers,
+// the program's list with samples of its own, two calls whose passes are woven one after the other,
+// as a step does where memory is short, and changes nothing that lasts: weights, optimizers,
 // positions and random numbers are as before, gradients are zero. Not thread-safe.
 #pragma once
 
@@ -47,7 +48,7 @@ class Rehearsal : public Executor {
   // State from the host alone passes beside another call, whose memory is measured.
   Status begin_ahead(const Instruction& instruction) override;
   Status wait_for(const Instruction& instruction) override;
-  bool region_done(ExitCondition) const override { return true; }
+  bool region_done(const Instruction&) const override { return true; }
   Status reopen(const Instruction&) override { return ok_status(); }
   void passed(size_t) override {}
 
@@ -58,7 +59,10 @@ class Rehearsal : public Executor {
   Status run_call(const Call& call);
   Status begin_region(const Call& call);
   Status round(const Call& call);
+  Status open_training(const Call& call);
   Status run_passes(const Call& call);
+  Status run_woven(const FusedCalls& fused);
+  bool is_woven(CallId call) const;
   Status update(const Call& call);
   Status reallocate(int32_t entry);
   int64_t rank() const { return everyone_ == nullptr ? 0 : everyone_->index(); }
@@ -82,6 +86,7 @@ class Rehearsal : public Executor {
   CallWork work_;
   Metrics metrics_;
   SampleLedger ledger_;
+  TrainedSoFar trained_;
   Generation generation_;
   Inference inference_;
   Training training_;

@@ -63,15 +63,6 @@ Status set_threads(const Config& config, const World* world) {
   return ok_status();
 }
 
-// Why micro-batches become smaller.
-constexpr const char* kDeclared = "what the next ones declare is not free";
-constexpr const char* kElsewhere = "on another rank";
-
-Status too_little_memory(const std::string& why) {
-  return out_of_memory(
-      cat(why.empty() ? kElsewhere : why, ", with one sample in each micro-batch"));
-}
-
 Status set_memory_limit(const Config& config) {
   const double gib = config.train.memory_limit_gib;
   if (gib > 0 && config.device != "cpu")
@@ -170,7 +161,6 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       work_(program_, *models_, rows_, loaded.everyone, needs_),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       inference_(config_.rollout.temperature, shares_prompts(config_, program_.graph)),
-      training_(config_, program_.graph, models_->roles(), store_, metrics_, ledger_),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
                std::move(loaded.reward_models)),
       evaluator_(std::move(loaded.evaluator)),
@@ -216,15 +206,16 @@ Status Session::execute(const Instruction& instruction) {
     case OpKind::kRound:
       return generating(call, [&] { return generation_.round(); });
     case OpKind::kPasses:
-      return run_passes(call);
+      return instruction.detail < 0 ? run_passes(call)
+                                    : run_woven(program_.fused[instruction.detail]);
     case OpKind::kReduce:
-      return training_.reduce();
+      return open_training(instruction.call).reduce();
     case OpKind::kAgree:
       return agree(call);
     case OpKind::kUpdate:
       return update(call);
     case OpKind::kAllGather:
-      return training_.gather();
+      return open_training(instruction.call).gather();
     case OpKind::kShare:
       return share(instruction.detail);
     case OpKind::kExchange:
@@ -515,7 +506,7 @@ Status Session::begin_region(const Call& call) {
                              rows_.mine(id, position_.step, rank()), position_.step);
   }
   BRAID_ASSIGN(TrainWork work, train_work(call));
-  training_.begin(call, std::move(work), position_.step);
+  open_training(id).begin(call, std::move(work), position_.step);
   return ok_status();
 }
 
@@ -527,29 +518,9 @@ Status Session::generating(const Call& call, const std::function<Status()>& act)
   return ok_status();
 }
 
-Status Session::run_passes(const Call& call) {
-  while (true) {
-    BRAID_ASSIGN(const bool fits, training_.reserve());
-    // Whether one sample fits is tried.
-    if (fits || !cut_smaller(call, rows_, training_.open_minibatch(), kDeclared))
-      return training_.pass();
-    BRAID_ASSIGN(TrainWork work, train_work(call));
-    training_.recut(std::move(work));
-  }
-}
-
-Status Session::agree(const Call& call) {
-  if (call.kind == CallKind::kGenerate)
-    return generating(call, [&] { return generation_.settle(); });
-  BRAID_TRY(training_.agree());
-  if (!training_.ran_out()) return ok_status();
-  const std::string why = training_.why_ran_out();
-  if (!cut_smaller(call, rows_, training_.open_minibatch(), why))
-    return fail_alike(id_of(call), too_little_memory(why),
-                      why.empty() ? ok_status() : too_little_memory(why));
-  BRAID_ASSIGN(TrainWork work, train_work(call));
-  training_.repeat(std::move(work));
-  return ok_status();
+Status Session::too_little_memory(const std::string& why) {
+  return out_of_memory(
+      cat(why.empty() ? kElsewhere : why, ", with one sample in each micro-batch"));
 }
 
 bool Session::cut_smaller(const Call& call, CallRows& rows, size_t minibatch,
@@ -557,21 +528,11 @@ bool Session::cut_smaller(const Call& call, CallRows& rows, size_t minibatch,
   const std::optional<int64_t> tokens = rows.cut_smaller(id_of(call), position_.step, minibatch);
   if (!tokens) return false;
   ++repeats_[call.name];
-  int64_t first = 0;  // of the call: it says it
-  while (first < rank() && rows_.dp_rank(id_of(call), first) < 0) ++first;
-  if (rank() == first)
+  if (leads(id_of(call)))
     log_warning(cat("call ", call.name, ": out of memory (", why.empty() ? kElsewhere : why,
                     "); it goes on with micro-batches of at most ", *tokens,
                     " tokens (train.micro_tokens)"));
   return true;
-}
-
-// Where a refusal stops the run no rank comes to the way of the weights.
-Status Session::update(const Call& call) {
-  models_->note_update(call.role);
-  const Status updated = training_.update();
-  const bool refused = updated.code() == Code::kStopped;
-  return refused ? fail_alike(id_of(call), updated, updated) : updated;
 }
 
 Status Session::begin_load(const Instruction& load) {
@@ -586,8 +547,9 @@ Status Session::offload(int32_t state) {
   return ok_status();
 }
 
-bool Session::region_done(ExitCondition exit) const {
-  return exit == ExitCondition::kDrained ? generation_.drained() : training_.done();
+bool Session::region_done(const Instruction& end) const {
+  return end.exit == ExitCondition::kDrained ? generation_.drained()
+                                             : trainings_.at(end.call).done();
 }
 
 Status Session::end_region(const Call& call) {

@@ -13,6 +13,7 @@
 #include "device/tensor_memory.h"
 #include "host/work_section.h"
 #include "nn/model_parts.h"
+#include "program/fused.h"
 #include "runtime/call_groups.h"
 #include "runtime/call_rows.h"
 #include "runtime/offending_batch.h"
@@ -38,6 +39,8 @@ void Training::begin(const Call& call, TrainWork work, int64_t step) {
   step_ = step;
   go_to_minibatch(0);
   ran_out_ = repeats_ = false;
+  open_.reset();
+  held_ = {};
   stopped_ = step < idle_steps() || work_.deal->minibatches.empty();
   call_metrics_.clear();
   losses_.clear();
@@ -56,10 +59,8 @@ void Training::go_to_minibatch(size_t minibatch) {
 }
 
 void Training::repeat(TrainWork work) {
-  metrics_ = std::move(before_.metrics);
-  call_metrics_ = std::move(before_.call_metrics);
-  ledger_ = std::move(before_.ledger);
-  trained_tokens_ = before_.trained_tokens;
+  call_metrics_ = std::move(open_->call_metrics);
+  open_.reset();
   drop();
   zero();
   model().rest();
@@ -87,6 +88,8 @@ void Training::drop() {
 
 void Training::abandon() {
   drop();
+  passes_.reset();
+  open_.reset();
   if (call_ == nullptr) return;
   zero();
   model().rest();
@@ -109,15 +112,14 @@ Status Training::run_ops(OpKind kind, const Run& run) {
 }
 
 Status Training::open_update() {
-  before_ = {metrics_, call_metrics_, ledger_, trained_tokens_};
+  open_ = Open{{}, static_cast<int64_t>(minibatch().rows.size()), 0, 0, call_metrics_};
   why_ran_out_.clear();
   refusal_.clear();
   norm_.reset();
   const DealTotals& totals = minibatch().totals;
   denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
                    static_cast<double>(totals.groups)};
-  ledger_.expect(call_->name, static_cast<int64_t>(minibatch().rows.size()));
-  if (reports() && work_.ops.at.stage == 0) trained_tokens_ += row_tokens(store_, own_rows());
+  if (reports() && work_.ops.at.stage == 0) open_->tokens = row_tokens(store_, own_rows());
   const size_t micro_batches = minibatch().micro_batches[work_.ops.at.dp_rank].size();
   backwards_left_ = micro_batches * work_.ops.bodies.size();
   model().keep_packed(work_.keeps_packed && micro_batches > 1);
@@ -137,9 +139,13 @@ bool Training::each_backward() const {
 }
 
 // Whether the backward before the last `left` ones starts to reduce what it adds to. What other
-// ranks have to add to whole gradients must come before that.
+// ranks have to add to whole gradients must come before that; and where ranks share what they
+// reduce they wait for each other meanwhile, as they must not between passes of two calls, whose
+// replicas have other orders.
 bool Training::reduces_in(size_t left) const {
-  return each_backward() || (left == 0 && role().gradients && !sums_parts());
+  if (each_backward()) return true;
+  const bool waits = work_.woven && role().gradients && role().gradients->sharded();
+  return left == 0 && role().gradients && !sums_parts() && !waits;
 }
 
 // Of several runs of layers a backward adds to the gradients of one alone.
@@ -150,25 +156,64 @@ void Training::begin_reduced(const Op& backward) {
 }
 
 Status Training::pass() {
+  BRAID_TRY(begin_passes());
+  return end_passes();
+}
+
+Status Training::begin_passes() {
   if (done()) return ok_status();
-  ModelPass pass(model(), work_.everyone, work_.groups.weights);
+  passes_.emplace(model(), work_.everyone, work_.groups.weights);
+  if (work_.second) passes_->run_beside_another();
   if (free_tensor_bytes(model().options().device))
-    pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
-  BRAID_TRY(run_ops(OpKind::kPasses, [&](const Op& op) {
-    if (op.kind == OpKind::kZero) return open_update();
-    if (!ModelPass::runs(op.kind)) return with_room([&] { return sum_parts(op); });
-    const std::string where = cat("micro-batch ", op.micro_batch);
-    const bool reduced = op.kind == OpKind::kBackward && reduces_in(--backwards_left_);
-    if (reduced) begin_reduced(op);
-    BRAID_TRY(pass.run(op, work_.ops.bodies[op.body], *this).at(where));
-    if (!reduced || !each_backward()) return ok_status();
-    return with_second_try([&] { return role().gradients->finish().at(where); },
-                           [&](const std::string& why) { pass.give_up(*this, why); });
-  }));
-  BRAID_TRY(pass.finish());
-  why_ran_out_ = pass.ran_out();
+    passes_->measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
+  bool opened = false;
+  BRAID_TRY(cursor_.run_while([](const Op& op) { return op.kind == OpKind::kZero; },
+                              [&](int32_t) {
+                                opened = true;
+                                return open_update();
+                              }));
+  BRAID_CHECK(opened, "passes begin with the gradients at zero");
+  return ok_status();
+}
+
+Status Training::run_op_of_passes(int32_t index) {
+  const WorkSection section;
+  count_instruction();
+  const Op& op = work_.ops.ops[index];
+  if (!ModelPass::runs(op.kind)) return with_room([&] { return sum_parts(op); });
+  const std::string where = cat("micro-batch ", op.micro_batch);
+  const bool reduced = op.kind == OpKind::kBackward && reduces_in(--backwards_left_);
+  if (reduced) begin_reduced(op);
+  BRAID_TRY(passes_->run(op, work_.ops.bodies[op.body], *this).at(where));
+  if (!reduced || !each_backward()) return ok_status();
+  return with_second_try([&] { return role().gradients->finish().at(where); },
+                         [&](const std::string& why) { passes_->give_up(*this, why); });
+}
+
+Status Training::run_pass(const ScheduleOp& pass) {
+  if (!passes_) return ok_status();
+  return cursor_.run_while([&](const Op& op) { return is_of_pass(op, pass); },
+                           [&](int32_t op) { return run_op_of_passes(op); });
+}
+
+// What is left of the passes, and the sums that follow them.
+Status Training::end_passes() {
+  if (!passes_) return ok_status();
+  BRAID_TRY(cursor_.run_while([](const Op& op) { return op.run == OpKind::kPasses; },
+                              [&](int32_t op) { return run_op_of_passes(op); }));
+  BRAID_TRY(passes_->finish());
+  why_ran_out_ = passes_->ran_out();
+  const HeldByPasses& held = passes_->held();
+  held_.most_micro_batches = std::max(held_.most_micro_batches, held.most_micro_batches);
+  held_.most_bytes = std::max(held_.most_bytes, held.most_bytes);
+  held_.most_of_one = std::max(held_.most_of_one, held.most_of_one);
+  passes_.reset();
   packed_.clear();
   return ok_status();
+}
+
+DeclaredPasses Training::declared_passes() const {
+  return {*work_.needs, work_.ops, [&](int32_t micro_batch) { return tokens_of(micro_batch); }};
 }
 
 // Nothing that what comes after the passes needs is let go.
@@ -220,7 +265,7 @@ Status Training::outputs(int32_t index, const at::Tensor& hidden_TH) {
     out.entropy_R = head.entropy_N;
   }
   packed_.erase(index);
-  if (reports()) ledger_.computed(call_->name, static_cast<int64_t>(micro_batch(index).size()));
+  if (reports()) open_->computed += static_cast<int64_t>(micro_batch(index).size());
   BRAID_ASSIGN(const LossFn loss, find_loss(call_->function));
   BRAID_ASSIGN(const AlgoBatch batch,
                store_.gather(call_->reads, rows_of(micro_batch(index)), model().options().device));
@@ -233,7 +278,7 @@ Result<at::Tensor> Training::loss(int32_t index) {
   BRAID_CHECK(found != losses_.end(), cat("no loss of micro-batch ", index));
   const LossResult result = std::move(found->second);
   losses_.erase(found);
-  if (reports()) merge(metrics_, result.metrics);
+  if (reports()) open_->metrics.push_back(result.metrics);
   if (reports()) merge(call_metrics_, result.metrics);
   if (!std::isfinite(result.loss.item<double>()))
     refusal_ = cat("the loss of ", call_->role, " is not finite in step ", step_);
@@ -310,13 +355,24 @@ Status Training::apply(const std::string& prefix) {
   BRAID_TRY(keep_frozen_copies(roles_, call_->role.value, config_));
   optimizer.update(*norm_, total);
   model().weights_changed();
-  ++updates_;
+  ++trained_.updates;
   if (counts()) metrics_[prefix + "grad_norm"].add(*norm_);
   return ok_status();
 }
 
+// What the passes of the update have found becomes the step's.
+void Training::commit() {
+  if (!open_) return;
+  for (const Metrics& metrics : open_->metrics) merge(metrics_, metrics);
+  ledger_.expect(call_->name, open_->expected);
+  ledger_.computed(call_->name, open_->computed);
+  trained_.tokens += open_->tokens;
+  open_.reset();
+}
+
 Status Training::update() {
   if (std::exchange(repeats_, false)) return ok_status();
+  commit();
   if (stopped_) {
     zero();
     return ok_status();
@@ -345,9 +401,10 @@ Status Training::gather() {
 
 // The weights are as they were.
 Status Training::refuse(const RefusedUpdate& update) {
-  BRAID_ASSIGN(const std::string path, write_offending_batch(run_folder(config_), *call_, update,
-                                                             store_, refused_step_ == step_));
-  refused_step_ = step_;
+  BRAID_ASSIGN(const std::string path,
+               write_offending_batch(run_folder(config_), *call_, update, store_,
+                                     trained_.refused_step == step_));
+  trained_.refused_step = step_;
   const std::string what = cat(refusal_, "; the update was not applied, its batch is in ", path);
   if (config_.train.on_nonfinite == "stop")
     return {Code::kStopped, what + " (train.on_nonfinite: stop)"};

@@ -120,7 +120,8 @@ void StepSimulation::expand_passes(CallId id) {
       }
       add_stage_messages(std::move(replica));
     }
-    finish_minibatch(&call.stages);
+    finish_minibatch(&call.stages, {OpKind::kPasses, OpKind::kReduce, OpKind::kAgree,
+                                    OpKind::kUpdate, OpKind::kAllGather});
   }
   end_runs(call);
 }
@@ -128,12 +129,11 @@ void StepSimulation::expand_passes(CallId id) {
 // The ops of both calls as their ranks list them.
 void StepSimulation::start_fused(const FusedCalls& fused, std::vector<CallRuns>* calls) {
   for (const CallId id : fused.calls) calls->push_back(start_runs(id));
-  const std::array<Deal, 2> deals = {(*calls)[0].dealt, (*calls)[1].dealt};
   std::map<DeviceId, std::vector<std::pair<int, StageRun*>>> on_device;
   for (int c = 0; c < 2; ++c)
     for (StageRun& run : (*calls)[c].stages) {
       const auto devices = stage_devices(fused.calls[c], run.at);
-      run.ops = expand(program_, fused, devices[0], deals).calls[c];
+      run.ops = expand(program_, fused.calls[c], devices[0], (*calls)[c].dealt);
       if (options_.change_ops) options_.change_ops(&run.ops);
       run.tasks.assign(run.ops.ops.size(), -1);
       for (const DeviceId device : devices) on_device[device].push_back({c, &run});
@@ -146,7 +146,8 @@ void StepSimulation::start_fused(const FusedCalls& fused, std::vector<CallRuns>*
           run->beside.push_back(other);
 }
 
-// The passes of both calls in the order of each node, then the ends of their optimizer steps.
+// The passes of both calls in the order of each node, then kind by kind what each makes of its
+// gradients.
 void StepSimulation::expand_fused(const FusedCalls& fused) {
   std::vector<CallRuns> calls;
   start_fused(fused, &calls);
@@ -159,13 +160,16 @@ void StepSimulation::expand_fused(const FusedCalls& fused) {
         for (int c = 0; c < 2; ++c)
           for (StageRun& run : calls[c].stages)
             if (fused.nodes[run.ops.rank.value] == static_cast<int32_t>(node) &&
-                fused.pipelines[c][run.at.dp_rank] == pass.pipeline)
+                fused.pipelines[c][run.at.dp_rank] == pass.pipeline &&
+                executes(run, OpKind::kPasses))
               add_fused_pass(pass, &calls[c], &run);
-    for (CallRuns& call : calls) {
+    for (CallRuns& call : calls)
       for (size_t dp_rank = 0; dp_rank < call.works.size(); ++dp_rank)
         add_stage_messages(replica_of(&call, static_cast<int>(dp_rank)));
-      finish_minibatch(&call.stages);
-    }
+    for (const std::set<OpKind>& instructions :
+         {std::set{OpKind::kPasses}, std::set{OpKind::kReduce}, std::set{OpKind::kAgree},
+          std::set{OpKind::kUpdate, OpKind::kAllGather}})
+      for (CallRuns& call : calls) finish_minibatch(&call.stages, instructions);
   }
   for (const CallRuns& call : calls) end_runs(call);
 }
@@ -294,13 +298,14 @@ TaskId StepSimulation::add_joint(StageRun* run, const Op& op, double seconds, Jo
   if (fresh)
     found->second = on_links ? tasks_.add(seconds, replica_ports(run->ops.call, run->at.stage))
                              : tasks_.add(seconds);
-  run->last < 0 ? enter(run->ops.call, run->at, found->second)
-                : tasks_.wait(found->second, run->last);
+  wait_for_devices(*run, found->second);
   return found->second;
 }
 
-// Reductions, agreement of all ranks, update, way back of updated weights.
-void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
+// Of reductions, agreement of all ranks, update and way back of updated weights what these
+// instructions execute.
+void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
+                                      const std::set<OpKind>& instructions) {
   Joints joints;
   for (size_t i = 0; i < runs->size(); ++i) {
     StageRun& run = (*runs)[i];
@@ -308,7 +313,7 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
     double window_s = (*runs)[run.at.stage].window_s;  // of the first data-parallel rank
     for (size_t at = run.begin; at < run.end; ++at) {
       const Op& op = run.ops.ops[at];
-      if (!executes(run, op.run)) continue;
+      if (instructions.count(op.run) == 0 || !executes(run, op.run)) continue;
       if (op.kind == OpKind::kUpdate) {
         const double update_s = prices_.update_s(run.ops, op);
         const TaskId update = tasks_.add(update_s);

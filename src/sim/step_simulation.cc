@@ -255,8 +255,14 @@ void StepSimulation::remember_op(OpEvent op, double busy_s) {
 
 int32_t StepSimulation::instruction_of(CallId call, DeviceId device, OpKind kind) const {
   const Block& block = blocks_[call.value].at(device.value);
+  // Passes that are woven have one instruction, which may stand behind the begin of either.
+  const auto of_call = [&](const Instruction& i) {
+    if (i.kind != OpKind::kPasses || i.detail < 0) return i.call == call;
+    const auto& calls = program_.fused[i.detail].calls;
+    return calls[0] == call || calls[1] == call;
+  };
   for (int32_t i = block.first; i <= block.last; ++i)
-    if (instruction(device, i).kind == kind) return i;
+    if (instruction(device, i).kind == kind && of_call(instruction(device, i))) return i;
   return -1;
 }
 

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "program/fused.h"
@@ -143,7 +144,7 @@ class StepSimulation {
   void wait_for_optimizer(const StageRun& run, TaskId update);
   std::vector<StageRun*> replica_of(CallRuns* call, int dp_rank) const;
   void add_stage_messages(std::vector<StageRun*> replica);
-  void finish_minibatch(std::vector<StageRun>* runs);
+  void finish_minibatch(std::vector<StageRun>* runs, const std::set<OpKind>& instructions);
   TaskId add_joint(StageRun* run, const Op& op, double seconds, Joints* joints);
   // All rounds of a replica, and the pages that its cache holds over time.
   struct ReplicaRounds {
