@@ -135,6 +135,7 @@ class CallCost {
   double rounds_on_s(const DeviceModel& device, const RoundGroup& group) const;
   double collective_s(CollectiveOp op, double bytes, const OpGroup& over) const;
   CollectiveGroup group(int members, int stride) const;
+  int apart(int members, int stride) const;
   LayerPass layer_pass(const MicroBatch& batch, LayerKind kind) const;
   const InsideOp* exchange_inside(GroupKind over) const;
   double half_exchange_s(double tokens) const;
@@ -167,6 +168,7 @@ class CallCost {
   bool scalar_head_ = false;
   bool trains_ = false;
   int per_node_ = 1;
+  std::vector<int> nodes_;  // by place in the mesh, where its devices are not in ascending order
   double nic_gbps_ = 0;
   double factor_ = 1;  // of passes inside an RL step
   double prompt_tokens_ = 0;
