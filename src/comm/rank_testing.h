@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/testing.h"
 #include "base/text.h"
 #include "comm/launcher.h"
 #include "comm/world.h"
@@ -152,11 +153,16 @@ inline void run(const std::string& name, int64_t ranks, void (*body)(World&)) {
 
 }  // namespace braid::rank_testing
 
-#define RANK_TEST(suite, name, ranks)                                           \
+#define RANK_TEST(suite, name, ranks) RANK_TEST_IF(suite, name, ranks, true)
+// In the full tier alone: the fast one starts no ranks for it.
+#define FULL_RANK_TEST(suite, name, ranks) RANK_TEST_IF(suite, name, ranks, ::braid::full_tier())
+
+#define RANK_TEST_IF(suite, name, ranks, wanted)                                           \
   static void suite##_##name##_body(::braid::World& world);                     \
   [[maybe_unused]] static const bool suite##_##name##_added =                   \
       ::braid::rank_testing::add_test(#suite "." #name, ranks);                 \
   TEST(suite, name) {                                                           \
+    if (!(wanted)) GTEST_SKIP() << "in the full tier";                          \
     ::braid::rank_testing::run(#suite "." #name, ranks, suite##_##name##_body); \
   }                                                                             \
   static void suite##_##name##_body([[maybe_unused]] ::braid::World& world)

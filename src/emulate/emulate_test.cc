@@ -224,7 +224,7 @@ RANK_TEST(Emulate, AListWithoutAWaitShows, 4) {
   const auto right = simulate(*program, problem, committed_calibration(), simulation);
   for (RankProgram& rank : program->ranks)
     for (Instruction& each : rank.instructions)
-      if (each.code == OpCode::kRegionBegin &&
+      if (each.kind == OpKind::kRegionBegin &&
           program->graph.calls[each.call.value].name == "update_actor")
         each.after.clear();
   const auto out =

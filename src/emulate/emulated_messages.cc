@@ -40,7 +40,8 @@ std::pair<CallId, int32_t> first_fetch(const Program& program) {
     const CallId id{static_cast<int32_t>(i)};
     for (size_t rank = 0; rank < program.ranks.size(); ++rank)
       for (const Instruction& each : program.ranks[rank].instructions)
-        if (each.call == id && !is_list_only(each.code)) return {id, static_cast<int32_t>(rank)};
+        if (each.call == id && !stands_between_calls(each.kind))
+          return {id, static_cast<int32_t>(rank)};
   }
   return {CallId{-1}, -1};
 }
@@ -65,9 +66,9 @@ Status EmulatedRank::prepare() {
   add_fetch();
   for (size_t i = 0; i < list().size(); ++i) {
     const auto index = static_cast<int32_t>(i);
-    if (list()[i].code == OpCode::kReallocate) add_reallocation(index);
-    if (moves_fields(list()[i].code)) add_exchange(index);
-    if (is_state_move(list()[i].code)) add_state_move(index);
+    if (list()[i].kind == OpKind::kReallocate) add_reallocation(index);
+    if (moves_fields(list()[i].kind)) add_exchange(index);
+    if (moves_state(list()[i].kind)) add_state_move(index);
   }
   for (auto& [id, work] : work_.calls) {
     if (!work.generates) add_stage_messages(&work);
@@ -132,7 +133,8 @@ void EmulatedRank::add_fetch() {
   if (root < 0) return fetched_.set(0, 0);
   int32_t at = -1;
   for (size_t i = 0; i < list().size() && root == work_.rank.value; ++i)
-    if (list()[i].call == fetch && !is_list_only(list()[i].code)) at = static_cast<int32_t>(i);
+    if (list()[i].call == fetch && !stands_between_calls(list()[i].kind))
+      at = static_cast<int32_t>(i);
   lanes_.add({kFetch, 0, 0}, [this, at, root = root] {
     StandIn told;
     if (at >= 0) {
@@ -270,7 +272,7 @@ void EmulatedRank::add_state_move(int32_t index) {
     fabric_.leave(slot);
     ends_.set(index, span.end_ns);
     TraceEvent event;
-    event.kind = list()[index].code == OpCode::kLoad ? EventKind::kLoad : EventKind::kOffload;
+    event.kind = list()[index].kind == OpKind::kLoad ? EventKind::kLoad : EventKind::kOffload;
     event.track = TrackKind::kHostLink, event.call = list()[index].call, event.bytes = bytes;
     event.instruction = index, event.peer = work_.rank;
     if (seconds > 0) record(event, span.begin_ns, span.end_ns);

@@ -3,9 +3,11 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "program/fused.h"
 
 namespace braid {
 namespace {
@@ -80,8 +82,8 @@ Result<int64_t> EmulatedRank::latest(const std::vector<InstructionId>& after) co
 
 // A release takes no time.
 Result<int64_t> EmulatedRank::end_of(int32_t instruction) const {
-  if (list()[instruction].code == OpCode::kRelease) return messages_ready(instruction);
-  if (list()[instruction].code == OpCode::kReallocate) return reallocation_end(instruction);
+  if (list()[instruction].kind == OpKind::kRelease) return messages_ready(instruction);
+  if (list()[instruction].kind == OpKind::kReallocate) return reallocation_end(instruction);
   return ends_.wait(instruction);
 }
 
@@ -120,23 +122,47 @@ Status EmulatedRank::enter_call(CallId id, int32_t first) {
 
 void EmulatedRank::leave_call(CallId id) {
   for (size_t i = 0; i < list().size(); ++i)
-    if (list()[i].call == id && !is_list_only(list()[i].code)) ends_.set(i, device_ns_);
+    if (list()[i].call == id && !stands_between_calls(list()[i].kind)) ends_.set(i, device_ns_);
   TraceEvent span;
   span.kind = EventKind::kCall, span.call = id;
   record(span, entered_ns_[id], device_ns_);
 }
 
-// Its lane goes on from here.
-Status EmulatedRank::begin_exchange(int32_t) {
-  begun_exchanges_.set(instruction_, device_ns_);
-  return ok_status();
+Status EmulatedRank::execute(const Instruction& instruction) {
+  const CallId id = instruction.call;
+  switch (instruction.kind) {
+    case OpKind::kCall:
+      return run_call(id);
+    case OpKind::kRegionBegin:
+      return begin_region(id);
+    case OpKind::kRegionEnd:
+      leave_call(id);
+      return ok_status();
+    case OpKind::kRound:
+      return run_round(open_work(id));
+    case OpKind::kAgree:
+      if (call(id).kind == CallKind::kGenerate) return agree_on_round(open_work(id));
+      return run_ops(instruction);
+    case OpKind::kPasses:
+      return instruction.detail < 0 ? run_ops(instruction)
+                                    : run_woven(program_.fused[instruction.detail]);
+    case OpKind::kReduce:
+    case OpKind::kUpdate:
+    case OpKind::kAllGather:
+      return run_ops(instruction);
+    case OpKind::kShare:
+    case OpKind::kExchange:
+      begun_exchanges_.set(instruction_, device_ns_);  // its lane goes on from here
+      return ok_status();
+    default:
+      return ok_status();  // in lanes
+  }
 }
 
 // A call that is one instruction.
-Status EmulatedRank::run_call(const Call& call) {
-  const CallId id = id_of(call);
+Status EmulatedRank::run_call(CallId id) {
   BRAID_TRY(enter_call(id, instruction_));
-  if (EmulatedCall* const work = open_work(call); work == nullptr) {
+  if (EmulatedCall* const work = open_work(id); work == nullptr) {
     compute_until(device_ns_ + compute_length(prices_.host_call_s(id, work_.rank)));
   } else {
     for (size_t i = 0; i < work->ops.ops.size(); ++i)
@@ -146,83 +172,49 @@ Status EmulatedRank::run_call(const Call& call) {
   return ok_status();
 }
 
-EmulatedCall* EmulatedRank::open_work(const Call& call) {
-  const auto found = work_.calls.find(id_of(call));
+EmulatedCall* EmulatedRank::open_work(CallId id) {
+  const auto found = work_.calls.find(id);
   return found == work_.calls.end() ? nullptr : &found->second;
 }
 
-bool EmulatedRank::ran_with_another(CallId call) const {
-  return std::any_of(program_.fused.begin(), program_.fused.end(), [&](const FusedCalls& fused) {
-    return fused.calls[0] == call || fused.calls[1] == call;
-  });
+Status EmulatedRank::begin_region(CallId id) {
+  next_round_ = 0;
+  EmulatedCall& work = work_.calls.at(id);
+  work.cursor = OpCursor(work.ops.ops);
+  return enter_call(id, instruction_);
 }
 
-Status EmulatedRank::begin_region(const Call& call) {
-  const CallId id = id_of(call);
-  next_op_ = 0, drained_ = false;
-  for (const FusedCalls& fused : program_.fused)
-    if (fused.calls[0] == id) return run_fused(fused);
-  return ran_with_another(id) ? ok_status() : enter_call(id, instruction_);
+// The ops of a mini-batch that the instruction executes.
+Status EmulatedRank::run_ops(const Instruction& instruction) {
+  EmulatedCall* const work = open_work(instruction.call);
+  return work->cursor.run(instruction.kind, [&](int32_t op) { return run_op(work, op); });
 }
 
-Status EmulatedRank::generate_step(const Call& call) {
-  BRAID_TRY(run_rounds(open_work(call)));
-  drained_ = true;
+// The passes of both calls in their common order, then the sums of each among the ranks of a
+// replica.
+Status EmulatedRank::run_woven(const FusedCalls& fused) {
+  std::array<EmulatedCall*, 2> both = {open_work(fused.calls[0]), open_work(fused.calls[1])};
+  const auto run_while = [&](int c, const auto& wanted) {
+    return both[c]->cursor.run_while(wanted, [&](int32_t op) { return run_op(both[c], op); });
+  };
+  for (int c = 0; c < 2; ++c)
+    BRAID_TRY(run_while(c, [](const Op& op) { return op.kind == OpKind::kZero; }));
+  for (const FusedPass& pass : fused_passes(program_, fused, work_.rank))
+    BRAID_TRY(run_while(pass.call, [&](const Op& op) { return is_of_pass(op, pass.op); }));
+  for (int c = 0; c < 2; ++c)
+    BRAID_TRY(run_while(c, [](const Op& op) { return op.run == OpKind::kPasses; }));
   return ok_status();
 }
 
-// The ops of a mini-batch in order, up to those of a later part of it than `last_part`.
-Status EmulatedRank::run_ops(const Call& call, MinibatchPart last_part) {
-  if (ran_with_another(id_of(call))) return ok_status();
-  EmulatedCall* const work = open_work(call);
-  const std::vector<Op>& ops = work->ops.ops;
-  for (const size_t begin = next_op_; next_op_ < ops.size(); ++next_op_) {
-    const Op& op = ops[next_op_];
-    const bool here =
-        op.minibatch == ops[begin].minibatch && part_of_minibatch(work->ops, op) <= last_part;
-    if (!here) break;
-    BRAID_TRY(run_op(work, static_cast<int32_t>(next_op_)));
-  }
-  return ok_status();
+bool EmulatedRank::region_done(const Instruction& end) const {
+  const EmulatedCall& work = work_.calls.at(end.call);
+  return end.exit == ExitCondition::kDrained ? next_round_ >= work.rounds.size()
+                                             : work.cursor.done();
 }
 
-Status EmulatedRank::run_schedule(const Call& call) {
-  return run_ops(call, MinibatchPart::kPasses);
-}
-Status EmulatedRank::reduce(const Call& call) { return run_ops(call, MinibatchPart::kReductions); }
-Status EmulatedRank::agree(const Call& call) { return run_ops(call, MinibatchPart::kAgreement); }
-Status EmulatedRank::optimizer_step(const Call& call) {
-  return run_ops(call, MinibatchPart::kUpdate);
-}
-
-bool EmulatedRank::region_done(ExitCondition exit) const {
-  const CallId id = list()[instruction_].call;
-  if (exit == ExitCondition::kDrained) return drained_;
-  return ran_with_another(id) || next_op_ == work_.calls.at(id).ops.ops.size();
-}
-
-Status EmulatedRank::end_region(const Call& call) {
-  if (!ran_with_another(id_of(call))) leave_call(id_of(call));
-  return ok_status();
-}
-
-Status EmulatedRank::reopen_region(const Call& call) {
-  BRAID_CHECK(false, cat("an emulated step begins at its begin, not within ", call.name));
-}
-
-// Both calls are entered before their first ops.
-Status EmulatedRank::run_fused(const FusedCalls& fused) {
-  for (const FusedExpansion::Step& step : work_.fused.at(fused.calls[0])) {
-    const CallId id = fused.calls[step.call];
-    if (entered_ns_.count(id) == 0) {
-      int32_t at = 0;
-      while (list()[at].call != id || is_list_only(list()[at].code)) ++at;
-      BRAID_TRY(enter_call(id, at));
-    }
-    BRAID_TRY(run_op(&work_.calls.at(id), step.op));
-  }
-  for (const CallId id : fused.calls) leave_call(id);
-  return ok_status();
+Status EmulatedRank::reopen(const Instruction& instruction) {
+  BRAID_CHECK(
+      false, cat("an emulated step begins at its begin, not within ", call(instruction.call).name));
 }
 
 int64_t EmulatedRank::compute_length(double seconds) {
@@ -242,7 +234,7 @@ Result<int64_t> EmulatedRank::end_after_loads(const EmulatedCall& work, const Op
   if ((!forward && !updates) || !begun_.emplace(work.id.value, forward ? op.body : -1).second)
     return out;
   const auto first = std::find_if(list().begin(), list().end(), [&](const Instruction& i) {
-    return i.call == work.id && !is_list_only(i.code);
+    return i.call == work.id && !stands_between_calls(i.kind);
   });
   const auto length = static_cast<double>(length_ns);
   if (forward)
@@ -347,28 +339,38 @@ Status EmulatedRank::run_collective(EmulatedCall* work, int32_t index, int64_t r
   return ok_status();
 }
 
-Status EmulatedRank::run_rounds(EmulatedCall* work) {
-  const int64_t begin_ns = device_ns_;
-  int64_t number = 0;
-  for (const EmulatedCall::Round& round : work->rounds) {
-    world_.position().enter(cat("emulated step, call ", call(work->id).name),
-                            cat("round ", number++));
-    BRAID_ASSIGN(const int64_t ready, run_round(work, round, number));
-    compute_until(ready + compute_length(round.seconds));
-  }
-  TraceEvent event;
-  event.kind = EventKind::kGenerate, event.call = work->id;
-  record(event, begin_ns, device_ns_);
+Status EmulatedRank::run_round(EmulatedCall* work) {
+  if (work->rounds.empty()) return ok_status();
+  if (next_round_ == 0) rounds_begin_ns_ = device_ns_;
+  world_.position().enter(cat("emulated step, call ", call(work->id).name),
+                          cat("round ", next_round_));
+  const EmulatedCall::Round& round = work->rounds[next_round_];
+  BRAID_ASSIGN(const int64_t ready, meet_in_round(work, round, OpKind::kRound));
+  compute_until(ready + compute_length(round.seconds));
   return ok_status();
 }
 
-// The calls of a round, which has one price; when all ranks of the replica are in it.
-Result<int64_t> EmulatedRank::run_round(EmulatedCall* work, const EmulatedCall::Round& round,
-                                        int64_t number) {
+Status EmulatedRank::agree_on_round(EmulatedCall* work) {
+  if (work->rounds.empty()) return ok_status();
+  const EmulatedCall::Round& round = work->rounds[next_round_];
+  BRAID_ASSIGN(const int64_t ready, meet_in_round(work, round, OpKind::kAgree));
+  compute_until(ready + clock_.length_ns(round.agreement_s));
+  if (++next_round_ < work->rounds.size()) return ok_status();
+  TraceEvent event;
+  event.kind = EventKind::kGenerate, event.call = work->id;
+  record(event, rounds_begin_ns_, device_ns_);
+  return ok_status();
+}
+
+// The calls of a round or of the agreement after it, which have one price; when all ranks of the
+// replica are in it.
+Result<int64_t> EmulatedRank::meet_in_round(EmulatedCall* work, const EmulatedCall::Round& round,
+                                            OpKind run) {
   int64_t ready = device_ns_;
   std::vector<std::pair<at::Tensor, Pending>> sending;
   for (Op op : round.ops.ops) {
-    op.minibatch = static_cast<int32_t>(number);
+    if (op.run != run) continue;
+    op.minibatch = static_cast<int32_t>(next_round_);
     const int64_t what = identity(work->id, op, 0);
     const int32_t channel = stage_channel(work->id, op.channel);
     if (op.kind == OpKind::kForward) {

@@ -22,7 +22,6 @@
 #include "emulate/rank_work.h"
 #include "emulate/stand_in.h"
 #include "interpret/interpreter.h"
-#include "program/minibatch_parts.h"
 #include "sim/trace.h"
 
 namespace braid {
@@ -98,39 +97,26 @@ class EmulatedRank : private Executor {
   Result<int64_t> latest(const std::vector<InstructionId>& after) const;
   Result<int64_t> messages_ready(int32_t instruction) const;
 
-  // The list. Messages, loads and offloads are in their lanes.
-  Status share(int32_t entry) override { return begin_exchange(entry); }
-  Status begin_exchange(int32_t) override;
-  Status arrive(int32_t) override { return ok_status(); }  // enter_call() waits for it
-  Status begin_reallocation(int32_t, bool) override { return ok_status(); }
-  Status reallocated(int32_t) override { return ok_status(); }  // likewise
-  Status run_call(const Call& call) override;
-  Status begin_region(const Call& call) override;
-  Status generate_step(const Call& call) override;
-  Status run_schedule(const Call& call) override;
-  Status reduce(const Call& call) override;
-  Status agree(const Call& call) override;
-  Status optimizer_step(const Call& call) override;
-  bool region_done(ExitCondition) const override;
-  Status end_region(const Call& call) override;
-  void release(int32_t) override {}
-  Status begin_load(int32_t, const Interval&) override { return ok_status(); }
-  Status offload(int32_t) override { return ok_status(); }
+  // The list. Messages, loads and offloads are in their lanes, and enter_call() waits for them.
+  Status execute(const Instruction& instruction) override;
+  Status begin_ahead(const Instruction&) override { return ok_status(); }
+  Status wait_for(const Instruction&) override { return ok_status(); }
+  bool region_done(const Instruction& end) const override;
+  Status reopen(const Instruction& instruction) override;
   void passed(size_t) override {}
-  Status reopen_region(const Call& call) override;
 
-  CallId id_of(const Call& call) const { return call_id(program_, call); }
-  // Whether an instruction before has run this call, which is fused with another.
-  bool ran_with_another(CallId call) const;
-  EmulatedCall* open_work(const Call& call);
-  Status run_ops(const Call& call, MinibatchPart last_part);
+  Status run_call(CallId id);
+  Status begin_region(CallId id);
+  EmulatedCall* open_work(CallId id);
+  Status run_ops(const Instruction& instruction);
   Status enter_call(CallId call, int32_t first);
   void leave_call(CallId call);
-  Status run_fused(const FusedCalls& fused);
+  Status run_woven(const FusedCalls& fused);
   Status run_op(EmulatedCall* work, int32_t index);
   Status run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns);
-  Status run_rounds(EmulatedCall* work);
-  Result<int64_t> run_round(EmulatedCall* work, const EmulatedCall::Round& round, int64_t ready_ns);
+  Status run_round(EmulatedCall* work);
+  Status agree_on_round(EmulatedCall* work);
+  Result<int64_t> meet_in_round(EmulatedCall* work, const EmulatedCall::Round& round, OpKind run);
   Result<int64_t> meet(Communicator* group, const OpGroup& who, OpKind kind, StandIn mine,
                        std::vector<StandIn>* all = nullptr);
   Result<int64_t> meet_inside(const EmulatedCall& work, const Expansion& ops, const Op& op,
@@ -176,9 +162,9 @@ class EmulatedRank : private Executor {
   int64_t device_ns_ = 0;                                  // until when this device computes
   std::map<CallId, int64_t> entered_ns_;
   int32_t instruction_ = 0;                      // that is executed
-  size_t next_op_ = 0;                           // of the region that is open
   std::set<std::pair<int32_t, int32_t>> begun_;  // calls, and their bodies that have had a forward
-  bool drained_ = false;                         // the generation that is open
+  size_t next_round_ = 0;                        // of the generation that is open
+  int64_t rounds_begin_ns_ = 0;
   int64_t last_end_ns_ = 0, real_end_ns_ = 0;
 
   std::mutex results_;

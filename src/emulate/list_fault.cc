@@ -78,9 +78,9 @@ void drop_waits(const FaultPlace& place, RankProgram* rank) {
   bool begun = false;
   for (Instruction& each : rank->instructions) {
     if (each.call != place.call) continue;
-    if (each.code == OpCode::kReallocate) {
+    if (each.kind == OpKind::kReallocate) {
       if (place.kind == FaultPlace::kMessagesStart) each.after.clear();
-    } else if (!is_list_only(each.code) && !std::exchange(begun, true)) {
+    } else if (!stands_between_calls(each.kind) && !std::exchange(begun, true)) {
       if (place.kind == FaultPlace::kCallStarts) each.after.clear();
     }
   }

@@ -7,8 +7,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kRoundsOfAgreement = 64;  // between two hashes of what a replica sampled
-
 std::string group_name(const OpGroup& group) {
   std::string name = group_kind_name(group.kind);
   for (const DeviceId member : group.members) name += cat("-", member.value);
@@ -86,13 +84,12 @@ void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank,
   const std::vector<BatchRequest> requests = prices.requests(work->id, dp_rank);
   int64_t rounds = 0;
   prices.run_rounds(work->id, requests, prices.cache_budget(work->id, dp_rank, requests),
-                    [&](const BatchRound& round, double seconds) {
-                      const int64_t before = rounds / kRoundsOfAgreement;
-                      rounds += round.rounds;
+                    [&](const BatchRound& round, double seconds, double agreement_s) {
                       RoundWork of_round{round.prefill_tokens, round.decoding,
-                                         rounds / kRoundsOfAgreement > before};
+                                         agreements_in(rounds, round.rounds) > 0};
+                      rounds += round.rounds;
                       of_round.batches = even_batches(of_round, frame.where->strategy.pp);
-                      work->rounds.push_back({expand(frame, rank, of_round), seconds});
+                      work->rounds.push_back({expand(frame, rank, of_round), seconds, agreement_s});
                     });
 }
 
@@ -116,13 +113,6 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
     } else {
       work.ops = expand(program, id, out.rank, prices.deal(id));
     }
-  }
-  for (const FusedCalls& fused : program.fused) {
-    if (out.calls.count(fused.calls[0]) == 0) continue;
-    FusedExpansion both = expand(program, fused, out.rank,
-                                 {prices.deal(fused.calls[0]), prices.deal(fused.calls[1])});
-    for (int c = 0; c < 2; ++c) out.calls[fused.calls[c]].ops = std::move(both.calls[c]);
-    out.fused[fused.calls[0]] = std::move(both.order);
   }
   for (auto& [id, work] : out.calls) {
     if (change && !work.generates) change(&work.ops);

@@ -9,7 +9,7 @@
 
 #include "comm/world.h"
 #include "emulate/end_times.h"
-#include "program/fused.h"
+#include "program/op_cursor.h"
 #include "sim/step_prices.h"
 
 namespace braid {
@@ -23,9 +23,11 @@ struct EmulatedCall {
   // By Expansion::groups, of the ops or of a round; null where this rank is alone.
   std::vector<Communicator*> groups;
   std::unique_ptr<EndTimes> ends;  // of the ops
+  OpCursor cursor;                 // in them, of the region that is open
   struct Round {
     Expansion ops;
-    double seconds = 0;  // of the whole round
+    double seconds = 0;      // of the whole round
+    double agreement_s = 0;  // of the agreements after it
   };
   std::vector<Round> rounds;  // of generation; rounds that are alike are one
 };
@@ -35,8 +37,6 @@ struct RankWork {
   std::vector<Communicator*> connected;  // in an order that their members have in common
   std::map<CallId, EmulatedCall> calls;
   std::vector<Communicator*> exchanges;  // by entry of the program's; null where alone or no member
-  // The order of the ops of fused calls, by the first of them.
-  std::map<CallId, std::vector<FusedExpansion::Step>> fused;
 };
 
 // The collectives inside a forward or backward.

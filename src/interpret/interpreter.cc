@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <optional>
 
 #include "base/text.h"
 #include "comm/communicator.h"
@@ -12,53 +13,28 @@
 namespace braid {
 namespace {
 
-Status execute(const Instruction& instruction, const Call& call, Executor& executor) {
-  switch (instruction.code) {
-    case OpCode::kCall:
-      return executor.run_call(call);
-    case OpCode::kRegionBegin:
-      return executor.begin_region(call);
-    case OpCode::kGenerateStep:
-      return executor.generate_step(call);
-    case OpCode::kSchedule:
-      return executor.run_schedule(call);
-    case OpCode::kAgree:
-      return executor.agree(call);
-    case OpCode::kOptimizerStep:
-      return executor.optimizer_step(call);
-    case OpCode::kRegionEnd:
-      return executor.region_done(instruction.exit) ? executor.end_region(call) : ok_status();
-    case OpCode::kReduce:
-      return executor.reduce(call);
-    case OpCode::kShare:
-      return executor.share(instruction.detail);
-    case OpCode::kExchange:
-      return executor.begin_exchange(instruction.detail);
-    case OpCode::kReallocate:
-      return executor.begin_reallocation(instruction.detail, true);
-    case OpCode::kRelease:
-      executor.release(instruction.detail);
-      return ok_status();
-    case OpCode::kGather:
-      return ok_status();  // optimizer_step() ends with it: a failure between them must save
-                           // nothing
-    case OpCode::kLoad:
-      return executor.begin_load(instruction.detail, instruction.layers);
-    case OpCode::kOffload:
-      return executor.offload(instruction.detail);
-  }
-  BRAID_CHECK(false, "unknown instruction");
+using List = std::vector<Instruction>;
+
+// Where a region's body begins: behind the begins of its calls, two of which may share it.
+size_t body_behind(const List& list, size_t region_begin) {
+  size_t at = region_begin;
+  while (at < list.size() && list[at].kind == OpKind::kRegionBegin) ++at;
+  return at;
 }
 
-// Whether `at` lies in a region's body; its begin is then in region_begin.
-bool find_region(const RankProgram& rank, size_t at, size_t* region_begin) {
-  bool inside = false;
-  for (size_t i = 0; i < at; ++i) {
-    if (rank.instructions[i].code == OpCode::kRegionBegin) *region_begin = i;
-    if (rank.instructions[i].code == OpCode::kRegionBegin) inside = true;
-    if (rank.instructions[i].code == OpCode::kRegionEnd) inside = false;
-  }
-  return inside;
+// The first begin of the region whose body `at` lies in, its ends included; none: in no region.
+std::optional<size_t> region_around(const List& list, size_t at) {
+  if (at >= list.size() || !inside_region(list[at].kind)) return std::nullopt;
+  while (list[at].kind != OpKind::kRegionBegin) --at;
+  while (at > 0 && list[at - 1].kind == OpKind::kRegionBegin) --at;
+  return at;
+}
+
+// Whether weights have changed on all who hold them when this instruction has ended.
+bool completes_update(const List& list, size_t at) {
+  const OpKind kind = list[at].kind;
+  const bool gathered = at + 1 < list.size() && list[at + 1].kind == OpKind::kAllGather;
+  return kind == OpKind::kAllGather || (kind == OpKind::kUpdate && !gathered);
 }
 
 using Clock = std::chrono::steady_clock;
@@ -80,39 +56,36 @@ class CallRun {
  public:
   CallRun(const Program& program, const RankProgram& rank, Executor& executor,
           const CallSeconds& timer, const InstructionObserver& observer)
-      : program_(program), rank_(rank), executor_(executor), timer_(timer), observer_(observer) {}
+      : program_(program),
+        list_(rank.instructions),
+        executor_(executor),
+        timer_(timer),
+        observer_(observer) {}
 
   Result<size_t> run(const Together& calls, size_t at) {
-    size_t region_begin = at;
     double own_s = 0;
     bool takes_part = false;
-    if (find_region(rank_, at, &region_begin))
-      BRAID_TRY(executor_.reopen_region(call_of(rank_.instructions[at])));
-    while (at < rank_.instructions.size() && is_of(rank_.instructions[at], calls)) {
-      const Instruction& instruction = rank_.instructions[at];
-      const Call& call = call_of(instruction);
-      if (instruction.code == OpCode::kRegionBegin) region_begin = at;
-      if (instruction.code == OpCode::kRegionBegin || instruction.code == OpCode::kCall)
-        BRAID_TRY(begin_ahead(at));
-      const std::string place = cat("call ", call.name, ", instruction ", at);
+    BRAID_TRY(reopen(at));
+    while (at < list_.size() && is_of(list_[at], calls)) {
+      const Instruction& instruction = list_[at];
+      if (starts_call(instruction.kind)) BRAID_TRY(begin_ahead(at));
+      const bool closes = instruction.kind == OpKind::kRegionEnd;
+      const std::string place = cat("call ", call_of(instruction).name, ", instruction ", at);
       BRAID_TRY(guarded([&] {
                   if (observer_) observer_(at);
                   return await_moves(instruction);
                 }).at(place));
       const Clock::time_point started = Clock::now();
-      BRAID_TRY(guarded([&] { return execute(instruction, call, executor_); }).at(place));
-      const bool moves = instruction.code == OpCode::kShare ||
-                         instruction.code == OpCode::kExchange ||
-                         instruction.code == OpCode::kReallocate;
+      const bool again = closes && !region_done(at);
+      if (!again) BRAID_TRY(guarded([&] { return executor_.execute(instruction); }).at(place));
+      const bool moves = moves_fields(instruction.kind) || instruction.kind == OpKind::kReallocate;
       if (!moves) own_s += std::chrono::duration<double>(Clock::now() - started).count();
       takes_part = takes_part || !moves;
-      const bool closes = instruction.code == OpCode::kRegionEnd;
-      const bool again = closes && !executor_.region_done(instruction.exit);
-      const bool ends = instruction.code == OpCode::kCall || (closes && !again);
-      at = again ? region_begin + 1 : at + 1;
-      // Weights change in an optimizer step alone: a failure right after it must not repeat it.
-      const bool updated = instruction.code == OpCode::kOptimizerStep;
-      if (ends || again || updated || instruction.code == OpCode::kShare) executor_.passed(at);
+      // Weights change in updates alone: a failure right after one must not repeat it.
+      const bool passed = instruction.kind == OpKind::kCall || closes ||
+                          instruction.kind == OpKind::kShare || completes_update(list_, at);
+      at = again ? body_of(at) : at + 1;
+      if (passed) executor_.passed(goes_on_at(at));
     }
     for (size_t i = 0; takes_part && i < calls.size(); ++i)
       timer_(program_.graph.calls[calls[i].value], own_s);
@@ -120,13 +93,37 @@ class CallRun {
   }
 
  private:
-  // What the instruction waits for of what passes beside computation. (Who reads state from the
-  // host waits for its loads itself.)
+  size_t body_of(size_t at) const { return body_behind(list_, *region_around(list_, at)); }
+
+  // Opens all calls again of the region that is entered within its body.
+  Status reopen(size_t at) {
+    const auto begin = region_around(list_, at);
+    for (size_t i = begin.value_or(at); begin && i < body_behind(list_, *begin); ++i)
+      BRAID_TRY(executor_.reopen(list_[i]));
+    return ok_status();
+  }
+
+  // Whether all calls of the region that ends here are done. REQUIRES: `at` is an end.
+  bool region_done(size_t at) const {
+    for (; at < list_.size() && list_[at].kind == OpKind::kRegionEnd; ++at)
+      if (!executor_.region_done(list_[at])) return false;
+    return true;
+  }
+
+  // Where to go on when all before `at` is done. Within the region of two calls one may have made
+  // its update and the other not: both go on with what they come to next.
+  size_t goes_on_at(size_t at) const {
+    const auto begin = region_around(list_, at);
+    const bool shared = begin && body_behind(list_, *begin) > *begin + 1;
+    return shared ? body_behind(list_, *begin) : at;
+  }
+
+  // What the instruction waits for of what passes beside computation.
   Status await_moves(const Instruction& instruction) {
     for (const InstructionId before : instruction.after) {
-      const Instruction& i = rank_.instructions[before.value];
-      if (i.code == OpCode::kExchange) BRAID_TRY(executor_.arrive(i.detail));
-      if (i.code == OpCode::kReallocate) BRAID_TRY(executor_.reallocated(i.detail));
+      const Instruction& i = list_[before.value];
+      if (i.kind == OpKind::kExchange || i.kind == OpKind::kReallocate)
+        BRAID_TRY(executor_.wait_for(i));
     }
     return ok_status();
   }
@@ -141,13 +138,12 @@ class CallRun {
   // Loads and reallocations further on that wait for nothing from here on pass beside the call that
   // begins.
   Status begin_ahead(size_t at) {
-    for (size_t i = at + 1; i < rank_.instructions.size(); ++i) {
-      const Instruction& next = rank_.instructions[i];
-      const bool moves = next.code == OpCode::kReallocate;
-      if ((!moves && next.code != OpCode::kLoad) || !may_begin(next, at)) continue;
+    for (size_t i = at + 1; i < list_.size(); ++i) {
+      const Instruction& next = list_[i];
+      const bool ahead = next.kind == OpKind::kReallocate || next.kind == OpKind::kLoad;
+      if (!ahead || !may_begin(next, at)) continue;
       BRAID_TRY(guarded([&] {
-                  return moves ? executor_.begin_reallocation(next.detail, false)
-                               : executor_.begin_load(next.detail, next.layers);
+                  return executor_.begin_ahead(next);
                 }).at(cat("call ", call_of(next).name, ", instruction ", i)));
     }
     return ok_status();
@@ -158,17 +154,13 @@ class CallRun {
   }
 
   const Program& program_;
-  const RankProgram& rank_;
+  const List& list_;
   Executor& executor_;
   const CallSeconds& timer_;
   const InstructionObserver& observer_;
 };
 
 }  // namespace
-
-CallId call_id(const Program& program, const Call& call) {
-  return CallId{static_cast<int32_t>(&call - program.graph.calls.data())};
-}
 
 Status out_of_memory(const std::string& detail) {
   return {Code::kOutOfMemory,

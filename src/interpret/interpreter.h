@@ -12,40 +12,26 @@ namespace braid {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Entries of the program's tables. A share ends when all ranks have come to it. An exchange
-  // begins, and has ended after arrive(), which precedes what waits for it; so does a reallocation,
-  // up to reallocated(). `here`: at its own place in the list, where what it has yet to send must
-  // go; else earlier, beside calls before its own, and again.
-  virtual Status share(int32_t entry) = 0;
-  virtual Status begin_exchange(int32_t entry) = 0;
-  virtual Status arrive(int32_t entry) = 0;
-  virtual Status begin_reallocation(int32_t entry, bool here) = 0;
-  virtual Status reallocated(int32_t entry) = 0;
-  virtual Status run_call(const Call& call) = 0;
-  virtual Status begin_region(const Call& call) = 0;
-  virtual Status generate_step(const Call& call) = 0;
-  virtual Status run_schedule(const Call& call) = 0;
-  virtual Status reduce(const Call& call) = 0;
-  virtual Status agree(const Call& call) = 0;
-  virtual Status optimizer_step(const Call& call) = 0;
-  // Whether the region's exit condition holds; a pure function of what agree() gathered.
-  virtual bool region_done(ExitCondition exit) const = 0;
-  virtual Status end_region(const Call& call) = 0;
-  // Frees a copy of weights (an index into the program's).
-  virtual void release(int32_t copy) = 0;
-  // Begins to bring state from the host (an index into the program's): these layers of weights or,
-  // where there are none, all of it; what reads it waits for it. Nothing where that has begun.
-  virtual Status begin_load(int32_t state, const Interval& layers) = 0;
-  // Puts it there.
-  virtual Status offload(int32_t state) = 0;
-  // All before instruction `next` of the list is done: a call, a region, or a body of one.
+  // Executes an instruction of this rank's list at its place. An exchange and a load begin there
+  // and go on beside what follows; a reallocation sends what it has to send there. A region's end
+  // comes once its exit condition holds.
+  virtual Status execute(const Instruction& instruction) = 0;
+  // Begins a load or a reallocation that stands further on, beside the calls before it; its own
+  // place comes as well. Said of the same one again and again: nothing where it has begun.
+  virtual Status begin_ahead(const Instruction& instruction) = 0;
+  // An exchange or a reallocation has ended when this returns; what waits for it comes next. (Who
+  // reads state from the host waits for its loads itself.)
+  virtual Status wait_for(const Instruction& instruction) = 0;
+  // Whether the exit condition holds of a call whose region ends here; a pure function of what its
+  // agreement gathered.
+  virtual bool region_done(const Instruction& end) const = 0;
+  // Opens a call again whose region was left within its body; `begin`: of the call.
+  virtual Status reopen(const Instruction& begin) = 0;
+  // All before instruction `next` of the list is done: a call, a region, or an update in one with
+  // the way of its weights to who holds them. In the region of two calls that is what each has
+  // updated, and `next` the begin of its body.
   virtual void passed(size_t next) = 0;
-  // Opens a region again whose body was left before instruction `next`.
-  virtual Status reopen_region(const Call& call) = 0;
 };
-
-// The number of a call that the interpreter hands to the executor of this program.
-CallId call_id(const Program& program, const Call& call);
 
 // Memory ran out; `detail`: what the library said, or "".
 Status out_of_memory(const std::string& detail);

@@ -19,56 +19,64 @@ class Scribe : public Executor {
  public:
   explicit Scribe(const Program& program) : program_(program) {}
 
-  Status share(int32_t entry) override { return note_entry("share", entry); }
-  Status begin_exchange(int32_t entry) override { return note_entry("exchange", entry); }
-  Status arrive(int32_t entry) override { return note_entry("arrive", entry); }
-  Status begin_reallocation(int32_t entry, bool here) override {
-    return note_entry(here ? "reallocate" : "reallocate ahead", entry);
+  Status execute(const Instruction& i) override {
+    const std::string call = program_.graph.calls[i.call.value].name;
+    switch (i.kind) {
+      case OpKind::kCall:
+        return note("run " + call);
+      case OpKind::kRegionBegin:
+        rounds_ = 0;
+        return note("begin " + call);
+      case OpKind::kRegionEnd:
+        return note("end " + call);
+      case OpKind::kRound:
+      case OpKind::kPasses:
+        ++rounds_;
+        return note(cat(op_kind_name(i.kind), " ", call));
+      case OpKind::kUpdate:
+      case OpKind::kAllGather:
+        return note(cat(op_kind_name(i.kind), " ", call));
+      case OpKind::kShare:
+      case OpKind::kExchange:
+      case OpKind::kReallocate:
+        return note(cat(op_kind_name(i.kind), " ", i.detail));
+      case OpKind::kLoad:
+        return load(i);
+      default:
+        return ok_status();
+    }
   }
-  Status reallocated(int32_t entry) override { return note_entry("reallocated", entry); }
-  Status run_call(const Call& call) override { return note("run", call); }
-  Status begin_region(const Call& call) override {
-    rounds_ = 0;
-    return note("begin", call);
+  Status begin_ahead(const Instruction& i) override {
+    return i.kind == OpKind::kLoad ? load(i) : note(cat("reallocate ahead ", i.detail));
   }
-  Status generate_step(const Call& call) override { return round("round", call); }
-  Status run_schedule(const Call& call) override { return round("passes", call); }
-  Status reduce(const Call&) override { return ok_status(); }
-  Status agree(const Call&) override { return ok_status(); }
-  Status optimizer_step(const Call& call) override { return note("update", call); }
-  bool region_done(ExitCondition) const override { return rounds_ == 2; }
-  Status end_region(const Call& call) override { return note("end", call); }
-  void release(int32_t) override {}
-  Status begin_load(int32_t state, const Interval& layers) override {
-    const RoleState& of = program_.states[state];
-    order.push_back(cat("load ", of.role, of.optimizer ? " optimizer" : "", " ", layers.begin, "-",
-                        layers.end));
-    return ok_status();
+  Status wait_for(const Instruction& i) override {
+    return note(cat(i.kind == OpKind::kExchange ? "arrive " : "reallocated ", i.detail));
   }
-  Status offload(int32_t) override { return ok_status(); }
-  void passed(size_t next) override { last_passed = next; }
-  Status reopen_region(const Call& call) override {
+  bool region_done(const Instruction&) const override { return rounds_ == 2; }
+  Status reopen(const Instruction& i) override {
     rounds_ = 1;
-    return note("reopen", call);
+    return note("reopen " + program_.graph.calls[i.call.value].name);
+  }
+  void passed(size_t next) override {
+    last_passed = next;
+    passes.push_back(next);
   }
 
   std::vector<std::string> order;
   size_t last_passed = 0;
+  std::vector<size_t> passes;  // all that passed() named
   std::string throws_at;
 
  private:
-  Status note_entry(const std::string& what, int32_t entry) {
-    order.push_back(cat(what, " ", entry));
+  Status note(const std::string& what) {
+    order.push_back(what);
+    if (what == throws_at) throw std::bad_alloc();
     return ok_status();
   }
-  Status note(const std::string& what, const Call& call) {
-    order.push_back(cat(what, " ", call.name));
-    if (order.back() == throws_at) throw std::bad_alloc();
-    return ok_status();
-  }
-  Status round(const std::string& what, const Call& call) {
-    ++rounds_;
-    return note(what, call);
+  Status load(const Instruction& i) {
+    const RoleState& of = program_.states[i.detail];
+    return note(cat("load ", of.role, of.optimizer ? " optimizer" : "", " ", i.layers.begin, "-",
+                    i.layers.end));
   }
 
   const Program& program_;
@@ -163,12 +171,30 @@ TEST(Interpret, GoesOnWithinARegion) {
   const Program program = sft_program();
   const auto& list = program.ranks[0].instructions;
   size_t after_update = 0;
-  while (list[after_update].code != OpCode::kOptimizerStep) ++after_update;
+  while (list[after_update].kind != OpKind::kUpdate) ++after_update;
   Scribe scribe(program);
   ASSERT_TRUE(interpret(program, 0, scribe, kNoTimer, {}, after_update + 1).ok());
   const std::string update = program.graph.calls[1].name;
   EXPECT_THAT(scribe.order, ElementsAre("reopen " + update, "passes " + update, "update " + update,
                                         "end " + update));
+}
+
+// An update is done when its weights are with all who hold them: what fails before leaves a step
+// that cannot go on after it.
+TEST(Interpret, AnUpdateEndsWithTheWayOfItsWeights) {
+  const PlanningProblem problem = make_test_problem({.algorithm = "sft", .devices = 2});
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  for (CallPlan& call : plan.calls) call.strategy.zero_stage = 1;
+  const auto program = compile(plan, problem);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  const auto& list = program->ranks[0].instructions;
+  size_t update = 0;
+  while (list[update].kind != OpKind::kUpdate) ++update;
+  ASSERT_EQ(list[update + 1].kind, OpKind::kAllGather);
+  Scribe scribe(*program);
+  ASSERT_TRUE(interpret(*program, 0, scribe, kNoTimer).ok());
+  EXPECT_EQ(std::count(scribe.passes.begin(), scribe.passes.end(), update + 1), 0);
+  EXPECT_EQ(std::count(scribe.passes.begin(), scribe.passes.end(), update + 2), 2);
 }
 
 TEST(Interpret, ExceptionsNameTheInstruction) {
@@ -180,8 +206,7 @@ TEST(Interpret, ExceptionsNameTheInstruction) {
   EXPECT_THAT(failed.message(), HasSubstr("instruction 0: out of memory"));
 }
 
-// The second one's region follows the first one's.
-TEST(Interpret, FusedCallsComeTogether) {
+Program woven_program() {
   const PlanningProblem problem = make_test_problem({.algorithm = "ppo",
                                                      .actor = "qwen2.5-0.5b",
                                                      .critic = "qwen2.5-0.5b",
@@ -197,22 +222,47 @@ TEST(Interpret, FusedCallsComeTogether) {
   plan.fusion.train_schedules = true;
   plan.fusion.units = 2;
   const auto program = compile(plan, problem);
-  ASSERT_TRUE(program.ok()) << program.status().message();
-  ASSERT_EQ(program->fused.size(), 1u);
-  Scribe scribe(*program);
-  ASSERT_TRUE(interpret(*program, 0, scribe, kNoTimer).ok());
-  const auto name = [&](int i) {
-    return program->graph.calls[program->fused[0].calls[i].value].name;
-  };
-  std::erase_if(scribe.order, [](const std::string& line) {
-    return line.rfind("arrive", 0) == 0 || line.rfind("exchange", 0) == 0 ||
-           line.rfind("share", 0) == 0 || line.rfind("reallocate", 0) == 0;
-  });
-  const auto at = std::find(scribe.order.begin(), scribe.order.end(), "end " + name(0));
-  ASSERT_GE(scribe.order.end() - at, 2);
-  EXPECT_EQ(at[1], "begin " + name(1));
-  EXPECT_EQ(std::count(scribe.order.begin(), scribe.order.end(), "end " + name(0)), 1);
-  EXPECT_EQ(std::count(scribe.order.begin(), scribe.order.end(), "end " + name(1)), 1);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  EXPECT_EQ(program->fused.size(), 1u);
+  return *program;
+}
+
+// What a scribe wrote down of the two calls, critic and actor.
+std::vector<std::string> of_updates(const std::vector<std::string>& order) {
+  std::vector<std::string> out;
+  for (const std::string& line : order)
+    if (line.find(" update_") != std::string::npos) out.push_back(line);
+  return out;
+}
+
+TEST(Interpret, FusedCallsShareARegion) {
+  const Program program = woven_program();
+  Scribe scribe(program);
+  ASSERT_TRUE(interpret(program, 0, scribe, kNoTimer).ok());
+  EXPECT_THAT(of_updates(scribe.order),
+              ElementsAre("begin update_critic", "begin update_actor", "passes update_critic",
+                          "update update_critic", "update update_actor", "passes update_critic",
+                          "update update_critic", "update update_actor", "end update_critic",
+                          "end update_actor"));
+}
+
+// One has made its update and the other has not: both are opened again before their passes.
+TEST(Interpret, FusedCallsGoOnTogether) {
+  const Program program = woven_program();
+  const auto& list = program.ranks[0].instructions;
+  size_t passes = 0, update = 0;
+  while (list[passes].kind != OpKind::kPasses) ++passes;
+  while (list[update].kind != OpKind::kUpdate) ++update;
+  Scribe whole(program);
+  ASSERT_TRUE(interpret(program, 0, whole, kNoTimer).ok());
+  EXPECT_GE(std::count(whole.passes.begin(), whole.passes.end(), passes), 4);
+  EXPECT_EQ(std::count(whole.passes.begin(), whole.passes.end(), update + 1), 0);
+  Scribe scribe(program);
+  ASSERT_TRUE(interpret(program, 0, scribe, kNoTimer, {}, passes).ok());
+  EXPECT_THAT(of_updates(scribe.order),
+              ElementsAre("reopen update_critic", "reopen update_actor", "passes update_critic",
+                          "update update_critic", "update update_actor", "end update_critic",
+                          "end update_actor"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "plan/validate.h"
 #include "program/exchange.h"
+#include "program/expand.h"
 #include "program/fused.h"
 #include "program/local_parts.h"
 #include "program/lower.h"
@@ -81,7 +82,7 @@ class PlanCompiler {
       bring_state(id);
       bring_weights(id);
     }
-    for (const CallId id : together) run(id);
+    run(together);
     for (const CallId id : together)
       if (!ends_with_share(call(id))) exchange_after(id, id);
     for (const CallId id : together) put_away(id);
@@ -143,7 +144,7 @@ class PlanCompiler {
         runs = load_runs(layout, model_of(problem_, role).size.layers, device);
       for (const Interval& layers : runs)
         copy_ready_[copy][device.value].push_back(
-            append(device, {OpCode::kLoad, id, ExitCondition::kNone, after, state, layers}));
+            append(device, {OpKind::kLoad, id, ExitCondition::kNone, after, state, layers}));
     }
   }
 
@@ -156,7 +157,7 @@ class PlanCompiler {
       if (!optimizer) take(&copy_ready_[copy][device.value], &after);
       if (!optimizer) take(&copy_reads_[copy][device.value], &after);
       offloaded_[std::pair(state, device)] =
-          append(device, {OpCode::kOffload, id, ExitCondition::kNone, std::move(after), state});
+          append(device, {OpKind::kOffload, id, ExitCondition::kNone, std::move(after), state});
     }
   }
 
@@ -219,7 +220,7 @@ class PlanCompiler {
       if (fills)
         for (const InstructionId end : after_model(device, false)) after.push_back(end);
       const InstructionId at =
-          append(device, {OpCode::kReallocate, id, ExitCondition::kNone, std::move(after), entry});
+          append(device, {OpKind::kReallocate, id, ExitCondition::kNone, std::move(after), entry});
       if (reads) copy_reads_[home][device.value].push_back(at);
       if (fills) copy_ready_[reallocation.copy][device.value].push_back(at);
     }
@@ -237,45 +238,72 @@ class PlanCompiler {
     return after;
   }
 
-  void run(CallId id) {
+  void run(const std::vector<CallId>& together) {
+    for (const DeviceId device : placement(together.front()).mesh.devices) {
+      std::vector<std::vector<Instruction>> bodies;
+      for (const CallId id : together) bodies.push_back(body_on(id, device));
+      append_body(device, bodies.size() == 1 ? std::move(bodies[0])
+                                             : weave({bodies[0], bodies[1]}, entry_of(together)));
+    }
+    for (const CallId id : together)
+      if (call(id).kind == CallKind::kTrainStep) forget_copies(call(id).role);
+  }
+
+  // Of the pair in the program's fused calls.
+  int32_t entry_of(const std::vector<CallId>& together) const {
+    int32_t entry = 0;
+    while (program_.fused[entry].calls[0] != together[0]) ++entry;
+    return entry;
+  }
+
+  // The call's instructions on a rank, the first with what it waits for.
+  std::vector<Instruction> body_on(CallId id, DeviceId device) {
     std::vector<Instruction> body = lower(call(id), id);
     const CallPlacement& where = placement(id);
     const bool other_copy = where.copy >= 0 && !program_.copies[where.copy].home;
     for (Instruction& instruction : body)
-      if (other_copy &&
-          (instruction.code == OpCode::kCall || instruction.code == OpCode::kGenerateStep))
+      if (other_copy && (instruction.kind == OpKind::kCall || instruction.kind == OpKind::kRound))
         instruction.detail = where.copy;
-    for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
-      std::vector<Instruction> mine = body;
-      if (call(id).kind == CallKind::kTrainStep && dense_copies(where.strategy) > 1)
-        add_reduction(where, grid_position(where.strategy, i), &mine);
-      append_body(id, where.mesh.devices[i], std::move(mine));
-    }
-    if (call(id).kind == CallKind::kTrainStep) forget_copies(call(id).role);
+    if (body.front().kind == OpKind::kRegionBegin)
+      add_groups(call_frame(program_, id), position_in(where, device), &body);
+    add_waits(id, device, &body.front());
+    return body;
   }
 
-  void add_reduction(const CallPlacement& where, GridPosition at, std::vector<Instruction>* body) {
-    RankGroup group;
-    for (at.dp_rank = 0; at.dp_rank < where.strategy.dp; ++at.dp_rank)
-      for (at.cp_rank = 0; at.cp_rank < where.strategy.cp; ++at.cp_rank)
-        group.members.push_back(where.mesh.devices[mesh_index(where.strategy, at)]);
-    auto found = std::find(program_.groups.begin(), program_.groups.end(), group);
+  // All ranks of a training call agree, of a generation those of a replica. An optimizer step's
+  // sums and the way of updated weights are among those that hold the same.
+  void add_groups(const CallFrame& frame, const GridPosition& at, std::vector<Instruction>* body) {
+    const bool trains = frame.kind == CallKind::kTrainStep;
+    for (Instruction& each : *body)
+      if (each.kind == OpKind::kAgree)
+        each.detail = group_index(frame, trains ? GroupKind::kCall : GroupKind::kReplica, at);
+    if (!trains) return;
+    const Strategy& s = frame.where->strategy;
+    if (!sums_copies(s)) return;
+    const auto kind = dense_copies(s) > 1 ? GroupKind::kData : GroupKind::kExpertData;
+    const int32_t copies = group_index(frame, kind, at);
+    const auto insert_after = [&](OpKind before, OpKind added) {
+      const auto spot = std::find_if(body->begin(), body->end(),
+                                     [&](const Instruction& i) { return i.kind == before; });
+      body->insert(spot + 1, {added, frame.call, ExitCondition::kNone, {}, copies});
+    };
+    insert_after(OpKind::kPasses, OpKind::kReduce);
+    if (s.zero_stage == 1 || s.zero_stage == 2) insert_after(OpKind::kUpdate, OpKind::kAllGather);
+  }
+
+  // In the program's groups; -1 where the rank is alone.
+  int32_t group_index(const CallFrame& frame, GroupKind kind, const GridPosition& at) {
+    RankGroup group{group_of(frame, kind, at).members};
+    if (group.members.size() == 1) return -1;
+    const auto found = std::find(program_.groups.begin(), program_.groups.end(), group);
     const auto index = static_cast<int32_t>(found - program_.groups.begin());
     if (found == program_.groups.end()) program_.groups.push_back(std::move(group));
-    const CallId id = body->front().call;
-    const auto insert_after = [&](OpCode before, OpCode code) {
-      const auto spot = std::find_if(body->begin(), body->end(),
-                                     [&](const Instruction& i) { return i.code == before; });
-      body->insert(spot + 1, {code, id, ExitCondition::kNone, {}, index});
-    };
-    insert_after(OpCode::kSchedule, OpCode::kReduce);
-    if (where.strategy.zero_stage == 1 || where.strategy.zero_stage == 2)
-      insert_after(OpCode::kOptimizerStep, OpCode::kGather);
+    return index;
   }
 
-  void append_body(CallId id, DeviceId device, std::vector<Instruction> body) {
+  void add_waits(CallId id, DeviceId device, Instruction* first) {
     const size_t rank = device.value;
-    std::vector<InstructionId>& after = body.front().after;
+    std::vector<InstructionId>& after = first->after;
     for (const CallId before : waits_[id.value]) {
       // Of another step's call only what it does here: its samples are others.
       const bool samples = step_of(before) == step_of(id);
@@ -287,16 +315,23 @@ class PlanCompiler {
     after.insert(after.end(), arriving.begin(), arriving.end());
     if (placement(id).copy >= 0)
       for (const InstructionId ready : copy_ready_[placement(id).copy][rank])
-        (comes_within(id, device, ready) ? body.front().within : after).push_back(ready);
+        (comes_within(id, device, ready) ? first->within : after).push_back(ready);
     // What is on its way from these weights must have left before they change.
     if (call(id).kind == CallKind::kTrainStep) take(&copy_reads_[placement(id).copy][rank], &after);
+  }
+
+  // Calls begin when what they wait for has ended; in a body all follow each other.
+  void append_body(DeviceId device, std::vector<Instruction> body) {
+    const size_t rank = device.value;
+    const bool uses = uses_model(call(body.front().call));
     int32_t at = -1;
-    for (size_t i = 0; i < body.size(); ++i) {
-      if (i > 0) body[i].after.push_back(InstructionId{at});
-      at = append(device, std::move(body[i])).value;
+    for (Instruction& each : body) {
+      const CallId id = each.call;
+      if (!starts_call(each.kind)) each.after.push_back(InstructionId{at});
+      at = append(device, std::move(each)).value;
+      last_[id.value][rank] = at;
     }
-    last_[id.value][rank] = at;
-    if (!uses_model(call(id))) return;
+    if (!uses) return;
     used_before_[rank] = used_[rank];
     used_[rank] = at;
   }
@@ -306,12 +341,12 @@ class PlanCompiler {
   bool comes_within(CallId id, DeviceId device, InstructionId ready) const {
     const Instruction& load = program_.ranks[device.value].instructions[ready.value];
     const bool passes = call(id).kind == CallKind::kInfer || call(id).kind == CallKind::kTrainStep;
-    if (load.code != OpCode::kLoad || load.call != id || !passes || run_here(id).size() != 1 ||
+    if (load.kind != OpKind::kLoad || load.call != id || !passes || run_here(id).size() != 1 ||
         !role_plan(plan_, call(id).role).prefetch)
       return false;
     if (program_.states[load.detail].optimizer) return true;
     const Instruction& before = program_.ranks[device.value].instructions[ready.value - 1];
-    return before.code == OpCode::kLoad && before.call == id && before.detail == load.detail;
+    return before.kind == OpKind::kLoad && before.call == id && before.detail == load.detail;
   }
 
   void forget_copies(const RoleId& role) {
@@ -328,7 +363,7 @@ class PlanCompiler {
     for (const DeviceId rank : program_.exchanges[entry].members) {
       std::vector<InstructionId> after = end_on(id, rank.value);
       shared_at_[id.value][rank.value] =
-          append(rank, {OpCode::kShare, next, ExitCondition::kNone, std::move(after), entry}).value;
+          append(rank, {OpKind::kShare, next, ExitCondition::kNone, std::move(after), entry}).value;
     }
     exchange_after(id, next);
   }
@@ -375,7 +410,7 @@ class PlanCompiler {
       // What the reader lacks may be on its way since an exchange for another.
       std::vector<InstructionId>& begun = begun_[producer.value][device.value];
       begun.push_back(append(
-          device, {OpCode::kExchange, place, ExitCondition::kNone, std::move(after), entry}));
+          device, {OpKind::kExchange, place, ExitCondition::kNone, std::move(after), entry}));
       auto& arriving = arrivals_[reader.value][device.value];
       arriving.insert(arriving.end(), begun.begin(), begun.end());
     }
@@ -394,7 +429,7 @@ class PlanCompiler {
   void release(CallId id, int32_t index) {
     for (const DeviceId device : placement(id).mesh.devices) {
       auto after = after_model(device, false);
-      append(device, {OpCode::kRelease, id, ExitCondition::kNone, std::move(after), index});
+      append(device, {OpKind::kRelease, id, ExitCondition::kNone, std::move(after), index});
     }
     live_[index] = false;
     for (auto& ready : copy_ready_[index]) ready.clear();

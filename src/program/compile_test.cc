@@ -40,10 +40,10 @@ void place(ExecutionPlan& plan, const std::string& call, const DeviceMesh& mesh,
   target.strategy.dp = dp, target.strategy.tp = tp, target.strategy.pp = pp;
 }
 
-int count(const Program& program, OpCode code) {
+int count(const Program& program, OpKind kind) {
   int sum = 0;
   for (const RankProgram& rank : program.ranks)
-    for (const Instruction& i : rank.instructions) sum += i.code == code;
+    for (const Instruction& i : rank.instructions) sum += i.kind == kind;
   return sum;
 }
 
@@ -64,8 +64,8 @@ TEST(Compile, EqualLayoutsMoveNoWeights) {
   const auto program = compile(uniform_plan(problem, 8, 1, 1), problem);
   ASSERT_TRUE(program.ok()) << program.status().message();
   EXPECT_TRUE(program->reallocations.empty());
-  EXPECT_EQ(count(*program, OpCode::kReduce), 2 * 8);
-  EXPECT_EQ(count(*program, OpCode::kRelease), 0);
+  EXPECT_EQ(count(*program, OpKind::kReduce), 2 * 8);
+  EXPECT_EQ(count(*program, OpKind::kRelease), 0);
 }
 
 // Generation on all devices with tp 2, training on halves with other layouts.
@@ -83,10 +83,10 @@ TEST(Compile, CopiesAreFilledBeforeAndReleasedAfterTheirCalls) {
   const PlanningProblem problem = make_test_problem();
   const Program program = *compile(mixed_plan(problem), problem);
   // Copies: of the actor for generate and old_logprob, of the critic for values.
-  EXPECT_EQ(count(program, OpCode::kRelease), 8 + 4 + 4);
+  EXPECT_EQ(count(program, OpKind::kRelease), 8 + 4 + 4);
   // The actor's for generate (8) and old_logprob (4), the critic's for values (4): who trains has
   // a part of the copy too.
-  EXPECT_EQ(count(program, OpCode::kReallocate), 8 + 4 + 4);
+  EXPECT_EQ(count(program, OpKind::kReallocate), 8 + 4 + 4);
   double actor = 0;
   for (const Reallocation& each : program.reallocations)
     for (const Message& message : each.messages)
@@ -231,10 +231,10 @@ TEST(Compile, StateInHostMemoryComesAndGoes) {
   plan.roles = {{RoleId{"actor"}, Residency::kHost, Residency::kHost}};
   const Program program = *compile(plan, problem);
   // Weights once for all calls of the role, the optimizer around training.
-  EXPECT_EQ(count(program, OpCode::kLoad), 2);
-  EXPECT_EQ(count(program, OpCode::kOffload), 2);
+  EXPECT_EQ(count(program, OpKind::kLoad), 2);
+  EXPECT_EQ(count(program, OpKind::kOffload), 2);
   plan.roles[0].timing = OffloadTiming::kAfterEachCall;
-  EXPECT_EQ(count(*compile(plan, problem), OpCode::kLoad), 3 + 1);  // generate, old_logprob, update
+  EXPECT_EQ(count(*compile(plan, problem), OpKind::kLoad), 3 + 1);  // generate, old_logprob, update
 }
 
 Program broken_base() {
@@ -243,11 +243,11 @@ Program broken_base() {
 }
 
 // The position of the n-th instruction of a kind on a rank.
-size_t position(const Program& program, size_t rank, OpCode code, int n = 0) {
+size_t position(const Program& program, size_t rank, OpKind kind, int n = 0) {
   const auto& list = program.ranks[rank].instructions;
   for (size_t i = 0; i < list.size(); ++i)
-    if (list[i].code == code && n-- == 0) return i;
-  ADD_FAILURE() << op_code_name(code);
+    if (list[i].kind == kind && n-- == 0) return i;
+  ADD_FAILURE() << op_kind_name(kind);
   return 0;
 }
 
@@ -298,7 +298,7 @@ TEST(Verify, FindsMissingWaitsForWeights) {
     const auto& list = program.ranks[rank].instructions;
     for (size_t i = 0; i < list.size(); ++i)
       for (const InstructionId before : std::vector<InstructionId>(list[i].after)) {
-        if (list[before.value].code != OpCode::kReallocate) continue;
+        if (list[before.value].kind != OpKind::kReallocate) continue;
         Instruction& changed = program.ranks[rank].instructions[i];
         const std::vector<InstructionId> whole = changed.after;
         std::erase(changed.after, before);
@@ -315,9 +315,9 @@ TEST(Verify, FindsCirclesBetweenRanks) {
   // Ranks that come to two exchanges of one call and its reallocation in different orders.
   Program program = broken_base();
   auto& list = program.ranks[0].instructions;
-  const size_t at = position(program, 0, OpCode::kReallocate);
+  const size_t at = position(program, 0, OpKind::kReallocate);
   size_t meets = at + 1;
-  while (list[meets].code != OpCode::kCall && list[meets].code != OpCode::kRegionBegin) ++meets;
+  while (list[meets].kind != OpKind::kCall && list[meets].kind != OpKind::kRegionBegin) ++meets;
   // Behind a call that waits for nobody.
   Instruction moved = list[at];
   for (size_t i = at; i < meets; ++i) list[i] = list[i + 1];
@@ -338,16 +338,16 @@ void erase(Program* program, size_t rank, size_t index) {
 }
 
 TEST(Verify, FindsExchangesAndSharesThatAreNotThere) {
-  for (const OpCode code : {OpCode::kExchange, OpCode::kShare})
+  for (const OpKind kind : {OpKind::kExchange, OpKind::kShare})
     for (const size_t rank : {0, 5}) {
       Program program = broken_base();
-      erase(&program, rank, position(program, rank, code));
+      erase(&program, rank, position(program, rank, kind));
       EXPECT_THAT(verify(program).message(), HasSubstr("of this rank should"));
     }
   Program program = broken_base();
   auto& list = program.ranks[1].instructions;
-  std::swap(list[position(program, 1, OpCode::kExchange)].detail,
-            list[position(program, 1, OpCode::kExchange, 1)].detail);
+  std::swap(list[position(program, 1, OpKind::kExchange)].detail,
+            list[position(program, 1, OpKind::kExchange, 1)].detail);
   EXPECT_THAT(verify(program).message(), HasSubstr("of this rank should"));
 }
 
@@ -370,7 +370,7 @@ TEST(Verify, FindsExchangesOfOtherCallsFieldsAndRanks) {
 TEST(Verify, FindsCallsThatDoNotWaitForWhatTheyRead) {
   Program program = broken_base();
   const auto is_exchange = [&](size_t rank, InstructionId id) {
-    return program.ranks[rank].instructions[id.value].code == OpCode::kExchange;
+    return program.ranks[rank].instructions[id.value].kind == OpKind::kExchange;
   };
   int dropped = 0;
   for (size_t rank = 0; rank < program.ranks.size(); ++rank)
@@ -389,12 +389,33 @@ TEST(Verify, FindsCallsThatDoNotWaitForWhatTheyRead) {
 
 TEST(Verify, FindsMissingInstructions) {
   Program program = broken_base();
-  program.ranks[5].instructions[position(program, 5, OpCode::kReduce)].detail = 99;
+  program.ranks[5].instructions[position(program, 5, OpKind::kReduce)].detail = 99;
   EXPECT_THAT(verify(program).message(), HasSubstr("refers to entry 99"));
   program = broken_base();
   auto& list = program.ranks[2].instructions;
-  list.erase(list.begin() + static_cast<int64_t>(position(program, 2, OpCode::kRegionEnd)));
+  list.erase(list.begin() + static_cast<int64_t>(position(program, 2, OpKind::kRegionEnd)));
   EXPECT_FALSE(verify(program).ok());
+}
+
+// Every instruction that ranks are in together names those ranks.
+TEST(Verify, FindsInstructionsAmongOtherRanks) {
+  int changed = 0;
+  const Program right = broken_base();
+  for (size_t rank = 0; rank < right.ranks.size(); ++rank)
+    for (size_t i = 0; i < right.ranks[rank].instructions.size(); ++i) {
+      const OpKind kind = right.ranks[rank].instructions[i].kind;
+      if (kind != OpKind::kAgree && kind != OpKind::kReduce && kind != OpKind::kAllGather) continue;
+      const auto groups = static_cast<int32_t>(right.groups.size());
+      for (int32_t other = kind == OpKind::kAgree ? -1 : 0; other < groups; ++other) {
+        Program program = right;
+        int32_t& detail = program.ranks[rank].instructions[i].detail;
+        if (other == detail) continue;
+        detail = other, ++changed;
+        EXPECT_THAT(verify(program).message(), HasSubstr("among the ranks that it should be"))
+            << "rank " << rank << ", instruction " << i << ", group " << other;
+      }
+    }
+  EXPECT_GT(changed, 20);
 }
 
 // A plan with offloaded state, prefetched weights and sharded optimizers too.
@@ -415,7 +436,7 @@ TEST(Verify, EveryInstructionIsMissed) {
         Program program = whole;
         erase(&program, rank, i);
         EXPECT_FALSE(verify(program).ok()) << "rank " << rank << ", " << i << " "
-                                           << op_code_name(whole.ranks[rank].instructions[i].code);
+                                           << op_kind_name(whole.ranks[rank].instructions[i].kind);
       }
 }
 
@@ -426,7 +447,7 @@ TEST(Verify, CallsThatChangePlacesAreFound) {
     const auto& list = whole.ranks[rank].instructions;
     std::vector<size_t> calls;
     for (size_t i = 0; i < list.size(); ++i)
-      if (list[i].code == OpCode::kCall && list[i].detail < 0) calls.push_back(i);
+      if (list[i].kind == OpKind::kCall && list[i].detail < 0) calls.push_back(i);
     for (size_t k = 0; k + 1 < calls.size(); ++k) {
       Program program = whole;
       auto& changed = program.ranks[rank].instructions;

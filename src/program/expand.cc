@@ -17,6 +17,8 @@ constexpr double kLogprobBytes = 12;
 // candidate of each, in f32.
 constexpr double kSampleBytes = 12;
 constexpr double kTokenBytes = 4;
+// Largest and smallest hash of what was drawn, and whether memory ran out.
+constexpr double kDrawnBytes = 24;
 constexpr double kSquaresBytes = 8;
 
 // Part `rank` of `count` of a slice.
@@ -85,26 +87,8 @@ class Expander {
     return std::move(out_);
   }
 
-  // One optimizer step in pieces, for passes in another order than the call's own.
-  void begin_minibatch(size_t minibatch) {
-    minibatch_ = static_cast<int32_t>(minibatch);
-    append(OpKind::kZero).what = gradients();
-  }
-  // Nothing where the rank has fewer micro-batches.
-  void pass_one(const Deal& deal, const ScheduleOp& op) {
-    const auto& tokens = deal.minibatches[minibatch_].tokens[out_.at.dp_rank];
-    if (op.micro_batch >= static_cast<int64_t>(tokens.size())) return;
-    micro_batch_ = op.micro_batch;
-    run_part(op, static_cast<double>(tokens[op.micro_batch]) / s_.cp);
-    micro_batch_ = -1;
-  }
-  void finish_minibatch() {
-    finish_gradients();
-    update();
-  }
-  size_t size() const { return out_.ops.size(); }
-
   Expansion round(const RoundWork& round) {
+    run_ = OpKind::kRound;
     const double rows = static_cast<double>(round.decoding);
     const std::vector<int64_t> whole = {round.decoding + round.prefill_tokens};
     micro_batch_ = 0;
@@ -119,14 +103,33 @@ class Expander {
     }
     const int32_t replica = group(GroupKind::kReplica);
     if (s_.pp > 1) collective(OpKind::kBroadcast, replica, rows * kTokenBytes, -1);
-    if (round.agrees && s_.tp * s_.pp > 1) append(OpKind::kAgree).group = replica;
+    run_ = OpKind::kAgree;
+    if (round.agrees && s_.tp * s_.pp > 1) collective(OpKind::kAgree, replica, kDrawnBytes, -1);
     return std::move(out_);
   }
 
  private:
+  void begin_minibatch(size_t minibatch) {
+    minibatch_ = static_cast<int32_t>(minibatch);
+    run_ = OpKind::kPasses;
+    append(OpKind::kZero).what = gradients();
+  }
+  // Nothing where the rank has fewer micro-batches.
+  void pass_one(const Deal& deal, const ScheduleOp& op) {
+    const auto& tokens = deal.minibatches[minibatch_].tokens[out_.at.dp_rank];
+    if (op.micro_batch >= static_cast<int64_t>(tokens.size())) return;
+    micro_batch_ = op.micro_batch;
+    run_part(op, static_cast<double>(tokens[op.micro_batch]) / s_.cp);
+    micro_batch_ = -1;
+  }
+  void finish_minibatch() {
+    finish_gradients();
+    update();
+  }
+
   Op& append(OpKind kind) {
     Op op;
-    op.kind = kind;
+    op.kind = kind, op.run = run_;
     op.minibatch = minibatch_, op.micro_batch = micro_batch_;
     op.version = std::max(0, minibatch_);
     out_.ops.push_back(op);
@@ -291,6 +294,11 @@ class Expander {
   // Forwards and backwards of one mini-batch, and the messages between stages.
   void pass(const Deal& deal, size_t minibatch) {
     const auto& batches = deal.minibatches[minibatch].micro_batches[out_.at.dp_rank];
+    if (frame_.fused != nullptr) {
+      BRAID_CHECK(std::ssize(batches) <= s_.micro_batches, "more micro-batches than are woven");
+      for (const ScheduleOp& op : woven_passes(frame_, out_.rank)) pass_one(deal, op);
+      return;
+    }
     const Schedule schedule = schedule_of(s_, frame_.kind, static_cast<int64_t>(batches.size()));
     for (const ScheduleOp& op : schedule.per_stage[out_.at.stage]) pass_one(deal, op);
   }
@@ -382,6 +390,7 @@ class Expander {
     if (s_.pp > 1 && (out_.at.stage == 0 || out_.at.stage == s_.pp - 1))
       reduce(OpKind::kAllReduce, GroupKind::kEnds, owned,
              [](const TensorKind& kind) { return kind.first && kind.last; });
+    run_ = OpKind::kReduce;
     for (const Grid& grid : grids()) reduce_copies(grid);
   }
 
@@ -399,13 +408,16 @@ class Expander {
   }
 
   void update() {
+    run_ = OpKind::kAgree;
     const int32_t everyone = group(GroupKind::kCall);
     const int32_t squares = slices({TensorState::kGradients}, owns_part(), every);
     collective(OpKind::kNorm, everyone, kSquaresBytes, squares);
     collective(OpKind::kAgree, everyone, kSquaresBytes, -1);
     const int32_t state = slices({TensorState::kMain, TensorState::kMoments, TensorState::kWeights},
                                  owns_part(), every);
+    run_ = OpKind::kUpdate;
     append(OpKind::kUpdate).what = state;
+    run_ = OpKind::kAllGather;
     if (shards() == 1 || s_.zero_stage == 3) return;
     for (const Grid& grid : grids()) gather_weights(grid);
   }
@@ -429,6 +441,7 @@ class Expander {
   GridPosition held_at_;  // in the grid of the layout
   ParamLayout whole_;     // what tensor parallelism and stages leave to a rank, before ZeRO-3
   Expansion out_;
+  OpKind run_ = OpKind::kCall;  // what executes the ops that come next
   int32_t minibatch_ = -1, micro_batch_ = -1;
 };
 
@@ -452,6 +465,10 @@ double elements_of(const Expansion& expansion, int32_t what, TensorState state) 
   return sum;
 }
 
+bool sums_copies(const Strategy& s) {
+  return dense_copies(s) > 1 || dense_copies(s) * s.tp > s.ep * expert_tp(s);
+}
+
 Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {
   const auto m = static_cast<int32_t>(micro_batches);
   if (kind != CallKind::kTrainStep) return forward_only(s.pp, s.interleave, m);
@@ -469,9 +486,19 @@ GridPosition position_in(const CallPlacement& where, DeviceId rank) {
 CallFrame call_frame(const Program& program, CallId call) {
   const Call& entry = program.graph.calls[call.value];
   BRAID_CHECK(!program.calls.empty() && uses_model(entry), "call " + entry.name + " has no model");
+  CallFrame out{call, entry.kind, &program.calls[call.value]};
   for (const ModelShape& model : program.models)
-    if (model.role == entry.role) return {call, entry.kind, &program.calls[call.value], &model};
-  BRAID_CHECK(false, "role " + entry.role.value + " has no model");
+    if (model.role == entry.role) out.model = &model;
+  BRAID_CHECK(out.model != nullptr, "role " + entry.role.value + " has no model");
+  for (const FusedCalls& fused : program.fused)
+    for (int c = 0; c < 2; ++c)
+      if (fused.calls[c] == call) out.fused = &fused, out.of_pair = c;
+  return out;
+}
+
+CallFrame alone(CallFrame frame) {
+  frame.fused = nullptr;
+  return frame;
 }
 
 Expansion expand_bodies(const CallFrame& frame, const GridPosition& at) {
@@ -486,33 +513,6 @@ Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal) {
 }
 Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal) {
   return expand(call_frame(program, call), rank, deal);
-}
-
-FusedExpansion expand(const Program& program, const FusedCalls& fused, DeviceId rank,
-                      const std::array<Deal, 2>& deals) {
-  const std::array<CallFrame, 2> frames = {call_frame(program, fused.calls[0]),
-                                           call_frame(program, fused.calls[1])};
-  std::array<Expander, 2> each = {Expander(frames[0]), Expander(frames[1])};
-  FusedExpansion out;
-  std::array<size_t, 2> listed = {0, 0};
-  const auto list = [&](int c) {
-    for (; listed[c] < each[c].size(); ++listed[c])
-      out.order.push_back({c, static_cast<int32_t>(listed[c])});
-  };
-  for (int c = 0; c < 2; ++c) each[c].at(position_of(frames[c], rank));
-  const std::vector<FusedPass> passes = fused_passes(program, fused, rank);
-  const size_t steps = std::max(deals[0].minibatches.size(), deals[1].minibatches.size());
-  for (size_t step = 0; step < steps; ++step) {
-    const auto runs = [&](int c) { return step < deals[c].minibatches.size(); };
-    for (int c = 0; c < 2; ++c)
-      if (runs(c)) each[c].begin_minibatch(step), list(c);
-    for (const FusedPass& pass : passes)
-      if (runs(pass.call)) each[pass.call].pass_one(deals[pass.call], pass.op), list(pass.call);
-    for (int c = 0; c < 2; ++c)
-      if (runs(c)) each[c].finish_minibatch(), list(c);
-  }
-  for (int c = 0; c < 2; ++c) out.calls[c] = each[c].bodies();
-  return out;
 }
 
 std::vector<int64_t> cut_round(const std::vector<int64_t>& tokens, int stages) {

@@ -19,11 +19,21 @@ struct CallFrame {
   CallKind kind = CallKind::kInfer;
   const CallPlacement* where = nullptr;
   const ModelShape* model = nullptr;
+  // The pair of calls whose passes are woven, of which this is one, and which; null: the call runs
+  // its passes in its own order.
+  const FusedCalls* fused = nullptr;
+  int of_pair = 0;
 };
 // REQUIRES: the call uses a model; compile(plan, problem) made the program.
 CallFrame call_frame(const Program& program, CallId call);
+// The same with the call's own order of passes.
+CallFrame alone(CallFrame frame);
 // The position of a rank in the call's grid; -1 as dp_rank where it takes no part.
 GridPosition position_in(const CallPlacement& where, DeviceId rank);
+
+// Whether an optimizer step sums gradients over ranks that hold the same parameters, of dense or of
+// expert layers.
+bool sums_copies(const Strategy& strategy);
 
 // The forwards and backwards of one data-parallel rank.
 Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
@@ -34,11 +44,19 @@ Expansion expand_bodies(const CallFrame& frame, const GridPosition& at);
 Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal);
 Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal);
 
+// Ranks of a generation replica agree after so many rounds, counted from the begin of the call,
+// that they have drawn the same tokens.
+inline constexpr int64_t kRoundsBetweenAgreements = 64;
+// How often they do in `rounds` rounds after the first `before`.
+inline int64_t agreements_in(int64_t before, int64_t rounds) {
+  return (before + rounds) / kRoundsBetweenAgreements - before / kRoundsBetweenAgreements;
+}
+
 // One scheduling round of a generation replica, as the engine's scheduler chose it.
 struct RoundWork {
   int64_t prefill_tokens = 0;
   int64_t decoding = 0;  // sequences that compute one token
-  bool agrees = false;   // the ranks of the replica compare a hash of what they sampled
+  bool agrees = false;   // an agreement follows: a hash of what each rank has drawn so far
   // Tokens of the batches that pass the stages one after another, so that these compute at one
   // time; empty: all in one.
   std::vector<int64_t> batches = {};
@@ -49,8 +67,8 @@ struct RoundWork {
 // as many tokens, and not fewer than a pass is worth (cost/own_engine.h). Results do not depend on
 // it.
 std::vector<int64_t> cut_round(const std::vector<int64_t>& tokens, int stages);
-// The ops of a round on a rank. The replica's ranks admit, preempt and finish alike, from equal
-// tokens; its batches are micro-batches.
+// The ops of a round on a rank, and of the agreement after it, each in its run. The replica's ranks
+// admit, preempt and finish alike, from equal tokens; its batches are micro-batches.
 Expansion expand(const CallFrame& frame, DeviceId rank, const RoundWork& round);
 Expansion expand(const Program& program, CallId call, DeviceId rank, const RoundWork& round);
 

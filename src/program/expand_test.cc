@@ -451,7 +451,9 @@ TEST_P(ExpandTest, ChangedOpsAreRejected) {
   const std::vector<Expansion> ranks = all(CallKind::kTrainStep);
   const std::vector<void (*)(Op&)> changes = {
       [](Op& op) { op.version += 1; }, [](Op& op) { op.holds = op.holds == 0 ? 1 : 0; },
-      [](Op& op) { op.bytes += op.channel == Channel::kNone ? 0 : 1; }};
+      [](Op& op) { op.bytes += op.channel == Channel::kNone ? 0 : 1; },
+      [](Op& op) { op.run = op.run == OpKind::kPasses ? OpKind::kReduce : OpKind::kPasses; },
+      [](Op& op) { op.run = OpKind::kCall; }};
   for (size_t c = 0; c < changes.size(); ++c)
     for (size_t i = 0; i < ranks[0].ops.size(); ++i) {
       std::vector<Expansion> changed = ranks;
@@ -511,17 +513,34 @@ TEST(RoundTest, EveryBatchPassesEveryStage) {
   ModelShape model;
   model.layers = 6, model.hidden = 4;
   const CallFrame frame{CallId{0}, CallKind::kGenerate, &where, &model};
-  const RoundWork round{7, 30, false, {20, 17}};
-  std::vector<Expansion> ranks;
-  for (const DeviceId rank : where.mesh.devices) ranks.push_back(expand(frame, rank, round));
-  EXPECT_EQ(verify_round(frame, ranks, round).message(), "");
-  for (size_t r = 0; r < ranks.size(); ++r)
-    for (size_t i = 0; i < ranks[r].ops.size(); ++i) {
-      std::vector<Expansion> without = ranks;
-      without[r].ops.erase(without[r].ops.begin() + static_cast<int64_t>(i));
-      EXPECT_FALSE(verify_round(frame, without, round).ok())
-          << "rank " << r << " without " << op_kind_name(ranks[r].ops[i].kind);
-    }
+  for (const bool agrees : {false, true}) {
+    const RoundWork round{7, 30, agrees, {20, 17}};
+    std::vector<Expansion> ranks;
+    for (const DeviceId rank : where.mesh.devices) ranks.push_back(expand(frame, rank, round));
+    EXPECT_EQ(verify_round(frame, ranks, round).message(), "");
+    for (size_t r = 0; r < ranks.size(); ++r)
+      for (size_t i = 0; i < ranks[r].ops.size(); ++i) {
+        std::vector<Expansion> without = ranks, elsewhere = ranks;
+        without[r].ops.erase(without[r].ops.begin() + static_cast<int64_t>(i));
+        EXPECT_FALSE(verify_round(frame, without, round).ok())
+            << "rank " << r << " without " << op_kind_name(ranks[r].ops[i].kind);
+        OpKind& run = elsewhere[r].ops[i].run;
+        run = run == OpKind::kRound ? OpKind::kAgree : OpKind::kRound;
+        EXPECT_FALSE(verify_round(frame, elsewhere, round).ok())
+            << "rank " << r << ", " << op_kind_name(ranks[r].ops[i].kind);
+      }
+  }
+}
+
+// Counted over all rounds, however they come.
+TEST(RoundTest, AgreementsAreAsFarApartWhateverTheRounds) {
+  EXPECT_EQ(agreements_in(0, kRoundsBetweenAgreements - 1), 0);
+  EXPECT_EQ(agreements_in(kRoundsBetweenAgreements - 1, 1), 1);
+  int64_t before = 0, sum = 0;
+  for (const int64_t rounds : {1, 70, 3, 200, 17, 64})
+    sum += agreements_in(before, rounds), before += rounds;
+  EXPECT_EQ(sum, agreements_in(0, before));
+  EXPECT_EQ(sum, before / kRoundsBetweenAgreements);
 }
 
 TEST(ExpandTextTest, ReadsLikeAListing) {

@@ -217,6 +217,103 @@ Result<FusedOrder> solve(const PipelineProblem& problem, const Fusion& fusion) {
   return order;
 }
 
+ScheduleOp pass_of(const PipelineOp& op, int pp) {
+  const auto kind =
+      op.kind == PassKind::kForward ? ScheduleOp::Kind::kForward : ScheduleOp::Kind::kBackward;
+  return {kind, op.stage % pp, op.micro_batch, op.stage / pp};
+}
+
+// Every rank's stages lie on its node, with as many micro-batches as its call has.
+Status verify_places(const Program& program, const FusedCalls& fused, int c) {
+  const CallPlacement& where = program.calls[fused.calls[c].value];
+  const Strategy& s = where.strategy;
+  for (const DeviceId device : where.mesh.devices) {
+    const GridPosition at = position_in(where, device);
+    const auto wrong = [&](const char* what) {
+      return invalid_input(cat("fused order: rank ", device, ": ", what));
+    };
+    const auto& copies = fused.pipelines[c];
+    const int32_t copy =
+        at.dp_rank < std::ssize(copies) ? copies[at.dp_rank] : std::ssize(copies) - 1;
+    if (std::ssize(copies) != s.dp || copy < 0 || copy >= std::ssize(fused.problem.pipelines))
+      return wrong("its replica has no pipeline");
+    const Pipeline& pipeline = fused.problem.pipelines[copy];
+    if (pipeline.micro_batches != s.micro_batches || pipeline.num_stages() != s.pp * s.interleave)
+      return wrong("its pipeline is not that of its call");
+    for (int chunk = 0; chunk < s.interleave; ++chunk)
+      if (pipeline.stages[chunk * s.pp + at.stage] != fused.nodes[device.value])
+        return wrong("its stage lies on another node");
+  }
+  return ok_status();
+}
+
+// Executes all nodes' lists, each op when what it waits for has been.
+class OrderRun {
+ public:
+  explicit OrderRun(const FusedCalls& fused)
+      : fused_(fused), done_(fused.problem.pipelines.size()), next_(fused.order.size()) {
+    for (size_t i = 0; i < done_.size(); ++i) {
+      const Pipeline& pipeline = fused.problem.pipelines[i];
+      const auto passes = static_cast<size_t>(pipeline.num_stages()) * pipeline.micro_batches;
+      for (auto& kind : done_[i]) kind.assign(passes, false);
+    }
+  }
+
+  Status run() {
+    if (std::ssize(fused_.order) != fused_.problem.nodes)
+      return invalid_input("fused order: a list for every node");
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t node = 0; node < fused_.order.size(); ++node)
+        while (next_[node] < fused_.order[node].size()) {
+          const PipelineOp& op = fused_.order[node][next_[node]];
+          if (!exists(op, node))
+            return wrong(node, "is twice, unknown or on another node than its stage");
+          if (!ready(op)) break;
+          of(op, op.kind, op.stage) = true;
+          ++next_[node], moved = true;
+        }
+    }
+    for (size_t node = 0; node < fused_.order.size(); ++node)
+      if (next_[node] < fused_.order[node].size())
+        return wrong(node, "waits for what waits for it, or for what is missing");
+    for (const auto& pipeline : done_)
+      for (const auto& kind : pipeline)
+        if (std::find(kind.begin(), kind.end(), false) != kind.end())
+          return invalid_input("fused order: a pass is missing");
+    return ok_status();
+  }
+
+ private:
+  Status wrong(size_t node, const char* what) const {
+    return invalid_input(cat("fused order: node ", node, ", pass ", next_[node], ": ", what));
+  }
+  std::vector<bool>::reference of(const PipelineOp& op, PassKind kind, int32_t stage) {
+    const int32_t micro_batches = fused_.problem.pipelines[op.pipeline].micro_batches;
+    return done_[op.pipeline][kind == PassKind::kForward ? 0 : 1]
+                [static_cast<size_t>(stage) * micro_batches + op.micro_batch];
+  }
+  bool exists(const PipelineOp& op, size_t node) {
+    if (op.pipeline < 0 || op.pipeline >= std::ssize(done_) || op.kind == PassKind::kWeight)
+      return false;
+    const Pipeline& pipeline = fused_.problem.pipelines[op.pipeline];
+    return op.stage >= 0 && op.stage < pipeline.num_stages() && op.micro_batch >= 0 &&
+           op.micro_batch < pipeline.micro_batches &&
+           pipeline.stages[op.stage] == static_cast<int32_t>(node) && !of(op, op.kind, op.stage);
+  }
+  bool ready(const PipelineOp& op) {
+    if (op.kind == PassKind::kForward)
+      return op.stage == 0 || of(op, PassKind::kForward, op.stage - 1);
+    const bool last = op.stage + 1 == fused_.problem.pipelines[op.pipeline].num_stages();
+    return of(op, PassKind::kForward, op.stage) &&
+           (last || of(op, PassKind::kBackward, op.stage + 1));
+  }
+
+  const FusedCalls& fused_;
+  std::vector<std::array<std::vector<bool>, 2>> done_;  // [pipeline][forward, backward]
+  std::vector<size_t> next_;                            // [node]
+};
+
 }  // namespace
 
 Result<FusedCalls> fuse_calls(const Program& program, const Fusion& fusion,
@@ -257,21 +354,46 @@ std::vector<FusedPass> fused_passes(const Program& program, const FusedCalls& fu
   std::vector<FusedPass> out;
   std::array<GridPosition, 2> at;
   for (int c = 0; c < 2; ++c) {
-    const CallPlacement& where = program.calls[fused.calls[c].value];
-    const auto found = std::find(where.mesh.devices.begin(), where.mesh.devices.end(), rank);
-    BRAID_CHECK(found != where.mesh.devices.end(), "fused calls have the same devices");
-    at[c] = grid_position(where.strategy, found - where.mesh.devices.begin());
+    at[c] = position_in(program.calls[fused.calls[c].value], rank);
+    BRAID_CHECK(at[c].dp_rank >= 0, "fused calls have the same devices");
   }
   for (const PipelineOp& op : fused.order[fused.nodes[rank.value]])
     for (int c = 0; c < 2; ++c) {
       const int pp = program.calls[fused.calls[c].value].strategy.pp;
-      if (op.pipeline != fused.pipelines[c][at[c].dp_rank] || op.stage % pp != at[c].stage)
-        continue;
-      const auto kind =
-          op.kind == PassKind::kForward ? ScheduleOp::Kind::kForward : ScheduleOp::Kind::kBackward;
-      out.push_back({c, {kind, at[c].stage, op.micro_batch, op.stage / pp}});
+      if (op.pipeline == fused.pipelines[c][at[c].dp_rank] && op.stage % pp == at[c].stage)
+        out.push_back({c, pass_of(op, pp)});
     }
   return out;
+}
+
+std::vector<ScheduleOp> woven_passes(const CallFrame& frame, DeviceId rank) {
+  const FusedCalls& fused = *frame.fused;
+  const GridPosition at = position_in(*frame.where, rank);
+  const int pp = frame.where->strategy.pp;
+  std::vector<ScheduleOp> out;
+  for (const PipelineOp& op : fused.order[fused.nodes[rank.value]])
+    if (op.pipeline == fused.pipelines[frame.of_pair][at.dp_rank] && op.stage % pp == at.stage)
+      out.push_back(pass_of(op, pp));
+  return out;
+}
+
+bool is_of_pass(const Op& op, const ScheduleOp& pass) {
+  if (op.micro_batch != pass.micro_batch || op.body != pass.chunk) return false;
+  const bool message = op.kind == OpKind::kSend || op.kind == OpKind::kReceive;
+  const bool forward = message ? op.channel == Channel::kActivations : op.kind == OpKind::kForward;
+  return forward == (pass.kind == ScheduleOp::Kind::kForward);
+}
+
+bool fits_order(const Deal& deal, const Strategy& strategy) {
+  for (const MiniBatch& minibatch : deal.minibatches)
+    for (const auto& micro_batches : minibatch.micro_batches)
+      if (std::ssize(micro_batches) > strategy.micro_batches) return false;
+  return true;
+}
+
+Status verify_order(const Program& program, const FusedCalls& fused) {
+  for (int c = 0; c < 2; ++c) BRAID_TRY(verify_places(program, fused, c));
+  return OrderRun(fused).run();
 }
 
 }  // namespace braid

@@ -24,22 +24,21 @@ namespace braid {
 Result<FusedCalls> fuse_calls(const Program& program, const Fusion& fusion,
                               const PlanningProblem& problem, const std::array<CallId, 2>& calls);
 
-// The passes of one mini-batch on a rank, in order: which call, and its pass.
+// The passes of one mini-batch on a rank, in order: which call, and its pass. REQUIRES: the rank is
+// of the calls.
 std::vector<FusedPass> fused_passes(const Program& program, const FusedCalls& fused, DeviceId rank);
 
-// The ops of both calls on a rank, and their common order: which call, and which of its ops. An
-// `after` counts within its own call; so do channels.
-struct FusedExpansion {
-  struct Step {
-    int call = 0;
-    int32_t op = 0;
-    friend bool operator==(const Step&, const Step&) = default;
-  };
-  std::array<Expansion, 2> calls;
-  std::vector<Step> order;
-  friend bool operator==(const FusedExpansion&, const FusedExpansion&) = default;
-};
-FusedExpansion expand(const Program& program, const FusedCalls& fused, DeviceId rank,
-                      const std::array<Deal, 2>& deals);
+// Those of them that are of one call. REQUIRES: the frame's call is fused.
+std::vector<ScheduleOp> woven_passes(const CallFrame& frame, DeviceId rank);
+
+// Whether an op is of a pass: it, its messages, or the loss that it begins with.
+bool is_of_pass(const Op& op, const ScheduleOp& pass);
+
+// Whether no rank has more micro-batches than the order has places for; it may have fewer.
+bool fits_order(const Deal& deal, const Strategy& strategy);
+
+// What is wrong with the order: a pass that is missing, twice or on another node than its stage, or
+// passes that wait for each other in a circle.
+Status verify_order(const Program& program, const FusedCalls& fused);
 
 }  // namespace braid

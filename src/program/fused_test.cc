@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
 
+#include "base/text.h"
 #include "plan/plan_text.h"
 #include "plan/test_problem.h"
 
@@ -51,21 +53,30 @@ class FusedTest : public ::testing::Test {
   ExecutionPlan plan_;
 };
 
-// Each rank lists the ops that it would list for each call alone, in another order of passes.
+// Each rank lists the ops that it would list for each call alone, in another order of passes: that
+// of the pair, in which every call's passes are those that its list has.
 void expect_same_ops(const Program& program, const std::array<Deal, 2>& deals) {
   const FusedCalls& fused = program.fused.front();
   for (const DeviceId rank : program.calls[fused.calls[0].value].mesh.devices) {
-    const FusedExpansion both = expand(program, fused, rank, deals);
-    EXPECT_EQ(both.order.size(), both.calls[0].ops.size() + both.calls[1].ops.size());
     for (int c = 0; c < 2; ++c) {
-      const Expansion alone = expand(program, fused.calls[c], rank, deals[c]);
+      const CallFrame frame = call_frame(program, fused.calls[c]);
+      const Expansion both = expand(frame, rank, deals[c]),
+                      apart = expand(alone(frame), rank, deals[c]);
       using Key = std::tuple<OpKind, int32_t, int32_t, int32_t, int32_t, int32_t>;
       std::multiset<Key> expected, listed;
-      for (const Op& op : alone.ops)
+      for (const Op& op : apart.ops)
         expected.insert({op.kind, op.minibatch, op.micro_batch, op.body, op.cut, op.peer.value});
-      for (const Op& op : both.calls[c].ops)
+      for (const Op& op : both.ops)
         listed.insert({op.kind, op.minibatch, op.micro_batch, op.body, op.cut, op.peer.value});
       EXPECT_EQ(listed, expected) << "rank " << rank.value << ", call " << c;
+      size_t at = 0;
+      while (both.ops[at].kind == OpKind::kZero) ++at;
+      for (const FusedPass& pass : fused_passes(program, fused, rank))
+        while (pass.call == c && is_of_pass(both.ops[at], pass.op)) ++at;
+      EXPECT_GT(at, 2u);
+      for (; at < both.ops.size() && both.ops[at].minibatch == 0; ++at)
+        EXPECT_TRUE(both.ops[at].kind != OpKind::kForward && both.ops[at].kind != OpKind::kBackward)
+            << "a pass that the order leaves out";
     }
   }
 }
@@ -128,6 +139,75 @@ TEST_F(FusedTest, TheHashCoversTheOrder) {
   EXPECT_NE(program_hash(program), before);
   plan_.fusion = {};
   EXPECT_NE(program_hash(*compile(plan_, problem_)), before);
+}
+
+// Both calls are open in one region; what they make of their gradients alternates.
+TEST_F(FusedTest, CallsShareARegion) {
+  Strategy critic = train(2, 2, 2, 4);
+  critic.zero_stage = 1;
+  layouts({"", mesh_of({0, 1, 2, 3, 4, 5, 6, 7}), train(1, 2, 4, 8)},
+          {"", mesh_of({2, 3, 6, 7, 0, 1, 4, 5}), critic});
+  const Program program = *compile(plan_, problem_);
+  std::vector<std::string> kinds;
+  const std::vector<Instruction>& list = program.ranks[3].instructions;
+  for (const Instruction& each : list) {
+    const Call& call = program.graph.calls[each.call.value];
+    if (call.kind == CallKind::kTrainStep && !stands_between_calls(each.kind))
+      kinds.push_back(cat(op_kind_name(each.kind), " ", call.role));
+  }
+  EXPECT_THAT(
+      kinds, ::testing::ElementsAre("region_begin critic", "region_begin actor", "passes critic",
+                                    "reduce critic", "agree critic", "agree actor", "update critic",
+                                    "all_gather critic", "update actor", "region_end critic",
+                                    "region_end actor"));
+}
+
+// Lists and orders that are changed are refused.
+TEST_F(FusedTest, EveryChangeIsRefused) {
+  layouts({"", mesh_of({0, 1, 2, 3, 4, 5, 6, 7}), train(1, 2, 4, 8)},
+          {"", mesh_of({6, 7, 4, 5, 2, 3, 0, 1}), train(1, 2, 4, 8)});
+  const Program program = *compile(plan_, problem_);
+  const auto refused = [&](const std::function<void(Program*)>& change) {
+    Program other = program;
+    change(&other);
+    return verify(other).message();
+  };
+  EXPECT_EQ(refused([](Program*) {}), "");
+  EXPECT_THAT(refused([](Program* p) { p->fused[0].order[1].pop_back(); }),
+              HasSubstr("fused order"));
+  EXPECT_THAT(refused([](Program* p) { std::swap(p->fused[0].nodes[0], p->fused[0].nodes[2]); }),
+              HasSubstr("its stage lies on another node"));
+  EXPECT_THAT(refused([](Program* p) { std::swap(p->fused[0].order[0], p->fused[0].order[1]); }),
+              HasSubstr("another node than its stage"));
+  EXPECT_THAT(refused([](Program* p) {
+                auto& order = p->fused[0].order[0];
+                std::swap(order.front(), order.back());
+              }),
+              HasSubstr("fused order: node"));
+  EXPECT_THAT(refused([](Program* p) { p->fused[0].pipelines[1][0] = 5; }),
+              HasSubstr("has no pipeline"));
+  const auto in_list = [&](OpKind kind,
+                           const std::function<void(std::vector<Instruction>*, size_t)>& change) {
+    return refused([&](Program* p) {
+      auto& list = p->ranks[0].instructions;
+      size_t at = 0;
+      while (list[at].kind != kind ||
+             p->graph.calls[list[at].call.value].kind != CallKind::kTrainStep)
+        ++at;
+      change(&list, at);
+    });
+  };
+  using List = std::vector<Instruction>;
+  EXPECT_THAT(in_list(OpKind::kPasses, [](List* list, size_t at) { (*list)[at].detail = -1; }),
+              HasSubstr("stands where passes"));
+  EXPECT_THAT(
+      in_list(OpKind::kAgree,
+              [](List* list, size_t at) { std::swap((*list)[at].call, (*list)[at + 1].call); }),
+      HasSubstr("stands where agree"));
+  EXPECT_THAT(
+      in_list(OpKind::kRegionBegin,
+              [](List* list, size_t at) { std::swap((*list)[at].call, (*list)[at + 1].call); }),
+      HasSubstr("a region is still open"));
 }
 
 }  // namespace

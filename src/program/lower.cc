@@ -1,22 +1,58 @@
 #include "program/lower.h"
 
 namespace braid {
+namespace {
+
+// Updated weights come back to all who hold them before another call's update.
+int phase_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::kRegionBegin:
+      return 0;
+    case OpKind::kPasses:
+      return 1;
+    case OpKind::kReduce:
+      return 2;
+    case OpKind::kAgree:
+      return 3;
+    case OpKind::kUpdate:
+    case OpKind::kAllGather:
+      return 4;
+    default:
+      return 5;
+  }
+}
+
+}  // namespace
+
+std::vector<Instruction> weave(const std::array<std::vector<Instruction>, 2>& regions,
+                               int32_t fused) {
+  std::vector<Instruction> out;
+  for (int phase = 0; phase <= phase_of(OpKind::kRegionEnd); ++phase)
+    for (size_t c = 0; c < regions.size(); ++c)
+      for (const Instruction& each : regions[c]) {
+        const bool passes = each.kind == OpKind::kPasses;
+        if (phase_of(each.kind) != phase || (passes && c > 0)) continue;
+        out.push_back(each);
+        if (passes) out.back().detail = fused;
+      }
+  return out;
+}
 
 std::vector<Instruction> lower(const Call& call, CallId id) {
-  const auto region = [&](ExitCondition exit, std::vector<OpCode> body) {
-    std::vector<Instruction> out = {{OpCode::kRegionBegin, id, exit, {}, -1}};
-    for (const OpCode code : body) out.push_back({code, id, ExitCondition::kNone, {}, -1});
-    out.push_back({OpCode::kRegionEnd, id, exit, {}, -1});
+  const auto region = [&](ExitCondition exit, std::vector<OpKind> body) {
+    std::vector<Instruction> out = {{OpKind::kRegionBegin, id, exit, {}, -1}};
+    for (const OpKind kind : body) out.push_back({kind, id, ExitCondition::kNone, {}, -1});
+    out.push_back({OpKind::kRegionEnd, id, exit, {}, -1});
     return out;
   };
   switch (call.kind) {
     case CallKind::kGenerate:
-      return region(ExitCondition::kDrained, {OpCode::kGenerateStep, OpCode::kAgree});
+      return region(ExitCondition::kDrained, {OpKind::kRound, OpKind::kAgree});
     case CallKind::kTrainStep:
       return region(ExitCondition::kMinibatchesDone,
-                    {OpCode::kSchedule, OpCode::kAgree, OpCode::kOptimizerStep});
+                    {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate});
     default:
-      return {{OpCode::kCall, id, ExitCondition::kNone, {}, -1}};
+      return {{OpKind::kCall, id, ExitCondition::kNone, {}, -1}};
   }
 }
 

@@ -1,6 +1,7 @@
 // The body of a call as instructions, the same for every layout. Pure.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "program/exchange.h"
@@ -9,6 +10,12 @@ namespace braid {
 
 // The instructions that one call becomes on each of its ranks, without what they wait for.
 std::vector<Instruction> lower(const Call& call, CallId id);
+
+// The region of two training calls whose passes are woven by entry `fused` of the program's, from
+// the region of each: both are open while one instruction executes the passes of both; then kind by
+// kind what each makes of its gradients.
+std::vector<Instruction> weave(const std::array<std::vector<Instruction>, 2>& regions,
+                               int32_t fused);
 
 // The entry of a call's share among these ranks, added to the program's.
 int32_t add_share(CallId id, std::vector<DeviceId> members, Program* program);

@@ -18,30 +18,12 @@
 #include "base/ids.h"
 #include "dataflow/graph.h"
 #include "program/layout.h"
+#include "program/op_kind.h"
 
 namespace braid {
 
 // Number of the rules of expand(): another one means other ops from equal arguments.
-inline constexpr int kExpandRules = 2;
-
-enum class OpKind {
-  kForward,        // a micro-batch through a body; the head's log-probs, values or scores included
-  kBackward,       // the same body backwards; adds to the gradients
-  kLoss,           // of a micro-batch, over the totals of its mini-batch: starts the backward
-  kSend,           // an activation, or its gradient, to `peer`
-  kReceive,        // the same on the other side
-  kBroadcast,      // from the first member of the group
-  kAllGather,      // slices to all members
-  kAllReduce,      // sums, to all members
-  kReduceScatter,  // sums, to each member its slice
-  kAllToAll,       // of each member, a part to every other; only inside forward and backward
-  kNorm,           // squares of the gradients that this rank owns, summed over the group
-  kAgree,          // the group decides alike: is everything finite, does training stop early
-  kZero,           // gradients to zero
-  kUpdate,         // main weights, moments and weights of the owned slices, unless refused
-  kSample,         // the next token of each sequence of a round
-};
-const char* op_kind_name(OpKind kind);
+inline constexpr int kExpandRules = 3;
 
 // Ranks that communicate; every member lists them in the same order.
 enum class GroupKind {
@@ -115,6 +97,7 @@ enum class Channel : int8_t { kNone, kActivations, kGradients };
 
 struct Op {
   OpKind kind = OpKind::kForward;
+  OpKind run = OpKind::kCall;        // the kind of the instruction that executes it
   Channel channel = Channel::kNone;  // send, receive
   // Activations of the body and micro-batch: +1 are held from here on, -1 are freed here.
   int8_t holds = 0;

@@ -1,3 +1,4 @@
+#include <iterator>
 #include <sstream>
 
 #include "base/text.h"
@@ -41,10 +42,13 @@ void write_rows(const Expansion& e, const Op& op, const Deal* deal, std::ostream
 
 const char* op_kind_name(OpKind kind) {
   static constexpr const char* kNames[] = {
-      "forward",   "backward",   "loss",       "send",           "receive",
-      "broadcast", "all_gather", "all_reduce", "reduce_scatter", "all_to_all",
-      "norm",      "agree",      "zero",       "update",         "sample"};
-  return kNames[static_cast<int>(kind)];
+      "forward",    "backward",     "loss",           "send",       "receive", "broadcast",
+      "all_gather", "all_reduce",   "reduce_scatter", "all_to_all", "norm",    "agree",
+      "zero",       "update",       "sample",         "call",       "passes",  "reduce",
+      "round",      "region_begin", "region_end",     "reallocate", "share",   "exchange",
+      "load",       "offload",      "release"};
+  static_assert(std::size(kNames) == static_cast<size_t>(OpKind::kRelease) + 1);
+  return kNames[static_cast<size_t>(kind)];
 }
 
 const char* group_kind_name(GroupKind kind) {

@@ -24,7 +24,7 @@ Program lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
   for (size_t place = 0; place < order.size(); ++place) {
     const CallId id = order[place];
     for (const CallId before : shares[place])
-      last[before.value] = append({OpCode::kShare,
+      last[before.value] = append({OpKind::kShare,
                                    id,
                                    ExitCondition::kNone,
                                    {last[before.value]},
@@ -38,11 +38,6 @@ Program lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
     }
   }
   return program;
-}
-
-bool is_inside_region(OpCode code) {
-  return code == OpCode::kGenerateStep || code == OpCode::kSchedule || code == OpCode::kAgree ||
-         code == OpCode::kOptimizerStep || code == OpCode::kReduce || code == OpCode::kGather;
 }
 
 std::string interval_text(const Interval& interval) {
@@ -82,22 +77,28 @@ void write_reallocation(const Program& program, const Reallocation& reallocation
 void write_detail(const Program& program, const Instruction& instruction, DeviceId rank,
                   std::ostream& out) {
   if (instruction.detail < 0) return;
-  switch (instruction.code) {
-    case OpCode::kReallocate:
+  switch (instruction.kind) {
+    case OpKind::kReallocate:
       return write_reallocation(program, program.reallocations[instruction.detail], rank, out);
-    case OpCode::kShare:
-    case OpCode::kExchange:
+    case OpKind::kShare:
+    case OpKind::kExchange:
       return write_exchange(program, program.exchanges[instruction.detail], out);
-    case OpCode::kReduce:
-    case OpCode::kGather:
+    case OpKind::kReduce:
+    case OpKind::kAgree:
+    case OpKind::kAllGather:
       out << " over ranks";
       for (const DeviceId member : program.groups[instruction.detail].members) out << " " << member;
       return;
-    case OpCode::kLoad:
-    case OpCode::kOffload:
+    case OpKind::kLoad:
+    case OpKind::kOffload:
       out << " " << program.states[instruction.detail].role
           << (program.states[instruction.detail].optimizer ? " optimizer" : " weights");
       if (instruction.layers.size() > 0) out << " layers " << interval_text(instruction.layers);
+      return;
+    case OpKind::kPasses:
+      for (const CallId other : program.fused[instruction.detail].calls)
+        if (other != instruction.call)
+          out << " woven with " << program.graph.calls[other.value].name;
       return;
     default:
       out << " copy " << instruction.detail << " of " << program.copies[instruction.detail].role;
@@ -107,11 +108,11 @@ void write_detail(const Program& program, const Instruction& instruction, Device
 void write_instruction(const Program& program, const Instruction& instruction, DeviceId rank,
                        std::ostream& out) {
   const Call& call = program.graph.calls[instruction.call.value];
-  const bool names_call = instruction.code == OpCode::kCall ||
-                          instruction.code == OpCode::kRegionBegin ||
-                          instruction.code == OpCode::kRegionEnd;
-  out << (is_inside_region(instruction.code) ? "    " : "  ") << op_code_name(instruction.code)
-      << " " << call.name;
+  const bool names_call = instruction.kind == OpKind::kCall ||
+                          instruction.kind == OpKind::kRegionBegin ||
+                          instruction.kind == OpKind::kRegionEnd;
+  out << (inside_region(instruction.kind) ? "    " : "  ") << op_kind_name(instruction.kind) << " "
+      << call.name;
   if (names_call)
     out << " (" << call_kind_name(call.kind)
         << (call.role.value.empty() ? "" : " " + call.role.value)
@@ -126,42 +127,6 @@ void write_instruction(const Program& program, const Instruction& instruction, D
 }
 
 }  // namespace
-
-const char* op_code_name(OpCode code) {
-  switch (code) {
-    case OpCode::kCall:
-      return "call";
-    case OpCode::kRegionBegin:
-      return "region_begin";
-    case OpCode::kRegionEnd:
-      return "region_end";
-    case OpCode::kGenerateStep:
-      return "generate_step";
-    case OpCode::kSchedule:
-      return "schedule";
-    case OpCode::kAgree:
-      return "agree";
-    case OpCode::kOptimizerStep:
-      return "optimizer_step";
-    case OpCode::kReallocate:
-      return "reallocate";
-    case OpCode::kShare:
-      return "share";
-    case OpCode::kExchange:
-      return "exchange";
-    case OpCode::kReduce:
-      return "reduce";
-    case OpCode::kGather:
-      return "gather";
-    case OpCode::kLoad:
-      return "load";
-    case OpCode::kOffload:
-      return "offload";
-    case OpCode::kRelease:
-      return "release";
-  }
-  return "unknown";
-}
 
 const char* exit_condition_name(ExitCondition condition) {
   switch (condition) {
@@ -201,7 +166,7 @@ Result<Program> reorder(const Program& program, const std::vector<CallId>& order
 
 std::string executed_instruction(const Program& program, size_t rank, size_t index) {
   const Instruction& instruction = program.ranks[rank].instructions[index];
-  return cat(index, " ", op_code_name(instruction.code), " ",
+  return cat(index, " ", op_kind_name(instruction.kind), " ",
              program.graph.calls[instruction.call.value].name, "\n");
 }
 

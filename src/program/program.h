@@ -20,44 +20,27 @@
 #include "dataflow/graph.h"
 #include "plan/problem.h"
 #include "program/model_shape.h"
+#include "program/op_kind.h"
 #include "program/reallocation.h"
 #include "schedule/pipelines.h"
 #include "schedule/schedule.h"
 
 namespace braid {
 
-enum class OpCode {
-  kCall,           // run a call once
-  kRegionBegin,    // open a stream region of a call
-  kRegionEnd,      // back to the region's begin until its exit condition holds
-  kGenerateStep,   // region body: one scheduling round and forward of the generation engine
-  kSchedule,       // region body: the forwards and backwards of one optimizer step's micro-batches
-  kAgree,          // region body: gather what the exit and branch conditions depend on
-  kOptimizerStep,  // region body: apply the accumulated gradients unless the agreement refused them
-  kReallocate,     // weights come from a role's home copy into a copy in another layout
-  kShare,          // what a call found goes to all ranks
-  kExchange,       // fields that a call wrote go to the ranks of another that reads them
-  kReduce,         // region body: gradients over the data-parallel ranks of one slice
-  kGather,         // region body: updated weights of that slice (ZeRO-1 and 2)
-  kLoad,           // state from host memory, or some layers of it
-  kOffload,        // state to host memory, unless it is there as it was loaded; frees device memory
-  kRelease,        // free a copy of weights
-};
-const char* op_code_name(OpCode code);
-
 // When a region ends.
 enum class ExitCondition { kNone, kDrained, kMinibatchesDone };
 const char* exit_condition_name(ExitCondition condition);
 
 struct Instruction {
-  OpCode code = OpCode::kCall;
+  OpKind kind = OpKind::kCall;
   CallId call;                                // the call of the graph that this is part of, or
                                               // (share, exchange) beside which it stands
   ExitCondition exit = ExitCondition::kNone;  // of a region, at its begin and end
   std::vector<InstructionId> after;           // earlier instructions that must have ended
-  // Reallocate: index into reallocations; share, exchange: into exchanges; reduce, gather: into
-  // groups; load, offload: into states;
-  // release, and call, generate and schedule of a copy: into copies; else -1.
+  // What it is about. Reallocate: index into reallocations; share, exchange: into exchanges;
+  // reduce, agree, all_gather: into groups, of the ranks that are in it together (-1: this one
+  // alone); load, offload: into states; release, and call and round with another copy than the
+  // home's: into copies; passes of two calls that are woven: into fused. Else -1.
   int32_t detail = -1;
   // Load of weights: of these layers, with the ends of the model that lie beside them. Empty: all.
   Interval layers = {};
@@ -90,7 +73,7 @@ struct Reallocation {
   friend bool operator==(const Reallocation&, const Reallocation&) = default;
 };
 
-// Ranks that communicate together, in mesh order.
+// Ranks that are in an instruction together, in the order of the call's groups (program/op.h).
 struct RankGroup {
   std::vector<DeviceId> members;
   friend bool operator==(const RankGroup&, const RankGroup&) = default;
@@ -130,8 +113,8 @@ struct FusedPass {
   friend bool operator==(const FusedPass&, const FusedPass&) = default;
 };
 
-// Two training calls whose passes are woven into one order (program/fused.h). Their regions follow
-// each other in every list and are executed as one.
+// Two training calls whose passes are woven into one order (program/fused.h). They have one region
+// in every list, with a begin and an end of each: it repeats until both are done.
 struct FusedCalls {
   std::array<CallId, 2> calls;
   PipelineProblem problem;                        // of each fused group
@@ -165,11 +148,12 @@ Result<Program> compile(const Graph& graph);
 Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem,
                         const std::vector<int32_t>& steps = {});
 
-// Regions are closed and not nested, `after` points backwards, every call occurs once on each of
-// its ranks, state that rests on the host is loaded before each use and every use waits for it,
-// reallocations bring all of a copy and stand between the last change of its weights and its uses,
-// ranks that do everything in order never wait for each other in a circle, and what a call reads
-// has come from all who have it, by exchanges and shares that it waits for.
+// Regions are closed and not nested (two calls that are fused share one), `after` points backwards,
+// every call occurs once on each of its ranks, state that rests on the host is loaded before each
+// use and every use waits for it, reallocations bring all of a copy and stand between the last
+// change of its weights and its uses, ranks that do everything in order never wait for each other
+// in a circle, and what a call reads has come from all who have it, by exchanges and shares that it
+// waits for.
 Status verify(const Program& program);
 
 // The same program with its calls (a region counts as one) in another order; an order that breaks a

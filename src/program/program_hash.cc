@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "program/deal.h"
+#include "program/expand.h"
 #include "program/op.h"
 #include "program/program.h"
 
@@ -16,7 +17,7 @@ class StaticText {
   explicit StaticText(const Program& program) : program_(program) { out_.precision(17); }
 
   std::string write() {
-    put("rules", kDealRules, kExpandRules);
+    put("rules", kDealRules, kExpandRules, kRoundsBetweenAgreements);
     write_graph();
     for (const CallPlacement& call : program_.calls) write_call(call);
     for (const ModelShape& model : program_.models) write_model(model);
@@ -132,7 +133,7 @@ class StaticText {
   void write_rank(const RankProgram& rank) {
     put("rank");
     for (const Instruction& i : rank.instructions) {
-      put("do", i.code, i.call.value, i.exit, i.detail, numbers_of(i.after));
+      put("do", i.kind, i.call.value, i.exit, i.detail, numbers_of(i.after));
       if (i.layers.size() > 0) put("layers", i.layers);
       if (!i.within.empty()) put("within", numbers_of(i.within));
     }

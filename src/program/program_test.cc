@@ -17,11 +17,10 @@ TEST(Program, LowersGenerationAndTrainingToRegions) {
   AlgorithmOptions options;
   options.name = "sft";
   const Program program = *compile(*make_graph(options));
-  std::vector<OpCode> codes;
-  for (const Instruction& i : program.ranks[0].instructions) codes.push_back(i.code);
-  EXPECT_EQ(codes,
-            (std::vector<OpCode>{OpCode::kCall, OpCode::kRegionBegin, OpCode::kSchedule,
-                                 OpCode::kAgree, OpCode::kOptimizerStep, OpCode::kRegionEnd}));
+  std::vector<OpKind> codes;
+  for (const Instruction& i : program.ranks[0].instructions) codes.push_back(i.kind);
+  EXPECT_EQ(codes, (std::vector<OpKind>{OpKind::kCall, OpKind::kRegionBegin, OpKind::kPasses,
+                                        OpKind::kAgree, OpKind::kUpdate, OpKind::kRegionEnd}));
 }
 
 TEST(Program, TextAndHashFollowTheValue) {

@@ -51,7 +51,7 @@ class ResidencyRun {
       const Status status = step(at, list_[i]);
       if (!status.ok())
         return status.at(
-            cat("rank ", rank_, ", instruction ", i, " (", op_code_name(list_[i].code), ")"));
+            cat("rank ", rank_, ", instruction ", i, " (", op_kind_name(list_[i].kind), ")"));
     }
     if (here_.empty()) return ok_status();
     return invalid_input(
@@ -79,10 +79,10 @@ class ResidencyRun {
   }
 
   Status step(int32_t at, const Instruction& i) {
-    if (i.code == OpCode::kLoad) return load(at, i);
-    if (i.code == OpCode::kOffload) return offload(i);
-    if (i.code == OpCode::kReallocate) return reallocate(i);
-    if (i.code == OpCode::kCall || i.code == OpCode::kRegionBegin) return start_call(i);
+    if (i.kind == OpKind::kLoad) return load(at, i);
+    if (i.kind == OpKind::kOffload) return offload(i);
+    if (i.kind == OpKind::kReallocate) return reallocate(i);
+    if (i.kind == OpKind::kCall || i.kind == OpKind::kRegionBegin) return start_call(i);
     return i.within.empty() ? ok_status() : invalid_input("waits within itself, but is no call");
   }
 
@@ -127,7 +127,7 @@ class ResidencyRun {
   Status start_call(const Instruction& i) {
     for (const InstructionId load : i.within)
       if (load.value < 0 || load.value >= static_cast<int32_t>(list_.size()) ||
-          list_[load.value].code != OpCode::kLoad)
+          list_[load.value].kind != OpKind::kLoad)
         return invalid_input(
             cat("waits within itself for instruction ", load, ", which loads nothing"));
     const CallKind kind = program_.graph.calls[i.call.value].kind;

@@ -40,8 +40,8 @@ std::set<int32_t> ancestors(const RankProgram& rank, int32_t index) {
 // Whether `instruction` reads the weights that a role's offload frees, or brings them.
 bool touches_home(const Program& program, const Instruction& instruction, const RoleState& state,
                   DeviceId rank) {
-  if (instruction.code == OpCode::kLoad) return program.states[instruction.detail] == state;
-  if (instruction.code != OpCode::kReallocate) return false;
+  if (instruction.kind == OpKind::kLoad) return program.states[instruction.detail] == state;
+  if (instruction.kind != OpKind::kReallocate) return false;
   const RoleId& role = program.copies[program.reallocations[instruction.detail].copy].role;
   return role == state.role &&
          std::any_of(program.copies.begin(), program.copies.end(), [&](const WeightCopy& copy) {
@@ -60,7 +60,7 @@ TEST(Residency, WeightsLeaveAfterTheMessagesThatReadThem) {
     for (size_t r = 0; r < program.ranks.size(); ++r) {
       const RankProgram& rank = program.ranks[r];
       for (size_t i = 0; i < rank.instructions.size(); ++i) {
-        if (rank.instructions[i].code != OpCode::kOffload) continue;
+        if (rank.instructions[i].kind != OpKind::kOffload) continue;
         const RoleState& state = program.states[rank.instructions[i].detail];
         if (state.optimizer) continue;
         const std::set<int32_t> waits = ancestors(rank, static_cast<int32_t>(i));
@@ -90,11 +90,11 @@ TEST(Residency, CopiesAreReleasedAfterTheMessagesThatReadThem) {
   int checked = 0;
   for (const RankProgram& rank : program.ranks)
     for (size_t i = 0; i < rank.instructions.size(); ++i) {
-      if (rank.instructions[i].code != OpCode::kRelease) continue;
+      if (rank.instructions[i].kind != OpKind::kRelease) continue;
       const std::set<int32_t> waits = ancestors(rank, static_cast<int32_t>(i));
       for (int32_t before = 0; before < static_cast<int32_t>(i); ++before) {
         const Instruction& filled = rank.instructions[before];
-        if (filled.code != OpCode::kReallocate ||
+        if (filled.kind != OpKind::kReallocate ||
             program.reallocations[filled.detail].copy != rank.instructions[i].detail)
           continue;
         EXPECT_EQ(waits.count(before), 1U);
@@ -114,9 +114,9 @@ TEST(Residency, StateComesBackAfterItHasLeft) {
   const RankProgram& rank = program.ranks[0];
   int32_t left = -1, loads = 0;
   for (size_t i = 0; i < rank.instructions.size(); ++i) {
-    const OpCode code = rank.instructions[i].code;
-    if (code == OpCode::kOffload) left = static_cast<int32_t>(i);
-    if (code != OpCode::kLoad) continue;
+    const OpKind kind = rank.instructions[i].kind;
+    if (kind == OpKind::kOffload) left = static_cast<int32_t>(i);
+    if (kind != OpKind::kLoad) continue;
     if (left >= 0) {
       EXPECT_EQ(ancestors(rank, static_cast<int32_t>(i)).count(left), 1U);
     }
@@ -141,7 +141,7 @@ Program prefetched(const PlanningProblem& problem) {
 Instruction& first_of(Program& program, const std::string& call) {
   for (Instruction& i : program.ranks[0].instructions)
     if (program.graph.calls[i.call.value].name == call &&
-        (i.code == OpCode::kCall || i.code == OpCode::kRegionBegin))
+        (i.kind == OpKind::kCall || i.kind == OpKind::kRegionBegin))
       return i;
   ADD_FAILURE() << call;
   return program.ranks[0].instructions[0];
@@ -157,7 +157,7 @@ TEST(Residency, PassesBeginWhenTheirFirstLayersAreThere) {
   EXPECT_TRUE(first_of(program, "generate").within.empty());
   for (const char* call : {"old_logprob", "ref_logprob", "update_actor"}) {
     const Instruction& first = first_of(program, call);
-    const bool trains = first.code == OpCode::kRegionBegin;
+    const bool trains = first.kind == OpKind::kRegionBegin;
     int64_t next = 3;  // layers 0 to 3 come before
     ASSERT_EQ(first.within.size(), kLoadRuns - 1 + (trains ? 1 : 0)) << call;
     for (const InstructionId load : first.within) {
@@ -193,12 +193,12 @@ TEST(Residency, VerifyFindsLoadsThatAreMissingOrNotAwaited) {
               HasSubstr("which loads nothing"));
   int loads = 0;
   for (size_t i = 0; i < list.size(); ++i) {
-    if (list[i].code != OpCode::kLoad && list[i].code != OpCode::kOffload) continue;
+    if (list[i].kind != OpKind::kLoad && list[i].kind != OpKind::kOffload) continue;
     // In its place one that these rules do not look at, so that the others keep their numbers.
     const std::string error = error_with([&](Program& p) {
-      p.ranks[0].instructions[i] = {OpCode::kRelease, list[i].call, ExitCondition::kNone, {}, 0};
+      p.ranks[0].instructions[i] = {OpKind::kRelease, list[i].call, ExitCondition::kNone, {}, 0};
     });
-    const bool load = list[i].code == OpCode::kLoad;
+    const bool load = list[i].kind == OpKind::kLoad;
     if (load) {
       EXPECT_THAT(error, testing::AnyOf(HasSubstr("rests on the host"), HasSubstr("is away"),
                                         HasSubstr("which loads nothing")))

@@ -6,39 +6,35 @@
 
 #include "base/text.h"
 #include "program/exchange.h"
+#include "program/expand.h"
+#include "program/fused.h"
+#include "program/lower.h"
 #include "program/residency.h"
 #include "program/verify_weights.h"
 
 namespace braid {
 namespace {
 
-bool starts_call(OpCode code) { return code == OpCode::kCall || code == OpCode::kRegionBegin; }
-
-bool is_body(OpCode code) {
-  return code == OpCode::kRegionEnd || code == OpCode::kGenerateStep || code == OpCode::kSchedule ||
-         code == OpCode::kAgree || code == OpCode::kOptimizerStep || code == OpCode::kReduce ||
-         code == OpCode::kGather;
-}
-
-bool is_of_fields(OpCode code) { return code == OpCode::kShare || code == OpCode::kExchange; }
-
 std::string place(size_t index, const Instruction& instruction) {
-  return cat("instruction ", index, " (", op_code_name(instruction.code), ")");
+  return cat("instruction ", index, " (", op_kind_name(instruction.kind), ")");
 }
 
 // The size of the table that an instruction's detail points into; 0: it has none.
-size_t table_size(const Program& program, OpCode code) {
-  switch (code) {
-    case OpCode::kReallocate:
+size_t table_size(const Program& program, OpKind kind) {
+  switch (kind) {
+    case OpKind::kReallocate:
       return program.reallocations.size();
-    case OpCode::kShare:
-    case OpCode::kExchange:
+    case OpKind::kShare:
+    case OpKind::kExchange:
       return program.exchanges.size();
-    case OpCode::kReduce:
-    case OpCode::kGather:
+    case OpKind::kReduce:
+    case OpKind::kAgree:
+    case OpKind::kAllGather:
       return program.groups.size();
-    case OpCode::kLoad:
-    case OpCode::kOffload:
+    case OpKind::kPasses:
+      return program.fused.size();
+    case OpKind::kLoad:
+    case OpKind::kOffload:
       return program.states.size();
     default:
       return program.copies.size();
@@ -50,12 +46,12 @@ Status verify_references(const Program& program, const Instruction& instruction,
     if (before.value < 0 || before.value >= static_cast<int32_t>(index))
       return invalid_input(cat("waits for instruction ", before, ", which is not earlier"));
   const int32_t detail = instruction.detail;
-  const bool needs = instruction.code == OpCode::kReallocate || is_of_fields(instruction.code) ||
-                     instruction.code == OpCode::kReduce || instruction.code == OpCode::kGather ||
-                     instruction.code == OpCode::kLoad || instruction.code == OpCode::kOffload ||
-                     instruction.code == OpCode::kRelease;
+  const bool needs = instruction.kind == OpKind::kReallocate || moves_fields(instruction.kind) ||
+                     instruction.kind == OpKind::kReduce ||
+                     instruction.kind == OpKind::kAllGather || instruction.kind == OpKind::kLoad ||
+                     instruction.kind == OpKind::kOffload || instruction.kind == OpKind::kRelease;
   if (detail < (needs ? 0 : -1) ||
-      detail >= static_cast<int32_t>(table_size(program, instruction.code)))
+      detail >= static_cast<int32_t>(table_size(program, instruction.kind)))
     if (detail != -1 || needs)
       return invalid_input(cat("refers to entry ", detail, " of its table"));
   return ok_status();
@@ -73,10 +69,25 @@ std::set<int32_t> expected_calls(const Program& program, size_t rank) {
   return out;
 }
 
+// The entry of the pair of fused calls that a call is of; null: it is fused with none.
+const FusedCalls* pair_of(const Program& program, CallId call) {
+  for (const FusedCalls& fused : program.fused)
+    if (fused.calls[0] == call || fused.calls[1] == call) return &fused;
+  return nullptr;
+}
+
+// Whether an instruction opens the second of two calls that have one region.
+bool joins_region(const Program& program, const std::vector<Instruction>& list, size_t at) {
+  if (at == 0 || list[at].kind != OpKind::kRegionBegin) return false;
+  const FusedCalls* const pair = pair_of(program, list[at].call);
+  return pair != nullptr && list[at - 1].kind == OpKind::kRegionBegin &&
+         pair->calls[0] == list[at - 1].call && pair->calls[1] == list[at].call;
+}
+
 Status verify_rank(const Program& program, size_t rank_index) {
   const RankProgram& rank = program.ranks[rank_index];
   std::set<int32_t> missing = expected_calls(program, rank_index);
-  bool open = false;
+  int open = 0;  // calls whose region is
   for (size_t i = 0; i < rank.instructions.size(); ++i) {
     const Instruction& instruction = rank.instructions[i];
     const auto wrong = [&](const std::string& what) {
@@ -84,55 +95,95 @@ Status verify_rank(const Program& program, size_t rank_index) {
     };
     if (const Status references = verify_references(program, instruction, i); !references.ok())
       return references.at(place(i, instruction));
-    if (is_body(instruction.code) && !open) return wrong("outside of a region");
-    if (!is_body(instruction.code) && open) return wrong("a region is still open");
-    if (starts_call(instruction.code) && missing.erase(instruction.call.value) == 0)
+    if (inside_region(instruction.kind) && open == 0) return wrong("outside of a region");
+    if (!inside_region(instruction.kind) && open > 0 &&
+        !joins_region(program, rank.instructions, i))
+      return wrong("a region is still open");
+    if (starts_call(instruction.kind) && missing.erase(instruction.call.value) == 0)
       return wrong(cat("call ", program.graph.calls[instruction.call.value].name,
                        " occurs twice or does not belong here"));
-    if (instruction.code == OpCode::kRegionBegin) open = true;
-    if (instruction.code == OpCode::kRegionEnd) open = false;
+    if (instruction.kind == OpKind::kRegionBegin) ++open;
+    if (instruction.kind == OpKind::kRegionEnd) --open;
   }
-  if (open) return invalid_input("the last region is not closed");
+  if (open > 0) return invalid_input("the last region is not closed");
   if (!missing.empty())
     return invalid_input(
         cat("call ", program.graph.calls[*missing.begin()].name, " of the graph does not occur"));
   return ok_status();
 }
 
-// What the body of a call's region consists of, in order. Reductions and gathers where copies of
-// the weights take part; not in a program of one rank.
-std::vector<OpCode> body_of(const Program& program, CallId id) {
-  if (program.graph.calls[id.value].kind == CallKind::kGenerate)
-    return {OpCode::kGenerateStep, OpCode::kAgree};
-  std::vector<OpCode> out = {OpCode::kSchedule};
-  const bool copies = !program.calls.empty() && dense_copies(program.calls[id.value].strategy) > 1;
-  const int zero = copies ? program.calls[id.value].strategy.zero_stage : 0;
-  if (copies) out.push_back(OpCode::kReduce);
-  out.push_back(OpCode::kAgree);
-  out.push_back(OpCode::kOptimizerStep);
-  if (zero == 1 || zero == 2) out.push_back(OpCode::kGather);
+// What a call's region consists of, in order. Reductions and gathers where copies of weights take
+// part; not in a program of one rank.
+std::vector<Instruction> region_of(const Program& program, CallId id) {
+  std::vector<OpKind> kinds = {OpKind::kRegionBegin, OpKind::kRound, OpKind::kAgree};
+  if (program.graph.calls[id.value].kind == CallKind::kTrainStep) {
+    kinds = {OpKind::kRegionBegin, OpKind::kPasses};
+    const bool copies = !program.calls.empty() && sums_copies(program.calls[id.value].strategy);
+    const int zero = copies ? program.calls[id.value].strategy.zero_stage : 0;
+    if (copies) kinds.push_back(OpKind::kReduce);
+    kinds.push_back(OpKind::kAgree);
+    kinds.push_back(OpKind::kUpdate);
+    if (zero == 1 || zero == 2) kinds.push_back(OpKind::kAllGather);
+  }
+  kinds.push_back(OpKind::kRegionEnd);
+  std::vector<Instruction> out;
+  for (const OpKind kind : kinds) out.push_back({kind, id, ExitCondition::kNone, {}, -1});
   return out;
+}
+
+// The region that begins with this call: its own, or one with the call that it is fused with.
+std::vector<Instruction> region_from(const Program& program, CallId id) {
+  const FusedCalls* const pair = pair_of(program, id);
+  if (pair == nullptr || pair->calls[0] != id) return region_of(program, id);
+  return weave({region_of(program, id), region_of(program, pair->calls[1])},
+               static_cast<int32_t>(pair - program.fused.data()));
+}
+
+// The ranks that an instruction of a region is in together with this one: all of a training call
+// agree, or a replica that generates; those that hold the same parameters sum gradients and give
+// each other what they updated.
+Status verify_group(const Program& program, size_t rank, const Instruction& i) {
+  const bool agrees = i.kind == OpKind::kAgree;
+  if (!agrees && i.kind != OpKind::kReduce && i.kind != OpKind::kAllGather) return ok_status();
+  std::vector<DeviceId> expected = {DeviceId{static_cast<int32_t>(rank)}};
+  if (!program.calls.empty()) {
+    const CallFrame frame = call_frame(program, i.call);
+    const bool dense = dense_copies(frame.where->strategy) > 1;
+    GroupKind kind = dense ? GroupKind::kData : GroupKind::kExpertData;
+    if (agrees) kind = frame.kind == CallKind::kGenerate ? GroupKind::kReplica : GroupKind::kCall;
+    expected = group_of(frame, kind, position_in(*frame.where, expected[0])).members;
+  }
+  const bool right =
+      i.detail < 0 ? expected.size() == 1 : program.groups[i.detail].members == expected;
+  return right ? ok_status() : invalid_input("is not among the ranks that it should be");
 }
 
 // Regions have all that their calls consist of, in order.
 Status verify_bodies(const Program& program, size_t rank) {
   const auto& list = program.ranks[rank].instructions;
-  std::vector<OpCode> left;  // of the open region, in reverse
+  std::vector<Instruction> left;  // of the open region, in reverse
   for (size_t i = 0; i < list.size(); ++i) {
     const auto wrong = [&](const std::string& what) {
       return invalid_input(cat(place(i, list[i]), ": ", what));
     };
-    if (list[i].code == OpCode::kRegionBegin) {
-      left = body_of(program, list[i].call);
+    if (stands_between_calls(list[i].kind) || list[i].kind == OpKind::kCall) continue;
+    if (list[i].kind == OpKind::kRegionBegin && !joins_region(program, list, i)) {
+      left = region_from(program, list[i].call);
       std::reverse(left.begin(), left.end());
-    } else if (list[i].code == OpCode::kRegionEnd) {
-      if (!left.empty()) return wrong(cat("the region lacks ", op_code_name(left.back())));
-    } else if (is_body(list[i].code)) {
-      if (left.empty() || left.back() != list[i].code)
-        return wrong(left.empty() ? "the region has all that it needs"
-                                  : cat("stands where ", op_code_name(left.back()), " should"));
-      left.pop_back();
     }
+    const bool ends = list[i].kind == OpKind::kRegionEnd;
+    if (left.empty() || (!ends && left.back().kind == OpKind::kRegionEnd))
+      return wrong("the region has all that it needs");
+    if (ends && left.back().kind != OpKind::kRegionEnd)
+      return wrong(cat("the region lacks ", op_kind_name(left.back().kind)));
+    const bool passes = list[i].kind == OpKind::kPasses;
+    if (left.back().kind != list[i].kind || left.back().call != list[i].call ||
+        (passes && left.back().detail != list[i].detail))
+      return wrong(cat("stands where ", op_kind_name(left.back().kind), " of ",
+                       program.graph.calls[left.back().call.value].name, " should"));
+    left.pop_back();
+    if (const Status group = verify_group(program, rank, list[i]); !group.ok())
+      return group.at(place(i, list[i]));
   }
   return ok_status();
 }
@@ -142,7 +193,7 @@ Status verify_releases(const Program& program) {
   std::map<std::pair<int32_t, int32_t>, std::set<size_t>> freed;  // by copy and call
   for (size_t rank = 0; rank < program.ranks.size(); ++rank)
     for (const Instruction& i : program.ranks[rank].instructions)
-      if (i.code == OpCode::kRelease) freed[{i.detail, i.call.value}].insert(rank);
+      if (i.kind == OpKind::kRelease) freed[{i.detail, i.call.value}].insert(rank);
   for (const auto& [where, ranks] : freed)
     for (const DeviceId device : program.calls[where.second].mesh.devices)
       if (ranks.count(device.value) == 0)
@@ -166,7 +217,7 @@ Status verify_entries(const Program& program, size_t rank, const std::vector<Ent
       ++next;
   };
   for (size_t i = 0; i < list.size(); ++i) {
-    if (!is_entry(list[i].code)) continue;
+    if (!is_entry(list[i].kind)) continue;
     skip();
     if (static_cast<size_t>(list[i].detail) != next)
       return invalid_input(cat(place(i, list[i]), ": ", what, " ", list[i].detail, " stands where ",
@@ -180,15 +231,15 @@ Status verify_entries(const Program& program, size_t rank, const std::vector<Ent
 }
 
 Status verify_tables(const Program& program, size_t rank) {
-  BRAID_TRY(verify_entries(program, rank, program.exchanges, "exchange", is_of_fields));
+  BRAID_TRY(verify_entries(program, rank, program.exchanges, "exchange", moves_fields));
   for (size_t i = 0; const Instruction& each : program.ranks[rank].instructions) {
-    if (is_of_fields(each.code) &&
-        (each.code == OpCode::kShare) != program.exchanges[each.detail].shared())
+    if (moves_fields(each.kind) &&
+        (each.kind == OpKind::kShare) != program.exchanges[each.detail].shared())
       return invalid_input(cat(place(i, each), ": is not what exchange ", each.detail, " is"));
     ++i;
   }
   return verify_entries(program, rank, program.reallocations, "reallocation",
-                        [](OpCode code) { return code == OpCode::kReallocate; });
+                        [](OpKind kind) { return kind == OpKind::kReallocate; });
 }
 
 // Entries name the ranks and the fields that their calls have.
@@ -238,18 +289,24 @@ class Run {
   }
   bool done(size_t rank) const { return next_[rank] == program_.ranks[rank].instructions.size(); }
 
-  bool at(DeviceId device, OpCode code, int32_t detail, CallId call) const {
+  bool at(DeviceId device, OpKind kind, int32_t detail, CallId call) const {
     const auto rank = static_cast<size_t>(device.value);
     if (rank >= next_.size() || done(rank)) return false;
     const Instruction& other = current(rank);
-    return other.code == code && other.detail == detail && other.call == call;
+    return other.kind == kind && other.detail == detail && other.call == call;
+  }
+
+  static bool meets_group(const Instruction& i) {
+    const bool groups =
+        i.kind == OpKind::kReduce || i.kind == OpKind::kAgree || i.kind == OpKind::kAllGather;
+    return groups && i.detail >= 0;
   }
 
   // Whether the exchanges that an instruction waits for have all of their members.
   bool exchanged(size_t rank, const Instruction& i) const {
     return std::all_of(i.after.begin(), i.after.end(), [&](InstructionId id) {
       const Instruction& before = program_.ranks[rank].instructions[id.value];
-      return before.code != OpCode::kExchange ||
+      return before.kind != OpKind::kExchange ||
              entered_by_[before.detail] == program_.exchanges[before.detail].members.size();
     });
   }
@@ -259,30 +316,29 @@ class Run {
   bool ready(size_t rank) const {
     const Instruction& i = current(rank);
     if (!exchanged(rank, i)) return false;
-    const auto key = std::tuple(i.code, i.detail, i.call.value);
+    const auto key = std::tuple(i.kind, i.detail, i.call.value);
     const std::vector<DeviceId>* members = nullptr;
-    if (i.code == OpCode::kReduce || i.code == OpCode::kGather)
-      members = &program_.groups[i.detail].members;
-    if (i.code == OpCode::kShare) members = &program_.exchanges[i.detail].members;
-    if (i.code == OpCode::kReallocate) members = &program_.reallocations[i.detail].members;
-    if (starts_call(i.code) && !program_.calls.empty() &&
+    if (meets_group(i)) members = &program_.groups[i.detail].members;
+    if (i.kind == OpKind::kShare) members = &program_.exchanges[i.detail].members;
+    if (i.kind == OpKind::kReallocate) members = &program_.reallocations[i.detail].members;
+    if (starts_call(i.kind) && !program_.calls.empty() &&
         uses_model(program_.graph.calls[i.call.value]))
       members = &program_.calls[i.call.value].mesh.devices;
     if (members == nullptr || entered_.count(key) > 0) return true;
     return std::all_of(members->begin(), members->end(),
-                       [&](DeviceId member) { return at(member, i.code, i.detail, i.call); });
+                       [&](DeviceId member) { return at(member, i.kind, i.detail, i.call); });
   }
 
   Status execute(size_t rank) {
     const Instruction& i = current(rank);
     Status status;
-    if (starts_call(i.code)) status = start_call(rank, i);
-    if (i.code == OpCode::kExchange) status = check_exchange(rank, i);
+    if (starts_call(i.kind)) status = start_call(rank, i);
+    if (i.kind == OpKind::kExchange) status = check_exchange(rank, i);
     if (!status.ok()) return status.at(cat("rank ", rank, ", ", place(next_[rank], i)));
-    if (is_of_fields(i.code)) ++entered_by_[i.detail];
-    if (i.code == OpCode::kShare || i.code == OpCode::kReduce || i.code == OpCode::kGather ||
-        i.code == OpCode::kReallocate || starts_call(i.code))
-      entered_.insert({i.code, i.detail, i.call.value});
+    if (moves_fields(i.kind)) ++entered_by_[i.detail];
+    if (i.kind == OpKind::kShare || meets_group(i) || i.kind == OpKind::kReallocate ||
+        starts_call(i.kind))
+      entered_.insert({i.kind, i.detail, i.call.value});
     ++next_[rank];
     return ok_status();
   }
@@ -294,7 +350,7 @@ class Run {
     const auto& list = program_.ranks[rank].instructions;
     return std::any_of(
         list.begin(), list.begin() + static_cast<int64_t>(before), [&](const Instruction& i) {
-          return i.call == call && (i.code == OpCode::kCall || i.code == OpCode::kRegionEnd);
+          return i.call == call && (i.kind == OpKind::kCall || i.kind == OpKind::kRegionEnd);
         });
   }
 
@@ -328,7 +384,7 @@ class Run {
   bool waits_for_exchange(size_t rank, const Instruction& i, CallId producer) const {
     const auto& list = program_.ranks[rank].instructions;
     for (size_t before = 0; before < next_[rank]; ++before) {
-      if (list[before].code != OpCode::kExchange) continue;
+      if (list[before].kind != OpKind::kExchange) continue;
       const Exchange& exchange = program_.exchanges[list[before].detail];
       if (exchange.producer != producer) continue;
       const InstructionId id{static_cast<int32_t>(before)};
@@ -352,28 +408,15 @@ class Run {
     const auto& list = program_.ranks[rank].instructions;
     return std::any_of(
         list.begin(), list.begin() + static_cast<int64_t>(next_[rank]), [&](const Instruction& i) {
-          return i.code == OpCode::kShare && program_.exchanges[i.detail].producer == producer;
+          return i.kind == OpKind::kShare && program_.exchanges[i.detail].producer == producer;
         });
   }
 
   const Program& program_;
   std::vector<size_t> next_;
-  std::set<std::tuple<OpCode, int32_t, int32_t>> entered_;
+  std::set<std::tuple<OpKind, int32_t, int32_t>> entered_;
   std::vector<size_t> entered_by_;  // [exchange]: ranks
 };
-
-// The regions of fused calls follow each other.
-Status verify_fused(const Program& program, const FusedCalls& fused) {
-  for (const DeviceId rank : program.calls[fused.calls[0].value].mesh.devices) {
-    const auto& list = program.ranks[rank.value].instructions;
-    for (size_t i = 0; i + 1 < list.size(); ++i)
-      if (list[i].code == OpCode::kRegionEnd && list[i].call == fused.calls[0] &&
-          (list[i + 1].code != OpCode::kRegionBegin || list[i + 1].call != fused.calls[1]))
-        return invalid_input(cat("rank ", rank, ", ", place(i, list[i]),
-                                 ": is not followed by the call that it is fused with"));
-  }
-  return ok_status();
-}
 
 }  // namespace
 
@@ -392,7 +435,7 @@ Status verify(const Program& program) {
     BRAID_TRY(verify_copies(program, rank));
     BRAID_TRY(verify_residency(program, rank));
   }
-  for (const FusedCalls& fused : program.fused) BRAID_TRY(verify_fused(program, fused));
+  for (const FusedCalls& fused : program.fused) BRAID_TRY(verify_order(program, fused));
   return Run(program).run();
 }
 

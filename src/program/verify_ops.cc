@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "base/text.h"
-#include "program/minibatch_parts.h"
 
 namespace braid {
 namespace {
@@ -185,10 +184,30 @@ Status verify_gathers(const CallFrame& frame, const Expansion& e) {
   return ok_status();
 }
 
+// The instruction that must execute an op of an optimizer step, in their order.
+int run_number(const Expansion& e, const Op& op) {
+  switch (op.kind) {
+    case OpKind::kAllReduce:
+    case OpKind::kReduceScatter:
+      return among_copies(e.groups[op.group].kind) ? 1 : 0;
+    case OpKind::kNorm:
+    case OpKind::kAgree:
+      return 2;
+    case OpKind::kUpdate:
+      return 3;
+    case OpKind::kAllGather:
+      return 4;
+    default:
+      return 0;
+  }
+}
+
 // The frame of each optimizer step: zero, passes, norm, agreement, update.
 Status verify_step_order(const Expansion& e, int32_t minibatch) {
   int stage = 0;  // ops of the frame so far
-  MinibatchPart part = MinibatchPart::kPasses;
+  int run = 0;
+  static constexpr OpKind kRuns[] = {OpKind::kPasses, OpKind::kReduce, OpKind::kAgree,
+                                     OpKind::kUpdate, OpKind::kAllGather};
   static constexpr OpKind kFrame[] = {OpKind::kZero, OpKind::kNorm, OpKind::kAgree,
                                       OpKind::kUpdate};
   for (size_t i = 0; i < e.ops.size(); ++i) {
@@ -198,8 +217,12 @@ Status verify_step_order(const Expansion& e, int32_t minibatch) {
     if (frame && (stage == 4 || op.kind != kFrame[stage]))
       return wrong(e, i, "is out of its place");
     if (frame) ++stage;
-    if (part_of_minibatch(e, op) < part || stage == 0) return wrong(e, i, "is out of its place");
-    part = part_of_minibatch(e, op);
+    if (run_number(e, op) < run || stage == 0) return wrong(e, i, "is out of its place");
+    run = run_number(e, op);
+    if (op.run != kRuns[run])
+      return wrong(
+          e, i,
+          cat("is executed by ", op_kind_name(op.run), " and not by ", op_kind_name(kRuns[run])));
     const bool after_update = stage == 4 && op.kind != OpKind::kUpdate;
     if (op.version != minibatch + (after_update ? 1 : 0))
       return wrong(e, i, "does not read the weights of the last update");
@@ -354,6 +377,9 @@ Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks, c
   BRAID_CHECK(ranks.size() == frame.where->mesh.devices.size(), "the lists of all ranks");
   const bool trains = frame.kind == CallKind::kTrainStep;
   for (const Expansion& e : ranks) BRAID_TRY(Passes(e, trains, deal).verify());
+  for (const Expansion& e : ranks)
+    for (size_t i = 0; !trains && i < e.ops.size(); ++i)
+      if (e.ops[i].run != OpKind::kCall) return wrong(e, i, "is not executed by the call");
   for (const Expansion& e : ranks) BRAID_TRY(verify_gathers(frame, e));
   BRAID_TRY(verify_messages(ranks));
   BRAID_TRY(verify_groups(ranks));
@@ -406,6 +432,9 @@ Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
       return left_out(e, 0,
                       cat(count(kind), " times ", op_kind_name(kind), " in a round, not ", number));
     };
+    for (size_t i = 0; i < e.ops.size(); ++i)
+      if (e.ops[i].run != (e.ops[i].kind == OpKind::kAgree ? OpKind::kAgree : OpKind::kRound))
+        return wrong(e, i, cat("is executed by ", op_kind_name(e.ops[i].run)));
     BRAID_TRY(expect(OpKind::kForward, std::max<int64_t>(1, std::ssize(round.batches))));
     BRAID_TRY(expect(OpKind::kSample, e.at.stage == s.pp - 1 ? 1 : 0));
     BRAID_TRY(expect(OpKind::kBroadcast, s.pp > 1 ? 1 : 0));

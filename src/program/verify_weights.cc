@@ -122,7 +122,7 @@ class CopyWalk {
   Status run() {
     for (size_t i = 0; i < list_.size(); ++i)
       BRAID_TRY(step(static_cast<int32_t>(i), list_[i])
-                    .at(cat("instruction ", i, " (", op_code_name(list_[i].code), ")")));
+                    .at(cat("instruction ", i, " (", op_kind_name(list_[i].kind), ")")));
     return ok_status();
   }
 
@@ -132,17 +132,17 @@ class CopyWalk {
   }
 
   Status step(int32_t at, const Instruction& i) {
-    if (i.code == OpCode::kReallocate) {
+    if (i.kind == OpKind::kReallocate) {
       const int32_t copy = program_.reallocations[i.detail].copy;
       const RoleId& role = program_.copies[copy].role;
       const int32_t home = home_of(program_, role);
       if (place_in_mesh(program_.copies[home].layout, self_)) reads_[role].push_back(at);
       if (place_in_mesh(program_.copies[copy].layout, self_)) filled_[copy] = at;
     }
-    if (i.code == OpCode::kRelease) filled_.erase(i.detail);
-    if (i.code == OpCode::kOffload && !program_.states[i.detail].optimizer)
+    if (i.kind == OpKind::kRelease) filled_.erase(i.detail);
+    if (i.kind == OpKind::kOffload && !program_.states[i.detail].optimizer)
       return leaves(i, program_.states[i.detail].role);
-    return i.code == OpCode::kCall || i.code == OpCode::kRegionBegin ? start_call(i) : ok_status();
+    return i.kind == OpKind::kCall || i.kind == OpKind::kRegionBegin ? start_call(i) : ok_status();
   }
 
   Status start_call(const Instruction& i) {

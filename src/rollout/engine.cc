@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "base/log.h"
@@ -70,7 +71,8 @@ class PagedEngine : public Engine {
 
   Status submit(Request request) override;
   void set_stop_check(StopCheck check) override { stop_check_ = std::move(check); }
-  Result<std::vector<Generated>> step() override;
+  Status round() override;
+  Result<std::vector<Generated>> settle() override;
   bool drained() const override { return scheduler_.drained(); }
   Status make_room() override { return provide_pool(page_limit(scheduler_.sequences())); }
   int64_t cache_bytes() const override { return pool_.bytes(page_limit(scheduler_.sequences())); }
@@ -118,6 +120,13 @@ class PagedEngine : public Engine {
   int64_t most_pages_ = std::numeric_limits<int64_t>::max();
   int64_t batch_tokens_;
   std::string shortage_;
+  // What was computed and does not count yet.
+  struct OpenRound {
+    const ScheduledRound* round = nullptr;  // the scheduler's last
+    DueTokens due;
+    EngineRound computed;
+  };
+  std::optional<OpenRound> open_;
 };
 
 Status PagedEngine::check(const Request& request) const {
@@ -401,21 +410,31 @@ void PagedEngine::count_pages() {
   stats_.peak_pages = std::max(stats_.peak_pages, stats_.held_pages);
 }
 
-Result<std::vector<Generated>> PagedEngine::step() {
+Status PagedEngine::round() {
   const at::NoGradGuard no_grad;
+  BRAID_CHECK(!open_, "the round before is not settled");
   BRAID_TRY(make_room());
   const ScheduledRound& round = scheduler_.next_round();
   place(round);
   count_pages();
-  if (round.slices.empty()) return std::vector<Generated>{};
+  if (round.slices.empty()) return ok_status();
   ++stats_.steps;
-  const DueTokens due = due_tokens(round);
-  BRAID_ASSIGN(const EngineRound computed, compute(round, due));
-  if (computed.ran_out) {
-    BRAID_TRY(give_way(tokens_of(round), computed.why));
+  OpenRound open{&round, due_tokens(round), {}};
+  BRAID_ASSIGN(open.computed, compute(round, open.due));
+  open_ = std::move(open);
+  return ok_status();
+}
+
+Result<std::vector<Generated>> PagedEngine::settle() {
+  if (!open_) return std::vector<Generated>{};
+  OpenRound open = std::move(*open_);
+  open_.reset();
+  if (options_.ranks != nullptr) BRAID_TRY(options_.ranks->agree(&open.computed));
+  if (open.computed.ran_out) {
+    BRAID_TRY(give_way(tokens_of(*open.round), open.computed.why));
     return std::vector<Generated>{};
   }
-  advance(round, due, computed.drawn);
+  advance(*open.round, open.due, open.computed.drawn);
   std::vector<Generated> finished = collect_finished();
   count_pages();
   return finished;
@@ -429,6 +448,7 @@ std::vector<KvLayer> PagedEngine::copy_cache(const Sequence& sequence, int64_t t
 }
 
 Result<Engine::Exported> PagedEngine::export_sequence(SampleId sample) {
+  BRAID_CHECK(!open_, "a round is not settled");
   const auto found = sequences_.find(sample.value);
   if (found == sequences_.end()) return not_found(cat("sample ", sample, " is not in this engine"));
   Exported out;
@@ -458,6 +478,7 @@ Status PagedEngine::check_cache(const Exported& exported) const {
 }
 
 Status PagedEngine::import_sequence(Exported exported) {
+  BRAID_CHECK(!open_, "a round is not settled");
   const std::string where = cat("sample ", exported.progress.sample);
   BRAID_TRY(check(exported.request).at(where));
   BRAID_TRY(check_cache(exported).at(where));
@@ -481,6 +502,11 @@ Status PagedEngine::import_sequence(Exported exported) {
 }
 
 }  // namespace
+
+Result<std::vector<Generated>> Engine::step() {
+  BRAID_TRY(round());
+  return settle();
+}
 
 Result<std::unique_ptr<Engine>> Engine::create(Model& model, const EngineOptions& options) {
   if (model.spec().scalar_head)

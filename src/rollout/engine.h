@@ -1,8 +1,8 @@
 // The generation engine: continuous batching over a paged KV cache. submit() queues requests,
-// step() runs one forward for a mixed batch of prefills and decodes and samples one token per
-// sequence that is due. Not thread-safe. A sequence's tokens and log-probs are a function of
-// (weights, prompt, seed, sample id) alone, whatever else is batched, preempted or admitted
-// (blueprint §7).
+// round() runs one forward for a mixed batch of prefills and decodes and samples one token per
+// sequence that is due, settle() makes it count. Not thread-safe. A sequence's tokens and log-probs
+// are a function of (weights, prompt, seed, sample id) alone, whatever else is batched, preempted
+// or admitted (blueprint §7).
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ using DrawTokens = std::function<Result<std::vector<SampledToken>>(const at::Ten
 
 struct EngineRound {
   std::vector<SampledToken> drawn;
-  bool ran_out = false;  // of memory, on some rank: then nothing was drawn
+  bool ran_out = false;  // of memory, on some rank: then what was drawn does not count
   std::string why;       // where that was on this rank; else ""
 };
 
@@ -78,6 +78,9 @@ class EngineRanks {
   virtual Result<EngineRound> round(Model& model, const EngineBatch& batch,
                                     const std::vector<KvLayer>& kv, int64_t due,
                                     const DrawTokens& draw) = 0;
+  // After a round, before it counts: where an agreement is due the ranks agree that they have drawn
+  // alike, and set `ran_out`.
+  virtual Status agree(EngineRound* round) = 0;
   // Whether it is so on any of them, all of which ask.
   virtual Result<bool> any(bool here, const std::string& what) = 0;
   // Whether this rank says in the log what all of them do.
@@ -116,15 +119,20 @@ class Engine {
   virtual Status submit(Request request) = 0;
   virtual void set_stop_check(StopCheck check) = 0;
 
-  // One scheduling round and forward. Returns the sequences that finished in it. When the model
-  // gives no finite logits for a sequence, the error names it and no sequence has advanced. Where
-  // memory runs out nothing advances, and later rounds compute fewer tokens; so on all ranks that
-  // hold the model together, if device/tensor_memory.h knows what is free. kOutOfMemory: it is not
+  // One scheduling round and forward; nothing has advanced. When the model gives no finite logits
+  // for a sequence, the error names it. REQUIRES: the round before was settled; until this one is,
+  // sequences neither leave nor come with a cache.
+  virtual Status round() = 0;
+  // What round() drew counts, on all ranks that hold the model together. Returns the sequences that
+  // finished with it. Where memory ran out nothing advances, and later rounds compute fewer tokens;
+  // so on all those ranks, if device/tensor_memory.h knows what is free. kOutOfMemory: it is not
   // there for one token, or for the cache of one sequence.
-  virtual Result<std::vector<Generated>> step() = 0;
+  virtual Result<std::vector<Generated>> settle() = 0;
+  // Both.
+  Result<std::vector<Generated>> step();
   virtual bool drained() const = 0;
 
-  // Allocates the cache that the requests may need, which step() does else, or as much of it as
+  // Allocates the cache that the requests may need, which round() does else, or as much of it as
   // there is memory for; and the bytes of all of it.
   virtual Status make_room() = 0;
   virtual int64_t cache_bytes() const = 0;

@@ -40,6 +40,7 @@ GridPosition CallRows::at(CallId call, int64_t rank) const {
 }
 
 CallFrame CallRows::frame(CallId call) const {
+  if (placed() && alone_calls_.count(call.value) > 0) return alone(call_frame(program_, call));
   if (placed()) return call_frame(program_, call);
   return {call, program_.graph.calls[call.value].kind, &alone_, &whole_};
 }

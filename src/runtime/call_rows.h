@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "algo/algorithm.h"
@@ -34,6 +35,8 @@ class CallRows {
   // rank has and what mini-batches consist of does not change, so ranks of other calls need not
   // know.
   std::optional<int64_t> cut_smaller(CallId call, int64_t step, size_t minibatch);
+  // From here on the call runs its passes in its own order, where they were woven with another's.
+  void run_alone(CallId call) { alone_calls_.insert(call.value); }
   // What cut_smaller() has lowered it to, by call.
   const std::map<int32_t, int64_t>& lowered() const { return micro_tokens_; }
   // Rows that each rank works on, [rank]: rows_by_rank() of the samples here.
@@ -77,6 +80,7 @@ class CallRows {
   ModelShape whole_;                         // of those models: what a single rank's ops depend on
   std::map<int32_t, Deal> deals_;            // by call
   std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller
+  std::set<int32_t> alone_calls_;
 };
 
 // Tokens of the longest micro-batch of any rank.

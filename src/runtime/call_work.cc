@@ -17,7 +17,10 @@ Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
   TrainWork work;
   work.role = &models_.roles().at(program_.graph.calls[call.value].role.value);
   work.deal = &deal;
-  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal, &verified_[call]));
+  const CallFrame frame = rows_.frame(call);
+  work.woven = frame.fused != nullptr;
+  work.second = work.woven && frame.of_pair > 0;
+  BRAID_ASSIGN(work.ops, verified_ops(frame, self(), deal, &verified_[{call, work.woven}]));
   if (everyone_ != nullptr) work.groups = models_.groups(call);
   work.everyone = everyone_;
   work.needs = &needs_[call];
@@ -30,7 +33,7 @@ Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
   work.model = &models_.model(call);
   work.what = inferred_of(program_.graph.calls[call.value]);
   work.deal = &deal;
-  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal, &verified_[call]));
+  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal, &verified_[{call, false}]));
   work.everyone = everyone_;
   work.needs = &needs_[call];
   work.keeps_packed = rows_.lowered().count(call.value) == 0;

@@ -41,7 +41,8 @@ class CallWork {
   const CallRows& rows_;
   Communicator* everyone_;
   NeedsOfCalls& needs_;
-  mutable std::map<CallId, VerifiedShapes> verified_;  // lists that need no second look
+  // Lists that need no second look, by call and whether its passes are woven with another's.
+  mutable std::map<std::pair<CallId, bool>, VerifiedShapes> verified_;
 };
 
 }  // namespace braid

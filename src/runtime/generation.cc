@@ -68,9 +68,11 @@ Status Generation::begin(Model& model, std::unique_ptr<EngineRanks> ranks, const
   return ok_status();
 }
 
-Status Generation::round() {
+Status Generation::round() { return engine_ ? engine_->round() : ok_status(); }
+
+Status Generation::settle() {
   if (!engine_) return ok_status();
-  BRAID_ASSIGN(std::vector<Generated> finished, engine_->step());
+  BRAID_ASSIGN(std::vector<Generated> finished, engine_->settle());
   for (Generated& sample : finished) finished_[sample.sample.value] = std::move(sample);
   return ok_status();
 }

@@ -1,6 +1,6 @@
 // The generation of one rank: which samples it draws now and what they have become. begin(), then
-// round() until drained(), then finish(). Its state lives from begin() to finish(); the responses
-// of a recorded rollout come through the same door. Not thread-safe.
+// round() and settle() until drained(), then finish(). Its state lives from begin() to finish();
+// the responses of a recorded rollout come through the same door. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -29,8 +29,10 @@ class Generation {
   Status begin(Model& model, std::unique_ptr<EngineRanks> ranks, const SampleStore& store,
                const Rows& rows, int64_t step);
 
-  // One scheduling round and forward; nothing under rollout.replay.
+  // One scheduling round and forward; what it drew counts after settle(), which executes the ops of
+  // an agreement. Nothing under rollout.replay.
   Status round();
+  Status settle();
   // Allocates the cache at the size that the requests may need, before rounds do.
   Status make_room();
   // How often the open generation went on with less for lack of memory, and where that was last on

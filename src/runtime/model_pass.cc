@@ -11,7 +11,8 @@
 namespace braid {
 namespace {
 
-int32_t channel_of(const Op& op) { return static_cast<int32_t>(op.channel); }
+// Channels of the group of all ranks, behind those of one call's stages.
+constexpr int32_t kBesideAnother = 4;
 
 std::string name_of(const Op& op) {
   return cat(op.channel == Channel::kActivations ? "hidden states" : "gradients of hidden states",
@@ -28,6 +29,10 @@ void check_inside(const Expansion& ops, const Model& model, const MainGradients*
   BRAID_CHECK(
       inside_among_copies(ops, OpKind::kReduceScatter) == reduces,
       "gradients are reduced in backwards where the ops do not list it, or the other way round");
+}
+
+int32_t ModelPass::channel_of(const Op& op) const {
+  return static_cast<int32_t>(op.channel) + (beside_ ? kBesideAnother : 0);
 }
 
 bool ModelPass::runs(OpKind kind) {
@@ -64,11 +69,16 @@ void ModelPass::measure(PassNeeds& needs, std::function<int64_t(int32_t)> tokens
 }
 
 Status ModelPass::execute_measured(const Op& op, const OpBody& body, PassEnds& ends) {
-  const bool computes = op.kind == OpKind::kForward || op.kind == OpKind::kBackward;
-  if (needs_ == nullptr || !computes) return execute(op, body, ends);
+  if (needs_ == nullptr) {
+    BRAID_TRY(execute(op, body, ends));
+    held_.note(op, 0);
+    return ok_status();
+  }
   const PeakMeter meter(model_.options().device);
   BRAID_TRY(execute(op, body, ends));
-  needs_->note(op, tokens_(op.micro_batch), meter.most_bytes(), meter.kept_bytes());
+  held_.note(op, meter.kept_bytes());
+  if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward)
+    needs_->note(op, tokens_(op.micro_batch), meter.most_bytes(), meter.kept_bytes());
   return ok_status();
 }
 

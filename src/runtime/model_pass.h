@@ -65,6 +65,9 @@ class ModelPass {
   // REQUIRES: `needs` outlives this.
   void measure(PassNeeds& needs, std::function<int64_t(int32_t micro_batch)> tokens);
 
+  // Another call's passes come between these: messages between stages travel apart from its own.
+  void run_beside_another() { beside_ = true; }
+
   // Forwards read and write these caches, an entry for each layer. REQUIRES: nothing trains; they
   // outlive this.
   void use_caches(const std::vector<KvLayer>& caches) { caches_ = &caches; }
@@ -79,6 +82,7 @@ class ModelPass {
   Status finish();
   // Why memory ran out in one of the ops; "" = it did not.
   const std::string& ran_out() const { return ran_out_; }
+  const HeldByPasses& held() const { return held_; }
 
  private:
   // A micro-batch on its way: what came in, what went out, and the gradient of that.
@@ -91,6 +95,7 @@ class ModelPass {
 
   Status execute(const Op& op, const OpBody& body, PassEnds& ends);
   Status execute_measured(const Op& op, const OpBody& body, PassEnds& ends);
+  int32_t channel_of(const Op& op) const;
   Status pass_by(const Op& op, PassEnds& ends);
   std::vector<Communicator*> groups_inside() const;
   Status stand_in(const Op& op, const OpBody& body, PassEnds& ends);
@@ -103,6 +108,8 @@ class ModelPass {
   Communicator* everyone_;
   Communicator* weights_;
   const std::vector<KvLayer>* caches_ = nullptr;
+  bool beside_ = false;
+  HeldByPasses held_;
   PassNeeds* needs_ = nullptr;
   std::function<int64_t(int32_t)> tokens_;
   std::string ran_out_;

@@ -51,14 +51,16 @@ Result<Metrics> metrics_field(const Json& json, const std::string& key) {
 }  // namespace
 
 Json progress_json(const StepProgress& progress) {
-  const TrainingProgress& training = progress.training;
+  Json trainings = Json::object();
+  for (const auto& [call, training] : progress.trainings)
+    trainings[call] = {{"minibatch", training.minibatch},
+                       {"stopped", training.stopped},
+                       {"metrics", metrics_json(training.metrics)}};
   return {{"next", progress.next},
           {"metrics", metrics_json(progress.metrics)},
           {"seconds", progress.seconds},
           {"trained_tokens", progress.trained_tokens},
-          {"minibatch", training.minibatch},
-          {"stopped", training.stopped},
-          {"call_metrics", metrics_json(training.metrics)}};
+          {"trainings", std::move(trainings)}};
 }
 
 Result<StepProgress> parse_progress(const Json& json) {
@@ -68,9 +70,13 @@ Result<StepProgress> parse_progress(const Json& json) {
   using Seconds = std::map<std::string, double>;
   BRAID_ASSIGN(out.seconds, json_field<Seconds>(json, "seconds"));
   BRAID_ASSIGN(out.trained_tokens, json_field<int64_t>(json, "trained_tokens"));
-  BRAID_ASSIGN(out.training.minibatch, json_field<size_t>(json, "minibatch"));
-  BRAID_ASSIGN(out.training.stopped, json_field<bool>(json, "stopped"));
-  BRAID_ASSIGN(out.training.metrics, metrics_field(json, "call_metrics"));
+  BRAID_ASSIGN(const Json trainings, json_field<Json>(json, "trainings"));
+  for (const auto& [call, training] : trainings.items()) {
+    TrainingProgress& of_call = out.trainings[call];
+    BRAID_ASSIGN(of_call.minibatch, json_field<size_t>(training, "minibatch"));
+    BRAID_ASSIGN(of_call.stopped, json_field<bool>(training, "stopped"));
+    BRAID_ASSIGN(of_call.metrics, metrics_field(training, "metrics"));
+  }
   return out;
 }
 

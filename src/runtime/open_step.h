@@ -22,7 +22,7 @@ struct StepProgress {
   std::map<std::string, double> seconds;   // of its calls, by name
   std::map<std::string, int64_t> skipped;  // updates refused in a row, by role
   int64_t trained_tokens = 0;              // of the step
-  TrainingProgress training;               // of the open train call
+  std::map<std::string, TrainingProgress> trainings;  // of train calls, by name
 };
 
 Json progress_json(const StepProgress& progress);

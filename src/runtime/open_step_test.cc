@@ -10,6 +10,8 @@
 
 #include "base/testing.h"
 #include "host/file.h"
+#include "plan/make_problem.h"
+#include "plan/validate.h"
 #include "runtime/export_checkpoint.h"
 #include "runtime/fingerprint.h"
 #include "runtime/testing.h"
@@ -38,9 +40,29 @@ Status fail_at(Session& session, int n) {
       .status();
 }
 
+// "ppo-woven": one rank whose updates of critic and actor are woven.
+Program program_named(const std::string& name, const Config& config) {
+  if (name != "ppo-woven") return program_of(config);
+  const auto problem =
+      make_problem(config, [](const std::string& path) { return read_file(path); });
+  EXPECT_TRUE(problem.ok()) << problem.status().message();
+  ExecutionPlan plan = trivial_plan(*problem);
+  plan.fusion.train_schedules = true, plan.fusion.units = 1;
+  for (CallPlan& call : plan.calls)
+    if (call.call.starts_with("update_"))
+      call.strategy.micro_batches = call.call == "update_actor" ? 2 : 1;
+  const auto program = compile(plan, *problem);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  EXPECT_EQ(program->fused.size(), 1u);
+  return *program;
+}
+
 class OpenStep : public testing::TestWithParam<const char*> {
  protected:
-  OpenStep() : config_(several_updates(GetParam())), program_(program_of(config_)) {
+  OpenStep()
+      : config_(
+            several_updates(std::string(GetParam()).substr(0, std::string(GetParam()).find('-')))),
+        program_(program_named(GetParam(), config_)) {
     whole_ = session_of(config_, program_);
     EXPECT_TRUE(whole_->run_step().ok());
     second_ = timeless(*whole_->run_step([this](size_t) { ++instructions_; }));
@@ -107,7 +129,7 @@ TEST_P(OpenStep, FailsAgainAndGoesOn) {
   expect_same_end(*session);
 }
 
-INSTANTIATE_TEST_SUITE_P(Names, OpenStep, testing::Values("ppo", "grpo"));
+INSTANTIATE_TEST_SUITE_P(Names, OpenStep, testing::Values("ppo", "grpo", "ppo-woven"));
 
 TEST(OpenStepState, NumbersSurviveExactly) {
   StepProgress progress;
@@ -116,17 +138,23 @@ TEST(OpenStepState, NumbersSurviveExactly) {
   progress.metrics["b"].add(-INFINITY);
   progress.seconds["generate"] = 0.3;
   progress.trained_tokens = 77;
-  progress.training.minibatch = 3;
-  progress.training.stopped = true;
-  progress.training.metrics["c"].add(1e-300);
+  progress.trainings["update_actor"] = {3, true, {}};
+  progress.trainings["update_actor"].metrics["c"].add(1e-300);
+  progress.trainings["update_critic"] = {2, false, {}};
   const Json json = progress_json(progress);
   const auto read = parse_progress(*parse_json(json.dump(), "test"));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(progress_json(*read), json);
   EXPECT_EQ(read->metrics.at("b").sum, -INFINITY);
-  for (const char* key : {"next", "metrics", "minibatch", "call_metrics"}) {
+  EXPECT_EQ(read->trainings.at("update_critic").minibatch, 2u);
+  for (const char* key : {"next", "metrics", "trainings"}) {
     Json lacking = json;
     lacking.erase(key);
+    EXPECT_THAT(parse_progress(lacking).status().message(), HasSubstr(key));
+  }
+  for (const char* key : {"minibatch", "stopped", "metrics"}) {
+    Json lacking = json;
+    lacking["trainings"]["update_actor"].erase(key);
     EXPECT_THAT(parse_progress(lacking).status().message(), HasSubstr(key));
   }
 }

@@ -159,7 +159,7 @@ TEST(OutOfMemoryAtLast, OneSampleThatDoesNotFitEndsTheStep) {
   // Generation needs memory too, so the limit comes when the first call that scores begins.
   size_t updates = 0;
   const auto& instructions = program.ranks[0].instructions;
-  while (instructions[updates].code != OpCode::kSchedule) ++updates;
+  while (instructions[updates].kind != OpKind::kPasses) ++updates;
   const auto failed = session->run_step([&](size_t index) {
     if (index == updates) set_tensor_memory_limit(tensor_bytes() + 1000);
   });

@@ -30,23 +30,34 @@ void PassNeeds::note(const Op& op, int64_t tokens, int64_t most, int64_t kept) {
   if (tokens > 0 && static_cast<double>(tokens) >= enough) known = {tokens, most, kept};
 }
 
+void HeldByPasses::note(const Op& op, int64_t kept) {
+  if (op.holds != 0) micro_batches += op.holds;
+  bytes += kept;
+  most_micro_batches = std::max(most_micro_batches, micro_batches);
+  most_bytes = std::max(most_bytes, bytes);
+  if (micro_batches == 1) most_of_one = std::max(most_of_one, bytes);
+}
+
+int64_t DeclaredPasses::run(const Op& op) {
+  const PassNeeds::Measured* const measured = needs_.find(op);
+  if (measured == nullptr) return held_;
+  const int64_t of = tokens_(op.micro_batch);
+  const int64_t most = held_ + in_proportion(measured->most, measured->tokens, of);
+  int64_t& own = kept_[{op.micro_batch, op.body}];
+  held_ -= own;  // a backward frees what its forward kept
+  own = op.kind == OpKind::kForward && ops_.bodies[op.body].trains
+            ? in_proportion(measured->kept, measured->tokens, of)
+            : 0;
+  held_ += own;
+  return most;
+}
+
 int64_t PassNeeds::declared(const Expansion& ops, int32_t minibatch,
                             const std::function<int64_t(int32_t)>& tokens) const {
-  int64_t held = 0, most = 0;
-  std::map<std::pair<int32_t, int32_t>, int64_t> kept;  // by micro-batch and body
-  for (const Op& op : ops.ops) {
-    if (op.minibatch != minibatch) continue;
-    const Measured* const measured = find(op);
-    if (measured == nullptr) continue;
-    const int64_t of = tokens(op.micro_batch);
-    most = std::max(most, held + in_proportion(measured->most, measured->tokens, of));
-    int64_t& own = kept[{op.micro_batch, op.body}];
-    held -= own;  // a backward frees what its forward kept
-    own = op.kind == OpKind::kForward && ops.bodies[op.body].trains
-              ? in_proportion(measured->kept, measured->tokens, of)
-              : 0;
-    held += own;
-  }
+  DeclaredPasses passes(*this, ops, tokens);
+  int64_t most = 0;
+  for (const Op& op : ops.ops)
+    if (op.minibatch == minibatch) most = std::max(most, passes.run(op));
   return most;
 }
 
@@ -55,15 +66,20 @@ int64_t micro_batch_tokens(const Deal& deal, const Expansion& ops, int32_t minib
   return deal.minibatches[minibatch].tokens[ops.at.dp_rank][micro_batch];
 }
 
-Result<bool> finds_memory(const PassNeeds& needs, const Deal& deal, const Expansion& ops,
-                          int32_t minibatch, at::Device device, Communicator* group) {
+Result<bool> finds_bytes(int64_t declared, at::Device device, Communicator* group) {
   const std::optional<int64_t> free = free_tensor_bytes(device);
   if (!free) return true;
+  BRAID_ASSIGN(const bool lacks, on_any_rank(declared > *free, group, "memory of a mini-batch"));
+  return !lacks;
+}
+
+Result<bool> finds_memory(const PassNeeds& needs, const Deal& deal, const Expansion& ops,
+                          int32_t minibatch, at::Device device, Communicator* group) {
+  if (!free_tensor_bytes(device)) return true;
   const int64_t declared = needs.declared(ops, minibatch, [&](int32_t micro_batch) {
     return micro_batch_tokens(deal, ops, minibatch, micro_batch);
   });
-  BRAID_ASSIGN(const bool lacks, on_any_rank(declared > *free, group, "memory of a mini-batch"));
-  return !lacks;
+  return finds_bytes(declared, device, group);
 }
 
 }  // namespace braid

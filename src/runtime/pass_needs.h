@@ -16,6 +16,17 @@
 
 namespace braid {
 
+// What passes hold between a forward and its backward, as they run: micro-batches (of each run of
+// layers one), and bytes, where these are measured.
+struct HeldByPasses {
+  int64_t micro_batches = 0, bytes = 0;            // now
+  int64_t most_micro_batches = 0, most_bytes = 0;  // after any op
+  int64_t most_of_one = 0;                         // bytes while it was one micro-batch
+
+  // An op has ended that left so many bytes behind, or freed them.
+  void note(const Op& op, int64_t kept);
+};
+
 class PassNeeds {
  public:
   // A forward or backward over so many tokens held at most `most` bytes beside what was held before
@@ -27,12 +38,14 @@ class PassNeeds {
   int64_t declared(const Expansion& ops, int32_t minibatch,
                    const std::function<int64_t(int32_t micro_batch)>& tokens) const;
 
- private:
   struct Measured {
     int64_t tokens = 0, most = 0, kept = 0;
   };
-  using Key = std::pair<OpKind, int32_t>;  // and body
+  // Of about as many tokens as were seen last; null: nothing was.
   const Measured* find(const Op& op) const;
+
+ private:
+  using Key = std::pair<OpKind, int32_t>;  // and body
 
   std::map<Key, Measured> measured_;
 };
@@ -42,6 +55,31 @@ using NeedsOfCalls = std::map<CallId, PassNeeds>;
 // Tokens of a micro-batch of the rank that the ops are of.
 int64_t micro_batch_tokens(const Deal& deal, const Expansion& ops, int32_t minibatch,
                            int32_t micro_batch);
+
+// What the ops of a list hold by what was measured, one after another.
+class DeclaredPasses {
+ public:
+  // REQUIRES: what is referred to outlives this.
+  DeclaredPasses(const PassNeeds& needs, const Expansion& ops,
+                 std::function<int64_t(int32_t micro_batch)> tokens)
+      : needs_(needs), ops_(ops), tokens_(std::move(tokens)) {}
+
+  // The op runs: the most bytes that it and what is held take meanwhile.
+  int64_t run(const Op& op);
+  // Bytes that are held after the last op.
+  int64_t held() const { return held_; }
+
+ private:
+  const PassNeeds& needs_;
+  const Expansion& ops_;
+  const std::function<int64_t(int32_t)> tokens_;
+  int64_t held_ = 0;
+  std::map<std::pair<int32_t, int32_t>, int64_t> kept_;  // by micro-batch and body
+};
+
+// Whether so many bytes are free on all ranks of the group (null: on this one), which decide it
+// together; true where nobody knows what is free.
+Result<bool> finds_bytes(int64_t declared, at::Device device, Communicator* group);
 
 // Whether a mini-batch finds the memory that its ops declare, on all ranks of the group (null: this
 // one alone), which decide it together; true where nobody knows what is free or needed.

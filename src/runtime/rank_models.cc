@@ -18,7 +18,7 @@ namespace {
 
 // Each entry's messages have a channel of their own, so that entries need no order among ranks.
 // Behind the other channels of the group of all ranks.
-constexpr int32_t kFirstWeightChannel = 5;
+constexpr int32_t kFirstWeightChannel = 7;
 
 KeptActivations kept_under(Recompute recompute) {
   if (recompute == Recompute::kFull) return KeptActivations::kInputs;
@@ -241,7 +241,7 @@ void RankModels::forget(CallId call) {
   const auto releases = [&](const RankProgram& list) {
     return std::any_of(list.instructions.begin(), list.instructions.end(),
                        [&](const Instruction& each) {
-                         return each.code == OpCode::kRelease && each.detail == copy;
+                         return each.kind == OpKind::kRelease && each.detail == copy;
                        });
   };
   if (copy < 0 || std::none_of(program_.ranks.begin(), program_.ranks.end(), releases)) return;
@@ -336,7 +336,7 @@ bool RankModels::saves_memory() const {
 // Whether the program lets the first pass of a call wait for layers.
 bool RankModels::passes_wait(CallId call) const {
   for (const Instruction& i : program_.ranks[rank()].instructions)
-    if (i.call == call && (i.code == OpCode::kCall || i.code == OpCode::kRegionBegin))
+    if (i.call == call && (i.kind == OpKind::kCall || i.kind == OpKind::kRegionBegin))
       return !i.within.empty();
   return false;
 }

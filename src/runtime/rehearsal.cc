@@ -57,7 +57,10 @@ Rehearsal::Rehearsal(const Config& config, const Program& program, RankModels& m
       work_(program, models, rows_, everyone, needs),
       generation_(rollout_, config.train.seed, nullptr),
       inference_(config.rollout.temperature, shares_prompts(config, program.graph)),
-      training_(config, program.graph, models.roles(), store_, metrics_, ledger_) {}
+      training_(config, program.graph, models.roles(), store_, metrics_, ledger_, trained_) {
+  for (const FusedCalls& fused : program.fused)
+    for (const CallId call : fused.calls) rows_.run_alone(call);
+}
 
 // Memory of so many bytes; where it is not there that is noted.
 at::Tensor Rehearsal::take(int64_t bytes) {
@@ -77,9 +80,56 @@ Status Rehearsal::run() {
   return models_.end_moves();
 }
 
-// Nothing passes beside another call, whose memory is measured.
-Status Rehearsal::begin_reallocation(int32_t entry, bool here) {
-  if (!here) return ok_status();
+Status Rehearsal::execute(const Instruction& instruction) {
+  const Call& call = program_.graph.calls[instruction.call.value];
+  if (instruction.kind == OpKind::kPasses && instruction.detail >= 0)
+    return run_woven(program_.fused[instruction.detail]);
+  if (!stands_between_calls(instruction.kind) && is_woven(instruction.call)) return ok_status();
+  switch (instruction.kind) {
+    case OpKind::kCall:
+      return run_call(call);
+    case OpKind::kRegionBegin:
+      return begin_region(call);
+    case OpKind::kRound:
+      return round(call);
+    case OpKind::kPasses:
+      return run_passes(call);
+    case OpKind::kReduce:
+      return training_.reduce();
+    case OpKind::kAgree:
+      return call.kind == CallKind::kGenerate ? note_generation(generation_.settle()) : ok_status();
+    case OpKind::kUpdate:
+      return update(call);
+    case OpKind::kRegionEnd:
+      if (call.kind == CallKind::kGenerate) generation_.abandon();
+      return ok_status();
+    case OpKind::kReallocate:
+      return reallocate(instruction.detail);
+    case OpKind::kLoad:
+      models_.begin_load(instruction.detail, instruction.layers);
+      return ok_status();
+    case OpKind::kOffload:
+      models_.offload(instruction.detail);
+      return ok_status();
+    case OpKind::kRelease:
+      models_.release(instruction.detail);
+      return ok_status();
+    default:
+      return ok_status();
+  }
+}
+
+Status Rehearsal::begin_ahead(const Instruction& instruction) {
+  if (instruction.kind == OpKind::kLoad) models_.begin_load(instruction.detail, instruction.layers);
+  return ok_status();
+}
+
+Status Rehearsal::wait_for(const Instruction& instruction) {
+  return instruction.kind == OpKind::kReallocate ? models_.reallocated(instruction.detail)
+                                                 : ok_status();
+}
+
+Status Rehearsal::reallocate(int32_t entry) {
   at_ = cat("weights of ", program_.copies[program_.reallocations[entry].copy].role,
             " in another layout");
   return models_.reallocate(entry);
@@ -173,15 +223,34 @@ Status Rehearsal::run_call(const Call& call) {
   return ok_status();
 }
 
-Status Rehearsal::begin_region(const Call& call) {
-  const CallId id = id_of(call);
-  if (call.kind == CallKind::kTrainStep) {
-    BRAID_TRY(deal_longest(call));
-    at_ = cat("call ", call.name, ", ", micro_batch_text());
-    BRAID_ASSIGN(TrainWork work, work_.training(id, deal_));
-    training_.begin(call, std::move(work), config_.critic.warmup_steps);
-    return ok_status();
+Status Rehearsal::open_training(const Call& call) {
+  BRAID_TRY(deal_longest(call));
+  at_ = cat("call ", call.name, ", ", micro_batch_text());
+  BRAID_ASSIGN(TrainWork work, work_.training(id_of(call), deal_));
+  training_.begin(call, std::move(work), config_.critic.warmup_steps);
+  return ok_status();
+}
+
+bool Rehearsal::is_woven(CallId call) const {
+  return std::any_of(program_.fused.begin(), program_.fused.end(), [&](const FusedCalls& fused) {
+    return fused.calls[0] == call || fused.calls[1] == call;
+  });
+}
+
+Status Rehearsal::run_woven(const FusedCalls& fused) {
+  for (const CallId id : fused.calls) {
+    const Call& call = program_.graph.calls[id.value];
+    BRAID_TRY(open_training(call));
+    BRAID_TRY(run_passes(call));
+    BRAID_TRY(training_.reduce());
+    BRAID_TRY(update(call));
   }
+  return ok_status();
+}
+
+Status Rehearsal::begin_region(const Call& call) {
+  if (call.kind == CallKind::kTrainStep) return open_training(call);
+  const CallId id = id_of(call);
   at_ = cat("call ", call.name, ", the KV cache at its full size");
   if (!rollout_.replay.empty()) return ok_status();
   BRAID_TRY(begin_samples());
@@ -200,7 +269,7 @@ Status Rehearsal::note_generation(const Status& status) {
   return ok_status();
 }
 
-Status Rehearsal::generate_step(const Call& call) {
+Status Rehearsal::round(const Call& call) {
   const Status room = generation_.make_room();
   BRAID_TRY(note_generation(room));
   if (!room.ok() || generation_.cuts() > 0) return ok_status();
@@ -208,7 +277,7 @@ Status Rehearsal::generate_step(const Call& call) {
   return note_generation(generation_.round());
 }
 
-Status Rehearsal::run_schedule(const Call& call) {
+Status Rehearsal::run_passes(const Call& call) {
   const PeakMeter meter(models_.model(id_of(call)).options().device);
   BRAID_TRY(training_.pass());
   activation_bytes_ = std::max(activation_bytes_, meter.most_bytes());
@@ -216,25 +285,10 @@ Status Rehearsal::run_schedule(const Call& call) {
   return ok_status();
 }
 
-Status Rehearsal::optimizer_step(const Call& call) {
+Status Rehearsal::update(const Call& call) {
   at_ = cat("call ", call.name, ", its update");
   take(training_.update_bytes());
   training_.abandon();
-  return ok_status();
-}
-
-Status Rehearsal::end_region(const Call& call) {
-  if (call.kind == CallKind::kGenerate) generation_.abandon();
-  return ok_status();
-}
-
-Status Rehearsal::begin_load(int32_t state, const Interval& layers) {
-  models_.begin_load(state, layers);
-  return ok_status();
-}
-
-Status Rehearsal::offload(int32_t state) {
-  models_.offload(state);
   return ok_status();
 }
 

@@ -2,7 +2,8 @@
 // micro-batch that may occur (of a pipeline all those of a mini-batch), forward and backward, and
 // the whole KV cache with a round of generation over it,
 // and room for what an update takes; all beside the copies that frozen roles will get. It executes
-// the program's list with samples of its own and changes nothing that lasts: weights, optimizers,
+// the program's list with samples of its own, two calls whose passes are woven one after the other,
+// as a step does where memory is short, and changes nothing that lasts: weights, optimizers,
 // positions and random numbers are as before, gradients are zero. Not thread-safe.
 #pragma once
 
@@ -42,29 +43,28 @@ class Rehearsal : public Executor {
   // Bytes of the KV cache of this rank, whether or not it fitted.
   int64_t cache_bytes() const { return cache_bytes_; }
 
-  // Every rank makes its samples up.
-  Status share(int32_t) override { return ok_status(); }
-  Status begin_exchange(int32_t) override { return ok_status(); }
-  Status arrive(int32_t) override { return ok_status(); }
-  Status begin_reallocation(int32_t entry, bool here) override;
-  Status reallocated(int32_t entry) override { return models_.reallocated(entry); }
-  Status run_call(const Call& call) override;
-  Status begin_region(const Call& call) override;
-  Status generate_step(const Call& call) override;
-  Status run_schedule(const Call& call) override;
-  Status reduce(const Call&) override { return training_.reduce(); }
-  Status agree(const Call&) override { return ok_status(); }
-  Status optimizer_step(const Call& call) override;
-  bool region_done(ExitCondition) const override { return true; }
-  Status end_region(const Call& call) override;
-  void release(int32_t copy) override { models_.release(copy); }
-  Status begin_load(int32_t state, const Interval& layers) override;
-  Status offload(int32_t state) override;
+  // Every rank makes its samples up: nothing of them moves, and nothing is agreed on.
+  Status execute(const Instruction& instruction) override;
+  // State from the host alone passes beside another call, whose memory is measured.
+  Status begin_ahead(const Instruction& instruction) override;
+  Status wait_for(const Instruction& instruction) override;
+  bool region_done(const Instruction&) const override { return true; }
+  Status reopen(const Instruction&) override { return ok_status(); }
   void passed(size_t) override {}
-  Status reopen_region(const Call&) override { return ok_status(); }
 
  private:
-  CallId id_of(const Call& call) const { return call_id(program_, call); }
+  CallId id_of(const Call& call) const {
+    return CallId{static_cast<int32_t>(&call - program_.graph.calls.data())};
+  }
+  Status run_call(const Call& call);
+  Status begin_region(const Call& call);
+  Status round(const Call& call);
+  Status open_training(const Call& call);
+  Status run_passes(const Call& call);
+  Status run_woven(const FusedCalls& fused);
+  bool is_woven(CallId call) const;
+  Status update(const Call& call);
+  Status reallocate(int32_t entry);
   int64_t rank() const { return everyone_ == nullptr ? 0 : everyone_->index(); }
   Status begin_samples();
   Status put_fields(FieldShape shape, int64_t numbers);
@@ -86,6 +86,7 @@ class Rehearsal : public Executor {
   CallWork work_;
   Metrics metrics_;
   SampleLedger ledger_;
+  TrainedSoFar trained_;
   Generation generation_;
   Inference inference_;
   Training training_;

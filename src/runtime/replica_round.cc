@@ -12,8 +12,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kRoundsBetweenChecks = 64;
-
 // Batches of whole sequences, whose rows follow each other.
 std::vector<TokenBatch> cut_batch(const TokenBatch& batch, int stages) {
   const AttentionBatch& attention = batch.attention;
@@ -60,37 +58,46 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
                                         const std::vector<KvLayer>& kv, int64_t due,
                                         const DrawTokens& draw) {
   const bool limited = free_tensor_bytes(model.options().device).has_value();
-  const bool agrees = ++rounds_ % kRoundsBetweenChecks == 0 || limited;
+  const bool agrees = agreements_in(rounds_, 1) > 0 || limited;
+  ++rounds_;
   batches_ = cut_batch(batch.tokens, frame_.where->strategy.pp);
   RoundWork work{batch.prefill_tokens, batch.decoding, agrees};
   for (const TokenBatch& each : batches_) work.batches.push_back(each.tokens_T.size(0));
-  const Expansion ops = expand(frame_, rank_, work);
+  ops_ = expand(frame_, rank_, work);
   ModelPass pass(model, &everyone_, nullptr);
   pass.use_caches(kv);
   EngineRound out;
   out.drawn.resize(due);
-  Status failed;
-  for (const Op& op : ops.ops) {
+  failed_ = ok_status();
+  for (const Op& op : ops_.ops) {
+    if (op.run != OpKind::kRound) continue;
     if (ModelPass::runs(op.kind)) {
-      BRAID_TRY(pass.run(op, ops.bodies[op.body], *this));
+      BRAID_TRY(pass.run(op, ops_.bodies[op.body], *this));
     } else if (op.kind == OpKind::kSample) {
-      failed = sample(model, pass, draw, &out);
-    } else if (op.kind == OpKind::kBroadcast) {
-      BRAID_TRY(tell(ops.groups[op.group], &out.drawn));
+      failed_ = sample(model, pass, draw, &out);
     } else {
-      BRAID_CHECK(op.kind == OpKind::kAgree, cat(op_kind_name(op.kind), " is no part of a round"));
-      BRAID_ASSIGN(out.ran_out, agree(seen_with(out.drawn), !pass.ran_out().empty()));
+      BRAID_CHECK(op.kind == OpKind::kBroadcast,
+                  cat(op_kind_name(op.kind), " is no part of a round"));
+      BRAID_TRY(tell(ops_.groups[op.group], &out.drawn));
     }
   }
   BRAID_TRY(pass.finish());
   drop();
   out.why = pass.ran_out();
-  // Nobody asked: the others have gone on.
+  // Nobody asks: the others go on.
   if (!agrees && !out.why.empty()) return Status(Code::kOutOfMemory, out.why);
-  if (out.ran_out) return out;
-  BRAID_TRY(failed);
-  seen_ = seen_with(out.drawn);
   return out;
+}
+
+Status ReplicaRound::agree(EngineRound* round) {
+  const uint64_t seen = seen_with(round->drawn);
+  for (const Op& op : ops_.ops)
+    if (op.run == OpKind::kAgree) {
+      BRAID_ASSIGN(round->ran_out, compare(seen, !round->why.empty()));
+    }
+  if (round->ran_out) return ok_status();
+  seen_ = seen;
+  return failed_;
 }
 
 uint64_t ReplicaRound::seen_with(const std::vector<SampledToken>& drawn) const {
@@ -144,7 +151,7 @@ Status ReplicaRound::tell(const OpGroup& group, std::vector<SampledToken>* drawn
 }
 
 // Whether memory ran out on any rank.
-Result<bool> ReplicaRound::agree(uint64_t seen, bool ran_out) {
+Result<bool> ReplicaRound::compare(uint64_t seen, bool ran_out) {
   const auto mine = static_cast<int64_t>(seen >> 1);
   // Largest and - smallest.
   const at::Tensor extremes = at::tensor({mine, -mine, int64_t{ran_out}}, at::kLong);

@@ -25,10 +25,12 @@ class ReplicaRound : public EngineRanks, private PassEnds {
                                                       const CallGroups& groups,
                                                       Communicator& everyone);
 
-  // Where free memory is known the ranks agree after every round on whether it ran out; and every
-  // 64 rounds they compare what they have drawn so far.
+  // The ops of a round, and of the agreement after it.
   Result<EngineRound> round(Model& model, const EngineBatch& batch, const std::vector<KvLayer>& kv,
                             int64_t due, const DrawTokens& draw) override;
+  // Every kRoundsBetweenAgreements rounds the ranks compare what they have drawn so far; where free
+  // memory is known they also agree after every round on whether it ran out.
+  Status agree(EngineRound* round) override;
   Result<bool> any(bool here, const std::string& what) override;
   bool leads() const override { return replica_.index() == 0; }
 
@@ -39,7 +41,7 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   Status sample(Model& model, ModelPass& pass, const DrawTokens& draw, EngineRound* out);
   Status tell(const OpGroup& group, std::vector<SampledToken>* drawn);
   uint64_t seen_with(const std::vector<SampledToken>& drawn) const;
-  Result<bool> agree(uint64_t seen, bool ran_out);
+  Result<bool> compare(uint64_t seen, bool ran_out);
 
   bool empty(int32_t) const override { return false; }
   void passed_by(int64_t) override {}
@@ -56,6 +58,8 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   int64_t rounds_ = 0;
   uint64_t seen_ = 0;  // hash of the tokens of all rounds so far
   // Of the open round.
+  Expansion ops_;
+  Status failed_;  // drawing, on this rank
   std::vector<TokenBatch> batches_;
   std::vector<at::Tensor> hidden_;  // after the last layer, by batch
 };

@@ -63,15 +63,6 @@ Status set_threads(const Config& config, const World* world) {
   return ok_status();
 }
 
-// Why micro-batches become smaller.
-constexpr const char* kDeclared = "what the next ones declare is not free";
-constexpr const char* kElsewhere = "on another rank";
-
-Status too_little_memory(const std::string& why) {
-  return out_of_memory(
-      cat(why.empty() ? kElsewhere : why, ", with one sample in each micro-batch"));
-}
-
 Status set_memory_limit(const Config& config) {
   const double gib = config.train.memory_limit_gib;
   if (gib > 0 && config.device != "cpu")
@@ -175,7 +166,6 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       work_(program_, *models_, rows_, loaded.everyone, needs_),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       inference_(config_.rollout.temperature, shares_prompts(config_, program_.graph)),
-      training_(config_, program_.graph, models_->roles(), store_, metrics_, ledger_),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
                std::move(loaded.reward_models), std::move(loaded.readers)),
       evaluator_(std::move(loaded.evaluator)),
@@ -198,7 +188,7 @@ void Session::note_instruction(size_t index) {
   noted_ = index;
   const Instruction& instruction = program_.ranks[rank()].instructions[index];
   note_call(program_.graph.calls[instruction.call.value],
-            cat("instruction ", index, " (", op_code_name(instruction.code), ")"));
+            cat("instruction ", index, " (", op_kind_name(instruction.kind), ")"));
 }
 
 Status Session::moving_weights(const std::function<Status()>& move) {
@@ -209,13 +199,55 @@ Status Session::moving_weights(const std::function<Status()>& move) {
   return ok_status();
 }
 
-Status Session::begin_reallocation(int32_t entry, bool here) {
-  if (!here) return models_->begin_reallocation(entry);
-  return moving_weights([&] { return models_->reallocate(entry); });
+Status Session::execute(const Instruction& instruction) {
+  const Call& call = program_.graph.calls[instruction.call.value];
+  switch (instruction.kind) {
+    case OpKind::kCall:
+      return run_call(call);
+    case OpKind::kRegionBegin:
+      return begin_region(call);
+    case OpKind::kRegionEnd:
+      return end_region(call);
+    case OpKind::kRound:
+      return generating(call, [&] { return generation_.round(); });
+    case OpKind::kPasses:
+      return instruction.detail < 0 ? run_passes(call)
+                                    : run_woven(program_.fused[instruction.detail]);
+    case OpKind::kReduce:
+      return open_training(instruction.call).reduce();
+    case OpKind::kAgree:
+      return agree(call);
+    case OpKind::kUpdate:
+      return update(call);
+    case OpKind::kAllGather:
+      return open_training(instruction.call).gather();
+    case OpKind::kShare:
+      return share(instruction.detail);
+    case OpKind::kExchange:
+      return begin_exchange(instruction.detail);
+    case OpKind::kReallocate:
+      return moving_weights([&] { return models_->reallocate(instruction.detail); });
+    case OpKind::kLoad:
+      return begin_load(instruction);
+    case OpKind::kOffload:
+      return offload(instruction.detail);
+    case OpKind::kRelease:
+      models_->release(instruction.detail);
+      return ok_status();
+    default:
+      break;
+  }
+  BRAID_CHECK(false, cat(op_kind_name(instruction.kind), " is no instruction of a list"));
 }
 
-Status Session::reallocated(int32_t entry) {
-  return moving_weights([&] { return models_->reallocated(entry); });
+Status Session::begin_ahead(const Instruction& instruction) {
+  return instruction.kind == OpKind::kLoad ? begin_load(instruction)
+                                           : models_->begin_reallocation(instruction.detail);
+}
+
+Status Session::wait_for(const Instruction& instruction) {
+  if (instruction.kind == OpKind::kExchange) return exchange_.arrive(instruction.detail);
+  return moving_weights([&] { return models_->reallocated(instruction.detail); });
 }
 
 // What a call's models held beside their weights goes back to the machine.
@@ -486,42 +518,21 @@ Status Session::begin_region(const Call& call) {
                              rows_.mine(id, position_.step, rank()), position_.step);
   }
   BRAID_ASSIGN(TrainWork work, train_work(call));
-  training_.begin(call, std::move(work), position_.step);
+  open_training(id).begin(call, std::move(work), position_.step);
   return ok_status();
 }
 
-Status Session::generate_step(const Call& call) {
+Status Session::generating(const Call& call, const std::function<Status()>& act) {
   const WorkSection section;
   const int64_t before = generation_.cuts();
-  BRAID_TRY(generation_.round());
+  BRAID_TRY(act());
   if (generation_.cuts() > before) ++repeats_[call.name];
   return ok_status();
 }
 
-Status Session::run_schedule(const Call& call) {
-  while (true) {
-    BRAID_ASSIGN(const bool fits, training_.reserve());
-    // Whether one sample fits is tried.
-    if (fits || !cut_smaller(call, rows_, training_.open_minibatch(), kDeclared))
-      return training_.pass();
-    BRAID_ASSIGN(TrainWork work, train_work(call));
-    training_.recut(std::move(work));
-  }
-}
-
-Status Session::reduce(const Call&) { return training_.reduce(); }
-
-Status Session::agree(const Call& call) {
-  if (call.kind == CallKind::kGenerate) return ok_status();
-  BRAID_TRY(training_.agree());
-  if (!training_.ran_out()) return ok_status();
-  const std::string why = training_.why_ran_out();
-  if (!cut_smaller(call, rows_, training_.open_minibatch(), why))
-    return fail_alike(id_of(call), too_little_memory(why),
-                      why.empty() ? ok_status() : too_little_memory(why));
-  BRAID_ASSIGN(TrainWork work, train_work(call));
-  training_.repeat(std::move(work));
-  return ok_status();
+Status Session::too_little_memory(const std::string& why) {
+  return out_of_memory(
+      cat(why.empty() ? kElsewhere : why, ", with one sample in each micro-batch"));
 }
 
 bool Session::cut_smaller(const Call& call, CallRows& rows, size_t minibatch,
@@ -529,25 +540,16 @@ bool Session::cut_smaller(const Call& call, CallRows& rows, size_t minibatch,
   const std::optional<int64_t> tokens = rows.cut_smaller(id_of(call), position_.step, minibatch);
   if (!tokens) return false;
   ++repeats_[call.name];
-  int64_t first = 0;  // of the call: it says it
-  while (first < rank() && rows_.dp_rank(id_of(call), first) < 0) ++first;
-  if (rank() == first)
+  if (leads(id_of(call)))
     log_warning(cat("call ", call.name, ": out of memory (", why.empty() ? kElsewhere : why,
                     "); it goes on with micro-batches of at most ", *tokens,
                     " tokens (train.micro_tokens)"));
   return true;
 }
 
-Status Session::optimizer_step(const Call& call) {
-  models_->note_update(call.role);
-  const Status updated = training_.update();
-  const bool refused = updated.code() == Code::kStopped;
-  return refused ? fail_alike(id_of(call), updated, updated) : updated;
-}
-
-Status Session::begin_load(int32_t state, const Interval& layers) {
+Status Session::begin_load(const Instruction& load) {
   const WorkSection section;
-  models_->begin_load(state, layers);
+  models_->begin_load(load.detail, load.layers);
   return ok_status();
 }
 
@@ -557,8 +559,9 @@ Status Session::offload(int32_t state) {
   return ok_status();
 }
 
-bool Session::region_done(ExitCondition exit) const {
-  return exit == ExitCondition::kDrained ? generation_.drained() : training_.done();
+bool Session::region_done(const Instruction& end) const {
+  return end.exit == ExitCondition::kDrained ? generation_.drained()
+                                             : trainings_.at(end.call).done();
 }
 
 Status Session::end_region(const Call& call) {

@@ -108,26 +108,15 @@ class Session : public Executor {
   const RewardModels& reward_models() const { return scoring_.models(); }
   const SampleStore& store() const { return store_; }
   const DataSet& data() const { return data_.data; }
+  // Of a train call of the last step. REQUIRES: this rank takes part in it.
+  const Training& training(CallId call) const { return trainings_.at(call); }
 
-  Status share(int32_t entry) override;
-  Status begin_exchange(int32_t entry) override;
-  Status arrive(int32_t entry) override { return exchange_.arrive(entry); }
-  Status begin_reallocation(int32_t entry, bool here) override;
-  Status reallocated(int32_t entry) override;
-  Status run_call(const Call& call) override;
-  Status begin_region(const Call& call) override;
-  Status generate_step(const Call& call) override;
-  Status run_schedule(const Call& call) override;
-  Status reduce(const Call& call) override;
-  Status agree(const Call& call) override;
-  Status optimizer_step(const Call& call) override;
-  bool region_done(ExitCondition exit) const override;
-  Status end_region(const Call& call) override;
+  Status execute(const Instruction& instruction) override;
+  Status begin_ahead(const Instruction& instruction) override;
+  Status wait_for(const Instruction& instruction) override;
+  bool region_done(const Instruction& end) const override;
+  Status reopen(const Instruction& begin) override;
   void passed(size_t next) override;
-  Status reopen_region(const Call& call) override;
-  void release(int32_t copy) override { models_->release(copy); }
-  Status begin_load(int32_t state, const Interval& layers) override;
-  Status offload(int32_t state) override;
 
  private:
   struct Loaded;  // what create() reads before there is a session
@@ -142,7 +131,26 @@ class Session : public Executor {
     int64_t step = 0;
   };
 
-  CallId id_of(const Call& call) const { return call_id(program_, call); }
+  CallId id_of(const Call& call) const {
+    return CallId{static_cast<int32_t>(&call - program_.graph.calls.data())};
+  }
+  // Instructions, by their kinds.
+  Status share(int32_t entry);
+  Status begin_exchange(int32_t entry);
+  Status run_call(const Call& call);
+  Status begin_region(const Call& call);
+  Status generating(const Call& call, const std::function<Status()>& act);
+  Status run_passes(const Call& call);
+  Status run_woven(const FusedCalls& fused);
+  Result<bool> reserve_woven(const FusedCalls& fused);
+  // The calls' passes run one after the other from here on. All their ranks come here.
+  void run_apart(const FusedCalls& fused, const std::string& why);
+  const FusedCalls& pair_of(CallId call) const;
+  Status agree(const Call& call);
+  Status update(const Call& call);
+  Status end_region(const Call& call);
+  Status begin_load(const Instruction& load);
+  Status offload(int32_t state);
   void note_instruction(size_t index);
   // Where the rank is meanwhile is told to those who watch it.
   Status moving_weights(const std::function<Status()>& move);
@@ -150,6 +158,9 @@ class Session : public Executor {
   Status end_generation(const Call& call);
   void leave_call(const Call& call);
   int64_t rank() const { return exchange_.rank(); }
+  Training& open_training(CallId call);
+  bool leads(CallId call) const;
+  bool runs_beside_earlier(CallId call) const;
   bool takes_part(CallId call) const { return rows_.dp_rank(call, rank()) >= 0; }
   // The account of who holds what: what a call has written, and all of the program's exchanges
   // before an entry.
@@ -158,6 +169,10 @@ class Session : public Executor {
   // Where messages say that this rank is within the step.
   void note_call(const Call& call, const std::string& instruction) const;
   Result<TrainWork> train_work(const Call& call);
+  // Why micro-batches become smaller.
+  static constexpr const char* kDeclared = "what the next ones declare is not free";
+  static constexpr const char* kElsewhere = "on another rank";
+  static Status too_little_memory(const std::string& why);
   // Memory is not there for a mini-batch of a call on some rank, `why` where it is this one:
   // smaller micro-batches from here on, and whether there are any. All ranks of the call come here.
   bool cut_smaller(const Call& call, CallRows& rows, size_t minibatch, const std::string& why);
@@ -231,7 +246,8 @@ class Session : public Executor {
   CallWork work_;
   Generation generation_;
   Inference inference_;
-  Training training_;
+  TrainedSoFar trained_;
+  std::map<CallId, Training> trainings_;  // of the train calls of this rank
   Scoring scoring_;
   std::unique_ptr<Evaluator> evaluator_;  // null without eval.*
   RewardModels eval_models_;  // of rewards that evaluations alone ask, on the first rank

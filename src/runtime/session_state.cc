@@ -119,7 +119,7 @@ Result<CheckpointState> Session::save_state() const {
   for (const auto& [name, role] : roles())
     if (role.optimizer && role.optimizer->torn())
       return Status(Code::kDataLoss, cat("an update of ", name, " is half applied"));
-  if (training_.updates() != updates_passed_)
+  if (trained_.updates != updates_passed_)
     return Status(Code::kDataLoss, "the last update is applied, but not noted");
   if (open_ && exchange_.ranks() > 1)
     return Status(Code::kDataLoss,

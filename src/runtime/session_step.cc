@@ -77,8 +77,8 @@ void Session::begin_step() {
   untold_ = ok_status();
   ledger_.begin_step();
   reset_peak_tensor_bytes();
-  updates_before_ = training_.updates();
-  trained_before_ = training_.trained_tokens();
+  updates_before_ = trained_.updates;
+  trained_before_ = trained_.tokens;
   if (!open_) {
     start_ = {};
     start_.position = position_;
@@ -86,28 +86,30 @@ void Session::begin_step() {
   } else {
     trained_before_ -= open_->trained_tokens;
   }
+  trainings_.clear();
   repeats_.clear();
   metrics_ = open_ ? open_->metrics : Metrics();
   seconds_ = open_ ? open_->seconds : std::map<std::string, double>();
 }
 
 void Session::passed(size_t next) {
-  updates_passed_ = training_.updates();
+  updates_passed_ = trained_.updates;
   if (!open_ && updates_passed_ == updates_before_) return;
-  open_ = StepProgress{next,
-                       position_,
-                       metrics_,
-                       seconds_,
-                       skipped(),
-                       training_.trained_tokens() - trained_before_,
-                       training_.progress()};
+  open_ = StepProgress{
+      next, position_, metrics_, seconds_, skipped(), trained_.tokens - trained_before_, {}};
+  for (const auto& [call, training] : trainings_)
+    open_->trainings[program_.graph.calls[call.value].name] = training.progress();
 }
 
-Status Session::reopen_region(const Call& call) {
+Status Session::reopen(const Instruction& begin) {
+  const Call& call = program_.graph.calls[begin.call.value];
   if (call.kind == CallKind::kGenerate)
     return {Code::kDataLoss, "the open step was left within a generation"};
+  const auto progress = open_->trainings.find(call.name);
+  if (progress == open_->trainings.end())
+    return {Code::kDataLoss, cat("the open step does not say how far ", call.name, " is")};
   BRAID_ASSIGN(TrainWork work, train_work(call));
-  training_.resume(call, std::move(work), position_.step, open_->training);
+  open_training(begin.call).resume(call, std::move(work), position_.step, progress->second);
   return ok_status();
 }
 
@@ -115,7 +117,7 @@ void Session::abandon_step() {
   exchange_.abandon();
   generation_.abandon();
   inference_.abandon();
-  training_.abandon();
+  for (auto& [call, training] : trainings_) training.abandon();
   const StepProgress& kept = open_ ? *open_ : start_;
   position_ = kept.position;
   set_skipped(kept.skipped);
@@ -162,6 +164,12 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   return row;
 }
 
+// Two calls that are fused take the same seconds together.
+bool Session::runs_beside_earlier(CallId call) const {
+  return std::any_of(program_.fused.begin(), program_.fused.end(),
+                     [&](const FusedCalls& fused) { return fused.calls[1] == call; });
+}
+
 // On one rank the calls follow each other; on several they may overlap, and their own time is that
 // of the rank that took longest.
 Status Session::merge_reports(double whole_s) {
@@ -170,14 +178,17 @@ Status Session::merge_reports(double whole_s) {
   report_ = {metrics_,
              seconds_,
              ledger_.entries(),
-             training_.trained_tokens() - trained_before_,
+             trained_.tokens - trained_before_,
              static_cast<double>(peak_tensor_bytes()),
              repeats_,
              stop_signal()};
   rank_seconds_ = {report_.seconds};
   rank_peaks_ = {report_.peak_bytes};
   step_s_ = 0;
-  for (const auto& [call, seconds] : seconds_) step_s_ += seconds;
+  for (const Call& call : program_.graph.calls)
+    if (const auto found = seconds_.find(call.name);
+        found != seconds_.end() && !runs_beside_earlier(id_of(call)))
+      step_s_ += found->second;
   if (exchange_.ranks() == 1) return check_ledger();
   step_s_ = whole_s;
   BRAID_ASSIGN(const auto texts,
@@ -218,7 +229,8 @@ std::map<std::string, double> Session::finish_step() {
     const auto found = report_.seconds.find(call.name);
     if (found == report_.seconds.end()) continue;
     row["time/" + call.name] = found->second;
-    if (call.kind == CallKind::kTrainStep) training += found->second;
+    if (call.kind == CallKind::kTrainStep && !runs_beside_earlier(id_of(call)))
+      training += found->second;
   }
   row["time/step"] = step_s_;
   for (const auto& [name, metric] : report_.metrics) row[name] = reported(name, metric);

@@ -13,6 +13,7 @@
 #include "device/tensor_memory.h"
 #include "host/work_section.h"
 #include "nn/model_parts.h"
+#include "program/fused.h"
 #include "runtime/call_groups.h"
 #include "runtime/call_rows.h"
 #include "runtime/offending_batch.h"
@@ -38,6 +39,8 @@ void Training::begin(const Call& call, TrainWork work, int64_t step) {
   step_ = step;
   go_to_minibatch(0);
   ran_out_ = repeats_ = false;
+  open_.reset();
+  held_ = {};
   stopped_ = step < idle_steps() || work_.deal->minibatches.empty();
   call_metrics_.clear();
   losses_.clear();
@@ -52,17 +55,12 @@ void Training::resume(const Call& call, TrainWork work, int64_t step, TrainingPr
 }
 
 void Training::go_to_minibatch(size_t minibatch) {
-  minibatch_ = minibatch;
-  next_op_ = 0;
-  const auto first = static_cast<int32_t>(minibatch);
-  while (next_op_ < work_.ops.ops.size() && work_.ops.ops[next_op_].minibatch < first) ++next_op_;
+  cursor_ = OpCursor(work_.ops.ops, static_cast<int32_t>(minibatch));
 }
 
 void Training::repeat(TrainWork work) {
-  metrics_ = std::move(before_.metrics);
-  call_metrics_ = std::move(before_.call_metrics);
-  ledger_ = std::move(before_.ledger);
-  trained_tokens_ = before_.trained_tokens;
+  call_metrics_ = std::move(open_->call_metrics);
+  open_.reset();
   drop();
   zero();
   model().rest();
@@ -72,13 +70,14 @@ void Training::repeat(TrainWork work) {
 }
 
 void Training::recut(TrainWork work) {
+  const size_t minibatch = open_minibatch();
   work_ = std::move(work);
-  go_to_minibatch(minibatch_);
+  go_to_minibatch(minibatch);
 }
 
 Result<bool> Training::reserve() {
   if (done()) return true;
-  return finds_memory(*work_.needs, *work_.deal, work_.ops, static_cast<int32_t>(minibatch_),
+  return finds_memory(*work_.needs, *work_.deal, work_.ops, cursor_.minibatch(),
                       model().options().device, work_.groups.call);
 }
 
@@ -89,6 +88,8 @@ void Training::drop() {
 
 void Training::abandon() {
   drop();
+  passes_.reset();
+  open_.reset();
   if (call_ == nullptr) return;
   zero();
   model().rest();
@@ -102,34 +103,27 @@ Rows Training::own_rows() const {
 }
 
 template <typename Run>
-Status Training::run_ops(MinibatchPart part, const Run& run) {
-  const std::vector<Op>& ops = work_.ops.ops;
-  for (; next_op_ < ops.size(); ++next_op_) {
-    const Op& op = ops[next_op_];
-    const bool here = op.minibatch == static_cast<int32_t>(minibatch_) &&
-                      part_of_minibatch(work_.ops, op) == part;
-    if (!here) break;
+Status Training::run_ops(OpKind kind, const Run& run) {
+  return cursor_.run(kind, [&](int32_t op) {
     const WorkSection section;
     count_instruction();
-    BRAID_TRY(run(op));
-  }
-  return ok_status();
+    return run(work_.ops.ops[op]);
+  });
 }
 
 Status Training::open_update() {
-  before_ = {metrics_, call_metrics_, ledger_, trained_tokens_};
+  open_ = Open{{}, static_cast<int64_t>(minibatch().rows.size()), 0, 0, call_metrics_};
   why_ran_out_.clear();
   refusal_.clear();
   norm_.reset();
   const DealTotals& totals = minibatch().totals;
   denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
                    static_cast<double>(totals.groups)};
-  ledger_.expect(call_->name, static_cast<int64_t>(minibatch().rows.size()));
-  if (reports() && work_.ops.at.stage == 0) trained_tokens_ += row_tokens(store_, own_rows());
+  if (reports() && work_.ops.at.stage == 0) open_->tokens = row_tokens(store_, own_rows());
   const size_t micro_batches = minibatch().micro_batches[work_.ops.at.dp_rank].size();
   backwards_left_ = micro_batches * work_.ops.bodies.size();
   model().keep_packed(work_.keeps_packed && micro_batches > 1);
-  const auto update = static_cast<uint64_t>(step_) << 32 | minibatch_;
+  const auto update = static_cast<uint64_t>(step_) << 32 | open_minibatch();
   model().set_dropout_seed(mix_seed(static_cast<uint64_t>(config_.train.seed), update));
   if (role().gradients) role().gradients->zero();
   return ok_status();
@@ -145,9 +139,13 @@ bool Training::each_backward() const {
 }
 
 // Whether the backward before the last `left` ones starts to reduce what it adds to. What other
-// ranks have to add to whole gradients must come before that.
+// ranks have to add to whole gradients must come before that; and where ranks share what they
+// reduce they wait for each other meanwhile, as they must not between passes of two calls, whose
+// replicas have other orders.
 bool Training::reduces_in(size_t left) const {
-  return each_backward() || (left == 0 && role().gradients && !sums_parts());
+  if (each_backward()) return true;
+  const bool waits = work_.woven && role().gradients && role().gradients->sharded();
+  return left == 0 && role().gradients && !sums_parts() && !waits;
 }
 
 // Of several runs of layers a backward adds to the gradients of one alone.
@@ -158,25 +156,64 @@ void Training::begin_reduced(const Op& backward) {
 }
 
 Status Training::pass() {
+  BRAID_TRY(begin_passes());
+  return end_passes();
+}
+
+Status Training::begin_passes() {
   if (done()) return ok_status();
-  ModelPass pass(model(), work_.everyone, work_.groups.weights);
+  passes_.emplace(model(), work_.everyone, work_.groups.weights);
+  if (work_.second) passes_->run_beside_another();
   if (free_tensor_bytes(model().options().device))
-    pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
-  BRAID_TRY(run_ops(MinibatchPart::kPasses, [&](const Op& op) {
-    if (op.kind == OpKind::kZero) return open_update();
-    if (!ModelPass::runs(op.kind)) return with_room([&] { return sum_parts(op); });
-    const std::string where = cat("micro-batch ", op.micro_batch);
-    const bool reduced = op.kind == OpKind::kBackward && reduces_in(--backwards_left_);
-    if (reduced) begin_reduced(op);
-    BRAID_TRY(pass.run(op, work_.ops.bodies[op.body], *this).at(where));
-    if (!reduced || !each_backward()) return ok_status();
-    return with_second_try([&] { return role().gradients->finish().at(where); },
-                           [&](const std::string& why) { pass.give_up(*this, why); });
-  }));
-  BRAID_TRY(pass.finish());
-  why_ran_out_ = pass.ran_out();
+    passes_->measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
+  bool opened = false;
+  BRAID_TRY(cursor_.run_while([](const Op& op) { return op.kind == OpKind::kZero; },
+                              [&](int32_t) {
+                                opened = true;
+                                return open_update();
+                              }));
+  BRAID_CHECK(opened, "passes begin with the gradients at zero");
+  return ok_status();
+}
+
+Status Training::run_op_of_passes(int32_t index) {
+  const WorkSection section;
+  count_instruction();
+  const Op& op = work_.ops.ops[index];
+  if (!ModelPass::runs(op.kind)) return with_room([&] { return sum_parts(op); });
+  const std::string where = cat("micro-batch ", op.micro_batch);
+  const bool reduced = op.kind == OpKind::kBackward && reduces_in(--backwards_left_);
+  if (reduced) begin_reduced(op);
+  BRAID_TRY(passes_->run(op, work_.ops.bodies[op.body], *this).at(where));
+  if (!reduced || !each_backward()) return ok_status();
+  return with_second_try([&] { return role().gradients->finish().at(where); },
+                         [&](const std::string& why) { passes_->give_up(*this, why); });
+}
+
+Status Training::run_pass(const ScheduleOp& pass) {
+  if (!passes_) return ok_status();
+  return cursor_.run_while([&](const Op& op) { return is_of_pass(op, pass); },
+                           [&](int32_t op) { return run_op_of_passes(op); });
+}
+
+// What is left of the passes, and the sums that follow them.
+Status Training::end_passes() {
+  if (!passes_) return ok_status();
+  BRAID_TRY(cursor_.run_while([](const Op& op) { return op.run == OpKind::kPasses; },
+                              [&](int32_t op) { return run_op_of_passes(op); }));
+  BRAID_TRY(passes_->finish());
+  why_ran_out_ = passes_->ran_out();
+  const HeldByPasses& held = passes_->held();
+  held_.most_micro_batches = std::max(held_.most_micro_batches, held.most_micro_batches);
+  held_.most_bytes = std::max(held_.most_bytes, held.most_bytes);
+  held_.most_of_one = std::max(held_.most_of_one, held.most_of_one);
+  passes_.reset();
   packed_.clear();
   return ok_status();
+}
+
+DeclaredPasses Training::declared_passes() const {
+  return {*work_.needs, work_.ops, [&](int32_t micro_batch) { return tokens_of(micro_batch); }};
 }
 
 // Nothing that what comes after the passes needs is let go.
@@ -228,7 +265,7 @@ Status Training::outputs(int32_t index, const at::Tensor& hidden_TH) {
     out.entropy_R = head.entropy_N;
   }
   packed_.erase(index);
-  if (reports()) ledger_.computed(call_->name, static_cast<int64_t>(micro_batch(index).size()));
+  if (reports()) open_->computed += static_cast<int64_t>(micro_batch(index).size());
   BRAID_ASSIGN(const LossFn loss, find_loss(call_->function));
   BRAID_ASSIGN(const AlgoBatch batch,
                store_.gather(call_->reads, rows_of(micro_batch(index)), model().options().device));
@@ -241,7 +278,7 @@ Result<at::Tensor> Training::loss(int32_t index) {
   BRAID_CHECK(found != losses_.end(), cat("no loss of micro-batch ", index));
   const LossResult result = std::move(found->second);
   losses_.erase(found);
-  if (reports()) merge(metrics_, result.metrics);
+  if (reports()) open_->metrics.push_back(result.metrics);
   if (reports()) merge(call_metrics_, result.metrics);
   if (!std::isfinite(result.loss.item<double>()))
     refusal_ = cat("the loss of ", call_->role, " is not finite in step ", step_);
@@ -249,7 +286,7 @@ Result<at::Tensor> Training::loss(int32_t index) {
 }
 
 Status Training::reduce() {
-  return run_ops(MinibatchPart::kReductions, [&](const Op& op) {
+  return run_ops(OpKind::kReduce, [&](const Op& op) {
     return work_.ops.groups[op.group].kind == GroupKind::kAcross
                ? role().gradients->sum_owned(*work_.groups.across)
                : with_room([&] { return role().gradients->finish(); });
@@ -296,7 +333,7 @@ Status Training::agree() {
   const auto kl = call_metrics_.find(kUpdateKl);
   Metric divergence = kl == call_metrics_.end() ? Metric() : kl->second;
   ran_out_ = !why_ran_out_.empty();
-  BRAID_TRY(run_ops(MinibatchPart::kAgreement, [&](const Op& op) {
+  BRAID_TRY(run_ops(OpKind::kAgree, [&](const Op& op) {
     return op.kind == OpKind::kNorm ? with_room([&] { return norm(); })
                                     : agree_with_others(&divergence);
   }));
@@ -318,49 +355,56 @@ Status Training::apply(const std::string& prefix) {
   BRAID_TRY(keep_frozen_copies(roles_, call_->role.value, config_));
   optimizer.update(*norm_, total);
   model().weights_changed();
-  ++updates_;
+  ++trained_.updates;
   if (counts()) metrics_[prefix + "grad_norm"].add(*norm_);
   return ok_status();
 }
 
-// A refused update changed nothing; all ranks know that it was.
-Status Training::gather() {
-  if (!refusal_.empty()) return ok_status();
-  BRAID_TRY(role().optimizer->gather_weights());
-  model().weights_changed();
-  return ok_status();
+// What the passes of the update have found becomes the step's.
+void Training::commit() {
+  if (!open_) return;
+  for (const Metrics& metrics : open_->metrics) merge(metrics_, metrics);
+  ledger_.expect(call_->name, open_->expected);
+  ledger_.computed(call_->name, open_->computed);
+  trained_.tokens += open_->tokens;
+  open_.reset();
 }
 
 Status Training::update() {
   if (std::exchange(repeats_, false)) return ok_status();
+  commit();
   if (stopped_) {
     zero();
     return ok_status();
   }
   const std::string prefix = metric_prefix(*call_);
-  BRAID_TRY(run_ops(MinibatchPart::kUpdate, [&](const Op& op) {
-    if (op.kind == OpKind::kAllGather) return gather();
-    return norm_ ? apply(prefix) : ok_status();
-  }));
-  zero();
   const bool refused = !refusal_.empty();
+  const RefusedUpdate open{step_, open_minibatch(), refused ? own_rows() : Rows(), refusal_};
+  BRAID_TRY(
+      run_ops(OpKind::kUpdate, [&](const Op&) { return norm_ ? apply(prefix) : ok_status(); }));
+  zero();
   if (counts()) metrics_[prefix + "skipped"].add(refused ? 1 : 0);
   role().skipped = refused ? role().skipped + 1 : 0;
-  if (refused) BRAID_TRY(refuse());
-  ++minibatch_;
-  const bool complete = next_op_ == work_.ops.ops.size() ||
-                        work_.ops.ops[next_op_].minibatch == static_cast<int32_t>(minibatch_);
-  BRAID_CHECK(complete, cat("op ", next_op_, ", ", op_kind_name(work_.ops.ops[next_op_].kind),
-                            ", was left out"));
-  return ok_status();
+  return refused ? refuse(open) : ok_status();
+}
+
+// A refused update changed nothing; all ranks know that it was.
+Status Training::gather() {
+  if (done()) return ok_status();
+  return run_ops(OpKind::kAllGather, [&](const Op&) {
+    if (!refusal_.empty()) return ok_status();
+    BRAID_TRY(role().optimizer->gather_weights());
+    model().weights_changed();
+    return ok_status();
+  });
 }
 
 // The weights are as they were.
-Status Training::refuse() {
-  const RefusedUpdate update{step_, minibatch_, own_rows(), refusal_};
-  BRAID_ASSIGN(const std::string path, write_offending_batch(run_folder(config_), *call_, update,
-                                                             store_, refused_step_ == step_));
-  refused_step_ = step_;
+Status Training::refuse(const RefusedUpdate& update) {
+  BRAID_ASSIGN(const std::string path,
+               write_offending_batch(run_folder(config_), *call_, update, store_,
+                                     trained_.refused_step == step_));
+  trained_.refused_step = step_;
   const std::string what = cat(refusal_, "; the update was not applied, its batch is in ", path);
   if (config_.train.on_nonfinite == "stop")
     return {Code::kStopped, what + " (train.on_nonfinite: stop)"};

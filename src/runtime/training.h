@@ -1,7 +1,8 @@
 // The training of one rank: mini-batches of a step's samples, each an update. begin() opens a train
 // call with the ops of this rank (program/expand.h); then, for each mini-batch until done():
-// pass(), reduce(), agree(), update(), which execute the ops of that mini-batch, one part each.
-// Nothing changes weights but update(). Not thread-safe.
+// pass(), reduce(), agree(), update(), gather(), which execute the ops of that mini-batch that say
+// so in Op::run. Nothing changes weights but update() and gather(). Several calls may be open at
+// once, each in a Training of its own. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -16,10 +17,11 @@
 #include "plan/make_problem.h"
 #include "program/deal.h"
 #include "program/expand.h"
-#include "program/minibatch_parts.h"
+#include "program/op_cursor.h"
 #include "runtime/call_groups.h"
 #include "runtime/load_models.h"
 #include "runtime/model_pass.h"
+#include "runtime/offending_batch.h"
 #include "runtime/response_rows.h"
 #include "runtime/sample_ledger.h"
 #include "runtime/sample_store.h"
@@ -33,6 +35,14 @@ struct TrainingProgress {
   Metrics metrics;  // of the call
 };
 
+// What all train calls of a session add to.
+struct TrainedSoFar {
+  int64_t tokens =
+      0;  // of the samples of all updates, which one rank of those that share them counts
+  int64_t updates = 0;        // that changed weights
+  int64_t refused_step = -1;  // the last step whose offending batches were written
+};
+
 // What a train call executes on this rank.
 struct TrainWork {
   ModelInstance* role = nullptr;  // the home copy's
@@ -43,19 +53,23 @@ struct TrainWork {
   // Packed copies of matrices may stay between micro-batches: speed for memory.
   bool keeps_packed = true;
   PassNeeds* needs = nullptr;  // of the call
+  // Another call's passes come between its own, and it is the second of the two.
+  bool woven = false, second = false;
 };
 
 class Training : private PassEnds {
  public:
-  // REQUIRES: what the references point to outlives this. `metrics` are those of the step.
+  // REQUIRES: what the references point to outlives this. `metrics` and `ledger` are those of the
+  // step: they get what an update has been made of when it is made.
   Training(const Config& config, const Graph& graph, Roles& roles, const SampleStore& store,
-           Metrics& metrics, SampleLedger& ledger)
+           Metrics& metrics, SampleLedger& ledger, TrainedSoFar& trained)
       : config_(config),
         graph_(graph),
         roles_(roles),
         store_(store),
         metrics_(metrics),
         ledger_(ledger),
+        trained_(trained),
         packed_(shares_prompts(config, graph)) {}
 
   // Opens a train call of step `step` (from 0). REQUIRES: what the work points to, and the call,
@@ -63,11 +77,14 @@ class Training : private PassEnds {
   void begin(const Call& call, TrainWork work, int64_t step);
   // Opens the call again where `progress` of it was taken.
   void resume(const Call& call, TrainWork work, int64_t step, TrainingProgress progress);
-  TrainingProgress progress() const { return {minibatch_, stopped_, call_metrics_}; }
+  // After the last update.
+  TrainingProgress progress() const {
+    return {open_minibatch(), stopped_, open_ ? open_->call_metrics : call_metrics_};
+  }
   // Frees what the open update holds, as after a failure; no weights change.
   void abandon();
   // No update is left: all were made, or the call stopped early, or warm-up leaves it out.
-  bool done() const { return stopped_ || minibatch_ == work_.deal->minibatches.size(); }
+  bool done() const { return stopped_ || cursor_.done(); }
 
   // Whether the next mini-batch finds the memory that its ops declare, on all ranks of the call,
   // which decide it together; true where nobody knows what is free or needed.
@@ -79,6 +96,16 @@ class Training : private PassEnds {
   // The forwards and backwards of the next mini-batch, messages between stages, and the sums over
   // ranks that share a tensor. A loss that is not finite refuses the update. Nothing where done.
   Status pass();
+  // The same in pieces, where another call's passes come between: those of the call in the order in
+  // which its ops list them. A pass that this rank has no micro-batch for is none.
+  Status begin_passes();
+  Status run_pass(const ScheduleOp& pass);
+  Status end_passes();
+  bool woven() const { return work_.woven; }
+  // What the next mini-batch's passes will hold. REQUIRES: not done().
+  DeclaredPasses declared_passes() const;
+  // Since begin(): what passes have held at most, and of one micro-batch.
+  const HeldByPasses& held() const { return held_; }
   // Completes the sums of the gradients over the data-parallel ranks.
   Status reduce();
   // The global norm of the gradients, and what all ranks of the call decide alike: whether the
@@ -97,17 +124,17 @@ class Training : private PassEnds {
   // Applies the gradients, unless refused or stopped, and clears them. A refused update follows
   // train.on_nonfinite: kStopped, or a warning.
   Status update();
-  size_t open_minibatch() const { return minibatch_; }
+  // Brings updated weights to the ranks that hold them, where these update a part each; until then
+  // they are torn. Nothing where nothing was updated.
+  Status gather();
+  size_t open_minibatch() const { return cursor_.minibatch(); }
 
-  // Since this was made: tokens of the samples of all forwards and backwards, which one rank of
-  // those that share them counts, and updates that changed weights.
-  int64_t trained_tokens() const { return trained_tokens_; }
-  int64_t updates() const { return updates_; }
+  const TrainWork& work() const { return work_; }
 
  private:
   ModelInstance& role() const { return *work_.role; }
   Model& model() const { return *work_.role->model; }
-  const MiniBatch& minibatch() const { return work_.deal->minibatches[minibatch_]; }
+  const MiniBatch& minibatch() const { return work_.deal->minibatches[open_minibatch()]; }
   const SampleRows& micro_batch(int32_t index) const {
     return minibatch().micro_batches[work_.ops.at.dp_rank][index];
   }
@@ -115,8 +142,7 @@ class Training : private PassEnds {
   int64_t idle_steps() const;
   Rows own_rows() const;
   int64_t tokens_of(int32_t micro_batch) const {
-    return micro_batch_tokens(*work_.deal, work_.ops, static_cast<int32_t>(minibatch_),
-                              micro_batch);
+    return micro_batch_tokens(*work_.deal, work_.ops, cursor_.minibatch(), micro_batch);
   }
   // Whether this rank's losses are the ones that metrics count: all ranks of a stage have equal
   // ones.
@@ -129,9 +155,12 @@ class Training : private PassEnds {
   bool reduces_in(size_t left) const;
   void begin_reduced(const Op& backward);
 
-  // Runs the ops of one part of the open mini-batch, from the first op that was not executed yet.
+  // Runs the ops of the open mini-batch that an instruction of this kind executes, from the first
+  // op that was not executed yet.
   template <typename Run>
-  Status run_ops(MinibatchPart part, const Run& run);
+  Status run_ops(OpKind kind, const Run& run);
+  Status run_op_of_passes(int32_t op);
+  void commit();
   Status open_update();
   Status sum_parts(const Op& op);
   // What ranks do with the gradients; where memory runs out, again with more of it.
@@ -139,8 +168,7 @@ class Training : private PassEnds {
   Status norm();
   Status agree_with_others(Metric* divergence);
   Status apply(const std::string& prefix);
-  Status gather();
-  Status refuse();
+  Status refuse(const RefusedUpdate& update);
   void zero();
 
   bool empty(int32_t micro_batch) const override;
@@ -160,28 +188,28 @@ class Training : private PassEnds {
   const SampleStore& store_;
   Metrics& metrics_;
   SampleLedger& ledger_;
-  int64_t trained_tokens_ = 0;
-  int64_t updates_ = 0;
-  int64_t refused_step_ = -1;  // the last step whose offending batches were written
+  TrainedSoFar& trained_;
 
   // Of the open call.
   const Call* call_ = nullptr;
   int64_t step_ = 0;
   TrainWork work_;
-  size_t minibatch_ = 0;
+  OpCursor cursor_;  // of its ops
   bool stopped_ = false;
   Metrics call_metrics_;  // of this call alone
 
-  // Of the open update.
-  struct Before {  // what its passes add to
-    Metrics metrics, call_metrics;
-    SampleLedger ledger;
-    int64_t trained_tokens = 0;
+  HeldByPasses held_;
+
+  // Of the open update: what its passes add to the step once it is made, and what they change.
+  struct Open {
+    std::vector<Metrics> metrics;  // of micro-batches
+    int64_t expected = 0, computed = 0, tokens = 0;
+    Metrics call_metrics;  // before
   };
-  Before before_;
+  std::optional<Open> open_;
+  std::optional<ModelPass> passes_;  // between begin_passes() and end_passes()
   bool ran_out_ = false, repeats_ = false;
   std::string why_ran_out_;
-  size_t next_op_ = 0;
   Denominators denominators_;
   PackedBatches packed_;
   std::map<int32_t, LossResult> losses_;

@@ -1,6 +1,6 @@
 // Fused training (program/fused.h) as a proposal beside a found plan: whether weaving its two
 // training calls, or weaving them after both were put into pipelines, makes the step shorter by the
-// judge's word. Beside it and not in its place: such plans can be simulated but not trained yet.
+// judge's word. Beside it and not in its place: the search itself does not weave.
 // Values; thread-safe.
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "cost/memory.h"
 #include "cost/rl_engine.h"
@@ -36,9 +37,13 @@ std::vector<Expansion> expand_stages(const CallFrame& frame) {
   std::vector<Expansion> out;
   for (int stage = 0; stage < s.pp; ++stage) {
     const GridPosition at{0, 0, stage};
-    out.push_back(frame.kind == CallKind::kTrainStep
-                      ? expand(frame, frame.where->mesh.devices[mesh_index(s, at)], nothing)
-                      : expand_bodies(frame, at));
+    const DeviceId rank = frame.where->mesh.devices[mesh_index(s, at)];
+    if (frame.kind == CallKind::kTrainStep)
+      out.push_back(expand(frame, rank, nothing));
+    else if (frame.kind == CallKind::kGenerate)
+      out.push_back(expand(frame, rank, RoundWork{0, 1, true}));
+    else
+      out.push_back(expand_bodies(frame, at));
   }
   return out;
 }
@@ -81,6 +86,9 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
   cost.widths_ = widths_of(precision_of(*cost.model_, plan.strategy));
   cost.trains_ = call.kind == CallKind::kTrainStep;
   cost.per_node_ = shape.per_node;
+  if (!std::is_sorted(plan.mesh.devices.begin(), plan.mesh.devices.end()))
+    for (const DeviceId device : plan.mesh.devices)
+      cost.nodes_.push_back(node_of(problem.cluster, device));
   cost.nic_gbps_ = shape.nic_gbps_per_gpu;
   cost.links_ = shape.links;
   cost.prompt_tokens_ = mean_tokens(problem.workload.prompt);
@@ -113,7 +121,25 @@ MicroBatch CallCost::micro_batch(const std::vector<PackedLength>& lengths) const
 }
 
 CollectiveGroup CallCost::group(int members, int stride) const {
-  return make_group(links_, members, stride, per_node_, nic_gbps_);
+  return make_group(links_, members, apart(members, stride), per_node_, nic_gbps_);
+}
+
+// How far apart the members of a group lie on the cluster whose places in the mesh are `stride`
+// apart: as far there, unless devices of a node are not next to each other in the mesh. Of all such
+// groups the one on the most nodes counts.
+int CallCost::apart(int members, int stride) const {
+  size_t most = 1;
+  for (size_t first = 0; first < nodes_.size(); ++first) {
+    const size_t block = static_cast<size_t>(members) * stride;
+    if (first % block >= static_cast<size_t>(stride)) continue;
+    std::set<int> nodes;
+    for (size_t at = first; at < std::min(first + block, nodes_.size()); at += stride)
+      nodes.insert(nodes_[at]);
+    most = std::max(most, nodes.size());
+  }
+  const int of_one_node = std::max(1, members / static_cast<int>(most));
+  const int as_in_order = std::clamp(per_node_ / std::max(stride, 1), 1, members);
+  return nodes_.empty() || of_one_node >= as_in_order ? stride : per_node_ / of_one_node;
 }
 
 LayerPass CallCost::layer_pass(const MicroBatch& batch, LayerKind kind) const {
@@ -402,6 +428,14 @@ double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group)
     seconds +=
         prefill_s(m, group.prefill_tokens, prompt_tokens_, any_body().shards, device) / batches;
   return fill * seconds;
+}
+
+double CallCost::round_agreement_s() const {
+  for (const Op& op : stages_.front().ops)
+    if (op.kind == OpKind::kAgree)
+      return factor_ *
+             collective_s(CollectiveOp::kAllReduce, op.bytes, stages_.front().groups[op.group]);
+  return 0;
 }
 
 double CallCost::activation_bytes(const MicroBatch& batch, int part) const {

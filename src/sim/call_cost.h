@@ -93,6 +93,7 @@ class CallCost {
   double step_host_s() const;                      // fixed time of an optimizer step
   double rounds_s(const BatchRound& round) const;  // of one replica
   double rounds_s(const RoundGroup& group) const;  // all of them
+  double round_agreement_s() const;                // of a replica's ranks, between two rounds
 
   // Bytes on one device.
   double activation_bytes(const MicroBatch& batch, int part) const;  // kept for the backward pass
@@ -118,7 +119,8 @@ class CallCost {
   const Strategy& strategy() const { return strategy_; }
   const RoleModel& model() const { return *model_; }
   int parts() const { return strategy_.pp * strategy_.interleave; }
-  // The bodies of a stage; of a training call also the ops of an optimizer step without samples.
+  // The bodies of a stage; of a training call also the ops of an optimizer step without samples, of
+  // a generation those of a round and an agreement.
   const Expansion& stage(int stage) const { return stages_[stage]; }
 
  private:
@@ -133,6 +135,7 @@ class CallCost {
   double rounds_on_s(const DeviceModel& device, const RoundGroup& group) const;
   double collective_s(CollectiveOp op, double bytes, const OpGroup& over) const;
   CollectiveGroup group(int members, int stride) const;
+  int apart(int members, int stride) const;
   LayerPass layer_pass(const MicroBatch& batch, LayerKind kind) const;
   const InsideOp* exchange_inside(GroupKind over) const;
   double half_exchange_s(double tokens) const;
@@ -165,6 +168,7 @@ class CallCost {
   bool scalar_head_ = false;
   bool trains_ = false;
   int per_node_ = 1;
+  std::vector<int> nodes_;  // by place in the mesh, where its devices are not in ascending order
   double nic_gbps_ = 0;
   double factor_ = 1;  // of passes inside an RL step
   double prompt_tokens_ = 0;

@@ -250,7 +250,12 @@ CallTime CallTimer::generate_time(const Call& call, const CallCost& cost) {
   out.joint = true;
   for (const Rounds& replica : rounds(cost.strategy(), call_samples(*problem_, call))) {
     double seconds = 0;
-    for (const RoundGroup& group : replica) seconds += cost.rounds_s(group);
+    int64_t rounds = 0;
+    for (const RoundGroup& group : replica) {
+      seconds += cost.rounds_s(group);
+      rounds += group.rounds;
+    }
+    seconds += static_cast<double>(agreements_in(0, rounds)) * cost.round_agreement_s();
     out.total_s = std::max(out.total_s, seconds);
   }
   out.stages.assign(cost.strategy().pp, {0, out.total_s, out.total_s});

@@ -147,5 +147,23 @@ TEST(CallTime, StagesOfAnInferencePassAreStaggered) {
   EXPECT_LT(time.total_s, time.stages[0].busy_s + time.stages[1].busy_s);
 }
 
+// Tensor-parallel pairs across nodes take longer than those inside of them, whatever their numbers
+// say; the other way round devices have the same links.
+TEST(CallTime, LinksAreThoseOfTheDevicesInTheirOrder) {
+  const PlanningProblem problem =
+      make_test_problem({.actor = "llama3.2-1b", .nodes = 2, .devices = 2, .prompts = 64});
+  const Call* call = find_call(problem.graph, "ref_logprob");
+  const auto device = make_device(problem.cluster.nodes[0].gpu, Precision::kBf16,
+                                  problem.train_engine, committed_calibration());
+  const auto seconds = [&](const std::vector<int>& order) {
+    CallPlan plan{"ref_logprob", {}, grid(2, 2, 1, 4)};
+    for (const int number : order) plan.mesh.devices.push_back(DeviceId{number});
+    CallTimer timer(problem, draw_lengths(problem.workload, 0));
+    return timer.time(*call, plan, CallCost::make(*call, plan, problem, {*device})).total_s;
+  };
+  EXPECT_EQ(seconds({3, 2, 1, 0}), seconds({0, 1, 2, 3}));
+  EXPECT_GT(seconds({0, 2, 1, 3}), 1.02 * seconds({0, 1, 2, 3}));
+}
+
 }  // namespace
 }  // namespace braid

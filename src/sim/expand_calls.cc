@@ -113,13 +113,15 @@ void StepSimulation::expand_passes(CallId id) {
     for (size_t dp_rank = 0; dp_rank < call.works.size(); ++dp_rank) {
       StageRun* const first = &call.stages[dp_rank * pp];
       std::vector<StageRun*> replica;
+      if (call.stages[0].ops.bodies[0].trains && !executes(*first, OpKind::kPasses)) continue;
       for (int stage = 0; stage < pp; ++stage) {
         add_passes(first + stage, call.works[dp_rank]);
         replica.push_back(first + stage);
       }
       add_stage_messages(std::move(replica));
     }
-    finish_minibatch(&call.stages);
+    finish_minibatch(&call.stages, {OpKind::kPasses, OpKind::kReduce, OpKind::kAgree,
+                                    OpKind::kUpdate, OpKind::kAllGather});
   }
   end_runs(call);
 }
@@ -127,12 +129,11 @@ void StepSimulation::expand_passes(CallId id) {
 // The ops of both calls as their ranks list them.
 void StepSimulation::start_fused(const FusedCalls& fused, std::vector<CallRuns>* calls) {
   for (const CallId id : fused.calls) calls->push_back(start_runs(id));
-  const std::array<Deal, 2> deals = {(*calls)[0].dealt, (*calls)[1].dealt};
   std::map<DeviceId, std::vector<std::pair<int, StageRun*>>> on_device;
   for (int c = 0; c < 2; ++c)
     for (StageRun& run : (*calls)[c].stages) {
       const auto devices = stage_devices(fused.calls[c], run.at);
-      run.ops = expand(program_, fused, devices[0], deals).calls[c];
+      run.ops = expand(program_, fused.calls[c], devices[0], (*calls)[c].dealt);
       if (options_.change_ops) options_.change_ops(&run.ops);
       run.tasks.assign(run.ops.ops.size(), -1);
       for (const DeviceId device : devices) on_device[device].push_back({c, &run});
@@ -145,7 +146,8 @@ void StepSimulation::start_fused(const FusedCalls& fused, std::vector<CallRuns>*
           run->beside.push_back(other);
 }
 
-// The passes of both calls in the order of each node, then the ends of their optimizer steps.
+// The passes of both calls in the order of each node, then kind by kind what each makes of its
+// gradients.
 void StepSimulation::expand_fused(const FusedCalls& fused) {
   std::vector<CallRuns> calls;
   start_fused(fused, &calls);
@@ -158,13 +160,16 @@ void StepSimulation::expand_fused(const FusedCalls& fused) {
         for (int c = 0; c < 2; ++c)
           for (StageRun& run : calls[c].stages)
             if (fused.nodes[run.ops.rank.value] == static_cast<int32_t>(node) &&
-                fused.pipelines[c][run.at.dp_rank] == pass.pipeline)
+                fused.pipelines[c][run.at.dp_rank] == pass.pipeline &&
+                executes(run, OpKind::kPasses))
               add_fused_pass(pass, &calls[c], &run);
-    for (CallRuns& call : calls) {
+    for (CallRuns& call : calls)
       for (size_t dp_rank = 0; dp_rank < call.works.size(); ++dp_rank)
         add_stage_messages(replica_of(&call, static_cast<int>(dp_rank)));
-      finish_minibatch(&call.stages);
-    }
+    for (const std::set<OpKind>& instructions :
+         {std::set{OpKind::kPasses}, std::set{OpKind::kReduce}, std::set{OpKind::kAgree},
+          std::set{OpKind::kUpdate, OpKind::kAllGather}})
+      for (CallRuns& call : calls) finish_minibatch(&call.stages, instructions);
   }
   for (const CallRuns& call : calls) end_runs(call);
 }
@@ -199,9 +204,8 @@ void StepSimulation::add_pass(StageRun* run, size_t index, const Work& work) {
   run->last = run->tasks[index] = tasks.last;
   const bool forward = op.kind == OpKind::kForward;
   if (!forward && op.minibatch == 0) run->window_s = seconds;
-  const bool trains = run->ops.bodies[op.body].trains;
   remember_op({tasks, forward ? EventKind::kForward : EventKind::kBackward, id, run->at.dp_rank,
-               run->at.stage, op.micro_batch, trains ? OpCode::kSchedule : OpCode::kCall},
+               run->at.stage, op.micro_batch, op.run},
               seconds);
   remember_pass(*run, op, tasks, work.batch);
 }
@@ -294,13 +298,14 @@ TaskId StepSimulation::add_joint(StageRun* run, const Op& op, double seconds, Jo
   if (fresh)
     found->second = on_links ? tasks_.add(seconds, replica_ports(run->ops.call, run->at.stage))
                              : tasks_.add(seconds);
-  run->last < 0 ? enter(run->ops.call, run->at, found->second)
-                : tasks_.wait(found->second, run->last);
+  wait_for_devices(*run, found->second);
   return found->second;
 }
 
-// Reductions, agreement of all ranks, update, way back of updated weights.
-void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
+// Of reductions, agreement of all ranks, update and way back of updated weights what these
+// instructions execute.
+void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
+                                      const std::set<OpKind>& instructions) {
   Joints joints;
   for (size_t i = 0; i < runs->size(); ++i) {
     StageRun& run = (*runs)[i];
@@ -308,34 +313,30 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs) {
     double window_s = (*runs)[run.at.stage].window_s;  // of the first data-parallel rank
     for (size_t at = run.begin; at < run.end; ++at) {
       const Op& op = run.ops.ops[at];
+      if (instructions.count(op.run) == 0 || !executes(run, op.run)) continue;
       if (op.kind == OpKind::kUpdate) {
         const double update_s = prices_.update_s(run.ops, op);
         const TaskId update = tasks_.add(update_s);
         wait_for_devices(run, update);
         if (!std::exchange(run.updated, true)) wait_for_optimizer(run, update);
         run.last = run.tasks[at] = update;
-        remember_op({{update, update},
-                     EventKind::kOptimizer,
-                     id,
-                     run.at.dp_rank,
-                     run.at.stage,
-                     -1,
-                     OpCode::kOptimizerStep},
-                    update_s);
+        remember_op(
+            {{update, update}, EventKind::kOptimizer, id, run.at.dp_rank, run.at.stage, -1, op.run},
+            update_s);
         const Strategy& s = prices_.cost(id).strategy();
         instructions_ += 2 * s.cp * s.tp;  // agreement, end of the body
       } else if (op.group >= 0) {
         const double seconds = prices_.cost(id).op_s(run.ops, op, {}, &window_s);
         run.last = run.tasks[at] = add_joint(&run, op, seconds, &joints);
-        const bool gathers = op.kind == OpKind::kAllGather;
-        if (gathers || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter)
+        if (op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce ||
+            op.kind == OpKind::kReduceScatter)
           remember_op({{run.last, run.last},
                        EventKind::kReduce,
                        id,
                        run.at.dp_rank,
                        run.at.stage,
                        -1,
-                       gathers ? OpCode::kGather : OpCode::kReduce},
+                       op.run},
                       0);
       }
     }
@@ -358,14 +359,20 @@ void StepSimulation::expand_generate(CallId id) {
 
 StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, std::vector<BatchRequest> work,
                                                          int64_t budget_tokens) const {
-  ReplicaRounds run{std::move(work), budget_tokens, 0, 0, {}};
+  ReplicaRounds run{std::move(work), budget_tokens};
   const int64_t reserved = reserved_pages(problem_, prices_.cost(id).strategy());
   run.rounds =
-      prices_.run_rounds(id, run.work, budget_tokens, [&](const BatchRound& round, double seconds) {
-        run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
-        run.seconds += seconds;
-      });
+      prices_.run_rounds(id, run.work, budget_tokens,
+                         [&](const BatchRound& round, double seconds, double agreement_s) {
+                           run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
+                           run.seconds += seconds + agreement_s;
+                           run.agreement_s += agreement_s;
+                         });
   return run;
+}
+
+bool StepSimulation::executes(const StageRun& run, OpKind kind) const {
+  return instruction_of(run.ops.call, run.ops.rank, kind) >= 0;
 }
 
 // All ranks of a replica run its rounds together. The cache grows and shrinks with the sequences in
@@ -373,12 +380,16 @@ StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, std::vector<
 void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds& run) {
   const Strategy& s = prices_.cost(id).strategy();
   rounds_[id.value] = std::max(rounds_[id.value], run.rounds);
-  const TaskId task = tasks_.add(run.seconds);
+  const DeviceId first = stage_devices(id, {dp_rank, 0}).front();
+  double seconds = 0;
+  if (instruction_of(id, first, OpKind::kRound) >= 0) seconds += run.seconds - run.agreement_s;
+  if (instruction_of(id, first, OpKind::kAgree) >= 0) seconds += run.agreement_s;
+  const TaskId task = tasks_.add(seconds);
   for (int stage = 0; stage < s.pp; ++stage) {
     enter(id, {dp_rank, stage}, task);
     leave(id, {dp_rank, stage}, task);
-    remember_op({{task, task}, EventKind::kGenerate, id, dp_rank, stage, -1, OpCode::kGenerateStep},
-                run.seconds);
+    remember_op({{task, task}, EventKind::kGenerate, id, dp_rank, stage, -1, OpKind::kRound},
+                seconds);
     instructions_ += s.tp * (2 * run.rounds + 1);
     remember_cache(id, {dp_rank, stage}, task, run);
   }
@@ -404,7 +415,7 @@ void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task,
     held += bytes;
     for (const DeviceId device : stage_devices(id, at))
       change(device, {task, share, MemoryOwner::kKvCache,
-                      find_instruction(id, device, OpCode::kGenerateStep), bytes});
+                      find_instruction(id, device, OpKind::kRound), bytes});
   }
 }
 

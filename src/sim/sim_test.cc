@@ -423,8 +423,8 @@ TEST(Simulate, RecordedLengthsGiveTheOrder) {
   EXPECT_EQ(trace.calls[call_id(problem, "generate").value].rounds, 3);
   EXPECT_EQ(trace.calls[call_id(problem, "update_actor").value].rounds, 2);
   const std::string order = executed_order(program, trace, 0);
-  EXPECT_THAT(order, HasSubstr("2 generate_step generate\n3 agree generate\n4 region_end generate\n"
-                               "2 generate_step generate\n"));
+  EXPECT_THAT(order, HasSubstr("2 round generate\n3 agree generate\n4 region_end generate\n"
+                               "2 round generate\n"));
   const auto lines = std::count(order.begin(), order.end(), '\n');
   // fetch, begin + 3 x 3, reward, infer calls and advantages, begin + 2 x 4; three shares.
   const auto infers = static_cast<int64_t>(problem.graph.calls.size()) - 5;
@@ -432,6 +432,33 @@ TEST(Simulate, RecordedLengthsGiveTheOrder) {
   options.lengths->response.pop_back();
   EXPECT_THAT(simulate(program, problem, committed_calibration(), options).status().message(),
               HasSubstr("1 response lengths are given"));
+}
+
+// What no instruction of a list executes takes no time.
+TEST(Simulate, PricesWhatTheListsExecute) {
+  TestProblem test;
+  test.algorithm = "grpo", test.devices = 4, test.minibatches = 2, test.response_tokens = 512;
+  const PlanningProblem problem = make_test_problem(test);
+  ExecutionPlan plan = uniform_plan(problem, 2, 2, 1);
+  entry(plan, "update_actor").strategy.zero_stage = 1;
+  const Program whole = *compile(plan, problem);
+  const Trace trace = *simulate(whole, problem, committed_calibration(), {});
+  const std::map<OpKind, const char*> kinds = {
+      {OpKind::kRound, "generate"},      {OpKind::kAgree, "generate"},
+      {OpKind::kPasses, "update_actor"}, {OpKind::kReduce, "update_actor"},
+      {OpKind::kUpdate, "update_actor"}, {OpKind::kAllGather, "update_actor"}};
+  for (const auto& [kind, name] : kinds) {
+    Program program = whole;
+    const CallId call = call_id(problem, name);
+    size_t erased = 0;
+    for (RankProgram& rank : program.ranks)
+      for (size_t i = 0; i < rank.instructions.size(); ++i)
+        if (rank.instructions[i].kind == kind && rank.instructions[i].call == call)
+          rank.instructions[i].kind = OpKind::kRegionEnd, ++erased;  // keeps the places of others
+    EXPECT_EQ(erased, program.ranks.size()) << op_kind_name(kind);
+    EXPECT_LT(simulate(program, problem, committed_calibration(), {})->step_s, trace.step_s)
+        << op_kind_name(kind) << " " << name;
+  }
 }
 
 TEST(TraceOutput, ChromeTraceGanttAndPage) {

@@ -84,9 +84,9 @@ std::string executed_order(const Program& program, const Trace& trace, size_t ra
   int64_t round = 0;
   for (size_t i = 0; i < list.size();) {
     out += executed_instruction(program, rank, i);
-    if (list[i].code == OpCode::kRegionBegin) begin = i, round = 0;
+    if (list[i].kind == OpKind::kRegionBegin) begin = i, round = 0;
     const bool again =
-        list[i].code == OpCode::kRegionEnd && ++round < trace.calls[list[i].call.value].rounds;
+        list[i].kind == OpKind::kRegionEnd && ++round < trace.calls[list[i].call.value].rounds;
     i = again ? begin + 1 : i + 1;
   }
   return out;

@@ -160,8 +160,8 @@ TEST(SimulateCommand, RepeatsTheOrderOfARecordedRun) {
         run_shell(cat(BRAID_BINARY, " simulate", config, "--lengths ", runs,
                       "/ppo/rollouts.jsonl --step ", step, " --order 0 2>/dev/null"));
     EXPECT_EQ(simulated.output, executed_in(read_text(order), step)) << "step " << step;
-    const bool updates = simulated.output.find("optimizer_step update_actor") !=
-                         simulated.output.rfind("optimizer_step update_actor");
+    const bool updates = simulated.output.find("update update_actor") !=
+                         simulated.output.rfind("update update_actor");
     EXPECT_EQ(updates, step == 1) << simulated.output;
   }
 }

@@ -69,9 +69,8 @@ void StepSimulation::remember_pass(const StageRun& run, const Op& op, const Pass
   const double kept = cost.activation_bytes(batch, body.part) * std::abs(op.holds);
   const double working = cost.working_bytes(batch);
   const double logits = body.head ? cost.logit_bytes(batch) : 0;
-  const OpCode code = body.trains ? OpCode::kSchedule : OpCode::kCall;
   for (const DeviceId device : stage_devices(id, run.at)) {
-    const int32_t at = find_instruction(id, device, code);
+    const int32_t at = find_instruction(id, device, op.run);
     change(device,
            {tasks.first, 0, MemoryOwner::kActivations, at, working + (op.holds > 0 ? kept : 0)});
     change(device, {tasks.first, 0, MemoryOwner::kLogits, at, logits});
@@ -94,8 +93,8 @@ void StepSimulation::add_list_memory(DeviceId rank) {
   for (size_t i = 0; i < list.size(); ++i) {
     const auto at = static_cast<int32_t>(i);
     const TaskId task = ends_[rank.value][i];
-    const OpCode code = list[i].code;
-    if (code == OpCode::kReallocate) {
+    const OpKind kind = list[i].kind;
+    if (kind == OpKind::kReallocate) {
       const ReallocatedOn& here = reallocated_[list[i].detail].at(rank.value);
       const Reallocation& reallocation = program_.reallocations[list[i].detail];
       take_copy(copy_filled_on(program_, reallocation, rank), here.begin, 0, at);
@@ -103,24 +102,24 @@ void StepSimulation::add_list_memory(DeviceId rank) {
         change(rank, {message, 0, MemoryOwner::kStaging, at, bytes});
         change(rank, {message, 1, MemoryOwner::kStaging, at, -bytes});
       }
-    } else if (code == OpCode::kExchange) {
+    } else if (kind == OpKind::kExchange) {
       change(rank,
              {task, 0, MemoryOwner::kFields, at, prices_.exchange(list[i].detail, rank).received});
-    } else if (code == OpCode::kLoad || code == OpCode::kOffload) {
+    } else if (kind == OpKind::kLoad || kind == OpKind::kOffload) {
       const RoleState& state = program_.states[list[i].detail];
       const double bytes = prices_.moved_bytes(list[i], rank);
-      const bool load = code == OpCode::kLoad;
+      const bool load = kind == OpKind::kLoad;
       // Room for all layers that are loaded together is taken with the first of them.
-      const bool goes_on = load && i > 0 && list[i - 1].code == code &&
+      const bool goes_on = load && i > 0 && list[i - 1].kind == kind &&
                            list[i - 1].call == list[i].call && list[i - 1].detail == list[i].detail;
       room = goes_on ? room : task;
       change(rank, {load ? room : task, load ? 0.0 : 1.0,
                     state.optimizer ? MemoryOwner::kOptimizer : MemoryOwner::kWeights, at,
                     load ? bytes : -bytes});
-    } else if (code == OpCode::kRelease) {
+    } else if (kind == OpKind::kRelease) {
       live[list[i].detail] = false;
       change(rank, {task, 1, MemoryOwner::kCopies, at, -prices_.copy_bytes(list[i].detail, rank)});
-    } else if (code != OpCode::kShare) {
+    } else if (kind != OpKind::kShare) {
       const Block& block = blocks_[list[i].call.value].at(rank.value);
       if (block.first == at) take_copy(program_.calls[list[i].call.value].copy, block.begin, 0, at);
     }

@@ -162,12 +162,17 @@ std::vector<BatchRequest> StepPrices::requests(CallId call, int dp_rank) const {
 
 int64_t StepPrices::run_rounds(
     CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
-    const std::function<void(const BatchRound&, double seconds)>& visit) const {
+    const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit) const {
   const CallCost& cost = this->cost(call);
   BatchOptions options = batch_options(problem_, cost.strategy(), options_);
   options.kv_budget_tokens = budget_tokens;
-  return run_batches(requests, options,
-                     [&](const BatchRound& round) { visit(round, cost.rounds_s(round)); });
+  const double agreement_s = cost.round_agreement_s();
+  int64_t before = 0;
+  return run_batches(requests, options, [&](const BatchRound& round) {
+    const auto agreements = static_cast<double>(agreements_in(before, round.rounds));
+    before += round.rounds;
+    visit(round, cost.rounds_s(round), agreements * agreement_s);
+  });
 }
 
 // All ranks bring what they have and get it all.
@@ -189,9 +194,9 @@ bool StepPrices::changed_since_load(DeviceId rank, int32_t index) const {
   const RoleState& state = program_.states[list[index].detail];
   for (int32_t i = index; i-- > 0;) {
     const Instruction& before = list[i];
-    if (before.code == OpCode::kLoad && before.detail == list[index].detail) return false;
+    if (before.kind == OpKind::kLoad && before.detail == list[index].detail) return false;
     const Call& call = program_.graph.calls[before.call.value];
-    if (before.code == OpCode::kRegionBegin && call.kind == CallKind::kTrainStep &&
+    if (before.kind == OpKind::kRegionBegin && call.kind == CallKind::kTrainStep &&
         call.role == state.role)
       return true;
   }
@@ -201,7 +206,7 @@ bool StepPrices::changed_since_load(DeviceId rank, int32_t index) const {
 StepPrices::StateMove StepPrices::state_move(DeviceId rank, int32_t index) const {
   const Instruction& move = program_.ranks[rank.value].instructions[index];
   const RoleState& state = program_.states[move.detail];
-  if (move.code != OpCode::kLoad && !changed_since_load(rank, index)) return {};
+  if (move.kind != OpKind::kLoad && !changed_since_load(rank, index)) return {};
   const double bytes = moved_bytes(move, rank);
   return {bytes, home_cost(state.role).host_copy_seconds(bytes)};
 }

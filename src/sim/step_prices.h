@@ -48,9 +48,11 @@ class StepPrices {
   // says, else what memory leaves on its fullest device; at least the longest request.
   std::vector<BatchRequest> requests(CallId call, int dp_rank) const;
   int64_t cache_budget(CallId call, int dp_rank, const std::vector<BatchRequest>& requests) const;
-  // Calls `visit` for all rounds with their seconds; returns their number.
+  // Calls `visit` for all rounds with their seconds and those of the agreements after them; returns
+  // their number.
   int64_t run_rounds(CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
-                     const std::function<void(const BatchRound&, double seconds)>& visit) const;
+                     const std::function<void(const BatchRound&, double seconds,
+                                              double agreement_s)>& visit) const;
 
   // What an entry of the program's exchanges takes on a rank.
   const ExchangePrice& exchange(int32_t entry, DeviceId rank) const {
@@ -110,17 +112,8 @@ class StepPrices {
   std::vector<MemoryUse> base_;                        // by device
 };
 
-// Whether an instruction moves data and computes nothing.
 // The copy that a device has when a reallocation has ended; -1 where it only gives.
 int32_t copy_filled_on(const Program& program, const Reallocation& reallocation, DeviceId device);
-inline bool moves_fields(OpCode code) {
-  return code == OpCode::kShare || code == OpCode::kExchange;
-}
-inline bool is_state_move(OpCode code) { return code == OpCode::kLoad || code == OpCode::kOffload; }
-inline bool is_list_only(OpCode code) {
-  return code == OpCode::kReallocate || moves_fields(code) || is_state_move(code) ||
-         code == OpCode::kRelease;
-}
 
 // A port is one direction of one link of one device.
 inline int32_t port_of(DeviceId device, TrackKind track) {

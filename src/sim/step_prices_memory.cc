@@ -53,7 +53,7 @@ double new_elements(const std::vector<TensorKind>& kinds, int64_t layers, const 
 int32_t first_of_call(const Program& program, DeviceId rank, CallId call) {
   const auto& list = program.ranks[rank.value].instructions;
   const auto found = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
-    return i.call == call && !is_list_only(i.code);
+    return i.call == call && !stands_between_calls(i.kind);
   });
   BRAID_CHECK(found != list.end(), "the rank is not in the mesh of the call");
   return static_cast<int32_t>(found - list.begin());
@@ -181,16 +181,16 @@ double StepPrices::held_before(DeviceId device, int32_t instruction) const {
   for (size_t i = 0; i < list.size(); ++i) {
     const bool before = static_cast<int32_t>(i) <= instruction;
     const Instruction& now = list[i];
-    const bool computes = !is_list_only(now.code);
+    const bool computes = !stands_between_calls(now.kind);
     if (!before && computes && now.call != call) break;
     const bool may_start = std::all_of(now.after.begin(), now.after.end(),
                                        [&](InstructionId id) { return id.value <= instruction; });
-    if (now.code == OpCode::kLoad && (before || may_start)) bytes += moved_bytes(now, device);
+    if (now.kind == OpKind::kLoad && (before || may_start)) bytes += moved_bytes(now, device);
     if (!before) continue;
-    if (now.code == OpCode::kOffload) bytes -= moved_bytes(now, device);
-    if (now.code == OpCode::kReallocate)
+    if (now.kind == OpKind::kOffload) bytes -= moved_bytes(now, device);
+    if (now.kind == OpKind::kReallocate)
       take_copy(copy_filled_on(program_, program_.reallocations[now.detail], device));
-    if (now.code == OpCode::kRelease) {
+    if (now.kind == OpKind::kRelease) {
       live[now.detail] = false;
       bytes -= copy_bytes(now.detail, device);
     }

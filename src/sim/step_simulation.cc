@@ -55,7 +55,7 @@ void StepSimulation::add_reallocations() {
   for (size_t rank = 0; rank < program_.ranks.size(); ++rank)
     for (size_t i = 0; i < program_.ranks[rank].instructions.size(); ++i)
       if (const Instruction& entry = program_.ranks[rank].instructions[i];
-          entry.code == OpCode::kReallocate)
+          entry.kind == OpKind::kReallocate)
         reallocated_[entry.detail].at(static_cast<int32_t>(rank)).instruction =
             static_cast<int32_t>(i);
   for (size_t entry = 0; entry < program_.reallocations.size(); ++entry)
@@ -99,7 +99,7 @@ void StepSimulation::add_exchanges() {
 
 void StepSimulation::add_exchange(DeviceId rank, int32_t index) {
   const Instruction& i = instruction(rank, index);
-  if (i.code == OpCode::kShare) {
+  if (i.kind == OpKind::kShare) {
     ends_[rank.value][index] = gates_[i.detail];
     return;
   }
@@ -125,15 +125,15 @@ void StepSimulation::add_blocks() {
     const auto& list = program_.ranks[r].instructions;
     for (size_t i = 0; i < list.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
-      if (list[i].code == OpCode::kReallocate) {
+      if (list[i].kind == OpKind::kReallocate) {
         const ReallocatedOn& here = reallocated_[list[i].detail].at(rank.value);
         tasks_.wait(here.end, here.begin);
         ends_[r][i] = here.end;
-      } else if (moves_fields(list[i].code)) {
+      } else if (moves_fields(list[i].kind)) {
         add_exchange(rank, index);
-      } else if (is_state_move(list[i].code)) {
+      } else if (moves_state(list[i].kind)) {
         add_state_move(rank, index);
-      } else if (list[i].code == OpCode::kRelease) {
+      } else if (list[i].kind == OpKind::kRelease) {
         ends_[r][i] = tasks_.add(0);
       } else {
         Block& block = blocks_[list[i].call.value][rank.value];
@@ -144,7 +144,7 @@ void StepSimulation::add_blocks() {
         block.last = index;
         ends_[r][i] = block.end;
       }
-      if (is_list_only(list[i].code)) ++instructions_;
+      if (stands_between_calls(list[i].kind)) ++instructions_;
     }
   }
 }
@@ -171,7 +171,7 @@ void StepSimulation::add_edges() {
     TaskId computed = -1, before_that = -1;
     for (size_t i = 0; i < list.size(); ++i) {
       TaskId task = ends_[r][i];
-      if (!is_list_only(list[i].code)) {
+      if (!stands_between_calls(list[i].kind)) {
         const Block& block = blocks_[list[i].call.value].at(static_cast<int32_t>(r));
         if (block.first != static_cast<int32_t>(i)) continue;
         task = block.begin;
@@ -183,10 +183,10 @@ void StepSimulation::add_edges() {
           before_that = computed;
         }
         computed = block.end;
-      } else if (moves_fields(list[i].code)) {
+      } else if (moves_fields(list[i].kind)) {
         task = gates_[list[i].detail];
         tasks_.wait(task, computed);
-      } else if (list[i].code == OpCode::kReallocate) {
+      } else if (list[i].kind == OpKind::kReallocate) {
         task = reallocated_[list[i].detail].at(static_cast<int32_t>(r)).begin;
         tasks_.wait(task, fetched);
       } else {
@@ -226,7 +226,7 @@ void StepSimulation::add_state_move(DeviceId rank, int32_t index) {
   const Instruction& i = instruction(rank, index);
   const auto [bytes, seconds] = prices_.state_move(rank, index);
   MessageEvent event;
-  event.kind = i.code == OpCode::kLoad ? EventKind::kLoad : EventKind::kOffload;
+  event.kind = i.kind == OpKind::kLoad ? EventKind::kLoad : EventKind::kOffload;
   event.call = i.call;
   event.from = event.to = rank;
   event.bytes = bytes;
@@ -253,11 +253,22 @@ void StepSimulation::remember_op(OpEvent op, double busy_s) {
   if (options_.events) ops_.push_back(op);
 }
 
-int32_t StepSimulation::find_instruction(CallId call, DeviceId device, OpCode code) const {
+int32_t StepSimulation::instruction_of(CallId call, DeviceId device, OpKind kind) const {
   const Block& block = blocks_[call.value].at(device.value);
+  // Passes that are woven have one instruction, which may stand behind the begin of either.
+  const auto of_call = [&](const Instruction& i) {
+    if (i.kind != OpKind::kPasses || i.detail < 0) return i.call == call;
+    const auto& calls = program_.fused[i.detail].calls;
+    return calls[0] == call || calls[1] == call;
+  };
   for (int32_t i = block.first; i <= block.last; ++i)
-    if (instruction(device, i).code == code) return i;
-  return block.first;
+    if (instruction(device, i).kind == kind && of_call(instruction(device, i))) return i;
+  return -1;
+}
+
+int32_t StepSimulation::find_instruction(CallId call, DeviceId device, OpKind kind) const {
+  const int32_t found = instruction_of(call, device, kind);
+  return found < 0 ? blocks_[call.value].at(device.value).first : found;
 }
 
 Trace StepSimulation::run() {
@@ -289,7 +300,7 @@ void StepSimulation::add_events(Trace* trace) const {
       TraceEvent event;
       event.kind = op.kind, event.device = device, event.call = op.call;
       event.start_s = tasks_.start(op.tasks.first), event.end_s = tasks_.end(op.tasks.last);
-      event.instruction = find_instruction(op.call, device, op.code);
+      event.instruction = find_instruction(op.call, device, op.run);
       event.micro_batch = op.micro_batch;
       trace->events.push_back(event);
     }

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "program/fused.h"
@@ -43,7 +44,7 @@ class StepSimulation {
     CallId call;
     int dp_rank = 0, stage = 0;
     int32_t micro_batch = -1;
-    OpCode code = OpCode::kCall;  // instruction of the call that it belongs to
+    OpKind run = OpKind::kCall;  // the instruction of the call that executes it
   };
   struct MessageEvent {
     TaskId task = -1;
@@ -82,7 +83,9 @@ class StepSimulation {
   const Instruction& instruction(DeviceId rank, int32_t index) const;
   Block& block(CallId call, DeviceId device);
   std::vector<DeviceId> stage_devices(CallId call, StagePoint at) const;
-  int32_t find_instruction(CallId call, DeviceId device, OpCode code) const;
+  // -1: the device's list has none of that kind in the call.
+  int32_t instruction_of(CallId call, DeviceId device, OpKind kind) const;
+  int32_t find_instruction(CallId call, DeviceId device, OpKind kind) const;
   Trace make_trace();
   void add_events(Trace* trace) const;
   void summarise_calls(Trace* trace) const;
@@ -126,6 +129,8 @@ class StepSimulation {
     std::vector<Works> works;      // [dp rank], of the mini-batch at hand
   };
   CallRuns start_runs(CallId id);
+  // Whether an instruction executes such ops there: what no instruction names takes no time.
+  bool executes(const StageRun& run, OpKind kind) const;
   void start_fused(const FusedCalls& fused, std::vector<CallRuns>* calls);
   bool take_minibatch(CallRuns* call, size_t step) const;
   void expand_fused(const FusedCalls& fused);
@@ -139,15 +144,15 @@ class StepSimulation {
   void wait_for_optimizer(const StageRun& run, TaskId update);
   std::vector<StageRun*> replica_of(CallRuns* call, int dp_rank) const;
   void add_stage_messages(std::vector<StageRun*> replica);
-  void finish_minibatch(std::vector<StageRun>* runs);
+  void finish_minibatch(std::vector<StageRun>* runs, const std::set<OpKind>& instructions);
   TaskId add_joint(StageRun* run, const Op& op, double seconds, Joints* joints);
   // All rounds of a replica, and the pages that its cache holds over time.
   struct ReplicaRounds {
     std::vector<BatchRequest> work;
     int64_t budget_tokens = 0;
     int64_t rounds = 0;
-    double seconds = 0;
-    std::vector<std::pair<double, int64_t>> curve;  // seconds so far, pages
+    double seconds = 0, agreement_s = 0;                 // of all, and of that what agreements take
+    std::vector<std::pair<double, int64_t>> curve = {};  // seconds so far, pages
   };
   ReplicaRounds run_rounds(CallId id, std::vector<BatchRequest> work, int64_t budget_tokens) const;
   void expand_replica(CallId id, int dp_rank, const ReplicaRounds& run);

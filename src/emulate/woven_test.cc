@@ -1,0 +1,139 @@
+// Woven updates on emulated ranks: as long as predicted, and as much shorter than those of one call
+// after those of the other. Shapes are those of published instances
+// (schedule/published_instances.h).
+#include <gmock/gmock.h>
+
+#include <cstdio>
+
+#include "comm/rank_testing.h"
+#include "emulate/emulate.h"
+#include "plan/test_problem.h"
+
+namespace braid {
+namespace {
+
+constexpr double kOfMakespan = 0.03, kOfSpeedUp = 0.05;
+
+// A pipeline of the actor over all ranks, and copies of one of the critic, each in reverse over
+// ranks that follow each other.
+struct WovenShape {
+  int stages, critic_stages;
+  int64_t micro_batches, critic_micro_batches;
+};
+
+PlanningProblem problem_of(const WovenShape& shape) {
+  return make_test_problem({.algorithm = "ppo",
+                            .actor = "qwen2.5-32b",
+                            .critic = "qwen2.5-14b",
+                            .gpu = "h100-80g",
+                            .nodes = shape.stages / 8,
+                            .prompts = shape.micro_batches,
+                            .minibatches = 1,
+                            .prompt_tokens = 512,
+                            .response_tokens = 64});
+}
+
+ExecutionPlan plan_of(const WovenShape& shape, const PlanningProblem& problem, bool woven) {
+  ExecutionPlan plan = uniform_plan(problem, shape.stages / 8, 8, 1);
+  for (CallPlan& call : plan.calls) {
+    if (call.call == "update_actor") {
+      call.strategy = {};
+      call.strategy.pp = shape.stages, call.strategy.micro_batches = shape.micro_batches;
+    }
+    if (call.call != "update_critic") continue;
+    const int copies = shape.stages / shape.critic_stages;
+    call.strategy = {};
+    call.strategy.dp = copies, call.strategy.pp = shape.critic_stages;
+    call.strategy.micro_batches = shape.critic_micro_batches;
+    call.mesh.devices.clear();
+    for (int stage = shape.critic_stages - 1; stage >= 0; --stage)
+      for (int copy = 0; copy < copies; ++copy)
+        call.mesh.devices.push_back(DeviceId{copy * shape.critic_stages + stage});
+  }
+  plan.fusion.train_schedules = woven;
+  if (woven) plan.fusion.units = 4;
+  return plan;
+}
+
+// From the first start to the last end of what the updates compute.
+double training_s(const Program& program, const Trace& trace) {
+  double first = trace.step_s, last = 0;
+  for (const TraceEvent& event : trace.events) {
+    const bool computes = event.kind == EventKind::kForward || event.kind == EventKind::kBackward ||
+                          event.kind == EventKind::kOptimizer;
+    if (!computes || program.graph.calls[event.call.value].kind != CallKind::kTrainStep) continue;
+    first = std::min(first, event.start_s), last = std::max(last, event.end_s);
+  }
+  return last - first;
+}
+
+struct Lengths {
+  double predicted = 0, emulated = 0;
+};
+
+// Of the updates, on rank 0.
+Lengths lengths_of(World& world, const WovenShape& shape, bool woven, double jitter = 0) {
+  const PlanningProblem problem = problem_of(shape);
+  const auto program = compile(plan_of(shape, problem, woven), problem);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  EmulationOptions options;
+  options.jitter = jitter;
+  const auto out = emulate(world, *program, problem, committed_calibration(), options);
+  EXPECT_TRUE(out.ok()) << out.status().message();
+  if (!out.ok()) return {};
+  EXPECT_THAT(out->misplaced, testing::IsEmpty());
+  if (world.global_rank() != 0) return {};
+  EXPECT_EQ(compare_ops(out->predicted, out->emulated).unpaired, 0);
+  return {training_s(*program, out->predicted), training_s(*program, out->emulated)};
+}
+
+// What a busy machine adds to the times of devices only makes them longer: the shortest of a few.
+Lengths shortest_of(World& world, const WovenShape& shape, bool woven) {
+  constexpr int kTries = 3;
+  Lengths out = lengths_of(world, shape, woven);
+  for (int i = 1; i < kTries; ++i)
+    out.emulated = std::min(out.emulated, lengths_of(world, shape, woven).emulated);
+  return out;
+}
+
+void expect_as_predicted(World& world, const WovenShape& shape) {
+  SCOPED_TRACE(cat(shape.stages, " and ", shape.critic_stages, " stages, ", shape.micro_batches,
+                   " and ", shape.critic_micro_batches, " micro-batches"));
+  const Lengths apart = shortest_of(world, shape, false), woven = shortest_of(world, shape, true);
+  if (world.global_rank() != 0 || testing::Test::HasFatalFailure()) return;
+  const double predicted = apart.predicted / woven.predicted;
+  const double emulated = apart.emulated / woven.emulated;
+  std::fprintf(stderr,
+               "%d/%d stages, %d/%d micro-batches: woven %.4f s predicted, %.4f emulated; apart "
+               "%.4f, %.4f; speed-up %.4f, %.4f\n",
+               shape.stages, shape.critic_stages, static_cast<int>(shape.micro_batches),
+               static_cast<int>(shape.critic_micro_batches), woven.predicted, woven.emulated,
+               apart.predicted, apart.emulated, predicted, emulated);
+  EXPECT_GT(predicted, 1.05);
+  EXPECT_NEAR(woven.emulated / woven.predicted, 1, kOfMakespan);
+  EXPECT_NEAR(emulated / predicted, 1, kOfSpeedUp);
+}
+
+FULL_RANK_TEST(WovenUpdates, AreAsLongAsPredictedOnEight, 8) {
+  for (const WovenShape& shape : {WovenShape{8, 4, 16, 8}, WovenShape{8, 4, 8, 4},
+                                  WovenShape{8, 8, 16, 16}, WovenShape{8, 8, 8, 8}})
+    expect_as_predicted(world, shape);
+}
+
+FULL_RANK_TEST(WovenUpdates, AreAsLongAsPredictedOnSixteen, 16) {
+  for (const WovenShape& shape :
+       {WovenShape{16, 8, 16, 8}, WovenShape{16, 16, 16, 16}, WovenShape{16, 16, 32, 32}})
+    expect_as_predicted(world, shape);
+}
+
+// The order is executed, not its times: what takes a fifth more or less delays the updates by no
+// more than that, and nothing is out of its place.
+FULL_RANK_TEST(WovenUpdates, KeepTheirOrderUnderJitter, 8) {
+  const Lengths woven = lengths_of(world, {8, 4, 16, 8}, true, 0.2);
+  if (world.global_rank() != 0 || testing::Test::HasFailure()) return;
+  EXPECT_GT(woven.emulated, 0.95 * woven.predicted);
+  EXPECT_LT(woven.emulated, 1.2 * woven.predicted);
+}
+
+}  // namespace
+}  // namespace braid
