@@ -8,11 +8,19 @@
 #include "base/text.h"
 #include "device/tensor_memory.h"
 #include "program/verify_ops.h"
+#include "runtime/transfer_check.h"
 
 namespace braid {
 namespace {
 
 constexpr int64_t kRoundsBetweenChecks = 64;
+
+// Of logits, with what pads the ranks' parts to equal ones.
+int64_t gathered_bytes(const Model& model, int64_t rows) {
+  const int64_t ranks = model.options().tensor_parallel.tp_size;
+  const int64_t widest = (model.spec().vocab + ranks - 1) / ranks;
+  return rows * widest * ranks * static_cast<int64_t>(sizeof(float));
+}
 
 // Batches of whole sequences, whose rows follow each other.
 std::vector<TokenBatch> cut_batch(const TokenBatch& batch, int stages) {
@@ -63,10 +71,14 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
   const bool agrees = ++rounds_ % kRoundsBetweenChecks == 0 || limited;
   batches_ = cut_batch(batch.tokens, frame_.where->strategy.pp);
   RoundWork work{batch.prefill_tokens, batch.decoding, agrees};
+  work.due = due;
+  work.sampling = batch.sampling;
   for (const TokenBatch& each : batches_) work.batches.push_back(each.tokens_T.size(0));
   const Expansion ops = expand(frame_, rank_, work);
   ModelPass pass(model, &everyone_, nullptr);
   pass.use_caches(kv);
+  TransferCheck check(frame_, model, false);
+  const TransferCheck::Counting counting(check);
   EngineRound out;
   out.drawn.resize(due);
   Status failed;
@@ -75,12 +87,17 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
       BRAID_TRY(pass.run(op, ops.bodies[op.body], *this));
     } else if (op.kind == OpKind::kSample) {
       failed = sample(model, pass, draw, &out);
+      check.expect(ops.groups[op.group], OpKind::kAllGather, gathered_bytes(model, gathered_rows_),
+                   gathered_rows_ > 0 ? 1 : 0);
     } else if (op.kind == OpKind::kBroadcast) {
       BRAID_TRY(tell(ops.groups[op.group], &out.drawn));
     } else {
       BRAID_CHECK(op.kind == OpKind::kAgree, cat(op_kind_name(op.kind), " is no part of a round"));
       BRAID_ASSIGN(out.ran_out, agree(seen_with(out.drawn), !pass.ran_out().empty()));
     }
+    OpRows rows = pass.rows(op);
+    rows.drawn = due;
+    check.expect(ops, op, rows);
   }
   BRAID_TRY(pass.finish());
   drop();
@@ -89,6 +106,7 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
   if (!agrees && !out.why.empty()) return Status(Code::kOutOfMemory, out.why);
   if (out.ran_out) return out;
   BRAID_TRY(failed);
+  check.settle("a round of generation");
   seen_ = seen_with(out.drawn);
   return out;
 }
@@ -109,11 +127,13 @@ Result<at::Tensor> ReplicaRound::loss(int32_t) { BRAID_CHECK(false, "a round has
 // A rank whose memory runs out, or has run out, does with the others what drawing does.
 Status ReplicaRound::sample(Model& model, ModelPass& pass, const DrawTokens& draw,
                             EngineRound* out) {
+  gathered_rows_ = 0;
   if (out->drawn.empty()) return ok_status();
-  Communicator* const tensor = model.options().tensor_parallel.communicator;
-  const int64_t begun = tensor == nullptr ? 0 : tensor->begun();
   if (pass.ran_out().empty()) try {
-      BRAID_ASSIGN(out->drawn, draw(hidden_.size() == 1 ? hidden_.front() : at::cat(hidden_)));
+      const at::Tensor hidden = hidden_.size() == 1 ? hidden_.front() : at::cat(hidden_);
+      BRAID_ASSIGN(DrawnTokens drawn, draw(hidden));
+      gathered_rows_ = drawn.gathered_rows;
+      out->drawn = std::move(drawn.tokens);
       return ok_status();
     } catch (const CommunicationFailure&) {
       throw;
@@ -121,9 +141,8 @@ Status ReplicaRound::sample(Model& model, ModelPass& pass, const DrawTokens& dra
       if (!is_out_of_memory(error)) throw;
       pass.give_up(*this, what_ran_out(error));
     }
-  if (tensor == nullptr) return ok_status();
-  tensor->leave_out(tensor->begun() - begun);
-  pass_by_logits(model, static_cast<int64_t>(out->drawn.size()));
+  // The others may fail to draw from zeros; they learn that this round is none.
+  if (model.options().tensor_parallel.communicator != nullptr) (void)draw({});
   return ok_status();
 }
 

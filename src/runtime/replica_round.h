@@ -57,6 +57,7 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   uint64_t seen_ = 0;  // hash of the tokens of all rounds so far
   // Of the open round.
   std::vector<TokenBatch> batches_;
+  int64_t gathered_rows_ = 0;       // of logits
   std::vector<at::Tensor> hidden_;  // after the last layer, by batch
 };
 

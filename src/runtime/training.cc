@@ -34,7 +34,6 @@ int64_t Training::idle_steps() const { return waiting_steps(config_, graph_, cal
 void Training::begin(const Call& call, TrainWork work, int64_t step) {
   call_ = &call;
   work_ = std::move(work);
-  check_inside(work_.ops, model(), role().gradients.get());
   step_ = step;
   go_to_minibatch(0);
   ran_out_ = repeats_ = false;
@@ -104,6 +103,7 @@ Rows Training::own_rows() const {
 template <typename Run>
 Status Training::run_ops(MinibatchPart part, const Run& run) {
   const std::vector<Op>& ops = work_.ops.ops;
+  const TransferCheck::Counting counting(check_);
   for (; next_op_ < ops.size(); ++next_op_) {
     const Op& op = ops[next_op_];
     const bool here = op.minibatch == static_cast<int32_t>(minibatch_) &&
@@ -120,6 +120,7 @@ Status Training::open_update() {
   before_ = {metrics_, call_metrics_, ledger_, trained_tokens_};
   why_ran_out_.clear();
   refusal_.clear();
+  retried_ = false;
   norm_.reset();
   const DealTotals& totals = minibatch().totals;
   denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
@@ -159,22 +160,28 @@ void Training::begin_reduced(const Op& backward) {
 
 Status Training::pass() {
   if (done()) return ok_status();
+  check_ = TransferCheck(work_.frame, model(), role().gradients != nullptr);
   ModelPass pass(model(), work_.everyone, work_.groups.weights);
   if (free_tensor_bytes(model().options().device))
     pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
   BRAID_TRY(run_ops(MinibatchPart::kPasses, [&](const Op& op) {
     if (op.kind == OpKind::kZero) return open_update();
-    if (!ModelPass::runs(op.kind)) return with_room([&] { return sum_parts(op); });
+    if (!ModelPass::runs(op.kind)) {
+      check_.expect(work_.ops, op, {});
+      return with_room([&] { return sum_parts(op); });
+    }
     const std::string where = cat("micro-batch ", op.micro_batch);
     const bool reduced = op.kind == OpKind::kBackward && reduces_in(--backwards_left_);
     if (reduced) begin_reduced(op);
     BRAID_TRY(pass.run(op, work_.ops.bodies[op.body], *this).at(where));
+    check_.expect(work_.ops, op, pass.rows(op));
     if (!reduced || !each_backward()) return ok_status();
     return with_second_try([&] { return role().gradients->finish().at(where); },
                            [&](const std::string& why) { pass.give_up(*this, why); });
   }));
   BRAID_TRY(pass.finish());
   why_ran_out_ = pass.ran_out();
+  if (!why_ran_out_.empty()) check_.forget();
   packed_.clear();
   return ok_status();
 }
@@ -184,6 +191,7 @@ Status Training::with_room(const std::function<Status()>& act) {
   return with_second_try(act, [&](const std::string& why) {
     log_warning(cat("call ", call_->name, ": out of memory (", why, ") after the last backward; ",
                     "it is tried again without packed copies of weights"));
+    retried_ = true;
     drop();
     model().rest();
   });
@@ -250,6 +258,7 @@ Result<at::Tensor> Training::loss(int32_t index) {
 
 Status Training::reduce() {
   return run_ops(MinibatchPart::kReductions, [&](const Op& op) {
+    check_.expect(work_.ops, op, {});
     return work_.ops.groups[op.group].kind == GroupKind::kAcross
                ? role().gradients->sum_owned(*work_.groups.across)
                : with_room([&] { return role().gradients->finish(); });
@@ -297,6 +306,7 @@ Status Training::agree() {
   Metric divergence = kl == call_metrics_.end() ? Metric() : kl->second;
   ran_out_ = !why_ran_out_.empty();
   BRAID_TRY(run_ops(MinibatchPart::kAgreement, [&](const Op& op) {
+    check_.expect(work_.ops, op, {});
     return op.kind == OpKind::kNorm ? with_room([&] { return norm(); })
                                     : agree_with_others(&divergence);
   }));
@@ -324,8 +334,9 @@ Status Training::apply(const std::string& prefix) {
 }
 
 // A refused update changed nothing; all ranks know that it was.
-Status Training::gather() {
+Status Training::gather(const Op& op) {
   if (!refusal_.empty()) return ok_status();
+  check_.expect(work_.ops, op, {});
   BRAID_TRY(role().optimizer->gather_weights());
   model().weights_changed();
   return ok_status();
@@ -334,14 +345,16 @@ Status Training::gather() {
 Status Training::update() {
   if (std::exchange(repeats_, false)) return ok_status();
   if (stopped_) {
+    settle();
     zero();
     return ok_status();
   }
   const std::string prefix = metric_prefix(*call_);
   BRAID_TRY(run_ops(MinibatchPart::kUpdate, [&](const Op& op) {
-    if (op.kind == OpKind::kAllGather) return gather();
+    if (op.kind == OpKind::kAllGather) return gather(op);
     return norm_ ? apply(prefix) : ok_status();
   }));
+  settle();
   zero();
   const bool refused = !refusal_.empty();
   if (counts()) metrics_[prefix + "skipped"].add(refused ? 1 : 0);
@@ -353,6 +366,12 @@ Status Training::update() {
   BRAID_CHECK(complete, cat("op ", next_op_, ", ", op_kind_name(work_.ops.ops[next_op_].kind),
                             ", was left out"));
   return ok_status();
+}
+
+// What was begun twice for lack of memory says nothing.
+void Training::settle() {
+  if (retried_ || ran_out_) check_.forget();
+  check_.settle(cat("call ", call_->name, ", mini-batch ", minibatch_));
 }
 
 // The weights are as they were.

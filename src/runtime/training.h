@@ -23,6 +23,7 @@
 #include "runtime/response_rows.h"
 #include "runtime/sample_ledger.h"
 #include "runtime/sample_store.h"
+#include "runtime/transfer_check.h"
 
 namespace braid {
 
@@ -37,6 +38,7 @@ struct TrainingProgress {
 struct TrainWork {
   ModelInstance* role = nullptr;  // the home copy's
   const Deal* deal = nullptr;
+  CallFrame frame;
   Expansion ops;
   CallGroups groups;
   Communicator* everyone = nullptr;  // for messages between stages
@@ -139,7 +141,8 @@ class Training : private PassEnds {
   Status norm();
   Status agree_with_others(Metric* divergence);
   Status apply(const std::string& prefix);
-  Status gather();
+  Status gather(const Op& op);
+  void settle();
   Status refuse();
   void zero();
 
@@ -179,9 +182,10 @@ class Training : private PassEnds {
     int64_t trained_tokens = 0;
   };
   Before before_;
-  bool ran_out_ = false, repeats_ = false;
+  bool ran_out_ = false, repeats_ = false, retried_ = false;
   std::string why_ran_out_;
   size_t next_op_ = 0;
+  TransferCheck check_;
   Denominators denominators_;
   PackedBatches packed_;
   std::map<int32_t, LossResult> losses_;
