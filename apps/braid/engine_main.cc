@@ -6,6 +6,7 @@
 #include "device/tensor_memory.h"
 #include "engine_start.h"
 #include "program.h"
+#include "runtime/transfer_check.h"
 
 namespace braid {
 
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   braid::set_library_limits();
   if (!stands) ::execv("/proc/self/exe", argv);
   braid::count_tensor_memory();
+  if (std::getenv("BRAID_CHECK_TRANSFERS") != nullptr) braid::check_transfers();
   using namespace braid;  // NOLINT: the list
   return run_program({kTrainCommand, kSftCommand, kRmCommand, kExportCommand, kEvalCommand,
                       kDoctorCommand, kGenerateCommand, kScoreCommand, kProfileCommand},

@@ -95,6 +95,9 @@ Result<PlannedRun> with_program(PlannedRun run) {
   BRAID_TRY(check_executable(*run.plan, run.problem->graph));
   run.config = with_plan(run.config, *run.plan, *run.problem);
   BRAID_TRY(add_specs(run.config, &*run.problem));
+  // Whatever devices the plan was made for: these ones run it.
+  if (run.config.device == "cpu" && run.config.train.reduction == "auto")
+    run.problem->reduction = Reduction::kOrdered;
   BRAID_ASSIGN(run.program, compile(*run.plan, *run.problem));
   if (run.program.ranks.size() > 1) BRAID_TRY(check_local_devices(run.config.device, 1));
   BRAID_TRY(check_plan_memory(run));

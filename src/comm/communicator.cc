@@ -116,30 +116,6 @@ c10d::ReduceOp reduce_op(Reduce reduce) {
 
 }  // namespace
 
-const char* transfer_name(Transfer transfer) {
-  switch (transfer) {
-    case Transfer::kAllReduce:
-      return "all_reduce";
-    case Transfer::kReduceScatter:
-      return "reduce_scatter";
-    case Transfer::kAllGather:
-      return "all_gather";
-    case Transfer::kBroadcast:
-      return "broadcast";
-    case Transfer::kAllToAll:
-      return "all_to_all";
-    case Transfer::kSend:
-      return "send";
-    case Transfer::kReceive:
-      return "receive";
-    case Transfer::kBarrier:
-      return "barrier";
-    case Transfer::kCount:
-      break;
-  }
-  return "";
-}
-
 Pending::Pending() = default;
 Pending::Pending(std::unique_ptr<StartedWork> work) : work_(std::move(work)) {}
 Pending::Pending(Pending&&) noexcept = default;
@@ -240,6 +216,8 @@ Pending Communicator::start(const Order& order, const Start& start) {
     work->passage.direct = &backend != backend_->host.get();
     work->work = start(backend, work->passage);
     if (together) ++begun_;
+    if (TransferWatch::any())
+      TransferWatch::note({order.transfer, name_, order.peer, order.channel, order.bytes});
   } catch (const std::exception& error) {
     if (is_out_of_memory(error)) throw;  // before anything was sent: the caller may try again
     work->failed = transfer_failure(*work, short_message(error));
@@ -251,14 +229,26 @@ Communicator::Order Communicator::message(Transfer transfer, std::string_view te
                                           const at::Tensor& data, int64_t peer,
                                           int32_t channel) const {
   const bool to_higher = (context_.global_rank < peer) == (transfer == Transfer::kSend);
-  return {transfer, tensor, data.device(), peer,
-          cat("channel ", channel, to_higher ? " upwards" : " downwards")};
+  return {transfer,
+          tensor,
+          data.device(),
+          peer,
+          cat("channel ", channel, to_higher ? " upwards" : " downwards"),
+          channel,
+          static_cast<int64_t>(data.nbytes())};
+}
+
+Communicator::Order Communicator::together(Transfer transfer, std::string_view tensor,
+                                           const at::Tensor& whole) {
+  Order out{transfer, tensor, whole.device()};
+  out.bytes = static_cast<int64_t>(whole.nbytes());
+  return out;
 }
 
 Pending Communicator::all_reduce(const at::Tensor& inout, Reduce reduce, std::string_view tensor) {
   if (size() == 1 || inout.numel() == 0) return {};
   count(Transfer::kAllReduce, inout);
-  return start({Transfer::kAllReduce, tensor, inout.device()},
+  return start(together(Transfer::kAllReduce, tensor, inout),
                [&](c10d::Backend& backend, Passage& passage) {
                  std::vector<at::Tensor> list = {passage.changed(inout)};
                  c10d::AllreduceOptions options;
@@ -277,7 +267,7 @@ Pending Communicator::reduce_scatter(const at::Tensor& out, const at::Tensor& in
     return {};
   }
   count(Transfer::kReduceScatter, in);
-  return start({Transfer::kReduceScatter, tensor, in.device()},
+  return start(together(Transfer::kReduceScatter, tensor, in),
                [&](c10d::Backend& backend, Passage& passage) {
                  at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
                  c10d::ReduceScatterOptions options;
@@ -295,7 +285,7 @@ Pending Communicator::all_gather(const at::Tensor& out, const at::Tensor& in,
     return {};
   }
   count(Transfer::kAllGather, in);
-  return start({Transfer::kAllGather, tensor, in.device()},
+  return start(together(Transfer::kAllGather, tensor, out),
                [&](c10d::Backend& backend, Passage& passage) {
                  at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
                  if (!passage.direct) {
@@ -318,7 +308,7 @@ Pending Communicator::broadcast(const at::Tensor& inout, int64_t root, std::stri
   const int place = place_of(root);
   if (size() == 1 || inout.numel() == 0) return {};
   count(Transfer::kBroadcast, inout);
-  return start({Transfer::kBroadcast, tensor, inout.device()},
+  return start(together(Transfer::kBroadcast, tensor, inout),
                [&](c10d::Backend& backend, Passage& passage) {
                  std::vector<at::Tensor> list = {passage.changed(inout)};
                  c10d::BroadcastOptions options;
@@ -336,7 +326,7 @@ Pending Communicator::all_to_all(const at::Tensor& out, const at::Tensor& in,
     return {};
   }
   count(Transfer::kAllToAll, in);
-  return start({Transfer::kAllToAll, tensor, in.device()},
+  return start(together(Transfer::kAllToAll, tensor, in),
                [&](c10d::Backend& backend, Passage& passage) {
                  at::Tensor to = passage.taken(out), from = passage.given(in);
                  c10d::AllToAllOptions options;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "comm/transfer_count.h"
 
 namespace c10d {
 class Backend;
@@ -33,19 +34,6 @@ struct StartedWork;
 struct GroupBackend;
 
 enum class Reduce { kSum, kMax, kMin };
-
-enum class Transfer {
-  kAllReduce,
-  kReduceScatter,
-  kAllGather,
-  kBroadcast,
-  kAllToAll,
-  kSend,
-  kReceive,
-  kBarrier,
-  kCount
-};
-const char* transfer_name(Transfer transfer);
 
 // What went through the c10d calls of one kind: bytes of the tensor that this rank gave (of the
 // received tensor for kReceive).
@@ -136,7 +124,10 @@ class Communicator {
     at::Device device = at::kCPU;
     int64_t peer = -1;
     std::string lane = "collectives";
+    int32_t channel = -1;
+    int64_t bytes = 0;  // TransferKind::bytes
   };
+  static Order together(Transfer transfer, std::string_view tensor, const at::Tensor& whole);
   Order message(Transfer transfer, std::string_view tensor, const at::Tensor& data, int64_t peer,
                 int32_t channel) const;
   c10d::Backend& backend_of(const Order& order);

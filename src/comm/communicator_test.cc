@@ -61,6 +61,36 @@ RANK_TEST(Communicator, Collectives4, 4) {
     collectives_of(world, type);
 }
 
+RANK_TEST(Communicator, WatchesCountWhatBegins, 2) {
+  Communicator& all = **world.everyone();
+  const int64_t me = world.global_rank(), other = 1 - me;
+  TransferCounts outer, inner;
+  const at::Tensor two = at::zeros({2}), four = at::zeros({4});
+  {
+    const TransferWatch watch(&outer);
+    ASSERT_TRUE(all.all_reduce(two, Reduce::kSum, "sum").wait().ok());
+    {
+      const TransferWatch nested(&inner);
+      ASSERT_TRUE(all.all_gather(four, two, "gathered").wait().ok());
+      ASSERT_TRUE(all.reduce_scatter(two, four, "part").wait().ok());
+      all.leave_out(1);
+      ASSERT_TRUE(all.all_reduce(two, Reduce::kSum, "left out").wait().ok());
+    }
+    Pending sent = all.send(four, other, 3, "message");
+    ASSERT_TRUE(all.receive(at::zeros({4}), other, 3, "message").wait().ok());
+    ASSERT_TRUE(sent.wait().ok());
+    ASSERT_TRUE(all.all_reduce(two, Reduce::kSum, "sum").wait().ok());
+  }
+  ASSERT_TRUE(all.all_reduce(two, Reduce::kSum, "nobody counts").wait().ok());
+  const TransferKind gather{Transfer::kAllGather, "everyone", -1, -1, 16},
+      scatter{Transfer::kReduceScatter, "everyone", -1, -1, 16},
+      sum{Transfer::kAllReduce, "everyone", -1, -1, 8},
+      send{Transfer::kSend, "everyone", other, 3, 16},
+      receive{Transfer::kReceive, "everyone", other, 3, 16};
+  EXPECT_EQ(inner, (TransferCounts{{gather, 1}, {scatter, 1}}));
+  EXPECT_EQ(outer, (TransferCounts{{gather, 1}, {scatter, 1}, {sum, 2}, {send, 1}, {receive, 1}}));
+}
+
 RANK_TEST(Communicator, Bfloat16, 4) {
   Communicator& all = **world.everyone();
   const auto options = at::TensorOptions().dtype(at::kBFloat16);

@@ -119,6 +119,7 @@ struct TrainConfig {
   int64_t seed = 0;
   int64_t threads = 0;
   std::string share_prompts = "auto";
+  std::string reduction = "auto";
   bool recompute = false;
   double memory_limit_gib = 0;
   bool rehearse = true;
@@ -391,6 +392,13 @@ void visit(V& v, TrainConfig& o) {
     "in scoring and training (rollout.samples_per_prompt above 1); never: once per sample; speed "
     "and memory (results to rounding)",
     one_of("auto | never"));
+  v("reduction", o.reduction,
+    "how tensor-parallel ranks sum. ordered: in the order of the ranks, so that a row has the same "
+    "bits whatever is beside it; native: the backend's all-reduce and reduce-scatter, which send "
+    "less; auto: ordered on the CPU, native on GPUs (gradients of data-parallel ranks are summed "
+    "by "
+    "the backend in both); results to rounding",
+    one_of("auto | ordered | native"));
   v("recompute", o.recompute, "recompute layer activations in the backward; memory and speed only");
   v("memory_limit_gib", o.memory_limit_gib,
     "device: cpu: what tensors of each rank may hold; 0 = not limited", at_least(0));

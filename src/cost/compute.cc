@@ -268,6 +268,10 @@ double exchange_s(CollectiveOp op, double bytes, const CollectiveGroup& group,
   return collective_s(op, bytes, group, device.efficiency);
 }
 
+double additions_s(double bytes, int members, const DeviceModel& device) {
+  return 3 * bytes * (members - 1) / members / stream_rate(device);
+}
+
 double context_exchange_s(const ModelSize& model, double tokens, int tp,
                           const CollectiveGroup& group, const DeviceModel& device) {
   if (group.members == 1) return 0;

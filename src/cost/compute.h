@@ -73,6 +73,10 @@ double host_copy_s(double bytes, const DeviceModel& device);
 double exchange_s(CollectiveOp op, double bytes, const CollectiveGroup& group,
                   const DeviceModel& device);
 
+// Seconds in which each of `members` ranks adds up its part of as many terms of `bytes`, one after
+// another: an addition reads two numbers and writes one.
+double additions_s(double bytes, int members, const DeviceModel& device);
+
 // Seconds of one layer's forward pass that wait for other devices: keys and values that travel once
 // around the ring of context-parallel ranks (Ring Attention, arXiv 2310.01889, section 3), and
 // tokens that go to their experts and back. `tokens` as in LayerPass; 0 for a group of one.

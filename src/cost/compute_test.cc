@@ -46,6 +46,14 @@ TEST(Layer, TensorParallelismDividesWork) {
               (kProductsS + kScoresS + kStreamsS) / 4, 1e-12);
 }
 
+TEST(Layer, AdditionsReadTwoNumbersAndWriteOne) {
+  DeviceModel device = toy_device();
+  device.efficiency.stream_share = 0.5;
+  const double rate = device.gpu.hbm_gbytes_per_s * 1e9 * 0.5;
+  EXPECT_DOUBLE_EQ(additions_s(8e9, 4, device), 3 * 8e9 * 3 / 4 / rate);
+  EXPECT_EQ(additions_s(8e9, 1, device), 0);
+}
+
 TEST(Layer, NarrowShapesReachLess) {
   DeviceModel device = toy_device();
   device.efficiency.matmul_half_width = 100;

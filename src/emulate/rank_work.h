@@ -39,12 +39,6 @@ struct RankWork {
   std::vector<Communicator*> exchanges;  // by entry of the program's; null where alone or no member
 };
 
-// The collectives inside a forward or backward.
-inline const std::vector<InsideOp>& inside_of(const Expansion& ops, const Op& op) {
-  const OpBody& body = ops.bodies[op.body];
-  return op.kind == OpKind::kForward ? body.forward : body.backward;
-}
-
 // Connects the groups of all calls, in the order that all ranks share, and expands and prices the
 // calls of this rank. `change` edits the ops before they run: what-if, as SimOptions::change_ops.
 Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices, World& world,

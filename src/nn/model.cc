@@ -67,17 +67,16 @@ std::vector<std::pair<std::string, at::Tensor>> Model::trainable_parameters() co
   return trainable;
 }
 
-at::Tensor logits(Model& model, const at::Tensor& hidden_NH) {
+at::Tensor own_logits(Model& model, const at::Tensor& hidden_NH) {
   const at::Tensor own =
       braid::linear(hidden_NH, model.head_weight(), {}, &model.packed_head()).to(at::kFloat);
   soft_cap_in_place(own, model.spec().logit_soft_cap);
-  return gather_columns(own, model.spec().vocab, model.options().tensor_parallel);
+  return own;
 }
 
-void pass_by_logits(const Model& model, int64_t rows) {
-  const TensorParallelGroup& group = model.options().tensor_parallel;
-  const int64_t vocab = model.spec().vocab, own = units_of_rank(vocab, group).size();
-  gather_columns(at::zeros({rows, own}, at::TensorOptions(model.options().device)), vocab, group);
+at::Tensor logits(Model& model, const at::Tensor& hidden_NH) {
+  return gather_columns(own_logits(model, hidden_NH), model.spec().vocab,
+                        model.options().tensor_parallel);
 }
 
 HeadOutput head_logprobs(const Model& model, const at::Tensor& h_NH, const at::Tensor& targets_N,

@@ -172,8 +172,8 @@ HeadOutput head_logprobs(const Model& model, const at::Tensor& h_NH, const at::T
 // Logits [N, V] in f32 of rows of hidden states, for sampling; rows are batch-invariant.
 at::Tensor logits(Model& model, const at::Tensor& hidden_NH);
 
-// Does what tensor-parallel ranks do together in logits() of so many rows, with zeros.
-void pass_by_logits(const Model& model, int64_t rows);
+// Of them those of the tokens that this tensor-parallel rank has (units_of_rank() of shard.h).
+at::Tensor own_logits(Model& model, const at::Tensor& hidden_NH);
 
 // Scalar-head outputs [N] in f32 of rows of hidden states (value or score).
 at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH);

@@ -167,6 +167,10 @@ RANK_TEST(Parallel, Recomputed2, 2) {
 RANK_TEST(Parallel, TensorParallel4, 4) { all_families(world, {.tp = 4}); }
 RANK_TEST(Parallel, SequenceParallel4, 4) {
   all_families(world, {.tp = 4, .sequence_parallel = true});
+  // The backend's own sums.
+  for (const bool sequence : {false, true})
+    for (const char* family : {"llama", "gpt2"})
+      expect_equal(world, {family}, {.tp = 4, .sequence_parallel = sequence, .native = true});
 }
 RANK_TEST(Parallel, Stages4, 4) { all_families(world, {.stage_layers = {1, 2, 1, 1}}); }
 RANK_TEST(Parallel, Grid2x2, 4) {

@@ -30,12 +30,14 @@ struct TestLayout {
   int64_t tp = 1;
   std::vector<int64_t> stage_layers = {};  // empty: one stage
   bool sequence_parallel = false;
+  bool native = false;  // sums are the backend's own
   int64_t stages() const { return std::max<int64_t>(1, stage_layers.size()); }
   int64_t ranks() const { return tp * stages(); }
   std::string name() const {
     std::vector<std::string> layers;
     for (const int64_t count : stage_layers) layers.push_back(std::to_string(count));
-    return cat("tp", tp, sequence_parallel ? "s" : "", " stages ", join(layers, "+"));
+    return cat("tp", tp, sequence_parallel ? "s" : "", native ? " native" : "", " stages ",
+               join(layers, "+"));
   }
 };
 
@@ -62,6 +64,7 @@ inline TestGroups make_groups(World& world, const TestLayout& layout, const Mode
   out.stage = place / layout.tp;
   out.tensor = {.tp_rank = place % layout.tp, .tp_size = layout.tp};
   out.tensor.sequence_parallel = layout.sequence_parallel;
+  out.tensor.native = layout.native;
   const int64_t first = base + out.stage * layout.tp;
   std::vector<int64_t> ranks;
   for (int64_t i = 0; i < layout.tp; ++i) ranks.push_back(first + i);

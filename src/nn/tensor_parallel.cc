@@ -27,6 +27,11 @@ at::Tensor with_zero_rows(const at::Tensor& x, int64_t rows) {
 at::Tensor scatter_sum(const at::Tensor& terms, const TensorParallelGroup& group,
                        std::string_view tensor) {
   const int64_t tp = group.tp_size, run = terms.size(0) / tp;
+  if (group.native) {
+    const at::Tensor out = at::empty({run, terms.size(1)}, terms.options());
+    wait_or_throw(group.communicator->reduce_scatter(out, terms, tensor));
+    return out;
+  }
   const at::Tensor received = at::empty_like(terms);
   const std::vector<int64_t> rows(tp, run);
   wait_or_throw(group.communicator->all_to_all(received, terms, rows, rows, tensor));
@@ -140,7 +145,7 @@ at::Tensor embed_shared(const at::Tensor& w_UH, int64_t begin, const at::Tensor&
 
 at::Tensor sum_over_ranks(const at::Tensor& term, const TensorParallelGroup& group,
                           std::string_view tensor) {
-  if (group.tp_size == 2) {  // two terms have one order
+  if (group.native || group.tp_size == 2) {  // two terms have one order
     const at::Tensor sum = term.clone(at::MemoryFormat::Contiguous);
     wait_or_throw(group.communicator->all_reduce(sum, Reduce::kSum, tensor));
     return sum;

@@ -1,7 +1,8 @@
 // The ranks that share each weight matrix, and the differentiable collectives at the borders of the
 // shared region (Shoeybi et al., 2019, §3; with sequence parallelism Korthikanti et al., 2022,
 // §4.2). Sums add the ranks' terms in the order of the ranks, so that a row's bits do not depend on
-// the rows around it. Failures of communication leave as CommunicationFailure. Not thread-safe.
+// the rows around it; native ones are the backend's own, which adds in the order that it likes.
+// Failures of communication leave as CommunicationFailure. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +22,7 @@ struct TensorParallelGroup {
   // Outside the shared region each rank keeps only its rows of the hidden states: rows are padded
   // to a multiple of tp_size and dealt out in runs.
   bool sequence_parallel = false;
+  bool native = false;  // sums are the backend's all-reduce and reduce-scatter
 
   bool cuts_rows() const { return sequence_parallel && tp_size > 1; }
 };
@@ -47,7 +49,7 @@ at::Tensor gather_rows(const at::Tensor& x_KH, int64_t rows, const TensorParalle
 at::Tensor embed_shared(const at::Tensor& w_UH, int64_t begin, const at::Tensor& tokens_T,
                         const TensorParallelGroup& group);
 
-// The sum of the ranks' terms on every rank, in the order of the ranks; not differentiable.
+// The sum of the ranks' terms on every rank; not differentiable.
 at::Tensor sum_over_ranks(const at::Tensor& term, const TensorParallelGroup& group,
                           std::string_view tensor);
 

@@ -262,6 +262,15 @@ bool maps_frozen(const Config& config, const Cluster& cluster) {
                      [](const Node& node) { return node.gpu.architecture == "cpu"; });
 }
 
+// Other engines sum as their backends do.
+Reduction reduction_of(const Config& config, const Cluster& cluster) {
+  if (!config.plan.train_engine.empty() || config.train.reduction == "native")
+    return Reduction::kNative;
+  const bool on_cpus = std::all_of(cluster.nodes.begin(), cluster.nodes.end(),
+                                   [](const Node& node) { return node.gpu.architecture == "cpu"; });
+  return config.train.reduction == "ordered" || on_cpus ? Reduction::kOrdered : Reduction::kNative;
+}
+
 Result<PlanningProblem> make_problem(const Config& config, const ReadText& read) {
   PlanningProblem problem;
   BRAID_ASSIGN(problem.graph, planned_graph(config, read));
@@ -273,6 +282,7 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   problem.host_memory_gib = config.plan.host_memory_gib;
   problem.may_offload = config.plan.offload != "never";
   problem.maps_frozen = maps_frozen(config, problem.cluster);
+  problem.reduction = reduction_of(config, problem.cluster);
   problem.train_engine = config.plan.train_engine;
   problem.generate_engine = config.plan.generate_engine;
   // Other engines compute each sample whole.

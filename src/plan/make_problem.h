@@ -48,6 +48,9 @@ Result<Graph> configured_graph(const Config& config);
 // Whether the samples of a group that meet in a micro-batch have its prompt once.
 bool shares_prompts(const Config& config, const Graph& graph);
 
+// train.reduction where `auto` stands for what fits these devices.
+Reduction reduction_of(const Config& config, const Cluster& cluster);
+
 // What a configuration fixes of the plan; the search chooses the rest.
 struct PlanConstraints {
   std::optional<ExecutionPlan> file;         // plan.file: everything

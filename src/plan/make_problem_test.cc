@@ -84,6 +84,25 @@ TEST(MakeProblem, ReadsModelsWorkloadAndCluster) {
   EXPECT_TRUE(validate(trivial_plan(*problem), *problem).ok());
 }
 
+TEST(MakeProblem, SumsAreOrderedOnProcessorsAndNativeOnGpus) {
+  const auto reduction = [](const std::string& gpu, const std::string& more) {
+    const auto problem =
+        make_problem(config_of("model: {path: tiny}\nreward: [{type: rule, rule: exact}]\n"
+                               "cluster: {gpu: " +
+                               gpu + ", nodes: 1, gpus_per_node: 2}\n" + more),
+                     read_test_file);
+    EXPECT_TRUE(problem.ok()) << problem.status().message();
+    return problem->reduction;
+  };
+  EXPECT_EQ(reduction("this-machine", ""), Reduction::kOrdered);
+  EXPECT_EQ(reduction("a100-80g", ""), Reduction::kNative);
+  EXPECT_EQ(reduction("this-machine", "train: {reduction: native}\n"), Reduction::kNative);
+  EXPECT_EQ(reduction("a100-80g", "train: {reduction: ordered}\n"), Reduction::kOrdered);
+  // Another engine sums as its backend does.
+  EXPECT_EQ(reduction("a100-80g", "train: {reduction: ordered}\nplan: {train_engine: fsdp}\n"),
+            Reduction::kNative);
+}
+
 TEST(MakeProblem, RulesNeedNoRewardModel) {
   const auto problem = make_problem(config_of("model: {path: tiny}\nlora: {rank: 8}\n"
                                               "reward: [{type: rule, rule: exact}]"),

@@ -76,6 +76,7 @@ constexpr Rule kRules[] = {
     {"train.minibatches", Effect::kRead, ""},
     {"train.micro_tokens", Effect::kNotPriced, kChosen},
     {"train.share_prompts", Effect::kRead, ""},
+    {"train.reduction", Effect::kRead, ""},
     {"train.recompute", Effect::kNotPriced, kChosen},
     {"train.offload", Effect::kNotPriced,
      "the plan says what waits on the host; fix it in a plan file (plan.file)"},
@@ -179,6 +180,8 @@ KeyMeaning meaning_here(const std::string& key, const YamlNode& resolved,
     return without_effect("either source has the actor's size");
   if (key == "train.share_prompts" && !problem.train_engine.empty())
     return without_effect("plan.train_engine computes every sample whole");
+  if (key == "train.reduction" && !problem.train_engine.empty())
+    return without_effect("plan.train_engine sums as its backend does");
   const bool alone = problem.workload.samples_per_prompt < 2 || !generates(problem.graph);
   if (key == "train.share_prompts" && alone)
     return without_effect("no samples have the same prompt");

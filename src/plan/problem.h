@@ -50,6 +50,10 @@ struct RoleModel {
   friend bool operator==(const RoleModel&, const RoleModel&) = default;
 };
 
+// How ranks sum what each has a part of: in the order of the ranks (equal bits whatever the rows
+// beside), or by the backend's own all-reduce and reduce-scatter.
+enum class Reduction { kOrdered, kNative };
+
 struct PlanningProblem {
   Graph graph;
   std::map<std::string, RoleModel> models;  // by role
@@ -64,6 +68,7 @@ struct PlanningProblem {
   // Generation engines take their whole KV budget when they wake and hold it until they sleep
   // (vLLM, SGLang); false: pages as sequences grow.
   bool reserves_cache = false;
+  Reduction reduction = Reduction::kNative;  // of tensor-parallel ranks
   int64_t engine_batch_tokens = 0;  // most of one forward of the generation engine; 0 = its usual
   // Whose efficiencies the cost model takes, such as "megatron-core" and "vllm"; "" = its default.
   std::string train_engine, generate_engine;

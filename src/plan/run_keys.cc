@@ -181,6 +181,13 @@ const RunRule kRunRules[] = {
      [](const std::string&, const RunFacts& run) -> std::string {
        return run.config.train.on_nonfinite == "skip" ? "" : "train.on_nonfinite is stop";
      }},
+    {"train.reduction",
+     [](const std::string&, const RunFacts& run) -> std::string {
+       if (run.plan == nullptr) return "one process has all of every sum";
+       const bool cuts = std::any_of(run.plan->calls.begin(), run.plan->calls.end(),
+                                     [](const CallPlan& call) { return call.strategy.tp > 1; });
+       return cuts ? "" : "no call of the plan has tp above 1";
+     }},
     {"train", always_read},
     {"reward[].size", of_planning},
     {"reward_total.overlong_penalty",

@@ -121,6 +121,8 @@ TEST(RunKeys, WhatOtherKeysSwitchOffIsNamed) {
             unread("optim.actor.eps", "sgd has no moments"));
   EXPECT_EQ(note({"optim.actor.min_lr_ratio=0.1"}),
             unread("optim.actor.min_lr_ratio", "the schedule is constant"));
+  EXPECT_EQ(note({"train.reduction=native"}),
+            unread("train.reduction", "one process has all of every sum"));
   EXPECT_EQ(note({"train.max_skipped_steps=5"}),
             unread("train.max_skipped_steps", "train.on_nonfinite is stop"));
   EXPECT_EQ(note({"eval.prompts=5"}),

@@ -1,25 +1,23 @@
 #include "program/expand.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "cost/own_engine.h"
 #include "program/fused.h"
+#include "program/tensor_exchanges.h"
 
 namespace braid {
 namespace {
 
 using Kind = ScheduleOp::Kind;
 
-// A token's share of the vocabulary-parallel log-prob: maximum, sum and the target's logit, in f32.
-constexpr double kLogprobBytes = 12;
-// What the ranks of a vocabulary compare to sample a sequence's token: maximum, sum and the best
-// candidate of each, in f32.
-constexpr double kSampleBytes = 12;
-constexpr double kTokenBytes = 4;
-// Largest and smallest hash of what was drawn, and whether memory ran out.
-constexpr double kDrawnBytes = 24;
-constexpr double kSquaresBytes = 8;
+// What stages tell each other of a sequence: its token and the log-prob, in f64.
+constexpr double kTokenBytes = 16;
+// Of an update: the squares of gradients; what ranks decide alike (refusal, divergence and its
+// count, memory), in f64. Of a round: largest and smallest hash, and memory, in i64.
+constexpr double kSquaresBytes = 8, kUpdateAgreementBytes = 32, kRoundAgreementBytes = 24;
 
 // Part `rank` of `count` of a slice.
 Interval part_of(const Interval& slice, int rank, int count) {
@@ -60,6 +58,7 @@ class Expander {
         s_(frame.where->strategy),
         model_(*frame.model),
         widths_(widths_of_call(frame)),
+        trained_(trained_parts(*frame.model)),
         whole_(whole(frame)) {}
 
   Expander& at(const GridPosition& at) {
@@ -89,7 +88,7 @@ class Expander {
 
   Expansion round(const RoundWork& round) {
     run_ = OpKind::kRound;
-    const double rows = static_cast<double>(round.decoding);
+    const double rows = static_cast<double>(round.due < 0 ? round.decoding : round.due);
     const std::vector<int64_t> whole = {round.decoding + round.prefill_tokens};
     micro_batch_ = 0;
     for (const int64_t tokens : round.batches.empty() ? whole : round.batches) {
@@ -99,12 +98,16 @@ class Expander {
     micro_batch_ = 0;
     if (out_.at.stage == s_.pp - 1) {
       Op& sample = append(OpKind::kSample);
-      if (s_.tp > 1) sample.group = group(GroupKind::kTensor), sample.bytes = rows * kSampleBytes;
+      if (s_.tp > 1) {
+        sample.group = group(GroupKind::kTensor);
+        out_.sampling = list_draw({sample.group, s_.tp}, vocabulary(), round.sampling);
+        for (const InsideOp& inside : out_.sampling) sample.bytes += bytes_of(inside, rows);
+      }
     }
     const int32_t replica = group(GroupKind::kReplica);
     if (s_.pp > 1) collective(OpKind::kBroadcast, replica, rows * kTokenBytes, -1);
     run_ = OpKind::kAgree;
-    if (round.agrees && s_.tp * s_.pp > 1) collective(OpKind::kAgree, replica, kDrawnBytes, -1);
+    if (round.agrees && s_.tp * s_.pp > 1) agree(replica, kRoundAgreementBytes);
     return std::move(out_);
   }
 
@@ -145,6 +148,10 @@ class Expander {
     return index;
   }
 
+  void agree(int32_t group, double bytes) {
+    Op& op = append(OpKind::kAgree);
+    op.group = group, op.bytes = bytes;
+  }
   Op& collective(OpKind kind, int32_t group, double bytes, int32_t what) {
     const int32_t before = last();
     Op& op = append(kind);
@@ -208,34 +215,18 @@ class Expander {
     out_.bodies.push_back(std::move(body));
   }
 
-  // After attention and after the MLP of each layer, and after the embedding; with sequence
-  // parallelism also before the head.
   void add_tensor_parallel(OpBody* body) {
-    const int32_t tensor = group(GroupKind::kTensor);
     const double hidden = static_cast<double>(model_.hidden) * widths_.activation;
-    const double layers = 2 * static_cast<double>(body->layers.size());
-    const double again = s_.recompute == Recompute::kFull ? 2 : 1;
-    const auto add = [&](OpKind kind, bool at_embedding, bool at_head) {
-      const double ends =
-          (at_embedding && body->embedding ? 1 : 0) + (at_head && body->head ? 1 : 0);
-      if (layers > 0) body->forward.push_back({kind, tensor, layers, 0, hidden});
-      if (layers > 0) body->backward.push_back({kind, tensor, again * layers, 0, hidden});
-      if (ends > 0) body->forward.push_back({kind, tensor, ends, 0, hidden, true});
-      if (ends > 0) body->backward.push_back({kind, tensor, ends, 0, hidden, true});
-    };
-    if (s_.sequence_parallel) {
-      add(OpKind::kReduceScatter, true, false);
-      add(OpKind::kAllGather, false, true);
-    } else {
-      add(OpKind::kAllReduce, true, false);
-    }
-    if (body->head && has_vocabulary())
-      body->forward.push_back({OpKind::kAllReduce, tensor, 1, 0, kLogprobBytes, true});
+    list_tensor_exchanges({group(GroupKind::kTensor), s_.tp, s_.sequence_parallel, model_.reduction,
+                           widths_.activation, hidden},
+                          trained_, frame_.kind != CallKind::kGenerate && vocabulary() > 0, body);
   }
 
-  bool has_vocabulary() const {
-    return std::any_of(model_.kinds.begin(), model_.kinds.end(),
-                       [](const TensorKind& kind) { return kind.last && kind.units > 1; });
+  // Tokens of the vocabulary; 0 without a language model's head.
+  int64_t vocabulary() const {
+    for (const TensorKind& kind : model_.kinds)
+      if (kind.last && kind.units > 1) return kind.units;
+    return 0;
   }
 
   // Keys and values of the other ranks' tokens; the backward also sums their gradients (Liu et al.,
@@ -264,31 +255,59 @@ class Expander {
     body->backward.push_back({OpKind::kAllToAll, parts, again * times, 0, bytes});
   }
 
+  // ZeRO-3 brings the weights of a layer for its forward, and again for its backward; those of a
+  // tied embedding at both ends of the model.
   void add_data_parallel(OpBody* body) {
     const double layers = std::max(1.0, static_cast<double>(body->layers.size()));
+    const auto flows = layer_flows(*body, trained_);
+    const auto left = static_cast<double>(
+        std::count_if(flows.begin(), flows.end(), [](const LayerFlow& f) { return f.output; }));
     for (const Grid& grid : grids()) {
-      const double elements = elements_of(*body, grid);
-      if (elements == 0 || grid.ranks == 1) continue;
-      const InsideOp gather{OpKind::kAllGather, group(grid.shards), layers,
-                            elements * widths_.gathered / layers, 0};
-      if (s_.zero_stage == 3) body->forward.push_back(gather);
-      if (s_.zero_stage == 3 && body->trains) body->backward.push_back(gather);
+      if (grid.ranks == 1) continue;
+      const auto add = [&](std::vector<InsideOp>* list, OpKind kind, double bytes) {
+        list->push_back({kind, group(grid.shards), layers, bytes / layers, 0});
+      };
+      const double of_layers = elements_of(model_.kinds, grid, body->layers),
+                   first = body->embedding ? elements_of_end(grid, &TensorKind::first) : 0,
+                   last = body->head ? elements_of_end(grid, &TensorKind::last) : 0;
+      if (of_layers + first + last == 0) continue;
+      const double gathered = widths_.gathered;
+      if (s_.zero_stage == 3)
+        add(&body->forward, OpKind::kAllGather, (first + of_layers + last) * gathered);
+      if (s_.zero_stage == 3 && body->trains)
+        add(&body->backward, OpKind::kAllGather, (of_layers * left / layers + last) * gathered);
       if (body->trains)
-        body->backward.push_back({OpKind::kReduceScatter, group(grid.shards), layers,
-                                  elements * model_.trained_share * widths_.reduced / layers, 0});
+        add(&body->backward, OpKind::kReduceScatter,
+            trained_elements(*body, grid) * widths_.reduced);
     }
   }
 
-  // Parameters of a body on this tensor-parallel rank.
-  double elements_of(const OpBody& body, const Grid& grid) const {
+  // Parameters on this tensor-parallel rank: of layers, and of what an end of the model holds.
+  double held(const TensorKind& kind) const {
+    return static_cast<double>(held_elements(kind, whole_, held_at_).size());
+  }
+  double elements_of(const std::vector<TensorKind>& kinds, const Grid& grid,
+                     const Interval& layers) const {
     double sum = 0;
-    for (const TensorKind& kind : model_.kinds) {
-      if (!grid.has(kind)) continue;
-      const auto slice = static_cast<double>(held_elements(kind, whole_, held_at_).size());
-      const bool end = (kind.first && body.embedding) || (kind.last && body.head);
-      sum += slice * (end ? 1 : layers_in(kind, body.layers));
-    }
+    for (const TensorKind& kind : kinds)
+      if (grid.has(kind)) sum += held(kind) * layers_in(kind, layers);
     return sum;
+  }
+  double elements_of_end(const Grid& grid, bool TensorKind::*end) const {
+    double sum = 0;
+    for (const TensorKind& kind : model_.kinds)
+      if (grid.has(kind) && kind.*end) sum += held(kind);
+    return sum;
+  }
+  // What training changes of a body.
+  double trained_elements(const OpBody& body, const Grid& grid) const {
+    const bool adapters = knows_adapters(model_);
+    const std::vector<TensorKind>& kinds = adapters ? model_.changed : model_.kinds;
+    double sum = elements_of(kinds, grid, body.layers);
+    for (const TensorKind& kind : kinds)
+      if (grid.has(kind) && ((kind.first && body.embedding) || (kind.last && body.head)))
+        sum += held(kind);
+    return adapters ? sum : sum * model_.trained_share;
   }
 
   // Forwards and backwards of one mini-batch, and the messages between stages.
@@ -307,8 +326,8 @@ class Expander {
     const bool forward = op.kind == Kind::kForward;
     const OpBody& body = out_.bodies[op.chunk];
     const int parts = s_.pp * s_.interleave;
-    const double bytes = tokens * static_cast<double>(model_.hidden) * widths_.activation /
-                         (s_.sequence_parallel ? s_.tp : 1);
+    const double rows = s_.sequence_parallel ? std::ceil(tokens / s_.tp) : tokens;
+    const double bytes = rows * static_cast<double>(model_.hidden) * widths_.activation;
     // A part takes its input from the cut before it, forward, and from the cut after it, backward.
     const int in = forward ? body.part : body.part + 1, out = forward ? body.part + 1 : body.part;
     const int32_t input = message(OpKind::kReceive, forward, op.chunk, in, bytes);
@@ -364,14 +383,26 @@ class Expander {
   int32_t gradients() { return slices({TensorState::kGradients}, shards_gradients(), every); }
   bool shards_gradients() const { return shards() > 1 && s_.zero_stage >= 2; }
 
+  // What training changes of an entry of the tensors whose kinds the filter takes.
+  template <typename Filter>
+  double trained_elements(int32_t what, TensorState state, bool owned, const Filter& filter) const {
+    if (!knows_adapters(model_))
+      return braid::elements_of(out_, what, state) * model_.trained_share;
+    double sum = 0;
+    for (const TensorKind& kind : model_.changed) {
+      if (!filter(kind)) continue;
+      for (const Interval& layers : held_layers(kind, whole_, model_.layers, out_.at.stage))
+        sum += static_cast<double>(slice_of(kind, owned).size() * layers.size());
+    }
+    return sum;
+  }
+
   template <typename Filter>
   void reduce(OpKind kind, GroupKind over, bool owned, const Filter& filter) {
     const int32_t what = slices({TensorState::kGradients}, owned, filter);
     if (out_.tensors[what].empty()) return;
-    collective(kind, group(over),
-               braid::elements_of(out_, what, TensorState::kGradients) * model_.trained_share *
-                   widths_.reduced,
-               what);
+    const double elements = trained_elements(what, TensorState::kGradients, owned, filter);
+    collective(kind, group(over), elements * widths_.reduced, what);
   }
 
   // Sums the gradients of every tensor over the ranks that have a part of it.
@@ -380,8 +411,7 @@ class Expander {
     if (s_.tp > 1)
       reduce(OpKind::kAllReduce, GroupKind::kTensor, owned, [&](const TensorKind& kind) {
         // Tokens are shared out, or heads; an adapter's halves meet in the sum.
-        const bool part = s_.sequence_parallel || kind.partial || model_.trained_share < 1;
-        return kind.units == 1 && part;
+        return is_partial(model_, kind, s_.sequence_parallel);
       });
     if (group_of(frame_, GroupKind::kShared, out_.at).members.size() > 1)
       reduce(OpKind::kAllReduce, GroupKind::kShared, owned, [&](const TensorKind& kind) {
@@ -412,7 +442,7 @@ class Expander {
     const int32_t everyone = group(GroupKind::kCall);
     const int32_t squares = slices({TensorState::kGradients}, owns_part(), every);
     collective(OpKind::kNorm, everyone, kSquaresBytes, squares);
-    collective(OpKind::kAgree, everyone, kSquaresBytes, -1);
+    collective(OpKind::kAgree, everyone, kUpdateAgreementBytes, -1);
     const int32_t state = slices({TensorState::kMain, TensorState::kMoments, TensorState::kWeights},
                                  owns_part(), every);
     run_ = OpKind::kUpdate;
@@ -424,13 +454,12 @@ class Expander {
 
   // The way back of updated weights.
   void gather_weights(const Grid& grid) {
-    const int32_t weights = slices({TensorState::kWeights}, false,
-                                   [&](const TensorKind& kind) { return grid.has(kind); });
+    const auto filter = [&](const TensorKind& kind) { return grid.has(kind); };
+    const int32_t weights = slices({TensorState::kWeights}, false, filter);
     if (out_.tensors[weights].empty() || grid.ranks == 1) return;
-    Op& gather = collective(OpKind::kAllGather, group(grid.shards),
-                            braid::elements_of(out_, weights, TensorState::kWeights) *
-                                model_.trained_share * widths_.gathered,
-                            weights);
+    const double elements = trained_elements(weights, TensorState::kWeights, false, filter);
+    Op& gather =
+        collective(OpKind::kAllGather, group(grid.shards), elements * widths_.gathered, weights);
     gather.version = minibatch_ + 1;
   }
 
@@ -438,6 +467,7 @@ class Expander {
   const Strategy& s_;
   const ModelShape& model_;
   const NumberWidths widths_;
+  const TrainedParts trained_;
   GridPosition held_at_;  // in the grid of the layout
   ParamLayout whole_;     // what tensor parallelism and stages leave to a rank, before ZeRO-3
   Expansion out_;
@@ -447,14 +477,15 @@ class Expander {
 
 }  // namespace
 
-bool inside_among_copies(const Expansion& expansion, OpKind kind) {
-  const auto among = [&](const InsideOp& inside) {
-    return inside.kind == kind && among_copies(expansion.groups[inside.group].kind);
-  };
-  return std::any_of(expansion.bodies.begin(), expansion.bodies.end(), [&](const OpBody& body) {
-    return std::any_of(body.forward.begin(), body.forward.end(), among) ||
-           std::any_of(body.backward.begin(), body.backward.end(), among);
-  });
+const std::vector<InsideOp>& inside_of(const Expansion& expansion, const Op& op) {
+  if (op.kind == OpKind::kSample) return expansion.sampling;
+  const OpBody& body = expansion.bodies[op.body];
+  return op.kind == OpKind::kForward ? body.forward : body.backward;
+}
+
+double bytes_of(const InsideOp& inside, double tokens) {
+  const double bytes = inside.bytes + inside.bytes_per_token * tokens;
+  return inside.multiple > 0 ? std::ceil(bytes / inside.multiple) * inside.multiple : bytes;
 }
 
 double elements_of(const Expansion& expansion, int32_t what, TensorState state) {

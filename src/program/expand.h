@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "batching/sampling_messages.h"
 #include "plan/problem.h"
 #include "program/deal.h"
 #include "program/op.h"
@@ -60,6 +61,8 @@ struct RoundWork {
   // Tokens of the batches that pass the stages one after another, so that these compute at one
   // time; empty: all in one.
   std::vector<int64_t> batches = {};
+  int64_t due = -1;             // sequences that get a token; -1: those that decode
+  SamplingNeeds sampling = {};  // of these
   friend bool operator==(const RoundWork&, const RoundWork&) = default;
 };
 // How the tokens of each sequence of a round, in the engine's order, are cut into batches that pass

@@ -1,5 +1,7 @@
 #include "program/model_shape.h"
 
+#include <algorithm>
+
 #include "program/tensor_map.h"
 
 namespace braid {
@@ -29,7 +31,30 @@ ModelShape model_shape(const PlanningProblem& problem, const RoleId& role) {
   shape.routes = model.size.top_k;
   shape.trained_share = model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1;
   shape.widths = widths_of(model.precision);
+  shape.reduction = problem.reduction;
   return shape;
+}
+
+bool knows_adapters(const ModelShape& model) {
+  return model.trained_share < 1 && !model.changed.empty() && model.changed != model.kinds;
+}
+
+TrainedParts trained_parts(const ModelShape& model) {
+  if (model.trained_share >= 1) return {};
+  if (!knows_adapters(model)) return {.embedding = false};
+  const auto has = [&](std::initializer_list<const char*> names) {
+    return std::any_of(model.changed.begin(), model.changed.end(), [&](const TensorKind& kind) {
+      return std::find(names.begin(), names.end(), kind.name) != names.end();
+    });
+  };
+  return {false, has({"query_adapter", "key_value_adapter", "output_adapter"}),
+          has({"mlp_adapter"})};
+}
+
+// A scalar head sees all rows on every rank.
+bool is_partial(const ModelShape& model, const TensorKind& kind, bool sequence_parallel) {
+  if (kind.units > 1 || kind.name == "scalar_head") return false;
+  return sequence_parallel || kind.partial || model.trained_share < 1;
 }
 
 }  // namespace braid

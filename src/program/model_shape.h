@@ -18,6 +18,7 @@ struct ModelShape {
   int64_t experts = 0, routes = 0;  // routed experts of a layer, and those that a token passes
   double trained_share = 1;         // of all parameters: adapters train fewer
   NumberWidths widths;
+  Reduction reduction = Reduction::kNative;
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
 // The kinds of tensors of a role's model: of its spec where the problem has it, else what its size
@@ -27,5 +28,15 @@ std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId&
 // the spec is known and the role has them.
 std::vector<TensorKind> changed_kinds(const PlanningProblem& problem, const RoleId& role);
 ModelShape model_shape(const PlanningProblem& problem, const RoleId& role);
+
+// What of a model training changes, as far as gradients pass it.
+struct TrainedParts {
+  bool embedding = true, attention = true, mlp = true;
+};
+TrainedParts trained_parts(const ModelShape& model);
+// Whether `changed` are the kinds of adapters.
+bool knows_adapters(const ModelShape& model);
+// Whether tensor-parallel ranks that hold a kind whole have each a part of its gradient.
+bool is_partial(const ModelShape& model, const TensorKind& kind, bool sequence_parallel);
 
 }  // namespace braid

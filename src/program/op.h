@@ -54,16 +54,19 @@ struct OpGroup {
   friend bool operator==(const OpGroup&, const OpGroup&) = default;
 };
 
-// A collective within a forward or backward, run `times` times; bytes of each are bytes +
-// bytes_per_token * the rank's tokens of the micro-batch.
+// A collective within an op, run `times` times; bytes of each, as TransferKind counts them, are
+// bytes + bytes_per_token * the rank's tokens of the micro-batch: bytes_of().
 struct InsideOp {
   OpKind kind = OpKind::kAllReduce;
   int32_t group = -1;  // in Expansion::groups
   double times = 0;
   double bytes = 0, bytes_per_token = 0;
-  bool at_end = false;  // of the embedding or the head: not once per layer
+  bool at_end = false;   // of the embedding or the head: not once per layer
+  bool of_head = false;  // tokens are those that the head takes
+  double multiple = 0;   // of which bytes are one: what is cut in equal parts is padded; 0: any
   friend bool operator==(const InsideOp&, const InsideOp&) = default;
 };
+double bytes_of(const InsideOp& inside, double tokens);
 
 // The run of layers that one forward or backward passes, with what happens inside of it.
 struct OpBody {
@@ -106,9 +109,9 @@ struct Op {
   int32_t body = -1;   // forward, backward, loss, send and receive: in Expansion::bodies
   int32_t cut = -1;    // send, receive: activations before part `cut` of the model
   DeviceId peer{-1};   // send, receive
-  int32_t group = -1;  // collectives, norm, agree: in Expansion::groups
+  int32_t group = -1;  // collectives, norm, agree, sample: in Expansion::groups
   int32_t what = -1;   // state that it reads or writes: in Expansion::tensors
-  double bytes = 0;    // send, receive, collectives: of this rank's tensor
+  double bytes = 0;    // send, receive, collectives: of the whole (TransferKind), without padding
   // Where in the deal: mini-batch of Deal::minibatches, micro-batch of this rank's. -1: none.
   int32_t minibatch = -1, micro_batch = -1;
   // Optimizer steps of this call's role that are in the weights which the op reads, counted from
@@ -125,12 +128,12 @@ struct Expansion {
   std::vector<OpBody> bodies;
   std::vector<OpGroup> groups;
   std::vector<std::vector<TensorSlice>> tensors;
+  std::vector<InsideOp> sampling;  // inside a sample op, a token for each row that is drawn
   std::vector<Op> ops;
   friend bool operator==(const Expansion&, const Expansion&) = default;
 };
-// Whether the passes of its bodies do a collective of this kind among ranks that hold the same
-// parameters.
-bool inside_among_copies(const Expansion& expansion, OpKind kind);
+// The collectives inside a forward, a backward or a sample op.
+const std::vector<InsideOp>& inside_of(const Expansion& expansion, const Op& op);
 // Numbers of a state in an entry of the expansion's tensors.
 double elements_of(const Expansion& expansion, int32_t what, TensorState state);
 

@@ -96,7 +96,7 @@ class StaticText {
   void write_model(const ModelShape& model) {
     const NumberWidths& w = model.widths;
     put("model", model.role.value, model.layers, model.hidden, model.cached, model.experts,
-        model.routes, model.trained_share);
+        model.routes, model.trained_share, static_cast<int>(model.reduction));
     put("widths", w.weight, w.gathered, w.activation, w.cache, w.reduced, w.optimizer,
         w.least_gradient, w.extra_logit);
     for (const TensorKind& kind : model.kinds) write_kind("kind", kind);

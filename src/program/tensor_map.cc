@@ -33,8 +33,8 @@ class MapBuilder {
              std::move(pieces), partial);
   }
   void add_end(const char* name, int64_t units, std::vector<TensorPiece> pieces, bool first,
-               bool last) {
-    add_kind({name, 0, units, 0, 0, first, last}, std::move(pieces), false);
+               bool last, bool partial = false) {
+    add_kind({name, 0, units, 0, 0, first, last}, std::move(pieces), partial);
   }
 
   TensorMap weights();
@@ -195,7 +195,8 @@ void MapBuilder::add_adapter_ends(int64_t rank, bool head) {
   const std::string module = std::string(kAdapterPrefix) + kLmHeadModule;
   add_end("head_adapter", spec_.vocab, {cut_rows(module + kB, spec_.vocab, rank, spec_.vocab)},
           false, true);
-  add_end("whole_head_adapter", 1, {whole_tensor(module + kA, rank, spec_.hidden)}, false, true);
+  add_end("whole_head_adapter", 1, {whole_tensor(module + kA, rank, spec_.hidden)}, false, true,
+          true);
 }
 
 // Appends the rectangles of elements [wanted.begin, wanted.end) of a block of rows and columns of a

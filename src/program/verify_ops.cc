@@ -320,9 +320,8 @@ class GradientSums {
 
   Status verify_element(size_t rank, const Element& element) const {
     const TensorKind& kind = frame_.model->kinds[std::get<0>(element)];
-    const bool parts =
-        frame_.where->strategy.sequence_parallel || kind.partial || frame_.model->trained_share < 1;
-    const bool alike = kind.units == 1 && !parts;
+    const bool alike = kind.units == 1 &&
+                       !is_partial(*frame_.model, kind, frame_.where->strategy.sequence_parallel);
     Ranks expected;
     for (size_t r = 0; r < ranks_.size(); ++r)
       if (holds(r, element) && (!alike || ranks_[r].at.tp_rank == ranks_[rank].at.tp_rank))

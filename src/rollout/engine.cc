@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <limits>
@@ -14,10 +15,13 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "batching/batch_scheduler.h"
+#include "comm/communicator.h"
 #include "device/device_copy.h"
 #include "device/tensor_memory.h"
+#include "nn/shard.h"
 #include "rollout/kv_pool.h"
 #include "rollout/sampler.h"
+#include "rollout/shared_draw.h"
 
 namespace braid {
 namespace {
@@ -97,7 +101,12 @@ class PagedEngine : public Engine {
   EngineBatch make_batch(const ScheduledRound& round) const;
   Result<EngineRound> compute(const ScheduledRound& round, const DueTokens& due);
   Result<EngineRound> compute_alone(const EngineBatch& batch, const DrawTokens& draw);
-  Result<std::vector<SampledToken>> draw(const DueTokens& due, const at::Tensor& hidden) const;
+  std::vector<DrawRow> draw_rows(const DueTokens& due) const;
+  at::Tensor own_scores(const DueTokens& due, const at::Tensor& hidden) const;
+  Result<DrawnTokens> draw(const DueTokens& due, const at::Tensor& hidden);
+  std::vector<Result<SampledToken>> draw_whole(const std::vector<DrawRow>& rows,
+                                               const at::Tensor& own);
+  void begin_draw(const DueTokens& due);
   void advance(const ScheduledRound& round, const DueTokens& due,
                const std::vector<SampledToken>& drawn);
   Status give_way(int64_t tokens, const std::string& why);
@@ -127,6 +136,9 @@ class PagedEngine : public Engine {
     EngineRound computed;
   };
   std::optional<OpenRound> open_;
+  // The draw of the open round, where its ranks tell each other parts of it.
+  std::optional<SharedDraw> shared_draw_;
+  std::optional<int64_t> begun_before_draw_;  // collectives of the ranks that share the vocabulary
 };
 
 Status PagedEngine::check(const Request& request) const {
@@ -291,7 +303,8 @@ EngineBatch PagedEngine::make_batch(const ScheduledRound& round) const {
 Result<EngineRound> PagedEngine::compute_alone(const EngineBatch& batch, const DrawTokens& draw) {
   EngineRound out;
   try {
-    BRAID_ASSIGN(out.drawn, draw(model_.forward(batch.tokens, &pool_.layers())));
+    BRAID_ASSIGN(DrawnTokens drawn, draw(model_.forward(batch.tokens, &pool_.layers())));
+    out.drawn = std::move(drawn.tokens);
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
     out.ran_out = true;
@@ -302,7 +315,9 @@ Result<EngineRound> PagedEngine::compute_alone(const EngineBatch& batch, const D
 
 Result<EngineRound> PagedEngine::compute(const ScheduledRound& round, const DueTokens& due) {
   const DrawTokens draw_due = [&](const at::Tensor& hidden) { return draw(due, hidden); };
-  const EngineBatch batch = make_batch(round);
+  EngineBatch batch = make_batch(round);
+  batch.sampling = sampling_needs(draw_rows(due));
+  begin_draw(due);
   if (options_.ranks == nullptr) return compute_alone(batch, draw_due);
   return options_.ranks->round(model_, batch, pool_.layers(), static_cast<int64_t>(due.rows.size()),
                                draw_due);
@@ -333,35 +348,73 @@ Status PagedEngine::give_way(int64_t tokens, const std::string& why) {
   return ok_status();
 }
 
-// Draws the next token of each due sequence from the logits of its row of `hidden`.
-Result<std::vector<SampledToken>> PagedEngine::draw(const DueTokens& due,
-                                                    const at::Tensor& hidden) const {
+std::vector<DrawRow> PagedEngine::draw_rows(const DueTokens& due) const {
+  std::vector<DrawRow> out;
+  for (const size_t index : due.running) {
+    const Sequence& sequence = running(index);
+    const Generated& progress = sequence.progress;
+    out.push_back({&sequence.request.sampling,
+                   {&progress.prompt_ids, &progress.response_ids,
+                    static_cast<uint64_t>(progress.sample.value)}});
+  }
+  return out;
+}
+
+void PagedEngine::begin_draw(const DueTokens& due) {
+  const TensorParallelGroup& group = model_.options().tensor_parallel;
+  shared_draw_.reset();
+  begun_before_draw_.reset();
+  if (!due.rows.empty() && shares_draws(model_.spec().vocab, group.tp_size))
+    shared_draw_.emplace(draw_rows(due), model_.spec().vocab, group);
+}
+
+// On the host: this rank's logits of the due rows, or zeros.
+at::Tensor PagedEngine::own_scores(const DueTokens& due, const at::Tensor& hidden) const {
   const auto count = static_cast<int64_t>(due.rows.size());
-  if (count == 0) return std::vector<SampledToken>();
+  if (!hidden.defined()) {
+    const TensorParallelGroup& group = model_.options().tensor_parallel;
+    return at::zeros({count, units_of_rank(model_.spec().vocab, group).size()});
+  }
   std::vector<int64_t> rows = due.rows;
   const at::Tensor index =
       to_device(at::from_blob(rows.data(), {count}, at::kLong), hidden.device());
-  const at::Tensor scores = to_host(logits(model_, hidden.index_select(0, index))).contiguous();
-  float* data = scores.mutable_data_ptr<float>();
-  const int64_t vocab = scores.size(1);
-  std::vector<SampledToken> drawn(due.rows.size());
-  std::vector<Status> failed(due.rows.size());
-  at::parallel_for(0, count, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Sequence& sequence = running(due.running[i]);
-      const SamplingContext context{&sequence.progress.prompt_ids, &sequence.progress.response_ids,
-                                    static_cast<uint64_t>(sequence.progress.sample.value)};
-      const auto token = sample_token(data + i * vocab, vocab, sequence.request.sampling, context);
-      failed[i] = token.status();
-      if (token.ok()) drawn[i] = *token;
-    }
-  });
-  for (size_t i = 0; i < due.rows.size(); ++i) {
-    const Generated& progress = running(due.running[i]).progress;
-    BRAID_TRY(failed[i].at(
-        cat("sample ", progress.sample, ", new token ", progress.response_ids.size())));
+  return to_host(own_logits(model_, hidden.index_select(0, index))).contiguous();
+}
+
+// What was begun of the gathering before is not begun again.
+std::vector<Result<SampledToken>> PagedEngine::draw_whole(const std::vector<DrawRow>& rows,
+                                                          const at::Tensor& own) {
+  const TensorParallelGroup& group = model_.options().tensor_parallel;
+  const int64_t vocab = model_.spec().vocab;
+  if (Communicator* const ranks = group.communicator; ranks != nullptr) {
+    if (!begun_before_draw_) begun_before_draw_ = ranks->begun();
+    ranks->leave_out(ranks->begun() - *begun_before_draw_);
   }
+  const at::Tensor scores = gather_columns(own, vocab, group).contiguous();
+  float* data = scores.mutable_data_ptr<float>();
+  std::vector<Result<SampledToken>> drawn(rows.size(), SampledToken());
+  at::parallel_for(0, std::ssize(rows), 4, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      drawn[i] = sample_token(data + i * vocab, vocab, *rows[i].options, rows[i].context);
+  });
   return drawn;
+}
+
+// Draws the next token of each due sequence from the logits of its row of `hidden`.
+Result<DrawnTokens> PagedEngine::draw(const DueTokens& due, const at::Tensor& hidden) {
+  DrawnTokens out;
+  if (due.rows.empty()) return out;
+  const at::Tensor own = own_scores(due, hidden);
+  const std::vector<Result<SampledToken>> drawn =
+      shared_draw_ ? shared_draw_->run(own) : draw_whole(draw_rows(due), own);
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    const Generated& progress = running(due.running[i]).progress;
+    BRAID_TRY(drawn[i].status().at(
+        cat("sample ", progress.sample, ", new token ", progress.response_ids.size())));
+    out.tokens.push_back(*drawn[i]);
+  }
+  if (shared_draw_) out.gathered_rows = shared_draw_->gathered_rows();
+  return out;
 }
 
 // All slices count as cached, and the due sequences have one more token.

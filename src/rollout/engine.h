@@ -13,6 +13,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "batching/sampling_messages.h"
 #include "nn/model.h"
 
 namespace braid {
@@ -57,10 +58,18 @@ struct SampledToken {
 struct EngineBatch {
   TokenBatch tokens;
   int64_t prefill_tokens = 0, decoding = 0;  // of prompts, and sequences that compute one token
+  SamplingNeeds sampling = {};               // of the tokens that are due
 };
 
-// Draws the tokens that are due in a batch from its hidden states after the last layer.
-using DrawTokens = std::function<Result<std::vector<SampledToken>>(const at::Tensor& hidden)>;
+struct DrawnTokens {
+  std::vector<SampledToken> tokens;
+  int64_t gathered_rows = 0;  // of logits that ranks of a vocabulary had to gather (shared_draw.h)
+};
+
+// Draws the tokens that are due in a batch from its hidden states after the last layer. Where
+// memory runs out in it, or before it on a rank that has a part of the vocabulary, once more
+// without hidden states: then it does with the other ranks what they still wait for.
+using DrawTokens = std::function<Result<DrawnTokens>(const at::Tensor& hidden)>;
 
 struct EngineRound {
   std::vector<SampledToken> drawn;

@@ -2,50 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/rng.h"
 #include "base/text.h"
 #include "nn/kernels/simd.h"
+#include "rollout/token_weights.h"
 
 namespace braid {
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
-constexpr int64_t kLanes = 16;
-constexpr int64_t kBlock = 1024;  // weights summed in f32 before the sum goes on in f64
-
-void penalise_repetition(float* logits, const std::vector<int32_t>& ids, float penalty,
-                         std::vector<bool>& seen) {
-  for (const int32_t id : ids) {
-    if (seen[id]) continue;
-    seen[id] = true;
-    logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
-  }
-}
-
-void shape_logits(float* logits, int64_t vocab, const SamplingOptions& options,
-                  const SamplingContext& context) {
-  if (options.repetition_penalty != 1) {
-    std::vector<bool> seen(vocab, false);
-    const float penalty = static_cast<float>(options.repetition_penalty);
-    penalise_repetition(logits, *context.prompt_ids, penalty, seen);
-    penalise_repetition(logits, *context.response_ids, penalty, seen);
-  }
-  if (static_cast<int64_t>(context.response_ids->size()) < options.min_new_tokens)
-    for (const int32_t stop : options.stop_tokens) logits[stop] = kNever;
-}
-
-// The largest logit; NaN when any logit is NaN.
-BRAID_SIMD float largest_logit(const float* logits, int64_t vocab) {
-  float top = logits[0];
-  int32_t unordered = 0;
-  for (int64_t i = 0; i < vocab; ++i) {
-    unordered |= static_cast<int32_t>(logits[i] != logits[i]);
-    top = logits[i] > top ? logits[i] : top;
-  }
-  return unordered != 0 ? std::numeric_limits<float>::quiet_NaN() : top;
-}
+constexpr int64_t kLanes = kWeightLanes;
+constexpr int64_t kBlock = kWeightBlock;  // summed in f32 before the sum goes on in f64
 
 // A block of logits becomes weights exp((logit - top) / temperature); returns their sum.
 BRAID_SIMD float exponentiate_block(float* logits, int64_t count, float top,
@@ -184,16 +151,18 @@ Status check_sampling(const SamplingOptions& options, int64_t vocab) {
   return ok_status();
 }
 
+Status no_distribution(float top) {
+  return Status(Code::kDataLoss,
+                std::isnan(top) || top > 0
+                    ? "the model gave a logit that is not finite; check its weights and dtype"
+                    : "every token is masked or has probability 0; check stop tokens and weights");
+}
+
 Result<SampledToken> sample_token(float* logits, int64_t vocab, const SamplingOptions& options,
                                   const SamplingContext& context) {
-  shape_logits(logits, vocab, options, context);
+  shape_logits(logits, 0, vocab, options, context);
   const float top = largest_logit(logits, vocab);
-  if (!std::isfinite(top))
-    return Status(
-        Code::kDataLoss,
-        std::isnan(top) || top > 0
-            ? "the model gave a logit that is not finite; check its weights and dtype"
-            : "every token is masked or has probability 0; check stop tokens and weights");
+  if (!std::isfinite(top)) return no_distribution(top);
   if (options.temperature == 0) return greedy(logits, vocab);
   double sum = exponentiate(logits, vocab, top, options.temperature);
   if (options.top_k > 0 || options.top_p < 1 || options.min_p > 0)

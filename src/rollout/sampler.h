@@ -29,4 +29,7 @@ Status check_sampling(const SamplingOptions& options, int64_t vocab);
 Result<SampledToken> sample_token(float* logits, int64_t vocab, const SamplingOptions& options,
                                   const SamplingContext& context);
 
+// Why a row cannot be drawn from whose largest logit, or NaN, is not finite.
+Status no_distribution(float top);
+
 }  // namespace braid

@@ -9,15 +9,23 @@
 namespace braid {
 namespace {
 
-Result<Communicator*> connect(const OpGroup& group, const char* kind, World& world) {
+std::vector<int64_t> members_of(const OpGroup& group) {
   std::vector<int64_t> members;
   for (const DeviceId device : group.members) members.push_back(device.value);
-  std::string name = kind;
-  for (const int64_t member : members) name += cat("-", member);
-  return world.group(name, std::move(members));
+  return members;
+}
+
+Result<Communicator*> connect(const OpGroup& group, const char* kind, World& world) {
+  return world.group(group_name(kind, group), members_of(group));
 }
 
 }  // namespace
+
+std::string group_name(std::string_view kind, const OpGroup& group) {
+  std::string name(kind);
+  for (const int64_t member : members_of(group)) name += cat("-", member);
+  return name;
+}
 
 Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at, World* world) {
   const Strategy& strategy = frame.where->strategy;
@@ -25,6 +33,7 @@ Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at
   out.tensor.tp_rank = at.tp_rank;
   out.tensor.tp_size = strategy.tp;
   out.tensor.sequence_parallel = strategy.sequence_parallel;
+  out.tensor.native = frame.model->reduction == Reduction::kNative;
   if (world == nullptr || world->world_size() == 1) return out;
   // Ranks with the same weights are one group, or several that ZeRO shards over.
   const bool part = strategy.zero_stage > 0 && zero_ranks(strategy) < dense_copies(strategy);
@@ -40,9 +49,8 @@ Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at
     if (group.kind == GroupKind::kShared) out.tensor.shared = made;
     if (group.kind == shards) out.data = made;
     if (group.kind == GroupKind::kAcross) out.across = made;
-    // Apart from reductions, which ranks without samples start earlier than others.
     if (group.kind == shards && strategy.zero_stage == 3) {
-      BRAID_ASSIGN(out.weights, connect(group, "weights", *world));
+      BRAID_ASSIGN(out.weights, connect(group, kWeightsInPasses, *world));
     }
     if (group.kind == GroupKind::kEnds) out.ends = made;
     if (group.kind == GroupKind::kReplica) out.replica = made;

@@ -3,6 +3,7 @@
 // values; the communicators are the world's.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "comm/world.h"
@@ -22,6 +23,11 @@ struct CallGroups {
   Communicator* replica = nullptr;  // all ranks of one data-parallel rank
   Communicator* call = nullptr;     // all ranks of the call
 };
+
+// The name of a group's communicator: "tensor-0-1". Ranks that bring weights together in passes
+// have one of their own, apart from that of reductions, which ranks without samples begin earlier.
+inline constexpr const char* kWeightsInPasses = "weights";
+std::string group_name(std::string_view kind, const OpGroup& group);
 
 // All ranks of the call must call it together. `at` is this rank's position in the call's grid;
 // `world` is null in a job of one rank. Errors: those of World::group().

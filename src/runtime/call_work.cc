@@ -17,10 +17,10 @@ Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
   TrainWork work;
   work.role = &models_.roles().at(program_.graph.calls[call.value].role.value);
   work.deal = &deal;
-  const CallFrame frame = rows_.frame(call);
-  work.woven = frame.fused != nullptr;
-  work.second = work.woven && frame.of_pair > 0;
-  BRAID_ASSIGN(work.ops, verified_ops(frame, self(), deal, &verified_[{call, work.woven}]));
+  work.frame = rows_.frame(call);
+  work.woven = work.frame.fused != nullptr;
+  work.second = work.woven && work.frame.of_pair > 0;
+  BRAID_ASSIGN(work.ops, verified_ops(work.frame, self(), deal, &verified_[{call, work.woven}]));
   if (everyone_ != nullptr) work.groups = models_.groups(call);
   work.everyone = everyone_;
   work.needs = &needs_[call];
@@ -32,8 +32,12 @@ Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
   InferWork work;
   work.model = &models_.model(call);
   work.what = inferred_of(program_.graph.calls[call.value]);
+  const auto role = models_.roles().find(program_.graph.calls[call.value].role.value);
+  work.sums_gradients = role != models_.roles().end() && role->second.model.get() == work.model &&
+                        role->second.gradients;
   work.deal = &deal;
-  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal, &verified_[{call, false}]));
+  work.frame = rows_.frame(call);
+  BRAID_ASSIGN(work.ops, verified_ops(work.frame, self(), deal, &verified_[{call, false}]));
   work.everyone = everyone_;
   work.needs = &needs_[call];
   work.keeps_packed = rows_.lowered().count(call.value) == 0;

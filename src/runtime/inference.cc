@@ -10,6 +10,7 @@
 #include "host/work_section.h"
 #include "runtime/call_groups.h"
 #include "runtime/call_rows.h"
+#include "runtime/transfer_check.h"
 
 namespace braid {
 
@@ -72,19 +73,24 @@ Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
   store_ = &store;
   const auto& shares = work_.deal->minibatches[0].micro_batches;
   work_.model->keep_packed(work_.keeps_packed && shares[work_.ops.at.dp_rank].size() > 1);
-  check_inside(work_.ops, *work_.model, nullptr);
+  TransferCheck check(work_.frame, *work_.model, work_.sums_gradients);
   ModelPass pass(*work_.model, work_.everyone, work_.weights);
   if (free_tensor_bytes(work_.model->options().device))
     pass.measure(*work_.needs, [&](int32_t micro_batch) {
       return micro_batch_tokens(*work_.deal, work_.ops, 0, micro_batch);
     });
-  for (const Op& op : work_.ops.ops) {
-    const WorkSection section;
-    count_instruction();
-    BRAID_TRY(
-        pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch)));
+  {
+    const TransferCheck::Counting counting(check);
+    for (const Op& op : work_.ops.ops) {
+      const WorkSection section;
+      count_instruction();
+      BRAID_TRY(
+          pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch)));
+      check.expect(work_.ops, op, pass.rows(op));
+    }
+    BRAID_TRY(pass.finish());
   }
-  BRAID_TRY(pass.finish());
+  if (pass.ran_out().empty()) check.settle("an infer call");
   InferredRows out;
   out.why = pass.ran_out();
   BRAID_ASSIGN(out.ran_out, on_any_rank(!out.why.empty(), work_.agrees, "memory of the call"));

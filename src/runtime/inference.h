@@ -34,6 +34,8 @@ struct InferWork {
   Model* model = nullptr;
   Inferred what = Inferred::kLogprobs;
   const Deal* deal = nullptr;
+  CallFrame frame;
+  bool sums_gradients = false;  // the model has gradients that ranks sum, in other calls
   Expansion ops;
   Communicator* everyone = nullptr;  // for messages between stages
   Communicator* weights = nullptr;   // the ranks that bring weights together (ZeRO-3)

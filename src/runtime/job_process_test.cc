@@ -30,6 +30,24 @@ std::vector<LayoutCase> layouts() {
   return {
       {"dp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2")},
       {"tp2", "ppo", "1x2", everywhere("ppo", "tp: 2", "tp: 2")},
+      {"tp2s_native",
+       "grpo",
+       "1x2",
+       everywhere("grpo", "tp: 2", "tp: 2, sequence_parallel: true"),
+       false,
+       {"train.reduction=native"}},
+      {"tp4_native",
+       "ppo",
+       "1x4",
+       everywhere("ppo", "tp: 4", "tp: 4"),
+       true,
+       {"train.reduction=native"}},
+      {"grid_native",
+       "grpo",
+       "1x8",
+       everywhere("grpo", "dp: 2, tp: 4", "dp: 2, tp: 4, sequence_parallel: true", "zero: 2"),
+       true,
+       {"train.reduction=native"}},
       {"tp2s", "grpo", "1x2", everywhere("grpo", "tp: 2", "tp: 2, sequence_parallel: true"), true},
       {"pp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 2")},
       {"pp2_ppo", "ppo", "1x2", everywhere("ppo", "tp: 2", "pp: 2, micro_batches: 4"), true},
@@ -281,7 +299,8 @@ class JobProcess : public JobRun {
     const std::string& algorithm = layout.algorithm;
     const std::string one = recorded(algorithm, family), job = cat("job-", layout.name, family);
     same_kernels(one, job);
-    std::vector<std::string> more = {"plan.file=" + write_plan(layout)};
+    std::vector<std::string> more = layout.more;
+    more.push_back("plan.file=" + write_plan(layout));
     if (generates(*make_graph(default_options(algorithm))))
       more.push_back("rollout.replay=" + path(one + "/rollouts.jsonl"));
     finish(job_command(job, algorithm, with_model(family, more)));
@@ -615,6 +634,21 @@ TEST_F(JobProcess, NarrowWeightsAreTheSameWhateverRanksShare) {
       EXPECT_LE(apart.norm().item<double>(), 1e-3 * tensor.to(at::kFloat).norm().item<double>())
           << name << " zero " << zero;
     }
+}
+
+// Jobs in 16 bits compare what they send with what their ops list, as all jobs here do.
+TEST_F(JobProcess, NarrowLayoutsSendWhatTheyList) {
+  const std::set<std::string> quick = {"mixed", "tp2s_native", "zero3"};
+  for (const LayoutCase& layout : layouts()) {
+    if (!full_tier() && quick.count(layout.name) == 0) continue;
+    SCOPED_TRACE(layout.name);
+    const std::string one = recorded(layout.algorithm, "");
+    std::vector<std::string> more = layout.more;
+    more.insert(more.end(), {"model.dtype=bf16", "train.total_steps=2",
+                             "rollout.replay=" + path(one + "/rollouts.jsonl"),
+                             "plan.file=" + write_plan(layout)});
+    finish(job_command("narrow-" + layout.name, layout.algorithm, more));
+  }
 }
 
 TEST_F(JobProcess, DeathOfARankEndsTheJobWithAMessage) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <optional>
@@ -19,8 +20,9 @@ namespace braid {
 
 struct LayoutCase {
   std::string name, algorithm, devices;
-  std::string calls;  // lines of the plan below `calls:`
-  bool full = false;  // in the full tier alone
+  std::string calls;                   // lines of the plan below `calls:`
+  bool full = false;                   // in the full tier alone
+  std::vector<std::string> more = {};  // configuration
 };
 
 // The lines of a plan in which every call has one layout.
@@ -106,6 +108,9 @@ inline constexpr double kClipped = 0.1;
 
 class JobRun : public RunProcess {
  protected:
+  // Every call of the jobs compares what it sends with what its ops list.
+  JobRun() { ::setenv("BRAID_CHECK_TRANSFERS", "1", 1); }
+
   static std::vector<std::string> job_command(const std::string& name, const std::string& algorithm,
                                               const std::vector<std::string>& more) {
     std::vector<std::string> options = {

@@ -21,16 +21,6 @@ std::string name_of(const Op& op) {
 
 }  // namespace
 
-void check_inside(const Expansion& ops, const Model& model, const MainGradients* gradients) {
-  BRAID_CHECK(
-      inside_among_copies(ops, OpKind::kAllGather) == model.comes_and_goes(),
-      "weights are gathered in passes where the ops do not list it, or the other way round");
-  const bool reduces = gradients != nullptr && gradients->each_backward();
-  BRAID_CHECK(
-      inside_among_copies(ops, OpKind::kReduceScatter) == reduces,
-      "gradients are reduced in backwards where the ops do not list it, or the other way round");
-}
-
 int32_t ModelPass::channel_of(const Op& op) const {
   return static_cast<int32_t>(op.channel) + (beside_ ? kBesideAnother : 0);
 }
@@ -152,6 +142,8 @@ Status ModelPass::pass_by(const Op& op, PassEnds& ends) {
 Status ModelPass::forward(const Op& op, const OpBody& body, PassEnds& ends) {
   Passage& passage = passages_[place(op)];
   BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
+  rows_[op.micro_batch] = {tokens.tokens_T.size(0),
+                           body.head ? ends.head_rows(op.micro_batch).value_or(0) : 0};
   passage.out = model_.forward(tokens, caches_, passage.in, op.body);
   if (body.head) BRAID_TRY(ends.outputs(op.micro_batch, passage.out));
   model_.let_go();
@@ -213,6 +205,11 @@ Status ModelPass::send(const Op& op, const OpBody& body) {
   const bool done = !activations || !body.trains;
   if (done) passages_.erase(found);
   return ok_status();
+}
+
+OpRows ModelPass::rows(const Op& op) const {
+  const auto found = rows_.find(op.micro_batch);
+  return found == rows_.end() ? OpRows() : found->second;
 }
 
 Status ModelPass::finish() {

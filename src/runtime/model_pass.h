@@ -21,9 +21,9 @@
 
 #include "comm/communicator.h"
 #include "nn/model.h"
+#include "program/listed_transfers.h"
 #include "program/op.h"
 #include "runtime/pass_needs.h"
-#include "train/main_gradients.h"
 
 namespace braid {
 
@@ -49,10 +49,6 @@ class PassEnds {
   // Memory has run out: what is held of the micro-batches goes.
   virtual void drop() = 0;
 };
-
-// Whether ranks of equal parameters do together, inside of the passes of a model, what the ops
-// list. `gradients`: of what it trains, or null.
-void check_inside(const Expansion& ops, const Model& model, const MainGradients* gradients);
 
 class ModelPass {
  public:
@@ -80,6 +76,8 @@ class ModelPass {
   void give_up(PassEnds& ends, const std::string& why);
   // Waits for what is still under way. REQUIRES: every forward had its backward, if it trains.
   Status finish();
+  // Of the micro-batch of an op that was run; none where it has no samples.
+  OpRows rows(const Op& op) const;
   // Why memory ran out in one of the ops; "" = it did not.
   const std::string& ran_out() const { return ran_out_; }
   const HeldByPasses& held() const { return held_; }
@@ -113,6 +111,7 @@ class ModelPass {
   PassNeeds* needs_ = nullptr;
   std::function<int64_t(int32_t)> tokens_;
   std::string ran_out_;
+  std::map<int32_t, OpRows> rows_;  // by micro-batch
   std::map<Place, Passage> passages_;
   std::map<int32_t, at::Tensor> losses_;  // by micro-batch
   std::list<std::pair<at::Tensor, Pending>> sending_;

@@ -8,9 +8,17 @@
 #include "base/text.h"
 #include "device/tensor_memory.h"
 #include "program/verify_ops.h"
+#include "runtime/transfer_check.h"
 
 namespace braid {
 namespace {
+
+// Of logits, with what pads the ranks' parts to equal ones.
+int64_t gathered_bytes(const Model& model, int64_t rows) {
+  const int64_t ranks = model.options().tensor_parallel.tp_size;
+  const int64_t widest = (model.spec().vocab + ranks - 1) / ranks;
+  return rows * widest * ranks * static_cast<int64_t>(sizeof(float));
+}
 
 // Batches of whole sequences, whose rows follow each other.
 std::vector<TokenBatch> cut_batch(const TokenBatch& batch, int stages) {
@@ -62,10 +70,14 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
   ++rounds_;
   batches_ = cut_batch(batch.tokens, frame_.where->strategy.pp);
   RoundWork work{batch.prefill_tokens, batch.decoding, agrees};
+  work.due = due;
+  work.sampling = batch.sampling;
   for (const TokenBatch& each : batches_) work.batches.push_back(each.tokens_T.size(0));
   ops_ = expand(frame_, rank_, work);
   ModelPass pass(model, &everyone_, nullptr);
   pass.use_caches(kv);
+  check_ = TransferCheck(frame_, model, false);
+  const TransferCheck::Counting counting(check_);
   EngineRound out;
   out.drawn.resize(due);
   failed_ = ok_status();
@@ -75,11 +87,16 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
       BRAID_TRY(pass.run(op, ops_.bodies[op.body], *this));
     } else if (op.kind == OpKind::kSample) {
       failed_ = sample(model, pass, draw, &out);
+      check_.expect(ops_.groups[op.group], OpKind::kAllGather,
+                    gathered_bytes(model, gathered_rows_), gathered_rows_ > 0 ? 1 : 0);
     } else {
       BRAID_CHECK(op.kind == OpKind::kBroadcast,
                   cat(op_kind_name(op.kind), " is no part of a round"));
       BRAID_TRY(tell(ops_.groups[op.group], &out.drawn));
     }
+    OpRows rows = pass.rows(op);
+    rows.drawn = due;
+    check_.expect(ops_, op, rows);
   }
   BRAID_TRY(pass.finish());
   drop();
@@ -93,11 +110,15 @@ Status ReplicaRound::agree(EngineRound* round) {
   const uint64_t seen = seen_with(round->drawn);
   for (const Op& op : ops_.ops)
     if (op.run == OpKind::kAgree) {
+      const TransferCheck::Counting counting(check_);
       BRAID_ASSIGN(round->ran_out, compare(seen, !round->why.empty()));
+      check_.expect(ops_, op, {});
     }
   if (round->ran_out) return ok_status();
+  BRAID_TRY(failed_);
+  check_.settle("a round of generation");
   seen_ = seen;
-  return failed_;
+  return ok_status();
 }
 
 uint64_t ReplicaRound::seen_with(const std::vector<SampledToken>& drawn) const {
@@ -116,11 +137,13 @@ Result<at::Tensor> ReplicaRound::loss(int32_t) { BRAID_CHECK(false, "a round has
 // A rank whose memory runs out, or has run out, does with the others what drawing does.
 Status ReplicaRound::sample(Model& model, ModelPass& pass, const DrawTokens& draw,
                             EngineRound* out) {
+  gathered_rows_ = 0;
   if (out->drawn.empty()) return ok_status();
-  Communicator* const tensor = model.options().tensor_parallel.communicator;
-  const int64_t begun = tensor == nullptr ? 0 : tensor->begun();
   if (pass.ran_out().empty()) try {
-      BRAID_ASSIGN(out->drawn, draw(hidden_.size() == 1 ? hidden_.front() : at::cat(hidden_)));
+      const at::Tensor hidden = hidden_.size() == 1 ? hidden_.front() : at::cat(hidden_);
+      BRAID_ASSIGN(DrawnTokens drawn, draw(hidden));
+      gathered_rows_ = drawn.gathered_rows;
+      out->drawn = std::move(drawn.tokens);
       return ok_status();
     } catch (const CommunicationFailure&) {
       throw;
@@ -128,9 +151,8 @@ Status ReplicaRound::sample(Model& model, ModelPass& pass, const DrawTokens& dra
       if (!is_out_of_memory(error)) throw;
       pass.give_up(*this, what_ran_out(error));
     }
-  if (tensor == nullptr) return ok_status();
-  tensor->leave_out(tensor->begun() - begun);
-  pass_by_logits(model, static_cast<int64_t>(out->drawn.size()));
+  // The others may fail to draw from zeros; they learn that this round is none.
+  if (model.options().tensor_parallel.communicator != nullptr) (void)draw({});
   return ok_status();
 }
 

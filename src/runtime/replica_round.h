@@ -13,6 +13,7 @@
 #include "rollout/engine.h"
 #include "runtime/call_groups.h"
 #include "runtime/model_pass.h"
+#include "runtime/transfer_check.h"
 
 namespace braid {
 
@@ -60,7 +61,9 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   // Of the open round.
   Expansion ops_;
   Status failed_;  // drawing, on this rank
+  TransferCheck check_;
   std::vector<TokenBatch> batches_;
+  int64_t gathered_rows_ = 0;       // of logits
   std::vector<at::Tensor> hidden_;  // after the last layer, by batch
 };
 

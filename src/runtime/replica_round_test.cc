@@ -7,6 +7,7 @@
 #include "cost/own_engine.h"
 #include "device/tensor_memory.h"
 #include "nn/test_models.h"
+#include "runtime/transfer_check.h"
 
 namespace braid {
 namespace {
@@ -19,6 +20,8 @@ struct Requests {
   size_t count = 3;
   int64_t max_concurrent = 2, new_tokens = kNewTokens;
   uint64_t seed = 5;
+  int64_t top_k = 0;
+  double top_p = 1;
 };
 
 // Runs an engine until it is drained or fails; the tokens of its samples, or the failure. Counts
@@ -39,6 +42,7 @@ Result<std::vector<std::vector<int32_t>>> tokens_of(Model& model, EngineRanks* r
     request.sampling.max_new_tokens = requests.new_tokens;
     request.sampling.ignore_eos = true;
     request.sampling.seed = requests.seed;
+    request.sampling.top_k = requests.top_k, request.sampling.top_p = requests.top_p;
     BRAID_TRY(engine->submit(request));
   }
   while (!engine->drained()) {
@@ -57,14 +61,30 @@ struct Replica {
   std::unique_ptr<Model> model;
 };
 
-std::unique_ptr<Replica> replica_of(World& world, const Strategy& strategy) {
+// So large that two ranks draw from parts of it.
+constexpr int64_t kLargeVocabulary = 5000;
+ModelSpec spec_with(int64_t vocab) {
+  ModelSpec spec = small_spec("qwen2");
+  if (vocab > 0) spec.vocab = vocab;
+  return spec;
+}
+std::unique_ptr<Model> model_of(const ModelSpec& spec, const ModelOptions& options = {}) {
+  auto model = make_model(spec, options);
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return std::move(model).value();
+}
+
+std::unique_ptr<Replica> replica_of(World& world, const Strategy& strategy, int64_t vocab = 0) {
   auto out = std::make_unique<Replica>();
   CallPlacement& where = out->where;
   for (int rank = 0; rank < strategy.tp * strategy.pp; ++rank)
     where.mesh.devices.push_back(DeviceId{rank});
   where.strategy = strategy;
-  const ModelSpec spec = small_spec("qwen2");
+  const ModelSpec spec = spec_with(vocab);
   out->shape.layers = spec.layers, out->shape.hidden = spec.hidden;
+  out->shape.kinds = kinds_of(tensor_map(spec));
+  out->shape.widths = widths_of(Precision::kF32);
+  check_transfers();
   const CallFrame frame{CallId{0}, CallKind::kGenerate, &where, &out->shape};
   const DeviceId self{static_cast<int>(world.global_rank())};
   const GridPosition at = position_in(where, self);
@@ -74,7 +94,7 @@ std::unique_ptr<Replica> replica_of(World& world, const Strategy& strategy) {
   options.tensor_parallel = groups.tensor;
   const Interval layers = part_layers(strategy, spec.layers, at.stage);
   if (strategy.pp > 1) options.ranges = {{layers.begin, layers.end}};
-  out->model = small_model("qwen2", options);
+  out->model = model_of(spec, options);
   return out;
 }
 
@@ -83,10 +103,10 @@ struct Drawn {
   Result<std::vector<std::vector<int32_t>>> together, alone;
 };
 
-Drawn draw(World& world, const Strategy& strategy, const Requests& requests) {
-  const auto replica = replica_of(world, strategy);
+Drawn draw(World& world, const Strategy& strategy, const Requests& requests, int64_t vocab = 0) {
+  const auto replica = replica_of(world, strategy, vocab);
   return {tokens_of(*replica->model, replica->round.get(), requests),
-          tokens_of(*small_model("qwen2"), nullptr, requests)};
+          tokens_of(*model_of(spec_with(vocab)), nullptr, requests)};
 }
 
 RANK_TEST(ReplicaRound, StagesDrawTheTokensOfOneRank, 2) {
@@ -115,6 +135,19 @@ RANK_TEST(ReplicaRound, RanksThatDrawAlikeAgree, 2) {
   EXPECT_TRUE(drawn.together.ok()) << drawn.together.status().message();
 }
 
+RANK_TEST(ReplicaRound, PartsOfALargeVocabularyGiveTheTokensOfOneRank, 2) {
+  Strategy strategy;
+  strategy.tp = 2;
+  for (const auto& [top_k, top_p] :
+       {std::pair<int64_t, double>(0, 1), {20, 1}, {0, 0.9}, {0, 0.01}, {8, 0.5}}) {
+    Requests requests;
+    requests.top_k = top_k, requests.top_p = top_p;
+    const Drawn drawn = draw(world, strategy, requests, kLargeVocabulary);
+    ASSERT_TRUE(drawn.together.ok()) << drawn.together.status().message();
+    EXPECT_EQ(*drawn.together, *drawn.alone) << top_k << " " << top_p;
+  }
+}
+
 RANK_TEST(ReplicaRound, RanksThatDrawOtherTokensAreNoticed, 2) {
   Strategy strategy;
   strategy.tp = 2;
@@ -125,11 +158,12 @@ RANK_TEST(ReplicaRound, RanksThatDrawOtherTokensAreNoticed, 2) {
 }
 
 // One rank lacks memory: both go on with less, to the same tokens.
-void expect_less_memory_suffices(World& world, const Strategy& strategy, int64_t short_rank) {
+void expect_less_memory_suffices(World& world, const Strategy& strategy, int64_t short_rank,
+                                 double share = 0.9, int64_t vocab = 0) {
   constexpr int64_t kRoomy = int64_t{1} << 40;
   count_tensor_memory();
   set_tensor_memory_limit(kRoomy);
-  const auto replica = replica_of(world, strategy);
+  const auto replica = replica_of(world, strategy, vocab);
   const int64_t before = tensor_bytes();
   int64_t rise = 0, cuts = 0;
   const auto run = [&] { return tokens_of(*replica->model, replica->round.get(), {}, &cuts); };
@@ -143,7 +177,8 @@ void expect_less_memory_suffices(World& world, const Strategy& strategy, int64_t
   EXPECT_EQ(cuts, 0);
   replica->model->rest();
   const bool here = world.global_rank() == short_rank;
-  set_tensor_memory_limit(here ? before + rise * 9 / 10 : kRoomy);
+  set_tensor_memory_limit(here ? before + static_cast<int64_t>(share * static_cast<double>(rise))
+                               : kRoomy);
   const auto tokens = run();
   set_tensor_memory_limit(0);
   ASSERT_TRUE(tokens.ok()) << tokens.status().message();
@@ -158,6 +193,8 @@ RANK_TEST(ReplicaRound, ReplicaGoesOnWithLessWhereOneRankIsShort, 2) {
   for (const int64_t rank : {0, 1}) {
     expect_less_memory_suffices(world, stages, rank);
     expect_less_memory_suffices(world, slices, rank);
+    // Most of it are packed weights, which one token needs too.
+    expect_less_memory_suffices(world, slices, rank, 0.98, kLargeVocabulary);
   }
 }
 

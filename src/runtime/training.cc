@@ -35,7 +35,6 @@ int64_t Training::idle_steps() const { return waiting_steps(config_, graph_, cal
 void Training::begin(const Call& call, TrainWork work, int64_t step) {
   call_ = &call;
   work_ = std::move(work);
-  check_inside(work_.ops, model(), role().gradients.get());
   step_ = step;
   go_to_minibatch(0);
   ran_out_ = repeats_ = false;
@@ -104,6 +103,7 @@ Rows Training::own_rows() const {
 
 template <typename Run>
 Status Training::run_ops(OpKind kind, const Run& run) {
+  const TransferCheck::Counting counting(check_);
   return cursor_.run(kind, [&](int32_t op) {
     const WorkSection section;
     count_instruction();
@@ -115,6 +115,7 @@ Status Training::open_update() {
   open_ = Open{{}, static_cast<int64_t>(minibatch().rows.size()), 0, 0, call_metrics_};
   why_ran_out_.clear();
   refusal_.clear();
+  retried_ = false;
   norm_.reset();
   const DealTotals& totals = minibatch().totals;
   denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
@@ -162,6 +163,7 @@ Status Training::pass() {
 
 Status Training::begin_passes() {
   if (done()) return ok_status();
+  check_ = TransferCheck(work_.frame, model(), role().gradients != nullptr);
   passes_.emplace(model(), work_.everyone, work_.groups.weights);
   if (work_.second) passes_->run_beside_another();
   if (free_tensor_bytes(model().options().device))
@@ -179,12 +181,17 @@ Status Training::begin_passes() {
 Status Training::run_op_of_passes(int32_t index) {
   const WorkSection section;
   count_instruction();
+  const TransferCheck::Counting counting(check_);
   const Op& op = work_.ops.ops[index];
-  if (!ModelPass::runs(op.kind)) return with_room([&] { return sum_parts(op); });
+  if (!ModelPass::runs(op.kind)) {
+    check_.expect(work_.ops, op, {});
+    return with_room([&] { return sum_parts(op); });
+  }
   const std::string where = cat("micro-batch ", op.micro_batch);
   const bool reduced = op.kind == OpKind::kBackward && reduces_in(--backwards_left_);
   if (reduced) begin_reduced(op);
   BRAID_TRY(passes_->run(op, work_.ops.bodies[op.body], *this).at(where));
+  check_.expect(work_.ops, op, passes_->rows(op));
   if (!reduced || !each_backward()) return ok_status();
   return with_second_try([&] { return role().gradients->finish().at(where); },
                          [&](const std::string& why) { passes_->give_up(*this, why); });
@@ -203,6 +210,7 @@ Status Training::end_passes() {
                               [&](int32_t op) { return run_op_of_passes(op); }));
   BRAID_TRY(passes_->finish());
   why_ran_out_ = passes_->ran_out();
+  if (!why_ran_out_.empty()) check_.forget();
   const HeldByPasses& held = passes_->held();
   held_.most_micro_batches = std::max(held_.most_micro_batches, held.most_micro_batches);
   held_.most_bytes = std::max(held_.most_bytes, held.most_bytes);
@@ -221,6 +229,7 @@ Status Training::with_room(const std::function<Status()>& act) {
   return with_second_try(act, [&](const std::string& why) {
     log_warning(cat("call ", call_->name, ": out of memory (", why, ") after the last backward; ",
                     "it is tried again without packed copies of weights"));
+    retried_ = true;
     drop();
     model().rest();
   });
@@ -287,6 +296,7 @@ Result<at::Tensor> Training::loss(int32_t index) {
 
 Status Training::reduce() {
   return run_ops(OpKind::kReduce, [&](const Op& op) {
+    check_.expect(work_.ops, op, {});
     return work_.ops.groups[op.group].kind == GroupKind::kAcross
                ? role().gradients->sum_owned(*work_.groups.across)
                : with_room([&] { return role().gradients->finish(); });
@@ -334,6 +344,7 @@ Status Training::agree() {
   Metric divergence = kl == call_metrics_.end() ? Metric() : kl->second;
   ran_out_ = !why_ran_out_.empty();
   BRAID_TRY(run_ops(OpKind::kAgree, [&](const Op& op) {
+    check_.expect(work_.ops, op, {});
     return op.kind == OpKind::kNorm ? with_room([&] { return norm(); })
                                     : agree_with_others(&divergence);
   }));
@@ -374,14 +385,17 @@ Status Training::update() {
   if (std::exchange(repeats_, false)) return ok_status();
   commit();
   if (stopped_) {
+    settle();
     zero();
     return ok_status();
   }
   const std::string prefix = metric_prefix(*call_);
   const bool refused = !refusal_.empty();
-  const RefusedUpdate open{step_, open_minibatch(), refused ? own_rows() : Rows(), refusal_};
+  const size_t update_of = open_minibatch();
+  const RefusedUpdate open{step_, update_of, refused ? own_rows() : Rows(), refusal_};
   BRAID_TRY(
       run_ops(OpKind::kUpdate, [&](const Op&) { return norm_ ? apply(prefix) : ok_status(); }));
+  if (open_minibatch() != update_of) settle();
   zero();
   if (counts()) metrics_[prefix + "skipped"].add(refused ? 1 : 0);
   role().skipped = refused ? role().skipped + 1 : 0;
@@ -391,12 +405,21 @@ Status Training::update() {
 // A refused update changed nothing; all ranks know that it was.
 Status Training::gather() {
   if (done()) return ok_status();
-  return run_ops(OpKind::kAllGather, [&](const Op&) {
+  BRAID_TRY(run_ops(OpKind::kAllGather, [&](const Op& op) {
     if (!refusal_.empty()) return ok_status();
+    check_.expect(work_.ops, op, {});
     BRAID_TRY(role().optimizer->gather_weights());
     model().weights_changed();
     return ok_status();
-  });
+  }));
+  settle();
+  return ok_status();
+}
+
+// What was begun twice for lack of memory says nothing.
+void Training::settle() {
+  if (retried_ || ran_out_) check_.forget();
+  check_.settle(cat("call ", call_->name, ", mini-batch ", open_minibatch()));
 }
 
 // The weights are as they were.

@@ -25,6 +25,7 @@
 #include "runtime/response_rows.h"
 #include "runtime/sample_ledger.h"
 #include "runtime/sample_store.h"
+#include "runtime/transfer_check.h"
 
 namespace braid {
 
@@ -47,6 +48,7 @@ struct TrainedSoFar {
 struct TrainWork {
   ModelInstance* role = nullptr;  // the home copy's
   const Deal* deal = nullptr;
+  CallFrame frame;
   Expansion ops;
   CallGroups groups;
   Communicator* everyone = nullptr;  // for messages between stages
@@ -168,6 +170,7 @@ class Training : private PassEnds {
   Status norm();
   Status agree_with_others(Metric* divergence);
   Status apply(const std::string& prefix);
+  void settle();
   Status refuse(const RefusedUpdate& update);
   void zero();
 
@@ -208,8 +211,9 @@ class Training : private PassEnds {
   };
   std::optional<Open> open_;
   std::optional<ModelPass> passes_;  // between begin_passes() and end_passes()
-  bool ran_out_ = false, repeats_ = false;
+  bool ran_out_ = false, repeats_ = false, retried_ = false;
   std::string why_ran_out_;
+  TransferCheck check_;
   Denominators denominators_;
   PackedBatches packed_;
   std::map<int32_t, LossResult> losses_;

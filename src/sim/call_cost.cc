@@ -17,6 +17,11 @@ double repeated_share(Recompute recompute, const Efficiency& e) {
   return recompute == Recompute::kSelective ? e.selective_share : 0;
 }
 
+double tensor_exchange_s(const PassPrices& prices, OpKind kind) {
+  if (kind == OpKind::kAllReduce) return prices.whole_exchange_s;
+  return kind == OpKind::kAllToAll ? prices.parts_exchange_s : prices.half_exchange_s;
+}
+
 double kept_share(Recompute recompute, const Efficiency& e) {
   if (recompute == Recompute::kFull) return 0;
   return recompute == Recompute::kSelective ? e.mem_selective_share : 1;
@@ -187,6 +192,19 @@ double CallCost::whole_exchange_s(double tokens) const {
   return measured ? *measured * device_.efficiency.tp_exposed : 2 * half_exchange_s(tokens);
 }
 
+// An all-to-all of the terms, which are then added in the order of the ranks.
+double CallCost::parts_exchange_s(double tokens) const {
+  const InsideOp* const inside = exchange_inside(GroupKind::kTensor);
+  if (inside == nullptr) return 0;
+  const CollectiveGroup neighbours = group(strategy_.tp, 1);
+  const double bytes = tokens * inside->bytes_per_token;
+  return slowest([&](const DeviceModel& device) {
+    return braid::exchange_s(CollectiveOp::kAllToAll, bytes, neighbours, device) *
+               device.efficiency.tp_exposed +
+           additions_s(bytes, strategy_.tp, device);
+  });
+}
+
 double CallCost::context_exchange_s(double tokens) const {
   const InsideOp* const inside = exchange_inside(GroupKind::kContext);
   if (inside == nullptr) return 0;
@@ -220,6 +238,7 @@ PassPrices CallCost::pass_prices(const MicroBatch& batch) const {
   prices.tokens = batch.tokens;
   prices.half_exchange_s = half_exchange_s(batch.tokens);
   prices.whole_exchange_s = whole_exchange_s(batch.tokens);
+  prices.parts_exchange_s = parts_exchange_s(batch.tokens);
   prices.context_exchange_s = context_exchange_s(batch.tokens);
   prices.expert_exchange_s = expert_exchange_s(batch.tokens);
   for (const DeviceModel& other : others_) {
@@ -302,9 +321,7 @@ double CallCost::pass_s(const PassPrices& prices, const Expansion& e, const OpBo
   for (const InsideOp& op : inside) {
     if (op.at_end) continue;
     const GroupKind over = e.groups[op.group].kind;
-    if (over == GroupKind::kTensor)
-      compute += op.times *
-                 (op.kind == OpKind::kAllReduce ? prices.whole_exchange_s : prices.half_exchange_s);
+    if (over == GroupKind::kTensor) compute += op.times * tensor_exchange_s(prices, op.kind);
     if (over == GroupKind::kContext) compute += op.times * prices.context_exchange_s;
     if (over == GroupKind::kExperts) compute += op.times * prices.expert_exchange_s;
   }

@@ -31,6 +31,7 @@ struct PassPrices {
   double tokens = 0;
   double half_exchange_s = 0;   // half an all-reduce of a layer's output over tensor-parallel ranks
   double whole_exchange_s = 0;  // all of it
+  double parts_exchange_s = 0;  // its terms to who adds their parts, and the additions
   double context_exchange_s = 0;  // keys and values of a layer, once around context-parallel ranks
   double expert_exchange_s = 0;   // tokens of a layer to their experts, one way
   double dense_forward_s = 0, dense_backward_s = 0;
@@ -140,6 +141,7 @@ class CallCost {
   const InsideOp* exchange_inside(GroupKind over) const;
   double half_exchange_s(double tokens) const;
   double whole_exchange_s(double tokens) const;
+  double parts_exchange_s(double tokens) const;
   double context_exchange_s(double tokens) const;
   double expert_exchange_s(double tokens) const;
   double pass_s(const PassPrices& prices, const Expansion& e, const OpBody& body,

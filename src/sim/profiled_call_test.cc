@@ -44,6 +44,36 @@ TEST(ProfiledCall, AllReducesTakeTheirOwnTime) {
   EXPECT_GT(forward_s(0.2, 0.8), forward_s(0.2) + 1);
 }
 
+// A sum in the order of the ranks is an all-to-all and an all-gather, whatever an all-reduce takes.
+TEST(ProfiledCall, OrderedSumsTakeTheTimeOfWhatTheyAre) {
+  PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 8});
+  const auto forward = [&](Reduction reduction, double all_reduce_s, double all_to_all_s) {
+    problem.reduction = reduction;
+    const Program program = *compile(uniform_plan(problem, 1, 4, 1), problem);
+    Calibration calibration = committed_calibration();
+    Profile profile;
+    profile.gpu = *find_gpu("a100-80g");
+    for (const double bytes : {1.0, 1e12}) {
+      profile.collectives.push_back({"all_reduce", 4, true, bytes, all_reduce_s});
+      profile.collectives.push_back({"all_to_all", 4, true, bytes, all_to_all_s});
+      profile.collectives.push_back({"reduce_scatter", 4, true, bytes, 0.01});
+    }
+    calibration.profiles = {profile};
+    for (size_t i = 0; i < program.graph.calls.size(); ++i) {
+      if (program.graph.calls[i].name != "ref_logprob") continue;
+      const auto cost =
+          CallCost::make(program, CallId{static_cast<int32_t>(i)}, problem, calibration);
+      return cost->forward_s(cost->micro_batch({{500}, {500}}), 0);
+    }
+    return 0.0;
+  };
+  const auto ordered = Reduction::kOrdered, native = Reduction::kNative;
+  EXPECT_DOUBLE_EQ(forward(native, 0.1, 0.2), forward(native, 0.1, 0.4));
+  EXPECT_GT(forward(native, 0.2, 0.1), forward(native, 0.1, 0.1) + 1);
+  EXPECT_DOUBLE_EQ(forward(ordered, 0.1, 0.2), forward(ordered, 0.4, 0.2));
+  EXPECT_GT(forward(ordered, 0.1, 0.2), forward(ordered, 0.1, 0.1) + 1);
+}
+
 // Frozen weights that are files in memory for their calls, and what kernels pack.
 TEST(ProfiledCall, MemoryOfTheOwnEngine) {
   PlanningProblem problem = make_test_problem({.algorithm = "grpo", .devices = 1, .prompts = 8});

@@ -1,7 +1,6 @@
 #include "train/flat_buckets.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/status.h"
 
@@ -12,21 +11,14 @@ FlatBuckets::FlatBuckets(const std::vector<std::pair<std::string, at::Tensor>>& 
     : ranks_(ranks) {
   BRAID_CHECK(options.apart.empty() || options.apart.size() == tensors.size(),
               "a number for every tensor");
-  std::map<int64_t, size_t> open;  // the bucket that is being filled, by number
-  for (size_t i = tensors.size(); i-- > 0;) {
-    const int64_t number = options.apart.empty() ? 0 : options.apart[i];
-    const int64_t size = tensors[i].second.numel();
-    const auto found = open.find(number);
-    if (found == open.end() || buckets_[found->second].padded + size > options.elements) {
-      open[number] = buckets_.size();
-      buckets_.push_back({number, 0, 0});
-    }
-    const size_t index = open[number];
-    places_.push_back({tensors[i].first, tensors[i].second, index, buckets_[index].padded});
-    buckets_[index].padded += size;
-    ++buckets_[index].tensors;
-  }
-  for (Bucket& bucket : buckets_) bucket.padded = (bucket.padded + ranks - 1) / ranks * ranks;
+  std::vector<FlatTensor> flat;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    flat.push_back({tensors[i].second.numel(), options.apart.empty() ? 0 : options.apart[i]});
+  FlatLayout layout = lay_flat(flat, ranks, options.elements);
+  buckets_ = std::move(layout.buckets);
+  for (size_t i = tensors.size(); i-- > 0;)
+    places_.push_back(
+        {tensors[i].first, tensors[i].second, layout.places[i].bucket, layout.places[i].begin});
 }
 
 SlicePart FlatBuckets::part_of(const BucketPlace& place, int64_t begin, int64_t size) {

@@ -1,6 +1,5 @@
-// Tensors one after another in buckets: what travels between ranks that hold equal tensors, and of
-// which each rank owns a slice of one size. The tensors lie in reverse order, as a backward is
-// likely to finish them. A plain value; thread-safe.
+// Tensors one after another in buckets (models/flat_layout.h): what travels between ranks that
+// hold equal tensors, and of which each rank owns a slice of one size. A plain value; thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "models/flat_layout.h"
+
 namespace braid {
 
 struct BucketOptions {
-  int64_t elements = 8 << 20;  // of a bucket; a tensor is never cut; changes speed alone
+  int64_t elements = kBucketElements;  // of a bucket; a tensor is never cut
   // Of each tensor a number, or nothing: a bucket holds tensors of one number alone.
   std::vector<int64_t> apart = {};
 };
@@ -49,12 +50,9 @@ class FlatBuckets {
   static SlicePart part_of(const BucketPlace& place, int64_t begin, int64_t size);
 
  private:
-  struct Bucket {
-    int64_t number = 0, tensors = 0, padded = 0;
-  };
   int64_t ranks_;
   std::vector<BucketPlace> places_;
-  std::vector<Bucket> buckets_;
+  std::vector<FlatBucket> buckets_;
 };
 
 }  // namespace braid

@@ -1,0 +1,60 @@
+#include "comm/transfer_count.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+std::atomic<TransferWatch*> innermost = nullptr;
+std::mutex counting;
+
+}  // namespace
+
+const char* transfer_name(Transfer transfer) {
+  switch (transfer) {
+    case Transfer::kAllReduce:
+      return "all_reduce";
+    case Transfer::kReduceScatter:
+      return "reduce_scatter";
+    case Transfer::kAllGather:
+      return "all_gather";
+    case Transfer::kBroadcast:
+      return "broadcast";
+    case Transfer::kAllToAll:
+      return "all_to_all";
+    case Transfer::kSend:
+      return "send";
+    case Transfer::kReceive:
+      return "receive";
+    case Transfer::kBarrier:
+      return "barrier";
+    case Transfer::kCount:
+      break;
+  }
+  return "";
+}
+
+std::string transfer_text(const TransferKind& kind, int64_t count) {
+  std::string out = cat(count, " x ", transfer_name(kind.transfer), " of ", kind.bytes,
+                        " B in group ", kind.group);
+  if (kind.peer >= 0) out += cat(" with rank ", kind.peer, " on channel ", kind.channel);
+  return out;
+}
+
+TransferWatch::TransferWatch(TransferCounts* counts) : counts_(counts), before_(innermost) {
+  innermost = this;
+}
+TransferWatch::~TransferWatch() { innermost = before_; }
+
+bool TransferWatch::any() { return innermost != nullptr; }
+
+void TransferWatch::note(const TransferKind& kind) {
+  const std::lock_guard lock(counting);
+  for (TransferWatch* watch = innermost; watch != nullptr; watch = watch->before_)
+    ++(*watch->counts_)[kind];
+}
+
+}  // namespace braid
