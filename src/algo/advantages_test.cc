@@ -294,7 +294,7 @@ TEST(Registry, UnknownNamesListTheKnownOnes) {
   EXPECT_THAT(find_compute("ppo_advantage").status().message(),
               HasSubstr("did you mean 'ppo_advantages'?"));
   EXPECT_THAT(find_loss("dpo").status().message(),
-              HasSubstr("cispo, odds_ratio, pairwise, policy, preference, sft, value"));
+              HasSubstr("cispo, kto, odds_ratio, pairwise, policy, preference, sft, value"));
 }
 
 TEST(Validate, AcceptsTheDefaults) {

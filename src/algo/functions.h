@@ -79,4 +79,15 @@ Result<LossResult> preference_loss(const ModelOutputs&, const AlgoBatch&, const 
 Result<LossResult> odds_ratio_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
                                    const AlgorithmOptions&);
 
+// KTO's baseline: the mean over the samples of log(policy / reference) of a completion of another
+// prompt, at least 0: the same number for all.
+// In: mismatched_logprobs [R], mismatched_ref_logprobs [R]. Out: kl_baseline [S].
+Result<ComputeResult> kto_baseline(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
+// KTO: w (1 - sigmoid(beta (z - b))) of a wanted sample, w' (1 - sigmoid(beta (b - z))) of another,
+// z = log(policy / reference) of its response, b the baseline. Mean over Denominators::samples.
+// Fields: ref_logprobs [R], kl_baseline [S], wanted [S] (1 or 0).
+Result<LossResult> kto_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                            const AlgorithmOptions&);
+
 }  // namespace braid

@@ -49,7 +49,9 @@ struct Case {
              {"advantages", double_tensor(advantages)},
              {"values", double_tensor(values)},
              {"returns", double_tensor(returns)},
-             {"sampler_logprobs", double_tensor(sampler_logprobs)}},
+             {"sampler_logprobs", double_tensor(sampler_logprobs)},
+             {"wanted", double_tensor({1, 0, 1, 1, 0, 1})},
+             {"kl_baseline", double_tensor(Numbers(6, 0.4))}},
             lens,
             groups};
   }
@@ -61,7 +63,11 @@ AlgoBatch part(const AlgoBatch& batch, size_t begin, size_t end) {
   const auto offsets = sample_begins(batch);
   AlgoBatch result;
   for (const auto& [name, field] : batch.fields) {
-    result.fields[name] = field.slice(0, offsets[begin], offsets[end]);
+    const bool per_sample = field.size(0) == static_cast<int64_t>(batch.groups.size());
+    const auto at = [&](size_t sample) {
+      return per_sample ? static_cast<int64_t>(sample) : offsets[sample];
+    };
+    result.fields[name] = field.slice(0, at(begin), at(end));
   }
   result.response_lens.assign(batch.response_lens.begin() + begin,
                               batch.response_lens.begin() + end);
@@ -333,7 +339,7 @@ TEST(Losses, DoNotDependOnTheSplitIntoMicroBatches) {
   std::vector<AlgorithmOptions> variants = policy_variants();
   const std::set<std::string> on_pairs = {"pairwise", "preference", "odds_ratio"};
   for (const char* name :
-       {"policy", "cispo", "value", "sft", "pairwise", "preference", "odds_ratio"}) {
+       {"policy", "cispo", "value", "sft", "pairwise", "preference", "odds_ratio", "kto"}) {
     const LossFn loss = find_loss(name).value();
     for (const auto& options : variants) {
       const Split whole = run_split(c, loss, options, 6);
@@ -528,6 +534,58 @@ TEST(OddsRatioLoss, EqualsReferenceAndFiniteDifferences) {
     expected += (-means[i] - o.beta * log_sigmoid(log_odds(i) - log_odds(i + 1))) / 3;
   EXPECT_NEAR(run(double_tensor(x)).loss.item<double>(), expected, 1e-12);
   expect_gradient(x, [&](const at::Tensor& logprobs) { return run(logprobs).loss; });
+}
+
+TEST(KtoLoss, EqualsReferenceAndFiniteDifferences) {
+  const Case c(16);
+  AlgorithmOptions o;
+  o.beta = 0.3;
+  o.wanted_weight = 0.75, o.unwanted_weight = 1.5;
+  const AlgoBatch batch = c.batch();
+  const auto run = [&](const at::Tensor& x) {
+    return kto_loss({x, {}, {}, {}}, batch, c.totals(), o).value();
+  };
+  const Numbers ratios = log_ratios(c, c.x, false);
+  const Numbers wanted = {1, 0, 1, 1, 0, 1};
+  double expected = 0, accuracy = 0;
+  for (size_t i = 0; i < 6; ++i) {
+    const double gain = wanted[i] > 0 ? ratios[i] - 0.4 : 0.4 - ratios[i];
+    expected += (wanted[i] > 0 ? 0.75 : 1.5) * (1 - 1 / (1 + std::exp(-o.beta * gain))) / 6;
+    accuracy += gain > 0 ? 1.0 / 6 : 0;
+  }
+  const LossResult result = run(double_tensor(c.x));
+  EXPECT_NEAR(result.loss.item<double>(), expected, 1e-12);
+  EXPECT_NEAR(result.metrics.at("kto/loss").mean(), expected, 1e-12);
+  EXPECT_NEAR(result.metrics.at("kto/accuracy").mean(), accuracy, 1e-12);
+  EXPECT_NEAR(result.metrics.at("kto/unwanted_reward_mean").mean(),
+              o.beta * (ratios[1] + ratios[4]) / 2, 1e-12);
+  expect_gradient(c.x, [&](const at::Tensor& x) { return run(x).loss; });
+}
+
+// Where policy and reference agree, and their baseline is 0, every sample costs half its weight.
+TEST(KtoLoss, HasItsKnownValueWhereThePolicyIsTheReference) {
+  const Case c(17);
+  AlgorithmOptions o;
+  o.unwanted_weight = 3;
+  AlgoBatch batch = c.batch();
+  batch.fields["kl_baseline"] = double_tensor(Numbers(6, 0));
+  const auto loss = kto_loss({double_tensor(c.ref_logprobs), {}, {}, {}}, batch, c.totals(), o)
+                        ->loss.item<double>();
+  EXPECT_NEAR(loss, (4 * 0.5 + 2 * 1.5) / 6, 1e-12);
+}
+
+TEST(KtoBaseline, IsTheMeanOfTheSamplesAndNeverBelowZero) {
+  AlgoState state;
+  AlgoBatch batch = {{{"mismatched_logprobs", double_tensor({-1, -2, -0.5})},
+                      {"mismatched_ref_logprobs", double_tensor({-1.5, -2.25, -1.5})}},
+                     {2, 1},
+                     {0, 1}};
+  const auto result = kto_baseline(batch, AlgorithmOptions{}, state);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_THAT(to_doubles(result->fields.at("kl_baseline")), testing::ElementsAre(0.875, 0.875));
+  std::swap(batch.fields["mismatched_logprobs"], batch.fields["mismatched_ref_logprobs"]);
+  EXPECT_EQ(to_doubles(kto_baseline(batch, AlgorithmOptions{}, state)->fields.at("kl_baseline"))[0],
+            0);
 }
 
 TEST(BestAndWorst, NamesOnePairOfEachGroupWhoseRewardsDiffer) {

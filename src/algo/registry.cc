@@ -13,16 +13,17 @@ const std::map<std::string, ComputeFn>& computes() {
       {"reinforce_advantages", reinforce_advantages},
       {"reinforce_baseline_advantages", reinforce_baseline_advantages},
       {"best_and_worst", best_and_worst},
+      {"kto_baseline", kto_baseline},
       {"sampler_logprobs", sampler_logprobs}};
   return table;
 }
 
 const std::map<std::string, LossFn>& losses() {
   static const std::map<std::string, LossFn> table = {
-      {"policy", policy_loss},        {"cispo", cispo_loss},
-      {"value", value_loss},          {"sft", sft_loss},
-      {"pairwise", pairwise_loss},    {"preference", preference_loss},
-      {"odds_ratio", odds_ratio_loss}};
+      {"policy", policy_loss},         {"cispo", cispo_loss},
+      {"value", value_loss},           {"sft", sft_loss},
+      {"pairwise", pairwise_loss},     {"preference", preference_loss},
+      {"odds_ratio", odds_ratio_loss}, {"kto", kto_loss}};
   return table;
 }
 

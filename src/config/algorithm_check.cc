@@ -55,6 +55,8 @@ Status check_numbers(const AlgorithmOptions& o) {
   BRAID_TRY(check_range("stop_kl", o.stop_kl, 0, kLargest));
   BRAID_TRY(check_range("tis_cap", o.tis_cap, 0, kLargest));
   BRAID_TRY(check_range("label_smoothing", o.label_smoothing, 0, 0.5));
+  BRAID_TRY(check_range("wanted_weight", o.wanted_weight, 0, kLargest));
+  BRAID_TRY(check_range("unwanted_weight", o.unwanted_weight, 0, kLargest));
   if (!(o.beta > 0 && o.beta <= kLargest))
     return invalid_input(cat("algorithm.beta: ", format_double(o.beta),
                              " is out of range; allowed: a number above 0"));

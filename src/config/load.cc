@@ -348,6 +348,9 @@ std::string arithmetic_text(const Config& config, const BatchArithmetic& arithme
 
 std::string algorithm_text(const AlgorithmOptions& algorithm) {
   if (algorithm.name == "sft" || algorithm.name == "rm") return algorithm.name;
+  if (algorithm.name == "kto")
+    return cat("kto: beta ", algorithm.beta, ", weights ", algorithm.wanted_weight, "/",
+               algorithm.unwanted_weight);
   if (algorithm.name == "orpo") return cat("orpo: beta ", algorithm.beta);
   if (algorithm.name == "dpo" || algorithm.name == "online_dpo")
     return cat(

@@ -37,7 +37,7 @@ TEST(Algorithms, TheTrainableOnesAreDerivedFromGraphsAndFunctions) {
   const std::set<std::string> all(names.begin(), names.end());
   for (const char* name : {"ppo", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "reinforce",
                            "reinforce_plus_plus", "reinforce_plus_plus_baseline", "dpo", "orpo",
-                           "online_dpo", "sft", "rm"})
+                           "online_dpo", "kto", "sft", "rm"})
     EXPECT_EQ(all.count(name), 1u) << name;
 }
 
@@ -76,6 +76,25 @@ TEST(PreferenceStep, TheFirstStartsAtTheReference) {
     EXPECT_NEAR(row->at("dpo/margin_mean"), 0, 1e-6) << name;
     EXPECT_FALSE(same_weights(*session, *before)) << name;
   }
+}
+
+// The baseline is 0 then, and both kinds of samples cost half their weight.
+TEST(KtoStep, TheFirstStartsAtTheReference) {
+  Config config = tiny_run("kto");
+  config.train.minibatches = 1;
+  config.rollout.prompts_per_step = 8;
+  const Program program = program_of(config);
+  const auto session = session_of(config, program), before = session_of(config, program);
+  const auto row = session->run_step();
+  ASSERT_TRUE(row.ok()) << row.status().message();
+  EXPECT_NEAR(row->at("kto/kl"), 0, 1e-5);
+  EXPECT_NEAR(row->at("kto/loss"), 0.5, 1e-6);
+  EXPECT_NEAR(row->at("kto/wanted_reward_mean"), 0, 1e-6);
+  EXPECT_NEAR(row->at("kto/unwanted_reward_mean"), 0, 1e-6);
+  EXPECT_FALSE(same_weights(*session, *before));
+  const auto next = session->run_step();
+  ASSERT_TRUE(next.ok()) << next.status().message();
+  EXPECT_NE(next->at("kto/wanted_reward_mean"), 0);
 }
 
 constexpr double kLearned = 0.15;  // of the share of digits
@@ -148,9 +167,9 @@ TEST_F(PrintedAlgorithms, RunAsPrintedAndLearn) {
 // Preferences of the data: the policy comes to give the chosen response more than the rejected one.
 TEST_F(PrintedAlgorithms, PreferencesAreLearnt) {
   std::map<std::string, std::string> lines = commands("preferences.yaml algorithm.name");
-  ASSERT_EQ(lines.size(), 2u);
+  ASSERT_EQ(lines.size(), 3u);
   for (const auto& [name, line] : lines) {
-    const std::string metric = name == "orpo" ? "orpo/accuracy" : "dpo/accuracy";
+    const std::string metric = name + "/accuracy";
     run_all({{name, line}},
             [&](const std::string& run) { EXPECT_GT(last(metrics(run), metric.c_str()), 0.9); });
   }

@@ -61,7 +61,7 @@ const Deal& CallRows::deal(CallId call, int64_t step) {
 
 Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens) const {
   const TokenLists& prompts = **store_.tokens("prompt_ids");
-  const std::vector<int64_t> lens = store_.response_lens();
+  const std::vector<int64_t> lens = store_.lens_of(program_.graph.calls[call.value]);
   // The mask comes with the data, so that every rank has it.
   const bool masked = store_.has("loss_mask");
   std::vector<DealSample> samples;

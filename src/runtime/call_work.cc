@@ -27,8 +27,9 @@ Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
 
 Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
   InferWork work;
+  work.call = &program_.graph.calls[call.value];
   work.model = &models_.model(call);
-  work.what = inferred_of(program_.graph.calls[call.value]);
+  work.what = inferred_of(*work.call);
   work.deal = &deal;
   BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal, &verified_[call]));
   work.everyone = everyone_;

@@ -123,8 +123,11 @@ Status Rehearsal::put_fields(FieldShape shape, int64_t numbers) {
 
 Status Rehearsal::put_responses(int64_t tokens) {
   const Rows rows = store_.all_rows();
-  TokenLists responses(rows.size(), std::vector<int32_t>(tokens, 0));
-  BRAID_TRY(store_.put_tokens("response_ids", rows, std::move(responses)));
+  for (const Call& call : program_.graph.calls)
+    for (const Field& field : call.writes)
+      if (field.type == FieldType::kTokens && field.shape == FieldShape::kPerToken)
+        BRAID_TRY(store_.put_tokens(field.name, rows,
+                                    TokenLists(rows.size(), std::vector<int32_t>(tokens, 0))));
   return put_fields(FieldShape::kPerToken, static_cast<int64_t>(rows.size()) * tokens);
 }
 
@@ -137,7 +140,7 @@ Status Rehearsal::deal_longest(const Call& call) {
   int64_t best = longest, most = -1;
   for (int64_t share = kLengthsTried; share > 0; --share) {
     const int64_t tokens = std::max<int64_t>(1, longest * share / kLengthsTried);
-    store_.set_counts("response_lens", std::vector<int64_t>(store_.size(), tokens));
+    store_.set_lens_of(call, std::vector<int64_t>(store_.size(), tokens));
     rows_.forget();
     const int64_t found = most_tokens(largest(rows_.deal(id, 0)));
     if (found > most) best = tokens, most = found;

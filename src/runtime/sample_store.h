@@ -71,9 +71,21 @@ class SampleStore {
   }
   // Tokens of each response.
   std::vector<int64_t> response_lens() const { return counts("response_lens"); }
+  // The field of the tokens that a call's samples have behind their prompts: the first per token
+  // that it reads, else writes; response_ids where it has none.
+  std::string responses_of(const Call& call) const;
+  // How many of them each sample has.
+  std::vector<int64_t> lens_of(const Call& call) const {
+    return counts(fields_.at(responses_of(call)).sizes);
+  }
 
-  // The real-valued ones among `fields` for some rows, in the form that algorithms take.
-  // On `device`.
+  // Says it of all rows.
+  void set_lens_of(const Call& call, std::vector<int64_t> values) {
+    set_counts(fields_.at(responses_of(call)).sizes, std::move(values));
+  }
+
+  // The real-valued ones among `fields` for some rows, in the form that algorithms take. The
+  // lengths are those of the first field per token, else of the responses. On `device`.
   Result<AlgoBatch> gather(const std::vector<std::string>& fields, const Rows& rows,
                            at::Device device = at::kCPU) const;
 
