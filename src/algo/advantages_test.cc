@@ -289,6 +289,29 @@ TEST(SamplerLogprobs, StandForTheOldPolicy) {
   EXPECT_FALSE(sampler_logprobs(ppo_batch(), {}, state).ok());
 }
 
+// Each token has its own log-ratio; with gamma those behind it too, and the last one the rewards.
+TEST(DistillAdvantages, AreTheLogRatiosToTheTeacher) {
+  AlgoBatch batch;
+  batch.response_lens = {2, 1};
+  batch.groups = {0, 1};
+  batch.fields = {{"rewards", tensor_of({0, 3})},
+                  {"old_logprobs", tensor_of({-1, -2, -0.5})},
+                  {"teacher_logprobs", tensor_of({-1.5, -0.5, -0.25})}};
+  AlgorithmOptions options = default_options("distill");
+  AlgoState state;
+  const auto found = [&] {
+    const ComputeResult result = distill_advantages(batch, options, state).value();
+    EXPECT_DOUBLE_EQ(result.metrics.at("distill/reverse_kl").mean(), (0.5 - 1.5 - 0.25) / 3);
+    return to_doubles(result.fields.at("advantages"));
+  };
+  EXPECT_EQ(found(), (Numbers{-0.5, 1.5, 3.25}));
+  options.gamma = 0.5;
+  options.kl.coef = 2;
+  EXPECT_EQ(found(), (Numbers{-1 + 0.5 * 3, 3, 3.5}));
+  batch.fields.erase("teacher_logprobs");
+  EXPECT_FALSE(distill_advantages(batch, options, state).ok());
+}
+
 TEST(Registry, UnknownNamesListTheKnownOnes) {
   EXPECT_TRUE(find_compute("ppo_advantages").ok());
   EXPECT_THAT(find_compute("ppo_advantage").status().message(),

@@ -32,6 +32,11 @@ Result<ComputeResult> reinforce_advantages(const AlgoBatch&, const AlgorithmOpti
 Result<ComputeResult> reinforce_baseline_advantages(const AlgoBatch&, const AlgorithmOptions&,
                                                     AlgoState&);
 
+// On-policy distillation: the reward of a token is kl.coef times log(teacher / policy), that of the
+// sample's last one has its rewards too; returns discounted by gamma; normalization over tokens.
+// In: rewards [S], old_logprobs [R], teacher_logprobs [R]. Out: advantages [R].
+Result<ComputeResult> distill_advantages(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
 // The best sample of each group is preferred to the worst (Guo et al., 2024, alg. 1).
 // In: rewards [S]. Out: preferred [S]: 1, -1, and 0 for others and where all rewards are equal.
 Result<ComputeResult> best_and_worst(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);

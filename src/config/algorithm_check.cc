@@ -96,6 +96,11 @@ Status check_combinations(const AlgorithmOptions& o) {
     return invalid_input(cat("algorithm.kl.in: ", o.name,
                              " has no per-token rewards; use kl.in: loss, or kl.coef: 0"));
   }
+  if (o.name == "distill" && !(penalized && o.kl.in == "reward" && o.kl.estimator == "k1" &&
+                               o.kl.controller == "fixed"))
+    return invalid_input(
+        "algorithm.kl: the divergence from the teacher is what distill learns from; it needs "
+        "kl.coef above 0, kl.in: reward, kl.estimator: k1 and kl.controller: fixed");
   if (o.name == "cispo" && o.dual_clip > 0) {
     return invalid_input(
         "algorithm.dual_clip: cispo's clipped ratio is a constant weight, whose loss has no bound "

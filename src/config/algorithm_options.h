@@ -60,7 +60,7 @@ template <class V>
 void visit(V& v, AlgorithmOptions& o) {
   v("name", o.name,
     "ppo | grpo | dapo | dr_grpo | gspo | cispo | rloo | reinforce | reinforce_plus_plus | "
-    "reinforce_plus_plus_baseline | dpo | orpo | online_dpo | kto | sft | rm (docs/algorithms.md); "
+    "reinforce_plus_plus_baseline | dpo | orpo | online_dpo | kto | distill | sft | rm (docs/algorithms.md); "
     "the "
     "defaults below, and "
     "reward_total.overlong_buffer, depend on it");

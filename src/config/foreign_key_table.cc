@@ -423,6 +423,7 @@ constexpr ForeignKey kForeignKeys[] = {
   {"ref_model_mixup_alpha", "TRL", "", "the reference keeps the weights that it was loaded with"},
   {"ref_model_sync_steps", "TRL", "", "the reference keeps the weights that it was loaded with"},
   {"label_smoothing", "TRL", "algorithm.label_smoothing", "of preferences (dpo); the targets of sft are not smoothed"},
+  {"teacher_model_name_or_path", "TRL", "teacher.path"},
   {"desirable_weight", "TRL", "algorithm.wanted_weight"},
   {"undesirable_weight", "TRL", "algorithm.unwanted_weight"},
   {"label_smoothing_factor", "transformers", "", "targets are not smoothed"},

@@ -66,6 +66,7 @@ constexpr Answer kTrl[] = {
     {"importance_sampling_level=sequence", "write 'algorithm.ratio_level: sequence'"},
     {"importance_sampling_level=sequence_token", "sequence_token has no counterpart"},
     {"mask_truncated_completions=True", "write 'algorithm.mask_truncated: true'"},
+    {"teacher_model_name_or_path=big", "write 'teacher.path: big'"},
     {"desirable_weight=0.5", "write 'algorithm.wanted_weight: 0.5'"},
     {"undesirable_weight=2", "write 'algorithm.unwanted_weight: 2'"},
     {"beta=0.3", "write 'algorithm.beta: 0.3'", "algorithm.name=kto"},

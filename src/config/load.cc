@@ -357,6 +357,10 @@ std::string algorithm_text(const AlgorithmOptions& algorithm) {
         algorithm.name, ": beta ", algorithm.beta, ", loss ", algorithm.preference_loss,
         algorithm.label_smoothing > 0 ? cat(", label smoothing ", algorithm.label_smoothing) : "");
   const KlOptions& kl = algorithm.kl;
+  if (algorithm.name == "distill")
+    return cat("distill: ", kl.coef, " x log(teacher / policy) of a token is its reward, gamma ",
+               algorithm.gamma, ", clip ", algorithm.clip_low, "/", algorithm.clip_high,
+               ", losses averaged as ", algorithm.loss_agg);
   const std::string penalty = kl.coef == 0 ? "reference model not loaded (algorithm.kl.coef = 0)"
                                            : cat("KL ", kl.coef, " (", kl.estimator, ", ",
                                                  kl.controller, ") in the ", kl.in);

@@ -30,7 +30,8 @@ constexpr NamedGraph kGraphs[] = {{"ppo", ppo_graph},
                                   {"dpo", dpo_graph},
                                   {"orpo", orpo_graph},
                                   {"online_dpo", online_dpo_graph},
-                                  {"kto", kto_graph}};
+                                  {"kto", kto_graph},
+                                  {"distill", distill_graph}};
 
 bool reads(const Call& call, const std::string& field) {
   return std::find(call.reads.begin(), call.reads.end(), field) != call.reads.end();

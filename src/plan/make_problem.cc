@@ -64,9 +64,9 @@ Result<ModelSize> reward_size(const Config& config, const ReadText& read) {
 Result<ModelSize> size_of_role(const std::string& role, const Config& config,
                                const ReadText& read) {
   if (role == "reward") return reward_size(config, read);
-  const bool critic = role == "critic", reference = role == "reference";
-  if (!critic && !reference) return policy_size(config, read);
-  const RoleConfig& section = critic ? config.critic : config.reference;
+  const bool critic = role == "critic", teacher = role == "teacher";
+  if (!critic && !teacher && role != "reference") return policy_size(config, read);
+  const RoleConfig& section = critic ? config.critic : teacher ? config.teacher : config.reference;
   BRAID_ASSIGN(const auto size, stated_size(role, section.size, section.path, read));
   if (size) return *size;
   if (critic && config.critic.init_from == "reward_model") return reward_size(config, read);

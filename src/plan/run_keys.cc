@@ -139,6 +139,11 @@ const RunRule kRunRules[] = {
      [](const std::string&, const RunFacts& run) -> std::string {
        return graph_has(run.graph, "reference") ? "" : "no reference model is loaded";
      }},
+    {"teacher.size", of_planning},
+    {"teacher",
+     [](const std::string&, const RunFacts& run) -> std::string {
+       return graph_has(run.graph, "teacher") ? "" : run.config.algorithm.name + " has no teacher";
+     }},
     {"critic.size", of_planning},
     {"critic.init_from",
      [](const std::string& key, const RunFacts& run) -> std::string {

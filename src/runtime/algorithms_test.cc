@@ -1,4 +1,4 @@
-// Every trainable algorithm that generates: the identities of a first step, and the commands that
+// Every trainable algorithm: the identities of a first step, and the commands that
 // docs/algorithms.md prints. BRAID_TEST_FULL=1 runs them to their end with three seeds: they learn.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,10 +16,13 @@ namespace {
 
 using testing::HasSubstr;
 
+// Those that learn from rewards of what they generate.
 std::vector<std::string> generating_algorithms() {
   std::vector<std::string> out;
-  for (const std::string& name : trainable_algorithms())
-    if (generates(*make_graph(default_options(name)))) out.push_back(name);
+  for (const std::string& name : trainable_algorithms()) {
+    const Graph graph = *make_graph(default_options(name));
+    if (generates(graph) && find_role(graph, RoleId{"teacher"}) == nullptr) out.push_back(name);
+  }
   return out;
 }
 
@@ -37,7 +40,7 @@ TEST(Algorithms, TheTrainableOnesAreDerivedFromGraphsAndFunctions) {
   const std::set<std::string> all(names.begin(), names.end());
   for (const char* name : {"ppo", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "reinforce",
                            "reinforce_plus_plus", "reinforce_plus_plus_baseline", "dpo", "orpo",
-                           "online_dpo", "kto", "sft", "rm"})
+                           "online_dpo", "kto", "distill", "sft", "rm"})
     EXPECT_EQ(all.count(name), 1u) << name;
 }
 
@@ -95,6 +98,42 @@ TEST(KtoStep, TheFirstStartsAtTheReference) {
   const auto next = session->run_step();
   ASSERT_TRUE(next.ok()) << next.status().message();
   EXPECT_NE(next->at("kto/wanted_reward_mean"), 0);
+}
+
+// A teacher that is the policy has nothing to teach; another one has, and no reward is needed.
+TEST(DistillStep, TheFirstIsOnPolicyAndMovesTowardsTheTeacher) {
+  Config config = tiny_run("distill");
+  config.reward.clear();
+  config.train.minibatches = 1;
+  const std::string folder = join_path(testing::TempDir(), cat("teacher-", ::getpid()));
+  const auto export_after = [&](const char* name, double lr, int64_t seed) {
+    Config other = tiny_run("grpo");
+    other.optim.actor.lr = lr;
+    other.train.seed = seed;
+    const Program program = program_of(other);
+    const auto session = session_of(other, program);
+    EXPECT_TRUE(session->run_step().ok());
+    EXPECT_TRUE(session->export_models(join_path(folder, name)).ok());
+    return join_path(folder, cat(name, "/actor"));
+  };
+  const Program program = program_of(config);
+  config.teacher.path = export_after("same", 1e-30, config.train.seed);
+  const auto own = session_of(config, program);
+  const auto row = own->run_step();
+  ASSERT_TRUE(row.ok()) << row.status().message();
+  EXPECT_NEAR(row->at("distill/reverse_kl"), 0, 1e-6);
+  EXPECT_NEAR(row->at("policy/ratio_mean"), 1, 1e-6);
+  EXPECT_EQ(row->at("policy/clipfrac"), 0);
+  EXPECT_LE(row->at("mismatch/logprob_abs_max"), 1e-5);
+  config.teacher.path = export_after("other", 1e-2, config.train.seed + 1);
+  const auto session = session_of(config, program), before = session_of(config, program);
+  const auto first = session->run_step();
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  EXPECT_GT(std::abs(first->at("distill/reverse_kl")), 1e-4);
+  EXPECT_NEAR(first->at("policy/ratio_mean"), 1, 1e-6);
+  EXPECT_FALSE(same_weights(*session, *before));
+  config.teacher.path.clear();
+  EXPECT_THAT(Session::create(config, program).status().message(), HasSubstr("teacher.path: no"));
 }
 
 constexpr double kLearned = 0.15;  // of the share of digits
@@ -173,6 +212,21 @@ TEST_F(PrintedAlgorithms, PreferencesAreLearnt) {
     run_all({{name, line}},
             [&](const std::string& run) { EXPECT_GT(last(metrics(run), metric.c_str()), 0.9); });
   }
+}
+
+// The teacher is what the command before trains.
+TEST_F(PrintedAlgorithms, TheTeacherIsApproached) {
+  const std::string text = *read_file(std::string(BRAID_SOURCE_DIR) + "/docs/algorithms.md");
+  const std::string line = "train examples/algorithms/distill.yaml";
+  ASSERT_THAT(text, HasSubstr("build/braid " + line + "\n"));
+  const std::string teach = commands("toy.yaml algorithm.name").at("grpo");
+  run(teach, "teacher", full_tier() ? "" : "train.total_steps=1");
+  run_all({{"distill", cat(line, " teacher.path=", path("teacher/export/actor"))}},
+          [&](const std::string& run) {
+            const std::vector<Json> rows = metrics(run);
+            const double end = last(rows, "distill/reverse_kl");
+            EXPECT_LT(end, 0.5 * (end - gain(rows, "distill/reverse_kl")));
+          });
 }
 
 // What a plan has no steps for yet is refused before anything is read.

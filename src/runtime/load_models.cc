@@ -73,6 +73,7 @@ Result<ModelOptions> model_options(const Config& config) {
 std::string origin_key(const Config& config, const std::string& role) {
   if (role == "critic" && !config.critic.path.empty()) return "critic.path";
   if (role == "reference" && !config.reference.path.empty()) return "reference.path";
+  if (role == "teacher") return "teacher.path";
   return config.model.path.empty() ? "model.config" : "model.path";
 }
 
@@ -80,6 +81,9 @@ Result<Origin> role_origin(const Config& config, const std::string& role) {
   if (role == "critic") return critic_origin(config);
   if (role == "reference" && !config.reference.path.empty())
     return Origin{config.reference.path, ""};
+  if (role == "teacher" && config.teacher.path.empty())
+    return invalid_input("teacher.path: no teacher given; name a Hugging Face folder");
+  if (role == "teacher") return Origin{config.teacher.path, ""};
   return policy_origin(config);
 }
 

@@ -215,7 +215,8 @@ Result<Roles> load_roles(const Config& config, const Graph& graph,
                                                  : cat("role ", spec.role));
     roles[spec.role.value] = std::move(state).value();
   }
-  if (config.algorithm.kl.coef == 0 && generates(graph))
+  const bool without = find_role(graph, RoleId{"reference"}) == nullptr;
+  if (without && config.algorithm.kl.coef == 0 && generates(graph))
     log_info("reference: not loaded (algorithm.kl.coef is 0)");
   return roles;
 }

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "config/algorithm_check.h"
+#include "config/algorithm_traits.h"
 #include "device/tensor_memory.h"
 #include "host/machine.h"
 #include "host/work_section.h"
@@ -137,7 +138,8 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   for (const std::string& note : notes)
     if (leads) log_warning(note);
   const bool asks = asks_rewards(config, graph);
-  if (asks && config.reward.empty())
+  const bool optional = algorithm_traits(config.algorithm.name).rewards_optional;
+  if (asks && config.reward.empty() && !optional)
     return invalid_input(
         "reward: the list is empty; an algorithm that generates needs at least one reward");
   if (asks) {
