@@ -10,6 +10,8 @@
 
 #include "algo/batch.h"
 #include "algo/functions.h"
+#include "algo/own_functions.h"
+#include "algo/own_loss.h"
 
 namespace braid {
 namespace {
@@ -596,6 +598,44 @@ TEST(BestAndWorst, NamesOnePairOfEachGroupWhoseRewardsDiffer) {
   ASSERT_TRUE(result.ok()) << result.status().message();
   EXPECT_THAT(to_doubles(result->fields.at("preferred")), testing::ElementsAre(-1, 1, 0, 0, 0, 0));
   EXPECT_DOUBLE_EQ(result->metrics.at("adv/zero_std_frac").mean(), 0.5);
+}
+
+// -r A, by hand.
+OwnLoss plain_own_loss(const OwnLossInput& in) {
+  return {.losses_R = -at::exp(in.logprobs_R - in.old_logprobs_R) * in.advantages_R};
+}
+
+std::string own_loss_error(OwnLoss (*loss)(const OwnLossInput&),
+                           OwnGradient gradient = OwnGradient::kOfTheValue) {
+  return check_own_loss("f.so", {.loss = loss, .gradient = gradient}).message();
+}
+
+TEST(OwnLoss, IsTriedByFiniteDifferences) {
+  EXPECT_EQ(own_loss_error(plain_own_loss), "");
+  const auto constant = [](const OwnLossInput& in) -> OwnLoss {
+    const at::Tensor weights = at::exp(in.logprobs_R - in.old_logprobs_R).detach();
+    return {.losses_R = -weights * in.advantages_R * in.logprobs_R};
+  };
+  EXPECT_THAT(own_loss_error(constant), testing::HasSubstr("f.so: its gradient is wrong"));
+  EXPECT_EQ(own_loss_error(constant, OwnGradient::kWithConstants), "");
+}
+
+TEST(OwnLoss, WhatItMayNotGiveIsNamed) {
+  const auto one_number = [](const OwnLossInput& in) -> OwnLoss {
+    return {.losses_R = plain_own_loss(in).losses_R.sum().reshape({1})};
+  };
+  EXPECT_THAT(own_loss_error(one_number), testing::HasSubstr("1 losses for 8 tokens"));
+  const auto unattached = [](const OwnLossInput& in) -> OwnLoss { return {.losses_R = in.mask_R}; };
+  EXPECT_THAT(own_loss_error(unattached), testing::HasSubstr("do not depend on logprobs_R"));
+  const auto infinite = [](const OwnLossInput& in) -> OwnLoss {
+    return {.losses_R = plain_own_loss(in).losses_R / (in.mask_R - 1)};
+  };
+  EXPECT_THAT(own_loss_error(infinite), testing::HasSubstr("not finite"));
+  const auto nothing = [](const OwnLossInput&) -> OwnLoss { return {}; };
+  EXPECT_THAT(own_loss_error(nothing), testing::HasSubstr("gives no losses"));
+  const auto throws = [](const OwnLossInput&) -> OwnLoss { throw std::runtime_error("odd"); };
+  EXPECT_THAT(own_loss_error(throws), testing::HasSubstr("f.so: odd"));
+  EXPECT_THAT(find_loss("/none.so").status().message(), testing::HasSubstr("algorithm.loss"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The explicit tables of algorithm functions.
 #include "algo/functions.h"
+#include "algo/own_functions.h"
 #include "base/text.h"
 
 namespace braid {
@@ -41,9 +42,13 @@ Result<Fn> find(const std::map<std::string, Fn>& table, const std::string& kind,
 }  // namespace
 
 Result<ComputeFn> find_compute(const std::string& name) {
+  if (is_own_function(name)) return own_advantages(name);
   return find(computes(), "compute function", name);
 }
 
-Result<LossFn> find_loss(const std::string& name) { return find(losses(), "loss", name); }
+Result<LossFn> find_loss(const std::string& name) {
+  if (is_own_function(name)) return own_loss(name);
+  return find(losses(), "loss", name);
+}
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 #include "config/algorithm_check.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/text.h"
 #include "config/algorithm_traits.h"
@@ -37,7 +38,7 @@ Status check_choices(const AlgorithmOptions& o) {
   BRAID_TRY(check_choice("ratio_level", o.ratio_level, {"token", "sequence"}));
   BRAID_TRY(check_choice("old_logprobs", o.old_logprobs, {"recompute", "sampler"}));
   BRAID_TRY(check_choice("kl.estimator", o.kl.estimator, {"k1", "k2", "k3"}));
-  BRAID_TRY(check_choice("kl.in", o.kl.in, {"reward", "loss"}));
+  BRAID_TRY(check_choice("kl.in", o.kl.in, {"reward", "loss", "own"}));
   BRAID_TRY(
       check_choice("preference_loss", o.preference_loss, {"sigmoid", "ipo", "hinge", "robust"}));
   return check_choice("kl.controller", o.kl.controller, {"fixed", "adaptive"});
@@ -65,6 +66,21 @@ Status check_numbers(const AlgorithmOptions& o) {
                            " is out of range; allowed: 0 (off) or a number above 1"));
 }
 
+Status check_own_functions(const AlgorithmOptions& o) {
+  for (const auto& [key, value] :
+       {std::pair("loss", o.loss), std::pair("advantages", o.advantages)})
+    if (!value.empty() && !value.ends_with(".so"))
+      return invalid_input(cat("algorithm.", key, ": ", value,
+                               " is no library; 'braid build-loss FILE.cc' makes FILE.so, which "
+                               "goes here"));
+  if (o.kl.in == "own" && o.loss.empty())
+    return invalid_input(
+        "algorithm.kl.in: own leaves the penalty to algorithm.loss, which is not set; use reward "
+        "or "
+        "loss");
+  return {};
+}
+
 Status check_combinations(const AlgorithmOptions& o) {
   if (o.loss_agg == "constant_norm" && !(o.loss_norm_tokens > 0)) {
     return invalid_input(
@@ -72,9 +88,10 @@ Status check_combinations(const AlgorithmOptions& o) {
   }
   const bool penalized = o.kl.coef > 0;
   if (penalized && o.kl.controller == "adaptive") {
-    if (o.kl.in == "loss") {
+    if (o.kl.in != "reward") {
       return invalid_input(
-          "algorithm.kl.controller: adaptive needs kl.in: reward; use fixed with kl.in: loss");
+          cat("algorithm.kl.controller: adaptive needs kl.in: reward; use fixed with kl.in: ",
+              o.kl.in));
     }
     if (!(o.kl.target > 0 && o.kl.horizon > 0)) {
       return invalid_input(
@@ -96,8 +113,8 @@ Status check_combinations(const AlgorithmOptions& o) {
     return invalid_input(cat("algorithm.kl.in: ", o.name,
                              " has no per-token rewards; use kl.in: loss, or kl.coef: 0"));
   }
-  if (o.name == "distill" && !(penalized && o.kl.in == "reward" && o.kl.estimator == "k1" &&
-                               o.kl.controller == "fixed"))
+  if (o.name == "distill" &&
+      !(penalized && o.kl.in == "reward" && o.kl.estimator == "k1" && o.kl.controller == "fixed"))
     return invalid_input(
         "algorithm.kl: the divergence from the teacher is what distill learns from; it needs "
         "kl.coef above 0, kl.in: reward, kl.estimator: k1 and kl.controller: fixed");
@@ -114,6 +131,7 @@ Status check_combinations(const AlgorithmOptions& o) {
 Status validate(const AlgorithmOptions& options) {
   BRAID_TRY(check_choices(options));
   BRAID_TRY(check_numbers(options));
+  BRAID_TRY(check_own_functions(options));
   return check_combinations(options);
 }
 

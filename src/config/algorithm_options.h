@@ -44,13 +44,18 @@ struct AlgorithmOptions {
   double label_smoothing = 0;
   double wanted_weight = 1;
   double unwanted_weight = 1;
+
+  std::string loss;
+  std::string advantages;
 };
 
 template <class V>
 void visit(V& v, KlOptions& o) {
   v("coef", o.coef, "weight of the KL penalty; 0 = off, no reference model is loaded");
   v("estimator", o.estimator, "k1 | k2 | k3 (Schulman, \"Approximating KL divergence\", 2020)");
-  v("in", o.in, "reward: subtracted per token from the reward | loss: added to the loss");
+  v("in", o.in,
+    "reward: subtracted per token from the reward | loss: added to the loss | own: left to the "
+    "function of algorithm.loss, which gets the reference's log-probs");
   v("controller", o.controller, "fixed | adaptive (Ziegler et al., 2019, section 2.2)");
   v("target", o.target, "adaptive: KL per sequence aimed at");
   v("horizon", o.horizon, "adaptive: sequences over which the coefficient adapts");
@@ -60,7 +65,8 @@ template <class V>
 void visit(V& v, AlgorithmOptions& o) {
   v("name", o.name,
     "ppo | grpo | dapo | dr_grpo | gspo | cispo | rloo | reinforce | reinforce_plus_plus | "
-    "reinforce_plus_plus_baseline | dpo | orpo | online_dpo | kto | distill | sft | rm (docs/algorithms.md); "
+    "reinforce_plus_plus_baseline | dpo | orpo | online_dpo | kto | distill | sft | rm "
+    "(docs/algorithms.md); "
     "the "
     "defaults below, and "
     "reward_total.overlong_buffer, depend on it");
@@ -101,6 +107,11 @@ void visit(V& v, AlgorithmOptions& o) {
     "robust");
   v("wanted_weight", o.wanted_weight, "kto: weight of responses that are wanted");
   v("unwanted_weight", o.unwanted_weight, "kto: weight of those that are not");
+  v("loss", o.loss,
+    "a library of 'braid build-loss' whose loss of a token stands for that of the policy "
+    "(docs/own_losses.md); \"\" = the algorithm's");
+  v("advantages", o.advantages,
+    "a library of 'braid build-loss' whose advantages stand for the algorithm's; \"\" = its own");
 }
 
 // The values that the options of an algorithm have before a configuration sets any (users-and-peers

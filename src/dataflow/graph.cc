@@ -241,6 +241,28 @@ Graph unroll(const Graph& graph, int steps) {
   return out;
 }
 
+namespace {
+
+// Functions of the user's stand where the algorithm has one that they can take the place of.
+Status check_own_functions(const Graph& graph, const AlgorithmOptions& options) {
+  const auto used = [&](const std::string& function) {
+    return function.empty() ||
+           std::any_of(graph.calls.begin(), graph.calls.end(),
+                       [&](const Call& call) { return call.function == function; });
+  };
+  if (!used(options.loss))
+    return invalid_input(cat("algorithm.loss: ", graph.name,
+                             " has no loss over log-probs, old log-probs and advantages that "
+                             "another could take the place of; remove it"));
+  if (!used(options.advantages))
+    return invalid_input(cat("algorithm.advantages: those of ", graph.name,
+                             " are no function of rewards alone that another could take the place "
+                             "of; remove it"));
+  return ok_status();
+}
+
+}  // namespace
+
 std::vector<std::string> algorithm_names() {
   std::vector<std::string> names;
   for (const NamedGraph& entry : kGraphs) names.emplace_back(entry.name);
@@ -251,6 +273,7 @@ Result<Graph> make_graph(const AlgorithmOptions& options) {
   for (const NamedGraph& entry : kGraphs)
     if (options.name == entry.name) {
       Graph graph = entry.make(options);
+      BRAID_TRY(check_own_functions(graph, options));
       declare_sizes(&graph);
       return graph;
     }

@@ -229,6 +229,35 @@ TEST_F(PrintedAlgorithms, TheTeacherIsApproached) {
           });
 }
 
+// The shipped example is GRPO's loss: the same bytes of weights and the same metrics.
+TEST_F(PrintedAlgorithms, TheExampleOfAnOwnLossIsGrpo) {
+  const std::string library = path("grpo.so");
+  ASSERT_TRUE(make_folder(folder_).ok());
+  const CommandOutcome built = run_braid(cat("build-loss examples/own_loss/grpo.cc -o ", library));
+  ASSERT_EQ(built.exit_code, 0) << built.output;
+  const std::string line =
+      "train examples/algorithms/toy.yaml algorithm.name=grpo algorithm.kl.coef=0.01";
+  const std::string few = "train.total_steps=2 checkpoint.every_steps=0 ";
+  run(line, "grpo-builtin", few);
+  run(line, "grpo-own", cat(few, "algorithm.loss=", library));
+  EXPECT_EQ(*read_file(path("grpo-builtin/export/actor/model.safetensors")),
+            *read_file(path("grpo-own/export/actor/model.safetensors")));
+  const auto own = metrics("grpo-own"), builtin = metrics("grpo-builtin");
+  ASSERT_EQ(own.size(), 2u);
+  for (size_t step = 0; step < own.size(); ++step)
+    for (const char* name : {"policy/loss", "policy/clipfrac", "policy/grad_norm", "kl/ref_k3"})
+      EXPECT_EQ(own[step].at(name), builtin[step].at(name)) << name;
+  EXPECT_EQ(own[0].at("own/ratio_mean"), own[0].at("policy/ratio_mean"));
+  run(line, "grpo-own-advantages", cat(few, "algorithm.advantages=", library));
+  EXPECT_NEAR(metrics("grpo-own-advantages")[0].at("policy/loss").get<double>(),
+              builtin[0].at("policy/loss").get<double>(), 1e-6);
+  const CommandOutcome refused = run_braid(
+      cat("train examples/algorithms/preferences.yaml algorithm.name=dpo algorithm.loss=", library,
+          " run.dir=", folder_, " run.name=none"));
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.output, HasSubstr("algorithm.loss: dpo has no loss over log-probs"));
+}
+
 // What a plan has no steps for yet is refused before anything is read.
 TEST_F(PrintedAlgorithms, OneThatIsOnlyPlannedNamesThoseThatTrain) {
   const CommandOutcome outcome =
