@@ -32,6 +32,10 @@ Result<ComputeResult> reinforce_advantages(const AlgoBatch&, const AlgorithmOpti
 Result<ComputeResult> reinforce_baseline_advantages(const AlgoBatch&, const AlgorithmOptions&,
                                                     AlgoState&);
 
+// ReMax (Li et al., 2023, alg. 1): the same minus the reward of the prompt's greedy response. In
+// too: greedy_rewards [S].
+Result<ComputeResult> remax_advantages(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
 // On-policy distillation: the reward of a token is kl.coef times log(teacher / policy), that of the
 // sample's last one has its rewards too; returns discounted by gamma; normalization over tokens.
 // In: rewards [S], old_logprobs [R], teacher_logprobs [R]. Out: advantages [R].

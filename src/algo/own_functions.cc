@@ -70,7 +70,7 @@ void add_own_metrics(const std::map<std::string, at::Tensor>& own, Metrics& metr
 }
 
 Result<at::Tensor> own_losses_of(const std::string& path, const OwnLossEntry& entry,
-                             const OwnLossInput& input, Metrics* metrics) {
+                                 const OwnLossInput& input, Metrics* metrics) {
   BRAID_ASSIGN(const OwnLoss own, guarded_call(path, [&] { return entry.loss(input); }));
   BRAID_TRY(check_size(path, own.losses_R, input.logprobs_R.numel(), "losses"));
   if (metrics != nullptr) add_own_metrics(own.metrics, *metrics);

@@ -15,6 +15,7 @@ const std::map<std::string, ComputeFn>& computes() {
       {"reinforce_baseline_advantages", reinforce_baseline_advantages},
       {"best_and_worst", best_and_worst},
       {"kto_baseline", kto_baseline},
+      {"remax_advantages", remax_advantages},
       {"distill_advantages", distill_advantages},
       {"sampler_logprobs", sampler_logprobs}};
   return table;

@@ -40,7 +40,7 @@ TEST(Algorithms, TheTrainableOnesAreDerivedFromGraphsAndFunctions) {
   const std::set<std::string> all(names.begin(), names.end());
   for (const char* name : {"ppo", "grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "reinforce",
                            "reinforce_plus_plus", "reinforce_plus_plus_baseline", "dpo", "orpo",
-                           "online_dpo", "kto", "distill", "sft", "rm"})
+                           "online_dpo", "kto", "distill", "remax", "sft", "rm"})
     EXPECT_EQ(all.count(name), 1u) << name;
 }
 
@@ -134,6 +134,32 @@ TEST(DistillStep, TheFirstIsOnPolicyAndMovesTowardsTheTeacher) {
   EXPECT_FALSE(same_weights(*session, *before));
   config.teacher.path.clear();
   EXPECT_THAT(Session::create(config, program).status().message(), HasSubstr("teacher.path: no"));
+}
+
+// All samples of a prompt have the reward of one greedy response, which a step of one sample each
+// has too.
+TEST(RemaxStep, TheGreedyResponseIsThePrompts) {
+  Config config = tiny_run("remax");
+  config.rollout.samples_per_prompt = 2;
+  const Program program = program_of(config);
+  const auto session = session_of(config, program);
+  const auto row = session->run_step();
+  ASSERT_TRUE(row.ok()) << row.status().message();
+  const SampleStore& store = session->store();
+  const TokenLists& greedy = **store.tokens("greedy_ids");
+  const at::Tensor worth = *store.reals("greedy_rewards", store.all_rows());
+  ASSERT_EQ(store.size(), 8u);
+  for (size_t i = 0; i < store.size(); i += 2) {
+    EXPECT_EQ(greedy[i], greedy[i + 1]);
+    EXPECT_EQ(worth[static_cast<int64_t>(i)].item<float>(),
+              worth[static_cast<int64_t>(i + 1)].item<float>());
+  }
+  EXPECT_NEAR(row->at("reward/greedy_mean"), worth.mean().item<double>(), 1e-6);
+  config.rollout.samples_per_prompt = 1;
+  const auto single = session_of(config, program);
+  ASSERT_TRUE(single->run_step().ok());
+  for (size_t i = 0; i < single->store().size(); ++i)
+    EXPECT_EQ((**single->store().tokens("greedy_ids"))[i], greedy[2 * i]);
 }
 
 constexpr double kLearned = 0.15;  // of the share of digits
@@ -258,13 +284,13 @@ TEST_F(PrintedAlgorithms, TheExampleOfAnOwnLossIsGrpo) {
   EXPECT_THAT(refused.output, HasSubstr("algorithm.loss: dpo has no loss over log-probs"));
 }
 
-// What a plan has no steps for yet is refused before anything is read.
-TEST_F(PrintedAlgorithms, OneThatIsOnlyPlannedNamesThoseThatTrain) {
+// What nobody trains is refused before anything is read.
+TEST_F(PrintedAlgorithms, OneThatNobodyKnowsNamesThoseThatTrain) {
   const CommandOutcome outcome =
-      run_braid("train examples/algorithms/toy.yaml algorithm.name=remax run.dir=" + folder_ +
+      run_braid("train examples/algorithms/toy.yaml algorithm.name=remix run.dir=" + folder_ +
                 " run.name=none");
   EXPECT_NE(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.output, HasSubstr("remax can be planned and simulated, but not trained"));
+  EXPECT_THAT(outcome.output, HasSubstr("did you mean 'remax'?"));
   EXPECT_THAT(outcome.output, HasSubstr("reinforce_plus_plus_baseline"));
 }
 

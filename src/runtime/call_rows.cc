@@ -127,7 +127,10 @@ std::vector<Rows> CallRows::scored_by_rank(CallId call, int64_t step) {
   }
   for (size_t i = 0; i < program_.graph.calls.size(); ++i) {
     const CallId generate{static_cast<int32_t>(i)};
-    if (program_.graph.calls[i].kind != CallKind::kGenerate) continue;
+    const Call& wrote = program_.graph.calls[i];
+    if (wrote.kind != CallKind::kGenerate) continue;
+    if (store_.responses_of(wrote) != store_.responses_of(program_.graph.calls[call.value]))
+      continue;
     const std::vector<SampleRows> read = by_rank(generate, step);
     for (size_t rank = 0; rank < read.size(); ++rank)
       if (leads_replica(generate, static_cast<int64_t>(rank))) out[rank] = rows_of(read[rank]);

@@ -189,8 +189,8 @@ Status Rehearsal::begin_region(const Call& call) {
   if (!rollout_.replay.empty()) return ok_status();
   BRAID_TRY(begin_samples());
   BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
-  BRAID_TRY(
-      generation_.begin(models_.model(id), std::move(ranks), store_, rows_.mine(id, 0, rank()), 0));
+  BRAID_TRY(generation_.begin(call, models_.model(id), std::move(ranks), store_,
+                              rows_.mine(id, 0, rank()), 0));
   cache_bytes_ = generation_.cache_bytes();
   return ok_status();
 }

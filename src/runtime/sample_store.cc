@@ -159,16 +159,25 @@ std::vector<int64_t> SampleStore::counts(const std::string& field) const {
   return out;
 }
 
-std::string SampleStore::responses_of(const Call& call) const {
-  const auto holds = [](const Field& field) {
-    return field.type == FieldType::kTokens && field.shape == FieldShape::kPerToken;
+std::string SampleStore::first_of(const Call& call, FieldType type, FieldShape shape,
+                                  const char* otherwise) const {
+  const auto matches = [&](const Field& field) {
+    return field.type == type && field.shape == shape;
   };
   for (const std::string& name : call.reads)
-    if (const auto found = fields_.find(name); found != fields_.end() && holds(found->second))
+    if (const auto found = fields_.find(name); found != fields_.end() && matches(found->second))
       return name;
   for (const Field& field : call.writes)
-    if (holds(field)) return field.name;
-  return kResponses;
+    if (matches(field)) return field.name;
+  return otherwise;
+}
+
+std::string SampleStore::responses_of(const Call& call) const {
+  return first_of(call, FieldType::kTokens, FieldShape::kPerToken, kResponses);
+}
+
+std::string SampleStore::cut_flag_of(const Call& call) const {
+  return first_of(call, FieldType::kFlag, FieldShape::kPerSample, "truncated");
 }
 
 Result<AlgoBatch> SampleStore::gather(const std::vector<std::string>& fields, const Rows& rows,

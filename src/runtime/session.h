@@ -202,7 +202,7 @@ class Session : public Executor {
   Status reward(const Call& call);
   bool asks_beside_model(const Call& call) const;
   Status share_values(std::map<size_t, double>* by_row);
-  Status score(const Rows& rows, const std::map<size_t, double>& scores);
+  Status score(const Call& call, const Rows& rows, const std::map<size_t, double>& scores);
   Status share_rewards(const Call& call);
   Status compute(const Call& call);
   Status share_algo_state(CallId call);
@@ -232,10 +232,9 @@ class Session : public Executor {
   Training training_;
   Scoring scoring_;
   std::unique_ptr<Evaluator> evaluator_;  // null without eval.*
-  RewardModels eval_models_;  // of rewards that evaluations alone ask, on the first rank
-  Json frozen_;               // fingerprints of weights that are not trained
-  std::map<size_t, double> model_scores_;  // by row: of the reward model, in the reward call
-  ScoredSamples scored_;                   // what this rank found in it
+  RewardModels eval_models_;             // of rewards that evaluations alone ask, on the first rank
+  Json frozen_;                          // fingerprints of weights that are not trained
+  std::map<CallId, FoundScores> found_;  // by reward call of the step, until it is shared
 
   // Of the step.
   Metrics metrics_;
