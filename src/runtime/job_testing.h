@@ -29,7 +29,8 @@ inline std::string everywhere(const std::string& algorithm, const std::string& g
   AlgorithmOptions options = default_options(algorithm);
   if (options.kl.coef == 0) options.kl.coef = 0.01;  // as RunProcess has it: every plan has the reference
   std::string out;
-  for (const Call& call : make_graph(options)->calls) {
+  const Graph graph = *make_graph(options);
+  for (const Call& call : graph.calls) {
     if (!uses_model(call)) continue;
     const bool updates = !trains.empty() && call.kind == CallKind::kTrainStep;
     out +=
