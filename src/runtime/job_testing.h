@@ -27,7 +27,8 @@ struct LayoutCase {
 inline std::string everywhere(const std::string& algorithm, const std::string& generate,
                               const std::string& passes, const std::string& trains = "") {
   AlgorithmOptions options = default_options(algorithm);
-  if (options.kl.coef == 0) options.kl.coef = 0.01;  // as RunProcess has it: every plan has the reference
+  if (options.kl.coef == 0)
+    options.kl.coef = 0.01;  // as RunProcess has it: every plan has the reference
   std::string out;
   const Graph graph = *make_graph(options);
   for (const Call& call : graph.calls) {

@@ -28,8 +28,9 @@ Result<Origin> policy_origin(const Config& config) {
 }
 
 // The model of the list of rewards; `lacking` is the error where it has none.
-Result<Origin> scorer_origin(const Config& config, const char* lacking) {
-  if (const RewardConfig* reward = reward_model(config)) return Origin{reward->path, ""};
+Result<Origin> scorer_origin(const Config& config, const char* lacking,
+                             const std::string& role = "reward") {
+  if (const RewardConfig* reward = reward_model(config, role)) return Origin{reward->path, ""};
   return invalid_input(lacking);
 }
 
@@ -90,7 +91,8 @@ Result<Origin> role_origin(const Config& config, const std::string& role) {
 Result<Origin> role_origin(const Config& config, const RoleSpec& role) {
   if (!is_scorer(role)) return role_origin(config, role.role.value);
   return scorer_origin(config,
-                       "reward: the graph scores with a model, the list has none of type model");
+                       "reward: the graph scores with a model, the list has none of type model",
+                       role.role.value);
 }
 
 Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head) {

@@ -164,8 +164,8 @@ void Rehearsal::note_shortage(const std::string& detail) {
 
 Status Rehearsal::run_call(const Call& call) {
   const bool loaded = models_.roles().count(call.role.value) > 0;  // rewards may not be asked
-  if (call.kind != CallKind::kInfer && (call.kind != CallKind::kReward || !loaded))
-    return ok_status();
+  const bool computes = call.kind == CallKind::kInfer || call.kind == CallKind::kReward;
+  if (!computes || !loaded) return ok_status();
   BRAID_TRY(deal_longest(call));
   at_ = cat("call ", call.name, ", ", micro_batch_text());
   BRAID_ASSIGN(InferWork work, work_.inference(id_of(call), deal_));

@@ -209,7 +209,8 @@ Result<Roles> load_roles(const Config& config, const Graph& graph,
     if (is_scorer(spec) && !needs_rewards(config, graph)) continue;
     const auto part = parts.find(spec.role.value);
     auto state = load_role(spec, config, part == parts.end() ? ModelPart() : part->second, roles);
-    const RewardConfig* const reward = is_scorer(spec) ? reward_model(config) : nullptr;
+    const RewardConfig* const reward =
+        is_scorer(spec) ? reward_model(config, spec.role.value) : nullptr;
     if (!state.ok())
       return state.status().at(reward != nullptr ? cat("reward ", reward_name(*reward))
                                                  : cat("role ", spec.role));

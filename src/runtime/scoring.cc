@@ -93,17 +93,13 @@ void Scoring::keep_comparable(const SampleStore& store, const Rows& rows,
 }
 
 Result<ScoredSamples> Scoring::score(const Call& call, const SampleStore& store, const Rows& rows,
-                                     int64_t step, const std::map<size_t, double>& scores) {
+                                     int64_t step, const ModelScores& scores) {
   BRAID_ASSIGN(const std::vector<RewardSample> asked, samples(call, store, rows));
   BRAID_ASSIGN(RewardOutcomes outcomes,
                collect_outcomes(rewards_, config_.reward, asked, score_context(config_, step)));
   for (size_t i = 0; i < models_.size(); ++i)
     if (models_[i]) outcomes.outcomes[i] = score_samples(*models_[i], asked, config_.train);
-  if (!scores.empty()) {
-    std::vector<double> values;
-    for (const size_t row : rows) values.push_back(scores.at(row));
-    outcomes.outcomes[*reward_model_index(config_)] = score_outcomes(values);
-  }
+  for (const auto& [entry, values] : scores) outcomes.outcomes[entry] = score_outcomes(values);
   BRAID_ASSIGN(RewardTotals totals, apply_policies(config_.reward, outcomes, asked));
   keep_comparable(store, rows, totals);
   ScoredSamples scored;

@@ -39,6 +39,9 @@ struct FoundScores {
 // others.
 void retain(const std::vector<bool>& kept, FoundScores* found);
 
+// Of rewards that are roles of the graph, by their place in the list: a number for each row.
+using ModelScores = std::map<size_t, std::vector<double>>;
+
 // Whether the rewards of the list are asked; a replayed rollout brings their values.
 bool asks_rewards(const Config& config, const Graph& graph);
 
@@ -55,11 +58,11 @@ class Scoring {
         models_(std::move(models)) {}
 
   // Asks the rewards of the list about these rows of step `step` and the responses that `call`
-  // reads. `scores` has what a reward model
-  // that is a role of the graph gave each row; empty where there is none. kStopped where a stop
-  // signal ended the wait for them.
+  // reads. `scores` has what reward models
+  // that are roles of the graph gave each of the rows. kStopped where a stop signal ended the wait
+  // for the others.
   Result<ScoredSamples> score(const Call& call, const SampleStore& store, const Rows& rows,
-                              int64_t step, const std::map<size_t, double>& scores);
+                              int64_t step, const ModelScores& scores);
   // What the recorded rows, by sample id, say that they are worth.
   static ScoredSamples replayed(const std::map<int64_t, RolloutRow>& recorded,
                                 const SampleStore& store, const Rows& rows);

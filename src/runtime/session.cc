@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "algo/batch.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -17,6 +18,7 @@
 #include "host/machine.h"
 #include "host/work_section.h"
 #include "inputs/reward_columns.h"
+#include "plan/make_problem.h"
 #include "runtime/check_models.h"
 #include "runtime/check_tokenizers.h"
 #include "runtime/fingerprint.h"
@@ -351,6 +353,8 @@ Result<InferredRows> Session::inferred_in_step(const Call& call) {
 }
 
 Status Session::infer(const Call& call) {
+  // Replayed rollouts bring what reward models would say.
+  if (is_reward_role(call.role.value) && !asks_rewards(config_, program_.graph)) return ok_status();
   BRAID_ASSIGN(const InferredRows done, inferred_in_step(call));
   const std::string& field = call.writes.front().name;
   if (done.values.defined()) BRAID_TRY(store_.put_reals(field, done.rows, done.values));
@@ -388,13 +392,33 @@ Status Session::share_values(std::map<size_t, double>* by_row) {
   return ok_status();
 }
 
+// What the reward models of the graph gave these rows: `by_row` is the call's own one, others have
+// written fields.
+Result<ModelScores> Session::model_scores(const Call& call, const Rows& rows,
+                                          const std::map<size_t, double>& by_row) const {
+  ModelScores out;
+  if (!by_row.empty()) {
+    std::vector<double>& own = out[*reward_model_index(config_)];
+    for (const size_t row : rows) own.push_back(by_row.at(row));
+  }
+  for (const Call& before : program_.graph.calls) {
+    if (before.kind != CallKind::kInfer || !is_reward_role(before.role.value)) continue;
+    const std::string& field = before.writes.front().name;
+    if (std::count(call.reads.begin(), call.reads.end(), field) == 0) continue;
+    BRAID_ASSIGN(const at::Tensor scores, store_.reals(field, rows));
+    out[*reward_model_index(config_, before.role.value)] = to_doubles(scores);
+  }
+  return out;
+}
+
 Status Session::score(const Call& call, const Rows& rows, const std::map<size_t, double>& scores) {
   FoundScores& found = found_[id_of(call)];
   found.rows = rows;
   if (rows.empty()) return ok_status();
   const WorkSection section;
   if (asks_rewards(config_, program_.graph)) {
-    BRAID_ASSIGN(found.scored, scoring_.score(call, store_, rows, position_.step, scores));
+    BRAID_ASSIGN(const ModelScores of_models, model_scores(call, rows, scores));
+    BRAID_ASSIGN(found.scored, scoring_.score(call, store_, rows, position_.step, of_models));
   } else {
     found.scored = Scoring::replayed(generation_.replayed(store_.responses_of(call)), store_, rows);
   }

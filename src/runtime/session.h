@@ -191,6 +191,8 @@ class Session : public Executor {
   Result<std::vector<Generated>> responses_of_first_rank();
   Result<std::vector<std::vector<RewardOutcome>>> evaluated_scores(
       const std::vector<RewardSample>& samples);
+  Result<std::vector<double>> evaluated_by(const Call& call,
+                                           const std::vector<RewardSample>& samples);
 
   Status fetch(const Call& call);
   // What data_check_ has found since the last step.
@@ -202,6 +204,8 @@ class Session : public Executor {
   Status reward(const Call& call);
   bool asks_beside_model(const Call& call) const;
   Status share_values(std::map<size_t, double>* by_row);
+  Result<ModelScores> model_scores(const Call& call, const Rows& rows,
+                                   const std::map<size_t, double>& by_row) const;
   Status score(const Call& call, const Rows& rows, const std::map<size_t, double>& scores);
   Status share_rewards(const Call& call);
   Status compute(const Call& call);
