@@ -22,6 +22,7 @@ extern const Command kDataCommand;
 extern const Command kConfigCommand;
 extern const Command kTokenizeCommand;
 extern const Command kRewardTestCommand;
+extern const Command kBuildLossCommand;
 
 namespace {
 
@@ -59,6 +60,7 @@ std::vector<Command> all_commands([[maybe_unused]] char** argv) {
       in_engine(kGenerate, argv),
       in_engine(kScore, argv),
       kRewardTestCommand,
+      kBuildLossCommand,
       in_engine(kProfile, argv),
 #endif
   };

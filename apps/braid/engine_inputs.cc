@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "config/algorithm_traits.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "host/file.h"
@@ -124,7 +125,8 @@ Status check_run_inputs(const Config& config, const Graph& graph) {
     BRAID_ASSIGN(const RunData eval, load_run_data(config, config.data.eval, DataNeed::kPrompts));
     log_info(counts_text(config.data.eval, eval.data));
   }
-  if (generates(graph) && config.reward.empty())
+  const bool optional = algorithm_traits(config.algorithm.name).rewards_optional;
+  if (generates(graph) && config.reward.empty() && !optional)
     return invalid_input(
         "reward: the list is empty; an algorithm that generates needs at least one reward");
   return generates(graph) ? check_reward_files(config.reward, train.data) : ok_status();

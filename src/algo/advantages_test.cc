@@ -289,12 +289,52 @@ TEST(SamplerLogprobs, StandForTheOldPolicy) {
   EXPECT_FALSE(sampler_logprobs(ppo_batch(), {}, state).ok());
 }
 
+// The return of each token, minus what the greedy response of the prompt is worth.
+TEST(RemaxAdvantages, AreReturnsMinusTheGreedyReward) {
+  AlgoBatch batch = ppo_batch();
+  batch.fields["greedy_rewards"] = tensor_of({0.25, 0.5, -1});
+  AlgorithmOptions options = default_options("remax");
+  options.kl.coef = 0;
+  AlgoState state;
+  const ComputeResult result = remax_advantages(batch, options, state).value();
+  EXPECT_EQ(to_doubles(result.fields.at("advantages")), (Numbers{0.75, 0.75, -1, 3, 3, 3}));
+  EXPECT_DOUBLE_EQ(result.metrics.at("reward/greedy_mean").mean(), -0.25 / 3);
+  options.kl.coef = 0.1;  // k1 of each token from here on
+  EXPECT_THAT(to_doubles(remax_advantages(batch, options, state)->fields.at("advantages")),
+              Pointwise(DoubleNear(1e-6), Numbers{0.75 - 0.1 * (0.5 - 0.25), 0.75 + 0.1 * 0.25, -1,
+                                                  3 - 0.1 * (1 - 0.5 + 0.25),
+                                                  3 - 0.1 * (-0.5 + 0.25), 3 - 0.1 * 0.25}));
+}
+
+// Each token has its own log-ratio; with gamma those behind it too, and the last one the rewards.
+TEST(DistillAdvantages, AreTheLogRatiosToTheTeacher) {
+  AlgoBatch batch;
+  batch.response_lens = {2, 1};
+  batch.groups = {0, 1};
+  batch.fields = {{"rewards", tensor_of({0, 3})},
+                  {"old_logprobs", tensor_of({-1, -2, -0.5})},
+                  {"teacher_logprobs", tensor_of({-1.5, -0.5, -0.25})}};
+  AlgorithmOptions options = default_options("distill");
+  AlgoState state;
+  const auto found = [&] {
+    const ComputeResult result = distill_advantages(batch, options, state).value();
+    EXPECT_DOUBLE_EQ(result.metrics.at("distill/reverse_kl").mean(), (0.5 - 1.5 - 0.25) / 3);
+    return to_doubles(result.fields.at("advantages"));
+  };
+  EXPECT_EQ(found(), (Numbers{-0.5, 1.5, 3.25}));
+  options.gamma = 0.5;
+  options.kl.coef = 2;
+  EXPECT_EQ(found(), (Numbers{-1 + 0.5 * 3, 3, 3.5}));
+  batch.fields.erase("teacher_logprobs");
+  EXPECT_FALSE(distill_advantages(batch, options, state).ok());
+}
+
 TEST(Registry, UnknownNamesListTheKnownOnes) {
   EXPECT_TRUE(find_compute("ppo_advantages").ok());
   EXPECT_THAT(find_compute("ppo_advantage").status().message(),
               HasSubstr("did you mean 'ppo_advantages'?"));
   EXPECT_THAT(find_loss("dpo").status().message(),
-              HasSubstr("cispo, odds_ratio, pairwise, policy, preference, sft, value"));
+              HasSubstr("cispo, kto, odds_ratio, pairwise, policy, preference, sft, value"));
 }
 
 TEST(Validate, AcceptsTheDefaults) {

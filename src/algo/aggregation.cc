@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/clamp_min.h>
+#include <ATen/ops/index_add.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/tensor.h>
@@ -54,6 +55,13 @@ at::Tensor sample_mean_per_token(const at::Tensor& values_R,
   const at::Tensor sums_S = at::zeros({lengths_S.size(0)}, values_R.options().requires_grad(false))
                                 .index_add(0, sample_R, values_R);
   return (sums_S / at::clamp_min(lengths_S, 1)).index_select(0, sample_R);
+}
+
+at::Tensor sample_sums(const at::Tensor& values_R, const std::vector<int64_t>& response_lens) {
+  const at::Tensor lens_S = at::tensor(response_lens, at::kLong).to(values_R.device());
+  const at::Tensor sample_R = at::repeat_interleave(lens_S);
+  const at::Tensor none_S = at::zeros({lens_S.size(0)}, values_R.options().requires_grad(false));
+  return at::index_add(none_S, 0, sample_R, values_R);
 }
 
 }  // namespace braid

@@ -29,4 +29,7 @@ TokenWeights token_weights(const AlgoBatch& batch, const Denominators& denominat
 at::Tensor sample_mean_per_token(const at::Tensor& values_R,
                                  const std::vector<int64_t>& response_lens);
 
+// For each sample the sum over its tokens [S]. Differentiable.
+at::Tensor sample_sums(const at::Tensor& values_R, const std::vector<int64_t>& response_lens);
+
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -48,7 +49,8 @@ struct ComputeResult {
   Fields fields;
   Metrics metrics;
 };
-using ComputeFn = Result<ComputeResult> (*)(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+using ComputeFn =
+    std::function<Result<ComputeResult>(const AlgoBatch&, const AlgorithmOptions&, AlgoState&)>;
 
 // Totals over the whole optimizer step, by which sums are divided (never a micro-batch's own
 // counts).
@@ -68,10 +70,11 @@ struct LossResult {
   at::Tensor loss;  // scalar, already divided by the global denominators
   Metrics metrics;
 };
-using LossFn = Result<LossResult> (*)(const ModelOutputs&, const AlgoBatch&, const Denominators&,
-                                      const AlgorithmOptions&);
+using LossFn = std::function<Result<LossResult>(const ModelOutputs&, const AlgoBatch&,
+                                                const Denominators&, const AlgorithmOptions&)>;
 
-// The functions that graphs name; an unknown name is an error that lists the known ones.
+// The functions that graphs name; an unknown name is an error that lists the known ones. A name
+// that ends in .so is a library of the user's (own_functions.h).
 Result<ComputeFn> find_compute(const std::string& name);
 Result<LossFn> find_loss(const std::string& name);
 

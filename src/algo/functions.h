@@ -32,6 +32,15 @@ Result<ComputeResult> reinforce_advantages(const AlgoBatch&, const AlgorithmOpti
 Result<ComputeResult> reinforce_baseline_advantages(const AlgoBatch&, const AlgorithmOptions&,
                                                     AlgoState&);
 
+// ReMax (Li et al., 2023, alg. 1): the same minus the reward of the prompt's greedy response. In
+// too: greedy_rewards [S].
+Result<ComputeResult> remax_advantages(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
+// On-policy distillation: the reward of a token is kl.coef times log(teacher / policy), that of the
+// sample's last one has its rewards too; returns discounted by gamma; normalization over tokens.
+// In: rewards [S], old_logprobs [R], teacher_logprobs [R]. Out: advantages [R].
+Result<ComputeResult> distill_advantages(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
 // The best sample of each group is preferred to the worst (Guo et al., 2024, alg. 1).
 // In: rewards [S]. Out: preferred [S]: 1, -1, and 0 for others and where all rewards are equal.
 Result<ComputeResult> best_and_worst(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
@@ -78,5 +87,16 @@ Result<LossResult> preference_loss(const ModelOutputs&, const AlgoBatch&, const 
 // tokens, plus beta times the loss of the ratio of the pair's odds.
 Result<LossResult> odds_ratio_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
                                    const AlgorithmOptions&);
+
+// KTO's baseline: the mean over the samples of log(policy / reference) of a completion of another
+// prompt, at least 0: the same number for all.
+// In: mismatched_logprobs [R], mismatched_ref_logprobs [R]. Out: kl_baseline [S].
+Result<ComputeResult> kto_baseline(const AlgoBatch&, const AlgorithmOptions&, AlgoState&);
+
+// KTO: w (1 - sigmoid(beta (z - b))) of a wanted sample, w' (1 - sigmoid(beta (b - z))) of another,
+// z = log(policy / reference) of its response, b the baseline. Mean over Denominators::samples.
+// Fields: ref_logprobs [R], kl_baseline [S], wanted [S] (1 or 0).
+Result<LossResult> kto_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                            const AlgorithmOptions&);
 
 }  // namespace braid

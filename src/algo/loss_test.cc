@@ -10,6 +10,8 @@
 
 #include "algo/batch.h"
 #include "algo/functions.h"
+#include "algo/own_functions.h"
+#include "algo/own_loss.h"
 
 namespace braid {
 namespace {
@@ -49,7 +51,9 @@ struct Case {
              {"advantages", double_tensor(advantages)},
              {"values", double_tensor(values)},
              {"returns", double_tensor(returns)},
-             {"sampler_logprobs", double_tensor(sampler_logprobs)}},
+             {"sampler_logprobs", double_tensor(sampler_logprobs)},
+             {"wanted", double_tensor({1, 0, 1, 1, 0, 1})},
+             {"kl_baseline", double_tensor(Numbers(6, 0.4))}},
             lens,
             groups};
   }
@@ -61,7 +65,11 @@ AlgoBatch part(const AlgoBatch& batch, size_t begin, size_t end) {
   const auto offsets = sample_begins(batch);
   AlgoBatch result;
   for (const auto& [name, field] : batch.fields) {
-    result.fields[name] = field.slice(0, offsets[begin], offsets[end]);
+    const bool per_sample = field.size(0) == static_cast<int64_t>(batch.groups.size());
+    const auto at = [&](size_t sample) {
+      return per_sample ? static_cast<int64_t>(sample) : offsets[sample];
+    };
+    result.fields[name] = field.slice(0, at(begin), at(end));
   }
   result.response_lens.assign(batch.response_lens.begin() + begin,
                               batch.response_lens.begin() + end);
@@ -333,7 +341,7 @@ TEST(Losses, DoNotDependOnTheSplitIntoMicroBatches) {
   std::vector<AlgorithmOptions> variants = policy_variants();
   const std::set<std::string> on_pairs = {"pairwise", "preference", "odds_ratio"};
   for (const char* name :
-       {"policy", "cispo", "value", "sft", "pairwise", "preference", "odds_ratio"}) {
+       {"policy", "cispo", "value", "sft", "pairwise", "preference", "odds_ratio", "kto"}) {
     const LossFn loss = find_loss(name).value();
     for (const auto& options : variants) {
       const Split whole = run_split(c, loss, options, 6);
@@ -530,6 +538,58 @@ TEST(OddsRatioLoss, EqualsReferenceAndFiniteDifferences) {
   expect_gradient(x, [&](const at::Tensor& logprobs) { return run(logprobs).loss; });
 }
 
+TEST(KtoLoss, EqualsReferenceAndFiniteDifferences) {
+  const Case c(16);
+  AlgorithmOptions o;
+  o.beta = 0.3;
+  o.wanted_weight = 0.75, o.unwanted_weight = 1.5;
+  const AlgoBatch batch = c.batch();
+  const auto run = [&](const at::Tensor& x) {
+    return kto_loss({x, {}, {}, {}}, batch, c.totals(), o).value();
+  };
+  const Numbers ratios = log_ratios(c, c.x, false);
+  const Numbers wanted = {1, 0, 1, 1, 0, 1};
+  double expected = 0, accuracy = 0;
+  for (size_t i = 0; i < 6; ++i) {
+    const double gain = wanted[i] > 0 ? ratios[i] - 0.4 : 0.4 - ratios[i];
+    expected += (wanted[i] > 0 ? 0.75 : 1.5) * (1 - 1 / (1 + std::exp(-o.beta * gain))) / 6;
+    accuracy += gain > 0 ? 1.0 / 6 : 0;
+  }
+  const LossResult result = run(double_tensor(c.x));
+  EXPECT_NEAR(result.loss.item<double>(), expected, 1e-12);
+  EXPECT_NEAR(result.metrics.at("kto/loss").mean(), expected, 1e-12);
+  EXPECT_NEAR(result.metrics.at("kto/accuracy").mean(), accuracy, 1e-12);
+  EXPECT_NEAR(result.metrics.at("kto/unwanted_reward_mean").mean(),
+              o.beta * (ratios[1] + ratios[4]) / 2, 1e-12);
+  expect_gradient(c.x, [&](const at::Tensor& x) { return run(x).loss; });
+}
+
+// Where policy and reference agree, and their baseline is 0, every sample costs half its weight.
+TEST(KtoLoss, HasItsKnownValueWhereThePolicyIsTheReference) {
+  const Case c(17);
+  AlgorithmOptions o;
+  o.unwanted_weight = 3;
+  AlgoBatch batch = c.batch();
+  batch.fields["kl_baseline"] = double_tensor(Numbers(6, 0));
+  const auto loss = kto_loss({double_tensor(c.ref_logprobs), {}, {}, {}}, batch, c.totals(), o)
+                        ->loss.item<double>();
+  EXPECT_NEAR(loss, (4 * 0.5 + 2 * 1.5) / 6, 1e-12);
+}
+
+TEST(KtoBaseline, IsTheMeanOfTheSamplesAndNeverBelowZero) {
+  AlgoState state;
+  AlgoBatch batch = {{{"mismatched_logprobs", double_tensor({-1, -2, -0.5})},
+                      {"mismatched_ref_logprobs", double_tensor({-1.5, -2.25, -1.5})}},
+                     {2, 1},
+                     {0, 1}};
+  const auto result = kto_baseline(batch, AlgorithmOptions{}, state);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_THAT(to_doubles(result->fields.at("kl_baseline")), testing::ElementsAre(0.875, 0.875));
+  std::swap(batch.fields["mismatched_logprobs"], batch.fields["mismatched_ref_logprobs"]);
+  EXPECT_EQ(to_doubles(kto_baseline(batch, AlgorithmOptions{}, state)->fields.at("kl_baseline"))[0],
+            0);
+}
+
 TEST(BestAndWorst, NamesOnePairOfEachGroupWhoseRewardsDiffer) {
   AlgoState state;
   const AlgoBatch batch = {
@@ -538,6 +598,44 @@ TEST(BestAndWorst, NamesOnePairOfEachGroupWhoseRewardsDiffer) {
   ASSERT_TRUE(result.ok()) << result.status().message();
   EXPECT_THAT(to_doubles(result->fields.at("preferred")), testing::ElementsAre(-1, 1, 0, 0, 0, 0));
   EXPECT_DOUBLE_EQ(result->metrics.at("adv/zero_std_frac").mean(), 0.5);
+}
+
+// -r A, by hand.
+OwnLoss plain_own_loss(const OwnLossInput& in) {
+  return {.losses_R = -at::exp(in.logprobs_R - in.old_logprobs_R) * in.advantages_R};
+}
+
+std::string own_loss_error(OwnLoss (*loss)(const OwnLossInput&),
+                           OwnGradient gradient = OwnGradient::kOfTheValue) {
+  return check_own_loss("f.so", {.loss = loss, .gradient = gradient}).message();
+}
+
+TEST(OwnLoss, IsTriedByFiniteDifferences) {
+  EXPECT_EQ(own_loss_error(plain_own_loss), "");
+  const auto constant = [](const OwnLossInput& in) -> OwnLoss {
+    const at::Tensor weights = at::exp(in.logprobs_R - in.old_logprobs_R).detach();
+    return {.losses_R = -weights * in.advantages_R * in.logprobs_R};
+  };
+  EXPECT_THAT(own_loss_error(constant), testing::HasSubstr("f.so: its gradient is wrong"));
+  EXPECT_EQ(own_loss_error(constant, OwnGradient::kWithConstants), "");
+}
+
+TEST(OwnLoss, WhatItMayNotGiveIsNamed) {
+  const auto one_number = [](const OwnLossInput& in) -> OwnLoss {
+    return {.losses_R = plain_own_loss(in).losses_R.sum().reshape({1})};
+  };
+  EXPECT_THAT(own_loss_error(one_number), testing::HasSubstr("1 losses for 8 tokens"));
+  const auto unattached = [](const OwnLossInput& in) -> OwnLoss { return {.losses_R = in.mask_R}; };
+  EXPECT_THAT(own_loss_error(unattached), testing::HasSubstr("do not depend on logprobs_R"));
+  const auto infinite = [](const OwnLossInput& in) -> OwnLoss {
+    return {.losses_R = plain_own_loss(in).losses_R / (in.mask_R - 1)};
+  };
+  EXPECT_THAT(own_loss_error(infinite), testing::HasSubstr("not finite"));
+  const auto nothing = [](const OwnLossInput&) -> OwnLoss { return {}; };
+  EXPECT_THAT(own_loss_error(nothing), testing::HasSubstr("gives no losses"));
+  const auto throws = [](const OwnLossInput&) -> OwnLoss { throw std::runtime_error("odd"); };
+  EXPECT_THAT(own_loss_error(throws), testing::HasSubstr("f.so: odd"));
+  EXPECT_THAT(find_loss("/none.so").status().message(), testing::HasSubstr("algorithm.loss"));
 }
 
 }  // namespace

@@ -99,8 +99,9 @@ Result<LossResult> policy_objective_loss(const ModelOutputs& outputs, const Algo
   BRAID_ASSIGN(const PolicyTerms terms, policy_terms(outputs, batch, options));
   const TokenWeights weights = token_weights(batch, denominators, options, terms.logprobs_R);
   LossResult result;
-  BRAID_ASSIGN(const at::Tensor losses_R, sampled_losses(objective.losses_R(terms, options), terms,
-                                                         batch, options, result.metrics));
+  BRAID_ASSIGN(const at::Tensor of_tokens_R, objective.losses_R(terms, options));
+  BRAID_ASSIGN(const at::Tensor losses_R,
+               sampled_losses(of_tokens_R, terms, batch, options, result.metrics));
   result.loss = weights.apply(losses_R);
   weights.report(result.metrics, "policy/loss", result.loss);
   add_ratio_metrics(terms, options, objective.clips_gains_only, result.metrics);

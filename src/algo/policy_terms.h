@@ -3,6 +3,8 @@
 // advantage cost. Pure functions of their arguments. Shapes: R response tokens.
 #pragma once
 
+#include <functional>
+
 #include "algo/algorithm.h"
 
 namespace braid {
@@ -13,7 +15,7 @@ struct PolicyTerms {
 };
 
 struct PolicyObjective {
-  at::Tensor (*losses_R)(const PolicyTerms&, const AlgorithmOptions&);
+  std::function<Result<at::Tensor>(const PolicyTerms&, const AlgorithmOptions&)> losses_R;
   // Whether ratios are clipped on the side alone to which the advantage drives them.
   bool clips_gains_only = true;
 };

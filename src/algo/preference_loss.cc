@@ -1,18 +1,16 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/expm1.h>
-#include <ATen/ops/index_add.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <map>
 
+#include "algo/aggregation.h"
 #include "algo/batch.h"
 #include "algo/functions.h"
 #include "base/text.h"
@@ -65,11 +63,10 @@ at::Tensor rows(const at::Tensor& values_S, const std::vector<int64_t>& index) {
 
 // Sum, or mean, over the tokens of each sample. Differentiable.
 at::Tensor per_sample(const at::Tensor& values_R, const std::vector<int64_t>& lens, bool mean) {
+  const at::Tensor sums_S = sample_sums(values_R, lens);
+  if (!mean) return sums_S;
   const at::Tensor lens_S = at::tensor(lens, at::kLong).to(values_R.device());
-  const at::Tensor sample_R = at::repeat_interleave(lens_S);
-  const at::Tensor none_S = at::zeros({lens_S.size(0)}, values_R.options());
-  const at::Tensor sums_S = at::index_add(none_S, 0, sample_R, values_R);
-  return mean ? sums_S / lens_S.clamp_min(1).to(values_R.scalar_type()) : sums_S;
+  return sums_S / lens_S.clamp_min(1).to(values_R.scalar_type());
 }
 
 // Of the difference d of the two log-ratios of a pair (Rafailov et al., 2023, eq. 7; Azar et al.,

@@ -1,5 +1,6 @@
 // The explicit tables of algorithm functions.
 #include "algo/functions.h"
+#include "algo/own_functions.h"
 #include "base/text.h"
 
 namespace braid {
@@ -13,16 +14,19 @@ const std::map<std::string, ComputeFn>& computes() {
       {"reinforce_advantages", reinforce_advantages},
       {"reinforce_baseline_advantages", reinforce_baseline_advantages},
       {"best_and_worst", best_and_worst},
+      {"kto_baseline", kto_baseline},
+      {"remax_advantages", remax_advantages},
+      {"distill_advantages", distill_advantages},
       {"sampler_logprobs", sampler_logprobs}};
   return table;
 }
 
 const std::map<std::string, LossFn>& losses() {
   static const std::map<std::string, LossFn> table = {
-      {"policy", policy_loss},        {"cispo", cispo_loss},
-      {"value", value_loss},          {"sft", sft_loss},
-      {"pairwise", pairwise_loss},    {"preference", preference_loss},
-      {"odds_ratio", odds_ratio_loss}};
+      {"policy", policy_loss},         {"cispo", cispo_loss},
+      {"value", value_loss},           {"sft", sft_loss},
+      {"pairwise", pairwise_loss},     {"preference", preference_loss},
+      {"odds_ratio", odds_ratio_loss}, {"kto", kto_loss}};
   return table;
 }
 
@@ -39,9 +43,13 @@ Result<Fn> find(const std::map<std::string, Fn>& table, const std::string& kind,
 }  // namespace
 
 Result<ComputeFn> find_compute(const std::string& name) {
+  if (is_own_function(name)) return own_advantages(name);
   return find(computes(), "compute function", name);
 }
 
-Result<LossFn> find_loss(const std::string& name) { return find(losses(), "loss", name); }
+Result<LossFn> find_loss(const std::string& name) {
+  if (is_own_function(name)) return own_loss(name);
+  return find(losses(), "loss", name);
+}
 
 }  // namespace braid

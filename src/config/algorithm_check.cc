@@ -1,6 +1,7 @@
 #include "config/algorithm_check.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/text.h"
 #include "config/algorithm_traits.h"
@@ -37,7 +38,7 @@ Status check_choices(const AlgorithmOptions& o) {
   BRAID_TRY(check_choice("ratio_level", o.ratio_level, {"token", "sequence"}));
   BRAID_TRY(check_choice("old_logprobs", o.old_logprobs, {"recompute", "sampler"}));
   BRAID_TRY(check_choice("kl.estimator", o.kl.estimator, {"k1", "k2", "k3"}));
-  BRAID_TRY(check_choice("kl.in", o.kl.in, {"reward", "loss"}));
+  BRAID_TRY(check_choice("kl.in", o.kl.in, {"reward", "loss", "own"}));
   BRAID_TRY(
       check_choice("preference_loss", o.preference_loss, {"sigmoid", "ipo", "hinge", "robust"}));
   return check_choice("kl.controller", o.kl.controller, {"fixed", "adaptive"});
@@ -55,12 +56,29 @@ Status check_numbers(const AlgorithmOptions& o) {
   BRAID_TRY(check_range("stop_kl", o.stop_kl, 0, kLargest));
   BRAID_TRY(check_range("tis_cap", o.tis_cap, 0, kLargest));
   BRAID_TRY(check_range("label_smoothing", o.label_smoothing, 0, 0.5));
+  BRAID_TRY(check_range("wanted_weight", o.wanted_weight, 0, kLargest));
+  BRAID_TRY(check_range("unwanted_weight", o.unwanted_weight, 0, kLargest));
   if (!(o.beta > 0 && o.beta <= kLargest))
     return invalid_input(cat("algorithm.beta: ", format_double(o.beta),
                              " is out of range; allowed: a number above 0"));
   if (o.dual_clip == 0 || (o.dual_clip > 1 && o.dual_clip <= kLargest)) return {};
   return invalid_input(cat("algorithm.dual_clip: ", format_double(o.dual_clip),
                            " is out of range; allowed: 0 (off) or a number above 1"));
+}
+
+Status check_own_functions(const AlgorithmOptions& o) {
+  for (const auto& [key, value] :
+       {std::pair("loss", o.loss), std::pair("advantages", o.advantages)})
+    if (!value.empty() && !value.ends_with(".so"))
+      return invalid_input(cat("algorithm.", key, ": ", value,
+                               " is no library; 'braid build-loss FILE.cc' makes FILE.so, which "
+                               "goes here"));
+  if (o.kl.in == "own" && o.loss.empty())
+    return invalid_input(
+        "algorithm.kl.in: own leaves the penalty to algorithm.loss, which is not set; use reward "
+        "or "
+        "loss");
+  return {};
 }
 
 Status check_combinations(const AlgorithmOptions& o) {
@@ -70,9 +88,10 @@ Status check_combinations(const AlgorithmOptions& o) {
   }
   const bool penalized = o.kl.coef > 0;
   if (penalized && o.kl.controller == "adaptive") {
-    if (o.kl.in == "loss") {
+    if (o.kl.in != "reward") {
       return invalid_input(
-          "algorithm.kl.controller: adaptive needs kl.in: reward; use fixed with kl.in: loss");
+          cat("algorithm.kl.controller: adaptive needs kl.in: reward; use fixed with kl.in: ",
+              o.kl.in));
     }
     if (!(o.kl.target > 0 && o.kl.horizon > 0)) {
       return invalid_input(
@@ -94,6 +113,11 @@ Status check_combinations(const AlgorithmOptions& o) {
     return invalid_input(cat("algorithm.kl.in: ", o.name,
                              " has no per-token rewards; use kl.in: loss, or kl.coef: 0"));
   }
+  if (o.name == "distill" &&
+      !(penalized && o.kl.in == "reward" && o.kl.estimator == "k1" && o.kl.controller == "fixed"))
+    return invalid_input(
+        "algorithm.kl: the divergence from the teacher is what distill learns from; it needs "
+        "kl.coef above 0, kl.in: reward, kl.estimator: k1 and kl.controller: fixed");
   if (o.name == "cispo" && o.dual_clip > 0) {
     return invalid_input(
         "algorithm.dual_clip: cispo's clipped ratio is a constant weight, whose loss has no bound "
@@ -107,6 +131,7 @@ Status check_combinations(const AlgorithmOptions& o) {
 Status validate(const AlgorithmOptions& options) {
   BRAID_TRY(check_choices(options));
   BRAID_TRY(check_numbers(options));
+  BRAID_TRY(check_own_functions(options));
   return check_combinations(options);
 }
 

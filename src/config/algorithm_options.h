@@ -42,13 +42,20 @@ struct AlgorithmOptions {
   double beta = 0.1;
   std::string preference_loss = "sigmoid";
   double label_smoothing = 0;
+  double wanted_weight = 1;
+  double unwanted_weight = 1;
+
+  std::string loss;
+  std::string advantages;
 };
 
 template <class V>
 void visit(V& v, KlOptions& o) {
   v("coef", o.coef, "weight of the KL penalty; 0 = off, no reference model is loaded");
   v("estimator", o.estimator, "k1 | k2 | k3 (Schulman, \"Approximating KL divergence\", 2020)");
-  v("in", o.in, "reward: subtracted per token from the reward | loss: added to the loss");
+  v("in", o.in,
+    "reward: subtracted per token from the reward | loss: added to the loss | own: left to the "
+    "function of algorithm.loss, which gets the reference's log-probs");
   v("controller", o.controller, "fixed | adaptive (Ziegler et al., 2019, section 2.2)");
   v("target", o.target, "adaptive: KL per sequence aimed at");
   v("horizon", o.horizon, "adaptive: sequences over which the coefficient adapts");
@@ -58,7 +65,9 @@ template <class V>
 void visit(V& v, AlgorithmOptions& o) {
   v("name", o.name,
     "ppo | grpo | dapo | dr_grpo | gspo | cispo | rloo | reinforce | reinforce_plus_plus | "
-    "reinforce_plus_plus_baseline | dpo | orpo | online_dpo | sft | rm (docs/algorithms.md); the "
+    "reinforce_plus_plus_baseline | dpo | orpo | online_dpo | kto | distill | sft | rm "
+    "(docs/algorithms.md); "
+    "the "
     "defaults below, and "
     "reward_total.overlong_buffer, depend on it");
   v("gamma", o.gamma, "discount per token");
@@ -88,13 +97,21 @@ void visit(V& v, AlgorithmOptions& o) {
     "responses cut at max_response_length are not trained on; their rewards still count in the "
     "advantages of the others");
   v("beta", o.beta,
-    "dpo, online_dpo: how far the policy may leave the reference, smaller is farther; orpo: weight "
+    "dpo, online_dpo, kto: how far the policy may leave the reference, smaller is farther; orpo: "
+    "weight "
     "of the odds ratio");
   v("preference_loss", o.preference_loss,
     "dpo, online_dpo: sigmoid | ipo | hinge | robust (docs/algorithms.md)");
   v("label_smoothing", o.label_smoothing,
     "dpo, online_dpo: share of preferences taken to be the wrong way round; sigmoid (cDPO) and "
     "robust");
+  v("wanted_weight", o.wanted_weight, "kto: weight of responses that are wanted");
+  v("unwanted_weight", o.unwanted_weight, "kto: weight of those that are not");
+  v("loss", o.loss,
+    "a library of 'braid build-loss' whose loss of a token stands for that of the policy "
+    "(docs/own_losses.md); \"\" = the algorithm's");
+  v("advantages", o.advantages,
+    "a library of 'braid build-loss' whose advantages stand for the algorithm's; \"\" = its own");
 }
 
 // The values that the options of an algorithm have before a configuration sets any (users-and-peers

@@ -67,6 +67,14 @@ void online_dpo_defaults(AlgorithmOptions& o) {
   o.kl.coef = 0;
 }
 
+// Every token counts for itself: no discounted sum, no whitening (Lu, 2025, "On-Policy
+// Distillation").
+void distill_defaults(AlgorithmOptions& o) {
+  o.gamma = 0;
+  o.normalize_advantages = "none";
+  o.kl.coef = 1;
+}
+
 void no_defaults(AlgorithmOptions&) {}
 
 struct NamedAlgorithm {
@@ -88,6 +96,7 @@ constexpr NamedAlgorithm kAlgorithms[] = {
     {"reinforce_plus_plus", {false, true, true}, whitened_defaults},
     {"reinforce_plus_plus_baseline", {true, true, true}, baseline_defaults},
     {"online_dpo", kOfGroups, online_dpo_defaults},
+    {"distill", {false, true, true, true}, distill_defaults},
 };
 
 const NamedAlgorithm* find_algorithm(const std::string& name) {

@@ -19,6 +19,8 @@ struct AlgorithmTraits {
   bool rewards_tokens = false;
   // Rewards of later tokens are discounted (gamma).
   bool discounts = false;
+  // The list of rewards may be empty: there is something else to learn from.
+  bool rewards_optional = false;
 };
 
 // The traits of a name; of an unknown one those of an algorithm without rewards.

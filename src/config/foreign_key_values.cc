@@ -272,7 +272,7 @@ ForeignAdvice strength_of_reference(const std::string& value, const ForeignConte
   const YamlNode* algorithm = context.root.find("algorithm");
   const YamlNode* node = algorithm == nullptr ? nullptr : algorithm->find("name");
   const std::string name = node == nullptr ? "" : node->scalar;
-  const bool pairs = name == "dpo" || name == "orpo" || name == "online_dpo";
+  const bool pairs = name == "dpo" || name == "orpo" || name == "online_dpo" || name == "kto";
   return pairs ? lines_of("algorithm.beta: " + value) : value_of(value);
 }
 

@@ -348,12 +348,19 @@ std::string arithmetic_text(const Config& config, const BatchArithmetic& arithme
 
 std::string algorithm_text(const AlgorithmOptions& algorithm) {
   if (algorithm.name == "sft" || algorithm.name == "rm") return algorithm.name;
+  if (algorithm.name == "kto")
+    return cat("kto: beta ", algorithm.beta, ", weights ", algorithm.wanted_weight, "/",
+               algorithm.unwanted_weight);
   if (algorithm.name == "orpo") return cat("orpo: beta ", algorithm.beta);
   if (algorithm.name == "dpo" || algorithm.name == "online_dpo")
     return cat(
         algorithm.name, ": beta ", algorithm.beta, ", loss ", algorithm.preference_loss,
         algorithm.label_smoothing > 0 ? cat(", label smoothing ", algorithm.label_smoothing) : "");
   const KlOptions& kl = algorithm.kl;
+  if (algorithm.name == "distill")
+    return cat("distill: ", kl.coef, " x log(teacher / policy) of a token is its reward, gamma ",
+               algorithm.gamma, ", clip ", algorithm.clip_low, "/", algorithm.clip_high,
+               ", losses averaged as ", algorithm.loss_agg);
   const std::string penalty = kl.coef == 0 ? "reference model not loaded (algorithm.kl.coef = 0)"
                                            : cat("KL ", kl.coef, " (", kl.estimator, ", ",
                                                  kl.controller, ") in the ", kl.in);

@@ -216,6 +216,7 @@ struct Config {
   LoraConfig lora;
   ExportConfig exports;
   RoleConfig reference;
+  RoleConfig teacher;
   CriticConfig critic;
   DataConfig data;
   RolloutConfig rollout;
@@ -552,6 +553,7 @@ void visit(V& v, Config& o) {
   v("export", o.exports, "models that a run writes");
   v("reference", o.reference, "");
   v("critic", o.critic, "");
+  v("teacher", o.teacher, "distill: the model that the policy becomes like");
   v("data", o.data, "");
   v("rollout", o.rollout, "generation in training");
   v("algorithm", o.algorithm, "");

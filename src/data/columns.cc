@@ -101,6 +101,23 @@ Result<RowColumns> pair_columns(const OrderedJson& row, RowColumns out) {
   return out;
 }
 
+// A completion and whether it is a good one; of a pair both are read.
+Result<RowColumns> labelled_columns(const OrderedJson& row, RowColumns out) {
+  if (has_column(row, "chosen") && has_column(row, "rejected")) return pair_columns(row, out);
+  out.answer =
+      has_column(row, "completion") || !has_column(row, "response") ? "completion" : "response";
+  if (!has_column(row, out.answer))
+    return missing_key(row, "'completion'", " ('chosen' and 'rejected' would do as well)");
+  const OrderedJson* label = out.label.empty() ? nullptr : find_column(row, out.label);
+  if (label == nullptr || !truth_of(*label))
+    return label == nullptr
+               ? missing_key(row, "'label'", ", which says whether the completion is a good one")
+               : invalid_input(cat("key '", out.label, "' must be true or false, not ",
+                                   label->dump(), ": whether the completion is a good one"));
+  out.format = RowFormat::kUnpaired;
+  return out;
+}
+
 const char* kind_of(const OrderedJson& value) {
   if (is_conversation(value)) return "a conversation";
   if (value.is_array()) return "token ids";
@@ -182,6 +199,7 @@ Result<RowColumns> recognise_columns(const OrderedJson& row, DataNeed need,
     out.label = kGroundTruth;
   }
   if (need == DataNeed::kSamples) return sample_columns(row, out, config);
+  if (need == DataNeed::kLabelled) return labelled_columns(row, out);
   return need == DataNeed::kPairs ? pair_columns(row, out) : prompt_columns(row, out, config);
 }
 

@@ -11,7 +11,12 @@
 namespace braid {
 
 // What training asks of a row.
-enum class DataNeed { kPrompts, kSamples, kPairs };
+enum class DataNeed {
+  kPrompts,
+  kSamples,
+  kPairs,
+  kLabelled,  // single responses, wanted or not; a pair is one of each
+};
 
 // How a row is read. In every format the prompt may be text, token ids or a conversation.
 enum class RowFormat {

@@ -1,6 +1,7 @@
 #include "data/dataset.h"
 
 #include <zlib.h>
+#include <utility>
 
 #include <algorithm>
 #include <chrono>
@@ -126,7 +127,8 @@ class DataSetBuilder {
       if (!full) return ok_status();
       BRAID_TRY(take_batch());
       // A row that is left out would shift all that follow.
-      const bool may_leave_out = data_.config_.overlong == "drop" || data_.unwanted_ > 0;
+      const bool may_leave_out = data_.config_.overlong == "drop" || data_.unwanted_ > 0 ||
+                                 data_.need_ == DataNeed::kLabelled;
       only_places_ = !may_leave_out && seconds_so_far() > options_.check_s;
       if (only_places_) data_.checked_ = data_.size();
       return ok_status();
@@ -196,7 +198,7 @@ class DataSetBuilder {
     DataSet::add_to_sum(line.text, record, sum_);
     BRAID_ASSIGN(const bool usable, fit(record, line.where));
     if (!usable) return ok_status();
-    if (record.unwanted) {
+    if (record.unwanted && data_.need_ != DataNeed::kLabelled) {
       ++data_.unwanted_;
       return ok_status();
     }
@@ -204,13 +206,25 @@ class DataSetBuilder {
     if (options_.visit) options_.visit(record);
     if (const std::string odd = data_.forms_.note(record, line.where); !odd.empty())
       log_warning(odd);
+    if (data_.need_ != DataNeed::kLabelled || record.rejected_ids.empty()) {
+      add_row(record, line);
+      return ok_status();
+    }
+    // Of a pair both responses are rows.
+    const std::vector<int32_t> rejected = std::exchange(record.rejected_ids, {});
+    add_row(record, line);
+    record.response_ids = rejected;
+    add_row(record, line);
+    return ok_status();
+  }
+
+  void add_row(const DataRecord& record, const Line& line) {
     ++data_.formats_[static_cast<size_t>(record.format)];
     const bool first = data_.places_.empty();
     note_length(record.prompt_ids, first, data_.prompt_lengths_);
     note_length(record.response_ids, first, data_.response_lengths_);
     note_length(record.rejected_ids, first, data_.rejected_lengths_);
     add_place(line.text, line.place);
-    return ok_status();
   }
 
   Status describe(const Line& line) {
@@ -295,6 +309,11 @@ Result<DataRecord> DataSet::record(int64_t index) const {
   auto record = parsed("");
   if (!record.ok()) return parsed(rows_.describe(places_[index]));
   truncate_left(record->prompt_ids, config_.max_prompt_length);
+  if (need_ == DataNeed::kLabelled && !record->rejected_ids.empty()) {
+    record->unwanted = index > 0 && places_[index - 1] == places_[index];
+    if (record->unwanted) record->response_ids = record->rejected_ids;
+    record->rejected_ids.clear();
+  }
   return record;
 }
 

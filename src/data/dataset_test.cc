@@ -233,6 +233,36 @@ TEST(DataSet, UnwantedCompletionsAreLeftOut) {
   EXPECT_THAT(of(bad).status().message(), HasSubstr("the label of 1 is false"));
 }
 
+// kto learns from both kinds; of a pair each response is a row.
+TEST(DataSet, LabelledResponsesAreAllRows) {
+  DataConfig in_order;
+  in_order.shuffle = false;
+  const auto of = [&](const std::string& text) {
+    return make_data_set(RowFiles::of(LineReader::of_text(text, "f.jsonl")), DataNeed::kLabelled,
+                         nullptr, in_order);
+  };
+  const auto data =
+      of("{\"prompt\": [1], \"completion\": [2], \"label\": false}\n"
+         "{\"prompt\": [3], \"chosen\": [4, 5], \"rejected\": [6], \"label\": \"text\"}\n"
+         "{\"prompt\": [7], \"response\": [8], \"label\": \"True\"}\n");
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  std::vector<std::vector<int32_t>> responses;
+  std::vector<bool> unwanted;
+  for (int64_t i = 0; i < data->size(); ++i) {
+    responses.push_back(data->at(i)->response_ids);
+    unwanted.push_back(data->at(i)->unwanted);
+  }
+  EXPECT_THAT(responses,
+              ElementsAre(ElementsAre(2), ElementsAre(4, 5), ElementsAre(6), ElementsAre(8)));
+  EXPECT_THAT(unwanted, ElementsAre(true, false, true, false));
+  EXPECT_EQ(data->response_lengths().total, 5);
+  EXPECT_EQ(data->unwanted(), 0);
+  EXPECT_THAT(of("{\"prompt\": [1], \"completion\": [2]}\n").status().message(),
+              HasSubstr("missing key 'label'"));
+  EXPECT_THAT(of("{\"prompt\": [1], \"completion\": [2], \"label\": 3}\n").status().message(),
+              HasSubstr("must be true or false, not 3"));
+}
+
 class DataFile : public testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(path_); }

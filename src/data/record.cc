@@ -317,7 +317,9 @@ Result<DataRecord> make_record(OrderedJson written, DataNeed need, const Tokeniz
   } else {
     BRAID_TRY(set_columns(row, columns, reader, record));
   }
-  if (columns.format == RowFormat::kUnpaired) record.unwanted = !*truth_of(row["label"]);
+  const std::string label = need == DataNeed::kLabelled ? columns.label : "label";
+  if (columns.format == RowFormat::kUnpaired)
+    record.unwanted = !*truth_of(*find_column(row, label));
   set_extra(row, columns, record);
   return record;
 }

@@ -29,7 +29,9 @@ constexpr NamedGraph kGraphs[] = {{"ppo", ppo_graph},
                                   {"rm", rm_graph},
                                   {"dpo", dpo_graph},
                                   {"orpo", orpo_graph},
-                                  {"online_dpo", online_dpo_graph}};
+                                  {"online_dpo", online_dpo_graph},
+                                  {"kto", kto_graph},
+                                  {"distill", distill_graph}};
 
 bool reads(const Call& call, const std::string& field) {
   return std::find(call.reads.begin(), call.reads.end(), field) != call.reads.end();
@@ -53,24 +55,38 @@ std::string lengths_of(const std::string& tokens) {
 
 // Declares the counts that calls write, and which field says the sizes of which.
 struct Counts {
-  std::string groups;                        // of the samples of a step
-  std::map<int32_t, std::string> kept;       // by reward call
-  std::map<std::string, std::string> sizes;  // by field
+  std::string groups;                            // of the samples of a step
+  std::map<int32_t, std::string> kept;           // by reward call
+  std::map<std::string, std::string> sizes;      // by field
+  std::map<std::string, std::string> of_tokens;  // of those of them that are per token
 };
+
+// Which tokens the fields per token are of that a call writes: its own or those that it reads.
+std::string lengths_in(const Call& call, const Counts& counts) {
+  for (const Field& field : call.writes)
+    if (field.type == FieldType::kTokens && field.shape == FieldShape::kPerToken)
+      return lengths_of(field.name);
+  for (const std::string& field : call.reads)
+    if (const auto found = counts.of_tokens.find(field); found != counts.of_tokens.end())
+      return found->second;
+  return "";
+}
+
 Counts write_sizes(Graph* graph) {
   Counts out;
-  std::string lengths;  // of the tokens that fields per token are of
+  std::string first;  // of a graph whose calls say nothing else
   for (size_t i = 0; i < graph->calls.size(); ++i) {
     Call& call = graph->calls[i];
+    std::string lengths = lengths_in(call, out);
+    if (first.empty()) first = lengths;
+    if (lengths.empty()) lengths = first;
     for (size_t f = 0; f < call.writes.size(); ++f) {
       Field field = call.writes[f];
+      const bool per_token = field.shape == FieldShape::kPerToken;
       if (field.type == FieldType::kTokens) field.sizes = lengths_of(field.name);
-      if (field.type == FieldType::kTokens && field.shape == FieldShape::kPerToken &&
-          lengths.empty())
-        lengths = field.sizes;
-      if (field.type != FieldType::kTokens && field.shape == FieldShape::kPerToken)
-        field.sizes = lengths;
+      if (field.type != FieldType::kTokens && per_token) field.sizes = lengths;
       out.sizes[field.name] = field.sizes;
+      if (per_token) out.of_tokens[field.name] = field.sizes;
       if (field.type == FieldType::kTokens) write_counts(&call, field.sizes);
       call.writes[f] = std::move(field);
     }
@@ -225,6 +241,28 @@ Graph unroll(const Graph& graph, int steps) {
   return out;
 }
 
+namespace {
+
+// Functions of the user's stand where the algorithm has one that they can take the place of.
+Status check_own_functions(const Graph& graph, const AlgorithmOptions& options) {
+  const auto used = [&](const std::string& function) {
+    return function.empty() ||
+           std::any_of(graph.calls.begin(), graph.calls.end(),
+                       [&](const Call& call) { return call.function == function; });
+  };
+  if (!used(options.loss))
+    return invalid_input(cat("algorithm.loss: ", graph.name,
+                             " has no loss over log-probs, old log-probs and advantages that "
+                             "another could take the place of; remove it"));
+  if (!used(options.advantages))
+    return invalid_input(cat("algorithm.advantages: those of ", graph.name,
+                             " are no function of rewards alone that another could take the place "
+                             "of; remove it"));
+  return ok_status();
+}
+
+}  // namespace
+
 std::vector<std::string> algorithm_names() {
   std::vector<std::string> names;
   for (const NamedGraph& entry : kGraphs) names.emplace_back(entry.name);
@@ -235,6 +273,7 @@ Result<Graph> make_graph(const AlgorithmOptions& options) {
   for (const NamedGraph& entry : kGraphs)
     if (options.name == entry.name) {
       Graph graph = entry.make(options);
+      BRAID_TRY(check_own_functions(graph, options));
       declare_sizes(&graph);
       return graph;
     }

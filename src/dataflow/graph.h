@@ -124,6 +124,8 @@ Graph remax_graph(const AlgorithmOptions& options);
 Graph dpo_graph(const AlgorithmOptions& options);
 Graph orpo_graph(const AlgorithmOptions& options);
 Graph online_dpo_graph(const AlgorithmOptions& options);
+Graph kto_graph(const AlgorithmOptions& options);
+Graph distill_graph(const AlgorithmOptions& options);
 
 // Pieces that several algorithms share.
 Call fetch_prompts_call();

@@ -135,6 +135,20 @@ TEST(Graph, RemaxGeneratesTwiceAndTheGreedyOnePerPrompt) {
   EXPECT_TRUE(waits_for(graph, "advantages", "reward_greedy"));
 }
 
+// What a call says of each token is of the tokens that it reads.
+TEST(Graph, KtoEstimatesItsBaselineOnOtherCompletions) {
+  const Graph graph = *make_graph(named("kto"));
+  EXPECT_FALSE(generates(graph));
+  for (const char* call : {"mismatched_logprob", "mismatched_ref_logprob"}) {
+    EXPECT_EQ(find_call(graph, call)->writes.front().sizes, "mismatched_lens");
+    EXPECT_TRUE(reads(graph, call, "mismatched_lens"));
+    EXPECT_FALSE(reads(graph, call, "response_lens"));
+    EXPECT_TRUE(waits_for(graph, "baseline", call));
+  }
+  EXPECT_EQ(find_call(graph, "ref_logprob")->writes.front().sizes, "response_lens");
+  EXPECT_TRUE(waits_for(graph, "update_actor", "baseline"));
+}
+
 TEST(Graph, DpoNeedsItsReferenceWithoutKlPenalty) {
   const Graph graph = *make_graph(named("dpo", 0));
   EXPECT_NE(find_role(graph, RoleId{"reference"}), nullptr);

@@ -16,7 +16,7 @@ Call update_policy_call(const AlgorithmOptions& options, const std::string& loss
   Call call{"update_actor",
             CallKind::kTrainStep,
             RoleId{"actor"},
-            loss,
+            options.loss.empty() ? loss : options.loss,
             {"prompt_ids", "response_ids", "old_logprobs", "advantages"},
             {},
             "policy"};
@@ -37,8 +37,17 @@ Graph policy_graph(const AlgorithmOptions& options, const std::string& advantage
     graph.calls.push_back(ref_logprob_call());
     if (penalizes_rewards(options)) inputs.insert(inputs.end(), {"old_logprobs", "ref_logprobs"});
   }
-  graph.calls.push_back(
-      {"advantages", CallKind::kCompute, {}, advantages, inputs, {{"advantages"}}});
+  const bool own = !options.advantages.empty();
+  if (own) {
+    inputs = {"rewards", "response_ids", "old_logprobs"};
+    if (options.kl.coef != 0) inputs.push_back("ref_logprobs");
+  }
+  graph.calls.push_back({"advantages",
+                         CallKind::kCompute,
+                         {},
+                         own ? options.advantages : advantages,
+                         inputs,
+                         {{"advantages"}}});
   graph.calls.push_back(update_policy_call(options, loss));
   return graph;
 }

@@ -31,8 +31,13 @@ Graph ppo_graph(const AlgorithmOptions& options) {
   std::vector<std::string> policy = {"prompt_ids", "response_ids", "old_logprobs", "advantages"};
   if (options.kl.coef != 0) policy.push_back("ref_logprobs");
   if (options.tis_cap != 0) policy.push_back("sampler_logprobs");
-  graph.calls.push_back(
-      {"update_actor", CallKind::kTrainStep, actor, "policy", policy, {}, "policy"});
+  graph.calls.push_back({"update_actor",
+                         CallKind::kTrainStep,
+                         actor,
+                         options.loss.empty() ? "policy" : options.loss,
+                         policy,
+                         {},
+                         "policy"});
   return graph;
 }
 

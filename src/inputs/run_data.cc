@@ -127,6 +127,7 @@ DataNeed data_need(const Graph& graph) {
     if (call.kind != CallKind::kFetch) continue;
     if (call.function == "samples") return DataNeed::kSamples;
     if (call.function == "pairs") return DataNeed::kPairs;
+    if (call.function == "labelled") return DataNeed::kLabelled;
   }
   return DataNeed::kPrompts;
 }

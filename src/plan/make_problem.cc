@@ -21,10 +21,6 @@ Result<Graph> planned_graph(const Config& config, const ReadText& read) {
     BRAID_ASSIGN(const std::string text, read(config.plan.graph).at("plan.graph"));
     return parse_graph(text, config.plan.graph);
   }
-  if (const int64_t models = reward_models(config); models > 1)
-    return invalid_input(cat("reward: ", models,
-                             " reward models; the planner knows one, write a plan.graph with a "
-                             "role for each"));
   return configured_graph(config);
 }
 
@@ -53,8 +49,9 @@ Result<ModelSize> policy_size(const Config& config, const ReadText& read) {
       "config.json, or model.path to a Hugging Face folder");
 }
 
-Result<ModelSize> reward_size(const Config& config, const ReadText& read) {
-  const RewardConfig* reward = reward_model(config);
+Result<ModelSize> reward_size(const Config& config, const ReadText& read,
+                              const std::string& role = "reward") {
+  const RewardConfig* reward = reward_model(config, role);
   if (reward == nullptr) return policy_size(config, read);
   BRAID_ASSIGN(const auto size, stated_size("reward", reward->size, reward->path, read));
   if (size) return *size;
@@ -63,10 +60,10 @@ Result<ModelSize> reward_size(const Config& config, const ReadText& read) {
 
 Result<ModelSize> size_of_role(const std::string& role, const Config& config,
                                const ReadText& read) {
-  if (role == "reward") return reward_size(config, read);
-  const bool critic = role == "critic", reference = role == "reference";
-  if (!critic && !reference) return policy_size(config, read);
-  const RoleConfig& section = critic ? config.critic : config.reference;
+  if (is_reward_role(role)) return reward_size(config, read, role);
+  const bool critic = role == "critic", teacher = role == "teacher";
+  if (!critic && !teacher && role != "reference") return policy_size(config, read);
+  const RoleConfig& section = critic ? config.critic : teacher ? config.teacher : config.reference;
   BRAID_ASSIGN(const auto size, stated_size(role, section.size, section.path, read));
   if (size) return *size;
   if (critic && config.critic.init_from == "reward_model") return reward_size(config, read);
@@ -223,14 +220,23 @@ Status check_sequences(const Workload& workload) {
                            " sequences of a step are planned"));
 }
 
-const RewardConfig* reward_model(const Config& config) {
-  const auto index = reward_model_index(config);
+std::string reward_role(size_t number) {
+  return number == 0 ? "reward" : cat("reward_", number + 1);
+}
+
+bool is_reward_role(const std::string& role) {
+  return role == "reward" || role.rfind("reward_", 0) == 0;
+}
+
+const RewardConfig* reward_model(const Config& config, const std::string& role) {
+  const auto index = reward_model_index(config, role);
   return index ? &config.reward[*index] : nullptr;
 }
 
-std::optional<size_t> reward_model_index(const Config& config) {
+std::optional<size_t> reward_model_index(const Config& config, const std::string& role) {
+  size_t number = 0;
   for (size_t i = 0; i < config.reward.size(); ++i)
-    if (config.reward[i].type == "model") return i;
+    if (config.reward[i].type == "model" && reward_role(number++) == role) return i;
   return std::nullopt;
 }
 
@@ -246,9 +252,39 @@ Graph with_reward_model(Graph graph) {
   return graph;
 }
 
+Graph with_reward_models(Graph graph, size_t models) {
+  if (models == 0) return graph;
+  if (models == 1) return with_reward_model(std::move(graph));
+  std::vector<Call> calls;
+  for (Call& call : graph.calls) {
+    const bool scores = call.kind == CallKind::kReward;
+    // Prompts and responses; then come what else rewards see.
+    const std::vector<std::string> texts(call.reads.begin(), call.reads.begin() + (scores ? 2 : 0));
+    for (size_t number = 0; scores && number < models; ++number) {
+      const std::string name =
+          cat(call.name == "reward" ? "score" : "score_" + call.name, "_", number + 1);
+      calls.push_back({name,
+                       CallKind::kInfer,
+                       RoleId{reward_role(number)},
+                       "scores",
+                       texts,
+                       {{name, FieldType::kReal, FieldShape::kPerSample}}});
+      calls.back().samples_per_prompt = call.samples_per_prompt;
+      call.reads.push_back(name);
+    }
+    calls.push_back(std::move(call));
+  }
+  if (calls.size() > graph.calls.size())
+    for (size_t number = 0; number < models; ++number)
+      graph.roles.push_back({RoleId{reward_role(number)}, true, false});
+  graph.calls = std::move(calls);
+  declare_sizes(&graph);
+  return graph;
+}
+
 Result<Graph> configured_graph(const Config& config) {
   BRAID_ASSIGN(Graph graph, make_graph(config.algorithm));
-  return reward_models(config) == 1 ? with_reward_model(std::move(graph)) : graph;
+  return with_reward_models(std::move(graph), static_cast<size_t>(reward_models(config)));
 }
 
 bool shares_prompts(const Config& config, const Graph& graph) {

@@ -34,15 +34,21 @@ Status check_sequences(const Workload& workload);
 // One length in tokens per line; errors name file:line.
 Result<std::vector<int64_t>> parse_lengths(std::string_view text, const std::string& where);
 
-// The first reward of type model, or null, and its place in the list of rewards.
-const RewardConfig* reward_model(const Config& config);
-std::optional<size_t> reward_model_index(const Config& config);
+// The roles of the rewards of type model, in the order of the list: "reward", "reward_2", ...
+std::string reward_role(size_t number);
+bool is_reward_role(const std::string& role);
+
+// The reward of type model that a role means, or null, and its place in the list of rewards.
+const RewardConfig* reward_model(const Config& config, const std::string& role = "reward");
+std::optional<size_t> reward_model_index(const Config& config, const std::string& role = "reward");
 
 // The graph with the model of a reward call as the role "reward".
 Graph with_reward_model(Graph graph);
+// Of several models each scores in a call of its own, score_1, score_2, ..., whose fields a reward
+// call reads.
+Graph with_reward_models(Graph graph, size_t models);
 
-// The graph of the configuration's algorithm; one reward of type model becomes the role "reward".
-// Several stay inside the reward call.
+// The graph of the configuration's algorithm with the rewards of type model as roles.
 Result<Graph> configured_graph(const Config& config);
 
 // Whether the samples of a group that meet in a micro-batch have its prompt once.

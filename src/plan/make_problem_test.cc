@@ -115,6 +115,22 @@ TEST(MakeProblem, RulesNeedNoRewardModel) {
   EXPECT_EQ(device_count(problem->cluster), 1);
 }
 
+// Each has a call and a size of its own; rules have none.
+TEST(MakeProblem, SeveralRewardModelsAreRoles) {
+  const auto problem = make_problem(
+      config_of(
+          "algorithm: {name: grpo}\nmodel: {path: tiny}\nreward: [{type: model}, {type: rule, "
+          "rule: length}, {type: model, name: big, size: llama2-7b}]"),
+      read_test_file);
+  ASSERT_TRUE(problem.ok()) << problem.status().message();
+  EXPECT_TRUE(verify(problem->graph).ok()) << verify(problem->graph).message();
+  EXPECT_EQ(find_call(problem->graph, "score_1")->role, RoleId{"reward"});
+  EXPECT_EQ(find_call(problem->graph, "score_2")->role, RoleId{"reward_2"});
+  EXPECT_FALSE(uses_model(*find_call(problem->graph, "reward")));
+  EXPECT_EQ(problem->models.at("reward_2").size.name, "llama2-7b");
+  EXPECT_NE(problem->models.at("reward").size.name, "llama2-7b");
+}
+
 TEST(MakeProblem, StepsBeyondAllMeasureAreRefused) {
   for (const char* sizes : {"prompts_per_step: 16777216, samples_per_prompt: 4",
                             "prompts_per_step: 64, samples_per_prompt: 16777216"}) {
@@ -206,8 +222,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "workload.prompt_length.longest: 8 is below the mean of 9"},
         BadCase{"model: {size: opt-6.7b}\nrollout: {max_response_length: 16384}",
                 "exceed the 2050 positions of the actor (opt-6.7b)"},
-        BadCase{"model: {path: tiny}\ntrain: {minibatches: 5}", "nearest legal values: 4 and 8"},
-        BadCase{"model: {path: tiny}\nreward: [{type: model}, {type: model}]", "2 reward models"}));
+        BadCase{"model: {path: tiny}\ntrain: {minibatches: 5}", "nearest legal values: 4 and 8"}));
 INSTANTIATE_TEST_SUITE_P(
     Plans, BadProblem,
     testing::Values(BadCase{kBadTexts[0].c_str(),

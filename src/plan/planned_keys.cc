@@ -41,6 +41,7 @@ constexpr Rule kRules[] = {
     {"lora.targets", Effect::kNotPriced, "adapters are priced on every linear layer"},
     {"lora", Effect::kWithoutEffect, kOfTheResult},
     {"reference", Effect::kRead, ""},
+    {"teacher", Effect::kRead, ""},
     {"critic.path", Effect::kRead, ""},
     {"critic.size", Effect::kRead, ""},
     {"critic.init_from", Effect::kRead, ""},
@@ -145,6 +146,7 @@ std::string not_of_this_graph(const std::string& key, const YamlNode& resolved,
   if (is_within(key, "critic") && !has_role(problem, "critic")) return "no call uses a critic";
   if (is_within(key, "reference") && !has_role(problem, "reference"))
     return "no call uses a reference";
+  if (is_within(key, "teacher") && !has_role(problem, "teacher")) return "no call uses a teacher";
   if (key == "algorithm.tis_cap" && !is_read(problem.graph, "sampler_logprobs"))
     return "no call reads the sampler's log-probabilities";
   if (key == "algorithm.old_logprobs" && !is_read(problem.graph, "old_logprobs"))

@@ -110,6 +110,19 @@ std::string of_token_rewards(const std::string&, const RunFacts& run) {
   return algorithm_traits(name).rewards_tokens ? "" : name + " has no rewards per token";
 }
 
+std::string of_names(const RunFacts& run, const std::vector<std::string>& names, const char* why) {
+  const std::string& name = run.config.algorithm.name;
+  return std::find(names.begin(), names.end(), name) != names.end() ? "" : cat(name, " ", why);
+}
+
+std::string of_pairs(const std::string&, const RunFacts& run) {
+  return of_names(run, {"dpo", "online_dpo"}, "has no loss of preferences to choose");
+}
+
+std::string of_labels(const std::string&, const RunFacts& run) {
+  return of_names(run, {"kto"}, "has no labels of samples");
+}
+
 struct RunRule {
   const char* key;  // itself, or the group that it lies in
   Why why;
@@ -138,6 +151,11 @@ const RunRule kRunRules[] = {
     {"reference",
      [](const std::string&, const RunFacts& run) -> std::string {
        return graph_has(run.graph, "reference") ? "" : "no reference model is loaded";
+     }},
+    {"teacher.size", of_planning},
+    {"teacher",
+     [](const std::string&, const RunFacts& run) -> std::string {
+       return graph_has(run.graph, "teacher") ? "" : run.config.algorithm.name + " has no teacher";
      }},
     {"critic.size", of_planning},
     {"critic.init_from",
@@ -171,6 +189,14 @@ const RunRule kRunRules[] = {
                   : "algorithm.loss_agg is not constant_norm";
      }},
     {"algorithm.loss_agg", always_read},
+    {"algorithm.beta",
+     [](const std::string&, const RunFacts& run) {
+       return of_names(run, {"dpo", "online_dpo", "orpo", "kto"}, "has no such number");
+     }},
+    {"algorithm.preference_loss", of_pairs},
+    {"algorithm.label_smoothing", of_pairs},
+    {"algorithm.wanted_weight", of_labels},
+    {"algorithm.unwanted_weight", of_labels},
     {"algorithm", of_generation},
     {"optim", why_optimizer},
     {"train.memory_limit_gib",

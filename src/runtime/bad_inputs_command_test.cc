@@ -141,7 +141,7 @@ std::vector<BadInput> bad_names() {
       refused("algorithm.beta=0", "algorithm.beta"),
       refused("algorithm.preference_loss=ipoo", "did you mean 'ipo'"),
       refused("algorithm.label_smoothing=0.7", "algorithm.label_smoothing"),
-      refused("algorithm.name=remax", "trained are ppo, grpo, dapo, dr_grpo, gspo, cispo, rloo"),
+      refused("algorithm.name=remix", "trained are ppo, grpo, dapo, dr_grpo, gspo, cispo, rloo"),
       refused("algorithm.name=''", "algorithm.name"),
       refused("algoritm.name=ppo", "algorithm"),
       refused("rollout.temprature=1", "temperature"),

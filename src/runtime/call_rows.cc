@@ -62,7 +62,7 @@ const Deal& CallRows::deal(CallId call, int64_t step) {
 
 Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens) const {
   const TokenLists& prompts = **store_.tokens("prompt_ids");
-  const std::vector<int64_t> lens = store_.response_lens();
+  const std::vector<int64_t> lens = store_.lens_of(program_.graph.calls[call.value]);
   // The mask comes with the data, so that every rank has it.
   const bool masked = store_.has("loss_mask");
   std::vector<DealSample> samples;
@@ -128,7 +128,10 @@ std::vector<Rows> CallRows::scored_by_rank(CallId call, int64_t step) {
   }
   for (size_t i = 0; i < program_.graph.calls.size(); ++i) {
     const CallId generate{static_cast<int32_t>(i)};
-    if (program_.graph.calls[i].kind != CallKind::kGenerate) continue;
+    const Call& wrote = program_.graph.calls[i];
+    if (wrote.kind != CallKind::kGenerate) continue;
+    if (store_.responses_of(wrote) != store_.responses_of(program_.graph.calls[call.value]))
+      continue;
     const std::vector<SampleRows> read = by_rank(generate, step);
     for (size_t rank = 0; rank < read.size(); ++rank)
       if (leads_replica(generate, static_cast<int64_t>(rank))) out[rank] = rows_of(read[rank]);

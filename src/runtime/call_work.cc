@@ -30,9 +30,10 @@ Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
 
 Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
   InferWork work;
+  work.call = &program_.graph.calls[call.value];
   work.model = &models_.model(call);
-  work.what = inferred_of(program_.graph.calls[call.value]);
-  const auto role = models_.roles().find(program_.graph.calls[call.value].role.value);
+  work.what = inferred_of(*work.call);
+  const auto role = models_.roles().find(work.call->role.value);
   work.sums_gradients = role != models_.roles().end() && role->second.model.get() == work.model &&
                         role->second.gradients;
   work.deal = &deal;

@@ -136,8 +136,7 @@ Status check_models(const Config& config, const Graph& graph,
                     const std::optional<Tokenizer>& tokenizer, std::vector<std::string>* notes) {
   BRAID_ASSIGN(const ModelOptions options, model_options(config));
   for (const RoleSpec& role : graph.roles)
-    if (role.role.value != "reward" || role.trained)
-      BRAID_TRY(check_role(config, role, options).at(cat("role ", role.role)));
+    if (!is_scorer(role)) BRAID_TRY(check_role(config, role, options).at(cat("role ", role.role)));
   if (generates(graph)) BRAID_TRY(check_reward_models(config.reward));
   BRAID_ASSIGN(const Origin origin, role_origin(config, "actor"));
   if (!origin.folder.empty() && is_adapter_folder(origin.folder)) return ok_status();

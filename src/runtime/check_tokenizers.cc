@@ -114,7 +114,8 @@ Status check_shared_tokenizers(const Config& config, const Graph& graph,
                                std::vector<std::string>* notes) {
   if (needs_rewards(config, graph)) BRAID_TRY(compare_rewards(config, tokenizer, notes));
   const std::pair<const char*, std::string> roles[] = {{"reference", config.reference.path},
-                                                       {"critic", config.critic.path}};
+                                                       {"critic", config.critic.path},
+                                                       {"teacher", config.teacher.path}};
   for (const auto& [role, folder] : roles)
     if (!folder.empty() && find_role(graph, RoleId{role}) != nullptr)
       BRAID_TRY(compare(config, {cat(role, ".path"), folder}, tokenizer, notes));

@@ -64,14 +64,14 @@ Json frozen_fingerprints(const Config& config, const Roles& roles, const RewardM
   for (const auto& [name, role] : roles) {
     if (is_part(*role.model) || role.shards) continue;
     const RewardConfig* const reward =
-        name == "reward" && !role.optimizer ? reward_model(config) : nullptr;
+        is_reward_role(name) && !role.optimizer ? reward_model(config, name) : nullptr;
     // A replayed rollout brings the rewards.
     if (reward != nullptr && !config.rollout.replay.empty()) continue;
     if (reward == nullptr) {
       add(out, name, origin_key(config, name), frozen_tensors(role));
     } else {
       add(out, cat("reward ", reward_name(*reward)),
-          cat("reward[", *reward_model_index(config), "].path"), frozen_tensors(role));
+          cat("reward[", *reward_model_index(config, name), "].path"), frozen_tensors(role));
     }
     if (!role.optimizer) role.model->rest();
   }

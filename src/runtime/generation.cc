@@ -9,11 +9,15 @@ namespace braid {
 
 SamplingOptions Generation::sampling(const Model& model) const {
   SamplingOptions out;
-  out.temperature = options_.temperature;
-  out.top_p = options_.top_p;
-  out.top_k = options_.top_k;
-  out.min_p = options_.min_p;
-  out.repetition_penalty = options_.repetition_penalty;
+  if (greedy_) {
+    out.temperature = 0;
+  } else {
+    out.temperature = options_.temperature;
+    out.top_p = options_.top_p;
+    out.top_k = options_.top_k;
+    out.min_p = options_.min_p;
+    out.repetition_penalty = options_.repetition_penalty;
+  }
   out.min_new_tokens = options_.min_response_length;
   out.max_new_tokens = options_.max_response_length;
   out.ignore_eos = options_.ignore_eos;
@@ -22,32 +26,60 @@ SamplingOptions Generation::sampling(const Model& model) const {
   return out;
 }
 
+int64_t Generation::drawn_for(const SampleStore& store, size_t row) const {
+  const StoredSample& sample = store.sample(row);
+  return greedy_ ? first_.at(sample.group.value) : sample.id.value;
+}
+
 Status Generation::replay(const SampleStore& store, int64_t step) {
   if (!file_) {
     BRAID_ASSIGN(file_, RolloutReplay::open(options_.replay));
   }
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
-  replayed_.clear();
+  std::map<int64_t, RolloutRow>& replayed = replayed_[responses_];
+  replayed.clear();
   for (const size_t row : rows_) {
     const SampleId id = store.sample(row).id;
-    BRAID_ASSIGN(RolloutRow recorded, file_->find(step, id, (*prompts)[row]));
+    BRAID_ASSIGN(RolloutRow recorded,
+                 file_->find(step, id, greedy_ ? responses_ : std::string(), (*prompts)[row]));
     Generated& sample = finished_[id.value];
     sample.response_ids = recorded.response_ids;
     sample.logprobs = recorded.logprobs;
     sample.finish = recorded.truncated ? Finish::kLength : Finish::kStop;
-    replayed_[id.value] = std::move(recorded);
+    replayed[id.value] = std::move(recorded);
   }
   return ok_status();
 }
 
-Status Generation::begin(Model& model, std::unique_ptr<EngineRanks> ranks, const SampleStore& store,
-                         const Rows& rows, int64_t step) {
+Status Generation::submit(const SampleStore& store) {
+  const SamplingOptions drawn = sampling(*model_);
+  BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
+  for (const size_t row : rows_) {
+    const SampleId id = store.sample(row).id;
+    if (drawn_for(store, row) != id.value) continue;
+    const std::vector<int32_t>& prompt = (*prompts)[row];
+    BRAID_TRY(engine_->submit({id, prompt, drawn, history_.expected(prompt)}));
+  }
+  return ok_status();
+}
+
+Status Generation::begin(const Call& call, Model& model, std::unique_ptr<EngineRanks> ranks,
+                         const SampleStore& store, const Rows& rows, int64_t step) {
+  call_ = &call;
+  responses_ = store.responses_of(call);
+  greedy_ = call.function == "greedy";
   model_ = &model;
   rows_ = rows;
   finished_.clear();
   engine_.reset();
   ranks_ = std::move(ranks);
-  if (!options_.replay.empty()) return replay(store, step);
+  const bool replays = !options_.replay.empty();
+  first_.clear();
+  for (const size_t row : rows_) {
+    const StoredSample& sample = store.sample(row);
+    if (greedy_) first_.emplace(sample.group.value, sample.id.value);
+  }
+  if (replays) return replay(store, step);
   EngineOptions options;
   options.kv_budget_tokens = options_.kv_budget_tokens;
   options.max_concurrent = options_.max_concurrent;
@@ -59,13 +91,7 @@ Status Generation::begin(Model& model, std::unique_ptr<EngineRanks> ranks, const
       return invalid_input("rollout.stop: stop strings need a tokenizer; set tokenizer.path");
     engine_->set_stop_check(stop_at_strings(*tokenizer_, options_.stop));
   }
-  const SamplingOptions drawn = sampling(model);
-  BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
-  for (const size_t row : rows) {
-    const std::vector<int32_t>& prompt = (*prompts)[row];
-    BRAID_TRY(engine_->submit({store.sample(row).id, prompt, drawn, history_.expected(prompt)}));
-  }
-  return ok_status();
+  return submit(store);
 }
 
 Status Generation::round() { return engine_ ? engine_->round() : ok_status(); }
@@ -91,15 +117,21 @@ Status Generation::finish(SampleStore& store) {
   TokenLists responses;
   std::vector<float> logprobs, truncated;
   for (const size_t row : rows_) {
-    Generated& sample = finished_.at(store.sample(row).id.value);
+    const int64_t own = store.sample(row).id.value, drawn = drawn_for(store, row);
+    const Generated& sample = finished_.at(engine_ ? drawn : own);
     logprobs.insert(logprobs.end(), sample.logprobs.begin(), sample.logprobs.end());
     truncated.push_back(sample.finish == Finish::kLength ? 1 : 0);
-    if (engine_) history_.note(sample.prompt_ids, static_cast<int64_t>(sample.response_ids.size()));
-    responses.push_back(std::move(sample.response_ids));
+    if (engine_ && !greedy_)
+      history_.note(sample.prompt_ids, static_cast<int64_t>(sample.response_ids.size()));
+    responses.push_back(sample.response_ids);
   }
-  BRAID_TRY(store.put_tokens("response_ids", rows_, std::move(responses)));
-  BRAID_TRY(store.put_reals("sampler_logprobs", rows_, at::tensor(logprobs)));
-  BRAID_TRY(store.put_reals("truncated", rows_, at::tensor(truncated)));
+  BRAID_TRY(store.put_tokens(responses_, rows_, std::move(responses)));
+  for (const Field& field : call_->writes) {
+    if (field.type == FieldType::kReal)
+      BRAID_TRY(store.put_reals(field.name, rows_, at::tensor(logprobs)));
+    if (field.type == FieldType::kFlag)
+      BRAID_TRY(store.put_reals(field.name, rows_, at::tensor(truncated)));
+  }
   engine_.reset();
   ranks_.reset();
   finished_.clear();

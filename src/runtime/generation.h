@@ -24,10 +24,11 @@ class Generation {
       : options_(options), seed_(seed), tokenizer_(tokenizer) {}
 
   // Submits the prompts of these rows, or takes their responses in step `step` from
-  // rollout.replay. `ranks` is null where this rank has the whole model, else it has a part.
-  // REQUIRES: the model outlives finish().
-  Status begin(Model& model, std::unique_ptr<EngineRanks> ranks, const SampleStore& store,
-               const Rows& rows, int64_t step);
+  // rollout.replay. A call whose function is greedy takes the likeliest token each time, once for
+  // the rows of a group. `ranks` is null where this rank has the whole model, else it has a part.
+  // REQUIRES: the model and the call outlive finish().
+  Status begin(const Call& call, Model& model, std::unique_ptr<EngineRanks> ranks,
+               const SampleStore& store, const Rows& rows, int64_t step);
 
   // One scheduling round and forward; what it drew counts after settle(), which executes the ops of
   // an agreement. Nothing under rollout.replay.
@@ -45,25 +46,36 @@ class Generation {
   void abandon();
   bool drained() const { return !engine_ || engine_->drained(); }
 
-  // Writes response_ids, sampler_logprobs and truncated of the rows of begin(); the model rests.
+  // Writes what the call says of the rows of begin(): their tokens, whether they were cut and,
+  // where it wants them, the sampler's log-probs; the model rests.
   // REQUIRES: drained().
   Status finish(SampleStore& store);
 
-  // What the file says about the samples of this step, by sample id; empty without rollout.replay.
-  const std::map<int64_t, RolloutRow>& replayed() const { return replayed_; }
+  // What the file says about the samples of this step, by sample id, of the call that writes the
+  // field `responses`; empty without rollout.replay.
+  const std::map<int64_t, RolloutRow>& replayed(const std::string& responses) {
+    return replayed_[responses];
+  }
 
  private:
   Status replay(const SampleStore& store, int64_t step);
   SamplingOptions sampling(const Model& model) const;
+  Status submit(const SampleStore& store);
+  // The sample whose response a row has: its own, or the first of its group on this rank.
+  int64_t drawn_for(const SampleStore& store, size_t row) const;
 
   const RolloutConfig& options_;
   int64_t seed_;
   const Tokenizer* tokenizer_;
   LengthHistory history_;  // of the prompts that this rank has generated for
   std::optional<RolloutReplay> file_;
-  std::map<int64_t, RolloutRow> replayed_;
+  std::map<std::string, std::map<int64_t, RolloutRow>> replayed_;  // by field of responses
 
-  Model* model_ = nullptr;  // of the open generation
+  const Call* call_ = nullptr;
+  std::string responses_;  // the field of the call
+  bool greedy_ = false;
+  std::map<int64_t, int64_t> first_;  // by group, where the call is greedy: a sample
+  Model* model_ = nullptr;            // of the open generation
   Rows rows_;
   std::unique_ptr<EngineRanks> ranks_;
   std::unique_ptr<Engine> engine_;         // null under rollout.replay

@@ -36,7 +36,8 @@ Rows Inference::rows_of_batch(int32_t index) const {
 }
 
 Result<TokenBatch> Inference::tokens(int32_t index) {
-  return packed_.tokens(index, *store_, rows_of_batch(index), work_.model->options().device);
+  return packed_.tokens(index, *store_, store_->responses_of(*work_.call), rows_of_batch(index),
+                        work_.model->options().device);
 }
 
 Status Inference::outputs(int32_t index, const at::Tensor& hidden_TH) {

@@ -31,6 +31,7 @@ at::Tensor infer_hidden(Model& model, Inferred what, const ResponseRows& rows,
 
 // What an infer call executes on this rank.
 struct InferWork {
+  const Call* call = nullptr;
   Model* model = nullptr;
   Inferred what = Inferred::kLogprobs;
   const Deal* deal = nullptr;

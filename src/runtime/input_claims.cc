@@ -117,6 +117,9 @@ Result<Claims> input_claims(const Config& config, const Graph& graph) {
   const char* const tokenizer = config.tokenizer.path.empty() ? "model.path" : "tokenizer.path";
   if (const std::string path = tokenizer_path(config); !path.empty())
     BRAID_TRY(claims.add_files(tokenizer, tokenizer_files(path)));
+  BRAID_TRY(claims.add("algorithm.loss", config.algorithm.loss, config.algorithm.loss));
+  BRAID_TRY(
+      claims.add("algorithm.advantages", config.algorithm.advantages, config.algorithm.advantages));
   BRAID_TRY(claims.add_data("data.train", config.data.train));
   if (evaluates(config)) BRAID_TRY(claims.add_data("data.eval", config.data.eval));
   BRAID_TRY(claims.add("rollout.replay", config.rollout.replay, config.rollout.replay));

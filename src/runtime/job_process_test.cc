@@ -164,16 +164,22 @@ std::vector<LayoutCase> layouts() {
 // Every algorithm without a critic in the ways to place it; a few of them in the fast
 // tier.
 std::vector<LayoutCase> algorithm_layouts() {
-  const std::set<std::string> quick = {"reinforce_plus_plus_baseline-pp2", "cispo-zero3", "dpo-pp2",
-                                       "online_dpo-dp2"};
+  const std::set<std::string> quick = {"reinforce_plus_plus_baseline-pp2",
+                                       "cispo-zero3",
+                                       "dpo-pp2",
+                                       "online_dpo-dp2",
+                                       "kto-pp2",
+                                       "distill-tp2",
+                                       "remax-dp2"};
   const std::map<std::string, std::pair<std::string, std::string>> ways = {
       {"dp2", {"dp: 2", "dp: 2"}},
       {"tp2", {"tp: 2", "tp: 2"}},
       {"pp2", {"dp: 2", "pp: 2, micro_batches: 2"}},
       {"zero3", {"dp: 2", "dp: 2, zero: 3"}}};
   std::vector<LayoutCase> out;
-  for (const char* name : {"rloo", "reinforce", "reinforce_plus_plus", "dapo", "dr_grpo", "gspo",
-                           "cispo", "reinforce_plus_plus_baseline", "dpo", "orpo", "online_dpo"})
+  for (const char* name :
+       {"rloo", "reinforce", "reinforce_plus_plus", "dapo", "dr_grpo", "gspo", "cispo",
+        "reinforce_plus_plus_baseline", "dpo", "orpo", "online_dpo", "kto", "distill", "remax"})
     for (const auto& [way, calls] : ways)
       out.push_back({cat(name, "-", way), name, "1x2", everywhere(name, calls.first, calls.second),
                      quick.count(cat(name, "-", way)) == 0});

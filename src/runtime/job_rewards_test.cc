@@ -18,6 +18,15 @@ class JobRewards : public JobRun {
     return options;
   }
 
+  // The folder of a critic whose training left it as it was.
+  static std::string unchanged_critic() {
+    const std::string name = "start-critic";
+    if (!path_exists(path(name + "/export")))
+      finish(job_command(name, "ppo",
+                         {"train.total_steps=1", "optim.critic.lr=1e-30", "train.seed=3"}));
+    return name + "/export/critic";
+  }
+
   // The same run in one process, made once for all layouts, and under a plan.
   static void expect_same_run_under(const LayoutCase& layout, const std::string& kind,
                                     const std::vector<std::string>& options) {
@@ -109,6 +118,33 @@ TEST_F(JobRewards, ARewardModelWithATokenizerOfItsOwnScoresAsInOneProcess) {
         {name, "grpo", "1x2",
          cat(everywhere("grpo", "dp: 2", "dp: 2"), "  reward: {mesh: all, ", reward, "}\n")},
         "own", options);
+}
+
+// Two of them, each with a layout of its own and a weight, and a rule beside them.
+TEST_F(JobRewards, RewardModelsScoreInLayoutsOfTheirOwnAsInOneProcess) {
+  const std::string scorer = path(recorded("ppo", "") + "/export/critic");
+  const std::string start = path(unchanged_critic());
+  const std::vector<std::string> options =
+      evaluated({"train.total_steps=2", "optim.actor.lr=0.01",
+                 cat("reward=[{type: model, name: learnt, path: ", scorer,
+                     "}, {type: rule, name: digits, rule: digit_share, weight: 0.5}, {type: model, "
+                     "name: other, path: ",
+                     start, ", weight: -0.25}]")});
+  for (const auto& [name, calls] : std::map<std::string, std::string>{
+           {"two-tp-pp", "  score_1: {mesh: all, tp: 2}\n  score_2: {mesh: all, pp: 2}\n"},
+           {"two-apart", "  score_1: {mesh: 0}\n  score_2: {mesh: 1}\n"},
+           {"two-zero3",
+            "  score_1: {mesh: all, dp: 2, zero: 3}\n  score_2: {mesh: all, dp: 2}\n"}})
+    if (full_tier() || name == "two-tp-pp")
+      expect_same_run_under(
+          {name, "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2") + calls, false}, "two-scored",
+          options);
+  for (const Json& row : metrics("one-two-scored")) {
+    const double raw = row["reward/learnt_mean"].get<double>() +
+                       0.5 * row["reward/digits_mean"].get<double>() -
+                       0.25 * row["reward/other_mean"].get<double>();
+    EXPECT_NEAR(row["reward/raw_mean"].get<double>(), raw, 1e-5);
+  }
 }
 
 // On other ranks than those that generate and train, in groups of their own.

@@ -28,15 +28,17 @@ struct LayoutCase {
 // The lines of a plan in which every call has one layout.
 inline std::string everywhere(const std::string& algorithm, const std::string& generate,
                               const std::string& passes, const std::string& trains = "") {
-  const bool pairs = algorithm == "dpo" || algorithm == "orpo";
-  std::string out = pairs ? "" : "  generate: {mesh: all, " + generate + "}\n";
-  std::vector<std::string> calls = {"update_actor"};
-  if (algorithm != "orpo") calls.push_back("ref_logprob");
-  if (!pairs && algorithm != "online_dpo") calls.push_back("old_logprob");
-  if (algorithm == "ppo") calls.insert(calls.end(), {"values", "update_critic"});
-  for (const std::string& call : calls) {
-    const bool updates = !trains.empty() && call.rfind("update_", 0) == 0;
-    out += cat("  ", call, ": {mesh: all, ", passes, updates ? ", " + trains : "", "}\n");
+  AlgorithmOptions options = default_options(algorithm);
+  if (options.kl.coef == 0)
+    options.kl.coef = 0.01;  // as RunProcess has it: every plan has the reference
+  std::string out;
+  const Graph graph = *make_graph(options);
+  for (const Call& call : graph.calls) {
+    if (!uses_model(call)) continue;
+    const bool updates = !trains.empty() && call.kind == CallKind::kTrainStep;
+    out +=
+        cat("  ", call.name, ": {mesh: all, ", call.kind == CallKind::kGenerate ? generate : passes,
+            updates ? ", " + trains : "", "}\n");
   }
   return out;
 }

@@ -30,8 +30,9 @@ Result<Origin> policy_origin(const Config& config) {
 }
 
 // The model of the list of rewards; `lacking` is the error where it has none.
-Result<Origin> scorer_origin(const Config& config, const char* lacking) {
-  if (const RewardConfig* reward = reward_model(config)) return Origin{reward->path, ""};
+Result<Origin> scorer_origin(const Config& config, const char* lacking,
+                             const std::string& role = "reward") {
+  if (const RewardConfig* reward = reward_model(config, role)) return Origin{reward->path, ""};
   return invalid_input(lacking);
 }
 
@@ -75,6 +76,7 @@ Result<ModelOptions> model_options(const Config& config) {
 std::string origin_key(const Config& config, const std::string& role) {
   if (role == "critic" && !config.critic.path.empty()) return "critic.path";
   if (role == "reference" && !config.reference.path.empty()) return "reference.path";
+  if (role == "teacher") return "teacher.path";
   return config.model.path.empty() ? "model.config" : "model.path";
 }
 
@@ -82,13 +84,17 @@ Result<Origin> role_origin(const Config& config, const std::string& role) {
   if (role == "critic") return critic_origin(config);
   if (role == "reference" && !config.reference.path.empty())
     return Origin{config.reference.path, ""};
+  if (role == "teacher" && config.teacher.path.empty())
+    return invalid_input("teacher.path: no teacher given; name a Hugging Face folder");
+  if (role == "teacher") return Origin{config.teacher.path, ""};
   return policy_origin(config);
 }
 
 Result<Origin> role_origin(const Config& config, const RoleSpec& role) {
   if (!is_scorer(role)) return role_origin(config, role.role.value);
   return scorer_origin(config,
-                       "reward: the graph scores with a model, the list has none of type model");
+                       "reward: the graph scores with a model, the list has none of type model",
+                       role.role.value);
 }
 
 Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head) {

@@ -12,6 +12,7 @@
 #include "config/options.h"
 #include "dataflow/graph.h"
 #include "nn/model.h"
+#include "plan/make_problem.h"
 #include "train/optimizer.h"
 #include "train/weight_shards.h"
 
@@ -62,15 +63,17 @@ struct Origin {
 // Device, dtype, adapters and seed of all models of a run.
 Result<ModelOptions> model_options(const Config& config);
 
-// The origin of "actor", "critic", "reference" or "reward"; errors name the key.
+// The origin of "actor", "critic", "reference", "teacher" or "reward"; errors name the key.
 Result<Origin> role_origin(const Config& config, const std::string& role);
 
-// Of a role of a graph: "reward" that is not trained scores, and is the model of the list of
-// rewards; else role_origin().
+// Of a role of a graph: "reward", "reward_2", ... that are not trained score, and are models of the
+// list of rewards; else role_origin().
 Result<Origin> role_origin(const Config& config, const RoleSpec& role);
-inline bool is_scorer(const RoleSpec& role) { return role.role.value == "reward" && !role.trained; }
+inline bool is_scorer(const RoleSpec& role) {
+  return is_reward_role(role.role.value) && !role.trained;
+}
 
-// The key that names it: critic.path, reference.path, model.path or model.config.
+// The key that names it: critic.path, reference.path, teacher.path, model.path or model.config.
 std::string origin_key(const Config& config, const std::string& role);
 
 // The architecture that a role of that origin has.

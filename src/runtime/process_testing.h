@@ -48,6 +48,7 @@ class RunProcess : public testing::TestWithParam<const char*> {
       if (kind == "grpo-lora-bf16") out.push_back("model.dtype=bf16");
       return out;
     }
+    if (kind == "distill") return {"teacher.path=" + path(whole("ppo") + "/export/actor")};
     // A plan of all calls needs the reference that some algorithms lack by themselves.
     if (default_options(kind).kl.coef == 0 && kind != "online_dpo")
       return {"algorithm.kl.coef=0.01"};

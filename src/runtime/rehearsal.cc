@@ -173,8 +173,11 @@ Status Rehearsal::put_fields(FieldShape shape, int64_t numbers) {
 
 Status Rehearsal::put_responses(int64_t tokens) {
   const Rows rows = store_.all_rows();
-  TokenLists responses(rows.size(), std::vector<int32_t>(tokens, 0));
-  BRAID_TRY(store_.put_tokens("response_ids", rows, std::move(responses)));
+  for (const Call& call : program_.graph.calls)
+    for (const Field& field : call.writes)
+      if (field.type == FieldType::kTokens && field.shape == FieldShape::kPerToken)
+        BRAID_TRY(store_.put_tokens(field.name, rows,
+                                    TokenLists(rows.size(), std::vector<int32_t>(tokens, 0))));
   return put_fields(FieldShape::kPerToken, static_cast<int64_t>(rows.size()) * tokens);
 }
 
@@ -187,7 +190,7 @@ Status Rehearsal::deal_longest(const Call& call) {
   int64_t best = longest, most = -1;
   for (int64_t share = kLengthsTried; share > 0; --share) {
     const int64_t tokens = std::max<int64_t>(1, longest * share / kLengthsTried);
-    store_.set_counts("response_lens", std::vector<int64_t>(store_.size(), tokens));
+    store_.set_lens_of(call, std::vector<int64_t>(store_.size(), tokens));
     rows_.forget();
     const int64_t found = most_tokens(largest(rows_.deal(id, 0)));
     if (found > most) best = tokens, most = found;
@@ -211,8 +214,8 @@ void Rehearsal::note_shortage(const std::string& detail) {
 
 Status Rehearsal::run_call(const Call& call) {
   const bool loaded = models_.roles().count(call.role.value) > 0;  // rewards may not be asked
-  if (call.kind != CallKind::kInfer && (call.kind != CallKind::kReward || !loaded))
-    return ok_status();
+  const bool computes = call.kind == CallKind::kInfer || call.kind == CallKind::kReward;
+  if (!computes || !loaded) return ok_status();
   BRAID_TRY(deal_longest(call));
   at_ = cat("call ", call.name, ", ", micro_batch_text());
   BRAID_ASSIGN(InferWork work, work_.inference(id_of(call), deal_));
@@ -255,8 +258,8 @@ Status Rehearsal::begin_region(const Call& call) {
   if (!rollout_.replay.empty()) return ok_status();
   BRAID_TRY(begin_samples());
   BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
-  BRAID_TRY(
-      generation_.begin(models_.model(id), std::move(ranks), store_, rows_.mine(id, 0, rank()), 0));
+  BRAID_TRY(generation_.begin(call, models_.model(id), std::move(ranks), store_,
+                              rows_.mine(id, 0, rank()), 0));
   cache_bytes_ = generation_.cache_bytes();
   return ok_status();
 }

@@ -69,15 +69,16 @@ ResponseRows pack_responses(const std::vector<std::vector<int32_t>>& prompts,
 }
 
 Result<TokenBatch> PackedBatches::tokens(int32_t micro_batch, const SampleStore& store,
-                                         const Rows& rows, at::Device device) {
+                                         const std::string& responses, const Rows& rows,
+                                         at::Device device) {
   const auto found = packed_.find(micro_batch);
   if (found != packed_.end()) return found->second.batch;
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
-  BRAID_ASSIGN(const TokenLists* responses, store.tokens("response_ids"));
+  BRAID_ASSIGN(const TokenLists* follow, store.tokens(responses));
   ResponseRows& packed = packed_[micro_batch];
   std::vector<uint64_t> ids;
   for (const size_t row : rows) ids.push_back(static_cast<uint64_t>(store.sample(row).id.value));
-  packed = pack_responses(*prompts, *responses, rows, device, share_prompts_, ids);
+  packed = pack_responses(*prompts, *follow, rows, device, share_prompts_, ids);
   return packed.batch;
 }
 

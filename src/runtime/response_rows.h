@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "nn/model.h"
@@ -36,9 +37,10 @@ class PackedBatches {
  public:
   explicit PackedBatches(bool share_prompts) : share_prompts_(share_prompts) {}
 
-  // REQUIRES: the store outlives this until clear().
-  Result<TokenBatch> tokens(int32_t micro_batch, const SampleStore& store, const Rows& rows,
-                            at::Device device);
+  // Of prompts and the tokens of the field `responses`. REQUIRES: the store outlives this until
+  // clear().
+  Result<TokenBatch> tokens(int32_t micro_batch, const SampleStore& store,
+                            const std::string& responses, const Rows& rows, at::Device device);
   const ResponseRows& at(int32_t micro_batch) const { return packed_.at(micro_batch); }
   void erase(int32_t micro_batch) { packed_.erase(micro_batch); }
   void clear() { packed_.clear(); }

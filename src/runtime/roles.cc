@@ -209,13 +209,15 @@ Result<Roles> load_roles(const Config& config, const Graph& graph,
     if (is_scorer(spec) && !needs_rewards(config, graph)) continue;
     const auto part = parts.find(spec.role.value);
     auto state = load_role(spec, config, part == parts.end() ? ModelPart() : part->second, roles);
-    const RewardConfig* const reward = is_scorer(spec) ? reward_model(config) : nullptr;
+    const RewardConfig* const reward =
+        is_scorer(spec) ? reward_model(config, spec.role.value) : nullptr;
     if (!state.ok())
       return state.status().at(reward != nullptr ? cat("reward ", reward_name(*reward))
                                                  : cat("role ", spec.role));
     roles[spec.role.value] = std::move(state).value();
   }
-  if (config.algorithm.kl.coef == 0 && generates(graph))
+  const bool without = find_role(graph, RoleId{"reference"}) == nullptr;
+  if (without && config.algorithm.kl.coef == 0 && generates(graph))
     log_info("reference: not loaded (algorithm.kl.coef is 0)");
   return roles;
 }

@@ -11,7 +11,8 @@ namespace {
 
 // Tokens and log-probs must match, and every number must be one that training can use.
 Status check_row(const RolloutRow& row) {
-  if (row.logprobs.size() != row.response_ids.size())
+  const bool unsaid = !row.responses.empty() && row.logprobs.empty();
+  if (!unsaid && row.logprobs.size() != row.response_ids.size())
     return invalid_input(cat("logprobs has ", row.logprobs.size(), " numbers for ",
                              row.response_ids.size(), " response_ids"));
   if (row.response_ids.empty()) return invalid_input("response_ids is empty");
@@ -26,6 +27,7 @@ Status check_row(const RolloutRow& row) {
 Json rollout_json(const RolloutRow& row) {
   Json out = {{"step", row.step}, {"sample", row.sample.value}};
   out["prompt_ids"] = row.prompt_ids;
+  if (!row.responses.empty()) out["responses"] = row.responses;
   out["response_ids"] = row.response_ids;
   out["logprobs"] = row.logprobs;
   out["finish"] = row.truncated ? "length" : "stop";
@@ -45,6 +47,7 @@ Result<RolloutRow> parse_rollout(const Json& line) {
   BRAID_ASSIGN(row.step, json_field<int64_t>(line, "step"));
   BRAID_ASSIGN(row.sample.value, json_field<int64_t>(line, "sample"));
   BRAID_ASSIGN(row.prompt_ids, json_field<std::vector<int32_t>>(line, "prompt_ids"));
+  BRAID_ASSIGN(row.responses, json_field_or(line, "responses", std::string()));
   BRAID_ASSIGN(row.response_ids, json_field<std::vector<int32_t>>(line, "response_ids"));
   BRAID_ASSIGN(row.logprobs, json_field<std::vector<float>>(line, "logprobs"));
   BRAID_ASSIGN(const auto finish, json_field<std::string>(line, "finish"));
@@ -102,7 +105,8 @@ Result<RolloutReplay> RolloutReplay::open(const std::string& path) {
 
 Status RolloutReplay::index_line(const Place& place) {
   BRAID_ASSIGN(const RolloutRow row, read(place));
-  const auto [found, fresh] = places_.emplace(std::pair(row.step, row.sample.value), place);
+  const auto [found, fresh] =
+      places_.emplace(std::tuple(row.step, row.sample.value, row.responses), place);
   if (fresh) return ok_status();
   return invalid_input(cat(path_, ":", place.line, ": sample ", row.sample, " of step ", row.step,
                            " occurs twice, first in line ", found->second.line));
@@ -114,12 +118,13 @@ Result<RolloutRow> RolloutReplay::read(const Place& place) const {
   return parse_rollout(line).at(where);
 }
 
-Result<RolloutRow> RolloutReplay::find(int64_t step, SampleId sample,
+Result<RolloutRow> RolloutReplay::find(int64_t step, SampleId sample, const std::string& responses,
                                        const std::vector<int32_t>& prompt_ids) const {
-  const auto found = places_.find({step, sample.value});
+  const auto found = places_.find({step, sample.value, responses});
   if (found == places_.end())
     return invalid_input(cat("rollout.replay: ", path_, " has no sample ", sample, " of step ",
-                             step, "; it was recorded with other rollout options or is shorter"));
+                             step, responses.empty() ? "" : cat(" (", responses, ")"),
+                             "; it was recorded with other rollout options or is shorter"));
   BRAID_ASSIGN(RolloutRow row, read(found->second));
   if (row.prompt_ids != prompt_ids)
     return invalid_input(cat(path_, ":", found->second.line, ": prompt_ids of sample ", sample,

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,8 +23,9 @@ struct RolloutRow {
   int64_t step = 0;
   SampleId sample;
   std::vector<int32_t> prompt_ids;
+  std::string responses;  // the field of these, where it is not response_ids, as ReMax's greedy_ids
   std::vector<int32_t> response_ids;
-  std::vector<float> logprobs;   // of the response tokens, under the sampler
+  std::vector<float> logprobs;   // of the response tokens, under the sampler; none of other fields
   bool truncated = false;        // "finish": "length" instead of "stop"
   std::optional<double> reward;  // that training used ("rewards"); null: dropped by on_error
   double raw_reward = 0;         // before clipping and penalties; absent = the same
@@ -58,7 +60,8 @@ class RolloutReplay {
   static Result<RolloutReplay> open(const std::string& path);
 
   // The row of a sample; an error if the file has none, or if its prompt is not `prompt_ids`.
-  Result<RolloutRow> find(int64_t step, SampleId sample,
+  // `responses`: RolloutRow::responses.
+  Result<RolloutRow> find(int64_t step, SampleId sample, const std::string& responses,
                           const std::vector<int32_t>& prompt_ids) const;
 
  private:
@@ -73,7 +76,7 @@ class RolloutReplay {
 
   std::string path_;
   MappedFile file_;
-  std::map<std::pair<int64_t, int64_t>, Place> places_;  // (step, sample)
+  std::map<std::tuple<int64_t, int64_t, std::string>, Place> places_;  // step, sample, responses
 };
 
 }  // namespace braid

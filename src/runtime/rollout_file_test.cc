@@ -36,7 +36,7 @@ TEST(RolloutFile, NumbersSurviveBitForBit) {
   RolloutRow row = row_of(3, 8);
   row.truncated = true;
   const std::string path = scratch_file(rollout_json(row).dump() + "\n");
-  const auto found = RolloutReplay::open(path)->find(3, SampleId{8}, {1, 2, 3});
+  const auto found = RolloutReplay::open(path)->find(3, SampleId{8}, "", {1, 2, 3});
   ASSERT_TRUE(found.ok()) << found.status().message();
   EXPECT_EQ(found->response_ids, row.response_ids);
   EXPECT_EQ(found->logprobs, row.logprobs);
@@ -51,7 +51,7 @@ TEST(RolloutFile, DroppedSamplesHaveNoReward) {
   row.reward.reset();
   row.raw_reward = std::nan("");
   const std::string path = scratch_file(rollout_json(row).dump());
-  EXPECT_FALSE(RolloutReplay::open(path)->find(0, SampleId{0}, {1, 2, 3})->reward.has_value());
+  EXPECT_FALSE(RolloutReplay::open(path)->find(0, SampleId{0}, "", {1, 2, 3})->reward.has_value());
 }
 
 // The fields that the format promises are enough; others may be missing.
@@ -59,10 +59,27 @@ TEST(RolloutFile, ReadsFilesOfOtherPrograms) {
   const std::string path =
       scratch_file(R"({"step":0,"sample":1,"prompt_ids":[7],"response_ids":[8],"logprobs":[-1.5],)"
                    R"("finish":"stop","rewards":2})");
-  const auto row = RolloutReplay::open(path)->find(0, SampleId{1}, {7});
+  const auto row = RolloutReplay::open(path)->find(0, SampleId{1}, "", {7});
   ASSERT_TRUE(row.ok()) << row.status().message();
   EXPECT_EQ(row->reward, 2.0);
   EXPECT_EQ(row->raw_reward, 2.0);
+}
+
+// A second generation of a step has rows of its own, without log-probs.
+TEST(RolloutFile, ResponsesOfTwoFieldsStandBesideEachOther) {
+  RolloutRow greedy = row_of(0, 1);
+  greedy.responses = "greedy_ids";
+  greedy.response_ids = {9};
+  greedy.logprobs.clear();
+  const std::string path =
+      scratch_file(rollout_json(row_of(0, 1)).dump() + "\n" + rollout_json(greedy).dump() + "\n");
+  const auto replay = RolloutReplay::open(path);
+  ASSERT_TRUE(replay.ok()) << replay.status().message();
+  EXPECT_EQ(replay->find(0, SampleId{1}, "greedy_ids", {1, 2, 3})->response_ids,
+            greedy.response_ids);
+  EXPECT_EQ(replay->find(0, SampleId{1}, "", {1, 2, 3})->response_ids, row_of(0, 1).response_ids);
+  EXPECT_THAT(replay->find(0, SampleId{2}, "greedy_ids", {1, 2, 3}).status().message(),
+              HasSubstr("no sample 2 of step 0 (greedy_ids)"));
 }
 
 TEST(RolloutFile, ContinuingDropsRowsThatAreWrittenAgain) {
@@ -74,9 +91,9 @@ TEST(RolloutFile, ContinuingDropsRowsThatAreWrittenAgain) {
   ASSERT_TRUE(recorder->append({row_of(1, 9)}).ok());
   const auto replay = RolloutReplay::open(path);
   ASSERT_TRUE(replay.ok()) << replay.status().message();
-  EXPECT_TRUE(replay->find(0, SampleId{0}, {1, 2, 3}).ok());
-  EXPECT_TRUE(replay->find(1, SampleId{9}, {1, 2, 3}).ok());
-  EXPECT_FALSE(replay->find(1, SampleId{1}, {1, 2, 3}).ok());
+  EXPECT_TRUE(replay->find(0, SampleId{0}, "", {1, 2, 3}).ok());
+  EXPECT_TRUE(replay->find(1, SampleId{9}, "", {1, 2, 3}).ok());
+  EXPECT_FALSE(replay->find(1, SampleId{1}, "", {1, 2, 3}).ok());
 }
 
 TEST(RolloutFile, BadFilesAreNamedWithTheLine) {
@@ -102,9 +119,9 @@ TEST(RolloutFile, BadFilesAreNamedWithTheLine) {
 TEST(RolloutFile, OtherPromptsAndMissingSamplesAreErrors) {
   const std::string path = scratch_file(rollout_json(row_of(0, 0)).dump());
   const auto replay = RolloutReplay::open(path);
-  EXPECT_THAT(replay->find(0, SampleId{0}, {1, 2}).status().message(),
+  EXPECT_THAT(replay->find(0, SampleId{0}, "", {1, 2}).status().message(),
               HasSubstr(":1: prompt_ids of sample 0 are not those of data.train"));
-  EXPECT_THAT(replay->find(1, SampleId{0}, {1, 2, 3}).status().message(),
+  EXPECT_THAT(replay->find(1, SampleId{0}, "", {1, 2, 3}).status().message(),
               HasSubstr("has no sample 0 of step 1"));
 }
 

@@ -13,6 +13,7 @@ namespace braid {
 namespace {
 
 constexpr const char* kGroups = "groups";
+constexpr const char* kResponses = "response_ids";
 
 // The kept ones of one value per row.
 template <typename T>
@@ -86,7 +87,7 @@ Status SampleStore::put_reals(const std::string& field, const Rows& rows,
     return invalid_input(
         cat("field '", field, "' holds ", spec->type == FieldType::kTokens ? "tokens" : "counts"));
   const bool per_sample = spec->shape == FieldShape::kPerSample;
-  const auto lens = response_lens();
+  const auto lens = per_sample ? std::vector<int64_t>() : counts(spec->sizes);
   const at::Tensor values = to_host(packed.detach()).to(at::kFloat);
   std::vector<at::Tensor>& cells = reals_[field];
   cells.resize(samples_.size());
@@ -158,10 +159,38 @@ std::vector<int64_t> SampleStore::counts(const std::string& field) const {
   return out;
 }
 
+std::string SampleStore::first_of(const Call& call, FieldType type, FieldShape shape,
+                                  const char* otherwise) const {
+  const auto matches = [&](const Field& field) {
+    return field.type == type && field.shape == shape;
+  };
+  for (const std::string& name : call.reads)
+    if (const auto found = fields_.find(name); found != fields_.end() && matches(found->second))
+      return name;
+  for (const Field& field : call.writes)
+    if (matches(field)) return field.name;
+  return otherwise;
+}
+
+std::string SampleStore::responses_of(const Call& call) const {
+  return first_of(call, FieldType::kTokens, FieldShape::kPerToken, kResponses);
+}
+
+std::string SampleStore::cut_flag_of(const Call& call) const {
+  return first_of(call, FieldType::kFlag, FieldShape::kPerSample, "truncated");
+}
+
 Result<AlgoBatch> SampleStore::gather(const std::vector<std::string>& fields, const Rows& rows,
                                       at::Device device) const {
   AlgoBatch batch;
-  const auto lens = response_lens();
+  std::string sizes = "response_lens";
+  for (const std::string& name : fields) {
+    BRAID_ASSIGN(const Field* field, declared(name));
+    if (field->shape != FieldShape::kPerToken) continue;
+    sizes = field->sizes;
+    break;
+  }
+  const auto lens = counts(sizes);
   for (const size_t row : rows) {
     batch.response_lens.push_back(lens[row]);
     batch.groups.push_back(samples_[row].group.value);

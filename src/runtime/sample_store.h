@@ -71,9 +71,24 @@ class SampleStore {
   }
   // Tokens of each response.
   std::vector<int64_t> response_lens() const { return counts("response_lens"); }
+  // The field of the tokens that a call's samples have behind their prompts: the first per token
+  // that it reads, else writes; response_ids where it has none.
+  std::string responses_of(const Call& call) const;
+  // The flag that says of a call's responses whether they were cut, of those that it reads or
+  // writes; truncated where it has none.
+  std::string cut_flag_of(const Call& call) const;
+  // How many of them each sample has.
+  std::vector<int64_t> lens_of(const Call& call) const {
+    return counts(fields_.at(responses_of(call)).sizes);
+  }
 
-  // The real-valued ones among `fields` for some rows, in the form that algorithms take.
-  // On `device`.
+  // Says it of all rows.
+  void set_lens_of(const Call& call, std::vector<int64_t> values) {
+    set_counts(fields_.at(responses_of(call)).sizes, std::move(values));
+  }
+
+  // The real-valued ones among `fields` for some rows, in the form that algorithms take. The
+  // lengths are those of the first field per token, else of the responses. On `device`.
   Result<AlgoBatch> gather(const std::vector<std::string>& fields, const Rows& rows,
                            at::Device device = at::kCPU) const;
 
@@ -82,6 +97,9 @@ class SampleStore {
 
  private:
   Result<const Field*> declared(const std::string& field) const;
+  // The first field of a kind that the call reads, else writes.
+  std::string first_of(const Call& call, FieldType type, FieldShape shape,
+                       const char* otherwise) const;
 
   std::map<std::string, Field> fields_;
   std::map<std::string, std::vector<int64_t>> counts_;  // where they were said

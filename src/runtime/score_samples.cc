@@ -54,7 +54,8 @@ std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardS
   return score_outcomes(values);
 }
 
-Status put_samples(const std::vector<RewardSample>& samples, SampleStore& store) {
+Status put_samples(const std::vector<RewardSample>& samples, const std::string& field,
+                   SampleStore& store) {
   std::vector<StoredSample> stored;
   TokenLists prompts, responses;
   for (const RewardSample& sample : samples) {
@@ -66,7 +67,7 @@ Status put_samples(const std::vector<RewardSample>& samples, SampleStore& store)
   }
   store.begin(std::move(stored));
   BRAID_TRY(store.put_tokens("prompt_ids", store.all_rows(), std::move(prompts)));
-  return store.put_tokens("response_ids", store.all_rows(), std::move(responses));
+  return store.put_tokens(field, store.all_rows(), std::move(responses));
 }
 
 std::vector<RewardOutcome> score_outcomes(const std::vector<double>& values) {

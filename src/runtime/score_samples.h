@@ -16,7 +16,8 @@ std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardS
                                          const TrainConfig& train);
 
 // The samples as those of a step, so that the ops of a reward call compute them.
-Status put_samples(const std::vector<RewardSample>& samples, SampleStore& store);
+Status put_samples(const std::vector<RewardSample>& samples, const std::string& responses,
+                   SampleStore& store);
 
 // Values of a reward model as the outcomes of its reward.
 std::vector<RewardOutcome> score_outcomes(const std::vector<double>& values);

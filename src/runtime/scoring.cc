@@ -15,14 +15,52 @@
 
 namespace braid {
 
+namespace {
+
+template <typename T>
+void keep_places(const std::vector<size_t>& places, std::vector<T>* values) {
+  if (values->empty()) return;
+  std::vector<T> kept;
+  for (const size_t place : places) kept.push_back((*values)[place]);
+  *values = std::move(kept);
+}
+
+}  // namespace
+
+void retain(const std::vector<bool>& kept, FoundScores* found) {
+  std::vector<size_t> numbers(kept.size(), 0), places;
+  size_t left = 0;
+  for (size_t row = 0; row < kept.size(); ++row) {
+    numbers[row] = left;
+    if (kept[row]) ++left;
+  }
+  Rows rows;
+  for (size_t i = 0; i < found->rows.size(); ++i) {
+    if (!kept[found->rows[i]]) continue;
+    rows.push_back(numbers[found->rows[i]]);
+    places.push_back(i);
+  }
+  found->rows = std::move(rows);
+  ScoredSamples& scored = found->scored;
+  keep_places(places, &scored.raw);
+  keep_places(places, &scored.total);
+  keep_places(places, &scored.kept);
+  for (auto& [name, values] : scored.by_name) keep_places(places, &values);
+  std::map<size_t, double> of_model;
+  for (const auto& [row, value] : found->of_model)
+    if (kept[row]) of_model[numbers[row]] = value;
+  found->of_model = std::move(of_model);
+}
+
 bool asks_rewards(const Config& config, const Graph& graph) {
   return generates(graph) && config.rollout.replay.empty();
 }
 
 // What is known of rows beside whether they were cut.
-Result<std::vector<RewardSample>> Scoring::texts(const SampleStore& store, const Rows& rows) const {
+Result<std::vector<RewardSample>> Scoring::texts(const Call& call, const SampleStore& store,
+                                                 const Rows& rows) const {
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
-  BRAID_ASSIGN(const TokenLists* responses, store.tokens("response_ids"));
+  BRAID_ASSIGN(const TokenLists* responses, store.tokens(store.responses_of(call)));
   std::vector<RewardSample> out;
   for (const size_t row : rows) {
     RewardSample sample;
@@ -41,24 +79,26 @@ Result<std::vector<RewardSample>> Scoring::texts(const SampleStore& store, const
   return out;
 }
 
-Result<std::vector<RewardSample>> Scoring::samples(const SampleStore& store,
+Result<std::vector<RewardSample>> Scoring::samples(const Call& call, const SampleStore& store,
                                                    const Rows& rows) const {
-  BRAID_ASSIGN(std::vector<RewardSample> out, texts(store, rows));
-  BRAID_ASSIGN(const at::Tensor truncated, store.reals("truncated", rows));
+  BRAID_ASSIGN(std::vector<RewardSample> out, texts(call, store, rows));
+  BRAID_ASSIGN(const at::Tensor truncated, store.reals(store.cut_flag_of(call), rows));
   for (size_t i = 0; i < out.size(); ++i)
     out[i].truncated = truncated[static_cast<int64_t>(i)].item<float>() != 0;
   return out;
 }
 
-bool Scoring::reads_texts() const {
-  const std::optional<size_t> index = reward_model_index(config_);
-  return index && *index < readers_.size() && readers_[*index];
+const std::optional<RewardReader>& Scoring::reader_of(const std::string& role) const {
+  static const std::optional<RewardReader> kNone;
+  const std::optional<size_t> index =
+      is_reward_role(role) ? reward_model_index(config_, role) : std::nullopt;
+  return index && *index < readers_.size() ? readers_[*index] : kNone;
 }
 
-Result<SampleStore> Scoring::as_read_by_role(const Graph& graph, const SampleStore& store,
-                                             const Rows& rows) const {
-  BRAID_ASSIGN(std::vector<RewardSample> samples, texts(store, rows));
-  BRAID_ASSIGN(samples, as_read(readers_[*reward_model_index(config_)], std::move(samples)));
+Result<SampleStore> Scoring::as_read_by(const Call& call, const Graph& graph,
+                                        const SampleStore& store, const Rows& rows) const {
+  BRAID_ASSIGN(std::vector<RewardSample> samples, texts(call, store, rows));
+  BRAID_ASSIGN(samples, as_read(reader_of(call.role.value), std::move(samples)));
   std::vector<RewardSample> all(store.size());  // rows keep their numbers
   for (const size_t row : store.all_rows()) {
     all[row].sample_id = store.sample(row).id.value;
@@ -66,7 +106,7 @@ Result<SampleStore> Scoring::as_read_by_role(const Graph& graph, const SampleSto
   }
   for (size_t i = 0; i < rows.size(); ++i) all[rows[i]] = std::move(samples[i]);
   SampleStore out(graph);
-  BRAID_TRY(put_samples(all, out));
+  BRAID_TRY(put_samples(all, store.responses_of(call), out));
   return out;
 }
 
@@ -82,9 +122,9 @@ void Scoring::keep_comparable(const SampleStore& store, const Rows& rows,
                     " one sample left, which has nothing to be compared with; left out"));
 }
 
-Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows, int64_t step,
-                                     const std::map<size_t, double>& scores) {
-  BRAID_ASSIGN(const std::vector<RewardSample> asked, samples(store, rows));
+Result<ScoredSamples> Scoring::score(const Call& call, const SampleStore& store, const Rows& rows,
+                                     int64_t step, const ModelScores& scores) {
+  BRAID_ASSIGN(const std::vector<RewardSample> asked, samples(call, store, rows));
   BRAID_ASSIGN(RewardOutcomes outcomes,
                collect_outcomes(rewards_, config_.reward, asked, score_context(config_, step)));
   for (size_t i = 0; i < models_.size(); ++i) {
@@ -92,11 +132,7 @@ Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows,
     BRAID_ASSIGN(const std::vector<RewardSample> read, as_read(readers_[i], asked));
     outcomes.outcomes[i] = score_samples(*models_[i], read, config_.train);
   }
-  if (!scores.empty()) {
-    std::vector<double> values;
-    for (const size_t row : rows) values.push_back(scores.at(row));
-    outcomes.outcomes[*reward_model_index(config_)] = score_outcomes(values);
-  }
+  for (const auto& [entry, values] : scores) outcomes.outcomes[entry] = score_outcomes(values);
   BRAID_ASSIGN(RewardTotals totals, apply_policies(config_.reward, outcomes, asked));
   keep_comparable(store, rows, totals);
   ScoredSamples scored;
@@ -105,17 +141,17 @@ Result<ScoredSamples> Scoring::score(const SampleStore& store, const Rows& rows,
   scored.by_name = std::move(totals.by_name);
   scored.timeouts = totals.timeouts;
   scored.errors = totals.errors;
-  BRAID_TRY(add_penalties(store, rows, scored));
+  BRAID_TRY(add_penalties(call, store, rows, scored));
   return scored;
 }
 
 // Clipping, the penalty of a truncated response, and the one that grows over the last tokens before
 // the limit (Yu et al., DAPO, 2025, section 3.4).
-Status Scoring::add_penalties(const SampleStore& store, const Rows& rows,
+Status Scoring::add_penalties(const Call& call, const SampleStore& store, const Rows& rows,
                               ScoredSamples& scored) const {
   const RewardTotalOptions& options = config_.reward_total;
-  BRAID_ASSIGN(const at::Tensor truncated, store.reals("truncated", rows));
-  const std::vector<int64_t> lens = store.response_lens();
+  BRAID_ASSIGN(const at::Tensor truncated, store.reals(store.cut_flag_of(call), rows));
+  const std::vector<int64_t> lens = store.lens_of(call);
   const auto buffer = static_cast<double>(options.overlong_buffer);
   for (size_t i = 0; i < rows.size(); ++i) {
     double value = scored.raw[i];
@@ -146,20 +182,34 @@ ScoredSamples Scoring::replayed(const std::map<int64_t, RolloutRow>& recorded,
   return scored;
 }
 
-Status Scoring::record(const ScoredSamples& scored, const SampleStore& store, const Rows& rows,
-                       int64_t step) {
-  if (!config_.rollout.record) return ok_status();
-  if (!recorder_ || step <= recorded_step_) {  // a step that is begun again
-    const std::string folder = run_folder(config_);
-    BRAID_TRY(make_folder(folder));
-    BRAID_ASSIGN(recorder_, RolloutRecorder::open(join_path(folder, kRolloutFile), step));
-  }
+// A step that is begun again is written again.
+Status Scoring::open_recorder(const std::string& responses, int64_t step) {
+  const bool again =
+      step < recorded_step_ || (step == recorded_step_ && recorded_responses_.count(responses) > 0);
+  if (step != recorded_step_ || again) recorded_responses_.clear();
+  recorded_responses_.insert(responses);
   recorded_step_ = step;
+  if (recorder_ && !again) return ok_status();
+  const std::string folder = run_folder(config_);
+  BRAID_TRY(make_folder(folder));
+  BRAID_ASSIGN(recorder_, RolloutRecorder::open(join_path(folder, kRolloutFile), step));
+  return ok_status();
+}
+
+Status Scoring::record(const Call& call, const ScoredSamples& scored, const SampleStore& store,
+                       const Rows& rows, int64_t step) {
+  if (!config_.rollout.record) return ok_status();
+  const std::string field = store.responses_of(call);
+  BRAID_TRY(open_recorder(field, step));
+  const bool drawn = field == "response_ids";  // from a distribution of which there are log-probs
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
-  BRAID_ASSIGN(const TokenLists* responses, store.tokens("response_ids"));
-  BRAID_ASSIGN(const at::Tensor logprobs_R, store.reals("sampler_logprobs", rows));
-  BRAID_ASSIGN(const at::Tensor truncated_S, store.reals("truncated", rows));
-  const float* logprob = logprobs_R.const_data_ptr<float>();
+  BRAID_ASSIGN(const TokenLists* responses, store.tokens(field));
+  at::Tensor logprobs_R;
+  if (drawn) {
+    BRAID_ASSIGN(logprobs_R, store.reals("sampler_logprobs", rows));
+  }
+  BRAID_ASSIGN(const at::Tensor truncated_S, store.reals(store.cut_flag_of(call), rows));
+  const float* logprob = drawn ? logprobs_R.const_data_ptr<float>() : nullptr;
   std::vector<RolloutRow> out;
   for (size_t i = 0; i < rows.size(); ++i) {
     const StoredSample& sample = store.sample(rows[i]);
@@ -168,8 +218,9 @@ Status Scoring::record(const ScoredSamples& scored, const SampleStore& store, co
     row.sample = sample.id;
     row.prompt_ids = (*prompts)[rows[i]];
     row.response_ids = (*responses)[rows[i]];
-    row.logprobs.assign(logprob, logprob + row.response_ids.size());
-    logprob += row.response_ids.size();
+    if (!drawn) row.responses = field;
+    if (drawn) row.logprobs.assign(logprob, logprob + row.response_ids.size());
+    if (drawn) logprob += row.response_ids.size();
     row.truncated = truncated_S[static_cast<int64_t>(i)].item<float>() != 0;
     if (scored.kept[i]) row.reward = scored.total[i];
     row.raw_reward = scored.raw[i];

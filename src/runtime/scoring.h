@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,20 @@ struct ScoredSamples {
   int64_t timeouts = 0, errors = 0;
 };
 
+// What one rank has found in a reward call and not yet told the others.
+struct FoundScores {
+  Rows rows;  // that it was asked about
+  ScoredSamples scored;
+  std::map<size_t, double> of_model;  // by row
+};
+
+// Keeps what was found of the rows that are marked, under the numbers that they have without the
+// others.
+void retain(const std::vector<bool>& kept, FoundScores* found);
+
+// Of rewards that are roles of the graph, by their place in the list: a number for each row.
+using ModelScores = std::map<size_t, std::vector<double>>;
+
 // Whether the rewards of the list are asked; a replayed rollout brings their values.
 bool asks_rewards(const Config& config, const Graph& graph);
 
@@ -44,33 +59,40 @@ class Scoring {
         models_(std::move(models)),
         readers_(std::move(readers)) {}
 
-  // Asks the rewards of the list about these rows of step `step`. `scores` has what a reward model
-  // that is a role of the graph gave each row; empty where there is none. kStopped where a stop
-  // signal ended the wait for them.
-  Result<ScoredSamples> score(const SampleStore& store, const Rows& rows, int64_t step,
-                              const std::map<size_t, double>& scores);
+  // Asks the rewards of the list about these rows of step `step` and the responses that `call`
+  // reads. `scores` has what reward models
+  // that are roles of the graph gave each of the rows. kStopped where a stop signal ended the wait
+  // for the others.
+  Result<ScoredSamples> score(const Call& call, const SampleStore& store, const Rows& rows,
+                              int64_t step, const ModelScores& scores);
   // What the recorded rows, by sample id, say that they are worth.
   static ScoredSamples replayed(const std::map<int64_t, RolloutRow>& recorded,
                                 const SampleStore& store, const Rows& rows);
 
   // Under rollout.record, appends the rows to RUN/rollouts.jsonl as those of step `step`.
-  Status record(const ScoredSamples& scored, const SampleStore& store, const Rows& rows,
-                int64_t step);
+  Status record(const Call& call, const ScoredSamples& scored, const SampleStore& store,
+                const Rows& rows, int64_t step);
 
   // Those that are no role of the graph.
   const RewardModels& models() const { return models_; }
   const RewardReaders& readers() const { return readers_; }
-  // Whether the reward model that is a role of the graph reads texts, and then a store with what it
-  // reads of these rows in the place of the policy's ids.
-  bool reads_texts() const;
-  Result<SampleStore> as_read_by_role(const Graph& graph, const SampleStore& store,
-                                      const Rows& rows) const;
+  // How a reward model that is a role of the graph reads texts; empty where it reads the policy's
+  // ids, and of other roles.
+  const std::optional<RewardReader>& reader_of(const std::string& role) const;
+  // A store with what the reward model of a call reads of these rows in the place of the policy's
+  // ids. REQUIRES: it has a reader.
+  Result<SampleStore> as_read_by(const Call& call, const Graph& graph, const SampleStore& store,
+                                 const Rows& rows) const;
 
  private:
-  Result<std::vector<RewardSample>> texts(const SampleStore& store, const Rows& rows) const;
-  Result<std::vector<RewardSample>> samples(const SampleStore& store, const Rows& rows) const;
+  Result<std::vector<RewardSample>> texts(const Call& call, const SampleStore& store,
+                                          const Rows& rows) const;
+  Result<std::vector<RewardSample>> samples(const Call& call, const SampleStore& store,
+                                            const Rows& rows) const;
   void keep_comparable(const SampleStore& store, const Rows& rows, RewardTotals& totals) const;
-  Status add_penalties(const SampleStore& store, const Rows& rows, ScoredSamples& scored) const;
+  Status add_penalties(const Call& call, const SampleStore& store, const Rows& rows,
+                       ScoredSamples& scored) const;
+  Status open_recorder(const std::string& responses, int64_t step);
 
   const Config& config_;
   const Tokenizer* tokenizer_;
@@ -78,7 +100,8 @@ class Scoring {
   RewardModels models_;
   RewardReaders readers_;
   std::optional<RolloutRecorder> recorder_;
-  int64_t recorded_step_ = -1;  // the last one
+  int64_t recorded_step_ = -1;                // the last one
+  std::set<std::string> recorded_responses_;  // of it: fields
 };
 
 // reward/*: means of what was found, and failures.

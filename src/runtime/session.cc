@@ -8,14 +8,17 @@
 #include <thread>
 #include <utility>
 
+#include "algo/batch.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "config/algorithm_check.h"
+#include "config/algorithm_traits.h"
 #include "device/tensor_memory.h"
 #include "host/machine.h"
 #include "host/work_section.h"
 #include "inputs/reward_columns.h"
+#include "plan/make_problem.h"
 #include "runtime/check_models.h"
 #include "runtime/check_tokenizers.h"
 #include "runtime/fingerprint.h"
@@ -129,7 +132,8 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   for (const std::string& note : notes)
     if (leads) log_warning(note);
   const bool asks = asks_rewards(config, graph);
-  if (asks && config.reward.empty())
+  const bool optional = algorithm_traits(config.algorithm.name).rewards_optional;
+  if (asks && config.reward.empty() && !optional)
     return invalid_input(
         "reward: the list is empty; an algorithm that generates needs at least one reward");
   if (asks) {
@@ -386,14 +390,16 @@ Result<InferredRows> Session::inferred_in_step(const Call& call, const SampleSto
 }
 
 Result<InferredRows> Session::scored_by_model(const Call& call) {
-  if (!scoring_.reads_texts()) return inferred_in_step(call, store_);
+  if (!scoring_.reader_of(call.role.value)) return inferred_in_step(call, store_);
   const Rows own = rows_.mine(id_of(call), position_.step, rank());
-  BRAID_ASSIGN(const SampleStore read, scoring_.as_read_by_role(program_.graph, store_, own));
+  BRAID_ASSIGN(const SampleStore read, scoring_.as_read_by(call, program_.graph, store_, own));
   return inferred_in_step(call, read);
 }
 
 Status Session::infer(const Call& call) {
-  BRAID_ASSIGN(const InferredRows done, inferred_in_step(call, store_));
+  // Replayed rollouts bring what reward models would say.
+  if (is_reward_role(call.role.value) && !asks_rewards(config_, program_.graph)) return ok_status();
+  BRAID_ASSIGN(const InferredRows done, scored_by_model(call));
   const std::string& field = call.writes.front().name;
   if (done.values.defined()) BRAID_TRY(store_.put_reals(field, done.rows, done.values));
   const bool own = field == "old_logprobs";  // not the reference's
@@ -417,8 +423,8 @@ Status Session::reward(const Call& call) {
     if (rows_.leads_replica(id, rank())) scores = by_row(inferred);
   }
   if (!asks_beside_model(call))
-    return until_told(score(rows_.scored_by_rank(id, position_.step)[rank()], scores));
-  model_scores_ = std::move(scores);
+    return until_told(score(call, rows_.scored_by_rank(id, position_.step)[rank()], scores));
+  found_[id].of_model = std::move(scores);
   return ok_status();
 }
 
@@ -430,41 +436,65 @@ Status Session::share_values(std::map<size_t, double>* by_row) {
   return ok_status();
 }
 
-Status Session::score(const Rows& rows, const std::map<size_t, double>& scores) {
+// What the reward models of the graph gave these rows: `by_row` is the call's own one, others have
+// written fields.
+Result<ModelScores> Session::model_scores(const Call& call, const Rows& rows,
+                                          const std::map<size_t, double>& by_row) const {
+  ModelScores out;
+  if (!by_row.empty()) {
+    std::vector<double>& own = out[*reward_model_index(config_)];
+    for (const size_t row : rows) own.push_back(by_row.at(row));
+  }
+  for (const Call& before : program_.graph.calls) {
+    if (before.kind != CallKind::kInfer || !is_reward_role(before.role.value)) continue;
+    const std::string& field = before.writes.front().name;
+    if (std::count(call.reads.begin(), call.reads.end(), field) == 0) continue;
+    BRAID_ASSIGN(const at::Tensor scores, store_.reals(field, rows));
+    out[*reward_model_index(config_, before.role.value)] = to_doubles(scores);
+  }
+  return out;
+}
+
+Status Session::score(const Call& call, const Rows& rows, const std::map<size_t, double>& scores) {
+  FoundScores& found = found_[id_of(call)];
+  found.rows = rows;
   if (rows.empty()) return ok_status();
   const WorkSection section;
   if (asks_rewards(config_, program_.graph)) {
-    BRAID_ASSIGN(scored_, scoring_.score(store_, rows, position_.step, scores));
+    BRAID_ASSIGN(const ModelScores of_models, model_scores(call, rows, scores));
+    BRAID_ASSIGN(found.scored, scoring_.score(call, store_, rows, position_.step, of_models));
   } else {
-    scored_ = Scoring::replayed(generation_.replayed(), store_, rows);
+    found.scored = Scoring::replayed(generation_.replayed(store_.responses_of(call)), store_, rows);
   }
-  return scoring_.record(scored_, store_, rows, position_.step);
+  return scoring_.record(call, found.scored, store_, rows, position_.step);
 }
 
 // What one rank or several found becomes everyone's: rewards, and who is dropped.
 Status Session::share_rewards(const Call& call) {
   const CallId id = id_of(call);
   const std::vector<Rows> asked = rows_.scored_by_rank(id, position_.step);
-  std::map<size_t, double> scores = std::exchange(model_scores_, {});
+  std::map<size_t, double> scores = std::move(found_[id].of_model);
   const bool beside_model = asks_beside_model(call);
   if (beside_model) BRAID_TRY(share_values(&scores));
   const auto begin = std::chrono::steady_clock::now();
   if (beside_model || !asks_rewards(config_, program_.graph))
-    BRAID_TRY(until_told(score(asked[rank()], scores)));
+    BRAID_TRY(until_told(score(call, asked[rank()], scores)));
   if (beside_model && !asked[rank()].empty())
     seconds_[call.name] +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  ScoredSamples scored = std::move(scored_);
-  scored_ = {};
+  const FoundScores found = std::exchange(found_[id], {});
+  found_.erase(id);
+  ScoredSamples scored = found.scored;
   if (exchange_.ranks() > 1) {
-    const bool found = untold_.ok() && !asked[rank()].empty();
-    const std::string mine = found ? scored_text(scored, asked[rank()]) : "";
+    const bool has = untold_.ok() && !found.rows.empty();
+    const std::string mine = has ? scored_text(scored, found.rows) : "";
     BRAID_ASSIGN(const auto texts, gather_or_fail(mine, "rewards"));
     BRAID_ASSIGN(scored, merge_scored(texts, store_.size()));
   }
-  if (rank() == 0) note_rewards(scored, metrics_);
   const std::vector<float> rewards(scored.total.begin(), scored.total.end());
   const Field& field = call.writes.front();
+  // Others are of responses that are not learnt from.
+  if (rank() == 0 && field.name == "rewards") note_rewards(scored, metrics_);
   BRAID_TRY(store_.put_reals(field.name, store_.all_rows(), at::tensor(rewards)));
   if (exchange_.ranks() > 1) {
     // Before rows get other numbers: what calls before have made of them.
@@ -474,6 +504,7 @@ Status Session::share_rewards(const Call& call) {
     exchange_.holdings().retain(scored.kept);
   }
   store_.retain(scored.kept);
+  for (auto& [other, pending] : found_) retain(scored.kept, &pending);
   rows_.forget();
   failed_alike_ = store_.size() == 0;
   if (store_.size() == 0)
@@ -514,7 +545,7 @@ Status Session::begin_region(const Call& call) {
   const CallId id = id_of(call);
   if (call.kind == CallKind::kGenerate) {
     BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
-    return generation_.begin(models_->model(id), std::move(ranks), store_,
+    return generation_.begin(call, models_->model(id), std::move(ranks), store_,
                              rows_.mine(id, position_.step, rank()), position_.step);
   }
   BRAID_ASSIGN(TrainWork work, train_work(call));
@@ -580,8 +611,9 @@ Status Session::end_generation(const Call& call) {
   ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
   if (!rows_.leads_replica(id, rank())) return ok_status();
   const Rows mine = rows_.mine(id, position_.step, rank());
-  ledger_.computed(call.name, rows_with_tokens(store_, "response_ids", mine));
-  note_lengths(store_, mine, metrics_);
+  const std::string responses = store_.responses_of(call);
+  ledger_.computed(call.name, rows_with_tokens(store_, responses, mine));
+  if (responses == "response_ids") note_lengths(store_, mine, metrics_);
   return ok_status();
 }
 

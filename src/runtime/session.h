@@ -206,6 +206,8 @@ class Session : public Executor {
   Result<std::vector<Generated>> responses_of_first_rank();
   Result<std::vector<std::vector<RewardOutcome>>> evaluated_scores(
       const std::vector<RewardSample>& samples);
+  Result<std::vector<double>> evaluated_by(const Call& call,
+                                           const std::vector<RewardSample>& samples);
 
   Status fetch(const Call& call);
   // What data_check_ has found since the last step.
@@ -219,7 +221,9 @@ class Session : public Executor {
   Status reward(const Call& call);
   bool asks_beside_model(const Call& call) const;
   Status share_values(std::map<size_t, double>* by_row);
-  Status score(const Rows& rows, const std::map<size_t, double>& scores);
+  Result<ModelScores> model_scores(const Call& call, const Rows& rows,
+                                   const std::map<size_t, double>& by_row) const;
+  Status score(const Call& call, const Rows& rows, const std::map<size_t, double>& scores);
   Status share_rewards(const Call& call);
   Status compute(const Call& call);
   Status share_algo_state(CallId call);
@@ -250,10 +254,9 @@ class Session : public Executor {
   std::map<CallId, Training> trainings_;  // of the train calls of this rank
   Scoring scoring_;
   std::unique_ptr<Evaluator> evaluator_;  // null without eval.*
-  RewardModels eval_models_;  // of rewards that evaluations alone ask, on the first rank
-  Json frozen_;               // fingerprints of weights that are not trained
-  std::map<size_t, double> model_scores_;  // by row: of the reward model, in the reward call
-  ScoredSamples scored_;                   // what this rank found in it
+  RewardModels eval_models_;             // of rewards that evaluations alone ask, on the first rank
+  Json frozen_;                          // fingerprints of weights that are not trained
+  std::map<CallId, FoundScores> found_;  // by reward call of the step, until it is shared
 
   // Of the step.
   Metrics metrics_;

@@ -101,37 +101,45 @@ Result<std::vector<Generated>> Session::responses_of_first_rank() {
   return evaluator_->generate(*whole.model, nullptr, evaluator_->numbers());
 }
 
-// By the model of the reward call, on its ranks; those of models that are no role, on the first
-// rank.
-Result<Scores> Session::evaluated_scores(const std::vector<RewardSample>& samples) {
-  const auto& calls = program_.graph.calls;
-  const auto reward = std::find_if(calls.begin(), calls.end(), [](const Call& call) {
-    return call.kind == CallKind::kReward && uses_model(call);
-  });
-  if (reward == calls.end()) {
-    const bool trains = asks_rewards(config_, program_.graph);
-    return score_with(trains ? scoring_.models() : eval_models_, scoring_.readers(), samples,
-                      config_.train);
-  }
+// By the model of a call, on its ranks.
+Result<std::vector<double>> Session::evaluated_by(const Call& call,
+                                                  const std::vector<RewardSample>& samples) {
   SampleStore store(program_.graph);
-  const auto& reader = scoring_.readers()[*reward_model_index(config_)];
-  BRAID_ASSIGN(const std::vector<RewardSample> read, as_read(reader, samples));
-  BRAID_TRY(put_samples(read, store));
+  BRAID_ASSIGN(const std::vector<RewardSample> read,
+               as_read(scoring_.reader_of(call.role.value), samples));
+  BRAID_TRY(put_samples(read, store.responses_of(call), store));
   CallRows rows(config_, program_, store);
   const CallWork work(program_, *models_, rows, everyone(), needs_);
-  const CallId id = id_of(*reward);
+  const CallId id = id_of(call);
   InferredRows found;
   if (takes_part(id)) {
-    BRAID_ASSIGN(found, inferred({*reward, store, rows, work, 0}));
+    BRAID_ASSIGN(found, inferred({call, store, rows, work, 0}));
   }
   std::map<size_t, double> by_number = by_row(found);
   if (!rows.leads_replica(id, rank())) by_number.clear();
   BRAID_TRY(share_values(&by_number));
   std::vector<double> values;
   for (size_t number = 0; number < samples.size(); ++number) values.push_back(by_number.at(number));
+  return values;
+}
+
+// By the calls of reward models; of models that are no role, on the first rank.
+Result<Scores> Session::evaluated_scores(const std::vector<RewardSample>& samples) {
   Scores out(config_.reward.size());
-  out[*reward_model_index(config_)] = score_outcomes(values);
-  return out;
+  bool any = false;
+  for (const Call& call : program_.graph.calls) {
+    // Of a step that scores twice, the first ones.
+    if (call.kind == CallKind::kTrainStep || !is_reward_role(call.role.value)) continue;
+    std::vector<RewardOutcome>& scores = out[*reward_model_index(config_, call.role.value)];
+    any = true;
+    if (!scores.empty() || samples.empty()) continue;
+    BRAID_ASSIGN(const std::vector<double> values, evaluated_by(call, samples));
+    scores = score_outcomes(values);
+  }
+  if (any) return out;
+  const bool trains = asks_rewards(config_, program_.graph);
+  return score_with(trains ? scoring_.models() : eval_models_, scoring_.readers(), samples,
+                    config_.train);
 }
 
 }  // namespace braid

@@ -39,7 +39,7 @@ void Session::set_skipped(const std::map<std::string, int64_t>& skipped) {
 
 Status Session::until_told(Status own) {
   if (exchange_.ranks() == 1) return own;
-  untold_ = std::move(own);
+  if (untold_.ok()) untold_ = std::move(own);
   return ok_status();
 }
 
@@ -115,6 +115,7 @@ Status Session::reopen(const Instruction& begin) {
 
 void Session::abandon_step() {
   exchange_.abandon();
+  found_.clear();
   generation_.abandon();
   inference_.abandon();
   for (auto& [call, training] : trainings_) training.abandon();

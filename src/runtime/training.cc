@@ -257,7 +257,8 @@ void Training::passed_by(int64_t unit) {
 }
 
 Result<TokenBatch> Training::tokens(int32_t index) {
-  return packed_.tokens(index, store_, rows_of(micro_batch(index)), model().options().device);
+  return packed_.tokens(index, store_, store_.responses_of(*call_), rows_of(micro_batch(index)),
+                        model().options().device);
 }
 
 Status Training::outputs(int32_t index, const at::Tensor& hidden_TH) {

@@ -34,6 +34,7 @@ class StepReader {
     if (!row.is_object() || !list("prompt_ids") || !list("response_ids"))
       return invalid_input(
           cat(where, ": a recorded sample has the lists prompt_ids, response_ids, not empty"));
+    if (row.contains("responses")) return ok_status();  // of a second generation
     if (row.contains("step") && row["step"].is_number_integer()) {
       const auto of_row = row["step"].get<int64_t>();
       if (recorded_.step < 0) recorded_.step = of_row;
