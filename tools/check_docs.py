@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 INDEX = ROOT / "docs" / "README.md"
 FOLDERS = ("src/", "tools/", "docs/", "examples/", "bench/", "apps/", "tests/", "cmake/", "fuzz/", "plugins/")
 SOURCE_ENDINGS = (".cc", ".h", ".py", ".sh", ".md", ".toml")
-NOT_OURS = {"my_reward.py", "pyproject.toml", "setup.py"}  # files of a reader
+NOT_OURS = {"my_reward.py", "braid_loss.h", "pyproject.toml", "setup.py"}  # files of a reader
 PLACEHOLDER = re.compile(r"[*{}<>$…]|(^|[/._-])[A-Z][A-Z_]+([/._-]|$)")
 OURS_IN_CAPITALS = re.compile(r"(^|/)(README|ARCHITECTURE|CONTRIBUTING|LICENSE)(\.md)?$")
 LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "config/algorithm_traits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "config/algorithm_traits.h"
 #include "host/file.h"
 #include "host/machine.h"
 #include "inputs/reward_columns.h"

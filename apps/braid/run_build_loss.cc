@@ -59,7 +59,7 @@ Status check_source(const std::string& source) {
 }
 
 Status run_compiler(const BuildLossOptions& options, const std::string& header_folder,
-               const std::string& output) {
+                    const std::string& output) {
   const std::string torch = BRAID_TORCH_INCLUDE;
   if (!path_exists(torch))
     return not_found(cat(torch,

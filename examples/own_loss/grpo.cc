@@ -1,5 +1,6 @@
 // GRPO's clipped loss, the one that Braid has by itself: the same bytes, and a place to begin from.
-// build/braid build-loss examples/own_loss/grpo.cc && build/braid train CONFIG algorithm.loss=examples/own_loss/grpo.so
+// build/braid build-loss examples/own_loss/grpo.cc && build/braid train CONFIG
+// algorithm.loss=examples/own_loss/grpo.so
 #include "braid_loss.h"
 
 #include <set>

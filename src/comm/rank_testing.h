@@ -157,7 +157,7 @@ inline void run(const std::string& name, int64_t ranks, void (*body)(World&)) {
 // In the full tier alone: the fast one starts no ranks for it.
 #define FULL_RANK_TEST(suite, name, ranks) RANK_TEST_IF(suite, name, ranks, ::braid::full_tier())
 
-#define RANK_TEST_IF(suite, name, ranks, wanted)                                           \
+#define RANK_TEST_IF(suite, name, ranks, wanted)                                \
   static void suite##_##name##_body(::braid::World& world);                     \
   [[maybe_unused]] static const bool suite##_##name##_added =                   \
       ::braid::rank_testing::add_test(#suite "." #name, ranks);                 \

@@ -217,8 +217,7 @@ std::string fusion_text(const FusionProposal& proposal, const ExecutionPlan& pla
                format_seconds(with_s), ", ", percent(with_s / proposal.step_s - 1), " % longer\n");
   std::string out =
       cat("fused training: with the passes of both training calls woven the step takes ",
-          format_seconds(with_s), ", ", percent(1 - with_s / proposal.step_s),
-          " % less\n");
+          format_seconds(with_s), ", ", percent(1 - with_s / proposal.step_s), " % less\n");
   for (const std::string& line : diff(plan, proposal.fused->plan)) out += cat("  ", line, "\n");
   return out;
 }
