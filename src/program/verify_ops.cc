@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "program/verify_meetings.h"
+#include "program/verify_sums.h"
 
 namespace braid {
 namespace {
@@ -19,68 +21,23 @@ Status left_out(const Expansion& e, int32_t minibatch, const std::string& what) 
   return invalid_input(cat("rank ", e.rank, ", mini-batch ", minibatch, ": ", what));
 }
 
-size_t index_in_mesh(const CallFrame& frame, DeviceId rank) {
-  const auto& devices = frame.where->mesh.devices;
-  return std::find(devices.begin(), devices.end(), rank) - devices.begin();
+// One rank of each stage of a rank's pipeline, in the order of the stages.
+std::vector<DeviceId> pipeline_of(const CallFrame& frame, const GridPosition& at) {
+  const Strategy& s = frame.where->strategy;
+  std::vector<DeviceId> out;
+  GridPosition place = at;
+  for (place.stage = 0; place.stage < s.pp; ++place.stage)
+    out.push_back(frame.where->mesh.devices[mesh_index(s, place)]);
+  return out;
 }
 
-bool is_collective(const Op& op) { return op.group >= 0; }
-
-// OpMessages of each ordered pair and channel: cut, mini-batch, micro-batch, bytes.
-using OpMessages = std::vector<std::tuple<int32_t, int32_t, int32_t, double>>;
-using OpChannels = std::map<std::tuple<DeviceId, DeviceId, Channel>, OpMessages>;
-
-Status verify_messages(const std::vector<Expansion>& ranks) {
-  OpChannels sent, received;
-  for (const Expansion& e : ranks)
-    for (const Op& op : e.ops) {
-      if (op.channel == Channel::kNone) continue;
-      const bool sends = op.kind == OpKind::kSend;
-      (sends ? sent : received)[{sends ? e.rank : op.peer, sends ? op.peer : e.rank, op.channel}]
-          .push_back({op.cut, op.minibatch, op.micro_batch, op.bytes});
-    }
-  for (const auto& [channel, messages] : received) sent.try_emplace(channel);
-  for (const auto& [channel, messages] : sent)
-    if (received[channel] != messages)
-      return invalid_input(cat("messages from rank ", std::get<0>(channel), " to rank ",
-                               std::get<1>(channel), " are not received as they are sent"));
-  return ok_status();
-}
-
-// What each rank lists of each group, and what its passes do with the others of a group.
-Status verify_groups(const std::vector<Expansion>& ranks) {
-  using Key = std::pair<GroupKind, std::vector<DeviceId>>;
-  using Listed = std::vector<std::tuple<OpKind, int32_t, double>>;
-  std::map<Key, std::map<DeviceId, Listed>> lists;
-  const auto list_inside = [&](const Expansion& e, const Op& op) {
-    const OpBody& body = e.bodies[op.body];
-    for (const InsideOp& inside : op.kind == OpKind::kForward ? body.forward : body.backward)
-      lists[{e.groups[inside.group].kind, e.groups[inside.group].members}][e.rank].push_back(
-          {inside.kind, op.minibatch, 0});
-  };
-  for (const Expansion& e : ranks)
-    for (const Op& op : e.ops) {
-      if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward) list_inside(e, op);
-      if (!is_collective(op)) continue;
-      const OpGroup& group = e.groups[op.group];
-      const bool each_its_part = op.kind == OpKind::kAllGather ||
-                                 op.kind == OpKind::kReduceScatter || op.kind == OpKind::kSample;
-      lists[{group.kind, group.members}][e.rank].push_back(
-          {op.kind, op.minibatch, each_its_part ? 0 : op.bytes});
-    }
-  for (auto& [key, by_rank] : lists)
-    for (const DeviceId member : key.second)
-      if (by_rank[member] != by_rank.begin()->second)
-        return invalid_input(cat("rank ", member, " does not list the same collectives of its ",
-                                 group_kind_name(key.first), " group as rank ",
-                                 by_rank.begin()->first));
-  return ok_status();
-}
-
-// The passes of one rank, and what they hold.
+// The passes of one rank, what they hold, and the messages between them and other stages. Of a
+// round of generation the mini-batch is -1.
 class Passes {
  public:
-  Passes(const Expansion& e, bool trains, const Deal& deal) : e_(e), trains_(trains), deal_(deal) {}
+  // `batches`: micro-batches of each mini-batch, from `first` on.
+  Passes(const Expansion& e, bool trains, int32_t first, std::vector<int64_t> batches)
+      : e_(e), trains_(trains), first_(first), batches_(std::move(batches)) {}
 
   Status verify() {
     for (size_t i = 0; i < e_.ops.size(); ++i) {
@@ -88,81 +45,125 @@ class Passes {
       if (kind == OpKind::kForward) BRAID_TRY(forward(i));
       if (kind == OpKind::kLoss) BRAID_TRY(loss(i));
       if (kind == OpKind::kBackward) BRAID_TRY(backward(i));
+      if (kind == OpKind::kSend) BRAID_TRY(send(i));
+      if (kind == OpKind::kReceive) BRAID_TRY(receive(i));
     }
     return all_there();
   }
 
  private:
-  using Place = std::tuple<int32_t, int32_t, int32_t>;  // mini-batch, micro-batch, body
+  // Mini-batch, micro-batch, and the body, part or cut.
+  using Place = std::tuple<int32_t, int32_t, int32_t>;
+  using Places = std::map<Place, int32_t>;  // to the op there
+
   Place place(const Op& op) const { return {op.minibatch, op.micro_batch, op.body}; }
+  int32_t parts() const {
+    return static_cast<int32_t>(e_.bodies.size()) * e_.bodies.front().stages;
+  }
+  // Whether a micro-batch comes over a cut of the model in a message.
+  bool is_sent(int32_t cut) const {
+    return e_.bodies.front().stages > 1 && cut > 0 && cut < parts();
+  }
+  static int32_t at(const Places& places, const Place& place) {
+    const auto found = places.find(place);
+    return found == places.end() ? -1 : found->second;
+  }
+  bool waits(size_t op, int32_t before) const {
+    const auto& after = e_.ops[op].after;
+    return std::find(after.begin(), after.end(), before) != after.end();
+  }
+  Status waits_for(size_t op, int32_t before, const char* what) const {
+    if (before < 0) return wrong(e_, op, cat("before ", what));
+    return waits(op, before) ? ok_status() : wrong(e_, op, cat("does not wait for ", what));
+  }
+  static bool add(Places* places, const Place& place, size_t op) {
+    return places->emplace(place, static_cast<int32_t>(op)).second;
+  }
 
   Status forward(size_t i) {
     const Op& op = e_.ops[i];
-    if (!forwards_.insert(place(op)).second) return wrong(e_, i, "passes again");
+    if (!add(&forwards_, place(op), i)) return wrong(e_, i, "passes again");
     if (op.holds != (trains_ ? 1 : 0)) return wrong(e_, i, "does not keep its activations");
-    return ok_status();
+    const int32_t part = e_.bodies[op.body].part;
+    if (!is_sent(part)) return ok_status();
+    return waits_for(i, at(activations_in_, {op.minibatch, op.micro_batch, part}),
+                     "the activation that it reads");
   }
   Status loss(size_t i) {
-    if (!losses_.insert(place(e_.ops[i])).second) return wrong(e_, i, "occurs again");
-    if (forwards_.count(place(e_.ops[i])) == 0) return wrong(e_, i, "before its forward");
+    if (!add(&losses_, place(e_.ops[i]), i)) return wrong(e_, i, "occurs again");
+    if (at(forwards_, place(e_.ops[i])) < 0) return wrong(e_, i, "before its forward");
     return ok_status();
   }
   Status backward(size_t i) {
     const Op& op = e_.ops[i];
-    if (forwards_.count(place(op)) == 0) return wrong(e_, i, "before its forward");
-    if (!backwards_.insert(place(op)).second) return wrong(e_, i, "passes again");
+    if (at(forwards_, place(op)) < 0) return wrong(e_, i, "before its forward");
+    if (!add(&backwards_, place(op), i)) return wrong(e_, i, "passes again");
     if (op.holds != -1) return wrong(e_, i, "does not free its activations");
-    if (e_.bodies[op.body].head && losses_.count(place(op)) == 0)
-      return wrong(e_, i, "without the loss");
-    return ok_status();
+    if (e_.bodies[op.body].head) return waits_for(i, at(losses_, place(op)), "the loss");
+    const int32_t cut = e_.bodies[op.body].part + 1;
+    if (!is_sent(cut)) return ok_status();
+    return waits_for(i, at(gradients_in_, {op.minibatch, op.micro_batch, cut}),
+                     "the gradient that it begins with");
+  }
+
+  Status send(size_t i) {
+    const Op& op = e_.ops[i];
+    const bool forwards = op.channel == Channel::kActivations;
+    if (!add(forwards ? &activations_out_ : &gradients_out_, {op.minibatch, op.micro_batch, op.cut},
+             i))
+      return wrong(e_, i, "sends again");
+    if (e_.bodies[op.body].part + (forwards ? 1 : 0) != op.cut)
+      return wrong(e_, i, "sends what its part of the model does not give");
+    return waits_for(i, at(forwards ? forwards_ : backwards_, place(op)), "what it sends");
+  }
+  Status receive(size_t i) {
+    const Op& op = e_.ops[i];
+    const bool forwards = op.channel == Channel::kActivations;
+    if (!add(forwards ? &activations_in_ : &gradients_in_, {op.minibatch, op.micro_batch, op.cut},
+             i))
+      return wrong(e_, i, "receives again");
+    return e_.bodies[op.body].part + (forwards ? 0 : 1) == op.cut
+               ? ok_status()
+               : wrong(e_, i, "receives what its part of the model does not take");
   }
 
   Status all_there() const {
-    for (size_t m = 0; m < deal_.minibatches.size(); ++m) {
-      const auto& batches = deal_.minibatches[m].micro_batches[e_.at.dp_rank];
-      for (size_t k = 0; k < batches.size(); ++k)
-        for (size_t body = 0; body < e_.bodies.size(); ++body) {
-          const Place here{static_cast<int32_t>(m), static_cast<int32_t>(k),
-                           static_cast<int32_t>(body)};
-          const std::string what =
-              cat("micro-batch ", k, " does not pass part ", e_.bodies[body].part, " of the model");
-          if (forwards_.count(here) == 0)
-            return left_out(e_, static_cast<int32_t>(m), what + " forward");
-          if (trains_ && backwards_.count(here) == 0)
-            return left_out(e_, static_cast<int32_t>(m), what + " backward");
-        }
-    }
+    for (size_t m = 0; m < batches_.size(); ++m)
+      for (int64_t k = 0; k < batches_[m]; ++k)
+        for (size_t body = 0; body < e_.bodies.size(); ++body)
+          BRAID_TRY(all_there(first_ + static_cast<int32_t>(m), static_cast<int32_t>(k),
+                              static_cast<int32_t>(body)));
     return ok_status();
+  }
+  Status all_there(int32_t minibatch, int32_t micro_batch, int32_t body) const {
+    const Place here{minibatch, micro_batch, body};
+    const int32_t part = e_.bodies[body].part;
+    const auto lacks = [&](const char* what) {
+      return left_out(
+          e_, minibatch,
+          cat("micro-batch ", micro_batch, " does not pass part ", part, " of the model ", what));
+    };
+    const auto sends = [&](const Places& sent, int32_t cut) {
+      return !is_sent(cut) || at(sent, {minibatch, micro_batch, cut}) >= 0;
+    };
+    if (at(forwards_, here) < 0) return lacks("forward");
+    if (!sends(activations_out_, part + 1)) return lacks("on, forward");
+    if (!trains_) return ok_status();
+    if (at(backwards_, here) < 0) return lacks("backward");
+    return sends(gradients_out_, part) ? ok_status() : lacks("on, backward");
   }
 
   const Expansion& e_;
   const bool trains_;
-  const Deal& deal_;
-  std::set<Place> forwards_, losses_, backwards_;
+  const int32_t first_;
+  const std::vector<int64_t> batches_;
+  Places forwards_, losses_, backwards_;
+  Places activations_in_, activations_out_, gradients_in_, gradients_out_;
 };
 
-// Whether passes of a body use a tensor kind in some of these layers.
-bool uses(const OpBody& body, const TensorKind& kind, const Interval& layers) {
-  if (kind.layer_begin == kind.layer_end)
-    return (kind.first && body.embedding) || (kind.last && body.head);
-  return std::max(body.layers.begin, layers.begin) < std::min(body.layers.end, layers.end);
-}
-
-// Among which ranks of equal parameters the passes of a body do this with those of a kind: routed
-// experts have groups of their own where their grid is another. Null: they do not.
-const OpGroup* inside_over(const Expansion& e, const std::vector<InsideOp>& inside, OpKind op,
-                           const TensorKind& kind) {
-  const auto of_experts = [](const OpGroup& group) {
-    return among_copies(group.kind) && group.kind >= GroupKind::kExpertData;
-  };
-  const bool own_grid = std::any_of(e.groups.begin(), e.groups.end(), of_experts);
-  for (const InsideOp& each : inside) {
-    const OpGroup& group = e.groups[each.group];
-    if (each.kind == op && among_copies(group.kind) &&
-        (!own_grid || kind.routed == of_experts(group)))
-      return &group;
-  }
-  return nullptr;
+// The position of a rank in the grid of the call's layout.
+GridPosition place_in(const ParamLayout& layout, const CallFrame& frame, const Expansion& e) {
+  return grid_position(layout_grid(layout), mesh_index(frame.where->strategy, e.at));
 }
 
 // Where a rank keeps slices of its weights (ZeRO-3), every pass of a body gathers what it uses.
@@ -170,7 +171,7 @@ Status verify_gathers(const CallFrame& frame, const Expansion& e) {
   const ParamLayout layout = param_layout(frame.where->mesh, frame.where->strategy);
   ParamLayout whole = layout;
   whole.sharded = false;
-  const GridPosition at = grid_position(layout_grid(layout), index_in_mesh(frame, e.rank));
+  const GridPosition at = place_in(layout, frame, e);
   for (const OpBody& body : e.bodies)
     for (const TensorKind& kind : frame.model->kinds) {
       if (!uses(body, kind, {kind.layer_begin, kind.layer_end})) continue;
@@ -231,115 +232,6 @@ Status verify_step_order(const Expansion& e, int32_t minibatch) {
   return ok_status();
 }
 
-// Which ranks' gradients are in sampled elements of every tensor: first and last of each rank's
-// share of the update.
-class GradientSums {
- public:
-  using Element = std::tuple<int32_t, int64_t, int64_t>;  // kind, layer, element
-
-  GradientSums(const CallFrame& frame, const std::vector<Expansion>& ranks, int32_t minibatch)
-      : frame_(frame), ranks_(ranks), minibatch_(minibatch), whole_(layout(frame)) {
-    for (size_t r = 0; r < ranks.size(); ++r) index_[ranks[r].rank] = r;
-  }
-
-  Status verify() {
-    for (size_t r = 0; r < ranks_.size(); ++r)
-      for (const Op& op : ranks_[r].ops) {
-        if (op.kind != OpKind::kUpdate || op.minibatch != minibatch_) continue;
-        for (const TensorSlice& slice : ranks_[r].tensors[op.what]) {
-          if (slice.state != TensorState::kMain || slice.elements.size() <= 0) continue;
-          for (const int64_t element : {slice.elements.begin, slice.elements.end - 1})
-            BRAID_TRY(verify_element(r, {slice.item, slice.layers.begin, element}));
-        }
-      }
-    return ok_status();
-  }
-
- private:
-  using Ranks = std::set<size_t>;
-
-  static ParamLayout layout(const CallFrame& frame) {
-    ParamLayout whole = param_layout(frame.where->mesh, frame.where->strategy);
-    whole.sharded = false;
-    return whole;
-  }
-
-  bool holds(size_t rank, const Element& element) const {
-    const auto& [item, layer, at] = element;
-    const TensorKind& kind = frame_.model->kinds[item];
-    const GridPosition position = grid_position(layout_grid(whole_), rank);
-    const Interval elements = held_elements(kind, whole_, position);
-    if (at < elements.begin || at >= elements.end) return false;
-    for (const Interval& run : held_layers(kind, whole_, frame_.model->layers, position.stage))
-      if (run.begin <= layer && layer < run.end) return true;
-    return false;
-  }
-
-  static bool names(const Expansion& e, const Op& op, const Element& element) {
-    const auto& [item, layer, at] = element;
-    for (const TensorSlice& slice : e.tensors[op.what])
-      if (slice.item == item && slice.layers.begin <= layer && layer < slice.layers.end &&
-          slice.elements.begin <= at && at < slice.elements.end)
-        return true;
-    return false;
-  }
-
-  // The groups over which a rank's part of an element is summed, in the order of its list.
-  std::vector<const OpGroup*> sums(size_t rank, const Element& element) const {
-    const Expansion& e = ranks_[rank];
-    const auto& [item, layer, at] = element;
-    const TensorKind& kind = frame_.model->kinds[item];
-    std::vector<const OpGroup*> out;
-    for (const OpBody& body : e.bodies)
-      if (uses(body, kind, {layer, layer + 1}))
-        if (const OpGroup* group = inside_over(e, body.backward, OpKind::kReduceScatter, kind))
-          out.push_back(group);
-    for (const Op& op : e.ops)
-      if (op.minibatch == minibatch_ && op.what >= 0 && op.group >= 0 &&
-          (op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter) &&
-          names(e, op, element))
-        out.push_back(&e.groups[op.group]);
-    return out;
-  }
-
-  // Ranks whose parts are in the sum that a rank updates with: each of its sums brings the members'
-  // own and what their sums before it brought.
-  Ranks joined(size_t rank, const Element& element, size_t sums_of_rank) const {
-    Ranks out = {rank};
-    const auto groups = sums(rank, element);
-    for (size_t i = 0; i < std::min(sums_of_rank, groups.size()); ++i)
-      for (const DeviceId member : groups[i]->members) {
-        const size_t other = index_.at(member);
-        if (!holds(other, element)) continue;
-        const Ranks theirs = other == rank ? Ranks{} : joined(other, element, i);
-        out.insert(theirs.begin(), theirs.end());
-        out.insert(other);
-      }
-    return out;
-  }
-
-  Status verify_element(size_t rank, const Element& element) const {
-    const TensorKind& kind = frame_.model->kinds[std::get<0>(element)];
-    const bool alike = kind.units == 1 &&
-                       !is_partial(*frame_.model, kind, frame_.where->strategy.sequence_parallel);
-    Ranks expected;
-    for (size_t r = 0; r < ranks_.size(); ++r)
-      if (holds(r, element) && (!alike || ranks_[r].at.tp_rank == ranks_[rank].at.tp_rank))
-        expected.insert(r);
-    const Ranks summed = joined(rank, element, SIZE_MAX);
-    if (summed == expected) return ok_status();
-    return left_out(ranks_[rank], minibatch_,
-                    cat("gradients of ", kind.name, " are summed over ", summed.size(),
-                        " ranks where ", expected.size(), " compute a part of them"));
-  }
-
-  const CallFrame& frame_;
-  const std::vector<Expansion>& ranks_;
-  const int32_t minibatch_;
-  const ParamLayout whole_;
-  std::map<DeviceId, size_t> index_;
-};
-
 // Weights of each tensor kind in an entry of the expansion's tensors.
 void add_weights(const Expansion& e, int32_t what, std::vector<int64_t>* of_kind) {
   for (const TensorSlice& slice : e.tensors[what])
@@ -350,7 +242,7 @@ void add_weights(const Expansion& e, int32_t what, std::vector<int64_t>* of_kind
 // What ranks update in parts reaches all that hold it (ZeRO-3 leaves it in parts).
 Status verify_return(const CallFrame& frame, const Expansion& e, int32_t minibatch) {
   const ParamLayout layout = param_layout(frame.where->mesh, frame.where->strategy);
-  const GridPosition at = grid_position(layout_grid(layout), index_in_mesh(frame, e.rank));
+  const GridPosition at = place_in(layout, frame, e);
   const size_t kinds = frame.model->kinds.size();
   std::vector<int64_t> updated(kinds), gathered(kinds);
   for (const Op& op : e.ops) {
@@ -370,24 +262,98 @@ Status verify_return(const CallFrame& frame, const Expansion& e, int32_t minibat
   return ok_status();
 }
 
+// Collectives outside of passes read what the ops before them gave.
+Status verify_waits(const Expansion& e) {
+  for (size_t i = 1; i < e.ops.size(); ++i)
+    if (e.ops[i].group >= 0 && e.ops[i].after[0] != static_cast<int32_t>(i) - 1)
+      return wrong(e, i, "does not wait for the op before it");
+  return ok_status();
+}
+
+// Whether two optimizer steps do the same beside their passes, so that one of them need be looked
+// at.
+bool same_sums(const Expansion& e, int32_t a, int32_t b) {
+  const auto next = [&](size_t* i, int32_t minibatch) {
+    while (*i < e.ops.size() && (e.ops[*i].minibatch != minibatch || e.ops[*i].what < 0)) ++*i;
+    return *i < e.ops.size() ? &e.ops[(*i)++] : nullptr;
+  };
+  for (size_t i = 0, j = 0;;) {
+    const Op *left = next(&i, a), *right = next(&j, b);
+    if (left == nullptr || right == nullptr) return left == right;
+    if (left->kind != right->kind || left->group != right->group || left->what != right->what)
+      return false;
+  }
+}
+
+Status verify_updates(const CallFrame& frame, const Expansion& e, int32_t minibatches) {
+  for (int32_t m = 0; m < minibatches; ++m) {
+    BRAID_TRY(verify_step_order(e, m));
+    if (m > 0 && same_sums(e, m - 1, m)) continue;
+    BRAID_TRY(verify_return(frame, e, m));
+    BRAID_TRY(verify_sums(frame, e, m));
+  }
+  return ok_status();
+}
+
+Status verify_meetings(const CallFrame& frame, const Expansion& own, const OpsOfRank& ops) {
+  const std::vector<DeviceId> pipeline = pipeline_of(frame, own.at);
+  BRAID_TRY(verify_messages(own, pipeline, ops));
+  BRAID_TRY(verify_groups(own, ops));
+  return pipeline.size() > 1 ? verify_no_circle(pipeline, ops) : ok_status();
+}
+
+// Hands out lists of all ranks.
+class AllOps {
+ public:
+  explicit AllOps(const std::vector<Expansion>& ranks) {
+    for (const Expansion& e : ranks) by_rank_[e.rank] = &e;
+  }
+  const Expansion& operator()(DeviceId rank) const { return *by_rank_.at(rank); }
+
+ private:
+  std::map<DeviceId, const Expansion*> by_rank_;
+};
+
+// Makes the lists of ranks that are asked for, each once.
+class MadeOps {
+ public:
+  explicit MadeOps(std::function<Expansion(DeviceId)> make) : make_(std::move(make)) {}
+  const Expansion& operator()(DeviceId rank) {
+    const auto found = made_.find(rank);
+    return found != made_.end() ? found->second : made_.emplace(rank, make_(rank)).first->second;
+  }
+  Expansion take(DeviceId rank) {
+    (*this)(rank);
+    return std::move(made_.at(rank));
+  }
+
+ private:
+  std::function<Expansion(DeviceId)> make_;
+  std::map<DeviceId, Expansion> made_;
+};
+
 }  // namespace
+
+Status verify_ops_of(const CallFrame& frame, DeviceId rank, const Deal& deal,
+                     const OpsOfRank& ops) {
+  const Expansion& own = ops(rank);
+  const bool trains = frame.kind == CallKind::kTrainStep;
+  std::vector<int64_t> batches;
+  for (const MiniBatch& minibatch : deal.minibatches)
+    batches.push_back(std::ssize(minibatch.micro_batches[own.at.dp_rank]));
+  BRAID_TRY(Passes(own, trains, 0, std::move(batches)).verify());
+  for (size_t i = 0; !trains && i < own.ops.size(); ++i)
+    if (own.ops[i].run != OpKind::kCall) return wrong(own, i, "is not executed by the call");
+  BRAID_TRY(verify_gathers(frame, own));
+  BRAID_TRY(verify_waits(own));
+  if (trains) BRAID_TRY(verify_updates(frame, own, static_cast<int32_t>(deal.minibatches.size())));
+  return verify_meetings(frame, own, ops);
+}
 
 Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks, const Deal& deal) {
   BRAID_CHECK(ranks.size() == frame.where->mesh.devices.size(), "the lists of all ranks");
-  const bool trains = frame.kind == CallKind::kTrainStep;
-  for (const Expansion& e : ranks) BRAID_TRY(Passes(e, trains, deal).verify());
-  for (const Expansion& e : ranks)
-    for (size_t i = 0; !trains && i < e.ops.size(); ++i)
-      if (e.ops[i].run != OpKind::kCall) return wrong(e, i, "is not executed by the call");
-  for (const Expansion& e : ranks) BRAID_TRY(verify_gathers(frame, e));
-  BRAID_TRY(verify_messages(ranks));
-  BRAID_TRY(verify_groups(ranks));
-  for (size_t m = 0; trains && m < deal.minibatches.size(); ++m) {
-    const auto minibatch = static_cast<int32_t>(m);
-    for (const Expansion& e : ranks) BRAID_TRY(verify_step_order(e, minibatch));
-    for (const Expansion& e : ranks) BRAID_TRY(verify_return(frame, e, minibatch));
-    BRAID_TRY(GradientSums(frame, ranks, minibatch).verify());
-  }
+  const AllOps ops(ranks);
+  for (const Expansion& e : ranks) BRAID_TRY(verify_ops_of(frame, e.rank, deal, ops));
   return ok_status();
 }
 
@@ -402,43 +368,51 @@ DealShape shape_of(const Deal& deal) {
 }
 
 Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal& deal,
-                               VerifiedShapes* verified) {
+                               VerifiedShapes* verified, const ChangeOps& change) {
+  MadeOps ops([&](DeviceId of) {
+    Expansion e = expand(frame, of, deal);
+    if (change) change(&e);
+    return e;
+  });
   DealShape shape = shape_of(deal);
-  if (verified->count(shape) > 0) return expand(frame, rank, deal);
-  std::vector<Expansion> ranks;
-  size_t own = 0;
-  for (const DeviceId device : frame.where->mesh.devices) {
-    if (device == rank) own = ranks.size();
-    ranks.push_back(expand(frame, device, deal));
+  if (verified != nullptr && verified->count(shape) == 0) {
+    BRAID_TRY(verify_ops_of(frame, rank, deal, std::ref(ops)));
+    verified->insert(std::move(shape));
   }
-  BRAID_TRY(verify_ops(frame, ranks, deal));
-  verified->insert(std::move(shape));
-  return std::move(ranks[own]);
+  return ops.take(rank);
+}
+
+Status verify_round_of(const CallFrame& frame, DeviceId rank, const RoundWork& round,
+                       const OpsOfRank& ops) {
+  const Strategy& s = frame.where->strategy;
+  const Expansion& own = ops(rank);
+  const int64_t batches = std::max<int64_t>(1, std::ssize(round.batches));
+  BRAID_TRY(Passes(own, false, -1, {batches}).verify());
+  BRAID_TRY(verify_meetings(frame, own, ops));
+  const auto expect = [&](OpKind kind, int64_t number) {
+    const auto count = std::count_if(own.ops.begin(), own.ops.end(),
+                                     [&](const Op& op) { return op.kind == kind; });
+    if (count == number) return ok_status();
+    return left_out(own, 0, cat(count, " times ", op_kind_name(kind), " in a round, not ", number));
+  };
+  for (size_t i = 0; i < own.ops.size(); ++i)
+    if (own.ops[i].run != (own.ops[i].kind == OpKind::kAgree ? OpKind::kAgree : OpKind::kRound))
+      return wrong(own, i, cat("is executed by ", op_kind_name(own.ops[i].run)));
+  BRAID_TRY(expect(OpKind::kForward, batches));
+  BRAID_TRY(expect(OpKind::kSample, own.at.stage == s.pp - 1 ? 1 : 0));
+  BRAID_TRY(expect(OpKind::kBroadcast, s.pp > 1 ? 1 : 0));
+  return expect(OpKind::kAgree, round.agrees && s.tp * s.pp > 1 ? 1 : 0);
+}
+
+Status verify_round_of(const CallFrame& frame, DeviceId rank, const RoundWork& round) {
+  MadeOps ops([&](DeviceId of) { return expand(frame, of, round); });
+  return verify_round_of(frame, rank, round, std::ref(ops));
 }
 
 Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
                     const RoundWork& round) {
-  const Strategy& s = frame.where->strategy;
-  BRAID_TRY(verify_messages(ranks));
-  BRAID_TRY(verify_groups(ranks));
-  for (const Expansion& e : ranks) {
-    const auto count = [&](OpKind kind) {
-      return std::count_if(e.ops.begin(), e.ops.end(),
-                           [&](const Op& op) { return op.kind == kind; });
-    };
-    const auto expect = [&](OpKind kind, int64_t number) {
-      if (count(kind) == number) return ok_status();
-      return left_out(e, 0,
-                      cat(count(kind), " times ", op_kind_name(kind), " in a round, not ", number));
-    };
-    for (size_t i = 0; i < e.ops.size(); ++i)
-      if (e.ops[i].run != (e.ops[i].kind == OpKind::kAgree ? OpKind::kAgree : OpKind::kRound))
-        return wrong(e, i, cat("is executed by ", op_kind_name(e.ops[i].run)));
-    BRAID_TRY(expect(OpKind::kForward, std::max<int64_t>(1, std::ssize(round.batches))));
-    BRAID_TRY(expect(OpKind::kSample, e.at.stage == s.pp - 1 ? 1 : 0));
-    BRAID_TRY(expect(OpKind::kBroadcast, s.pp > 1 ? 1 : 0));
-    BRAID_TRY(expect(OpKind::kAgree, round.agrees && s.tp * s.pp > 1 ? 1 : 0));
-  }
+  const AllOps ops(ranks);
+  for (const Expansion& e : ranks) BRAID_TRY(verify_round_of(frame, e.rank, round, ops));
   return ok_status();
 }
 

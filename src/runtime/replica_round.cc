@@ -55,10 +55,7 @@ Result<std::unique_ptr<ReplicaRound>> ReplicaRound::create(const CallFrame& fram
                                                            Communicator& everyone) {
   BRAID_CHECK(groups.replica != nullptr, "a replica of one rank needs no messages");
   const RoundWork any{1, 2, true, {1, 2}};  // ops of all rounds are alike
-  std::vector<Expansion> ranks;
-  for (const DeviceId device : frame.where->mesh.devices)
-    ranks.push_back(expand(frame, device, any));
-  BRAID_TRY(verify_round(frame, ranks, any));
+  BRAID_TRY(verify_round_of(frame, rank, any));
   return std::unique_ptr<ReplicaRound>(new ReplicaRound(frame, rank, *groups.replica, everyone));
 }
 
