@@ -1,8 +1,8 @@
-#include "commands.h"
+#include "braid/commands.h"
 
 #ifdef BRAID_WITH_ENGINE
-#include "engine_options.h"
-#include "engine_start.h"
+#include "braid/engine_options.h"
+#include "braid/engine_start.h"
 #endif
 
 namespace braid {

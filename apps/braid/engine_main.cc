@@ -3,9 +3,9 @@
 
 #include <cstdlib>
 
+#include "braid/engine_start.h"
+#include "braid/program.h"
 #include "device/tensor_memory.h"
-#include "engine_start.h"
-#include "program.h"
 
 namespace braid {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "command.h"
+#include "braid/command.h"
 
 namespace braid {
 

@@ -16,8 +16,8 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "schedule/fuse.h"
-#include "schedule/published_instances.h"
+#include "fuse/fuse.h"
+#include "fuse/published_instances.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
-#include "search/plan_sample.h"
-#include "search/plan_simulate.h"
+#include "search/sample.h"
+#include "search/simulate.h"
 
 namespace braid::planner {
 namespace {

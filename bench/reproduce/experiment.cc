@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "plan/make_problem.h"
-#include "search/plan_simulate.h"
+#include "search/simulate.h"
 
 namespace braid::reproduce {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "cost/efficiency.h"
 #include "plan/problem.h"
-#include "search/plan_search.h"
+#include "pricing/efficiency.h"
+#include "search/search.h"
 
 namespace braid::reproduce {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "fuse/fuse.h"
 #include "program/program.h"
-#include "schedule/fuse.h"
 #include "schedule/schedule.h"
 #include "sim/simulate.h"
 

@@ -4,9 +4,9 @@
 #include <map>
 
 #include "base/text.h"
-#include "cost/predict_generate.h"
 #include "plan/validate.h"
-#include "search/plan_simulate.h"
+#include "pricing/predict_generate.h"
+#include "search/simulate.h"
 #include "sim/overlap.h"
 
 namespace braid::reproduce {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "plan/baselines/baselines.h"
-#include "search/plan_simulate.h"
+#include "foreign/baselines/baselines.h"
+#include "search/simulate.h"
 
 namespace braid::reproduce {
 namespace {

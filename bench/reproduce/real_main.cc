@@ -5,9 +5,9 @@
 #include <cstdlib>
 
 #include "base/text.h"
-#include "plan/baselines/baselines.h"
+#include "foreign/baselines/baselines.h"
 #include "real.h"
-#include "search/plan_simulate.h"
+#include "search/simulate.h"
 
 namespace braid::reproduce {
 namespace {

@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "schedule/classic.h"
-#include "schedule/fuse.h"
-#include "schedule/published_instances.h"
+#include "fuse/classic.h"
+#include "fuse/fuse.h"
+#include "fuse/published_instances.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // What keys of TRL, verl and OpenRLHF are answered with, key by key.
-#include "config/foreign_keys.h"
+#include "foreign/keys/keys.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <set>
 
-#include "config/foreign_key_table.h"
 #include "config/reference.h"
+#include "foreign/keys/key_table.h"
 #include "test_paths.h"
 
 namespace braid {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "config/foreign_keys.h"
+#include "foreign/keys/keys.h"
 
 namespace braid {
 namespace {

@@ -102,6 +102,10 @@ Result<std::string> read_file(const std::string& path) {
   }
 }
 
+std::function<Result<std::string>(const std::string&)> file_reader() {
+  return [](const std::string& path) { return read_file(path); };
+}
+
 Status append_file(const std::string& path, std::string_view contents) {
   const Descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
   if (file.get() < 0) return failed(path, "open");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,9 @@ namespace braid {
 
 // The whole content of a file; "-" reads standard input.
 Result<std::string> read_file(const std::string& path);
+
+// Reads files for parsers that take text.
+std::function<Result<std::string>(const std::string&)> file_reader();
 
 // Writes to a temporary beside path, syncs it and renames it over path: readers see the old or the
 // new content. A device or a pipe is written to as it is.

@@ -99,7 +99,7 @@ inline constexpr int64_t kMaxFusionUnits = 10'000;
 struct Fusion {
   bool train_schedules = false;       // weave the pipelines of two train calls
   int64_t migrate_below_samples = 0;  // hand samples on when fewer are unfinished; 0 = off
-  int64_t seed = 1, units = 16;       // of the search for the order (schedule/fuse.h)
+  int64_t seed = 1, units = 16;       // of the search for the order (fuse/fuse.h)
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cost/own_engine.h"
+#include "pricing/own_engine.h"
 #include "program/fused.h"
 
 namespace braid {

@@ -46,8 +46,8 @@ struct RoundWork {
 };
 // How the tokens of each sequence of a round, in the engine's order, are cut into batches that pass
 // the stages of a pipeline one after another: the number of sequences of each. Batches have about
-// as many tokens, and not fewer than a pass is worth (cost/own_engine.h). Results do not depend on
-// it.
+// as many tokens, and not fewer than a pass is worth (pricing/own_engine.h). Results do not depend
+// on it.
 std::vector<int64_t> cut_round(const std::vector<int64_t>& tokens, int stages);
 // The ops of a round on a rank. The replica's ranks admit, preempt and finish alike, from equal
 // tokens; its batches are micro-batches.

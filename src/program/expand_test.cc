@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "cost/own_engine.h"
 #include "plan/test_problem.h"
+#include "pricing/own_engine.h"
 #include "program/verify_ops.h"
 
 namespace braid {

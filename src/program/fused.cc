@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/text.h"
-#include "schedule/fuse.h"
+#include "fuse/fuse.h"
 
 namespace braid {
 namespace {

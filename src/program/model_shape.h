@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "cost/widths.h"
 #include "plan/problem.h"
+#include "pricing/widths.h"
 #include "program/layout.h"
 
 namespace braid {

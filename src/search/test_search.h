@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/testing.h"
-#include "cost/efficiency.h"
-#include "search/plan_simulate.h"
+#include "pricing/efficiency.h"
+#include "search/simulate.h"
 
 namespace braid::planner {
 

@@ -1,6 +1,6 @@
 // Prices of the pieces that one model call consists of under its strategy: passes of a micro-batch
 // through a part of the model, messages between stages, gradient reduction, optimizer, rounds of
-// generation; and the memory that each piece takes. Composes the primitives of cost/. Pure;
+// generation; and the memory that each piece takes. Composes the primitives of pricing/. Pure;
 // thread-safe.
 #pragma once
 
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cluster/mesh_shape.h"
-#include "cost/collective.h"
-#include "cost/compute.h"
-#include "cost/widths.h"
 #include "plan/problem.h"
+#include "pricing/collective.h"
+#include "pricing/compute.h"
+#include "pricing/widths.h"
 #include "program/expand.h"
 #include "program/placement.h"
 #include "sim/batching.h"

@@ -1,9 +1,9 @@
 // Calls priced alone against the same calls inside a simulated step.
 #include <gtest/gtest.h>
 
-#include "cost/rl_engine.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
+#include "pricing/rl_engine.h"
 #include "sim/call_time.h"
 
 namespace braid {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "batching/cache_pages.h"
-#include "cost/predict_generate.h"
+#include "pricing/predict_generate.h"
 
 namespace braid {
 namespace {

@@ -1,9 +1,9 @@
 // Prices of calls on devices and nodes that differ.
 #include <gtest/gtest.h>
 
-#include "cost/efficiency.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
+#include "pricing/efficiency.h"
 #include "sim/call_cost.h"
 
 namespace braid {

@@ -6,10 +6,10 @@
 #include <map>
 
 #include "base/rng.h"
-#include "cost/memory.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
+#include "pricing/memory.h"
 #include "sim/batching.h"
 #include "sim/call_cost.h"
 #include "sim/simulate.h"

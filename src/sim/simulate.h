@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "cost/efficiency.h"
 #include "plan/problem.h"
+#include "pricing/efficiency.h"
 #include "program/op.h"
 #include "program/program.h"
 #include "sim/trace.h"

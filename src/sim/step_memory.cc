@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/units.h"
-#include "cost/memory.h"
+#include "pricing/memory.h"
 #include "sim/step_simulation.h"
 
 namespace braid {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/rl_engine.h"
+#include "pricing/rl_engine.h"
 #include "program/residency.h"
 #include "sim/work_cuts.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 #include "batching/cache_pages.h"
-#include "cost/memory.h"
+#include "pricing/memory.h"
 #include "program/local_parts.h"
 #include "sim/step_prices.h"
 

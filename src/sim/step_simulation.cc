@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "cost/rl_engine.h"
+#include "pricing/rl_engine.h"
 
 namespace braid {
 StepSimulation::StepSimulation(const Program& program, const PlanningProblem& problem,

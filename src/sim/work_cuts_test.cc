@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "base/rng.h"
-#include "cost/efficiency.h"
 #include "plan/test_problem.h"
+#include "pricing/efficiency.h"
 
 namespace braid {
 namespace {

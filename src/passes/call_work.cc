@@ -1,0 +1,52 @@
+#include "passes/call_work.h"
+
+#include "passes/replica_round.h"
+
+namespace braid {
+namespace {
+
+Inferred inferred_of(const Call& call) {
+  if (call.kind == CallKind::kReward || call.function == "scores") return Inferred::kScores;
+  return call.function == "logprobs" ? Inferred::kLogprobs : Inferred::kValues;
+}
+
+}  // namespace
+
+Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
+  models_.await(call);
+  TrainWork work;
+  work.role = &models_.roles().at(program_.graph.calls[call.value].role.value);
+  work.deal = &deal;
+  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal, &verified_[call]));
+  if (everyone_ != nullptr) work.groups = models_.groups(call);
+  work.everyone = everyone_;
+  work.needs = &needs_[call];
+  work.keeps_packed = rows_.lowered().count(call.value) == 0;
+  return work;
+}
+
+Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
+  InferWork work;
+  work.model = &models_.model(call);
+  work.what = inferred_of(program_.graph.calls[call.value]);
+  work.deal = &deal;
+  BRAID_ASSIGN(work.ops, verified_ops(rows_.frame(call), self(), deal, &verified_[call]));
+  work.everyone = everyone_;
+  work.needs = &needs_[call];
+  work.keeps_packed = rows_.lowered().count(call.value) == 0;
+  if (everyone_ == nullptr) return work;
+  const CallGroups& groups = models_.groups(call);
+  work.weights = groups.weights;
+  if (groups.weights != nullptr || groups.replica != nullptr) work.agrees = groups.call;
+  return work;
+}
+
+Result<std::unique_ptr<EngineRanks>> CallWork::generation(CallId call) const {
+  if (everyone_ == nullptr || models_.groups(call).replica == nullptr)
+    return std::unique_ptr<EngineRanks>();
+  BRAID_ASSIGN(std::unique_ptr<ReplicaRound> out,
+               ReplicaRound::create(rows_.frame(call), self(), models_.groups(call), *everyone_));
+  return std::unique_ptr<EngineRanks>(std::move(out));
+}
+
+}  // namespace braid

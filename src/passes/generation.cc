@@ -1,0 +1,109 @@
+#include "passes/generation.h"
+
+#include <ATen/ops/tensor.h>
+
+#include "base/text.h"
+#include "rollout/stop_strings.h"
+
+namespace braid {
+
+SamplingOptions Generation::sampling(const Model& model) const {
+  SamplingOptions out;
+  out.temperature = options_.temperature;
+  out.top_p = options_.top_p;
+  out.top_k = options_.top_k;
+  out.min_p = options_.min_p;
+  out.repetition_penalty = options_.repetition_penalty;
+  out.min_new_tokens = options_.min_response_length;
+  out.max_new_tokens = options_.max_response_length;
+  out.ignore_eos = options_.ignore_eos;
+  out.seed = static_cast<uint64_t>(seed_);
+  for (const int64_t id : model.spec().eos_ids) out.stop_tokens.push_back(static_cast<int32_t>(id));
+  return out;
+}
+
+Status Generation::replay(const SampleStore& store, int64_t step) {
+  if (!file_) {
+    BRAID_ASSIGN(file_, RolloutReplay::open(options_.replay));
+  }
+  BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
+  replayed_.clear();
+  for (const size_t row : rows_) {
+    const SampleId id = store.sample(row).id;
+    BRAID_ASSIGN(RolloutRow recorded, file_->find(step, id, (*prompts)[row]));
+    Generated& sample = finished_[id.value];
+    sample.response_ids = recorded.response_ids;
+    sample.logprobs = recorded.logprobs;
+    sample.finish = recorded.truncated ? Finish::kLength : Finish::kStop;
+    replayed_[id.value] = std::move(recorded);
+  }
+  return ok_status();
+}
+
+Status Generation::begin(Model& model, std::unique_ptr<EngineRanks> ranks, const SampleStore& store,
+                         const Rows& rows, int64_t step) {
+  model_ = &model;
+  rows_ = rows;
+  finished_.clear();
+  engine_.reset();
+  ranks_ = std::move(ranks);
+  if (!options_.replay.empty()) return replay(store, step);
+  EngineOptions options;
+  options.kv_budget_tokens = options_.kv_budget_tokens;
+  options.max_concurrent = options_.max_concurrent;
+  options.longest_first = options_.longest_first;
+  options.ranks = ranks_.get();
+  BRAID_ASSIGN(engine_, Engine::create(model, options));
+  if (!options_.stop.empty()) {
+    if (tokenizer_ == nullptr)
+      return invalid_input("rollout.stop: stop strings need a tokenizer; set tokenizer.path");
+    engine_->set_stop_check(stop_at_strings(*tokenizer_, options_.stop));
+  }
+  const SamplingOptions drawn = sampling(model);
+  BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
+  for (const size_t row : rows) {
+    const std::vector<int32_t>& prompt = (*prompts)[row];
+    BRAID_TRY(engine_->submit({store.sample(row).id, prompt, drawn, history_.expected(prompt)}));
+  }
+  return ok_status();
+}
+
+Status Generation::round() {
+  if (!engine_) return ok_status();
+  BRAID_ASSIGN(std::vector<Generated> finished, engine_->step());
+  for (Generated& sample : finished) finished_[sample.sample.value] = std::move(sample);
+  return ok_status();
+}
+
+Status Generation::make_room() { return engine_ ? engine_->make_room() : ok_status(); }
+
+void Generation::abandon() {
+  engine_.reset();
+  ranks_.reset();
+  finished_.clear();
+  if (model_ != nullptr) model_->rest();
+  model_ = nullptr;
+}
+
+Status Generation::finish(SampleStore& store) {
+  TokenLists responses;
+  std::vector<float> logprobs, truncated;
+  for (const size_t row : rows_) {
+    Generated& sample = finished_.at(store.sample(row).id.value);
+    logprobs.insert(logprobs.end(), sample.logprobs.begin(), sample.logprobs.end());
+    truncated.push_back(sample.finish == Finish::kLength ? 1 : 0);
+    if (engine_) history_.note(sample.prompt_ids, static_cast<int64_t>(sample.response_ids.size()));
+    responses.push_back(std::move(sample.response_ids));
+  }
+  BRAID_TRY(store.put_tokens("response_ids", rows_, std::move(responses)));
+  BRAID_TRY(store.put_reals("sampler_logprobs", rows_, at::tensor(logprobs)));
+  BRAID_TRY(store.put_reals("truncated", rows_, at::tensor(truncated)));
+  engine_.reset();
+  ranks_.reset();
+  finished_.clear();
+  model_->rest();  // updates pack anew: after them the weights are others
+  model_ = nullptr;
+  return ok_status();
+}
+
+}  // namespace braid

@@ -1,0 +1,375 @@
+#include "passes/training.h"
+
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "checkpoint/run_folder.h"
+#include "device/tensor_memory.h"
+#include "host/work_section.h"
+#include "nn/model_parts.h"
+#include "passes/second_try.h"
+#include "passes/train_calls.h"
+#include "samples/call_groups.h"
+#include "samples/call_rows.h"
+#include "samples/offending_batch.h"
+#include "samples/step_metrics.h"
+#include "weights/roles.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kUpdateKl = "kl/update";
+
+}  // namespace
+
+int64_t Training::idle_steps() const { return waiting_steps(config_, graph_, call_->role); }
+
+void Training::begin(const Call& call, TrainWork work, int64_t step) {
+  call_ = &call;
+  work_ = std::move(work);
+  check_inside(work_.ops, model(), role().gradients.get());
+  step_ = step;
+  go_to_minibatch(0);
+  ran_out_ = repeats_ = false;
+  stopped_ = step < idle_steps() || work_.deal->minibatches.empty();
+  call_metrics_.clear();
+  losses_.clear();
+  packed_.clear();
+}
+
+void Training::resume(const Call& call, TrainWork work, int64_t step, TrainingProgress progress) {
+  begin(call, std::move(work), step);
+  go_to_minibatch(progress.minibatch);
+  stopped_ = progress.stopped;
+  call_metrics_ = std::move(progress.metrics);
+}
+
+void Training::go_to_minibatch(size_t minibatch) {
+  minibatch_ = minibatch;
+  next_op_ = 0;
+  const auto first = static_cast<int32_t>(minibatch);
+  while (next_op_ < work_.ops.ops.size() && work_.ops.ops[next_op_].minibatch < first) ++next_op_;
+}
+
+void Training::repeat(TrainWork work) {
+  metrics_ = std::move(before_.metrics);
+  call_metrics_ = std::move(before_.call_metrics);
+  ledger_ = std::move(before_.ledger);
+  trained_tokens_ = before_.trained_tokens;
+  drop();
+  zero();
+  model().rest();
+  recut(std::move(work));
+  ran_out_ = false;
+  repeats_ = true;
+}
+
+void Training::recut(TrainWork work) {
+  work_ = std::move(work);
+  go_to_minibatch(minibatch_);
+}
+
+Result<bool> Training::reserve() {
+  if (done()) return true;
+  return finds_memory(*work_.needs, *work_.deal, work_.ops, static_cast<int32_t>(minibatch_),
+                      model().options().device, work_.groups.call);
+}
+
+void Training::drop() {
+  losses_.clear();
+  packed_.clear();
+}
+
+void Training::abandon() {
+  drop();
+  if (call_ == nullptr) return;
+  zero();
+  model().rest();
+}
+
+Rows Training::own_rows() const {
+  Rows out;
+  for (const SampleRows& rows : minibatch().micro_batches[work_.ops.at.dp_rank])
+    out.insert(out.end(), rows.begin(), rows.end());
+  return out;
+}
+
+template <typename Run>
+Status Training::run_ops(MinibatchPart part, const Run& run) {
+  const std::vector<Op>& ops = work_.ops.ops;
+  for (; next_op_ < ops.size(); ++next_op_) {
+    const Op& op = ops[next_op_];
+    const bool here = op.minibatch == static_cast<int32_t>(minibatch_) &&
+                      part_of_minibatch(work_.ops, op) == part;
+    if (!here) break;
+    const WorkSection section;
+    count_instruction();
+    BRAID_TRY(run(op));
+  }
+  return ok_status();
+}
+
+Status Training::open_update() {
+  before_ = {metrics_, call_metrics_, ledger_, trained_tokens_};
+  why_ran_out_.clear();
+  refusal_.clear();
+  norm_.reset();
+  const DealTotals& totals = minibatch().totals;
+  denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
+                   static_cast<double>(totals.groups)};
+  ledger_.expect(call_->name, static_cast<int64_t>(minibatch().rows.size()));
+  if (reports() && work_.ops.at.stage == 0) trained_tokens_ += row_tokens(store_, own_rows());
+  const size_t micro_batches = minibatch().micro_batches[work_.ops.at.dp_rank].size();
+  backwards_left_ = micro_batches * work_.ops.bodies.size();
+  model().keep_packed(work_.keeps_packed && micro_batches > 1);
+  const auto update = static_cast<uint64_t>(step_) << 32 | minibatch_;
+  model().set_dropout_seed(mix_seed(static_cast<uint64_t>(config_.train.seed), update));
+  if (role().gradients) role().gradients->zero();
+  return ok_status();
+}
+
+// Whether gradients are summed over other ranks than the data-parallel ones.
+bool Training::sums_parts() const {
+  return work_.groups.tensor.communicator != nullptr || work_.groups.ends != nullptr;
+}
+
+bool Training::each_backward() const {
+  return role().gradients && role().gradients->each_backward();
+}
+
+// Whether the backward before the last `left` ones starts to reduce what it adds to. What other
+// ranks have to add to whole gradients must come before that.
+bool Training::reduces_in(size_t left) const {
+  return each_backward() || (left == 0 && role().gradients && !sums_parts());
+}
+
+// Of several runs of layers a backward adds to the gradients of one alone.
+void Training::begin_reduced(const Op& backward) {
+  const auto range = static_cast<size_t>(backward.body);
+  role().gradients->reduced_backward_follows(
+      [&](int64_t number) { return !each_backward() || uses_number(model(), range, number); });
+}
+
+Status Training::pass() {
+  if (done()) return ok_status();
+  ModelPass pass(model(), work_.everyone, work_.groups.weights);
+  if (free_tensor_bytes(model().options().device))
+    pass.measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
+  BRAID_TRY(run_ops(MinibatchPart::kPasses, [&](const Op& op) {
+    if (op.kind == OpKind::kZero) return open_update();
+    if (!ModelPass::runs(op.kind)) return with_room([&] { return sum_parts(op); });
+    const std::string where = cat("micro-batch ", op.micro_batch);
+    const bool reduced = op.kind == OpKind::kBackward && reduces_in(--backwards_left_);
+    if (reduced) begin_reduced(op);
+    BRAID_TRY(pass.run(op, work_.ops.bodies[op.body], *this).at(where));
+    if (!reduced || !each_backward()) return ok_status();
+    return with_second_try([&] { return role().gradients->finish().at(where); },
+                           [&](const std::string& why) { pass.give_up(*this, why); });
+  }));
+  BRAID_TRY(pass.finish());
+  why_ran_out_ = pass.ran_out();
+  packed_.clear();
+  return ok_status();
+}
+
+// Nothing that what comes after the passes needs is let go.
+Status Training::with_room(const std::function<Status()>& act) {
+  return with_second_try(act, [&](const std::string& why) {
+    log_warning(cat("call ", call_->name, ": out of memory (", why, ") after the last backward; ",
+                    "it is tried again without packed copies of weights"));
+    drop();
+    model().rest();
+  });
+}
+
+Status Training::sum_parts(const Op& op) {
+  const GroupKind kind = work_.ops.groups[op.group].kind;
+  const GradientOf gradient = [&](const std::string& name, const at::Tensor&) {
+    return role().gradients->gradient(name);
+  };
+  if (kind == GroupKind::kTensor)
+    return sum_partial_gradients(model(), *work_.groups.tensor.communicator, gradient);
+  if (kind == GroupKind::kShared)
+    return sum_partial_gradients(model(), *work_.groups.tensor.shared, gradient);
+  if (kind == GroupKind::kEnds) return sum_tied_gradients(model(), *work_.groups.ends, gradient);
+  BRAID_CHECK(false, cat("no sum over ", group_kind_name(kind)));
+}
+
+bool Training::empty(int32_t index) const { return micro_batch(index).empty(); }
+
+// The gradients of what was used from this unit on are complete where it was computed with. A
+// forward has started none.
+void Training::passed_by(int64_t unit) {
+  if (role().gradients) role().gradients->start_from(unit * kNumbersPerUnit);
+}
+
+Result<TokenBatch> Training::tokens(int32_t index) {
+  return packed_.tokens(index, store_, rows_of(micro_batch(index)), model().options().device);
+}
+
+Status Training::outputs(int32_t index, const at::Tensor& hidden_TH) {
+  const ResponseRows& packed = packed_.at(index);
+  ModelOutputs out;
+  if (model().spec().scalar_head) {
+    out.values_R = scalar_outputs(model(), at::index_select(hidden_TH, 0, packed.rows_R));
+    out.scores_S = scalar_outputs(model(), at::index_select(hidden_TH, 0, packed.last_S));
+  } else {
+    const double temperature = generates(graph_) ? config_.rollout.temperature : 1;
+    const HeadOutput head = head_logprobs(model(), at::index_select(hidden_TH, 0, packed.rows_R),
+                                          packed.targets_R, temperature);
+    out.logprobs_R = head.logprobs_N;
+    out.entropy_R = head.entropy_N;
+  }
+  packed_.erase(index);
+  if (reports()) ledger_.computed(call_->name, static_cast<int64_t>(micro_batch(index).size()));
+  BRAID_ASSIGN(const LossFn loss, find_loss(call_->function));
+  BRAID_ASSIGN(const AlgoBatch batch,
+               store_.gather(call_->reads, rows_of(micro_batch(index)), model().options().device));
+  BRAID_ASSIGN(losses_[index], loss(out, batch, denominators_, config_.algorithm));
+  return ok_status();
+}
+
+Result<at::Tensor> Training::loss(int32_t index) {
+  const auto found = losses_.find(index);
+  BRAID_CHECK(found != losses_.end(), cat("no loss of micro-batch ", index));
+  const LossResult result = std::move(found->second);
+  losses_.erase(found);
+  if (reports()) merge(metrics_, result.metrics);
+  if (reports()) merge(call_metrics_, result.metrics);
+  if (!std::isfinite(result.loss.item<double>()))
+    refusal_ = cat("the loss of ", call_->role, " is not finite in step ", step_);
+  return result.loss;
+}
+
+Status Training::reduce() {
+  return run_ops(MinibatchPart::kReductions, [&](const Op& op) {
+    return work_.ops.groups[op.group].kind == GroupKind::kAcross
+               ? role().gradients->sum_owned(*work_.groups.across)
+               : with_room([&] { return role().gradients->finish(); });
+  });
+}
+
+// Each element counts once: on one of the ranks that hold equal slices, of one replica, or on the
+// one that owns it.
+Status Training::norm() {
+  if (work_.groups.call == nullptr) {
+    if (refusal_.empty()) norm_ = std::sqrt(role().optimizer->squared_norm({}));
+  } else {
+    double squares = 0;
+    const MainGradients& gradients = *role().gradients;
+    if (work_.ops.at.dp_rank < (gradients.sharded() ? gradients.layout().ranks() : 1))
+      squares = role().optimizer->squared_norm(uncounted_tensors(model()));
+    const at::Tensor sum = at::tensor({squares}, at::kDouble);
+    BRAID_TRY(work_.groups.call->all_reduce(sum, Reduce::kSum, "squares of the gradients").wait());
+    norm_ = std::sqrt(sum.item<double>());
+  }
+  if (norm_ && !std::isfinite(*norm_))
+    refusal_ = cat("the gradient norm of ", call_->role, " is not finite in step ", step_);
+  return ok_status();
+}
+
+// What a rank has found becomes what any has; its own divergence becomes everyone's.
+Status Training::agree_with_others(Metric* divergence) {
+  if (work_.groups.call == nullptr) return ok_status();
+  const at::Tensor numbers = at::tensor(
+      {refusal_.empty() ? 0.0 : 1.0, divergence->sum, divergence->count, ran_out_ ? 1.0 : 0.0},
+      at::kDouble);
+  BRAID_TRY(work_.groups.call->all_reduce(numbers, Reduce::kSum, "agreement on the update").wait());
+  const double* agreed = numbers.const_data_ptr<double>();
+  if (agreed[0] > 0 && refusal_.empty())
+    refusal_ =
+        cat("the loss of ", call_->role, " is not finite in step ", step_, " on another rank");
+  divergence->sum = agreed[1], divergence->count = agreed[2];
+  ran_out_ = agreed[3] > 0;
+  return ok_status();
+}
+
+Status Training::agree() {
+  if (done()) return ok_status();
+  const auto kl = call_metrics_.find(kUpdateKl);
+  Metric divergence = kl == call_metrics_.end() ? Metric() : kl->second;
+  ran_out_ = !why_ran_out_.empty();
+  BRAID_TRY(run_ops(MinibatchPart::kAgreement, [&](const Op& op) {
+    return op.kind == OpKind::kNorm ? with_room([&] { return norm(); })
+                                    : agree_with_others(&divergence);
+  }));
+  if (ran_out_) return ok_status();  // what was computed beside zeros says nothing
+  if (config_.algorithm.stop_kl > 0 && divergence.count > 0 &&
+      divergence.mean() > config_.algorithm.stop_kl)
+    stopped_ = true;
+  return ok_status();
+}
+
+void Training::zero() { role().optimizer->zero_grad(); }
+
+Status Training::apply(const std::string& prefix) {
+  Optimizer& optimizer = *role().optimizer;
+  const int64_t steps = std::max<int64_t>(config_.train.total_steps - idle_steps(), 1);
+  const int64_t total = steps * config_.train.minibatches * config_.train.epochs_per_rollout;
+  if (counts()) metrics_[prefix + "lr"].add(optimizer.next_rate(total));
+  if (!refusal_.empty()) return ok_status();
+  BRAID_TRY(keep_frozen_copies(roles_, call_->role.value, config_));
+  optimizer.update(*norm_, total);
+  model().weights_changed();
+  ++updates_;
+  if (counts()) metrics_[prefix + "grad_norm"].add(*norm_);
+  return ok_status();
+}
+
+// A refused update changed nothing; all ranks know that it was.
+Status Training::gather() {
+  if (!refusal_.empty()) return ok_status();
+  BRAID_TRY(role().optimizer->gather_weights());
+  model().weights_changed();
+  return ok_status();
+}
+
+Status Training::update() {
+  if (std::exchange(repeats_, false)) return ok_status();
+  if (stopped_) {
+    zero();
+    return ok_status();
+  }
+  const std::string prefix = metric_prefix(*call_);
+  BRAID_TRY(run_ops(MinibatchPart::kUpdate, [&](const Op& op) {
+    if (op.kind == OpKind::kAllGather) return gather();
+    return norm_ ? apply(prefix) : ok_status();
+  }));
+  zero();
+  const bool refused = !refusal_.empty();
+  if (counts()) metrics_[prefix + "skipped"].add(refused ? 1 : 0);
+  role().skipped = refused ? role().skipped + 1 : 0;
+  if (refused) BRAID_TRY(refuse());
+  ++minibatch_;
+  const bool complete = next_op_ == work_.ops.ops.size() ||
+                        work_.ops.ops[next_op_].minibatch == static_cast<int32_t>(minibatch_);
+  BRAID_CHECK(complete, cat("op ", next_op_, ", ", op_kind_name(work_.ops.ops[next_op_].kind),
+                            ", was left out"));
+  return ok_status();
+}
+
+// The weights are as they were.
+Status Training::refuse() {
+  const RefusedUpdate update{step_, minibatch_, own_rows(), refusal_};
+  BRAID_ASSIGN(const std::string path, write_offending_batch(run_folder(config_), *call_, update,
+                                                             store_, refused_step_ == step_));
+  refused_step_ = step_;
+  const std::string what = cat(refusal_, "; the update was not applied, its batch is in ", path);
+  if (config_.train.on_nonfinite == "stop")
+    return {Code::kStopped, what + " (train.on_nonfinite: stop)"};
+  const int64_t skipped = role().skipped;
+  if (skipped > config_.train.max_skipped_steps)
+    return {Code::kStopped, cat(what, "; ", skipped, " in a row, train.max_skipped_steps is ",
+                                config_.train.max_skipped_steps)};
+  log_warning(what);
+  return ok_status();
+}
+
+}  // namespace braid
