@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the includes under src/ against tools/layers.toml: no undeclared module, no cycle, no include without an edge, no edge
-without an include, and no libtorch, file, clock or thread header on the plan side. Every type has a name of its own: two of one
-name in one program break C++'s one-definition rule without a word. Exits non-zero with one line per violation."""
+without an include, and no libtorch, file, clock or thread header on the plan side. Every source opens the namespace of its module,
+and every type has a name of its own: two of one name and namespace in one program break C++'s one-definition rule without a word,
+and two of one name are hard to tell apart. Exits non-zero with one line per violation."""
 import re
 import sys
 from collections import defaultdict
@@ -92,14 +93,27 @@ def types_of(text):
     """The qualified names of the types that a source defines outside unnamed namespaces; not nested ones."""
     scopes = []
     for line in text.splitlines():
-        if scope := re.match(r"(?:inline )?namespace ?([\w:]*) ?\{", line):
-            scopes.append(scope[1])
+        if scope := re.match(r"(?:inline )?namespace ?([\w: ]*?) ?\{", line):
+            scopes.append(re.sub(r"::inline \w+", "", scope[1]))
         elif re.match(r"\}\s*// namespace", line) and scopes:
             scopes.pop()
         elif "" not in scopes:
             found = re.match(r"(?:template.*> )?(?:struct|class|enum class|enum|union) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: : [^;]*)? ?\{", line)
             if found:
                 yield "::".join([*scopes, found[1]])
+
+
+def namespaces(files):
+    """Yields what opens another namespace than its module's: braid::NAME, where names need the prefix, or braid::inline NAME, where
+    they do not. Names of two modules are then never one symbol. Types of another module may be declared in its namespace."""
+    for module, paths in sorted(files.items()):
+        own = re.compile(r"namespace braid::(inline )?" + module.replace("/", "_") + r"\b")
+        for path in paths:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            for number, line in enumerate(lines, 1):
+                declares = number < len(lines) and re.fullmatch(r"(class|struct) \w+;", lines[number])
+                if re.match(r"namespace braid\b", line) and not own.match(line) and not declares:
+                    yield f"{path}:{number}: the namespace of {module} is braid::inline {module.replace('/', '_')}"
 
 
 def repeated_types(root):
@@ -134,6 +148,7 @@ def violations(root):
         for path in files[module]:
             yield from check_file(path, module, edges, allowed[module], plan)
     yield from unused_edges(edges, files)
+    yield from namespaces(files)
     yield from repeated_types(root)
 
 

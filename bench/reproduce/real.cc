@@ -85,7 +85,7 @@ RealResult run_real(const PlanningProblem& problem, const Calibration& calibrati
     result.heuristic = plan.status();
     return result;
   }
-  const auto verdict = planner::simulate_plan(*plan, problem, calibration, {});
+  const auto verdict = simulate_plan(*plan, problem, calibration, {});
   if (!verdict.ok()) {
     result.heuristic = verdict.status();
     return result;

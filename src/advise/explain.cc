@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "plan/plan_text.h"
 
-namespace braid::planner {
+namespace braid::inline advise {
 namespace {
 
 constexpr int64_t kMostAlternatives = 400;  // that are looked through for other structures
@@ -227,4 +227,4 @@ Json explain_json(const std::vector<CallExplanation>& calls) {
   return out;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline advise

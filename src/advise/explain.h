@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "search/search.h"
 
-namespace braid::planner {
+namespace braid::inline advise {
 
 struct CallExplanation {
   std::string call;
@@ -37,4 +37,4 @@ Result<std::vector<CallExplanation>> explain(const PlanSpace& space, const Choic
 std::string explain_text(const std::vector<CallExplanation>& calls);
 Json explain_json(const std::vector<CallExplanation>& calls);
 
-}  // namespace braid::planner
+}  // namespace braid::inline advise

@@ -8,7 +8,7 @@
 #include "plan/test_problem.h"
 #include "search/judge.h"
 
-namespace braid::planner {
+namespace braid::inline advise {
 namespace {
 
 // What binds each call of a plan that runs everything with tensor parallelism over all devices.
@@ -45,4 +45,4 @@ TEST(Explain, AFixedTimeIsNoRate) {
 }
 
 }  // namespace
-}  // namespace braid::planner
+}  // namespace braid::inline advise

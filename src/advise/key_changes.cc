@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid::planner {
+namespace braid::inline advise {
 namespace {
 
 bool same_value(const std::string& a, const std::string& b) { return lowered(a) == lowered(b); }
@@ -143,4 +143,4 @@ BestChanges best_changes(const ForeignKeys& keys, const Verdict& now,
   return {best_by_count(std::move(all), now), search.priced()};
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline advise

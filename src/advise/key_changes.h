@@ -8,7 +8,7 @@
 #include "foreign/foreign.h"
 #include "search/search.h"
 
-namespace braid::planner {
+namespace braid::inline advise {
 
 // Prices a configuration; an error means that it is illegal.
 using PriceKeys = std::function<Result<Verdict>(const ForeignKeys&)>;
@@ -40,4 +40,4 @@ BestChanges best_changes(const ForeignKeys& keys, const Verdict& now,
                          const std::vector<KeyMove>& moves, const PriceKeys& price,
                          const ChangeLimits& limits = {});
 
-}  // namespace braid::planner
+}  // namespace braid::inline advise

@@ -5,7 +5,7 @@
 
 #include <map>
 
-namespace braid::planner {
+namespace braid::inline advise {
 namespace {
 
 std::vector<KeyMove> moves() {
@@ -122,4 +122,4 @@ TEST(KeyChanges, TheNumberOfPricesIsLimited) {
 }
 
 }  // namespace
-}  // namespace braid::planner
+}  // namespace braid::inline advise

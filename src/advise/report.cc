@@ -9,7 +9,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 
-namespace braid::planner {
+namespace braid::inline advise {
 namespace {
 
 std::string padded(const std::string& text, int width) {
@@ -204,4 +204,4 @@ std::optional<SmallestCluster> smallest_cluster(
   return SmallestCluster{high, high * node.devices};
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline advise

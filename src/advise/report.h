@@ -9,7 +9,7 @@
 #include "search/judge.h"
 #include "search/simulate.h"
 
-namespace braid::planner {
+namespace braid::inline advise {
 
 // A plan beside ours; either a verdict or why there is none.
 struct CompareRow {
@@ -39,4 +39,4 @@ std::optional<SmallestCluster> smallest_cluster(
     const PlanningProblem& problem, int most_devices,
     const std::function<bool(const PlanningProblem&)>& fits);
 
-}  // namespace braid::planner
+}  // namespace braid::inline advise

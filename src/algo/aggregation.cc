@@ -9,7 +9,7 @@
 
 #include "algo/batch.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 double token_weight(const AlgorithmOptions& options, const Denominators& denominators,
@@ -56,4 +56,4 @@ at::Tensor sample_mean_per_token(const at::Tensor& values_R,
   return (sums_S / at::clamp_min(lengths_S, 1)).index_select(0, sample_R);
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -4,7 +4,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 // How an optimizer step weights its tokens (options.loss_agg):
 //   token_mean          sum over tokens / tokens                     (Yu et al., 2025, DAPO)
@@ -29,4 +29,4 @@ TokenWeights token_weights(const AlgoBatch& batch, const Denominators& denominat
 at::Tensor sample_mean_per_token(const at::Tensor& values_R,
                                  const std::vector<int64_t>& response_lens);
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "config/algorithm_options.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 using Fields = std::map<std::string, at::Tensor>;
 
@@ -75,4 +75,4 @@ using LossFn = Result<LossResult> (*)(const ModelOutputs&, const AlgoBatch&, con
 Result<ComputeFn> find_compute(const std::string& name);
 Result<LossFn> find_loss(const std::string& name);
 
-}  // namespace braid
+}  // namespace braid::inline algo

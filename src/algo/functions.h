@@ -4,7 +4,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 // PPO (Schulman et al., 2017; Ouyang et al., 2022, §3.5): the sample's reward at its last token,
 // minus kl.coef * KL(old || ref) per token when kl.in is reward; GAE; normalization.
@@ -79,4 +79,4 @@ Result<LossResult> preference_loss(const ModelOutputs&, const AlgoBatch&, const 
 Result<LossResult> odds_ratio_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
                                    const AlgorithmOptions&);
 
-}  // namespace braid
+}  // namespace braid::inline algo

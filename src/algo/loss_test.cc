@@ -11,7 +11,7 @@
 #include "algo/batch.h"
 #include "algo/functions.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -541,4 +541,4 @@ TEST(BestAndWorst, NamesOnePairOfEachGroupWhoseRewardsDiffer) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -17,7 +17,7 @@
 #include "algo/functions.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 // Rows of the preferred samples of a micro-batch, and of those that they are preferred to.
@@ -159,4 +159,4 @@ Result<ComputeResult> best_and_worst(const AlgoBatch& batch, const AlgorithmOpti
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -2,7 +2,7 @@
 #include "algo/functions.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 const std::map<std::string, ComputeFn>& computes() {
@@ -44,4 +44,4 @@ Result<ComputeFn> find_compute(const std::string& name) {
 
 Result<LossFn> find_loss(const std::string& name) { return find(losses(), "loss", name); }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -7,7 +7,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 struct RunPosition {
   int64_t step = 0;         // steps completed
@@ -16,4 +16,4 @@ struct RunPosition {
   AlgoState algo;           // adaptive KL coefficient, running statistics
 };
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "calibrate/least_squares.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 constexpr double kNudge = 1e-3;  // of a logarithm, for derivatives
@@ -226,7 +226,7 @@ std::function<std::string(const Measurement&)> folds_by_configuration(int folds)
   };
 }
 
-Calibration calibrate(const std::vector<Measurement>& rows) {
+Calibration fit_calibration(const std::vector<Measurement>& rows) {
   Calibration calibration = fit_calibration(rows);
   constexpr int kFolds = 5;
   measure_intervals(rows, predict_unseen(rows, folds_by_configuration(kFolds), {}), "seen",
@@ -242,4 +242,4 @@ std::optional<double> log_error(const Measurement& row, const Prediction& predic
   return std::log(*measured / prediction.predicted);
 }
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

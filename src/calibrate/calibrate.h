@@ -11,7 +11,7 @@
 #include "calibrate/predict.h"
 #include "pricing/efficiency.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 
 struct FitOptions {
   double noise = 0.08;         // expected standard deviation of ln(measured / predicted)
@@ -33,9 +33,9 @@ std::vector<Prediction> predict_unseen(const std::vector<Measurement>& rows,
 std::function<std::string(const Measurement&)> folds_by_configuration(int folds);
 
 // fit_calibration() with the 80 % intervals measured on unseen configurations and unseen engines.
-Calibration calibrate(const std::vector<Measurement>& rows);
+Calibration fit_calibration(const std::vector<Measurement>& rows);
 
 // ln(measured / predicted) as far as both exist. Reads the measured value.
 std::optional<double> log_error(const Measurement& row, const Prediction& prediction);
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

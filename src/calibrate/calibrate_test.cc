@@ -10,7 +10,7 @@
 #include "calibrate/least_squares.h"
 #include "calibrate/test_rows.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 using testing::HasSubstr;
@@ -167,4 +167,4 @@ TEST(Calibration, OffsetsMultiply) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline calibrate

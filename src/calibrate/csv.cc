@@ -6,7 +6,7 @@
 #include "base/encoding.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 Result<std::vector<std::string>> next_record(CsvReader& reader, const std::string& file) {
@@ -50,4 +50,4 @@ Result<CsvTable> parse_csv(std::string_view text, const std::string& file) {
   return table;
 }
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 
 struct CsvRow {
   int line = 0;                    // 1-based line of the file where the row starts
@@ -24,4 +24,4 @@ struct CsvTable {
 // an open quote.
 Result<CsvTable> parse_csv(std::string_view text, const std::string& file);
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

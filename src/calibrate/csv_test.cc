@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 std::string csv_failure(const std::string& text) {
@@ -41,4 +41,4 @@ TEST(Csv, ErrorsNameTheLine) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline calibrate

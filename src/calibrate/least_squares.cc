@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 using Matrix = std::vector<std::vector<double>>;
@@ -101,4 +101,4 @@ std::vector<double> solve_least_squares(const LeastSquaresProblem& problem,
   return at;
 }
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-namespace braid {
+namespace braid::inline calibrate {
 
 // A residual with the derivatives that are not zero.
 struct Residual {
@@ -32,4 +32,4 @@ struct LeastSquaresOptions {
 std::vector<double> solve_least_squares(const LeastSquaresProblem& problem,
                                         const LeastSquaresOptions& options = {});
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

@@ -9,7 +9,7 @@
 #include "calibrate/refit.h"
 #include "calibrate/test_rows.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 using testing::HasSubstr;
@@ -224,4 +224,4 @@ TEST(Refit, NeedsAStepToCheckAndAWorkloadThatCanBePriced) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline calibrate

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "calibrate/csv.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 constexpr int kMostDevices = 1 << 24;
@@ -334,4 +334,4 @@ std::string configuration_key(const Measurement& row) {
   return key;
 }
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 
 enum class MeasurementKind { kTrainStep, kGenerate, kCollective, kRlStep };
 enum class MeasuredQuantity {
@@ -66,4 +66,4 @@ Status check_words(const Measurement& row);
 // one configuration.
 std::string configuration_key(const Measurement& row);
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

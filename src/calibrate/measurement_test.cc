@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 using testing::HasSubstr;
@@ -168,4 +168,4 @@ TEST(Measurement, EngineFamilyDropsTheRelease) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline calibrate

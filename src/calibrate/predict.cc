@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 Result<double> price(const CollectiveCase& work, const DeviceModel& device,
@@ -161,4 +161,4 @@ FitStage fit_stage(const PredictionCase& row) {
   return std::holds_alternative<RlCase>(row.work) ? FitStage::kRl : FitStage::kMemory;
 }
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

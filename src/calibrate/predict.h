@@ -13,7 +13,7 @@
 #include "pricing/collective.h"
 #include "pricing/memory.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 
 struct CollectiveCase {
   CollectiveOp op = CollectiveOp::kAllReduce;
@@ -101,4 +101,4 @@ struct Prediction {
 // Rows of either file, priced with a calibration.
 Prediction predict_row(const Measurement& row, const Calibration& calibration);
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "calibrate/predict.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 bool says(const Measurement& row, std::string_view phrase) {
@@ -369,4 +369,4 @@ Result<PredictionCase> resolve_row(const Measurement& row) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

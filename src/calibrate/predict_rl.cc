@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 double update_s(const ModelSize& model, const RlWork& work, const DeviceModel& device) {
@@ -79,4 +79,4 @@ Result<RlTime> rl_step_time(const ModelSize& actor, const ModelSize* critic, con
   return time;
 }
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

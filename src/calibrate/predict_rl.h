@@ -6,7 +6,7 @@
 #include "pricing/predict_generate.h"
 #include "pricing/predict_train.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 
 enum class RlPlacement { kColocated, kSplit, kOneStepOff, kAsync };
 
@@ -38,4 +38,4 @@ struct RlTime {
 Result<RlTime> rl_step_time(const ModelSize& actor, const ModelSize* critic, const RlWork& work,
                             const DeviceModel& train_device, const DeviceModel& generate_device);
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

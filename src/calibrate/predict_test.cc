@@ -12,7 +12,7 @@
 #include "calibrate/validate.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 
 std::string repository_text(const std::string& path) {
   std::ifstream file(cat(BRAID_SOURCE_DIR, "/", path), std::ios::binary);
@@ -284,4 +284,4 @@ TEST(Predict, FullerDevicesStopFitting) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline calibrate

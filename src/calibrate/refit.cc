@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "calibrate/predict.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 struct Phase {
@@ -129,4 +129,4 @@ Result<RefitReport> refit_from_log(const std::vector<LoggedStep>& steps,
   return report;
 }
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

@@ -11,7 +11,7 @@
 #include "foreign/logs/log_import.h"
 #include "pricing/efficiency.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 
 inline constexpr int kRefitSteps = 3;
 
@@ -36,4 +36,4 @@ Result<RefitReport> refit_from_log(const std::vector<LoggedStep>& steps,
                                    const std::optional<Measurement>& workload,
                                    const Calibration& calibration);
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

@@ -8,7 +8,7 @@
 #include "calibrate/predict.h"
 #include "pricing/test_cases.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 
 // A training row that states everything a prediction takes.
 inline Measurement train_row(const std::string& id) {
@@ -79,4 +79,4 @@ inline Measurement memory_row(const std::string& id) {
 // read files.
 std::string repository_text(const std::string& path);
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

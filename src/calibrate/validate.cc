@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 constexpr double kNoisePct = 5;
@@ -365,4 +365,4 @@ void print_goals(std::ostream& out, const std::string& title, const std::vector<
         << std::setw(6) << fixed(goal.limit) << "  " << goal.detail << "\n";
 }
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

@@ -9,7 +9,7 @@
 
 #include "calibrate/calibrate.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 
 // Of 100 x (predicted / measured - 1), in per cent.
 struct ErrorSummary {
@@ -77,4 +77,4 @@ std::vector<Goal> check_goals(const std::vector<Measurement>& rows,
                               const std::vector<Prediction>& predictions, bool unseen_engine);
 void print_goals(std::ostream& out, const std::string& title, const std::vector<Goal>& goals);
 
-}  // namespace braid
+}  // namespace braid::inline calibrate

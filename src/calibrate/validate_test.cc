@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "calibrate/test_rows.h"
 
-namespace braid {
+namespace braid::inline calibrate {
 namespace {
 
 using testing::ElementsAre;
@@ -194,4 +194,4 @@ TEST(Validate, CommittedCalibrationFitsTheCommittedMeasurements) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline calibrate

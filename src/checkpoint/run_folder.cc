@@ -2,7 +2,7 @@
 
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline checkpoint {
 
 std::string run_folder(const Config& config) { return join_path(config.run.dir, config.run.name); }
 
@@ -11,4 +11,4 @@ std::string checkpoint_folder(const Config& config) {
                                        : config.checkpoint.dir;
 }
 
-}  // namespace braid
+}  // namespace braid::inline checkpoint

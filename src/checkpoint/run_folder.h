@@ -5,11 +5,11 @@
 
 #include "config/options.h"
 
-namespace braid {
+namespace braid::inline checkpoint {
 
 // run.dir/run.name.
 std::string run_folder(const Config& config);
 // checkpoint.dir, or "checkpoints" in the run's folder.
 std::string checkpoint_folder(const Config& config);
 
-}  // namespace braid
+}  // namespace braid::inline checkpoint

@@ -10,7 +10,7 @@
 
 #include "comm/rank_testing.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 using testing::HasSubstr;
@@ -167,4 +167,4 @@ TEST(Communicator, OneRankNeedsNobody) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline comm

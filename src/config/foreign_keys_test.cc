@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "config/load.h"
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 using testing::HasSubstr;
@@ -337,4 +337,4 @@ TEST(ForeignKeys, EstimatorsBecomeAlgorithmsThatExist) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline config

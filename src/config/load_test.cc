@@ -10,7 +10,7 @@
 #include "foreign/keys/key_table.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 Result<LoadedConfig> load(const std::string& text, std::vector<std::string> overrides = {}) {
@@ -391,4 +391,4 @@ TEST(Config, ArithmeticNamesNearestValidValues) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline config

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace braid {
+namespace braid::inline dataflow {
 
 inline constexpr const char* kAllLinear = "all-linear";  // every linear layer but lm_head
 inline constexpr const char* kLmHeadModule = "lm_head";
@@ -25,4 +25,4 @@ inline bool is_adapted(const std::string& module, const std::vector<std::string>
   });
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -1,6 +1,6 @@
 #include "dataflow/config_reader.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 bool ConfigReader::has(const char* key) const {
   const auto found = object_.find(key);
@@ -86,4 +86,4 @@ void ConfigReader::require_flag(const char* key, bool only_value) {
   fail(cat("key '", key, "' is ", only_value ? "false" : "true", ", which is not supported"));
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

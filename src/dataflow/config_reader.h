@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 class ConfigReader {
  public:
@@ -43,4 +43,4 @@ class ConfigReader {
   Status status_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

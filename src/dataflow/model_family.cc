@@ -2,7 +2,7 @@
 
 #include "dataflow/families/families.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 const std::vector<ModelFamily>& model_families() {
   static const std::vector<ModelFamily> families = {llama_family(), qwen2_family(),
@@ -112,4 +112,4 @@ std::vector<TensorSpec> model_tensors(const ModelSpec& spec, int64_t begin, int6
   return list.take();
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

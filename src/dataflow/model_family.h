@@ -10,7 +10,7 @@
 #include "dataflow/config_reader.h"
 #include "dataflow/model_spec.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 // Module names in a checkpoint; those of a layer are relative to "<prefix><layer><index>.".
 // An empty name means that the family has no such module.
@@ -87,4 +87,4 @@ std::string layer_prefix(const ModelFamily& family, int64_t layer);
 inline constexpr const char* kLmHeadName = "lm_head.weight";
 inline constexpr const char* kScoreName = "score.weight";
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 int64_t mlp_matrices(const ModelSize& model) { return model.gated_mlp ? 3 : 2; }
@@ -209,4 +209,4 @@ double kv_bytes_per_token(const ModelSize& model, double bytes_per_value) {
   return bytes_per_value * static_cast<double>(model.layers * kv_values_per_token_layer(model));
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): ranks and head widths.
 struct LatentAttention {
@@ -137,4 +137,4 @@ int64_t kv_cache_parts(const ModelSize& model, int64_t tp);
 // Bytes of KV cache of one token over all layers with `bytes_per_value`.
 double kv_bytes_per_token(const ModelSize& model, double bytes_per_value);
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -2,7 +2,7 @@
 // line each.
 #include "dataflow/model_size.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 // NOLINT(size) in the body: a table is one expression.
@@ -152,4 +152,4 @@ const std::vector<ModelSize>& model_catalogue() {
   return catalogue;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -4,7 +4,7 @@
 
 #include "dataflow/model_size.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 Json mla_json(const LatentAttention& mla) {
@@ -222,4 +222,4 @@ Result<ModelSize> model_size_from_json(const Json& json) {
   return model;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -6,7 +6,7 @@
 
 #include <map>
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 using testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST(ModelSize, QwenWidths) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline dataflow

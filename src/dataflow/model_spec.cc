@@ -2,7 +2,7 @@
 
 #include "dataflow/model_family.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 namespace {
 
@@ -197,4 +197,4 @@ Result<ModelSpec> parse_model_spec(std::string_view config_json, const std::stri
   return parse_config_object(json).at(where);
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 enum class Activation { kSilu, kGeluTanh, kGelu };
 enum class NormKind { kRms, kLayer };
@@ -68,4 +68,4 @@ struct ModelSpec {
 // the file.
 Result<ModelSpec> parse_model_spec(std::string_view config_json, const std::string& where);
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -5,7 +5,7 @@
 
 #include "dataflow/model_family.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 using testing::AllOf;
@@ -238,4 +238,4 @@ TEST(ModelTensors, TiedModelHasNoHeadExceptOnALaterStage) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 // What a stand-in says of its op: equal on all ranks that execute the same one.
@@ -96,7 +96,7 @@ Status EmulatedRank::run(const EmulatedClock& clock) {
   clock_ = clock;
   fabric_.set_clock(clock);
   lanes_.start();
-  const Status ran = interpret(
+  const Status ran = run_list(
       program_, work_.rank.value, *this, [](const Call&, double) {},
       [this](size_t index) { instruction_ = static_cast<int32_t>(index); });
   if (!ran.ok()) fail(ran);
@@ -390,4 +390,4 @@ Result<int64_t> EmulatedRank::run_round(EmulatedCall* work, const EmulatedCall::
   return ready;
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -25,7 +25,7 @@
 #include "program/minibatch_parts.h"
 #include "sim/trace.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 class EmulatedRank : private Executor {
  public:
@@ -188,4 +188,4 @@ class EmulatedRank : private Executor {
   Lanes lanes_;  // last: its threads use the others
 };
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 constexpr int64_t kRoundsOfAgreement = 64;  // between two hashes of what a replica sampled
@@ -136,4 +136,4 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -12,7 +12,7 @@
 #include "program/fused.h"
 #include "sim/step_prices.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 // A call with a model on this rank.
 struct EmulatedCall {
@@ -50,4 +50,4 @@ inline const std::vector<InsideOp>& inside_of(const Expansion& ops, const Op& op
 Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices, World& world,
                                 const std::function<void(Expansion*)>& change);
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -12,7 +12,7 @@
 #include "plan/validate.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 // Paths in a configuration are relative to where braid is started: the top of the repository.
@@ -84,4 +84,4 @@ INSTANTIATE_TEST_SUITE_P(Gallery, ExamplePlan,
                                          "heterogeneous"));
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline foreign

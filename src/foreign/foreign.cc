@@ -9,7 +9,7 @@
 #include "foreign/verl/verl.h"
 #include "plan/make_problem.h"
 
-namespace braid {
+namespace braid::inline foreign {
 
 const std::vector<Framework>& frameworks() {
   static const std::vector<Framework> all = {verl_framework(), openrlhf_framework()};
@@ -59,7 +59,7 @@ Status check_override_names(const KeyReport& report, const std::vector<std::stri
         known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
           return edit_distance(key, a) < edit_distance(key, b);
         });
-    if (edit_distance(key, near) <= foreign::kTypingSlip)
+    if (edit_distance(key, near) <= kTypingSlip)
       return invalid_input(cat("unknown key '", key, "' (did you mean '", near, "'?)"));
     return invalid_input(
         cat("unknown key '", key, "': no plan depends on it; the nearest key is '", near, "'"));
@@ -108,8 +108,6 @@ std::string config_text(const Framework& framework, const ExportedConfig& config
   }
   return out;
 }
-
-namespace foreign {
 
 namespace {
 // Once, however many roles have the same model.
@@ -273,5 +271,4 @@ const Call* call_of(const Graph& graph, const std::string& role, CallKind kind) 
   return nullptr;
 }
 
-}  // namespace foreign
-}  // namespace braid
+}  // namespace braid::inline foreign

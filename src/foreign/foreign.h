@@ -14,7 +14,7 @@
 #include "plan/model_names.h"
 #include "plan/problem.h"
 
-namespace braid {
+namespace braid::inline foreign {
 
 // Flat keys of a configuration ("actor_rollout_ref.rollout.n") with their values as text.
 using ForeignKeys = std::map<std::string, std::string>;
@@ -112,4 +112,4 @@ std::vector<std::string> diff_keys(const ExportedConfig& a, const ExportedConfig
 // The configuration as the framework's command line takes it, one key a line.
 std::string config_text(const Framework& framework, const ExportedConfig& config);
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -13,7 +13,7 @@
 #include "plan/test_problem.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using testing::Contains;
@@ -653,4 +653,4 @@ TEST(Frameworks, TheDeviceMustBeNamed) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -9,7 +9,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using testing::Contains;
@@ -267,4 +267,4 @@ TEST(Launches, AProgramNamesItsConfigurationFile) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -7,7 +7,7 @@
 #include "foreign/foreign.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 Result<ImportedPlan> import_verl_with(int tp, const char* share) {
@@ -58,4 +58,4 @@ TEST(ServingMemory, ExportInvertsTheImport) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "foreign/text.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 constexpr int kDeepestReference = 16;
@@ -89,4 +89,4 @@ ForeignKeys resolved(const ForeignKeys& keys) {
   return out;
 }
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

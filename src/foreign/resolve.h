@@ -7,7 +7,7 @@
 
 #include "foreign/foreign.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 
 // The text of a key that a reference may name; nothing for a key without a value.
 using LookUp = std::function<std::optional<std::string>(const std::string& key)>;
@@ -21,4 +21,4 @@ std::string resolve_reference(const std::string& text, const std::string& key,
 // All values with references to one another replaced.
 ForeignKeys resolved(const ForeignKeys& keys);
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

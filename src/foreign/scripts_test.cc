@@ -14,7 +14,7 @@
 #include "plan/validate.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 Json committed_list() {
@@ -97,4 +97,4 @@ TEST(UpstreamScripts, AreReadAndPlannedWithTheLayoutThatTheyLaunch) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline foreign

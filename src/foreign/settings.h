@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "foreign/foreign.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 
 // Edits between a misspelt key and the one that was meant.
 inline constexpr int kTypingSlip = 2;
@@ -132,4 +132,4 @@ double share_of_kv_tokens(const PlanningProblem& problem, const Call& generate,
 // The only call of a kind with a role, or null.
 const Call* call_of(const Graph& graph, const std::string& role, CallKind kind);
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

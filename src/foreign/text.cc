@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "base/yaml.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 void collect_leaves(const YamlNode& node, const std::string& path, ForeignKeys* keys) {
@@ -75,4 +75,4 @@ bool looks_like_yaml(std::string_view text) {
   return false;
 }
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

@@ -8,7 +8,7 @@
 
 #include "foreign/foreign.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 
 // The place after the `close` that ends the group which the first `open` from `begin` on starts;
 // npos if none does.
@@ -26,4 +26,4 @@ ForeignKeys flag_keys(const std::vector<std::string>& words);
 // Whether a text is YAML with a map of more than one line, rather than a script or arguments.
 bool looks_like_yaml(std::string_view text);
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

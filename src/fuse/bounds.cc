@@ -7,7 +7,7 @@
 
 #include "fuse/idle_bound.h"
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 constexpr double kEndOfTime = std::numeric_limits<double>::infinity();
@@ -160,4 +160,4 @@ double memory_lower_bound(const OpGraph& graph) {
   return bound;
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -3,7 +3,7 @@
 
 #include "fuse/op_graph.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 // No schedule within the memory limit is shorter. The largest over nodes of the preemptive
 // one-machine bound (Jackson 1955; Carlier, EJOR 11, 1982), in which each op comes no earlier than
@@ -22,4 +22,4 @@ double node_load_bound(const OpGraph& graph);
 // No schedule's peak memory is lower: what one micro-batch holds on a node at once.
 double memory_lower_bound(const OpGraph& graph);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

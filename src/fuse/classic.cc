@@ -7,7 +7,7 @@
 #include "fuse/greedy.h"
 #include "fuse/list_rule.h"
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 Pipeline even_stages(std::string name, std::vector<int32_t> nodes, int32_t micro_batches,
@@ -136,4 +136,4 @@ ClassOrder published_annealing(const OpGraph& graph, const AnnealingOptions& opt
   return best;
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

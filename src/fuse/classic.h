@@ -8,7 +8,7 @@
 #include "fuse/op_graph.h"
 #include "schedule/schedule.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 // Times of one micro-batch on one stage, alike for all stages.
 struct EvenStage {
@@ -52,4 +52,4 @@ struct AnnealingOptions {
 ClassOrder published_annealing(const OpGraph& graph, const AnnealingOptions& options,
                                RandomStream& random);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

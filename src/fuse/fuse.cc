@@ -9,7 +9,7 @@
 #include "fuse/greedy.h"
 #include "fuse/unit.h"
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 // Units under way at once: few, so that a search of seconds learns from its own results.
@@ -289,7 +289,7 @@ ClassOrder serial_order(const OpGraph& graph) {
 
 }  // namespace
 
-Result<FuseResult> fuse(const PipelineProblem& problem, const FuseOptions& options) {
+Result<FuseResult> fuse_pipelines(const PipelineProblem& problem, const FuseOptions& options) {
   BRAID_TRY(check_problem(problem));
   const OpGraph graph = compile_ops(problem);
   FuseSearch search(graph, options);
@@ -304,4 +304,4 @@ Result<FuseResult> fuse(const PipelineProblem& problem, const FuseOptions& optio
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

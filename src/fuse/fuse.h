@@ -9,7 +9,7 @@
 #include "optimize/units.h"
 #include "schedule/pipelines.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 enum class FuseObjective {
   kLatency,  // the least makespan; ends when a bound proves it
@@ -43,6 +43,6 @@ struct FuseResult {
 };
 
 // Errors: what check_problem finds.
-Result<FuseResult> fuse(const PipelineProblem& problem, const FuseOptions& options);
+Result<FuseResult> fuse_pipelines(const PipelineProblem& problem, const FuseOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -13,7 +13,7 @@
 #include "fuse/swap_walk.h"
 #include "fuse/unit.h"
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 using testing::HasSubstr;
@@ -82,7 +82,7 @@ TEST(Fused, EveryFoundScheduleIsValidAndAboveTheBound) {
     FuseOptions options;
     options.units.max_units = 8;
     options.objective = seed % 2 == 0 ? FuseObjective::kMemory : FuseObjective::kLatency;
-    const Result<FuseResult> result = fuse(problem, options);
+    const Result<FuseResult> result = fuse_pipelines(problem, options);
     ASSERT_TRUE(result.ok()) << result.status().message();
     EXPECT_EQ(verify(problem, result->timeline), ok_status());
     EXPECT_LE(lower_bound(compile_ops(problem)), result->makespan + 1e-6);
@@ -109,7 +109,7 @@ TEST(Fused, TheBoundOfAVKnowsItsMemory) {
     EXPECT_EQ(lower_bound(compile_ops(problem)), without + nodes - 1);
     FuseOptions options;
     options.units.max_units = 20;
-    const Result<FuseResult> result = fuse(problem, options);
+    const Result<FuseResult> result = fuse_pipelines(problem, options);
     ASSERT_TRUE(result.ok());
     EXPECT_TRUE(result->optimal) << result->makespan;
   }
@@ -121,9 +121,9 @@ TEST(Fused, ThreadsDoNotChangeTheResult) {
   FuseOptions options;
   options.objective = FuseObjective::kMemory;
   options.units.max_units = 20;
-  const Result<FuseResult> one = fuse(problem, options);
+  const Result<FuseResult> one = fuse_pipelines(problem, options);
   options.units.threads = 3;
-  const Result<FuseResult> three = fuse(problem, options);
+  const Result<FuseResult> three = fuse_pipelines(problem, options);
   ASSERT_TRUE(one.ok() && three.ok());
   EXPECT_EQ(one->timeline, three->timeline);
   EXPECT_EQ(one->units, three->units);
@@ -158,7 +158,7 @@ TEST(Fused, FindsLessMemoryThanPublished) {
   FuseOptions options;
   options.objective = FuseObjective::kMemory;
   options.units.max_units = 12;
-  const Result<FuseResult> found = fuse(problem_of(one), options);
+  const Result<FuseResult> found = fuse_pipelines(problem_of(one), options);
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->makespan, one.bound);
   EXPECT_LE(found->peak_memory, 0.95 * one.peak);
@@ -333,4 +333,4 @@ TEST(Fused, DrawingsShowEveryOp) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline fuse

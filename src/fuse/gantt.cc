@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 constexpr double kLeft = 70, kWidth = 1200, kRow = 22, kGap = 26, kMemoryRow = 44;
@@ -171,4 +171,4 @@ std::string timeline_page(const PipelineProblem& problem, const PipelineTimeline
              "</table>\n</body></html>\n");
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -6,7 +6,7 @@
 
 #include "schedule/pipelines.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 // A picture that stands for itself. REQUIRES: verify(problem, timeline) is ok.
 std::string timeline_svg(const PipelineProblem& problem, const PipelineTimeline& timeline);
@@ -15,4 +15,4 @@ std::string timeline_svg(const PipelineProblem& problem, const PipelineTimeline&
 std::string timeline_page(const PipelineProblem& problem, const PipelineTimeline& timeline,
                           const std::string& title);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 constexpr double kNoStart = std::numeric_limits<double>::infinity();
@@ -90,4 +90,4 @@ class Greedy {
 
 ClassOrder greedy_order(const OpGraph& graph) { return Greedy(graph).run(); }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -4,11 +4,11 @@
 
 #include "fuse/op_graph.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 // Again and again takes, over all nodes, the ready op that can start earliest, backwards before
 // others. An op of a pipeline must not delay a ready op of a larger one on its node (larger: more
 // time per micro-batch over all stages). Ignores the memory limit, as the published one does.
 ClassOrder greedy_order(const OpGraph& graph);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 // A stage's part of a node's memory: the pass that takes it and the one that releases it, in the
@@ -180,4 +180,4 @@ double idle_bound(const OpGraph& graph, const std::vector<double>& heads,
   return bound;
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -6,7 +6,7 @@
 
 #include "fuse/op_graph.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 // No schedule within the memory limit is shorter. heads, tails: [op], the longest chains before and
 // after each op; known: another lower bound, of which the result is at least as much. REQUIRES: a
@@ -14,4 +14,4 @@ namespace braid {
 double idle_bound(const OpGraph& graph, const std::vector<double>& heads,
                   const std::vector<double>& tails, double known);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -329,4 +329,4 @@ void mutate_rule(const OpGraph& graph, ListRule& rule, RandomStream& random) {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

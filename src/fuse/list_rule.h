@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "fuse/op_graph.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 // What a node runs next when it is free: among the ops that are ready, or will be within
 // `patience`, the one with the least priority number; a forward only while its stage holds fewer
@@ -100,4 +100,4 @@ ListRule random_rule(const OpGraph& graph, RandomStream& random);
 // Changes one or a few numbers of the rule.
 void mutate_rule(const OpGraph& graph, ListRule& rule, RandomStream& random);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

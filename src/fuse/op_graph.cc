@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 constexpr double kRelativeRounding = 1e-10;
@@ -213,4 +213,4 @@ std::vector<double> peak_of_order(const OpGraph& graph, const ClassOrder& order)
   return peaks;
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -14,7 +14,7 @@
 
 #include "schedule/pipelines.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 // All ops of one pass of one stage.
 struct OpClass {
@@ -86,4 +86,4 @@ PipelineTimeline timeline_of(const OpGraph& graph, const ClassOrder& order);
 // the list.
 std::vector<double> peak_of_order(const OpGraph& graph, const ClassOrder& order);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

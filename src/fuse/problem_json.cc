@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 Result<double> number(const Json& value, const std::string& key) {
@@ -160,4 +160,4 @@ OrderedJson timeline_json(const PipelineTimeline& timeline, const TimelineSummar
   return json;
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "schedule/pipelines.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 // Reads one problem and checks its form; check_problem checks its numbers, once the caller has put
 // its own memory limit in. Errors name `where`, the pipeline, the key and the remedy.
@@ -27,4 +27,4 @@ struct TimelineSummary {
 // {"makespan", "lower_bound", "peak_memory", "nodes": [[op, ...], ...]}.
 OrderedJson timeline_json(const PipelineTimeline& timeline, const TimelineSummary& summary);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

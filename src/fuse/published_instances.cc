@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 Pipeline even_pipeline(std::string name, std::vector<int32_t> stages, int32_t micro_batches,
@@ -56,4 +56,4 @@ PipelineProblem problem_of(const PublishedInstance& instance) {
   return problem;
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

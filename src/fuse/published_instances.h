@@ -6,7 +6,7 @@
 
 #include "schedule/pipelines.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 struct PublishedInstance {
   const char* name;
@@ -29,4 +29,4 @@ const std::array<PublishedInstance, 12>& published_instances();
 // has stages, in the opposite direction.
 PipelineProblem problem_of(const PublishedInstance& instance);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 constexpr double kLongAgo = -1e300;
@@ -312,4 +312,4 @@ ClassOrder SwapWalk::order() const {
   return order;
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

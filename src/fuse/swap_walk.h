@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "fuse/op_graph.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 struct SwapWalkOptions {
   double memory_cap = 0;         // of every node
@@ -84,4 +84,4 @@ class SwapWalk {
   int64_t work_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -7,7 +7,7 @@
 #include "fuse/bounds.h"
 #include "fuse/swap_walk.h"
 
-namespace braid {
+namespace braid::inline fuse {
 namespace {
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
@@ -173,4 +173,4 @@ FuseUnitOutput loosened_unit(const FuseContext& context, const FuseCandidate& fr
                      random);
 }
 
-}  // namespace braid
+}  // namespace braid::inline fuse

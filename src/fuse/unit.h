@@ -9,7 +9,7 @@
 #include "fuse/list_rule.h"
 #include "fuse/op_graph.h"
 
-namespace braid {
+namespace braid::inline fuse {
 
 struct FuseCandidate {
   ClassOrder order;
@@ -77,4 +77,4 @@ FuseUnitOutput loosened_unit(const FuseContext& context, const FuseCandidate& fr
 
 FuseCandidate rated(const OpGraph& graph, ClassOrder order);
 
-}  // namespace braid
+}  // namespace braid::inline fuse

@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "host/file_claim.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -211,4 +211,4 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_bytes_);
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

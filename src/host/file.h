@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline host {
 
 // The whole content of a file; "-" reads standard input.
 Result<std::string> read_file(const std::string& path);
@@ -73,4 +73,4 @@ class MappedFile {
   size_t size_bytes_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline host

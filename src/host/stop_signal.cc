@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 volatile sig_atomic_t g_signal = 0;
@@ -60,4 +60,4 @@ double seconds_since_stop_signal() {
   return begin_ns == 0 ? -1 : static_cast<double>(monotonic_ns() - begin_ns) / 1e9;
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

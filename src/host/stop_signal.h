@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace braid {
+namespace braid::inline host {
 
 // From now on the first of these signals is noted; SIGTERM or SIGINT more than two seconds later
 // ends the process at once, as it would without this call. SIGHUP stays ignored where it was
@@ -17,4 +17,4 @@ std::string stop_signal();
 // Seconds since it was first noted; below 0 where none was.
 double seconds_since_stop_signal();
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -12,7 +12,7 @@
 #include "plan/make_problem.h"
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline identity {
 namespace {
 
 using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
@@ -99,4 +99,4 @@ Status check_same_weights(const Json& saved, const Json& now,
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline identity

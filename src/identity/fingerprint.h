@@ -13,7 +13,7 @@
 #include "config/options.h"
 #include "weights/load_models.h"
 
-namespace braid {
+namespace braid::inline identity {
 
 // SHA-256 over names, dtypes, shapes and contents, as 64 hexadecimal digits; the same on any number
 // of threads.
@@ -30,4 +30,4 @@ Json frozen_fingerprints(const Config& config, const Roles& roles, const RewardM
 Status check_same_weights(const Json& saved, const Json& now,
                           const std::vector<std::string>& allowed);
 
-}  // namespace braid
+}  // namespace braid::inline identity

@@ -15,7 +15,7 @@
 #include "weights/load_models.h"
 #include "weights/roles.h"
 
-namespace braid {
+namespace braid::inline identity {
 namespace {
 
 constexpr const char* kSameFiles =
@@ -150,4 +150,4 @@ Status agree_on_data(World& world, const DataSet& data) {
                      kSameFiles);
 }
 
-}  // namespace braid
+}  // namespace braid::inline identity

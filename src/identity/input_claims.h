@@ -10,7 +10,7 @@
 #include "data/dataset.h"
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline identity {
 
 // One claim for each file: of the weights of every role and reward model, the tokenizer, the data,
 // rewards that are files, a recorded rollout, and the list of hashes of the checkpoint to continue
@@ -26,4 +26,4 @@ Status agree_on_inputs(World& world, const Config& config, const Graph& graph);
 // Compares the lines of data.train, all of them, once they are read.
 Status agree_on_data(World& world, const DataSet& data);
 
-}  // namespace braid
+}  // namespace braid::inline identity

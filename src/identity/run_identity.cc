@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "config/binder.h"
 
-namespace braid {
+namespace braid::inline identity {
 namespace {
 
 // Options that may differ between a run and its continuation: they change what is written, how fast
@@ -245,4 +245,4 @@ std::string data_sha256_to_compare(const Json& saved, const Json& now,
                                                                           : "";
 }
 
-}  // namespace braid
+}  // namespace braid::inline identity

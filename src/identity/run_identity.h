@@ -11,7 +11,7 @@
 #include "data/dataset.h"
 #include "program/program.h"
 
-namespace braid {
+namespace braid::inline identity {
 
 // Every option by its dotted key ("optim.actor.lr", "reward[0].weight") as text; keys that hold a
 // secret are left out.
@@ -55,4 +55,4 @@ Status check_same_run(const Json& saved, const Json& now, const std::vector<std:
 std::string data_sha256_to_compare(const Json& saved, const Json& now,
                                    const std::vector<std::string>& allowed);
 
-}  // namespace braid
+}  // namespace braid::inline identity

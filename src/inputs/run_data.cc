@@ -14,7 +14,7 @@
 #include "host/file.h"
 #include "reward/label_check.h"
 
-namespace braid {
+namespace braid::inline inputs {
 namespace {
 
 // The specification of the policy, or none where the configuration names no model.
@@ -164,4 +164,4 @@ Result<RunData> load_run_data(const Config& config, const std::string& source, D
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline inputs

@@ -8,7 +8,7 @@
 #include "pricing/measured.h"
 #include "search/simulate.h"
 
-namespace braid {
+namespace braid::inline launch {
 namespace {
 
 // Whether this runtime executes a call that is placed so.
@@ -30,20 +30,18 @@ Result<Calibration> runtime_calibration(const PlanningProblem& problem) {
 Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& problem,
                                                     const Calibration& calibration,
                                                     const ExecutableSearch& search) {
-  BRAID_ASSIGN(const planner::CallPricer pricer, planner::CallPricer::make(problem, calibration));
-  planner::SpaceOptions space_options;
+  BRAID_ASSIGN(const CallPricer pricer, CallPricer::make(problem, calibration));
+  SpaceOptions space_options;
   space_options.allowed = [&](const CallPlan& entry) { return may_place(problem, entry); };
-  BRAID_ASSIGN(planner::PlanSpace space, planner::make_plan_space(problem, pricer, space_options));
-  planner::SearchOptions options;
+  BRAID_ASSIGN(PlanSpace space, make_plan_space(problem, pricer, space_options));
+  SearchOptions options;
   options.units.max_units = search.units;
   options.units.threads = search.threads > 0
                               ? search.threads
                               : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  BRAID_ASSIGN(
-      planner::Found found,
-      planner::search_plans(space, options, planner::simulator_judge(problem, calibration)));
-  std::vector<planner::JudgedPlan> plans = std::move(found.judged);
-  std::erase_if(plans, [&](const planner::JudgedPlan& judged) {
+  BRAID_ASSIGN(Found found, search_plans(space, options, simulator_judge(problem, calibration)));
+  std::vector<JudgedPlan> plans = std::move(found.judged);
+  std::erase_if(plans, [&](const JudgedPlan& judged) {
     return !judged.verdict.fits || !check_executable(judged.plan, problem.graph).ok();
   });
   std::stable_sort(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
@@ -53,8 +51,8 @@ Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& probl
     return Status(Code::kInfeasible,
                   "plan.auto: no plan that training executes fits; 'braid plan' says what would");
   std::vector<ExecutionPlan> out;
-  for (const planner::JudgedPlan& judged : plans) out.push_back(judged.plan);
+  for (const JudgedPlan& judged : plans) out.push_back(judged.plan);
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline launch

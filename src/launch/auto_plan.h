@@ -10,7 +10,7 @@
 #include "plan/problem.h"
 #include "pricing/efficiency.h"
 
-namespace braid {
+namespace braid::inline launch {
 
 // The prices of this runtime (pricing/own_engine.h): the committed ones and the machine's profile.
 Result<Calibration> runtime_calibration(const PlanningProblem& problem);
@@ -26,4 +26,4 @@ Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& probl
                                                     const Calibration& calibration,
                                                     const ExecutableSearch& search = {});
 
-}  // namespace braid
+}  // namespace braid::inline launch

@@ -22,7 +22,7 @@
 #include "weights/load_models.h"
 #include "weights/roles.h"
 
-namespace braid {
+namespace braid::inline launch {
 namespace {
 
 bool is_stated(const YamlNode& node) { return node.kind != YamlNode::Kind::kNull; }
@@ -225,4 +225,4 @@ Status join_job(const Membership& membership, const PlannedRun& planned, const L
   return ended.ok() ? left : ended;
 }
 
-}  // namespace braid
+}  // namespace braid::inline launch

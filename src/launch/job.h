@@ -14,7 +14,7 @@
 #include "plan/problem.h"
 #include "program/program.h"
 
-namespace braid {
+namespace braid::inline launch {
 
 struct PlannedRun {
   Config config;  // with what the plan says in place of the configuration's own keys
@@ -46,4 +46,4 @@ Status launch(const PlannedRun& planned);
 Status join_job(const Membership& membership, const PlannedRun& planned, const LoadedConfig& loaded,
                 const std::function<Status(World&, bool* together)>& run);
 
-}  // namespace braid
+}  // namespace braid::inline launch

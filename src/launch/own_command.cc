@@ -5,7 +5,7 @@
 
 #include "comm/launcher.h"
 
-namespace braid {
+namespace braid::inline launch {
 namespace {
 
 // The words of the command line, with a path of the program first that stays right whatever the
@@ -31,4 +31,4 @@ Status run_as_ranks(int64_t ranks, const std::vector<std::string>& more) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline launch

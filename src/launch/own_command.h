@@ -6,10 +6,10 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline launch {
 
 // Runs this command again, with `more` words behind it, as one process of this machine for each
 // rank, to their end. Where a rank fails it has said why, and this process ends with its exit code.
 Status run_as_ranks(int64_t ranks, const std::vector<std::string>& more = {});
 
-}  // namespace braid
+}  // namespace braid::inline launch

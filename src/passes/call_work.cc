@@ -2,7 +2,7 @@
 
 #include "passes/replica_round.h"
 
-namespace braid {
+namespace braid::inline passes {
 namespace {
 
 Inferred inferred_of(const Call& call) {
@@ -49,4 +49,4 @@ Result<std::unique_ptr<EngineRanks>> CallWork::generation(CallId call) const {
   return std::unique_ptr<EngineRanks>(std::move(out));
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -13,7 +13,7 @@
 #include "samples/call_rows.h"
 #include "weights/rank_models.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 class CallWork {
  public:
@@ -44,4 +44,4 @@ class CallWork {
   mutable std::map<CallId, VerifiedShapes> verified_;  // lists that need no second look
 };
 
-}  // namespace braid
+}  // namespace braid::inline passes

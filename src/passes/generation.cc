@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "rollout/stop_strings.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 SamplingOptions Generation::sampling(const Model& model) const {
   SamplingOptions out;
@@ -106,4 +106,4 @@ Status Generation::finish(SampleStore& store) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

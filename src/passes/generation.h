@@ -15,7 +15,7 @@
 #include "samples/rollout_file.h"
 #include "samples/sample_store.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 class Generation {
  public:
@@ -68,4 +68,4 @@ class Generation {
   std::map<int64_t, Generated> finished_;  // by sample id
 };
 
-}  // namespace braid
+}  // namespace braid::inline passes

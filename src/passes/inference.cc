@@ -11,7 +11,7 @@
 #include "samples/call_groups.h"
 #include "samples/call_rows.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 at::Tensor infer_hidden(Model& model, Inferred what, const ResponseRows& rows,
                         const at::Tensor& hidden_TH, double temperature) {
@@ -98,4 +98,4 @@ Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

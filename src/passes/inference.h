@@ -15,7 +15,7 @@
 #include "samples/response_rows.h"
 #include "samples/sample_store.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 // What a forward without gradients is asked for.
 enum class Inferred {
@@ -85,4 +85,4 @@ class Inference : private PassEnds {
   std::vector<at::Tensor> parts_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline passes

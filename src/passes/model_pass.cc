@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "device/tensor_memory.h"
 
-namespace braid {
+namespace braid::inline passes {
 namespace {
 
 int32_t channel_of(const Op& op) { return static_cast<int32_t>(op.channel); }
@@ -213,4 +213,4 @@ Status ModelPass::finish() {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -25,7 +25,7 @@
 #include "program/op.h"
 #include "train/main_gradients.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 // What a call makes of its micro-batches.
 class PassEnds {
@@ -111,4 +111,4 @@ class ModelPass {
   std::list<std::pair<at::Tensor, Pending>> sending_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -5,7 +5,7 @@
 #include "device/tensor_memory.h"
 #include "samples/call_groups.h"
 
-namespace braid {
+namespace braid::inline passes {
 namespace {
 
 // Of what costs the same whatever the tokens, the share of few is too large: they do not count
@@ -66,4 +66,4 @@ Result<bool> finds_memory(const PassNeeds& needs, const Deal& deal, const Expans
   return !lacks;
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

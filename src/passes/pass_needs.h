@@ -14,7 +14,7 @@
 #include "program/deal.h"
 #include "program/op.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 class PassNeeds {
  public:
@@ -48,4 +48,4 @@ int64_t micro_batch_tokens(const Deal& deal, const Expansion& ops, int32_t minib
 Result<bool> finds_memory(const PassNeeds& needs, const Deal& deal, const Expansion& ops,
                           int32_t minibatch, at::Device device, Communicator* group);
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline passes {
 namespace {
 
 Op pass_of(OpKind kind, int32_t minibatch, int32_t micro_batch) {
@@ -58,4 +58,4 @@ TEST(PassNeeds, ScoringKeepsNothing) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline passes

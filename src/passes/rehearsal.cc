@@ -12,7 +12,7 @@
 #include "plan/make_problem.h"
 #include "weights/roles.h"
 
-namespace braid {
+namespace braid::inline passes {
 namespace {
 
 constexpr int64_t kLengthsTried = 32;  // shares of the longest response
@@ -73,7 +73,7 @@ at::Tensor Rehearsal::take(int64_t bytes) {
 Status Rehearsal::run() {
   at_ = "copies of weights for roles that stay as they are";
   const at::Tensor copies = take(frozen_copy_bytes(models_.roles(), config_));
-  BRAID_TRY(interpret(program_, static_cast<size_t>(rank()), *this, [](const Call&, double) {}));
+  BRAID_TRY(run_list(program_, static_cast<size_t>(rank()), *this, [](const Call&, double) {}));
   return models_.end_moves();
 }
 
@@ -238,4 +238,4 @@ Status Rehearsal::offload(int32_t state) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

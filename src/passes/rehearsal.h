@@ -14,7 +14,7 @@
 #include "passes/generation.h"
 #include "samples/call_rows.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 // What did not fit on this rank.
 struct Shortage {
@@ -95,4 +95,4 @@ class Rehearsal : public Executor {
   int64_t activation_bytes_ = 0, cache_bytes_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -9,7 +9,7 @@
 #include "device/tensor_memory.h"
 #include "program/verify_ops.h"
 
-namespace braid {
+namespace braid::inline passes {
 namespace {
 
 constexpr int64_t kRoundsBetweenChecks = 64;
@@ -156,4 +156,4 @@ Result<bool> ReplicaRound::agree(uint64_t seen, bool ran_out) {
                     ": they do not compute alike; start again from the last checkpoint")};
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

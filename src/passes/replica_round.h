@@ -14,7 +14,7 @@
 #include "rollout/engine.h"
 #include "samples/call_groups.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 class ReplicaRound : public EngineRanks, private PassEnds {
  public:
@@ -60,4 +60,4 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   std::vector<at::Tensor> hidden_;  // after the last layer, by batch
 };
 
-}  // namespace braid
+}  // namespace braid::inline passes

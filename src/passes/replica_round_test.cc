@@ -8,7 +8,7 @@
 #include "nn/test_models.h"
 #include "pricing/own_engine.h"
 
-namespace braid {
+namespace braid::inline passes {
 namespace {
 
 using testing::HasSubstr;
@@ -162,4 +162,4 @@ RANK_TEST(ReplicaRound, ReplicaGoesOnWithLessWhereOneRankIsShort, 2) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline passes

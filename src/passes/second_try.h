@@ -9,7 +9,7 @@
 #include "comm/communicator.h"
 #include "device/tensor_memory.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 // Does it; where memory runs out in it, once more after let_go(why) has made room. REQUIRES: what
 // `act` has begun with other ranks it does not begin again.
@@ -26,4 +26,4 @@ Status with_second_try(const Act& act, const LetGo& let_go) {
   return act();
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

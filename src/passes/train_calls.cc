@@ -1,6 +1,6 @@
 #include "passes/train_calls.h"
 
-namespace braid {
+namespace braid::inline passes {
 namespace {
 
 constexpr const char* kCritic = "critic";
@@ -17,4 +17,4 @@ std::string metric_prefix(const Call& call) {
   return (call.metrics.empty() ? call.role.value : call.metrics) + "/";
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -6,7 +6,7 @@
 #include "config/options.h"
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 // Steps at the start in which a role is not trained: all but the critic wait under
 // critic.warmup_steps.
@@ -15,4 +15,4 @@ int64_t waiting_steps(const Config& config, const Graph& graph, const RoleId& ro
 // What the names of a train call's metrics begin with: "policy/".
 std::string metric_prefix(const Call& call);
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -22,7 +22,7 @@
 #include "samples/step_metrics.h"
 #include "weights/roles.h"
 
-namespace braid {
+namespace braid::inline passes {
 namespace {
 
 constexpr const char* kUpdateKl = "kl/update";
@@ -372,4 +372,4 @@ Status Training::refuse() {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -24,7 +24,7 @@
 #include "samples/sample_store.h"
 #include "weights/load_models.h"
 
-namespace braid {
+namespace braid::inline passes {
 
 // How far an open train call is, between two of its updates.
 struct TrainingProgress {
@@ -190,4 +190,4 @@ class Training : private PassEnds {
   std::string refusal_;  // why the update must not be applied; "" = it may
 };
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "plan/plan_text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 Status refused(const std::string& where, const std::string& what) {
@@ -42,4 +42,4 @@ Status check_executable(const ExecutionPlan& plan, const Graph& graph) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -5,7 +5,7 @@
 
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using testing::HasSubstr;
@@ -76,4 +76,4 @@ TEST(Executable, StatesOnTheHostAreAndFusionAndStalenessAreNot) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline plan

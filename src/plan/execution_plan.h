@@ -14,7 +14,7 @@
 #include "cluster/cluster.h"
 #include "cluster/gpu.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 // What the backward pass computes again instead of keeping it (Korthikanti et al., arXiv
 // 2205.05198).
@@ -114,4 +114,4 @@ struct ExecutionPlan {
 };
 std::ostream& operator<<(std::ostream& out, const ExecutionPlan& plan);
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 // Words that say how weights were trained or stored, not their size.
@@ -192,4 +192,4 @@ Result<ModelSize> resolve_model_size(const std::string& text, const ReadText& re
   return parse_hf_config(config, text);
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "dataflow/model_size.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 // Gives the text of a file; plan-side code opens none itself.
 using ReadText = std::function<Result<std::string>(const std::string& path)>;
@@ -25,4 +25,4 @@ std::string unpriced_parts(const std::string& name);
 // anything else is a name.
 Result<ModelSize> resolve_model_size(const std::string& text, const ReadText& read);
 
-}  // namespace braid
+}  // namespace braid::inline plan

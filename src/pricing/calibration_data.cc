@@ -2,7 +2,7 @@
 #include "base/json.h"
 #include "pricing/efficiency.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // clang-format off
 static const char kJson[] = R"json({
@@ -616,4 +616,4 @@ const Calibration& committed_calibration() {
   return calibration;
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 constexpr int kLargestRingBeforeNvls = 4;
@@ -119,4 +119,4 @@ double send_s(double bytes, bool inside_domain, const CollectiveGroup& group,
   return efficiency.network_latency_us * 1e-6 + bytes / nic_rate(group, efficiency);
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -8,7 +8,7 @@
 #include "pricing/efficiency.h"
 #include "pricing/profile.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 enum class CollectiveOp { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast };
 enum class CollectiveAlgorithm { kAutomatic, kRing, kNvls };
@@ -51,4 +51,4 @@ double collective_s(CollectiveOp op, double bytes, const CollectiveGroup& group,
 double send_s(double bytes, bool inside_domain, const CollectiveGroup& group,
               const Efficiency& efficiency);
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -7,7 +7,7 @@
 
 #include "pricing/test_cases.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 // 8 GB over links of 100 GB/s and network of 10 GB/s per device
@@ -143,4 +143,4 @@ TEST(Collective, SendTakesTheLinkBetweenTheTwo) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline pricing

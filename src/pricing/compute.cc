@@ -7,7 +7,7 @@
 #include "pricing/device_family.h"
 #include "pricing/widths.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 constexpr double kBackwardScores = 2.5;
@@ -319,4 +319,4 @@ double prefill_s(const ModelSize& model, double tokens, double length, int tp,
          tp;
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -14,7 +14,7 @@
 #include "pricing/efficiency.h"
 #include "pricing/profile.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // A device with what software reaches of it. The profile, where given, outlives the value.
 struct DeviceModel {
@@ -99,4 +99,4 @@ double decode_step_s(const ModelSize& model, const DecodeStep& step, const Devic
 double prefill_s(const ModelSize& model, double tokens, double length, int tp,
                  const DeviceModel& device);
 
-}  // namespace braid
+}  // namespace braid::inline pricing

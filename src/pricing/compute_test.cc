@@ -8,7 +8,7 @@
 #include "pricing/rl_engine.h"
 #include "pricing/test_cases.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 LayerPass toy_pass() {
@@ -276,4 +276,4 @@ TEST(Efficiency, FactorsOfRlStepsAreThoseOfTheEngineThatGenerates) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "pricing/own_engine.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 // Whether less of a knob is faster: times; the others are shares of a rate.
@@ -91,4 +91,4 @@ Efficiency family_efficiency(const Calibration& calibration, const GpuSpec& gpu,
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -11,10 +11,10 @@
 #include "cluster/gpu.h"
 #include "pricing/efficiency.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // resolve_efficiency() of a device with the rules above.
 Efficiency family_efficiency(const Calibration& calibration, const GpuSpec& gpu,
                              Precision precision, const std::string& engine);
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -5,7 +5,7 @@
 
 #include "pricing/compute.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 Efficiency reached(const GpuSpec& gpu) {
@@ -63,4 +63,4 @@ TEST(DeviceFamily, ADeviceThatIsNoBetterInAnyNumberIsNeverFaster) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline pricing

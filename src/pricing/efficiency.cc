@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 using E = Efficiency;
@@ -246,4 +246,4 @@ std::string engine_family(const std::string& engine) {
   return release ? engine.substr(0, dash) : engine;
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

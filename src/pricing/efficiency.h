@@ -20,7 +20,7 @@
 #include "cluster/gpu.h"
 #include "pricing/profile.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // Shares are of a published peak, 0..1 in practice. Times in the unit of the name.
 struct Efficiency {
@@ -186,4 +186,4 @@ std::string calibration_source(const Calibration& calibration);
 // (src/pricing/calibration_data.cc).
 const Calibration& committed_calibration();
 
-}  // namespace braid
+}  // namespace braid::inline pricing

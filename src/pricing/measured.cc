@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 Result<Profile> read_profile(const std::string& path, const ReadText& read) {
@@ -101,4 +101,4 @@ std::vector<std::string> pricing_notes(const Calibration& calibration,
   return notes;
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -9,7 +9,7 @@
 #include "plan/problem.h"
 #include "pricing/efficiency.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // The calibration with the profiles that the problem's cluster names. Errors: a file that is
 // missing or malformed, a profile in another precision than a model's.
@@ -22,4 +22,4 @@ Result<Calibration> with_profiles(Calibration calibration, const PlanningProblem
 std::vector<std::string> pricing_notes(const Calibration& calibration,
                                        const PlanningProblem& problem);
 
-}  // namespace braid
+}  // namespace braid::inline pricing

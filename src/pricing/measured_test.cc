@@ -6,7 +6,7 @@
 #include "plan/test_problem.h"
 #include "pricing/compute.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 using testing::ElementsAre;
@@ -106,4 +106,4 @@ TEST(Measured, ErrorsNameTheFile) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline pricing

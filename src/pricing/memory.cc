@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "pricing/widths.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 constexpr double kHalf = 2;  // bytes of a 16-bit number
@@ -264,4 +264,4 @@ Fit judge_fit(double peak, double hbm_bytes, const Efficiency& e) {
   return need > limit * (1 + kUncertainShare) ? Fit::kNo : Fit::kUncertain;
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

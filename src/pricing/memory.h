@@ -10,7 +10,7 @@
 #include "pricing/predict_train.h"
 #include "pricing/widths.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // Bytes per parameter that training keeps, from the description of an optimizer.
 struct OptimizerMemory {
@@ -79,4 +79,4 @@ Fit judge_fit(double peak, double hbm_bytes, const Efficiency& efficiency);
 // Bytes that a process may use of a device.
 double usable_bytes(double hbm_bytes, const Efficiency& efficiency);
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "pricing/test_cases.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 using testing::HasSubstr;
@@ -247,4 +247,4 @@ TEST(Memory, MoreOfAnythingNeverNeedsLess) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline pricing

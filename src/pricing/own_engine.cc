@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 constexpr const char* kOwnEngine = "braid";
@@ -53,4 +53,4 @@ void take_own_engine(const Calibration& calibration, const GpuSpec& gpu, const s
   take(calibration.own_values);
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -7,7 +7,7 @@
 #include "cluster/gpu.h"
 #include "pricing/efficiency.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // Rows of a round of generation that are worth a pass of their own through a stage: a pass of few
 // rows takes as long as reading the weights, however few they are. Changes speed alone.
@@ -19,4 +19,4 @@ inline constexpr int kRowsOfPass = 16;
 void take_own_engine(const Calibration& calibration, const GpuSpec& gpu, const std::string& engine,
                      Efficiency* efficiency);
 
-}  // namespace braid
+}  // namespace braid::inline pricing

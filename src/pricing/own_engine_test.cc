@@ -5,7 +5,7 @@
 #include "pricing/compute.h"
 #include "pricing/rl_engine.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 using testing::HasSubstr;
@@ -78,4 +78,4 @@ TEST(OwnEngine, EfficienciesOfAProfileAreRead) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "pricing/collective.h"
 
-namespace braid {
+namespace braid::inline pricing {
 DecodeStep decode_step(const GenerateLayout& layout, const DeviceModel& device, double sequences,
                        double context) {
   DecodeStep step;
@@ -124,4 +124,4 @@ Result<GenerateTime> generate_time(const ModelSize& model, const GenerateWork& w
   return time;
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -5,7 +5,7 @@
 
 #include "pricing/compute.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 struct GenerateWork {
   double prompt_len = 0;      // tokens, mean
@@ -58,4 +58,4 @@ Result<GenerateTime> generate_time(const ModelSize& model, const GenerateWork& w
 // limit is applied.
 double longer_share(double tokens, double mean, double spread);
 
-}  // namespace braid
+}  // namespace braid::inline pricing

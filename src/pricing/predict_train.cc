@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "pricing/widths.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 // Everything that the parts of a step share.
@@ -302,4 +302,4 @@ double inference_pass_s(const ModelSize& model, const TrainLayout& layout,
          std::max(0.0, gather - compute);
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -7,7 +7,7 @@
 #include "pricing/collective.h"
 #include "pricing/compute.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // What a measurement says about recomputation; a plan always says it (plan/execution_plan.h).
 enum class StatedRecompute { kNone, kSelective, kFull, kUnknown };
@@ -58,4 +58,4 @@ TrainTime train_step_time(const ModelSize& model, const TrainLayout& layout,
 double inference_pass_s(const ModelSize& model, const TrainLayout& layout,
                         const TrainStepWork& work, const DeviceModel& device);
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "pricing/efficiency.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 constexpr ProfileOp kOps[] = {ProfileOp::kLayerForward, ProfileOp::kLayerBackward,
@@ -222,4 +222,4 @@ std::optional<double> profiled_collective_s(const Profile& profile, const Collec
   return interpolate(std::move(points), wanted.bytes);
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -14,7 +14,7 @@
 #include "cluster/gpu.h"
 #include "dataflow/model_size.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // What was timed. A pass of one layer or of the output head with its loss, or the optimizer.
 enum class ProfileOp {
@@ -79,4 +79,4 @@ std::optional<double> profiled_optimizer_s(const Profile& profile, double parame
 // Likewise for a collective of the same operation and members, in bytes.
 std::optional<double> profiled_collective_s(const Profile& profile, const CollectiveTime& wanted);
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -5,7 +5,7 @@
 
 #include "pricing/test_cases.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 using testing::HasSubstr;
@@ -97,4 +97,4 @@ TEST(Profile, CollectivesByMembersAndBytes) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -1,6 +1,6 @@
 #include "pricing/rl_engine.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKey& key,
                               const std::string& rl_engine) {
@@ -32,4 +32,4 @@ Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const s
   return device;
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

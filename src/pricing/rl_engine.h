@@ -6,7 +6,7 @@
 #include "pricing/compute.h"
 #include "pricing/device_family.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // Of work inside an RL step whose responses rl_engine generates. Measured RL steps are filed under
 // the engine that generates, so the knobs that are fitted to them (FitStage::kRl) are looked up
@@ -23,4 +23,4 @@ Efficiency family_efficiency(const Calibration& calibration, const GpuSpec& gpu,
 Result<DeviceModel> make_device(const GpuSpec& gpu, Precision precision, const std::string& engine,
                                 const Calibration& calibration, const std::string& rl_engine);
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -6,7 +6,7 @@
 
 #include "pricing/test_cases.h"
 
-namespace braid {
+namespace braid::inline pricing {
 namespace {
 
 using testing::HasSubstr;
@@ -193,4 +193,4 @@ TEST(Generate, LongerShareIsTheLognormalTail) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline pricing

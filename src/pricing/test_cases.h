@@ -5,7 +5,7 @@
 
 #include "pricing/memory.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // Software that reaches every peak and costs nothing itself: prices are then the bare formulas.
 inline Efficiency ideal_efficiency() {
@@ -81,4 +81,4 @@ inline DeviceModel toy_device() {
   return {toy_gpu(), Precision::kBf16, ideal_efficiency(), nullptr};
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -6,7 +6,7 @@
 
 #include "cluster/gpu.h"
 
-namespace braid {
+namespace braid::inline pricing {
 
 // State of Adam in 32 bit per parameter: two moments, and beside them a master copy of weights that
 // computation has in fewer bits.
@@ -41,4 +41,4 @@ inline NumberWidths widths_of(Precision precision) {
   return widths;
 }
 
-}  // namespace braid
+}  // namespace braid::inline pricing

@@ -12,7 +12,7 @@
 #include "device/tensor_memory.h"
 #include "pricing/memory.h"
 
-namespace braid {
+namespace braid::inline profile {
 namespace {
 
 std::vector<std::vector<int32_t>> sequences_of(int64_t tokens, int64_t length) {
@@ -187,4 +187,4 @@ std::map<std::string, double> LayerBench::memory(int64_t tokens, int64_t length)
           {"mem_prefill_factor", forward.extra / (count * width * wide)}};
 }
 
-}  // namespace braid
+}  // namespace braid::inline profile

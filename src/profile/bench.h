@@ -12,7 +12,7 @@
 #include "dataflow/model_size.h"
 #include "nn/model.h"
 
-namespace braid {
+namespace braid::inline profile {
 
 // Where work is measured, and what a measurement costs.
 struct ProfileBench {
@@ -71,4 +71,4 @@ class LayerBench {
   std::unique_ptr<Model> model_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline profile

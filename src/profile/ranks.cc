@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "pricing/collective.h"
 
-namespace braid {
+namespace braid::inline profile {
 namespace {
 
 constexpr int64_t kBytes[] = {int64_t{1} << 12, int64_t{1} << 16, int64_t{1} << 20,
@@ -117,4 +117,4 @@ Status average_over_ranks(World& world, Profile* profile) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline profile

@@ -15,7 +15,7 @@
 #include "rollout/engine.h"
 #include "samples/response_rows.h"
 
-namespace braid {
+namespace braid::inline profile {
 namespace {
 
 constexpr const char* kTinyModel = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
@@ -142,4 +142,4 @@ std::vector<SelfTestResult> run_self_test() {
           checked("batch invariance", check_batch_invariance)};
 }
 
-}  // namespace braid
+}  // namespace braid::inline profile

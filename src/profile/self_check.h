@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace braid {
+namespace braid::inline profile {
 
 struct SelfTestResult {
   std::string name;  // what was checked
@@ -17,4 +17,4 @@ struct SelfTestResult {
 // 1e-5), and batch invariance (samples one by one and all at once have the same bits).
 std::vector<SelfTestResult> run_self_test();
 
-}  // namespace braid
+}  // namespace braid::inline profile

@@ -14,7 +14,7 @@
 #include "program/exchange.h"
 #include "program/placement.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using testing::HasSubstr;
@@ -474,4 +474,4 @@ TEST(Compile, RandomPlansVerify) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

@@ -6,7 +6,7 @@
 #include "pricing/own_engine.h"
 #include "program/fused.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using Kind = ScheduleOp::Kind;
@@ -541,4 +541,4 @@ Expansion expand(const Program& program, CallId call, DeviceId rank, const Round
   return expand(call_frame(program, call), rank, round);
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -11,7 +11,7 @@
 #include "program/program.h"
 #include "schedule/schedule.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // What of a call its body depends on, beside the deal. Refers to its parts.
 struct CallFrame {
@@ -63,4 +63,4 @@ std::vector<OpGroup> call_groups(const CallFrame& frame);
 // One line per op, for people.
 std::string ops_text(const Expansion& expansion, const Deal* deal);
 
-}  // namespace braid
+}  // namespace braid::inline program

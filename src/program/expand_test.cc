@@ -10,7 +10,7 @@
 #include "pricing/own_engine.h"
 #include "program/verify_ops.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using ::testing::ElementsAre;
@@ -535,4 +535,4 @@ TEST(ExpandTextTest, ReadsLikeAListing) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

@@ -17,7 +17,7 @@
 #include "program/program.h"
 #include "schedule/pipelines.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // The two training calls that a plan fuses. Errors: their devices, layouts or order in the graph do
 // not allow it.
@@ -42,4 +42,4 @@ struct FusedExpansion {
 FusedExpansion expand(const Program& program, const FusedCalls& fused, DeviceId rank,
                       const std::array<Deal, 2>& deals);
 
-}  // namespace braid
+}  // namespace braid::inline program

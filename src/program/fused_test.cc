@@ -8,7 +8,7 @@
 #include "plan/plan_text.h"
 #include "plan/test_problem.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using ::testing::HasSubstr;
@@ -131,4 +131,4 @@ TEST_F(FusedTest, TheHashCoversTheOrder) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

@@ -1,6 +1,6 @@
 #include "program/lower.h"
 
-namespace braid {
+namespace braid::inline program {
 
 std::vector<Instruction> lower(const Call& call, CallId id) {
   const auto region = [&](ExitCondition exit, std::vector<OpCode> body) {
@@ -26,4 +26,4 @@ int32_t add_share(CallId id, std::vector<DeviceId> members, Program* program) {
   return static_cast<int32_t>(program->exchanges.size()) - 1;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

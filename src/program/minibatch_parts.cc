@@ -1,6 +1,6 @@
 #include "program/minibatch_parts.h"
 
-namespace braid {
+namespace braid::inline program {
 
 MinibatchPart part_of_minibatch(const Expansion& ops, const Op& op) {
   switch (op.kind) {
@@ -19,4 +19,4 @@ MinibatchPart part_of_minibatch(const Expansion& ops, const Op& op) {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -4,7 +4,7 @@
 
 #include "program/op.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // The parts of a mini-batch in their order, each with its instruction.
 enum class MinibatchPart {
@@ -15,4 +15,4 @@ enum class MinibatchPart {
 };
 MinibatchPart part_of_minibatch(const Expansion& ops, const Op& op);
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -2,7 +2,7 @@
 
 #include "program/tensor_map.h"
 
-namespace braid {
+namespace braid::inline program {
 
 std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId& role) {
   const RoleModel& model = model_of(problem, role);
@@ -32,4 +32,4 @@ ModelShape model_shape(const PlanningProblem& problem, const RoleId& role) {
   return shape;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

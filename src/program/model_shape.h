@@ -7,7 +7,7 @@
 #include "pricing/widths.h"
 #include "program/layout.h"
 
-namespace braid {
+namespace braid::inline program {
 
 struct ModelShape {
   RoleId role;
@@ -28,4 +28,4 @@ std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId&
 std::vector<TensorKind> changed_kinds(const PlanningProblem& problem, const RoleId& role);
 ModelShape model_shape(const PlanningProblem& problem, const RoleId& role);
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -19,7 +19,7 @@
 #include "dataflow/graph.h"
 #include "program/layout.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // Number of the rules of expand(): another one means other ops from equal arguments.
 inline constexpr int kExpandRules = 2;
@@ -151,4 +151,4 @@ bool inside_among_copies(const Expansion& expansion, OpKind kind);
 // Numbers of a state in an entry of the expansion's tensors.
 double elements_of(const Expansion& expansion, int32_t what, TensorState state);
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -24,7 +24,7 @@
 #include "schedule/pipelines.h"
 #include "schedule/schedule.h"
 
-namespace braid {
+namespace braid::inline program {
 
 enum class OpCode {
   kCall,           // run a call once
@@ -189,4 +189,4 @@ std::string program_text(const Program& program);
 // expansion.
 std::string program_hash(const Program& program);
 
-}  // namespace braid
+}  // namespace braid::inline program

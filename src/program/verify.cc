@@ -9,7 +9,7 @@
 #include "program/residency.h"
 #include "program/verify_weights.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 bool starts_call(OpCode code) { return code == OpCode::kCall || code == OpCode::kRegionBegin; }
@@ -396,4 +396,4 @@ Status verify(const Program& program) {
   return Run(program).run();
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "program/minibatch_parts.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 Status wrong(const Expansion& e, size_t op, const std::string& what) {
@@ -414,4 +414,4 @@ Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -7,7 +7,7 @@
 
 #include "program/expand.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // The ops of an inference or training call on all ranks of its mesh, in the mesh's order:
 //  * every micro-batch passes every part of the model once forward and, in training, once backward,
@@ -40,4 +40,4 @@ Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal
 Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
                     const RoundWork& round);
 
-}  // namespace braid
+}  // namespace braid::inline program

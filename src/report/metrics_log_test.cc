@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 std::vector<Json> rows_of(const std::string& folder) {
@@ -126,4 +126,4 @@ TEST(CommandLog, AMissingProgramIsRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline report

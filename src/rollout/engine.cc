@@ -18,7 +18,7 @@
 #include "rollout/kv_pool.h"
 #include "rollout/sampler.h"
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 // What the scheduler does not know of a sequence. Tokens 0 .. cached - 1 have their keys in
@@ -497,4 +497,4 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, const EngineOptions
   return std::unique_ptr<Engine>(std::make_unique<PagedEngine>(model, options));
 }
 
-}  // namespace braid
+}  // namespace braid::inline rollout

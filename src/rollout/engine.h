@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "nn/model.h"
 
-namespace braid {
+namespace braid::inline rollout {
 
 // The distribution that tokens are drawn from; the same values serve scoring (temperature).
 struct SamplingOptions {
@@ -145,4 +145,4 @@ class Engine {
   virtual const EngineStats& stats() const = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline rollout

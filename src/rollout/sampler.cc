@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "nn/kernels/simd.h"
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
@@ -205,4 +205,4 @@ Result<SampledToken> sample_token(float* logits, int64_t vocab, const SamplingOp
   return SampledToken{static_cast<int32_t>(token), static_cast<float>(logprob)};
 }
 
-}  // namespace braid
+}  // namespace braid::inline rollout

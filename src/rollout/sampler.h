@@ -7,7 +7,7 @@
 
 #include "rollout/engine.h"
 
-namespace braid {
+namespace braid::inline rollout {
 
 // What shapes the distribution besides the options: earlier tokens (repetition penalty) and how
 // many were generated.
@@ -29,4 +29,4 @@ Status check_sampling(const SamplingOptions& options, int64_t vocab);
 Result<SampledToken> sample_token(float* logits, int64_t vocab, const SamplingOptions& options,
                                   const SamplingContext& context);
 
-}  // namespace braid
+}  // namespace braid::inline rollout

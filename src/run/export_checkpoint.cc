@@ -11,7 +11,7 @@
 #include "weights/roles.h"
 #include "weights/run_state.h"
 
-namespace braid {
+namespace braid::inline run {
 namespace {
 
 // The options of the run, its files by paths that do not depend on where it was started.
@@ -52,4 +52,4 @@ Status export_checkpoint(const std::string& path, const std::string& out,
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline run

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline run {
 
 // Writes what each role of the checkpoint at `path` has learnt as a folder OUT/ROLE, as the run
 // itself exports at its end. The options are those of the checkpoint, changed by `overrides`
@@ -16,4 +16,4 @@ namespace braid {
 Status export_checkpoint(const std::string& path, const std::string& out,
                          const std::vector<std::string>& overrides);
 
-}  // namespace braid
+}  // namespace braid::inline run

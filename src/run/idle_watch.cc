@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "passes/train_calls.h"
 
-namespace braid {
+namespace braid::inline run {
 namespace {
 
 using Row = std::map<std::string, double>;
@@ -78,4 +78,4 @@ Status IdleWatch::status() const {
   return {Code::kStopped, cat("train.max_idle_steps (", in_a_row_, " in a row; ", last_, ")")};
 }
 
-}  // namespace braid
+}  // namespace braid::inline run

@@ -9,7 +9,7 @@
 #include "config/options.h"
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline run {
 
 class IdleWatch {
  public:
@@ -35,4 +35,4 @@ class IdleWatch {
   std::string last_;  // role and reason
 };
 
-}  // namespace braid
+}  // namespace braid::inline run

@@ -14,7 +14,7 @@
 #include "run/export_checkpoint.h"
 #include "session/testing.h"
 
-namespace braid {
+namespace braid::inline run {
 namespace {
 
 using testing::HasSubstr;
@@ -158,4 +158,4 @@ TEST(Fingerprints, SeeEveryByteNameAndShape) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline run

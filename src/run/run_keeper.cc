@@ -17,7 +17,7 @@
 #include "identity/run_identity.h"
 #include "nn/kernels/choice.h"
 
-namespace braid {
+namespace braid::inline run {
 namespace {
 
 constexpr const char* kKernelFile = "kernels.txt";
@@ -291,4 +291,4 @@ Result<bool> keep_step(const Config& config, const Session& session, const Metri
   return saves;
 }
 
-}  // namespace braid
+}  // namespace braid::inline run

@@ -12,7 +12,7 @@
 #include "report/metrics_log.h"
 #include "session/session.h"
 
-namespace braid {
+namespace braid::inline run {
 
 // The folders that only this process writes to while it holds this.
 struct RunClaim {
@@ -74,4 +74,4 @@ Status check_checkpoint_space(const Config& config, const Session& session);
 Result<bool> keep_step(const Config& config, const Session& session, const MetricsRow& row,
                        SaveSchedule& schedule, double now_s);
 
-}  // namespace braid
+}  // namespace braid::inline run

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline samples {
 namespace {
 
 Result<Communicator*> connect(const OpGroup& group, const char* kind, World& world) {
@@ -61,4 +61,4 @@ Result<bool> on_any_rank(bool here, Communicator* group, std::string_view what) 
   return found.item<int32_t>() > 0;
 }
 
-}  // namespace braid
+}  // namespace braid::inline samples

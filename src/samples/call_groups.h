@@ -9,7 +9,7 @@
 #include "nn/tensor_parallel.h"
 #include "program/expand.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 // Null where the group is this rank alone.
 struct CallGroups {
@@ -31,4 +31,4 @@ Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at
 // `what` is its name in messages.
 Result<bool> on_any_rank(bool here, Communicator* group, std::string_view what);
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -9,7 +9,7 @@
 #include "program/layout.h"
 #include "samples/call_groups.h"
 
-namespace braid {
+namespace braid::inline samples {
 namespace {
 
 int64_t learned_tokens(const SampleStore& store, size_t row) {
@@ -135,4 +135,4 @@ std::vector<Rows> CallRows::scored_by_rank(CallId call, int64_t step) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline samples

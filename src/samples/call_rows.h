@@ -14,7 +14,7 @@
 #include "program/program.h"
 #include "samples/sample_store.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 Rows rows_of(const SampleRows& rows);
 
@@ -82,4 +82,4 @@ class CallRows {
 // Tokens of the longest micro-batch of any rank.
 int64_t most_tokens(const MiniBatch& batch);
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
                      const RolloutConfig& options, SampleStore& store) {
@@ -55,4 +55,4 @@ void note_bad_rows(const Config& config, const DataSet& data, const RunPosition&
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline samples

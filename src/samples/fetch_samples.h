@@ -9,7 +9,7 @@
 #include "inputs/run_data.h"
 #include "samples/sample_store.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 // Starts a step in the store with the prompts_per_step records (or pairs) of the data from `cursor`
 // on, samples_per_prompt samples each where responses are generated; responses that the data has
@@ -22,4 +22,4 @@ Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
 void note_bad_rows(const Config& config, const DataSet& data, const RunPosition& position,
                    DataCheck& check);
 
-}  // namespace braid
+}  // namespace braid::inline samples

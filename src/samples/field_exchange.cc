@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline samples {
 namespace {
 
 constexpr int32_t kFieldChannel = 0;
@@ -158,4 +158,4 @@ Result<std::vector<std::string>> FieldExchange::gather_text(const std::string& m
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -13,7 +13,7 @@
 #include "program/exchange.h"
 #include "samples/sample_store.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 class FieldExchange {
  public:
@@ -72,4 +72,4 @@ class FieldExchange {
   std::list<std::pair<at::Tensor, Pending>> sending_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -6,7 +6,7 @@
 #include "device/device_copy.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline samples {
 namespace {
 
 // Numbers of a field as JSON, which has no infinities: those become text.
@@ -44,4 +44,4 @@ Result<std::string> write_offending_batch(const std::string& folder, const Call&
   return path;
 }
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -8,7 +8,7 @@
 #include "dataflow/graph.h"
 #include "samples/sample_store.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 struct RefusedUpdate {
   int64_t step = 0;
@@ -23,4 +23,4 @@ Result<std::string> write_offending_batch(const std::string& folder, const Call&
                                           const RefusedUpdate& update, const SampleStore& store,
                                           bool append);
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "device/device_copy.h"
 
-namespace braid {
+namespace braid::inline samples {
 namespace {
 
 // Streams of keys that must not meet.
@@ -81,4 +81,4 @@ Result<TokenBatch> PackedBatches::tokens(int32_t micro_batch, const SampleStore&
   return packed.batch;
 }
 
-}  // namespace braid
+}  // namespace braid::inline samples

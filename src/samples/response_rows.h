@@ -10,7 +10,7 @@
 #include "nn/model.h"
 #include "samples/sample_store.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 struct ResponseRows {
   TokenBatch batch;
@@ -48,4 +48,4 @@ class PackedBatches {
   std::map<int32_t, ResponseRows> packed_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -6,7 +6,7 @@
 
 #include <set>
 
-namespace braid {
+namespace braid::inline samples {
 namespace {
 
 std::vector<int64_t> numbers(const at::Tensor& tensor) {
@@ -63,4 +63,4 @@ TEST(ResponseRows, KeysTellSampleAndPlace) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline samples

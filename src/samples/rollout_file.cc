@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline samples {
 namespace {
 
 // Tokens and log-probs must match, and every number must be one that training can use.
@@ -127,4 +127,4 @@ Result<RolloutRow> RolloutReplay::find(int64_t step, SampleId sample,
   return row;
 }
 
-}  // namespace braid
+}  // namespace braid::inline samples

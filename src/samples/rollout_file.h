@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 inline constexpr const char* kRolloutFile = "rollouts.jsonl";  // in the run's folder
 
@@ -76,4 +76,4 @@ class RolloutReplay {
   std::map<std::pair<int64_t, int64_t>, Place> places_;  // (step, sample)
 };
 
-}  // namespace braid
+}  // namespace braid::inline samples

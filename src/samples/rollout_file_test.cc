@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline samples {
 namespace {
 
 using testing::HasSubstr;
@@ -109,4 +109,4 @@ TEST(RolloutFile, OtherPromptsAndMissingSamplesAreErrors) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline samples

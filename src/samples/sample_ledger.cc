@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 void SampleLedger::merge(const Entries& more, Entries* all) {
   for (const auto& [call, entry] : more) {
@@ -22,4 +22,4 @@ std::string SampleLedger::fault(const Entries& all) {
   return "";
 }
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-namespace braid {
+namespace braid::inline samples {
 
 class SampleLedger {
  public:
@@ -34,4 +34,4 @@ class SampleLedger {
   Entries entries_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "device/device_copy.h"
 
-namespace braid {
+namespace braid::inline samples {
 namespace {
 
 constexpr const char* kGroups = "groups";
@@ -182,4 +182,4 @@ void SampleStore::retain(const std::vector<bool>& kept) {
   for (auto& [name, values] : counts_) values = kept_of(values, kept);
 }
 
-}  // namespace braid
+}  // namespace braid::inline samples

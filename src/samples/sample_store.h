@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 struct StoredSample {
   SampleId id;
@@ -90,4 +90,4 @@ class SampleStore {
   std::map<std::string, std::vector<at::Tensor>> reals_;  // by row; undefined: not written
 };
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace braid {
+namespace braid::inline samples {
 
 void note_lengths(const SampleStore& store, const Rows& rows, Metrics& metrics) {
   const TokenLists& prompts = **store.tokens("prompt_ids");
@@ -66,4 +66,4 @@ std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokeniz
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline samples

@@ -5,7 +5,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "samples/sample_store.h"
 
-namespace braid {
+namespace braid::inline samples {
 
 // length/*: tokens of prompts and responses of these rows, and how responses ended.
 void note_lengths(const SampleStore& store, const Rows& rows, Metrics& metrics);
@@ -24,4 +24,4 @@ int64_t row_tokens(const SampleStore& store, const Rows& rows);
 std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokenizer, int64_t step,
                               size_t count);
 
-}  // namespace braid
+}  // namespace braid::inline samples

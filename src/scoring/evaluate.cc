@@ -14,7 +14,7 @@
 #include "scoring/score_context.h"
 #include "scoring/score_samples.h"
 
-namespace braid {
+namespace braid::inline scoring {
 namespace {
 
 SamplingOptions sampling_options(const Config& config, const Model& model) {
@@ -191,4 +191,4 @@ std::vector<std::vector<RewardOutcome>> score_with(const RewardModels& models,
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline scoring

@@ -13,7 +13,7 @@
 #include "samples/fetch_samples.h"
 #include "weights/load_models.h"
 
-namespace braid {
+namespace braid::inline scoring {
 
 struct EvalReport {
   // eval/{reward_mean,accuracy,pass_at_K,NAME_mean,response_mean,truncated_frac,prompts}. A
@@ -62,4 +62,4 @@ std::vector<std::vector<RewardOutcome>> score_with(const RewardModels& models,
                                                    const std::vector<RewardSample>& samples,
                                                    const TrainConfig& train);
 
-}  // namespace braid
+}  // namespace braid::inline scoring

@@ -2,7 +2,7 @@
 
 #include "host/stop_signal.h"
 
-namespace braid {
+namespace braid::inline scoring {
 
 ScoreContext score_context(const Config& config, int64_t step) {
   ScoreContext context;
@@ -12,4 +12,4 @@ ScoreContext score_context(const Config& config, int64_t step) {
   return context;
 }
 
-}  // namespace braid
+}  // namespace braid::inline scoring

@@ -4,7 +4,7 @@
 #include "config/options.h"
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline scoring {
 
 // A scoring that is still out kStopGrace_s after a stop signal ends, so that there is time to
 // save before a job scheduler kills.
@@ -12,4 +12,4 @@ inline constexpr double kStopGrace_s = 4;
 
 ScoreContext score_context(const Config& config, int64_t step);
 
-}  // namespace braid
+}  // namespace braid::inline scoring

@@ -9,7 +9,7 @@
 #include "program/deal.h"
 #include "samples/call_rows.h"
 
-namespace braid {
+namespace braid::inline scoring {
 namespace {
 
 std::vector<SampleRows> cut_samples(const TokenLists& prompts, const TokenLists& responses,
@@ -63,4 +63,4 @@ std::vector<RewardOutcome> score_outcomes(const std::vector<double>& values) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline scoring

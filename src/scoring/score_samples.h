@@ -7,7 +7,7 @@
 #include "nn/model.h"
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline scoring {
 
 // One value per sample, prompt and response together, in micro-batches by train.micro_tokens and
 // train.share_prompts. The model rests afterwards. REQUIRES: the model has a scalar head.
@@ -17,4 +17,4 @@ std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardS
 // Values of a reward model as the outcomes of its reward.
 std::vector<RewardOutcome> score_outcomes(const std::vector<double>& values);
 
-}  // namespace braid
+}  // namespace braid::inline scoring

@@ -13,7 +13,7 @@
 #include "scoring/score_context.h"
 #include "scoring/score_samples.h"
 
-namespace braid {
+namespace braid::inline scoring {
 
 bool asks_rewards(const Config& config, const Graph& graph) {
   return generates(graph) && config.rollout.replay.empty();
@@ -171,4 +171,4 @@ void note_rewards(const ScoredSamples& scored, Metrics& metrics) {
       static_cast<double>(std::count(scored.kept.begin(), scored.kept.end(), false)));
 }
 
-}  // namespace braid
+}  // namespace braid::inline scoring

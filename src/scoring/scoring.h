@@ -16,7 +16,7 @@
 #include "samples/sample_store.h"
 #include "weights/load_models.h"
 
-namespace braid {
+namespace braid::inline scoring {
 
 // What the reward call found, per row.
 struct ScoredSamples {
@@ -74,4 +74,4 @@ class Scoring {
 // reward/*: means of what was found, and failures.
 void note_rewards(const ScoredSamples& scored, Metrics& metrics);
 
-}  // namespace braid
+}  // namespace braid::inline scoring

@@ -3,7 +3,7 @@
 #include "optimize/units.h"
 #include "plan/plan_text.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 // One plan is one work unit, so that threads share them; verdicts know nothing of each other.
@@ -76,4 +76,4 @@ const JudgedPlan* PlanBench::smallest() const {
   return least;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -11,7 +11,7 @@
 
 #include "search/search.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 class PlanBench {
  public:
@@ -44,4 +44,4 @@ class PlanBench {
   int best_ = -1;
 };
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -14,7 +14,7 @@
 #include "search/edits.h"
 #include "search/test_search.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 PlanningProblem limited(PlanningProblem problem, double gib) {
@@ -162,4 +162,4 @@ TEST(PlanEdits, EveryEditIsLegalAndDiffers) {
 }
 
 }  // namespace
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -6,7 +6,7 @@
 
 #include "optimize/descent.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 constexpr int64_t kHorizonUs = int64_t{1} << 60;  // longer than any step
@@ -235,20 +235,20 @@ PlanDomain::PlanDomain(const PlanSpace& space)
 
 int PlanDomain::num_values(int coordinate) const { return values_of(space_, coordinate); }
 
-PlanState PlanDomain::state_with(planner::Choice choice) const {
+PlanState PlanDomain::state_with(Choice choice) const {
   State state;
   state.plan = assignment_of(space_, choice);
   state.choice = std::move(choice);
   state.cost = {excess_bytes(space_, state.plan), 0};
   for (size_t s = 0; s < space_.segments.size(); ++s) {
-    state.segment_us.push_back(planner::segment_us(space_, state.plan, static_cast<int>(s), {}));
+    state.segment_us.push_back(segment_us(space_, state.plan, static_cast<int>(s), {}));
     state.cost.time_us += state.segment_us.back();
   }
   return state;
 }
 
 PlanState PlanDomain::random_state(RandomStream& random) const {
-  planner::Choice choice;
+  Choice choice;
   for (int c = 0; c < num_coordinates(); ++c)
     choice.push_back(static_cast<int>(random.below(static_cast<uint64_t>(num_values(c)))));
   PlanState state = state_with(std::move(choice));
@@ -260,7 +260,7 @@ PlanState PlanDomain::random_state(RandomStream& random) const {
 }
 
 PlanState PlanDomain::fixed_start() const {
-  return state_with(planner::Choice(static_cast<size_t>(num_coordinates()), 0));
+  return state_with(Choice(static_cast<size_t>(num_coordinates()), 0));
 }
 
 void PlanDomain::place(Assignment& plan, int coordinate, int value) const {
@@ -271,7 +271,7 @@ PlanCost PlanDomain::cost_with(State& state, int coordinate, int value) const {
   place(state.plan, coordinate, value);
   int64_t time_us = state.cost.time_us;
   for (const int s : segments_of_[coordinate])
-    time_us += planner::segment_us(space_, state.plan, s, {}) - state.segment_us[s];
+    time_us += segment_us(space_, state.plan, s, {}) - state.segment_us[s];
   const Cost cost{excess_bytes(space_, state.plan), time_us};
   place(state.plan, coordinate, state.choice[coordinate]);
   return cost;
@@ -282,7 +282,7 @@ void PlanDomain::set(State& state, int coordinate, int value) const {
   state.choice[coordinate] = value;
   place(state.plan, coordinate, value);
   for (const int s : segments_of_[coordinate]) {
-    const int64_t us = planner::segment_us(space_, state.plan, s, {});
+    const int64_t us = segment_us(space_, state.plan, s, {});
     state.cost.time_us += us - state.segment_us[s];
     state.segment_us[s] = us;
   }
@@ -296,8 +296,7 @@ int64_t PlanDomain::others_floor_us(State& state, int call) const {
   state.floor_us = state.cost.time_us - state.segment_us[own];
   place(state.plan, call, -1);
   for (const int s : segments_of_[call])
-    if (s != own)
-      state.floor_us += planner::segment_us(space_, state.plan, s, {}) - state.segment_us[s];
+    if (s != own) state.floor_us += segment_us(space_, state.plan, s, {}) - state.segment_us[s];
   place(state.plan, call, state.choice[call]);
   return state.floor_us;
 }
@@ -311,7 +310,7 @@ bool PlanDomain::may_cost_less(State& state, int coordinate, int value, const Co
   place(state.plan, coordinate, value);
   int64_t time_us = state.cost.time_us;
   for (const int s : segments_of_[coordinate])
-    time_us += planner::segment_us(space_, state.plan, s, {}, Moves::kFree) - state.segment_us[s];
+    time_us += segment_us(space_, state.plan, s, {}, Moves::kFree) - state.segment_us[s];
   const bool may = time_us < cost.time_us && excess_bytes(space_, state.plan) == 0;
   place(state.plan, coordinate, state.choice[coordinate]);
   return may;
@@ -353,9 +352,9 @@ int64_t PlanDomain::limit_of(const std::optional<Cost>& cost) const {
 }
 
 PlanState PlanDomain::state_of(const std::vector<PlanChoice>& path) const {
-  planner::Choice choice(static_cast<size_t>(num_coordinates()), 0);
+  Choice choice(static_cast<size_t>(num_coordinates()), 0);
   for (const PlanChoice& step : path) choice[step.coordinate] = step.value;
   return state_with(std::move(choice));
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -12,7 +12,7 @@
 #include "optimize/branch.h"
 #include "search/evaluate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 struct PlanState {
   Choice choice;
@@ -122,7 +122,7 @@ class PlanDomain {
   State random_state(RandomStream& random) const;
   // Every call's fastest option, everything on its devices.
   State fixed_start() const;
-  State state_with(planner::Choice choice) const;
+  State state_with(Choice choice) const;
   Cost cost_with(State& state, int coordinate, int value) const;
   void set(State& state, int coordinate, int value) const;
   // By the option's own time, then with weights that move in no time.
@@ -161,4 +161,4 @@ class PlanDomain {
   int64_t scale_us_ = 1;
 };
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -6,7 +6,7 @@
 #include "plan/plan_fields.h"
 #include "plan/validate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 using plan_fields::StrategyField;
@@ -184,4 +184,4 @@ ExecutionPlan random_edit(const ExecutionPlan& plan, const PlanningProblem& prob
   return plan;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

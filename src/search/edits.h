@@ -9,7 +9,7 @@
 #include "plan/execution_plan.h"
 #include "plan/problem.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 // All legal edits of a single field: every value of fields with few of them; of numbers the
 // divisors of what they divide, powers of two, and the neighbours of the value that is there.
@@ -20,4 +20,4 @@ std::vector<ExecutionPlan> single_edits(const ExecutionPlan& plan, const Plannin
 ExecutionPlan random_edit(const ExecutionPlan& plan, const PlanningProblem& problem,
                           RandomStream& random);
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

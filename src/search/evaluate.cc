@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 bool covers(const PlanOption& option, int32_t device) {
@@ -306,4 +306,4 @@ Assignment assignment_of(const PlanSpace& space, const Choice& choice) {
   return plan;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -16,7 +16,7 @@
 
 #include "search/space.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 // Plans that need too much memory come after all that fit, the less over the limit the better.
 struct PlanCost {
@@ -59,4 +59,4 @@ std::vector<CallTiming> timeline(const PlanSpace& space, const Assignment& plan)
 PlanCost evaluate(const PlanSpace& space, const Assignment& plan);
 Assignment assignment_of(const PlanSpace& space, const Choice& choice);
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

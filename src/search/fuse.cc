@@ -7,7 +7,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 // Of the search for an order while plans are compared: the first units find nearly all of what
@@ -234,4 +234,4 @@ OrderedJson fusion_json(const FusionProposal& proposal) {
   return json;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

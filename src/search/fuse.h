@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "search/search.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 // What holds for the found plan and shall hold for a proposal.
 struct FusionOptions {
@@ -38,4 +38,4 @@ Result<std::optional<FusionProposal>> propose_fusion(const PlanningProblem& prob
 std::string fusion_text(const FusionProposal& proposal, const ExecutionPlan& plan);
 OrderedJson fusion_json(const FusionProposal& proposal);
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

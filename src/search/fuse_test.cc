@@ -9,7 +9,7 @@
 #include "plan/validate.h"
 #include "search/simulate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 using ::testing::HasSubstr;
@@ -120,4 +120,4 @@ TEST(PlanFuse, PassesOnWhatEndsAllJudging) {
 }
 
 }  // namespace
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "plan/validate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 Status check_run(const CallPlan& entry) {
@@ -68,4 +68,4 @@ Judge evaluator_judge(const PlanningProblem& problem, const CallPricer& pricer) 
   };
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -6,7 +6,7 @@
 #include "plan/make_problem.h"
 #include "search/search.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 // A space whose only choice is this plan: every call with its one option. Errors: those of
 // validate(), a mesh that is not a run of consecutive devices, what the cost model refuses.
@@ -22,4 +22,4 @@ Verdict verdict_of(const PlanSpace& space, const Choice& choice);
 // A judge that uses the evaluator. Both arguments must outlive it.
 Judge evaluator_judge(const PlanningProblem& problem, const CallPricer& pricer);
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

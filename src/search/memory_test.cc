@@ -9,7 +9,7 @@
 #include "search/judge.h"
 #include "search/simulate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 struct Peaks {
@@ -171,4 +171,4 @@ TEST(PlanMemory, ReservedCachesAreHeldWhole) {
 }
 
 }  // namespace
-}  // namespace braid::planner
+}  // namespace braid::inline search

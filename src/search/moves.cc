@@ -6,7 +6,7 @@
 #include "program/reallocation.h"
 #include "search/space.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 constexpr int kCells = 64;  // that tensor parallelism and shards cut a layer into
@@ -241,4 +241,4 @@ int64_t move_us(const PlanSpace& space, const RoleSpace& role, const PlanOption&
   return us;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace braid::planner {
+namespace braid::inline search {
 
 struct PlanSpace;
 struct RoleSpace;
@@ -36,4 +36,4 @@ class MoveMemo {
 int64_t move_us(const PlanSpace& space, const RoleSpace& role, const PlanOption& from,
                 const PlanOption& to);
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -11,7 +11,7 @@
 #include "sim/call_work.h"
 #include "sim/simulate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 // Seconds of the busiest direction of a link when the messages of a move are sent.
@@ -124,4 +124,4 @@ TEST(PlanMoves, TheTableKeepsEachPair) {
 }
 
 }  // namespace
-}  // namespace braid::planner
+}  // namespace braid::inline search

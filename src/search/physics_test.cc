@@ -8,7 +8,7 @@
 #include "plan/test_problem.h"
 #include "search/test_search.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 struct Better {
@@ -173,4 +173,4 @@ TEST(PlanPhysicsOfDevices, ADeviceThatIsNoBetterIsNotPlannedFaster) {
 }
 
 }  // namespace
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -9,7 +9,7 @@
 #include "pricing/predict_generate.h"
 #include "pricing/rl_engine.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 Result<CallPricer> CallPricer::make(const PlanningProblem& problem, const Calibration& calibration,
                                     uint64_t seed) {
@@ -115,4 +115,4 @@ double CallPricer::host_copy_s(double bytes, const GpuSpec& gpu) const {
   return braid::host_copy_s(bytes, engines_of(gpu).train);
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

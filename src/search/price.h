@@ -12,7 +12,7 @@
 #include "plan/execution_plan.h"
 #include "sim/call_memory.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 struct CallPrice {
   CallTime time;  // of the call alone, all optimizer steps of a training call
@@ -64,4 +64,4 @@ class CallPricer {
   std::shared_ptr<CallMeter> meter_;
 };
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

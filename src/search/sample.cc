@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 constexpr int kTries = 40;  // random plans per plan wanted
@@ -80,9 +80,9 @@ std::vector<Choice> best_plans(const PlanSpace& space, int count, uint64_t seed)
   return out;
 }
 
-RankReport rank_correlation(const std::vector<Choice>& plans, const PlanSpace& space,
-                            const Judge& judge) {
-  RankReport report;
+RankCorrelation rank_correlation(const std::vector<Choice>& plans, const PlanSpace& space,
+                                 const Judge& judge) {
+  RankCorrelation report;
   std::vector<double> ours, theirs, errors;
   for (const Choice& choice : plans) {
     const Result<Verdict> verdict = judge(plan_of(space, choice));
@@ -102,4 +102,4 @@ RankReport rank_correlation(const std::vector<Choice>& plans, const PlanSpace& s
   return report;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -5,7 +5,7 @@
 
 #include "search/search.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 // Distinct plans that fit, each drawn at random (PlanDomain::random_state). Fewer than `count`
 // where the space has no more.
@@ -14,16 +14,16 @@ std::vector<Choice> random_plans(const PlanSpace& space, int count, uint64_t see
 // evaluator.
 std::vector<Choice> best_plans(const PlanSpace& space, int count, uint64_t seed);
 
-struct RankReport {
+struct RankCorrelation {
   int plans = 0;            // compared
   int misfits = 0;          // left out: the judge says that they do not fit
   double correlation = 0;   // Spearman's, ties at their mean rank
   double median_error = 0;  // |evaluator / judge - 1|
 };
-RankReport rank_correlation(const std::vector<Choice>& plans, const PlanSpace& space,
-                            const Judge& judge);
+RankCorrelation rank_correlation(const std::vector<Choice>& plans, const PlanSpace& space,
+                                 const Judge& judge);
 
 // Spearman's rank correlation of two lists of equal length.
 double spearman(const std::vector<double>& a, const std::vector<double>& b);
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

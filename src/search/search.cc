@@ -11,7 +11,7 @@
 #include "search/judge.h"
 #include "search/simple.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 // Annealing cools from accepting a loss of 5 % in one of e proposals to one of 0.05 %.
@@ -425,4 +425,4 @@ Result<Found> search_plans(PlanSpace& space, const SearchOptions& options, const
   return std::move(searched.found);
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

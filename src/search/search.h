@@ -15,7 +15,7 @@
 #include "optimize/portfolio.h"
 #include "search/domain.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 // What a judge says about a plan.
 struct Verdict {
@@ -99,4 +99,4 @@ struct Alternative {
 std::vector<Alternative> alternatives(const PlanSpace& space, const Choice& choice, int coordinate,
                                       int64_t most);
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -15,7 +15,7 @@
 #include "search/test_search.h"
 #include "sim/simulate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 using ::testing::HasSubstr;
@@ -173,7 +173,7 @@ TEST(PlanSample, EvaluatorOrdersRandomPlansAsTheSimulatorDoes) {
   Fixture f(make_test_problem({}));
   ASSERT_TRUE(f.status.ok());
   const Judge judge = simulator_judge(f.problem, committed_calibration());
-  const RankReport report = rank_correlation(random_plans(f.space, 60, 1), f.space, judge);
+  const RankCorrelation report = rank_correlation(random_plans(f.space, 60, 1), f.space, judge);
   EXPECT_EQ(report.plans, 60);
   EXPECT_LE(report.misfits, 3);
   EXPECT_GE(report.correlation, 0.98);
@@ -183,7 +183,7 @@ TEST(PlanSample, EvaluatorOrdersItsBestPlansAsTheSimulatorDoes) {
   Fixture f(make_test_problem({}));
   ASSERT_TRUE(f.status.ok());
   const Judge judge = simulator_judge(f.problem, committed_calibration());
-  const RankReport report = rank_correlation(best_plans(f.space, 100, 1), f.space, judge);
+  const RankCorrelation report = rank_correlation(best_plans(f.space, 100, 1), f.space, judge);
   EXPECT_EQ(report.plans, 100);
   EXPECT_LE(report.misfits, 3);
   EXPECT_GE(report.correlation, 0.9);
@@ -292,4 +292,4 @@ TEST(PlanSearch, HostMemoryLimitsWhatWaitsThere) {
 }
 
 }  // namespace
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -7,7 +7,7 @@
 
 #include "search/domain.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 constexpr size_t kOfEach = 3;
@@ -102,4 +102,4 @@ std::vector<Choice> simple_choices(const PlanSpace& space) {
   return out;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -6,10 +6,10 @@
 
 #include "search/space.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 // For one layout and for two the best by the evaluator, at most a few, those that fit; a function
 // of the space.
 std::vector<Choice> simple_choices(const PlanSpace& space);
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -5,7 +5,7 @@
 #include "program/program.h"
 #include "sim/simulate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 Verdict verdict_of(const Trace& trace, const PlanningProblem& problem) {
@@ -62,4 +62,4 @@ Judge simulator_judge(const PlanningProblem& problem, const Calibration& calibra
   };
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

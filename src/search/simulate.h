@@ -4,7 +4,7 @@
 
 #include "search/search.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 struct SimulationOptions {
   uint64_t seed = 0;  // of the response lengths
@@ -31,4 +31,4 @@ Result<DetailedVerdict> simulate_plan_in_detail(const ExecutionPlan& plan,
 Judge simulator_judge(const PlanningProblem& problem, const Calibration& calibration,
                       const SimulationOptions& options = {});
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

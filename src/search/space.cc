@@ -11,7 +11,7 @@
 #include "program/exchange.h"
 #include "search/strategies.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 // ---- Graph
@@ -590,4 +590,4 @@ ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice) {
   return plan;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

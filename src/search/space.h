@@ -21,7 +21,7 @@
 #include "search/moves.h"
 #include "search/price.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 // A pipeline stage of an option (StageTime, in microseconds): the devices of stage i are the i-th
 // run of devices / pp.
@@ -151,4 +151,4 @@ Stay stay_of(const RolePlan& role);
 // Devices whose numbers follow one another.
 bool is_run(const DeviceMesh& mesh);
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

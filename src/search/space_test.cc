@@ -11,7 +11,7 @@
 #include "program/placement.h"
 #include "search/domain.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 // GRPO on two nodes of two devices: few samples of very different lengths.
@@ -140,4 +140,4 @@ TEST(PlanSpace, BridgedPairsMoveOverTheHostLink) {
 }
 
 }  // namespace
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -4,7 +4,7 @@
 
 #include "plan/validate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 namespace {
 
 constexpr int64_t kMostMicroBatchSequences = 64;
@@ -112,4 +112,4 @@ std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& 
   return out;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

@@ -5,7 +5,7 @@
 
 #include "search/price.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 // Legal strategies (plan/validate.h) of a call on `devices` devices, `per_node` of them on a node:
 // every dp x tp x pp with tensor parallelism inside a node, and with each of them
@@ -17,4 +17,4 @@ namespace braid::planner {
 std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& call, int devices,
                                     int per_node);
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

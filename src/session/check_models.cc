@@ -10,7 +10,7 @@
 #include "session/session.h"
 #include "weights/load_models.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 std::string config_file(const Origin& origin) {
@@ -155,4 +155,4 @@ Status check_models(const Config& config, const Graph& graph,
   return tokenizer ? check_tokenizer(config, spec, *tokenizer, notes) : ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -10,7 +10,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline session {
 
 // The names whose graphs consist of functions that exist: those of make_graph() of which algo/ has
 // every compute function and loss.
@@ -25,4 +25,4 @@ Status check_trainable(const Config& config);
 Status check_models(const Config& config, const Graph& graph,
                     const std::optional<Tokenizer>& tokenizer, std::vector<std::string>* notes);
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -10,7 +10,7 @@
 #include "reward/reward.h"
 #include "weights/roles.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 // A folder of a model beside the policy, and the key that names it.
@@ -104,4 +104,4 @@ Status check_shared_tokenizers(const Config& config, const Graph& graph,
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -10,7 +10,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline session {
 
 // That the tokenizers beside reward models (reward[].type: model), where the run asks them, and
 // beside models of reference.path and critic.path, where the graph has these roles, give every id
@@ -23,4 +23,4 @@ Status check_shared_tokenizers(const Config& config, const Graph& graph,
 // The same of reward models alone, with the tokenizer that the configuration names.
 Status check_reward_tokenizers(const Config& config, std::vector<std::string>* notes);
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -4,7 +4,7 @@
 #include "program/placement.h"
 #include "session/session.h"
 
-namespace braid {
+namespace braid::inline session {
 
 Status check_executable(const Program& program) {
   for (size_t i = 0; i < program.calls.size(); ++i)
@@ -14,4 +14,4 @@ Status check_executable(const Program& program) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 // JSON has no infinities: those, which sums of metrics may hold, become text.
@@ -112,4 +112,4 @@ Status load_store(const Json& json, const NamedTensors& tensors, SampleStore& st
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

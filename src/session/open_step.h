@@ -12,7 +12,7 @@
 #include "passes/training.h"
 #include "samples/sample_store.h"
 
-namespace braid {
+namespace braid::inline session {
 
 // Where a step is, between two updates or calls.
 struct StepProgress {
@@ -32,4 +32,4 @@ Result<StepProgress> parse_progress(const Json& json);
 Result<Json> store_json(const SampleStore& store, NamedTensors& tensors);
 Status load_store(const Json& json, const NamedTensors& tensors, SampleStore& store);
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -6,7 +6,7 @@
 #include "device/tensor_memory.h"
 #include "session/testing.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 using testing::HasSubstr;
@@ -172,4 +172,4 @@ TEST(OutOfMemoryAtLast, OneSampleThatDoesNotFitEndsTheStep) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline session

@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -114,4 +114,4 @@ Status add_values(const std::string& text, std::map<size_t, double>* by_row) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -10,7 +10,7 @@
 #include "samples/sample_ledger.h"
 #include "scoring/scoring.h"
 
-namespace braid {
+namespace braid::inline session {
 
 // One rank's part of a step.
 struct RankReport {
@@ -35,4 +35,4 @@ Result<ScoredSamples> merge_scored(const std::vector<std::string>& texts, size_t
 std::string values_text(const std::map<size_t, double>& by_row);
 Status add_values(const std::string& text, std::map<size_t, double>* by_row);
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -4,7 +4,7 @@
 
 #include "session/rank_report.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 // What a rank of two says that computed so many of eight samples.
@@ -43,4 +43,4 @@ TEST(SampleLedger, AStepBeginsWithNothing) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline session

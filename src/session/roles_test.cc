@@ -18,7 +18,7 @@
 #include "session/session.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 using testing::HasSubstr;
@@ -353,4 +353,4 @@ TEST_F(RolesTest, WrongRolesAreNamed) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline session

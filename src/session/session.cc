@@ -23,7 +23,7 @@
 #include "session/check_tokenizers.h"
 #include "weights/roles.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 Status check_options(const Config& config, const Graph& graph) {
@@ -574,4 +574,4 @@ std::vector<Json> Session::sample_rows(size_t count) const {
   return braid::sample_rows(store_, data_.tokenizer_or_null(), position_.step - 1, count);
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -35,10 +35,12 @@
 #include "session/rank_report.h"
 #include "weights/rank_models.h"
 
-namespace braid {
-
+namespace braid::inline passes {
 class Rehearsal;
 struct Shortage;
+}  // namespace braid::inline passes
+
+namespace braid::inline session {
 
 // Every function that the graph names exists in algo/; else an error that lists the known ones.
 Status check_functions(const Graph& graph);
@@ -258,4 +260,4 @@ class Session : public Executor {
   std::optional<StepProgress> open_;  // after its last update; none before the first
 };
 
-}  // namespace braid
+}  // namespace braid::inline session

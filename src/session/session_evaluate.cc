@@ -9,7 +9,7 @@
 #include "session/session.h"
 #include "weights/roles.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 using Scores = std::vector<std::vector<RewardOutcome>>;
@@ -147,4 +147,4 @@ Result<Scores> Session::evaluated_scores(const std::vector<RewardSample>& sample
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

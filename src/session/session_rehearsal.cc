@@ -6,7 +6,7 @@
 #include "session/session.h"
 #include "weights/memory_report.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 MemoryKeys keys_of(const Config& config, const Program& program, DeviceId rank) {
@@ -68,4 +68,4 @@ Status Session::rehearse() {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -8,7 +8,7 @@
 #include "session/session.h"
 #include "weights/roles.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 constexpr const char* kOpenStep = "open_step";
@@ -166,4 +166,4 @@ Status Session::load_state(const CheckpointState& state) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

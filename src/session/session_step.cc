@@ -10,7 +10,7 @@
 #include "samples/step_metrics.h"
 #include "session/session.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 // What the losses of a call's updates count, in one epoch.
@@ -142,7 +142,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   std::map<std::string, double> row;
   const Clock::time_point begin = Clock::now();
   const Status status = guarded([&] {
-    BRAID_TRY(interpret(program_, rank(), *this, timer, noted, open_ ? open_->next : 0));
+    BRAID_TRY(run_list(program_, rank(), *this, timer, noted, open_ ? open_->next : 0));
     BRAID_TRY(models_->end_moves());
     BRAID_TRY(exchange_.end_step());
     const WorkCount now = work_count();
@@ -241,4 +241,4 @@ std::map<std::string, double> Session::finish_step() {
   return row;
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

@@ -19,7 +19,7 @@
 #include "session/testing.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline session {
 namespace {
 
 using testing::HasSubstr;
@@ -449,4 +449,4 @@ TEST(SampleStore, HoldsValuesOfSomeRows) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline session

@@ -13,7 +13,7 @@
 #include "session/session.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline session {
 
 inline std::string quickstart_model() {
   return std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model";
@@ -68,4 +68,4 @@ inline std::map<std::string, double> timeless(std::map<std::string, double> row)
   return row;
 }
 
-}  // namespace braid
+}  // namespace braid::inline session

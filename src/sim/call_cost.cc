@@ -6,7 +6,7 @@
 #include "pricing/memory.h"
 #include "pricing/rl_engine.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 constexpr double kHeadChunkTokens = 1024;  // head and loss run in chunks of so many tokens
@@ -496,4 +496,4 @@ double CallCost::prefill_bytes(double tokens) const {
          any_body().shards;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

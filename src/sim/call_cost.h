@@ -16,7 +16,7 @@
 #include "program/placement.h"
 #include "sim/batching.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // What one device of a data-parallel rank has of a micro-batch.
 struct MicroBatch {
@@ -170,4 +170,4 @@ class CallCost {
   double prompt_tokens_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline sim

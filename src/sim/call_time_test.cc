@@ -6,7 +6,7 @@
 #include "pricing/rl_engine.h"
 #include "sim/call_time.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 struct Variant {
@@ -148,4 +148,4 @@ TEST(CallTime, StagesOfAnInferencePassAreStaggered) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

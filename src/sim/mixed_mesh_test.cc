@@ -6,7 +6,7 @@
 #include "pricing/efficiency.h"
 #include "sim/call_cost.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 PlanningProblem problem_on(const char* cluster) {
@@ -74,4 +74,4 @@ TEST(MixedMesh, TensorParallelCardsBeyondABridgeExchangeOverTheHostLink) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -16,7 +16,7 @@
 #include "sim/task_graph.h"
 #include "sim/trace_output.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 using testing::HasSubstr;
@@ -483,4 +483,4 @@ TEST(Simulate, EventsOfATrackDoNotOverlap) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

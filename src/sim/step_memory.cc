@@ -6,7 +6,7 @@
 #include "pricing/memory.h"
 #include "sim/step_simulation.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // From the begin of a call to its end.
 void StepSimulation::hold(DeviceId device, const Block& block, MemoryOwner owner, double bytes) {
@@ -181,4 +181,4 @@ void StepSimulation::resolve_memory(Trace* trace) const {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

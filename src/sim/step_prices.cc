@@ -6,7 +6,7 @@
 #include "program/residency.h"
 #include "sim/work_cuts.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 void add_link(DeviceId device, bool network, std::vector<int32_t>* ports) {
@@ -229,4 +229,4 @@ std::vector<InstructionId> StepPrices::update_waits(const Instruction& first, De
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -6,7 +6,7 @@
 
 #include "pricing/rl_engine.h"
 
-namespace braid {
+namespace braid::inline sim {
 StepSimulation::StepSimulation(const Program& program, const PlanningProblem& problem,
                                const Calibration& calibration, const SimOptions& options,
                                SampleLengths lengths)
@@ -349,4 +349,4 @@ Trace StepSimulation::make_trace() {
   return trace;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -16,7 +16,7 @@
 #include "tabular/demand.h"
 #include "tabular/model.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 inline constexpr int32_t kManyClasses = -1;
 inline constexpr int64_t kAreaBytes = 1 << 14;  // so that sums over devices and calls fit
@@ -85,4 +85,4 @@ class Bounder {
   std::vector<int32_t> by_work_;
 };
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -16,7 +16,7 @@
 #include "tabular/model.h"
 #include "tabular/root.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 // A group, named by a candidate that is or was in it, so that a choice means the same in every
 // root.
@@ -91,4 +91,4 @@ class PlanTree {
   int64_t bounds_ = 0;
 };
 
-}  // namespace braid::table
+}  // namespace braid::tabular

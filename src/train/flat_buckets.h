@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace braid {
+namespace braid::inline train {
 
 struct BucketOptions {
   int64_t elements = 8 << 20;  // of a bucket; a tensor is never cut; changes speed alone
@@ -57,4 +57,4 @@ class FlatBuckets {
   std::vector<Bucket> buckets_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline train

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "program/local_parts.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 FlatStore::FlatStore(const std::vector<TensorKind>& kinds, int64_t layers,
                      const ParamLayout& layout, size_t mesh_index, const at::TensorOptions& options)
@@ -44,4 +44,4 @@ void FlatStore::write(int32_t kind, int64_t layer, const Interval& elements,
   span(kind, layer, elements).copy_(from);
 }
 
-}  // namespace braid
+}  // namespace braid::inline weights

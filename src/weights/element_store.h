@@ -11,7 +11,7 @@
 
 #include "program/layout.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 class ElementStore {
  public:
@@ -67,4 +67,4 @@ class FlatStore : public ElementStore {
   std::map<std::pair<int32_t, int64_t>, Slice> slices_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline weights

@@ -10,7 +10,7 @@
 
 #include "nn/storage.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 HostState::HostState(const std::vector<std::pair<int64_t, at::Tensor>>& tensors, CopyThread* copies)
     : copies_(copies) {
@@ -96,4 +96,4 @@ void HostState::offload(bool changed) {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline weights

@@ -16,7 +16,7 @@
 #include "device/copy_thread.h"
 #include "device/device_copy.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 class HostState {
  public:
@@ -58,4 +58,4 @@ class HostState {
   std::vector<Piece> pieces_;  // in the order of their units
 };
 
-}  // namespace braid
+}  // namespace braid::inline weights

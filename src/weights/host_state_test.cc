@@ -12,7 +12,7 @@
 #include "nn/decoder.h"
 #include "nn/test_models.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 TEST(HostState, LeavesAndComesBackWithItsValues) {
@@ -127,4 +127,4 @@ TEST(HostState, LeavesAfterItHasCome) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline weights

@@ -12,7 +12,7 @@
 #include "plan/make_problem.h"
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 Result<Origin> random_origin(const Config& config) {
@@ -189,4 +189,4 @@ Result<RewardModels> load_reward_models(const Config& config, const Roles& roles
   return models;
 }
 
-}  // namespace braid
+}  // namespace braid::inline weights

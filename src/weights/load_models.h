@@ -15,7 +15,7 @@
 #include "train/optimizer.h"
 #include "train/weight_shards.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 // A model and, when it is trained, its optimizer.
 struct ModelInstance {
@@ -105,4 +105,4 @@ Result<std::unique_ptr<Model>> load_reward_model(const std::string& path, const 
 using RewardModels = std::vector<std::unique_ptr<Model>>;
 Result<RewardModels> load_reward_models(const Config& config, const Roles& roles);
 
-}  // namespace braid
+}  // namespace braid::inline weights

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "train/main_gradients.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 std::string mib(int64_t bytes) {
@@ -97,4 +97,4 @@ std::vector<std::string> keys_that_help(const MemoryUseOfRank& use, const Memory
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline weights

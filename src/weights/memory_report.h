@@ -10,7 +10,7 @@
 #include "config/options.h"
 #include "weights/rank_models.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 // Bytes by owner, of one rank.
 struct MemoryUseOfRank {
@@ -38,4 +38,4 @@ struct MemoryKeys {
 // The three keys that save most, the first most of all: "train.micro_tokens".
 std::vector<std::string> keys_that_help(const MemoryUseOfRank& use, const MemoryKeys& keys);
 
-}  // namespace braid
+}  // namespace braid::inline weights

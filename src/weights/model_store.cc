@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 // Rows or columns [whole.begin, whole.end) of a tensor as this rank counts them.
@@ -71,4 +71,4 @@ void ModelStore::write(int32_t kind, int64_t layer, const Interval& elements,
   });
 }
 
-}  // namespace braid
+}  // namespace braid::inline weights

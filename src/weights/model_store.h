@@ -9,7 +9,7 @@
 #include "program/tensor_map.h"
 #include "weights/element_store.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 class ModelStore : public ElementStore {
  public:
@@ -38,4 +38,4 @@ class ModelStore : public ElementStore {
   std::map<std::string, Held> held_;  // by Hugging Face name
 };
 
-}  // namespace braid
+}  // namespace braid::inline weights

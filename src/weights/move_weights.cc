@@ -12,7 +12,7 @@
 #include "weights/model_store.h"
 #include "weights/reallocate.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 constexpr int64_t kEnds = -1;  // in the place of a layer: the ends of the model
@@ -192,4 +192,4 @@ Status StartedMove::start() { return mover_->start(); }
 bool StartedMove::posted() const { return mover_->posted(); }
 Status StartedMove::finish() { return mover_->finish(); }
 
-}  // namespace braid
+}  // namespace braid::inline weights

@@ -1,6 +1,7 @@
-// Brings a role's weights from its home copy into a copy in another layout (weights/reallocate.h), whole or in
-// slices (train/weight_shards.h) on either side. Where weights are slices they are brought layer by
-// layer: never more than one layer of them is whole on account of a move. Not thread-safe.
+// Brings a role's weights from its home copy into a copy in another layout (weights/reallocate.h),
+// whole or in slices (train/weight_shards.h) on either side. Where weights are slices they are
+// brought layer by layer: never more than one layer of them is whole on account of a move. Not
+// thread-safe.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@
 #include "program/tensor_map.h"
 #include "weights/load_models.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 struct WeightMove {
   const WeightCopy& from;
@@ -48,4 +49,4 @@ class StartedMove {
   std::unique_ptr<Mover> mover_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline weights

@@ -13,7 +13,7 @@
 #include "weights/roles.h"
 #include "weights/tensor_messages.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 // Each entry's messages have a channel of their own, so that entries need no order among ranks.
@@ -406,4 +406,4 @@ Result<RoleTensors> RankModels::gather(const std::string& role) {
   return rank() == 0 ? all : RoleTensors();
 }
 
-}  // namespace braid
+}  // namespace braid::inline weights

@@ -20,7 +20,7 @@
 #include "weights/move_weights.h"
 #include "weights/run_state.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 class RankModels {
  public:
@@ -144,4 +144,4 @@ class RankModels {
   std::unique_ptr<CopyThread> copy_thread_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline weights

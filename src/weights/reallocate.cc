@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "host/work_section.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 // Pieces of at least so many bytes travel alone, from and into their places where those lie in one
@@ -178,4 +178,4 @@ Result<ReallocateReport> reallocate(const std::vector<Message>& messages,
   return work.report();
 }
 
-}  // namespace braid
+}  // namespace braid::inline weights

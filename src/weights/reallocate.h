@@ -11,7 +11,7 @@
 #include "program/reallocation.h"
 #include "weights/element_store.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 struct ReallocateOptions {
   int32_t channel = 0;                  // of all messages; one pair's arrive in the plan's order
@@ -101,4 +101,4 @@ Result<ReallocateReport> reallocate(const std::vector<Message>& messages,
                                     ElementStore* to, Communicator& group,
                                     const ReallocateOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline weights

@@ -15,7 +15,7 @@
 #include "program/local_parts.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 constexpr int64_t kLayers = 4;
@@ -227,4 +227,4 @@ RANK_TEST(Reallocate, EqualAndNestedLayoutsCopyNothing, 4) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline weights

@@ -15,7 +15,7 @@
 #include "samples/fetch_samples.h"
 #include "train/sharded_optimizer.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 bool same_part(const ModelOptions& a, const ModelOptions& b) {
@@ -274,4 +274,4 @@ Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config) {
   return whole;
 }
 
-}  // namespace braid
+}  // namespace braid::inline weights

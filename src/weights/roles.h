@@ -9,7 +9,7 @@
 #include "dataflow/graph.h"
 #include "weights/load_models.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 // Whether eval.* asks for evaluations.
 inline bool evaluates(const Config& config) {
@@ -45,4 +45,4 @@ Status export_role(const std::string& role, const ModelInstance& state, const Co
 // A role as it was before training, with all of its tensors and no optimizer.
 Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config);
 
-}  // namespace braid
+}  // namespace braid::inline weights

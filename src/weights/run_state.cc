@@ -10,7 +10,7 @@
 #include "nn/model_parts.h"
 #include "weights/roles.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 constexpr const char* kOptimizer = ".optimizer";
@@ -172,4 +172,4 @@ Status load_run_state(const CheckpointState& state, const Config& config, RunPos
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline weights

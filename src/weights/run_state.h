@@ -7,7 +7,7 @@
 #include "config/options.h"
 #include "weights/load_models.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 inline constexpr const char* kWeightsGroup = ".weights";  // ends the names of such groups
 
@@ -38,4 +38,4 @@ Result<ModelInstance> whole_with(const RoleSpec& spec, const Config& config,
 Status load_run_state(const CheckpointState& state, const Config& config, RunPosition& position,
                       Roles& roles);
 
-}  // namespace braid
+}  // namespace braid::inline weights

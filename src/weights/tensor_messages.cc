@@ -12,7 +12,7 @@
 #include "device/device_copy.h"
 #include "nn/model_parts.h"
 
-namespace braid {
+namespace braid::inline weights {
 namespace {
 
 constexpr int32_t kStateChannel = 4;
@@ -113,4 +113,4 @@ void append_new(const RoleTensors& part, RoleTensors* all) {
   all->updates = part.updates, all->skipped = part.skipped;
 }
 
-}  // namespace braid
+}  // namespace braid::inline weights

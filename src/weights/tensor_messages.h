@@ -5,7 +5,7 @@
 #include "comm/communicator.h"
 #include "weights/run_state.h"
 
-namespace braid {
+namespace braid::inline weights {
 
 // Slices of a model's tensors and moments as whole ones; all ranks of its tensor-parallel group
 // call it and have the result.
@@ -17,4 +17,4 @@ Result<RoleTensors> pass_to_first(const RoleTensors& tensors, int64_t from, Comm
 // Adds the tensors whose names are new; counters are those of the last.
 void append_new(const RoleTensors& part, RoleTensors* all);
 
-}  // namespace braid
+}  // namespace braid::inline weights

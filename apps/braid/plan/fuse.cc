@@ -113,7 +113,7 @@ Status run_fuse(const FuseCommandOptions& options) {
   fuse_options.objective = objectives().at(options.objective);
   fuse_options.seed = options.seed;
   fuse_options.units = unit_options(options.limits, watch, options.limits.limit_s());
-  BRAID_ASSIGN(const FuseResult result, fuse(problem, fuse_options).at(options.problem));
+  BRAID_ASSIGN(const FuseResult result, fuse_pipelines(problem, fuse_options).at(options.problem));
   if (!options.out.empty())
     BRAID_TRY(write_file_atomic(options.out,
                                 timeline_json(result.timeline, summary_of(result)).dump() + "\n"));

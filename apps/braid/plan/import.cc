@@ -31,8 +31,8 @@ namespace {
 
 struct Priced {
   ImportedPlan imported;
-  planner::Verdict verdict;           // of the evaluator or of the simulator
-  planner::DetailedVerdict detailed;  // of the simulator; its verdict is `verdict`
+  Verdict verdict;           // of the evaluator or of the simulator
+  DetailedVerdict detailed;  // of the simulator; its verdict is `verdict`
 };
 
 // By the evaluator, for the search over keys. What configurations of equal problems have in common,
@@ -47,15 +47,14 @@ class KeyPricer {
     Priced out;
     BRAID_ASSIGN(out.imported, framework_.import_keys(keys, options_));
     BRAID_ASSIGN(const Kept* kept, kept_for(out.imported.problem));
-    BRAID_ASSIGN(out.verdict,
-                 planner::evaluator_judge(kept->problem, *kept->pricer)(out.imported.plan));
+    BRAID_ASSIGN(out.verdict, evaluator_judge(kept->problem, *kept->pricer)(out.imported.plan));
     return out;
   }
 
  private:
   struct Kept {
     PlanningProblem problem;  // that the pricer points to
-    std::optional<planner::CallPricer> pricer;
+    std::optional<CallPricer> pricer;
   };
 
   // Few: keys change strategies more often than problems.
@@ -63,7 +62,7 @@ class KeyPricer {
     for (const auto& kept : kept_)
       if (kept->problem == problem) return kept.get();
     auto kept = std::make_unique<Kept>(Kept{problem, std::nullopt});
-    BRAID_ASSIGN(kept->pricer, planner::CallPricer::make(kept->problem, calibration_));
+    BRAID_ASSIGN(kept->pricer, CallPricer::make(kept->problem, calibration_));
     kept_.push_back(std::move(kept));
     return kept_.back().get();
   }
@@ -79,28 +78,25 @@ Result<Priced> simulate(const Framework& framework, const ForeignKeys& keys,
                         const ImportOptions& options, const Calibration& calibration) {
   Priced out;
   BRAID_ASSIGN(out.imported, framework.import_keys(keys, options));
-  BRAID_ASSIGN(out.detailed, planner::simulate_plan_in_detail(out.imported.plan,
-                                                              out.imported.problem, calibration));
+  BRAID_ASSIGN(out.detailed,
+               simulate_plan_in_detail(out.imported.plan, out.imported.problem, calibration));
   out.verdict = out.detailed.verdict;
   return out;
 }
 
 // Of the changes that the evaluator finds best, those that the simulator finds better than all with
 // fewer keys.
-Result<std::vector<planner::KeyChange>> confirmed(const Framework& framework,
-                                                  const ForeignKeys& keys,
-                                                  const ImportOptions& options,
-                                                  const Calibration& calibration,
-                                                  const planner::Verdict& now,
-                                                  const planner::BestChanges& changes) {
-  std::vector<planner::KeyChange> out;
-  for (planner::KeyChange change : changes.by_count) {
+Result<std::vector<KeyChange>> confirmed(const Framework& framework, const ForeignKeys& keys,
+                                         const ImportOptions& options,
+                                         const Calibration& calibration, const Verdict& now,
+                                         const BestChanges& changes) {
+  std::vector<KeyChange> out;
+  for (KeyChange change : changes.by_count) {
     ForeignKeys changed = keys;
     for (const auto& [key, value] : change.changed) changed[key] = value;
     BRAID_ASSIGN(const ImportedPlan imported, framework.import_keys(changed, options));
-    BRAID_ASSIGN(change.verdict,
-                 planner::simulate_plan(imported.plan, imported.problem, calibration, {}));
-    if (planner::better(change.verdict, out.empty() ? now : out.back().verdict))
+    BRAID_ASSIGN(change.verdict, simulate_plan(imported.plan, imported.problem, calibration, {}));
+    if (better(change.verdict, out.empty() ? now : out.back().verdict))
       out.push_back(std::move(change));
   }
   return out;
@@ -177,7 +173,7 @@ Result<ImportOptions> import_options(const ImportArguments& arguments) {
 }
 
 // "71.2 GiB of 76.0 GiB, fits with 6 % to spare".
-std::string memory_text(const planner::Verdict& v) {
+std::string memory_text(const Verdict& v) {
   const double margin = 1 - v.peak_bytes / v.capacity_bytes;
   return cat(
       format_bytes(v.peak_bytes), " of ", format_bytes(v.capacity_bytes),
@@ -185,7 +181,7 @@ std::string memory_text(const planner::Verdict& v) {
 }
 
 // What a change gains; times are compared only with a configuration that can run.
-std::string gain_text(const planner::Verdict& now, const planner::Verdict& then) {
+std::string gain_text(const Verdict& now, const Verdict& then) {
   if (!now.fits) return "";
   return cat(" (", format_double(std::round(100 * now.step_s / then.step_s) / 100), " x)");
 }
@@ -219,9 +215,9 @@ void print_keys(const KeyReport& keys) {
 
 void print_priced(const Priced& priced) {
   const ImportedPlan& imported = priced.imported;
-  const planner::Verdict& v = priced.verdict;
+  const Verdict& v = priced.verdict;
   std::cout << "defaults of " << imported.version << "\n";
-  std::cout << planner::plan_table(imported.problem, imported.plan, priced.detailed);
+  std::cout << plan_table(imported.problem, imported.plan, priced.detailed);
   for (size_t c = 0; c < imported.plan.calls.size(); ++c)
     std::cout << (c == 0 ? "peaks " : ", ") << imported.plan.calls[c].call << " "
               << fullest_text(priced.detailed.peak_bytes[c], imported.plan.calls[c].mesh);
@@ -237,8 +233,7 @@ std::string value_now(const ForeignKeys& keys, const std::string& key) {
   return found == keys.end() ? "(unset)" : found->second;
 }
 
-void print_change(const ForeignKeys& keys, const planner::KeyChange& change,
-                  const planner::Verdict& now) {
+void print_change(const ForeignKeys& keys, const KeyChange& change, const Verdict& now) {
   const std::string keys_text =
       cat(change.changed.size(), change.changed.size() == 1 ? " key" : " keys");
   std::cout << (change.verdict.fits ? "best change of " : "no change fits; least memory by ")
@@ -249,7 +244,7 @@ void print_change(const ForeignKeys& keys, const planner::KeyChange& change,
     std::cout << "  " << key << ": " << value_now(keys, key) << " -> " << value << "\n";
 }
 
-Json verdict_json(const planner::Verdict& v) {
+Json verdict_json(const Verdict& v) {
   return {{"step_s", v.step_s},
           {"peak_gib", v.peak_bytes / kGib},
           {"limit_gib", v.capacity_bytes / kGib},
@@ -290,7 +285,7 @@ Json problem_json(const PlanningProblem& problem) {
 }
 
 Json result_json(const Priced& now, const std::string& script_way,
-                 const std::vector<planner::KeyChange>& changes) {
+                 const std::vector<KeyChange>& changes) {
   Json json = verdict_json(now.verdict);
   if (!script_way.empty()) json["script"] = script_way;
   json["version"] = now.imported.version;
@@ -306,7 +301,7 @@ Json result_json(const Priced& now, const std::string& script_way,
   json["notes"] = now.imported.notes;
   json["plan"] = plan_json(now.imported.plan);
   json["changes"] = Json::array();
-  for (const planner::KeyChange& change : changes) {
+  for (const KeyChange& change : changes) {
     Json entry = verdict_json(change.verdict);
     entry["keys"] = change.changed;
     json["changes"].push_back(entry);
@@ -314,12 +309,12 @@ Json result_json(const Priced& now, const std::string& script_way,
   return json;
 }
 
-void print_changes(const ForeignKeys& keys, const planner::Verdict& now,
-                   const std::vector<planner::KeyChange>& changes, int64_t priced) {
+void print_changes(const ForeignKeys& keys, const Verdict& now,
+                   const std::vector<KeyChange>& changes, int64_t priced) {
   const bool gains = !changes.empty() &&
                      (!now.fits || !nothing_to_gain(now.step_s, changes.back().verdict.step_s));
   if (gains) {
-    for (const planner::KeyChange& change : changes) print_change(keys, change, now);
+    for (const KeyChange& change : changes) print_change(keys, change, now);
   } else if (now.fits) {
     std::cout << "nothing to gain: within 3 % of the best of " << priced << " configurations\n";
   } else {
@@ -353,15 +348,15 @@ Status run_plan_import(const ImportArguments& arguments) {
   }
   KeyPricer pricer(*framework, options, calibration);
   BRAID_ASSIGN(const Priced estimated, pricer.price(keys));
-  const auto price_keys = [&](const ForeignKeys& changed) -> Result<planner::Verdict> {
+  const auto price_keys = [&](const ForeignKeys& changed) -> Result<Verdict> {
     BRAID_ASSIGN(const Priced priced, pricer.price(changed));
     if (priced.imported.plan.devices != now.imported.plan.devices)
       return invalid_input("another number of devices");
     return priced.verdict;
   };
-  const planner::BestChanges found =
-      planner::best_changes(keys, estimated.verdict, framework->tunable(keys), price_keys);
-  BRAID_ASSIGN(const std::vector<planner::KeyChange> changes,
+  const BestChanges found =
+      best_changes(keys, estimated.verdict, framework->tunable(keys), price_keys);
+  BRAID_ASSIGN(const std::vector<KeyChange> changes,
                confirmed(*framework, keys, options, calibration, now.verdict, found));
   if (arguments.json) {
     std::cout << result_json(now, configuration.script_way, changes).dump(1) << "\n";

@@ -25,7 +25,7 @@ namespace {
 constexpr int kNextBest = 3;
 
 // No plan takes less than what is left of the step without it.
-double gap(const planner::Found& found) {
+double gap(const Found& found) {
   return std::max(0.0, 1 - static_cast<double>(found.lower_bound_us) / 1e6 / found.verdict->step_s);
 }
 
@@ -41,20 +41,20 @@ std::string percent_text(double share) { return format_double(std::round(1e4 * s
 // ---- The given configuration against the best
 
 struct Given {
-  planner::Verdict verdict;
+  Verdict verdict;
   bool nothing_to_gain = false;
 };
 
 Result<std::optional<Given>> judge_given(const Planning& planning) {
   if (!planning.given) return std::optional<Given>();
-  BRAID_ASSIGN(const planner::Verdict verdict, planning.judge(*planning.given));
+  BRAID_ASSIGN(const Verdict verdict, planning.judge(*planning.given));
   const double best_s = planning.found.verdict->step_s;
   return std::optional<Given>(
       Given{verdict, verdict.fits && nothing_to_gain(verdict.step_s, best_s)});
 }
 
 std::string given_text(const Planning& planning, const Given& given) {
-  const planner::Verdict& v = given.verdict;
+  const Verdict& v = given.verdict;
   const double best_s = planning.found.verdict->step_s;
   std::string out = cat("configuration  step ", step_text(v.step_s), ", peak ",
                         format_bytes(v.peak_bytes), v.fits ? "" : cat(" (", v.reason, ")"), "\n");
@@ -75,12 +75,10 @@ double host_s(const Planning& planning) {
 }
 
 // Of the device with the least left.
-double spare_bytes(const planner::Verdict& verdict) {
-  return verdict.capacity_bytes - verdict.peak_bytes;
-}
+double spare_bytes(const Verdict& verdict) { return verdict.capacity_bytes - verdict.peak_bytes; }
 
-std::string memory_text(const planner::Found& found, double margin_percent) {
-  const planner::Verdict& v = *found.verdict;
+std::string memory_text(const Found& found, double margin_percent) {
+  const Verdict& v = *found.verdict;
   const double spare = spare_bytes(v) / v.capacity_bytes;
   std::string out =
       cat("peak memory    ", format_bytes(v.peak_bytes), " of ", format_bytes(v.capacity_bytes),
@@ -92,7 +90,7 @@ std::string memory_text(const planner::Found& found, double margin_percent) {
 }
 
 // The plan that was passed over for a simpler one.
-std::string faster_text(const planner::Found& found) {
+std::string faster_text(const Found& found) {
   if (!found.faster) return "";
   const double step_s = found.faster->verdict.step_s;
   std::string out = cat("faster plan    ", step_text(step_s), " (",
@@ -107,10 +105,10 @@ Status executable(const Planning& planning) {
 }
 
 void print_text(const Planning& planning, const PlanArguments& arguments) {
-  const planner::Found& found = planning.found;
-  const planner::Verdict& v = *found.verdict;
-  std::cout << planner::plan_table(planning.problem, found.plan, planning.detailed)
-            << "host           " << step_text(host_s(planning))
+  const Found& found = planning.found;
+  const Verdict& v = *found.verdict;
+  std::cout << plan_table(planning.problem, found.plan, planning.detailed) << "host           "
+            << step_text(host_s(planning))
             << ", at the begin of the step: data, rewards, logging\nstep           "
             << step_text(v.step_s) << " (calls overlap: they do not add up to it), devices busy "
             << std::lround(100 * v.utilisation) << " %\n"
@@ -126,9 +124,9 @@ void print_text(const Planning& planning, const PlanArguments& arguments) {
     std::cout << "train          " << trains.message() << "\n";
 }
 
-OrderedJson log_json(const planner::Found& found) {
+OrderedJson log_json(const Found& found) {
   OrderedJson log = OrderedJson::array();
-  for (const planner::LogEntry& entry : found.log)
+  for (const LogEntry& entry : found.log)
     log.push_back({{"unit", entry.unit},
                    {"seconds", entry.elapsed_s},
                    {"step_s", entry.step_s},
@@ -149,8 +147,8 @@ OrderedJson keys_json(const PlannedKeys& keys) {
 }
 
 OrderedJson result_json(const Planning& planning, const PlanArguments& arguments) {
-  const planner::Found& found = planning.found;
-  const planner::Verdict& v = *found.verdict;
+  const Found& found = planning.found;
+  const Verdict& v = *found.verdict;
   OrderedJson json;
   json["step_s"] = v.step_s;
   json["fits"] = v.fits;
@@ -187,18 +185,17 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   return json;
 }
 
-std::vector<planner::CompareRow> compare(const Planning& planning) {
-  std::vector<planner::CompareRow> rows = {
+std::vector<CompareRow> compare(const Planning& planning) {
+  std::vector<CompareRow> rows = {
       {"braid", "this search", planning.found.plan, planning.found.verdict, {}}};
   if (planning.given) {
-    planner::CompareRow row{"configuration", "as configured", planning.given, {}, {}};
+    CompareRow row{"configuration", "as configured", planning.given, {}, {}};
     const auto verdict = planning.judge(*planning.given);
     if (verdict.ok()) row.verdict = *verdict;
     if (!verdict.ok()) row.reason = verdict.status().message();
     rows.push_back(std::move(row));
   }
-  const auto others =
-      planner::compare_baselines(planning.problem, *planning.pricer, planning.judge);
+  const auto others = compare_baselines(planning.problem, *planning.pricer, planning.judge);
   rows.insert(rows.end(), others.begin(), others.end());
   return rows;
 }
@@ -226,9 +223,9 @@ OrderedJson what_if_json(const Planning& before, const Planning& after,
 // What was asked for beyond the plan itself.
 struct Extras {
   std::optional<Given> given;
-  std::vector<planner::CompareRow> rows;
-  std::vector<planner::CallExplanation> explanations;
-  std::optional<planner::FusionProposal> fusion;
+  std::vector<CompareRow> rows;
+  std::vector<CallExplanation> explanations;
+  std::optional<FusionProposal> fusion;
   std::optional<Planning> what_if;
   std::optional<Export> exported;
 };
@@ -241,9 +238,9 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
                      {"fits", extras.given->verdict.fits},
                      {"nothing_to_gain", extras.given->nothing_to_gain},
                      {"diff", diff(*planning.given, planning.found.plan)}};
-  if (arguments.compare) json["compare"] = planner::compare_json(planning.problem, extras.rows);
-  if (arguments.explain) json["explain"] = planner::explain_json(extras.explanations);
-  if (extras.fusion) json["fusion"] = planner::fusion_json(*extras.fusion);
+  if (arguments.compare) json["compare"] = compare_json(planning.problem, extras.rows);
+  if (arguments.explain) json["explain"] = explain_json(extras.explanations);
+  if (extras.fusion) json["fusion"] = fusion_json(*extras.fusion);
   if (extras.exported)
     json["export"] = {{"framework", arguments.export_to},
                       {"text", extras.exported->text},
@@ -255,9 +252,9 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
 void print_extras(const Planning& planning, const PlanArguments& arguments, const Extras& extras) {
   print_text(planning, arguments);
   if (extras.given) std::cout << given_text(planning, *extras.given);
-  if (arguments.compare) std::cout << "\n" << planner::compare_text(planning.problem, extras.rows);
-  if (arguments.explain) std::cout << "\n" << planner::explain_text(extras.explanations);
-  if (extras.fusion) std::cout << planner::fusion_text(*extras.fusion, planning.found.plan);
+  if (arguments.compare) std::cout << "\n" << compare_text(planning.problem, extras.rows);
+  if (arguments.explain) std::cout << "\n" << explain_text(extras.explanations);
+  if (extras.fusion) std::cout << fusion_text(*extras.fusion, planning.found.plan);
   if (extras.what_if)
     std::cout << "\n" << what_if_text(planning, *extras.what_if, arguments.what_if);
 }
@@ -279,15 +276,15 @@ Status import_plan(const PlanArguments& arguments) {
 
 Status fuse_training(const PlanArguments& arguments, const Planning& planning, Extras& extras) {
   if (!arguments.explain && arguments.fused_out.empty()) return ok_status();
-  planner::FusionOptions options;
+  FusionOptions options;
   options.margin = planning.found.margin;
   if (arguments.keep)
     options.allowed = [&planning](const CallPlan& entry) {
-      return planner::keeps(entry, planning.constraints);
+      return keeps(entry, planning.constraints);
     };
   BRAID_ASSIGN(extras.fusion,
-               planner::propose_fusion(planning.problem, planning.found.plan,
-                                       planning.found.verdict->step_s, planning.judge, options));
+               propose_fusion(planning.problem, planning.found.plan, planning.found.verdict->step_s,
+                              planning.judge, options));
   return ok_status();
 }
 
@@ -298,7 +295,7 @@ Status write_fused(const PlanArguments& arguments, const Planning& planning, con
     return invalid_input("--fused-out: the graph has not two training calls; leave the option out");
   if (!extras.fusion->wins())
     return {Code::kInfeasible, cat("--fused-out: ", arguments.fused_out, " is not written. ",
-                                   planner::fusion_text(*extras.fusion, planning.found.plan))};
+                                   fusion_text(*extras.fusion, planning.found.plan))};
   return write_file_atomic(arguments.fused_out,
                            plan_to_yaml(extras.fusion->fused->plan, &planning.problem.cluster));
 }
@@ -316,8 +313,8 @@ Status run_plan(const PlanArguments& arguments) {
   if (arguments.compare) extras.rows = compare(planning);
   if (arguments.explain) {
     BRAID_ASSIGN(extras.explanations,
-                 planner::explain(planning.space, planning.found.choice, *planning.found.verdict,
-                                  kNextBest, planning.calibration));
+                 explain(planning.space, planning.found.choice, *planning.found.verdict, kNextBest,
+                         planning.calibration));
   }
   BRAID_TRY(fuse_training(arguments, planning, extras));
   if (!arguments.what_if.empty()) {

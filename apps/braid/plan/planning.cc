@@ -60,14 +60,14 @@ struct Needs {
   double judging_s = 0;
   // However short the time, a few descents are made: a search without them has no plan.
   int least_units = kFirstUnits;
-  int64_t judged = planner::SearchOptions().judged;
+  int64_t judged = SearchOptions().judged;
 };
 
 // Stops the search when what is left of the time limit is needed for judging.
-planner::SearchOptions search_options(const PlanArguments& arguments, const Stopwatch& watch,
-                                      const Needs& needs) {
+SearchOptions search_options(const PlanArguments& arguments, const Stopwatch& watch,
+                             const Needs& needs) {
   const double limit_s = arguments.limits.limit_s();
-  planner::SearchOptions options;
+  SearchOptions options;
   options.seed = arguments.seed;
   options.judged = needs.judged;
   options.margin = arguments.margin_percent / 100;
@@ -81,16 +81,15 @@ planner::SearchOptions search_options(const PlanArguments& arguments, const Stop
 }
 
 bool fits_somewhere(const PlanningProblem& problem, const Calibration& calibration) {
-  const auto pricer = planner::CallPricer::make(problem, calibration);
+  const auto pricer = CallPricer::make(problem, calibration);
   if (!pricer.ok()) return false;
-  auto space = planner::make_plan_space(problem, *pricer);
+  auto space = make_plan_space(problem, *pricer);
   if (!space.ok()) return false;
-  planner::SearchOptions options;
+  SearchOptions options;
   options.units.max_units = kQuickUnits;
   options.judged = kQuickJudged;
   options.polish = false;
-  return planner::search_plans(*space, options, planner::simulator_judge(problem, calibration))
-      .ok();
+  return search_plans(*space, options, simulator_judge(problem, calibration)).ok();
 }
 
 // The keys of the configuration without which there is a plan, one at a time; empty: none of them
@@ -122,7 +121,7 @@ Status with_smallest_cluster(const Status& status, const Planning& planning, boo
   if (const std::string keys = keep ? std::string() : refusing_keys(planning); !keys.empty())
     return {status.code(), cat(status.message(), "; without ", keys, " there is a plan that fits")};
   const auto found =
-      planner::smallest_cluster(problem, kMostDevices, [&planning](const PlanningProblem& larger) {
+      smallest_cluster(problem, kMostDevices, [&planning](const PlanningProblem& larger) {
         return fits_somewhere(larger, planning.calibration);
       });
   const Node& node = problem.cluster.nodes.front();
@@ -142,9 +141,9 @@ Status with_smallest_cluster(const Status& status, const Planning& planning, boo
 // From one descent, and from the time that judging its plan takes: fewer plans are judged where the
 // time limit is short for that. A number of units leaves their number alone.
 Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const Stopwatch& watch) {
-  planner::SearchOptions options = search_options(arguments, watch, {});
+  SearchOptions options = search_options(arguments, watch, {});
   options.units.max_units = 1;
-  const auto first = planner::search_plans(planning.space, options);
+  const auto first = search_plans(planning.space, options);
   if (!first.ok()) return {};
   const Stopwatch one_plan;
   if (!planning.judge(first->plan).ok()) return {};
@@ -160,24 +159,21 @@ Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const 
 
 Status search(const PlanArguments& arguments, Planning& planning) {
   const Stopwatch watch;
-  BRAID_ASSIGN(planner::CallPricer pricer,
-               planner::CallPricer::make(planning.problem, planning.calibration));
+  BRAID_ASSIGN(CallPricer pricer, CallPricer::make(planning.problem, planning.calibration));
   planning.pricer = std::move(pricer);
-  planning.judge = planner::simulator_judge(planning.problem, planning.calibration);
-  planner::SpaceOptions options;
+  planning.judge = simulator_judge(planning.problem, planning.calibration);
+  SpaceOptions options;
   options.margin = arguments.margin_percent / 100;
   if (arguments.keep)
     options.allowed = [&planning](const CallPlan& entry) {
-      return planner::keeps(entry, planning.constraints);
+      return keeps(entry, planning.constraints);
     };
-  BRAID_ASSIGN(planning.space,
-               planner::make_plan_space(planning.problem, *planning.pricer, options));
+  BRAID_ASSIGN(planning.space, make_plan_space(planning.problem, *planning.pricer, options));
   const Needs needs = needs_of_search(arguments, planning, watch);
-  BRAID_ASSIGN(planning.found,
-               planner::search_plans(planning.space, search_options(arguments, watch, needs),
-                                     planning.judge));
-  BRAID_ASSIGN(planning.detailed, planner::simulate_plan_in_detail(
-                                      planning.found.plan, planning.problem, planning.calibration));
+  BRAID_ASSIGN(planning.found, search_plans(planning.space, search_options(arguments, watch, needs),
+                                            planning.judge));
+  BRAID_ASSIGN(planning.detailed, simulate_plan_in_detail(planning.found.plan, planning.problem,
+                                                          planning.calibration));
   planning.seconds = watch.elapsed_s();
   return ok_status();
 }

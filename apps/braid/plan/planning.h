@@ -37,11 +37,11 @@ struct Planning {
   PlannedKeys keys;                // what the configuration's keys mean to the plan
   PlanConstraints constraints;
   std::optional<ExecutionPlan> given;  // by the configuration
-  std::optional<planner::CallPricer> pricer;
-  planner::PlanSpace space;
-  planner::Judge judge;
-  planner::Found found;
-  planner::DetailedVerdict detailed;  // of the plan that was found
+  std::optional<CallPricer> pricer;
+  PlanSpace space;
+  Judge judge;
+  Found found;
+  DetailedVerdict detailed;  // of the plan that was found
   double seconds = 0;
 };
 

@@ -45,16 +45,16 @@ Status check_options(const SearchTableOptions& options) {
   return ok_status();
 }
 
-Result<table::Problem> load_problem(const std::string& path) {
+Result<tabular::Problem> load_problem(const std::string& path) {
   BRAID_ASSIGN(std::string data, read_file(path));
   const bool named_gzip = path.size() > 3 && path.compare(path.size() - 3, 3, ".gz") == 0;
   if (is_gzip(data) || named_gzip) {
     BRAID_ASSIGN(data, gunzip(data).at(path));
   }
-  return table::parse_problem(data, path);
+  return tabular::parse_problem(data, path);
 }
 
-OrderedJson price_json(const table::Problem& problem, const table::Price& price) {
+OrderedJson price_json(const tabular::Problem& problem, const tabular::Price& price) {
   return {{"cost", to_seconds(price.cost_us)},
           {"cost_us", price.cost_us},
           {"feasible", price.feasible},
@@ -64,10 +64,10 @@ OrderedJson price_json(const table::Problem& problem, const table::Price& price)
 }
 
 Status evaluate(const SearchTableOptions& options) {
-  BRAID_ASSIGN(const table::Problem problem, load_problem(options.problem));
+  BRAID_ASSIGN(const tabular::Problem problem, load_problem(options.problem));
   BRAID_ASSIGN(const std::string text, read_file(options.evaluate));
-  BRAID_ASSIGN(const table::Plan plan, table::parse_plan(problem, text, options.evaluate));
-  const table::Price price = table::price_plan(problem, plan);
+  BRAID_ASSIGN(const tabular::Plan plan, tabular::parse_plan(problem, text, options.evaluate));
+  const tabular::Price price = tabular::price_plan(problem, plan);
   std::printf("%s\n", price_json(problem, price).dump().c_str());
   return ok_status();
 }
@@ -79,9 +79,9 @@ struct Timing {
   int threads = 1;
 };
 
-OrderedJson log_json(const table::Solution& solution) {
+OrderedJson log_json(const tabular::Solution& solution) {
   OrderedJson log = OrderedJson::array();
-  for (const table::CostLogEntry& entry : solution.log)
+  for (const tabular::CostLogEntry& entry : solution.log)
     log.push_back({{"unit", entry.unit},
                    {"seconds", entry.elapsed_s},
                    {"cost", to_seconds(entry.cost_us)},
@@ -89,8 +89,8 @@ OrderedJson log_json(const table::Solution& solution) {
   return log;
 }
 
-OrderedJson result_json(const SearchTableOptions& options, const table::Problem& problem,
-                        const table::Solution& solution, const Timing& timing) {
+OrderedJson result_json(const SearchTableOptions& options, const tabular::Problem& problem,
+                        const tabular::Solution& solution, const Timing& timing) {
   const bool feasible = solution.price && solution.price->feasible;
   const bool has_bound = feasible || !solution.proven;
   const int64_t cost_us = feasible ? solution.price->cost_us : 0;
@@ -131,7 +131,7 @@ OrderedJson result_json(const SearchTableOptions& options, const table::Problem&
   return json;
 }
 
-void print_text(const table::Problem& problem, const table::Solution& solution,
+void print_text(const tabular::Problem& problem, const tabular::Solution& solution,
                 const Timing& timing) {
   if (!solution.price || !solution.price->feasible) return;
   const double cost_s = to_seconds(solution.price->cost_us);
@@ -146,7 +146,7 @@ void print_text(const table::Problem& problem, const table::Solution& solution,
               format_seconds(timing.total_s).c_str());
   for (size_t c = 0; c < problem.calls.size(); ++c) {
     const int index = (*solution.plan)[c];
-    const table::Option& option = problem.calls[c].options[index];
+    const tabular::Option& option = problem.calls[c].options[index];
     std::printf("  %-16s option %-5d devices %d-%d, pp %d tp %d dp %d, %s\n",
                 problem.calls[c].name.c_str(), index, option.first_device, option.end_device() - 1,
                 option.layout.pp, option.layout.tp, option.layout.dp,
@@ -154,8 +154,8 @@ void print_text(const table::Problem& problem, const table::Solution& solution,
   }
 }
 
-table::SolveOptions solve_options(const SearchTableOptions& options, const Stopwatch& watch) {
-  table::SolveOptions solve;
+tabular::SolveOptions solve_options(const SearchTableOptions& options, const Stopwatch& watch) {
+  tabular::SolveOptions solve;
   solve.method = methods().at(options.method);
   solve.seed = options.seed;
   solve.inverse_temperature = options.inverse_temperature;
@@ -165,10 +165,11 @@ table::SolveOptions solve_options(const SearchTableOptions& options, const Stopw
 
 Status search(const SearchTableOptions& options) {
   const Stopwatch watch;
-  BRAID_ASSIGN(const table::Problem problem, load_problem(options.problem));
+  BRAID_ASSIGN(const tabular::Problem problem, load_problem(options.problem));
   const Stopwatch search_watch;
-  const table::SolveOptions solve = solve_options(options, watch);
-  BRAID_ASSIGN(const table::Solution solution, table::solve(problem, solve).at(options.problem));
+  const tabular::SolveOptions solve = solve_options(options, watch);
+  BRAID_ASSIGN(const tabular::Solution solution,
+               tabular::solve(problem, solve).at(options.problem));
   const Timing timing{.total_s = watch.elapsed_s(),
                       .search_s = search_watch.elapsed_s(),
                       .threads = solve.units.threads};
@@ -181,7 +182,7 @@ Status search(const SearchTableOptions& options) {
     return {Code::kInfeasible, cat(options.problem, ": ", solution.infeasible_reason,
                                    "; raise device_memory_bytes or add options")};
   if (!options.out.empty())
-    BRAID_TRY(write_file_atomic(options.out, table::plan_text(problem, *solution.plan)));
+    BRAID_TRY(write_file_atomic(options.out, tabular::plan_text(problem, *solution.plan)));
   return ok_status();
 }
 

@@ -102,7 +102,7 @@ Status run_emulated_rank(World& world, const PlannedRun& planned) {
   BRAID_ASSIGN(const Calibration calibration,
                with_profiles(committed_calibration(), *planned.problem, file_reader()));
   BRAID_ASSIGN(const Emulation emulation,
-               emulate(world, planned.program, *planned.problem, calibration, options));
+               emulate_step(world, planned.program, *planned.problem, calibration, options));
   const bool leads = world.global_rank() == 0;
   if (leads) BRAID_TRY(report(config, emulation));
   const std::string file = join_path(run_folder(config), "emulated.json");

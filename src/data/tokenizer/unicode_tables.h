@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline data {
 
 struct ClassChange {
   uint32_t first;
@@ -111,4 +111,4 @@ inline constexpr CodePointRange kInertInNormalization[] = {
     {0x31350, 0x323AF},
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -3,7 +3,7 @@
 
 #include "dataflow/model_family.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 ModelFamily llama_family();
 ModelFamily qwen2_family();
@@ -12,4 +12,4 @@ ModelFamily mistral_family();
 ModelFamily gemma_family();
 ModelFamily gpt2_family();
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -1,6 +1,6 @@
 #include "dataflow/families/families.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 void read_gemma(ConfigReader& config, ModelSpec& spec) {
@@ -28,4 +28,4 @@ ModelFamily gemma_family() {
           .names = {}};
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

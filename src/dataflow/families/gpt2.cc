@@ -1,6 +1,6 @@
 #include "dataflow/families/families.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 void read_gpt2(ConfigReader& config, ModelSpec& spec) {
@@ -51,4 +51,4 @@ ModelFamily gpt2_family() {
           .names = names};
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

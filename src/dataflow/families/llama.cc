@@ -1,6 +1,6 @@
 #include "dataflow/families/families.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 void read_llama(ConfigReader& config, ModelSpec& spec) {
@@ -21,4 +21,4 @@ ModelFamily llama_family() {
           .names = {}};
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -1,6 +1,6 @@
 #include "dataflow/families/families.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 void read_mistral(ConfigReader& config, ModelSpec& spec) {
@@ -20,4 +20,4 @@ ModelFamily mistral_family() {
           .names = {}};
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

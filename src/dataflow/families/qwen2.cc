@@ -1,6 +1,6 @@
 #include "dataflow/families/families.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 void read_qwen2(ConfigReader& config, ModelSpec& spec) {
@@ -19,4 +19,4 @@ ModelFamily qwen2_family() {
           .names = {}};
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -1,6 +1,6 @@
 #include "dataflow/families/families.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 void read_qwen3(ConfigReader& config, ModelSpec& spec) {
@@ -25,4 +25,4 @@ ModelFamily qwen3_family() {
           .names = names};
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -1,6 +1,6 @@
 #include "foreign/baselines/baselines.h"
 
-namespace braid {
+namespace braid::inline foreign {
 
 const std::vector<Baseline>& baselines() {
   static const std::vector<Baseline> all = {
@@ -15,4 +15,4 @@ const std::vector<Baseline>& baselines() {
   return all;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

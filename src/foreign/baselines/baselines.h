@@ -11,7 +11,7 @@
 #include "plan/execution_plan.h"
 #include "plan/problem.h"
 
-namespace braid {
+namespace braid::inline foreign {
 
 struct Baseline {
   const char* name;         // for --compare and messages
@@ -54,4 +54,4 @@ struct HybridFlowPrices {
 Result<ExecutionPlan> hybridflow_plan(const PlanningProblem& problem,
                                       const HybridFlowPrices& prices);
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -11,7 +11,7 @@
 #include "plan/test_problem.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using testing::HasSubstr;
@@ -198,4 +198,4 @@ TEST(HybridFlow, PlansSixteenNodesQuickly) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline foreign

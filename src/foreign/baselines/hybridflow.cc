@@ -8,7 +8,7 @@
 #include "foreign/baselines/layouts.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -168,4 +168,4 @@ Result<ExecutionPlan> hybridflow_plan(const PlanningProblem& problem,
   return AutoMapping(problem, prices).best();
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

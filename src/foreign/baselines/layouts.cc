@@ -7,7 +7,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 
-namespace braid::layouts {
+namespace braid::inline foreign::layouts {
 namespace {
 
 int64_t batch_of(const PlanningProblem& problem, const Call& call) {
@@ -128,4 +128,4 @@ Result<CallPlan> sharded_entry(const PlanningProblem& problem, const Call& call,
   return entry;
 }
 
-}  // namespace braid::layouts
+}  // namespace braid::inline foreign::layouts

@@ -7,7 +7,7 @@
 #include "plan/execution_plan.h"
 #include "plan/problem.h"
 
-namespace braid::layouts {
+namespace braid::inline foreign::layouts {
 
 // Devices of the smallest node that a mesh touches.
 int node_size(const PlanningProblem& problem, const DeviceMesh& mesh);
@@ -49,4 +49,4 @@ Result<ExecutionPlan> in_order(const PlanningProblem& problem, const EntryOf& en
 Result<CallPlan> sharded_entry(const PlanningProblem& problem, const Call& call,
                                const DeviceMesh& mesh);
 
-}  // namespace braid::layouts
+}  // namespace braid::inline foreign::layouts

@@ -2,7 +2,7 @@
 #include "foreign/baselines/baselines.h"
 #include "foreign/baselines/layouts.h"
 
-namespace braid {
+namespace braid::inline foreign {
 
 Result<ExecutionPlan> symmetric_megatron_plan(const PlanningProblem& problem) {
   const DeviceMesh all = whole_cluster(problem.cluster);
@@ -22,4 +22,4 @@ Result<ExecutionPlan> symmetric_megatron_plan(const PlanningProblem& problem) {
   });
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

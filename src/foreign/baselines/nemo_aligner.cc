@@ -4,7 +4,7 @@
 #include "plan/placement.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 // The smallest pipeline that lets 16-bit weights and gradients and the sharded Adam state take at
@@ -49,4 +49,4 @@ Result<ExecutionPlan> nemo_aligner_plan(const PlanningProblem& problem) {
   });
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

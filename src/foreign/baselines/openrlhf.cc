@@ -5,7 +5,7 @@
 #include "foreign/baselines/layouts.h"
 #include "plan/placement.h"
 
-namespace braid {
+namespace braid::inline foreign {
 
 Result<ExecutionPlan> openrlhf_plan(const PlanningProblem& problem) {
   const std::string engines = "engines";
@@ -26,4 +26,4 @@ Result<ExecutionPlan> openrlhf_plan(const PlanningProblem& problem) {
   });
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -7,7 +7,7 @@
 #include "foreign/baselines/baselines.h"
 #include "foreign/baselines/layouts.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 // Contiguous nodes [first, last) as a mesh.
@@ -91,4 +91,4 @@ Result<ExecutionPlan> real_heuristic_plan(const PlanningProblem& problem) {
   });
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -2,7 +2,7 @@
 #include "foreign/baselines/baselines.h"
 #include "foreign/baselines/layouts.h"
 
-namespace braid {
+namespace braid::inline foreign {
 
 Result<ExecutionPlan> verl_hybrid_plan(const PlanningProblem& problem) {
   const DeviceMesh all = whole_cluster(problem.cluster);
@@ -14,4 +14,4 @@ Result<ExecutionPlan> verl_hybrid_plan(const PlanningProblem& problem) {
   return plan;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

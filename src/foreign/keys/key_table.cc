@@ -1,6 +1,6 @@
 #include "foreign/keys/key_table.h"
 
-namespace braid {
+namespace braid::inline foreign_keys {
 namespace foreign {
 namespace {
 
@@ -488,4 +488,4 @@ const std::vector<ForeignKey>& foreign_key_table() {
   return table;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign_keys

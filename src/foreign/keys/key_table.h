@@ -5,7 +5,7 @@
 
 #include "foreign/keys/key_values.h"
 
-namespace braid {
+namespace braid::inline foreign_keys {
 
 struct ForeignKey {
   // End of the dotted path, '-' written as '_'. "group.*" is every key below a group of this name,
@@ -19,4 +19,4 @@ struct ForeignKey {
 
 const std::vector<ForeignKey>& foreign_key_table();
 
-}  // namespace braid
+}  // namespace braid::inline foreign_keys

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline foreign_keys {
 namespace foreign {
 namespace {
 
@@ -493,4 +493,4 @@ ForeignAdvice colocated(const std::string& value, const ForeignContext&) {
 }
 
 }  // namespace foreign
-}  // namespace braid
+}  // namespace braid::inline foreign_keys

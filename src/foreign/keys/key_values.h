@@ -7,7 +7,7 @@
 
 #include "base/yaml.h"
 
-namespace braid {
+namespace braid::inline foreign_keys {
 
 // What a conversion may look at beside the value.
 struct ForeignContext {
@@ -99,4 +99,4 @@ ForeignAdvice colocated(const std::string& value, const ForeignContext& context)
 
 }  // namespace foreign
 
-}  // namespace braid
+}  // namespace braid::inline foreign_keys

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "foreign/keys/key_table.h"
 
-namespace braid {
+namespace braid::inline foreign_keys {
 namespace {
 
 bool ends_so(const std::string& path, const std::string& end) {
@@ -114,4 +114,4 @@ std::string foreign_key_text(const YamlNode& node, const std::string& path, cons
   return text;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign_keys

@@ -7,7 +7,7 @@
 
 #include "base/yaml.h"
 
-namespace braid {
+namespace braid::inline foreign_keys {
 
 // "FILE:3: 'num_generations' is a key of TRL; here it is rollout.samples_per_prompt (responses per
 // prompt): write rollout.samples_per_prompt: 8", or "" where neither the key nor a key below it is
@@ -16,4 +16,4 @@ namespace braid {
 std::string foreign_key_text(const YamlNode& node, const std::string& path, const YamlNode& root,
                              const std::vector<std::string>& algorithms);
 
-}  // namespace braid
+}  // namespace braid::inline foreign_keys

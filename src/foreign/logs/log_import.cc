@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using StepField = std::optional<double> LoggedStep::*;
@@ -249,4 +249,4 @@ Result<std::vector<LoggedStep>> parse_step_log(std::string_view text, LogFormat 
   return steps;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline foreign {
 
 enum class LogFormat { kVerl, kNemoRl, kBraid };
 Result<LogFormat> parse_log_format(const std::string& text);
@@ -29,4 +29,4 @@ struct LoggedStep {
 Result<std::vector<LoggedStep>> parse_step_log(std::string_view text, LogFormat format,
                                                const std::string& file);
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -6,7 +6,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using S = OpenRlhfSettings;
@@ -259,4 +259,4 @@ ExportedConfig export_openrlhf(const PlanningProblem& problem, const ExecutionPl
   return {print_newer(e.s), e.lost};
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -10,7 +10,7 @@
 #include "plan/make_problem.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using Notes = std::vector<std::string>;
@@ -352,4 +352,4 @@ Result<ImportedPlan> import_openrlhf(const ForeignKeys& stated, const ImportOpti
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

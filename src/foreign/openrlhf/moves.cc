@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "foreign/openrlhf/openrlhf.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using Values = std::vector<std::string>;
@@ -73,4 +73,4 @@ std::vector<KeyMove> openrlhf_moves(const ForeignKeys& keys) {
   return newer ? in_newer_names(out) : out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

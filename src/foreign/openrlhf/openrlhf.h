@@ -7,7 +7,7 @@
 
 #include "foreign/settings.h"
 
-namespace braid {
+namespace braid::inline foreign {
 
 // Devices of one model's group.
 struct OpenRlhfGroup {
@@ -50,4 +50,4 @@ bool is_newer_openrlhf_key(const std::string& key);
 std::string newer_openrlhf_key(const std::string& older);
 Framework openrlhf_framework();
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -3,7 +3,7 @@
 #include "foreign/shell/shell.h"
 #include "foreign/text.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using S = OpenRlhfSettings;
@@ -312,4 +312,4 @@ Framework openrlhf_framework() {
           "--"};
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

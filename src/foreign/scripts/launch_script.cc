@@ -11,7 +11,7 @@
 #include "foreign/shell/shell.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline foreign_scripts {
 namespace {
 
 namespace fs = std::filesystem;
@@ -310,4 +310,4 @@ Result<LaunchScript> read_launch_script(const Framework& framework, const std::s
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign_scripts

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "foreign/foreign.h"
 
-namespace braid {
+namespace braid::inline foreign_scripts {
 
 struct LaunchScriptOptions {
   std::string way;                     // sandbox | text; "" = the first where one can be had
@@ -34,4 +34,4 @@ Result<LaunchScript> read_launch_script(const Framework& framework, const std::s
                                         const std::string& text,
                                         const LaunchScriptOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline foreign_scripts

@@ -22,7 +22,7 @@
 #include "host/sandbox_filter.h"
 #include "host/sha256.h"
 
-namespace braid {
+namespace braid::inline foreign_scripts {
 namespace {
 
 namespace fs = std::filesystem;
@@ -472,4 +472,4 @@ TEST(Canaries, NoticeWhatAScriptDoes) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline foreign_scripts

@@ -8,7 +8,7 @@
 #include "host/file.h"
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline foreign_scripts {
 namespace {
 
 namespace fs = std::filesystem;
@@ -397,4 +397,4 @@ Result<RecordedScript> RecordedScript::run(const std::string& path, const Script
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign_scripts

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "host/sandbox.h"
 
-namespace braid {
+namespace braid::inline foreign_scripts {
 
 struct ScriptOptions {
   double deadline_s = 20;
@@ -72,4 +72,4 @@ class RecordedScript {
 // if none has.
 std::string project_of_script(const std::string& script);
 
-}  // namespace braid
+}  // namespace braid::inline foreign_scripts

@@ -7,7 +7,7 @@
 #include "base/testing.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline foreign_scripts {
 namespace {
 
 using testing::Contains;
@@ -180,4 +180,4 @@ TEST_F(Script, SeesItsProjectAndWritesToACopyOfIt) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline foreign_scripts

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 using Value = std::optional<int64_t>;
@@ -178,4 +178,4 @@ std::optional<int64_t> shell_arithmetic(std::string_view text, const LookUp& loo
   return Arithmetic(text, look_up, assign).whole();
 }
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 
 // The value of an expression such as "(a + 2) * b", "n > 1 ? n / 2 : 1" or "i += 1": the operators
 // of C but for those on bits, and "**"; names by the look-up, assignments through `assign`. Nothing
@@ -17,4 +17,4 @@ std::optional<int64_t> shell_arithmetic(
     const std::function<std::optional<std::string>(const std::string&)>& look_up,
     const std::function<void(const std::string&, int64_t)>& assign = {});
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

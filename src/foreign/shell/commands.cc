@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "foreign/shell/reader.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 constexpr int kMostNaps = 100;  // after which a loop is left, as in the sandbox
@@ -706,4 +706,4 @@ void ShellReader::declare(const std::string& kind, const Words& raw) {
   }
 }
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

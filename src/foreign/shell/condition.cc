@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "foreign/shell/reader.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 constexpr size_t kLongestMatch = 100;  // of a regular expression and of its subject
@@ -227,4 +227,4 @@ std::map<std::string, std::string> slurm_variables(std::string_view script) {
   return out;
 }
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

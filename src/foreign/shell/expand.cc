@@ -9,7 +9,7 @@
 #include "foreign/shell/parameter.h"
 #include "foreign/shell/tree.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 constexpr int kDeepestExpansion = 24;      // expansions inside expansions
@@ -386,4 +386,4 @@ bool ShellExpander::assign(const std::string& word) {
   return true;
 }
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

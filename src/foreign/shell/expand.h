@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 
 inline constexpr char kUnknownMark = '\x01';  // on both sides of "$(command)"
 inline constexpr char kUnsetMark = '\x02';    // on both sides of "$NAME"
@@ -73,4 +73,4 @@ class ShellExpander {
 // character.
 bool shell_matches(std::string_view pattern, std::string_view text);
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "foreign/shell/tree.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 constexpr int64_t kMostParts = 2000;  // of "{1..n}"
@@ -374,4 +374,4 @@ bool shell_matches(std::string_view pattern, std::string_view text) {
   }
 }
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

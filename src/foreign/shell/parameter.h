@@ -8,7 +8,7 @@
 
 #include "foreign/shell/expand.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 
 struct ParameterValue {
   std::vector<std::string> values;
@@ -27,4 +27,4 @@ void set_array(const std::string& name, std::string_view body, bool adds, ShellV
 // The parts of "{body}": of "a,b" and of "1..4"; none where it is neither.
 std::vector<std::string> brace_parts(std::string_view body);
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

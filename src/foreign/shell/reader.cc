@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 constexpr int64_t kMostSteps = 50000;
@@ -444,4 +444,4 @@ Result<std::vector<std::string>> shell_words(std::string_view text) {
   return out;
 }
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

@@ -12,7 +12,7 @@
 #include "foreign/shell/shell.h"
 #include "foreign/shell/tree.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 
 struct ShellStream {
   std::string text;
@@ -156,4 +156,4 @@ bool is_shell_tool(const std::string& name);
 std::vector<std::string> shell_lines(const std::string& text);
 std::vector<std::string> shell_fields(const std::string& text, const std::string& separators);
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 
 // As the sandbox of foreign/scripts/recorded_script.h sets a script up.
 struct ShellOptions {
@@ -51,4 +51,4 @@ const std::vector<std::string>& wrapper_programs();
 // lines.
 std::map<std::string, std::string> slurm_variables(std::string_view script);
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

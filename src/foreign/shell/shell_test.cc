@@ -10,7 +10,7 @@
 #include "foreign/shell/arithmetic.h"
 #include "test_paths.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 using testing::ElementsAre;
@@ -266,4 +266,4 @@ TEST(ShellArithmetic, KnowsPrecedenceAndRefusesWhatItCannotCompute) {
 }
 
 }  // namespace
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

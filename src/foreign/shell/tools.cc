@@ -6,7 +6,7 @@
 #include "foreign/shell/arithmetic.h"
 #include "foreign/shell/reader.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -272,4 +272,4 @@ std::optional<std::string> shell_tool_output(const std::vector<std::string>& wor
   return std::nullopt;
 }
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

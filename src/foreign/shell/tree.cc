@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 namespace {
 
 using Kind = ShellNode::Kind;
@@ -510,4 +510,4 @@ size_t end_of_shell_word(std::string_view text, size_t at) {
 
 Result<ShellTree> parse_shell(std::string_view text) { return Parser(text).whole(); }
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace braid::foreign {
+namespace braid::inline foreign {
 
 struct ShellNode;
 using ShellTree = std::shared_ptr<const ShellNode>;
@@ -63,4 +63,4 @@ size_t end_of_brackets(std::string_view text, size_t at);
 // The place after the quote that closes the one at `at`.
 size_t end_of_quotes(std::string_view text, size_t at);
 
-}  // namespace braid::foreign
+}  // namespace braid::inline foreign

@@ -5,7 +5,7 @@
 #include "foreign/verl/verl.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using Notes = std::vector<std::string>;
@@ -132,4 +132,4 @@ Status check_verl(const PlanningProblem& problem, int64_t devices, VerlSettings*
                           &s->reward, notes);
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -5,7 +5,7 @@
 #include "foreign/resolve.h"
 #include "foreign/verl/verl.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using Notes = std::vector<std::string>;
@@ -191,4 +191,4 @@ std::vector<std::pair<std::string, std::string>> print_verl(VerlSettings s) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -7,7 +7,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 struct Exporter {
@@ -193,4 +193,4 @@ ExportedConfig export_verl(const PlanningProblem& problem, const ExecutionPlan& 
   return {print_verl(e.s), e.lost};
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

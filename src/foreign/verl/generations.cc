@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "foreign/verl/verl.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 // Of every version: values that follow other keys, as the files write them.
@@ -146,4 +146,4 @@ Result<VerlVersion> verl_version(const ForeignKeys& keys, const std::string& sta
                                   "--framework-version)")};
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

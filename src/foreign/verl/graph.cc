@@ -5,7 +5,7 @@
 #include "foreign/verl/verl.h"
 #include "plan/make_problem.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using Notes = std::vector<std::string>;
@@ -111,4 +111,4 @@ Result<Graph> verl_graph(const VerlSettings& s, std::vector<std::string>* notes)
   return graph;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

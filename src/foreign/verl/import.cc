@@ -7,7 +7,7 @@
 #include "plan/make_problem.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using Notes = std::vector<std::string>;
@@ -345,4 +345,4 @@ Result<ImportedPlan> import_verl(const ForeignKeys& stated, const ImportOptions&
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -1,7 +1,7 @@
 // What becomes of verl's keys that no plan says: without effect on a step, or not priced.
 #include "foreign/verl/verl.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using foreign::KeyFamily;
@@ -298,4 +298,4 @@ const foreign::KeyKnowledge& verl_knowledge() {
   return knowledge;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

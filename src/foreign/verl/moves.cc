@@ -2,7 +2,7 @@
 #include "base/text.h"
 #include "foreign/verl/verl.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using Values = std::vector<std::string>;
@@ -145,4 +145,4 @@ std::vector<KeyMove> verl_moves(const ForeignKeys& stated) {
   return moves.take();
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -5,7 +5,7 @@
 #include "foreign/verl/verl.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 // Appends the nodes of a pool; its mesh is the new devices.
@@ -138,4 +138,4 @@ Strategy verl_worker_strategy(const VerlWorker& worker, const PlanningProblem& p
   return s;
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -3,7 +3,7 @@
 #include "foreign/text.h"
 #include "foreign/verl/verl.h"
 
-namespace braid {
+namespace braid::inline foreign {
 namespace {
 
 using S = VerlSettings;
@@ -465,4 +465,4 @@ Framework verl_framework() {
           ""};
 }
 
-}  // namespace braid
+}  // namespace braid::inline foreign

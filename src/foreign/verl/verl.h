@@ -8,7 +8,7 @@
 
 #include "foreign/settings.h"
 
-namespace braid {
+namespace braid::inline foreign {
 
 // Sections of the configuration.
 inline constexpr char kActor[] = "actor_rollout_ref.actor.";
@@ -171,4 +171,4 @@ ExportedConfig export_verl(const PlanningProblem& problem, const ExecutionPlan& 
 std::vector<KeyMove> verl_moves(const ForeignKeys& keys);
 Framework verl_framework();
 
-}  // namespace braid
+}  // namespace braid::inline foreign

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline nn {
 
 // Of each row over the U logits z here: largest z; sum of e^((z - largest) / temperature); sum of
 // the same times (z - largest) / temperature; z of the target, or 0. f64 [N, 4].
@@ -26,4 +26,4 @@ struct HeadBackwardInputs {
 };
 HeadGradients head_backward(const HeadBackwardInputs& in);
 
-}  // namespace braid
+}  // namespace braid::inline nn

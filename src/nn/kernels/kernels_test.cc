@@ -29,7 +29,7 @@
 #include "nn/kernels/choice.h"
 #include "nn/kernels/kernels.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using at::Tensor;
@@ -361,4 +361,4 @@ TEST_F(KernelTest, MatrixChoicesAreKeptAndTakenOver) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline nn
