@@ -1,5 +1,5 @@
 // The commands that compute with libtorch: their names, help and options. `braid` itself lists them
-// and checks their arguments, then becomes braid-engine (engine_start.h), where engine_*.cc do the
+// and checks their arguments, then becomes braid-engine (engine_start.h), where train/, model/ and machine/ do the
 // work: libtorch takes 0.2 s to load, and only these commands pay for it. No torch header here.
 #pragma once
 

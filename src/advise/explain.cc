@@ -118,7 +118,7 @@ bool bound_from_outside(const PlanSpace& space, const Choice& choice, int call,
   return false;
 }
 
-// The digits of the table of the plan (plan_report.h).
+// The digits of the table of the plan (report.h).
 std::string seconds_text(double seconds) {
   char text[40];
   std::snprintf(text, sizeof text, "%.3f s", seconds);

@@ -1,5 +1,5 @@
 // The tree of partial plans of a tabulated problem for branch and bound (optimize/branch.h): a
-// level decides one more stage of one call (table_groups.h), a leaf is a plan with enough memory on
+// level decides one more stage of one call (groups.h), a leaf is a plan with enough memory on
 // every device, its cost the time of one iteration. A tree may be confined to one segment: then it
 // decides only the calls that the segment depends on, and its cost is the segment's makespan. A
 // root and the model are constants that threads share; a tree belongs to one thread.

@@ -1,4 +1,4 @@
-// The table behind foreign_keys.cc: names of other frameworks, ours, units and conversions.
+// The table behind keys.cc: names of other frameworks, ours, units and conversions.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Values of other frameworks' keys as values of ours: what foreign_key_table.cc names per key. Pure
+// Values of other frameworks' keys as values of ours: what key_table.cc names per key. Pure
 // functions.
 #pragma once
 

@@ -49,7 +49,7 @@ class ShellReader {
     bool ends_at_errors = false;
   };
 
-  // Control, in shell_reader.cc.
+  // Control, in reader.cc.
   ShellStatus run(const ShellNode& node, Streams streams);
   ShellStatus run_kind(const ShellNode& node, const Streams& streams);
   ShellStatus sequence(const ShellNode& node, const Streams& streams);
@@ -72,7 +72,7 @@ class ShellReader {
   void assume(const std::string& what, const std::string& taken);
   void fail(const std::string& what);
 
-  // Commands, in shell_commands.cc.
+  // Commands, in commands.cc.
   ShellStatus command(Words words, const Streams& streams);
   ShellStatus call(const std::string& name, const Words& words, const Streams& streams);
   ShellStatus child_shell(const Words& words, const Streams& streams);
@@ -111,7 +111,7 @@ class ShellReader {
   bool is_program(const std::string& name) const;
   void declare(const std::string& kind, const Words& raw);
 
-  // Tests, in shell_condition.cc.
+  // Tests, in condition.cc.
   class Condition;
   ShellStatus test(const Words& words, bool raw);
   ShellStatus unary(const std::string& op, const std::string& operand);

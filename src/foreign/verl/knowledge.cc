@@ -279,7 +279,7 @@ foreign::KeyKnowledge make_knowledge() {
   foreign::KeyKnowledge knowledge;
   for (const foreign::SettingKey<VerlSettings>& entry : verl_table()) {
     knowledge.read.insert(entry.key);
-    // Read as that of one device (verl/defaults.cc).
+    // Read as that of one device (foreign/verl/defaults.cc).
     const std::string each = "micro_batch_size_per_gpu", per_device = "_per_gpu";
     if (entry.key.find(each) != std::string::npos)
       knowledge.read.insert(entry.key.substr(0, entry.key.size() - per_device.size()));
