@@ -31,7 +31,7 @@ bool states_layout(const Config& config) {
   return !config.plan.file.empty() || is_stated(config.placement) || is_stated(config.parallel);
 }
 
-// Where launch() writes the plan that it searched for its ranks.
+// Where launch_ranks() writes the plan that it searched for its ranks.
 std::string searched_plan(const Config& config) {
   return join_path(run_folder(config), "plan.yaml");
 }
@@ -193,7 +193,7 @@ void print_program(const PlannedRun& planned) {
               program_hash(planned.program).c_str());
 }
 
-Status launch(const PlannedRun& planned) {
+Status launch_ranks(const PlannedRun& planned) {
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
   BRAID_TRY(check_local_devices(planned.config.device, ranks));
   std::vector<std::string> more;

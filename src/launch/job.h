@@ -37,7 +37,7 @@ void print_program(const PlannedRun& planned);
 
 // Runs this command again as one process of this machine for each rank, to their end. A plan that
 // was searched is written to RUN/plan.yaml for them.
-Status launch(const PlannedRun& planned);
+Status launch_ranks(const PlannedRun& planned);
 
 // Joins the job and runs this process's rank. A rank that fails tells the others why, and ranks
 // with another binary, configuration or program do not begin; nor do they where World::agree()

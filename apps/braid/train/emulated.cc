@@ -129,7 +129,7 @@ Status train_emulated(const TrainArguments& arguments, const LoadedConfig& loade
   BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
   if (arguments.dry_run) return ok_status();
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
-  if (!membership && ranks > 1) return launch(planned);
+  if (!membership && ranks > 1) return launch_ranks(planned);
   return join_job(membership.value_or(Membership()), planned, loaded,
                   [&](World& world, bool* together) {
                     const Status ended = run_emulated_rank(world, planned);

@@ -260,7 +260,7 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
                              membership->world_size));
   if (ranks > 1) BRAID_TRY(check_shared_data(config, ranks));
   const bool launches = !membership && ranks > 1 && !arguments.dry_run;
-  if (launches) return launch(planned);
+  if (launches) return launch_ranks(planned);
   if (!membership || membership->global_rank == 0) {
     log_info(arithmetic_text(config, *arithmetic));
     if (generates(graph)) log_info(algorithm_text(config.algorithm));
