@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "program/local_parts.h"
 #include "rank_bench.h"
-#include "reshard/reallocate.h"
+#include "weights/reallocate.h"
 
 namespace braid {
 namespace {

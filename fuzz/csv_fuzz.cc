@@ -1,6 +1,6 @@
 // Measurements and lists of lengths.
-#include "cost/csv.h"
-#include "cost/measurement.h"
+#include "calibrate/csv.h"
+#include "calibrate/measurement.h"
 #include "plan/make_problem.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

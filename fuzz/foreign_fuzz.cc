@@ -1,5 +1,5 @@
 // Configurations of other frameworks: what is imported is a legal plan that can be exported.
-#include "interop/foreign.h"
+#include "foreign/foreign.h"
 #include "plan/validate.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

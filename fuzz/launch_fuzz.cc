@@ -1,7 +1,7 @@
 // Recorded launches of other frameworks: words, one a line, then a configuration file or a
 // program's source behind an empty line. Every key of what is imported is accounted for once.
 #include "base/text.h"
-#include "interop/foreign.h"
+#include "foreign/foreign.h"
 #include "plan/validate.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

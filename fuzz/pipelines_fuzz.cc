@@ -1,7 +1,7 @@
 // Problems of braid fuse: what is read and checked can be searched, and what is found passes
 // verify.
-#include "schedule/fuse.h"
-#include "schedule/problem_json.h"
+#include "fuse/fuse.h"
+#include "fuse/problem_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto problem =
@@ -12,6 +12,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.objective =
       size % 2 == 0 ? braid::FuseObjective::kLatency : braid::FuseObjective::kMemory;
   options.units.max_units = 1;
-  (void)braid::fuse(*problem, options);
+  (void)braid::fuse_pipelines(*problem, options);
   return 0;
 }

@@ -3,13 +3,13 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto problem =
-      braid::table::parse_problem({reinterpret_cast<const char*>(data), size}, "fuzz");
+      braid::tabular::parse_problem({reinterpret_cast<const char*>(data), size}, "fuzz");
   if (!problem.ok()) return 0;
   if (problem->iterations > 100 || problem->num_devices > 1024) return 0;  // slow, not wrong
-  const braid::table::Plan first(problem->calls.size(), 0);
-  (void)braid::table::price_plan(*problem, first);
-  braid::table::SolveOptions options;
+  const braid::tabular::Plan first(problem->calls.size(), 0);
+  (void)braid::tabular::price_plan(*problem, first);
+  braid::tabular::SolveOptions options;
   options.units.max_units = 1;
-  (void)braid::table::solve(*problem, options);
+  (void)braid::tabular::solve(*problem, options);
   return 0;
 }

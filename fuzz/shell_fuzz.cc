@@ -1,6 +1,6 @@
 // Launch scripts read as text: whatever a script says, reading it ends, and what is handed back is
 // whole. Its first line is also the one file beside it.
-#include "interop/shell.h"
+#include "foreign/shell/shell.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);

@@ -9,7 +9,8 @@
 * docs/README.md links every page.
 * A block without a language shows an output: the comment before it says how it is made (tools/check_outputs.py), and such a
   comment has its block. Messages of the program do not stand in indented lines, which escape this.
-* Sources and scripts name pages and anchors that exist.
+* Sources and scripts name pages and anchors that exist; their comments, and the words of pages outside code font, name C++ sources
+  that exist.
 
 Usage: check_docs.py [--fix]        --fix turns first mentions into links
 """
@@ -24,6 +25,8 @@ INDEX = ROOT / "docs" / "README.md"
 FOLDERS = ("src/", "tools/", "docs/", "examples/", "bench/", "apps/", "tests/", "cmake/", "fuzz/", "plugins/")
 SOURCE_ENDINGS = (".cc", ".h", ".py", ".sh", ".md", ".toml")
 NOT_OURS = {"my_reward.py", "braid_loss.h", "pyproject.toml", "setup.py"}  # files of a reader
+OF_OTHERS = {"darts.h", "record_writer.h", "unigram_model.cc"}  # of projects that a comment credits
+NAMED_SOURCE = re.compile(r"(?<![\w./*{-])([a-z][a-z0-9_/]*\.(?:h|cc))\b")
 PLACEHOLDER = re.compile(r"[*{}<>$…]|(^|[/._-])[A-Z][A-Z_]+([/._-]|$)")
 OURS_IN_CAPITALS = re.compile(r"(^|/)(README|ARCHITECTURE|CONTRIBUTING|LICENSE)(\.md)?$")
 LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
@@ -191,6 +194,28 @@ def source_faults():
                     yield f"{source.relative_to(ROOT)}: {match.group(0)} {fault}"
 
 
+@functools.lru_cache(maxsize=None)
+def source_names():
+    return {path.name for path in ours()}
+
+
+def named_source_faults(path, text):
+    """C++ sources that a text names and that are not there: by their path from the root, src/, apps/, tests/ or the folder of the
+    text, or by their bare name, which may be anywhere."""
+    for name in NAMED_SOURCE.findall(text):
+        places = [folder / name for folder in (ROOT, ROOT / "src", ROOT / "apps", ROOT / "tests", path.parent)]
+        if name not in OF_OTHERS and not (name in source_names() if "/" not in name else any(place in ours() for place in places)):
+            yield f"{path.relative_to(ROOT)}: names {name}, which is not there"
+
+
+def named_sources():
+    for path in listed("*.h", "*.cc"):
+        comments = [line.partition("//")[2] for line in path.read_text().splitlines() if "//" in line and not line.startswith("#include")]
+        yield from named_source_faults(path, "\n".join(comments))
+    for page in listed("*.md"):
+        yield from named_source_faults(page, CODE.sub(blank, prose(page)))
+
+
 def fix(page):
     """Turns the mentions that have to be links into links."""
     text = page.read_text()
@@ -208,7 +233,7 @@ def main():
         for page in pages:
             fix(page)
     wrong = [f"{page.relative_to(ROOT)}: {fault}" for page in pages for fault in faults(page)]
-    wrong += [*index_faults(pages), *source_faults()]
+    wrong += [*index_faults(pages), *source_faults(), *named_sources()]
     print("\n".join(wrong) or f"docs: {len(pages)} pages, every link and path leads to something, and the index has them all")
     sys.exit(1 if wrong else 0)
 

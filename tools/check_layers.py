@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the includes under src/ against tools/layers.toml: no undeclared module, no cycle, no include without an edge, no edge
-without an include, and no libtorch, file, clock or thread header on the plan side. Every type has a name of its own: two of one
-name in one program break C++'s one-definition rule without a word. Exits non-zero with one line per violation."""
+without an include, and no libtorch, file, clock or thread header on the plan side. Every source opens the namespace of its module,
+and every type has a name of its own: two of one name and namespace in one program break C++'s one-definition rule without a word,
+and two of one name are hard to tell apart. Exits non-zero with one line per violation."""
 import re
 import sys
 from collections import defaultdict
@@ -23,7 +24,8 @@ def read_layers(path):
             section = line.strip("[]")
         elif "=" in line:
             name, value = (part.strip() for part in line.split("=", 1))
-            edges[name] = re.findall(r'"(\w+)"', value)
+            name = name.strip('"')
+            edges[name] = re.findall(r'"([\w/]+)"', value)
             if section == "plan":
                 plan.add(name)
     return edges, plan
@@ -39,12 +41,25 @@ def closure(edges, name, trail=()):
     return seen
 
 
-def check_file(path, module, allowed, plan):
-    """Yields the violations of one source file."""
+def module_of(path, edges):
+    """The module of a source by its path below src/: the folder that is declared, deepest first."""
+    parts = path.split("/")[:-1]
+    return next(("/".join(parts[:n]) for n in range(len(parts), 0, -1) if "/".join(parts[:n]) in edges), parts[0] if parts else "")
+
+
+def includes(path, edges):
+    """Yields (line number, module) of each include of a module."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        found = re.match(r'#include "(\w+)/', line)
-        if found and found[1] != module and found[1] not in allowed:
-            yield f"{path}:{number}: {module} may not include {found[1]} (tools/layers.toml)"
+        if found := re.match(r'#include "(\w+/[^"]+)"', line):
+            yield number, module_of(found[1], edges)
+
+
+def check_file(path, module, edges, allowed, plan):
+    """Yields the violations of one source file."""
+    for number, other in includes(path, edges):
+        if other != module and other not in allowed:
+            yield f"{path}:{number}: {module} may not include {other} (tools/layers.toml)"
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if module not in plan or path.name.endswith("_test.cc"):
             continue
         if TORCH.match(line):
@@ -57,12 +72,18 @@ def sources(folder):
     return [path for path in sorted(folder.rglob("*")) if path.suffix in (".h", ".cc")]
 
 
-def unused_edges(root, edges):
+def by_module(root, edges):
+    """{module: its sources}."""
+    found = defaultdict(list)
+    for path in sources(root / "src"):
+        found[module_of(path.relative_to(root / "src").as_posix(), edges)].append(path)
+    return found
+
+
+def unused_edges(edges, files):
     """Yields the declared edges along which no file includes anything."""
     for module, targets in edges.items():
-        used = set()
-        for path in sources(root / "src" / module):
-            used |= set(re.findall(r'^#include "(\w+)/', path.read_text(encoding="utf-8"), re.M))
+        used = {other for path in files[module] for _, other in includes(path, edges)}
         for target in targets:
             if target not in used:
                 yield f"tools/layers.toml: {module} includes nothing of {target}"
@@ -72,14 +93,27 @@ def types_of(text):
     """The qualified names of the types that a source defines outside unnamed namespaces; not nested ones."""
     scopes = []
     for line in text.splitlines():
-        if scope := re.match(r"(?:inline )?namespace ?([\w:]*) ?\{", line):
-            scopes.append(scope[1])
+        if scope := re.match(r"(?:inline )?namespace ?([\w: ]*?) ?\{", line):
+            scopes.append(re.sub(r"::inline \w+", "", scope[1]))
         elif re.match(r"\}\s*// namespace", line) and scopes:
             scopes.pop()
         elif "" not in scopes:
             found = re.match(r"(?:template.*> )?(?:struct|class|enum class|enum|union) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: : [^;]*)? ?\{", line)
             if found:
                 yield "::".join([*scopes, found[1]])
+
+
+def namespaces(files):
+    """Yields what opens another namespace than its module's: braid::NAME, where names need the prefix, or braid::inline NAME, where
+    they do not. Names of two modules are then never one symbol. Types of another module may be declared in its namespace."""
+    for module, paths in sorted(files.items()):
+        own = re.compile(r"namespace braid::(inline )?" + module.replace("/", "_") + r"\b")
+        for path in paths:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            for number, line in enumerate(lines, 1):
+                declares = number < len(lines) and re.fullmatch(r"(class|struct) \w+;", lines[number])
+                if re.match(r"namespace braid\b", line) and not own.match(line) and not declares:
+                    yield f"{path}:{number}: the namespace of {module} is braid::inline {module.replace('/', '_')}"
 
 
 def repeated_types(root):
@@ -106,13 +140,15 @@ def violations(root):
     except ValueError as error:
         yield f"tools/layers.toml: {error}"
         return
-    for folder in sorted((root / "src").iterdir()):
-        if folder.name not in edges:
-            yield f"src/{folder.name}: module is not declared in tools/layers.toml"
+    files = by_module(root, edges)
+    for module in sorted(files):
+        if module not in edges:
+            yield f"src/{module}: module is not declared in tools/layers.toml"
             continue
-        for path in sources(folder):
-            yield from check_file(path, folder.name, allowed[folder.name], plan)
-    yield from unused_edges(root, edges)
+        for path in files[module]:
+            yield from check_file(path, module, edges, allowed[module], plan)
+    yield from unused_edges(edges, files)
+    yield from namespaces(files)
     yield from repeated_types(root)
 
 

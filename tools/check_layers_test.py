@@ -8,8 +8,8 @@ import check_layers
 
 LAYERS = '[plan]\nbase = []\nplan = ["base"]\n\n[run]\nhost = ["base"]\nruntime = ["host", "plan"]\n'
 FILES = {
-    "base/text.h": "namespace braid {\nstruct Text {\n};\n}  // namespace braid\n",
-    "plan/plan.h": '#include "base/text.h"\nnamespace braid {\nstruct Plan;\nclass Planner {\n};\n}  // namespace braid\n',
+    "base/text.h": "namespace braid::inline base {\nstruct Text {\n};\n}  // namespace braid::inline base\n",
+    "plan/plan.h": '#include "base/text.h"\nnamespace braid::inline plan {\nstruct Plan;\nclass Planner {\n};\n}  // namespace braid::inline plan\n',
     "host/file.cc": '#include "base/text.h"\n#include <fstream>\nnamespace {\nstruct Local {\n};\n}  // namespace\n',
     "runtime/run.cc": '#include "host/file.h"\n#include "plan/plan.h"\nnamespace {\nstruct Local {\n};\n}  // namespace\n',
 }
@@ -53,8 +53,19 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(found, ["src/base/text.h:1: the plan side has no files, clocks or threads"])
 
     def test_two_types_of_one_name(self):
-        found = faults(host_in_plan_dot_h='#include "base/text.h"\nnamespace braid {\nclass Planner final : public Base {\n};\n}  // namespace braid\n')
+        found = faults(host_in_plan_dot_h='#include "base/text.h"\nnamespace braid::inline host {\nclass Planner final : public Base {\n};\n}  // namespace braid::inline host\n')
         self.assertEqual(found, ["braid::Planner is defined in src/host/plan.h and src/plan/plan.h: one of them needs another name"])
+
+    def test_the_namespace_of_another_module(self):
+        found = faults(plan_in_plan_dot_h='#include "base/text.h"\nnamespace braid::inline base {\nclass Text;\n}\nnamespace braid {\nclass Planner {\n};\n}\n')
+        self.assertEqual(found, ["src/plan/plan.h:5: the namespace of plan is braid::inline plan"])
+
+    def test_a_folder_of_a_module_that_is_one_of_its_own(self):
+        layers = LAYERS.replace('[run]', '"host/names" = ["base"]\n[run]')
+        names = '#include "base/text.h"\nnamespace braid::inline host_names {\nint names();\n}  // namespace braid::inline host_names\n'
+        self.assertEqual(faults(layers, **{"host_in_names/names_dot_h": names}), [])
+        found = faults(layers, **{"host_in_names/names_dot_h": names + '#include "host/file.h"\n'})
+        self.assertEqual(found, ["src/host/names/names.h:5: host/names may not include host (tools/layers.toml)"])
 
 
 if __name__ == "__main__":

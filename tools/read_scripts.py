@@ -12,7 +12,7 @@ files, and the sizes that follow are compared with what braid plans. A script co
 every key of layout, batch, lengths and models that it sets is in `keys.read`, but for those of a worker that the run
 does not start; one that is planned with other sizes than it launches is printed. Then every script is read as text:
 it agrees where these keys are the same, and where they are not it must have said what it could not know. --out writes
-names, hashes, those keys and the sizes: facts, not the scripts (tests/data/interop)."""
+names, hashes, those keys and the sizes: facts, not the scripts (tests/data/foreign)."""
 import argparse
 import hashlib
 import json

@@ -28,11 +28,11 @@ PARTS = {
     "longer_searches": ("search", "*ALongerSearch*"),
     "plan_edits": ("search", "PlanClaims.NoLegalEdit*"),
     "plan_physics": ("search", "*PlanPhysics*"),
-    "bad_inputs": ("runtime", "BadInputs.*"),
-    "kills": ("runtime", "*/KilledRun.*:JobKilledRun.AThousandSteps*"),
-    "rank_kills": ("runtime", "JobKilledRun.*Rank*:JobKilledRun.Torchrun*:JobLaunchers.*"),
-    "failures": ("runtime", "*FailedRun.*:*OpenStep.*"),
-    "memory": ("runtime", "*OutOfMemory*:JobMemory.*"),
+    "bad_inputs": ("commands", "BadInputs.*"),
+    "kills": ("runs", "*/KilledRun.*:JobKilledRun.AThousandSteps*"),
+    "rank_kills": ("runs", "JobKilledRun.*Rank*:JobKilledRun.Torchrun*:JobLaunchers.*"),
+    "failures": ("runs", "*FailedRun.*"),
+    "memory": ("runs", "JobMemory.*"),
 }
 OWN_KEYS = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "value_param", "type_param", "failures"}
 

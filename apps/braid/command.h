@@ -1,5 +1,5 @@
 // What a subcommand gives to main(): a name, a help line and a function that adds its options to
-// CLI11 and returns the action to run. One small file per subcommand; commands.cc lists them.
+// CLI11 and returns the action to run. A file per subcommand; command_list.h has them all.
 #pragma once
 
 #include <CLI/CLI.hpp>

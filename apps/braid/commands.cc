@@ -1,29 +1,14 @@
-#include "commands.h"
+#include "braid/commands.h"
+
+#include "braid/command_list.h"
 
 #ifdef BRAID_WITH_ENGINE
-#include "engine_options.h"
-#include "engine_start.h"
+#include "braid/engine_start.h"
 #endif
 
 namespace braid {
 
-// Plan side: plan_*.cc. Configurations, data, tokenizers and rewards: run_*.cc. Each file defines
-// one `Command` value, declared here.
-extern const Command kPlanCommand;
-extern const Command kSimulateCommand;
-extern const Command kSearchTableCommand;
-extern const Command kFuseCommand;
-extern const Command kValidateCommand;
-extern const Command kCalibrateCommand;
-extern const Command kReportCommand;
-
 #ifdef BRAID_WITH_ENGINE
-extern const Command kDataCommand;
-extern const Command kConfigCommand;
-extern const Command kTokenizeCommand;
-extern const Command kRewardTestCommand;
-extern const Command kBuildLossCommand;
-
 namespace {
 
 // Arguments are read first: a mistake in them shows before libtorch is loaded.
@@ -36,34 +21,15 @@ Command in_engine(const EngineCommand<Options>& command, char** argv) {
 }
 
 }  // namespace
-#endif
 
-std::vector<Command> all_commands([[maybe_unused]] char** argv) {
-  return {
-      kPlanCommand,
-      kSimulateCommand,
-      kSearchTableCommand,
-      kValidateCommand,
-      kCalibrateCommand,
-      kFuseCommand,
-      kReportCommand,
-#ifdef BRAID_WITH_ENGINE
-      in_engine(kTrain, argv),
-      in_engine(kSft, argv),
-      in_engine(kRm, argv),
-      in_engine(kExport, argv),
-      kConfigCommand,
-      in_engine(kEval, argv),
-      kDataCommand,
-      in_engine(kDoctor, argv),
-      kTokenizeCommand,
-      in_engine(kGenerate, argv),
-      in_engine(kScore, argv),
-      kRewardTestCommand,
-      kBuildLossCommand,
-      in_engine(kProfile, argv),
-#endif
-  };
+#define BRAID_START_ENGINE(name) in_engine(k##name, argv),
+std::vector<Command> all_commands(char** argv) {
+  return {BRAID_COMMANDS(BRAID_LIST_COMMAND, BRAID_LIST_COMMAND, BRAID_START_ENGINE)};
 }
+#else
+std::vector<Command> all_commands(char**) {
+  return {BRAID_COMMANDS(BRAID_LIST_COMMAND, BRAID_NO_COMMAND, BRAID_NO_COMMAND)};
+}
+#endif
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-#include "config_inputs.h"
+#include "braid/config_inputs.h"
 
 #include <cstdlib>
 
@@ -106,10 +106,6 @@ Result<Config> planning_config(const Config& config) {
   for (RewardConfig& reward : out.reward)
     if (reward.type == "model") BRAID_TRY(locate("reward", reward.size, &reward.path));
   return out;
-}
-
-std::function<Result<std::string>(const std::string&)> file_reader() {
-  return [](const std::string& path) { return read_file(path); };
 }
 
 }  // namespace braid

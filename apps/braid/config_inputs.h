@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "command.h"
+#include "braid/command.h"
 #include "config/load.h"
 
 namespace braid {
@@ -23,8 +23,5 @@ Result<LoadedConfig> read_config_inputs(const std::vector<std::string>& inputs);
 // The configuration with model folders in place of names of the Hugging Face cache
 // (host/hub_cache.h), where no size is given instead: what planning needs. Errors name the key.
 Result<Config> planning_config(const Config& config);
-
-// Reads files for parsers that take text.
-std::function<Result<std::string>(const std::string&)> file_reader();
 
 }  // namespace braid

@@ -3,24 +3,11 @@
 
 #include <cstdlib>
 
+#include "braid/command_list.h"
+#include "braid/engine_start.h"
+#include "braid/program.h"
 #include "device/tensor_memory.h"
-#include "engine_start.h"
-#include "program.h"
-#include "runtime/transfer_check.h"
-
-namespace braid {
-
-extern const Command kTrainCommand;
-extern const Command kSftCommand;
-extern const Command kRmCommand;
-extern const Command kExportCommand;
-extern const Command kEvalCommand;
-extern const Command kDoctorCommand;
-extern const Command kGenerateCommand;
-extern const Command kScoreCommand;
-extern const Command kProfileCommand;
-
-}  // namespace braid
+#include "passes/transfer_check.h"
 
 int main(int argc, char** argv) {
   // What the libraries read when they are loaded must stand before. Where `braid` did not set it,
@@ -32,7 +19,6 @@ int main(int argc, char** argv) {
   braid::count_tensor_memory();
   if (std::getenv("BRAID_CHECK_TRANSFERS") != nullptr) braid::check_transfers();
   using namespace braid;  // NOLINT: the list
-  return run_program({kTrainCommand, kSftCommand, kRmCommand, kExportCommand, kEvalCommand,
-                      kDoctorCommand, kGenerateCommand, kScoreCommand, kProfileCommand},
-                     argc, argv);
+  return run_program({BRAID_COMMANDS(BRAID_NO_COMMAND, BRAID_NO_COMMAND, BRAID_LIST_COMMAND)}, argc,
+                     argv);
 }

@@ -1,6 +1,6 @@
-#include "engine_options.h"
+#include "braid/engine_options.h"
 
-#include "config_inputs.h"
+#include "braid/config_inputs.h"
 
 namespace braid {
 namespace {

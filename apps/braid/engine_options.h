@@ -1,6 +1,7 @@
 // The commands that compute with libtorch: their names, help and options. `braid` itself lists them
-// and checks their arguments, then becomes braid-engine (engine_start.h), where engine_*.cc do the
-// work: libtorch takes 0.2 s to load, and only these commands pay for it. No torch header here.
+// and checks their arguments, then becomes braid-engine (engine_start.h), where train/, model/ and
+// machine/ do the work: libtorch takes 0.2 s to load, and only these commands pay for it. No torch
+// header here.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "command.h"
+#include "braid/command.h"
 
 namespace braid {
 

@@ -1,4 +1,4 @@
-#include "engine_start.h"
+#include "braid/engine_start.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "outputs.h"
+#include "braid/outputs.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "program.h"
+#include "braid/program.h"
 
 #include <algorithm>
 #include <csignal>

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "command.h"
+#include "braid/command.h"
 
 namespace braid {
 

@@ -16,8 +16,8 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "schedule/fuse.h"
-#include "schedule/published_instances.h"
+#include "fuse/fuse.h"
+#include "fuse/published_instances.h"
 
 namespace {
 
@@ -81,7 +81,7 @@ Outcome solve(const Case& one, uint64_t seed, const Setting& setting) {
   options.units.stop = [&] {
     return (outcome.goal_s >= 0 && !setting.on) || options.units.elapsed_s() >= limit;
   };
-  outcome.result = fuse(one.problem, options).value();
+  outcome.result = fuse_pipelines(one.problem, options).value();
   return outcome;
 }
 

@@ -8,10 +8,10 @@
 
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
-#include "search/plan_sample.h"
-#include "search/plan_simulate.h"
+#include "search/sample.h"
+#include "search/simulate.h"
 
-namespace braid::planner {
+namespace braid {
 namespace {
 
 struct Case {
@@ -48,8 +48,8 @@ void run(const Case& one, int count) {
     return;
   }
   const Judge judge = simulator_judge(one.problem, committed_calibration());
-  const RankReport random = rank_correlation(random_plans(*space, count, 1), *space, judge);
-  const RankReport best = rank_correlation(best_plans(*space, count, 1), *space, judge);
+  const RankCorrelation random = rank_correlation(random_plans(*space, count, 1), *space, judge);
+  const RankCorrelation best = rank_correlation(best_plans(*space, count, 1), *space, judge);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::printf("| %s | %.4f | %.1f | %.4f | %.1f | %d of %d | %.0f |\n", one.name,
@@ -60,7 +60,7 @@ void run(const Case& one, int count) {
 }
 
 }  // namespace
-}  // namespace braid::planner
+}  // namespace braid
 
 int main(int argc, char** argv) {
   const int count = argc > 1 ? std::atoi(argv[1]) : 200;
@@ -68,5 +68,5 @@ int main(int argc, char** argv) {
       "| problem | random plans | median error %% | best plans | median error %% | do not fit "
       "after "
       "all | seconds |\n|---|---|---|---|---|---|---|\n");
-  for (const auto& one : braid::planner::cases()) braid::planner::run(one, count);
+  for (const auto& one : braid::cases()) braid::run(one, count);
 }

@@ -6,9 +6,9 @@
 #include <cstdio>
 
 #include "base/text.h"
-#include "cost/efficiency.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
+#include "pricing/efficiency.h"
 #include "sim/simulate.h"
 
 namespace braid {

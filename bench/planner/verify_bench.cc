@@ -88,7 +88,8 @@ int main(int argc, char** argv) {
   std::vector<int> sizes;
   for (int i = 1; i < argc; ++i) sizes.push_back(std::atoi(argv[i]));
   if (sizes.empty()) sizes = {64, 1024, 4096};
-  std::printf("GRPO of llama2-70b, tp 8, pp 4, rank 0: compile and verify; ops of one mini-batch\n");
+  std::printf(
+      "GRPO of llama2-70b, tp 8, pp 4, rank 0: compile and verify; ops of one mini-batch\n");
   std::printf("%7s %12s %12s %12s %12s\n", "devices", "compile s", "MiB", "ops s", "MiB in all");
   for (const int size : sizes) {
     std::fflush(stdout);

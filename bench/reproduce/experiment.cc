@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "plan/make_problem.h"
-#include "search/plan_simulate.h"
+#include "search/simulate.h"
 
 namespace braid::reproduce {
 namespace {
@@ -14,18 +14,16 @@ constexpr int kThreads = 2;  // never changes a result
 
 Result<PlannedStep> search(const PlanningProblem& problem, const Calibration& calibration,
                            const PlanLimits& limits) {
-  BRAID_ASSIGN(const planner::CallPricer pricer, planner::CallPricer::make(problem, calibration));
-  planner::SpaceOptions space_options;
+  BRAID_ASSIGN(const CallPricer pricer, CallPricer::make(problem, calibration));
+  SpaceOptions space_options;
   space_options.allowed = limits.allowed;
-  BRAID_ASSIGN(planner::PlanSpace space, planner::make_plan_space(problem, pricer, space_options));
-  planner::SearchOptions options;
+  BRAID_ASSIGN(PlanSpace space, make_plan_space(problem, pricer, space_options));
+  SearchOptions options;
   options.judged = limits.judged;
   options.polish = false;
   options.units.max_units = limits.units;
   options.units.threads = kThreads;
-  BRAID_ASSIGN(
-      planner::Found found,
-      planner::search_plans(space, options, planner::simulator_judge(problem, calibration)));
+  BRAID_ASSIGN(Found found, search_plans(space, options, simulator_judge(problem, calibration)));
   return PlannedStep{std::move(found.plan), *std::move(found.verdict)};
 }
 
@@ -91,8 +89,7 @@ Result<PlannedStep> best_plan_on(const PlanningProblem& problem, const Calibrati
   return search(problem, calibration, limits);
 }
 
-double call_seconds(const PlanningProblem& problem, const planner::Verdict& verdict,
-                    CallKind kind) {
+double call_seconds(const PlanningProblem& problem, const Verdict& verdict, CallKind kind) {
   double sum = 0;
   size_t at = 0;
   for (const Call& call : problem.graph.calls) {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "cost/efficiency.h"
 #include "plan/problem.h"
-#include "search/plan_search.h"
+#include "pricing/efficiency.h"
+#include "search/search.h"
 
 namespace braid::reproduce {
 
@@ -38,7 +38,7 @@ Calibration with_constants(const Calibration& calibration, const std::string& gp
 
 struct PlannedStep {
   ExecutionPlan plan;
-  planner::Verdict verdict;  // of the simulator
+  Verdict verdict;  // of the simulator
 };
 
 struct PlanLimits {
@@ -55,7 +55,7 @@ Result<PlannedStep> best_plan_on(const PlanningProblem& problem, const Calibrati
                                  const RoleMeshes& meshes, PlanLimits limits);
 
 // Seconds of calls of a kind, summed.
-double call_seconds(const PlanningProblem& problem, const planner::Verdict& verdict, CallKind kind);
+double call_seconds(const PlanningProblem& problem, const Verdict& verdict, CallKind kind);
 
 // One line of a Markdown table; a header prints the rule under it too.
 void print_row(const std::vector<std::string>& cells);

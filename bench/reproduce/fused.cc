@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "fuse/fuse.h"
 #include "program/program.h"
-#include "schedule/fuse.h"
 #include "schedule/schedule.h"
 #include "sim/simulate.h"
 
@@ -143,7 +143,7 @@ Result<FusedTimes> run_fused(const FusedRow& row, const Calibration& calibration
   options.objective = FuseObjective::kMemory;
   options.seed = fusion.seed;
   options.units.max_units = fusion.units;
-  BRAID_ASSIGN(const FuseResult passes, fuse(fused.problem, options));
+  BRAID_ASSIGN(const FuseResult passes, fuse_pipelines(fused.problem, options));
   out.passes_apart = one_after_the_other(fused);
   out.passes_together = passes.makespan, out.passes_bound = passes.lower_bound;
   return out;

@@ -4,9 +4,9 @@
 #include <map>
 
 #include "base/text.h"
-#include "cost/predict_generate.h"
 #include "plan/validate.h"
-#include "search/plan_simulate.h"
+#include "pricing/predict_generate.h"
+#include "search/simulate.h"
 #include "sim/overlap.h"
 
 namespace braid::reproduce {
@@ -216,8 +216,7 @@ double mean_response_for(VerlSetting setting, double update_s) {
     setting.mean_response = (low + high) / 2;
     const auto one = verl_case(setting);
     BRAID_CHECK(one.ok(), one.status().message());
-    const auto verdict =
-        planner::simulate_plan(one->plan, one->problem, committed_calibration(), {});
+    const auto verdict = simulate_plan(one->plan, one->problem, committed_calibration(), {});
     BRAID_CHECK(verdict.ok(), verdict.status().message());
     const double now_s = call_seconds(one->problem, *verdict, CallKind::kTrainStep);
     (now_s < update_s ? low : high) = setting.mean_response;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cost/measurement.h"
+#include "calibrate/measurement.h"
 #include "experiment.h"
 
 namespace braid::reproduce {

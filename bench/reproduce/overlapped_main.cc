@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "base/text.h"
-#include "cost/predict.h"
+#include "calibrate/predict.h"
 #include "overlapped.h"
 
 namespace braid::reproduce {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "plan/baselines/baselines.h"
-#include "search/plan_simulate.h"
+#include "foreign/baselines/baselines.h"
+#include "search/simulate.h"
 
 namespace braid::reproduce {
 namespace {
@@ -85,7 +85,7 @@ RealResult run_real(const PlanningProblem& problem, const Calibration& calibrati
     result.heuristic = plan.status();
     return result;
   }
-  const auto verdict = planner::simulate_plan(*plan, problem, calibration, {});
+  const auto verdict = simulate_plan(*plan, problem, calibration, {});
   if (!verdict.ok()) {
     result.heuristic = verdict.status();
     return result;

@@ -5,9 +5,9 @@
 #include <cstdlib>
 
 #include "base/text.h"
-#include "plan/baselines/baselines.h"
+#include "foreign/baselines/baselines.h"
 #include "real.h"
-#include "search/plan_simulate.h"
+#include "search/simulate.h"
 
 namespace braid::reproduce {
 namespace {
@@ -62,7 +62,7 @@ void gain_table(const char* title, const Calibration& calibration, int64_t units
 std::string ratio(const Result<ExecutionPlan>& plan, const PlanningProblem& problem,
                   const Calibration& calibration, double best_s) {
   if (!plan.ok()) return "none";
-  const auto verdict = planner::simulate_plan(*plan, problem, calibration, {});
+  const auto verdict = simulate_plan(*plan, problem, calibration, {});
   if (!verdict.ok()) return "none";
   return number(verdict->step_s / best_s, 2) + (verdict->fits ? "" : " (no memory)");
 }

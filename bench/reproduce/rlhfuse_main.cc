@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "schedule/classic.h"
-#include "schedule/fuse.h"
-#include "schedule/published_instances.h"
+#include "fuse/classic.h"
+#include "fuse/fuse.h"
+#include "fuse/published_instances.h"
 
 namespace {
 
@@ -49,7 +49,7 @@ Worst search(const PublishedInstance& instance, const Setting& setting) {
                step.peak_memory <= instance.peak + kRounding;
     };
     options.units.stop = [&] { return enough || elapsed_s() >= setting.seconds; };
-    const FuseResult result = fuse(problem_of(instance), options).value();
+    const FuseResult result = fuse_pipelines(problem_of(instance), options).value();
     worst.makespan = std::max(worst.makespan, result.makespan);
     worst.peak = std::max(worst.peak, result.peak_memory);
     worst.seconds = std::max(worst.seconds, result.log.back().elapsed_s);

@@ -11,7 +11,7 @@
 #include "algo/statistics.h"
 #include "config/algorithm_check.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 using testing::DoubleNear;
@@ -399,4 +399,4 @@ TEST(Metric, MergeEqualsAddingAll) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -10,7 +10,7 @@
 
 #include "algo/batch.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 double token_weight(const AlgorithmOptions& options, const Denominators& denominators,

@@ -4,7 +4,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 // How an optimizer step weights its tokens (options.loss_agg):
 //   token_mean          sum over tokens / tokens                     (Yu et al., 2025, DAPO)

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "config/algorithm_options.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 using Fields = std::map<std::string, at::Tensor>;
 
@@ -78,4 +78,4 @@ using LossFn = std::function<Result<LossResult>(const ModelOutputs&, const AlgoB
 Result<ComputeFn> find_compute(const std::string& name);
 Result<LossFn> find_loss(const std::string& name);
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -15,7 +15,7 @@
 #include "config/options.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 using GoldenNumbers = std::vector<double>;
@@ -141,4 +141,4 @@ INSTANTIATE_TEST_SUITE_P(Names, AlgorithmGoldens,
                                                      "reinforce_baseline_advantages", "policy"}));
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -8,7 +8,7 @@
 #include "algo/statistics.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 Result<at::Tensor> field(const AlgoBatch& batch, const std::string& name, int64_t size) {
@@ -93,4 +93,4 @@ at::Tensor from_doubles(const std::vector<double>& values, const at::Tensor& lik
   return at::empty({size}, like.options().dtype(at::kFloat)).copy_(view);
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -3,7 +3,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 // Offsets of the samples in the packed tokens: S + 1 entries, the last is R.
 std::vector<int64_t> sample_begins(const AlgoBatch& batch);
@@ -34,4 +34,4 @@ Status check_output(const at::Tensor& output, int64_t size, const std::string& n
 std::vector<double> to_doubles(const at::Tensor& tensor);
 at::Tensor from_doubles(const std::vector<double>& values, const at::Tensor& like);
 
-}  // namespace braid
+}  // namespace braid::inline algo

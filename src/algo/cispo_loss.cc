@@ -4,7 +4,7 @@
 #include "algo/functions.h"
 #include "algo/policy_terms.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 // -sg(clip(r)) A log pi: every token keeps a gradient.
@@ -21,4 +21,4 @@ Result<LossResult> cispo_loss(const ModelOutputs& outputs, const AlgoBatch& batc
   return policy_objective_loss(outputs, batch, denominators, options, {weighted_losses, false});
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

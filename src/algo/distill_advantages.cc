@@ -3,7 +3,7 @@
 #include "algo/statistics.h"
 #include "algo/token_rewards.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 Result<ComputeResult> distill_advantages(const AlgoBatch& batch, const AlgorithmOptions& options,
                                          AlgoState&) {

@@ -4,7 +4,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 // PPO (Schulman et al., 2017; Ouyang et al., 2022, §3.5): the sample's reward at its last token,
 // minus kl.coef * KL(old || ref) per token when kl.in is reward; GAE; normalization.

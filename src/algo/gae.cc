@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-namespace braid {
+namespace braid::inline algo {
 
 GaeResult gae(const std::vector<double>& rewards, const std::vector<double>& values,
               const std::vector<int64_t>& begins, double gamma, double lam) {
@@ -20,4 +20,4 @@ GaeResult gae(const std::vector<double>& rewards, const std::vector<double>& val
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

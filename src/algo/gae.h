@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace braid {
+namespace braid::inline algo {
 
 struct GaeResult {
   std::vector<double> advantages;  // [R]
@@ -16,4 +16,4 @@ struct GaeResult {
 GaeResult gae(const std::vector<double>& rewards, const std::vector<double>& values,
               const std::vector<int64_t>& begins, double gamma, double lam);
 
-}  // namespace braid
+}  // namespace braid::inline algo

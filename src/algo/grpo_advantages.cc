@@ -4,7 +4,7 @@
 #include "algo/functions.h"
 #include "algo/statistics.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 // Added to the standard deviation, as in TRL's GRPO; it bounds the advantages of groups that are
@@ -50,4 +50,4 @@ Result<ComputeResult> grpo_advantages(const AlgoBatch& batch, const AlgorithmOpt
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 constexpr char kStateName[] = "kl_coef";
@@ -53,4 +53,4 @@ void add_kl_metrics(Metrics& metrics, const std::vector<double>& logprobs,
   metrics["kl/ref_k3"].merge(k3);
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -5,7 +5,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 // Estimate of KL(p || q) from a token sampled from p, given log p and log q (Schulman,
 // "Approximating KL divergence", 2020): k1 = log p - log q; k2 = k1^2 / 2; k3 = exp(-k1) - 1 + k1.
@@ -29,4 +29,4 @@ void update_kl_coefficient(const KlOptions& kl, double measured, double sequence
 void add_kl_metrics(Metrics& metrics, const std::vector<double>& logprobs,
                     const std::vector<double>& ref_logprobs);
 
-}  // namespace braid
+}  // namespace braid::inline algo

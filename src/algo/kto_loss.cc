@@ -10,7 +10,7 @@
 #include "algo/batch.h"
 #include "algo/functions.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 // Reports each sample's number under a name for the wanted and one for the others.

@@ -13,7 +13,7 @@
 #include "algo/own_functions.h"
 #include "algo/own_loss.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -639,4 +639,4 @@ TEST(OwnLoss, WhatItMayNotGiveIsNamed) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline algo

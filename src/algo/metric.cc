@@ -3,7 +3,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 void Metric::add(double value, double weight) { merge({value * weight, weight, value, value}); }
 
@@ -25,4 +25,4 @@ double reported(const std::string& name, const Metric& metric) {
   return metric.mean();
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -18,7 +18,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 constexpr const char* kBuild = "; build it again with 'braid build-loss'";

@@ -6,7 +6,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 struct OwnLossEntry;
 

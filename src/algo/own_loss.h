@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace braid {
+namespace braid::inline algo {
 
 struct OwnLossInput {
   at::Tensor logprobs_R;      // of the policy in training, attached to autograd

@@ -5,7 +5,7 @@
 #include "algo/functions.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 Status check_pairs(const AlgoBatch& batch) {
@@ -44,4 +44,4 @@ Result<LossResult> pairwise_loss(const ModelOutputs& outputs, const AlgoBatch& b
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -7,7 +7,7 @@
 #include "algo/functions.h"
 #include "algo/policy_terms.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 // -min(r A, clip(r) A), for negative advantages at most -c A (Ye et al., 2020, eq. 5).
@@ -26,4 +26,4 @@ Result<LossResult> policy_loss(const ModelOutputs& outputs, const AlgoBatch& bat
   return policy_objective_loss(outputs, batch, denominators, options, {clipped_losses});
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

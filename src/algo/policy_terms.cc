@@ -8,7 +8,7 @@
 #include "algo/kl.h"
 #include "algo/statistics.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 Result<PolicyTerms> policy_terms(const ModelOutputs& outputs, const AlgoBatch& batch,
@@ -110,4 +110,4 @@ Result<LossResult> policy_objective_loss(const ModelOutputs& outputs, const Algo
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

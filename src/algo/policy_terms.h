@@ -7,7 +7,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 struct PolicyTerms {
   at::Tensor logprobs_R, old_R, advantages_R;
@@ -27,4 +27,4 @@ Result<LossResult> policy_objective_loss(const ModelOutputs& outputs, const Algo
                                          const AlgorithmOptions& options,
                                          const PolicyObjective& objective);
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -4,7 +4,7 @@
 #include "algo/statistics.h"
 #include "algo/token_rewards.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 Result<ComputeResult> ppo_advantages(const AlgoBatch& batch, const AlgorithmOptions& options,
                                      AlgoState& state) {
@@ -25,4 +25,4 @@ Result<ComputeResult> ppo_advantages(const AlgoBatch& batch, const AlgorithmOpti
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

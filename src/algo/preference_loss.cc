@@ -15,7 +15,7 @@
 #include "algo/functions.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 // Rows of the preferred samples of a micro-batch, and of those that they are preferred to.
@@ -156,4 +156,4 @@ Result<ComputeResult> best_and_worst(const AlgoBatch& batch, const AlgorithmOpti
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

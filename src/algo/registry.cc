@@ -3,7 +3,7 @@
 #include "algo/own_functions.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 const std::map<std::string, ComputeFn>& computes() {
@@ -52,4 +52,4 @@ Result<LossFn> find_loss(const std::string& name) {
   return find(losses(), "loss", name);
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -3,7 +3,7 @@
 #include "algo/statistics.h"
 #include "algo/token_rewards.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 // Returns of the scores with the penalty, normalized.
@@ -47,4 +47,4 @@ Result<ComputeResult> reinforce_baseline_advantages(const AlgoBatch& batch,
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

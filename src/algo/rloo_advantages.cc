@@ -3,7 +3,7 @@
 #include "algo/statistics.h"
 #include "algo/token_rewards.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 // Each sample's total minus the mean of the others of its group.
@@ -39,4 +39,4 @@ Result<ComputeResult> rloo_advantages(const AlgoBatch& batch, const AlgorithmOpt
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -1,7 +1,7 @@
 #include "algo/batch.h"
 #include "algo/functions.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 Result<ComputeResult> sampler_logprobs(const AlgoBatch& batch, const AlgorithmOptions&,
                                        AlgoState&) {
@@ -10,4 +10,4 @@ Result<ComputeResult> sampler_logprobs(const AlgoBatch& batch, const AlgorithmOp
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

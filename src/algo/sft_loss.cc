@@ -5,7 +5,7 @@
 #include "algo/batch.h"
 #include "algo/functions.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 Result<LossResult> sft_loss(const ModelOutputs& outputs, const AlgoBatch& batch,
                             const Denominators& denominators, const AlgorithmOptions&) {
@@ -25,4 +25,4 @@ Result<LossResult> sft_loss(const ModelOutputs& outputs, const AlgoBatch& batch,
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

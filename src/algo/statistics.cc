@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-namespace braid {
+namespace braid::inline algo {
 
 Moments moments(const std::vector<double>& values) {
   Moments result;
@@ -55,4 +55,4 @@ std::vector<std::vector<size_t>> group_members(const std::vector<int64_t>& group
   return members;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

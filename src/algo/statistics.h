@@ -5,7 +5,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 struct Moments {
   double mean = 0;
@@ -31,4 +31,4 @@ void add_advantage_metrics(Metrics& metrics, const std::vector<double>& advantag
 // Indices of the members of each group, groups in the order of their first member.
 std::vector<std::vector<size_t>> group_members(const std::vector<int64_t>& groups);
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -7,7 +7,7 @@
 #include "algo/statistics.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline algo {
 namespace {
 
 Status check_responses(const AlgoBatch& batch) {
@@ -107,4 +107,4 @@ Status normalize_tokens(const AlgoBatch& batch, const std::string& normalize,
   return {};
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -5,7 +5,7 @@
 
 #include "algo/algorithm.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 // The score of each sample [S] at its last token; with kl.in reward minus kl.coef * KL(old || ref)
 // at every token (fields old_logprobs [R], ref_logprobs [R]), which the controller sees; under
@@ -23,4 +23,4 @@ std::vector<double> returns_to_go(const std::vector<double>& rewards,
 Status normalize_tokens(const AlgoBatch& batch, const std::string& normalize,
                         std::vector<double>& advantages);
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -7,7 +7,7 @@
 #include "algo/functions.h"
 #include "algo/statistics.h"
 
-namespace braid {
+namespace braid::inline algo {
 
 Result<LossResult> value_loss(const ModelOutputs& outputs, const AlgoBatch& batch,
                               const Denominators& denominators, const AlgorithmOptions& options) {
@@ -33,4 +33,4 @@ Result<LossResult> value_loss(const ModelOutputs& outputs, const AlgoBatch& batc
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

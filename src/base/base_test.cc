@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "base/yaml.h"
 
-namespace braid {
+namespace braid::inline base {
 namespace {
 
 Result<int> half(int value) {
@@ -143,4 +143,4 @@ TEST(Yaml, WhatIsNoPlainKeyIsRefused) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline base

@@ -2,7 +2,7 @@
 
 #include "base/encoding.h"
 
-namespace braid {
+namespace braid::inline base {
 
 CsvReader::CsvReader(std::string_view text, char separator)
     : text_(without_byte_order_mark(text)), separator_(separator) {}
@@ -50,4 +50,4 @@ Result<std::vector<CsvCell>> CsvReader::record() {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

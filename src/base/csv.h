@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline base {
 
 struct CsvCell {
   std::string text;
@@ -39,4 +39,4 @@ class CsvReader {
   int64_t line_ = 1;
 };
 
-}  // namespace braid
+}  // namespace braid::inline base

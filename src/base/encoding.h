@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace braid {
+namespace braid::inline base {
 
 // The text after the byte-order mark that some editors write before UTF-8.
 inline std::string_view without_byte_order_mark(std::string_view text) {
@@ -11,4 +11,4 @@ inline std::string_view without_byte_order_mark(std::string_view text) {
   return text.substr(0, kMark.size()) == kMark ? text.substr(kMark.size()) : text;
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

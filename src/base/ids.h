@@ -8,7 +8,7 @@
 #include <ostream>
 #include <string>
 
-namespace braid {
+namespace braid::inline base {
 
 template <typename Tag, typename Value = int64_t>
 struct Id {
@@ -26,7 +26,7 @@ using InstructionId = Id<struct InstructionIdTag, int32_t>;  // index in a rank'
 using DeviceId = Id<struct DeviceIdTag, int32_t>;            // global device number
 using RoleId = Id<struct RoleIdTag, std::string>;  // "actor", "critic", "reference", "reward", ...
 
-}  // namespace braid
+}  // namespace braid::inline base
 
 template <typename Tag, typename Value>
 struct std::hash<braid::Id<Tag, Value>> {

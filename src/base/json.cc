@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-namespace braid {
+namespace braid::inline base {
 namespace {
 
 // Of lists and objects in each other: what reads, copies, prints and ends a value takes them by
@@ -127,4 +127,4 @@ Status require_known_keys(const Json& object, const std::vector<std::string>& kn
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

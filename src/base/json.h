@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline base {
 
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
@@ -54,4 +54,4 @@ Result<T> json_field_or(const Object& object, const std::string& key, T fallback
   return json_field<T>(object, key);
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

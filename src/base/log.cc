@@ -3,7 +3,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
-namespace braid {
+namespace braid::inline base {
 namespace {
 
 spdlog::level::level_enum spdlog_level(LogLevel level) {
@@ -37,4 +37,4 @@ void log(LogLevel level, const std::string& message) {
 
 void set_log_level(LogLevel level) { logger().set_level(spdlog_level(level)); }
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace braid {
+namespace braid::inline base {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
@@ -17,4 +17,4 @@ inline void log_error(const std::string& message) { log(LogLevel::kError, messag
 // Messages below this level are dropped; the initial level is kInfo.
 void set_log_level(LogLevel level);
 
-}  // namespace braid
+}  // namespace braid::inline base

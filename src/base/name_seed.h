@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 
-namespace braid {
+namespace braid::inline base {
 
 // FNV-1a of the name, mixed with the seed.
 inline uint64_t name_seed(uint64_t seed, std::string_view name) {
@@ -15,4 +15,4 @@ inline uint64_t name_seed(uint64_t seed, std::string_view name) {
   return mix_seed(seed, hash);
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace braid {
+namespace braid::inline base {
 namespace {
 
 bool is_control(unsigned char byte) { return byte < 0x20 || byte == 0x7f; }
@@ -43,4 +43,4 @@ std::string excerpt(std::string_view text, size_t most) {
   return end < text.size() ? out + "..." : out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

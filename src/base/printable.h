@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace braid {
+namespace braid::inline base {
 
 // The text with control bytes as \xNN, so that a terminal shows all of it and nothing cuts it off;
 // line breaks and tabs stay.
@@ -14,4 +14,4 @@ std::string printable(std::string_view text);
 // also those that are no ASCII; after `most` bytes "...".
 std::string excerpt(std::string_view text, size_t most = 60);
 
-}  // namespace braid
+}  // namespace braid::inline base

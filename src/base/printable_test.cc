@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline base {
 namespace {
 
 TEST(Printable, ControlBytesAreShownAndLinesStay) {
@@ -22,4 +22,4 @@ TEST(Excerpt, IsOneLineOfWhatWasRead) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline base

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace braid {
+namespace braid::inline base {
 namespace {
 
 constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
@@ -55,4 +55,4 @@ uint64_t RandomStream::below(uint64_t bound) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>((*this)()) * bound) >> 64);
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

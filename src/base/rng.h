@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline base {
 
 // Four 32-bit words for a 128-bit counter under a 64-bit key.
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
@@ -43,4 +43,4 @@ class RandomStream {
   uint64_t index_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-namespace braid {
+namespace braid::inline base {
 namespace {
 std::string& check_context() {
   static std::string context;
@@ -67,4 +67,4 @@ void check_failed(const char* file, int line, const std::string& message) {
   std::abort();
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace braid {
+namespace braid::inline base {
 
 // What the caller should do, not what went wrong; the exit code of the program follows from it.
 enum class Code {
@@ -96,7 +96,7 @@ std::optional<T>& Result<T>::checked() {
 // by the runtime.
 void set_check_context(std::string context);
 
-}  // namespace braid
+}  // namespace braid::inline base
 
 #define BRAID_CHECK(condition, message)                                                    \
   do {                                                                                     \

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace braid {
+namespace braid::inline base {
 
 // Whether the large suites run whole (BRAID_TEST_FULL=1); else they take a sample.
 inline bool full_tier() { return std::getenv("BRAID_TEST_FULL") != nullptr; }
@@ -27,4 +27,4 @@ inline CommandOutcome run_shell(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

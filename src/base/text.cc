@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace braid {
+namespace braid::inline base {
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   std::string out;
@@ -129,4 +129,4 @@ bool parse_bool(std::string_view text, bool* out) {
   return true;
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace braid {
+namespace braid::inline base {
 
 // All arguments written one after another, as by operator<<.
 template <typename... Args>
@@ -48,4 +48,4 @@ bool parse_int(std::string_view text, int64_t* out);
 bool parse_double(std::string_view text, double* out);
 bool parse_bool(std::string_view text, bool* out);
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -1,8 +1,8 @@
 // Units of quantities that several modules count in.
 #pragma once
 
-namespace braid {
+namespace braid::inline base {
 
 inline constexpr double kGib = 1073741824.0;  // bytes
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -1,6 +1,6 @@
 #include "base/utf8.h"
 
-namespace braid {
+namespace braid::inline base {
 namespace {
 
 bool is_continuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
@@ -91,4 +91,4 @@ bool is_white_space(char32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace braid {
+namespace braid::inline base {
 
 // Byte offset of the first byte that is not well-formed UTF-8 (surrogates and overlong forms are
 // not), or npos.
@@ -26,4 +26,4 @@ size_t utf8_step(std::string_view bytes, bool* complete, bool* truncated);
 // Unicode property White_Space.
 bool is_white_space(char32_t code_point);
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline base {
 namespace {
 
 // Of lists and maps in each other: what copies, prints and ends a tree takes them by recursion.
@@ -287,4 +287,4 @@ std::string yaml_text(const YamlNode& root, bool with_origins) {
   return out.str();
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

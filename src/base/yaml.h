@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline base {
 
 struct YamlNode {
   enum class Kind { kNull, kScalar, kMap, kList };
@@ -54,4 +54,4 @@ Status expand_variables(
 // The tree as block-style YAML text; with origins, each scalar line ends in "# origin".
 std::string yaml_text(const YamlNode& root, bool with_origins = false);
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline base {
 
 Status wrong_value(const YamlNode& node, const std::string& what) {
   return invalid_input(cat(node.origin, ": ", what));
@@ -24,4 +24,4 @@ Status require_known_keys(const YamlNode& map, const std::string& where,
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -6,7 +6,7 @@
 
 #include "base/yaml.h"
 
-namespace braid {
+namespace braid::inline base {
 
 // "ORIGIN: what", for a value that is not as it must be.
 Status wrong_value(const YamlNode& node, const std::string& what);
@@ -19,4 +19,4 @@ Status require_map(const YamlNode& node, const std::string& where);
 Status require_known_keys(const YamlNode& map, const std::string& where,
                           const std::vector<std::string>& allowed);
 
-}  // namespace braid
+}  // namespace braid::inline base

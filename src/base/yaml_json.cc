@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline base {
 namespace {
 
 Json json_of_scalar(const YamlNode& node) {
@@ -41,4 +41,4 @@ Json json_of_yaml(const YamlNode& node) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline base

@@ -4,10 +4,10 @@
 #include "base/json.h"
 #include "base/yaml.h"
 
-namespace braid {
+namespace braid::inline base {
 
 // Maps, lists and scalars as they are; a scalar that is not quoted becomes null, a truth value or a
 // number where YAML's core schema reads it so, else text.
 Json json_of_yaml(const YamlNode& node);
 
-}  // namespace braid
+}  // namespace braid::inline base

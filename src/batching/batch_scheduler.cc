@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline batching {
 
 BatchScheduler::Group& BatchScheduler::group(const ScheduledSequence& s) {
   if (s.group >= static_cast<int64_t>(groups_.size())) groups_.resize(s.group + 1);
@@ -234,4 +234,4 @@ void BatchScheduler::retire() {
   running_.resize(kept);
 }
 
-}  // namespace braid
+}  // namespace braid::inline batching

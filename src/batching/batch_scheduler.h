@@ -11,7 +11,7 @@
 
 #include "batching/cache_pages.h"
 
-namespace braid {
+namespace braid::inline batching {
 
 struct BatchLimits {
   int64_t max_concurrent = 256;     // sequences that run at a time
@@ -125,4 +125,4 @@ class BatchScheduler {
   int64_t capacity_ = 0, used_ = 0;  // pages
 };
 
-}  // namespace braid
+}  // namespace braid::inline batching

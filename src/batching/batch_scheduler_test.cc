@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 
-namespace braid {
+namespace braid::inline batching {
 namespace {
 
 // What an engine holds: numbered pages with counts of their holders, kept by the decisions alone.
@@ -217,4 +217,4 @@ TEST(BatchScheduler, ResumedRemovedAndPreemptedSequencesKeepTheCounts) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline batching

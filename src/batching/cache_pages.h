@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline batching {
 
 // Tokens per page, and per step of the attention reduction: prefill, decode and training sum over
 // keys in blocks of this many positions, in order, so that they give the same bits.
@@ -13,4 +13,4 @@ inline constexpr int64_t kPageTokens = 32;
 // Pages that hold so many tokens.
 constexpr int64_t pages_for(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
 
-}  // namespace braid
+}  // namespace braid::inline batching

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline batching {
 
 // A row's weights are summed in blocks of so many tokens of the vocabulary. Where a rank has fewer
 // than two, whole logits are no more to send.

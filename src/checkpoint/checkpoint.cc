@@ -17,7 +17,7 @@
 #include "host/staged_folder.h"
 #include "nn/safetensors.h"
 
-namespace braid {
+namespace braid::inline checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -295,4 +295,4 @@ Status apply_retention(const std::string& folder, const SavePoint& at,
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline checkpoint

@@ -20,7 +20,7 @@
 #include "config/options.h"
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline checkpoint {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
@@ -100,4 +100,4 @@ int64_t size_bytes(const CheckpointState& state);
 // Fails with both numbers when the file system of `folder` has less than needed_bytes free.
 Status check_free_space(const std::string& folder, int64_t needed_bytes);
 
-}  // namespace braid
+}  // namespace braid::inline checkpoint

@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline checkpoint {
 namespace {
 
 using testing::ElementsAre;
@@ -273,4 +273,4 @@ TEST_F(CheckpointTest, KillWhileWritingLosesNothing) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline checkpoint

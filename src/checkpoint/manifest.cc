@@ -7,7 +7,7 @@
 #include "host/file.h"
 #include "host/sha256.h"
 
-namespace braid {
+namespace braid::inline checkpoint {
 namespace {
 
 constexpr int64_t kFormat = 1;
@@ -93,4 +93,4 @@ Status check_files(const std::string& folder, const Manifest& manifest) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline checkpoint

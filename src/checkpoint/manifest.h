@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline checkpoint {
 
 inline constexpr const char* kManifestFile = "manifest.json";
 
@@ -35,4 +35,4 @@ Result<Manifest> read_manifest(const std::string& folder);
 // Compares every file with the manifest; kDataLoss names the first that is missing or differs.
 Status check_files(const std::string& folder, const Manifest& manifest);
 
-}  // namespace braid
+}  // namespace braid::inline checkpoint

@@ -1,6 +1,6 @@
 #include "checkpoint/save_schedule.h"
 
-namespace braid {
+namespace braid::inline checkpoint {
 namespace {
 
 constexpr double kSecondsPerMinute = 60;
@@ -14,4 +14,4 @@ bool SaveSchedule::is_due(int64_t step, double now_s) const {
   return by_step || by_time;
 }
 
-}  // namespace braid
+}  // namespace braid::inline checkpoint

@@ -6,7 +6,7 @@
 
 #include "config/options.h"
 
-namespace braid {
+namespace braid::inline checkpoint {
 
 class SaveSchedule {
  public:
@@ -24,4 +24,4 @@ class SaveSchedule {
   double last_save_s_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline checkpoint

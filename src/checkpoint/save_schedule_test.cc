@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline checkpoint {
 namespace {
 
 CheckpointConfig every(int64_t steps, double minutes) {
@@ -39,4 +39,4 @@ TEST(SaveSchedule, EitherIsEnoughAndNeitherIsNever) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline checkpoint

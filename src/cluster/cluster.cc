@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline cluster {
 namespace {
 
 int first_device(const Cluster& cluster, int node) {
@@ -161,4 +161,4 @@ int nodes_spanned(const Cluster& cluster, const DeviceMesh& mesh) {
   return static_cast<int>(nodes.size());
 }
 
-}  // namespace braid
+}  // namespace braid::inline cluster

@@ -14,7 +14,7 @@
 #include "base/yaml.h"
 #include "cluster/gpu.h"
 
-namespace braid {
+namespace braid::inline cluster {
 
 inline constexpr int kMaxDevicesPerNode = 16;
 
@@ -103,4 +103,4 @@ std::vector<DeviceMesh> candidate_meshes(const Cluster& cluster);
 bool overlaps(const DeviceMesh& a, const DeviceMesh& b);
 int nodes_spanned(const Cluster& cluster, const DeviceMesh& mesh);
 
-}  // namespace braid
+}  // namespace braid::inline cluster

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline cluster {
 namespace {
 
 using testing::HasSubstr;
@@ -272,4 +272,4 @@ TEST(Gpu, PeaksDependOnPrecision) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline cluster

@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "cluster/cluster.h"
 
-namespace braid {
+namespace braid::inline cluster {
 namespace {
 
 Status wrong(const YamlNode& node, const std::string& what) {
@@ -233,4 +233,4 @@ Result<DeviceMesh> mesh_from_json(const Json& json) {
   return mesh;
 }
 
-}  // namespace braid
+}  // namespace braid::inline cluster

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace braid {
+namespace braid::inline cluster {
 namespace {
 
 struct NumberField {
@@ -153,4 +153,4 @@ Result<GpuSpec> gpu_from_json(const Json& json) {
   return gpu;
 }
 
-}  // namespace braid
+}  // namespace braid::inline cluster

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline cluster {
 
 struct GpuSpec {
   std::string key;           // "h100-80g", or "this-machine"
@@ -53,4 +53,4 @@ Json gpu_json(const GpuSpec& gpu);
 // Fields that are absent keep the catalogue values of "key" where the catalogue has it.
 Result<GpuSpec> gpu_from_json(const Json& json);
 
-}  // namespace braid
+}  // namespace braid::inline cluster

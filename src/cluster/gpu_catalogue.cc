@@ -3,7 +3,7 @@
 
 #include "cluster/gpu.h"
 
-namespace braid {
+namespace braid::inline cluster {
 namespace {
 
 std::vector<GpuSpec> ampere_gpus() {
@@ -167,4 +167,4 @@ const std::vector<GpuSpec>& gpu_catalogue() {
   return catalogue;
 }
 
-}  // namespace braid
+}  // namespace braid::inline cluster

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline cluster {
 
 Cluster in_kind_order(Cluster cluster) {
   const auto key = [](const Node& node) {
@@ -38,4 +38,4 @@ std::string device_numbers_text(const Cluster& cluster) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline cluster

@@ -7,11 +7,11 @@
 
 #include "cluster/cluster.h"
 
-namespace braid {
+namespace braid::inline cluster {
 
 // The same nodes in that order, faster kinds first; nodes of a kind keep theirs.
 Cluster in_kind_order(Cluster cluster);
 // "devices 0-15: h100-80g, 16-23: a100-80g".
 std::string device_numbers_text(const Cluster& cluster);
 
-}  // namespace braid
+}  // namespace braid::inline cluster

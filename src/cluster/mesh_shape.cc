@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-namespace braid {
+namespace braid::inline cluster {
 namespace {
 
 // Distinct kinds of devices, those with the least memory first.
@@ -42,4 +42,4 @@ MeshShape shape_of(const Cluster& cluster, const DeviceMesh& mesh) {
   return shape;
 }
 
-}  // namespace braid
+}  // namespace braid::inline cluster

@@ -10,7 +10,7 @@
 
 #include "cluster/cluster.h"
 
-namespace braid {
+namespace braid::inline cluster {
 
 struct MeshShape {
   int devices = 1;
@@ -26,4 +26,4 @@ struct MeshShape {
 // REQUIRES: validate_mesh(cluster, mesh) is ok.
 MeshShape shape_of(const Cluster& cluster, const DeviceMesh& mesh);
 
-}  // namespace braid
+}  // namespace braid::inline cluster

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline cluster {
 namespace {
 
 MeshShape whole(const char* yaml) {
@@ -48,4 +48,4 @@ TEST(MeshShape, DevicesOfOneNvlinkDomain) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline cluster

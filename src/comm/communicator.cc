@@ -18,7 +18,7 @@
 #include "device/tensor_memory.h"
 #include "host/work_section.h"
 
-namespace braid {
+namespace braid::inline comm {
 
 // Tensors on their way: themselves where the backend reaches the device that they lie on, else
 // copies in host memory.
@@ -373,4 +373,4 @@ Status Communicator::barrier(std::string_view where) {
       .wait();
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

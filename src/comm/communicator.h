@@ -26,7 +26,7 @@ namespace c10d {
 class Backend;
 }
 
-namespace braid {
+namespace braid::inline comm {
 
 class PositionBoard;
 class Store;
@@ -159,4 +159,4 @@ class CommunicationFailure : public std::runtime_error {
 // Waits, and throws CommunicationFailure where that fails.
 void wait_or_throw(Pending pending);
 
-}  // namespace braid
+}  // namespace braid::inline comm

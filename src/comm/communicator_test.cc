@@ -11,7 +11,7 @@
 
 #include "comm/rank_testing.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 using testing::HasSubstr;
@@ -215,4 +215,4 @@ TEST(Communicator, OneRankNeedsNobody) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline comm

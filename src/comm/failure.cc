@@ -2,7 +2,7 @@
 
 #include "base/json.h"
 
-namespace braid {
+namespace braid::inline comm {
 
 std::string failure_record(const RankFailure& failure) {
   const Json json = {
@@ -25,4 +25,4 @@ std::string failure_text(const RankFailure& failure) {
              failure.position.empty() ? "" : cat(" (at: ", failure.position, ")"));
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

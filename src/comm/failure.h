@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline comm {
 
 struct RankFailure {
   int64_t global_rank = 0;
@@ -29,4 +29,4 @@ Result<RankFailure> parse_failure(std::string_view record);
 // "rank 1 failed: CAUSE (at POSITION)".
 std::string failure_text(const RankFailure& failure);
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -19,7 +19,7 @@
 #include "host/file.h"
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 using testing::HasSubstr;
@@ -339,4 +339,4 @@ TEST(GlooBackend, DefinesNothingOfGloo) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline comm

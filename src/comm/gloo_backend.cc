@@ -10,7 +10,7 @@
 #include "comm/group_backend.h"
 #include "comm/store_handle.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> gloo_options(
@@ -48,4 +48,4 @@ Result<std::unique_ptr<GroupBackend>> connect_gloo(Store& store,
   return backend;
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

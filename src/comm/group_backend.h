@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "comm/store.h"
 
-namespace braid {
+namespace braid::inline comm {
 
 struct GroupBackend {
   c10::intrusive_ptr<c10d::Backend> host;  // Gloo: of tensors in host memory
@@ -39,4 +39,4 @@ bool has_nccl();
 Result<c10::intrusive_ptr<c10d::Backend>> connect_nccl(Store& store,
                                                        const GroupBackendOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline comm

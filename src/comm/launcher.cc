@@ -27,7 +27,7 @@
 
 extern char** environ;
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 constexpr int kPoll_ms = 50;
@@ -278,4 +278,4 @@ Result<int> launch_ranks(const LaunchOptions& options) {
   return launcher.run();
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

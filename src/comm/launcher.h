@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline comm {
 
 struct LaunchOptions {
   int64_t ranks = 1;
@@ -27,4 +27,4 @@ struct LaunchOptions {
 // the ranks.
 Result<int> launch_ranks(const LaunchOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 constexpr int64_t kDerivedPortBase = 20000, kDerivedPorts = 20000;
@@ -200,4 +200,4 @@ int64_t threads_per_rank(int64_t cores, int64_t local_size) {
   return std::max<int64_t>(1, cores / std::max<int64_t>(1, local_size));
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline comm {
 
 struct Membership {
   int64_t global_rank = 0;
@@ -45,4 +45,4 @@ Result<std::string> first_slurm_host(std::string_view hosts);
 // Threads that each of `local_size` ranks of a machine with `cores` cores may use; at least 1.
 int64_t threads_per_rank(int64_t cores, int64_t local_size);
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 using testing::HasSubstr;
@@ -121,4 +121,4 @@ TEST(Threads, AreDividedAmongTheRanksOfAMachine) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline comm

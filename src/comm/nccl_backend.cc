@@ -12,7 +12,7 @@
 #include "comm/store_handle.h"
 #endif
 
-namespace braid {
+namespace braid::inline comm {
 
 #ifdef BRAID_WITH_NCCL
 
@@ -46,4 +46,4 @@ Result<c10::intrusive_ptr<c10d::Backend>> connect_nccl(Store&, const GroupBacken
 
 #endif
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -14,7 +14,7 @@
 #include "host/file.h"
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline comm {
 
 // Two texts that take turns: the one of the newest version is complete whenever its writer dies.
 struct SharedPosition {
@@ -138,4 +138,4 @@ std::string PositionView::text() const {
   return {text.data(), ::strnlen(text.data(), text.size())};
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-namespace braid {
+namespace braid::inline comm {
 
 struct SharedPosition;  // the text as it lies in the memory
 
@@ -70,4 +70,4 @@ class PositionView {
   const SharedPosition* shared_;  // null once moved from
 };
 
-}  // namespace braid
+}  // namespace braid::inline comm

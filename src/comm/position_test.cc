@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 TEST(Position, TextNamesPhaseInstructionAndWait) {
@@ -83,4 +83,4 @@ TEST(Position, AChangeIsCheap) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline comm

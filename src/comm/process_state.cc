@@ -7,7 +7,7 @@
 #include "comm/watchdog.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 struct ProcessStat {
@@ -70,4 +70,4 @@ std::optional<pid_t> living_process(const std::string& identity) {
   return lives ? std::optional<pid_t>(pid) : std::nullopt;
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

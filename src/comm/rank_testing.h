@@ -23,7 +23,7 @@
 #include "comm/world.h"
 #include "host/file.h"
 
-namespace braid::rank_testing {
+namespace braid::inline comm::rank_testing {
 
 // Names of the tests by number of ranks.
 inline std::map<int64_t, std::vector<std::string>>& registry() {
@@ -151,7 +151,7 @@ inline void run(const std::string& name, int64_t ranks, void (*body)(World&)) {
   }
 }
 
-}  // namespace braid::rank_testing
+}  // namespace braid::inline comm::rank_testing
 
 #define RANK_TEST(suite, name, ranks) RANK_TEST_IF(suite, name, ranks, true)
 // In the full tier alone: the fast one starts no ranks for it.

@@ -27,7 +27,7 @@
 #include "comm/watchdog.h"
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 constexpr double kRequestTimeout_s = 60;  // of a request that the server answers at once
@@ -303,4 +303,4 @@ Result<int64_t> Store::add(const std::string& key, int64_t value) {
   return sum;
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -18,7 +18,7 @@ namespace c10d {
 class Store;
 }
 
-namespace braid {
+namespace braid::inline comm {
 
 class Store {
  public:
@@ -61,4 +61,4 @@ class Store {
   int64_t port_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "comm/store.h"
 
-namespace braid {
+namespace braid::inline comm {
 
 struct Store::Handle {
   c10::intrusive_ptr<c10d::Store> store;
@@ -16,4 +16,4 @@ struct Store::Handle {
 // What an exception of c10d says, without its stack of calls.
 std::string short_message(const std::exception& error);
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 std::atomic<TransferWatch*> innermost = nullptr;

@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-namespace braid {
+namespace braid::inline comm {
 
 enum class Transfer {
   kAllReduce,

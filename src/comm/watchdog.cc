@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 double now_s() {
@@ -189,4 +189,4 @@ void Watchdog::end_now(const RankFailure& failure) {
   ::_exit(1);
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

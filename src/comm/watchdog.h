@@ -21,7 +21,7 @@
 #include "comm/position.h"
 #include "comm/store.h"
 
-namespace braid {
+namespace braid::inline comm {
 
 struct WatchdogOptions {
   double interval_s = 1;   // between two signs of life
@@ -94,4 +94,4 @@ ProcessState process_state(const std::string& identity);
 // The number of a process of this machine that lives.
 std::optional<pid_t> living_process(const std::string& identity);
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -15,7 +15,7 @@
 #include "host/process.h"
 #include "host/sha256.h"
 
-namespace braid {
+namespace braid::inline comm {
 namespace {
 
 // A peer's end is seen as a broken connection before its cause is in the store: wait this long.
@@ -267,4 +267,4 @@ Traffic World::traffic(Transfer transfer) const {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

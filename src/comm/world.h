@@ -16,7 +16,7 @@
 #include "comm/position.h"
 #include "comm/watchdog.h"
 
-namespace braid {
+namespace braid::inline comm {
 
 // What a rank says of itself, in words that follow its name: "has train.seed" -> "'2'" reads "rank
 // 1 has train.seed '2', rank 0 '1'". A claim that a rank lacks is "not at all".
@@ -91,4 +91,4 @@ class World {
 // SHA-256 of the program that runs, for World::agree().
 Result<std::string> binary_hash();
 
-}  // namespace braid
+}  // namespace braid::inline comm

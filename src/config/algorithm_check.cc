@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "config/algorithm_traits.h"
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 Status check_choice(const char* key, const std::string& value,
@@ -135,4 +135,4 @@ Status validate(const AlgorithmOptions& options) {
   return check_combinations(options);
 }
 
-}  // namespace braid
+}  // namespace braid::inline config

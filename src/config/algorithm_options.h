@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-namespace braid {
+namespace braid::inline config {
 
 struct KlOptions {
   double coef = 0.05;
@@ -118,4 +118,4 @@ void visit(V& v, AlgorithmOptions& o) {
 // defaults: PPO penalizes k1 in the reward, GRPO k3 in the loss and normalizes by group).
 AlgorithmOptions default_options(const std::string& name);
 
-}  // namespace braid
+}  // namespace braid::inline config

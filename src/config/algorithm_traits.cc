@@ -2,7 +2,7 @@
 
 #include "config/options.h"
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 // GRPO (Shao et al., 2024): statistics of the group, k3 in the loss.
@@ -130,4 +130,4 @@ void set_name_defaults(const std::string& name, int64_t max_response_length, Con
   if (name == "dapo") config->reward_total.overlong_buffer = max_response_length / 5;
 }
 
-}  // namespace braid
+}  // namespace braid::inline config

@@ -7,7 +7,7 @@
 
 #include "config/algorithm_options.h"
 
-namespace braid {
+namespace braid::inline config {
 
 struct Config;
 
@@ -35,4 +35,4 @@ bool compares_groups(const AlgorithmOptions& options);
 // penalty of the last fifth of a response under dapo). `max_response_length` in tokens.
 void set_name_defaults(const std::string& name, int64_t max_response_length, Config* config);
 
-}  // namespace braid
+}  // namespace braid::inline config

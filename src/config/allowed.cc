@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 std::vector<std::string> choices_of(const Allowed& allowed) {
@@ -58,4 +58,4 @@ Status check_allowed(const Allowed& allowed, const std::string& key, const std::
       cat(key, " must be ", allowed.choices, ", not '", value, "'", did_you_mean(value, choices)));
 }
 
-}  // namespace braid
+}  // namespace braid::inline config

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline config {
 
 struct Allowed {
   double low = -std::numeric_limits<double>::infinity();
@@ -70,4 +70,4 @@ std::string allowed_text(const Allowed& allowed);
 Status check_allowed(const Allowed& allowed, const std::string& key, double value);
 Status check_allowed(const Allowed& allowed, const std::string& key, const std::string& value);
 
-}  // namespace braid
+}  // namespace braid::inline config

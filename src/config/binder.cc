@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 Status wrong_type(const YamlNode& node, const std::string& key, const char* expected) {
@@ -71,4 +71,4 @@ Status unknown_key(const YamlNode& node, const std::string& path,
                            "; keys here: ", join(known, ", ")));
 }
 
-}  // namespace braid
+}  // namespace braid::inline config

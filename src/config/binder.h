@@ -13,7 +13,7 @@
 #include "base/yaml.h"
 #include "config/allowed.h"
 
-namespace braid {
+namespace braid::inline config {
 
 // Text of a scalar converted strictly; the error says what was expected.
 Status read_scalar(const YamlNode& node, const std::string& key, std::string* out);
@@ -173,4 +173,4 @@ class OptionPrinter {
   YamlNode out_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline config

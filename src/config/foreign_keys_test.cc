@@ -1,5 +1,5 @@
 // What keys of TRL, verl and OpenRLHF are answered with, key by key.
-#include "config/foreign_keys.h"
+#include "foreign/keys/keys.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "config/load.h"
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 using testing::HasSubstr;
@@ -341,4 +341,4 @@ TEST(ForeignKeys, EstimatorsBecomeAlgorithmsThatExist) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline config

@@ -9,7 +9,7 @@
 #include "config/origin.h"
 #include "config/reference.h"
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 // Names of users-and-peers' groups that people also type, moved to ours before reading.
@@ -370,4 +370,4 @@ std::string algorithm_text(const AlgorithmOptions& algorithm) {
              penalty);
 }
 
-}  // namespace braid
+}  // namespace braid::inline config

@@ -11,7 +11,7 @@
 #include "base/yaml.h"
 #include "config/options.h"
 
-namespace braid {
+namespace braid::inline config {
 
 struct ConfigSources {
   std::vector<std::pair<std::string, std::string>> files;  // (name, text); later ones win
@@ -52,4 +52,4 @@ std::string arithmetic_text(const Config& config, const BatchArithmetic& arithme
 // reference model not loaded (algorithm.kl.coef = 0)".
 std::string algorithm_text(const AlgorithmOptions& algorithm);
 
-}  // namespace braid
+}  // namespace braid::inline config

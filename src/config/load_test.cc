@@ -6,11 +6,11 @@
 #include <iterator>
 #include <set>
 
-#include "config/foreign_key_table.h"
 #include "config/reference.h"
+#include "foreign/keys/key_table.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 Result<LoadedConfig> load(const std::string& text, std::vector<std::string> overrides = {}) {
@@ -391,4 +391,4 @@ TEST(Config, ArithmeticNamesNearestValidValues) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline config

@@ -12,7 +12,7 @@
 #include "config/allowed.h"
 #include "config/planning_options.h"
 
-namespace braid {
+namespace braid::inline config {
 
 // Bounds far above what can be meant, so that products of counts fit and nothing waits for ever.
 inline constexpr double kMostCount = 16'777'216;     // samples, tokens of a sequence, ...
@@ -572,4 +572,4 @@ void visit(V& v, Config& o) {
   v("plan", o.plan, "");
 }
 
-}  // namespace braid
+}  // namespace braid::inline config

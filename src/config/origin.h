@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "base/yaml.h"
 
-namespace braid {
+namespace braid::inline config {
 
 inline constexpr const char* kDefaultOrigin = "default";
 inline constexpr const char* kNamedDefaultOrigin = "default of algorithm.name: ";  // and the name
@@ -18,4 +18,4 @@ inline bool is_written(const YamlNode& node) {
          node.origin.rfind(kNamedDefaultOrigin, 0) != 0;
 }
 
-}  // namespace braid
+}  // namespace braid::inline config

@@ -8,7 +8,7 @@
 #include "base/yaml.h"
 #include "config/allowed.h"
 
-namespace braid {
+namespace braid::inline config {
 
 struct WorkloadConfig {
   YamlNode prompt_length;
@@ -53,4 +53,4 @@ void visit(V& v, PlanConfig& o) {
     "the same of generation: vllm, sglang, trtllm; \"\" = the average engine");
 }
 
-}  // namespace braid
+}  // namespace braid::inline config

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "config/foreign_keys.h"
+#include "foreign/keys/keys.h"
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 std::string last_part(const std::string& path) { return split(path, '.').back(); }
@@ -114,4 +114,4 @@ Status check_option_keys(const YamlNode& tree, const std::vector<std::string>& a
   return KeyChecker(tree, algorithms).check(tree, "");
 }
 
-}  // namespace braid
+}  // namespace braid::inline config

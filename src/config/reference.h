@@ -11,7 +11,7 @@
 #include "config/binder.h"
 #include "config/options.h"
 
-namespace braid {
+namespace braid::inline config {
 
 struct OptionRow {
   enum class Kind { kLeaf, kGroup, kListOfGroups };
@@ -102,4 +102,4 @@ std::string configuration_table();
 // names of `algorithms`.
 Status check_option_keys(const YamlNode& tree, const std::vector<std::string>& algorithms = {});
 
-}  // namespace braid
+}  // namespace braid::inline config

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "config/origin.h"
 
-namespace braid {
+namespace braid::inline config {
 namespace {
 
 using VisitKey = std::function<void(const std::string& key, const YamlNode& value)>;
@@ -33,4 +33,4 @@ bool is_within(const std::string& key, const std::string& group) {
                                       key.compare(group.size(), 2, "[]") == 0);
 }
 
-}  // namespace braid
+}  // namespace braid::inline config

@@ -7,7 +7,7 @@
 
 #include "base/yaml.h"
 
-namespace braid {
+namespace braid::inline config {
 
 // Visits the keys of LoadedConfig::resolved that were written in a file or on the command line, in
 // its order. Keys of a list's entries are called "reward[].weight", once for each entry.
@@ -19,4 +19,4 @@ void visit_set_keys(
 // "reward".
 bool is_within(const std::string& key, const std::string& group);
 
-}  // namespace braid
+}  // namespace braid::inline config

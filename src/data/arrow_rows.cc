@@ -9,7 +9,7 @@
 #include "host/file.h"
 #include "host/machine.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr const char* kPluginName = "libbraid_arrow.so";
@@ -81,4 +81,4 @@ Status for_each_arrow_row(const std::string& path,
   return state.status;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

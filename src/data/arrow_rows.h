@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // What a file holds, by its first bytes.
 enum class ArrowKind { kNone, kParquet, kIpc };
@@ -24,4 +24,4 @@ Status for_each_arrow_row(const std::string& path,
 // Whether this program can read such files; for tests.
 bool can_read_arrow();
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr const char* kGroundTruth = "reward_model.ground_truth";
@@ -213,4 +213,4 @@ std::string describe_columns(const OrderedJson& row, const RowColumns& columns) 
   return cat(row_format_name(columns.format), ": ", join(parts, ", "));
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "config/options.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // What training asks of a row.
 enum class DataNeed {
@@ -68,4 +68,4 @@ std::optional<bool> truth_of(const OrderedJson& value);
 // A conversation whose last message is the assistant's.
 bool ends_with_assistant(const OrderedJson& messages);
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using ::testing::HasSubstr;
@@ -102,4 +102,4 @@ TEST(Columns, DataForAnotherAlgorithmSaySo) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

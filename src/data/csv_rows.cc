@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 Status check_csv_names(const std::vector<std::string>& names, char separator) {
@@ -78,4 +78,4 @@ Status for_each_csv_row(std::string_view text, char separator,
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // Calls `visit` with every row of a text (base/csv.h), a JSON object on one line, until a call
 // fails. The first line names
@@ -18,4 +18,4 @@ namespace braid {
 Status for_each_csv_row(std::string_view text, char separator,
                         const std::function<Status(std::string_view row)>& visit);
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using ::testing::ElementsAre;
@@ -59,4 +59,4 @@ TEST(CsvRows, AVisitMayEndIt) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr int64_t kReportedRows = 100;
@@ -76,4 +76,4 @@ void DataCheck::run() {
   done_ = true;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -11,7 +11,7 @@
 
 #include "data/dataset.h"
 
-namespace braid {
+namespace braid::inline data {
 
 struct BadRow {
   int64_t index = 0;    // of DataSet::record()
@@ -52,4 +52,4 @@ class DataCheck {
   std::thread thread_;  // last: begins when all else is there
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

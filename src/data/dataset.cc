@@ -17,7 +17,7 @@
 #include "host/sha256.h"
 #include "host/workers.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr uint64_t kShuffleStream = 0x5af1;
@@ -361,4 +361,4 @@ Result<DataSet> load_data_set(const std::string& source, DataNeed need, const To
   return make_data_set(std::move(rows), need, tokenizer, config, options);
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -24,7 +24,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "host/sha256.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // One row of data. Prompts have only prompt_ids; samples have the response to learn; pairs have
 // both responses.
@@ -138,4 +138,4 @@ Result<DataSet> make_data_set(RowFiles rows, DataNeed need, const Tokenizer* tok
 Result<DataSet> load_data_set(const std::string& source, DataNeed need, const Tokenizer* tokenizer,
                               const DataConfig& config, const LoadingOptions& options = {});
 
-}  // namespace braid
+}  // namespace braid::inline data

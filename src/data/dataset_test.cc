@@ -16,7 +16,7 @@
 #include "host/file.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using ::testing::ElementsAre;
@@ -352,4 +352,4 @@ TEST(Task, SourcesSayHowManyLines) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

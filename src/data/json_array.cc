@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 bool is_json_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -87,4 +87,4 @@ Status for_each_array_element(std::string_view text,
   return scanner.ended() ? ok_status() : broken(scanner.at(), "more behind its end");
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

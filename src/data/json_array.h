@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // Calls `visit` with every element of an array, on one line, until a call fails. Only borders are
 // looked for; whether an element is JSON is its reader's to find out. Errors name what is wrong
@@ -15,4 +15,4 @@ namespace braid {
 Status for_each_array_element(std::string_view text,
                               const std::function<Status(std::string_view element)>& visit);
 
-}  // namespace braid
+}  // namespace braid::inline data

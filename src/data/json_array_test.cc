@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using ::testing::ElementsAre;
@@ -54,4 +54,4 @@ TEST(JsonArray, AFailedVisitEndsIt) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

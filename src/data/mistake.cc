@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr std::string_view kDigits = "0123456789", kLetters = "abcdefghijklmnopqrstuvwxyz";
@@ -87,4 +87,4 @@ std::string wrong_answer(const std::string& answer, bool in_order, RandomStream&
   return wrong;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // A wrong answer near `answer`, which must not be empty: one mistake or two, as a policy makes them
 // that has learnt a little. What a reward model never saw as a mistake, PPO finds, so they cover
@@ -14,4 +14,4 @@ namespace braid {
 // sorted, so most of the wrong ones are, too.
 std::string wrong_answer(const std::string& answer, bool in_order, RandomStream& random);
 
-}  // namespace braid
+}  // namespace braid::inline data

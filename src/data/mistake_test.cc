@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 std::string sorted(std::string text) {
@@ -66,4 +66,4 @@ TEST(Mistake, ShortAnswersHaveMistakesToo) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

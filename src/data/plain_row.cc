@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr const char* kMediaColumns[] = {"image", "images", "video", "videos", "audio", "audios"};
@@ -250,4 +250,4 @@ std::string PlainRow::description() const {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

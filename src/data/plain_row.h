@@ -10,7 +10,7 @@
 #include "config/options.h"
 #include "data/columns.h"
 
-namespace braid {
+namespace braid::inline data {
 
 enum class RowDialect { kNone, kShareGpt, kAlpaca };
 
@@ -32,4 +32,4 @@ struct PlainRow {
 // pictures, sounds and films, bytes for text, an unknown speaker, messages as Python prints them.
 Result<PlainRow> plain_row(OrderedJson row, DataNeed need, const DataConfig& config);
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using ::testing::AllOf;
@@ -154,4 +154,4 @@ TEST(PlainRow, BytesAreNoText) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

@@ -7,7 +7,7 @@
 #include "data/chat/render.h"
 #include "data/plain_row.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr const char* kTemplatePlace = "{prompt}";
@@ -324,4 +324,4 @@ Result<DataRecord> make_record(OrderedJson written, DataNeed need, const Tokeniz
   return record;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

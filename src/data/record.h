@@ -7,7 +7,7 @@
 #include "data/columns.h"
 #include "data/dataset.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // Reads a row; plain_row.h and columns.h say what its columns mean. A prompt that is text goes
 // through config.prompt_template and, under prompt_format chat, the tokenizer's chat template; an
@@ -20,4 +20,4 @@ namespace braid {
 Result<DataRecord> make_record(OrderedJson row, DataNeed need, const Tokenizer* tokenizer,
                                const DataConfig& config);
 
-}  // namespace braid
+}  // namespace braid::inline data

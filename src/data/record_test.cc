@@ -7,7 +7,7 @@
 #include "host/file.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using ::testing::HasSubstr;
@@ -369,4 +369,4 @@ TEST(Record, InvalidUtf8AndDuplicateKeysNameTheLine) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

@@ -12,7 +12,7 @@
 #include "host/gzip.h"
 #include "host/line_spool.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // A place is the number of the file and the byte in it.
@@ -200,4 +200,4 @@ std::string RowFiles::describe(int64_t place) const {
   return file.where(found.ok() ? number + 1 : number);
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -12,7 +12,7 @@
 
 #include "host/line_reader.h"
 
-namespace braid {
+namespace braid::inline data {
 
 class RowFiles {
  public:
@@ -51,4 +51,4 @@ class RowFiles {
   std::vector<File> files_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -12,7 +12,7 @@
 #include "host/file.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using ::testing::AllOf;
@@ -243,4 +243,4 @@ TEST_F(RowFilesTest, FoldersOfOneRowTwiceAreRefused) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

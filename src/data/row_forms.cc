@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "data/dataset.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 const char* form_of(const DataRecord& record) {
@@ -25,4 +25,4 @@ std::string RowForms::note(const DataRecord& record, const std::string& where) {
   return "";
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

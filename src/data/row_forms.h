@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-namespace braid {
+namespace braid::inline data {
 
 struct DataRecord;
 
@@ -19,4 +19,4 @@ class RowForms {
   std::set<std::string> seen_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr const char* kEndings[] = {".jsonl",    ".ndjson",  ".json",   ".parquet",
@@ -176,4 +176,4 @@ Result<std::vector<std::string>> paths_of_rows(const std::string& source) {
   return std::vector<std::string>{source};
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

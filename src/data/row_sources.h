@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // A path that is no folder is itself ("-" too); a pattern with * ? [ ] is the files that match; a
 // folder that `datasets` wrote with save_to_disk() is the files that its state.json lists, and one
@@ -17,4 +17,4 @@ namespace braid {
 // missing.
 Result<std::vector<std::string>> paths_of_rows(const std::string& source);
 
-}  // namespace braid
+}  // namespace braid::inline data

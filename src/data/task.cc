@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "data/mistake.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr uint64_t kTaskStream = 0x7a5c;
@@ -67,4 +67,4 @@ Result<std::string> task_source_text(const std::string& source, uint64_t seed) {
   return task_text(parts[1], count, seed);
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

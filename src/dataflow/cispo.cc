@@ -2,10 +2,10 @@
 // arXiv 2506.13585, §3.1).
 #include "dataflow/policy_graphs.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 Graph cispo_graph(const AlgorithmOptions& options) {
   return policy_graph(options, "grpo_advantages", "cispo");
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

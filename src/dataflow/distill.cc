@@ -3,7 +3,7 @@
 // arXiv 2306.13649; Gu et al., 2024, arXiv 2306.08543).
 #include "dataflow/policy_graphs.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 Graph distill_graph(const AlgorithmOptions& options) {
   const RoleId actor{"actor"}, teacher{"teacher"};

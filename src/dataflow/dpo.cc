@@ -4,7 +4,7 @@
 // the pair (Guo et al., 2024, arXiv 2402.04792, alg. 1).
 #include "dataflow/policy_graphs.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 // Its loss compares samples of a group, which are in one micro-batch.
@@ -56,4 +56,4 @@ Graph online_dpo_graph(const AlgorithmOptions&) {
   return graph;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

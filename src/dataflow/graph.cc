@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "dataflow/policy_graphs.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 struct NamedGraph {
@@ -329,4 +329,4 @@ Call reward_call() {
           {{"rewards", FieldType::kReal, FieldShape::kPerSample}}};
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

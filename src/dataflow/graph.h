@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "config/algorithm_options.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 enum class CallKind {
   kFetch,      // prompts (or whole samples) from the data set
@@ -139,4 +139,4 @@ Call old_logprob_call(const AlgorithmOptions& options);
 // Log-probs of given responses under the reference.
 Call ref_logprob_call();
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -5,7 +5,7 @@
 
 #include "dataflow/parse_graph.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 AlgorithmOptions named(const std::string& name, double kl = 0.1) {
@@ -271,4 +271,4 @@ INSTANTIATE_TEST_SUITE_P(
                  "samples_per_prompt must be a whole number"}));
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline dataflow

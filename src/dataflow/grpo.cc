@@ -2,10 +2,10 @@
 // GSPO and Dr. GRPO are this graph with other options.
 #include "dataflow/policy_graphs.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 Graph grpo_graph(const AlgorithmOptions& options) {
   return policy_graph(options, "grpo_advantages");
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

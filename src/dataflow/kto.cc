@@ -3,7 +3,7 @@
 // (Ethayarajh et al., 2024, arXiv 2402.01306, §4.1), taken before the step's first update.
 #include "dataflow/policy_graphs.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 Call fetch_labelled_call() {

@@ -7,7 +7,7 @@
 #include "base/yaml_check.h"
 #include "dataflow/yaml_quoted.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 constexpr CallKind kKinds[] = {CallKind::kFetch,  CallKind::kGenerate, CallKind::kInfer,
@@ -243,4 +243,4 @@ std::string graph_to_yaml(const Graph& graph) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -22,7 +22,7 @@
 
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 // Errors name file:line, the key and what it takes; the graph that is returned passes verify(), and
 // every role has the calls that it needs.
@@ -31,4 +31,4 @@ Result<Graph> parse_graph(std::string_view text, const std::string& where);
 // The graph in that form; parse_graph(graph_to_yaml(g)) == g.
 std::string graph_to_yaml(const Graph& graph);
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -2,7 +2,7 @@
 
 #include "config/algorithm_traits.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 // Else the penalty is a term of the loss.
@@ -52,4 +52,4 @@ Graph policy_graph(const AlgorithmOptions& options, const std::string& advantage
   return graph;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -6,7 +6,7 @@
 
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 // The train step of the policy on a loss of algo/: it reads what the KL term and the weights of
 // truncated importance sampling need where the options switch them on.
@@ -23,4 +23,4 @@ Graph cispo_graph(const AlgorithmOptions& options);
 Graph reinforce_graph(const AlgorithmOptions& options);
 Graph reinforce_baseline_graph(const AlgorithmOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

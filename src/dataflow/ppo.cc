@@ -1,7 +1,7 @@
 // PPO with a critic (Ouyang et al., 2022, §3.5; Schulman et al., 2017).
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 Graph ppo_graph(const AlgorithmOptions& options) {
   const RoleId actor{"actor"}, critic{"critic"}, reference{"reference"};
@@ -41,4 +41,4 @@ Graph ppo_graph(const AlgorithmOptions& options) {
   return graph;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

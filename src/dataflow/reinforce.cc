@@ -2,7 +2,7 @@
 // returns of the tokens' rewards, without a critic. The first two differ in options alone.
 #include "dataflow/policy_graphs.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 Graph reinforce_graph(const AlgorithmOptions& options) {
   return policy_graph(options, "reinforce_advantages");
@@ -12,4 +12,4 @@ Graph reinforce_baseline_graph(const AlgorithmOptions& options) {
   return policy_graph(options, "reinforce_baseline_advantages");
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

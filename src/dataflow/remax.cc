@@ -2,7 +2,7 @@
 // generation gives (Li et al., 2023, arXiv 2310.10505, §4.1).
 #include "dataflow/policy_graphs.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 namespace {
 
 Call greedy_generate_call() {
@@ -36,4 +36,4 @@ Graph remax_graph(const AlgorithmOptions& options) {
   return graph;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

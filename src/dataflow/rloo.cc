@@ -2,10 +2,10 @@
 // al., 2024, arXiv 2402.14740, §2.2).
 #include "dataflow/policy_graphs.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 Graph rloo_graph(const AlgorithmOptions& options) {
   return policy_graph(options, "rloo_advantages");
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -1,7 +1,7 @@
 // A reward model from preference pairs (Bradley-Terry; Ouyang et al., 2022, §3.5, eq. 1).
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 Graph rm_graph(const AlgorithmOptions&) {
   const RoleId reward{"reward"};
@@ -13,4 +13,4 @@ Graph rm_graph(const AlgorithmOptions&) {
   return graph;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -1,7 +1,7 @@
 // Supervised fine-tuning: the data's responses are the targets.
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline dataflow {
 
 Graph sft_graph(const AlgorithmOptions&) {
   const RoleId actor{"actor"};
@@ -24,4 +24,4 @@ Graph sft_graph(const AlgorithmOptions&) {
   return graph;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace braid {
+namespace braid::inline dataflow {
 
 inline std::string yaml_quoted(const std::string& text) {
   constexpr const char* kDigits = "0123456789abcdef";
@@ -24,4 +24,4 @@ inline std::string yaml_quoted(const std::string& text) {
   return out + "\"";
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

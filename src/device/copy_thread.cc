@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace braid {
+namespace braid::inline device {
 
 CopyThread::CopyThread() : thread_([this] { run(); }) {}
 
@@ -47,4 +47,4 @@ void CopyThread::run() {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline device

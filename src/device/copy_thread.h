@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-namespace braid {
+namespace braid::inline device {
 
 class CopyThread {
  public:
@@ -36,4 +36,4 @@ class CopyThread {
   std::thread thread_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline device

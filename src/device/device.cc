@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline device {
 namespace {
 
 std::optional<at::DeviceType> accelerator_of(const std::string& name) {
@@ -75,4 +75,4 @@ void finish_work(at::Device device) {
     c10::impl::getDeviceGuardImpl(device.type())->synchronizeDevice(device.index());
 }
 
-}  // namespace braid
+}  // namespace braid::inline device

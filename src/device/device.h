@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline device {
 
 // The device of a text: cpu, or the name of an accelerator with or without a number (cuda, cuda:1;
 // also the name of a device that was registered with torch under its key for private use). Without
@@ -26,4 +26,4 @@ Status use_local_device(const std::string& text, int64_t local_rank);
 // Waits until the device has done all work that it was given; nothing on the CPU.
 void finish_work(at::Device device);
 
-}  // namespace braid
+}  // namespace braid::inline device

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline device {
 namespace {
 
 // While a piece is on its way the host fills or empties another one.
@@ -164,4 +164,4 @@ at::Tensor pinned_for(const at::Tensor& host, at::Device device) {
   return at::empty(host.sizes(), pinned_options(host)).copy_(host.detach());
 }
 
-}  // namespace braid
+}  // namespace braid::inline device

@@ -9,7 +9,7 @@
 
 #include <optional>
 
-namespace braid {
+namespace braid::inline device {
 
 // A copy on its way to an accelerator.
 struct StartedCopy {
@@ -39,4 +39,4 @@ at::Tensor to_host(const at::Tensor& tensor);
 // is pinned already or the device is the CPU.
 at::Tensor pinned_for(const at::Tensor& host, at::Device device);
 
-}  // namespace braid
+}  // namespace braid::inline device

@@ -14,7 +14,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline device {
 namespace {
 
 std::atomic<int64_t> held_bytes{0}, most_bytes{0}, limit_bytes{0};
@@ -150,4 +150,4 @@ PeakMeter::~PeakMeter() {
 int64_t PeakMeter::most_bytes() const { return most_on(device_) - begin_; }
 int64_t PeakMeter::kept_bytes() const { return held_tensor_bytes(device_) - begin_; }
 
-}  // namespace braid
+}  // namespace braid::inline device

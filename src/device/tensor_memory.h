@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-namespace braid {
+namespace braid::inline device {
 
 // From here on every tensor of the host is counted. Once per process, before the first tensor;
 // later calls do nothing.
@@ -58,4 +58,4 @@ class PeakMeter {
   int64_t before_ = 0;  // the most before
 };
 
-}  // namespace braid
+}  // namespace braid::inline device

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace braid {
+namespace braid::inline emulate {
 
 class EmulatedClock {
  public:
@@ -40,4 +40,4 @@ class EmulatedClock {
   double stretch_ = 1;
 };
 
-}  // namespace braid
+}  // namespace braid::inline emulate

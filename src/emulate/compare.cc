@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "emulate/emulate.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 using OpKey = std::tuple<DeviceId, EventKind, TrackKind, CallId, int32_t, DeviceId>;
@@ -117,4 +117,4 @@ std::string emulation_text(const Emulation& emulation) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

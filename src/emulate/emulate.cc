@@ -11,7 +11,7 @@
 #include "emulate/emulated_rank.h"
 #include "emulate/list_fault.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 constexpr int64_t kMostRanks = 64;
@@ -243,8 +243,8 @@ Status check_emulated_devices(const Program& program) {
                            " devices, at most ", kMostRanks, " are emulated"));
 }
 
-Result<Emulation> emulate(World& world, const Program& program, const PlanningProblem& problem,
-                          const Calibration& calibration, const EmulationOptions& options) {
+Result<Emulation> emulate_step(World& world, const Program& program, const PlanningProblem& problem,
+                               const Calibration& calibration, const EmulationOptions& options) {
   Emulation out;
   SimOptions simulation;
   simulation.seed = options.seed;
@@ -278,4 +278,4 @@ Result<Emulation> emulate(World& world, const Program& program, const PlanningPr
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

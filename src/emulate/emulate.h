@@ -12,7 +12,7 @@
 #include "program/program.h"
 #include "sim/simulate.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 // What is wrong with the lists on purpose (list_fault.h).
 enum class ListFault { kNone, kDroppedWait, kSwappedMessages };
@@ -51,8 +51,8 @@ inline constexpr double kNear = 0.1;
 // has. On rank 0 the whole result, on the others only what is theirs. Errors: communication that
 // fails or does not end in time; lists that have no place for the fault. The job has been told then
 // (World::fail).
-Result<Emulation> emulate(World& world, const Program& program, const PlanningProblem& problem,
-                          const Calibration& calibration, const EmulationOptions& options);
+Result<Emulation> emulate_step(World& world, const Program& program, const PlanningProblem& problem,
+                               const Calibration& calibration, const EmulationOptions& options);
 
 // How two traces of a program differ, op by op: events of a device, kind and call are paired in
 // their order.
@@ -75,4 +75,4 @@ TraceShape shape_of(const Trace& trace);
 // Predicted beside emulated seconds, a line for each call, then the step.
 std::string emulation_text(const Emulation& emulation);
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -7,7 +7,7 @@
 #include "comm/rank_testing.h"
 #include "plan/test_problem.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 constexpr double kTenth = 0.1;
@@ -17,7 +17,7 @@ Emulation emulated(World& world, const ExecutionPlan& plan, const PlanningProble
                    const EmulationOptions& options = {}) {
   const auto program = compile(plan, problem);
   EXPECT_TRUE(program.ok()) << program.status().message();
-  auto out = emulate(world, *program, problem, committed_calibration(), options);
+  auto out = emulate_step(world, *program, problem, committed_calibration(), options);
   EXPECT_TRUE(out.ok()) << out.status().message();
   return out.ok() ? *out : Emulation();
 }
@@ -228,7 +228,7 @@ RANK_TEST(Emulate, AListWithoutAWaitShows, 4) {
           program->graph.calls[each.call.value].name == "update_actor")
         each.after.clear();
   const auto out =
-      emulate(world, *program, problem, committed_calibration(), {.time_scale = kFast});
+      emulate_step(world, *program, problem, committed_calibration(), {.time_scale = kFast});
   ASSERT_TRUE(out.ok()) << out.status().message();
   expect_alike(world, *out);
   if (world.global_rank() != 0) return;
@@ -274,4 +274,4 @@ TEST(ShapeOf, CountsWaitingAndWhatIsHidden) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "emulate/emulated_rank.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 constexpr int32_t kFirstChannel = 16;              // below: other users of the group of all ranks
@@ -353,4 +353,4 @@ Result<int64_t> EmulatedRank::transfer(const Side& side, int64_t ready_ns) {
   return span.end_ns;
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "program/fused.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 // What a stand-in says of its op: equal on all ranks that execute the same one.
@@ -98,7 +98,7 @@ Status EmulatedRank::run(const EmulatedClock& clock) {
   clock_ = clock;
   fabric_.set_clock(clock);
   lanes_.start();
-  const Status ran = interpret(
+  const Status ran = run_list(
       program_, work_.rank.value, *this, [](const Call&, double) {},
       [this](size_t index) { instruction_ = static_cast<int32_t>(index); });
   if (!ran.ok()) fail(ran);
@@ -392,4 +392,4 @@ Result<int64_t> EmulatedRank::meet_in_round(EmulatedCall* work, const EmulatedCa
   return ready;
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -24,7 +24,7 @@
 #include "interpret/interpreter.h"
 #include "sim/trace.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 class EmulatedRank : private Executor {
  public:
@@ -174,4 +174,4 @@ class EmulatedRank : private Executor {
   Lanes lanes_;  // last: its threads use the others
 };
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -1,6 +1,6 @@
 #include "emulate/end_times.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 void EndTimes::set(size_t i, int64_t end_ns) {
   Entry& entry = entries_[i];
@@ -30,4 +30,4 @@ void EndTimes::fail(const Status& failure) {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

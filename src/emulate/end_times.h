@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 class EndTimes {
  public:
@@ -36,4 +36,4 @@ class EndTimes {
   std::unique_ptr<Entry[]> entries_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -12,7 +12,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 constexpr int32_t kSlots = 16384;
@@ -215,4 +215,4 @@ void Fabric::leave(int32_t id) {
   if (++slot.left == slot.parties) slot.taken = false;
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -19,7 +19,7 @@
 #include "comm/communicator.h"
 #include "emulate/clock.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 struct FabricOptions {
   int32_t ports = 0;
@@ -68,4 +68,4 @@ class Fabric {
   EmulatedClock clock_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline emulate

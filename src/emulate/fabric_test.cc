@@ -8,7 +8,7 @@
 #include "comm/rank_testing.h"
 #include "emulate/end_times.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 constexpr int64_t kMs = 1000000;
@@ -79,4 +79,4 @@ TEST(EndTimes, AWaitEndsWithTheTimeOrTheFailure) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -2,7 +2,7 @@
 
 #include <exception>
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 Status run_task(const Lanes::Task& task) {
@@ -28,4 +28,4 @@ void Lanes::join() {
   threads_.clear();
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

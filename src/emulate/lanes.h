@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 class Lanes {
  public:
@@ -36,4 +36,4 @@ class Lanes {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline emulate

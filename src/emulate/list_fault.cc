@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "sim/step_prices.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 // Indices of the first two activations that these ops send over one channel; {-1, -1} for none.
@@ -159,4 +159,4 @@ std::string fault_text(const Program& program, const FaultPlace& place) {
   return "";
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -8,7 +8,7 @@
 
 #include "emulate/emulate.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 // Where lists are wrong, and how.
 struct FaultPlace {
@@ -45,4 +45,4 @@ BrokenLists break_lists(const Program& program, const FaultPlace& place, DeviceI
 // "update_actor begins without what it waits for".
 std::string fault_text(const Program& program, const FaultPlace& place);
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 std::string group_name(const OpGroup& group) {
@@ -126,4 +126,4 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -12,7 +12,7 @@
 #include "program/op_cursor.h"
 #include "sim/step_prices.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 // A call with a model on this rank.
 struct EmulatedCall {
@@ -44,4 +44,4 @@ struct RankWork {
 Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices, World& world,
                                 const std::function<void(Expansion*)>& change);
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 constexpr int64_t kNumbers = 4;  // of a stand-in
@@ -70,4 +70,4 @@ Result<std::vector<StandIn>> exchange_stand_ins(Communicator& group, OpKind kind
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -11,7 +11,7 @@
 #include "comm/communicator.h"
 #include "program/op.h"
 
-namespace braid {
+namespace braid::inline emulate {
 
 struct StandIn {
   int64_t ready_ns = 0;
@@ -29,4 +29,4 @@ Result<std::vector<StandIn>> exchange_stand_ins(Communicator& group, OpKind kind
 at::Tensor tensor_of(const StandIn& stand_in);
 StandIn stand_in_of(const at::Tensor& tensor);
 
-}  // namespace braid
+}  // namespace braid::inline emulate

@@ -1,6 +1,6 @@
 // Woven updates on emulated ranks: as long as predicted, and as much shorter than those of one call
 // after those of the other. Shapes are those of published instances
-// (schedule/published_instances.h).
+// (fuse/published_instances.h).
 #include <gmock/gmock.h>
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include "emulate/emulate.h"
 #include "plan/test_problem.h"
 
-namespace braid {
+namespace braid::inline emulate {
 namespace {
 
 constexpr double kOfMakespan = 0.03, kOfSpeedUp = 0.05;

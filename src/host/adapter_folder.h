@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace braid {
+namespace braid::inline host {
 
 // True for a folder that holds adapter_config.json and no model of its own.
 bool is_adapter_folder(const std::string& folder);
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "host/file_claim.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,6 +100,10 @@ Result<std::string> read_file(const std::string& path) {
     if (count == 0) return contents;
     contents.append(buffer, static_cast<size_t>(count));
   }
+}
+
+std::function<Result<std::string>(const std::string&)> file_reader() {
+  return [](const std::string& path) { return read_file(path); };
 }
 
 Status append_file(const std::string& path, std::string_view contents) {
@@ -207,4 +211,4 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_bytes_);
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -3,16 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline host {
 
 // The whole content of a file; "-" reads standard input.
 Result<std::string> read_file(const std::string& path);
+
+// Reads files for parsers that take text.
+std::function<Result<std::string>(const std::string&)> file_reader();
 
 // Writes to a temporary beside path, syncs it and renames it over path: readers see the old or the
 // new content. A device or a pipe is written to as it is.
@@ -69,4 +73,4 @@ class MappedFile {
   size_t size_bytes_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline host

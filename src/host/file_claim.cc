@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -65,4 +65,4 @@ void remove_unclaimed_files(const std::string& folder) {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline host {
 
 // The lock of a file or folder, held until the handle closes; closed where somebody else holds it,
 // where `path` is gone, and on a file system without locks. `flags`: of open(2), beside O_CLOEXEC.
@@ -24,4 +24,4 @@ std::string temporary_path(const std::string& path);
 // writers died. What cannot be removed is a warning.
 void remove_unclaimed_files(const std::string& folder);
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -14,7 +14,7 @@
 #include "host/process.h"
 #include "host/sha256.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 constexpr int64_t kPieces = 1024, kPieceBytes = int64_t{32} << 10;
@@ -91,4 +91,4 @@ Result<std::string> file_fingerprint(const std::string& path) {
   return cat(bytes, " bytes with SHA-256 ", sum.hex().substr(0, kShownDigits));
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

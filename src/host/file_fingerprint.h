@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline host {
 
 // Files up to here are hashed in whole.
 inline constexpr int64_t kWholeFileBytes = int64_t{64} << 20;
@@ -19,4 +19,4 @@ inline constexpr int64_t kWholeFileBytes = int64_t{64} << 20;
 // a training of norms or biases alone shows too. Errors name the path.
 Result<std::string> file_fingerprint(const std::string& path);
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -12,7 +12,7 @@
 #include "host/file.h"
 #include "host/sha256.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 std::string file_path(const char* name) {
@@ -86,4 +86,4 @@ TEST(FileFingerprint, ErrorsNameThePath) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "host/file_claim.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 class FileTest : public testing::Test {
@@ -83,4 +83,4 @@ TEST_F(FileTest, ErrorsNameThePath) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 constexpr size_t kMaxUnpackedBytes = size_t{4} << 30;
@@ -76,4 +76,4 @@ Result<std::string> gunzip(std::string_view data) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline host {
 
 // Whether the data starts as gzip does; plain text never does.
 bool is_gzip(std::string_view data);
@@ -20,4 +20,4 @@ Status gunzip_to(std::string_view data, const std::function<Status(std::string_v
 // kInvalidInput.
 Result<std::string> gunzip(std::string_view data);
 
-}  // namespace braid
+}  // namespace braid::inline host

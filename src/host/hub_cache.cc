@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 struct HubKind {
@@ -181,4 +181,4 @@ Result<std::string> locate_data(const std::string& source) {
   return name->path.empty() ? snapshot : join_path(snapshot, name->path);
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

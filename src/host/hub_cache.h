@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline host {
 
 // Where the hub's own programs keep what they fetched.
 std::string hub_cache_folder();
@@ -24,4 +24,4 @@ Result<std::string> locate_model(const std::string& name_or_path);
 // wildcards that match are themselves.
 Result<std::string> locate_data(const std::string& source);
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 using ::testing::AllOf;
@@ -132,4 +132,4 @@ TEST_F(HubCache, TheFolderFollowsTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

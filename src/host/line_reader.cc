@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 constexpr size_t kScanBytes = 1 << 18;  // of a pass over all lines
@@ -119,4 +119,4 @@ Result<std::string> LineReader::line_at(int64_t begin_byte) const {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

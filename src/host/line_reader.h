@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline host {
 
 class LineReader {
  public:
@@ -46,4 +46,4 @@ class LineReader {
   std::string text_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline host

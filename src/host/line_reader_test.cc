@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 using ::testing::HasSubstr;
@@ -103,4 +103,4 @@ TEST_F(LineReaderTest, APipeIsHeld) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "host/nameless_file.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 constexpr size_t kSpoolBytes = size_t{1} << 20;
@@ -31,4 +31,4 @@ Result<LineReader> LineSpool::finish(const std::string& name) && {
   return LineReader::of_file(std::move(file_), name);
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

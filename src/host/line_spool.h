@@ -7,7 +7,7 @@
 
 #include "host/line_reader.h"
 
-namespace braid {
+namespace braid::inline host {
 
 class LineSpool {
  public:
@@ -26,4 +26,4 @@ class LineSpool {
   std::string buffer_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 // The rest of the first line of a "name : value" file that has the name.
@@ -113,4 +113,4 @@ Processor processor() {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

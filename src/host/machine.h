@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline host {
 
 // The most memory that this process has held so far.
 int64_t peak_memory_bytes();
@@ -41,4 +41,4 @@ struct Processor {
 };
 Processor processor();
 
-}  // namespace braid
+}  // namespace braid::inline host

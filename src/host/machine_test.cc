@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 // Memory of this process that is resident now, by the kernel's own account.
@@ -41,4 +41,4 @@ TEST(Machine, PeakMemoryIsNotBelowWhatIsResident) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline host {
 
 Result<FileHandle> open_nameless_file(const std::string& folder_or_default) {
   std::error_code ignored;
@@ -38,4 +38,4 @@ Status write_nameless_file(const FileHandle& file, std::string_view bytes) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

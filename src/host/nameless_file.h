@@ -6,7 +6,7 @@
 
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline host {
 
 // A new empty file in `folder` ("" = the system's folder for temporary files, which TMPDIR names).
 Result<FileHandle> open_nameless_file(const std::string& folder);
@@ -14,4 +14,4 @@ Result<FileHandle> open_nameless_file(const std::string& folder);
 // Appends bytes.
 Status write_nameless_file(const FileHandle& file, std::string_view bytes);
 
-}  // namespace braid
+}  // namespace braid::inline host

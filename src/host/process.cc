@@ -18,7 +18,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 constexpr size_t kMaxLineBytes = size_t{64} << 20;
@@ -270,4 +270,4 @@ void ChildProcess::kill() {
   for (FileHandle* file : {&input_, &output_, &errors_, &guard_life_}) file->close();
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -17,7 +17,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline host {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
@@ -98,4 +98,4 @@ class ChildProcess {
   std::string ending_;   // filled once the child is reaped
 };
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -13,7 +13,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 // For answers that must come: long enough for a machine that does ten things at once.
@@ -121,4 +121,4 @@ TEST(ChildProcess, NothingOutlivesAKilledOwner) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

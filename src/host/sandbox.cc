@@ -23,7 +23,7 @@
 #include "host/process.h"
 #include "host/sandbox_filter.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 constexpr uid_t kNobody = 65534;
@@ -406,4 +406,4 @@ Result<SandboxResult> run_in_sandbox(const SandboxJob& job) {
   return out.ok() ? std::move(out) : run_as(job, {true, kNobody, kNobody});
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

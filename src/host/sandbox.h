@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline host {
 
 struct SandboxFile {
   std::string content;
@@ -51,4 +51,4 @@ struct SandboxResult {
 // started then.
 Result<SandboxResult> run_in_sandbox(const SandboxJob& job);
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 #if defined(__x86_64__)
@@ -89,4 +89,4 @@ bool clear_capabilities() {
   return ::syscall(SYS_capset, &header, none) == 0;
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

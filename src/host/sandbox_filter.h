@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace braid {
+namespace braid::inline host {
 
 // Refuses mounts, namespaces, other processes' memory, sockets, keys, modules, clocks and the like;
 // empty on processors whose system calls are not listed here.
@@ -18,4 +18,4 @@ bool install_filter(const std::vector<sock_filter>& filter);
 // Effective, permitted and inheritable. False with errno.
 bool clear_capabilities();
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "host/nameless_file.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 constexpr size_t kAlign = 64;
@@ -50,4 +50,4 @@ void ScratchMap::drop_pages() const {
   if (data_ != nullptr) ::madvise(const_cast<uint8_t*>(data_), size_bytes_, MADV_DONTNEED);
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline host {
 
 class ScratchMap {
  public:
@@ -38,4 +38,4 @@ class ScratchMap {
   size_t size_bytes_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -10,7 +10,7 @@
 
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 // Pages of the map that are in this process's resident set, by the kernel's own account.
@@ -62,4 +62,4 @@ TEST(ScratchMap, NothingToHoldIsFine) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

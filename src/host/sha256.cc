@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline host {
 
 struct Sha256::Context {
   EVP_MD_CTX* state = EVP_MD_CTX_new();
@@ -45,4 +45,4 @@ std::string sha256_hex(std::string_view bytes) {
   return sum.hex();
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace braid {
+namespace braid::inline host {
 
 class Sha256 {
  public:
@@ -26,4 +26,4 @@ class Sha256 {
 // Of data in one piece.
 std::string sha256_hex(std::string_view bytes);
 
-}  // namespace braid
+}  // namespace braid::inline host

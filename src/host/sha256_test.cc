@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 // The examples of FIPS 180-4 (NIST, "SHA256.pdf").
@@ -18,4 +18,4 @@ TEST(Sha256, PiecesGiveTheDigestOfTheWhole) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

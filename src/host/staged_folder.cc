@@ -16,7 +16,7 @@
 #include "host/file.h"
 #include "host/file_claim.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -86,4 +86,4 @@ Status StagedFolder::publish() {
   return put_in_place(staging_, path_);
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline host {
 
 // Renames a complete folder to `path`, over an earlier folder where there is one: by exchange, so
 // that one of the two has the name at every moment. The earlier one has the name `temporary` then.
@@ -37,4 +37,4 @@ class StagedFolder {
   FileHandle lock_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 class StagedFolderTest : public testing::Test {
@@ -58,4 +58,4 @@ TEST_F(StagedFolderTest, LeftoversOfTheDeadGoAndThoseOfTheLivingStay) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

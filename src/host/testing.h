@@ -14,7 +14,7 @@
 #include "host/process.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline host {
 
 // Runs the built program in the source folder with shell-quoted arguments.
 inline CommandOutcome run_braid(const std::string& arguments) {
@@ -84,4 +84,4 @@ inline int error_lines(const std::string& output) {
   return count;
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 thread_local WorkCount counted;
@@ -28,4 +28,4 @@ void count_instruction() { ++counted.instructions; }
 
 WorkCount work_count() { return counted; }
 
-}  // namespace braid
+}  // namespace braid::inline host

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline host {
 
 // CPU seconds of the calling thread since it began.
 double thread_cpu_s();
@@ -31,4 +31,4 @@ struct WorkCount {
 };
 WorkCount work_count();
 
-}  // namespace braid
+}  // namespace braid::inline host

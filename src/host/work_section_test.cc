@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 void burn(double seconds) {
@@ -33,4 +33,4 @@ TEST(WorkSectionTest, CountsInstructions) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

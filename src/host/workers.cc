@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace braid {
+namespace braid::inline host {
 
 Status for_each_on_workers(size_t items, size_t workers,
                            const std::function<Status(size_t worker, size_t item)>& job) {
@@ -32,4 +32,4 @@ Status for_each_on_workers(size_t items, size_t workers,
   return failure;
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

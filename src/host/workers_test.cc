@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline host {
 namespace {
 
 TEST(ForEachOnWorkers, EveryItemOnceAndTheFirstFailure) {
@@ -23,4 +23,4 @@ TEST(ForEachOnWorkers, EveryItemOnceAndTheFirstFailure) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline host

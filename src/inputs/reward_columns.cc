@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "reward/needed_columns.h"
 
-namespace braid {
+namespace braid::inline inputs {
 namespace {
 
 // Most data have a column in every row; only where one is missing in the first are more read.
@@ -64,4 +64,4 @@ Status check_columns(const std::vector<std::unique_ptr<Reward>>& rewards,
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline inputs

@@ -7,7 +7,7 @@
 #include "data/dataset.h"
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline inputs {
 
 // Every column that a reward of the list needs is in some row of the data (those of very large ones
 // are not all looked at); the error names reward and column, and the columns that are there.
@@ -15,4 +15,4 @@ namespace braid {
 Status check_columns(const std::vector<std::unique_ptr<Reward>>& rewards,
                      const std::vector<RewardOptions>& options, const DataSet& data);
 
-}  // namespace braid
+}  // namespace braid::inline inputs

@@ -14,7 +14,7 @@
 #include "models/spec.h"
 #include "reward/label_check.h"
 
-namespace braid {
+namespace braid::inline inputs {
 namespace {
 
 // The specification of the policy, or none where the configuration names no model.
@@ -165,4 +165,4 @@ Result<RunData> load_run_data(const Config& config, const std::string& source, D
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline inputs

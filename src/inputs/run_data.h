@@ -11,7 +11,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline inputs {
 
 // The tokenizer is empty where the configuration names none.
 struct RunData {
@@ -37,4 +37,4 @@ Result<RunData> load_run_data(const Config& config, const std::string& source, D
 // What the graph's fetch call asks of a line of data.
 DataNeed data_need(const Graph& graph);
 
-}  // namespace braid
+}  // namespace braid::inline inputs

@@ -10,7 +10,7 @@
 #include "comm/communicator.h"
 #include "device/tensor_memory.h"
 
-namespace braid {
+namespace braid::inline interpret {
 namespace {
 
 using List = std::vector<Instruction>;
@@ -182,8 +182,8 @@ Status guarded(const std::function<Status()>& run) {
   }
 }
 
-Status interpret(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
-                 const InstructionObserver& observer, size_t begin) {
+Status run_list(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
+                const InstructionObserver& observer, size_t begin) {
   const RankProgram& list = program.ranks[rank];
   CallRun run(program, list, executor, timer, observer);
   for (size_t at = begin; at < list.instructions.size();) {
@@ -192,4 +192,4 @@ Status interpret(const Program& program, size_t rank, Executor& executor, const 
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline interpret

@@ -7,7 +7,7 @@
 
 #include "program/program.h"
 
-namespace braid {
+namespace braid::inline interpret {
 
 class Executor {
  public:
@@ -49,7 +49,7 @@ using InstructionObserver = std::function<void(size_t index)>;
 // before. Loads and reallocations begin with the first call before which all that they wait for has
 // ended.
 // An exception of libtorch or std becomes a Status that names the instruction.
-Status interpret(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
-                 const InstructionObserver& observer = {}, size_t begin = 0);
+Status run_list(const Program& program, size_t rank, Executor& executor, const CallSeconds& timer,
+                const InstructionObserver& observer = {}, size_t begin = 0);
 
-}  // namespace braid
+}  // namespace braid::inline interpret

@@ -8,7 +8,7 @@
 #include "plan/test_problem.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline interpret {
 namespace {
 
 using testing::ElementsAre;
@@ -114,7 +114,7 @@ TEST(Interpret, RepeatsARegionUntilItIsDone) {
   const Program program = sft_program();
   Scribe scribe(program);
   std::vector<size_t> seen;
-  ASSERT_TRUE(interpret(program, 1, scribe, kNoTimer, [&](size_t at) { seen.push_back(at); }).ok());
+  ASSERT_TRUE(run_list(program, 1, scribe, kNoTimer, [&](size_t at) { seen.push_back(at); }).ok());
   const std::string fetch = program.graph.calls[0].name, update = program.graph.calls[1].name;
   EXPECT_THAT(scribe.order,
               ElementsAre("run " + fetch, "begin " + update, "passes " + update, "update " + update,
@@ -135,7 +135,7 @@ TEST(Interpret, LoadsPassBesideCallsBeforeTheirs) {
     const auto program = compile(plan, problem);
     ASSERT_TRUE(program.ok()) << program.status().message();
     Scribe scribe(*program);
-    ASSERT_TRUE(interpret(*program, 0, scribe, kNoTimer).ok());
+    ASSERT_TRUE(run_list(*program, 0, scribe, kNoTimer).ok());
     // The call that begins next: after generate has ended.
     EXPECT_EQ(next_call(scribe.order, "load reference 0-"), prefetch ? "reward" : "ref_logprob");
   }
@@ -158,7 +158,7 @@ TEST(Interpret, MessagesOfWeightsPassBesideCallsBeforeTheirs) {
   while (program->reallocations[entry].copy != copy) ++entry;
   for (const size_t rank : {0, 2}) {
     Scribe scribe(*program);
-    ASSERT_TRUE(interpret(*program, rank, scribe, kNoTimer).ok());
+    ASSERT_TRUE(run_list(*program, rank, scribe, kNoTimer).ok());
     // The senders begin at once; on the receivers generation takes the memory first.
     EXPECT_EQ(next_call(scribe.order, cat("reallocate ahead ", entry)),
               rank == 0 ? program->graph.calls[0].name : "reward")
@@ -173,7 +173,7 @@ TEST(Interpret, GoesOnWithinARegion) {
   size_t after_update = 0;
   while (list[after_update].kind != OpKind::kUpdate) ++after_update;
   Scribe scribe(program);
-  ASSERT_TRUE(interpret(program, 0, scribe, kNoTimer, {}, after_update + 1).ok());
+  ASSERT_TRUE(run_list(program, 0, scribe, kNoTimer, {}, after_update + 1).ok());
   const std::string update = program.graph.calls[1].name;
   EXPECT_THAT(scribe.order, ElementsAre("reopen " + update, "passes " + update, "update " + update,
                                         "end " + update));
@@ -201,7 +201,7 @@ TEST(Interpret, ExceptionsNameTheInstruction) {
   const Program program = sft_program();
   Scribe scribe(program);
   scribe.throws_at = "run " + program.graph.calls[0].name;
-  const Status failed = interpret(program, 0, scribe, kNoTimer);
+  const Status failed = run_list(program, 0, scribe, kNoTimer);
   EXPECT_EQ(failed.code(), Code::kOutOfMemory);
   EXPECT_THAT(failed.message(), HasSubstr("instruction 0: out of memory"));
 }
@@ -266,4 +266,4 @@ TEST(Interpret, FusedCallsGoOnTogether) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline interpret

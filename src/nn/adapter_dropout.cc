@@ -9,7 +9,7 @@
 #include "base/name_seed.h"
 #include "device/device_copy.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 constexpr int64_t kRowsPerThread = 16;
@@ -51,4 +51,4 @@ at::Tensor drop_numbers(const AdapterDropout& dropout, const std::string& module
   return x_TI * to_device(factor_TI, x_TI.device()).to(x_TI.scalar_type());
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

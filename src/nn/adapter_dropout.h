@@ -12,7 +12,7 @@
 
 #include "nn/model.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 struct AdapterDropout {
   double share = 0;                  // of the numbers that are left out, in [0, 1)
@@ -27,4 +27,4 @@ AdapterDropout adapter_dropout(const TokenBatch& batch, double share, uint64_t s
 at::Tensor drop_numbers(const AdapterDropout& dropout, const std::string& module,
                         int64_t first_column, const at::Tensor& x_TI);
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -7,7 +7,7 @@
 #include "nn/kernels/choice.h"
 #include "nn/kernels/decode_step.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 bool is_served(const LinearLayer& linear, bool with_adapters) {
@@ -63,4 +63,4 @@ at::Tensor run_decode_step(const std::vector<DecoderLayer>& layers, const LayerC
   return decode_step(h_TH, context.positions_T, step, kv, *context.attention, options);
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

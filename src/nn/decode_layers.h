@@ -9,11 +9,11 @@
 
 #include "nn/decoder_layer.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // Hidden states [T, H] after the layers, whose matrices are packed; undefined where layers, batch
 // or h_TH are not of that form.
 at::Tensor run_decode_step(const std::vector<DecoderLayer>& layers, const LayerContext& context,
                            const at::Tensor& h_TH, const std::vector<KvLayer>& kv);
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -22,7 +22,7 @@
 #include "nn/decode_layers.h"
 #include "nn/zero_messages.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 namespace {
 
@@ -729,4 +729,4 @@ Status check_model_options(const ModelSpec& spec, const ModelOptions& options) {
   return Decoder::validate_options(spec, options);
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

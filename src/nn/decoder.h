@@ -16,7 +16,7 @@
 #include "nn/shard.h"
 #include "nn/weight_keeper.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // The tensors of some ranges of layers, in the model's order.
 std::vector<TensorSpec> tensors_of(const ModelSpec& spec, const std::vector<LayerRange>& ranges);
@@ -149,4 +149,4 @@ class Decoder : public Model {
 void init_weights(Decoder& decoder);
 void init_adapters(Decoder& decoder);
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-namespace braid {
+namespace braid::inline nn {
 
 at::Tensor apply_norm(const NormWeights& norm, const ModelSpec& spec, const at::Tensor& x) {
   if (spec.norm == NormKind::kLayer) return layer_norm(x, norm.weight, norm.bias, spec.norm_eps);
@@ -189,4 +189,4 @@ at::Tensor run_layer_recomputed(const DecoderLayer& layer, const LayerContext& c
                     {&layer.qkv, &layer.output, &layer.up, &layer.down}));
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

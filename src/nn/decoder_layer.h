@@ -13,7 +13,7 @@
 #include "nn/linear_layer.h"
 #include "nn/tensor_parallel.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 struct NormWeights {
   std::string module;       // full Hugging Face name; "" = the family has no such norm
@@ -82,4 +82,4 @@ void visit_linears(Layer& layer, const Visit& visit) {
   for (auto* linear : {&layer.qkv, &layer.output, &layer.up, &layer.down}) visit(linear);
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

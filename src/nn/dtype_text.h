@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace braid {
+namespace braid::inline nn {
 
 // "bfloat16" or "float16"; of every other type "float32".
 inline const char* dtype_text(at::ScalarType type) {
@@ -11,4 +11,4 @@ inline const char* dtype_text(at::ScalarType type) {
   return type == at::kHalf ? "float16" : "float32";
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -10,7 +10,7 @@
 
 #include "nn/kernels/kernels.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 namespace {
 
@@ -119,4 +119,4 @@ at::Tensor merged_weight(const LinearPart& part, double lora_scale) {
   return (part.weight.to(at::kFloat) + update * lora_scale).to(part.weight.scalar_type());
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

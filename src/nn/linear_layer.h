@@ -13,7 +13,7 @@
 #include "nn/adapter_dropout.h"
 #include "nn/kernels/kernels.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // How a forward uses adapters.
 struct AdapterUse {
@@ -57,4 +57,4 @@ at::Tensor apply_product(const LinearLayer& layer, const at::Tensor& x_TI,
 // W + lora_scale * B A of one part, in f32 products, in the weight's dtype.
 at::Tensor merged_weight(const LinearPart& part, double lora_scale);
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -11,7 +11,7 @@
 #include "nn/shard.h"
 #include "nn/shared_head.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 namespace {
 
@@ -103,4 +103,4 @@ Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOpti
   return std::unique_ptr<Model>(std::move(decoder));
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -18,7 +18,7 @@
 #include "nn/kernels/kernels.h"
 #include "nn/tensor_parallel.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // Layers [begin, end) of the model; the first range holds the embedding, the last the final norm
 // and head.
@@ -233,4 +233,4 @@ struct ExportOptions {
 // Writes a complete Hugging Face folder; nothing is left behind on failure.
 Status save_model(const Model& model, const std::string& folder, const ExportOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -12,7 +12,7 @@
 #include "nn/model_export.h"
 #include "nn/safetensors.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 namespace {
 
@@ -187,4 +187,4 @@ Json adapter_config(const Decoder& decoder, const std::string& base_folder) {
   return config;
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

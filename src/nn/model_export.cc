@@ -7,7 +7,7 @@
 #include "nn/dtype_text.h"
 #include "nn/safetensors.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 namespace {
 
@@ -145,4 +145,4 @@ Status save_model(const Model& model, const std::string& folder_in, const Export
   return staged.publish();
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "nn/decoder.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // The adapter_config.json that PEFT reads.
 Json adapter_config(const Decoder& decoder, const std::string& base_folder);
@@ -18,4 +18,4 @@ Result<std::unique_ptr<Model>> load_adapted_model(const std::string& folder,
 // The name under which PEFT saves a trained score head (`modules_to_save`).
 inline std::string adapter_score_name() { return cat("base_model.model.", kScoreName); }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -14,7 +14,7 @@
 #include "nn/safetensors.h"
 #include "nn/test_models.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using testing::AllOf;
@@ -324,4 +324,4 @@ TEST_F(ModelFilesTest, ExportNeverReplacesAFolderOfOtherThings) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline nn

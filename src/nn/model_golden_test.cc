@@ -9,7 +9,7 @@
 #include "nn/model.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 constexpr double kTolerance = 2e-4;
@@ -113,4 +113,4 @@ TEST(GoldenLora, PeftAdapterGivesTheSameLogits) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -11,7 +11,7 @@
 #include "nn/decoder.h"
 #include "nn/unit_writer.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 namespace {
 
@@ -78,4 +78,4 @@ void init_adapters(Decoder& decoder) {
   });
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -15,7 +15,7 @@
 #include "nn/safetensors.h"
 #include "nn/unit_writer.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 namespace {
 
@@ -155,4 +155,4 @@ Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadO
   return std::unique_ptr<Model>(std::move(decoder));
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

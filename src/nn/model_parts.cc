@@ -9,7 +9,7 @@
 #include "device/device_copy.h"
 #include "nn/decoder.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 const Decoder& decoder_of(const Model& model) {
@@ -178,4 +178,4 @@ Result<at::Tensor> own_slice(const Model& model, const std::string& name, const 
   return take_shard(whole, found->second);
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -12,7 +12,7 @@
 #include "comm/communicator.h"
 #include "nn/model.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // Whether the model is a part of one: a range of its layers, or slices.
 bool is_part(const Model& model);
@@ -61,4 +61,4 @@ Result<std::vector<std::pair<std::string, at::Tensor>>> gather_slices(
 // is another.
 Result<at::Tensor> own_slice(const Model& model, const std::string& name, const at::Tensor& whole);
 
-}  // namespace braid
+}  // namespace braid::inline nn

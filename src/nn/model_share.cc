@@ -7,7 +7,7 @@
 #include "host/scratch_map.h"
 #include "nn/decoder.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 std::unique_ptr<Model> share_model(const Model& model) {
   auto shared = std::make_unique<Decoder>(dynamic_cast<const Decoder&>(model));
@@ -211,4 +211,4 @@ Result<std::unique_ptr<Model>> offload_model(const Model& model, const std::stri
   return std::unique_ptr<Model>(std::move(offloaded));
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -8,7 +8,7 @@
 
 #include "nn/model.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // The base of a model with adapters, as a model of its own: each forward runs with the adapters
 // off. Nothing is copied. REQUIRES: `model` outlives the view.
@@ -26,4 +26,4 @@ Result<std::unique_ptr<Model>> make_role(const Model& base, const LoadOptions& o
 // Errors: a file that cannot be written.
 Result<std::unique_ptr<Model>> offload_model(const Model& model, const std::string& folder);
 
-}  // namespace braid
+}  // namespace braid::inline nn

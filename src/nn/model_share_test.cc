@@ -10,7 +10,7 @@
 
 #include "nn/test_models.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using testing::HasSubstr;
@@ -118,4 +118,4 @@ TEST_F(OffloadTest, FolderThatCannotBeWrittenIsNamed) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -11,7 +11,7 @@
 #include "nn/model_share.h"
 #include "nn/test_models.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 const std::vector<std::vector<int32_t>> kSequences = {{3, 14, 15, 92, 6, 5}, {35, 89, 79}};
@@ -432,4 +432,4 @@ TEST(Model, BadOptionsAreErrors) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline nn

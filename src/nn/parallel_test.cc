@@ -8,7 +8,7 @@
 #include "nn/parallel_testing.h"
 #include "nn/zero_messages.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 constexpr double kEquivalence = 1e-5;  // relative L2
@@ -320,4 +320,4 @@ TEST(TensorParallel, WhatDoesNotDivideIsNamed) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -23,7 +23,7 @@
 #include "nn/model_parts.h"
 #include "nn/test_models.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // How one replica lies on ranks: stages outermost, tensor-parallel ranks neighbours.
 struct TestLayout {
@@ -210,4 +210,4 @@ inline void take_values(Model& part, const Model& whole) {
   part.weights_changed();
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "device/device_copy.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 namespace {
 
@@ -287,4 +287,4 @@ Status write_safetensors(const std::string& path,
   return sync_path(path);
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

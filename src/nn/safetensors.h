@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 struct TensorEntry {
   std::string dtype;           // "F32", "BF16", ...
@@ -85,4 +85,4 @@ Result<std::vector<std::string>> model_files(const std::string& folder);
 Status write_safetensors(const std::string& path,
                          const std::vector<std::pair<std::string, at::Tensor>>& tensors);
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 // How a tensor of one place in the network is cut.
@@ -240,4 +240,4 @@ void put_shard(const at::Tensor& slice, const TensorShard& shard, const at::Tens
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -14,7 +14,7 @@
 #include "models/family.h"
 #include "nn/tensor_parallel.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 struct IndexRange {
   int64_t begin = 0, end = 0;
@@ -65,4 +65,4 @@ at::Tensor take_shard(const at::Tensor& whole, const TensorShard& shard);
 // Writes a rank's slice into its places of the whole tensor.
 void put_shard(const at::Tensor& slice, const TensorShard& shard, const at::Tensor& whole);
 
-}  // namespace braid
+}  // namespace braid::inline nn

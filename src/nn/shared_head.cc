@@ -9,7 +9,7 @@
 #include "comm/communicator.h"
 #include "nn/kernels/head_rows.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -76,4 +76,4 @@ HeadOutput shared_head_logprobs(const at::Tensor& h_NH, const at::Tensor& w_UH,
   return {out[0], out[1]};
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

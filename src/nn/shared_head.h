@@ -7,7 +7,7 @@
 #include "nn/kernels/kernels.h"
 #include "nn/tensor_parallel.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 struct SharedHeadOptions {
   HeadOptions head;
@@ -20,4 +20,4 @@ HeadOutput shared_head_logprobs(const at::Tensor& h_NH, const at::Tensor& w_UH,
                                 const at::Tensor& local_targets_N,
                                 const SharedHeadOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline nn

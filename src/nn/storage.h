@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // Gives a storage other memory of so many bytes, without values; 0 frees it. Every tensor over it
 // sees that at once, and none may be read while it is smaller than they are.
@@ -15,4 +15,4 @@ inline void resize_storage(const c10::Storage& storage, size_t bytes) {
   storage.set_nbytes(bytes);
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

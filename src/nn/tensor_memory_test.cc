@@ -8,7 +8,7 @@
 #include <new>
 #include <stdexcept>
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 constexpr int64_t kNumbers = 1 << 20, kBytes = 4 * kNumbers, kSlack = 1 << 13;
@@ -79,4 +79,4 @@ TEST(TensorMemory, MetersLieWithinEachOther) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -12,7 +12,7 @@
 #include "comm/communicator.h"
 #include "nn/shard.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -170,4 +170,4 @@ at::Tensor gather_columns(const at::Tensor& part_NU, int64_t columns,
   return at::cat(parts, 1);
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

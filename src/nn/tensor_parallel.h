@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <string_view>
 
-namespace braid {
-
+namespace braid::inline comm {
 class Communicator;
+}
+
+namespace braid::inline nn {
 
 struct TensorParallelGroup {
   int64_t tp_rank = 0;
@@ -57,4 +59,4 @@ at::Tensor sum_over_ranks(const at::Tensor& term, const TensorParallelGroup& gro
 at::Tensor gather_columns(const at::Tensor& part_NU, int64_t columns,
                           const TensorParallelGroup& group);
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -12,7 +12,7 @@
 #include "nn/model.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // The folder of a golden model.
 inline std::string golden_folder(const std::string& name) {
@@ -51,4 +51,4 @@ class FolderTest : public testing::Test {
           testing::UnitTest::GetInstance()->current_test_info()->name(), "_", ::getpid());
 };
 
-}  // namespace braid
+}  // namespace braid::inline nn

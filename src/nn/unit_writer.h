@@ -6,7 +6,7 @@
 
 #include "nn/decoder.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 class UnitWriter {
  public:
@@ -37,4 +37,4 @@ class UnitWriter {
   int64_t unit_ = -1;
 };
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline nn {
 
 class WeightKeeper {
  public:
@@ -23,4 +23,4 @@ class WeightKeeper {
   virtual void close(int64_t unit) = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -5,7 +5,7 @@
 
 #include "comm/communicator.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 at::Tensor ZeroMessages::zeros(int64_t rows, int64_t columns, at::ScalarType type) const {
   return at::zeros({rows, columns}, at::TensorOptions(options_.device).dtype(type));
@@ -69,4 +69,4 @@ void ZeroMessages::return_to_model() const {
   if (speaks()) gather();
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -9,7 +9,7 @@
 #include "nn/decoder_layer.h"
 #include "nn/model.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 class ZeroMessages {
  public:
@@ -41,4 +41,4 @@ class ZeroMessages {
   const int64_t rows_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline nn

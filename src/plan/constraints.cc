@@ -9,7 +9,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using plan_fields::StrategyField;
@@ -237,4 +237,4 @@ Result<std::optional<ExecutionPlan>> configured_plan(const Config& config,
   return std::optional(plan);
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "plan/plan_text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 Status refused(const std::string& where, const std::string& what) {
@@ -33,4 +33,4 @@ Status check_executable(const ExecutionPlan& plan, const Graph& graph) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

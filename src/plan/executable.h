@@ -6,7 +6,7 @@
 #include "dataflow/graph.h"
 #include "plan/execution_plan.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 // One call. Errors name the call and the field.
 Status check_executable(const Call& call, const Strategy& strategy);
@@ -15,4 +15,4 @@ Status check_executable(const Call& call, const Strategy& strategy);
 // for the graph.
 Status check_executable(const ExecutionPlan& plan, const Graph& graph);
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -5,7 +5,7 @@
 
 #include "dataflow/graph.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using testing::HasSubstr;
@@ -74,4 +74,4 @@ TEST(Executable, StatesOnTheHostAndWovenSchedulesAreAndStalenessIsNot) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -14,7 +14,7 @@
 #include "cluster/cluster.h"
 #include "cluster/gpu.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 // What the backward pass computes again instead of keeping it (Korthikanti et al., arXiv
 // 2205.05198).
@@ -99,7 +99,7 @@ inline constexpr int64_t kMaxFusionUnits = 10'000;
 struct Fusion {
   bool train_schedules = false;       // weave the pipelines of two train calls
   int64_t migrate_below_samples = 0;  // hand samples on when fewer are unfinished; 0 = off
-  int64_t seed = 1, units = 16;       // of the search for the order (schedule/fuse.h)
+  int64_t seed = 1, units = 16;       // of the search for the order (fuse/fuse.h)
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 
@@ -114,4 +114,4 @@ struct ExecutionPlan {
 };
 std::ostream& operator<<(std::ostream& out, const ExecutionPlan& plan);
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -7,7 +7,7 @@
 #include "base/yaml_check.h"
 #include "plan/make_problem.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 constexpr int64_t kLongest = int64_t{1} << 31;
@@ -116,4 +116,4 @@ Result<LengthDistribution> read_lengths(const YamlNode& node, const std::string&
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -8,7 +8,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 int64_t reward_models(const Config& config) {
@@ -327,4 +327,4 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   return problem;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -11,7 +11,7 @@
 #include "plan/execution_plan.h"
 #include "plan/problem.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 // The planning problem of a configuration. Sizes come from X.size, else from X.path/config.json,
 // where X is model, critic, reference or a reward of type model; lengths from `workload`, else from
@@ -86,4 +86,4 @@ Result<std::optional<ExecutionPlan>> configured_plan(const Config& config,
                                                      const PlanningProblem& problem,
                                                      const ReadText& read);
 
-}  // namespace braid
+}  // namespace braid::inline plan

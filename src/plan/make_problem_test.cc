@@ -10,7 +10,7 @@
 #include "plan/test_problem.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using testing::HasSubstr;
@@ -396,4 +396,4 @@ TEST(Placement, NamedOnesSeparateWhatTheySay) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline plan

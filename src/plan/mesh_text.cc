@@ -4,7 +4,7 @@
 #include "plan/plan_fields.h"
 #include "plan/plan_text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 constexpr const char* kForms =
@@ -109,4 +109,4 @@ std::string mesh_text(const DeviceMesh& mesh) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "plan/plan_text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 // Whole units in proportion to shares, by the largest remainder; at least one each.
@@ -223,4 +223,4 @@ Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& p
   return by_call;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

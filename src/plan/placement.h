@@ -10,7 +10,7 @@
 #include "base/yaml.h"
 #include "plan/problem.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 using CallMeshes = std::map<std::string, DeviceMesh>;
 
@@ -41,4 +41,4 @@ Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& p
 // bound by memory. Only for sizing parts.
 double call_work(const PlanningProblem& problem, const Call& call);
 
-}  // namespace braid
+}  // namespace braid::inline plan

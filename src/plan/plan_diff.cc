@@ -5,7 +5,7 @@
 #include "plan/plan_fields.h"
 #include "plan/plan_text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -91,4 +91,4 @@ std::vector<std::string> diff(const ExecutionPlan& a, const ExecutionPlan& b) {
   return lines;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "plan/plan_text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace plan_fields {
 namespace {
 
@@ -173,4 +173,4 @@ std::string strategy_text(const Strategy& strategy) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

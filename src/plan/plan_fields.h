@@ -10,7 +10,7 @@
 #include "base/yaml.h"
 #include "plan/execution_plan.h"
 
-namespace braid::plan_fields {
+namespace braid::inline plan::plan_fields {
 
 struct StrategyField {
   enum class Kind { kNumber, kFlag, kWord, kPrecision };
@@ -44,4 +44,4 @@ std::optional<std::string> items_text(const YamlNode& node);
 
 inline constexpr int kMaxDevices = 1 << 20;
 
-}  // namespace braid::plan_fields
+}  // namespace braid::inline plan::plan_fields

@@ -3,7 +3,7 @@
 #include "plan/plan_fields.h"
 #include "plan/plan_text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using plan_fields::StrategyField;
@@ -143,4 +143,4 @@ Result<ExecutionPlan> plan_from_json(const Json& json) {
   return plan;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -11,7 +11,7 @@
 #include "plan/test_problem.h"
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using testing::HasSubstr;
@@ -457,4 +457,4 @@ TEST(Lengths, LongestAndMean) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -9,7 +9,7 @@
 #include "dataflow/yaml_quoted.h"
 #include "plan/plan_fields.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using plan_fields::StrategyField;
@@ -303,4 +303,4 @@ std::ostream& operator<<(std::ostream& out, const ExecutionPlan& plan) {
   return out << plan_to_yaml(plan);
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

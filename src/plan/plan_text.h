@@ -11,7 +11,7 @@
 #include "base/yaml.h"
 #include "plan/execution_plan.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 // Devices as "0-7", "0,2,4", "0-3,8-11", and, where the cluster is known, "node 1", "nodes 0-3",
 // "node 1: 0-3" (devices counted inside the node) and "all". Errors: what a mesh may look like.
@@ -49,4 +49,4 @@ const char* residency_name(Residency residency);
 // One readable line per difference ("update_actor: tp 2 -> 4"), empty for equal plans.
 std::vector<std::string> diff(const ExecutionPlan& a, const ExecutionPlan& b);
 
-}  // namespace braid
+}  // namespace braid::inline plan

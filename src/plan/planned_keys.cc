@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "config/set_keys.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using Effect = KeyMeaning::Effect;
@@ -234,4 +234,4 @@ std::vector<std::string> key_notes(const PlannedKeys& keys) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

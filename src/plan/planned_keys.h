@@ -8,7 +8,7 @@
 #include "base/yaml.h"
 #include "plan/problem.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 struct KeyMeaning {
   enum class Effect { kRead, kWithoutEffect, kNotPriced };
@@ -36,4 +36,4 @@ PlannedKeys planned_keys(const YamlNode& resolved, const PlanningProblem& proble
 // What people should see of them: a line per reason, keys first.
 std::vector<std::string> key_notes(const PlannedKeys& keys);
 
-}  // namespace braid
+}  // namespace braid::inline plan

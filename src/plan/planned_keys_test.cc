@@ -11,7 +11,7 @@
 #include "config/reference.h"
 #include "plan/make_problem.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using testing::Contains;
@@ -108,4 +108,4 @@ TEST(PlannedKeys, NotesGroupKeysByReason) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline plan

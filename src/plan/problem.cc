@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 int64_t call_samples(const PlanningProblem& problem, const Call& call) {
   const int64_t each =
@@ -58,4 +58,4 @@ const RoleModel& model_of(const PlanningProblem& problem, const RoleId& role) {
   return found->second;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -13,7 +13,7 @@
 #include "models/spec.h"
 #include "plan/execution_plan.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 // Lengths in tokens: all equal, lognormal, or drawn from a list.
 struct LengthDistribution {
@@ -99,4 +99,4 @@ inline int64_t engine_batch_tokens(const PlanningProblem& problem, int64_t usual
 // The model of a role. REQUIRES: the problem has it.
 const RoleModel& model_of(const PlanningProblem& problem, const RoleId& role);
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -9,7 +9,7 @@
 #include "config/set_keys.h"
 #include "plan/plan_text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 constexpr const char* kOfPlanning = "'braid plan' and 'braid simulate' read it";
@@ -356,4 +356,4 @@ std::vector<std::string> run_key_notes(const YamlNode& resolved, const RunFacts&
   return notes;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

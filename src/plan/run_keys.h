@@ -10,7 +10,7 @@
 #include "dataflow/graph.h"
 #include "plan/execution_plan.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 // A run, as far as it decides which keys count.
 struct RunFacts {
@@ -29,4 +29,4 @@ inline constexpr const char* kUnknownKey = "nobody knows whether it is";
 // plan overrules, with both values.
 std::vector<std::string> run_key_notes(const YamlNode& resolved, const RunFacts& run);
 
-}  // namespace braid
+}  // namespace braid::inline plan

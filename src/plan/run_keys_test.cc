@@ -8,7 +8,7 @@
 #include "config/reference.h"
 #include "plan/plan_text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 using testing::ElementsAre;
@@ -138,4 +138,4 @@ TEST(RunKeys, WhatOtherKeysSwitchOffIsNamed) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -6,7 +6,7 @@
 #include "plan/execution_plan.h"
 #include "plan/problem.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 struct TestProblem {
   std::string algorithm = "ppo";
@@ -50,4 +50,4 @@ inline ExecutionPlan uniform_plan(const PlanningProblem& problem, int dp, int tp
   return plan;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

@@ -10,7 +10,7 @@
 #include "cluster/mesh_shape.h"
 #include "plan/plan_text.h"
 
-namespace braid {
+namespace braid::inline plan {
 namespace {
 
 // What the rules of one call look at.
@@ -486,4 +486,4 @@ RolePlan role_plan(const ExecutionPlan& plan, const RoleId& role) {
   return stays;
 }
 
-}  // namespace braid
+}  // namespace braid::inline plan

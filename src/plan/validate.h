@@ -5,7 +5,7 @@
 #include "plan/execution_plan.h"
 #include "plan/problem.h"
 
-namespace braid {
+namespace braid::inline plan {
 
 // The first rule that the plan breaks: the error names the call or role, the rule and the nearest
 // legal value. Memory is not judged here but by the cost model.
@@ -27,4 +27,4 @@ std::vector<int64_t> divisors(int64_t n);
 // The divisors of n on both sides of a number that is none ("2 and 4"), for messages.
 std::string nearest_divisors(int64_t n, int64_t wanted);
 
-}  // namespace braid
+}  // namespace braid::inline plan

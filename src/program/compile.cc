@@ -15,7 +15,7 @@
 #include "program/placement.h"
 #include "program/residency.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 class PlanCompiler {
@@ -489,4 +489,4 @@ Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& proble
   return program;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -14,7 +14,7 @@
 #include "program/exchange.h"
 #include "program/placement.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using testing::HasSubstr;
@@ -495,4 +495,4 @@ TEST(Compile, RandomPlansVerify) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 constexpr uint64_t kPermutationStream = 0x9e47;
@@ -360,4 +360,4 @@ std::vector<SampleRows> deal_requests(int64_t samples, const Strategy& strategy)
   return even_runs(samples, strategy.dp);
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

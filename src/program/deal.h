@@ -22,7 +22,7 @@
 #include "base/ids.h"
 #include "plan/execution_plan.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // What dealing knows of a sample, once rewards and drops are known. Prompt and response in tokens.
 struct DealSample {
@@ -129,4 +129,4 @@ inline constexpr int kDealRules = 4;
 // Begin of run k of `count` runs of `size` items whose sizes differ by at most one.
 inline int64_t run_begin(int64_t size, int64_t k, int64_t count) { return size * k / count; }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using testing::ElementsAre;
@@ -160,4 +160,4 @@ TEST(SharedPromptsTest, TheFirstOfAGroupHasItsPrompt) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

@@ -6,7 +6,7 @@
 
 #include "program/expand.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 constexpr const char* kCut = "truncated";             // which responses were cut
@@ -227,4 +227,4 @@ std::vector<FieldMove> FieldHoldings::bring(const std::string& field,
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -18,7 +18,7 @@
 #include "program/deal.h"
 #include "program/program.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // A call of the graph that ends with a share.
 bool ends_with_share(const Call& call);
@@ -95,4 +95,4 @@ class FieldHoldings {
   std::map<std::string, RanksByRow> written_, held_;  // held: also what is on its way
 };
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <numeric>
 
-#include "cost/own_engine.h"
+#include "pricing/own_engine.h"
 #include "program/fused.h"
 #include "program/tensor_exchanges.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using Kind = ScheduleOp::Kind;
@@ -572,4 +572,4 @@ Expansion expand(const Program& program, CallId call, DeviceId rank, const Round
   return expand(call_frame(program, call), rank, round);
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -12,7 +12,7 @@
 #include "program/program.h"
 #include "schedule/schedule.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // What of a call its body depends on, beside the deal. Refers to its parts.
 struct CallFrame {
@@ -67,8 +67,8 @@ struct RoundWork {
 };
 // How the tokens of each sequence of a round, in the engine's order, are cut into batches that pass
 // the stages of a pipeline one after another: the number of sequences of each. Batches have about
-// as many tokens, and not fewer than a pass is worth (cost/own_engine.h). Results do not depend on
-// it.
+// as many tokens, and not fewer than a pass is worth (pricing/own_engine.h). Results do not depend
+// on it.
 std::vector<int64_t> cut_round(const std::vector<int64_t>& tokens, int stages);
 // The ops of a round on a rank, and of the agreement after it, each in its run. The replica's ranks
 // admit, preempt and finish alike, from equal tokens; its batches are micro-batches.
@@ -84,4 +84,4 @@ std::vector<OpGroup> call_groups(const CallFrame& frame);
 // One line per op, for people.
 std::string ops_text(const Expansion& expansion, const Deal* deal);
 
-}  // namespace braid
+}  // namespace braid::inline program

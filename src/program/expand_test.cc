@@ -6,11 +6,11 @@
 #include <map>
 #include <set>
 
-#include "cost/own_engine.h"
 #include "plan/test_problem.h"
+#include "pricing/own_engine.h"
 #include "program/verify_ops.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using ::testing::ElementsAre;
@@ -567,4 +567,4 @@ TEST(ExpandTextTest, ReadsLikeAListing) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "base/text.h"
-#include "schedule/fuse.h"
+#include "fuse/fuse.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 // Times and memory of a problem are whole numbers up to this.
@@ -208,7 +208,7 @@ Result<FusedOrder> solve(const PipelineProblem& problem, const Fusion& fusion) {
   options.objective = FuseObjective::kMemory;
   options.seed = fusion.seed;
   options.units.max_units = fusion.units;
-  BRAID_ASSIGN(const FuseResult result, fuse(problem, options));
+  BRAID_ASSIGN(const FuseResult result, fuse_pipelines(problem, options));
   FusedOrder order;
   for (const auto& node : result.timeline) {
     order.emplace_back();

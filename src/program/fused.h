@@ -17,7 +17,7 @@
 #include "program/program.h"
 #include "schedule/pipelines.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // The two training calls that a plan fuses. Errors: their devices, layouts or order in the graph do
 // not allow it.
@@ -41,4 +41,4 @@ bool fits_order(const Deal& deal, const Strategy& strategy);
 // passes that wait for each other in a circle.
 Status verify_order(const Program& program, const FusedCalls& fused);
 
-}  // namespace braid
+}  // namespace braid::inline program

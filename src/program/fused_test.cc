@@ -10,7 +10,7 @@
 #include "plan/plan_text.h"
 #include "plan/test_problem.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using ::testing::HasSubstr;
@@ -211,4 +211,4 @@ TEST_F(FusedTest, EveryChangeIsRefused) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 // The part of an interval that one of `count` ranks gets when elements are dealt out evenly.
@@ -157,4 +157,4 @@ double held_parameters(const std::vector<TensorKind>& kinds, const ParamLayout& 
   return sum;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -12,7 +12,7 @@
 #include "models/size.h"
 #include "plan/execution_plan.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // A tensor that every layer of a range has, or one of the model's ends. Tensor parallelism gives
 // each rank whole units (attention heads, columns of the MLP, vocabulary rows); with fewer units
@@ -87,4 +87,4 @@ std::vector<Interval> held_layers(const TensorKind& kind, const ParamLayout& lay
 double held_parameters(const std::vector<TensorKind>& kinds, const ParamLayout& layout,
                        int64_t layers, size_t mesh_index);
 
-}  // namespace braid
+}  // namespace braid::inline program

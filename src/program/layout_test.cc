@@ -12,7 +12,7 @@
 #include "program/reallocation.h"
 #include "program/transfer.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 TEST(Layout, TensorKindsSumToTheModel) {
@@ -334,4 +334,4 @@ TEST(Reallocation, StagesSendToAllNodesThemselves) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

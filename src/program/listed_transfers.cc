@@ -9,7 +9,7 @@
 #include "models/flat_layout.h"
 #include "program/tensor_exchanges.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using Place = CallTensors::Place;

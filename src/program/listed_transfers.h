@@ -11,7 +11,7 @@
 #include "program/expand.h"
 #include "program/tensor_map.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // The tensors of a model, in the order of its files.
 struct CallTensors {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 Interval common(const Interval& a, const Interval& b) {
@@ -62,4 +62,4 @@ bool contains_layout(const std::vector<TensorKind>& kinds, int64_t layers, const
          elements_of(held_parts(kinds, layers, to, *after));
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -7,7 +7,7 @@
 
 #include "program/reallocation.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // Place of the device in the layout's mesh; nothing where it has none.
 std::optional<size_t> place_in_mesh(const ParamLayout& layout, DeviceId device);
@@ -26,4 +26,4 @@ std::vector<MessagePart> kept_parts(const std::vector<TensorKind>& kinds, int64_
 bool contains_layout(const std::vector<TensorKind>& kinds, int64_t layers, const ParamLayout& from,
                      const ParamLayout& to, DeviceId device);
 
-}  // namespace braid
+}  // namespace braid::inline program

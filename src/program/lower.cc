@@ -1,6 +1,6 @@
 #include "program/lower.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 // Updated weights come back to all who hold them before another call's update.
@@ -62,4 +62,4 @@ int32_t add_share(CallId id, std::vector<DeviceId> members, Program* program) {
   return static_cast<int32_t>(program->exchanges.size()) - 1;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -6,7 +6,7 @@
 
 #include "program/exchange.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // The instructions that one call becomes on each of its ranks, without what they wait for.
 std::vector<Instruction> lower(const Call& call, CallId id);
@@ -20,4 +20,4 @@ std::vector<Instruction> weave(const std::array<std::vector<Instruction>, 2>& re
 // The entry of a call's share among these ranks, added to the program's.
 int32_t add_share(CallId id, std::vector<DeviceId> members, Program* program);
 
-}  // namespace braid
+}  // namespace braid::inline program

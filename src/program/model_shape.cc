@@ -4,7 +4,7 @@
 
 #include "program/tensor_map.h"
 
-namespace braid {
+namespace braid::inline program {
 
 std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId& role) {
   const RoleModel& model = model_of(problem, role);

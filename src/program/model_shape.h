@@ -3,11 +3,11 @@
 
 #include <vector>
 
-#include "cost/widths.h"
 #include "plan/problem.h"
+#include "pricing/widths.h"
 #include "program/layout.h"
 
-namespace braid {
+namespace braid::inline program {
 
 struct ModelShape {
   RoleId role;

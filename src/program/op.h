@@ -20,7 +20,7 @@
 #include "program/layout.h"
 #include "program/op_kind.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // Number of the rules of expand(): another one means other ops from equal arguments.
 inline constexpr int kExpandRules = 3;
@@ -137,4 +137,4 @@ const std::vector<InsideOp>& inside_of(const Expansion& expansion, const Op& op)
 // Numbers of a state in an entry of the expansion's tensors.
 double elements_of(const Expansion& expansion, int32_t what, TensorState state);
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "program/op.h"
 
-namespace braid {
+namespace braid::inline program {
 
 class OpCursor {
  public:

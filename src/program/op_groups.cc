@@ -3,7 +3,7 @@
 
 #include "program/expand.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 // The kind whose units several tensor-parallel ranks share: key-value heads.
@@ -121,4 +121,4 @@ std::vector<OpGroup> call_groups(const CallFrame& frame) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline program {
 
 enum class OpKind : int8_t {
   // Of a call's body.

@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "program/expand.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 void write_group(const OpGroup& group, std::ostream& out) {
@@ -77,4 +77,4 @@ std::string ops_text(const Expansion& e, const Deal* deal) {
   return out.str();
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -5,7 +5,7 @@
 
 #include "plan/validate.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 // One device of each data-parallel replica, where its results are.
@@ -127,4 +127,4 @@ void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Prog
     program->calls[i].samples = call_samples(problem, problem.graph.calls[i]);
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -5,7 +5,7 @@
 
 #include "program/program.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // Fills program.calls and program.copies. Calls without a model run beside the models whose results
 // they read: a reward on one rank of each data-parallel replica, an algorithm's function on one
@@ -20,4 +20,4 @@ CallId producer_of(const Graph& graph, const std::string& field);
 bool stays_resident(const WeightCopy& copy, const PlanningProblem& problem);
 bool is_trained(const Graph& graph, const RoleId& role);
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "program/lower.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 Program lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
@@ -185,4 +185,4 @@ std::string program_text(const Program& program) {
   return out.str();
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -25,7 +25,7 @@
 #include "schedule/pipelines.h"
 #include "schedule/schedule.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // When a region ends.
 enum class ExitCondition { kNone, kDrained, kMinibatchesDone };
@@ -173,4 +173,4 @@ std::string program_text(const Program& program);
 // expansion.
 std::string program_hash(const Program& program);
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -8,7 +8,7 @@
 #include "program/op.h"
 #include "program/program.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 // Names are written with their lengths, so that no two values give the same text.
@@ -166,4 +166,4 @@ std::string program_hash(const Program& program) {
   return text;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 Program ppo() {
@@ -78,4 +78,4 @@ TEST(Program, ReorderKeepsDependencies) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <tuple>
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 struct PlacedPiece {
@@ -211,4 +211,4 @@ std::vector<Message> plan_reallocation(const std::vector<TensorKind>& kinds, int
   return to_messages((as_good ? few : many).pieces(), options.message_bytes, device_count(cluster));
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

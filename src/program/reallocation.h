@@ -10,7 +10,7 @@
 #include "program/layout.h"
 #include "program/transfer.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // Runs that the layers of a stage travel in: more balance the senders better, fewer make smaller
 // plans.
@@ -49,4 +49,4 @@ std::vector<Message> plan_reallocation(const std::vector<TensorKind>& kinds, int
                                        const ParamLayout& from, const ParamLayout& to,
                                        const Cluster& cluster, const ReallocationOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "program/local_parts.h"
 
-namespace braid {
+namespace braid::inline program {
 
 std::vector<Interval> load_runs(const ParamLayout& layout, int64_t layers, DeviceId device) {
   const auto& devices = layout.mesh.devices;
@@ -198,4 +198,4 @@ Status verify_residency(const Program& program, size_t rank) {
   return program.states.empty() ? ok_status() : ResidencyRun(program, rank).run();
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

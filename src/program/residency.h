@@ -8,7 +8,7 @@
 #include "program/op.h"
 #include "program/program.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // Runs of layers in which the weights of a device come from the host one after another, in the
 // order in which passes use them: at most kLoadRuns where the device has one run of layers, at
@@ -25,4 +25,4 @@ std::optional<double> share_before(const OpBody& body, const Interval& layers);
 // uses it waits for the loads that bring it. The error names the instruction.
 Status verify_residency(const Program& program, size_t rank);
 
-}  // namespace braid
+}  // namespace braid::inline program

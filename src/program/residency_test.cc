@@ -13,7 +13,7 @@
 #include "program/local_parts.h"
 #include "program/program.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 using testing::HasSubstr;
@@ -233,4 +233,4 @@ TEST(Residency, LoadRunsCoverTheLayersOfADevice) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

@@ -1,6 +1,6 @@
 #include "program/tensor_exchanges.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 // Of the log-prob of a token over a vocabulary that ranks share (nn/shared_head.h): the largest

@@ -9,7 +9,7 @@
 #include "program/model_shape.h"
 #include "program/op.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // Whether a backward gives the gradient of a layer's input, of what its attention adds to, and of
 // its output (nn/decoder_layer.h, LayerGradients).

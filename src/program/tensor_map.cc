@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "models/adapter_targets.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 // PEFT's names of an adapter.
@@ -273,4 +273,4 @@ std::vector<TensorRegion> tensor_regions(const TensorMap& map, int32_t item, int
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

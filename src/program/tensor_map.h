@@ -14,7 +14,7 @@
 #include "models/family.h"
 #include "program/layout.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // A tensor's part in a kind. Of unit u it has the rows (or columns) [first + u * per_unit, first +
 // (u + 1) * per_unit) and all columns (or rows). A vector is a column.
@@ -59,4 +59,4 @@ struct TensorRegion {
 std::vector<TensorRegion> tensor_regions(const TensorMap& map, int32_t item, int64_t layer,
                                          const Interval& elements);
 
-}  // namespace braid
+}  // namespace braid::inline program

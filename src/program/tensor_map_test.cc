@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "models/adapter_targets.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 // Small models of every family, with and without what they may have.
@@ -164,4 +164,4 @@ TEST(TensorMap, OnlyTargetsHaveAdapters) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline program

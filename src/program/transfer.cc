@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 bool covers(const Interval& outer, const Interval& inner) {
@@ -142,4 +142,4 @@ void plan_moves(const MoveItem& item, const Cluster& cluster, Relays relays, Sen
   pieces->insert(pieces->end(), taken.begin(), taken.end());
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

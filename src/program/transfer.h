@@ -14,7 +14,7 @@
 #include "cluster/cluster.h"
 #include "program/layout.h"
 
-namespace braid {
+namespace braid::inline program {
 
 struct Holding {
   DeviceId device;
@@ -53,4 +53,4 @@ enum class Relays { kWhereEven, kIntoNodes };
 void plan_moves(const MoveItem& item, const Cluster& cluster, Relays relays, SendLoad* load,
                 std::vector<MovePiece>* pieces);
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -12,7 +12,7 @@
 #include "program/residency.h"
 #include "program/verify_weights.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 std::string place(size_t index, const Instruction& instruction) {
@@ -439,4 +439,4 @@ Status verify(const Program& program) {
   return Run(program).run();
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 std::string place(const Expansion& e, size_t op) {

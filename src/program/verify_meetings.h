@@ -4,7 +4,7 @@
 
 #include "program/verify_ops.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // Every message of a channel that the rank is at an end of is received as it is sent. `others`:
 // the ranks of its pipeline.

@@ -9,7 +9,7 @@
 #include "program/verify_meetings.h"
 #include "program/verify_sums.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 Status wrong(const Expansion& e, size_t op, const std::string& what) {
@@ -416,4 +416,4 @@ Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -12,7 +12,7 @@
 
 #include "program/expand.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // The ops of a rank of the call.
 using OpsOfRank = std::function<const Expansion&(DeviceId rank)>;
@@ -62,4 +62,4 @@ Status verify_round_of(const CallFrame& frame, DeviceId rank, const RoundWork& r
 Status verify_round(const CallFrame& frame, const std::vector<Expansion>& ranks,
                     const RoundWork& round);
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 // An element of a tensor kind, in one layer.

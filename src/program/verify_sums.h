@@ -4,7 +4,7 @@
 
 #include "program/expand.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // Sampled elements of what the rank updates in a mini-batch, the first and last of its share of
 // every tensor: the sums that it lists bring together the parts of all who hold the element. Other

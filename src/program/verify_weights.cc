@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "program/local_parts.h"
 
-namespace braid {
+namespace braid::inline program {
 namespace {
 
 Interval common(const Interval& a, const Interval& b) {
@@ -209,4 +209,4 @@ Status verify_copies(const Program& program, size_t rank) {
   return CopyWalk(program, rank).run().at(cat("program of rank ", rank));
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -3,7 +3,7 @@
 
 #include "program/program.h"
 
-namespace braid {
+namespace braid::inline program {
 
 // Every entry of the table is brought by messages of its members that together make its copy whole:
 // who sends has what it sends, or has got it before, and every receiver gets what it lacks once.
@@ -13,4 +13,4 @@ Status verify_reallocation_table(const Program& program);
 // weights change or leave the device when all that is read from them has been sent.
 Status verify_copies(const Program& program, size_t rank);
 
-}  // namespace braid
+}  // namespace braid::inline program

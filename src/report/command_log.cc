@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "report/log_tracker_script.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 constexpr double kFindSeconds = 60;
@@ -76,4 +76,4 @@ void CommandLog::pass_on_errors() {
   if (!errors.empty()) log_info(cat(options_.key, ": ", trim(errors)));
 }
 
-}  // namespace braid
+}  // namespace braid::inline report

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline report {
 
 struct CommandLogOptions {
   std::vector<std::string> command;  // program and arguments
@@ -45,4 +45,4 @@ class CommandLog {
   std::unique_ptr<ChildProcess> child_;  // null once it has failed or finished
 };
 
-}  // namespace braid
+}  // namespace braid::inline report

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "report/metrics_log.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 struct Column {
@@ -76,4 +76,4 @@ std::string console_line(const MetricsRow& row, int64_t step, int64_t total_step
   return line + (minutes > 0 ? cat("  left ", minutes, " min") : printed("  left %.0f s", left_s));
 }
 
-}  // namespace braid
+}  // namespace braid::inline report

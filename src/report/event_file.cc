@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 std::array<uint32_t, 256> crc_table() {
@@ -118,4 +118,4 @@ Status EventFile::write(int64_t step, const std::map<std::string, double>& scala
 
 Status EventFile::append(const std::string& event) { return append_file(path_, tfrecord(event)); }
 
-}  // namespace braid
+}  // namespace braid::inline report

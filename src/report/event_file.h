@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline report {
 
 // CRC-32C (Castagnoli, reflected polynomial 0x82f63b78).
 uint32_t crc32c(std::string_view bytes);
@@ -42,4 +42,4 @@ class EventFile {
   std::string path_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline report

@@ -12,7 +12,7 @@
 #include "host/file.h"
 #include "host/process.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 std::string hex(const std::string& bytes) {
@@ -98,4 +98,4 @@ TEST(EventFile, TensorBoardReadsItAndForgetsRepeatedSteps) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline report

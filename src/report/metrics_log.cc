@@ -8,7 +8,7 @@
 #include "host/file.h"
 #include "host/machine.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 constexpr const char* kMetricsFile = "metrics.jsonl";
@@ -84,4 +84,4 @@ Status MetricsLog::finish() {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline report

@@ -14,7 +14,7 @@
 #include "report/command_log.h"
 #include "report/event_file.h"
 
-namespace braid {
+namespace braid::inline report {
 
 struct MetricsLogOptions {
   std::string folder;  // of the run
@@ -61,4 +61,4 @@ class MetricsLog {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-}  // namespace braid
+}  // namespace braid::inline report

@@ -10,7 +10,7 @@
 #include "host/file.h"
 #include "report/testing.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 std::vector<Json> rows_of(const std::string& folder) {
@@ -121,4 +121,4 @@ TEST(CommandLog, AMissingProgramIsRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline report

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "report/run_page_html.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 constexpr size_t kMostSamples = 400;  // of a run, spread over its steps

@@ -7,7 +7,7 @@
 
 #include "report/run_record.h"
 
-namespace braid {
+namespace braid::inline report {
 
 struct RunPageOptions {
   int64_t refresh_s = 0;  // the page loads itself again so often; 0: never

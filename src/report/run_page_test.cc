@@ -6,7 +6,7 @@
 #include "host/file.h"
 #include "report/testing.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 Json row_of(int64_t step, const std::string& metric, double value) {

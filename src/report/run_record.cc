@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 constexpr double kMostMismatch = 1e-3;  // between sampler and trainer; rounding is below 1e-5

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline report {
 
 struct RunRecord {
   std::string name;           // the folder's

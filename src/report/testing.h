@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline report {
 
 // An empty folder of this process and name.
 inline std::string fresh_folder(const char* name) {

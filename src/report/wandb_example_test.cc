@@ -10,7 +10,7 @@
 #include "report/command_log.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline report {
 namespace {
 
 // Writes what it is told to a file.
@@ -110,4 +110,4 @@ TEST(Trackers, AMissingPackageIsRefusedWithTheCommandThatInstallsIt) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline report

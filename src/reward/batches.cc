@@ -2,7 +2,7 @@
 
 #include <map>
 
-namespace braid {
+namespace braid::inline reward {
 
 std::vector<std::vector<size_t>> cut_batches(const std::vector<RewardSample>& samples,
                                              const std::string& kind) {
@@ -30,4 +30,4 @@ int64_t drop_short_groups(const std::vector<int64_t>& groups, size_t least,
   return dropped;
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -6,7 +6,7 @@
 
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline reward {
 
 // Indices of the samples by batch: `kind` is sample (each alone), group (those of one prompt) or
 // step (all).
@@ -18,4 +18,4 @@ std::vector<std::vector<size_t>> cut_batches(const std::vector<RewardSample>& sa
 int64_t drop_short_groups(const std::vector<int64_t>& groups, size_t least,
                           std::vector<bool>* kept);
 
-}  // namespace braid
+}  // namespace braid::inline reward

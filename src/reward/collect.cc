@@ -11,7 +11,7 @@
 #include "host/workers.h"
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 constexpr double kLongestReportPause_s = 60;
@@ -199,4 +199,4 @@ Result<RewardOutcomes> collect_outcomes(std::vector<std::unique_ptr<Reward>>& re
   return Collection(rewards, options, samples, context).run();
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -8,7 +8,7 @@
 #include "reward/needed_columns.h"
 #include "reward/python_reward_script.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 class ProcessReward : public Reward, public NeedsColumns {
@@ -91,4 +91,4 @@ Result<std::unique_ptr<Reward>> make_python_reward(const RewardOptions& options)
   return std::unique_ptr<Reward>(std::move(reward));
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -16,7 +16,7 @@
 #include "host/workers.h"
 #include "reward/outcome.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 constexpr double kFirstPause_s = 0.1;  // before the second try; doubled each time
@@ -304,4 +304,4 @@ Result<std::unique_ptr<Reward>> make_http_reward(const RewardOptions& options) {
   return std::unique_ptr<Reward>(new HttpReward(options, std::move(url)));
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

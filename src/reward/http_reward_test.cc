@@ -10,7 +10,7 @@
 
 #include "reward/testing.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 using testing::AllOf;
@@ -246,4 +246,4 @@ TEST(HttpReward, AnOutageEndsWithTheScoring) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline reward

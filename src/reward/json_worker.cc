@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 constexpr double kStartTimeoutSeconds = 120;  // a Python reward may import large packages
@@ -186,4 +186,4 @@ void JsonLineWorker::log_errors(const std::string& context) {
     log_info(cat("reward '", options_.name, "', ", context, " wrote: ", trim(errors)));
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

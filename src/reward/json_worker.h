@@ -12,7 +12,7 @@
 #include "host/process.h"
 #include "reward/outcome.h"
 
-namespace braid {
+namespace braid::inline reward {
 
 // Tracebacks that were logged: each kind of failure is shown in full once. Thread-safe.
 class TracebackLog {
@@ -74,4 +74,4 @@ class JsonLineWorker {
   std::unique_ptr<ChildProcess> child_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline reward

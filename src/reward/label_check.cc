@@ -3,7 +3,7 @@
 #include "reward/outcome.h"
 #include "reward/rules.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 bool needs_label(const RewardConfig& options) {
@@ -33,4 +33,4 @@ Status check_label(const RewardConfig& options, const Json& extra) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

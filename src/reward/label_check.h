@@ -6,10 +6,10 @@
 #include "base/status.h"
 #include "config/options.h"
 
-namespace braid {
+namespace braid::inline reward {
 
 // `extra` is what the reward will get beside prompt and response. Rules that compare with a label
 // need one of their type; where on_error lets a run go on (drop, zero), its absence is no error.
 Status check_label(const RewardConfig& options, const Json& extra);
 
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 using ::testing::HasSubstr;
@@ -38,4 +38,4 @@ TEST(LabelCheck, OthersNeedNone) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace braid {
+namespace braid::inline reward {
 
 // A reward that says which columns it needs.
 class NeedsColumns {
@@ -14,4 +14,4 @@ class NeedsColumns {
   virtual const std::vector<std::string>& needed_columns() const = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline reward

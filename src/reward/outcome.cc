@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "reward/batches.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 constexpr size_t kExcerptBytes = 200;
@@ -60,4 +60,4 @@ Result<std::string> label_text(const RewardSample& sample) {
       cat("'label' is of type ", label->type_name(), "; text or a number is needed"));
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

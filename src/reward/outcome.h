@@ -7,7 +7,7 @@
 
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline reward {
 
 RewardOutcome value_outcome(double value);  // an error where value is not finite
 RewardOutcome timeout_outcome(std::string error);
@@ -27,4 +27,4 @@ Result<std::unique_ptr<Reward>> make_http_reward(const RewardOptions& options);
 Result<std::unique_ptr<Reward>> make_command_reward(const RewardOptions& options);
 Result<std::unique_ptr<Reward>> make_python_reward(const RewardOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline reward

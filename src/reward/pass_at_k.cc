@@ -1,6 +1,6 @@
 #include "reward/pass_at_k.h"
 
-namespace braid {
+namespace braid::inline reward {
 
 double pass_at_k(int64_t n, int64_t c, int64_t k) {
   if (n - c < k) return 1;
@@ -18,4 +18,4 @@ std::vector<int64_t> reported_k(int64_t n) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace braid {
+namespace braid::inline reward {
 
 // Unbiased estimate from n samples of which c are right: 1 - C(n - c, k) / C(n, k) (Chen et al.,
 // "Evaluating large language models trained on code", 2021, section 2.1). REQUIRES: 1 <= k <= n,
@@ -14,4 +14,4 @@ double pass_at_k(int64_t n, int64_t c, int64_t k);
 // The k that are worth reporting for n samples: powers of two below n, and n.
 std::vector<int64_t> reported_k(int64_t n);
 
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 // Share of the k-subsets of n samples, the first c of them right, that hold a right one.
@@ -35,4 +35,4 @@ TEST(PassAtK, ReportsPowersOfTwoAndTheWhole) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline reward

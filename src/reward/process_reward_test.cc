@@ -14,7 +14,7 @@
 #include "reward/testing.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 using testing::AllOf;
@@ -424,4 +424,4 @@ TEST_F(PythonReward, SignatureCanBeSaid) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline reward

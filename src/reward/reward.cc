@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "reward/outcome.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 Status check_choice(const char* key, const std::string& value,
@@ -137,4 +137,4 @@ Result<std::vector<std::unique_ptr<Reward>>> make_rewards(
   return rewards;
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

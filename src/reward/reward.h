@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "config/options.h"
 
-namespace braid {
+namespace braid::inline reward {
 
 struct RewardSample {
   int64_t sample_id = 0;
@@ -130,4 +130,4 @@ Result<RewardTotals> score_all(std::vector<std::unique_ptr<Reward>>& rewards,
                                const std::vector<RewardSample>& samples,
                                const ScoreContext& context = {});
 
-}  // namespace braid
+}  // namespace braid::inline reward

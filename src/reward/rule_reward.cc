@@ -9,7 +9,7 @@
 #include "reward/outcome.h"
 #include "reward/rules.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 using Rule = std::function<Result<double>(const RewardSample&)>;
@@ -144,4 +144,4 @@ Result<std::unique_ptr<Reward>> make_rule_reward(const RewardOptions& options) {
                            "; rules: ", join(names, ", ")));
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

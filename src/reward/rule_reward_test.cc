@@ -2,7 +2,7 @@
 
 #include "reward/testing.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 using testing::ElementsAre;
@@ -118,4 +118,4 @@ TEST(CheckReward, NamesMustDiffer) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline reward

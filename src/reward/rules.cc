@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -159,4 +159,4 @@ std::u32string code_points(std::string_view text) {
   return points;
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

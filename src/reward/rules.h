@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace braid {
+namespace braid::inline reward {
 
 // The answer that a text gives: the first number after its last "####" (the convention of GSM8K),
 // or the last number where there is no such mark. Thousands commas ("1,234") belong to a number.
@@ -24,4 +24,4 @@ double length_score(double length, double target);
 // UTF-8 as code points; a byte that is not part of valid UTF-8 stands for itself.
 std::u32string code_points(std::string_view text);
 
-}  // namespace braid
+}  // namespace braid::inline reward

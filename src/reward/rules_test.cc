@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 TEST(NumericAnswer, MarkOfGsm8kComesFirst) {
@@ -71,4 +71,4 @@ TEST(LengthScore, FallsOffOnBothSides) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 // Text, or a conversation, of which the last message stands for the text.
@@ -75,4 +75,4 @@ Result<std::vector<RewardSample>> parse_samples(std::string_view text, const std
   return samples;
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

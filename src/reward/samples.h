@@ -7,7 +7,7 @@
 
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline reward {
 
 // One sample per non-blank line: {"prompt", "response", optionally "prompt_ids", "response_ids",
 // "truncated"}; a prompt is text or a list of messages; lines one after another with the same
@@ -17,4 +17,4 @@ namespace braid {
 Result<std::vector<RewardSample>> parse_samples(std::string_view text, const std::string& file,
                                                 const std::string& label_key = "label");
 
-}  // namespace braid
+}  // namespace braid::inline reward

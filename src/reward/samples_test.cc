@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 using testing::AllOf;
@@ -45,4 +45,4 @@ TEST(ParseSamples, ErrorsNameFileAndLine) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 using Kind = RewardOutcome::Kind;
@@ -147,4 +147,4 @@ Result<RewardTotals> score_all(std::vector<std::unique_ptr<Reward>>& rewards,
   return apply_policies(options, outcomes, samples);
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -7,7 +7,7 @@
 #include "reward/outcome.h"
 #include "reward/testing.h"
 
-namespace braid {
+namespace braid::inline reward {
 namespace {
 
 using testing::AllOf;
@@ -242,4 +242,4 @@ TEST(Outcomes, OnlyFiniteNumbersAreValues) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline reward

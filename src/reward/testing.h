@@ -8,7 +8,7 @@
 
 #include "reward/reward.h"
 
-namespace braid {
+namespace braid::inline reward {
 
 inline RewardSample make_sample(int64_t id, std::string response, Json extra = Json::object()) {
   RewardSample sample;
@@ -46,4 +46,4 @@ inline std::vector<std::string> brief(const std::vector<RewardOutcome>& outcomes
   return texts;
 }
 
-}  // namespace braid
+}  // namespace braid::inline reward

@@ -23,7 +23,7 @@
 #include "rollout/sampler.h"
 #include "rollout/shared_draw.h"
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 // What the scheduler does not know of a sequence. Tokens 0 .. cached - 1 have their keys in
@@ -575,4 +575,4 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, const EngineOptions
   return std::unique_ptr<Engine>(std::make_unique<PagedEngine>(model, options));
 }
 
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -16,7 +16,7 @@
 #include "batching/sampling_messages.h"
 #include "nn/model.h"
 
-namespace braid {
+namespace braid::inline rollout {
 
 // The distribution that tokens are drawn from; the same values serve scoring (temperature).
 struct SamplingOptions {
@@ -162,4 +162,4 @@ class Engine {
   virtual const EngineStats& stats() const = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline rollout

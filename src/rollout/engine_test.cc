@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "device/tensor_memory.h"
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 using testing::ElementsAre;
@@ -404,4 +404,4 @@ TEST(Engine, RefusesModelsThatCannotGenerate) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -1,6 +1,6 @@
 #include "rollout/kv_pool.h"
 
-namespace braid {
+namespace braid::inline rollout {
 
 namespace {
 
@@ -63,4 +63,4 @@ void KvPool::release(int32_t page) {
   if (--references_[page] == 0) free_.push_back(page);
 }
 
-}  // namespace braid
+}  // namespace braid::inline rollout

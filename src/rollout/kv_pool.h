@@ -10,7 +10,7 @@
 
 #include "nn/model.h"
 
-namespace braid {
+namespace braid::inline rollout {
 
 class KvPool {
  public:
@@ -43,4 +43,4 @@ class KvPool {
   int64_t kv_heads_, head_dim_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 constexpr double kNewest = 0.25;  // weight of the newest response
@@ -30,4 +30,4 @@ int64_t LengthHistory::expected(const std::vector<int32_t>& prompt_ids) const {
   return std::llround(found != means_.end() ? found->second : sum_ / static_cast<double>(noted_));
 }
 
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace braid {
+namespace braid::inline rollout {
 
 class LengthHistory {
  public:
@@ -25,4 +25,4 @@ class LengthHistory {
   int64_t noted_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 TEST(LengthHistory, KnowsEachPromptAndTheMeanOfAll) {
@@ -25,4 +25,4 @@ TEST(LengthHistory, FollowsWhatAPromptBecomes) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -8,7 +8,7 @@
 #include "nn/kernels/simd.h"
 #include "rollout/token_weights.h"
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 constexpr int64_t kLanes = kWeightLanes;
@@ -174,4 +174,4 @@ Result<SampledToken> sample_token(float* logits, int64_t vocab, const SamplingOp
   return SampledToken{static_cast<int32_t>(token), static_cast<float>(logprob)};
 }
 
-}  // namespace braid
+}  // namespace braid::inline rollout

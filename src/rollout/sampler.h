@@ -7,7 +7,7 @@
 
 #include "rollout/engine.h"
 
-namespace braid {
+namespace braid::inline rollout {
 
 // What shapes the distribution besides the options: earlier tokens (repetition penalty) and how
 // many were generated.

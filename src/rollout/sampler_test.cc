@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 using testing::HasSubstr;
@@ -235,4 +235,4 @@ TEST(Sampler, OptionsWithoutMeaningAreErrorsThatNameThem) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -13,7 +13,7 @@
 #include "nn/shard.h"
 #include "rollout/token_weights.h"
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 constexpr int64_t kNucleus = 256;  // candidates of each rank for top-p

@@ -19,7 +19,7 @@
 #include "rollout/sampler.h"
 #include "rollout/token_weights.h"
 
-namespace braid {
+namespace braid::inline rollout {
 
 struct DrawRow {
   const SamplingOptions* options = nullptr;

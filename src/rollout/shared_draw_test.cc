@@ -13,7 +13,7 @@
 #include "nn/shard.h"
 #include "rollout/token_weights.h"
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 using testing::HasSubstr;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 // The text of one sequence so far, as far as a match may still begin in it.
@@ -55,4 +55,4 @@ StopCheck stop_at_strings(const Tokenizer& tokenizer, const std::vector<std::str
   return [state](const Generated& sample) { return state->ends(sample); };
 }
 
-}  // namespace braid
+}  // namespace braid::inline rollout

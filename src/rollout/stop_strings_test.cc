@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 Generated sample_of(int64_t id, std::vector<int32_t> response) {
@@ -66,4 +66,4 @@ TEST_F(StopStringsTest, WithoutStringsThereIsNoCheck) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -5,7 +5,7 @@
 
 #include "nn/kernels/simd.h"
 
-namespace braid {
+namespace braid::inline rollout {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();

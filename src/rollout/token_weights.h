@@ -9,7 +9,7 @@
 #include "batching/sampling_messages.h"
 #include "rollout/sampler.h"
 
-namespace braid {
+namespace braid::inline rollout {
 
 using WeightLanes = std::array<float, kWeightLanes>;
 

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline schedule {
 namespace {
 
 constexpr double kRounding = 1e-9;
@@ -303,4 +303,4 @@ bool nearly_equal(double a, double b, double scale) {
   return std::abs(a - b) <= kRounding * std::max(std::abs(scale), 1e-300);
 }
 
-}  // namespace braid
+}  // namespace braid::inline schedule

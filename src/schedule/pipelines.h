@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline schedule {
 
 // The largest problem that is accepted: ten times the largest that a search of seconds treats well.
 inline constexpr int64_t kMaxPipelineOps = 262'144;
@@ -101,4 +101,4 @@ double makespan(const PipelineTimeline& timeline);
 // Two numbers that differ by no more than rounding of sums of the size of `scale`.
 bool nearly_equal(double a, double b, double scale);
 
-}  // namespace braid
+}  // namespace braid::inline schedule

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline schedule {
 namespace {
 
 using Kind = ScheduleOp::Kind;
@@ -221,4 +221,4 @@ int32_t peak_in_flight(const Schedule& schedule, int32_t stage) {
   return peak;
 }
 
-}  // namespace braid
+}  // namespace braid::inline schedule

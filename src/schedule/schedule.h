@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline schedule {
 
 struct ScheduleOp {
   enum class Kind { kForward, kBackward };
@@ -72,4 +72,4 @@ Status verify(const Schedule& schedule);
 // REQUIRES: verify(schedule) is ok.
 int32_t peak_in_flight(const Schedule& schedule, int32_t stage);
 
-}  // namespace braid
+}  // namespace braid::inline schedule

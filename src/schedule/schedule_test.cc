@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace braid {
+namespace braid::inline schedule {
 namespace {
 
 using Kind = ScheduleOp::Kind;
@@ -115,4 +115,4 @@ TEST(Schedule, VerificationFindsStagesThatWaitForEachOther) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline schedule

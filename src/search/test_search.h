@@ -7,10 +7,10 @@
 #include <string>
 
 #include "base/testing.h"
-#include "cost/efficiency.h"
-#include "search/plan_simulate.h"
+#include "pricing/efficiency.h"
+#include "search/simulate.h"
 
-namespace braid::planner {
+namespace braid::inline search {
 
 struct NamedProblem {
   std::string name;
@@ -49,4 +49,4 @@ inline std::string words_of(const std::string& name) {
   return out;
 }
 
-}  // namespace braid::planner
+}  // namespace braid::inline search

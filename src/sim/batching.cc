@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "batching/batch_scheduler.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 BatchScheduler queued(const std::vector<BatchRequest>& requests, const BatchOptions& options) {
@@ -79,4 +79,4 @@ int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOption
   return rounds;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -9,7 +9,7 @@
 
 #include "plan/execution_plan.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 struct BatchRequest {
   int64_t prompt = 0, response = 0;  // tokens, both at least 1
@@ -46,4 +46,4 @@ struct BatchRound {
 int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOptions& options,
                     const std::function<void(const BatchRound&)>& visit);
 
-}  // namespace braid
+}  // namespace braid::inline sim

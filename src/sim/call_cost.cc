@@ -4,10 +4,10 @@
 #include <cmath>
 #include <set>
 
-#include "cost/memory.h"
-#include "cost/rl_engine.h"
+#include "pricing/memory.h"
+#include "pricing/rl_engine.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 constexpr double kHeadChunkTokens = 1024;  // head and loss run in chunks of so many tokens
@@ -353,8 +353,8 @@ double CallCost::op_s(const Expansion& e, const Op& op, const PassPrices& prices
   }
 }
 
-// The factor was fitted to whole updates (cost/predict_rl.cc), this exchange and the window of an
-// update by itself included.
+// The factor was fitted to whole updates (calibrate/predict_rl.cc), this exchange and the window of
+// an update by itself included.
 double CallCost::reduction_s(const Expansion& e, const Op& op, double* window_s) const {
   const OpGroup& over = e.groups[op.group];
   const double total = collective_s(collective_of(op.kind), op.bytes, over);
@@ -494,7 +494,7 @@ double CallCost::logit_bytes(const MicroBatch& batch) const {
 }
 
 // Two blocks with prefetching, the ends of the model, and the block whose gradients are being
-// reduced (cost/memory.cc).
+// reduced (pricing/memory.cc).
 double CallCost::gathered_bytes(int stage) const {
   const Expansion& e = stages_[stage];
   const bool gathers =
@@ -547,4 +547,4 @@ double CallCost::prefill_bytes(double tokens) const {
          any_body().shards;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -1,6 +1,6 @@
 // Prices of the pieces that one model call consists of under its strategy: passes of a micro-batch
 // through a part of the model, messages between stages, gradient reduction, optimizer, rounds of
-// generation; and the memory that each piece takes. Composes the primitives of cost/. Pure;
+// generation; and the memory that each piece takes. Composes the primitives of pricing/. Pure;
 // thread-safe.
 #pragma once
 
@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "cluster/mesh_shape.h"
-#include "cost/collective.h"
-#include "cost/compute.h"
-#include "cost/widths.h"
 #include "plan/problem.h"
+#include "pricing/collective.h"
+#include "pricing/compute.h"
+#include "pricing/widths.h"
 #include "program/expand.h"
 #include "program/placement.h"
 #include "sim/batching.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // What one device of a data-parallel rank has of a micro-batch.
 struct MicroBatch {
@@ -176,4 +176,4 @@ class CallCost {
   double prompt_tokens_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline sim

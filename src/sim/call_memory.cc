@@ -5,7 +5,7 @@
 
 #include "batching/cache_pages.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 const CallMeter::Largest& CallMeter::largest(const Call& call, const CallCost& cost,
                                              int64_t parts) {
@@ -101,4 +101,4 @@ CallMemory CallMeter::memory(const Call& call, const CallCost& cost, CallTimer& 
   return fullest;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

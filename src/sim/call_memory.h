@@ -8,7 +8,7 @@
 
 #include "sim/call_time.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // Bytes of one device.
 struct CallMemory {
@@ -51,4 +51,4 @@ class CallMeter {
   std::map<CutKey, Largest> largest_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline sim

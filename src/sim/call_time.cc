@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 using Kind = ScheduleOp::Kind;
@@ -328,4 +328,4 @@ CallTime CallTimer::time(const Call& call, const CallPlan& plan, const CallCost&
                                            : infer_time(call, plan, cost);
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

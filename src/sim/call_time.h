@@ -10,7 +10,7 @@
 #include "sim/call_work.h"
 #include "sim/work_cuts.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // A pipeline stage of a call, all data-parallel ranks together.
 struct StageTime {
@@ -54,4 +54,4 @@ class CallTimer {
   std::map<RoundsKey, std::vector<Rounds>> rounds_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -1,12 +1,12 @@
 // Calls priced alone against the same calls inside a simulated step.
 #include <gtest/gtest.h>
 
-#include "cost/rl_engine.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
+#include "pricing/rl_engine.h"
 #include "sim/call_time.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 struct Variant {
@@ -166,4 +166,4 @@ TEST(CallTime, LinksAreThoseOfTheDevicesInTheirOrder) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

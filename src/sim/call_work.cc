@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "batching/cache_pages.h"
-#include "cost/predict_generate.h"
+#include "pricing/predict_generate.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 // The sample of the step that sequence i of a call over `samples` sequences belongs to.
@@ -54,4 +54,4 @@ LinkTime link_time(const Cluster& cluster, DeviceId from, DeviceId to, double by
   return {send_s(bytes, link.kind != LinkKind::kNetwork, pair, efficiency), link.kind};
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

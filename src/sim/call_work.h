@@ -10,7 +10,7 @@
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // Requests of one replica of a generation call over `samples` sequences.
 std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const Strategy& strategy,
@@ -30,4 +30,4 @@ struct LinkTime {
 LinkTime link_time(const Cluster& cluster, DeviceId from, DeviceId to, double bytes,
                    const Efficiency& efficiency);
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 constexpr double kBytesPerNumber = 4;  // of the sample store
@@ -125,4 +125,4 @@ std::vector<std::vector<ExchangePrice>> price_exchanges(
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -8,7 +8,7 @@
 #include "program/exchange.h"
 #include "sim/call_work.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // What one rank does in an exchange: its links are busy with what it sends or receives, whichever
 // takes longer, inside the node and beyond it.
@@ -26,4 +26,4 @@ std::vector<std::vector<ExchangePrice>> price_exchanges(
     const Program& program, const SampleLengths& lengths, const std::function<Deal(CallId)>& deal,
     const LinkOf& link, const std::function<double(double bytes)>& share_s);
 
-}  // namespace braid
+}  // namespace braid::inline sim

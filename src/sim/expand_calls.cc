@@ -6,7 +6,7 @@
 #include "sim/step_simulation.h"
 #include "sim/work_cuts.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 // Points of a memory curve inside a generation.
@@ -419,4 +419,4 @@ void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task,
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -4,7 +4,7 @@
 #include "plan/test_problem.h"
 #include "sim/simulate.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 struct FusedCase {
@@ -74,4 +74,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

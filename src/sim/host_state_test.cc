@@ -11,7 +11,7 @@
 #include "plan/validate.h"
 #include "sim/simulate.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 using testing::HasSubstr;
@@ -145,4 +145,4 @@ TEST(HostState, AHostHoldsNoMoreThanItHas) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

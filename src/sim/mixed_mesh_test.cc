@@ -1,12 +1,12 @@
 // Prices of calls on devices and nodes that differ.
 #include <gtest/gtest.h>
 
-#include "cost/efficiency.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
+#include "pricing/efficiency.h"
 #include "sim/call_cost.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 PlanningProblem problem_on(const char* cluster) {
@@ -74,4 +74,4 @@ TEST(MixedMesh, TensorParallelCardsBeyondABridgeExchangeOverTheHostLink) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

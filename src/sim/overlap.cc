@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 // Which calls make rollouts: those that generate, backwards the producers of what they read, and
@@ -135,4 +135,4 @@ Result<OverlapResult> simulate_steps(const ExecutionPlan& plan, const PlanningPr
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

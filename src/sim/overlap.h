@@ -12,7 +12,7 @@
 #include "plan/execution_plan.h"
 #include "sim/simulate.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 struct OverlapOptions {
   int steps = 6;  // simulated; at least 2 staleness + 2
@@ -40,4 +40,4 @@ ExecutionPlan overlapped_plan(const ExecutionPlan& plan, int steps);
 Result<OverlapResult> simulate_steps(const ExecutionPlan& plan, const PlanningProblem& problem,
                                      const Calibration& calibration, const OverlapOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -7,7 +7,7 @@
 
 #include "plan/test_problem.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 using testing::HasSubstr;
@@ -145,4 +145,4 @@ TEST(Overlap, ErrorsNameTheRule) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -8,7 +8,7 @@
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 using testing::HasSubstr;
@@ -149,4 +149,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -6,7 +6,7 @@
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 // Seconds of one micro-batch of the reference model, tensor-parallel over two devices, where every
@@ -106,4 +106,4 @@ TEST(ProfiledCall, MemoryOfTheOwnEngine) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -9,7 +9,7 @@
 #include "batching/cache_pages.h"
 #include "sim/batching.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 // Reads the lines of one step.
@@ -119,4 +119,4 @@ std::set<std::string> idle_calls(const Config& config, const Graph& graph, int64
   return idle;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -10,7 +10,7 @@
 #include "plan/execution_plan.h"
 #include "sim/simulate.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 struct RecordedStep {
   SampleLengths lengths;
@@ -32,4 +32,4 @@ void take_engine_limits(const RolloutConfig& rollout, const RecordedStep* record
 // Training calls that a run of this configuration leaves out at this step (critic.warmup_steps).
 std::set<std::string> idle_calls(const Config& config, const Graph& graph, int64_t step);
 
-}  // namespace braid
+}  // namespace braid::inline sim

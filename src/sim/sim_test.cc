@@ -6,17 +6,17 @@
 #include <map>
 
 #include "base/rng.h"
-#include "cost/memory.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
+#include "pricing/memory.h"
 #include "sim/batching.h"
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
 #include "sim/task_graph.h"
 #include "sim/trace_output.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 using testing::HasSubstr;
@@ -510,4 +510,4 @@ TEST(Simulate, EventsOfATrackDoNotOverlap) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "sim/step_simulation.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 constexpr uint64_t kPromptStream = 1, kResponseStream = 2;
@@ -92,4 +92,4 @@ std::string executed_order(const Program& program, const Trace& trace, size_t ra
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

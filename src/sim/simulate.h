@@ -8,13 +8,13 @@
 #include <string>
 
 #include "base/status.h"
-#include "cost/efficiency.h"
 #include "plan/problem.h"
+#include "pricing/efficiency.h"
 #include "program/op.h"
 #include "program/program.h"
 #include "sim/trace.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // Lengths of the samples of one step, in sample order (prompt-major); a recorded run's or drawn.
 struct SampleLengths {
@@ -50,4 +50,4 @@ std::string executed_order(const Program& program, const Trace& trace, size_t ra
 // kInfeasible with overflow_text() and a remedy where the trace runs out of memory.
 Status check_memory(const Trace& trace);
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "base/units.h"
-#include "cost/memory.h"
+#include "pricing/memory.h"
 #include "sim/step_simulation.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // From the begin of a call to its end.
 void StepSimulation::hold(DeviceId device, const Block& block, MemoryOwner owner, double bytes) {
@@ -180,4 +180,4 @@ void StepSimulation::resolve_memory(Trace* trace) const {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "cost/rl_engine.h"
+#include "pricing/rl_engine.h"
 #include "program/residency.h"
 #include "sim/work_cuts.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 void add_link(DeviceId device, bool network, std::vector<int32_t>* ports) {
@@ -234,4 +234,4 @@ std::vector<InstructionId> StepPrices::update_waits(const Instruction& first, De
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

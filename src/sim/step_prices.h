@@ -13,7 +13,7 @@
 #include "sim/simulate.h"
 #include "sim/trace.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 class StepPrices {
  public:
@@ -127,4 +127,4 @@ std::vector<int32_t> message_ports(DeviceId from, DeviceId to, LinkKind link);
 // of both there are.
 std::vector<int32_t> group_ports(const Cluster& cluster, const std::vector<DeviceId>& members);
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -4,11 +4,11 @@
 
 #include "base/units.h"
 #include "batching/cache_pages.h"
-#include "cost/memory.h"
+#include "pricing/memory.h"
 #include "program/local_parts.h"
 #include "sim/step_prices.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 std::optional<size_t> index_in(const DeviceMesh& mesh, DeviceId device) {
@@ -228,4 +228,4 @@ int64_t StepPrices::cache_budget(CallId id, int dp_rank,
   return std::max(longest, static_cast<int64_t>(std::max(tokens, 0.0)));
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

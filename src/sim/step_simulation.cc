@@ -4,9 +4,9 @@
 #include <tuple>
 #include <utility>
 
-#include "cost/rl_engine.h"
+#include "pricing/rl_engine.h"
 
-namespace braid {
+namespace braid::inline sim {
 StepSimulation::StepSimulation(const Program& program, const PlanningProblem& problem,
                                const Calibration& calibration, const SimOptions& options,
                                SampleLengths lengths)
@@ -360,4 +360,4 @@ Trace StepSimulation::make_trace() {
   return trace;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -13,7 +13,7 @@
 #include "sim/step_prices.h"
 #include "sim/task_graph.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // Memory that is taken or given back while a task runs.
 struct MemoryChange {
@@ -191,4 +191,4 @@ class StepSimulation {
   int64_t instructions_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline sim

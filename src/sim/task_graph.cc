@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 TaskId TaskGraph::add(double duration_s, const std::vector<int32_t>& ports) {
   tasks_.push_back({duration_s, 0, 0, static_cast<int32_t>(ports_.size()),
@@ -104,4 +104,4 @@ void TaskGraph::run() {
   BRAID_CHECK(done_ == tasks_.size(), "tasks wait for each other in a circle");
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

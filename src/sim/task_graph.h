@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace braid {
+namespace braid::inline sim {
 
 using TaskId = int32_t;
 inline constexpr int32_t kNoPort = -1;
@@ -71,4 +71,4 @@ class TaskGraph {
   double makespan_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline sim

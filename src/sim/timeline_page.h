@@ -3,7 +3,7 @@
 // under the pointer.
 #pragma once
 
-namespace braid {
+namespace braid::inline sim {
 
 inline constexpr char kTimelinePage[] = R"html(<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Braid timeline</title>
@@ -103,4 +103,4 @@ draw();
 </script></body></html>
 )html";
 
-}  // namespace braid
+}  // namespace braid::inline sim

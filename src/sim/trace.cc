@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 const char* track_name(TrackKind kind) {
   switch (kind) {
@@ -149,4 +149,4 @@ Json trace_summary_json(const Trace& trace) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

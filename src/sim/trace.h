@@ -14,7 +14,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // What a device has of its own: computation, each direction of each link, and the process on the
 // host that feeds it.
@@ -148,4 +148,4 @@ std::string memory_problem(const Trace& trace);
 // Step time, calls, utilisation and memory; no events.
 Json trace_summary_json(const Trace& trace);
 
-}  // namespace braid
+}  // namespace braid::inline sim

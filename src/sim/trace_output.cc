@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "sim/timeline_page.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 constexpr double kMicro = 1e6;
@@ -165,4 +165,4 @@ std::string timeline_html(const Trace& trace, const std::string& title) {
   return page.replace(page.find(mark), mark.size(), text);
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -6,7 +6,7 @@
 
 #include "sim/trace.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // Trace Event Format, "JSON object format": a process per device, a thread per track, complete
 // events in microseconds, memory as counters.
@@ -19,4 +19,4 @@ std::string gantt_text(const Trace& trace, int width = 96);
 // Timeline of all devices with their links, memory of each device, table of calls.
 std::string timeline_html(const Trace& trace, const std::string& title);
 
-}  // namespace braid
+}  // namespace braid::inline sim

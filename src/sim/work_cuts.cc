@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 constexpr size_t kMostKept = size_t{1} << 20;  // micro-batches: 16 MiB
@@ -79,4 +79,4 @@ const WorkCuts::RankBatches& WorkCuts::micro_batches(const Call& call, const Cal
   return batches_.emplace(key, std::move(out)).first->second;
 }
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -9,7 +9,7 @@
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
 
-namespace braid {
+namespace braid::inline sim {
 
 // The samples of a call, and how they are dealt. Later epochs are simulated with the mini-batches
 // of the first.
@@ -69,4 +69,4 @@ class WorkCuts {
   size_t kept_ = 0;  // micro-batches
 };
 
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -5,10 +5,10 @@
 #include <numeric>
 
 #include "base/rng.h"
-#include "cost/efficiency.h"
 #include "plan/test_problem.h"
+#include "pricing/efficiency.h"
 
-namespace braid {
+namespace braid::inline sim {
 namespace {
 
 // Micro-batches of training calls and of the deal that the runtime is given are the same.
@@ -93,4 +93,4 @@ TEST(WorkCuts, BalancedUpdatesTakeLessTimeWhereLengthsDiffer) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline sim

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 // Least duration of a move, given what is known of the two layouts.
@@ -197,4 +197,4 @@ int64_t Bounder::clique_us(const CompiledSegment& segment, uint32_t owners) cons
   return bound_us;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -1,6 +1,6 @@
 // Lower bounds on the cost of completing a partial plan: for each segment the largest of
 //   * the longest path through the segment's graph,
-//   * the demands of its nodes over the whole cluster (table_demand.h), and the same of the nodes
+//   * the demands of its nodes over the whole cluster (demand.h), and the same of the nodes
 //     that cannot start before some time or must be followed by some time: that time, their demand,
 //     and the least head or tail among them,
 //   * the sum over nodes of which no two can run at once - their calls share a device, or need more
@@ -16,7 +16,7 @@
 #include "tabular/demand.h"
 #include "tabular/model.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 inline constexpr int32_t kManyClasses = -1;
 inline constexpr int64_t kAreaBytes = 1 << 14;  // so that sums over devices and calls fit
@@ -85,4 +85,4 @@ class Bounder {
   std::vector<int32_t> by_work_;
 };
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -1,6 +1,6 @@
 #include "tabular/demand.h"
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 constexpr int kRoundings = 4;  // to k-ths of the cluster, k = 1 to 4; they divide kDeviceShare
@@ -33,4 +33,4 @@ std::vector<Demand> demand_shares(int32_t num_devices) {
   return shares;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

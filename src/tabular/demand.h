@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace braid::table {
+namespace braid::tabular {
 
 inline constexpr int kDemands = 8;
 inline constexpr int64_t kDeviceShare = 12;  // of one device in the first way of counting
@@ -43,4 +43,4 @@ inline int64_t least_time_us(const Demand& demand, int64_t whole) {
   return (*std::max_element(demand.begin(), demand.end()) + whole - 1) / whole;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

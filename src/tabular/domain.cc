@@ -7,7 +7,7 @@
 
 #include "optimize/descent.h"
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 constexpr double kTenthOfASecondUs = 1e5;
@@ -121,4 +121,4 @@ PlanState PlanDomain::state_of(const std::vector<PlanChoice>& path) const {
   return state_with(std::move(choice));
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -13,7 +13,7 @@
 #include "tabular/model.h"
 #include "tabular/tree.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 // Plans that need too much memory come after all that fit, the less over the limit the better.
 struct PlanCost {
@@ -92,4 +92,4 @@ class PlanDomain {
   bool published_rule_;
 };
 
-}  // namespace braid::table
+}  // namespace braid::tabular

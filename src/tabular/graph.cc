@@ -4,7 +4,7 @@
 #include <bitset>
 #include <numeric>
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 constexpr size_t kMaxNodes = 5 * kMaxCalls;  // a call and at most four moves for it
@@ -147,4 +147,4 @@ IterationGraph build_graph(const Problem& problem) {
   return graph;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

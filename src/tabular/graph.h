@@ -21,7 +21,7 @@
 
 #include "tabular/problem.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 // A call, or one of the four parameter moves around a train call.
 struct GraphNode {
@@ -48,4 +48,4 @@ struct IterationGraph {
 
 IterationGraph build_graph(const Problem& problem);
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 // Appends a candidate to the groups of all stages from the first in which it differs from the last.
@@ -54,4 +54,4 @@ CallGroups group_candidates(const Model& model, int call, const std::vector<int3
   return groups;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

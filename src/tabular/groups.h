@@ -10,7 +10,7 @@
 #include "tabular/bound.h"
 #include "tabular/model.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 enum Stage : int32_t { kCount, kDevices, kLayout, kOption, kStages };
 
@@ -36,4 +36,4 @@ std::array<int32_t, kStages> group_keys(const Candidate& candidate, int32_t inde
 // `remaining`: indices into Model::candidates of the call.
 CallGroups group_candidates(const Model& model, int call, const std::vector<int32_t>& remaining);
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace braid::table {
+namespace braid::tabular {
 
 class ReadyHeap {
  public:
@@ -56,4 +56,4 @@ class ReadyHeap {
   std::vector<Entry> entries_;
 };
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace braid::table {
+namespace braid::tabular {
 
 MemoryRoom::MemoryRoom(const Model& model)
     : capacity_bytes_(model.problem->device_memory_bytes),
@@ -59,4 +59,4 @@ MemoryRoom::Use MemoryRoom::measure(int32_t first_device, int32_t end_device) co
   return use;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

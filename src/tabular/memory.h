@@ -8,7 +8,7 @@
 
 #include "tabular/groups.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 class MemoryRoom {
  public:
@@ -40,4 +40,4 @@ class MemoryRoom {
   std::vector<Use> cache_;  // by Candidate::devices_id
 };
 
-}  // namespace braid::table
+}  // namespace braid::tabular

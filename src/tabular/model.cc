@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "tabular/moves.h"
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 // ---- Segments
@@ -288,4 +288,4 @@ Plan plan_of(const std::vector<Candidate>& chosen) {
   return plan;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -25,7 +25,7 @@
 #include "tabular/heap.h"
 #include "tabular/problem.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 struct Candidate {
   int32_t first_device = 0;
@@ -120,4 +120,4 @@ int64_t peak_bytes(const std::vector<Candidate>& chosen);
 // Option indices of chosen candidates.
 Plan plan_of(const std::vector<Candidate>& chosen);
 
-}  // namespace braid::table
+}  // namespace braid::tabular

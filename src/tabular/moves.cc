@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 constexpr size_t kMaxLayouts = 4096;  // the two matrices of a pair stay below 256 MiB
@@ -163,4 +163,4 @@ Result<CompiledMoves> compile_moves(const Problem& problem, const std::vector<Mo
   return compiled;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

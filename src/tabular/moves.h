@@ -6,7 +6,7 @@
 
 #include "tabular/model.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 struct CompiledMoves {
   std::vector<MoveMatrix> matrices;                   // one per pair, least_* filled
@@ -17,4 +17,4 @@ struct CompiledMoves {
 // kInvalidInput when a call of a pair has more than 4096 distinct layouts.
 Result<CompiledMoves> compile_moves(const Problem& problem, const std::vector<MovePair>& pairs);
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "tabular/heap.h"
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 struct Node {
@@ -161,4 +161,4 @@ Price price_plan(const Problem& problem, const Plan& plan) {
           .untabulated_moves = untabulated_moves(problem, plan)};
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

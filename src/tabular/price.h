@@ -5,7 +5,7 @@
 
 #include "tabular/problem.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 struct Price {
   int64_t cost_us = 0;  // all iterations together
@@ -23,4 +23,4 @@ Price price_plan(const Problem& problem, const Plan& plan);
 int64_t move_time_us(const Problem& problem, const Call& train, const Layout& source,
                      const Layout& destination);
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 constexpr int64_t kMaxDevices = 1 << 16;
@@ -372,4 +372,4 @@ std::string plan_text(const Problem& problem, const Plan& plan) {
   return json.dump() + "\n";
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

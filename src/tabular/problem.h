@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 // A call takes a bit in 32-bit masks; ten times what RLHF algorithms use.
 inline constexpr int kMaxCalls = 32;
@@ -92,4 +92,4 @@ using Plan = std::vector<int>;
 Result<Plan> parse_plan(const Problem& problem, std::string_view text, const std::string& where);
 std::string plan_text(const Problem& problem, const Plan& plan);
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -8,7 +8,7 @@
 #include "tabular/memory.h"
 #include "tabular/tree.h"
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 constexpr int kRounds = 4;  // of dropping candidates, each with the bounds that the last one left
@@ -162,4 +162,4 @@ void take_back(int call, const CallBounds& before, PartialPlan& plan) {
   plan.calls[call] = before;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

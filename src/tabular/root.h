@@ -8,7 +8,7 @@
 #include "tabular/groups.h"
 #include "tabular/model.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 // Per call, the candidates still possible; indices into Model::candidates, ascending.
 using Remaining = std::vector<std::vector<int32_t>>;
@@ -42,4 +42,4 @@ PartialPlan open_plan(const Model& model, const std::vector<CallGroups>& groups)
 CallBounds decide(const Model& model, int call, Stage stage, const Group& group, PartialPlan& plan);
 void take_back(int call, const CallBounds& before, PartialPlan& plan);
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "tabular/domain.h"
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 using optimize::Method;
@@ -86,4 +86,4 @@ Result<Solution> solve(const Problem& problem, const SolveOptions& options) {
   return solution;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

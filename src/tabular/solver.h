@@ -12,7 +12,7 @@
 #include "tabular/price.h"
 #include "tabular/problem.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 struct SolveOptions {
   optimize::Method method = optimize::Method::kAuto;
@@ -46,4 +46,4 @@ struct Solution {
 
 Result<Solution> solve(const Problem& problem, const SolveOptions& options);
 
-}  // namespace braid::table
+}  // namespace braid::tabular

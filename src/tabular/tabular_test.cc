@@ -9,7 +9,7 @@
 #include "tabular/solver.h"
 #include "tabular/testing.h"
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 using ::testing::AllOf;
@@ -325,4 +325,4 @@ TEST(TablePlan, RoundTripAndErrors) {
 }
 
 }  // namespace
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "tabular/problem.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 // PPO, GRPO, ReMax, a wide graph, chains, train calls that wait for parts of the rest, train calls
 // without partner or in front of inference.
@@ -29,4 +29,4 @@ Plan random_plan(const Problem& problem, RandomStream& random);
 // The cheapest feasible plan's cost by pricing all plans literally; none when no plan fits.
 std::optional<int64_t> enumerate_optimum(const Problem& problem);
 
-}  // namespace braid::table
+}  // namespace braid::tabular

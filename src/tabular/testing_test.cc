@@ -2,7 +2,7 @@
 
 #include "tabular/price.h"
 
-namespace braid::table {
+namespace braid::tabular {
 namespace {
 
 struct CallShape {
@@ -133,4 +133,4 @@ std::optional<int64_t> enumerate_optimum(const Problem& problem) {
   return best_us;
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

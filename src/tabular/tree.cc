@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace braid::table {
+namespace braid::tabular {
 
 PlanTree::PlanTree(const Model& model, const PlanRoot& root, int segment)
     : model_(model),
@@ -219,4 +219,4 @@ void PlanTree::expand(int64_t limit_us, Children& children) {
                    [](const auto& a, const auto& b) { return a.bound < b.bound; });
 }
 
-}  // namespace braid::table
+}  // namespace braid::tabular

@@ -1,5 +1,5 @@
 // The tree of partial plans of a tabulated problem for branch and bound (optimize/branch.h): a
-// level decides one more stage of one call (table_groups.h), a leaf is a plan with enough memory on
+// level decides one more stage of one call (groups.h), a leaf is a plan with enough memory on
 // every device, its cost the time of one iteration. A tree may be confined to one segment: then it
 // decides only the calls that the segment depends on, and its cost is the segment's makespan. A
 // root and the model are constants that threads share; a tree belongs to one thread.
@@ -16,7 +16,7 @@
 #include "tabular/model.h"
 #include "tabular/root.h"
 
-namespace braid::table {
+namespace braid::tabular {
 
 // A group, named by a candidate that is or was in it, so that a choice means the same in every
 // root.
@@ -91,4 +91,4 @@ class PlanTree {
   int64_t bounds_ = 0;
 };
 
-}  // namespace braid::table
+}  // namespace braid::tabular

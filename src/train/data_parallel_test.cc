@@ -17,7 +17,7 @@
 #include "train/sharded_optimizer.h"
 #include "train/weight_shards.h"
 
-namespace braid {
+namespace braid::inline train {
 namespace {
 
 constexpr int kSteps = 3, kMicroBatches = 8;
@@ -416,4 +416,4 @@ TEST(DataParallel, BfloatGradientsAreSummedInF32) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline train

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline train {
 
 FlatBuckets::FlatBuckets(const std::vector<std::pair<std::string, at::Tensor>>& tensors,
                          int64_t ranks, const BucketOptions& options)
@@ -28,4 +28,4 @@ SlicePart FlatBuckets::part_of(const BucketPlace& place, int64_t begin, int64_t 
   return {from - place.begin, from - begin, to - from};
 }
 
-}  // namespace braid
+}  // namespace braid::inline train

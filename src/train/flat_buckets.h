@@ -11,7 +11,7 @@
 
 #include "models/flat_layout.h"
 
-namespace braid {
+namespace braid::inline train {
 
 struct BucketOptions {
   int64_t elements = kBucketElements;  // of a bucket; a tensor is never cut
@@ -55,4 +55,4 @@ class FlatBuckets {
   std::vector<FlatBucket> buckets_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline train

@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace braid {
+namespace braid::inline train {
 namespace {
 
 using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
@@ -57,4 +57,4 @@ TEST(FlatBuckets, BucketsHoldTensorsOfOneNumber) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline train

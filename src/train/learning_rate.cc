@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "train/optimizer.h"
 
-namespace braid {
+namespace braid::inline train {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
@@ -50,4 +50,4 @@ double learning_rate(const OptimizerConfig& config, int64_t step, int64_t total_
   return config.lr * (floor + (1 - floor) * decay(config.schedule, progress));
 }
 
-}  // namespace braid
+}  // namespace braid::inline train

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline train {
 namespace {
 
 // Buckets of one backward that may be under way: more of them need more memory.
@@ -198,4 +198,4 @@ at::Tensor MainGradients::gradient(const BucketPlace& place) const {
   return in_bucket(place);
 }
 
-}  // namespace braid
+}  // namespace braid::inline train

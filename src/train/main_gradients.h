@@ -21,7 +21,7 @@
 #include "comm/communicator.h"
 #include "train/flat_buckets.h"
 
-namespace braid {
+namespace braid::inline train {
 
 struct MainGradientOptions {
   BucketOptions buckets = {};
@@ -104,4 +104,4 @@ class MainGradients {
   size_t settled_ = 0;         // of these: how many reductions have ended
 };
 
-}  // namespace braid
+}  // namespace braid::inline train

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "train/update_rule.h"
 
-namespace braid {
+namespace braid::inline train {
 
 double sum_of_squares(const at::Tensor& gradient) {
   if (!gradient.is_cpu()) return std::pow(at::linalg_vector_norm(gradient).item<double>(), 2);
@@ -184,4 +184,4 @@ Status AdamW::load_state(const std::map<std::string, at::Tensor>& state) {
   return {};
 }
 
-}  // namespace braid
+}  // namespace braid::inline train

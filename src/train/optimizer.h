@@ -18,7 +18,7 @@
 #include "config/options.h"
 #include "train/main_gradients.h"
 
-namespace braid {
+namespace braid::inline train {
 
 // Rejects an unknown schedule and numbers out of range; `key` ("optim.actor") is named in the
 // error.
@@ -131,4 +131,4 @@ class AdamW : public Optimizer {
   bool torn_ = false;
 };
 
-}  // namespace braid
+}  // namespace braid::inline train

@@ -12,7 +12,7 @@
 #include "train/optimizer.h"
 #include "train/update_rule.h"
 
-namespace braid {
+namespace braid::inline train {
 ShardedOptimizer::ShardedOptimizer(MainGradients& gradients, Communicator* group,
                                    const OptimizerConfig& config, WeightShards* shards)
     : gradients_(gradients), group_(group), shards_(shards), config_(config) {
@@ -242,4 +242,4 @@ std::vector<StateSlice> ShardedOptimizer::slices() const {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline train

@@ -16,7 +16,7 @@
 #include "train/optimizer.h"
 #include "train/weight_shards.h"
 
-namespace braid {
+namespace braid::inline train {
 
 // Part of a parameter's optimizer state: elements [begin, begin + values.numel()) of the parameter
 // in its own order.
@@ -89,4 +89,4 @@ class ShardedOptimizer : public Optimizer {
   bool torn_ = false;
 };
 
-}  // namespace braid
+}  // namespace braid::inline train

@@ -12,7 +12,7 @@
 
 #include "train/optimizer.h"
 
-namespace braid {
+namespace braid::inline train {
 namespace {
 
 using testing::ElementsAre;
@@ -237,4 +237,4 @@ TEST(OptimizerOptions, ErrorsNameTheKey) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline train

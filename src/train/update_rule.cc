@@ -5,7 +5,7 @@
 
 #include <optional>
 
-namespace braid {
+namespace braid::inline train {
 
 namespace {
 
@@ -44,4 +44,4 @@ void apply_update(const OptimizerConfig& config, const UpdateStep& step, UpdateP
   update(config, step, 0, std::move(parts.spared));
 }
 
-}  // namespace braid
+}  // namespace braid::inline train

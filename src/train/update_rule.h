@@ -9,7 +9,7 @@
 
 #include "config/options.h"
 
-namespace braid {
+namespace braid::inline train {
 
 // Tensors of equal shapes by index; the moments are empty for plain gradient descent.
 struct UpdateTensors {
@@ -37,4 +37,4 @@ bool has_moments(const OptimizerConfig& config);
 // Loshchilov & Hutter, 2019, algorithm 2; sgd: w (1 - lr weight_decay) - lr g.
 void apply_update(const OptimizerConfig& config, const UpdateStep& step, UpdateParts parts);
 
-}  // namespace braid
+}  // namespace braid::inline train

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "nn/storage.h"
 
-namespace braid {
+namespace braid::inline train {
 namespace {
 
 using Named = std::pair<std::string, at::Tensor>;
@@ -161,4 +161,4 @@ Result<std::vector<std::pair<std::string, at::Tensor>>> WeightShards::trained(bo
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline train

@@ -15,7 +15,7 @@
 #include "nn/weight_keeper.h"
 #include "train/flat_buckets.h"
 
-namespace braid {
+namespace braid::inline train {
 
 class WeightShards : public WeightKeeper {
  public:
@@ -72,4 +72,4 @@ class WeightShards : public WeightKeeper {
   std::vector<Unit> units_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline train

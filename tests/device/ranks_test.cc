@@ -12,10 +12,10 @@
 #include "device/device.h"
 #include "nn/parallel_testing.h"
 #include "plan/make_problem.h"
-#include "runtime/job_testing.h"
-#include "runtime/load_models.h"
-#include "runtime/testing.h"
+#include "runs/job_testing.h"
+#include "session/testing.h"
 #include "test_device.h"
+#include "weights/load_models.h"
 
 namespace braid {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "nn/parallel_testing.h"
-#include "runtime/evaluate.h"
-#include "runtime/testing.h"
+#include "scoring/evaluate.h"
+#include "session/testing.h"
 #include "test_device.h"
 
 namespace braid {

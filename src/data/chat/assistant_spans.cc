@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "jinja/text.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 bool begins_with(const std::string& text, const std::string& prefix) {
@@ -110,4 +110,4 @@ Result<AssistantText> assistant_text(const Tokenizer& tokenizer, const Conversat
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

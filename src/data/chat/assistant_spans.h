@@ -6,7 +6,7 @@
 
 #include "data/chat/render.h"
 
-namespace braid {
+namespace braid::inline data {
 
 struct AssistantText {
   std::string text;                // of the whole conversation
@@ -21,4 +21,4 @@ struct AssistantText {
 Result<AssistantText> assistant_text(const Tokenizer& tokenizer, const Conversation& conversation,
                                      const ChatOptions& options, bool only_last);
 
-}  // namespace braid
+}  // namespace braid::inline data

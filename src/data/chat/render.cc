@@ -10,7 +10,7 @@
 #include "data/chat/token_mask.h"
 #include "jinja/text.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // What templates call the reasoning of a message; transformers passes it under all of these names.
@@ -214,4 +214,4 @@ Result<ChatIds> encode_chat_with_mask(const Tokenizer& tokenizer, const Conversa
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

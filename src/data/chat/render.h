@@ -11,7 +11,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "jinja/template.h"
 
-namespace braid {
+namespace braid::inline data {
 
 struct Conversation {
   OrderedJson messages;   // [{"role": …, "content": …}, …]
@@ -58,4 +58,4 @@ Result<ChatIds> encode_chat(const Tokenizer& tokenizer, const Conversation& conv
 Result<ChatIds> encode_chat_with_mask(const Tokenizer& tokenizer, const Conversation& conversation,
                                       const ChatOptions& options, LearnedTurns turns);
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -6,7 +6,7 @@
 #include "host/file.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using ::testing::HasSubstr;
@@ -187,4 +187,4 @@ TEST(RenderChat, BadConversationsAreNamed) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

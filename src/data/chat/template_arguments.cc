@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 OrderedJson scalar_json(const YamlNode& node) {
@@ -50,4 +50,4 @@ Result<OrderedJson> template_arguments(const YamlNode& node) {
   return json_of(node);
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr const char* kDefault = "default";
@@ -116,4 +116,4 @@ Result<jinja::Template> ChatTemplates::choose(const std::string& name, bool has_
                            "'; data.template_name can be: ", join(names, ", ")));
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

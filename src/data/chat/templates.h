@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "jinja/template.h"
 
-namespace braid {
+namespace braid::inline data {
 
 class ChatTemplates {
  public:
@@ -40,4 +40,4 @@ class ChatTemplates {
   std::map<std::string, std::string> special_tokens_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

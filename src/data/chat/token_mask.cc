@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // Byte range of each token, or nothing when the tokens do not decode to the text.
@@ -66,4 +66,4 @@ Result<std::vector<uint8_t>> token_mask(const Tokenizer& tokenizer, const std::s
   return mask;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -4,7 +4,7 @@
 
 #include "data/tokenizer/unicode.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // Start of the character that ends at `end`. REQUIRES end > 0.
@@ -217,4 +217,4 @@ Result<Pieces> AddedTokens::extract(std::string_view text, const Normalizer& nor
   return pieces;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

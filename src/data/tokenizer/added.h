@@ -14,7 +14,7 @@
 #include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/pieces.h"
 
-namespace braid {
+namespace braid::inline data {
 
 struct AddedToken {
   int32_t id = 0;
@@ -76,4 +76,4 @@ class AddedTokens {
   TextMatcher normalized_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace braid {
+namespace braid::inline data {
 
 struct BertRange {
   uint32_t first;
@@ -220,4 +220,4 @@ inline constexpr BertRange kNewJoiners[] = {
     {0x1E6E6, 0x1E6E6}, {0x1E6EE, 0x1E6EF}, {0x1E6F5, 0x1E6F5},
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

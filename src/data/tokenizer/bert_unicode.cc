@@ -6,7 +6,7 @@
 #include "data/tokenizer/bert_tables.h"
 #include "data/tokenizer/unicode.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 template <size_t kCount>
@@ -33,4 +33,4 @@ bool is_new_joiner(char32_t c) { return in_table(kNewJoiners, c); }
 
 bool is_combining_mark(char32_t c) { return in_table(kCombiningMarks, c); }
 
-}  // namespace braid
+}  // namespace braid::inline data

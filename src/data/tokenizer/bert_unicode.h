@@ -3,7 +3,7 @@
 // functions.
 #pragma once
 
-namespace braid {
+namespace braid::inline data {
 
 // Control, format and private characters, and U+FFFD, that cleaning drops; U+0000 too.
 bool is_bert_control(char32_t code_point);
@@ -27,4 +27,4 @@ bool is_new_joiner(char32_t code_point);
 // Marks that the normalizer StripAccents drops.
 bool is_combining_mark(char32_t code_point);
 
-}  // namespace braid
+}  // namespace braid::inline data

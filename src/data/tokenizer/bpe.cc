@@ -7,7 +7,7 @@
 #include "data/tokenizer/unicode.h"
 #include "data/tokenizer/vocabulary.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
@@ -205,4 +205,4 @@ Status BpeModel::encode(std::string_view word, std::vector<int32_t>* out) const 
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

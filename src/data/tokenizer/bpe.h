@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "data/tokenizer/word_cache.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // Pair of token ids → its merge; open addressing, filled once.
 class MergeTable {
@@ -70,4 +70,4 @@ class BpeModel {
   std::shared_ptr<WordCache> cache_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

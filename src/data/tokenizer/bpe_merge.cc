@@ -3,7 +3,7 @@
 #include <limits>
 #include <queue>
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr size_t kLinearSearchSymbols = 24;
@@ -110,4 +110,4 @@ void apply_merges(const MergeTable& merges, std::vector<int32_t>* symbols) {
     LongWord(merges, symbols).run();
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

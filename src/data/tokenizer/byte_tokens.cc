@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-namespace braid {
+namespace braid::inline data {
 
 std::vector<int32_t> find_byte_tokens(const TextMap<int32_t>& vocabulary) {
   std::vector<int32_t> out(256, -1);
@@ -23,4 +23,4 @@ bool append_bytes(std::string_view text, const std::vector<int32_t>& byte_tokens
   return true;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

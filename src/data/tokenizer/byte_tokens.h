@@ -8,7 +8,7 @@
 
 #include "data/tokenizer/word_cache.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // [256] ids, -1 where the vocabulary has no such token.
 std::vector<int32_t> find_byte_tokens(const TextMap<int32_t>& vocabulary);
@@ -17,4 +17,4 @@ std::vector<int32_t> find_byte_tokens(const TextMap<int32_t>& vocabulary);
 bool append_bytes(std::string_view text, const std::vector<int32_t>& byte_tokens,
                   std::vector<int32_t>* out);
 
-}  // namespace braid
+}  // namespace braid::inline data

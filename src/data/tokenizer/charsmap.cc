@@ -6,7 +6,7 @@
 #include "data/tokenizer/bert_unicode.h"
 #include "data/tokenizer/unicode.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr char32_t kJoiner = 0x301;  // any that utf8proc knows
@@ -126,4 +126,4 @@ std::string CharsMap::apply(std::string_view text) const {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline data {
 
 class CharsMap {
  public:
@@ -33,4 +33,4 @@ class CharsMap {
 // Bytes of a base64 text; padding may be missing.
 Result<std::string> parse_base64(std::string_view text);
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -13,7 +13,7 @@
 #include "data/tokenizer/pre_tokenizer.h"
 #include "data/tokenizer/tokenizer.h"
 
-namespace braid {
+namespace braid::inline data {
 
 struct TokenizerData {
   Normalizer normalizer;
@@ -32,4 +32,4 @@ struct TokenizerData {
   const std::string* decodable(int32_t id, bool skip_special) const;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

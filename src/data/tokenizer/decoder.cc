@@ -8,7 +8,7 @@
 #include "data/tokenizer/pre_tokenizer.h"
 #include "data/tokenizer/unicode.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using Kind = DecoderStep::Kind;
@@ -318,4 +318,4 @@ Status DecodeStream::replace_marks(size_t step, std::string_view token) {
   return feed(step + 1, text);
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "data/tokenizer/regex.h"
 
-namespace braid {
+namespace braid::inline data {
 
 struct DecoderStep {
   enum class Kind {
@@ -76,4 +76,4 @@ class DecodeStream {
   std::string out_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

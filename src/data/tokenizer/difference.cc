@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // What normalizers, pre-tokenizers and merges treat in different ways.
@@ -32,4 +32,4 @@ std::string other_cut(const Tokenizer& own, const Tokenizer& other) {
   return "";
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

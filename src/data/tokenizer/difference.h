@@ -6,7 +6,7 @@
 
 #include "data/tokenizer/tokenizer.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // The first id of `own` that stands for another token in `other`, for people: "token 17 is 'a' here
 // and 'b' there"; "" where every token of `own` is the same in `other`, which may have more.
@@ -16,4 +16,4 @@ std::string other_meaning(const Tokenizer& own, const Tokenizer& other);
 // other_meaning() found nothing.
 std::string other_cut(const Tokenizer& own, const Tokenizer& other);
 
-}  // namespace braid
+}  // namespace braid::inline data

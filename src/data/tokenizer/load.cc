@@ -4,7 +4,7 @@
 #include "data/tokenizer/data.h"
 #include "host/file.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr int32_t kVocabularyLimit = 1 << 26;  // a larger id is a damaged file
@@ -121,4 +121,4 @@ Result<std::vector<std::string>> tokenizer_files(const std::string& folder_or_fi
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -1,6 +1,6 @@
 #include "data/tokenizer/model.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // Older files leave the type out; the vocabulary of a Unigram model is a list.
@@ -39,4 +39,4 @@ const TextMap<int32_t>& TokenModel::vocabulary() const {
                     model_);
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -12,7 +12,7 @@
 #include "data/tokenizer/unigram.h"
 #include "data/tokenizer/word_piece.h"
 
-namespace braid {
+namespace braid::inline data {
 
 class TokenModel {
  public:
@@ -28,4 +28,4 @@ class TokenModel {
   std::variant<BpeModel, UnigramModel, WordPieceModel> model_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

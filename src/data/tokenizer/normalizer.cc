@@ -9,7 +9,7 @@
 #include "data/tokenizer/bert_unicode.h"
 #include "data/tokenizer/unicode.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 constexpr int kStable = UTF8PROC_STABLE;
@@ -258,4 +258,4 @@ Result<std::string> Normalizer::apply(std::string_view text) const {
   return current;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -11,7 +11,7 @@
 #include "data/tokenizer/charsmap.h"
 #include "data/tokenizer/regex.h"
 
-namespace braid {
+namespace braid::inline data {
 
 struct PrependText {
   std::string text;  // put in front of a text that is not empty
@@ -61,4 +61,4 @@ Result<Regex> parse_pattern(const Json& json);
 Result<std::string> replace_all(const Regex& pattern, std::string_view text,
                                 std::string_view content);
 
-}  // namespace braid
+}  // namespace braid::inline data

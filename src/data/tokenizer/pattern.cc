@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // What \w means in Oniguruma, as members of a character class.
@@ -309,4 +309,4 @@ Result<std::string> translate_pattern(const std::string& pattern) {
   return PatternTranslator(pattern).run();
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -6,10 +6,10 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // A pattern that PCRE2 (UTF, UCP, multi-line) matches as Oniguruma matches the given one. What has
 // no counterpart there, such as nested classes, is an error that names it.
 Result<std::string> translate_pattern(const std::string& pattern);
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace braid {
+namespace braid::inline data {
 
 // Bytes [begin, end) of the buffer.
 struct Piece {
@@ -27,4 +27,4 @@ struct Pieces {
   }
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

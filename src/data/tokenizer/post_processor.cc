@@ -1,6 +1,6 @@
 #include "data/tokenizer/post_processor.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -81,4 +81,4 @@ Result<PostProcessor> parse_post_processor(const Json& json) {
   return parse_any(json).at("post_processor");
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 
-namespace braid {
+namespace braid::inline data {
 
 struct PostProcessor {
   std::vector<int32_t> prefix;  // ids in front of the text, such as BOS
@@ -16,4 +16,4 @@ struct PostProcessor {
 // Reads the JSON value (null: nothing is added); an unsupported type is an error that names it.
 Result<PostProcessor> parse_post_processor(const Json& json);
 
-}  // namespace braid
+}  // namespace braid::inline data

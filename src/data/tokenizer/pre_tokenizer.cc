@@ -8,7 +8,7 @@
 #include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/unicode.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // The pattern of GPT-2 (Radford et al. 2019, encoder.py).
@@ -329,4 +329,4 @@ Status PreTokenizer::apply(Pieces* pieces) const {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -12,7 +12,7 @@
 #include "data/tokenizer/pieces.h"
 #include "data/tokenizer/regex.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // What becomes of a match (the delimiter) when a text is split.
 enum class SplitBehavior {
@@ -63,4 +63,4 @@ const std::array<std::string, 256>& byte_level_characters();
 // The byte that a printable character stands for, or -1.
 int byte_of_character(char32_t code_point);
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -7,7 +7,7 @@
 #include "data/tokenizer/pattern.h"
 #include "data/tokenizer/unicode.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // Long runs need more than the 32 KiB that the compiled matcher takes from the machine stack.
@@ -102,4 +102,4 @@ Status Regex::find_all(std::string_view text, std::vector<TextSpan>* out) const 
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

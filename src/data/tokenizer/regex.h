@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // Bytes [begin, end) of a text; is_match tells a match from the gap between two.
 struct TextSpan {
@@ -37,4 +37,4 @@ class Regex {
   bool is_literal_ = false;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

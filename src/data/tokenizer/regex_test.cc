@@ -6,7 +6,7 @@
 
 #include "data/tokenizer/unicode.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using ::testing::ElementsAre;
@@ -112,4 +112,4 @@ TEST(UnicodeTest, ClassStandInsKeepLengths) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

@@ -3,7 +3,7 @@
 #include "data/tokenizer/data.h"
 #include "data/tokenizer/unicode.h"
 
-namespace braid {
+namespace braid::inline data {
 
 const std::string* TokenizerData::decodable(int32_t id, bool skip_special) const {
   if (id < 0 || id >= static_cast<int32_t>(texts.size()) || texts[id].empty()) return nullptr;
@@ -86,4 +86,4 @@ Result<std::string> IncrementalDecoder::push(int32_t id) {
 
 Result<std::string> IncrementalDecoder::finish() { return state_->stream.finish(); }
 
-}  // namespace braid
+}  // namespace braid::inline data

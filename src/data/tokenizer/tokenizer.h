@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "data/chat/templates.h"
 
-namespace braid {
+namespace braid::inline data {
 
 struct TokenizerData;
 
@@ -83,4 +83,4 @@ class IncrementalDecoder {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

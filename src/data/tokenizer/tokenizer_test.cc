@@ -11,7 +11,7 @@
 #include "host/file.h"
 #include "test_paths.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -225,4 +225,4 @@ TEST(TokenizerTest, ManyMergesAgreeWithFew) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline data

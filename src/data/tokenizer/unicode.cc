@@ -7,7 +7,7 @@
 
 #include "data/tokenizer/unicode_tables.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // The first range whose last member is not below code_point, when it holds code_point.
@@ -62,4 +62,4 @@ bool is_inert_in_normalization(char32_t code_point) {
   return find_range(kInertInNormalization, code_point) != nullptr;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

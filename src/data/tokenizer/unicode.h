@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // \w of Unicode regular expressions: Alphabetic, marks, decimal digits, connectors, joiners.
 bool is_word_character(char32_t code_point);
@@ -26,4 +26,4 @@ char32_t to_lower(char32_t code_point);
 // reference normalizes by Unicode 12.
 bool is_inert_in_normalization(char32_t code_point);
 
-}  // namespace braid
+}  // namespace braid::inline data

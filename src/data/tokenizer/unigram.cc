@@ -6,7 +6,7 @@
 #include "data/tokenizer/byte_tokens.h"
 #include "data/tokenizer/unicode.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 // What a character without a token costs below the least score (SentencePiece, unigram_model.cc).
@@ -145,4 +145,4 @@ Status UnigramModel::encode(std::string_view word, std::vector<int32_t>* out) co
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "data/tokenizer/word_cache.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // Token texts in the order of their bytes, for finding all that a text begins with.
 class PrefixIndex {
@@ -67,4 +67,4 @@ class UnigramModel {
   std::shared_ptr<WordCache> cache_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

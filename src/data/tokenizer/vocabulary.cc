@@ -1,6 +1,6 @@
 #include "data/tokenizer/vocabulary.h"
 
-namespace braid {
+namespace braid::inline data {
 
 Result<TextMap<int32_t>> parse_vocabulary(const Json& model) {
   const auto vocabulary = model.find("vocab");
@@ -17,4 +17,4 @@ Result<TextMap<int32_t>> parse_vocabulary(const Json& model) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

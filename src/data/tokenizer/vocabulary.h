@@ -4,9 +4,9 @@
 #include "base/json.h"
 #include "data/tokenizer/word_cache.h"
 
-namespace braid {
+namespace braid::inline data {
 
 // Errors name an entry that is no id.
 Result<TextMap<int32_t>> parse_vocabulary(const Json& model);
 
-}  // namespace braid
+}  // namespace braid::inline data

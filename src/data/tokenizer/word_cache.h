@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace braid {
+namespace braid::inline data {
 
 struct TextHash {
   using is_transparent = void;
@@ -57,4 +57,4 @@ class WordCache {
   std::array<Shard, kShards> shards_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

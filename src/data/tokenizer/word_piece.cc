@@ -4,7 +4,7 @@
 
 #include "data/tokenizer/vocabulary.h"
 
-namespace braid {
+namespace braid::inline data {
 namespace {
 
 bool is_inside_character(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
@@ -62,4 +62,4 @@ Status WordPieceModel::encode(std::string_view word, std::vector<int32_t>* out) 
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "data/tokenizer/word_cache.h"
 
-namespace braid {
+namespace braid::inline data {
 
 class WordPieceModel {
  public:
@@ -34,4 +34,4 @@ class WordPieceModel {
   size_t longest_token_ = 0;    // bytes
 };
 
-}  // namespace braid
+}  // namespace braid::inline data

@@ -20,7 +20,7 @@
 #include "nn/kernels/rows.h"
 #include "nn/kernels/simd.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -142,4 +142,4 @@ at::Tensor activate(const at::Tensor& x, Activation activation) {
   BRAID_CHECK(false, "unknown activation");
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -21,7 +21,7 @@
 #include "nn/kernels/kernels.h"
 #include "nn/kernels/rows.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using attention_items::BlockWalk;
@@ -354,4 +354,4 @@ at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at:
   return shape.depth == shape.padded ? out : out.narrow(2, 0, shape.depth);
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

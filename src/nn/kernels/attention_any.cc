@@ -11,7 +11,7 @@
 
 #include "nn/kernels/kernels.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 // Keys and values [keys, K, D] of sequence s: its rows of the batch, or from its pages.
@@ -66,4 +66,4 @@ at::Tensor attention_by_operators(const at::Tensor& q_TAD, const at::Tensor& k_T
   return at::cat(outputs, 0).to(q_TAD.scalar_type());
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

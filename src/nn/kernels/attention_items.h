@@ -14,7 +14,7 @@
 #include "nn/kernels/attention_tiles.h"
 #include "nn/kernels/kernels.h"
 
-namespace braid::attention_items {
+namespace braid::inline nn::attention_items {
 
 using tiles::kKeys;
 using tiles::kTileRows;
@@ -256,4 +256,4 @@ void attend_and_store(const BlockWalk<T>& walk, const HeadView& out, float* lse,
   }
 }
 
-}  // namespace braid::attention_items
+}  // namespace braid::inline nn::attention_items

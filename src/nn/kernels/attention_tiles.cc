@@ -7,7 +7,7 @@
 
 #include "nn/kernels/simd.h"
 
-namespace braid::tiles {
+namespace braid::inline nn::tiles {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
@@ -339,4 +339,4 @@ BRAID_SIMD void transpose(const float* from, int64_t from_stride, float* to, int
     }
 }
 
-}  // namespace braid::tiles
+}  // namespace braid::inline nn::tiles

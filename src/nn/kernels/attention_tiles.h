@@ -7,7 +7,7 @@
 
 #include "nn/kernels/kernels.h"
 
-namespace braid::tiles {
+namespace braid::inline nn::tiles {
 
 inline constexpr int64_t kKeys = kPageTokens;
 inline constexpr int64_t kTileRows = 32;  // most query rows of one tile
@@ -72,4 +72,4 @@ void widen(const at::BFloat16* from, float* to, int64_t count);
 // numbers a row.
 void transpose(const float* from, int64_t from_stride, float* to, int64_t columns);
 
-}  // namespace braid::tiles
+}  // namespace braid::inline nn::tiles

@@ -16,7 +16,7 @@
 #include "nn/kernels/choice_cache.h"
 #include "nn/kernels/panels.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 constexpr std::array<int64_t, 3> kMeasuredRows = {8, 32, 256};
@@ -222,4 +222,4 @@ at::Tensor packed_product(const at::Tensor& x_TI, const at::Tensor& packed, cons
   return product.call(x_TI, packed, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

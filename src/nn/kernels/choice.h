@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 enum class MatrixLibrary { kOwn, kPacked, kDefault };
 
@@ -54,4 +54,4 @@ at::Tensor packed_product(const at::Tensor& x_TI, const at::Tensor& packed, cons
 // The library that packed it.
 MatrixLibrary library_of_packed(const at::Tensor& packed);
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -11,7 +11,7 @@
 #include "host/file.h"
 #include "host/machine.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 std::string variable(const char* name) {
@@ -59,4 +59,4 @@ void cache_matrix_choices(const std::string& choices) {
     log_warning(cat("measured matrix libraries are not kept: ", written.message()));
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

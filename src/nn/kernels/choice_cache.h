@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace braid {
+namespace braid::inline nn {
 
 // The folder of the cache: $BRAID_CACHE_DIR, $XDG_CACHE_HOME/braid or $HOME/.cache/braid; "" where
 // none of them is set.
@@ -17,4 +17,4 @@ std::string cached_matrix_choices();
 // Saves choices in place of those of before.
 void cache_matrix_choices(const std::string& choices);
 
-}  // namespace braid
+}  // namespace braid::inline nn

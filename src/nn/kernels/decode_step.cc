@@ -15,7 +15,7 @@
 #include "nn/kernels/row_kernels.h"
 #include "nn/kernels/rows.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using attention_items::BlockWalk;
@@ -218,4 +218,4 @@ at::Tensor decode_step(const at::Tensor& h_TH, const at::Tensor& positions_T,
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

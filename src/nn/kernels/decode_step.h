@@ -13,7 +13,7 @@
 #include "models/spec.h"
 #include "nn/kernels/kernels.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // Matrices are panels::pack() of the weights; norms are contiguous f32; biases may be undefined.
 struct StepMatrix {
@@ -41,4 +41,4 @@ at::Tensor decode_step(const at::Tensor& h_TH, const at::Tensor& positions_T,
                        const std::vector<StepLayer>& layers, const std::vector<KvLayer>& kv,
                        const AttentionBatch& batch, const StepOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -15,7 +15,7 @@
 
 #include "nn/kernels/panels.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using at::Tensor;
@@ -144,4 +144,4 @@ INSTANTIATE_TEST_SUITE_P(
                  {0, 1, 2, 3, 4, 5, 6, 7, 8, 95, 96, 97, 98}}));
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline nn

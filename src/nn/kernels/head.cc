@@ -24,7 +24,7 @@
 #include "nn/kernels/rows.h"
 #include "nn/kernels/simd.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -317,4 +317,4 @@ HeadOutput head_logprobs(const at::Tensor& h_NH, const at::Tensor& w_VH,
   return {out[0], out[1]};
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -10,7 +10,7 @@ namespace torch::autograd {
 struct AutogradContext;
 }
 
-namespace braid {
+namespace braid::inline nn {
 
 // Of each row over the U logits z here: largest z; sum of e^((z - largest) / temperature); sum of
 // the same times (z - largest) / temperature; z of the target, or 0. f64 [N, 4].

@@ -14,7 +14,7 @@
 #include "batching/cache_pages.h"
 #include "models/spec.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 // Rows that a product of a library which is not our own is padded to at least: below, these choose
 // kernels whose rows depend on the batch.
@@ -160,4 +160,4 @@ HeadOutput head_logprobs(const at::Tensor& h_NH, const at::Tensor& w_VH,
 // = they do not.
 bool batch_invariance_holds();
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -32,7 +32,7 @@
 #include "nn/kernels/choice.h"
 #include "nn/kernels/kernels.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using at::Tensor;
@@ -405,4 +405,4 @@ TEST_F(KernelTest, MatrixChoicesAreKeptAndTakenOver) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -13,7 +13,7 @@
 #include "nn/kernels/choice.h"
 #include "nn/kernels/kernels.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -123,4 +123,4 @@ bool batch_invariance_holds() {
   return true;
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -21,7 +21,7 @@
 #include "nn/kernels/rows.h"
 #include "nn/kernels/simd.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 BRAID_SIMD void rows::rms_norm(const float* x, const float* w, float* y, int64_t width, float eps) {
   const float inverse = 1.0F / std::sqrt(dot_lanes(x, x, width) / static_cast<float>(width) + eps);
@@ -202,4 +202,4 @@ at::Tensor layer_norm(const at::Tensor& x_TH, const at::Tensor& w_H, const at::T
   return at::layer_norm(x_TH, {x_TH.size(-1)}, w_H, b_H, eps);
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

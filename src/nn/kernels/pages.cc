@@ -14,7 +14,7 @@
 #include "nn/kernels/attention_tiles.h"
 #include "nn/kernels/kernels.h"
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 // One sequence's new tokens of one head: rows begin .. end - 1 of the batch at positions from
@@ -141,4 +141,4 @@ at::Tensor transposed_pages(const at::Tensor& k_TKD, const AttentionBatch& batch
   return keys;
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

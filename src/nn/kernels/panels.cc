@@ -15,7 +15,7 @@
 #include <immintrin.h>
 #endif
 
-namespace braid::panels {
+namespace braid::inline nn::panels {
 namespace {
 
 constexpr int64_t kColumns = 32;  // of a panel
@@ -389,4 +389,4 @@ void ProductTasks::run(int64_t task) const {
   product.compute({0, rows_, panels * task / count_, panels * (task + 1) / count_});
 }
 
-}  // namespace braid::panels
+}  // namespace braid::inline nn::panels

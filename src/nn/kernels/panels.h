@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace braid::panels {
+namespace braid::inline nn::panels {
 
 enum class Simd { kNone, kAvx2, kAvx512 };
 
@@ -44,4 +44,4 @@ class ProductTasks {
   Simd simd_;
 };
 
-}  // namespace braid::panels
+}  // namespace braid::inline nn::panels

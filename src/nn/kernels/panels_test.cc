@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace braid {
+namespace braid::inline nn {
 namespace {
 
 using at::Tensor;
@@ -117,4 +117,4 @@ INSTANTIATE_TEST_SUITE_P(
     case_name);
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline nn

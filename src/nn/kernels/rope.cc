@@ -20,7 +20,7 @@
 #include "nn/kernels/rows.h"
 #include "nn/kernels/simd.h"
 
-namespace braid {
+namespace braid::inline nn {
 
 BRAID_SIMD void rows::rotate_head(const float* x, const float* cosine, const float* sine, float* y,
                                   int64_t half, float sign) {
@@ -216,4 +216,4 @@ std::vector<at::Tensor> split_heads(const at::Tensor& qkv_TW, const HeadLayout& 
   return parts;
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

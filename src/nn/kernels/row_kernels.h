@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace braid::rows {
+namespace braid::inline nn::rows {
 
 // y = x / rms(x) * w.
 void rms_norm(const float* x, const float* w, float* y, int64_t width, float eps);
@@ -20,4 +20,4 @@ void gated_gelu(const float* gate, const float* up, float* y, int64_t width);
 void rotate_head(const float* x, const float* cosine, const float* sine, float* y, int64_t half,
                  float sign);
 
-}  // namespace braid::rows
+}  // namespace braid::inline nn::rows

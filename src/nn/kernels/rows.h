@@ -15,7 +15,7 @@
 #error "compile with -fopenmp: without it at::parallel_for runs on one thread"
 #endif
 
-namespace braid {
+namespace braid::inline nn {
 
 inline constexpr int64_t kRowGrain = 16;  // rows of one parallel task
 
@@ -67,4 +67,4 @@ class RowBuffer {
   std::vector<float> values_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline nn

@@ -10,7 +10,7 @@
 #define BRAID_SIMD
 #endif
 
-namespace braid {
+namespace braid::inline nn {
 
 // exp(x) to about 2 units in the last place for x <= 88; exactly 0 below -87. Range reduction by ln
 // 2 in two parts and a polynomial of degree 6 (Cephes expf's scheme).
@@ -62,4 +62,4 @@ __attribute__((always_inline)) inline float dot_lanes(const float* a, const floa
   return total;
 }
 
-}  // namespace braid
+}  // namespace braid::inline nn

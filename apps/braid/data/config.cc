@@ -1,0 +1,94 @@
+// braid config, and the checks of a configuration that only the run side knows.
+#include <algorithm>
+#include <cstdio>
+
+#include "base/text.h"
+#include "braid/commands.h"
+#include "braid/data/inputs.h"
+#include "config/algorithm_check.h"
+#include "config/load.h"
+#include "config/origin.h"
+#include "config/reference.h"
+#include "reward/reward.h"
+
+namespace braid {
+namespace {
+
+// Values that other modules check, each failure with the place of its key.
+Status check_values(const LoadedConfig& loaded) {
+  BRAID_TRY(at_place(loaded.resolved, validate(loaded.config.algorithm)));
+  return check_reward_list(loaded.config.reward, *loaded.resolved.find("reward"));
+}
+
+struct ConfigArguments {
+  bool list = false;
+  bool resolve = false;
+};
+
+Status print_config(const ConfigArguments& arguments, const std::vector<std::string>& inputs) {
+  if (arguments.list) {
+    std::printf("%s", configuration_table().c_str());
+    return ok_status();
+  }
+  BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
+  if (arguments.resolve) {
+    std::printf("%s", yaml_text(loaded.resolved, true).c_str());
+    return ok_status();
+  }
+  BRAID_ASSIGN(const BatchArithmetic arithmetic, batch_arithmetic(loaded.config));
+  std::printf("%s\n", arithmetic_text(loaded.config, arithmetic).c_str());
+  return ok_status();
+}
+
+Action define_config(CLI::App& app) {
+  auto arguments = std::make_shared<ConfigArguments>();
+  take_config_inputs(app);
+  app.add_flag("--resolve", arguments->resolve, "print every key with its value and origin");
+  app.add_flag("--list", arguments->list, "print the table of all keys with their meaning");
+  return [arguments, &app] { return print_config(*arguments, app.remaining()); };
+}
+
+// Keys that were written but mean nothing to the type of their entry.
+Status check_reward_keys(const RewardConfig& reward, const YamlNode& entry) {
+  const std::vector<std::string> read = reward_keys(reward.type);
+  for (const auto& [key, value] : entry.map) {
+    if (!is_written(value) || std::find(read.begin(), read.end(), key) != read.end()) continue;
+    return invalid_input(cat(value.origin, ": reward '", reward_name(reward), "': type ",
+                             reward.type, " does not read '", key, "'; remove it (it reads ",
+                             join(read, ", "), ")"));
+  }
+  return ok_status();
+}
+
+// Defaults of keys that an entry's type does not read, which would be refused where the text is a
+// configuration again. REQUIRES: none of them was written.
+void leave_out_unread(const std::vector<RewardConfig>& rewards, YamlNode* list) {
+  for (size_t i = 0; i < rewards.size() && i < list->list.size(); ++i) {
+    const std::vector<std::string> read = reward_keys(rewards[i].type);
+    std::erase_if(list->list[i].map, [&](const auto& entry) {
+      return std::find(read.begin(), read.end(), entry.first) == read.end();
+    });
+  }
+}
+
+}  // namespace
+
+Status check_reward_list(const std::vector<RewardConfig>& rewards, const YamlNode& list) {
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    const bool placed = i < list.list.size() && !list.list[i].origin.empty();
+    BRAID_TRY(check_reward(rewards[i]).at(placed ? list.list[i].origin : cat("reward[", i, "]")));
+    if (i < list.list.size()) BRAID_TRY(check_reward_keys(rewards[i], list.list[i]));
+  }
+  return check_rewards(rewards).at(list.origin.empty() ? "reward" : list.origin);
+}
+
+Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& inputs) {
+  BRAID_ASSIGN(LoadedConfig loaded, read_config_inputs(inputs));
+  BRAID_TRY(check_values(loaded));
+  leave_out_unread(loaded.config.reward, loaded.resolved.find("reward"));
+  return loaded;
+}
+
+extern const Command kConfigCommand{"config", "check a configuration and print it", define_config};
+
+}  // namespace braid

@@ -1,0 +1,79 @@
+// braid report: a page that shows what happened in a run, or in several beside each other.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "base/text.h"
+#include "braid/commands.h"
+#include "braid/outputs.h"
+#include "host/file.h"
+#include "report/run_page.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kReportName = "report.html";
+
+struct ReportArguments {
+  std::vector<std::string> runs;
+  std::string out;
+  int64_t follow_s = 0;
+};
+
+Result<std::vector<RunRecord>> read_runs(const std::vector<std::string>& folders) {
+  std::vector<RunRecord> out;
+  for (const std::string& folder : folders) {
+    BRAID_ASSIGN(RunRecord run, read_run(folder));
+    out.push_back(std::move(run));
+  }
+  return out;
+}
+
+bool all_complete(const std::vector<RunRecord>& runs) {
+  return std::all_of(runs.begin(), runs.end(), [](const RunRecord& run) { return complete(run); });
+}
+
+void print_findings(const std::vector<RunRecord>& runs) {
+  for (const RunRecord& run : runs)
+    for (const Finding& finding : findings(run))
+      std::printf("%s%s: %s\n", runs.size() > 1 ? (run.name + ": ").c_str() : "",
+                  finding.metric.c_str(), finding.text.c_str());
+}
+
+Status write_report(const ReportArguments& arguments) {
+  const std::string out =
+      arguments.out.empty() ? join_path(arguments.runs.front(), kReportName) : arguments.out;
+  BRAID_TRY(read_runs(arguments.runs).status());  // a missing run before a missing folder
+  BRAID_TRY(check_outputs({{"--out", out}}));
+  while (true) {
+    BRAID_ASSIGN(const std::vector<RunRecord> runs, read_runs(arguments.runs));
+    const bool last = arguments.follow_s == 0 || all_complete(runs);
+    BRAID_TRY(write_file_atomic(out, run_page(runs, {.refresh_s = last ? 0 : arguments.follow_s})));
+    if (last) {
+      print_findings(runs);
+      std::printf("the report is in %s\n", out.c_str());
+      return ok_status();
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(arguments.follow_s));
+  }
+}
+
+Action define_report(CLI::App& app) {
+  auto arguments = std::make_shared<ReportArguments>();
+  app.add_option("RUN", arguments->runs, "folders of runs (run.dir/run.name)")->required();
+  app.add_option("--out", arguments->out, "the page; report.html in the first folder if absent");
+  app.add_option("--follow", arguments->follow_s,
+                 "of runs that go on: write the page again every so many seconds, and let it load "
+                 "itself again, until their last step (or Ctrl-C)")
+      ->check(CLI::Range(1, 3600));
+  return [arguments] { return write_report(*arguments); };
+}
+
+}  // namespace
+
+extern const Command kReportCommand{"report", "write a page that shows what happened in runs",
+                                    define_report};
+
+}  // namespace braid

@@ -1,0 +1,185 @@
+#include "braid/train/prediction.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/run_folder.h"
+#include "host/file.h"
+#include "launch/auto_plan.h"
+#include "plan/plan_text.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kStepsBeforeSearch = 4;  // the first does not count
+constexpr int64_t kSearchUnits = 8;
+constexpr double kWorthSaying = 0.97;  // of the step: less is within the noise
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Without the first, which makes files, caches and connections.
+std::vector<double> settled(const std::vector<double>& values) {
+  return values.size() < 2 ? values : std::vector<double>(values.begin() + 1, values.end());
+}
+
+SampleLengths lengths_of(const SampleStore& store) {
+  SampleLengths out;
+  out.response = store.response_lens();
+  const auto prompts = store.tokens("prompt_ids");
+  if (!prompts.ok()) return {};
+  for (const std::vector<int32_t>& prompt : **prompts)
+    out.prompt.push_back(static_cast<int64_t>(prompt.size()));
+  const auto known = [](const std::vector<int64_t>& lengths) {
+    return std::all_of(lengths.begin(), lengths.end(), [](int64_t n) { return n > 0; });
+  };
+  return known(out.prompt) && known(out.response) ? out : SampleLengths();
+}
+
+// What happens in the search is nobody's hurry: training has the cores.
+void step_back() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 19); }
+
+struct SearchCase {
+  PlanningProblem problem;
+  Calibration calibration;
+  SampleLengths lengths;
+  double current_s = 0;  // of the present plan, at these costs
+  std::string folder;    // of the run
+};
+
+Result<std::string> search_again(const SearchCase& now) {
+  BRAID_ASSIGN(const std::vector<ExecutionPlan> plans,
+               executable_plans(now.problem, now.calibration, {kSearchUnits, 1}));
+  BRAID_ASSIGN(const Program program, compile(plans.front(), now.problem));
+  SimOptions options;
+  if (!now.lengths.prompt.empty()) options.lengths = now.lengths;
+  BRAID_ASSIGN(const Trace trace, simulate(program, now.problem, now.calibration, options));
+  char times[96];
+  if (trace.step_s >= kWorthSaying * now.current_s) {
+    std::snprintf(times, sizeof times, "%.4g s; the best other %.4g s", now.current_s,
+                  trace.step_s);
+    return cat("plan: no other is 3 % faster under measured costs: a step of ", times);
+  }
+  std::snprintf(times, sizeof times, "%.4g s for %.4g s", trace.step_s, now.current_s);
+  const std::string path = join_path(now.folder, "better_plan.yaml");
+  BRAID_TRY(write_file_atomic(path, plan_to_yaml(plans.front(), &now.problem.cluster)));
+  return cat("plan: under measured costs another plan takes ", times, " a step: ", path,
+             "; to go on with it: plan.file=", path, " checkpoint.resume=auto");
+}
+
+}  // namespace
+
+void RunPrediction::note(const Session& session, const std::map<std::string, double>& row) {
+  if (!planned_.plan) return;
+  steps_.push_back(row.at("time/step"));
+  lengths_.push_back(lengths_of(session.store()));
+  for (const Call& call : planned_.program.graph.calls)
+    if (const auto found = row.find("time/" + call.name); found != row.end())
+      calls_[call.name].push_back(found->second);
+  const std::vector<double>& peaks = session.rank_peaks();
+  peaks_.resize(peaks.size());
+  for (size_t rank = 0; rank < peaks.size(); ++rank) peaks_[rank].push_back(peaks[rank]);
+  if (steps_.size() == kStepsBeforeSearch) begin_search();
+  if (found_.valid() && found_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
+    say_found();
+}
+
+Result<Trace> RunPrediction::predicted(const Calibration& calibration) const {
+  const double middle = median(settled(steps_));
+  SimOptions options;
+  for (size_t step = 0; step < steps_.size(); ++step)
+    if (steps_[step] == middle && !lengths_[step].prompt.empty()) options.lengths = lengths_[step];
+  auto trace = simulate(planned_.program, *planned_.problem, calibration, options);
+  if (trace.ok() || !options.lengths) return trace;
+  options.lengths.reset();  // of a step that dropped samples: no longer those of the workload
+  return simulate(planned_.program, *planned_.problem, calibration, options);
+}
+
+Result<std::map<std::string, double>> RunPrediction::measured_factors() const {
+  BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*planned_.problem));
+  BRAID_ASSIGN(const Trace trace, predicted(calibration));
+  std::map<std::string, std::pair<double, double>> seconds;  // predicted, measured
+  for (const CallSummary& summary : trace.calls) {
+    const Call& call = planned_.program.graph.calls[summary.call.value];
+    const auto found = calls_.find(call.name);
+    if (found == calls_.end() || !uses_model(call)) continue;
+    const bool generates = call.kind == CallKind::kGenerate;
+    auto& [predicted_s, measured_s] =
+        seconds[generates
+                    ? "rl_generate_factor"
+                    : (call.kind == CallKind::kTrainStep ? "rl_train_factor" : "rl_infer_factor")];
+    predicted_s += summary.seconds();
+    measured_s += median(settled(found->second));
+  }
+  std::map<std::string, double> out;
+  for (const auto& [name, pair] : seconds)
+    if (pair.first > 0 && pair.second > 0) out[name] = pair.second / pair.first;
+  return out;
+}
+
+void RunPrediction::begin_search() {
+  const auto begin = [&]() -> Status {
+    SearchCase now{*planned_.problem, {}, {}, 0, run_folder(planned_.config)};
+    BRAID_ASSIGN(now.calibration, runtime_calibration(now.problem));
+    BRAID_ASSIGN(now.calibration.own_values, measured_factors());
+    BRAID_ASSIGN(const Trace trace, predicted(now.calibration));
+    now.current_s = trace.step_s;
+    if (!lengths_.back().prompt.empty()) now.lengths = lengths_.back();
+    found_ = std::async(std::launch::async, [now = std::move(now)] {
+      step_back();
+      const auto text = search_again(now);
+      return text.ok() ? *text
+                       : cat("plan: no search under measured costs: ", text.status().message());
+    });
+    return ok_status();
+  };
+  if (const Status status = begin(); !status.ok())
+    log_info(cat("plan: no search under measured costs: ", status.message()));
+}
+
+void RunPrediction::say_found() { log_info(found_.get()); }
+
+Status RunPrediction::write(const std::string& folder) {
+  if (!planned_.plan || steps_.empty()) return ok_status();
+  if (found_.valid()) say_found();
+  BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*planned_.problem));
+  BRAID_ASSIGN(const Trace trace, predicted(calibration));
+  Json calls = Json::array(), ranks = Json::array();
+  std::string text = "predicted | measured, seconds\n";
+  const auto line = [&](const std::string& name, double predicted, double measured) {
+    char numbers[64];
+    std::snprintf(numbers, sizeof numbers, "%10.4g | %10.4g  ", predicted, measured);
+    text += numbers + name + "\n";
+  };
+  for (const CallSummary& call : trace.calls) {
+    const std::string& name = trace.call_names[call.call.value];
+    const auto found = calls_.find(name);
+    if (found == calls_.end()) continue;
+    const double measured = median(settled(found->second));
+    const double predicted = call.seconds() < 1e-9 ? 0 : call.seconds();
+    calls.push_back({{"call", name}, {"predicted_s", predicted}, {"measured_s", measured}});
+    line(name, predicted, measured);
+  }
+  const double step = median(settled(steps_));
+  line("step", trace.step_s, step);
+  for (size_t rank = 0; rank < peaks_.size(); ++rank)
+    ranks.push_back({{"rank", rank},
+                     {"predicted_bytes", trace.devices[rank].peak_bytes},
+                     {"measured_bytes", median(settled(peaks_[rank]))}});
+  const Json out = {{"step", {{"predicted_s", trace.step_s}, {"measured_s", step}}},
+                    {"calls", calls},
+                    {"ranks", ranks}};
+  std::fputs(text.c_str(), stderr);
+  return write_file_atomic(join_path(folder, "predicted.json"), out.dump(2) + "\n");
+}
+
+}  // namespace braid

@@ -1,0 +1,44 @@
+// What was predicted of a run under a plan beside what was measured, and whether the plan is still
+// the best under what was measured. One thread calls it; it searches on one of its own.
+#pragma once
+
+#include <future>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launch/job.h"
+#include "session/session.h"
+#include "sim/simulate.h"
+
+namespace braid {
+
+class RunPrediction {
+ public:
+  // REQUIRES: `planned` outlives this. Nothing is done for a run without a plan.
+  explicit RunPrediction(const PlannedRun& planned) : planned_(planned) {}
+
+  // After each step. With the fourth a search begins beside the run; as soon as it has ended, a
+  // line says whether the plan is still the best, and a better one is written to
+  // RUN/better_plan.yaml.
+  void note(const Session& session, const std::map<std::string, double>& row);
+  // Writes RUN/predicted.json and prints a summary. Medians over the steps after the first;
+  // predicted for the lengths of the step of median time.
+  Status write(const std::string& folder);
+
+ private:
+  Result<Trace> predicted(const Calibration& calibration) const;
+  // Measured over predicted seconds of each kind of call, as efficiencies.
+  Result<std::map<std::string, double>> measured_factors() const;
+  void begin_search();
+  void say_found();
+
+  const PlannedRun& planned_;
+  std::vector<double> steps_;
+  std::map<std::string, std::vector<double>> calls_;
+  std::vector<std::vector<double>> peaks_;  // [rank], bytes after each step
+  std::vector<SampleLengths> lengths_;      // of each step
+  std::future<std::string> found_;          // what to say
+};
+
+}  // namespace braid

@@ -1,0 +1,298 @@
+// braid train | sft | rm: loads the configuration, compiles the program and runs it step by step.
+#include <chrono>
+#include <cstdio>
+
+#include "algo/algorithm.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "braid/data/inputs.h"
+#include "braid/engine_options.h"
+#include "braid/outputs.h"
+#include "braid/train/emulated.h"
+#include "braid/train/notes.h"
+#include "braid/train/prediction.h"
+#include "config/load.h"
+#include "host/file.h"
+#include "host/stop_signal.h"
+#include "identity/input_claims.h"
+#include "launch/job.h"
+#include "plan/make_problem.h"
+#include "report/metrics_log.h"
+#include "run/idle_watch.h"
+#include "run/run_keeper.h"
+#include "session/check_models.h"
+#include "session/session.h"
+
+namespace braid {
+namespace {
+
+// Of the checkpoint and export after the step before: a row is written before its own.
+constexpr const char* kCheckpointTime = "time/checkpoint";
+
+struct Run {
+  const Config& config;
+  Session& session;
+  SaveSchedule& schedule;
+  const Program& program;
+  std::string order;  // file for the instructions of each step; "" = none
+  RunPrediction& prediction;
+  IdleWatch& idle;
+};
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Status stopped(const Config& config, const Session& session, const std::string& cause) {
+  return {Code::kStopped, cat("stopped by ", cause, " after step ", session.step(), " of ",
+                              config.train.total_steps,
+                              "; everything is in the last checkpoint, continue with "
+                              "checkpoint.resume=auto")};
+}
+
+Result<MetricsLogOptions> log_options(const Config& config, const std::string& folder) {
+  MetricsLogOptions out;
+  out.folder = folder;
+  out.jsonl = config.log.jsonl;
+  out.console = config.log.console;
+  out.total_steps = config.train.total_steps;
+  out.tensorboard = config.log.tensorboard;
+  BRAID_ASSIGN(out.commands, log_commands(config));
+  return out;
+}
+
+// A job of several ranks stops after the step in which any of them was asked to: all know of it
+// then.
+std::string stop_request(const Session& session) {
+  return session.rank_seconds().size() > 1 ? session.stop_request() : stop_signal();
+}
+
+// Evaluates the policy into a row of metrics.
+Status evaluate(Session& session, MetricsRow& row) {
+  const double begin_s = now_s();
+  BRAID_ASSIGN(const EvalReport report, session.evaluate());
+  row.insert(report.metrics.begin(), report.metrics.end());
+  row["time/eval"] = now_s() - begin_s;
+  return ok_status();
+}
+
+// One step; appends its instructions, in the order in which they were executed, to a file.
+Result<MetricsRow> run_recorded_step(const Run& run) {
+  std::string executed = cat("step ", run.session.step(), "\n");
+  BRAID_ASSIGN(MetricsRow row, run.session.run_step([&](size_t index) {
+    executed += executed_instruction(run.program, 0, index);
+  }));
+  BRAID_TRY(append_file(run.order, executed).at("--order"));
+  return row;
+}
+
+// One step and everything that it writes; `row` becomes its row, `saved` whether its state is in a
+// checkpoint.
+Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved) {
+  const auto& [config, session, schedule, program, order, prediction, idle] = run;
+  const int64_t step = session.step();
+  const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
+  BRAID_ASSIGN(row, order.empty() ? session.run_step() : run_recorded_step(run));
+  saved = false;
+  prediction.note(session, row);
+  row[kCheckpointTime] = checkpoint_s;
+  Status evaluated;
+  if (config.eval.every_steps > 0 && (step + 1) % config.eval.every_steps == 0)
+    evaluated = evaluate(session, row);
+  BRAID_TRY(log.write(step, row));  // also where the evaluation failed: the step is complete
+  if (const std::string warning = idle.note(step, row); !warning.empty()) log_warning(warning);
+  BRAID_TRY(evaluated);
+  if (config.log.samples_every > 0 && step % config.log.samples_every == 0)
+    for (const Json& sample : session.sample_rows(3)) BRAID_TRY(log.write_sample(sample));
+  const double begin_s = now_s();
+  BRAID_ASSIGN(saved, keep_step(config, session, row, schedule, begin_s));
+  row[kCheckpointTime] = now_s() - begin_s;
+  return ok_status();
+}
+
+// After the last step, or a stop signal: the last checkpoint, and at the end the export.
+Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& saved) {
+  const auto& [config, session, schedule, program, order, prediction, idle] = run;
+  if (!saved) BRAID_TRY(save_session(config, session, row).status());
+  saved = true;
+  if (session.step() == config.train.total_steps)
+    BRAID_TRY(session.export_models(join_path(run_folder(config), "export")));
+  return log.finish();
+}
+
+// Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what
+// was done is saved.
+Status train_loop(const Run& run, MetricsRow row) {
+  const auto& [config, session, schedule, program, order, prediction, idle] = run;
+  BRAID_ASSIGN(const MetricsLogOptions options, log_options(config, run_folder(config)));
+  BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session.step()));
+  if (config.eval.at_start && session.step() == 0) {
+    BRAID_TRY(evaluate(session, row));
+    BRAID_TRY(log.write(-1, row));
+  }
+  // A step is in a checkpoint but not in the log where writing that had failed.
+  const int64_t last = session.step() - 1;
+  if (config.log.jsonl && !row.empty() && log.last_step() < last) BRAID_TRY(log.write(last, row));
+  catch_stop_signals();
+  bool saved = true;
+  Status failure;
+  const auto goes_on = [&run] {
+    return run.session.step() < run.config.train.total_steps && run.idle.status().ok() &&
+           stop_request(run.session).empty();
+  };
+  while (failure.ok() && goes_on())
+    failure = guarded([&] { return train_step(run, log, row, saved); });
+  if (failure.ok()) failure = guarded([&] { return finish_run(run, log, row, saved); });
+  if (!failure.ok() && session.ranks() > 1 && !session.others_wait())
+    return after_lost_ranks(config, failure);
+  if (!failure.ok()) {
+    const Status kept = save_after_failure(config, session, row, failure, saved);
+    if (session.others_wait()) BRAID_TRY(session.dismiss());
+    return kept;
+  }
+  BRAID_TRY(session.dismiss());
+  if (session.step() == config.train.total_steps) return ok_status();
+  return stopped(config, session,
+                 idle.status().ok() ? stop_request(session) : idle.status().message());
+}
+
+// A plan for GPUs runs on processors too, but what is predicted is not of them.
+void warn_of_other_devices(const PlannedRun& planned) {
+  if (!planned.problem || planned.config.device != "cpu") return;
+  const GpuSpec& gpu = planned.problem->cluster.nodes.front().gpu;
+  if (gpu.architecture != "cpu")
+    log_warning(cat("cluster: prices are those of ", gpu.key,
+                    ", and device is cpu: what is predicted is not what this machine takes; for it "
+                    "write gpu: this-machine, or its profile ('braid profile')"));
+}
+
+// Memory that does not even take the models is no matter of what a step takes.
+Status load_models(const Config& config, const Program& program, World* world,
+                   std::unique_ptr<Session>* session) {
+  const Status loaded = guarded([&] {
+    BRAID_ASSIGN(*session, Session::create(config, program, world));
+    return ok_status();
+  });
+  if (loaded.code() != Code::kOutOfMemory) return loaded;
+  const std::string& text = loaded.message();
+  return {
+      Code::kInfeasible,
+      cat("while the models load: ", text.substr(0, text.find(';')),
+          "; more memory (train.memory_limit_gib says what may be taken), more ranks that share "
+          "the weights (parallel) or model.dtype=bf16 would help")};
+}
+
+// Which rank's work this process does, and what only one rank of a job does: files and console.
+// `together` becomes whether all ranks have come to their end, also where a signal stopped them.
+Status run_rank(LoadedConfig loaded, PlannedRun planned, const TrainArguments& arguments,
+                World* world, bool* together) {
+  BRAID_ASSIGN(planned.config.data.template_date, run_date(planned.config, world));
+  BRAID_TRY(set_yaml_path(loaded.resolved, "data.template_date", planned.config.data.template_date,
+                          "the run"));
+  const Config& config = planned.config;
+  const Program& program = planned.program;
+  const bool leads = world == nullptr || world->global_rank() == 0;
+  BRAID_TRY(restore_kernel_choices(config));
+  if (leads) BRAID_TRY(check_eval_data(config));
+  std::unique_ptr<Session> session;
+  BRAID_TRY(load_models(config, program, world, &session));
+  if (world != nullptr) BRAID_TRY(agree_on_data(*world, session->data()));
+  RunClaim claim;
+  if (leads) {
+    BRAID_ASSIGN(claim, claim_run(config));
+  }
+  BRAID_ASSIGN(const MetricsRow row, resume_session(config, *session));
+  catch_stop_signals();
+  const Status rehearsed = session->rehearse();
+  *together = session->failed_alike();
+  BRAID_TRY(rehearsed);
+  if (!leads) {
+    const Status followed = session->follow();
+    *together = followed.ok();
+    return followed.ok() ? followed : after_lost_ranks(config, followed);
+  }
+  BRAID_TRY(
+      guarded([&] { return check_checkpoint_space(config, *session); }).at("room for checkpoints"));
+  BRAID_TRY(begin_run(config, *session));
+  const std::string folder = run_folder(config);
+  BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
+  SaveSchedule schedule(config.checkpoint, now_s());
+  RunPrediction prediction(planned);
+  IdleWatch idle(config, program.graph);
+  const Status ended =
+      train_loop({config, *session, schedule, program, arguments.order, prediction, idle}, row);
+  *together = session->dismissed();
+  BRAID_TRY(ended);
+  BRAID_TRY(prediction.write(folder));
+  log_info("done; metrics, samples and the exported model are in " + folder);
+  return ok_status();
+}
+
+// Needs no weights, unless a plan is stated.
+Status print_configured_program(const Config& config) {
+  BRAID_ASSIGN(const PlannedRun planned, plan_run(config));
+  print_program(planned);
+  return ok_status();
+}
+
+Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
+             const std::string& algorithm) {
+  if (!algorithm.empty()) inputs.push_back("algorithm.name=" + algorithm);
+  BRAID_TRY(check_outputs({{"--order", arguments.order}}));
+  BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
+  if (loaded.config.device == "emulated") return train_emulated(arguments, loaded);
+  if (arguments.print_program) return print_configured_program(loaded.config);
+  BRAID_TRY(check_trainable(loaded.config));
+  BRAID_ASSIGN(const Config local, local_config(loaded.config));
+  BRAID_ASSIGN(const PlannedRun planned, plan_run(local));
+  const Config& config = planned.config;
+  const Graph& graph = planned.program.graph;
+  const auto arithmetic = batch_arithmetic(loaded.config);
+  BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
+  BRAID_TRY(check_executable(planned.program));
+  BRAID_TRY(check_run_state(config, graph));
+  BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
+  const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
+  if (membership && membership->world_size != ranks)
+    return invalid_input(cat("the plan is for ", ranks, " devices, but ", membership->started_by,
+                             " started ", membership->world_size,
+                             " processes; start one process per device, or plan for ",
+                             membership->world_size));
+  if (ranks > 1) BRAID_TRY(check_shared_data(config, ranks));
+  const bool launches = !membership && ranks > 1 && !arguments.dry_run;
+  if (launches) return launch_ranks(planned);
+  if (!membership || membership->global_rank == 0) {
+    log_info(arithmetic_text(config, *arithmetic));
+    if (generates(graph)) log_info(algorithm_text(config.algorithm));
+    const RunFacts facts{loaded.config, graph, planned.plan ? &*planned.plan : nullptr,
+                         planned.priced};
+    for (const std::string& note : config_notes(loaded, facts, *arithmetic)) log_warning(note);
+    warn_of_other_devices(planned);
+  }
+  if (arguments.dry_run) {
+    Config dated = config;
+    BRAID_ASSIGN(dated.data.template_date, run_date(config, nullptr));
+    return check_run_inputs(dated, graph);
+  }
+  bool together = false;
+  if (!membership || membership->world_size == 1)
+    return run_rank(loaded, planned, arguments, nullptr, &together);
+  return join_job(*membership, planned, loaded, [&](World& world, bool* all) {
+    BRAID_TRY(agree_on_inputs(world, config, graph));
+    return run_rank(loaded, planned, arguments, &world, all);
+  });
+}
+
+EngineCommand<TrainArguments>::Act train_with(const std::string& algorithm) {
+  return [algorithm](const TrainArguments& arguments, const std::vector<std::string>& inputs) {
+    return train(arguments, inputs, algorithm);
+  };
+}
+
+}  // namespace
+
+extern const Command kTrainCommand = kTrain.with(train_with(""));
+extern const Command kSftCommand = kSft.with(train_with("sft"));
+extern const Command kRmCommand = kRm.with(train_with("rm"));
+
+}  // namespace braid

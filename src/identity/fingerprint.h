@@ -1,0 +1,33 @@
+// Fingerprints of weights that a run reads but does not train: they are not in its checkpoints, so
+// continuing must notice where they are no longer the same. Not thread-safe: models page their
+// weights in; libtorch's threads are used inside.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/json.h"
+#include "config/options.h"
+#include "weights/load_models.h"
+
+namespace braid::inline identity {
+
+// SHA-256 over names, dtypes, shapes and contents, as 64 hexadecimal digits; the same on any number
+// of threads.
+std::string weights_fingerprint(const std::vector<std::pair<std::string, at::Tensor>>& tensors);
+
+// By role, {"sha256": ..., "key": the option that names the weights}: frozen roles, what stays
+// below the adapters of a trained one, and the models of the list of rewards. Roles of which this
+// rank has a part are left out. To be taken before
+// the first update: a reference may share the actor's weights until then.
+Json frozen_fingerprints(const Config& config, const Roles& roles, const RewardModels& rewards);
+
+// Compares those of a checkpoint with this run's; the error names role, key and remedy. Roles whose
+// key is in `allowed` may differ.
+Status check_same_weights(const Json& saved, const Json& now,
+                          const std::vector<std::string>& allowed);
+
+}  // namespace braid::inline identity

@@ -1,0 +1,29 @@
+// What a rank says of the files that it reads, before it reads them: ranks on several machines, or
+// in several folders, may find others under one name. Weights are told apart by their files
+// (host/file_fingerprint.h), not by the tensors in memory: a rank may have a slice that no other
+// one has, while every rank can look at the files, and that takes the same small time for each.
+// Thread-safe.
+#pragma once
+
+#include "comm/world.h"
+#include "config/options.h"
+#include "data/dataset.h"
+#include "dataflow/graph.h"
+
+namespace braid::inline identity {
+
+// One claim for each file: of the weights of every role and reward model, the tokenizer, the data,
+// rewards that are files, a recorded rollout, and the list of hashes of the checkpoint to continue
+// from. What cannot be found is left to whoever reads it.
+Result<Claims> input_claims(const Config& config, const Graph& graph);
+
+// The step that the rank would continue from.
+Result<Claims> checkpoint_claims(const Config& config);
+
+// Compares both over all ranks; kInvalidInput names ranks, files and values.
+Status agree_on_inputs(World& world, const Config& config, const Graph& graph);
+
+// Compares the lines of data.train, all of them, once they are read.
+Status agree_on_data(World& world, const DataSet& data);
+
+}  // namespace braid::inline identity

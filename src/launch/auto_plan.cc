@@ -1,0 +1,57 @@
+#include "launch/auto_plan.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "host/file.h"
+#include "plan/executable.h"
+#include "pricing/measured.h"
+#include "search/simulate.h"
+
+namespace braid::inline launch {
+namespace {
+
+// Whether this runtime executes a call that is placed so.
+bool may_place(const PlanningProblem& problem, const CallPlan& entry) {
+  const Call* call = find_call(problem.graph, entry.call);
+  return call == nullptr || !uses_model(*call) || check_executable(*call, entry.strategy).ok();
+}
+
+}  // namespace
+
+Result<Calibration> runtime_calibration(const PlanningProblem& problem) {
+  BRAID_ASSIGN(Calibration calibration,
+               with_profiles(committed_calibration(), problem, file_reader()));
+  calibration.own_engine = true;
+  return calibration;
+}
+
+Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& problem,
+                                                    const Calibration& calibration,
+                                                    const ExecutableSearch& search) {
+  BRAID_ASSIGN(const CallPricer pricer, CallPricer::make(problem, calibration));
+  SpaceOptions space_options;
+  space_options.allowed = [&](const CallPlan& entry) { return may_place(problem, entry); };
+  BRAID_ASSIGN(PlanSpace space, make_plan_space(problem, pricer, space_options));
+  SearchOptions options;
+  options.units.max_units = search.units;
+  options.units.threads = search.threads > 0
+                              ? search.threads
+                              : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  BRAID_ASSIGN(Found found, search_plans(space, options, simulator_judge(problem, calibration)));
+  std::vector<JudgedPlan> plans = std::move(found.judged);
+  std::erase_if(plans, [&](const JudgedPlan& judged) {
+    return !judged.verdict.fits || !check_executable(judged.plan, problem.graph).ok();
+  });
+  std::stable_sort(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
+    return a.verdict.step_s < b.verdict.step_s;
+  });
+  if (plans.empty())
+    return Status(Code::kInfeasible,
+                  "plan.auto: no plan that training executes fits; 'braid plan' says what would");
+  std::vector<ExecutionPlan> out;
+  for (const JudgedPlan& judged : plans) out.push_back(judged.plan);
+  return out;
+}
+
+}  // namespace braid::inline launch

@@ -1,0 +1,29 @@
+// The plans that plan.auto chooses among: found by the search of `braid plan`, in the part of its
+// space that `braid train` executes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/options.h"
+#include "plan/execution_plan.h"
+#include "plan/problem.h"
+#include "pricing/efficiency.h"
+
+namespace braid::inline launch {
+
+// The prices of this runtime (pricing/own_engine.h): the committed ones and the machine's profile.
+Result<Calibration> runtime_calibration(const PlanningProblem& problem);
+
+struct ExecutableSearch {
+  int64_t units = 32;  // of work: seconds
+  int threads = 0;     // 0: one for each core
+};
+
+// The plans that were simulated and fit, the fastest first. The same on every rank: the search is
+// limited by work, not by time. kInfeasible where none fits.
+Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& problem,
+                                                    const Calibration& calibration,
+                                                    const ExecutableSearch& search = {});
+
+}  // namespace braid::inline launch

@@ -1,0 +1,60 @@
+#include "passes/call_work.h"
+
+#include "passes/replica_round.h"
+
+namespace braid::inline passes {
+namespace {
+
+Inferred inferred_of(const Call& call) {
+  if (call.kind == CallKind::kReward || call.function == "scores") return Inferred::kScores;
+  return call.function == "logprobs" ? Inferred::kLogprobs : Inferred::kValues;
+}
+
+}  // namespace
+
+Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
+  models_.await(call);
+  TrainWork work;
+  work.role = &models_.roles().at(program_.graph.calls[call.value].role.value);
+  work.deal = &deal;
+  work.frame = rows_.frame(call);
+  work.woven = work.frame.fused != nullptr;
+  work.second = work.woven && work.frame.of_pair > 0;
+  BRAID_ASSIGN(work.ops, verified_ops(work.frame, self(), deal, &verified_[{call, work.woven}]));
+  if (everyone_ != nullptr) work.groups = models_.groups(call);
+  work.everyone = everyone_;
+  work.needs = &needs_[call];
+  work.keeps_packed = rows_.lowered().count(call.value) == 0;
+  return work;
+}
+
+Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
+  InferWork work;
+  work.call = &program_.graph.calls[call.value];
+  work.model = &models_.model(call);
+  work.what = inferred_of(*work.call);
+  const auto role = models_.roles().find(work.call->role.value);
+  work.sums_gradients = role != models_.roles().end() && role->second.model.get() == work.model &&
+                        role->second.gradients;
+  work.deal = &deal;
+  work.frame = rows_.frame(call);
+  BRAID_ASSIGN(work.ops, verified_ops(work.frame, self(), deal, &verified_[{call, false}]));
+  work.everyone = everyone_;
+  work.needs = &needs_[call];
+  work.keeps_packed = rows_.lowered().count(call.value) == 0;
+  if (everyone_ == nullptr) return work;
+  const CallGroups& groups = models_.groups(call);
+  work.weights = groups.weights;
+  if (groups.weights != nullptr || groups.replica != nullptr) work.agrees = groups.call;
+  return work;
+}
+
+Result<std::unique_ptr<EngineRanks>> CallWork::generation(CallId call) const {
+  if (everyone_ == nullptr || models_.groups(call).replica == nullptr)
+    return std::unique_ptr<EngineRanks>();
+  BRAID_ASSIGN(std::unique_ptr<ReplicaRound> out,
+               ReplicaRound::create(rows_.frame(call), self(), models_.groups(call), *everyone_));
+  return std::unique_ptr<EngineRanks>(std::move(out));
+}
+
+}  // namespace braid::inline passes

@@ -1,0 +1,48 @@
+// What the parts of a session are given to execute a call on this rank: models, groups and ops. Not
+// thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "passes/inference.h"
+#include "passes/training.h"
+#include "program/program.h"
+#include "program/verify_ops.h"
+#include "rollout/engine.h"
+#include "samples/call_rows.h"
+#include "weights/rank_models.h"
+
+namespace braid::inline passes {
+
+class CallWork {
+ public:
+  // `everyone` carries the messages between stages; null in a job of one rank. REQUIRES: all
+  // outlive this and what it gives.
+  // `needs`: what the passes of each call were measured to take.
+  CallWork(const Program& program, RankModels& models, const CallRows& rows, Communicator* everyone,
+           NeedsOfCalls& needs)
+      : program_(program), models_(models), rows_(rows), everyone_(everyone), needs_(needs) {}
+
+  // Of a call that this rank takes part in, and a deal of its samples, which must outlive the work.
+  // Errors: ops of the ranks that do not fit each other.
+  Result<TrainWork> training(CallId call, const Deal& deal) const;
+  Result<InferWork> inference(CallId call, const Deal& deal) const;
+  // Null where this rank generates alone.
+  Result<std::unique_ptr<EngineRanks>> generation(CallId call) const;
+
+ private:
+  DeviceId self() const {
+    return DeviceId{everyone_ == nullptr ? 0 : static_cast<int>(everyone_->index())};
+  }
+
+  const Program& program_;
+  RankModels& models_;
+  const CallRows& rows_;
+  Communicator* everyone_;
+  NeedsOfCalls& needs_;
+  // Lists that need no second look, by call and whether its passes are woven with another's.
+  mutable std::map<std::pair<CallId, bool>, VerifiedShapes> verified_;
+};
+
+}  // namespace braid::inline passes

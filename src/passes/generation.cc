@@ -1,0 +1,143 @@
+#include "passes/generation.h"
+
+#include <ATen/ops/tensor.h>
+
+#include "base/text.h"
+#include "rollout/stop_strings.h"
+
+namespace braid::inline passes {
+
+SamplingOptions Generation::sampling(const Model& model) const {
+  SamplingOptions out;
+  if (greedy_) {
+    out.temperature = 0;
+  } else {
+    out.temperature = options_.temperature;
+    out.top_p = options_.top_p;
+    out.top_k = options_.top_k;
+    out.min_p = options_.min_p;
+    out.repetition_penalty = options_.repetition_penalty;
+  }
+  out.min_new_tokens = options_.min_response_length;
+  out.max_new_tokens = options_.max_response_length;
+  out.ignore_eos = options_.ignore_eos;
+  out.seed = static_cast<uint64_t>(seed_);
+  for (const int64_t id : model.spec().eos_ids) out.stop_tokens.push_back(static_cast<int32_t>(id));
+  return out;
+}
+
+int64_t Generation::drawn_for(const SampleStore& store, size_t row) const {
+  const StoredSample& sample = store.sample(row);
+  return greedy_ ? first_.at(sample.group.value) : sample.id.value;
+}
+
+Status Generation::replay(const SampleStore& store, int64_t step) {
+  if (!file_) {
+    BRAID_ASSIGN(file_, RolloutReplay::open(options_.replay));
+  }
+  BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
+  std::map<int64_t, RolloutRow>& replayed = replayed_[responses_];
+  replayed.clear();
+  for (const size_t row : rows_) {
+    const SampleId id = store.sample(row).id;
+    BRAID_ASSIGN(RolloutRow recorded,
+                 file_->find(step, id, greedy_ ? responses_ : std::string(), (*prompts)[row]));
+    Generated& sample = finished_[id.value];
+    sample.response_ids = recorded.response_ids;
+    sample.logprobs = recorded.logprobs;
+    sample.finish = recorded.truncated ? Finish::kLength : Finish::kStop;
+    replayed[id.value] = std::move(recorded);
+  }
+  return ok_status();
+}
+
+Status Generation::submit(const SampleStore& store) {
+  const SamplingOptions drawn = sampling(*model_);
+  BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
+  for (const size_t row : rows_) {
+    const SampleId id = store.sample(row).id;
+    if (drawn_for(store, row) != id.value) continue;
+    const std::vector<int32_t>& prompt = (*prompts)[row];
+    BRAID_TRY(engine_->submit({id, prompt, drawn, history_.expected(prompt)}));
+  }
+  return ok_status();
+}
+
+Status Generation::begin(const Call& call, Model& model, std::unique_ptr<EngineRanks> ranks,
+                         const SampleStore& store, const Rows& rows, int64_t step) {
+  call_ = &call;
+  responses_ = store.responses_of(call);
+  greedy_ = call.function == "greedy";
+  model_ = &model;
+  rows_ = rows;
+  finished_.clear();
+  engine_.reset();
+  ranks_ = std::move(ranks);
+  const bool replays = !options_.replay.empty();
+  first_.clear();
+  for (const size_t row : rows_) {
+    const StoredSample& sample = store.sample(row);
+    if (greedy_) first_.emplace(sample.group.value, sample.id.value);
+  }
+  if (replays) return replay(store, step);
+  EngineOptions options;
+  options.kv_budget_tokens = options_.kv_budget_tokens;
+  options.max_concurrent = options_.max_concurrent;
+  options.longest_first = options_.longest_first;
+  options.ranks = ranks_.get();
+  BRAID_ASSIGN(engine_, Engine::create(model, options));
+  if (!options_.stop.empty()) {
+    if (tokenizer_ == nullptr)
+      return invalid_input("rollout.stop: stop strings need a tokenizer; set tokenizer.path");
+    engine_->set_stop_check(stop_at_strings(*tokenizer_, options_.stop));
+  }
+  return submit(store);
+}
+
+Status Generation::round() { return engine_ ? engine_->round() : ok_status(); }
+
+Status Generation::settle() {
+  if (!engine_) return ok_status();
+  BRAID_ASSIGN(std::vector<Generated> finished, engine_->settle());
+  for (Generated& sample : finished) finished_[sample.sample.value] = std::move(sample);
+  return ok_status();
+}
+
+Status Generation::make_room() { return engine_ ? engine_->make_room() : ok_status(); }
+
+void Generation::abandon() {
+  engine_.reset();
+  ranks_.reset();
+  finished_.clear();
+  if (model_ != nullptr) model_->rest();
+  model_ = nullptr;
+}
+
+Status Generation::finish(SampleStore& store) {
+  TokenLists responses;
+  std::vector<float> logprobs, truncated;
+  for (const size_t row : rows_) {
+    const int64_t own = store.sample(row).id.value, drawn = drawn_for(store, row);
+    const Generated& sample = finished_.at(engine_ ? drawn : own);
+    logprobs.insert(logprobs.end(), sample.logprobs.begin(), sample.logprobs.end());
+    truncated.push_back(sample.finish == Finish::kLength ? 1 : 0);
+    if (engine_ && !greedy_)
+      history_.note(sample.prompt_ids, static_cast<int64_t>(sample.response_ids.size()));
+    responses.push_back(sample.response_ids);
+  }
+  BRAID_TRY(store.put_tokens(responses_, rows_, std::move(responses)));
+  for (const Field& field : call_->writes) {
+    if (field.type == FieldType::kReal)
+      BRAID_TRY(store.put_reals(field.name, rows_, at::tensor(logprobs)));
+    if (field.type == FieldType::kFlag)
+      BRAID_TRY(store.put_reals(field.name, rows_, at::tensor(truncated)));
+  }
+  engine_.reset();
+  ranks_.reset();
+  finished_.clear();
+  model_->rest();  // updates pack anew: after them the weights are others
+  model_ = nullptr;
+  return ok_status();
+}
+
+}  // namespace braid::inline passes

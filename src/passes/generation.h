@@ -1,0 +1,85 @@
+// The generation of one rank: which samples it draws now and what they have become. begin(), then
+// round() and settle() until drained(), then finish(). Its state lives from begin() to finish();
+// the responses of a recorded rollout come through the same door. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "config/options.h"
+#include "data/tokenizer/tokenizer.h"
+#include "rollout/engine.h"
+#include "rollout/length_history.h"
+#include "samples/rollout_file.h"
+#include "samples/sample_store.h"
+
+namespace braid::inline passes {
+
+class Generation {
+ public:
+  // REQUIRES: what the references and the tokenizer (or null) point to outlives this.
+  Generation(const RolloutConfig& options, int64_t seed, const Tokenizer* tokenizer)
+      : options_(options), seed_(seed), tokenizer_(tokenizer) {}
+
+  // Submits the prompts of these rows, or takes their responses in step `step` from
+  // rollout.replay. A call whose function is greedy takes the likeliest token each time, once for
+  // the rows of a group. `ranks` is null where this rank has the whole model, else it has a part.
+  // REQUIRES: the model and the call outlive finish().
+  Status begin(const Call& call, Model& model, std::unique_ptr<EngineRanks> ranks,
+               const SampleStore& store, const Rows& rows, int64_t step);
+
+  // One scheduling round and forward; what it drew counts after settle(), which executes the ops of
+  // an agreement. Nothing under rollout.replay.
+  Status round();
+  Status settle();
+  // Allocates the cache at the size that the requests may need, before rounds do.
+  Status make_room();
+  // How often the open generation went on with less for lack of memory, and where that was last on
+  // this rank ("": nowhere).
+  int64_t cuts() const { return engine_ ? engine_->stats().cuts : 0; }
+  std::string shortage() const { return engine_ ? engine_->shortage() : std::string(); }
+  // Bytes of that cache on this rank.
+  int64_t cache_bytes() const { return engine_ ? engine_->cache_bytes() : 0; }
+  // Frees what an open generation holds, as after a failure.
+  void abandon();
+  bool drained() const { return !engine_ || engine_->drained(); }
+
+  // Writes what the call says of the rows of begin(): their tokens, whether they were cut and,
+  // where it wants them, the sampler's log-probs; the model rests.
+  // REQUIRES: drained().
+  Status finish(SampleStore& store);
+
+  // What the file says about the samples of this step, by sample id, of the call that writes the
+  // field `responses`; empty without rollout.replay.
+  const std::map<int64_t, RolloutRow>& replayed(const std::string& responses) {
+    return replayed_[responses];
+  }
+
+ private:
+  Status replay(const SampleStore& store, int64_t step);
+  SamplingOptions sampling(const Model& model) const;
+  Status submit(const SampleStore& store);
+  // The sample whose response a row has: its own, or the first of its group on this rank.
+  int64_t drawn_for(const SampleStore& store, size_t row) const;
+
+  const RolloutConfig& options_;
+  int64_t seed_;
+  const Tokenizer* tokenizer_;
+  LengthHistory history_;  // of the prompts that this rank has generated for
+  std::optional<RolloutReplay> file_;
+  std::map<std::string, std::map<int64_t, RolloutRow>> replayed_;  // by field of responses
+
+  const Call* call_ = nullptr;
+  std::string responses_;  // the field of the call
+  bool greedy_ = false;
+  std::map<int64_t, int64_t> first_;  // by group, where the call is greedy: a sample
+  Model* model_ = nullptr;            // of the open generation
+  Rows rows_;
+  std::unique_ptr<EngineRanks> ranks_;
+  std::unique_ptr<Engine> engine_;         // null under rollout.replay
+  std::map<int64_t, Generated> finished_;  // by sample id
+};
+
+}  // namespace braid::inline passes

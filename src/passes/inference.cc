@@ -1,0 +1,108 @@
+#include "passes/inference.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+
+#include "base/text.h"
+#include "device/device_copy.h"
+#include "device/tensor_memory.h"
+#include "host/work_section.h"
+#include "passes/transfer_check.h"
+#include "samples/call_groups.h"
+#include "samples/call_rows.h"
+
+namespace braid::inline passes {
+
+at::Tensor infer_hidden(Model& model, Inferred what, const ResponseRows& rows,
+                        const at::Tensor& hidden_TH, double temperature) {
+  const at::Tensor selected =
+      at::index_select(hidden_TH, 0, what == Inferred::kScores ? rows.last_S : rows.rows_R);
+  if (what != Inferred::kLogprobs) return scalar_outputs(model, selected);
+  return head_logprobs(model, selected, rows.targets_R, temperature).logprobs_N;
+}
+
+std::map<size_t, double> by_row(const InferredRows& inferred) {
+  std::map<size_t, double> out;
+  if (inferred.rows.empty()) return out;
+  const at::Tensor values = to_host(inferred.values).contiguous();
+  for (size_t i = 0; i < inferred.rows.size(); ++i)
+    out[inferred.rows[i]] = values.const_data_ptr<float>()[i];
+  return out;
+}
+
+Rows Inference::rows_of_batch(int32_t index) const {
+  return rows_of(work_.deal->minibatches[0].micro_batches[work_.ops.at.dp_rank][index]);
+}
+
+Result<TokenBatch> Inference::tokens(int32_t index) {
+  return packed_.tokens(index, *store_, store_->responses_of(*work_.call), rows_of_batch(index),
+                        work_.model->options().device);
+}
+
+Status Inference::outputs(int32_t index, const at::Tensor& hidden_TH) {
+  parts_.push_back(
+      infer_hidden(*work_.model, work_.what, packed_.at(index), hidden_TH, temperature_));
+  packed_.erase(index);
+  const Rows rows = rows_of_batch(index);
+  rows_.insert(rows_.end(), rows.begin(), rows.end());
+  return ok_status();
+}
+
+Result<at::Tensor> Inference::loss(int32_t) { BRAID_CHECK(false, "inference has no loss"); }
+
+void Inference::drop() {
+  packed_.clear();
+  parts_.clear();
+  rows_.clear();
+}
+
+void Inference::abandon() {
+  drop();
+  if (work_.model != nullptr) work_.model->rest();
+  work_ = {};
+}
+
+Result<bool> Inference::reserve(const InferWork& work) {
+  return finds_memory(*work.needs, *work.deal, work.ops, 0, work.model->options().device,
+                      work.agrees);
+}
+
+Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
+  abandon();  // what a failed call left
+  work_ = std::move(work);
+  store_ = &store;
+  const auto& shares = work_.deal->minibatches[0].micro_batches;
+  work_.model->keep_packed(work_.keeps_packed && shares[work_.ops.at.dp_rank].size() > 1);
+  TransferCheck check(work_.frame, *work_.model, work_.sums_gradients);
+  ModelPass pass(*work_.model, work_.everyone, work_.weights);
+  if (free_tensor_bytes(work_.model->options().device))
+    pass.measure(*work_.needs, [&](int32_t micro_batch) {
+      return micro_batch_tokens(*work_.deal, work_.ops, 0, micro_batch);
+    });
+  {
+    const TransferCheck::Counting counting(check);
+    for (const Op& op : work_.ops.ops) {
+      const WorkSection section;
+      count_instruction();
+      BRAID_TRY(
+          pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch)));
+      check.expect(work_.ops, op, pass.rows(op));
+    }
+    BRAID_TRY(pass.finish());
+  }
+  if (pass.ran_out().empty()) check.settle("an infer call");
+  InferredRows out;
+  out.why = pass.ran_out();
+  BRAID_ASSIGN(out.ran_out, on_any_rank(!out.why.empty(), work_.agrees, "memory of the call"));
+  if (out.ran_out) {
+    abandon();
+    return out;
+  }
+  if (work_.ops.bodies.back().head) out.values = parts_.empty() ? at::empty({0}) : at::cat(parts_);
+  out.rows = std::move(rows_);
+  abandon();
+  return out;
+}
+
+}  // namespace braid::inline passes

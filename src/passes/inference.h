@@ -1,0 +1,91 @@
+// An infer call of one rank: the ops of its forwards without gradients, and what they give, row by
+// row. Not thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/model.h"
+#include "passes/model_pass.h"
+#include "program/deal.h"
+#include "samples/response_rows.h"
+#include "samples/sample_store.h"
+
+namespace braid::inline passes {
+
+// What a forward without gradients is asked for.
+enum class Inferred {
+  kLogprobs,  // [R] of the response tokens
+  kValues,    // [R] of a scalar head, at the row before each response token
+  kScores,    // [S] of a scalar head, at the last token of each sample
+};
+
+// What hidden states after the last layer give: f32 values packed in the order of `rows`.
+// `temperature` divides the logits.
+at::Tensor infer_hidden(Model& model, Inferred what, const ResponseRows& rows,
+                        const at::Tensor& hidden_TH, double temperature);
+
+// What an infer call executes on this rank.
+struct InferWork {
+  const Call* call = nullptr;
+  Model* model = nullptr;
+  Inferred what = Inferred::kLogprobs;
+  const Deal* deal = nullptr;
+  CallFrame frame;
+  bool sums_gradients = false;  // the model has gradients that ranks sum, in other calls
+  Expansion ops;
+  Communicator* everyone = nullptr;  // for messages between stages
+  Communicator* weights = nullptr;   // the ranks that bring weights together (ZeRO-3)
+  Communicator* agrees = nullptr;    // all ranks of the call, where they depend on each other
+  bool keeps_packed = true;          // as in TrainWork
+  PassNeeds* needs = nullptr;        // of the call
+};
+
+// What an infer call gave.
+struct InferredRows {
+  Rows rows;
+  at::Tensor values;     // f32, packed in their order; undefined but on ranks of the last stage
+  bool ran_out = false;  // of memory, on some rank: there are none
+  std::string why;       // where that was on this rank
+};
+
+// The values of a scalar head, one of each row.
+std::map<size_t, double> by_row(const InferredRows& inferred);
+
+class Inference : private PassEnds {
+ public:
+  Inference(double temperature, bool share_prompts)
+      : temperature_(temperature), packed_(share_prompts) {}
+
+  // Whether the memory that the call's ops declare is there, as Training::reserve().
+  static Result<bool> reserve(const InferWork& work);
+  // Runs all ops of the call over the samples of the store; the model rests.
+  Result<InferredRows> run(InferWork work, const SampleStore& store);
+  // Frees what a failure left.
+  void abandon();
+
+ private:
+  bool empty(int32_t micro_batch) const override { return rows_of_batch(micro_batch).empty(); }
+  void passed_by(int64_t) override {}
+  Result<TokenBatch> tokens(int32_t micro_batch) override;
+  Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) override;
+  Result<at::Tensor> loss(int32_t micro_batch) override;
+  std::optional<int64_t> head_rows(int32_t micro_batch) const override {
+    return packed_.at(micro_batch).count();
+  }
+  void drop() override;
+  Rows rows_of_batch(int32_t micro_batch) const;
+
+  double temperature_;
+  InferWork work_;
+  const SampleStore* store_ = nullptr;
+  PackedBatches packed_;
+  Rows rows_;  // that gave something so far
+  std::vector<at::Tensor> parts_;
+};
+
+}  // namespace braid::inline passes

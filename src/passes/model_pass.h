@@ -1,0 +1,120 @@
+// Executes the forwards, backwards and messages of a call's ops (program/op.h) on one rank: what
+// enters and leaves this rank's runs of layers, and in which order. What stands at the ends of the
+// model, tokens and losses, is the call's own: PassEnds. Sends run beside what follows; receives
+// and computation follow the list. A micro-batch without samples, which fills a schedule up, passes
+// nothing: all ranks know it from the deal.
+//
+// A rank whose memory runs out in an op drops what it holds of the pass and goes on with zeros: it
+// sends, receives and sums with the others as its list says, and computes nothing more. What the
+// pass gave is then of no use on any rank. Not thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "nn/model.h"
+#include "passes/pass_needs.h"
+#include "program/listed_transfers.h"
+#include "program/op.h"
+
+namespace braid::inline passes {
+
+// What a call makes of its micro-batches.
+class PassEnds {
+ public:
+  virtual ~PassEnds() = default;
+  // Whether a micro-batch of the open mini-batch has no samples: then nothing of it is computed or
+  // sent, and only what ranks do together in its passes is done.
+  virtual bool empty(int32_t micro_batch) const = 0;
+  // Called in the passes of such a micro-batch after each unit of the model (nn/model.h) that other
+  // ranks compute with, where units are brought.
+  virtual void passed_by(int64_t unit) = 0;
+  // The tokens of a micro-batch of the open mini-batch.
+  virtual Result<TokenBatch> tokens(int32_t micro_batch) = 0;
+  // Takes the hidden states after the last layer. Called on the ranks of the last stage.
+  virtual Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) = 0;
+  // The loss of outputs(), whose backward comes next.
+  virtual Result<at::Tensor> loss(int32_t micro_batch) = 0;
+  // Rows of a micro-batch that a head of a language model takes in outputs(); none where it does
+  // not. REQUIRES: tokens() was called.
+  virtual std::optional<int64_t> head_rows(int32_t micro_batch) const = 0;
+  // Memory has run out: what is held of the micro-batches goes.
+  virtual void drop() = 0;
+};
+
+class ModelPass {
+ public:
+  // `everyone` carries the messages between stages; null for one stage. `weights`: the ranks that
+  // bring weights together, or null. REQUIRES: all outlive this.
+  ModelPass(Model& model, Communicator* everyone, Communicator* weights)
+      : model_(model), everyone_(everyone), weights_(weights) {}
+
+  // From here on what forwards and backwards take is measured, in so many tokens of a micro-batch.
+  // REQUIRES: `needs` outlives this.
+  void measure(PassNeeds& needs, std::function<int64_t(int32_t micro_batch)> tokens);
+
+  // Another call's passes come between these: messages between stages travel apart from its own.
+  void run_beside_another() { beside_ = true; }
+
+  // Forwards read and write these caches, an entry for each layer. REQUIRES: nothing trains; they
+  // outlive this.
+  void use_caches(const std::vector<KvLayer>& caches) { caches_ = &caches; }
+
+  // What run() takes: forwards, backwards, losses, sends and receives.
+  static bool runs(OpKind kind);
+  // Runs one op. With gradients iff the op's body trains.
+  Status run(const Op& op, const OpBody& body, PassEnds& ends);
+  // Memory has run out between two ops: from here on as after one in which it did.
+  void give_up(PassEnds& ends, const std::string& why);
+  // Waits for what is still under way. REQUIRES: every forward had its backward, if it trains.
+  Status finish();
+  // Of the micro-batch of an op that was run; none where it has no samples.
+  OpRows rows(const Op& op) const;
+  // Why memory ran out in one of the ops; "" = it did not.
+  const std::string& ran_out() const { return ran_out_; }
+  const HeldByPasses& held() const { return held_; }
+
+ private:
+  // A micro-batch on its way: what came in, what went out, and the gradient of that.
+  struct Passage {
+    at::Tensor in, out, out_gradient;
+  };
+
+  using Place = std::pair<int32_t, int32_t>;  // micro-batch, body
+  static Place place(const Op& op) { return {op.micro_batch, op.body}; }
+
+  Status execute(const Op& op, const OpBody& body, PassEnds& ends);
+  Status execute_measured(const Op& op, const OpBody& body, PassEnds& ends);
+  int32_t channel_of(const Op& op) const;
+  Status pass_by(const Op& op, PassEnds& ends);
+  std::vector<Communicator*> groups_inside() const;
+  Status stand_in(const Op& op, const OpBody& body, PassEnds& ends);
+  Status forward(const Op& op, const OpBody& body, PassEnds& ends);
+  Status backward(const Op& op, const OpBody& body);
+  Status receive(const Op& op, const OpBody& body, PassEnds& ends);
+  Status send(const Op& op, const OpBody& body);
+
+  Model& model_;
+  Communicator* everyone_;
+  Communicator* weights_;
+  const std::vector<KvLayer>* caches_ = nullptr;
+  bool beside_ = false;
+  HeldByPasses held_;
+  PassNeeds* needs_ = nullptr;
+  std::function<int64_t(int32_t)> tokens_;
+  std::string ran_out_;
+  std::map<int32_t, OpRows> rows_;  // by micro-batch
+  std::map<Place, Passage> passages_;
+  std::map<int32_t, at::Tensor> losses_;  // by micro-batch
+  std::list<std::pair<at::Tensor, Pending>> sending_;
+};
+
+}  // namespace braid::inline passes

@@ -1,0 +1,70 @@
+// The rounds of a generation replica whose model lies on several ranks: executes their ops
+// (program/expand.h) on one of these ranks. Each rank has an engine of its own, and all engines
+// admit, preempt and finish alike, because they have equal tokens: stages pass hidden states on,
+// the ranks of the last stage draw and the others are told. Not thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "passes/model_pass.h"
+#include "passes/transfer_check.h"
+#include "program/expand.h"
+#include "rollout/engine.h"
+#include "samples/call_groups.h"
+
+namespace braid::inline passes {
+
+class ReplicaRound : public EngineRanks, private PassEnds {
+ public:
+  // `rank` is one of the call's; `everyone` carries the messages between stages. REQUIRES: the
+  // replica has several ranks; what the frame and the groups point to, and `everyone`, outlive
+  // this. Errors: the ops of the ranks do not fit each other.
+  static Result<std::unique_ptr<ReplicaRound>> create(const CallFrame& frame, DeviceId rank,
+                                                      const CallGroups& groups,
+                                                      Communicator& everyone);
+
+  // The ops of a round, and of the agreement after it.
+  Result<EngineRound> round(Model& model, const EngineBatch& batch, const std::vector<KvLayer>& kv,
+                            int64_t due, const DrawTokens& draw) override;
+  // Every kRoundsBetweenAgreements rounds the ranks compare what they have drawn so far; where free
+  // memory is known they also agree after every round on whether it ran out.
+  Status agree(EngineRound* round) override;
+  Result<bool> any(bool here, const std::string& what) override;
+  bool leads() const override { return replica_.index() == 0; }
+
+ private:
+  ReplicaRound(const CallFrame& frame, DeviceId rank, Communicator& replica, Communicator& everyone)
+      : frame_(frame), rank_(rank), replica_(replica), everyone_(everyone) {}
+
+  Status sample(Model& model, ModelPass& pass, const DrawTokens& draw, EngineRound* out);
+  Status tell(const OpGroup& group, std::vector<SampledToken>* drawn);
+  uint64_t seen_with(const std::vector<SampledToken>& drawn) const;
+  Result<bool> compare(uint64_t seen, bool ran_out);
+
+  bool empty(int32_t) const override { return false; }
+  void passed_by(int64_t) override {}
+  Result<TokenBatch> tokens(int32_t batch) override { return batches_[batch]; }
+  Status outputs(int32_t, const at::Tensor& hidden_TH) override;
+  Result<at::Tensor> loss(int32_t) override;
+  std::optional<int64_t> head_rows(int32_t) const override { return std::nullopt; }
+  void drop() override { hidden_.clear(); }
+
+  const CallFrame frame_;
+  const DeviceId rank_;
+  Communicator& replica_;
+  Communicator& everyone_;
+  int64_t rounds_ = 0;
+  uint64_t seen_ = 0;  // hash of the tokens of all rounds so far
+  // Of the open round.
+  Expansion ops_;
+  Status failed_;  // drawing, on this rank
+  TransferCheck check_;
+  std::vector<TokenBatch> batches_;
+  int64_t gathered_rows_ = 0;       // of logits
+  std::vector<at::Tensor> hidden_;  // after the last layer, by batch
+};
+
+}  // namespace braid::inline passes

@@ -1,0 +1,71 @@
+#include "samples/call_groups.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace braid::inline samples {
+namespace {
+
+std::vector<int64_t> members_of(const OpGroup& group) {
+  std::vector<int64_t> members;
+  for (const DeviceId device : group.members) members.push_back(device.value);
+  return members;
+}
+
+Result<Communicator*> connect(const OpGroup& group, const char* kind, World& world) {
+  return world.group(group_name(kind, group), members_of(group));
+}
+
+}  // namespace
+
+std::string group_name(std::string_view kind, const OpGroup& group) {
+  std::string name(kind);
+  for (const int64_t member : members_of(group)) name += cat("-", member);
+  return name;
+}
+
+Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at, World* world) {
+  const Strategy& strategy = frame.where->strategy;
+  CallGroups out;
+  out.tensor.tp_rank = at.tp_rank;
+  out.tensor.tp_size = strategy.tp;
+  out.tensor.sequence_parallel = strategy.sequence_parallel;
+  out.tensor.native = frame.model->reduction == Reduction::kNative;
+  if (world == nullptr || world->world_size() == 1) return out;
+  // Ranks with the same weights are one group, or several that ZeRO shards over.
+  const bool part = strategy.zero_stage > 0 && zero_ranks(strategy) < dense_copies(strategy);
+  const GroupKind shards = part ? GroupKind::kShards : GroupKind::kData;
+  const DeviceId self{static_cast<int>(world->global_rank())};
+  // In the order of the list, which is the same on all ranks: connecting takes all members.
+  for (const OpGroup& group : call_groups(frame)) {
+    if (std::find(group.members.begin(), group.members.end(), self) == group.members.end())
+      continue;
+    if (group.kind == GroupKind::kShards && !part) continue;
+    BRAID_ASSIGN(Communicator * made, connect(group, group_kind_name(group.kind), *world));
+    if (group.kind == GroupKind::kTensor) out.tensor.communicator = made;
+    if (group.kind == GroupKind::kShared) out.tensor.shared = made;
+    if (group.kind == shards) out.data = made;
+    if (group.kind == GroupKind::kAcross) out.across = made;
+    if (group.kind == shards && strategy.zero_stage == 3) {
+      BRAID_ASSIGN(out.weights, connect(group, kWeightsInPasses, *world));
+    }
+    if (group.kind == GroupKind::kEnds) out.ends = made;
+    if (group.kind == GroupKind::kReplica) out.replica = made;
+    if (group.kind == GroupKind::kCall) out.call = made;
+  }
+  // One key-value head: all tensor-parallel ranks share it.
+  if (out.tensor.shared == nullptr) out.tensor.shared = out.tensor.communicator;
+  return out;
+}
+
+Result<bool> on_any_rank(bool here, Communicator* group, std::string_view what) {
+  if (group == nullptr) return here;
+  const at::Tensor found = at::tensor({here ? 1 : 0}, at::kInt);
+  BRAID_TRY(group->all_reduce(found, Reduce::kMax, what).wait());
+  return found.item<int32_t>() > 0;
+}
+
+}  // namespace braid::inline samples

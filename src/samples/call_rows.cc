@@ -1,0 +1,142 @@
+#include "samples/call_rows.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/sum.h>
+
+#include <algorithm>
+
+#include "plan/make_problem.h"
+#include "program/layout.h"
+#include "samples/call_groups.h"
+
+namespace braid::inline samples {
+namespace {
+
+int64_t learned_tokens(const SampleStore& store, size_t row) {
+  return static_cast<int64_t>(store.reals("loss_mask", {row}).value().sum().item<double>());
+}
+
+// Training leaves out responses that were cut.
+void leave_out_truncated(const SampleStore& store, std::vector<DealSample>& samples) {
+  const Result<at::Tensor> truncated_S = store.reals("truncated", store.all_rows());
+  BRAID_CHECK(truncated_S.ok(), "generation says which responses were cut");
+  const at::Tensor values = truncated_S->contiguous();
+  for (size_t row = 0; row < samples.size(); ++row)
+    samples[row].kept = values.const_data_ptr<float>()[row] == 0;
+}
+
+}  // namespace
+
+Rows rows_of(const SampleRows& rows) { return {rows.begin(), rows.end()}; }
+
+CallRows::CallRows(const Config& config, const Program& program, const SampleStore& store)
+    : config_(config), program_(program), store_(store) {
+  alone_.mesh = {{DeviceId{0}}};
+  alone_.strategy.micro_tokens = config.train.micro_tokens;
+}
+
+GridPosition CallRows::at(CallId call, int64_t rank) const {
+  return position_in(placement(call), DeviceId{static_cast<int>(rank)});
+}
+
+CallFrame CallRows::frame(CallId call) const {
+  if (placed() && alone_calls_.count(call.value) > 0) return alone(call_frame(program_, call));
+  if (placed()) return call_frame(program_, call);
+  return {call, program_.graph.calls[call.value].kind, &alone_, &whole_};
+}
+
+int64_t most_tokens(const MiniBatch& batch) {
+  int64_t most = 0;
+  for (const std::vector<int64_t>& rank : batch.tokens)
+    for (const int64_t tokens : rank) most = std::max(most, tokens);
+  return most;
+}
+
+const Deal& CallRows::deal(CallId call, int64_t step) {
+  const auto known = deals_.find(call.value);
+  if (known != deals_.end()) return known->second;
+  const auto lowered = micro_tokens_.find(call.value);
+  const int64_t tokens = lowered == micro_tokens_.end() ? 0 : lowered->second;
+  return deals_.emplace(call.value, deal_anew(call, step, tokens)).first->second;
+}
+
+Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens) const {
+  const TokenLists& prompts = **store_.tokens("prompt_ids");
+  const std::vector<int64_t> lens = store_.lens_of(program_.graph.calls[call.value]);
+  // The mask comes with the data, so that every rank has it.
+  const bool masked = store_.has("loss_mask");
+  std::vector<DealSample> samples;
+  for (size_t row = 0; row < store_.size(); ++row) {
+    samples.push_back({store_.sample(row).id, store_.sample(row).group,
+                       static_cast<int64_t>(prompts[row].size()), lens[row]});
+    if (masked) samples.back().learned = learned_tokens(store_, row);
+  }
+  DealOptions options;
+  options.trains = program_.graph.calls[call.value].kind == CallKind::kTrainStep;
+  if (options.trains && config_.algorithm.mask_truncated && generates(program_.graph))
+    leave_out_truncated(store_, samples);
+  options.seed = static_cast<uint64_t>(config_.train.seed);
+  options.step = step;
+  options.epochs = config_.train.epochs_per_rollout;
+  options.minibatches = config_.train.minibatches;
+  // Groups of generated samples are else compared before, over the whole rollout.
+  options.whole_groups = options.trains && (program_.graph.calls[call.value].compares_samples ||
+                                            !generates(program_.graph));
+  options.share_prompts = shares_prompts(config_, program_.graph);
+  Strategy strategy = placement(call).strategy;
+  if (micro_tokens > 0) strategy.micro_tokens = micro_tokens;
+  return braid::deal(samples, strategy, options);
+}
+
+std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t minibatch) {
+  const MiniBatch& before = deal(call, step).minibatches[minibatch];
+  int64_t most = most_tokens(before);
+  const auto lowered = micro_tokens_.find(call.value);
+  if (lowered != micro_tokens_.end()) most = std::min(most, lowered->second);
+  for (int64_t tokens = most / 2; tokens > 0; tokens /= 2) {
+    Deal smaller = deal_anew(call, step, tokens);
+    if (smaller.minibatches[minibatch].micro_batches == before.micro_batches) continue;
+    deals_[call.value] = std::move(smaller);
+    micro_tokens_[call.value] = tokens;
+    return tokens;
+  }
+  return std::nullopt;
+}
+
+std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step) {
+  const Call& entry = program_.graph.calls[call.value];
+  const auto samples = static_cast<int64_t>(store_.size());
+  const bool dealt = uses_model(entry) && entry.kind != CallKind::kGenerate;
+  const Deal* const deal = dealt ? &this->deal(call, step) : nullptr;
+  if (placed()) return rows_by_rank(program_, call, samples, deal);
+  return {deal != nullptr ? deal->owned.front() : deal_requests(samples, alone_.strategy).front()};
+}
+
+std::vector<SampleRows> CallRows::read_by_rank(CallId call, int64_t step) {
+  std::vector<SampleRows> rows = by_rank(call, step);
+  const bool replayed =
+      program_.graph.calls[call.value].kind == CallKind::kReward && !config_.rollout.replay.empty();
+  if (replayed) return std::vector<SampleRows>(rows.size());
+  return braid::read_by_rank(program_, call, static_cast<int64_t>(store_.size()), std::move(rows));
+}
+
+std::vector<Rows> CallRows::scored_by_rank(CallId call, int64_t step) {
+  std::vector<Rows> out(placed() ? program_.ranks.size() : 1);
+  if (config_.rollout.replay.empty()) {
+    out[placed() ? scoring_rank(program_, call).value : 0] = store_.all_rows();
+    return out;
+  }
+  for (size_t i = 0; i < program_.graph.calls.size(); ++i) {
+    const CallId generate{static_cast<int32_t>(i)};
+    const Call& wrote = program_.graph.calls[i];
+    if (wrote.kind != CallKind::kGenerate) continue;
+    if (store_.responses_of(wrote) != store_.responses_of(program_.graph.calls[call.value]))
+      continue;
+    const std::vector<SampleRows> read = by_rank(generate, step);
+    for (size_t rank = 0; rank < read.size(); ++rank)
+      if (leads_replica(generate, static_cast<int64_t>(rank))) out[rank] = rows_of(read[rank]);
+  }
+  return out;
+}
+
+}  // namespace braid::inline samples

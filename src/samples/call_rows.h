@@ -1,0 +1,89 @@
+// Which rows of the store each rank works on in a call: the deal of the program (program/deal.h)
+// over the samples of the store. All ranks compute the same. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "algo/algorithm.h"
+#include "config/options.h"
+#include "program/deal.h"
+#include "program/exchange.h"
+#include "program/expand.h"
+#include "program/program.h"
+#include "samples/sample_store.h"
+
+namespace braid::inline samples {
+
+Rows rows_of(const SampleRows& rows);
+
+class CallRows {
+ public:
+  // A program that compile(graph) made has one rank, which does everything with the configuration's
+  // micro-batches. REQUIRES: the references outlive this.
+  CallRows(const Config& config, const Program& program, const SampleStore& store);
+
+  // The samples have changed: another step, or some were dropped.
+  void forget() { deals_.clear(); }
+
+  // The deal of an infer, reward or train call in step `step`. REQUIRES: lengths are known.
+  const Deal& deal(CallId call, int64_t step);
+  // Lowers, for this and all later deals of the call, the most tokens of a micro-batch until those
+  // of a mini-batch are others, and returns that; none where each has one sample. Which samples a
+  // rank has and what mini-batches consist of does not change, so ranks of other calls need not
+  // know.
+  std::optional<int64_t> cut_smaller(CallId call, int64_t step, size_t minibatch);
+  // From here on the call runs its passes in its own order, where they were woven with another's.
+  void run_alone(CallId call) { alone_calls_.insert(call.value); }
+  // What cut_smaller() has lowered it to, by call.
+  const std::map<int32_t, int64_t>& lowered() const { return micro_tokens_; }
+  // Rows that each rank works on, [rank]: rows_by_rank() of the samples here.
+  std::vector<SampleRows> by_rank(CallId call, int64_t step);
+  // What this rank works on.
+  Rows mine(CallId call, int64_t step, int64_t rank) { return rows_of(by_rank(call, step)[rank]); }
+  // Of those the rows whose results a rank has.
+  std::vector<SampleRows> written_by_rank(CallId call, int64_t step) {
+    return placed() ? braid::written_by_rank(program_, call, by_rank(call, step))
+                    : by_rank(call, step);
+  }
+  // The rows that each rank must have of what the call reads. Replayed rewards are asked where
+  // their rollouts were read, of which nothing has to come.
+  std::vector<SampleRows> read_by_rank(CallId call, int64_t step);
+  // Rows whose rewards each rank finds: one rank all of them, since a reward may look at groups; of
+  // a replayed rollout each rank those that it has read.
+  std::vector<Rows> scored_by_rank(CallId call, int64_t step);
+
+  // The place of a rank in a call; dp_rank -1: it takes no part.
+  GridPosition at(CallId call, int64_t rank) const;
+  int dp_rank(CallId call, int64_t rank) const { return at(call, rank).dp_rank; }
+  // Whether the rank speaks for those that share one data-parallel rank's samples.
+  bool leads_replica(CallId call, int64_t rank) const {
+    const GridPosition place = at(call, rank);
+    return place.tp_rank == 0 && place.stage == placement(call).strategy.pp - 1;
+  }
+  // What expand() takes. REQUIRES: the call uses a model. Valid as long as this.
+  CallFrame frame(CallId call) const;
+
+ private:
+  Deal deal_anew(CallId call, int64_t step, int64_t micro_tokens) const;
+  bool placed() const { return !program_.calls.empty(); }
+  const CallPlacement& placement(CallId call) const {
+    return placed() ? program_.calls[call.value] : alone_;
+  }
+
+  const Config& config_;
+  const Program& program_;
+  const SampleStore& store_;
+  CallPlacement alone_;                      // one rank with all of every model
+  ModelShape whole_;                         // of those models: what a single rank's ops depend on
+  std::map<int32_t, Deal> deals_;            // by call
+  std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller
+  std::set<int32_t> alone_calls_;
+};
+
+// Tokens of the longest micro-batch of any rank.
+int64_t most_tokens(const MiniBatch& batch);
+
+}  // namespace braid::inline samples

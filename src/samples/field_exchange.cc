@@ -1,0 +1,161 @@
+#include "samples/field_exchange.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace braid::inline samples {
+namespace {
+
+constexpr int32_t kFieldChannel = 0;
+
+int64_t sum_of(const std::vector<int64_t>& sizes, const Rows& rows) {
+  int64_t sum = 0;
+  for (const size_t row : rows) sum += sizes[row];
+  return sum;
+}
+
+}  // namespace
+
+FieldExchange::FieldExchange(Communicator* everyone, SampleStore& store)
+    : everyone_(everyone), store_(store), holdings_(static_cast<size_t>(ranks())) {}
+
+void FieldExchange::begin() {
+  holdings_.clear();
+  abandon();
+}
+
+void FieldExchange::abandon() {
+  arriving_.clear();
+  sending_.clear();
+}
+
+void FieldExchange::note_everywhere(const std::string& field) {
+  const Rows all = store_.all_rows();
+  holdings_.note(field, std::vector<SampleRows>(ranks(), SampleRows(all.begin(), all.end())),
+                 store_.size());
+}
+
+std::vector<int64_t> FieldExchange::value_counts(const Field& field) const {
+  return field.sizes.empty() ? std::vector<int64_t>(store_.size(), 1) : store_.counts(field.sizes);
+}
+
+at::Tensor FieldExchange::packed(const Field& field, const Rows& rows) const {
+  if (field.type != FieldType::kTokens) return store_.reals(field.name, rows)->contiguous();
+  const TokenLists& lists = **store_.tokens(field.name);
+  std::vector<int32_t> ids;
+  for (const size_t row : rows) ids.insert(ids.end(), lists[row].begin(), lists[row].end());
+  return at::tensor(ids, at::kInt);
+}
+
+at::Tensor FieldExchange::room(const Field& field, const Rows& rows) const {
+  return at::empty({sum_of(value_counts(field), rows)},
+                   field.type == FieldType::kTokens ? at::kInt : at::kFloat);
+}
+
+Status FieldExchange::put(const Field& field, const Rows& rows, const at::Tensor& values) {
+  if (field.type != FieldType::kTokens) return store_.put_reals(field.name, rows, values);
+  TokenLists lists;
+  const int32_t* id = values.const_data_ptr<int32_t>();
+  const std::vector<int64_t> counts = value_counts(field);
+  for (const size_t row : rows) {
+    lists.emplace_back(id, id + counts[row]);
+    id += counts[row];
+  }
+  return store_.put_tokens(field.name, rows, std::move(lists));
+}
+
+std::vector<FieldMove> FieldExchange::moves(const Field& field,
+                                            const std::vector<SampleRows>& needed,
+                                            const std::vector<DeviceId>& members) {
+  if (!holdings_.knows(field.name)) return {};
+  return holdings_.bring(field.name, needed, value_counts(field), members);
+}
+
+void FieldExchange::start(int32_t exchange, const Field& field,
+                          const std::vector<FieldMove>& moves) {
+  for (const FieldMove& move : moves) {
+    const Rows rows(move.rows.begin(), move.rows.end());
+    if (move.from == rank()) {
+      const at::Tensor values = packed(field, rows);
+      if (values.numel() > 0)
+        sending_.emplace_back(values, everyone_->send(values, move.to, kFieldChannel, field.name));
+    }
+    if (move.to != rank()) continue;
+    const at::Tensor values = room(field, rows);
+    Pending pending;
+    if (values.numel() > 0)
+      pending = everyone_->receive(values, move.from, kFieldChannel, field.name);
+    arriving_.push_back({exchange, field, rows, values, std::move(pending)});
+  }
+}
+
+Status FieldExchange::arrive(int32_t exchange) {
+  for (auto at = arriving_.begin(); at != arriving_.end();) {
+    if (at->exchange != exchange) {
+      ++at;
+      continue;
+    }
+    BRAID_TRY(at->pending.wait());
+    BRAID_TRY(put(at->field, at->rows, at->values));
+    at = arriving_.erase(at);
+  }
+  return ok_status();
+}
+
+Status FieldExchange::end_step() {
+  while (!arriving_.empty()) BRAID_TRY(arrive(arriving_.front().exchange));
+  for (auto& [values, pending] : sending_) BRAID_TRY(pending.wait());
+  sending_.clear();
+  return ok_status();
+}
+
+Status FieldExchange::share(const Field& field) {
+  if (ranks() == 1 || !holdings_.knows(field.name)) return ok_status();
+  constexpr int32_t kShared = -1;
+  const Rows all = store_.all_rows();
+  start(kShared, field,
+        moves(field, std::vector<SampleRows>(ranks(), SampleRows(all.begin(), all.end())), {}));
+  return arrive(kShared);
+}
+
+// Every sample has one first holder, so that a sum is its count.
+Status FieldExchange::share_counts(const Field& field) {
+  if (ranks() == 1 || !holdings_.knows(field.name)) return ok_status();
+  std::vector<int64_t> counts = store_.counts(field.name);
+  for (size_t row = 0; row < counts.size(); ++row)
+    if (holdings_.first_holder(field.name, static_cast<int32_t>(row)) != rank()) counts[row] = 0;
+  const at::Tensor all = at::tensor(counts, at::kLong);
+  BRAID_TRY(everyone_->all_reduce(all, Reduce::kSum, field.name).wait());
+  const int64_t* begin = all.const_data_ptr<int64_t>();
+  store_.set_counts(field.name, {begin, begin + all.numel()});
+  note_everywhere(field.name);
+  return ok_status();
+}
+
+Result<std::vector<std::string>> FieldExchange::gather_text(const std::string& mine,
+                                                            const std::string& what) {
+  if (ranks() == 1) return std::vector<std::string>{mine};
+  const at::Tensor size = at::tensor({static_cast<int64_t>(mine.size())}, at::kLong);
+  const at::Tensor sizes = at::empty({ranks()}, at::kLong);
+  BRAID_TRY(everyone_->all_gather(sizes, size, cat(what, " (sizes)")).wait());
+  const int64_t longest = std::max<int64_t>(1, sizes.max().item<int64_t>());
+  const at::Tensor text = at::zeros({longest}, at::kByte);
+  std::memcpy(text.data_ptr(), mine.data(), mine.size());
+  const at::Tensor all = at::empty({ranks() * longest}, at::kByte);
+  BRAID_TRY(everyone_->all_gather(all, text, what).wait());
+  std::vector<std::string> out;
+  for (int64_t i = 0; i < ranks(); ++i)
+    out.emplace_back(static_cast<const char*>(all.const_data_ptr()) + i * longest,
+                     sizes[i].item<int64_t>());
+  return out;
+}
+
+}  // namespace braid::inline samples

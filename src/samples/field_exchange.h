@@ -1,0 +1,75 @@
+// Brings values of a step's fields to the ranks that need them: each once, and only there. Every
+// rank keeps the same account of who holds what (program/exchange.h), because all of them walk the
+// same table of exchanges with the same samples; nothing is negotiated. Not thread-safe.
+#pragma once
+
+#include <list>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "program/exchange.h"
+#include "samples/sample_store.h"
+
+namespace braid::inline samples {
+
+class FieldExchange {
+ public:
+  // `everyone` is the group of all ranks of the job, or null for a job of one rank. REQUIRES: both
+  // outlive this.
+  FieldExchange(Communicator* everyone, SampleStore& store);
+
+  Communicator* everyone() const { return everyone_; }
+  int64_t ranks() const { return everyone_ == nullptr ? 1 : everyone_->size(); }
+  int64_t rank() const { return everyone_ == nullptr ? 0 : everyone_->index(); }
+
+  // A new step: nobody holds anything.
+  void begin();
+  // The account, which other ranks' exchanges change too.
+  FieldHoldings& holdings() { return holdings_; }
+  // All ranks have all rows of a field.
+  void note_everywhere(const std::string& field);
+
+  // The moves among the members that give each rank, [rank], the rows of the field that it needs
+  // and lacks: they count as made.
+  std::vector<FieldMove> moves(const Field& field, const std::vector<SampleRows>& needed,
+                               const std::vector<DeviceId>& members);
+  // Begins those of an exchange that this rank takes part in. They run beside what it computes.
+  void start(int32_t exchange, const Field& field, const std::vector<FieldMove>& moves);
+  // Waits until what comes to this rank in an exchange is in the store.
+  Status arrive(int32_t exchange);
+  // Waits for all that this rank sends, and for what nobody waited for.
+  Status end_step();
+  // Leaves what is on its way: after a failure.
+  void abandon();
+
+  // All rows of a field to all ranks, at once. Every rank must call it.
+  Status share(const Field& field);
+  // The same of counts: what later payloads and the dealing of samples are computed from.
+  Status share_counts(const Field& field);
+  // The text of every rank, on every rank.
+  Result<std::vector<std::string>> gather_text(const std::string& mine, const std::string& what);
+
+ private:
+  struct Arrival {
+    int32_t exchange = -1;
+    Field field;
+    Rows rows;
+    at::Tensor values;
+    Pending pending;
+  };
+  at::Tensor packed(const Field& field, const Rows& rows) const;
+  at::Tensor room(const Field& field, const Rows& rows) const;
+  Status put(const Field& field, const Rows& rows, const at::Tensor& values);
+  std::vector<int64_t> value_counts(const Field& field) const;
+
+  Communicator* everyone_;
+  SampleStore& store_;
+  FieldHoldings holdings_;
+  std::list<Arrival> arriving_;  // in the order in which they began
+  std::list<std::pair<at::Tensor, Pending>> sending_;
+};
+
+}  // namespace braid::inline samples

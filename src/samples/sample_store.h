@@ -1,0 +1,111 @@
+// The samples of one step and their fields, keyed by (sample, field). Fields are declared by the
+// graph; access to any other is an error, as is reading one that was not produced. A row is the
+// place of a sample in the step; every rank numbers the rows alike, but may hold the values of only
+// some of them, so whoever writes or reads names its rows. Values lie on the host, wherever they
+// come from. Not thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "algo/algorithm.h"
+#include "base/ids.h"
+#include "base/json.h"
+#include "dataflow/graph.h"
+
+namespace braid::inline samples {
+
+struct StoredSample {
+  SampleId id;
+  GroupId group;
+  std::string prompt;
+  Json extra = Json::object();
+  Json messages;  // the prompt as a conversation; null where the data has text
+};
+
+Json sample_json(const StoredSample& sample);
+Result<StoredSample> parse_sample(const Json& json);
+
+using TokenLists = std::vector<std::vector<int32_t>>;
+using Rows = std::vector<size_t>;
+
+class SampleStore {
+ public:
+  explicit SampleStore(const Graph& graph);
+
+  // Starts a step: these samples, no field values.
+  void begin(std::vector<StoredSample> samples);
+
+  size_t size() const { return samples_.size(); }
+  const StoredSample& sample(size_t row) const { return samples_[row]; }
+  Rows all_rows() const;
+
+  // Values of some rows, in their order: a list for each, or f32 packed one row after another
+  // ([S] or [R] as declared). REQUIRES: of a field per token, the responses are there.
+  Status put_tokens(const std::string& field, const Rows& rows, TokenLists values);
+  Status put_reals(const std::string& field, const Rows& rows, const at::Tensor& packed);
+
+  // The lists by row; those of rows that nobody wrote are empty.
+  Result<const TokenLists*> tokens(const std::string& field) const;
+  // Values of the rows, packed in their order; an error if one of them has none.
+  Result<at::Tensor> reals(const std::string& field, const Rows& rows) const;
+  bool has(const std::string& field) const {
+    return tokens_.count(field) + reals_.count(field) > 0;
+  }
+
+  // Names of the fields that have values.
+  std::vector<std::string> token_fields() const;
+  std::vector<std::string> real_fields() const;
+  // The rows for which a real-valued field has values.
+  Rows rows_with(const std::string& field) const;
+
+  // A field of counts, of all rows: what was said, else the lengths of the tokens that are here and
+  // have it as their sizes, or the samples' groups; zeros before there are any.
+  std::vector<int64_t> counts(const std::string& field) const;
+  // Says it of all rows, also of those that other ranks hold. REQUIRES: one for each row.
+  void set_counts(const std::string& field, std::vector<int64_t> values) {
+    counts_[field] = std::move(values);
+  }
+  // Tokens of each response.
+  std::vector<int64_t> response_lens() const { return counts("response_lens"); }
+  // The field of the tokens that a call's samples have behind their prompts: the first per token
+  // that it reads, else writes; response_ids where it has none.
+  std::string responses_of(const Call& call) const;
+  // The flag that says of a call's responses whether they were cut, of those that it reads or
+  // writes; truncated where it has none.
+  std::string cut_flag_of(const Call& call) const;
+  // How many of them each sample has.
+  std::vector<int64_t> lens_of(const Call& call) const {
+    return counts(fields_.at(responses_of(call)).sizes);
+  }
+
+  // Says it of all rows.
+  void set_lens_of(const Call& call, std::vector<int64_t> values) {
+    set_counts(fields_.at(responses_of(call)).sizes, std::move(values));
+  }
+
+  // The real-valued ones among `fields` for some rows, in the form that algorithms take. The
+  // lengths are those of the first field per token, else of the responses. On `device`.
+  Result<AlgoBatch> gather(const std::vector<std::string>& fields, const Rows& rows,
+                           at::Device device = at::kCPU) const;
+
+  // Keeps only the rows that are marked; later calls see nothing of the others.
+  void retain(const std::vector<bool>& kept);
+
+ private:
+  Result<const Field*> declared(const std::string& field) const;
+  // The first field of a kind that the call reads, else writes.
+  std::string first_of(const Call& call, FieldType type, FieldShape shape,
+                       const char* otherwise) const;
+
+  std::map<std::string, Field> fields_;
+  std::map<std::string, std::vector<int64_t>> counts_;  // where they were said
+  std::vector<StoredSample> samples_;
+  std::map<std::string, TokenLists> tokens_;
+  std::map<std::string, std::vector<at::Tensor>> reals_;  // by row; undefined: not written
+};
+
+}  // namespace braid::inline samples

@@ -1,0 +1,69 @@
+#include "samples/step_metrics.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/expm1.h>
+
+#include <algorithm>
+
+namespace braid::inline samples {
+
+void note_lengths(const SampleStore& store, const Rows& rows, Metrics& metrics) {
+  const TokenLists& prompts = **store.tokens("prompt_ids");
+  const at::Tensor truncated = *store.reals("truncated", rows);
+  const std::vector<int64_t> lens = store.response_lens();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto response = static_cast<double>(lens[rows[i]]);
+    const auto prompt = static_cast<double>(prompts[rows[i]].size());
+    const double cut = truncated[static_cast<int64_t>(i)].item<double>();
+    for (const char* name : {"length/response_mean", "length/response_max", "length/response_min"})
+      metrics[name].add(response);
+    for (const char* name : {"length/prompt_mean", "length/prompt_max"}) metrics[name].add(prompt);
+    metrics["length/truncated_frac"].add(cut);
+    metrics["length/eos_frac"].add(1 - cut);
+  }
+}
+
+void note_mismatch(const SampleStore& store, const Rows& rows, Metrics& metrics) {
+  if (!store.has("sampler_logprobs") || !store.has("old_logprobs")) return;
+  const at::Tensor gap =
+      *store.reals("old_logprobs", rows) - *store.reals("sampler_logprobs", rows);
+  if (gap.numel() == 0) return;
+  const auto count = static_cast<double>(gap.numel());
+  metrics["mismatch/logprob_abs_mean"].add(gap.abs().mean().item<double>(), count);
+  metrics["mismatch/logprob_abs_max"].add(gap.abs().max().item<double>());
+  metrics["mismatch/k3"].add((at::expm1(gap) - gap).mean().item<double>(), count);
+}
+
+int64_t rows_with_tokens(const SampleStore& store, const std::string& field, const Rows& rows) {
+  const auto lists = store.tokens(field);
+  if (!lists.ok()) return 0;
+  return std::count_if(rows.begin(), rows.end(),
+                       [&](size_t row) { return !(**lists)[row].empty(); });
+}
+
+int64_t row_tokens(const SampleStore& store, const Rows& rows) {
+  const TokenLists& prompts = **store.tokens("prompt_ids");
+  const std::vector<int64_t> responses = store.response_lens();
+  int64_t tokens = 0;
+  for (const size_t row : rows)
+    tokens += static_cast<int64_t>(prompts[row].size()) + responses[row];
+  return tokens;
+}
+
+std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokenizer, int64_t step,
+                              size_t count) {
+  std::vector<Json> out;
+  const auto responses = store.tokens("response_ids");
+  for (size_t i = 0; responses.ok() && i < std::min(count, store.size()); ++i) {
+    Json row = {
+        {"step", step}, {"sample", store.sample(i).id.value}, {"prompt", store.sample(i).prompt}};
+    row["response_ids"] = (**responses)[i];
+    if (tokenizer != nullptr) row["response"] = tokenizer->decode((**responses)[i], true).value();
+    if (const auto rewards = store.reals("rewards", {i}); rewards.ok())
+      row["reward"] = rewards->item<double>();
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+}  // namespace braid::inline samples

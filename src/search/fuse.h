@@ -1,0 +1,41 @@
+// Fused training (program/fused.h) as a proposal beside a found plan: whether weaving its two
+// training calls, or weaving them after both were put into pipelines, makes the step shorter by the
+// judge's word. Beside it and not in its place: the search itself does not weave.
+// Values; thread-safe.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "search/search.h"
+
+namespace braid::inline search {
+
+// What holds for the found plan and shall hold for a proposal.
+struct FusionOptions {
+  double margin = 0;                             // share of every device's memory left free
+  std::function<bool(const CallPlan&)> allowed;  // empty: every call's plan
+};
+
+struct FusionProposal {
+  double step_s = 0;                // of the plan without
+  std::optional<JudgedPlan> fused;  // the fastest with fused training that fits; none: none fits
+  int64_t judged = 0;               // plans that the judge priced
+  bool wins() const { return fused && fused->verdict.step_s < step_s; }
+};
+
+// The same for everybody: (problem, plan, judge, options) decide, not the time. Nothing where the
+// graph has not two training calls. REQUIRES: the plan is valid and step_s is the judge's for it.
+// Errors: those of the judge that are not about one plan alone.
+Result<std::optional<FusionProposal>> propose_fusion(const PlanningProblem& problem,
+                                                     const ExecutionPlan& plan, double step_s,
+                                                     const Judge& judge,
+                                                     const FusionOptions& options);
+
+// One line that says by how much, and how a plan that wins differs; it ends with a line break.
+std::string fusion_text(const FusionProposal& proposal, const ExecutionPlan& plan);
+OrderedJson fusion_json(const FusionProposal& proposal);
+
+}  // namespace braid::inline search

@@ -1,0 +1,118 @@
+#include "search/price.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "pricing/memory.h"
+#include "pricing/predict_generate.h"
+#include "pricing/rl_engine.h"
+
+namespace braid::inline search {
+
+Result<CallPricer> CallPricer::make(const PlanningProblem& problem, const Calibration& calibration,
+                                    uint64_t seed) {
+  CallPricer pricer;
+  pricer.problem_ = &problem;
+  const SampleLengths lengths = draw_lengths(problem.workload, seed);
+  pricer.timer_ = std::make_shared<CallTimer>(problem, lengths);
+  pricer.meter_ = std::make_shared<CallMeter>(problem, lengths);
+  for (const Node& node : problem.cluster.nodes) {
+    const auto known = [&](const Engines& engines) { return engines.gpu == node.gpu; };
+    if (std::any_of(pricer.engines_.begin(), pricer.engines_.end(), known)) continue;
+    for (const auto& [role, model] : problem.models)
+      BRAID_TRY(peak_flops(node.gpu, model.precision).status().at(cat("role ", role)));
+    BRAID_ASSIGN(DeviceModel train, make_device(node.gpu, Precision::kBf16, problem.train_engine,
+                                                calibration, problem.generate_engine));
+    BRAID_ASSIGN(DeviceModel generate,
+                 make_device(node.gpu, Precision::kBf16, problem.generate_engine, calibration));
+    pricer.engines_.push_back({node.gpu, std::move(train), std::move(generate)});
+  }
+  return pricer;
+}
+
+const CallPricer::Engines& CallPricer::engines_of(const GpuSpec& gpu) const {
+  for (const Engines& engines : engines_)
+    if (engines.gpu == gpu) return engines;
+  BRAID_CHECK(false, cat("no device ", gpu.key, " in the problem's cluster"));
+}
+
+DeviceModel CallPricer::device(const DeviceModel& engine, Precision precision) const {
+  DeviceModel device = engine;
+  device.precision = precision;
+  return device;
+}
+
+CallCost CallPricer::cost(const Call& call, const CallPlan& plan, const MeshShape& shape) const {
+  const RoleModel& model = model_of(*problem_, call.role);
+  const bool generates = call.kind == CallKind::kGenerate;
+  std::vector<DeviceModel> kinds;
+  for (const GpuSpec& gpu : shape.kinds) {
+    const Engines& engines = engines_of(gpu);
+    kinds.push_back(
+        device(generates ? engines.generate : engines.train, precision_of(model, plan.strategy)));
+  }
+  return CallCost::make(call, plan, *problem_, std::move(kinds));
+}
+
+Result<CallPrice> CallPricer::price(const Call& call, const DeviceMesh& mesh,
+                                    const Strategy& strategy) const {
+  const MeshShape shape = shape_of(problem_->cluster, mesh);
+  const bool generates = call.kind == CallKind::kGenerate;
+  const RoleModel& model = model_of(*problem_, call.role);
+  if (strategy.pp > model.size.layers)
+    return invalid_input(cat("pp ", strategy.pp, " exceeds the ", model.size.layers, " layers"));
+  const CallPlan plan{call.name, mesh, strategy};
+  const CallCost cost = this->cost(call, plan, shape);
+  if (generates) BRAID_TRY(check_serving(cost, shape.smallest()));
+  CallPrice price;
+  price.time = timer_->time(call, plan, cost);
+  const CallMemory memory = meter_->memory(call, cost, *timer_);
+  price.weight_bytes = memory.weights;
+  price.optimizer_bytes = memory.optimizer;
+  price.transient_bytes = memory.transient;
+  return price;
+}
+
+Status CallPricer::check_serving(const CallCost& cost, const GpuSpec& gpu) const {
+  const Strategy& s = cost.strategy();
+  const RoleModel& model = cost.model();
+  const NumberWidths widths = widths_of(precision_of(model, s));
+  GenerateLayout layout;
+  layout.tp = s.tp;
+  layout.pp = s.pp;
+  layout.weight_bytes = widths.weight;
+  layout.kv_bytes = widths.cache;
+  const Workload& load = problem_->workload;
+  if (kv_capacity_tokens(model.size, layout, gpu) >=
+      mean_tokens(load.prompt) + mean_tokens(load.response))
+    return ok_status();
+  return {Code::kInfeasible,
+          cat("weights and the cache of one sequence do not fit on ", s.tp * s.pp, " x ", gpu.key)};
+}
+
+double CallPricer::capacity_bytes(const GpuSpec& gpu, double share) const {
+  const Efficiency& e = engines_of(gpu).train.efficiency;
+  return share * usable_bytes(device_memory_bytes(*problem_, gpu), e) /
+             std::sqrt(e.mem_reserve_factor) -
+         e.mem_fixed_gib * kGib;
+}
+
+double CallPricer::cache_tokens(const Call& call, const DeviceMesh& mesh, const Strategy& strategy,
+                                double bytes) const {
+  const CallCost cost =
+      this->cost(call, {call.name, mesh, strategy}, shape_of(problem_->cluster, mesh));
+  double held = 0;
+  for (int stage = 0; stage < strategy.pp; ++stage)
+    held = std::max(held, cost.weight_bytes(mesh_index(strategy, {0, 0, stage})));
+  const auto prefill =
+      static_cast<double>(engine_batch_tokens(*problem_, SimOptions().generate_batch_tokens));
+  return std::max(0.0, bytes - held - cost.prefill_bytes(prefill)) / cost.cache_bytes_per_token();
+}
+
+double CallPricer::host_copy_s(double bytes, const GpuSpec& gpu) const {
+  return braid::host_copy_s(bytes, engines_of(gpu).train);
+}
+
+}  // namespace braid::inline search

@@ -1,0 +1,67 @@
+// What one model function call costs under one strategy on a mesh: seconds and bytes as in the
+// simulation of a step with the same response lengths (sim/call_time.h, call_memory.h). The cheap
+// evaluator of the search composes these; the simulator has the last word. Keeps what calls have in
+// common, so an object belongs to one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/execution_plan.h"
+#include "sim/call_memory.h"
+
+namespace braid::inline search {
+
+struct CallPrice {
+  CallTime time;  // of the call alone, all optimizer steps of a training call
+  // Bytes per device, of the fullest pipeline stage.
+  double weight_bytes = 0;     // in the layout of this call
+  double optimizer_bytes = 0;  // master weights and moments; training
+  double transient_bytes = 0;  // gradients, activations, logits, KV cache: while the call runs
+};
+
+// Prices the calls of one problem. The problem must outlive it.
+class CallPricer {
+ public:
+  // Response lengths are drawn by the seed. Errors: a device that does not support a model's
+  // precision.
+  static Result<CallPricer> make(const PlanningProblem& problem, const Calibration& calibration,
+                                 uint64_t seed = 0);
+
+  const PlanningProblem& problem() const { return *problem_; }
+  // Errors: what the cost model refuses, such as weights that do not fit.
+  Result<CallPrice> price(const Call& call, const DeviceMesh& mesh, const Strategy& strategy) const;
+
+  // Bytes of a device that a plan may fill: what the driver and libraries leave, or the problem's
+  // limit if that is lower; of that a share; less the allocator's reserve and workspaces.
+  double capacity_bytes(const GpuSpec& gpu, double share = 1) const;
+  // Tokens of cache that a replica has room for where it alone fills so many bytes of its devices.
+  double cache_tokens(const Call& call, const DeviceMesh& mesh, const Strategy& strategy,
+                      double bytes) const;
+  // Seconds to move bytes between a device and its host.
+  double host_copy_s(double bytes, const GpuSpec& gpu) const;
+  const Efficiency& train_efficiency(const GpuSpec& gpu) const {
+    return engines_of(gpu).train.efficiency;
+  }
+
+ private:
+  // Devices with the efficiencies of the engine that trains and of the one that generates.
+  struct Engines {
+    GpuSpec gpu;
+    DeviceModel train, generate;
+  };
+  const Engines& engines_of(const GpuSpec& gpu) const;
+  DeviceModel device(const DeviceModel& engine, Precision precision) const;
+  CallCost cost(const Call& call, const CallPlan& plan, const MeshShape& shape) const;
+  // Whether an engine of this layout holds weights and one sequence.
+  Status check_serving(const CallCost& cost, const GpuSpec& gpu) const;
+
+  const PlanningProblem* problem_ = nullptr;
+  std::vector<Engines> engines_;
+  std::shared_ptr<CallTimer> timer_;
+  std::shared_ptr<CallMeter> meter_;
+};
+
+}  // namespace braid::inline search

@@ -1,0 +1,34 @@
+// The simulator as the judge of plans: compiles a plan, runs one step of it and reports step time,
+// calls and memory. Pure; thread-safe.
+#pragma once
+
+#include "search/search.h"
+
+namespace braid::inline search {
+
+struct SimulationOptions {
+  uint64_t seed = 0;  // of the response lengths
+};
+
+// Errors: a plan that breaks a rule, lengths that do not match. A plan that runs out of memory is a
+// verdict that says where.
+Result<Verdict> simulate_plan(const ExecutionPlan& plan, const PlanningProblem& problem,
+                              const Calibration& calibration, const SimulationOptions& options);
+
+// A verdict with what each call needs on each device.
+struct DetailedVerdict {
+  Verdict verdict;
+  std::vector<std::vector<double>>
+      peak_bytes;               // [calls with a model, in the graph's order][device], 0 on others
+  std::vector<double> begin_s;  // first start of each of these calls
+};
+Result<DetailedVerdict> simulate_plan_in_detail(const ExecutionPlan& plan,
+                                                const PlanningProblem& problem,
+                                                const Calibration& calibration,
+                                                const SimulationOptions& options = {});
+
+// Both references must outlive the judge.
+Judge simulator_judge(const PlanningProblem& problem, const Calibration& calibration,
+                      const SimulationOptions& options = {});
+
+}  // namespace braid::inline search

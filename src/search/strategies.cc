@@ -1,0 +1,115 @@
+#include "search/strategies.h"
+
+#include <algorithm>
+
+#include "plan/validate.h"
+
+namespace braid::inline search {
+namespace {
+
+constexpr int64_t kMostMicroBatchSequences = 64;
+constexpr int64_t kLeastConcurrent = 4;
+constexpr int64_t kMostPipelineStages = 16;
+
+// What the fields of a strategy are combined with.
+struct View {
+  const Call& call;
+  const ModelSize& model;
+  int64_t samples = 0;  // of the call, or of a mini-batch
+};
+
+bool heads_divide(const ModelSize& model, int64_t tp) {
+  if (model.heads % tp != 0) return false;
+  return model.mla || model.kv_heads % tp == 0 || tp % model.kv_heads == 0;
+}
+
+// Numbers of micro-batches of equal numbers of sequences, from single sequences on.
+std::vector<int64_t> micro_batch_counts(int64_t each) {
+  std::vector<int64_t> counts;
+  for (const int64_t size : divisors(each))
+    if (size <= kMostMicroBatchSequences || size == each) counts.push_back(each / size);
+  return counts;
+}
+
+void add_generate(const View& view, const Strategy& base, std::vector<Strategy>* out) {
+  if (base.dp > view.samples) return;
+  const int64_t each = (view.samples + base.dp - 1) / base.dp;
+  Strategy s = base;
+  s.sequence_parallel = false;
+  for (int64_t concurrent = each;; concurrent = (concurrent + 1) / 2) {
+    s.max_concurrent = concurrent;
+    out->push_back(s);
+    if (concurrent <= kLeastConcurrent) return;
+  }
+}
+
+void add_infer(const View& view, const Strategy& base, std::vector<Strategy>* out) {
+  if (base.dp > view.samples) return;
+  for (const int zero : {0, 3}) {
+    if (zero > 0 && (base.dp == 1 || base.pp > 1)) continue;
+    Strategy s = base;
+    s.zero_stage = zero;
+    for (const int64_t count : micro_batch_counts(view.samples / base.dp)) {
+      s.micro_batches = count;
+      out->push_back(s);
+    }
+  }
+}
+
+void add_interleaved(const View& view, const Strategy& base, std::vector<Strategy>* out) {
+  for (const int interleave : {1, 2, 4}) {
+    Strategy s = base;
+    s.interleave = interleave;
+    const bool legal =
+        s.pp > 1 && s.micro_batches % s.pp == 0 && int64_t{s.pp} * interleave <= view.model.layers;
+    if (interleave == 1 || legal) out->push_back(s);
+  }
+}
+
+void add_train(const View& view, const Strategy& base, std::vector<Strategy>* out) {
+  if (base.dp > view.samples) return;
+  for (const int zero : {0, 1, 2, 3}) {
+    if (zero > 0 && base.dp == 1) continue;
+    if (zero > 1 && base.pp > 1) continue;
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      for (const int64_t count : micro_batch_counts(view.samples / base.dp)) {
+        Strategy s = base;
+        s.zero_stage = zero;
+        s.recompute = recompute;
+        s.micro_batches = count;
+        add_interleaved(view, s, out);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& call, int devices,
+                                    int per_node) {
+  const bool trains = call.kind == CallKind::kTrainStep;
+  const View view{call, model_of(problem, call.role).size,
+                  trains ? minibatch_samples(problem) : call_samples(problem, call)};
+  std::vector<Strategy> out;
+  for (const int64_t tp : divisors(std::min(devices, per_node))) {
+    if (devices % tp != 0 || !heads_divide(view.model, tp)) continue;
+    for (const int64_t pp : divisors(devices / tp)) {
+      if (pp > std::min(view.model.layers, kMostPipelineStages)) continue;
+      Strategy base;
+      base.tp = static_cast<int>(tp);
+      base.pp = static_cast<int>(pp);
+      base.dp = static_cast<int>(devices / tp / pp);
+      base.sequence_parallel = tp > 1;
+      if (call.kind == CallKind::kGenerate) {
+        add_generate(view, base, &out);
+      } else if (trains) {
+        add_train(view, base, &out);
+      } else {
+        add_infer(view, base, &out);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace braid::inline search

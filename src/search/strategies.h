@@ -1,0 +1,20 @@
+// All strategies that a call may have on a mesh of a given size. Pure.
+#pragma once
+
+#include <vector>
+
+#include "search/price.h"
+
+namespace braid::inline search {
+
+// Legal strategies (plan/validate.h) of a call on `devices` devices, `per_node` of them on a node:
+// every dp x tp x pp with tensor parallelism inside a node, and with each of them
+//   training:   ZeRO 0 to 3 (2 and 3 without pipeline), recomputation, micro-batches of 1, 2, 4,
+//   ...
+//               sequences, interleaving by 2 and 4;
+//   inference:  ZeRO 0 and 3, micro-batches of 1, 2, 4, ... sequences;
+//   generation: all sequences of a replica at once, a half, a quarter, ... of them.
+std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& call, int devices,
+                                    int per_node);
+
+}  // namespace braid::inline search

@@ -1,0 +1,71 @@
+// Shared by the runtime's tests: tiny runs on the generated task, seconds of everything.
+#pragma once
+
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "base/text.h"
+#include "config/algorithm_traits.h"
+#include "host/file.h"
+#include "session/session.h"
+#include "test_paths.h"
+
+namespace braid::inline session {
+
+inline std::string quickstart_model() {
+  return cat(BRAID_SOURCE_DIR, "/examples/quickstart/model");
+}
+
+// A run with a rule reward: 4 prompts, responses of at most 6 tokens, 2 mini-batches.
+inline Config tiny_run(const std::string& algorithm) {
+  Config config;
+  set_name_defaults(algorithm, 6, &config);
+  config.run.dir = testing::TempDir();
+  config.run.name = cat("runtime-test-", ::getpid());
+  config.model.config = quickstart_model() + "/config.json";
+  config.tokenizer.path = quickstart_model();
+  config.data.train = "task:sort_digits";
+  config.rollout.prompts_per_step = 4;
+  config.rollout.samples_per_prompt = compares_groups(config.algorithm) ? 2 : 1;
+  config.rollout.max_response_length = 6;
+  config.train.minibatches = 2;
+  config.train.micro_tokens = 40;
+  config.train.threads = 2;
+  config.optim.actor.lr = 1e-3;
+  RewardConfig reward;
+  reward.type = "rule";
+  reward.rule = "digit_share";
+  config.reward = {reward};
+  return config;
+}
+
+inline Program program_of(const Config& config) { return *compile(*make_graph(config.algorithm)); }
+
+inline std::unique_ptr<Session> session_of(const Config& config, const Program& program) {
+  auto session = Session::create(config, program);
+  EXPECT_TRUE(session.ok()) << session.status().message();
+  return std::move(session).value();
+}
+
+inline bool same_weights(const Session& a, const Session& b) {
+  for (const auto& [role, state] : a.roles()) {
+    const auto left = state.model->parameters(), right = b.roles().at(role).model->parameters();
+    for (size_t i = 0; i < left.size(); ++i)
+      if (!at::equal(left[i].second, right[i].second)) return false;
+  }
+  return true;
+}
+
+// A metrics row without what depends on the clock.
+inline std::map<std::string, double> timeless(std::map<std::string, double> row) {
+  for (auto it = row.begin(); it != row.end();) {
+    const bool timed = it->first.rfind("time/", 0) == 0 || it->first.rfind("perf/", 0) == 0;
+    it = timed ? row.erase(it) : std::next(it);
+  }
+  return row;
+}
+
+}  // namespace braid::inline session

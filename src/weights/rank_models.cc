@@ -1,0 +1,409 @@
+#include "weights/rank_models.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/text.h"
+#include "host/machine.h"
+#include "interpret/interpreter.h"
+#include "nn/model_parts.h"
+#include "program/local_parts.h"
+#include "weights/move_weights.h"
+#include "weights/roles.h"
+#include "weights/tensor_messages.h"
+
+namespace braid::inline weights {
+namespace {
+
+// Each entry's messages have a channel of their own, so that entries need no order among ranks.
+// Behind the other channels of the group of all ranks.
+constexpr int32_t kFirstWeightChannel = 7;
+
+KeptActivations kept_under(Recompute recompute) {
+  if (recompute == Recompute::kFull) return KeptActivations::kInputs;
+  return recompute == Recompute::kSelective ? KeptActivations::kWithoutAttention
+                                            : KeptActivations::kAll;
+}
+
+// The graph with the roles whose home copy is on this rank.
+Graph roles_at_home(const Program& program, int64_t rank) {
+  Graph graph = program.graph;
+  if (program.calls.empty()) return graph;
+  std::erase_if(graph.roles, [&](const RoleSpec& spec) {
+    for (const WeightCopy& copy : program.copies)
+      if (copy.home && copy.role == spec.role)
+        return !place_in_mesh(copy.layout, DeviceId{static_cast<int>(rank)}).has_value();
+    return false;
+  });
+  return graph;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankModels>> RankModels::load(const Config& config, const Program& program,
+                                                     World* world) {
+  std::unique_ptr<RankModels> out(new RankModels(config, program, world));
+  if (world != nullptr && world->world_size() > 1) {
+    BRAID_ASSIGN(out->everyone_, world->everyone());
+  }
+  BRAID_TRY(out->connect());
+  BRAID_TRY(guarded([&] { return out->load_models(); }));
+  if (out->saves_memory()) release_free_heap();  // what loading needed beside it
+  out->find_states();
+  return out;
+}
+
+// In the graph's order on every rank: connecting a group takes all of its members.
+Status RankModels::connect() {
+  for (size_t i = 0; i < program_.calls.size(); ++i) {
+    const CallId id{static_cast<int32_t>(i)};
+    const Call& call = program_.graph.calls[i];
+    if (!uses_model(call)) continue;
+    const GridPosition at = position_in(program_.calls[i], self());
+    if (at.dp_rank < 0) continue;
+    BRAID_ASSIGN(groups_[id.value], connect_groups(call_frame(program_, id), at, world_));
+  }
+  return ok_status();
+}
+
+ModelPart RankModels::part_of(CallId id) const {
+  const CallFrame frame = call_frame(program_, id);
+  const Strategy& strategy = frame.where->strategy;
+  ModelPart part;
+  part.tensor = groups(id).tensor;
+  part.several = groups(id).call != nullptr;
+  part.data = groups(id).data;
+  if (part.data != nullptr) part.zero_stage = strategy.zero_stage;
+  part.weights = groups(id).weights;
+  part.alone = part.weights != nullptr || rests(program_.graph.calls[id.value].role);
+  part.kept = kept_under(strategy.recompute);
+  if (strategy.pp == 1) return part;
+  const GridPosition at = position_in(*frame.where, self());
+  for (int chunk = 0; chunk < strategy.interleave; ++chunk) {
+    const Interval layers =
+        part_layers(strategy, frame.model->layers, chunk * strategy.pp + at.stage);
+    part.ranges.push_back({layers.begin, layers.end});
+  }
+  return part;
+}
+
+int32_t RankModels::home_of(const RoleId& role) const {
+  for (size_t i = 0; i < program_.copies.size(); ++i)
+    if (program_.copies[i].home && program_.copies[i].role == role) return static_cast<int32_t>(i);
+  return -1;
+}
+
+Status RankModels::load_models() {
+  std::map<std::string, ModelPart> parts;
+  std::map<int32_t, CallId> others;  // copies that are not home, with a call that uses them
+  for (const auto& [index, groups] : groups_) {
+    const CallId id{index};
+    const Call& call = program_.graph.calls[index];
+    const int32_t copy = program_.calls[index].copy;
+    if (!program_.copies[copy].home)
+      others[copy] = id;
+    else if (parts.count(call.role.value) == 0 || call.kind == CallKind::kTrainStep)
+      parts[call.role.value] = part_of(id);
+  }
+  BRAID_ASSIGN(roles_, load_roles(config_, roles_at_home(program_, rank()), parts));
+  for (const auto& [copy, call] : others) {
+    const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
+    if (spec->trained && config_.lora.rank == 0) continue;  // a reallocation makes it
+    BRAID_TRY(load_copy(copy, call));
+  }
+  return ok_status();
+}
+
+Status RankModels::load_copy(int32_t copy, CallId call) {
+  const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
+  BRAID_ASSIGN(copies_[copy].instance,
+               load_role_copy(*spec, config_, part_of(call)).at(cat("role ", spec->role)));
+  return ok_status();
+}
+
+Model& RankModels::model(CallId id) {
+  const Call& call = program_.graph.calls[id.value];
+  const int32_t copy = program_.calls.empty() ? -1 : program_.calls[id.value].copy;
+  if (copy < 0 || program_.copies[copy].home) {
+    await(id);
+    return *roles_.at(call.role.value).model;
+  }
+  const auto found = copies_.find(copy);
+  const bool trained = find_role(program_.graph, call.role)->trained;
+  BRAID_CHECK(found != copies_.end() && (!trained || found->second.filled),
+              cat("call ", call.name, " would read weights of before the last update"));
+  return *found->second.instance.model;
+}
+
+// What moves of a role: with adapters these alone, since every copy has loaded what is below them.
+const TensorMap& RankModels::map_of(const RoleId& role, const ModelSpec& architecture) {
+  const auto known = maps_.find(role.value);
+  if (known != maps_.end()) return known->second;
+  const int64_t rank = config_.lora.rank;
+  return maps_
+      .emplace(role.value, rank > 0 ? adapter_map(architecture, rank, config_.lora.targets)
+                                    : tensor_map(architecture))
+      .first->second;
+}
+
+// The messages of a copy and what the rank has of it. REQUIRES: the rank is a member.
+Status RankModels::begin_move(int32_t entry) {
+  const Reallocation& reallocation = program_.reallocations[entry];
+  const WeightCopy& to = program_.copies[reallocation.copy];
+  const WeightCopy& from = program_.copies[home_of(to.role)];
+  const bool gives = place_in_mesh(from.layout, self()).has_value();
+  const bool takes = place_in_mesh(to.layout, self()).has_value();
+  const CallId user = user_of(reallocation.copy);
+  if (takes && copies_.count(reallocation.copy) == 0) BRAID_TRY(load_copy(reallocation.copy, user));
+  for (const auto& [state, resting] : states_)
+    if (program_.states[state] == RoleState{to.role, false}) load(state);
+  OpenMove open{entry, to.role, takes ? &copies_.at(reallocation.copy) : nullptr, nullptr};
+  ModelInstance* source = gives ? &roles_.at(to.role.value) : nullptr;
+  const ModelInstance& known = source != nullptr ? *source : open.target->instance;
+  WeightMove move{from, to, reallocation.messages, map_of(to.role, known.model->spec())};
+  move.channel = kFirstWeightChannel + entry;
+  move.source = source;
+  move.target = takes ? &open.target->instance : nullptr;
+  move.everyone = everyone_;
+  if (takes) move.holders = groups(user).weights;
+  open.move = std::make_unique<StartedMove>(move, self());
+  moves_.push_back(std::move(open));
+  return moves_.back().move->start().at(cat("weights of ", to.role));
+}
+
+CallId RankModels::user_of(int32_t copy) const {
+  for (size_t i = 0; i < program_.calls.size(); ++i)
+    if (program_.calls[i].copy == copy) return CallId{static_cast<int32_t>(i)};
+  BRAID_CHECK(false, "a copy is there for a call");
+}
+
+RankModels::OpenMove* RankModels::open_move(int32_t entry) {
+  for (OpenMove& open : moves_)
+    if (open.entry == entry) return &open;
+  return nullptr;
+}
+
+Status RankModels::begin_reallocation(int32_t entry) {
+  return open_move(entry) == nullptr ? begin_move(entry) : ok_status();
+}
+
+Status RankModels::finish(OpenMove& open) {
+  if (!open.move) return ok_status();
+  BRAID_TRY(open.move->finish().at(cat("weights of ", open.role)));
+  open.move.reset();
+  if (open.target == nullptr) return ok_status();
+  open.target->instance.model->weights_changed();
+  open.target->filled = true;
+  return ok_status();
+}
+
+// A rank that takes waits where it uses what comes. One that gives waits for its peers here, who
+// have come to the same place, while not all of its messages are on their way.
+Status RankModels::reallocate(int32_t entry) {
+  BRAID_TRY(begin_reallocation(entry));
+  OpenMove& open = *open_move(entry);
+  if (open.target != nullptr || !open.move || open.move->posted()) return ok_status();
+  return finish(open);
+}
+
+Status RankModels::reallocated(int32_t entry) {
+  OpenMove* const open = open_move(entry);
+  return open == nullptr ? ok_status() : finish(*open);
+}
+
+Status RankModels::end_moves() {
+  for (OpenMove& open : moves_) BRAID_TRY(finish(open));
+  moves_.clear();
+  return ok_status();
+}
+
+// The first entry that fills it: all of a copy's bring the same.
+Status RankModels::fill_copy_of(CallId call) {
+  const int32_t copy = program_.calls.empty() ? -1 : program_.calls[call.value].copy;
+  for (size_t i = 0; i < program_.reallocations.size(); ++i) {
+    const Reallocation& each = program_.reallocations[i];
+    if (each.copy != copy) continue;
+    if (std::binary_search(each.members.begin(), each.members.end(), self()))
+      BRAID_TRY(begin_move(static_cast<int32_t>(i)));
+    return end_moves();
+  }
+  return ok_status();
+}
+
+void RankModels::note_training(const RoleId& role) {
+  for (auto& [copy, held] : copies_)
+    if (program_.copies[copy].role == role) held.filled = false;
+}
+
+void RankModels::forget(CallId call) {
+  const int32_t copy = program_.calls.empty() ? -1 : program_.calls[call.value].copy;
+  const auto releases = [&](const RankProgram& list) {
+    return std::any_of(list.instructions.begin(), list.instructions.end(),
+                       [&](const Instruction& each) {
+                         return each.kind == OpKind::kRelease && each.detail == copy;
+                       });
+  };
+  if (copy < 0 || std::none_of(program_.ranks.begin(), program_.ranks.end(), releases)) return;
+  copies_.erase(copy);
+}
+
+void RankModels::find_states() {
+  for (size_t i = 0; i < program_.states.size(); ++i) {
+    const RoleState& state = program_.states[i];
+    const auto found = roles_.find(state.role.value);
+    if (found == roles_.end()) continue;
+    if (!copy_thread_) copy_thread_ = std::make_unique<CopyThread>();
+    const ModelInstance& role = found->second;
+    auto* const decoder = dynamic_cast<Decoder*>(role.model.get());
+    std::vector<std::pair<int64_t, at::Tensor>> tensors;
+    if (state.optimizer)
+      for (const at::Tensor& tensor : role.optimizer->tensors()) tensors.emplace_back(0, tensor);
+    else if (role.shards)
+      tensors = role.shards->slices();
+    else
+      for (const auto& [name, parameter] : role.model->parameters())
+        tensors.emplace_back(decoder == nullptr ? 0 : decoder->unit_of(name), parameter);
+    Resting& resting =
+        states_.emplace(static_cast<int32_t>(i), Resting{HostState(tensors, copy_thread_.get())})
+            .first->second;
+    if (state.optimizer || decoder == nullptr) continue;
+    resting.decoder = decoder;
+    decoder->set_unit_begin([&resting](int64_t unit) { resting.memory.wait(unit); });
+  }
+}
+
+std::vector<std::pair<std::string, const ModelInstance*>> RankModels::instances() const {
+  std::vector<std::pair<std::string, const ModelInstance*>> out;
+  for (const auto& [name, role] : roles_) out.emplace_back(name, &role);
+  for (const auto& [copy, held] : copies_)
+    out.emplace_back(cat(program_.copies[copy].role, " in another layout"), &held.instance);
+  return out;
+}
+
+void RankModels::begin_load(int32_t state, const Interval& layers) {
+  const auto found = states_.find(state);
+  if (found == states_.end() || found->second.memory.here()) return;
+  Resting& resting = found->second;
+  resting.changed = false;
+  if (layers.size() <= 0 || resting.decoder == nullptr) return resting.memory.begin_load();
+  const auto [first, last] = resting.decoder->units_of_layers(layers.begin, layers.end);
+  resting.memory.begin_load(first, last);
+}
+
+void RankModels::load(int32_t state) {
+  begin_load(state, {});
+  if (const auto found = states_.find(state); found != states_.end()) found->second.memory.wait();
+}
+
+void RankModels::offload(int32_t state) {
+  const auto found = states_.find(state);
+  if (found == states_.end()) return;
+  const RoleState& of = program_.states[state];
+  if (!of.optimizer) roles_.at(of.role.value).model->rest();  // what was derived from the weights
+  found->second.memory.offload(found->second.changed);
+}
+
+void RankModels::rest() {
+  for (const auto& [state, resting] : states_) offload(state);
+}
+
+void RankModels::bring_states() {
+  for (const auto& [state, resting] : states_) load(state);
+}
+
+void RankModels::note_update(const RoleId& role) {
+  for (auto& [state, resting] : states_)
+    if (program_.states[state].role == role) {
+      BRAID_CHECK(resting.memory.here(),
+                  cat("state of ", role, " changes while it is on the host"));
+      resting.memory.wait();
+      resting.changed = true;
+    }
+}
+
+bool RankModels::rests(const RoleId& role) const {
+  return std::any_of(program_.states.begin(), program_.states.end(),
+                     [&](const RoleState& state) { return state.role == role; });
+}
+
+bool RankModels::saves_memory() const {
+  return !states_.empty() || std::any_of(roles_.begin(), roles_.end(), [](const auto& role) {
+    return role.second.shards != nullptr;
+  });
+}
+
+// Whether the program lets the first pass of a call wait for layers.
+bool RankModels::passes_wait(CallId call) const {
+  for (const Instruction& i : program_.ranks[rank()].instructions)
+    if (i.call == call && (i.kind == OpKind::kCall || i.kind == OpKind::kRegionBegin))
+      return !i.within.empty();
+  return false;
+}
+
+void RankModels::await(CallId call) {
+  const RoleId& role = program_.graph.calls[call.value].role;
+  for (auto& [state, resting] : states_) {
+    if (program_.states[state] != RoleState({role, false})) continue;
+    BRAID_CHECK(resting.memory.here(),
+                cat("weights of ", role, " are used while they are on the host"));
+    if (resting.decoder == nullptr || !passes_wait(call)) resting.memory.wait();
+  }
+}
+
+RankModels::Everything::Everything(RankModels& models) : models_(models) {
+  for (const auto& [state, resting] : models_.states_)
+    if (!resting.memory.here()) away_.push_back(state);
+  models_.bring_states();
+}
+
+RankModels::Everything::~Everything() {
+  for (const int32_t state : away_) models_.offload(state);
+}
+
+// The ranks that give a role's tensors: one of each stage, of the first replica.
+std::vector<int64_t> RankModels::holders(const std::string& role) const {
+  const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
+  const Strategy grid = layout_grid(layout);
+  std::vector<int64_t> out;
+  for (int stage = 0; stage < layout.pp; ++stage)
+    out.push_back(layout.mesh.devices[mesh_index(grid, {0, 0, stage, 0})].value);
+  return out;
+}
+
+bool RankModels::whole_on_first(const std::string& role) const {
+  if (program_.calls.empty()) return true;
+  for (size_t i = 0; i < program_.calls.size(); ++i)
+    if (const Call& call = program_.graph.calls[i];
+        call.kind == CallKind::kTrainStep && call.role.value == role &&
+        program_.calls[i].strategy.zero_stage > 0 && program_.calls[i].strategy.dp > 1)
+      return false;
+  const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
+  return layout.tp == 1 && layout.pp == 1 && place_in_mesh(layout, DeviceId{0}).has_value();
+}
+
+Result<RoleTensors> RankModels::gather(const std::string& role) {
+  const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
+  const auto place = place_in_mesh(layout, self());
+  RoleTensors mine;
+  if (place) {
+    const ModelInstance& instance = roles_.at(role);
+    const bool first = grid_position(layout_grid(layout), *place).dp_rank == 0;
+    BRAID_ASSIGN(const RoleTensors own, role_tensors(instance, first));  // replicas share them
+    if (first) {
+      BRAID_ASSIGN(mine, whole_tensors(*instance.model, own));
+    }
+  }
+  RoleTensors all;
+  for (const int64_t from : holders(role)) {
+    RoleTensors part;
+    if (from == rank()) part = mine;
+    if (from != 0) {
+      BRAID_ASSIGN(part, pass_to_first(part, from, *everyone_));
+    }
+    append_new(part, &all);
+  }
+  return rank() == 0 ? all : RoleTensors();
+}
+
+}  // namespace braid::inline weights

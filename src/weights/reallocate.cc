@@ -1,0 +1,181 @@
+#include "weights/reallocate.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "base/text.h"
+#include "host/work_section.h"
+
+namespace braid::inline weights {
+namespace {
+
+// Pieces of at least so many bytes travel alone, from and into their places where those lie in one
+// run; smaller ones of a message share a buffer. Both sides cut a message alike.
+constexpr int64_t kAlone_bytes = 64 << 10;
+
+}  // namespace
+
+std::vector<ReallocationRun::Transfer> ReallocationRun::transfers_of(const Message& message) const {
+  std::vector<Transfer> out(1, Transfer{&message, {}});
+  for (const MessagePart& part : message.parts)
+    for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
+      const Piece piece{&part, layer};
+      if (piece.size() * item_bytes() >= kAlone_bytes) {
+        out.push_back({&message, {piece}});
+      } else {
+        out[0].pieces.push_back(piece);
+      }
+    }
+  if (out[0].pieces.empty()) out.erase(out.begin());
+  return out;
+}
+
+int64_t ReallocationRun::elements_of(const std::vector<Piece>& pieces) {
+  int64_t sum = 0;
+  for (const Piece& piece : pieces) sum += piece.size();
+  return sum;
+}
+
+// Calls visit(piece, its place in the buffer).
+template <typename Visit>
+void ReallocationRun::each_place(const std::vector<Piece>& pieces, const at::Tensor& buffer,
+                                 const Visit& visit) {
+  int64_t offset = 0;
+  for (const Piece& piece : pieces) {
+    visit(piece, buffer.narrow(0, offset, piece.size()));
+    offset += piece.size();
+  }
+}
+
+// The elements where they are one run of memory in the store, else undefined.
+at::Tensor ReallocationRun::whole_span(const std::vector<Piece>& pieces,
+                                       const ElementStore& store) {
+  if (pieces.size() != 1) return {};
+  return store.span(pieces[0].part->item, pieces[0].layer, pieces[0].part->units);
+}
+
+// In the plan's order, which is the same on all ranks: the earliest message that is not through is
+// never held up by a later one.
+ReallocationRun::ReallocationRun(const std::vector<Message>& messages, const ElementStore* from,
+                                 ElementStore* to, Communicator& group,
+                                 const ReallocateOptions& options)
+    : from_(from), to_(to), group_(group), options_(options) {
+  const int64_t self = group_.members()[group_.index()];
+  for (const Message& message : messages)
+    if (message.from.value == self || message.to.value == self)
+      for (Transfer& transfer : transfers_of(message)) left_.push_back(std::move(transfer));
+}
+
+Status ReallocationRun::start(const std::vector<MessagePart>& kept) {
+  const WorkSection section;
+  for (const MessagePart& part : kept)
+    for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
+      const at::Tensor place = to_->span(part.item, layer, part.units);
+      const at::Tensor values = place.defined() ? place : at::empty({part.units.size()}, buffers());
+      from_->read(part.item, layer, part.units, values);
+      if (!place.defined()) to_->write(part.item, layer, part.units, values);
+      report_.copied_bytes += part.units.size() * item_bytes();
+    }
+  while (!left_.empty() && !must_wait(left_.front())) {
+    Transfer next = std::move(left_.front());
+    left_.pop_front();
+    begin(std::move(next));
+  }
+  return {};
+}
+
+Status ReallocationRun::finish() {
+  while (!left_.empty()) {
+    Transfer next = std::move(left_.front());
+    left_.pop_front();
+    BRAID_TRY(make_way(next));
+    begin(std::move(next));
+  }
+  while (!under_way_.empty()) BRAID_TRY(finish_first());
+  return {};
+}
+
+bool ReallocationRun::sends(const Message& message) const {
+  return message.from.value == group_.members()[group_.index()];
+}
+
+// Where a transfer's elements lie on this rank: what a relay passes on it has received before.
+const ElementStore& ReallocationRun::store_of(const Message& message) const {
+  return sends(message) && message.depth == 0 ? *from_ : *to_;
+}
+
+bool ReallocationRun::arrivals_left() const {
+  return std::any_of(under_way_.begin(), under_way_.end(),
+                     [](const UnderWay& each) { return each.arrives; });
+}
+
+// Whether what is under way has to end before a transfer begins: what it passes on must have
+// arrived, and there must be room for its buffer.
+bool ReallocationRun::must_wait(const Transfer& next) const {
+  const Message& message = *next.message;
+  if (sends(message) && message.depth > 0 && arrivals_left()) return true;
+  if (under_way_.empty() || whole_span(next.pieces, store_of(message)).defined()) return false;
+  const int64_t room = options_.staging_bytes - elements_of(next.pieces) * item_bytes();
+  return room <= 0 || staged_bytes_ > room;
+}
+
+Status ReallocationRun::make_way(const Transfer& next) {
+  while (must_wait(next)) BRAID_TRY(finish_first());
+  return {};
+}
+
+void ReallocationRun::begin(Transfer transfer) {
+  const Message& message = *transfer.message;
+  const bool sent = sends(message);
+  UnderWay next{std::move(transfer.pieces), !sent, false, {}, {}};
+  const ElementStore& store = store_of(message);
+  next.data = whole_span(next.pieces, store);
+  if (!next.data.defined()) {
+    const WorkSection section;
+    next.staged = true;
+    next.data = at::empty({elements_of(next.pieces)}, buffers());
+    staged_bytes_ += next.data.numel() * item_bytes();
+    report_.largest_staging_bytes = std::max(report_.largest_staging_bytes, staged_bytes_);
+    if (sent)
+      each_place(next.pieces, next.data, [&](const Piece& piece, const at::Tensor& place) {
+        store.read(piece.part->item, piece.layer, piece.part->units, place);
+      });
+  }
+  const std::string name = cat("weights, slot ", message.slot, ", ", message.parts.size(),
+                               " parts from kind ", message.parts[0].item);
+  next.pending = sent ? group_.send(next.data, message.to.value, options_.channel, name)
+                      : group_.receive(next.data, message.from.value, options_.channel, name);
+  (sent ? report_.sent_bytes : report_.received_bytes) += next.data.numel() * item_bytes();
+  under_way_.push_back(std::move(next));
+}
+
+Status ReallocationRun::finish_first() {
+  UnderWay first = std::move(under_way_.front());
+  under_way_.pop_front();
+  BRAID_TRY(first.pending.wait());
+  if (!first.staged) return {};
+  staged_bytes_ -= first.data.numel() * item_bytes();
+  if (!first.arrives) return {};
+  const WorkSection section;
+  each_place(first.pieces, first.data, [&](const Piece& piece, const at::Tensor& place) {
+    to_->write(piece.part->item, piece.layer, piece.part->units, place);
+  });
+  return {};
+}
+
+Result<ReallocateReport> reallocate(const std::vector<Message>& messages,
+                                    const std::vector<MessagePart>& kept, const ElementStore* from,
+                                    ElementStore* to, Communicator& group,
+                                    const ReallocateOptions& options) {
+  if (from == nullptr && to == nullptr) return ReallocateReport{};
+  ReallocationRun work(messages, from, to, group, options);
+  // Before anything arrives: old and new may share memory only where they hold the same.
+  BRAID_TRY(work.start(kept));
+  BRAID_TRY(work.finish());
+  return work.report();
+}
+
+}  // namespace braid::inline weights

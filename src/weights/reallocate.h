@@ -1,0 +1,104 @@
+// Executes the messages of a reallocation plan (program/reallocation.h) on one rank. All ranks of
+// the two meshes call it with equal plans. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "program/reallocation.h"
+#include "weights/element_store.h"
+
+namespace braid::inline weights {
+
+struct ReallocateOptions {
+  int32_t channel = 0;                  // of all messages; one pair's arrive in the plan's order
+  int64_t staging_bytes = 512LL << 20;  // of messages under way on this rank, at least one message
+};
+
+struct ReallocateReport {
+  int64_t sent_bytes = 0, received_bytes = 0;
+  int64_t copied_bytes = 0;           // inside this rank
+  int64_t largest_staging_bytes = 0;  // buffers and messages under way at once
+};
+
+// One rank's side of a plan, which may be begun before its end is waited for. The messages of
+// several plans between one pair of ranks come in the order of the plans on both sides: the next
+// one is begun when posted() holds.
+class ReallocationRun {
+ public:
+  // As reallocate(). REQUIRES: what is referred to outlives the object.
+  ReallocationRun(const std::vector<Message>& messages, const ElementStore* from, ElementStore* to,
+                  Communicator& group, const ReallocateOptions& options);
+
+  // Copies what stays on this rank, then begins messages until one has to wait: a relay for what it
+  // passes on, or for room to stage. From here to finish() what is sent must not change and what is
+  // received must not be read.
+  Status start(const std::vector<MessagePart>& kept);
+  // Whether all messages have begun.
+  bool posted() const { return left_.empty(); }
+  // Begins the others and waits for all. kDeadline, kUnavailable: a message failed.
+  Status finish();
+
+  const ReallocateReport& report() const { return report_; }
+
+ private:
+  // A part of one layer.
+  struct Piece {
+    const MessagePart* part = nullptr;
+    int64_t layer = 0;
+    int64_t size() const { return part->units.size(); }
+  };
+  // What of a message travels together.
+  struct Transfer {
+    const Message* message = nullptr;
+    std::vector<Piece> pieces;
+  };
+  struct UnderWay {
+    std::vector<Piece> pieces;
+    bool arrives = false;
+    bool staged = false;
+    at::Tensor data;
+    Pending pending;
+  };
+
+  std::vector<Transfer> transfers_of(const Message& message) const;
+  static int64_t elements_of(const std::vector<Piece>& pieces);
+  static at::Tensor whole_span(const std::vector<Piece>& pieces, const ElementStore& store);
+  template <typename Visit>
+  static void each_place(const std::vector<Piece>& pieces, const at::Tensor& buffer,
+                         const Visit& visit);
+
+  // Of the stores' dtype and device.
+  at::TensorOptions buffers() const { return to_ != nullptr ? to_->options() : from_->options(); }
+  int64_t item_bytes() const { return static_cast<int64_t>(buffers().dtype().itemsize()); }
+  bool sends(const Message& message) const;
+  const ElementStore& store_of(const Message& message) const;
+  bool must_wait(const Transfer& next) const;
+  Status make_way(const Transfer& next);
+  void begin(Transfer transfer);
+  bool arrivals_left() const;
+  Status finish_first();
+
+  const ElementStore* const from_;
+  ElementStore* const to_;
+  Communicator& group_;
+  const ReallocateOptions options_;
+  std::deque<Transfer> left_;  // in the plan's order
+  std::deque<UnderWay> under_way_;
+  int64_t staged_bytes_ = 0;
+  ReallocateReport report_;
+};
+
+// One rank's side: `from` holds its slices under the old layout, `to` takes those under the new one
+// (null where the rank has no place in it); `kept` is kept_parts() of the rank, empty where `to` is
+// a view of `from`. Ranks are device numbers of the plan. Pieces that lie in one run of memory
+// travel without a copy. kDeadline, kUnavailable: a message failed; `to` is then incomplete.
+Result<ReallocateReport> reallocate(const std::vector<Message>& messages,
+                                    const std::vector<MessagePart>& kept, const ElementStore* from,
+                                    ElementStore* to, Communicator& group,
+                                    const ReallocateOptions& options);
+
+}  // namespace braid::inline weights

@@ -1,0 +1,231 @@
+// Reallocation between random layouts of every family, bit by bit, with the bytes of a brute-force
+// count.
+#include "weights/reallocate.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+
+#include <set>
+#include <tuple>
+
+#include "base/rng.h"
+#include "base/testing.h"
+#include "comm/rank_testing.h"
+#include "host/file.h"
+#include "program/local_parts.h"
+#include "test_paths.h"
+
+namespace braid::inline weights {
+namespace {
+
+constexpr int64_t kLayers = 4;
+const char* const kFamilies[] = {"llama",  "llama3", "qwen2", "qwen3",     "mistral",     "gemma",
+                                 "gemma2", "gemma3", "phi3",  "phi3-long", "qwen2-mixed", "gpt2"};
+
+ModelSize size_of(const std::string& family) {
+  const std::string path = cat(BRAID_SOURCE_DIR, "/tests/data/models/", family, "/config.json");
+  ModelSize size = *parse_hf_config(*read_file(path), path);
+  size.layers = kLayers;
+  return size;
+}
+
+// A layout over some of `devices` devices in any order.
+ParamLayout random_layout(RandomStream* random, int devices) {
+  static const int kGrids[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {1, 4, 1},
+                                  {1, 1, 4}, {2, 2, 1}, {2, 1, 2}, {1, 2, 2}, {3, 1, 1}, {1, 1, 3}};
+  const int(&grid)[3] = kGrids[random->below(12)];
+  Strategy strategy;
+  strategy.dp = grid[0], strategy.tp = grid[1], strategy.pp = grid[2];
+  if (strategy.pp == 2 && random->below(2) == 0) strategy.stage_layers = {1, kLayers - 1};
+  if (strategy.pp == 2 && random->below(3) == 0) {
+    strategy.interleave = 2;
+    strategy.stage_layers.clear();
+  }
+  if (strategy.dp > 1 && random->below(3) == 0) strategy.zero_stage = 3;
+  std::vector<DeviceId> all;
+  for (int i = 0; i < devices; ++i) all.push_back(DeviceId{i});
+  DeviceMesh mesh;
+  for (int i = 0; i < grid[0] * grid[1] * grid[2]; ++i) {
+    const size_t pick = random->below(all.size());
+    mesh.devices.push_back(all[pick]);
+    all.erase(all.begin() + static_cast<int64_t>(pick));
+  }
+  return param_layout(mesh, strategy);
+}
+
+// The value of each element tells where it belongs.
+at::Tensor values_of(int32_t kind, int64_t layer, const Interval& elements) {
+  return at::arange(elements.begin, elements.end, at::kInt) * 131 + kind * 7 + layer * 1000003;
+}
+
+using Element = std::tuple<int32_t, int64_t, int64_t>;
+
+std::set<Element> elements_held(const std::vector<TensorKind>& kinds, const ParamLayout& layout,
+                                DeviceId device) {
+  std::set<Element> out;
+  const auto place = place_in_mesh(layout, device);
+  if (!place) return out;
+  for (const MessagePart& part : held_parts(kinds, kLayers, layout, *place))
+    for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer)
+      for (int64_t e = part.units.begin; e < part.units.end; ++e) out.insert({part.item, layer, e});
+  return out;
+}
+
+// Bytes that a device lacks, element by element.
+int64_t lacking_bytes(const std::vector<TensorKind>& kinds, const ParamLayout& from,
+                      const ParamLayout& to, DeviceId device) {
+  const std::set<Element> before = elements_held(kinds, from, device);
+  int64_t count = 0;
+  for (const Element& element : elements_held(kinds, to, device))
+    count += 1 - before.count(element);
+  return 4 * count;
+}
+
+struct Pair {
+  ModelSize model;
+  ParamLayout from, to;
+  double message_bytes = 1e9;
+  int64_t staging_bytes = 1LL << 30;
+};
+
+void expect_reallocated(World& world, const Pair& pair) {
+  Communicator& all = **world.everyone();
+  const DeviceId self{static_cast<int32_t>(world.global_rank())};
+  const auto kinds = tensor_kinds(pair.model, false);
+  const Cluster cluster =
+      *make_cluster(*find_gpu("a100-80g"), 2, static_cast<int>(world.world_size() / 2));
+  const auto messages =
+      plan_reallocation(kinds, kLayers, pair.from, pair.to, cluster,
+                        {.bytes_per_parameter = 4, .message_bytes = pair.message_bytes});
+  std::unique_ptr<FlatStore> before, after;
+  if (const auto place = place_in_mesh(pair.from, self)) {
+    before = std::make_unique<FlatStore>(kinds, kLayers, pair.from, *place, at::kInt);
+    before->each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& to) {
+      to.copy_(values_of(kind, layer, elements));
+    });
+  }
+  std::vector<MessagePart> kept;
+  if (const auto place = place_in_mesh(pair.to, self)) {
+    const bool shares =
+        before != nullptr && contains_layout(kinds, kLayers, pair.from, pair.to, self);
+    kept = kept_parts(kinds, kLayers, pair.from, pair.to, self);
+    if (shares) kept.clear();
+    after = shares ? std::make_unique<FlatStore>(
+                         FlatStore::view_of(*before, kinds, kLayers, pair.to, *place))
+                   : std::make_unique<FlatStore>(kinds, kLayers, pair.to, *place, at::kInt);
+  }
+  all.reset_traffic();
+  const auto report = reallocate(messages, kept, before.get(), after.get(), all,
+                                 {.channel = 3, .staging_bytes = pair.staging_bytes});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  if (after != nullptr)
+    after->each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& got) {
+      EXPECT_TRUE(at::equal(got, values_of(kind, layer, elements))) << kind << " " << layer;
+    });
+  // At the c10d call, every byte that is lacking comes once.
+  EXPECT_EQ(all.traffic(Transfer::kReceive).bytes, lacking_bytes(kinds, pair.from, pair.to, self));
+  const int64_t one_message = static_cast<int64_t>(pair.message_bytes) * 16;
+  EXPECT_LE(report->largest_staging_bytes, std::max(pair.staging_bytes, one_message));
+}
+
+void random_pairs(World& world, int trials) {
+  RandomStream random(23, static_cast<uint64_t>(world.world_size()));
+  const int devices = static_cast<int>(world.world_size());
+  for (int trial = 0; trial < trials; ++trial) {
+    SCOPED_TRACE(cat("pair ", trial));
+    Pair pair;
+    pair.model = size_of(kFamilies[trial % 7]);
+    pair.from = random_layout(&random, devices);
+    pair.to = random_layout(&random, devices);
+    if (trial % 3 == 1) pair.message_bytes = 4096, pair.staging_bytes = 16384;
+    expect_reallocated(world, pair);
+  }
+}
+
+RANK_TEST(Reallocate, RandomPairs, 4) { random_pairs(world, full_tier() ? 560 : 28); }
+
+DeviceMesh first_devices(int count) {
+  DeviceMesh mesh;
+  for (int i = 0; i < count; ++i) mesh.devices.push_back(DeviceId{i});
+  return mesh;
+}
+
+// Weights of one half of the ranks for the other, so many of them on each rank at a time.
+struct HalfToHalf {
+  HalfToHalf(World& world, int64_t staging_bytes, int32_t tp_after) {
+    const DeviceId self{static_cast<int32_t>(world.global_rank())};
+    Strategy two, after;
+    two.tp = 2;
+    after.dp = 2 / tp_after, after.tp = tp_after;
+    const ParamLayout from = param_layout(first_devices(2), two),
+                      to = param_layout({{DeviceId{2}, DeviceId{3}}}, after);
+    messages =
+        plan_reallocation(kinds, kLayers, from, to, *make_cluster(*find_gpu("a100-80g"), 2, 2),
+                          {.bytes_per_parameter = 4, .message_bytes = 1e9});
+    if (const auto place = place_in_mesh(from, self)) {
+      store = std::make_unique<FlatStore>(kinds, kLayers, from, *place, at::kInt);
+      store->each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& to) {
+        to.copy_(values_of(kind, layer, elements));
+      });
+    } else {
+      store = std::make_unique<FlatStore>(kinds, kLayers, to, *place_in_mesh(to, self), at::kInt);
+    }
+    const bool sends = self.value < 2;
+    work = std::make_unique<ReallocationRun>(
+        messages, sends ? store.get() : nullptr, sends ? nullptr : store.get(), **world.everyone(),
+        ReallocateOptions{.channel = 3, .staging_bytes = staging_bytes});
+  }
+
+  const std::vector<TensorKind> kinds = tensor_kinds(size_of("qwen2"), false);
+  std::vector<Message> messages;
+  std::unique_ptr<FlatStore> store;
+  std::unique_ptr<ReallocationRun> work;
+};
+
+// What has begun passes while the ranks do other things together, and several plans at once; where
+// there is no room for it, the rest goes when its end is waited for.
+RANK_TEST(Reallocate, PassesBesideWhatRanksDo, 4) {
+  Communicator& all = **world.everyone();
+  for (const int64_t staging_bytes : {int64_t{1} << 30, int64_t{1}}) {
+    HalfToHalf first(world, staging_bytes, 1), second(world, staging_bytes, 2);
+    ASSERT_EQ(first.work->start({}).message(), "");
+    if (world.global_rank() < 2) {  // others may have to pass on what has yet to arrive
+      EXPECT_TRUE(staging_bytes == 1 || first.work->posted());
+    }
+    if (first.work->posted()) {
+      ASSERT_EQ(second.work->start({}).message(), "");
+    }
+    ASSERT_EQ(all.barrier("beside it").message(), "");
+    ASSERT_EQ(first.work->finish().message(), "");
+    EXPECT_TRUE(first.work->posted());
+    ASSERT_EQ(second.work->finish().message(), "");
+    for (const HalfToHalf* each : {&first, &second})
+      each->store->each(
+          [](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& got) {
+            EXPECT_TRUE(at::equal(got, values_of(kind, layer, elements))) << kind << " " << layer;
+          });
+  }
+}
+
+RANK_TEST(Reallocate, EqualAndNestedLayoutsCopyNothing, 4) {
+  Strategy whole, halves;
+  halves.tp = 2;
+  const auto kinds = tensor_kinds(size_of("qwen2"), false);
+  const DeviceId self{static_cast<int32_t>(world.global_rank())};
+  whole.dp = 2;
+  const ParamLayout two_copies = param_layout(first_devices(2), whole);
+  const ParamLayout two_halves = param_layout(first_devices(2), halves);
+  EXPECT_TRUE(contains_layout(kinds, kLayers, two_copies, two_copies, self));
+  EXPECT_TRUE(contains_layout(kinds, kLayers, two_copies, two_halves, self));
+  EXPECT_EQ(contains_layout(kinds, kLayers, two_halves, two_copies, self), self.value > 1);
+  if (self.value > 1) return;
+  const FlatStore held(kinds, kLayers, two_copies, self.value, at::kFloat);
+  const FlatStore view =
+      FlatStore::view_of(held, kinds, kLayers, two_halves, static_cast<size_t>(self.value));
+  view.each([&](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& slice) {
+    EXPECT_TRUE(slice.is_alias_of(held.span(kind, layer, elements)));
+  });
+}
+
+}  // namespace
+}  // namespace braid::inline weights

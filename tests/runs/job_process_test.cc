@@ -1,0 +1,754 @@
+// Runs of several ranks as processes of the braid program against the same run in one process, all
+// fed the same recorded rollouts. BRAID_TEST_FULL=1 runs every layout.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/norm.h>
+#include <ATen/ops/sub.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <numeric>
+#include <regex>
+#include <set>
+
+#include "base/rng.h"
+#include "device/device.h"
+#include "plan/plan_text.h"
+#include "runs/job_testing.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kChange = 1e-3;  // of what training changed
+constexpr double kLeastShare = 1e-2;
+constexpr double kLeastGradient = 1e-4;  // of the global norm
+
+std::vector<LayoutCase> layouts() {
+  return {
+      {"dp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2")},
+      {"tp2", "ppo", "1x2", everywhere("ppo", "tp: 2", "tp: 2")},
+      {"tp2s_native",
+       "grpo",
+       "1x2",
+       everywhere("grpo", "tp: 2", "tp: 2, sequence_parallel: true"),
+       false,
+       {"train.reduction=native"}},
+      {"tp4_native",
+       "ppo",
+       "1x4",
+       everywhere("ppo", "tp: 4", "tp: 4"),
+       true,
+       {"train.reduction=native"}},
+      {"grid_native",
+       "grpo",
+       "1x8",
+       everywhere("grpo", "dp: 2, tp: 4", "dp: 2, tp: 4, sequence_parallel: true", "zero: 2"),
+       true,
+       {"train.reduction=native"}},
+      {"tp2s", "grpo", "1x2", everywhere("grpo", "tp: 2", "tp: 2, sequence_parallel: true"), true},
+      {"pp2", "grpo", "1x2", everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 2")},
+      {"pp2_ppo", "ppo", "1x2", everywhere("ppo", "tp: 2", "pp: 2, micro_batches: 4"), true},
+      {"mixed", "ppo", "1x2",
+       "  generate: {mesh: all, tp: 2}\n  old_logprob: {mesh: all, dp: 2}\n"
+       "  ref_logprob: {mesh: all, pp: 2}\n  values: {mesh: all, tp: 2}\n"
+       "  update_critic: {mesh: all, pp: 2}\n  update_actor: {mesh: all, dp: 2}\n"},
+      {"disjoint", "ppo", "1x2",
+       "  generate: {mesh: 1}\n  old_logprob: {mesh: 1}\n  ref_logprob: {mesh: 0}\n"
+       "  values: {mesh: 0}\n  update_critic: {mesh: 0}\n  update_actor: {mesh: 1}\n"},
+      {"tp4", "grpo", "1x4", everywhere("grpo", "tp: 4", "tp: 4"), true},
+      {"tp4s_ppo", "ppo", "1x4", everywhere("ppo", "tp: 4", "tp: 4, sequence_parallel: true"),
+       true},
+      {"pp4", "grpo", "1x4", everywhere("grpo", "pp: 4", "pp: 4, micro_batches: 2"), true},
+      {"uneven", "ppo", "1x2",
+       everywhere("ppo", "dp: 2", "pp: 2, stage_layers: \"3,1\", micro_batches: 2"), true},
+      {"dp4", "ppo", "1x4", everywhere("ppo", "dp: 4", "dp: 4"), true},
+      {"dp2tp2", "ppo", "1x4", everywhere("ppo", "dp: 2, tp: 2", "dp: 2, tp: 2"), true},
+      {"dp2pp2", "ppo", "1x4", everywhere("ppo", "dp: 4", "dp: 2, pp: 2"), true},
+      {"tp2pp2s", "grpo", "1x4",
+       everywhere("grpo", "dp: 2, tp: 2",
+                  "tp: 2, pp: 2, sequence_parallel: true, micro_batches: 2"),
+       true},
+      {"tp2pp4", "ppo", "1x8", everywhere("ppo", "dp: 8", "tp: 2, pp: 4"), true},
+      {"zero1", "ppo", "1x2", everywhere("ppo", "dp: 2", "dp: 2", "zero: 1")},
+      {"zero1_grid", "grpo", "1x8",
+       everywhere("grpo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2", "zero: 1"), true},
+      {"zero1_dp4", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 4", "zero: 1"), true},
+      {"zero2", "ppo", "1x2", everywhere("ppo", "dp: 2", "dp: 2, micro_batches: 2", "zero: 2"),
+       true},
+      {"zero2_grid", "grpo", "1x8",
+       everywhere("grpo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2, micro_batches: 2", "zero: 2"),
+       true},
+      {"zero2_dp3", "grpo", "1x3",
+       everywhere("grpo", "dp: 3", "dp: 3, micro_tokens: 40", "zero: 2"), true},
+      {"zero2_tp4s", "ppo", "1x8",
+       everywhere("ppo", "dp: 8", "dp: 2, tp: 4, sequence_parallel: true", "zero: 2"), true},
+      {"zero3", "ppo", "1x2", everywhere("ppo", "dp: 2", "dp: 2, zero: 3")},
+      {"zero3_grid", "grpo", "1x8",
+       everywhere("grpo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2, micro_batches: 2", "zero: 3"),
+       true},
+      {"zero3_dp3", "grpo", "1x3",
+       everywhere("grpo", "dp: 3", "dp: 3, micro_tokens: 40", "zero: 3, recompute: full"), true},
+      {"zero3_tp4s", "ppo", "1x8",
+       everywhere("ppo", "tp: 4, dp: 2", "dp: 2, tp: 4, sequence_parallel: true, zero: 3"), true},
+      {"zero3_mixed", "ppo", "1x4",
+       "  generate: {mesh: all, tp: 2, dp: 2}\n  old_logprob: {mesh: 1-3, dp: 3, zero: 3}\n"
+       "  ref_logprob: {mesh: all, dp: 2, pp: 2, zero: 3}\n  values: {mesh: all, dp: 4, zero: 3}\n"
+       "  update_critic: {mesh: 2-3, dp: 2, zero: 3}\n"
+       "  update_actor: {mesh: all, dp: 2, pp: 2, stage_layers: \"3,1\", micro_batches: 2, zero: "
+       "3}\n",
+       true},
+      {"hybrid1", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 4", "zero: 1, zero_ranks: 2"),
+       true},
+      {"hybrid3", "ppo", "1x8",
+       everywhere("ppo", "dp: 8", "dp: 4, tp: 2, micro_batches: 1, zero: 3, zero_ranks: 2"), true},
+      {"host", "ppo", "1x2",
+       everywhere("ppo", "dp: 2", "tp: 2") + "roles:\n  actor: {weights: host, optimizer: host}\n" +
+           "  critic: {optimizer: host, weights: host, when: after_each_call}\n" +
+           "  reference: {weights: host}\n"},
+      {"host_zero3", "grpo", "1x2",
+       everywhere("grpo", "dp: 2", "dp: 2, zero: 3") +
+           "roles:\n  actor: {weights: host, optimizer: host}\n" +
+           "  reference: {weights: host, when: after_each_call}\n",
+       true},
+      {"host_one", "ppo", "1x1",
+       everywhere("ppo", "dp: 1", "dp: 1") + "roles:\n  actor: {weights: host}\n" +
+           "  critic: {optimizer: host}\n  reference: {weights: host}\n",
+       true},
+      {"host_ahead", "ppo", "1x2",
+       everywhere("ppo", "dp: 2", "pp: 2, micro_batches: 2") +
+           "roles:\n  actor: {weights: host, optimizer: host, prefetch: true}\n" +
+           "  critic: {optimizer: host, weights: host, when: after_each_call, prefetch: true}\n" +
+           "  reference: {weights: host, prefetch: true}\n"},
+      {"gpipe", "grpo", "1x2",
+       everywhere("grpo", "dp: 2", "pp: 2, micro_batches: 4", "schedule: gpipe")},
+      {"gpipe_grid", "ppo", "1x8",
+       everywhere("ppo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2, micro_batches: 2",
+                  "schedule: gpipe, zero: 1"),
+       true},
+      {"interleaved", "ppo", "1x2",
+       everywhere("ppo", "dp: 2", "pp: 2, micro_batches: 4",
+                  "interleave: 2, recompute: selective")},
+      {"interleaved_grid", "grpo", "1x8",
+       everywhere("grpo", "dp: 4, tp: 2", "dp: 2, tp: 2, pp: 2, micro_batches: 2",
+                  "interleave: 2, zero: 1, recompute: full"),
+       true},
+      {"interleaved_zero3", "ppo", "1x4",
+       everywhere("ppo", "dp: 4", "dp: 2, pp: 2, micro_batches: 2", "interleave: 2, zero: 3")},
+      {"interleaved_zero2", "grpo", "1x8",
+       everywhere("grpo", "dp: 4, tp: 2",
+                  "dp: 2, tp: 2, pp: 2, sequence_parallel: true, micro_batches: 2",
+                  "interleave: 2, zero: 2, recompute: full"),
+       true},
+      {"interleaved_zero3_tokens", "ppo", "1x6",
+       everywhere("ppo", "dp: 3, tp: 2", "dp: 3, pp: 2, micro_tokens: 40",
+                  "interleave: 2, zero: 3"),
+       true},
+      {"interleaved_tokens", "grpo", "1x4",
+       everywhere("grpo", "dp: 4", "dp: 2, pp: 2, micro_tokens: 40", "interleave: 2"), true},
+      {"tokens", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, micro_tokens: 40"), true},
+      {"again", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 2, pp: 2", "recompute: full"),
+       true},
+      {"grid", "ppo", "1x8", everywhere("ppo", "dp: 2, tp: 2, pp: 2", "dp: 2, tp: 2, pp: 2"), true},
+      {"nested", "ppo", "1x4",
+       "  generate: {mesh: all, dp: 4}\n  old_logprob: {mesh: 0-1, dp: 2}\n  ref_logprob: {mesh: "
+       "2-3, tp: 2}\n"
+       "  values: {mesh: 0, dp: 1}\n  update_critic: {mesh: 0-1, dp: 2}\n"
+       "  update_actor: {mesh: all, tp: 2, dp: 2}\n",
+       true},
+  };
+}
+
+// Every algorithm without a critic in the ways to place it; a few of them in the fast
+// tier.
+std::vector<LayoutCase> algorithm_layouts() {
+  const std::set<std::string> quick = {"reinforce_plus_plus_baseline-pp2",
+                                       "cispo-zero3",
+                                       "dpo-pp2",
+                                       "online_dpo-dp2",
+                                       "kto-pp2",
+                                       "distill-tp2",
+                                       "remax-dp2"};
+  const std::map<std::string, std::pair<std::string, std::string>> ways = {
+      {"dp2", {"dp: 2", "dp: 2"}},
+      {"tp2", {"tp: 2", "tp: 2"}},
+      {"pp2", {"dp: 2", "pp: 2, micro_batches: 2"}},
+      {"zero3", {"dp: 2", "dp: 2, zero: 3"}}};
+  std::vector<LayoutCase> out;
+  for (const char* name :
+       {"rloo", "reinforce", "reinforce_plus_plus", "dapo", "dr_grpo", "gspo", "cispo",
+        "reinforce_plus_plus_baseline", "dpo", "orpo", "online_dpo", "kto", "distill", "remax"})
+    for (const auto& [way, calls] : ways)
+      out.push_back({cat(name, "-", way), name, "1x2", everywhere(name, calls.first, calls.second),
+                     quick.count(cat(name, "-", way)) == 0});
+  return out;
+}
+
+// The layout with the devices of every mesh in a random order of its own. Several cannot all be the
+// ascending one.
+LayoutCase reordered(const LayoutCase& layout) {
+  const int devices = std::stoi(layout.devices.substr(layout.devices.find('x') + 1));
+  const std::regex mesh("mesh: (\"[^\"]*\"|[^,}]+)");
+  RandomStream random(31, std::hash<std::string>()(layout.name));
+  LayoutCase out = layout;
+  out.name = "order-" + layout.name;
+  out.calls.clear();
+  auto from = layout.calls.cbegin();
+  for (std::sregex_iterator at(layout.calls.begin(), layout.calls.end(), mesh), end; at != end;
+       ++at) {
+    std::string said = (*at)[1].str();
+    said.erase(std::remove(said.begin(), said.end(), '"'), said.end());
+    DeviceMesh order = *parse_mesh(said == "all" ? cat("0-", devices - 1) : said, nullptr);
+    for (size_t left = order.devices.size(); left > 1; --left)
+      std::swap(order.devices[left - 1], order.devices[random.below(left)]);
+    out.calls += std::string(from, (*at)[0].first) + "mesh: \"" + mesh_text(order) + "\"";
+    from = (*at)[0].second;
+  }
+  out.calls += std::string(from, layout.calls.cend());
+  return out;
+}
+
+// Devices in another order than by number, another one in each call.
+std::vector<LayoutCase> orders() {
+  const std::string forth = "{mesh: \"0,1\", ", back = "{mesh: \"1,0\", ";
+  std::vector<LayoutCase> out = {
+      {"back_tp2", "ppo", "1x2",
+       "  generate: " + back + "tp: 2}\n  old_logprob: " + forth + "tp: 2}\n  ref_logprob: " +
+           back + "pp: 2}\n  values: " + back + "dp: 2}\n  update_critic: " + back +
+           "tp: 2, sequence_parallel: true}\n  update_actor: " + back + "tp: 2}\n"},
+      {"back_pp2", "ppo", "1x2",
+       "  generate: " + back + "pp: 2}\n  old_logprob: " + back + "pp: 2}\n  ref_logprob: " + back +
+           "tp: 2}\n  values: " + forth + "pp: 2}\n  update_critic: " + back +
+           "pp: 2, micro_batches: 2, interleave: 2}\n  update_actor: " + back +
+           "pp: 2, micro_batches: 2}\n"},
+      {"back_zero3", "grpo", "1x2",
+       "  generate: " + back + "dp: 2}\n  old_logprob: " + forth + "dp: 2, zero: 3}\n" +
+           "  ref_logprob: " + back + "dp: 2, zero: 3}\n  update_actor: " + back +
+           "dp: 2, zero: 3}\n"},
+      {"turned", "ppo", "1x4",
+       "  generate: {mesh: \"2,0,3,1\", dp: 2, tp: 2}\n"
+       "  old_logprob: {mesh: \"3,1,2,0\", tp: 2, pp: 2}\n"
+       "  ref_logprob: {mesh: \"1,3\", tp: 2}\n  values: {mesh: \"2,3,0\", dp: 3}\n"
+       "  update_critic: {mesh: \"3,2,1,0\", dp: 2, pp: 2, micro_batches: 2, zero: 2}\n"
+       "  update_actor: {mesh: \"1,0,3,2\", tp: 2, pp: 2, micro_batches: 2}\n"}};
+  for (const LayoutCase& layout : layouts())
+    if (layout.devices != "1x1") out.push_back(reordered(layout)), out.back().full = true;
+  return out;
+}
+
+constexpr int kSamples = 4;  // of a mini-batch
+
+// A random layout of a call on some of the devices; "" where it takes more.
+std::string random_call(const std::string& call, int devices, RandomStream& random) {
+  const auto one_of = [&](std::vector<int> values) { return values[random.below(values.size())]; };
+  const bool generates = call == "generate", trains = call.rfind("update_", 0) == 0;
+  const int tp = one_of({1, 1, 2, 4}), pp = one_of({1, 1, 2, 3});
+  if (devices < tp * pp) return "";
+  const int dp = 1 + static_cast<int>(random.below(std::min(devices / (tp * pp), kSamples)));
+  std::vector<int> mesh(devices);
+  std::iota(mesh.begin(), mesh.end(), 0);
+  while (static_cast<int>(mesh.size()) > tp * pp * dp)
+    mesh.erase(mesh.begin() + static_cast<int>(random.below(mesh.size())));
+  std::string out = cat("  ", call, ": {dp: ", dp, ", tp: ", tp, ", pp: ", pp, ", mesh: \"");
+  for (const int device : mesh) out += cat(device == mesh[0] ? "" : ",", device);
+  out += "\"";
+  if (tp > 1 && !generates && one_of({0, 1}) == 1) out += ", sequence_parallel: true";
+  const bool interleaves = trains && pp == 2 && one_of({0, 1, 1}) == 1;
+  if (interleaves) out += ", interleave: 2";
+  if (trains && pp > 1 && !interleaves && one_of({0, 1}) == 1) out += ", schedule: gpipe";
+  if (pp == 2 && !interleaves && one_of({0, 1}) == 1) out += ", stage_layers: \"1,3\"";
+  if (!generates && one_of({0, 1}) == 1)
+    out += cat(", micro_tokens: ", one_of({30, 60}));
+  else if (interleaves)
+    out += dp > 2 ? ", micro_tokens: 30" : ", micro_batches: 2";
+  else if (!generates)
+    out += cat(", micro_batches: ", dp > 2 ? 1 : one_of({1, 2}));
+  const char* const again[] = {"none", "selective", "full"};
+  if (trains) out += cat(", recompute: ", again[random.below(3)]);
+  const int zero = dp == 1 || generates ? 0 : trains ? one_of({0, 1, 2, 3}) : one_of({0, 0, 3});
+  if (zero > 0) out += cat(", zero: ", zero);
+  return out + "}\n";
+}
+
+// A plan that nobody thought of: every call has a mesh and a layout of its own.
+LayoutCase random_layout(int number) {
+  RandomStream random(29, static_cast<uint64_t>(number));
+  const int devices = 2 + static_cast<int>(random.below(7));
+  const std::string algorithm = random.below(2) == 0 ? "grpo" : "ppo";
+  LayoutCase out{cat("random", number), algorithm, cat("1x", devices), ""};
+  std::vector<std::string> calls = {"generate", "old_logprob", "ref_logprob", "update_actor"};
+  if (algorithm == "ppo") calls.insert(calls.end(), {"values", "update_critic"});
+  for (const std::string& call : calls) {
+    std::string line;
+    while (line.empty()) line = random_call(call, devices, random);
+    out.calls += line;
+  }
+  return out;
+}
+
+class JobProcess : public JobRun {
+ protected:
+  // A run that leaves the weights as they are at the start.
+  static std::string unchanged(const std::string& algorithm, const std::string& family) {
+    const std::string name = cat("start-", algorithm, "-", family);
+    if (!path_exists(path(name + "/export")))
+      finish(job_command(name, algorithm,
+                         with_model(family, {"train.total_steps=1", "optim.actor.lr=1e-30",
+                                             "optim.critic.lr=1e-30"})));
+    return name;
+  }
+
+  static void expect_equivalent(const LayoutCase& layout, const std::string& family) {
+    SCOPED_TRACE(cat(layout.name, " ", family));
+    const std::string& algorithm = layout.algorithm;
+    const std::string one = recorded(algorithm, family), job = cat("job-", layout.name, family);
+    same_kernels(one, job);
+    std::vector<std::string> more = layout.more;
+    more.push_back("plan.file=" + write_plan(layout));
+    if (generates(*make_graph(default_options(algorithm))))
+      more.push_back("rollout.replay=" + path(one + "/rollouts.jsonl"));
+    finish(job_command(job, algorithm, with_model(family, more)));
+    if (HasFatalFailure()) return;
+    expect_same_metrics(one, job);
+    const std::string start = unchanged(algorithm, family);
+    expect_close(one, job, start, "actor");
+    if (algorithm == "ppo") expect_close(one, job, start, "critic");
+  }
+
+  // Weights, and what training has changed of them since `start`. The change of a tensor is a
+  // difference of rounded weights, and that of some (key biases of gpt2) is rounding alone: it is
+  // held against the tensor's own and a share of the whole change.
+  static void expect_close(const std::string& a, const std::string& b, const std::string& start,
+                           const std::string& role) {
+    const Tensors left = weights_of(path(a + "/export/" + role)),
+                  right = weights_of(path(b + "/export/" + role)),
+                  before = weights_of(path(start + "/export/" + role));
+    ASSERT_EQ(left.size(), right.size());
+    double whole = 0;
+    for (const auto& [name, tensor] : left)
+      whole += std::pow((tensor - before.at(name)).norm().item<double>(), 2);
+    whole = std::sqrt(whole);
+    EXPECT_GT(whole, 0) << role << " has not learned";
+    for (const auto& [name, tensor] : left) {
+      const double apart = (tensor - right.at(name)).norm().item<double>();
+      const double norm = tensor.norm().item<double>();
+      const double changed = (tensor - before.at(name)).norm().item<double>();
+      EXPECT_LE(apart, kEquivalence * std::max(norm, 1e-4)) << role << " " << name;
+      EXPECT_LE(apart, kChange * std::max(changed, kLeastShare * whole)) << role << " " << name;
+    }
+  }
+
+  static Tensors of_checkpoint(const std::string& run, const std::string& step,
+                               const std::string& file) {
+    return tensors_of(path(cat(run, "/checkpoints/", step, "/", file, ".safetensors")));
+  }
+
+  // Of the first update. A tensor whose gradient is rounding alone is held against the whole.
+  static void expect_same_gradients(const std::string& a, const std::string& b,
+                                    const std::string& role) {
+    const Tensors left = of_checkpoint(a, "step-000001", role + ".optimizer"),
+                  right = of_checkpoint(b, "step-000001", role + ".optimizer");
+    ASSERT_EQ(left.size(), right.size());
+    double squares = 0;
+    for (const auto& [name, moment] : left)
+      if (name.ends_with(".exp_avg")) squares += std::pow(moment.norm().item<double>(), 2);
+    ASSERT_GT(squares, 0);
+    for (const auto& [name, moment] : left) {
+      if (!name.ends_with(".exp_avg")) continue;
+      const double norm =
+          std::max(moment.norm().item<double>(), kLeastGradient * std::sqrt(squares));
+      EXPECT_LE((moment - right.at(name)).norm().item<double>(), kEquivalence * norm) << name;
+    }
+  }
+
+  // What the updates until a checkpoint changed of the actor, where its moments say that there was
+  // a gradient.
+  static void expect_same_updates(const std::string& a, const std::string& b,
+                                  const std::string& start, const std::string& step) {
+    const Tensors before = weights_of(path(start)), left = of_checkpoint(a, step, "actor.weights"),
+                  right = of_checkpoint(b, step, "actor.weights"),
+                  moments = of_checkpoint(a, step, "actor.optimizer");
+    for (const auto& [name, weights] : left) {
+      const at::Tensor moment = moments.at(name + ".exp_avg").abs();
+      const double rms = moment.norm().item<double>() / std::sqrt(moment.numel());
+      const at::Tensor seen = moment > 1e-5 * rms;
+      const double changed = ((weights - before.at(name)) * seen).norm().item<double>();
+      EXPECT_GT(changed, 0) << step << " " << name;
+      EXPECT_LE(((weights - right.at(name)) * seen).norm().item<double>(), kChange * changed)
+          << step << " " << name;
+    }
+  }
+};
+
+TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
+  for (const LayoutCase& layout : layouts()) {
+    if (layout.full && !full_tier()) continue;
+    expect_equivalent(layout, "");
+  }
+}
+
+TEST_F(JobProcess, EveryOrderOfDevicesComputesWhatOneProcessDoes) {
+  for (const LayoutCase& layout : orders()) {
+    if (layout.full && !full_tier()) continue;
+    SCOPED_TRACE(layout.calls);
+    expect_equivalent(layout, "");
+    if (HasFatalFailure()) return;
+  }
+  // Heads that share keys, tied embeddings; adapters.
+  for (const LayoutCase& layout : orders())
+    if (layout.name == "turned" || (full_tier() && layout.name.starts_with("back")))
+      for (const char* family : {"qwen2", "lora"}) expect_equivalent(layout, family);
+  for (int number = 0; full_tier() && number < 30; ++number)
+    expect_equivalent(reordered(random_layout(number)), number % 2 == 0 ? "qwen2" : "");
+}
+
+TEST_F(JobProcess, EveryAlgorithmComputesWhatOneProcessDoes) {
+  for (const LayoutCase& layout : algorithm_layouts()) {
+    if (layout.full && !full_tier()) continue;
+    expect_equivalent(layout, "");
+    if (full_tier()) expect_equivalent(layout, "lora");
+  }
+}
+
+// Heads that share keys, biases, norms of queries and keys, norms behind attention, tied
+// embeddings, learned positions, windows of some layers, soft caps, joined matrices; a vocabulary
+// of 41 words that no number of ranks divides; adapters.
+TEST_F(JobProcess, EveryFamilyComputesWhatOneProcessDoes) {
+  const std::set<std::string> quick = {"qwen2", "lora"};
+  for (const char* family : {"qwen2", "gpt2", "gemma", "gemma2", "gemma3", "phi3", "llama3",
+                             "mistral", "qwen3", "lora", "lora-some"})
+    for (const LayoutCase& layout : layouts())
+      if (full_tier() || (quick.count(family) > 0 && layout.name == "mixed"))
+        expect_equivalent(layout, family);
+}
+
+TEST_F(JobProcess, EveryRandomLayoutComputesWhatOneProcessDoes) {
+  const int count = full_tier() ? 60 : 2;
+  for (int number = 0; number < count; ++number) {
+    const LayoutCase layout = random_layout(number);
+    SCOPED_TRACE(layout.devices + "\n" + layout.calls);
+    expect_equivalent(layout, number % 2 == 0 ? "" : "qwen2");
+  }
+}
+
+// State that comes layer by layer beside other calls against state that comes before its own.
+TEST_F(JobProcess, PrefetchedStatesGiveTheSameBits) {
+  std::vector<LayoutCase> cases = {
+      {"same", "ppo", "1x2", everywhere("ppo", "dp: 2", "dp: 2")},
+      {"sharded", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, zero: 3"), true}};
+  for (const LayoutCase& layout : cases) {
+    if (layout.full && !full_tier()) continue;
+    std::map<bool, std::string> runs;
+    for (const bool prefetch : {false, true}) {
+      const std::string ahead = prefetch ? ", prefetch: true}\n" : "}\n";
+      LayoutCase one = layout;
+      one.name = runs[prefetch] = cat("states-", layout.name, prefetch ? "-ahead" : "");
+      one.calls +=
+          cat("roles:\n  actor: {weights: host, optimizer: host", ahead,
+              layout.algorithm == "ppo" ? "  critic: {weights: host, when: after_each_call" + ahead
+                                        : "",
+              "  reference: {weights: host", ahead);
+      if (prefetch) same_kernels(runs[false], one.name);
+      finish(job_command(one.name, one.algorithm, {"plan.file=" + write_plan(one)}));
+    }
+    const Tensors before = weights_of(path(runs[false] + "/export/actor")),
+                  after = weights_of(path(runs[true] + "/export/actor"));
+    ASSERT_EQ(before.size(), after.size());
+    for (const auto& [name, tensor] : before) EXPECT_TRUE(tensor.equal(after.at(name))) << name;
+  }
+}
+
+// Seven layers in runs of two, one, three and one, of which a stage has two.
+TEST_F(JobProcess, RunsOfUnevenLayersComputeWhatOneProcessDoes) {
+  const std::string runs = "pp: 2, interleave: 2, stage_layers: \"2,1,3,1\", micro_batches: ";
+  LayoutCase layout{"runs", "ppo", "1x2",
+                    cat("  generate: {mesh: all, dp: 2}\n  old_logprob: {mesh: all, tp: 2}\n"
+                        "  ref_logprob: {mesh: all, pp: 2, stage_layers: \"5,2\"}\n"
+                        "  values: {mesh: 1}\n  update_critic: {mesh: all, ",
+                        runs, "4}\n  update_actor: {mesh: all, ", runs, "2}\n")};
+  expect_equivalent(layout, "qwen2-7");
+  if (full_tier()) expect_equivalent(layout, "gpt2-7");
+}
+
+const LayoutCase& layout_named(const std::string& name) {
+  static const std::vector<LayoutCase> all = layouts();
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const LayoutCase& layout) { return layout.name == name; });
+}
+
+// The first stage has nothing to train.
+TEST_F(JobProcess, StagesWithoutAdaptersPassGradientsOfNothing) {
+  expect_equivalent(layout_named("pp2"), "lora-head");
+  if (full_tier()) expect_equivalent(layout_named("interleaved_grid"), "lora-head");
+}
+
+// What dropout leaves out does not depend on who computes it.
+TEST_F(JobProcess, DropoutLeavesOutTheSameInEveryLayout) {
+  const std::set<std::string> quick = {"dp2", "tp2", "pp2"};
+  for (const LayoutCase& layout : layouts())
+    if (full_tier() || quick.count(layout.name) > 0) expect_equivalent(layout, "lora-dropout");
+}
+
+// Groups that ranks and micro-batches cut, and whole samples, against prompts that one process
+// computes once.
+TEST_F(JobProcess, RanksThatSharePromptsComputeWhatOneProcessDoes) {
+  const std::vector<std::string> groups = {"rollout.samples_per_prompt=8",
+                                           "rollout.prompts_per_step=2", "train.micro_tokens=64"};
+  const auto options = [&](std::vector<std::string> more) {
+    more.insert(more.end(), groups.begin(), groups.end());
+    return more;
+  };
+  finish(job_command("groups", "grpo", options({"rollout.record=true"})));
+  finish(job_command("groups-start", "grpo",
+                     options({"train.total_steps=1", "optim.actor.lr=1e-30"})));
+  for (const char* layout : {"dp2", "pp2", "tp2pp2s", "zero1_dp4"})
+    for (const char* share : {"auto", "never"}) {
+      LayoutCase of_grpo = layout_named(layout);
+      if (of_grpo.full && !full_tier()) continue;
+      SCOPED_TRACE(cat(layout, " ", share));
+      const std::string job = cat("groups-", layout, "-", share);
+      same_kernels("groups", job);
+      finish(job_command(
+          job, "grpo",
+          options({"rollout.replay=" + path("groups/rollouts.jsonl"),
+                   cat("train.share_prompts=", share), "plan.file=" + write_plan(of_grpo)})));
+      expect_same_metrics("groups", job);
+      expect_close("groups", job, "groups-start", "actor");
+    }
+}
+
+TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {
+  const std::string plan = "plan.file=" + write_plan(layout_named("pp2"));
+  const auto child = start(job_command("job-stopped", "grpo",
+                                       {plan, "train.total_steps=400", "checkpoint.resume=auto"}));
+  ASSERT_TRUE(reaches("job-stopped", 2, *child));
+  send(*child, SIGTERM);
+  const Finished end = ending(*child);
+  EXPECT_EQ(end.end, "exited with status 1");
+  EXPECT_THAT(end.errors, HasSubstr("stopped by SIGTERM after step"));
+  const int64_t done = steps_complete("job-stopped");
+  EXPECT_EQ(steps_kept("job-stopped"), done);
+  finish(job_command("job-stopped", "grpo",
+                     {cat("train.total_steps=", done + 1), "checkpoint.resume=auto"}));
+  EXPECT_EQ(steps_complete("job-stopped"), done + 1);
+}
+
+// The rank that trains the actor does not hold the critic.
+TEST_F(JobProcess, CriticTrainsAloneAtFirstWhereverItIs) {
+  const auto run = [](const std::string& name, const std::string& plan) {
+    const std::string one = recorded("ppo", "");
+    same_kernels(one, name);
+    finish(job_command(name, "ppo",
+                       {"critic.warmup_steps=2", "train.total_steps=3",
+                        "rollout.replay=" + path(one + "/rollouts.jsonl"), plan}));
+  };
+  run("warm-one", "plan.auto=false");
+  run("warm-job", "plan.file=" + write_plan({"warm", "ppo", "1x2",
+                                             "  generate: {mesh: all, dp: 2}\n"
+                                             "  old_logprob: {mesh: 0}\n  ref_logprob: {mesh: 0}\n"
+                                             "  values: {mesh: 1}\n  update_critic: {mesh: 1}\n"
+                                             "  update_actor: {mesh: 0}\n"}));
+  if (!HasFailure()) expect_same_metrics("warm-one", "warm-job");
+}
+
+// Moments that ranks share are whole in a checkpoint: AdamW goes on in one process as it does under
+// a plan whose ranks have all of them.
+TEST_F(JobProcess, SharedOptimizerStateGoesOnInOneProcess) {
+  const std::string one = recorded("grpo", "");
+  const std::vector<std::string> adamw = {"optim.actor.name=adamw", "optim.actor.lr=1e-3",
+                                          "rollout.replay=" + path(one + "/rollouts.jsonl")};
+  const auto run = [&](const std::string& name, std::vector<std::string> options) {
+    options.insert(options.begin(), adamw.begin(), adamw.end());
+    same_kernels(one, name);
+    finish(job_command(name, "grpo", options));
+  };
+  run("adamw-whole", {});
+  const Tensors left = weights_of(path("adamw-whole/export/actor"));
+  // The layout of the first three steps and of the last two; "" is one process.
+  for (const auto& [first, then] :
+       {std::make_pair("zero1_dp4", ""), std::make_pair("zero3_dp3", ""),
+        std::make_pair("", "zero3_dp3")}) {
+    const std::string name = cat("adamw-", first, "-", then);
+    SCOPED_TRACE(name);
+    const auto plan = [&](const std::string& layout) {
+      return layout.empty() ? "plan.auto=false" : "plan.file=" + write_plan(layout_named(layout));
+    };
+    run(name, {plan(first), "train.total_steps=3"});
+    finish(job_command(name, "grpo",
+                       {adamw[0], adamw[1], adamw[2], plan(then), "checkpoint.resume=auto"}));
+    EXPECT_EQ(steps_complete(name), 5);
+    const Tensors right = weights_of(path(name + "/export/actor"));
+    for (const auto& [tensor, values] : left)
+      EXPECT_LE((values - right.at(tensor)).norm().item<double>(),
+                1e-4 * values.norm().item<double>())
+          << tensor;
+  }
+}
+
+// The gradient of the first update, as its first moments hold it, and what AdamW made of the
+// weights in the first and in five. AdamW divides by the gradient's size, so what is nearly zero in
+// a tensor may move either way, and is left out.
+TEST_F(JobProcess, EveryLayoutHasTheGradientsAndAdamUpdatesOfOneProcess) {
+  const std::set<std::string> quick = {"pp2", "zero3"};
+  const auto run = [&](const std::string& name, const std::string& algorithm,
+                       const std::string& plan) {
+    const std::string one = recorded(algorithm, "");
+    same_kernels(one, name);
+    finish(job_command(
+        name, algorithm,
+        {"optim.actor.name=adamw", "optim.critic.name=adamw", "optim.actor.lr=1e-3",
+         "optim.critic.lr=1e-3", "train.minibatches=1", "checkpoint.every_steps=1",
+         "checkpoint.keep_last=5", "rollout.replay=" + path(one + "/rollouts.jsonl"), plan}));
+    return name;
+  };
+  for (const LayoutCase& layout : layouts()) {
+    if (!full_tier() && quick.count(layout.name) == 0) continue;
+    SCOPED_TRACE(layout.name);
+    const std::string one = "adam-one-" + layout.algorithm;
+    if (!path_exists(path(one))) run(one, layout.algorithm, "plan.auto=false");
+    const std::string job =
+        run(cat("adam-job-", layout.name), layout.algorithm, "plan.file=" + write_plan(layout));
+    if (HasFailure()) return;
+    expect_same_gradients(one, job, "actor");
+    for (const char* step : {"step-000001", "step-000005"})
+      expect_same_updates(one, job, unchanged(layout.algorithm, "") + "/export/actor", step);
+    std::filesystem::remove_all(path(job));
+  }
+}
+
+// Masters and sums of gradients are f32 whoever owns them: what ranks share changes no more than
+// the order of additions does, which moves some weights by one rounding.
+TEST_F(JobProcess, NarrowWeightsAreTheSameWhateverRanksShare) {
+  const std::string one = recorded("grpo", "");
+  const auto run = [&](const std::string& zero) {
+    const std::string name = "bf16-" + zero;
+    const LayoutCase layout{
+        name, "grpo", "1x2",
+        everywhere("grpo", "dp: 2", "dp: 2, micro_batches: 2", cat("zero: ", zero))};
+    same_kernels(one, name);
+    finish(job_command(name, "grpo",
+                       {"model.dtype=bf16", "plan.file=" + write_plan(layout),
+                        "rollout.replay=" + path(one + "/rollouts.jsonl")}));
+    return weights_of(path(name + "/export/actor"));
+  };
+  const Tensors left = run("0");
+  for (const char* zero : {"2", "3"})
+    for (const auto& [name, tensor] : run(zero)) {
+      const at::Tensor apart = (tensor - left.at(name)).to(at::kFloat);
+      EXPECT_LE(apart.norm().item<double>(), 1e-3 * tensor.to(at::kFloat).norm().item<double>())
+          << name << " zero " << zero;
+    }
+}
+
+// Jobs in 16 bits compare what they send with what their ops list, as all jobs here do.
+TEST_F(JobProcess, NarrowLayoutsSendWhatTheyList) {
+  const std::set<std::string> quick = {"mixed", "tp2s_native", "zero3"};
+  for (const LayoutCase& layout : layouts()) {
+    if (!full_tier() && quick.count(layout.name) == 0) continue;
+    SCOPED_TRACE(layout.name);
+    const std::string one = recorded(layout.algorithm, "");
+    std::vector<std::string> more = layout.more;
+    more.insert(more.end(), {"model.dtype=bf16", "train.total_steps=2",
+                             "rollout.replay=" + path(one + "/rollouts.jsonl"),
+                             "plan.file=" + write_plan(layout)});
+    finish(job_command("narrow-" + layout.name, layout.algorithm, more));
+  }
+}
+
+TEST_F(JobProcess, DeathOfARankEndsTheJobWithAMessage) {
+  const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
+  const auto child = start(job_command("job-death", "grpo", {plan, "train.total_steps=4000"}));
+  ASSERT_TRUE(reaches("job-death", 2, *child));
+  ASSERT_GT(child->pid(), 0);
+  const std::vector<pid_t> ranks = children_of(child->pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  ::kill(ranks.back(), SIGKILL);
+  const Finished end = ending(*child);
+  EXPECT_EQ(end.end, "exited with status 1");
+  EXPECT_THAT(end.errors, HasSubstr("killed by signal 9"));
+  for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
+}
+
+TEST_F(JobProcess, JobOfAnotherSizeIsRefused) {
+  const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
+  const CommandOutcome end =
+      shell("WORLD_SIZE=3 RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29551",
+            job_command("job-size", "grpo", {plan}));
+  EXPECT_THAT(end.output, HasSubstr("the plan is for 2 devices, but the environment started 3"));
+}
+
+TEST_F(JobProcess, DeviceThatRanksCannotUseIsRefused) {
+  const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
+  const CommandOutcome end = shell(
+      "",
+      job_command("job-device", "grpo",
+                  {plan, "device=cuda", "cluster={gpu: h100-80g, nodes: 1, gpus_per_node: 2}"}));
+  EXPECT_EQ(end.exit_code, 2) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("device: cuda: no CUDA device can be used here"));
+  EXPECT_THAT(check_local_devices("cuda:1", 2).message(), HasSubstr("leave the number out"));
+}
+
+TEST_F(JobProcess, PlanThatOverrunsMemoryIsRefused) {
+  const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
+  const CommandOutcome end =
+      shell("", job_command("job-memory", "grpo", {plan, "plan.memory_limit_gib=0.001"}));
+  EXPECT_NE(end.exit_code, 0) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("plan: device 0 runs out of memory"));
+  EXPECT_THAT(end.output, HasSubstr("let 'braid plan' find a plan that fits"));
+  EXPECT_FALSE(path_exists(path("job-memory/metrics.jsonl")));
+}
+
+TEST_F(JobProcess, SearchesAPlanThatItExecutes) {
+  const std::string cluster = "cluster={gpu: this-machine, nodes: 1, gpus_per_node: 2}";
+  const std::vector<std::string> evaluates = {"eval.every_steps=1", "data.eval=task:sort_digits"};
+  for (const auto& [kind, more] : {std::make_pair("ppo", std::vector<std::string>()),
+                                   std::make_pair("ppo-lora", std::vector<std::string>()),
+                                   std::make_pair("grpo", evaluates)}) {
+    const std::string name = cat("job-auto-", kind);
+    std::vector<std::string> options = {"plan.auto=true", cluster, "train.total_steps=2"};
+    options.insert(options.end(), more.begin(), more.end());
+    finish(job_command(name, kind, options));
+    if (HasFatalFailure()) return;
+    EXPECT_THAT(*read_file(path(name + "/plan.yaml")), HasSubstr("devices: 1x2"));
+    const Json predicted = *parse_json(*read_file(path(name + "/predicted.json")), "");
+    EXPECT_EQ(predicted["ranks"].size(), 2u);
+  }
+  const CommandOutcome none = shell("", job_command("job-auto-none", "ppo", {"plan.auto=true"}));
+  EXPECT_EQ(none.exit_code, 2) << none.output;
+  EXPECT_THAT(none.output, HasSubstr("plan.auto: cluster is missing"));
+  const CommandOutcome both = shell(
+      "",
+      job_command("job-auto-both", "ppo", {"plan.auto=true", cluster, "placement={generate: 0}"}));
+  EXPECT_THAT(both.output, HasSubstr("plan.auto: plan.file, placement or parallel states a plan"));
+}
+
+TEST_F(JobProcess, ExampleOfAClusterRuns) {
+  const CommandOutcome end =
+      run_shell(cat("cd ", BRAID_SOURCE_DIR, " && examples/cluster/one_machine.sh ", BRAID_BINARY,
+                    " run.dir=", path("job-example"), " train.total_steps=5 2>&1"));
+  ASSERT_EQ(end.exit_code, 0) << end.output;
+  // Whether the plan is still the best, once steps were measured.
+  EXPECT_THAT(end.output, HasSubstr("under measured costs"));
+  const Json predicted = *parse_json(*read_file(path("job-example/cluster/predicted.json")), "");
+  EXPECT_EQ(predicted["ranks"].size(), 2u);
+  EXPECT_GT(predicted["step"]["measured_s"].get<double>(), 0);
+  EXPECT_GT(predicted["step"]["predicted_s"].get<double>(), 0);
+  for (const Json& rank : predicted["ranks"])
+    EXPECT_GT(rank["measured_bytes"].get<double>(), 1 << 20) << predicted;
+}
+
+TEST_F(JobProcess, ExampleOfPipelinesRuns) {
+  const CommandOutcome end =
+      run_shell(cat("cd ", BRAID_SOURCE_DIR, " && ", BRAID_BINARY,
+                    " train examples/cluster/grpo.yaml train.total_steps=2 "
+                    "plan.file=examples/cluster/pipelines.plan.yaml run.dir=",
+                    path("job-pipelines"), " 2>&1"));
+  ASSERT_EQ(end.exit_code, 0) << end.output;
+  const Json predicted = *parse_json(*read_file(path("job-pipelines/cluster/predicted.json")), "");
+  EXPECT_EQ(predicted["ranks"].size(), 4u);
+}
+
+}  // namespace
+}  // namespace braid

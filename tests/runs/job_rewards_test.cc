@@ -1,0 +1,170 @@
+// Evaluation, and rewards that a model gives, in jobs of several ranks: the numbers of one process.
+// BRAID_TEST_FULL=1 runs every layout and family.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runs/job_testing.h"
+#include "session/tokenizer_testing.h"
+
+namespace braid {
+namespace {
+
+class JobRewards : public JobRun {
+ protected:
+  static std::vector<std::string> evaluated(std::vector<std::string> options) {
+    options.insert(options.end(),
+                   {"eval.every_steps=1", "eval.at_start=true", "eval.prompts=7",
+                    "eval.samples_per_prompt=2", "eval.temperature=1", "data.eval=task:reverse:8"});
+    return options;
+  }
+
+  // The folder of a critic whose training left it as it was.
+  static std::string unchanged_critic() {
+    const std::string name = "start-critic";
+    if (!path_exists(path(name + "/export")))
+      finish(job_command(name, "ppo",
+                         {"train.total_steps=1", "optim.critic.lr=1e-30", "train.seed=3"}));
+    return name + "/export/critic";
+  }
+
+  // The same run in one process, made once for all layouts, and under a plan.
+  static void expect_same_run_under(const LayoutCase& layout, const std::string& kind,
+                                    const std::vector<std::string>& options) {
+    SCOPED_TRACE(cat(layout.name, " ", kind));
+    const std::string one = cat("one-", kind), job = cat(kind, "-", layout.name);
+    if (!path_exists(path(one + "/export"))) finish(job_command(one, layout.algorithm, options));
+    same_kernels(one, job);
+    std::vector<std::string> planned = options;
+    planned.push_back("plan.file=" + write_plan(layout));
+    finish(job_command(job, layout.algorithm, planned));
+    if (!HasFatalFailure()) expect_same_metrics(one, job);
+  }
+};
+
+// The actor in two stages, in slices, on another rank than the first; it generates in its own
+// layout or in another one.
+TEST_F(JobRewards, AnActorThatIsCutIsEvaluatedAsInOneProcess) {
+  const std::vector<LayoutCase> layouts = {
+      {"e-stages", "grpo", "1x2", everywhere("grpo", "tp: 2", "pp: 2, micro_batches: 2")},
+      {"e-slices", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, zero: 3")},
+      {"e-replicas", "grpo", "1x4", everywhere("grpo", "dp: 2, pp: 2", "dp: 2, tp: 2"), true},
+      {"e-runs", "grpo", "1x4",
+       everywhere("grpo", "dp: 4", "dp: 2, pp: 2, micro_batches: 2", "interleave: 2, zero: 3"),
+       true},
+      {"e-apart", "grpo", "1x3",
+       "  generate: {mesh: \"1,2\", tp: 2}\n  old_logprob: {mesh: 0}\n  ref_logprob: {mesh: 0}\n"
+       "  update_actor: {mesh: \"1,2\", pp: 2}\n",
+       true},
+      {"e-host", "grpo", "1x2",
+       everywhere("grpo", "dp: 2", "tp: 2") + "roles:\n  actor: {weights: host, optimizer: host}\n",
+       true},
+  };
+  const std::string replay = "rollout.replay=" + path(recorded("grpo", "") + "/rollouts.jsonl");
+  for (const LayoutCase& layout : layouts)
+    if (!layout.full || full_tier())
+      expect_same_run_under(layout, "evaluated", evaluated({replay, "train.total_steps=2"}));
+  const std::vector<std::string> lora = with_model("lora", evaluated({"train.total_steps=2"}));
+  if (full_tier()) expect_same_run_under(layouts[2], "evaluated-lora", lora);
+}
+
+// Without a call that generates the first rank evaluates, with all of the policy.
+TEST_F(JobRewards, APolicyThatDoesNotGenerateIsEvaluatedAsInOneProcess) {
+  const LayoutCase stages{"e-sft", "sft", "1x2", "  update_actor: {mesh: all, pp: 2}\n"};
+  expect_same_run_under(stages, "evaluated-sft",
+                        evaluated({"train.total_steps=2", "data.train=task:sort_digits"}));
+}
+
+// Ranks share a reward model in every way that training and inference know; a rule beside it is
+// asked once for each sample. Evaluations ask both too.
+TEST_F(JobRewards, ARewardModelScoresInEveryLayoutAsInOneProcess) {
+  const auto layout = [](const std::string& name, const std::string& devices,
+                         const std::string& reward, bool full = false,
+                         const std::string& roles = "") {
+    return LayoutCase{
+        name, "grpo", devices,
+        cat(everywhere("grpo", "dp: 2", "dp: 2"), "  reward: {", reward, "}\n", roles), full};
+  };
+  const std::vector<LayoutCase> layouts = {
+      layout("r-tp2", "1x2", "mesh: all, tp: 2"),
+      layout("r-pp2", "1x2", "mesh: all, pp: 2, micro_batches: 2"),
+      layout("r-zero3", "1x2", "mesh: all, dp: 2, zero: 3"),
+      layout("r-one", "1x2", "mesh: 1", true),
+      layout("r-host", "1x2", "mesh: all, tp: 2", true, "roles:\n  reward: {weights: host}\n"),
+  };
+  for (const char* family : {"", "qwen2", "gpt2"}) {
+    if (family[0] != 0 && !full_tier()) continue;
+    const std::string scorer = path(recorded("ppo", family) + "/export/critic");
+    const std::vector<std::string> options =
+        with_model(family, evaluated({"train.total_steps=2", "optim.actor.lr=0.01",
+                                      cat("reward=[{type: model, name: learnt, path: ", scorer,
+                                          "}, {type: rule, rule: digit_share, weight: 0.5}]")}));
+    for (const LayoutCase& each : layouts)
+      if (!each.full || full_tier()) expect_same_run_under(each, cat("scored-", family), options);
+  }
+}
+
+// Its ranks read the texts of their samples, whose tokens are more or fewer than the policy's.
+TEST_F(JobRewards, ARewardModelWithATokenizerOfItsOwnScoresAsInOneProcess) {
+  const std::string scorer = path("own-scorer");
+  std::filesystem::copy(path(recorded("ppo", "") + "/export/critic"), scorer,
+                        std::filesystem::copy_options::recursive);
+  give_own_tokenizer(scorer);
+  const std::vector<std::string> options =
+      evaluated({"train.total_steps=2", "optim.actor.lr=0.01",
+                 cat("reward=[{type: model, name: learnt, path: ", scorer, "}]")});
+  for (const auto& [name, reward] : std::map<std::string, std::string>{
+           {"own-dp2", "dp: 2"}, {"own-tp2", "tp: 2"}, {"own-pp2", "pp: 2, micro_batches: 2"}})
+    expect_same_run_under(
+        {name, "grpo", "1x2",
+         cat(everywhere("grpo", "dp: 2", "dp: 2"), "  reward: {mesh: all, ", reward, "}\n")},
+        "own", options);
+}
+
+// Two of them, each with a layout of its own and a weight, and a rule beside them.
+TEST_F(JobRewards, RewardModelsScoreInLayoutsOfTheirOwnAsInOneProcess) {
+  const std::string scorer = path(recorded("ppo", "") + "/export/critic");
+  const std::string start = path(unchanged_critic());
+  const std::vector<std::string> options =
+      evaluated({"train.total_steps=2", "optim.actor.lr=0.01",
+                 cat("reward=[{type: model, name: learnt, path: ", scorer,
+                     "}, {type: rule, name: digits, rule: digit_share, weight: 0.5}, {type: model, "
+                     "name: other, path: ",
+                     start, ", weight: -0.25}]")});
+  for (const auto& [name, calls] : std::map<std::string, std::string>{
+           {"two-tp-pp", "  score_1: {mesh: all, tp: 2}\n  score_2: {mesh: all, pp: 2}\n"},
+           {"two-apart", "  score_1: {mesh: 0}\n  score_2: {mesh: 1}\n"},
+           {"two-zero3",
+            "  score_1: {mesh: all, dp: 2, zero: 3}\n  score_2: {mesh: all, dp: 2}\n"}})
+    if (full_tier() || name == "two-tp-pp")
+      expect_same_run_under(
+          {name, "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2") + calls, false}, "two-scored",
+          options);
+  for (const Json& row : metrics("one-two-scored")) {
+    const double raw = row["reward/learnt_mean"].get<double>() +
+                       0.5 * row["reward/digits_mean"].get<double>() -
+                       0.25 * row["reward/other_mean"].get<double>();
+    EXPECT_NEAR(row["reward/raw_mean"].get<double>(), raw, 1e-5);
+  }
+}
+
+// On other ranks than those that generate and train, in groups of their own.
+TEST_F(JobRewards, ARewardModelHasRanksOfItsOwn) {
+  if (!full_tier()) GTEST_SKIP() << "full tier";
+  const std::string scorer = path(recorded("ppo", "") + "/export/critic");
+  const std::vector<std::string> options =
+      evaluated({"train.total_steps=2", "optim.actor.lr=0.01",
+                 cat("reward=[{type: model, name: learnt, path: ", scorer, "}]")});
+  for (const auto& [name, reward] : std::map<std::string, std::string>{
+           {"ranks-tp", "{mesh: \"2-5\", tp: 2, dp: 2, sequence_parallel: true}"},
+           {"ranks-grid", "{mesh: \"1-6\", dp: 3, pp: 2, zero: 3, micro_tokens: 40}"},
+           {"ranks-all", "{mesh: \"0-7\", dp: 2, tp: 2, pp: 2, zero: 3}"}}) {
+    const std::string rest = ": {mesh: \"0,1\", dp: 2}\n  ";
+    expect_same_run_under({name, "grpo", "1x8",
+                           cat("  generate", rest, "old_logprob", rest, "ref_logprob", rest,
+                               "update_actor", rest, "reward: ", reward, "\n")},
+                          "ranks", options);
+  }
+}
+
+}  // namespace
+}  // namespace braid
