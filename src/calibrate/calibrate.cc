@@ -226,7 +226,7 @@ std::function<std::string(const Measurement&)> folds_by_configuration(int folds)
   };
 }
 
-Calibration fit_calibration(const std::vector<Measurement>& rows) {
+Calibration calibrated(const std::vector<Measurement>& rows) {
   Calibration calibration = fit_calibration(rows);
   constexpr int kFolds = 5;
   measure_intervals(rows, predict_unseen(rows, folds_by_configuration(kFolds), {}), "seen",

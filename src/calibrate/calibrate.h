@@ -33,7 +33,7 @@ std::vector<Prediction> predict_unseen(const std::vector<Measurement>& rows,
 std::function<std::string(const Measurement&)> folds_by_configuration(int folds);
 
 // fit_calibration() with the 80 % intervals measured on unseen configurations and unseen engines.
-Calibration fit_calibration(const std::vector<Measurement>& rows);
+Calibration calibrated(const std::vector<Measurement>& rows);
 
 // ln(measured / predicted) as far as both exist. Reads the measured value.
 std::optional<double> log_error(const Measurement& row, const Prediction& prediction);

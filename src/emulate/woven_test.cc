@@ -78,7 +78,7 @@ Lengths lengths_of(World& world, const WovenShape& shape, bool woven, double jit
   EXPECT_TRUE(program.ok()) << program.status().message();
   EmulationOptions options;
   options.jitter = jitter;
-  const auto out = emulate(world, *program, problem, committed_calibration(), options);
+  const auto out = emulate_step(world, *program, problem, committed_calibration(), options);
   EXPECT_TRUE(out.ok()) << out.status().message();
   if (!out.ok()) return {};
   EXPECT_THAT(out->misplaced, testing::IsEmpty());

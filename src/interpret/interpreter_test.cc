@@ -192,7 +192,7 @@ TEST(Interpret, AnUpdateEndsWithTheWayOfItsWeights) {
   while (list[update].kind != OpKind::kUpdate) ++update;
   ASSERT_EQ(list[update + 1].kind, OpKind::kAllGather);
   Scribe scribe(*program);
-  ASSERT_TRUE(interpret(*program, 0, scribe, kNoTimer).ok());
+  ASSERT_TRUE(run_list(*program, 0, scribe, kNoTimer).ok());
   EXPECT_EQ(std::count(scribe.passes.begin(), scribe.passes.end(), update + 1), 0);
   EXPECT_EQ(std::count(scribe.passes.begin(), scribe.passes.end(), update + 2), 2);
 }
@@ -238,7 +238,7 @@ std::vector<std::string> of_updates(const std::vector<std::string>& order) {
 TEST(Interpret, FusedCallsShareARegion) {
   const Program program = woven_program();
   Scribe scribe(program);
-  ASSERT_TRUE(interpret(program, 0, scribe, kNoTimer).ok());
+  ASSERT_TRUE(run_list(program, 0, scribe, kNoTimer).ok());
   EXPECT_THAT(of_updates(scribe.order),
               ElementsAre("begin update_critic", "begin update_actor", "passes update_critic",
                           "update update_critic", "update update_actor", "passes update_critic",
@@ -254,11 +254,11 @@ TEST(Interpret, FusedCallsGoOnTogether) {
   while (list[passes].kind != OpKind::kPasses) ++passes;
   while (list[update].kind != OpKind::kUpdate) ++update;
   Scribe whole(program);
-  ASSERT_TRUE(interpret(program, 0, whole, kNoTimer).ok());
+  ASSERT_TRUE(run_list(program, 0, whole, kNoTimer).ok());
   EXPECT_GE(std::count(whole.passes.begin(), whole.passes.end(), passes), 4);
   EXPECT_EQ(std::count(whole.passes.begin(), whole.passes.end(), update + 1), 0);
   Scribe scribe(program);
-  ASSERT_TRUE(interpret(program, 0, scribe, kNoTimer, {}, passes).ok());
+  ASSERT_TRUE(run_list(program, 0, scribe, kNoTimer, {}, passes).ok());
   EXPECT_THAT(of_updates(scribe.order),
               ElementsAre("reopen update_critic", "reopen update_actor", "passes update_critic",
                           "update update_critic", "update update_actor", "end update_critic",

@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-LayerPass toy_pass() {
+LayerPass step_pass() {
   LayerPass pass;
   pass.tokens = 1000;
   pass.context = 250;  // causal: half of 500 tokens
@@ -26,7 +26,7 @@ TEST(TrainStep, OneDevice) {
   TrainLayout layout;
   layout.zero_stage = 0;
   const DeviceModel device = toy_device();
-  const LayerPass pass = toy_pass();
+  const LayerPass pass = step_pass();
   const double layer =
       layer_forward_s(toy_model(), pass, device) + layer_backward_s(toy_model(), pass, device);
   const double ends = embedding_forward_s(toy_model(), 1000, device) +
@@ -47,7 +47,7 @@ TEST(TrainStep, FullRecomputationAddsOneForwardPass) {
   const TrainTime kept = train_step_time(toy_model(), {}, work, toy_device());
   work.recompute = StatedRecompute::kFull;
   const TrainTime repeated = train_step_time(toy_model(), {}, work, toy_device());
-  const LayerPass pass = toy_pass();
+  const LayerPass pass = step_pass();
   EXPECT_NEAR(repeated.compute_s - kept.compute_s,
               4 * layer_forward_s(toy_model(), pass, toy_device()), 1e-12);
 }
@@ -109,7 +109,7 @@ TEST(InferencePass, IsTheForwardHalf) {
   work.micro_batch = 2;
   work.global_batch = 8;
   work.seq_len = 500;
-  const LayerPass pass = toy_pass();
+  const LayerPass pass = step_pass();
   const double expected = 4 * (4 * layer_forward_s(toy_model(), pass, toy_device()) +
                                embedding_forward_s(toy_model(), 1000, toy_device()) +
                                head_forward_s(toy_model(), 1000, 1, toy_device()));

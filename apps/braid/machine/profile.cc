@@ -24,6 +24,7 @@
 #include "host/file.h"
 #include "host/hub_cache.h"
 #include "host/machine.h"
+#include "launch/own_command.h"
 #include "models/size.h"
 #include "nn/model.h"
 #include "pricing/profile.h"

@@ -39,7 +39,7 @@ Status write_calibration(const Calibration& calibration, const std::string& path
 Status fit_measurements(const Options& options) {
   if (!options.workload.empty()) return invalid_input("--workload goes with --from-log only");
   BRAID_ASSIGN(const auto rows, read_rows(options.files));
-  const Calibration calibration = fit_calibration(rows);
+  const Calibration calibration = calibrated(rows);
   std::vector<Prediction> predictions;
   for (const Measurement& row : rows) predictions.push_back(predict_row(row, calibration));
   std::ostringstream report;

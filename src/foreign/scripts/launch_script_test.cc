@@ -36,7 +36,7 @@ constexpr const char* kTrainer =
     "algorithm.adv_estimator=grpo ";
 
 // One try: why there is no sandbox here, or "".
-const std::string& why_no_sandbox() {
+const std::string& why_no_launch_sandbox() {
   static const std::string why = [] {
     std::string folder = (fs::temp_directory_path() / "braid-test-XXXXXX").string();
     if (::mkdtemp(folder.data()) == nullptr) return std::string("no scratch folder");
@@ -51,8 +51,8 @@ const std::string& why_no_sandbox() {
 class ByEachWay : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (std::string(GetParam()) == "sandbox" && !why_no_sandbox().empty())
-      GTEST_SKIP() << why_no_sandbox();
+    if (std::string(GetParam()) == "sandbox" && !why_no_launch_sandbox().empty())
+      GTEST_SKIP() << why_no_launch_sandbox();
     std::string name = (fs::temp_directory_path() / "braid-test-XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     folder_ = fs::canonical(name).string();

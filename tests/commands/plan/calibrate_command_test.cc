@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/json.h"
 #include "base/testing.h"
 #include "base/text.h"
 #include "calibrate/measurement.h"
