@@ -7,6 +7,7 @@
 #include "device/tensor_memory.h"
 #include "nn/test_models.h"
 #include "passes/transfer_check.h"
+#include "pricing/own_engine.h"
 
 namespace braid::inline passes {
 namespace {

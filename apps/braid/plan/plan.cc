@@ -12,6 +12,7 @@
 #include "braid/outputs.h"
 #include "braid/plan/diff.h"
 #include "braid/plan/gain.h"
+#include "braid/plan/lists.h"
 #include "braid/plan/planning.h"
 #include "host/file.h"
 #include "plan/executable.h"

@@ -157,7 +157,7 @@ Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const 
   return needs;
 }
 
-Status search(const PlanArguments& arguments, Planning& planning) {
+Status search_plan(const PlanArguments& arguments, Planning& planning) {
   const Stopwatch watch;
   BRAID_ASSIGN(CallPricer pricer, CallPricer::make(planning.problem, planning.calibration));
   planning.pricer = std::move(pricer);
@@ -213,7 +213,7 @@ Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string
             "; nodes of one kind are numbered one after the other, however they are listed"));
   BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));
   BRAID_ASSIGN(planning.given, configured_plan(loaded.config, planning.problem, read));
-  const Status status = search(arguments, planning);
+  const Status status = search_plan(arguments, planning);
   return status.ok() ? status : with_smallest_cluster(status, planning, arguments.keep);
 }
 
