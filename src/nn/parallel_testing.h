@@ -118,21 +118,24 @@ inline TestBatch make_batch(const ModelSpec& spec, uint64_t seed) {
 // Loss of hidden states after the last layer, and what is compared beside it.
 struct TestLoss {
   at::Tensor loss, outputs;
+  double terms = 0;  // the sum of the magnitudes of what the loss adds up, some of which cancels
 };
 
 inline TestLoss loss_of(Model& model, const at::Tensor& hidden, const TestBatch& batch,
                         bool compares = true) {
   if (model.spec().scalar_head) {
     const at::Tensor values = scalar_outputs(model, hidden);
-    return {(values * batch.weights_T).sum(), values.detach()};
+    const at::Tensor terms = values * batch.weights_T;
+    return {terms.sum(), values.detach(), terms.detach().abs().sum().item<double>()};
   }
   const HeadOutput head = head_logprobs(model, hidden, batch.targets_T, 0.9, 8);
   const at::NoGradGuard no_grad;
   const at::Tensor outputs = compares ? logits(model, hidden.detach()) : at::Tensor();
   const at::AutoGradMode grad(true);
-  return {
-      (head.logprobs_N * batch.weights_T).sum() + (head.entropy_N * batch.entropy_weights_T).sum(),
-      outputs};
+  const at::Tensor picked = head.logprobs_N * batch.weights_T,
+                   spread = head.entropy_N * batch.entropy_weights_T;
+  const at::Tensor terms = picked.detach().abs().sum() + spread.detach().abs().sum();
+  return {picked.sum() + spread.sum(), outputs, terms.item<double>()};
 }
 
 // Forward and backward of one stage; loss and outputs on the last one.

@@ -117,11 +117,11 @@ TEST(MakeProblem, RulesNeedNoRewardModel) {
 
 // Each has a call and a size of its own; rules have none.
 TEST(MakeProblem, SeveralRewardModelsAreRoles) {
-  const auto problem = make_problem(
-      config_of(
-          "algorithm: {name: grpo}\nmodel: {path: tiny}\nreward: [{type: model}, {type: rule, "
-          "rule: length}, {type: model, name: big, size: llama2-7b}]"),
-      read_test_file);
+  const auto problem =
+      make_problem(config_of("algorithm: {name: grpo}\nrollout: {samples_per_prompt: 8}\nmodel: "
+                             "{path: tiny}\nreward: [{type: model}, {type: rule, "
+                             "rule: length}, {type: model, name: big, size: llama2-7b}]"),
+                   read_test_file);
   ASSERT_TRUE(problem.ok()) << problem.status().message();
   EXPECT_TRUE(verify(problem->graph).ok()) << verify(problem->graph).message();
   EXPECT_EQ(find_call(problem->graph, "score_1")->role, RoleId{"reward"});

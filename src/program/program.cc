@@ -111,8 +111,8 @@ void write_instruction(const Program& program, const Instruction& instruction, D
   const bool names_call = instruction.kind == OpKind::kCall ||
                           instruction.kind == OpKind::kRegionBegin ||
                           instruction.kind == OpKind::kRegionEnd;
-  out << (inside_region(instruction.kind) ? "    " : "  ") << op_kind_name(instruction.kind) << " "
-      << call.name;
+  const bool inside = inside_region(instruction.kind) && instruction.kind != OpKind::kRegionEnd;
+  out << (inside ? "    " : "  ") << op_kind_name(instruction.kind) << " " << call.name;
   if (names_call)
     out << " (" << call_kind_name(call.kind)
         << (call.role.value.empty() ? "" : " " + call.role.value)

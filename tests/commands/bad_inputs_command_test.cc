@@ -400,8 +400,6 @@ std::vector<BadInput> plans_and_ignored_keys() {
       {dry_run({two, "device=emulated"}), "device emulated stands for the devices that it names"},
       {dry_run({"plan.auto=true", "cluster={gpu: a100-80g}"}),
        "plan.auto: cluster names a100-80g, and device is cpu"},
-      {dry_run({"plan.file={F}/order.plan.yaml"}),
-       "call generate: mesh 1,0, whose devices are not in ascending order, is not executable"},
       {dry_run({"plan.file={F}/host.plan.yaml", "plan.host_memory_gib=0.0001"}),
        "plan: the host of node 0 runs out of memory"},
       noted(
@@ -563,7 +561,6 @@ def absent(solution_str, **columns): return None
                  "  update_actor: {mesh: all, dp: 2}\n",
                  roles);
     };
-    write("order.plan.yaml", plan("[1, 0]", ""));
     write("host.plan.yaml", plan("all", "roles: {reference: {weights: host}}\n"));
     write("tabs.yaml", "model:\n\tpath: x\n");
     write("twice.yaml", "device: cpu\ndevice: cpu\n");

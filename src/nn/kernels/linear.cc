@@ -1,7 +1,8 @@
 // Matrix products whose rows do not depend on the batch. Products of our own are so by nature.
-// Measured of the others on AVX-512: with the default library rows of batches of 1, 2, 3, 5, 6, 7,
-// 9, 10 or 11 may differ in bits from those of larger ones; with oneDNN's packed weights only a
-// single row may. Small batches are therefore padded.
+// Measured of the others on AVX-512: with the default library rows of batches of up to 11, on
+// processors without AMX of up to 15 and with two threads of any number, may differ in bits from
+// those of larger ones; with oneDNN's packed weights only a single row may. The default library is
+// therefore told to be strict, and small batches are padded, for libraries that cannot be told.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/equal.h>
@@ -10,11 +11,28 @@
 #include <ATen/ops/randn.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <cstdlib>
+
 #include "nn/kernels/choice.h"
 #include "nn/kernels/kernels.h"
+#include "nn/kernels/wide_linear.h"
 
 namespace braid::inline nn {
 namespace {
+
+// MKL reads its mode of reproducibility at its first product. Strict: the bits of a row depend
+// neither on the number of rows nor on that of threads (oneMKL's developer guide, "Obtaining
+// numerically reproducible results"); speed is the same within the noise. Other libraries and
+// processors ignore it; a mode that the user chose stays.
+[[maybe_unused]] const bool told_strict = [] {
+#if defined(__x86_64__)
+  const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return ::setenv("MKL_CBWR", wide ? "AVX512,STRICT" : "AVX2,STRICT", 0) == 0;
+#else
+  return true;
+#endif
+}();
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -106,8 +124,9 @@ at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& w_OI, const at::Tens
     return PackedLinearFunction::apply(x_TI, w_OI, bias, use);
   }
   if (!x_TI.device().is_cpu()) return at::linear(x_TI, w_OI, bias);
-  return with_padded_rows(x_TI, MatrixLibrary::kDefault,
-                          [&](const at::Tensor& rows) { return at::linear(rows, w_OI, bias); });
+  return with_padded_rows(x_TI, MatrixLibrary::kDefault, [&](const at::Tensor& rows) {
+    return multiplies_wide(w_OI) ? wide_linear(rows, w_OI, b_O) : at::linear(rows, w_OI, bias);
+  });
 }
 
 bool batch_invariance_holds() {
