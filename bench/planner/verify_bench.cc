@@ -1,11 +1,11 @@
-// What a rank of a large job does before it computes: compiles and verifies its list, and verifies
-// the ops of a mini-batch, both of the first rank. A process for each size, so that memory is its
-// own.
+// What is compiled and verified before a job computes: once the lists of all ranks, where the plan
+// is made; on each rank its own list, and the ops of a mini-batch beside those of the ranks that it
+// meets, once for each shape of a deal. A process for each size, so that memory is its own.
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -18,10 +18,11 @@
 namespace braid {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+// Of this process on a processor: what else the machine does has no part in it.
+double cpu_s() {
+  timespec now;
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 double peak_mib() {
@@ -30,12 +31,14 @@ double peak_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
-// Generation with tp 8; all else with tp 8 and pipelines of four stages, updates with ZeRO-1.
-ExecutionPlan make_plan(const PlanningProblem& problem, int nodes) {
-  ExecutionPlan plan = uniform_plan(problem, nodes, 8, 1);
+// Generation with tp 8; all else with tp 8 (on one node 2) and pipelines of four stages, updates
+// with ZeRO-1.
+ExecutionPlan make_plan(const PlanningProblem& problem, int devices) {
+  ExecutionPlan plan = uniform_plan(problem, devices / 8, 8, 1);
   for (CallPlan& call : plan.calls) {
     if (call.call == "generate") continue;
-    call.strategy.dp = nodes / 4, call.strategy.pp = 4;
+    call.strategy.tp = devices < 32 ? 2 : 8, call.strategy.pp = 4;
+    call.strategy.dp = devices / (call.strategy.tp * call.strategy.pp);
     call.strategy.micro_batches = 8;
     if (call.call.rfind("update", 0) != 0) continue;
     call.strategy.recompute = Recompute::kFull;
@@ -54,43 +57,63 @@ Deal deal_of(const Strategy& strategy) {
   return deal(samples, strategy, options);
 }
 
-Status measure(int devices) {
+// Seconds that some work takes; its failure.
+template <typename Work>
+Result<double> timed(const Work& work) {
+  const double begin = cpu_s();
+  BRAID_TRY(work());
+  return cpu_s() - begin;
+}
+
+PlanningProblem problem_of(int devices) {
   TestProblem test;
   test.algorithm = "grpo";
   test.actor = "llama2-70b";
   test.nodes = devices / 8, test.prompts = devices, test.samples = 4;
-  const PlanningProblem problem = make_test_problem(test);
-  const ExecutionPlan plan = make_plan(problem, devices / 8);
+  return make_test_problem(test);
+}
+
+CallId update_of(const Graph& graph) {
+  int32_t at = 0;
+  while (graph.calls[at].kind != CallKind::kTrainStep) ++at;
+  return CallId{at};
+}
+
+Status measure(int devices) {
+  const PlanningProblem problem = problem_of(devices);
+  const ExecutionPlan plan = make_plan(problem, devices);
   const double before_mib = peak_mib();
-  const auto begin = Clock::now();
-  BRAID_ASSIGN(const Program program, compile(plan, problem));
-  const double compile_s = seconds_since(begin), compile_mib = peak_mib() - before_mib;
-  CallId update{-1};
-  for (size_t i = 0; i < program.graph.calls.size(); ++i)
-    if (program.graph.calls[i].kind == CallKind::kTrainStep)
-      update = CallId{static_cast<int32_t>(i)};
-  const CallFrame frame = call_frame(program, update);
+  Program own;
+  BRAID_ASSIGN(const double own_s, timed([&] {
+                 BRAID_ASSIGN(own, compile_rank(plan, problem, DeviceId{0}));
+                 return ok_status();
+               }));
+  const CallFrame frame = call_frame(own, update_of(own.graph));
   const Deal dealt = deal_of(frame.where->strategy);
-  const auto start = Clock::now();
   VerifiedShapes verified;
-  BRAID_TRY(verified_ops(frame, DeviceId{0}, dealt, &verified).status());
-  const double ops_s = seconds_since(start);
-  std::printf("%7d %12.3f %12.1f %12.4f %12.1f\n", devices, compile_s, compile_mib, ops_s,
-              peak_mib() - before_mib);
+  const auto ops = [&] { return verified_ops(frame, DeviceId{0}, dealt, &verified).status(); };
+  BRAID_ASSIGN(const double first_s, timed(ops));
+  BRAID_ASSIGN(const double again_s, timed(ops));
+  const double rank_mib = peak_mib() - before_mib;
+  BRAID_ASSIGN(const double all_s, timed([&] { return compile(plan, problem).status(); }));
+  std::printf("%7d %10.3f %10.1f %10.4f %10.4f %10.1f %10.1f\n", devices, all_s,
+              peak_mib() - before_mib, own_s, first_s, 1e3 * again_s, rank_mib);
   return ok_status();
 }
 
 }  // namespace
 }  // namespace braid
 
-// verify_bench [DEVICES]...: multiples of 32.
+// verify_bench [DEVICES]...: 8, 16, or multiples of 32.
 int main(int argc, char** argv) {
   std::vector<int> sizes;
   for (int i = 1; i < argc; ++i) sizes.push_back(std::atoi(argv[i]));
-  if (sizes.empty()) sizes = {64, 1024, 4096};
+  if (sizes.empty()) sizes = {8, 64, 1024};
   std::printf(
-      "GRPO of llama2-70b, tp 8, pp 4, rank 0: compile and verify; ops of one mini-batch\n");
-  std::printf("%7s %12s %12s %12s %12s\n", "devices", "compile s", "MiB", "ops s", "MiB in all");
+      "GRPO of llama2-70b, tp 8, pp 4: compiled and verified once, where the plan is made; on each "
+      "rank\n");
+  std::printf("%7s %10s %10s %10s %10s %10s %10s\n", "devices", "lists s", "MiB", "own list s",
+              "ops s", "again ms", "MiB");
   for (const int size : sizes) {
     std::fflush(stdout);
     const pid_t child = ::fork();

@@ -83,21 +83,38 @@ Status check_plan_memory(PlannedRun& run) {
       problem.memory_limit_gib > 0 || std::all_of(nodes.begin(), nodes.end(), known);
   if (!limited && problem.host_memory_gib == 0) return ok_status();
   run.priced = true;
+  if (!run.whole) return ok_status();
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(problem));
   BRAID_ASSIGN(Trace trace, simulate(run.program, problem, calibration, {}));
   if (!limited) trace.overflow.reset();
   return check_memory(trace).at("plan");
 }
 
+// The rank whose list alone this process needs; none: it makes the plan, or the plan is for another
+// number of ranks.
+std::optional<DeviceId> own_list(const std::optional<Membership>& membership, int devices) {
+  if (!membership || membership->world_size == 1 || membership->world_size != devices)
+    return std::nullopt;
+  const bool makes_plan = membership->global_rank == 0 && membership->started_by != "braid";
+  if (makes_plan) return std::nullopt;
+  return DeviceId{static_cast<int32_t>(membership->global_rank)};
+}
+
 // The plan compiled. REQUIRES: it and the problem are there.
-Result<PlannedRun> with_program(PlannedRun run) {
+Result<PlannedRun> with_program(PlannedRun run, const std::optional<Membership>& membership) {
   BRAID_TRY(check_executable(*run.plan, run.problem->graph));
   run.config = with_plan(run.config, *run.plan, *run.problem);
   BRAID_TRY(add_specs(run.config, &*run.problem));
   // Whatever devices the plan was made for: these ones run it.
   if (run.config.device == "cpu" && run.config.train.reduction == "auto")
     run.problem->reduction = Reduction::kOrdered;
-  BRAID_ASSIGN(run.program, compile(*run.plan, *run.problem));
+  const std::optional<DeviceId> rank = own_list(membership, run.plan->devices);
+  run.whole = !rank;
+  if (rank) {
+    BRAID_ASSIGN(run.program, compile_rank(*run.plan, *run.problem, *rank));
+  } else {
+    BRAID_ASSIGN(run.program, compile(*run.plan, *run.problem));
+  }
   if (run.program.ranks.size() > 1) BRAID_TRY(check_local_devices(run.config.device, 1));
   BRAID_TRY(check_plan_memory(run));
   return run;
@@ -117,7 +134,8 @@ Status check_searched_devices(const Config& config, const Cluster& cluster) {
 }
 
 // Under plan.auto.
-Result<PlannedRun> planned_automatically(const Config& config) {
+Result<PlannedRun> planned_automatically(const Config& config,
+                                         const std::optional<Membership>& membership) {
   if (states_layout(config))
     return invalid_input(
         "plan.auto: plan.file, placement or parallel states a plan already; remove one of them");
@@ -136,7 +154,7 @@ Result<PlannedRun> planned_automatically(const Config& config) {
   Status refused;
   for (const ExecutionPlan& plan : plans) {
     out.plan = plan;
-    auto run = with_program(out);
+    auto run = with_program(out, membership);
     if (run.ok()) return run;
     refused = run.status();
   }
@@ -153,19 +171,21 @@ Status agree_on_start(World& world, const PlannedRun& planned, const LoadedConfi
   BRAID_TRY(world.agree("configuration", options, kRemedy));
   BRAID_ASSIGN(const std::string binary, binary_hash());
   const auto digest = [](const std::string& hash) { return cat("with SHA-256 ", hash); };
-  return world.agree(
-      "program",
-      {{"runs the binary", digest(binary)},
-       {"has a configuration", digest(sha256_hex(yaml_text(loaded.resolved)))},
-       {"compiles the plan to a program", cat("with hash ", program_hash(planned.program))}},
-      kRemedy);
+  const std::string plan =
+      planned.plan ? plan_to_yaml(*planned.plan, &planned.problem->cluster) : "";
+  const std::string hash = plan_hash(planned.program, plan);
+  return world.agree("program",
+                     {{"runs the binary", digest(binary)},
+                      {"has a configuration", digest(sha256_hex(yaml_text(loaded.resolved)))},
+                      {"has a plan and a compiler", cat("with hash ", hash)}},
+                     kRemedy);
 }
 
 }  // namespace
 
 bool states_plan(const Config& config) { return config.plan.automatic || states_layout(config); }
 
-Result<PlannedRun> plan_run(const Config& config) {
+Result<PlannedRun> plan_run(const Config& config, const std::optional<Membership>& membership) {
   if (!config.plan.graph.empty())
     return invalid_input(
         "plan.graph: training runs the graph of algorithm.name; own graphs are for planning");
@@ -174,7 +194,7 @@ Result<PlannedRun> plan_run(const Config& config) {
   out.priced = config.plan.file == searched_plan(config);
   if (states_plan(config) || is_stated(config.cluster))
     BRAID_TRY(parse_device(config.device, "device").status());
-  if (config.plan.automatic) return planned_automatically(config);
+  if (config.plan.automatic) return planned_automatically(config, membership);
   if (is_stated(config.cluster) || states_layout(config)) {
     BRAID_ASSIGN(out.problem, make_problem(as_trained(config), file_reader()));
     BRAID_ASSIGN(out.plan, configured_plan(config, *out.problem, file_reader()));
@@ -185,7 +205,7 @@ Result<PlannedRun> plan_run(const Config& config) {
               " devices, and no plan says how to use them; 'braid plan CONFIG --out "
               "PLAN.yaml' proposes one for plan.file, or set placement or parallel"));
   }
-  if (out.plan) return with_program(std::move(out));
+  if (out.plan) return with_program(std::move(out), membership);
   BRAID_ASSIGN(const Graph graph, configured_graph(config));
   BRAID_ASSIGN(out.program, compile(graph));
   return out;

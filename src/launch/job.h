@@ -21,6 +21,7 @@ struct PlannedRun {
   Program program;
   std::optional<ExecutionPlan> plan;  // none: one rank runs the graph as it is
   std::optional<PlanningProblem> problem;
+  bool whole = true;    // the program has the lists of all ranks; else that of this process alone
   bool priced = false;  // the plan was searched, or its memory is predicted
 };
 
@@ -30,7 +31,12 @@ bool states_plan(const Config& config);
 // The plan that a configuration states (plan.file, placement, parallel) or asks for (plan.auto),
 // compiled; else the program of its graph for one device. Errors: a cluster of several devices
 // without a plan, and what a plan says of the engine that this runtime does not take from it.
-Result<PlannedRun> plan_run(const Config& config);
+//
+// `membership`: of a rank of a job. It compiles its own list alone: who starts the ranks, or the
+// first of them where that is another program than this one, makes the plan, which shows with the
+// lists of all ranks that none waits for another in a circle and that memory suffices.
+Result<PlannedRun> plan_run(const Config& config,
+                            const std::optional<Membership>& membership = std::nullopt);
 
 // Its instructions and their hash, to the standard output.
 void print_program(const PlannedRun& planned);

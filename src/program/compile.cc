@@ -20,9 +20,10 @@ namespace {
 
 class PlanCompiler {
  public:
+  // `only`: the rank whose list is compiled; none: all.
   PlanCompiler(const ExecutionPlan& plan, const PlanningProblem& problem,
-               const std::vector<int32_t>& steps)
-      : plan_(plan), problem_(problem), steps_(steps) {
+               const std::vector<int32_t>& steps, std::optional<DeviceId> only)
+      : plan_(plan), problem_(problem), steps_(steps), only_(only) {
     place_calls(plan, problem, &program_);
     const size_t ranks = plan.devices, calls = problem.graph.calls.size();
     program_.ranks.resize(ranks);
@@ -88,6 +89,13 @@ class PlanCompiler {
     for (const CallId id : together) put_away(id);
   }
 
+  // Those of some devices whose lists are compiled.
+  std::vector<DeviceId> compiled(const std::vector<DeviceId>& devices) const {
+    if (!only_) return devices;
+    const bool here = std::find(devices.begin(), devices.end(), *only_) != devices.end();
+    return here ? std::vector<DeviceId>{*only_} : std::vector<DeviceId>{};
+  }
+
   InstructionId append(DeviceId device, Instruction instruction) {
     auto& list = program_.ranks[device.value].instructions;
     list.push_back(std::move(instruction));
@@ -135,7 +143,7 @@ class PlanCompiler {
     const RoleId role = call(id).role;
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
     const ParamLayout layout = program_.copies[copy].layout;
-    for (const DeviceId device : layout.mesh.devices) {
+    for (const DeviceId device : compiled(layout.mesh.devices)) {
       auto after = after_model(device, prefetch);
       if (const auto left = offloaded_.find(std::pair(state, device)); left != offloaded_.end())
         after.push_back(left->second);
@@ -152,7 +160,7 @@ class PlanCompiler {
   void offload(CallId id, bool optimizer) {
     const RoleId role = call(id).role;
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
-    for (const DeviceId device : program_.copies[copy].layout.mesh.devices) {
+    for (const DeviceId device : compiled(program_.copies[copy].layout.mesh.devices)) {
       auto after = after_model(device, false);
       if (!optimizer) take(&copy_ready_[copy][device.value], &after);
       if (!optimizer) take(&copy_reads_[copy][device.value], &after);
@@ -211,7 +219,7 @@ class PlanCompiler {
     const WeightCopy& copy = program_.copies[reallocation.copy];
     const int32_t home = home_copy(copy.role);
     reallocation.members = reallocation_members(reallocation);
-    for (const DeviceId device : reallocation.members) {
+    for (const DeviceId device : compiled(reallocation.members)) {
       const bool reads = place_in_mesh(program_.copies[home].layout, device).has_value();
       const bool fills = place_in_mesh(copy.layout, device).has_value();
       std::vector<InstructionId> after;
@@ -239,9 +247,12 @@ class PlanCompiler {
   }
 
   void run(const std::vector<CallId>& together) {
-    for (const DeviceId device : placement(together.front()).mesh.devices) {
+    std::vector<BodyGroups> groups;
+    for (const CallId id : together) groups.push_back(body_groups(id));
+    for (const DeviceId device : compiled(placement(together.front()).mesh.devices)) {
       std::vector<std::vector<Instruction>> bodies;
-      for (const CallId id : together) bodies.push_back(body_on(id, device));
+      for (size_t i = 0; i < together.size(); ++i)
+        bodies.push_back(body_on(together[i], groups[i], device));
       append_body(device, bodies.size() == 1 ? std::move(bodies[0])
                                              : weave({bodies[0], bodies[1]}, entry_of(together)));
     }
@@ -256,49 +267,75 @@ class PlanCompiler {
     return entry;
   }
 
+  // The program's groups that the ranks of a call are in, by device; -1: alone.
+  using GroupOfRank = std::map<DeviceId, int32_t>;
+  struct BodyGroups {
+    GroupOfRank agree, copies;  // copies: empty where no sums are needed
+  };
+
   // The call's instructions on a rank, the first with what it waits for.
-  std::vector<Instruction> body_on(CallId id, DeviceId device) {
+  std::vector<Instruction> body_on(CallId id, const BodyGroups& groups, DeviceId device) {
     std::vector<Instruction> body = lower(call(id), id);
     const CallPlacement& where = placement(id);
     const bool other_copy = where.copy >= 0 && !program_.copies[where.copy].home;
     for (Instruction& instruction : body)
       if (other_copy && (instruction.kind == OpKind::kCall || instruction.kind == OpKind::kRound))
         instruction.detail = where.copy;
-    if (body.front().kind == OpKind::kRegionBegin)
-      add_groups(call_frame(program_, id), position_in(where, device), &body);
+    add_groups(id, groups, device, &body);
     add_waits(id, device, &body.front());
     return body;
   }
 
   // All ranks of a training call agree, of a generation those of a replica. An optimizer step's
   // sums and the way of updated weights are among those that hold the same.
-  void add_groups(const CallFrame& frame, const GridPosition& at, std::vector<Instruction>* body) {
-    const bool trains = frame.kind == CallKind::kTrainStep;
-    for (Instruction& each : *body)
-      if (each.kind == OpKind::kAgree)
-        each.detail = group_index(frame, trains ? GroupKind::kCall : GroupKind::kReplica, at);
-    if (!trains) return;
+  BodyGroups body_groups(CallId id) {
+    const CallKind kind = call(id).kind;
+    if (kind != CallKind::kTrainStep && kind != CallKind::kGenerate) return {};
+    const CallFrame frame = call_frame(program_, id);
+    if (kind == CallKind::kGenerate) return {group_indices(frame, GroupKind::kReplica), {}};
+    BodyGroups out = {group_indices(frame, GroupKind::kCall), {}};
     const Strategy& s = frame.where->strategy;
-    if (!sums_copies(s)) return;
-    const auto kind = dense_copies(s) > 1 ? GroupKind::kData : GroupKind::kExpertData;
-    const int32_t copies = group_index(frame, kind, at);
-    const auto insert_after = [&](OpKind before, OpKind added) {
-      const auto spot = std::find_if(body->begin(), body->end(),
-                                     [&](const Instruction& i) { return i.kind == before; });
-      body->insert(spot + 1, {added, frame.call, ExitCondition::kNone, {}, copies});
-    };
-    insert_after(OpKind::kPasses, OpKind::kReduce);
-    if (s.zero_stage == 1 || s.zero_stage == 2) insert_after(OpKind::kUpdate, OpKind::kAllGather);
+    if (sums_copies(s))
+      out.copies =
+          group_indices(frame, dense_copies(s) > 1 ? GroupKind::kData : GroupKind::kExpertData);
+    return out;
   }
 
-  // In the program's groups; -1 where the rank is alone.
-  int32_t group_index(const CallFrame& frame, GroupKind kind, const GridPosition& at) {
-    RankGroup group{group_of(frame, kind, at).members};
-    if (group.members.size() == 1) return -1;
+  // Every group of a kind once, in the order of its first members.
+  GroupOfRank group_indices(const CallFrame& frame, GroupKind kind) {
+    GroupOfRank out;
+    const std::vector<DeviceId>& devices = frame.where->mesh.devices;
+    for (size_t i = 0; i < devices.size(); ++i) {
+      if (out.count(devices[i]) > 0) continue;
+      RankGroup group{group_of(frame, kind, grid_position(frame.where->strategy, i)).members};
+      const std::vector<DeviceId> members = group.members;
+      const int32_t index = members.size() == 1 ? -1 : group_index(std::move(group));
+      for (const DeviceId member : members) out[member] = index;
+    }
+    return out;
+  }
+
+  // In the program's groups.
+  int32_t group_index(RankGroup group) {
     const auto found = std::find(program_.groups.begin(), program_.groups.end(), group);
     const auto index = static_cast<int32_t>(found - program_.groups.begin());
     if (found == program_.groups.end()) program_.groups.push_back(std::move(group));
     return index;
+  }
+
+  void add_groups(CallId id, const BodyGroups& groups, DeviceId device,
+                  std::vector<Instruction>* body) const {
+    for (Instruction& each : *body)
+      if (each.kind == OpKind::kAgree) each.detail = groups.agree.at(device);
+    if (groups.copies.empty()) return;
+    const auto insert_after = [&](OpKind before, OpKind added) {
+      const auto spot = std::find_if(body->begin(), body->end(),
+                                     [&](const Instruction& i) { return i.kind == before; });
+      body->insert(spot + 1, {added, id, ExitCondition::kNone, {}, groups.copies.at(device)});
+    };
+    const int zero = placement(id).strategy.zero_stage;
+    insert_after(OpKind::kPasses, OpKind::kReduce);
+    if (zero == 1 || zero == 2) insert_after(OpKind::kUpdate, OpKind::kAllGather);
   }
 
   void add_waits(CallId id, DeviceId device, Instruction* first) {
@@ -360,7 +397,7 @@ class PlanCompiler {
   // What the call found goes to all who go on with its samples, before another call.
   void share(CallId id, CallId next) {
     const int32_t entry = add_share(id, share_members(id), &program_);
-    for (const DeviceId rank : program_.exchanges[entry].members) {
+    for (const DeviceId rank : compiled(program_.exchanges[entry].members)) {
       std::vector<InstructionId> after = end_on(id, rank.value);
       shared_at_[id.value][rank.value] =
           append(rank, {OpKind::kShare, next, ExitCondition::kNone, std::move(after), entry}).value;
@@ -403,7 +440,7 @@ class PlanCompiler {
     out.members = exchange_members(program_, producer, reader);
     if (out.members.size() < 2) return;
     const auto entry = static_cast<int32_t>(program_.exchanges.size());
-    for (const DeviceId device : out.members) {
+    for (const DeviceId device : compiled(out.members)) {
       std::vector<InstructionId> after = end_on(producer, device.value);
       if (producer != id)
         for (const InstructionId end : end_on(id, device.value)) after.push_back(end);
@@ -427,7 +464,7 @@ class PlanCompiler {
   }
 
   void release(CallId id, int32_t index) {
-    for (const DeviceId device : placement(id).mesh.devices) {
+    for (const DeviceId device : compiled(placement(id).mesh.devices)) {
       auto after = after_model(device, false);
       append(device, {OpKind::kRelease, id, ExitCondition::kNone, std::move(after), index});
     }
@@ -452,6 +489,7 @@ class PlanCompiler {
   const ExecutionPlan& plan_;
   const PlanningProblem& problem_;
   const std::vector<int32_t>& steps_;
+  const std::optional<DeviceId> only_;
   Program program_;
   std::vector<std::vector<CallId>> waits_;
   std::vector<std::vector<CallId>> shares_;      // [call]: whose shares stand before it
@@ -468,14 +506,12 @@ class PlanCompiler {
   std::vector<int32_t> used_, used_before_;  // [rank]: ends of the last two calls with a model
 };
 
-}  // namespace
-
-Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem,
-                        const std::vector<int32_t>& steps) {
+Result<Program> compile_lists(const ExecutionPlan& plan, const PlanningProblem& problem,
+                              const std::vector<int32_t>& steps, std::optional<DeviceId> only) {
   BRAID_CHECK(steps.empty() || steps.size() == problem.graph.calls.size(), "a step for every call");
   BRAID_TRY(verify(problem.graph));
   BRAID_TRY(validate(plan, problem));
-  PlanCompiler compiler(plan, problem, steps);
+  PlanCompiler compiler(plan, problem, steps, only);
   if (plan.fusion.train_schedules) {
     std::vector<CallId> trains;
     for (size_t i = 0; i < problem.graph.calls.size(); ++i)
@@ -484,8 +520,24 @@ Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& proble
     for (size_t i = 0; i + 1 < trains.size(); i += 2)
       BRAID_TRY(compiler.fuse({trains[i], trains[i + 1]}));
   }
-  Program program = compiler.compile();
+  return compiler.compile();
+}
+
+}  // namespace
+
+Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem,
+                        const std::vector<int32_t>& steps) {
+  BRAID_ASSIGN(Program program, compile_lists(plan, problem, steps, {}));
   BRAID_TRY(verify(program));
+  return program;
+}
+
+Result<Program> compile_rank(const ExecutionPlan& plan, const PlanningProblem& problem,
+                             DeviceId rank) {
+  if (rank.value < 0 || rank.value >= plan.devices)
+    return invalid_input(cat("rank ", rank, ": the plan is for ", plan.devices, " devices"));
+  BRAID_ASSIGN(Program program, compile_lists(plan, problem, {}, rank));
+  BRAID_TRY(verify_list(program, rank));
   return program;
 }
 

@@ -12,6 +12,7 @@
 #include "plan/test_problem.h"
 #include "plan/validate.h"
 #include "program/exchange.h"
+#include "program/list_mutants.h"
 #include "program/placement.h"
 
 namespace braid::inline program {
@@ -266,7 +267,7 @@ TEST(Verify, FindsReallocationsThatDoNotMakeACopyWhole) {
               HasSubstr("has not all that it sends"));
   EXPECT_FALSE(broken([](Reallocation& r) { r.messages[0].to = r.messages[0].from; }).empty());
   EXPECT_THAT(broken([](Reallocation& r) { r.members.pop_back(); }),
-              HasSubstr("of this rank should"));
+              HasSubstr("rank 7 is no member"));
   EXPECT_THAT(broken([](Reallocation& r) { r.copy = 99; }), HasSubstr("fills no copy"));
 }
 
@@ -325,23 +326,11 @@ TEST(Verify, FindsCirclesBetweenRanks) {
   EXPECT_FALSE(verify(program).ok());
 }
 
-void erase(Program* program, size_t rank, size_t index) {
-  auto& list = program->ranks[rank].instructions;
-  list.erase(list.begin() + static_cast<int64_t>(index));
-  for (Instruction& i : list)  // what is behind it moves up
-    for (auto* waits : {&i.after, &i.within}) {
-      std::erase_if(*waits,
-                    [&](InstructionId id) { return id.value == static_cast<int32_t>(index); });
-      for (InstructionId& id : *waits)
-        if (id.value > static_cast<int32_t>(index)) --id.value;
-    }
-}
-
 TEST(Verify, FindsExchangesAndSharesThatAreNotThere) {
   for (const OpKind kind : {OpKind::kExchange, OpKind::kShare})
     for (const size_t rank : {0, 5}) {
       Program program = broken_base();
-      erase(&program, rank, position(program, rank, kind));
+      erase_instruction(&program, rank, position(program, rank, kind));
       EXPECT_THAT(verify(program).message(), HasSubstr("of this rank should"));
     }
   Program program = broken_base();
@@ -359,11 +348,18 @@ TEST(Verify, FindsExchangesOfOtherCallsFieldsAndRanks) {
     change(*entry);
     return verify(program).message();
   };
-  const std::string why = "its fields or ranks are not those of its calls";
-  EXPECT_THAT(broken([](Exchange& e) { e.fields.pop_back(); }), HasSubstr(why));
-  EXPECT_THAT(broken([](Exchange& e) { e.members.pop_back(); }), HasSubstr(why));
+  EXPECT_THAT(broken([](Exchange& e) { e.fields.pop_back(); }),
+              HasSubstr("no exchange brings sampler_logprobs of generate to reward"));
+  EXPECT_THAT(broken([](Exchange& e) { e.fields.push_back("values"); }),
+              HasSubstr("generate does not write values"));
+  EXPECT_THAT(broken([](Exchange& e) { e.members.pop_back(); }),
+              HasSubstr("rank 7 of its calls is no member"));
+  EXPECT_THAT(broken([](Exchange& e) { std::swap(e.members[0], e.members[1]); }),
+              HasSubstr("rank 0 is out of the order of its members"));
+  EXPECT_THAT(broken([](Exchange& e) { e.members.push_back(DeviceId{8}); }),
+              HasSubstr("rank 8 is not in the program"));
   EXPECT_THAT(broken([](Exchange& e) { ++e.consumer.value; }),
-              HasSubstr("without waiting for its exchange"));
+              HasSubstr("is between the calls of exchange"));
   EXPECT_THAT(broken([](Exchange& e) { e.producer = CallId{99}; }), HasSubstr("does not have"));
 }
 
@@ -419,14 +415,18 @@ TEST(Verify, FindsInstructionsAmongOtherRanks) {
 }
 
 // A plan with offloaded state, prefetched weights and sharded optimizers too.
-Program offloaded_base() {
-  const PlanningProblem problem = make_test_problem();
+ExecutionPlan offloaded_plan(const PlanningProblem& problem) {
   ExecutionPlan plan = mixed_plan(problem);
   plan.roles = {{RoleId{"actor"}, Residency::kHost, Residency::kHost},
                 {RoleId{"reference"}, Residency::kHost}};
   plan.roles[1].prefetch = true;
   entry(plan, "update_critic").strategy.zero_stage = 1;
-  return *compile(plan, problem);
+  return plan;
+}
+
+Program offloaded_base() {
+  const PlanningProblem problem = make_test_problem();
+  return *compile(offloaded_plan(problem), problem);
 }
 
 TEST(Verify, EveryInstructionIsMissed) {
@@ -434,7 +434,7 @@ TEST(Verify, EveryInstructionIsMissed) {
     for (size_t rank = 0; rank < whole.ranks.size(); ++rank)
       for (size_t i = 0; i < whole.ranks[rank].instructions.size(); ++i) {
         Program program = whole;
-        erase(&program, rank, i);
+        erase_instruction(&program, rank, i);
         EXPECT_FALSE(verify(program).ok()) << "rank " << rank << ", " << i << " "
                                            << op_kind_name(whole.ranks[rank].instructions[i].kind);
       }
@@ -457,6 +457,29 @@ TEST(Verify, CallsThatChangePlacesAreFound) {
     }
   }
   EXPECT_GT(swapped, 8);
+}
+
+// A rank compiles what the whole compile gives it, without the lists of others.
+void expect_ranks_alike(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  const Program whole = *compile(plan, problem);
+  for (size_t rank = 0; rank < whole.ranks.size(); ++rank) {
+    auto own = compile_rank(plan, problem, DeviceId{static_cast<int32_t>(rank)});
+    ASSERT_TRUE(own.ok()) << own.status().message();
+    for (size_t other = 0; other < whole.ranks.size(); ++other) {
+      if (other == rank) continue;
+      EXPECT_TRUE(own->ranks[other].instructions.empty());
+      own->ranks[other] = whole.ranks[other];
+    }
+    EXPECT_EQ(*own, whole) << "rank " << rank;
+  }
+}
+
+TEST(Compile, OneRankIsThatOfTheWhole) {
+  const PlanningProblem problem = make_test_problem();
+  expect_ranks_alike(mixed_plan(problem), problem);
+  expect_ranks_alike(offloaded_plan(problem), problem);
+  EXPECT_THAT(compile_rank(mixed_plan(problem), problem, DeviceId{8}).status().message(),
+              HasSubstr("rank 8: the plan is for 8 devices"));
 }
 
 // Random plans over two nodes: all compile, which includes verification, and move everything once.
@@ -489,7 +512,7 @@ TEST(Compile, RandomPlansVerify) {
     for (size_t copy = 0; copy < program->copies.size(); ++copy)
       if (!program->copies[copy].home && is_trained(problem.graph, program->copies[copy].role))
         expect_weights_whole(*program, problem, copy);
-    ++compiled;
+    if (++compiled % 10 == 0) expect_ranks_alike(plan, problem);
   }
   EXPECT_GT(compiled, 60);
 }

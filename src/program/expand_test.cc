@@ -8,6 +8,7 @@
 
 #include "plan/test_problem.h"
 #include "pricing/own_engine.h"
+#include "program/list_mutants.h"
 #include "program/verify_ops.h"
 
 namespace braid::inline program {
@@ -149,14 +150,6 @@ TEST(DealTest, ListsOfUnequalPassesThatMeetAreRejected) {
                                         expand(frame, DeviceId{1}, unequal)};
   const Status experts = verify_ops(frame, ranks, unequal);
   EXPECT_THAT(experts.message(), testing::HasSubstr("experts group"));
-}
-
-// Leaves an op out: what is behind it moves up, and waits for the op before it in its place.
-void erase_op(Expansion* e, size_t index) {
-  e->ops.erase(e->ops.begin() + static_cast<int64_t>(index));
-  for (Op& op : e->ops)
-    for (int32_t& before : op.after)
-      if (before >= static_cast<int32_t>(index)) --before;
 }
 
 template <typename Which>

@@ -199,15 +199,17 @@ TEST_F(FusedTest, EveryChangeIsRefused) {
   };
   using List = std::vector<Instruction>;
   EXPECT_THAT(in_list(OpKind::kPasses, [](List* list, size_t at) { (*list)[at].detail = -1; }),
-              HasSubstr("stands where passes"));
-  EXPECT_THAT(
-      in_list(OpKind::kAgree,
-              [](List* list, size_t at) { std::swap((*list)[at].call, (*list)[at + 1].call); }),
-      HasSubstr("stands where agree"));
+              HasSubstr("does not execute the passes of all calls"));
+  EXPECT_THAT(in_list(OpKind::kAgree,
+                      [](List* list, size_t at) {
+                        std::swap((*list)[at].call, (*list)[at + 1].call);
+                        std::swap((*list)[at].detail, (*list)[at + 1].detail);
+                      }),
+              HasSubstr("stands behind agree of"));
   EXPECT_THAT(
       in_list(OpKind::kRegionBegin,
               [](List* list, size_t at) { std::swap((*list)[at].call, (*list)[at + 1].call); }),
-      HasSubstr("a region is still open"));
+      HasSubstr("begins before the call that it is fused with"));
 }
 
 }  // namespace

@@ -1,14 +1,13 @@
 #include "program/lower.h"
 
 namespace braid::inline program {
-namespace {
 
-// Updated weights come back to all who hold them before another call's update.
-int phase_of(OpKind kind) {
+int region_phase(OpKind kind) {
   switch (kind) {
     case OpKind::kRegionBegin:
       return 0;
     case OpKind::kPasses:
+    case OpKind::kRound:
       return 1;
     case OpKind::kReduce:
       return 2;
@@ -22,16 +21,14 @@ int phase_of(OpKind kind) {
   }
 }
 
-}  // namespace
-
 std::vector<Instruction> weave(const std::array<std::vector<Instruction>, 2>& regions,
                                int32_t fused) {
   std::vector<Instruction> out;
-  for (int phase = 0; phase <= phase_of(OpKind::kRegionEnd); ++phase)
+  for (int phase = 0; phase <= region_phase(OpKind::kRegionEnd); ++phase)
     for (size_t c = 0; c < regions.size(); ++c)
       for (const Instruction& each : regions[c]) {
         const bool passes = each.kind == OpKind::kPasses;
-        if (phase_of(each.kind) != phase || (passes && c > 0)) continue;
+        if (region_phase(each.kind) != phase || (passes && c > 0)) continue;
         out.push_back(each);
         if (passes) out.back().detail = fused;
       }

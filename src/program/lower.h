@@ -11,6 +11,10 @@ namespace braid::inline program {
 // The instructions that one call becomes on each of its ranks, without what they wait for.
 std::vector<Instruction> lower(const Call& call, CallId id);
 
+// Where a kind of instruction stands in a region: those of a lower phase come first, of all of its
+// calls. Updated weights come back to all who hold them before another call's update.
+int region_phase(OpKind kind);
+
 // The region of two training calls whose passes are woven by entry `fused` of the program's, from
 // the region of each: both are open while one instruction executes the passes of both; then kind by
 // kind what each makes of its gradients.

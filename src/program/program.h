@@ -148,12 +148,22 @@ Result<Program> compile(const Graph& graph);
 Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& problem,
                         const std::vector<int32_t>& steps = {});
 
-// Regions are closed and not nested (two calls that are fused share one), `after` points backwards,
-// every call occurs once on each of its ranks, state that rests on the host is loaded before each
-// use and every use waits for it, reallocations bring all of a copy and stand between the last
-// change of its weights and its uses, ranks that do everything in order never wait for each other
-// in a circle, and what a call reads has come from all who have it, by exchanges and shares that it
-// waits for.
+// The same with the list of one rank, which is what that rank does; the others' lists are empty. It
+// is verified as verify_list() says: that ranks never wait in a circle is shown where the plan is
+// made, with all lists. Errors: those of compile(), a rank that the plan does not have.
+Result<Program> compile_rank(const ExecutionPlan& plan, const PlanningProblem& problem,
+                             DeviceId rank);
+
+// Of one list: regions are closed and not nested (two calls that are fused share one), each with
+// all that its call consists of; `after` points backwards, every call occurs once, state that rests
+// on the host is loaded before each use and every use waits for it, reallocations bring all of a
+// copy and stand between the last change of its weights and its uses, what a call reads has come
+// from all who have it, by exchanges and shares that it waits for, and everything waits for what it
+// needs. The error names the rank or table, its instruction or entry, and the rule.
+Status verify_list(const Program& program, DeviceId rank);
+
+// The same of all lists; and ranks that do everything in order never wait for each other in a
+// circle.
 Status verify(const Program& program);
 
 // The same program with its calls (a region counts as one) in another order; an order that breaks a
@@ -172,5 +182,13 @@ std::string program_text(const Program& program);
 // every call's mesh and strategy, the models, the fused order and the rules of dealing and
 // expansion.
 std::string program_hash(const Program& program);
+
+// Number of the rules of compile(): another one means other lists from an equal plan.
+inline constexpr int kCompileRules = 1;
+
+// Likewise of what compile_rank() makes for all ranks alike, of the plan as text, and of the
+// numbers of the rules: ranks that have the same have lists of one program, which whoever made the
+// plan has verified.
+std::string plan_hash(const Program& program, const std::string& plan);
 
 }  // namespace braid::inline program

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "base/text.h"
 #include "program/deal.h"
 #include "program/expand.h"
 #include "program/op.h"
@@ -16,8 +17,9 @@ class StaticText {
  public:
   explicit StaticText(const Program& program) : program_(program) { out_.precision(17); }
 
-  std::string write() {
-    put("rules", kDealRules, kExpandRules, kRoundsBetweenAgreements);
+  // What compile() makes for all ranks alike.
+  std::string tables() {
+    put("rules", kCompileRules, kDealRules, kExpandRules, kRoundsBetweenAgreements);
     write_graph();
     for (const CallPlacement& call : program_.calls) write_call(call);
     for (const ModelShape& model : program_.models) write_model(model);
@@ -29,9 +31,13 @@ class StaticText {
     for (const Exchange& exchange : program_.exchanges) write_exchange(exchange);
     for (const RankGroup& group : program_.groups) write_devices("group", group.members);
     for (const RoleState& state : program_.states) put("state", state.role.value, state.optimizer);
-    for (const RankProgram& rank : program_.ranks) write_rank(rank);
     for (const FusedCalls& fused : program_.fused) write_fused(fused);
+    put("ranks", program_.ranks.size());
     return out_.str();
+  }
+  std::string tables_and_lists() {
+    for (const RankProgram& rank : program_.ranks) write_rank(rank);
+    return tables();
   }
 
  private:
@@ -154,16 +160,23 @@ class StaticText {
   std::ostringstream out_;
 };
 
+// FNV-1a (Fowler, Noll, Vo), 64 bits.
+std::string hash_of(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
+}
+
 }  // namespace
 
-// FNV-1a (Fowler, Noll, Vo), 64 bits.
 std::string program_hash(const Program& program) {
-  uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : StaticText(program).write())
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
+  return hash_of(StaticText(program).tables_and_lists());
+}
+
+std::string plan_hash(const Program& program, const std::string& plan) {
+  return hash_of(cat(StaticText(program).tables(), plan));
 }
 
 }  // namespace braid::inline program

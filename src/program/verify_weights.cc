@@ -38,21 +38,28 @@ const ModelShape* model_of_role(const Program& program, const RoleId& role) {
   return nullptr;
 }
 
-// One entry of the table: what each rank of the copy has while its messages come in order.
+// One entry of the table: what each rank of the copy has while its messages come in order; or what
+// one rank has, that sends and receives its own.
 class ReallocationRun {
  public:
   ReallocationRun(const Reallocation& entry, const WeightCopy& from, const WeightCopy& to,
-                  const ModelShape& model)
-      : entry_(entry), from_(from), to_(to), model_(model) {}
+                  const ModelShape& model, std::optional<DeviceId> only)
+      : entry_(entry), from_(from), to_(to), model_(model), only_(only) {}
 
   Status run() {
+    for (size_t i = 1; i < entry_.members.size(); ++i)
+      if (!(entry_.members[i - 1] < entry_.members[i]))
+        return invalid_input(
+            cat("rank ", entry_.members[i], " is out of the order of its members"));
     for (const DeviceId device : to_.layout.mesh.devices) {
       if (!is_member(device)) return invalid_input(cat("rank ", device, " is no member"));
+      if (!looks_at(device)) continue;
       add(kept_parts(model_.changed, model_.layers, from_.layout, to_.layout, device),
           &has_[device]);
     }
     for (size_t i = 0; i < entry_.messages.size(); ++i)
-      BRAID_TRY(pass(entry_.messages[i]).at(cat("message ", i)));
+      if (const Status status = pass(entry_.messages[i]); !status.ok())
+        return status.at(cat("message ", i));
     for (auto& [device, parts] : has_) BRAID_TRY(is_whole(device, parts));
     return ok_status();
   }
@@ -76,17 +83,28 @@ class ReallocationRun {
     return found->second;
   }
 
+  bool looks_at(DeviceId device) const { return !only_ || *only_ == device; }
+
   Status pass(const Message& message) {
     for (const DeviceId device : {message.from, message.to})
       if (!is_member(device)) return invalid_input(cat("rank ", device, " is no member"));
+    if (looks_at(message.from)) BRAID_TRY(send(message));
+    return looks_at(message.to) ? receive(message) : ok_status();
+  }
+
+  Status send(const Message& message) {
+    PartsOfKind& source = message.depth > 0 ? has_[message.from] : home_parts(message.from);
+    for (const MessagePart& part : message.parts)
+      if (covered(part, source[part.item]) != size_of(part))
+        return invalid_input(cat("rank ", message.from, " has not all that it sends"));
+    return ok_status();
+  }
+
+  Status receive(const Message& message) {
     const auto target = has_.find(message.to);
     if (target == has_.end())
       return invalid_input(cat("rank ", message.to, " has no part of the copy"));
-    const bool relayed = message.depth > 0;
-    PartsOfKind& source = relayed ? has_[message.from] : home_parts(message.from);
     for (const MessagePart& part : message.parts) {
-      if (covered(part, source[part.item]) != size_of(part))
-        return invalid_input(cat("rank ", message.from, " has not all that it sends"));
       if (covered(part, target->second[part.item]) > 0)
         return invalid_input(cat("rank ", message.to, " has already got what it receives"));
       target->second[part.item].push_back(part);
@@ -107,6 +125,7 @@ class ReallocationRun {
   const WeightCopy& from_;
   const WeightCopy& to_;
   const ModelShape& model_;
+  const std::optional<DeviceId> only_;
   std::map<DeviceId, PartsOfKind> has_;      // of the copy
   std::map<DeviceId, PartsOfKind> at_home_;  // of the home copy
 };
@@ -121,8 +140,8 @@ class CopyWalk {
 
   Status run() {
     for (size_t i = 0; i < list_.size(); ++i)
-      BRAID_TRY(step(static_cast<int32_t>(i), list_[i])
-                    .at(cat("instruction ", i, " (", op_kind_name(list_[i].kind), ")")));
+      if (const Status status = step(static_cast<int32_t>(i), list_[i]); !status.ok())
+        return status.at(cat("instruction ", i, " (", op_kind_name(list_[i].kind), ")"));
     return ok_status();
   }
 
@@ -188,7 +207,7 @@ class CopyWalk {
 
 }  // namespace
 
-Status verify_reallocation_table(const Program& program) {
+Status verify_reallocation_table(const Program& program, std::optional<DeviceId> only) {
   for (size_t i = 0; i < program.reallocations.size(); ++i) {
     const Reallocation& entry = program.reallocations[i];
     const std::string where = cat("reallocation ", i);
@@ -200,7 +219,7 @@ Status verify_reallocation_table(const Program& program) {
     const ModelShape* model = model_of_role(program, copy.role);
     if (home < 0 || model == nullptr)
       return invalid_input(cat(where, ": role ", copy.role, " has no home copy or no model"));
-    BRAID_TRY(ReallocationRun(entry, program.copies[home], copy, *model).run().at(where));
+    BRAID_TRY(ReallocationRun(entry, program.copies[home], copy, *model, only).run().at(where));
   }
   return ok_status();
 }

@@ -156,5 +156,18 @@ TEST_F(JobInputs, AnOptionThatDiffersIsNamedWithItsValues) {
   EXPECT_THAT(ends.output(0), Not(HasSubstr("SHA-256")));
 }
 
+// Ranks compile their own lists alone, and compare what all of them are made of.
+TEST_F(JobInputs, PlansThatDifferAreNamedByTheirHashes) {
+  make_machines();
+  for (const int rank : {0, 1}) {
+    std::ofstream(place(rank, "plan.yaml"))
+        << "graph: grpo\ndevices: 1x2\ncalls:\n"
+        << everywhere("grpo", "dp: 2", rank == 0 ? "dp: 2" : "tp: 2");
+  }
+  const TwoEnds ends = run_two("plans", {"plan.file=plan.yaml", "parallel=null"});
+  expect_refused(ends, "rank 1 has a plan and a compiler with hash ");
+  EXPECT_THAT(ends.output(0), HasSubstr(", rank 0 with hash "));
+}
+
 }  // namespace
 }  // namespace braid

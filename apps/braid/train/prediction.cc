@@ -93,15 +93,24 @@ void RunPrediction::note(const Session& session, const std::map<std::string, dou
     say_found();
 }
 
+Result<const Program*> RunPrediction::program() const {
+  if (planned_.whole) return &planned_.program;
+  if (!program_) {
+    BRAID_ASSIGN(program_, compile(*planned_.plan, *planned_.problem));
+  }
+  return &*program_;
+}
+
 Result<Trace> RunPrediction::predicted(const Calibration& calibration) const {
+  BRAID_ASSIGN(const Program* const lists, program());
   const double middle = median(settled(steps_));
   SimOptions options;
   for (size_t step = 0; step < steps_.size(); ++step)
     if (steps_[step] == middle && !lengths_[step].prompt.empty()) options.lengths = lengths_[step];
-  auto trace = simulate(planned_.program, *planned_.problem, calibration, options);
+  auto trace = simulate(*lists, *planned_.problem, calibration, options);
   if (trace.ok() || !options.lengths) return trace;
   options.lengths.reset();  // of a step that dropped samples: no longer those of the workload
-  return simulate(planned_.program, *planned_.problem, calibration, options);
+  return simulate(*lists, *planned_.problem, calibration, options);
 }
 
 Result<std::map<std::string, double>> RunPrediction::measured_factors() const {

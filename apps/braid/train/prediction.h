@@ -4,6 +4,7 @@
 
 #include <future>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,11 @@ class RunPrediction {
   void begin_search();
   void say_found();
 
+  // The lists of all ranks, compiled where the run has one alone.
+  Result<const Program*> program() const;
+
   const PlannedRun& planned_;
+  mutable std::optional<Program> program_;
   std::vector<double> steps_;
   std::map<std::string, std::vector<double>> calls_;
   std::vector<std::vector<double>> peaks_;  // [rank], bytes after each step

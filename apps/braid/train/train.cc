@@ -244,14 +244,14 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   if (arguments.print_program) return print_configured_program(loaded.config);
   BRAID_TRY(check_trainable(loaded.config));
   BRAID_ASSIGN(const Config local, local_config(loaded.config));
-  BRAID_ASSIGN(const PlannedRun planned, plan_run(local));
+  BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
+  BRAID_ASSIGN(const PlannedRun planned, plan_run(local, membership));
   const Config& config = planned.config;
   const Graph& graph = planned.program.graph;
   const auto arithmetic = batch_arithmetic(loaded.config);
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
   BRAID_TRY(check_executable(planned.program));
   BRAID_TRY(check_run_state(config, graph));
-  BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
   if (membership && membership->world_size != ranks)
     return invalid_input(cat("the plan is for ", ranks, " devices, but ", membership->started_by,

@@ -1,0 +1,192 @@
+#include "program/verify_fields.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "program/exchange.h"
+
+namespace braid::inline program {
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool has(const std::vector<DeviceId>& devices, DeviceId device) {
+  return std::find(devices.begin(), devices.end(), device) != devices.end();
+}
+
+// Whether some rank of the reader may lack what the producer writes: they are not one rank alone.
+bool on_several(const Program& program, CallId producer, CallId reader) {
+  const auto& from = program.calls[producer.value].mesh.devices;
+  const auto& to = program.calls[reader.value].mesh.devices;
+  return from.size() > 1 || from != to;
+}
+
+Status verify_members(const Program& program, const Exchange& e) {
+  const auto wrong = [](DeviceId rank, const char* what) {
+    return invalid_input(cat("rank ", rank, " ", what));
+  };
+  for (size_t i = 0; i < e.members.size(); ++i) {
+    if (e.members[i].value < 0 || e.members[i].value >= std::ssize(program.ranks))
+      return wrong(e.members[i], "is not in the program");
+    if (i > 0 && !(e.members[i - 1] < e.members[i]))
+      return wrong(e.members[i], "is out of the order of its members");
+  }
+  if (e.shared() || program.calls.empty()) return ok_status();
+  const auto is_member = [&](DeviceId rank) {
+    return std::binary_search(e.members.begin(), e.members.end(), rank);
+  };
+  std::vector<bool> meant(program.ranks.size());
+  for (const CallId call : {e.producer, e.consumer})
+    for (const DeviceId rank : program.calls[call.value].mesh.devices) {
+      if (!is_member(rank)) return wrong(rank, "of its calls is no member");
+      meant[rank.value] = true;
+    }
+  for (const DeviceId rank : e.members)
+    if (!meant[rank.value]) return wrong(rank, "is a member, and of none of its calls");
+  return ok_status();
+}
+
+Status verify_exchange(const Program& program, const Exchange& e) {
+  const auto calls = static_cast<int32_t>(program.graph.calls.size());
+  if (e.producer.value < 0 || e.producer.value >= calls || e.consumer.value >= calls)
+    return invalid_input("names a call that the graph does not have");
+  const Call& from = program.graph.calls[e.producer.value];
+  for (const std::string& name : e.fields)
+    if (std::none_of(from.writes.begin(), from.writes.end(),
+                     [&](const Field& field) { return field.name == name; }))
+      return invalid_input(cat(from.name, " does not write ", name));
+  const std::vector<std::string> taken =
+      e.shared() ? shared_fields(from) : exchanged_fields(program.graph, e.producer, e.consumer);
+  for (size_t i = 0; i < e.fields.size(); ++i) {
+    if (!contains(taken, e.fields[i]))
+      return invalid_input(cat("nobody takes ", e.fields[i], " of ", from.name, " by it"));
+    if (std::find(e.fields.begin(), e.fields.begin() + static_cast<int64_t>(i), e.fields[i]) !=
+        e.fields.begin() + static_cast<int64_t>(i))
+      return invalid_input(cat("moves ", e.fields[i], " twice"));
+  }
+  return verify_members(program, e);
+}
+
+// Every field that one call gives and another takes is in an entry.
+Status verify_need(const Program& program, CallId producer, CallId reader,
+                   const std::vector<std::string>& fields) {
+  for (const std::string& field : fields)
+    if (std::none_of(program.exchanges.begin(), program.exchanges.end(), [&](const Exchange& e) {
+          return e.producer == producer && e.consumer == reader && contains(e.fields, field);
+        }))
+      return invalid_input(
+          cat("no exchange brings ", field, " of ", program.graph.calls[producer.value].name,
+              reader.value < 0 ? " to all" : cat(" to ", program.graph.calls[reader.value].name)));
+  return ok_status();
+}
+
+class FieldWalk {
+ public:
+  FieldWalk(const Program& program, size_t rank)
+      : program_(program),
+        self_(DeviceId{static_cast<int32_t>(rank)}),
+        list_(program.ranks[rank].instructions),
+        ended_(program.graph.calls.size()),
+        shared_(ended_) {}
+
+  Status run() {
+    for (size_t i = 0; i < list_.size(); ++i) {
+      if (const Status status = step(i); !status.ok())
+        return status.at(
+            cat("rank ", self_, ", instruction ", i, " (", op_kind_name(list_[i].kind), ")"));
+      const Instruction& done = list_[i];
+      if (done.kind == OpKind::kCall || done.kind == OpKind::kRegionEnd)
+        ended_[done.call.value] = true;
+      if (done.kind == OpKind::kShare)
+        shared_[program_.exchanges[done.detail].producer.value] = true;
+    }
+    return ok_status();
+  }
+
+ private:
+  Status step(size_t i) const {
+    if (moves_fields(list_[i].kind)) return give(program_.exchanges[list_[i].detail]);
+    return starts_call(list_[i].kind) ? start_call(i) : ok_status();
+  }
+
+  const std::string& name(CallId call) const { return program_.graph.calls[call.value].name; }
+
+  Status give(const Exchange& exchange) const {
+    const CallId from = exchange.producer;
+    if (ended_[from.value] || !has(program_.calls[from.value].mesh.devices, self_))
+      return ok_status();
+    return invalid_input(cat("gives away what ", name(from), " writes before that"));
+  }
+
+  Status start_call(size_t at) const {
+    const CallId reader = list_[at].call;
+    for (int32_t p = 0; p < reader.value; ++p) {
+      const CallId producer{p};
+      const auto fields = exchanged_fields(program_.graph, producer, reader);
+      if (!fields.empty() && on_several(program_, producer, reader) &&
+          !waits_for_exchange(at, producer))
+        return invalid_input(cat("reads ", fields.front(), " without waiting for its exchange"));
+      if (shares_with(producer, reader) && !shared_[p])
+        return invalid_input(cat("reads what ", name(producer), " shares before that is shared"));
+    }
+    return ok_status();
+  }
+
+  // Whether a call waits for its exchange of a producer, and for all before it of that producer,
+  // which may bring what it lacks.
+  bool waits_for_exchange(size_t at, CallId producer) const {
+    const std::vector<InstructionId>& after = list_[at].after;
+    for (size_t before = 0; before < at; ++before) {
+      if (list_[before].kind != OpKind::kExchange) continue;
+      const Exchange& exchange = program_.exchanges[list_[before].detail];
+      if (exchange.producer != producer) continue;
+      const InstructionId id{static_cast<int32_t>(before)};
+      if (std::find(after.begin(), after.end(), id) == after.end()) return false;
+      if (exchange.consumer == list_[at].call) return true;
+    }
+    return false;
+  }
+
+  bool shares_with(CallId producer, CallId reader) const {
+    const Call& from = program_.graph.calls[producer.value];
+    if (!ends_with_share(from)) return false;
+    const std::vector<std::string>& reads = program_.graph.calls[reader.value].reads;
+    const std::vector<std::string> shared = shared_fields(from);
+    return std::any_of(shared.begin(), shared.end(),
+                       [&](const std::string& field) { return contains(reads, field); });
+  }
+
+  const Program& program_;
+  const DeviceId self_;
+  const std::vector<Instruction>& list_;
+  std::vector<bool> ended_, shared_;  // by call
+};
+
+}  // namespace
+
+Status verify_exchange_table(const Program& program) {
+  for (size_t i = 0; i < program.exchanges.size(); ++i)
+    BRAID_TRY(verify_exchange(program, program.exchanges[i]).at(cat("exchange ", i)));
+  for (size_t i = 0; i < program.exchanges.size(); ++i)
+    for (size_t before = 0; before < i; ++before)
+      if (program.exchanges[i].producer == program.exchanges[before].producer &&
+          program.exchanges[i].consumer == program.exchanges[before].consumer)
+        return invalid_input(cat("exchange ", i, ": is between the calls of exchange ", before));
+  const auto calls = static_cast<int32_t>(program.graph.calls.size());
+  for (CallId producer{0}; producer.value < calls; ++producer.value) {
+    const Call& from = program.graph.calls[producer.value];
+    if (ends_with_share(from))
+      BRAID_TRY(verify_need(program, producer, CallId{-1}, shared_fields(from)));
+    for (CallId reader{producer.value + 1}; reader.value < calls; ++reader.value)
+      if (!program.calls.empty() && on_several(program, producer, reader))
+        BRAID_TRY(verify_need(program, producer, reader,
+                              exchanged_fields(program.graph, producer, reader)));
+  }
+  return ok_status();
+}
+
+Status verify_fields(const Program& program, size_t rank) { return FieldWalk(program, rank).run(); }
+
+}  // namespace braid::inline program
