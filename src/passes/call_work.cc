@@ -12,6 +12,11 @@ Inferred inferred_of(const Call& call) {
 
 }  // namespace
 
+Result<Expansion> CallWork::ops_of(const CallFrame& frame, const Deal& deal, bool woven) const {
+  return verified_ops(frame, self(), deal, change_ ? nullptr : &verified_[{frame.call, woven}],
+                      change_);
+}
+
 Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
   models_.await(call);
   TrainWork work;
@@ -20,7 +25,7 @@ Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
   work.frame = rows_.frame(call);
   work.woven = work.frame.fused != nullptr;
   work.second = work.woven && work.frame.of_pair > 0;
-  BRAID_ASSIGN(work.ops, verified_ops(work.frame, self(), deal, &verified_[{call, work.woven}]));
+  BRAID_ASSIGN(work.ops, ops_of(work.frame, deal, work.woven));
   if (everyone_ != nullptr) work.groups = models_.groups(call);
   work.everyone = everyone_;
   work.needs = &needs_[call];
@@ -38,7 +43,7 @@ Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
                         role->second.gradients;
   work.deal = &deal;
   work.frame = rows_.frame(call);
-  BRAID_ASSIGN(work.ops, verified_ops(work.frame, self(), deal, &verified_[{call, false}]));
+  BRAID_ASSIGN(work.ops, ops_of(work.frame, deal, false));
   work.everyone = everyone_;
   work.needs = &needs_[call];
   work.keeps_packed = rows_.lowered().count(call.value) == 0;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "passes/inference.h"
 #include "passes/training.h"
@@ -19,10 +20,16 @@ class CallWork {
  public:
   // `everyone` carries the messages between stages; null in a job of one rank. REQUIRES: all
   // outlive this and what it gives.
-  // `needs`: what the passes of each call were measured to take.
+  // `needs`: what the passes of each call were measured to take. `change`: makes of the ops of this
+  // rank others, which nobody verifies; for tests of what becomes of a job that has them.
   CallWork(const Program& program, RankModels& models, const CallRows& rows, Communicator* everyone,
-           NeedsOfCalls& needs)
-      : program_(program), models_(models), rows_(rows), everyone_(everyone), needs_(needs) {}
+           NeedsOfCalls& needs, ChangeOps change = {})
+      : program_(program),
+        models_(models),
+        rows_(rows),
+        everyone_(everyone),
+        needs_(needs),
+        change_(std::move(change)) {}
 
   // Of a call that this rank takes part in, and a deal of its samples, which must outlive the work.
   // Errors: ops of the ranks that do not fit each other.
@@ -36,11 +43,14 @@ class CallWork {
     return DeviceId{everyone_ == nullptr ? 0 : static_cast<int>(everyone_->index())};
   }
 
+  Result<Expansion> ops_of(const CallFrame& frame, const Deal& deal, bool woven) const;
+
   const Program& program_;
   RankModels& models_;
   const CallRows& rows_;
   Communicator* everyone_;
   NeedsOfCalls& needs_;
+  const ChangeOps change_;
   // Lists that need no second look, by call and whether its passes are woven with another's.
   mutable std::map<std::pair<CallId, bool>, VerifiedShapes> verified_;
 };

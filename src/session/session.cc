@@ -89,6 +89,7 @@ Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Gr
 
 struct Session::Loaded {
   Communicator* everyone = nullptr;
+  ChangeOps change;
   RunData data;
   std::unique_ptr<RankModels> models;
   std::vector<std::unique_ptr<Reward>> rewards;
@@ -109,7 +110,7 @@ Status check_functions(const Graph& graph) {
 }
 
 Result<std::unique_ptr<Session>> Session::create(const Config& config, const Program& program,
-                                                 World* world) {
+                                                 World* world, const ChangeOps& change) {
   const Graph& graph = program.graph;
   BRAID_TRY(check_options(config, graph));
   BRAID_TRY(check_executable(program));
@@ -117,6 +118,7 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   BRAID_TRY(set_threads(config, world));
   BRAID_TRY(set_memory_limit(config));
   Loaded loaded;
+  loaded.change = change;
   if (world != nullptr && world->world_size() > 1) {
     BRAID_ASSIGN(loaded.everyone, world->everyone());
   }
@@ -167,7 +169,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       rows_(config_, program_, store_),
       exchange_(loaded.everyone, store_),
       models_(std::move(loaded.models)),
-      work_(program_, *models_, rows_, loaded.everyone, needs_),
+      work_(program_, *models_, rows_, loaded.everyone, needs_, std::move(loaded.change)),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       inference_(config_.rollout.temperature, shares_prompts(config_, program_.graph)),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),

@@ -52,9 +52,10 @@ class Session : public Executor {
  public:
   // Loads everything that the graph needs; errors name the config key or the file. `world` is the
   // job that this process is a rank of, with as many ranks as the program, or null for a program of
-  // one rank. REQUIRES: it outlives the session.
+  // one rank. REQUIRES: it outlives the session. `change`: as CallWork takes it.
   static Result<std::unique_ptr<Session>> create(const Config& config, const Program& program,
-                                                 World* world = nullptr);
+                                                 World* world = nullptr,
+                                                 const ChangeOps& change = {});
 
   // One step of the program, or the rest of one that is open. Returns the step's metrics by name.
   // After a failure the session of one rank is as it was before the step where that had made no
