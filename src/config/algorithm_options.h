@@ -1,10 +1,10 @@
-// Options of the algorithms: what to optimise. visit() is the one list of keys with meaning, unit,
-// neutral value and source: reader, printer and documentation walk it. All of them change results;
-// algo/ checks their values.
+// Options of the algorithms: what to optimise. All of them change results.
 #pragma once
 
 #include <cstdint>
 #include <string>
+
+#include "config/key_facts.h"
 
 namespace braid::inline config {
 
@@ -16,6 +16,22 @@ struct KlOptions {
   double target = 6;
   double horizon = 10000;
 };
+
+template <class V>
+void visit(V& v, KlOptions& o) {
+  v("coef", o.coef, "weight of the KL penalty; 0 = off, no reference model is loaded",
+    counted(0, kMostNumber), key::priced, key::read_if(ReadIf::kGeneration));
+  v("estimator", o.estimator, "Schulman, \"Approximating KL divergence\", 2020",
+    one_of("k1 | k2 | k3"));
+  v("in", o.in,
+    "reward: subtracted per token from the reward | loss: added to the loss | own: left to the "
+    "function of algorithm.loss, which gets the reference's log-probs",
+    one_of("reward | loss | own"));
+  v("controller", o.controller, "Ziegler et al., 2019, section 2.2", one_of("fixed | adaptive"));
+  v("target", o.target, "adaptive: KL per sequence aimed at", key::read_if(ReadIf::kAdaptiveKl));
+  v("horizon", o.horizon, "adaptive: sequences over which the coefficient adapts",
+    key::read_if(ReadIf::kAdaptiveKl));
+}
 
 struct AlgorithmOptions {
   std::string name = "ppo";
@@ -50,18 +66,6 @@ struct AlgorithmOptions {
 };
 
 template <class V>
-void visit(V& v, KlOptions& o) {
-  v("coef", o.coef, "weight of the KL penalty; 0 = off, no reference model is loaded");
-  v("estimator", o.estimator, "k1 | k2 | k3 (Schulman, \"Approximating KL divergence\", 2020)");
-  v("in", o.in,
-    "reward: subtracted per token from the reward | loss: added to the loss | own: left to the "
-    "function of algorithm.loss, which gets the reference's log-probs");
-  v("controller", o.controller, "fixed | adaptive (Ziegler et al., 2019, section 2.2)");
-  v("target", o.target, "adaptive: KL per sequence aimed at");
-  v("horizon", o.horizon, "adaptive: sequences over which the coefficient adapts");
-}
-
-template <class V>
 void visit(V& v, AlgorithmOptions& o) {
   v("name", o.name,
     "ppo | grpo | dapo | dr_grpo | gspo | cispo | rloo | reinforce | reinforce_plus_plus | "
@@ -69,44 +73,61 @@ void visit(V& v, AlgorithmOptions& o) {
     "(docs/algorithms.md); "
     "the "
     "defaults below, and "
-    "reward_total.overlong_buffer, depend on it");
-  v("gamma", o.gamma, "discount per token");
-  v("lam", o.lam, "GAE lambda (Schulman et al., 2016)");
-  v("normalize_advantages", o.normalize_advantages, "batch | group | none");
-  v("whiten_rewards", o.whiten_rewards, "scale the rewards of a rollout to variance 1");
-  v("kl", o.kl, "penalty for leaving the reference model");
-  v("clip_low", o.clip_low, "ratio may fall to 1 - clip_low (Schulman et al., 2017)");
-  v("clip_high", o.clip_high, "ratio may rise to 1 + clip_high");
+    "reward_total.overlong_buffer, depend on it",
+    key::priced, key::read_always);
+  v("gamma", o.gamma, "discount per token", between(0, 1), key::read_if(ReadIf::kDiscounts));
+  v("lam", o.lam, "GAE lambda (Schulman et al., 2016)", between(0, 1),
+    key::read_if(ReadIf::kCritic));
+  v("normalize_advantages", o.normalize_advantages, "over which tokens they are whitened",
+    one_of("batch | group | none"));
+  v("whiten_rewards", o.whiten_rewards, "scale the rewards of a rollout to variance 1",
+    key::read_if(ReadIf::kTokenRewards));
+  v("kl", o.kl, "penalty for leaving the reference model", key::read_if(ReadIf::kKl));
+  v("clip_low", o.clip_low, "ratio may fall to 1 - clip_low (Schulman et al., 2017)",
+    between(0, 1));
+  v("clip_high", o.clip_high, "ratio may rise to 1 + clip_high", counted(0, kMostNumber));
   v("dual_clip", o.dual_clip,
-    "> 1: bound on the loss of negative advantages (Ye et al., 2020); 0 = off");
-  v("entropy_coef", o.entropy_coef, "weight of the entropy bonus; 0 = off");
-  v("loss_agg", o.loss_agg,
-    "token_mean | seq_mean_token_mean | seq_mean_token_sum | constant_norm");
+    "> 1: bound on the loss of negative advantages (Ye et al., 2020, zero_or_above(1)); 0 = off");
+  v("entropy_coef", o.entropy_coef, "weight of the entropy bonus; 0 = off", any_number());
+  v("loss_agg", o.loss_agg, "how the losses of tokens become one (docs/algorithms.md)",
+    one_of("token_mean | seq_mean_token_mean | seq_mean_token_sum | constant_norm"),
+    key::read_always);
   v("loss_norm_tokens", o.loss_norm_tokens,
-    "constant_norm: the constant (tokens per sequence), required then");
-  v("ratio_level", o.ratio_level, "token | sequence");
-  v("value_clip", o.value_clip, "critic: clip around the old value; 0 = off");
-  v("critic_coef", o.critic_coef, "weight of the value loss");
-  v("stop_kl", o.stop_kl, "end the epochs of a step when KL(old, new) exceeds it; 0 = off");
+    "constant_norm: the constant (tokens per sequence), required then",
+    key::read_if(ReadIf::kConstantNorm));
+  v("ratio_level", o.ratio_level, "of what the ratio of new to old policy is",
+    one_of("token | sequence"));
+  v("value_clip", o.value_clip, "critic: clip around the old value; 0 = off",
+    counted(0, kMostNumber), key::read_if(ReadIf::kCritic));
+  v("critic_coef", o.critic_coef, "weight of the value loss", counted(0, kMostNumber),
+    key::read_if(ReadIf::kCritic));
+  v("stop_kl", o.stop_kl, "end the epochs of a step when KL(old, new) exceeds it; 0 = off",
+    counted(0, kMostNumber), key::not_priced("no update is priced as ended early"));
   v("old_logprobs", o.old_logprobs,
-    "denominators of the ratio: recompute | sampler (as noted while sampling; saves a forward)");
+    "denominators of the ratio; sampler: as noted while sampling, which saves a forward",
+    one_of("recompute | sampler"), key::priced);
   v("tis_cap", o.tis_cap,
     "truncated importance sampling: tokens weigh min(old / sampler, cap) (Yao et al., 2025); 0 = "
-    "off");
+    "off",
+    counted(0, kMostNumber), key::priced);
   v("mask_truncated", o.mask_truncated,
     "responses cut at max_response_length are not trained on; their rewards still count in the "
     "advantages of the others");
   v("beta", o.beta,
     "dpo, online_dpo, kto: how far the policy may leave the reference, smaller is farther; orpo: "
     "weight "
-    "of the odds ratio");
-  v("preference_loss", o.preference_loss,
-    "dpo, online_dpo: sigmoid | ipo | hinge | robust (docs/algorithms.md)");
+    "of the odds ratio",
+    above(0), key::read_if(ReadIf::kPreferencesOrLabels));
+  v("preference_loss", o.preference_loss, "dpo, online_dpo: docs/algorithms.md",
+    one_of("sigmoid | ipo | hinge | robust"), key::read_if(ReadIf::kPairs));
   v("label_smoothing", o.label_smoothing,
     "dpo, online_dpo: share of preferences taken to be the wrong way round; sigmoid (cDPO) and "
-    "robust");
-  v("wanted_weight", o.wanted_weight, "kto: weight of responses that are wanted");
-  v("unwanted_weight", o.unwanted_weight, "kto: weight of those that are not");
+    "robust",
+    between(0, 0.5), key::read_if(ReadIf::kPairs));
+  v("wanted_weight", o.wanted_weight, "kto: weight of responses that are wanted",
+    counted(0, kMostNumber), key::read_if(ReadIf::kLabels));
+  v("unwanted_weight", o.unwanted_weight, "kto: weight of those that are not",
+    counted(0, kMostNumber), key::read_if(ReadIf::kLabels));
   v("loss", o.loss,
     "a library of 'braid build-loss' whose loss of a token stands for that of the policy "
     "(docs/own_losses.md); \"\" = the algorithm's");

@@ -27,7 +27,7 @@ bool has_choices(const Allowed& allowed) { return allowed.choices[0] != '\0'; }
 
 std::string allowed_text(const Allowed& allowed) {
   if (has_choices(allowed)) return allowed.choices;
-  const bool low = std::isfinite(allowed.low);
+  const bool low = allowed.low > -kMostNumber;
   const bool high = std::isfinite(allowed.high) && !allowed.high_is_guard;
   const std::string least = number_text(allowed.low), most = number_text(allowed.high);
   if (low && high)

@@ -9,6 +9,11 @@
 
 namespace braid::inline config {
 
+// Bounds far above what can be meant, so that products of counts fit and nothing waits for ever.
+inline constexpr double kMostCount = 16'777'216;     // samples, tokens of a sequence, ...
+inline constexpr double kMostSteps = 1'000'000'000;  // steps, and tokens of a batch
+inline constexpr double kMostNumber = 1e30;
+
 struct Allowed {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -55,6 +60,16 @@ constexpr Allowed above_to(double low, double high) {
 constexpr Allowed from_to_below(double low, double high) {
   Allowed out = between(low, high);
   out.high_excluded = true;
+  return out;
+}
+// Any number that is not beyond all measure.
+constexpr Allowed any_number() {
+  Allowed out = counted(-kMostNumber, kMostNumber);
+  return out;
+}
+constexpr Allowed zero_or_above(double low) {
+  Allowed out = above(low);
+  out.zero_too = true;
   return out;
 }
 constexpr Allowed one_of(const char* choices) {

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/yaml.h"
-#include "config/allowed.h"
+#include "config/key_facts.h"
 
 namespace braid::inline config {
 
@@ -35,20 +35,62 @@ inline constexpr bool is_scalar_option =
     std::is_same_v<T, std::string> || std::is_same_v<T, double> || std::is_same_v<T, int64_t> ||
     std::is_same_v<T, bool>;
 
+// Whether a field has one of its allowed values; `place` begins the error.
+template <typename T>
+Status check_value(const Allowed& allowed, const std::string& place, const T& field) {
+  if constexpr (std::is_same_v<T, std::string>)
+    return check_allowed(allowed, place, field);
+  else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, int64_t>)
+    return check_allowed(allowed, place, static_cast<double>(field));
+  else
+    return ok_status();
+}
+template <typename T>
+Status check_value(const Allowed& allowed, const std::string& place, const std::vector<T>& field) {
+  for (const T& item : field) BRAID_TRY(check_value(allowed, place, item));
+  return ok_status();
+}
+
+// Visits a struct, however it was filled, and checks the values of its fields.
+class OptionChecker {
+ public:
+  explicit OptionChecker(std::string path) : path_(std::move(path)) {}
+
+  template <typename T, typename... Traits>
+  void operator()(const char* key, T& field, const char* /*doc*/, const Traits&... traits) {
+    if (!status_.ok()) return;
+    const std::string path = cat(path_, ".", key);
+    if constexpr (is_scalar_option<T>) {
+      status_ = check_value(key_facts(traits...).allowed, path, field);
+    } else {
+      OptionChecker checker(path);
+      visit(checker, field);
+      status_ = checker.status_;
+    }
+  }
+
+  const Status& status() const { return status_; }
+
+ private:
+  std::string path_;
+  Status status_;
+};
+
 // Visits a struct and fills the fields that the node names.
 class OptionReader {
  public:
   OptionReader(const YamlNode& node, std::string path) : node_(node), path_(std::move(path)) {}
 
-  template <typename T>
-  void operator()(const char* key, T& field, const char* doc, const Allowed& allowed = {}) {
+  template <typename T, typename... Traits>
+  void operator()(const char* key, T& field, const char* doc, const Traits&... traits) {
+    const Allowed allowed = key_facts(traits...).allowed;
     known_.push_back(key);
     const YamlNode* found = node_.find(key);
     if (found == nullptr || !status_.ok()) return;
     const std::string path = path_.empty() ? key : cat(path_, ".", key);
     status_ = read(*found, path, field);
     if (!status_.ok()) return;
-    status_ = check(allowed, cat(found->origin, ": ", path), field);
+    status_ = check_value(allowed, cat(found->origin, ": ", path), field);
     if (!status_.ok() && *doc != '\0')
       status_ = invalid_input(cat(status_.message(), " (", path, ": ", doc, ")"));
   }
@@ -101,22 +143,6 @@ class OptionReader {
   }
 
  private:
-  template <typename T>
-  static Status check(const Allowed& allowed, const std::string& place, const T& field) {
-    if constexpr (std::is_same_v<T, std::string>)
-      return check_allowed(allowed, place, field);
-    else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, int64_t>)
-      return check_allowed(allowed, place, static_cast<double>(field));
-    else
-      return ok_status();
-  }
-  template <typename T>
-  static Status check(const Allowed& allowed, const std::string& place,
-                      const std::vector<T>& field) {
-    for (const T& item : field) BRAID_TRY(check(allowed, place, item));
-    return ok_status();
-  }
-
   const YamlNode& node_;
   std::string path_;
   std::vector<std::string> known_;
@@ -132,8 +158,8 @@ class OptionPrinter {
     out_.origin = source == nullptr ? "default" : source->origin;
   }
 
-  template <typename T>
-  void operator()(const char* key, T& field, const char* /*doc*/, const Allowed& = {}) {
+  template <typename T, typename... Traits>
+  void operator()(const char* key, T& field, const char* /*doc*/, const Traits&...) {
     const YamlNode* source = source_ == nullptr ? nullptr : source_->find(key);
     out_.map.emplace_back(key, print(field, source));
   }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/yaml.h"
-#include "config/allowed.h"
+#include "config/key_facts.h"
 
 namespace braid::inline config {
 
@@ -14,6 +14,14 @@ struct WorkloadConfig {
   YamlNode prompt_length;
   YamlNode response_length;
 };
+
+template <class V>
+void visit(V& v, WorkloadConfig& o) {
+  v("prompt_length", o.prompt_length,
+    "tokens: a number, {mean, sigma} (lognormal) or {file}; null = data.max_prompt_length");
+  v("response_length", o.response_length,
+    "tokens: a number, {mean, sigma} (lognormal) or {file}; null = rollout.max_response_length");
+}
 
 struct PlanConfig {
   std::string file;
@@ -27,30 +35,27 @@ struct PlanConfig {
 };
 
 template <class V>
-void visit(V& v, WorkloadConfig& o) {
-  v("prompt_length", o.prompt_length,
-    "tokens: a number, {mean, sigma} (lognormal) or {file}; null = data.max_prompt_length");
-  v("response_length", o.response_length,
-    "tokens: a number, {mean, sigma} (lognormal) or {file}; null = rollout.max_response_length");
-}
-
-template <class V>
 void visit(V& v, PlanConfig& o) {
   v("file", o.file, "execution plan to use; \"\" = search, or placement and parallel");
   v("auto", o.automatic,
-    "train: search the plan among those that training executes, as 'braid plan' would");
+    "train: search the plan among those that training executes, as 'braid plan' would",
+    key::no_cost("of 'braid train': 'braid plan' always searches"));
   v("graph", o.graph, "YAML file of an own dataflow graph; \"\" = the algorithm's");
-  v("memory_limit_gib", o.memory_limit_gib, "per device; 0 = the device's", at_least(0));
+  v("memory_limit_gib", o.memory_limit_gib, "per device; 0 = the device's", at_least(0),
+    key::read_if(ReadIf::kPlanMemory));
   v("host_memory_gib", o.host_memory_gib,
-    "per node, for weights and optimizer states that wait there; 0 = not limited", at_least(0));
+    "per node, for weights and optimizer states that wait there; 0 = not limited", at_least(0),
+    key::read_if(ReadIf::kPlanMemory));
   v("offload", o.offload,
     "auto: the plan says which weights and optimizer states wait in host memory; never: none do",
-    one_of("auto | never"));
+    one_of("auto | never"), key::read_if(ReadIf::kPlan));
   v("train_engine", o.train_engine,
     "whose measured speed training is priced with, such as megatron-lm, deepspeed, torchtitan "
-    "(names: docs/planner.md); \"\" = the average engine");
+    "(names: docs/planner.md); \"\" = the average engine",
+    key::read_by_planning);
   v("generate_engine", o.generate_engine,
-    "the same of generation: vllm, sglang, trtllm; \"\" = the average engine");
+    "the same of generation: vllm, sglang, trtllm; \"\" = the average engine",
+    key::read_by_planning);
 }
 
 }  // namespace braid::inline config

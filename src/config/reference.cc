@@ -90,6 +90,17 @@ class KeyChecker {
 // "|" separates the columns of a Markdown table.
 std::string escaped(const std::string& text) { return join(split(text, '|'), "\\|"); }
 
+// "reward[1].weight" as "reward[].weight".
+std::string without_places(const std::string& key) {
+  std::string out;
+  bool inside = false;
+  for (const char c : key) {
+    inside = (inside || out.ends_with('[')) && c != ']';
+    if (!inside) out += c;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<OptionRow> option_rows() {
@@ -99,13 +110,33 @@ std::vector<OptionRow> option_rows() {
   return lister.rows;
 }
 
+const KeyFacts* facts_of(const std::string& key) {
+  static const std::map<std::string, KeyFacts>& facts = *[] {
+    auto* out = new std::map<std::string, KeyFacts>();
+    for (const OptionRow& row : option_rows())
+      (*out)[row.kind == OptionRow::Kind::kListOfGroups ? row.path + "[]" : row.path] = row.facts;
+    return out;
+  }();
+  std::string path = without_places(key);
+  while (true) {
+    if (const auto found = facts.find(path); found != facts.end()) return &found->second;
+    const size_t cut = path.find_last_of(".[");
+    if (cut == std::string::npos) break;
+    path.resize(cut);
+  }
+  const auto list = facts.find(path + "[]");
+  return list == facts.end() ? nullptr : &list->second;
+}
+
 std::string configuration_table() {
-  std::string out = "| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+  std::string out =
+      "| key | type | default | allowed | on resume | meaning |\n|---|---|---|---|---|---|\n";
   for (const OptionRow& row : option_rows()) {
     const bool leaf = row.kind == OptionRow::Kind::kLeaf;
     const std::string name = leaf ? cat("`", row.path, "`") : cat("**`", row.path, "`**");
     out += cat("| ", name, " | ", row.type, " | ", leaf ? cat("`", row.default_value, "`") : "",
-               " | ", escaped(row.allowed), " | ", escaped(row.doc), " |\n");
+               " | ", escaped(row.allowed), " | ", leaf && row.facts.free_on_resume ? "free" : "",
+               " | ", escaped(row.doc), " |\n");
   }
   return out;
 }

@@ -21,19 +21,22 @@ struct OptionRow {
   std::string default_value;  // as YAML; "" for groups
   std::string allowed;        // "at least 1"; "" = any
   std::string doc;
+  KeyFacts facts;  // with those of its groups
 };
 
 // Visits a struct and lists its keys, depth first in the order of visit().
 class OptionLister {
  public:
-  explicit OptionLister(std::string prefix = "") : prefix_(std::move(prefix)) {}
+  explicit OptionLister(std::string prefix = "", KeyFacts group = {})
+      : prefix_(std::move(prefix)), group_(group) {}
 
-  template <typename T>
-  void operator()(const char* key, T& field, const char* doc, const Allowed& allowed = {}) {
+  template <typename T, typename... Traits>
+  void operator()(const char* key, T& field, const char* doc, const Traits&... traits) {
     OptionRow row;
     row.path = prefix_ + key;
     row.doc = doc;
-    row.allowed = allowed_text(allowed);
+    row.facts = key_facts(traits...).within(group_);
+    row.allowed = allowed_text(row.facts.allowed);
     add(std::move(row), field);
   }
 
@@ -78,7 +81,7 @@ class OptionLister {
 
   template <typename T>
   void add_group(OptionRow row, T& field, const char* separator) {
-    OptionLister lister(row.path + separator);
+    OptionLister lister(row.path + separator, row.facts);
     visit(lister, field);
     rows.push_back(std::move(row));
     rows.insert(rows.end(), lister.rows.begin(), lister.rows.end());
@@ -89,10 +92,15 @@ class OptionLister {
   }
 
   std::string prefix_;
+  KeyFacts group_;
 };
 
 // Every key of Config.
 std::vector<OptionRow> option_rows();
+
+// What is declared of a key, or of the nearest group that it lies in: "reward[].weight",
+// "reward[1].weight", "lora.targets[0]", "cluster.nodes". Null where nothing is.
+const KeyFacts* facts_of(const std::string& key);
 
 // The table of all keys, docs/configuration.md's second part.
 std::string configuration_table();

@@ -6,58 +6,25 @@
 
 #include "base/text.h"
 #include "config/binder.h"
+#include "config/reference.h"
 
 namespace braid::inline identity {
 namespace {
 
-// Options that may differ between a run and its continuation: they change what is written, how fast
-// or in how much memory, and how long the run is, but no number of a step.
-constexpr const char* kFreeGroups[] = {"run.",      "checkpoint.", "log.",      "eval.",
-                                       "plan.",     "cluster.",    "workload.", "placement.",
-                                       "parallel.", "runtime.",    "export."};
-constexpr const char* kFreeKeys[] = {"device",
-                                     "train.total_steps",
-                                     "train.total_episodes",
-                                     "train.threads",
-                                     "train.recompute",
-                                     "train.memory_limit_gib",
-                                     "train.rehearse",
-                                     "train.on_nonfinite",
-                                     "train.max_skipped_steps",
-                                     "train.max_idle_steps",
-                                     "rollout.record",
-                                     "rollout.max_concurrent",
-                                     "rollout.kv_budget_tokens",
-                                     "rollout.longest_first",
-                                     "data.eval",
-                                     "data.check_s",
-                                     "train.offload",
-                                     "lora.export_as"};
-constexpr const char* kFreeRewardKeys[] = {".auth_token",    ".url",       ".timeout_s",
-                                           ".workers",       ".memory_mb", ".retries",
-                                           ".batch_samples", ".outage_s"};
 constexpr const char* kDateKey = "data.template_date";
-constexpr const char* kSecretKeys[] = {".auth_token"};
 // Of no use without the rest of a run: rewards, and sections with several forms.
 constexpr const char* kUnread[] = {"reward[",  "cluster", "placement",
                                    "parallel", "plan.",   "workload."};
-constexpr const char* kFileKeys[] = {".path", ".config", "data.train", "rollout.replay"};
 
-bool is_free(const std::string& key) {
-  const auto begins = [&](const char* group) { return key.rfind(group, 0) == 0; };
-  const auto ends = [&](const char* name) { return key.ends_with(name); };
-  return std::any_of(std::begin(kFreeGroups), std::end(kFreeGroups), begins) ||
-         std::any_of(std::begin(kFreeKeys), std::end(kFreeKeys),
-                     [&](const char* name) { return key == name; }) ||
-         (begins("reward[") &&
-          std::any_of(std::begin(kFreeRewardKeys), std::end(kFreeRewardKeys), ends));
+// What is declared of a key; of one that is not known nothing.
+KeyFacts declared(const std::string& key) {
+  const KeyFacts* facts = facts_of(key);
+  return facts == nullptr ? KeyFacts() : *facts;
 }
 
 void flatten(const YamlNode& node, const std::string& key, Json& out) {
   if (node.kind == YamlNode::Kind::kScalar) {
-    const bool secret = std::any_of(std::begin(kSecretKeys), std::end(kSecretKeys),
-                                    [&](const char* name) { return key.ends_with(name); });
-    if (!secret) out[key] = node.scalar;
+    if (!declared(key).secret) out[key] = node.scalar;
   }
   for (const auto& [name, child] : node.map)
     flatten(child, key.empty() ? name : cat(key, ".", name), out);
@@ -89,10 +56,8 @@ YamlNode& node_at(YamlNode& root, const std::string& key) {
 // The file or folder that a value of this key names (or a pattern of names within a folder), by the
 // one path that does not depend on the spelling; "" where it names none.
 std::string file_of(const std::string& key, const std::string& value) {
-  const bool names_file = std::any_of(std::begin(kFileKeys), std::end(kFileKeys),
-                                      [&](const char* end) { return key.ends_with(end); });
   std::error_code error;
-  if (!names_file || value.empty()) return "";
+  if (!declared(key).file || value.empty()) return "";
   const auto path = std::filesystem::canonical(value, error);
   if (!error) return path.string();
   const std::filesystem::path given = value;
@@ -115,7 +80,8 @@ void note_difference(const std::string& key, const Json& saved, const Json& now,
   const bool list = key.find('[') != std::string::npos;
   const auto unstated = [&](const Json& from) { return from.value(key, std::string()).empty(); };
   if (key == kDateKey && (unstated(saved) || unstated(now))) return;  // the run decides it
-  if (is_free(key) || (!list && (!saved.contains(key) || !now.contains(key)))) return;
+  if (declared(key).free_on_resume || (!list && (!saved.contains(key) || !now.contains(key))))
+    return;
   const auto text = [&](const Json& from) {
     return from.contains(key) ? "'" + from[key].get<std::string>() + "'" : "absent";
   };

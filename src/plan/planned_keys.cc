@@ -5,110 +5,11 @@
 #include <utility>
 
 #include "base/text.h"
+#include "config/reference.h"
 #include "config/set_keys.h"
 
 namespace braid::inline plan {
 namespace {
-
-using Effect = KeyMeaning::Effect;
-
-constexpr const char* kOfTheResult = "changes what is learned, not what a step costs";
-constexpr const char* kOfTheData = "says what the data are; their lengths are those of workload";
-constexpr const char* kBesideTheStep = "happens beside the steps that are priced";
-constexpr const char* kOfTheFiles = "says where files are";
-constexpr const char* kLengths =
-    "lengths of responses are those of workload.response_length; state there what they become";
-constexpr const char* kChosen =
-    "the plan has its own; fix it under the same name as parallel.CALL.NAME, with --keep";
-
-struct Rule {
-  const char* key;  // itself, or the beginning of its path
-  Effect effect;
-  const char* why;
-};
-
-// The first that matches counts.
-constexpr Rule kRules[] = {
-    {"run", Effect::kWithoutEffect, kOfTheFiles},
-    {"plan.auto", Effect::kWithoutEffect, "of 'braid train': 'braid plan' always searches"},
-    {"model.path", Effect::kRead, ""},
-    {"model.config", Effect::kRead, ""},
-    {"model.size", Effect::kRead, ""},
-    {"model.dtype", Effect::kRead, ""},
-    {"tokenizer", Effect::kWithoutEffect, kOfTheFiles},
-    {"device", Effect::kRead, ""},
-    {"lora.rank", Effect::kRead, ""},
-    {"lora.targets", Effect::kNotPriced, "adapters are priced on every linear layer"},
-    {"lora", Effect::kWithoutEffect, kOfTheResult},
-    {"reference", Effect::kRead, ""},
-    {"teacher", Effect::kRead, ""},
-    {"critic.path", Effect::kRead, ""},
-    {"critic.size", Effect::kRead, ""},
-    {"critic.init_from", Effect::kRead, ""},
-    {"critic.warmup_steps", Effect::kNotPriced,
-     "a step after the warm-up is planned; in a step of the warm-up the actor is not trained"},
-    {"critic", Effect::kWithoutEffect, kOfTheResult},
-    {"data.max_prompt_length", Effect::kRead, ""},
-    {"data", Effect::kWithoutEffect, kOfTheData},
-    {"rollout.prompts_per_step", Effect::kRead, ""},
-    {"rollout.samples_per_prompt", Effect::kRead, ""},
-    {"rollout.max_response_length", Effect::kRead, ""},
-    {"rollout.min_response_length", Effect::kNotPriced, kLengths},
-    {"rollout.ignore_eos", Effect::kNotPriced, kLengths},
-    {"rollout.stop", Effect::kNotPriced, kLengths},
-    {"rollout.max_concurrent", Effect::kNotPriced, kChosen},
-    {"rollout.kv_budget_tokens", Effect::kNotPriced, kChosen},
-    {"rollout.longest_first", Effect::kNotPriced,
-     "responses are admitted in the order of the batch: their lengths are not known before"},
-    {"rollout.replay", Effect::kNotPriced, "a step that generates is planned"},
-    {"rollout.record", Effect::kNotPriced, kBesideTheStep},
-    {"rollout", Effect::kWithoutEffect, kOfTheResult},
-    {"algorithm.name", Effect::kRead, ""},
-    {"algorithm.kl.coef", Effect::kRead, ""},
-    {"algorithm.old_logprobs", Effect::kRead, ""},
-    {"algorithm.tis_cap", Effect::kRead, ""},
-    {"algorithm.stop_kl", Effect::kNotPriced, "no update is priced as ended early"},
-    {"algorithm", Effect::kWithoutEffect, kOfTheResult},
-    {"optim.actor.name", Effect::kNotPriced, "states are priced as those of adamw"},
-    {"optim.critic.name", Effect::kNotPriced, "states are priced as those of adamw"},
-    {"optim.reward.name", Effect::kNotPriced, "states are priced as those of adamw"},
-    {"optim", Effect::kWithoutEffect, kOfTheResult},
-    {"train.epochs_per_rollout", Effect::kRead, ""},
-    {"train.minibatches", Effect::kRead, ""},
-    {"train.micro_tokens", Effect::kNotPriced, kChosen},
-    {"train.share_prompts", Effect::kRead, ""},
-    {"train.reduction", Effect::kRead, ""},
-    {"train.recompute", Effect::kNotPriced, kChosen},
-    {"train.offload", Effect::kNotPriced,
-     "the plan says what waits on the host; fix it in a plan file (plan.file)"},
-    {"train.memory_limit_gib", Effect::kNotPriced,
-     "plan.memory_limit_gib says what a plan may take"},
-    {"train.rehearse", Effect::kWithoutEffect, kBesideTheStep},
-    {"train.threads", Effect::kNotPriced, "devices have the rates of cluster"},
-    {"train", Effect::kWithoutEffect, kOfTheResult},
-    {"reward[].type", Effect::kRead, ""},
-    {"reward[].path", Effect::kRead, ""},
-    {"reward[].size", Effect::kRead, ""},
-    {"reward[].timeout_s", Effect::kWithoutEffect, "bounds a wait"},
-    {"reward[].workers", Effect::kNotPriced, "rewards other than models take no time in a plan"},
-    {"reward[].batch_samples", Effect::kNotPriced,
-     "rewards other than models take no time in a plan"},
-    {"reward", Effect::kWithoutEffect, kOfTheResult},
-    {"reward_total", Effect::kWithoutEffect, kOfTheResult},
-    {"checkpoint.every_steps", Effect::kNotPriced, kBesideTheStep},
-    {"checkpoint.every_minutes", Effect::kNotPriced, kBesideTheStep},
-    {"checkpoint.hf_every_steps", Effect::kNotPriced, kBesideTheStep},
-    {"checkpoint", Effect::kWithoutEffect, kOfTheFiles},
-    {"eval", Effect::kNotPriced, kBesideTheStep},
-    {"export", Effect::kWithoutEffect, kOfTheFiles},
-    {"log", Effect::kWithoutEffect, "says what is printed"},
-    {"runtime", Effect::kWithoutEffect, "of 'braid train' with device=emulated"},
-    {"cluster", Effect::kRead, ""},
-    {"workload", Effect::kRead, ""},
-    {"placement", Effect::kRead, ""},
-    {"parallel", Effect::kRead, ""},
-    {"plan", Effect::kRead, ""},
-};
 
 const YamlNode* stated_at(const YamlNode& resolved, std::initializer_list<const char*> path) {
   const YamlNode* node = &resolved;
@@ -163,7 +64,7 @@ std::string not_of_this_graph(const std::string& key, const YamlNode& resolved,
 KeyMeaning meaning_here(const std::string& key, const YamlNode& resolved,
                         const PlanningProblem& problem) {
   const auto without_effect = [](std::string why) {
-    return KeyMeaning{Effect::kWithoutEffect, std::move(why)};
+    return KeyMeaning{PlanEffect::kNoCost, std::move(why)};
   };
   if (key == "data.max_prompt_length" &&
       states_own_lengths(resolved, "prompt_length", problem.workload.prompt))
@@ -195,9 +96,10 @@ KeyMeaning meaning_here(const std::string& key, const YamlNode& resolved,
 }  // namespace
 
 KeyMeaning meaning_of_key(const std::string& key) {
-  for (const Rule& rule : kRules)
-    if (is_within(key, rule.key)) return {rule.effect, rule.why};
-  return {Effect::kNotPriced, "the planner does not know this key"};
+  const KeyFacts* facts = facts_of(key);
+  if (facts == nullptr || !facts->plan)
+    return {PlanEffect::kNotPriced, "the planner does not know this key"};
+  return {facts->plan->effect, facts->plan->why};
 }
 
 PlannedKeys planned_keys(const YamlNode& resolved, const PlanningProblem& problem) {
@@ -207,10 +109,10 @@ PlannedKeys planned_keys(const YamlNode& resolved, const PlanningProblem& proble
     const auto add = [&](auto& list, auto&& entry) {
       if (std::find(list.begin(), list.end(), entry) == list.end()) list.push_back(entry);
     };
-    if (meaning.effect == Effect::kRead) add(out.read, key);
-    if (meaning.effect == Effect::kWithoutEffect)
+    if (meaning.effect == PlanEffect::kPriced) add(out.read, key);
+    if (meaning.effect == PlanEffect::kNoCost)
       add(out.without_effect, PlannedKeys::Entry{key, meaning.why});
-    if (meaning.effect == Effect::kNotPriced)
+    if (meaning.effect == PlanEffect::kNotPriced)
       add(out.not_priced, PlannedKeys::Entry{key, meaning.why});
   });
   return out;
@@ -228,7 +130,7 @@ std::vector<std::string> key_notes(const PlannedKeys& keys) {
   for (const PlannedKeys::Entry& entry : keys.not_priced) add("not priced", entry);
   // Only those that are priced in other configurations: nobody expects a seed to cost time.
   for (const PlannedKeys::Entry& entry : keys.without_effect)
-    if (meaning_of_key(entry.key).effect == Effect::kRead) add("without effect", entry);
+    if (meaning_of_key(entry.key).effect == PlanEffect::kPriced) add("without effect", entry);
   std::vector<std::string> out;
   for (const auto& [reason, names] : by_reason) out.push_back(cat(join(names, ", "), ": ", reason));
   return out;

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "base/yaml.h"
+#include "config/key_facts.h"
 #include "plan/problem.h"
 
 namespace braid::inline plan {
 
 struct KeyMeaning {
-  enum class Effect { kRead, kWithoutEffect, kNotPriced };
-  Effect effect = Effect::kRead;
-  std::string why;  // empty for kRead
+  PlanEffect effect = PlanEffect::kPriced;
+  std::string why;  // empty for kPriced
 };
 
 // What one key means in general; "" as `why` where a key is read. Keys of a list's entries are

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "config/algorithm_traits.h"
+#include "config/reference.h"
 #include "config/set_keys.h"
 #include "plan/plan_text.h"
 
@@ -46,13 +47,15 @@ std::string why_optimizer(const std::string& key, const RunFacts& run) {
   return "";
 }
 
-std::string why_kl(const std::string& key, const RunFacts& run) {
+std::string why_kl(const std::string&, const RunFacts& run) {
   const KlOptions& kl = run.config.algorithm.kl;
   if (!generates(run.graph)) return run.config.algorithm.name + " generates nothing";
-  if (key == "algorithm.kl.coef") return "";
-  if (kl.coef == 0) return "algorithm.kl.coef is 0";
-  const bool adapts = key == "algorithm.kl.target" || key == "algorithm.kl.horizon";
-  return adapts && kl.controller == "fixed" ? "algorithm.kl.controller is fixed" : "";
+  return kl.coef == 0 ? "algorithm.kl.coef is 0" : "";
+}
+
+std::string why_adaptive_kl(const std::string& key, const RunFacts& run) {
+  if (std::string why = why_kl(key, run); !why.empty()) return why;
+  return run.config.algorithm.kl.controller == "fixed" ? "algorithm.kl.controller is fixed" : "";
 }
 
 using Why = std::string (*)(const std::string& key, const RunFacts& run);
@@ -123,130 +126,133 @@ std::string of_labels(const std::string&, const RunFacts& run) {
   return of_names(run, {"kto"}, "has no labels of samples");
 }
 
-struct RunRule {
-  const char* key;  // itself, or the group that it lies in
-  Why why;
-};
+std::string of_model_config(const std::string&, const RunFacts& run) {
+  return run.config.model.path.empty() ? "" : "model.path is set, and its config.json counts";
+}
 
-// The first that matches counts.
-const RunRule kRunRules[] = {
-    {"run", always_read},
-    {"model.config",
-     [](const std::string&, const RunFacts& run) -> std::string {
-       return run.config.model.path.empty() ? "" : "model.path is set, and its config.json counts";
-     }},
-    {"model.size", of_planning},
-    {"model", always_read},
-    {"tokenizer", always_read},
-    {"device", always_read},
-    {"runtime", always_read},  // refused where it is not
-    {"lora.rank", always_read},
-    {"lora.export_as",
-     [](const std::string& key, const RunFacts& run) {
-       return trains_role(run.graph, "actor") ? of_adapters(key, run)
-                                              : run.config.algorithm.name + " trains no policy";
-     }},
-    {"lora", of_adapters},
-    {"reference.size", of_planning},
-    {"reference",
-     [](const std::string&, const RunFacts& run) -> std::string {
-       return graph_has(run.graph, "reference") ? "" : "no reference model is loaded";
-     }},
-    {"teacher.size", of_planning},
-    {"teacher",
-     [](const std::string&, const RunFacts& run) -> std::string {
-       return graph_has(run.graph, "teacher") ? "" : run.config.algorithm.name + " has no teacher";
-     }},
-    {"critic.size", of_planning},
-    {"critic.init_from",
-     [](const std::string& key, const RunFacts& run) -> std::string {
-       if (run.config.critic.path.empty()) return of_critic(key, run);
-       return "critic.path is set";
-     }},
-    {"critic", of_critic},
-    {"data.eval", of_evaluation},
-    {"data.learn",
-     [](const std::string&, const RunFacts& run) -> std::string {
-       const bool samples = std::any_of(
-           run.graph.calls.begin(), run.graph.calls.end(),
-           [](const Call& c) { return c.kind == CallKind::kFetch && c.function == "samples"; });
-       return samples ? "" : run.config.algorithm.name + " learns from no given responses";
-     }},
-    {"data", always_read},
-    {"rollout.prompts_per_step", always_read},
-    {"rollout", of_generation},
-    {"algorithm.name", always_read},
-    {"algorithm.kl", why_kl},
-    {"algorithm.gamma", of_discounts},
-    {"algorithm.lam", of_critic},
-    {"algorithm.whiten_rewards", of_token_rewards},
-    {"algorithm.value_clip", of_critic},
-    {"algorithm.critic_coef", of_critic},
-    {"algorithm.loss_norm_tokens",
-     [](const std::string&, const RunFacts& run) -> std::string {
-       return run.config.algorithm.loss_agg == "constant_norm"
-                  ? ""
-                  : "algorithm.loss_agg is not constant_norm";
-     }},
-    {"algorithm.loss_agg", always_read},
-    {"algorithm.beta",
-     [](const std::string&, const RunFacts& run) {
-       return of_names(run, {"dpo", "online_dpo", "orpo", "kto"}, "has no such number");
-     }},
-    {"algorithm.preference_loss", of_pairs},
-    {"algorithm.label_smoothing", of_pairs},
-    {"algorithm.wanted_weight", of_labels},
-    {"algorithm.unwanted_weight", of_labels},
-    {"algorithm", of_generation},
-    {"optim", why_optimizer},
-    {"train.memory_limit_gib",
-     [](const std::string&, const RunFacts& run) -> std::string {
-       return run.config.device == "cpu" ? "" : "it limits tensors of device: cpu";
-     }},
-    {"train.max_skipped_steps",
-     [](const std::string&, const RunFacts& run) -> std::string {
-       return run.config.train.on_nonfinite == "skip" ? "" : "train.on_nonfinite is stop";
-     }},
-    {"train.reduction",
-     [](const std::string&, const RunFacts& run) -> std::string {
-       if (run.plan == nullptr) return "one process has all of every sum";
-       const bool cuts = std::any_of(run.plan->calls.begin(), run.plan->calls.end(),
-                                     [](const CallPlan& call) { return call.strategy.tp > 1; });
-       return cuts ? "" : "no call of the plan has tp above 1";
-     }},
-    {"train", always_read},
-    {"reward[].size", of_planning},
-    {"reward_total.overlong_penalty",
-     [](const std::string& key, const RunFacts& run) -> std::string {
-       const bool off = generates(run.graph) && run.config.reward_total.overlong_buffer == 0;
-       return off ? "reward_total.overlong_buffer is 0" : of_generation(key, run);
-     }},
-    {"reward_total", of_generation},
-    {"reward", of_generation},
-    {"checkpoint.allow",
-     [](const std::string&, const RunFacts& run) -> std::string {
-       return run.config.checkpoint.resume == "none" ? "checkpoint.resume is none" : "";
-     }},
-    {"checkpoint", always_read},
-    {"eval.every_steps", always_read},
-    {"eval.at_start", always_read},
-    {"eval", of_evaluation},
-    {"export", always_read},
-    {"log.command", always_read},
-    {"log.command_timeout_s", of_trackers},
-    {"log.command_on_error", of_trackers},
-    {"log", always_read},
-    {"cluster", of_plans},
-    {"workload", of_workload},
-    {"placement", always_read},
-    {"parallel", always_read},
-    {"plan.memory_limit_gib", of_plan_memory},
-    {"plan.host_memory_gib", of_plan_memory},
-    {"plan.offload", of_plans},
-    {"plan.train_engine", of_planning},
-    {"plan.generate_engine", of_planning},
-    {"plan", always_read},
-};
+std::string of_trained_adapters(const std::string& key, const RunFacts& run) {
+  return trains_role(run.graph, "actor") ? of_adapters(key, run)
+                                         : run.config.algorithm.name + " trains no policy";
+}
+
+std::string of_reference(const std::string&, const RunFacts& run) {
+  return graph_has(run.graph, "reference") ? "" : "no reference model is loaded";
+}
+
+std::string of_teacher(const std::string&, const RunFacts& run) {
+  return graph_has(run.graph, "teacher") ? "" : run.config.algorithm.name + " has no teacher";
+}
+
+std::string of_critic_source(const std::string& key, const RunFacts& run) {
+  return run.config.critic.path.empty() ? of_critic(key, run) : "critic.path is set";
+}
+
+std::string of_given_samples(const std::string&, const RunFacts& run) {
+  const bool samples = std::any_of(
+      run.graph.calls.begin(), run.graph.calls.end(),
+      [](const Call& c) { return c.kind == CallKind::kFetch && c.function == "samples"; });
+  return samples ? "" : run.config.algorithm.name + " learns from no given responses";
+}
+
+std::string of_constant_norm(const std::string&, const RunFacts& run) {
+  return run.config.algorithm.loss_agg == "constant_norm"
+             ? ""
+             : "algorithm.loss_agg is not constant_norm";
+}
+
+std::string of_beta(const std::string&, const RunFacts& run) {
+  return of_names(run, {"dpo", "online_dpo", "orpo", "kto"}, "has no such number");
+}
+
+std::string of_cpu(const std::string&, const RunFacts& run) {
+  return run.config.device == "cpu" ? "" : "it limits tensors of device: cpu";
+}
+
+std::string of_skipping(const std::string&, const RunFacts& run) {
+  return run.config.train.on_nonfinite == "skip" ? "" : "train.on_nonfinite is stop";
+}
+
+std::string of_tensor_parallel(const std::string&, const RunFacts& run) {
+  if (run.plan == nullptr) return "one process has all of every sum";
+  const bool cuts = std::any_of(run.plan->calls.begin(), run.plan->calls.end(),
+                                [](const CallPlan& call) { return call.strategy.tp > 1; });
+  return cuts ? "" : "no call of the plan has tp above 1";
+}
+
+std::string of_overlong(const std::string& key, const RunFacts& run) {
+  const bool off = generates(run.graph) && run.config.reward_total.overlong_buffer == 0;
+  return off ? "reward_total.overlong_buffer is 0" : of_generation(key, run);
+}
+
+std::string of_resuming(const std::string&, const RunFacts& run) {
+  return run.config.checkpoint.resume == "none" ? "checkpoint.resume is none" : "";
+}
+
+Why why_of(ReadIf when) {
+  switch (when) {
+    case ReadIf::kAlways:
+      return always_read;
+    case ReadIf::kPlanning:
+      return of_planning;
+    case ReadIf::kPlan:
+      return of_plans;
+    case ReadIf::kPlanMemory:
+      return of_plan_memory;
+    case ReadIf::kPrices:
+      return of_workload;
+    case ReadIf::kAdapters:
+      return of_adapters;
+    case ReadIf::kTrainedAdapters:
+      return of_trained_adapters;
+    case ReadIf::kWithoutModelPath:
+      return of_model_config;
+    case ReadIf::kReference:
+      return of_reference;
+    case ReadIf::kTeacher:
+      return of_teacher;
+    case ReadIf::kCritic:
+      return of_critic;
+    case ReadIf::kCriticSource:
+      return of_critic_source;
+    case ReadIf::kGivenSamples:
+      return of_given_samples;
+    case ReadIf::kGeneration:
+      return of_generation;
+    case ReadIf::kEvaluation:
+      return of_evaluation;
+    case ReadIf::kKl:
+      return why_kl;
+    case ReadIf::kAdaptiveKl:
+      return why_adaptive_kl;
+    case ReadIf::kDiscounts:
+      return of_discounts;
+    case ReadIf::kTokenRewards:
+      return of_token_rewards;
+    case ReadIf::kConstantNorm:
+      return of_constant_norm;
+    case ReadIf::kPreferencesOrLabels:
+      return of_beta;
+    case ReadIf::kPairs:
+      return of_pairs;
+    case ReadIf::kLabels:
+      return of_labels;
+    case ReadIf::kOptimizer:
+      return why_optimizer;
+    case ReadIf::kCpu:
+      return of_cpu;
+    case ReadIf::kSkipping:
+      return of_skipping;
+    case ReadIf::kTensorParallel:
+      return of_tensor_parallel;
+    case ReadIf::kOverlong:
+      return of_overlong;
+    case ReadIf::kResuming:
+      return of_resuming;
+    case ReadIf::kTrackers:
+      return of_trackers;
+  }
+  return always_read;
+}
 
 // A key whose place the plan takes, and what of it is to be compared.
 struct Overruled {
@@ -326,9 +332,8 @@ bool is_empty(const YamlNode& value) {
 }  // namespace
 
 std::string why_unread(const std::string& key, const RunFacts& run) {
-  for (const RunRule& rule : kRunRules)
-    if (is_within(key, rule.key)) return rule.why(key, run);
-  return kUnknownKey;
+  const KeyFacts* facts = facts_of(key);
+  return facts == nullptr || !facts->read ? kUnknownKey : why_of(*facts->read)(key, run);
 }
 
 std::vector<std::string> run_key_notes(const YamlNode& resolved, const RunFacts& run) {

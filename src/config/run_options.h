@@ -1,0 +1,107 @@
+// Options of what a run keeps and tells: folder, checkpoints, log, emulated devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/key_facts.h"
+
+namespace braid::inline config {
+
+struct CheckpointConfig {
+  std::string dir;
+  int64_t every_steps = 0;
+  double every_minutes = 10;
+  int64_t keep_last = 2;
+  std::string keep_best;
+  std::string resume = "none";
+  std::vector<std::string> allow;
+  int64_t hf_every_steps = 0;
+};
+
+template <class V>
+void visit(V& v, CheckpointConfig& o) {
+  v("dir", o.dir, "\"\" = RUN/checkpoints");
+  v("every_steps", o.every_steps, "steps; 0 = not by steps", counted(0, kMostSteps),
+    key::beside_the_step);
+  v("every_minutes", o.every_minutes,
+    "minutes since the last one, looked at after each step; 0 = not by time", at_least(0),
+    key::beside_the_step);
+  v("keep_last", o.keep_last, "newest checkpoints that are kept", counted(1, kMostSteps));
+  v("keep_best", o.keep_best, "metric name; \"\" = off");
+  v("resume", o.resume, "auto | none | PATH");
+  v("allow", o.allow, "keys that may differ from those of the checkpoint, [optim.actor.lr] for one",
+    key::read_if(ReadIf::kResuming));
+  v("hf_every_steps", o.hf_every_steps,
+    "steps between exports of a Hugging Face folder; 0 = only at the end", counted(0, kMostSteps),
+    key::beside_the_step);
+}
+
+struct LogConfig {
+  bool console = true;
+  bool jsonl = true;
+  bool tensorboard = true;
+  std::string wandb;
+  std::string mlflow;
+  std::vector<std::string> command;
+  double command_timeout_s = 10;
+  std::string command_on_error = "warn";
+  int64_t samples_every = 10;
+};
+
+template <class V>
+void visit(V& v, LogConfig& o) {
+  v("console", o.console, "a line per step on standard error");
+  v("jsonl", o.jsonl, "metrics.jsonl in the run's folder");
+  v("tensorboard", o.tensorboard, "event files in the run's folder");
+  v("wandb", o.wandb, "project in Weights & Biases (Python package wandb); \"\" = off");
+  v("mlflow", o.mlflow, "experiment in MLflow (Python package mlflow); \"\" = off");
+  v("command", o.command,
+    "program and arguments; each row of metrics is a JSON line on its standard input");
+  v("command_timeout_s", o.command_timeout_s,
+    "seconds in which it must take a row, and in which it must end after the last one", above(0),
+    key::read_if(ReadIf::kTrackers));
+  v("command_on_error", o.command_on_error,
+    "what its failure does, also that of wandb and mlflow: warn (go on without it) | stop (the run "
+    "ends)",
+    one_of("warn | stop"), key::read_if(ReadIf::kTrackers));
+  v("samples_every", o.samples_every, "steps between rows of samples.jsonl; 0 = off",
+    counted(0, kMostSteps));
+}
+
+struct RuntimeConfig {
+  double time_scale = 0;
+  double jitter = 0;
+  std::string fault = "none";
+};
+
+template <class V>
+void visit(V& v, RuntimeConfig& o) {
+  v("time_scale", o.time_scale,
+    "device emulated: seconds of this machine for a second of the model; 0 = as many as keep what "
+    "the real communication takes small",
+    at_least(0));
+  v("jitter", o.jitter,
+    "device emulated: largest share by which what computes takes more or less than its price",
+    from_to_below(0, 1));
+  v("fault", o.fault,
+    "device emulated: the lists of instructions are made wrong in one place, to see that the step "
+    "shows it",
+    one_of("none | dropped_wait | swapped_messages"));
+}
+
+struct RunConfig {
+  std::string name = "run";
+  std::string dir = "runs";
+  bool overwrite = false;
+};
+
+template <class V>
+void visit(V& v, RunConfig& o) {
+  v("name", o.name, "of the run");
+  v("dir", o.dir, "the run's folder is DIR/NAME");
+  v("overwrite", o.overwrite, "begin anew in the folder of an earlier run, which is lost");
+}
+
+}  // namespace braid::inline config
