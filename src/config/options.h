@@ -37,6 +37,7 @@ struct Config {
   CheckpointConfig checkpoint;
   EvalConfig eval;
   LogConfig log;
+  ReportConfig report;
   YamlNode cluster;
   WorkloadConfig workload;
   YamlNode placement;
@@ -76,6 +77,8 @@ void visit(V& v, Config& o) {
   v("eval", o.eval, "", key::beside_the_step, key::read_if(ReadIf::kEvaluation),
     key::free_on_resume);
   v("log", o.log, "", key::no_cost("says what is printed"), key::read_always, key::free_on_resume);
+  v("report", o.report, "the page of a run", key::no_cost("says what is written at the end"),
+    key::read_always, key::free_on_resume);
   v("cluster", o.cluster, "{gpu, nodes, gpus_per_node} or {nodes: [...]}; null = this machine",
     key::priced, key::read_if(ReadIf::kPlan), key::free_on_resume);
   v("workload", o.workload, "", key::priced, key::read_if(ReadIf::kPrices), key::free_on_resume);

@@ -70,6 +70,17 @@ void visit(V& v, LogConfig& o) {
     counted(0, kMostSteps));
 }
 
+struct ReportConfig {
+  bool html = true;
+};
+
+template <class V>
+void visit(V& v, ReportConfig& o) {
+  v("html", o.html,
+    "report.html in the run's folder when the run ends, as 'braid report' makes it of "
+    "metrics.jsonl (log.jsonl)");
+}
+
 struct RuntimeConfig {
   double time_scale = 0;
   double jitter = 0;

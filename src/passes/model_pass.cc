@@ -21,8 +21,8 @@ std::string name_of(const Op& op) {
 
 }  // namespace
 
-int32_t ModelPass::channel_of(const Op& op) const {
-  return static_cast<int32_t>(op.channel) + (beside_ ? kBesideAnother : 0);
+int32_t pass_channel(const Op& op, bool beside) {
+  return static_cast<int32_t>(op.channel) + (beside ? kBesideAnother : 0);
 }
 
 bool ModelPass::runs(OpKind kind) {
@@ -105,8 +105,9 @@ Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
       at::zeros({kept_rows(rows, options.tensor_parallel), model_.spec().hidden},
                 at::TensorOptions(options.device).dtype(options.dtype));
   if (op.kind == OpKind::kReceive)
-    return everyone_->receive(zeros, op.peer.value, channel_of(op), name_of(op)).wait();
-  sending_.emplace_back(zeros, everyone_->send(zeros, op.peer.value, channel_of(op), name_of(op)));
+    return everyone_->receive(zeros, op.peer.value, pass_channel(op, beside_), name_of(op)).wait();
+  sending_.emplace_back(
+      zeros, everyone_->send(zeros, op.peer.value, pass_channel(op, beside_), name_of(op)));
   return ok_status();
 }
 
@@ -184,7 +185,7 @@ Status ModelPass::receive(const Op& op, const OpBody& body, PassEnds& ends) {
   } else {
     room = at::empty_like(passage.out.detach(), at::MemoryFormat::Contiguous);
   }
-  BRAID_TRY(everyone_->receive(room, op.peer.value, channel_of(op), name_of(op)).wait());
+  BRAID_TRY(everyone_->receive(room, op.peer.value, pass_channel(op, beside_), name_of(op)).wait());
   if (!activations) {
     passage.out_gradient = room;
     return ok_status();
@@ -200,7 +201,8 @@ Status ModelPass::send(const Op& op, const OpBody& body) {
   Passage& passage = found->second;
   const bool activations = op.channel == Channel::kActivations;
   const at::Tensor data = (activations ? passage.out.detach() : passage.in.grad()).contiguous();
-  sending_.emplace_back(data, everyone_->send(data, op.peer.value, channel_of(op), name_of(op)));
+  sending_.emplace_back(
+      data, everyone_->send(data, op.peer.value, pass_channel(op, beside_), name_of(op)));
   // What remains is the graph, for the backward.
   const bool done = !activations || !body.trains;
   if (done) passages_.erase(found);

@@ -50,6 +50,10 @@ class PassEnds {
   virtual void drop() = 0;
 };
 
+// The channel of a message between stages; `beside`: its call runs beside another, whose own
+// messages travel apart.
+int32_t pass_channel(const Op& op, bool beside);
+
 class ModelPass {
  public:
   // `everyone` carries the messages between stages; null for one stage. `weights`: the ranks that
@@ -93,7 +97,6 @@ class ModelPass {
 
   Status execute(const Op& op, const OpBody& body, PassEnds& ends);
   Status execute_measured(const Op& op, const OpBody& body, PassEnds& ends);
-  int32_t channel_of(const Op& op) const;
   Status pass_by(const Op& op, PassEnds& ends);
   std::vector<Communicator*> groups_inside() const;
   Status stand_in(const Op& op, const OpBody& body, PassEnds& ends);

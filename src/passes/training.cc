@@ -163,7 +163,7 @@ Status Training::pass() {
 
 Status Training::begin_passes() {
   if (done()) return ok_status();
-  check_ = TransferCheck(work_.frame, model(), role().gradients != nullptr);
+  check_ = TransferCheck(work_.frame, model(), role().gradients != nullptr, work_.second);
   passes_.emplace(model(), work_.everyone, work_.groups.weights);
   if (work_.second) passes_->run_beside_another();
   if (free_tensor_bytes(model().options().device))

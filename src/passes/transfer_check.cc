@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "passes/model_pass.h"
 #include "samples/call_groups.h"
 
 namespace braid::inline passes {
@@ -31,8 +32,14 @@ Transfer transfer_of(OpKind kind) {
 }
 
 bool of_passes(const TransferKind& kind) {
-  return kind.peer < 0 || kind.channel == static_cast<int32_t>(Channel::kActivations) ||
-         kind.channel == static_cast<int32_t>(Channel::kGradients);
+  if (kind.peer < 0) return true;
+  Op op;
+  for (const Channel channel : {Channel::kActivations, Channel::kGradients})
+    for (const bool beside : {false, true}) {
+      op.channel = channel;
+      if (kind.channel == pass_channel(op, beside)) return true;
+    }
+  return false;
 }
 
 }  // namespace
@@ -40,22 +47,23 @@ bool of_passes(const TransferKind& kind) {
 void check_transfers() { checks = true; }
 bool checks_transfers() { return checks; }
 
-TransferCheck::TransferCheck(const CallFrame& frame, const Model& model, bool trains) {
+TransferCheck::TransferCheck(const CallFrame& frame, const Model& model, bool trains, bool beside) {
   if (!checks) return;
   frame_ = frame;
+  beside_ = beside;
   const LoraOptions& lora = model.options().lora;
   tensors_ = call_tensors(model.spec(), trains, {lora.rank, lora.targets});
 }
 
 void add_listed(const std::vector<ListedTransfer>& listed, const Expansion& ops, const Op& op,
-                TransferCounts* counts) {
+                bool beside, TransferCounts* counts) {
   for (const ListedTransfer& each : listed) {
     TransferKind kind;
     kind.transfer = transfer_of(each.kind);
     kind.bytes = each.bytes;
     if (each.group < 0) {
       kind.group = "everyone", kind.peer = op.peer.value;
-      kind.channel = static_cast<int32_t>(op.channel);
+      kind.channel = pass_channel(op, beside);
     } else {
       const OpGroup& group = ops.groups[each.group];
       kind.group = group_name(each.weights ? kWeightsInPasses : group_kind_name(group.kind), group);
@@ -65,7 +73,8 @@ void add_listed(const std::vector<ListedTransfer>& listed, const Expansion& ops,
 }
 
 void TransferCheck::expect(const Expansion& ops, const Op& op, const OpRows& rows) {
-  if (frame_) add_listed(transfers_of(*frame_, tensors_, ops, op, rows), ops, op, &expected_);
+  if (frame_)
+    add_listed(transfers_of(*frame_, tensors_, ops, op, rows), ops, op, beside_, &expected_);
 }
 
 void TransferCheck::expect(const OpGroup& group, OpKind kind, int64_t bytes, int64_t times) {

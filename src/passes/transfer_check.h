@@ -22,9 +22,9 @@ class TransferCheck {
  public:
   // Compares nothing.
   TransferCheck() = default;
-  // Of a call with this model, whose gradients it sums where `trains`. REQUIRES: what the frame
-  // refers to outlives this.
-  TransferCheck(const CallFrame& frame, const Model& model, bool trains);
+  // Of a call with this model, whose gradients it sums where `trains` and whose passes run `beside`
+  // another's. REQUIRES: what the frame refers to outlives this.
+  TransferCheck(const CallFrame& frame, const Model& model, bool trains, bool beside = false);
 
   // Counts what this process sends during its lifetime. REQUIRES: the check stays where it is.
   class Counting {
@@ -50,12 +50,13 @@ class TransferCheck {
  private:
   std::optional<CallFrame> frame_;
   CallTensors tensors_;
+  bool beside_ = false;
   TransferCounts counted_, expected_;
 };
 
-// Adds what an op lists to some counts.
+// Adds what an op of a call lists to some counts; `beside`: its passes run beside another's.
 void add_listed(const std::vector<ListedTransfer>& listed, const Expansion& ops, const Op& op,
-                TransferCounts* counts);
+                bool beside, TransferCounts* counts);
 // The differences of two counts, line by line; "" = there are none. Messages that are not those of
 // passes between stages (other instructions' fields and weights) do not count.
 std::string transfer_differences(const TransferCounts& listed, const TransferCounts& sent);

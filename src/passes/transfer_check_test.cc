@@ -35,7 +35,7 @@ struct Passes {
     TransferCounts out;
     for (const Op& op : of.ops)
       if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward)
-        add_listed(transfers_of(frame(), tensors, of, op, {rows, rows}), of, op, &out);
+        add_listed(transfers_of(frame(), tensors, of, op, {rows, rows}), of, op, false, &out);
     return out;
   }
 };

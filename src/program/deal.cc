@@ -284,6 +284,15 @@ std::vector<SampleRows> cut_by_tokens(const std::vector<int64_t>& tokens, int64_
   return out;
 }
 
+void set_lengths(const std::vector<DealSample>& samples, int dp_rank, bool share_prompts,
+                 Deal* deal) {
+  for (MiniBatch& minibatch : deal->minibatches) {
+    const std::vector<SampleRows>& cut = minibatch.micro_batches[dp_rank];
+    for (size_t i = 0; i < cut.size(); ++i)
+      minibatch.tokens[dp_rank][i] = packed_tokens(cut[i], samples, share_prompts);
+  }
+}
+
 std::vector<PackedLength> packed_lengths(const SampleRows& rows,
                                          const std::vector<DealSample>& samples,
                                          bool share_prompts) {

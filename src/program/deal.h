@@ -110,6 +110,11 @@ std::vector<std::vector<SampleRows>> cut_shares(const std::vector<SampleRows>& s
                                                 const Strategy& strategy,
                                                 const DealOptions& options);
 
+// The tokens of a data-parallel rank's micro-batches become those of samples of other lengths; what
+// consists of what stays.
+void set_lengths(const std::vector<DealSample>& samples, int dp_rank, bool share_prompts,
+                 Deal* deal);
+
 // Consecutive items, in order, as many as fit in `budget` tokens: their indices. An item that is
 // longer is alone. Every item is in exactly one part, and none is empty.
 std::vector<SampleRows> cut_by_tokens(const std::vector<int64_t>& tokens, int64_t budget);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "host/file.h"
 #include "report/run_page_html.h"
 
 namespace braid::inline report {
@@ -81,6 +82,11 @@ std::string run_page(const std::vector<RunRecord>& runs, const RunPageOptions& o
                                                     : "";
   return replaced(replaced(std::string(kRunPageHtml), "<!--refresh-->", refresh), "/*data*/",
                   script_text(run_page_data(runs)));
+}
+
+Status write_run_page(const std::string& folder) {
+  BRAID_ASSIGN(const RunRecord run, read_run(folder));
+  return write_file_atomic(join_path(folder, kRunPageName), run_page({run}, {}));
 }
 
 }  // namespace braid

@@ -60,17 +60,29 @@ const Deal& CallRows::deal(CallId call, int64_t step) {
   return deals_.emplace(call.value, deal_anew(call, step, tokens)).first->second;
 }
 
+std::vector<DealSample> CallRows::samples_of(const SampleStore& store, CallId call) const {
+  const TokenLists& prompts = **store.tokens("prompt_ids");
+  const std::vector<int64_t> lens = store.lens_of(program_.graph.calls[call.value]);
+  std::vector<DealSample> out;
+  for (size_t row = 0; row < store.size(); ++row)
+    out.push_back({store.sample(row).id, store.sample(row).group,
+                   static_cast<int64_t>(prompts[row].size()), lens[row]});
+  return out;
+}
+
+Deal CallRows::deal_of(const SampleStore& read, CallId call, int64_t step, int64_t rank) {
+  Deal out = deal(call, step);
+  if (const int own = dp_rank(call, rank); own >= 0)
+    set_lengths(samples_of(read, call), own, shares_prompts(config_, program_.graph), &out);
+  return out;
+}
+
 Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens) const {
-  const TokenLists& prompts = **store_.tokens("prompt_ids");
-  const std::vector<int64_t> lens = store_.lens_of(program_.graph.calls[call.value]);
+  std::vector<DealSample> samples = samples_of(store_, call);
   // The mask comes with the data, so that every rank has it.
-  const bool masked = store_.has("loss_mask");
-  std::vector<DealSample> samples;
-  for (size_t row = 0; row < store_.size(); ++row) {
-    samples.push_back({store_.sample(row).id, store_.sample(row).group,
-                       static_cast<int64_t>(prompts[row].size()), lens[row]});
-    if (masked) samples.back().learned = learned_tokens(store_, row);
-  }
+  if (store_.has("loss_mask"))
+    for (size_t row = 0; row < samples.size(); ++row)
+      samples[row].learned = learned_tokens(store_, row);
   DealOptions options;
   options.trains = program_.graph.calls[call.value].kind == CallKind::kTrainStep;
   if (options.trains && config_.algorithm.mask_truncated && generates(program_.graph))

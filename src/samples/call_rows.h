@@ -25,11 +25,15 @@ class CallRows {
   // micro-batches. REQUIRES: the references outlive this.
   CallRows(const Config& config, const Program& program, const SampleStore& store);
 
+  size_t samples() const { return store_.size(); }
   // The samples have changed: another step, or some were dropped.
   void forget() { deals_.clear(); }
 
   // The deal of an infer, reward or train call in step `step`. REQUIRES: lengths are known.
   const Deal& deal(CallId call, int64_t step);
+  // The same with the lengths that the samples of this rank have in another store, whose rows have
+  // the numbers of these.
+  Deal deal_of(const SampleStore& read, CallId call, int64_t step, int64_t rank);
   // Lowers, for this and all later deals of the call, the most tokens of a micro-batch until those
   // of a mini-batch are others, and returns that; none where each has one sample. Which samples a
   // rank has and what mini-batches consist of does not change, so ranks of other calls need not
@@ -67,6 +71,7 @@ class CallRows {
   CallFrame frame(CallId call) const;
 
  private:
+  std::vector<DealSample> samples_of(const SampleStore& store, CallId call) const;
   Deal deal_anew(CallId call, int64_t step, int64_t micro_tokens) const;
   bool placed() const { return !program_.calls.empty(); }
   const CallPlacement& placement(CallId call) const {

@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "algo/batch.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -36,13 +35,6 @@ Status check_options(const Config& config, const Graph& graph) {
   BRAID_TRY(validate(config.optim.actor, "optim.actor"));
   BRAID_TRY(validate(config.optim.critic, "optim.critic"));
   return validate(config.optim.reward, "optim.reward");
-}
-
-const Field* find_field(const Graph& graph, const std::string& name) {
-  for (const Call& call : graph.calls)
-    for (const Field& field : call.writes)
-      if (field.name == name) return &field;
-  return nullptr;
 }
 
 Status check_world(const Program& program, const World* world) {
@@ -163,20 +155,25 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
 Session::Session(const Config& config, const Program& program, World* world, Loaded loaded)
     : config_(config),
       program_(program),
-      world_(world),
       data_(std::move(loaded.data)),
       store_(program.graph),
       rows_(config_, program_, store_),
       exchange_(loaded.everyone, store_),
       models_(std::move(loaded.models)),
       work_(program_, *models_, rows_, loaded.everyone, needs_, std::move(loaded.change)),
-      generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
-      inference_(config_.rollout.temperature, shares_prompts(config_, program_.graph)),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
                std::move(loaded.reward_models), std::move(loaded.readers)),
-      evaluator_(std::move(loaded.evaluator)),
-      eval_models_(std::move(loaded.eval_models)),
-      frozen_(frozen_fingerprints(config_, models_->roles(), scoring_.models())) {
+      frozen_(frozen_fingerprints(config_, models_->roles(), scoring_.models())),
+      talk_(world, exchange_),
+      step_(context()),
+      account_(program_, rows_, exchange_),
+      generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
+      infers_(step_),
+      rewards_(step_, infers_, account_, generation_, scoring_),
+      trains_(step_),
+      evaluation_(step_, infers_, scoring_, needs_, std::move(loaded.evaluator),
+                  std::move(loaded.eval_models)),
+      report_(step_) {
   models_->rest();
   const int64_t left = data_.data.size() - data_.data.checked();
   if (left == 0 || rank() != 0) return;
@@ -185,21 +182,21 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
                " are checked while training begins (data.check_s)"));
 }
 
-void Session::note_call(const Call& call, const std::string& instruction) const {
-  if (world_ == nullptr) return;
-  world_->position().enter(cat("step ", position_.step + 1, ", call ", call.name), instruction);
+StepContext Session::context() {
+  return {config_, program_, exchange_, store_, rows_, *models_, work_, position_, record_, talk_};
 }
 
 void Session::note_instruction(size_t index) {
   noted_ = index;
   const Instruction& instruction = program_.ranks[rank()].instructions[index];
-  note_call(program_.graph.calls[instruction.call.value],
-            cat("instruction ", index, " (", op_kind_name(instruction.kind), ")"));
+  talk_.note(cat("step ", position_.step + 1, ", call ", step_.call(instruction.call).name),
+             cat("instruction ", index, " (", op_kind_name(instruction.kind), ")"));
 }
 
 Status Session::moving_weights(const std::function<Status()>& move) {
   const Instruction& instruction = program_.ranks[rank()].instructions[noted_];
-  note_call(program_.graph.calls[instruction.call.value], "moving weights");
+  talk_.note(cat("step ", position_.step + 1, ", call ", step_.call(instruction.call).name),
+             "moving weights");
   BRAID_TRY(move());
   note_instruction(noted_);
   return ok_status();
@@ -217,20 +214,22 @@ Status Session::execute(const Instruction& instruction) {
     case OpKind::kRound:
       return generating(call, [&] { return generation_.round(); });
     case OpKind::kPasses:
-      return instruction.detail < 0 ? run_passes(call)
-                                    : run_woven(program_.fused[instruction.detail]);
+      return instruction.detail < 0 ? trains_.run_passes(call)
+                                    : trains_.run_fused(program_.fused[instruction.detail]);
     case OpKind::kReduce:
-      return open_training(instruction.call).reduce();
+      return trains_.reduce(instruction.call);
     case OpKind::kAgree:
-      return agree(call);
+      return call.kind == CallKind::kGenerate
+                 ? generating(call, [&] { return generation_.settle(); })
+                 : trains_.agree(call);
     case OpKind::kUpdate:
-      return update(call);
+      return trains_.update(call);
     case OpKind::kAllGather:
-      return open_training(instruction.call).gather();
+      return trains_.gather(instruction.call);
     case OpKind::kShare:
       return share(instruction.detail);
     case OpKind::kExchange:
-      return begin_exchange(instruction.detail);
+      return account_.begin_exchange(instruction.detail, position_.step);
     case OpKind::kReallocate:
       return moving_weights([&] { return models_->reallocate(instruction.detail); });
     case OpKind::kLoad:
@@ -261,51 +260,13 @@ void Session::leave_call(const Call& call) {
   if (models_->saves_memory() && uses_model(call)) release_free_heap();
 }
 
-void Session::note_written(CallId id) {
-  const Call& call = program_.graph.calls[id.value];
-  if (call.kind == CallKind::kFetch || !written_.insert(id).second) return;
-  const std::vector<SampleRows> rows = rows_.written_by_rank(id, position_.step);
-  for (const Field& field : call.writes) exchange_.holdings().note(field.name, rows, store_.size());
-}
-
-void Session::account(int32_t entry) {
-  for (; accounted_ < entry; ++accounted_) {
-    const Exchange& before = program_.exchanges[accounted_];
-    BRAID_CHECK(!before.shared(), "all ranks take part in every share");
-    note_written(before.producer);
-    const std::vector<SampleRows> needed = rows_.read_by_rank(before.consumer, position_.step);
-    for (const std::string& name : before.fields)
-      exchange_.moves(*find_field(program_.graph, name), needed, before.members);
-  }
-}
-
-Status Session::begin_exchange(int32_t entry) {
-  account(entry);
-  const Exchange& exchange = program_.exchanges[entry];
-  note_written(exchange.producer);
-  const std::vector<SampleRows> needed = rows_.read_by_rank(exchange.consumer, position_.step);
-  for (const std::string& name : exchange.fields) {
-    const Field& field = *find_field(program_.graph, name);
-    exchange_.start(entry, field, exchange_.moves(field, needed, exchange.members));
-  }
-  accounted_ = entry + 1;
-  return ok_status();
-}
-
 Status Session::share(int32_t entry) {
   const Exchange& shared = program_.exchanges[entry];
-  const Call& call = program_.graph.calls[shared.producer.value];
-  if (exchange_.ranks() > 1) account(entry);
-  accounted_ = entry + 1;
-  if (call.kind == CallKind::kReward) return share_rewards(call);
+  const Call& call = step_.call(shared.producer);
+  account_.note_shared(entry, position_.step);
+  if (call.kind == CallKind::kReward) return rewards_.share(call);
   if (call.kind == CallKind::kCompute) return share_algo_state(shared.producer);
-  if (exchange_.ranks() > 1) note_written(shared.producer);
-  for (const std::string& name : shared.fields) {
-    const Field& field = *find_field(program_.graph, name);
-    BRAID_TRY(field.type == FieldType::kCount ? exchange_.share_counts(field)
-                                              : exchange_.share(field));
-  }
-  return ok_status();
+  return account_.share(shared, position_.step);
 }
 
 Status Session::run_call(const Call& call) {
@@ -317,14 +278,14 @@ Status Session::run_call(const Call& call) {
 Status Session::execute_call(const Call& call) {
   switch (call.kind) {
     case CallKind::kFetch:
-      BRAID_TRY(until_told(fetch(call)));
-      return gather_or_fail("", "the end of fetching").status();
+      BRAID_TRY(talk_.until_told(fetch(call)));
+      return talk_.gather_or_fail("", "the end of fetching").status();
     case CallKind::kInfer:
-      return infer(call);
+      return rewards_.infer(call);
     case CallKind::kReward:
-      return reward(call);
+      return rewards_.reward(call);
     case CallKind::kCompute:
-      return until_told(guarded([&] { return compute(call); }));
+      return talk_.until_told(guarded([&] { return compute(call); }));
     case CallKind::kGenerate:
     case CallKind::kTrainStep:
       break;
@@ -347,9 +308,7 @@ Status Session::fetch(const Call& call) {
   const WorkSection section;
   BRAID_TRY(follow_data_check());
   rows_.forget();
-  exchange_.begin();
-  accounted_ = 0;
-  written_.clear();
+  account_.begin();
   const Status fetched =
       fetch_samples(call, data_.data, position_.cursor, config_.rollout, store_).at("data.train");
   if (!fetched.ok() && data_check_)
@@ -361,161 +320,6 @@ Status Session::fetch(const Call& call) {
   return ok_status();
 }
 
-Result<InferWork> Session::reserved_infer_work(const InferOf& what) {
-  const CallId id = id_of(what.call);
-  BRAID_ASSIGN(InferWork work, what.work.inference(id, what.rows.deal(id, what.step)));
-  while (true) {
-    BRAID_ASSIGN(const bool fits, Inference::reserve(work));
-    if (fits || !cut_smaller(what.call, what.rows, 0, kDeclared)) return work;
-    BRAID_ASSIGN(work, what.work.inference(id, what.rows.deal(id, what.step)));
-  }
-}
-
-// What a model gives the samples of this rank, in smaller micro-batches where memory runs out.
-Result<InferredRows> Session::inferred(const InferOf& what) {
-  BRAID_ASSIGN(InferWork work, reserved_infer_work(what));
-  BRAID_ASSIGN(InferredRows done, inference_.run(std::move(work), what.store));
-  while (done.ran_out) {
-    if (!cut_smaller(what.call, what.rows, 0, done.why)) return too_little_memory(done.why);
-    BRAID_ASSIGN(work, reserved_infer_work(what));
-    BRAID_ASSIGN(done, inference_.run(std::move(work), what.store));
-  }
-  return done;
-}
-
-Result<InferredRows> Session::inferred_in_step(const Call& call, const SampleStore& store) {
-  BRAID_ASSIGN(InferredRows done, inferred({call, store, rows_, work_, position_.step}));
-  ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
-  if (rows_.at(id_of(call), rank()).tp_rank == 0)
-    ledger_.computed(call.name, static_cast<int64_t>(done.rows.size()));
-  return done;
-}
-
-Result<InferredRows> Session::scored_by_model(const Call& call) {
-  if (!scoring_.reader_of(call.role.value)) return inferred_in_step(call, store_);
-  const Rows own = rows_.mine(id_of(call), position_.step, rank());
-  BRAID_ASSIGN(const SampleStore read, scoring_.as_read_by(call, program_.graph, store_, own));
-  return inferred_in_step(call, read);
-}
-
-Status Session::infer(const Call& call) {
-  // Replayed rollouts bring what reward models would say.
-  if (is_reward_role(call.role.value) && !asks_rewards(config_, program_.graph)) return ok_status();
-  BRAID_ASSIGN(const InferredRows done, scored_by_model(call));
-  const std::string& field = call.writes.front().name;
-  if (done.values.defined()) BRAID_TRY(store_.put_reals(field, done.rows, done.values));
-  const bool own = field == "old_logprobs";  // not the reference's
-  const bool reports = rows_.at(id_of(call), rank()).tp_rank == 0;
-  if (reports && own) note_mismatch(store_, done.rows, metrics_);
-  return ok_status();
-}
-
-// Whether the list of rewards is asked when all ranks of the call have said what its model gave.
-bool Session::asks_beside_model(const Call& call) const {
-  return exchange_.ranks() > 1 && uses_model(call) && asks_rewards(config_, program_.graph);
-}
-
-// Replayed rewards are where the rollouts were read, which need not be a rank of this call.
-Status Session::reward(const Call& call) {
-  if (!asks_rewards(config_, program_.graph)) return ok_status();
-  const CallId id = id_of(call);
-  std::map<size_t, double> scores;
-  if (uses_model(call)) {
-    BRAID_ASSIGN(const InferredRows inferred, scored_by_model(call));
-    if (rows_.leads_replica(id, rank())) scores = by_row(inferred);
-  }
-  if (!asks_beside_model(call))
-    return until_told(score(call, rows_.scored_by_rank(id, position_.step)[rank()], scores));
-  found_[id].of_model = std::move(scores);
-  return ok_status();
-}
-
-// All scores of the samples, on every rank.
-Status Session::share_values(std::map<size_t, double>* by_row) {
-  if (exchange_.ranks() == 1) return ok_status();
-  BRAID_ASSIGN(const auto texts, exchange_.gather_text(values_text(*by_row), "scores"));
-  for (const std::string& text : texts) BRAID_TRY(add_values(text, by_row));
-  return ok_status();
-}
-
-// What the reward models of the graph gave these rows: `by_row` is the call's own one, others have
-// written fields.
-Result<ModelScores> Session::model_scores(const Call& call, const Rows& rows,
-                                          const std::map<size_t, double>& by_row) const {
-  ModelScores out;
-  if (!by_row.empty()) {
-    std::vector<double>& own = out[*reward_model_index(config_)];
-    for (const size_t row : rows) own.push_back(by_row.at(row));
-  }
-  for (const Call& before : program_.graph.calls) {
-    if (before.kind != CallKind::kInfer || !is_reward_role(before.role.value)) continue;
-    const std::string& field = before.writes.front().name;
-    if (std::count(call.reads.begin(), call.reads.end(), field) == 0) continue;
-    BRAID_ASSIGN(const at::Tensor scores, store_.reals(field, rows));
-    out[*reward_model_index(config_, before.role.value)] = to_doubles(scores);
-  }
-  return out;
-}
-
-Status Session::score(const Call& call, const Rows& rows, const std::map<size_t, double>& scores) {
-  FoundScores& found = found_[id_of(call)];
-  found.rows = rows;
-  if (rows.empty()) return ok_status();
-  const WorkSection section;
-  if (asks_rewards(config_, program_.graph)) {
-    BRAID_ASSIGN(const ModelScores of_models, model_scores(call, rows, scores));
-    BRAID_ASSIGN(found.scored, scoring_.score(call, store_, rows, position_.step, of_models));
-  } else {
-    found.scored = Scoring::replayed(generation_.replayed(store_.responses_of(call)), store_, rows);
-  }
-  return scoring_.record(call, found.scored, store_, rows, position_.step);
-}
-
-// What one rank or several found becomes everyone's: rewards, and who is dropped.
-Status Session::share_rewards(const Call& call) {
-  const CallId id = id_of(call);
-  const std::vector<Rows> asked = rows_.scored_by_rank(id, position_.step);
-  std::map<size_t, double> scores = std::move(found_[id].of_model);
-  const bool beside_model = asks_beside_model(call);
-  if (beside_model) BRAID_TRY(share_values(&scores));
-  const auto begin = std::chrono::steady_clock::now();
-  if (beside_model || !asks_rewards(config_, program_.graph))
-    BRAID_TRY(until_told(score(call, asked[rank()], scores)));
-  if (beside_model && !asked[rank()].empty())
-    seconds_[call.name] +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const FoundScores found = std::exchange(found_[id], {});
-  found_.erase(id);
-  ScoredSamples scored = found.scored;
-  if (exchange_.ranks() > 1) {
-    const bool has = untold_.ok() && !found.rows.empty();
-    const std::string mine = has ? scored_text(scored, found.rows) : "";
-    BRAID_ASSIGN(const auto texts, gather_or_fail(mine, "rewards"));
-    BRAID_ASSIGN(scored, merge_scored(texts, store_.size()));
-  }
-  const std::vector<float> rewards(scored.total.begin(), scored.total.end());
-  const Field& field = call.writes.front();
-  // Others are of responses that are not learnt from.
-  if (rank() == 0 && field.name == "rewards") note_rewards(scored, metrics_);
-  BRAID_TRY(store_.put_reals(field.name, store_.all_rows(), at::tensor(rewards)));
-  if (exchange_.ranks() > 1) {
-    // Before rows get other numbers: what calls before have made of them.
-    const int32_t end = shared_before(program_.graph)[id.value];
-    for (int32_t before = 0; before < end; ++before) note_written(CallId{before});
-    exchange_.note_everywhere(field.name);
-    exchange_.holdings().retain(scored.kept);
-  }
-  store_.retain(scored.kept);
-  for (auto& [other, pending] : found_) retain(scored.kept, &pending);
-  rows_.forget();
-  failed_alike_ = store_.size() == 0;
-  if (store_.size() == 0)
-    return {Code::kStopped,
-            "reward: no sample of the step can be used: rewards failed (on_error: drop) or do not "
-            "apply (None); the warnings above say why"};
-  return ok_status();
-}
-
 Status Session::compute(const Call& call) {
   const WorkSection section;
   BRAID_ASSIGN(const ComputeFn function, find_compute(call.function));
@@ -524,60 +328,36 @@ Status Session::compute(const Call& call) {
   BRAID_ASSIGN(ComputeResult result, function(batch, config_.algorithm, position_.algo));
   for (const Field& field : call.writes)
     BRAID_TRY(store_.put_reals(field.name, rows, result.fields.at(field.name)));
-  merge(metrics_, result.metrics);
+  merge(record_.metrics, result.metrics);
   return ok_status();
 }
 
 // An algorithm's function runs on one rank; its state goes on with all.
 Status Session::share_algo_state(CallId call) {
   if (exchange_.ranks() == 1) return ok_status();
-  const std::string mine = takes_part(call) ? Json(position_.algo).dump() : "";
-  BRAID_ASSIGN(const auto texts, gather_or_fail(mine, "the algorithm's state"));
+  const std::string mine = step_.takes_part(call) ? Json(position_.algo).dump() : "";
+  BRAID_ASSIGN(const auto texts, talk_.gather_or_fail(mine, "the algorithm's state"));
   for (const std::string& text : texts)
     if (!text.empty()) position_.algo = Json::parse(text).get<AlgoState>();
   return ok_status();
 }
 
-Result<TrainWork> Session::train_work(const Call& call) {
-  const CallId id = id_of(call);
-  return work_.training(id, rows_.deal(id, position_.step));
-}
-
 Status Session::begin_region(const Call& call) {
-  const CallId id = id_of(call);
+  const CallId id = step_.id_of(call);
   if (call.kind == CallKind::kGenerate) {
     BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
     return generation_.begin(call, models_->model(id), std::move(ranks), store_,
                              rows_.mine(id, position_.step, rank()), position_.step);
   }
-  BRAID_ASSIGN(TrainWork work, train_work(call));
-  open_training(id).begin(call, std::move(work), position_.step);
-  return ok_status();
+  return trains_.begin(call);
 }
 
 Status Session::generating(const Call& call, const std::function<Status()>& act) {
   const WorkSection section;
   const int64_t before = generation_.cuts();
   BRAID_TRY(act());
-  if (generation_.cuts() > before) ++repeats_[call.name];
+  if (generation_.cuts() > before) ++record_.repeats[call.name];
   return ok_status();
-}
-
-Status Session::too_little_memory(const std::string& why) {
-  return out_of_memory(
-      cat(why.empty() ? kElsewhere : why, ", with one sample in each micro-batch"));
-}
-
-bool Session::cut_smaller(const Call& call, CallRows& rows, size_t minibatch,
-                          const std::string& why) {
-  const std::optional<int64_t> tokens = rows.cut_smaller(id_of(call), position_.step, minibatch);
-  if (!tokens) return false;
-  ++repeats_[call.name];
-  if (leads(id_of(call)))
-    log_warning(cat("call ", call.name, ": out of memory (", why.empty() ? kElsewhere : why,
-                    "); it goes on with micro-batches of at most ", *tokens,
-                    " tokens (train.micro_tokens)"));
-  return true;
 }
 
 Status Session::begin_load(const Instruction& load) {
@@ -593,8 +373,7 @@ Status Session::offload(int32_t state) {
 }
 
 bool Session::region_done(const Instruction& end) const {
-  return end.exit == ExitCondition::kDrained ? generation_.drained()
-                                             : trainings_.at(end.call).done();
+  return end.exit == ExitCondition::kDrained ? generation_.drained() : trains_.done(end.call);
 }
 
 Status Session::end_region(const Call& call) {
@@ -609,13 +388,13 @@ Status Session::end_region(const Call& call) {
 
 Status Session::end_generation(const Call& call) {
   BRAID_TRY(generation_.finish(store_));
-  const CallId id = id_of(call);
-  ledger_.expect(call.name, static_cast<int64_t>(store_.size()));
+  const CallId id = step_.id_of(call);
+  record_.ledger.expect(call.name, static_cast<int64_t>(store_.size()));
   if (!rows_.leads_replica(id, rank())) return ok_status();
   const Rows mine = rows_.mine(id, position_.step, rank());
   const std::string responses = store_.responses_of(call);
-  ledger_.computed(call.name, rows_with_tokens(store_, responses, mine));
-  if (responses == "response_ids") note_lengths(store_, mine, metrics_);
+  record_.ledger.computed(call.name, rows_with_tokens(store_, responses, mine));
+  if (responses == "response_ids") note_lengths(store_, mine, record_.metrics);
   return ok_status();
 }
 

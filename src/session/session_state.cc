@@ -1,10 +1,9 @@
 // The state of a session as checkpoints and exports have it, and how the ranks of a job come to it
 // together.
-#include <ATen/ops/tensor.h>
-
 #include "base/text.h"
 #include "identity/fingerprint.h"
 #include "identity/run_identity.h"
+#include "session/rehearse.h"
 #include "session/session.h"
 #include "weights/roles.h"
 
@@ -22,35 +21,8 @@ void detach(RoleTensors& tensors) {
 
 }  // namespace
 
-// Where messages say that this rank is.
-void Session::note_begin(Command command) const {
-  if (world_ == nullptr) return;
-  const std::string where =
-      step_open() ? cat("within step ", position_.step + 1) : cat("after step ", position_.step);
-  const auto text = [&]() -> std::string {
-    switch (command) {
-      case Command::kStep:
-        return cat("step ", position_.step + 1);
-      case Command::kEvaluate:
-        return cat("evaluation ", where);
-      case Command::kSave:
-        return cat("checkpoint ", where);
-      case Command::kExport:
-        return cat("export ", where);
-      case Command::kDismiss:
-        break;
-    }
-    return cat("ending ", where);
-  };
-  world_->position().enter(text());
-}
-
 Status Session::announce(Command command) const {
-  if (exchange_.ranks() == 1 || rank() != 0) return ok_status();
-  note_begin(command);
-  together_ = true;
-  const at::Tensor word = at::tensor({static_cast<int32_t>(command)}, at::kInt);
-  return everyone()->broadcast(word, 0, "what comes next").wait();
+  return talk_.announce(command, position_.step, step_open());
 }
 
 Status Session::dismiss() {
@@ -59,22 +31,38 @@ Status Session::dismiss() {
   return ok_status();
 }
 
+Status Session::run_command(Command command) {
+  switch (command) {
+    case Command::kStep: {
+      const Status taken = take_step({}).status();
+      return taken.ok() || failed_alike() ? ok_status() : taken;
+    }
+    case Command::kEvaluate:
+      return guarded([&] { return evaluation_.run().status(); });
+    case Command::kSave:
+    case Command::kExport:
+      return guarded([&] { return whole_roles().status(); });
+    case Command::kDismiss:
+      break;
+  }
+  return ok_status();
+}
+
 Status Session::follow() {
   while (true) {
-    world_->position().enter(cat("waiting for rank 0 after step ", position_.step));
-    const at::Tensor word = at::tensor({0}, at::kInt);
-    BRAID_TRY(everyone()->broadcast(word, 0, "what comes next").wait());
-    const auto command = static_cast<Command>(word.item<int32_t>());
-    note_begin(command);
+    BRAID_ASSIGN(const Command command, talk_.next_command(position_.step, step_open()));
     if (command == Command::kDismiss) return ok_status();
-    if (command == Command::kStep)
-      if (const Status taken = take_step({}).status(); !taken.ok() && !failed_alike_) return taken;
-    if (command == Command::kEvaluate)
-      BRAID_TRY(guarded([&] { return take_evaluation().status(); }));
-    if (command == Command::kSave || command == Command::kExport)
-      BRAID_TRY(guarded([&] { return whole_roles().status(); }));
+    BRAID_TRY(run_command(command));
   }
 }
+
+Result<EvalReport> Session::evaluate() {
+  BRAID_CHECK(evaluation_.configured(), "no evaluation is configured");
+  BRAID_TRY(announce(Command::kEvaluate));
+  return evaluation_.run();
+}
+
+Status Session::rehearse() { return rehearse_step(step_, needs_); }
 
 // Of every trained role, in the graph's order on all ranks.
 Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
@@ -90,7 +78,7 @@ Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
     }
     if (models_->rests(spec.role)) detach(out[name]);
   }
-  together_ = false;
+  talk_.part();
   return out;
 }
 
@@ -119,7 +107,7 @@ Result<CheckpointState> Session::save_state() const {
   for (const auto& [name, role] : roles())
     if (role.optimizer && role.optimizer->torn())
       return Status(Code::kDataLoss, cat("an update of ", name, " is half applied"));
-  if (trained_.updates != updates_passed_)
+  if (record_.trained.updates != updates_passed_)
     return Status(Code::kDataLoss, "the last update is applied, but not noted");
   if (open_ && exchange_.ranks() > 1)
     return Status(Code::kDataLoss,

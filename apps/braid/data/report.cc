@@ -14,7 +14,6 @@
 namespace braid {
 namespace {
 
-constexpr const char* kReportName = "report.html";
 
 struct ReportArguments {
   std::vector<std::string> runs;
@@ -44,7 +43,7 @@ void print_findings(const std::vector<RunRecord>& runs) {
 
 Status write_report(const ReportArguments& arguments) {
   const std::string out =
-      arguments.out.empty() ? join_path(arguments.runs.front(), kReportName) : arguments.out;
+      arguments.out.empty() ? join_path(arguments.runs.front(), kRunPageName) : arguments.out;
   BRAID_TRY(read_runs(arguments.runs).status());  // a missing run before a missing folder
   BRAID_TRY(check_outputs({{"--out", out}}));
   while (true) {

@@ -18,6 +18,7 @@
 #include "launch/job.h"
 #include "plan/make_problem.h"
 #include "report/metrics_log.h"
+#include "report/run_page.h"
 #include "run/idle_watch.h"
 #include "run/run_keeper.h"
 #include "session/check_models.h"
@@ -117,7 +118,17 @@ Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& 
   saved = true;
   if (session.step() == config.train.total_steps)
     BRAID_TRY(session.export_models(join_path(run_folder(config), "export")));
-  return log.finish();
+  BRAID_TRY(log.finish());
+  write_page(config);
+  return ok_status();
+}
+
+// The page of what the run has written so far. It is an extra: where it fails the run has not.
+void write_page(const Config& config) {
+  if (!config.report.html || !config.log.jsonl) return;
+  const Status written = write_run_page(run_folder(config));
+  if (!written.ok() && written.code() != Code::kNotFound)
+    log_warning(cat("report.html: no page of this run: ", written.message()));
 }
 
 // Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what

@@ -1,9 +1,8 @@
-// What a session does before its first step to know whether the largest one fits.
-#include "base/log.h"
+#include "session/rehearse.h"
+
 #include "base/text.h"
 #include "device/tensor_memory.h"
 #include "passes/rehearsal.h"
-#include "session/session.h"
 #include "weights/memory_report.h"
 
 namespace braid::inline session {
@@ -30,40 +29,44 @@ std::string limit_text(const Config& config) {
   return gib > 0 ? cat("; train.memory_limit_gib is ", gib) : std::string();
 }
 
-}  // namespace
-
 // What does not fit on this rank, with who holds its memory.
-std::string Session::shortage_text(const Shortage& shortage, const Rehearsal& rehearsal) const {
-  const Result<ModelOptions> options = model_options(config_);
-  MemoryUseOfRank use = memory_use(*models_, options.ok() ? held_tensor_bytes(options->device) : 0);
+std::string shortage_text(const StepContext& step, const Shortage& shortage,
+                          const Rehearsal& rehearsal) {
+  const Result<ModelOptions> options = model_options(step.config);
+  MemoryUseOfRank use =
+      memory_use(step.models, options.ok() ? held_tensor_bytes(options->device) : 0);
   use.cache = rehearsal.cache_bytes();
   use.activations = rehearsal.activation_bytes();
-  const DeviceId self{static_cast<int>(rank())};
-  const std::vector<std::string> keys = keys_that_help(use, keys_of(config_, program_, self));
-  return cat("before the first step: rank ", rank(), " runs out of memory in ", shortage.place,
-             " (", shortage.detail, limit_text(config_), "). It holds ", memory_use_text(use),
+  const DeviceId self{static_cast<int>(step.rank())};
+  const std::vector<std::string> keys =
+      keys_that_help(use, keys_of(step.config, step.program, self));
+  return cat("before the first step: rank ", step.rank(), " runs out of memory in ", shortage.place,
+             " (", shortage.detail, limit_text(step.config), "). It holds ", memory_use_text(use),
              ". What would help most: ", join(keys, ", "),
              ". Where such a case never comes, train.rehearse=false begins without this test");
 }
 
-Status Session::rehearse() {
-  BRAID_ASSIGN(const ModelOptions options, model_options(config_));
-  if (!config_.train.rehearse || !free_tensor_bytes(options.device)) return ok_status();
-  Rehearsal rehearsal(config_, program_, *models_, everyone(), needs_);
+}  // namespace
+
+Status rehearse_step(const StepContext& step, NeedsOfCalls& needs) {
+  BRAID_ASSIGN(const ModelOptions options, model_options(step.config));
+  if (!step.config.train.rehearse || !free_tensor_bytes(options.device)) return ok_status();
+  Rehearsal rehearsal(step.config, step.program, step.models, step.exchange.everyone(), needs);
   const Status ended = guarded([&] { return rehearsal.run(); });
   const Shortage& mine = rehearsal.shortage();
   if (ended.code() == Code::kOutOfMemory)
-    return {Code::kInfeasible,
-            shortage_text(mine.place.empty() ? Shortage{rehearsal.at(), ended.message()} : mine,
-                          rehearsal)};
+    return {
+        Code::kInfeasible,
+        shortage_text(step, mine.place.empty() ? Shortage{rehearsal.at(), ended.message()} : mine,
+                      rehearsal)};
   BRAID_TRY(ended.at("before the first step"));
-  const std::string text = mine.place.empty() ? "" : shortage_text(mine, rehearsal);
-  models_->rest();
-  if (exchange_.ranks() == 1) return text.empty() ? ok_status() : Status{Code::kInfeasible, text};
-  BRAID_ASSIGN(const auto texts, exchange_.gather_text(text, "what does not fit"));
+  const std::string text = mine.place.empty() ? "" : shortage_text(step, mine, rehearsal);
+  step.models.rest();
+  if (step.ranks() == 1) return text.empty() ? ok_status() : Status{Code::kInfeasible, text};
+  BRAID_ASSIGN(const auto texts, step.exchange.gather_text(text, "what does not fit"));
   for (const std::string& found : texts) {
-    failed_alike_ = !found.empty();
-    if (failed_alike_) return {Code::kInfeasible, found};
+    step.talk.note_alike(!found.empty());
+    if (!found.empty()) return {Code::kInfeasible, found};
   }
   return ok_status();
 }

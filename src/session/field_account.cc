@@ -1,0 +1,71 @@
+#include "session/field_account.h"
+
+#include <string>
+#include <vector>
+
+namespace braid::inline session {
+namespace {
+
+const Field& field_of(const Graph& graph, const std::string& name) {
+  for (const Call& call : graph.calls)
+    for (const Field& field : call.writes)
+      if (field.name == name) return field;
+  BRAID_CHECK(false, "no call writes field " + name);
+}
+
+}  // namespace
+
+void FieldAccount::begin() {
+  exchange_.begin();
+  accounted_ = 0;
+  written_.clear();
+}
+
+void FieldAccount::note_written(CallId id, int64_t step) {
+  const Call& call = program_.graph.calls[id.value];
+  if (call.kind == CallKind::kFetch || !written_.insert(id).second) return;
+  const std::vector<SampleRows> rows = rows_.written_by_rank(id, step);
+  for (const Field& field : call.writes)
+    exchange_.holdings().note(field.name, rows, rows_.samples());
+}
+
+void FieldAccount::account(int32_t entry, int64_t step) {
+  for (; accounted_ < entry; ++accounted_) {
+    const Exchange& before = program_.exchanges[accounted_];
+    BRAID_CHECK(!before.shared(), "all ranks take part in every share");
+    note_written(before.producer, step);
+    const std::vector<SampleRows> needed = rows_.read_by_rank(before.consumer, step);
+    for (const std::string& name : before.fields)
+      exchange_.moves(field_of(program_.graph, name), needed, before.members);
+  }
+}
+
+Status FieldAccount::begin_exchange(int32_t entry, int64_t step) {
+  account(entry, step);
+  const Exchange& exchange = program_.exchanges[entry];
+  note_written(exchange.producer, step);
+  const std::vector<SampleRows> needed = rows_.read_by_rank(exchange.consumer, step);
+  for (const std::string& name : exchange.fields) {
+    const Field& field = field_of(program_.graph, name);
+    exchange_.start(entry, field, exchange_.moves(field, needed, exchange.members));
+  }
+  accounted_ = entry + 1;
+  return ok_status();
+}
+
+void FieldAccount::note_shared(int32_t entry, int64_t step) {
+  if (exchange_.ranks() > 1) account(entry, step);
+  accounted_ = entry + 1;
+}
+
+Status FieldAccount::share(const Exchange& shared, int64_t step) {
+  if (exchange_.ranks() > 1) note_written(shared.producer, step);
+  for (const std::string& name : shared.fields) {
+    const Field& field = field_of(program_.graph, name);
+    BRAID_TRY(field.type == FieldType::kCount ? exchange_.share_counts(field)
+                                              : exchange_.share(field));
+  }
+  return ok_status();
+}
+
+}  // namespace braid::inline session

@@ -1,0 +1,42 @@
+// Executes the exchanges of a step: who holds which rows of which field is the same account on all
+// ranks, because each of them notes every exchange of the program before the one that it is at. Not
+// thread-safe.
+#pragma once
+
+#include <set>
+
+#include "program/program.h"
+#include "samples/call_rows.h"
+#include "samples/field_exchange.h"
+
+namespace braid::inline session {
+
+class FieldAccount {
+ public:
+  // REQUIRES: all outlive this.
+  FieldAccount(const Program& program, CallRows& rows, FieldExchange& exchange)
+      : program_(program), rows_(rows), exchange_(exchange) {}
+
+  // Of new samples: nothing is written.
+  void begin();
+  // Begins the moves of an exchange of the program in step `step`.
+  Status begin_exchange(int32_t entry, int64_t step);
+  // An exchange that all ranks have made together.
+  void note_shared(int32_t entry, int64_t step);
+  // Gives all rows of the fields of a share to all ranks.
+  Status share(const Exchange& shared, int64_t step);
+  // What a call has written is on the ranks that it was computed on. Once for each call.
+  void note_written(CallId call, int64_t step);
+
+ private:
+  // All of the program's exchanges before an entry.
+  void account(int32_t entry, int64_t step);
+
+  const Program& program_;
+  CallRows& rows_;
+  FieldExchange& exchange_;
+  int32_t accounted_ = 0;     // exchanges of the step that the account has
+  std::set<CallId> written_;  // calls whose results it has
+};
+
+}  // namespace braid::inline session

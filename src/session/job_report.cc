@@ -1,0 +1,139 @@
+#include "session/job_report.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "device/tensor_memory.h"
+#include "host/stop_signal.h"
+#include "passes/train_calls.h"
+#include "plan/make_problem.h"
+#include "samples/step_metrics.h"
+
+namespace braid::inline session {
+namespace {
+
+// What the losses of a call's updates count, in one epoch.
+void note_kept(const Call& call, const Deal& deal, std::map<std::string, double>& row) {
+  DealTotals kept;
+  for (const MiniBatch& minibatch : deal.minibatches) {
+    if (minibatch.epoch > 0) continue;
+    kept.samples += minibatch.totals.samples;
+    kept.tokens += minibatch.totals.tokens;
+  }
+  row[metric_prefix(call) + "kept_samples"] = static_cast<double>(kept.samples);
+  row[metric_prefix(call) + "kept_tokens"] = static_cast<double>(kept.tokens);
+}
+
+void add(const RankReport& part, RankReport* all) {
+  merge(all->metrics, part.metrics);
+  SampleLedger::merge(part.samples, &all->samples);
+  for (const auto& [call, seconds] : part.seconds)
+    all->seconds[call] = std::max(all->seconds[call], seconds);
+  for (const auto& [call, count] : part.repeats)
+    all->repeats[call] = std::max(all->repeats[call], count);
+  all->trained_tokens += part.trained_tokens;
+  if (all->stop_signal.empty()) all->stop_signal = part.stop_signal;
+}
+
+}  // namespace
+
+void JobReport::begin_step(int64_t trained_tokens) {
+  reset_peak_tensor_bytes();
+  trained_before_ = step_.record.trained.tokens - trained_tokens;
+}
+
+// Two calls that are fused take the same seconds together.
+bool JobReport::runs_beside_earlier(CallId call) const {
+  return std::any_of(step_.program.fused.begin(), step_.program.fused.end(),
+                     [&](const FusedCalls& fused) { return fused.calls[1] == call; });
+}
+
+RankReport JobReport::own() const {
+  return {step_.record.metrics,
+          step_.record.seconds,
+          step_.record.ledger.entries(),
+          trained_tokens(),
+          static_cast<double>(peak_tensor_bytes()),
+          step_.record.repeats,
+          stop_signal()};
+}
+
+double JobReport::seconds_of_calls() const {
+  double sum = 0;
+  for (const Call& call : step_.program.graph.calls)
+    if (const auto found = step_.record.seconds.find(call.name);
+        found != step_.record.seconds.end() && !runs_beside_earlier(step_.id_of(call)))
+      sum += found->second;
+  return sum;
+}
+
+// On one rank the calls follow each other; on several they may overlap, and their own time is that
+// of the rank that took longest.
+Status JobReport::merge(double whole_s, double instruction_s) {
+  instruction_s_ = instruction_s;
+  for (const auto& [call, tokens] : step_.rows.lowered())
+    step_.record.metrics["memory/micro_tokens_min"].add(static_cast<double>(tokens));
+  const RankReport mine = own();
+  std::vector<RankReport> parts = {mine};
+  if (step_.ranks() > 1) {
+    BRAID_ASSIGN(const auto texts,
+                 step_.exchange.gather_text(report_text(mine), "reports of the step"));
+    parts.clear();
+    for (const std::string& text : texts) {
+      BRAID_ASSIGN(RankReport part, parse_report(text));
+      parts.push_back(std::move(part));
+    }
+  }
+  step_s_ = step_.ranks() == 1 ? seconds_of_calls() : whole_s;
+  report_ = {};
+  rank_seconds_.clear();
+  rank_peaks_.clear();
+  for (const RankReport& part : parts) {
+    rank_seconds_.push_back(part.seconds);
+    rank_peaks_.push_back(part.peak_bytes);
+    add(part, &report_);
+  }
+  const std::string fault = SampleLedger::fault(report_.samples);
+  BRAID_CHECK(fault.empty(), fault);
+  return ok_status();
+}
+
+void JobReport::add_calls(std::map<std::string, double>& row) const {
+  double training = 0;
+  for (const Call& call : step_.program.graph.calls) {
+    const CallId id = step_.id_of(call);
+    if (call.kind == CallKind::kTrainStep)
+      note_kept(call, step_.rows.deal(id, step_.position.step), row);
+    const auto found = report_.seconds.find(call.name);
+    if (found == report_.seconds.end()) continue;
+    row["time/" + call.name] = found->second;
+    if (call.kind == CallKind::kTrainStep && !runs_beside_earlier(id)) training += found->second;
+  }
+  const auto trained = static_cast<double>(report_.trained_tokens);
+  if (trained > 0) row["perf/train_tokens_per_s"] = trained / training;
+}
+
+std::map<std::string, double> JobReport::row(double epoch) {
+  std::map<std::string, double> row;
+  add_calls(row);
+  row["time/step"] = step_s_;
+  for (const auto& [name, metric] : report_.metrics) row[name] = reported(name, metric);
+  for (const auto& [call, count] : report_.repeats)
+    row["memory/repeats"] += static_cast<double>(count);
+  const int64_t tokens = row_tokens(step_.store, step_.store.all_rows());
+  RunPosition& position = step_.position;
+  position.tokens_seen += tokens;
+  row["data/prompts_seen"] = static_cast<double>(position.cursor);
+  row["data/epoch"] = epoch;
+  row["data/tokens_seen"] = static_cast<double>(position.tokens_seen);
+  row["perf/tokens_per_s_per_device"] =
+      static_cast<double>(tokens) / step_s_ / static_cast<double>(step_.ranks());
+  row["perf/us_per_instruction"] = 1e6 * instruction_s_;
+  if (asks_rewards(step_.config, step_.program.graph))
+    row["perf/gen_tokens_per_s"] =
+        report_.metrics["length/response_mean"].sum / row["time/generate"];
+  return row;
+}
+
+}  // namespace braid::inline session

@@ -1,0 +1,52 @@
+// The numbers of a step: each rank's become everyone's, and a row of metrics. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "session/rank_report.h"
+#include "session/step_context.h"
+
+namespace braid::inline session {
+
+class JobReport {
+ public:
+  // REQUIRES: `step` outlives this.
+  explicit JobReport(const StepContext& step) : step_(step) {}
+
+  // A step begins, or goes on with so many trained tokens.
+  void begin_step(int64_t trained_tokens);
+  // Of this rank's step.
+  int64_t trained_tokens() const { return step_.record.trained.tokens - trained_before_; }
+  // Everyone's metrics and times as one, and whether every sample was computed as often as it had
+  // to be. `whole_s`: seconds of the step; `instruction_s`: of the CPU around what an instruction
+  // does.
+  Status merge(double whole_s, double instruction_s);
+  // The metrics of the step whose reports are merged; counts its samples as seen. `epoch` of the
+  // data.
+  std::map<std::string, double> row(double epoch);
+
+  // Seconds of each call, [rank]; a rank has those that it takes part in.
+  const std::vector<std::map<std::string, double>>& rank_seconds() const { return rank_seconds_; }
+  // Bytes that each rank has held at most, [rank].
+  const std::vector<double>& rank_peaks() const { return rank_peaks_; }
+  // "" or the signal that asked a rank of the job to stop.
+  const std::string& stop_request() const { return report_.stop_signal; }
+
+ private:
+  bool runs_beside_earlier(CallId call) const;
+  RankReport own() const;
+  double seconds_of_calls() const;
+  void add_calls(std::map<std::string, double>& row) const;
+
+  const StepContext& step_;
+  RankReport report_;  // everyone's
+  std::vector<std::map<std::string, double>> rank_seconds_;
+  std::vector<double> rank_peaks_;
+  int64_t trained_before_ = 0;
+  double step_s_ = 0;
+  double instruction_s_ = 0;  // of CPU, around what instructions do; mean
+};
+
+}  // namespace braid::inline session

@@ -1,0 +1,97 @@
+#include "session/rank_talk.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <utility>
+
+#include "base/json.h"
+#include "base/text.h"
+
+namespace braid::inline session {
+namespace {
+
+std::string command_text(RankTalk::Command command, int64_t steps, bool within) {
+  using Command = RankTalk::Command;
+  const std::string where = within ? cat("within step ", steps + 1) : cat("after step ", steps);
+  switch (command) {
+    case Command::kStep:
+      return cat("step ", steps + 1);
+    case Command::kEvaluate:
+      return cat("evaluation ", where);
+    case Command::kSave:
+      return cat("checkpoint ", where);
+    case Command::kExport:
+      return cat("export ", where);
+    case Command::kDismiss:
+      break;
+  }
+  return cat("ending ", where);
+}
+
+}  // namespace
+
+void RankTalk::note(const std::string& place, const std::string& instruction) const {
+  if (world_ != nullptr) world_->position().enter(place, instruction);
+}
+
+void RankTalk::note_begin(Command command, int64_t steps, bool within) const {
+  if (world_ != nullptr) world_->position().enter(command_text(command, steps, within));
+}
+
+Status RankTalk::announce(Command command, int64_t steps, bool within) {
+  if (ranks() == 1 || rank() != 0) return ok_status();
+  note_begin(command, steps, within);
+  together_ = true;
+  const at::Tensor word = at::tensor({static_cast<int32_t>(command)}, at::kInt);
+  return exchange_.everyone()->broadcast(word, 0, "what comes next").wait();
+}
+
+Result<RankTalk::Command> RankTalk::next_command(int64_t steps, bool within) {
+  world_->position().enter(cat("waiting for rank 0 after step ", steps));
+  const at::Tensor word = at::tensor({0}, at::kInt);
+  BRAID_TRY(exchange_.everyone()->broadcast(word, 0, "what comes next").wait());
+  const auto command = static_cast<Command>(word.item<int32_t>());
+  note_begin(command, steps, within);
+  return command;
+}
+
+void RankTalk::begin_step() {
+  failed_alike_ = false;
+  untold_ = ok_status();
+}
+
+Status RankTalk::until_told(Status own) {
+  if (ranks() == 1) return own;
+  if (untold_.ok()) untold_ = std::move(own);
+  return ok_status();
+}
+
+Result<std::vector<std::string>> RankTalk::gather_or_fail(const std::string& mine,
+                                                          const std::string& what) {
+  const Status own = std::exchange(untold_, ok_status());
+  if (ranks() == 1) return own.ok() ? exchange_.gather_text(mine, what) : own;
+  const Json failed = {{"code", own.code()}, {"message", own.message()}};
+  const std::string text =
+      own.ok() ? cat("=", mine) : failed.dump(-1, ' ', false, Json::error_handler_t::replace);
+  BRAID_ASSIGN(auto texts, exchange_.gather_text(text, what));
+  for (size_t from = 0; from < texts.size(); ++from) {
+    if (texts[from].front() != '=') {
+      BRAID_ASSIGN(const Json failure, parse_json(texts[from], "the failure of a rank"));
+      failed_alike_ = true;
+      return Status(failure["code"].get<Code>(),
+                    cat("rank ", from, ": ", failure["message"].get<std::string>()));
+    }
+    texts[from].erase(0, 1);
+  }
+  return texts;
+}
+
+Status RankTalk::fail_alike(bool all_meet, const Status& decided, const Status& own) {
+  if (!all_meet || ranks() == 1) return decided;
+  untold_ = own;
+  BRAID_TRY(gather_or_fail("", "why the call ends").status());
+  failed_alike_ = true;
+  return decided;
+}
+
+}  // namespace braid::inline session

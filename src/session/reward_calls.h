@@ -1,0 +1,54 @@
+// What the samples of a step are worth: the calls of reward models, the list of rewards, and the
+// point at which all ranks come to know both. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "passes/generation.h"
+#include "scoring/scoring.h"
+#include "session/field_account.h"
+#include "session/infer_calls.h"
+
+namespace braid::inline session {
+
+class RewardCalls {
+ public:
+  // REQUIRES: all outlive this.
+  RewardCalls(const StepContext& step, InferCalls& infer, FieldAccount& account,
+              Generation& generation, Scoring& scoring)
+      : step_(step), infer_(infer), account_(account), generation_(generation), scoring_(scoring) {}
+
+  // An infer call, whose model may be a reward model that reads texts: writes its field.
+  Status infer(const Call& call);
+  // A reward call: what its model gives, and the list of rewards where nobody has to be waited for.
+  Status reward(const Call& call);
+  // What one rank or several found becomes everyone's: rewards, and who is dropped.
+  Status share(const Call& call);
+  // Leaves what a failed step found.
+  void abandon() { found_.clear(); }
+
+ private:
+  // What the model of a reward call gives, which may read texts.
+  Result<InferredRows> scored_by_model(const Call& call);
+  // Whether the list of rewards is asked when all ranks of the call have said what its model gave.
+  bool asks_beside_model(const Call& call) const;
+  // What the reward models of the graph gave these rows.
+  Result<ModelScores> model_scores(const Call& call, const Rows& rows,
+                                   const std::map<size_t, double>& by_row) const;
+  Status score(const Call& call, const Rows& rows, const std::map<size_t, double>& scores);
+  Result<ScoredSamples> merged(const ScoredSamples& mine, const Rows& rows);
+  Status keep(const Call& call, const ScoredSamples& scored);
+
+  const StepContext& step_;
+  InferCalls& infer_;
+  FieldAccount& account_;
+  Generation& generation_;
+  Scoring& scoring_;
+  std::map<CallId, FoundScores> found_;  // by reward call of the step, until it is shared
+};
+
+// All scores of samples by row, on every rank.
+Status share_values(FieldExchange& exchange, std::map<size_t, double>* by_row);
+
+}  // namespace braid::inline session

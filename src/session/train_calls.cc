@@ -1,0 +1,155 @@
+#include "session/train_calls.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "program/fused.h"
+
+namespace braid::inline session {
+
+Training& TrainCalls::open(CallId call) {
+  return trainings_
+      .try_emplace(call, step_.config, step_.program.graph, step_.models.roles(), step_.store,
+                   step_.record.metrics, step_.record.ledger, step_.record.trained)
+      .first->second;
+}
+
+Result<TrainWork> TrainCalls::work_of(const Call& call) {
+  const CallId id = step_.id_of(call);
+  return step_.work.training(id, step_.rows.deal(id, step_.position.step));
+}
+
+Status TrainCalls::begin(const Call& call) {
+  BRAID_ASSIGN(TrainWork work, work_of(call));
+  open(step_.id_of(call)).begin(call, std::move(work), step_.position.step);
+  return ok_status();
+}
+
+Status TrainCalls::resume(const Call& call, const TrainingProgress& progress) {
+  BRAID_ASSIGN(TrainWork work, work_of(call));
+  open(step_.id_of(call)).resume(call, std::move(work), step_.position.step, progress);
+  return ok_status();
+}
+
+std::map<std::string, TrainingProgress> TrainCalls::progress() const {
+  std::map<std::string, TrainingProgress> out;
+  for (const auto& [call, training] : trainings_) out[step_.call(call).name] = training.progress();
+  return out;
+}
+
+void TrainCalls::abandon() {
+  for (auto& [call, training] : trainings_) training.abandon();
+}
+
+Status TrainCalls::run_passes(const Call& call) {
+  Training& training = open(step_.id_of(call));
+  while (true) {
+    BRAID_ASSIGN(const bool fits, training.reserve());
+    // Whether one sample fits is tried.
+    if (fits || !cut_smaller(step_, call, step_.rows, training.open_minibatch(), kDeclared))
+      return training.pass();
+    BRAID_ASSIGN(TrainWork work, work_of(call));
+    training.recut(std::move(work));
+  }
+}
+
+// Where memory is short: those of one after those of the other, each in the order of its own.
+Status TrainCalls::run_one_by_one(const FusedCalls& fused) {
+  for (const CallId id : fused.calls) {
+    const Call& call = step_.call(id);
+    if (Training& training = open(id); training.woven()) {
+      BRAID_ASSIGN(TrainWork work, work_of(call));
+      training.recut(std::move(work));
+    }
+    BRAID_TRY(run_passes(call));
+  }
+  return ok_status();
+}
+
+// The passes of both calls in their common order.
+Status TrainCalls::run_fused(const FusedCalls& fused) {
+  std::array<Training*, 2> both = {&open(fused.calls[0]), &open(fused.calls[1])};
+  if (both[0]->woven() && both[1]->woven()) {
+    BRAID_ASSIGN(const bool fits, reserve_fused(fused));
+    if (!fits) run_apart(fused, kDeclared);
+  }
+  if (step_.rows.frame(fused.calls[0]).fused == nullptr) return run_one_by_one(fused);
+  for (Training* const each : both) BRAID_TRY(each->begin_passes());
+  for (const FusedPass& pass : fused_passes(step_.program, fused, self())) {
+    const Call& call = step_.call(fused.calls[pass.call]);
+    BRAID_TRY(both[pass.call]->run_pass(pass.op).at(cat("call ", call.name)));
+  }
+  for (Training* const each : both) BRAID_TRY(each->end_passes());
+  return ok_status();
+}
+
+// Whether what the passes of both declare together is free on all ranks.
+Result<bool> TrainCalls::reserve_fused(const FusedCalls& fused) {
+  const std::array<const Training*, 2> both = {&at(fused.calls[0]), &at(fused.calls[1])};
+  if (both[0]->done() && both[1]->done()) return true;
+  std::array<std::optional<DeclaredPasses>, 2> declared;
+  for (int c = 0; c < 2; ++c)
+    if (!both[c]->done()) declared[c].emplace(both[c]->declared_passes());
+  int64_t most = 0;
+  for (const FusedPass& pass : fused_passes(step_.program, fused, self())) {
+    if (!declared[pass.call]) continue;
+    const auto& other = declared[1 - pass.call];
+    const int64_t beside = other ? other->held() : 0;
+    for (const Op& op : both[pass.call]->work().ops.ops)
+      if (op.minibatch == static_cast<int32_t>(both[pass.call]->open_minibatch()) &&
+          is_of_pass(op, pass.op))
+        most = std::max(most, beside + declared[pass.call]->run(op));
+  }
+  const TrainWork& work = both[0]->work();
+  return finds_bytes(most, work.role->model->options().device, work.groups.call);
+}
+
+const FusedCalls& TrainCalls::pair_of(CallId call) const {
+  return *std::find_if(
+      step_.program.fused.begin(), step_.program.fused.end(),
+      [&](const FusedCalls& fused) { return fused.calls[0] == call || fused.calls[1] == call; });
+}
+
+void TrainCalls::run_apart(const FusedCalls& fused, const std::string& why) {
+  if (step_.rows.frame(fused.calls[0]).fused == nullptr) return;
+  for (const CallId call : fused.calls) step_.rows.run_alone(call);
+  const Call &first = step_.call(fused.calls[0]), &second = step_.call(fused.calls[1]);
+  ++step_.record.repeats[first.name];
+  if (step_.leads(fused.calls[0]))
+    log_warning(cat("calls ", first.name, " and ", second.name, ": out of memory (",
+                    why.empty() ? kElsewhere : why,
+                    "); from here on their passes run one after the other "
+                    "(fusion.train_schedules)"));
+}
+
+Status TrainCalls::agree(const Call& call) {
+  const CallId id = step_.id_of(call);
+  Training& training = open(id);
+  BRAID_TRY(training.agree());
+  if (!training.ran_out()) return ok_status();
+  const std::string why = training.why_ran_out();
+  if (training.woven()) {  // alone it may fit
+    run_apart(pair_of(id), why);
+  } else if (!cut_smaller(step_, call, step_.rows, training.open_minibatch(), why)) {
+    return step_.talk.fail_alike(step_.all_take_part(id), too_little_memory(why),
+                                 why.empty() ? ok_status() : too_little_memory(why));
+  }
+  BRAID_ASSIGN(TrainWork work, work_of(call));
+  training.repeat(std::move(work));
+  return ok_status();
+}
+
+// Where a refusal stops the run no rank comes to the way of the weights.
+Status TrainCalls::update(const Call& call) {
+  step_.models.note_update(call.role);
+  const CallId id = step_.id_of(call);
+  const Status updated = open(id).update();
+  const bool refused = updated.code() == Code::kStopped;
+  return refused ? step_.talk.fail_alike(step_.all_take_part(id), updated, updated) : updated;
+}
+
+}  // namespace braid::inline session
