@@ -111,6 +111,14 @@ Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved)
   return ok_status();
 }
 
+// The page of what the run has written so far. It is an extra: where it fails the run has not.
+void write_page(const Config& config) {
+  if (!config.report.html || !config.log.jsonl) return;
+  const Status written = write_run_page(run_folder(config));
+  if (!written.ok() && written.code() != Code::kNotFound)
+    log_warning(cat("report.html: no page of this run: ", written.message()));
+}
+
 // After the last step, or a stop signal: the last checkpoint, and at the end the export.
 Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& saved) {
   const auto& [config, session, schedule, program, order, prediction, idle] = run;
@@ -121,14 +129,6 @@ Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& 
   BRAID_TRY(log.finish());
   write_page(config);
   return ok_status();
-}
-
-// The page of what the run has written so far. It is an extra: where it fails the run has not.
-void write_page(const Config& config) {
-  if (!config.report.html || !config.log.jsonl) return;
-  const Status written = write_run_page(run_folder(config));
-  if (!written.ok() && written.code() != Code::kNotFound)
-    log_warning(cat("report.html: no page of this run: ", written.message()));
 }
 
 // Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what
