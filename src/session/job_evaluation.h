@@ -17,8 +17,7 @@ class JobEvaluation {
   // `evaluator` is null without eval.*; `models` are those of rewards that evaluations alone ask,
   // on the first rank. REQUIRES: the references outlive this.
   JobEvaluation(const StepContext& step, InferCalls& infer, const Scoring& scoring,
-                NeedsOfCalls& needs, std::unique_ptr<Evaluator> evaluator,
-                RewardModels models)
+                NeedsOfCalls& needs, std::unique_ptr<Evaluator> evaluator, RewardModels models)
       : step_(step),
         infer_(infer),
         scoring_(scoring),

@@ -171,7 +171,7 @@ class Session : public Executor {
   Scoring scoring_;
   Json frozen_;  // fingerprints of weights that are not trained
   StepRecord record_;
-  mutable RankTalk talk_;  // saving and exporting are said to the others too
+  mutable RankTalk talk_;   // saving and exporting are said to the others too
   const StepContext step_;  // of all of these
 
   // The parts that instructions are given to.

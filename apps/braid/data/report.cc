@@ -14,7 +14,6 @@
 namespace braid {
 namespace {
 
-
 struct ReportArguments {
   std::vector<std::string> runs;
   std::string out;
