@@ -67,8 +67,15 @@ constexpr Allowed any_number() {
   Allowed out = counted(-kMostNumber, kMostNumber);
   return out;
 }
+constexpr Allowed positive() {
+  Allowed out = counted(0, kMostNumber);
+  out.low_excluded = true;
+  return out;
+}
+// 0, or above low.
 constexpr Allowed zero_or_above(double low) {
-  Allowed out = above(low);
+  Allowed out = counted(low, kMostNumber);
+  out.low_excluded = true;
   out.zero_too = true;
   return out;
 }
