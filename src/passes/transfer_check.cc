@@ -31,16 +31,7 @@ Transfer transfer_of(OpKind kind) {
   }
 }
 
-bool of_passes(const TransferKind& kind) {
-  if (kind.peer < 0) return true;
-  Op op;
-  for (const Channel channel : {Channel::kActivations, Channel::kGradients})
-    for (const bool beside : {false, true}) {
-      op.channel = channel;
-      if (kind.channel == pass_channel(op, beside)) return true;
-    }
-  return false;
-}
+bool of_passes(const TransferKind& kind) { return kind.peer < 0 || is_pass_channel(kind.channel); }
 
 }  // namespace
 

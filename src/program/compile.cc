@@ -69,11 +69,10 @@ class PlanCompiler {
   const CallPlacement& placement(CallId id) const { return program_.calls[id.value]; }
 
   std::vector<CallId> run_here(CallId id) const {
-    for (const FusedCalls& fused : program_.fused) {
-      if (fused.calls[0] == id) return {};
-      if (fused.calls[1] == id) return {fused.calls[0], id};
-    }
-    return {id};
+    const PlaceInPair place = place_in_pair(program_, id);
+    if (place.entry < 0) return {id};
+    if (!place.second()) return {};
+    return {program_.fused[place.entry].calls[0], id};
   }
 
   void run_all(const std::vector<CallId>& together) {
@@ -253,18 +252,13 @@ class PlanCompiler {
       std::vector<std::vector<Instruction>> bodies;
       for (size_t i = 0; i < together.size(); ++i)
         bodies.push_back(body_on(together[i], groups[i], device));
-      append_body(device, bodies.size() == 1 ? std::move(bodies[0])
-                                             : weave({bodies[0], bodies[1]}, entry_of(together)));
+      append_body(device, bodies.size() == 1
+                              ? std::move(bodies[0])
+                              : weave({bodies[0], bodies[1]},
+                                      place_in_pair(program_, together.front()).entry));
     }
     for (const CallId id : together)
       if (call(id).kind == CallKind::kTrainStep) forget_copies(call(id).role);
-  }
-
-  // Of the pair in the program's fused calls.
-  int32_t entry_of(const std::vector<CallId>& together) const {
-    int32_t entry = 0;
-    while (program_.fused[entry].calls[0] != together[0]) ++entry;
-    return entry;
   }
 
   // The program's groups that the ranks of a call are in, by device; -1: alone.

@@ -521,9 +521,8 @@ CallFrame call_frame(const Program& program, CallId call) {
   for (const ModelShape& model : program.models)
     if (model.role == entry.role) out.model = &model;
   BRAID_CHECK(out.model != nullptr, "role " + entry.role.value + " has no model");
-  for (const FusedCalls& fused : program.fused)
-    for (int c = 0; c < 2; ++c)
-      if (fused.calls[c] == call) out.fused = &fused, out.of_pair = c;
+  const PlaceInPair place = place_in_pair(program, call);
+  if (place.entry >= 0) out.fused = &program.fused[place.entry], out.of_pair = place.of_pair;
   return out;
 }
 

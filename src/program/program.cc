@@ -128,6 +128,13 @@ void write_instruction(const Program& program, const Instruction& instruction, D
 
 }  // namespace
 
+PlaceInPair place_in_pair(const Program& program, CallId call) {
+  for (size_t entry = 0; entry < program.fused.size(); ++entry)
+    for (int32_t c = 0; c < 2; ++c)
+      if (program.fused[entry].calls[c] == call) return {static_cast<int32_t>(entry), c};
+  return {};
+}
+
 const char* exit_condition_name(ExitCondition condition) {
   switch (condition) {
     case ExitCondition::kNone:

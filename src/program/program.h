@@ -139,6 +139,14 @@ struct Program {
   friend bool operator==(const Program&, const Program&) = default;
 };
 
+// Where a call is among Program::fused.
+struct PlaceInPair {
+  int32_t entry = -1;   // -1: it is fused with none
+  int32_t of_pair = 0;  // 1: its passes run with those of the call before it
+  bool second() const { return entry >= 0 && of_pair == 1; }
+};
+PlaceInPair place_in_pair(const Program& program, CallId call);
+
 // Compiles one step of the graph for a single device that holds everything, in the graph's order.
 Result<Program> compile(const Graph& graph);
 

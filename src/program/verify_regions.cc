@@ -24,14 +24,6 @@ std::vector<OpKind> parts_of(const Program& program, CallId id) {
   return out;
 }
 
-// The entry of the pair of fused calls that a call is of; -1: it is fused with none.
-int32_t pair_of(const Program& program, CallId call) {
-  for (size_t i = 0; i < program.fused.size(); ++i)
-    for (const CallId each : program.fused[i].calls)
-      if (each == call) return static_cast<int32_t>(i);
-  return -1;
-}
-
 // The ranks that an instruction of a region is in together with this one: all of a training call
 // agree, or a replica that generates; those that hold the same parameters sum gradients and give
 // each other what they updated.
@@ -95,8 +87,9 @@ class RegionWalk {
                        program_.fused[pair_].calls[1] == i.call;
     if (!calls_.empty() && !joins) return invalid_input("a region is still open");
     if (calls_.empty()) {
-      pair_ = pair_of(program_, i.call);
-      if (pair_ >= 0 && program_.fused[pair_].calls[0] != i.call)
+      const PlaceInPair place = place_in_pair(program_, i.call);
+      pair_ = place.entry;
+      if (place.second())
         return invalid_input(cat(name(i.call), " begins before the call that it is fused with"));
       seen_.clear(), ended_ = 0, last_ = {0, 0};
     }

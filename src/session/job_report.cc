@@ -43,12 +43,6 @@ void JobReport::begin_step(int64_t trained_tokens) {
   trained_before_ = step_.record.trained.tokens - trained_tokens;
 }
 
-// Two calls that are fused take the same seconds together.
-bool JobReport::runs_beside_earlier(CallId call) const {
-  return std::any_of(step_.program.fused.begin(), step_.program.fused.end(),
-                     [&](const FusedCalls& fused) { return fused.calls[1] == call; });
-}
-
 RankReport JobReport::own() const {
   return {step_.record.metrics,
           step_.record.seconds,
@@ -59,11 +53,13 @@ RankReport JobReport::own() const {
           stop_signal()};
 }
 
+// Two calls that are fused take the same seconds together.
 double JobReport::seconds_of_calls() const {
   double sum = 0;
   for (const Call& call : step_.program.graph.calls)
     if (const auto found = step_.record.seconds.find(call.name);
-        found != step_.record.seconds.end() && !runs_beside_earlier(step_.id_of(call)))
+        found != step_.record.seconds.end() &&
+        !place_in_pair(step_.program, step_.id_of(call)).second())
       sum += found->second;
   return sum;
 }
@@ -108,7 +104,8 @@ void JobReport::add_calls(std::map<std::string, double>& row) const {
     const auto found = report_.seconds.find(call.name);
     if (found == report_.seconds.end()) continue;
     row["time/" + call.name] = found->second;
-    if (call.kind == CallKind::kTrainStep && !runs_beside_earlier(id)) training += found->second;
+    if (call.kind == CallKind::kTrainStep && !place_in_pair(step_.program, id).second())
+      training += found->second;
   }
   const auto trained = static_cast<double>(report_.trained_tokens);
   if (trained > 0) row["perf/train_tokens_per_s"] = trained / training;

@@ -35,7 +35,6 @@ class JobReport {
   const std::string& stop_request() const { return report_.stop_signal; }
 
  private:
-  bool runs_beside_earlier(CallId call) const;
   RankReport own() const;
   double seconds_of_calls() const;
   void add_calls(std::map<std::string, double>& row) const;

@@ -13,7 +13,6 @@
 #include "comm/launcher.h"
 #include "comm/world.h"
 #include "host/sha256.h"
-#include "plan/make_problem.h"
 #include "session/testing.h"
 
 namespace braid::inline session {
@@ -59,20 +58,8 @@ Config job_config(const MutantJob& job) {
 }
 
 Program job_program(const MutantJob& job) {
-  Config config = job_config(job);
-  config.plan.file = join_path(testing::TempDir(), cat("mutants-", job.name, "-", ::getpid()));
-  EXPECT_TRUE(write_file_atomic(config.plan.file, cat("graph: ", job.algorithm, "\ndevices: 1x",
-                                                      job.ranks, "\ncalls:\n", job.calls))
-                  .ok());
-  const ReadText read = [](const std::string& path) { return read_file(path); };
-  const auto problem = make_problem(config, read);
-  EXPECT_TRUE(problem.ok()) << problem.status().message();
-  const auto plan = configured_plan(config, *problem, read);
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  const auto program = compile(**plan, *problem);
-  EXPECT_TRUE(program.ok()) << program.status().message();
-  std::filesystem::remove(config.plan.file);
-  return *program;
+  return program_under(job_config(job), cat("graph: ", job.algorithm, "\ndevices: 1x", job.ranks,
+                                            "\ncalls:\n", job.calls));
 }
 
 // Those of 200 random mutants that nothing refuses.

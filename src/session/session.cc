@@ -1,10 +1,8 @@
 #include "session/session.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 #include <utility>
 

@@ -6,6 +6,7 @@
 #include "session/session.h"
 
 namespace braid::inline session {
+
 std::map<std::string, int64_t> Session::skipped() const {
   std::map<std::string, int64_t> out;
   for (const auto& [name, role] : roles()) out[name] = role.skipped;

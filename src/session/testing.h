@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "config/algorithm_traits.h"
 #include "host/file.h"
+#include "plan/make_problem.h"
 #include "session/session.h"
 #include "test_paths.h"
 
@@ -43,6 +44,21 @@ inline Config tiny_run(const std::string& algorithm) {
 }
 
 inline Program program_of(const Config& config) { return *compile(*make_graph(config.algorithm)); }
+
+// A run's program under a plan, given as text.
+inline Program program_under(Config config, const std::string& plan) {
+  config.plan.file = "plan";
+  const auto read = [&plan](const std::string& path) -> Result<std::string> {
+    return path == "plan" ? plan : read_file(path);
+  };
+  const auto problem = make_problem(config, read);
+  EXPECT_TRUE(problem.ok()) << problem.status().message();
+  const auto stated = configured_plan(config, *problem, read);
+  EXPECT_TRUE(stated.ok()) << stated.status().message();
+  const auto program = compile(**stated, *problem);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  return *program;
+}
 
 inline std::unique_ptr<Session> session_of(const Config& config, const Program& program) {
   auto session = Session::create(config, program);

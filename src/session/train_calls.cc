@@ -108,12 +108,6 @@ Result<bool> TrainCalls::reserve_fused(const FusedCalls& fused) {
   return finds_bytes(most, work.role->model->options().device, work.groups.call);
 }
 
-const FusedCalls& TrainCalls::pair_of(CallId call) const {
-  return *std::find_if(
-      step_.program.fused.begin(), step_.program.fused.end(),
-      [&](const FusedCalls& fused) { return fused.calls[0] == call || fused.calls[1] == call; });
-}
-
 void TrainCalls::run_apart(const FusedCalls& fused, const std::string& why) {
   if (step_.rows.frame(fused.calls[0]).fused == nullptr) return;
   for (const CallId call : fused.calls) step_.rows.run_alone(call);
@@ -133,7 +127,7 @@ Status TrainCalls::agree(const Call& call) {
   if (!training.ran_out()) return ok_status();
   const std::string why = training.why_ran_out();
   if (training.woven()) {  // alone it may fit
-    run_apart(pair_of(id), why);
+    run_apart(step_.program.fused[place_in_pair(step_.program, id).entry], why);
   } else if (!cut_smaller(step_, call, step_.rows, training.open_minibatch(), why)) {
     return step_.talk.fail_alike(step_.all_take_part(id), too_little_memory(why),
                                  why.empty() ? ok_status() : too_little_memory(why));

@@ -41,7 +41,6 @@ class TrainCalls {
   Status run_one_by_one(const FusedCalls& fused);
   // The calls' passes run one after the other from here on. All their ranks come here.
   void run_apart(const FusedCalls& fused, const std::string& why);
-  const FusedCalls& pair_of(CallId call) const;
   DeviceId self() const { return DeviceId{static_cast<int>(step_.rank())}; }
 
   const StepContext& step_;

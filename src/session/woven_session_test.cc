@@ -4,7 +4,6 @@
 #include "comm/rank_testing.h"
 #include "device/tensor_memory.h"
 #include "host/file.h"
-#include "plan/make_problem.h"
 #include "program/fused.h"
 #include "session/testing.h"
 
@@ -28,21 +27,11 @@ Config even_run(World& world) {
   return config;
 }
 
-Program woven_program(Config config, const std::string& updates) {
-  config.plan.file = config.data.train + ".plan.yaml";
+Program woven_program(const Config& config, const std::string& updates) {
   std::string text = "graph: ppo\ndevices: 1x2\ncalls:\n";
   for (const char* call : {"generate", "old_logprob", "ref_logprob", "values"})
     text += cat("  ", call, ": {mesh: all, dp: 2}\n");
-  text += updates + "fusion: {train_schedules: true, units: 2}\n";
-  EXPECT_TRUE(write_file_atomic(config.plan.file, text).ok());
-  const ReadText read = [](const std::string& path) { return read_file(path); };
-  const auto problem = make_problem(config, read);
-  EXPECT_TRUE(problem.ok()) << problem.status().message();
-  const auto plan = configured_plan(config, *problem, read);
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  const auto program = compile(**plan, *problem);
-  EXPECT_TRUE(program.ok()) << program.status().message();
-  return *program;
+  return program_under(config, text + updates + "fusion: {train_schedules: true, units: 2}\n");
 }
 
 // The most micro-batches of a call, of each run of layers one, that the order has between a forward

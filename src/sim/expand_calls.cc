@@ -29,11 +29,9 @@ void StepSimulation::expand_call(CallId id) {
   if (!uses_model(call)) return expand_host(id);
   add_call_memory(id);
   if (call.kind == CallKind::kGenerate) return expand_generate(id);
-  for (const FusedCalls& fused : program_.fused) {
-    if (fused.calls[0] == id) return;
-    if (fused.calls[1] == id) return expand_fused(fused);
-  }
-  expand_passes(id);
+  const PlaceInPair place = place_in_pair(program_, id);
+  if (place.entry < 0) return expand_passes(id);
+  if (place.second()) expand_fused(program_.fused[place.entry]);
 }
 
 void StepSimulation::expand_host(CallId id) {

@@ -150,8 +150,7 @@ void StepSimulation::add_blocks() {
 }
 
 bool StepSimulation::fused_with_previous(CallId id) const {
-  return std::any_of(program_.fused.begin(), program_.fused.end(),
-                     [&](const FusedCalls& fused) { return fused.calls[1] == id; });
+  return place_in_pair(program_, id).second();
 }
 
 // The end of the first fetch on any rank, which carries the step's time on the host; -1 for none.
