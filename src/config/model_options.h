@@ -85,6 +85,23 @@ void visit(V& v, RoleConfig& o) {
     key::read_by_planning, key::priced);
 }
 
+struct ReferenceConfig : RoleConfig {
+  int64_t sync_every = 0;
+  double ema = 0;
+};
+
+template <class V>
+void visit(V& v, ReferenceConfig& o) {
+  visit(v, static_cast<RoleConfig&>(o));
+  v("sync_every", o.sync_every,
+    "after every so many steps the reference moves to the policy's weights; 0 = it stays",
+    counted(0, kMostSteps));
+  v("ema", o.ema,
+    "with sync_every: the share of its own weights that a reference keeps when it moves; 0 = it "
+    "becomes the policy",
+    from_to_below(0, 1));
+}
+
 struct CriticConfig : RoleConfig {
   std::string init_from;
   int64_t warmup_steps = 0;

@@ -101,8 +101,19 @@ Counts write_sizes(Graph* graph) {
 
 // The role whose training decides the weights that a call computes with; empty without a model.
 RoleId weights_of(const Graph& graph, const Call& call) {
-  const RoleSpec* spec = find_role(graph, call.role);
+  const bool follows = call.kind == CallKind::kFollow;
+  const RoleSpec* spec = find_role(graph, follows ? RoleId{call.function} : call.role);
   return spec == nullptr || spec->weights_from.value.empty() ? call.role : spec->weights_from;
+}
+
+// Whether one of two calls moves weights that the other uses.
+bool moves(const Graph& graph, const Call& a, const Call& b) {
+  const auto moved_by = [&](const Call& call, const Call& other) {
+    const std::vector<RoleId> used = used_roles(graph, other);
+    return call.kind == CallKind::kFollow &&
+           std::find(used.begin(), used.end(), RoleId{call.function}) != used.end();
+  };
+  return moved_by(a, b) || moved_by(b, a);
 }
 
 }  // namespace
@@ -121,6 +132,8 @@ const char* call_kind_name(CallKind kind) {
       return "compute";
     case CallKind::kTrainStep:
       return "train_step";
+    case CallKind::kFollow:
+      return "follow";
   }
   return "unknown";
 }
@@ -137,6 +150,22 @@ const RoleSpec* find_role(const Graph& graph, const RoleId& role) {
   for (const RoleSpec& spec : graph.roles)
     if (spec.role == role) return &spec;
   return nullptr;
+}
+
+std::vector<RoleId> used_roles(const Graph& graph, const Call& call) {
+  if (uses_model(call)) return {call.role};
+  if (call.kind != CallKind::kFollow) return {};
+  return {weights_of(graph, call), RoleId{call.function}};
+}
+
+bool changes(const Call& call, const RoleId& role) {
+  return (call.kind == CallKind::kTrainStep && call.role == role) ||
+         (call.kind == CallKind::kFollow && call.function == role.value);
+}
+
+bool changes(const Graph& graph, const RoleId& role) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(),
+                     [&](const Call& call) { return changes(call, role); });
 }
 
 bool generates(const Graph& graph) {
@@ -165,7 +194,8 @@ void declare_sizes(Graph* graph) {
       before[i].insert(before[id.value].begin(), before[id.value].end());
     }
     for (const auto& [reward, kept] : counts.kept)
-      if (before[i].count(reward) > 0) read_too(&graph->calls[i], kept);
+      if (before[i].count(reward) > 0 && graph->calls[i].kind != CallKind::kFollow)
+        read_too(&graph->calls[i], kept);
   }
 }
 
@@ -177,6 +207,10 @@ Status verify(const Graph& graph) {
     if (!calls.insert(call.name).second) return invalid_input(cat(where, ": name occurs twice"));
     if (!call.role.value.empty() && find_role(graph, call.role) == nullptr)
       return invalid_input(cat(where, ": role '", call.role, "' is not declared"));
+    const RoleSpec* moved = find_role(graph, RoleId{call.function});
+    if (call.kind == CallKind::kFollow && (moved == nullptr || moved->weights_from.value.empty()))
+      return invalid_input(
+          cat(where, ": its function '", call.function, "' is no role with weights_from"));
     for (const std::string& field : call.reads) {
       const auto found = fields.find(field);
       if (found == fields.end())
@@ -202,8 +236,8 @@ std::vector<std::vector<CallId>> dependencies(const Graph& graph) {
     for (size_t j = 0; j < i; ++j) {
       const bool trains =
           call.kind == CallKind::kTrainStep || graph.calls[j].kind == CallKind::kTrainStep;
-      if (trains && uses_model(call) && weights_of(graph, graph.calls[j]) == weights)
-        before.insert(j);
+      const bool same = !weights.value.empty() && weights_of(graph, graph.calls[j]) == weights;
+      if (same && (trains || moves(graph, call, graph.calls[j]))) before.insert(j);
     }
     for (const size_t j : before) out[i].push_back(CallId{static_cast<int32_t>(j)});
     for (const Field& field : call.writes) producer[field.name] = i;
@@ -280,6 +314,16 @@ Result<Graph> make_graph(const AlgorithmOptions& options) {
   const std::vector<std::string> names = algorithm_names();
   return invalid_input(cat("algorithm.name: unknown algorithm '", options.name, "'",
                            did_you_mean(options.name, names), "; known: ", join(names, ", ")));
+}
+
+Graph with_moving_reference(Graph graph, int64_t every_steps) {
+  for (RoleSpec& spec : graph.roles) {
+    if (every_steps == 0 || spec.role.value != "reference") continue;
+    spec.weights_from = RoleId{"actor"};
+    graph.calls.push_back({"sync_reference", CallKind::kFollow, {}, spec.role.value, {}, {}});
+    graph.calls.back().every_steps = every_steps;
+  }
+  return graph;
 }
 
 Call fetch_prompts_call() {

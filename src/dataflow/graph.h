@@ -19,6 +19,7 @@ enum class CallKind {
   kReward,     // rewards from rules, services and reward models
   kCompute,    // an algorithm's function over the whole rollout
   kTrainStep,  // optimizer steps of the role's model on a loss
+  kFollow,     // the weights of the role that `function` names move towards those it follows
 };
 const char* call_kind_name(CallKind kind);
 
@@ -43,8 +44,9 @@ struct Field {
 struct Call {
   std::string name;  // unique in the graph; also the phase name of metrics ("time/NAME")
   CallKind kind = CallKind::kCompute;
-  RoleId role;           // the model it uses; empty for fetch, reward and compute
-  std::string function;  // infer: logprobs | values | scores; compute, train step: name in algo/
+  RoleId role;  // the model it uses; empty for fetch, reward and compute
+  // infer: logprobs | values | scores; compute, train step: name in algo/; follow: a role
+  std::string function;
   std::vector<std::string> reads;
   std::vector<Field> writes;
   std::string metrics =
@@ -52,6 +54,7 @@ struct Call {
   int64_t samples_per_prompt = 0;  // 0 = the workload's; ReMax's greedy responses: 1
   // Train step: its loss compares the samples of a group, which meet in a micro-batch.
   bool compares_samples = false;
+  int64_t every_steps = 1;  // follow: in the last of every so many steps of a run
   friend bool operator==(const Call&, const Call&) = default;
 };
 
@@ -76,6 +79,13 @@ bool uses_model(const Call& call);
 // The call of a name, or null.
 const Call* find_call(const Graph& graph, const std::string& name);
 const RoleSpec* find_role(const Graph& graph, const RoleId& role);
+
+// Roles whose weights a call uses: its own; of a follow call the one that it reads, then the one
+// that moves.
+std::vector<RoleId> used_roles(const Graph& graph, const Call& call);
+// Whether a call changes a role's weights, and whether any call of the graph does.
+bool changes(const Call& call, const RoleId& role);
+bool changes(const Graph& graph, const RoleId& role);
 
 // Whether the step generates text (an RL algorithm) or trains on the data as it is.
 bool generates(const Graph& graph);
@@ -110,6 +120,10 @@ Graph unroll(const Graph& graph, int steps);
 
 // The graph of options.name; an unknown name is an error that lists the known ones.
 Result<Graph> make_graph(const AlgorithmOptions& options);
+
+// The graph with a reference that follows the actor: at the end of every so many steps its weights
+// move towards the actor's. As it is where it has no reference, or for 0 steps.
+Graph with_moving_reference(Graph graph, int64_t every_steps);
 
 // The names that make_graph() knows.
 std::vector<std::string> algorithm_names();

@@ -178,6 +178,24 @@ TEST(Unroll, IterationsWaitForTheWeightsTheyUse) {
   EXPECT_FALSE(waits_for(graph, "ref_logprob@1", "ref_logprob@0"));
 }
 
+TEST(MovingReference, MovesBehindTheUpdateAndBeforeItIsUsedAgain) {
+  const Graph whole = with_moving_reference(*make_graph(named("ppo")), 2);
+  EXPECT_TRUE(verify(whole).ok()) << verify(whole).message();
+  EXPECT_EQ(whole.calls.back().every_steps, 2);
+  EXPECT_TRUE(waits_for(whole, "sync_reference", "update_actor"));
+  EXPECT_FALSE(waits_for(whole, "sync_reference", "update_critic"));
+  const Graph graph = unroll(whole, 2);
+  EXPECT_TRUE(waits_for(graph, "ref_logprob@1", "sync_reference@0"));
+  EXPECT_TRUE(waits_for(graph, "update_actor@1", "sync_reference@0"));  // it reads the weights
+  EXPECT_FALSE(waits_for(graph, "generate@1", "sync_reference@0"));
+  EXPECT_TRUE(changes(whole, RoleId{"reference"}));
+  EXPECT_FALSE(changes(*make_graph(named("ppo")), RoleId{"reference"}));
+  EXPECT_EQ(*parse_graph(graph_to_yaml(whole), "g.yaml"), whole);
+  EXPECT_EQ(with_moving_reference(*make_graph(named("ppo")), 0), *make_graph(named("ppo")));
+  const Graph without = *make_graph(named("grpo", 0));
+  EXPECT_EQ(with_moving_reference(without, 1), without);
+}
+
 TEST(VersionEdges, LagIsOneWhereTrainingComesLaterInTheIteration) {
   const Graph graph = *make_graph(named("grpo"));
   const CallId update = id_of(graph, "update_actor");
@@ -267,6 +285,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadGraph{"name: g\ncalls:\n  a: {kind: fetch, writes: {b: token}}",
                  "calls.a.writes.b: 'token' must be tokens, real, flag or count"},
         BadGraph{"name: g\ncalls:\n  a: {kind: fetch, reads: b}", "reads must be a list"},
+        BadGraph{"name: g\nroles: {x: }\ncalls:\n  a: {kind: follow, function: x}",
+                 "its function 'x' is no role with weights_from"},
+        BadGraph{"name: g\ncalls:\n  a: {kind: follow, every_steps: 0}",
+                 "every_steps must be a whole number of at least 1"},
         BadGraph{"name: g\ncalls:\n  a: {kind: fetch, samples_per_prompt: -1}",
                  "samples_per_prompt must be a whole number"}));
 

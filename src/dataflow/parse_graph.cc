@@ -11,7 +11,8 @@ namespace braid::inline dataflow {
 namespace {
 
 constexpr CallKind kKinds[] = {CallKind::kFetch,  CallKind::kGenerate, CallKind::kInfer,
-                               CallKind::kReward, CallKind::kCompute,  CallKind::kTrainStep};
+                               CallKind::kReward, CallKind::kCompute,  CallKind::kTrainStep,
+                               CallKind::kFollow};
 
 struct NamedType {
   const char* name;
@@ -102,7 +103,7 @@ Result<Call> read_call(const std::string& name, const YamlNode& node) {
   BRAID_TRY(require_map(node, cat("calls.", name)));
   BRAID_TRY(require_known_keys(node, where,
                                {"kind", "role", "function", "reads", "writes", "metrics",
-                                "samples_per_prompt", "compares_samples"}));
+                                "samples_per_prompt", "compares_samples", "every_steps"}));
   Call call;
   call.name = name;
   BRAID_ASSIGN(call.kind, read_kind(node, where));
@@ -120,6 +121,11 @@ Result<Call> read_call(const std::string& name, const YamlNode& node) {
     if (!parse_int(samples->scalar, &call.samples_per_prompt) || call.samples_per_prompt < 0)
       return wrong_value(*samples, cat(where, "samples_per_prompt must be a whole number, not '",
                                        samples->scalar, "'"));
+  if (const YamlNode* every = node.find("every_steps"))
+    if (!parse_int(every->scalar, &call.every_steps) || call.every_steps < 1)
+      return wrong_value(*every,
+                         cat(where, "every_steps must be a whole number of at least 1, not '",
+                             every->scalar, "'"));
   if (const YamlNode* compares = node.find("compares_samples")) {
     if (compares->scalar != "true" && compares->scalar != "false")
       return wrong_value(*compares, cat(where, "compares_samples must be true or false, not '",
@@ -136,7 +142,8 @@ Status check_call(const Graph& graph, const Call& call) {
   if (needs_role && !uses_model(call))
     return invalid_input(
         cat("role is missing; a call of kind ", call_kind_name(call.kind), " runs a model"));
-  if (uses_model(call) && (call.kind == CallKind::kFetch || call.kind == CallKind::kCompute))
+  if (uses_model(call) && (call.kind == CallKind::kFetch || call.kind == CallKind::kCompute ||
+                           call.kind == CallKind::kFollow))
     return invalid_input(
         cat("a call of kind ", call_kind_name(call.kind), " runs no model; remove its role"));
   const RoleSpec* role = find_role(graph, call.role);
@@ -193,6 +200,7 @@ std::string call_text(const Call& call) {
   if (!call.metrics.empty()) out += cat(", metrics: ", yaml_quoted(call.metrics));
   if (call.samples_per_prompt > 0) out += cat(", samples_per_prompt: ", call.samples_per_prompt);
   if (call.compares_samples) out += ", compares_samples: true";
+  if (call.every_steps > 1) out += cat(", every_steps: ", call.every_steps);
   return out + "}";
 }
 

@@ -47,6 +47,7 @@ struct RoleModel {
   // Role whose frozen base weights these are: a reference that is the actor without its adapters.
   // The two share memory where their layouts coincide.
   std::string shares_weights_with = "";
+  bool keeps_average = false;  // beside its weights, in f32: it follows another role
   friend bool operator==(const RoleModel&, const RoleModel&) = default;
 };
 

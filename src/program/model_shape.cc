@@ -24,8 +24,7 @@ ModelShape model_shape(const PlanningProblem& problem, const RoleId& role) {
   ModelShape shape;
   shape.role = role;
   shape.kinds = role_kinds(problem, role);
-  const RoleSpec* spec = find_role(problem.graph, role);
-  if (spec != nullptr && spec->trained) shape.changed = changed_kinds(problem, role);
+  if (changes(problem.graph, role)) shape.changed = changed_kinds(problem, role);
   shape.layers = model.size.layers, shape.hidden = model.size.hidden;
   shape.cached = 2 * model.size.kv_heads * model.size.head_dim, shape.experts = model.size.experts,
   shape.routes = model.size.top_k;

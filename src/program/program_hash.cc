@@ -82,6 +82,7 @@ class StaticText {
     for (const Call& call : program_.graph.calls) {
       put("call", call.name, call.kind, call.role.value, call.function, call.samples_per_prompt,
           call.compares_samples);
+      if (call.kind == CallKind::kFollow) put("every", call.every_steps);
       for (const std::string& field : call.reads) put("reads", field);
       for (const Field& field : call.writes)
         put("writes", field.name, field.type, field.shape, field.sizes);

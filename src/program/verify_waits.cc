@@ -110,8 +110,7 @@ class WaitWalk {
     for (const WeightCopy& home : program_.copies) {
       if (!home.home || home.role != copy.role || !place_in_mesh(home.layout, self_)) continue;
       for (size_t c = 0; c < ends_.size(); ++c) {
-        const Call& trains = program_.graph.calls[c];
-        if (trains.role == copy.role && trains.kind == CallKind::kTrainStep)
+        if (changes(program_.graph.calls[c], copy.role))
           BRAID_TRY(needs(i, ends_[c], "which changes what it reads"));
       }
     }
@@ -135,7 +134,7 @@ class WaitWalk {
     if (i.kind == OpKind::kShare) shares_[program_.exchanges[i.detail].producer.value] = at;
     if (i.kind != OpKind::kCall && i.kind != OpKind::kRegionEnd) return;
     ends_[i.call.value] = at;
-    if (!uses_model(call(i.call))) return;
+    if (used_roles(program_.graph, call(i.call)).empty()) return;
     // Calls that share a region use the memory together.
     const bool shared =
         at > 0 && i.kind == OpKind::kRegionEnd && list_[at - 1].kind == OpKind::kRegionEnd;

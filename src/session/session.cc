@@ -231,6 +231,7 @@ Status Session::execute(const Instruction& instruction) {
     case OpKind::kExchange:
       return account_.begin_exchange(instruction.detail, position_.step);
     case OpKind::kReallocate:
+      if (!due(call)) return ok_status();
       return moving_weights([&] { return models_->reallocate(instruction.detail); });
     case OpKind::kLoad:
       return begin_load(instruction);
@@ -246,12 +247,14 @@ Status Session::execute(const Instruction& instruction) {
 }
 
 Status Session::begin_ahead(const Instruction& instruction) {
-  return instruction.kind == OpKind::kLoad ? begin_load(instruction)
-                                           : models_->begin_reallocation(instruction.detail);
+  if (instruction.kind == OpKind::kLoad) return begin_load(instruction);
+  if (!due(program_.graph.calls[instruction.call.value])) return ok_status();
+  return models_->begin_reallocation(instruction.detail);
 }
 
 Status Session::wait_for(const Instruction& instruction) {
   if (instruction.kind == OpKind::kExchange) return exchange_.arrive(instruction.detail);
+  if (!due(program_.graph.calls[instruction.call.value])) return ok_status();
   return moving_weights([&] { return models_->reallocated(instruction.detail); });
 }
 
@@ -286,6 +289,8 @@ Status Session::execute_call(const Call& call) {
       return rewards_.reward(call);
     case CallKind::kCompute:
       return talk_.until_told(guarded([&] { return compute(call); }));
+    case CallKind::kFollow:
+      return follow(call);
     case CallKind::kGenerate:
     case CallKind::kTrainStep:
       break;
@@ -318,6 +323,13 @@ Status Session::fetch(const Call& call) {
   BRAID_TRY(fetched);
   position_.cursor += config_.rollout.prompts_per_step;
   return ok_status();
+}
+
+Status Session::follow(const Call& call) {
+  if (!due(call)) return ok_status();
+  const WorkSection section;
+  followed_ = true;
+  return models_->follow(step_.id_of(call), config_.reference.ema);
 }
 
 Status Session::compute(const Call& call) {

@@ -138,6 +138,9 @@ class Session : public Executor {
   void leave_call(const Call& call);
   Status fetch(const Call& call);
   Status compute(const Call& call);
+  // Whether the call does anything in this step.
+  bool due(const Call& call) const { return (position_.step + 1) % call.every_steps == 0; }
+  Status follow(const Call& call);
   Status share_algo_state(CallId call);
   Status end_generation(const Call& call);
 
@@ -188,6 +191,7 @@ class Session : public Executor {
   int64_t updates_before_ = 0;
   size_t noted_ = 0;                  // the instruction that this rank has come to
   int64_t updates_passed_ = 0;        // those whose bookkeeping is complete
+  bool followed_ = false;             // a role has moved in the step
   std::optional<StepProgress> open_;  // after its last update; none before the first
 };
 

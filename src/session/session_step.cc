@@ -25,6 +25,7 @@ void Session::begin_step() {
   trains_.begin_step();
   report_.begin_step(open_ ? open_->trained_tokens : 0);
   updates_before_ = record_.trained.updates;
+  followed_ = false;
   if (open_) return;
   start_ = {};
   start_.position = position_;
@@ -33,7 +34,7 @@ void Session::begin_step() {
 
 void Session::passed(size_t next) {
   updates_passed_ = record_.trained.updates;
-  if (!open_ && updates_passed_ == updates_before_) return;
+  if (!open_ && updates_passed_ == updates_before_ && !followed_) return;
   open_ = StepProgress{next,
                        position_,
                        record_.metrics,

@@ -151,7 +151,11 @@ std::vector<double> StepPrices::op_seconds(const Expansion& ops, const Deal& dea
 }
 
 double StepPrices::host_call_s(CallId call, DeviceId rank) const {
-  const bool fetch = program_.graph.calls[call.value].kind == CallKind::kFetch;
+  const Call& entry = program_.graph.calls[call.value];
+  if (entry.kind == CallKind::kFollow)  // both are read, one is written
+    return 3 * state_bytes({RoleId{entry.function}, false}, rank) /
+           (gpu_of(problem_.cluster, rank).hbm_gbytes_per_s * 1e9 * efficiency(rank).stream_share);
+  const bool fetch = entry.kind == CallKind::kFetch;
   return fetch && generates(program_.graph) ? efficiency(rank).rl_step_host_s : 0;
 }
 

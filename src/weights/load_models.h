@@ -29,6 +29,11 @@ struct ModelInstance {
   std::string config_path;  // of random weights, for export; "" where weights were loaded
   std::string shares_with;  // the trained role whose weights these are until they change, or ""
   int64_t skipped = 0;      // updates refused in a row
+  // Of a role that follows another (weights/follow.h): its average in f32, where its weights are
+  // not it, of each parameter, or of each bucket of slices; and whether a move was left half done.
+  bool follows = false;
+  std::vector<at::Tensor> average;
+  bool torn = false;
 };
 
 using Roles = std::map<std::string, ModelInstance>;

@@ -229,6 +229,16 @@ TEST_F(PrintedAlgorithms, RunAsPrintedAndLearn) {
   });
 }
 
+// PPO with a reference that follows the policy.
+TEST_F(PrintedAlgorithms, AMovingReferenceLetsThePolicyLearn) {
+  const std::map<std::string, std::string> lines = commands("reference.ema");
+  ASSERT_EQ(lines.size(), 1u);
+  run_all(lines, [](const std::string& run) {
+    EXPECT_GT(gain(metrics(run), "reward/raw_mean"), kLearned);
+    EXPECT_TRUE(path_exists(path(run + "/checkpoints")));
+  });
+}
+
 // Preferences of the data: the policy comes to give the chosen response more than the rejected one.
 TEST_F(PrintedAlgorithms, PreferencesAreLearnt) {
   std::map<std::string, std::string> lines = commands("preferences.yaml algorithm.name");
