@@ -333,8 +333,10 @@ TEST(Registry, UnknownNamesListTheKnownOnes) {
   EXPECT_TRUE(find_compute("ppo_advantages").ok());
   EXPECT_THAT(find_compute("ppo_advantage").status().message(),
               HasSubstr("did you mean 'ppo_advantages'?"));
-  EXPECT_THAT(find_loss("dpo").status().message(),
-              HasSubstr("cispo, kto, odds_ratio, pairwise, policy, preference, sft, value"));
+  EXPECT_THAT(
+      find_loss("dpo").status().message(),
+      HasSubstr(
+          "cispo, kto, odds_ratio, pairwise, policy, policy_and_value, preference, sft, value"));
 }
 
 TEST(Validate, AcceptsTheDefaults) {

@@ -164,6 +164,18 @@ Status check_reference(const Config& config) {
   return ok_status();
 }
 
+// A trunk that is the policy's has no weights, size or time of its own.
+Status check_trunk(const CriticConfig& critic) {
+  const std::string beside = !critic.path.empty()        ? "path"
+                             : !critic.size.empty()      ? "size"
+                             : !critic.init_from.empty() ? "init_from"
+                             : critic.warmup_steps > 0   ? "warmup_steps"
+                                                         : "";
+  if (!critic.shared_trunk || beside.empty()) return ok_status();
+  return invalid_input(cat("critic.", beside, ": with critic.shared_trunk the critic is a head of ",
+                           "the policy's model and is trained with it; remove one of them"));
+}
+
 // Values that are right one by one but not together; messages begin with a key.
 Status check_together(const Config& config) {
   BRAID_TRY(check_run_name(config.run.name));
@@ -179,6 +191,7 @@ Status check_together(const Config& config) {
   BRAID_TRY(check_rollout(config));
   BRAID_TRY(check_eval(config));
   BRAID_TRY(check_reference(config));
+  BRAID_TRY(check_trunk(config.critic));
   BRAID_TRY(check_optimizer("actor", config.optim.actor));
   BRAID_TRY(check_optimizer("critic", config.optim.critic));
   BRAID_TRY(check_optimizer("reward", config.optim.reward));

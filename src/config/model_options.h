@@ -103,6 +103,7 @@ void visit(V& v, ReferenceConfig& o) {
 }
 
 struct CriticConfig : RoleConfig {
+  bool shared_trunk = false;
   std::string init_from;
   int64_t warmup_steps = 0;
 };
@@ -110,6 +111,11 @@ struct CriticConfig : RoleConfig {
 template <class V>
 void visit(V& v, CriticConfig& o) {
   visit(v, static_cast<RoleConfig&>(o));
+  v("shared_trunk", o.shared_trunk,
+    "the policy is the critic too: one model with two heads, one optimizer (optim.actor), one "
+    "update "
+    "with both losses",
+    key::priced);
   v("init_from", o.init_from, "where path is \"\": weights to start from; \"\" = policy",
     one_of("| policy | reward_model | random"), key::priced, key::read_if(ReadIf::kCriticSource));
   v("warmup_steps", o.warmup_steps, "steps at the start in which only the critic is trained",

@@ -297,6 +297,12 @@ Status check_own_functions(const Graph& graph, const AlgorithmOptions& options) 
 
 }  // namespace
 
+bool has_values(const Graph& graph) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(), [](const Call& call) {
+    return call.kind == CallKind::kInfer && call.function == "values";
+  });
+}
+
 std::vector<std::string> algorithm_names() {
   std::vector<std::string> names;
   for (const NamedGraph& entry : kGraphs) names.emplace_back(entry.name);

@@ -64,6 +64,7 @@ struct RoleSpec {
   bool scalar_head = false;
   bool trained = false;
   RoleId weights_from = {};  // trained role whose weights this one follows: EMA reference, shadow
+  bool value_head = false;   // a scalar head beside that of a language model: shared trunk
   friend bool operator==(const RoleSpec&, const RoleSpec&) = default;
 };
 
@@ -124,6 +125,13 @@ Result<Graph> make_graph(const AlgorithmOptions& options);
 // The graph with a reference that follows the actor: at the end of every so many steps its weights
 // move towards the actor's. As it is where it has no reference, or for 0 steps.
 Graph with_moving_reference(Graph graph, int64_t every_steps);
+
+// A graph with a critic as one in which the actor is the critic too: its values are of a second
+// head over the last hidden states, and one update has both losses. An error where the graph has no
+// critic, or another policy loss than its own.
+Result<Graph> with_shared_trunk(Graph graph);
+// Whether a call of the graph gives values of tokens.
+bool has_values(const Graph& graph);
 
 // The names that make_graph() knows.
 std::vector<std::string> algorithm_names();

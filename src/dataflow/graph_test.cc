@@ -178,6 +178,28 @@ TEST(Unroll, IterationsWaitForTheWeightsTheyUse) {
   EXPECT_FALSE(waits_for(graph, "ref_logprob@1", "ref_logprob@0"));
 }
 
+// One role with both heads, one update that reads what both losses need.
+TEST(SharedTrunk, TheActorGivesValuesAndOneUpdateHasBothLosses) {
+  const auto graph = with_shared_trunk(*make_graph(named("ppo")));
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  EXPECT_TRUE(verify(*graph).ok()) << verify(*graph).message();
+  EXPECT_EQ(find_role(*graph, RoleId{"critic"}), nullptr);
+  EXPECT_EQ(find_call(*graph, "update_critic"), nullptr);
+  EXPECT_TRUE(find_role(*graph, RoleId{"actor"})->value_head);
+  EXPECT_EQ(find_call(*graph, "values")->role.value, "actor");
+  EXPECT_EQ(find_call(*graph, "update_actor")->function, "policy_and_value");
+  for (const char* producer : {"values", "advantages", "old_logprob"})
+    EXPECT_TRUE(waits_for(*graph, "update_actor", producer)) << producer;
+  EXPECT_TRUE(has_values(*graph));
+  EXPECT_EQ(*parse_graph(graph_to_yaml(*graph), "g.yaml"), *graph);
+  EXPECT_THAT(with_shared_trunk(*make_graph(named("grpo"))).status().message(),
+              testing::HasSubstr("critic.shared_trunk: grpo has no critic"));
+  AlgorithmOptions own = named("ppo");
+  own.loss = "mine.so";
+  EXPECT_THAT(with_shared_trunk(*make_graph(own)).status().message(),
+              testing::HasSubstr("mine.so (algorithm.loss) has no place"));
+}
+
 TEST(MovingReference, MovesBehindTheUpdateAndBeforeItIsUsedAgain) {
   const Graph whole = with_moving_reference(*make_graph(named("ppo")), 2);
   EXPECT_TRUE(verify(whole).ok()) << verify(whole).message();

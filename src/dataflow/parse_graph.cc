@@ -47,9 +47,11 @@ Result<RoleSpec> read_role(const std::string& name, const YamlNode& node) {
   role.role = RoleId{name};
   if (node.kind == YamlNode::Kind::kNull) return role;
   BRAID_TRY(require_map(node, cat("roles.", name)));
-  BRAID_TRY(require_known_keys(node, where, {"trained", "scalar_head", "weights_from"}));
+  BRAID_TRY(
+      require_known_keys(node, where, {"trained", "scalar_head", "value_head", "weights_from"}));
   BRAID_ASSIGN(role.trained, read_flag(node, "trained", where));
   BRAID_ASSIGN(role.scalar_head, read_flag(node, "scalar_head", where));
+  BRAID_ASSIGN(role.value_head, read_flag(node, "value_head", where));
   role.weights_from = RoleId{read_text(node, "weights_from")};
   return role;
 }
@@ -241,6 +243,7 @@ std::string graph_to_yaml(const Graph& graph) {
     std::vector<std::string> parts;
     if (role.trained) parts.push_back("trained: true");
     if (role.scalar_head) parts.push_back("scalar_head: true");
+    if (role.value_head) parts.push_back("value_head: true");
     if (!role.weights_from.value.empty())
       parts.push_back(cat("weights_from: ", yaml_quoted(role.weights_from.value)));
     out += cat("  ", yaml_quoted(role.role.value), ": {", join(parts, ", "), "}\n");

@@ -302,6 +302,9 @@ Graph with_reward_models(Graph graph, size_t models) {
 
 Result<Graph> configured_graph(const Config& config) {
   BRAID_ASSIGN(Graph graph, make_graph(config.algorithm));
+  if (config.critic.shared_trunk) {
+    BRAID_ASSIGN(graph, with_shared_trunk(std::move(graph)));
+  }
   graph = with_reward_models(std::move(graph), static_cast<size_t>(reward_models(config)));
   return with_moving_reference(std::move(graph), config.reference.sync_every);
 }

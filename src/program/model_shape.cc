@@ -10,7 +10,7 @@ std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId&
   const RoleModel& model = model_of(problem, role);
   if (model.spec) return kinds_of(tensor_map(*model.spec));
   const RoleSpec* spec = find_role(problem.graph, role);
-  return tensor_kinds(model.size, spec != nullptr && spec->scalar_head);
+  return tensor_kinds(model.size, spec);
 }
 
 std::vector<TensorKind> changed_kinds(const PlanningProblem& problem, const RoleId& role) {

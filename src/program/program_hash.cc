@@ -79,6 +79,8 @@ class StaticText {
     put("graph", program_.graph.name);
     for (const RoleSpec& role : program_.graph.roles)
       put("role", role.role.value, role.scalar_head, role.trained, role.weights_from.value);
+    for (const RoleSpec& role : program_.graph.roles)
+      if (role.value_head) put("value_head", role.role.value);
     for (const Call& call : program_.graph.calls) {
       put("call", call.name, call.kind, call.role.value, call.function, call.samples_per_prompt,
           call.compares_samples);

@@ -1,4 +1,5 @@
 // A reference that moves (reference.sync_every, reference.ema) in one process.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -64,7 +64,7 @@ Result<EvalReport> Session::evaluate() {
 
 Status Session::rehearse() { return rehearse_step(step_, needs_); }
 
-// Of every trained role, in the graph's order on all ranks.
+// Of every role that a run changes, in the graph's order on all ranks.
 Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
   std::map<std::string, RoleTensors> out;
   const RankModels::Everything here(*models_);

@@ -115,7 +115,7 @@ double StepPrices::moved_bytes(const Instruction& move, DeviceId device) const {
   const RoleSpec* spec = find_role(program_.graph, state.role);
   const GridPosition at = position_in(layout, *index);
   double moved = 0, held = 0;
-  for (const TensorKind& kind : tensor_kinds(model.size, spec != nullptr && spec->scalar_head)) {
+  for (const TensorKind& kind : tensor_kinds(model.size, spec)) {
     const auto elements = static_cast<double>(held_elements(kind, layout, at).size());
     const bool end = kind.layer_begin == kind.layer_end;
     const int64_t beside = kind.first ? 0 : model.size.layers - 1;  // of an end of the model
@@ -136,7 +136,7 @@ double StepPrices::copy_bytes(int32_t index, DeviceId device) const {
   const RoleModel& model = model_of(problem_, copy.role);
   if (copy.home) return state_bytes({copy.role, false}, device);
   const RoleSpec* spec = find_role(program_.graph, copy.role);
-  const auto kinds = tensor_kinds(model.size, spec != nullptr && spec->scalar_head);
+  const auto kinds = tensor_kinds(model.size, spec);
   const ParamLayout& home = program_.copies[home_copy(copy.role)].layout;
   return new_elements(kinds, model.size.layers, copy.layout, home, device) *
          widths_of(model.precision).weight;

@@ -82,7 +82,7 @@ inline bool is_scorer(const RoleSpec& role) {
 std::string origin_key(const Config& config, const std::string& role);
 
 // The architecture that a role of that origin has.
-Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head);
+Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head, bool value_head = false);
 
 Result<std::unique_ptr<Model>> load_weights(const Origin& origin, const LoadOptions& options);
 

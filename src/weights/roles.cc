@@ -99,7 +99,7 @@ void cut_weights(const ModelPart& part, Model& model, bool loaded, ModelInstance
 // How to load a model of which ranks may share the weights.
 LoadOptions load_options(const ModelOptions& options, const RoleSpec& spec, const ModelPart& part,
                          ModelInstance& state) {
-  LoadOptions out{options, spec.scalar_head};
+  LoadOptions out{options, spec.scalar_head, spec.value_head};
   if (part.weights == nullptr) return out;
   out.placed = [&](Model& model, bool loaded) {
     if (spec.trained && part.several) add_gradients(part, model, state);
@@ -194,7 +194,8 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
     }
     return copy;
   }
-  BRAID_ASSIGN(const ModelSpec architecture, origin_spec(origin, spec.scalar_head));
+  BRAID_ASSIGN(const ModelSpec architecture,
+               origin_spec(origin, spec.scalar_head, spec.value_head));
   BRAID_TRY(Decoder::validate_options(architecture, options));
   copy.model = std::make_unique<Decoder>(architecture, options);
   if (part.weights != nullptr) cut_weights(part, *copy.model, false, copy);
@@ -282,7 +283,7 @@ Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config) {
   BRAID_ASSIGN(const Origin origin, role_origin(config, spec.role.value));
   whole.source_folder = origin.source_folder();
   whole.config_path = origin.config_path;
-  BRAID_ASSIGN(whole.model, load_weights(origin, {options, spec.scalar_head}));
+  BRAID_ASSIGN(whole.model, load_weights(origin, {options, spec.scalar_head, spec.value_head}));
   return whole;
 }
 

@@ -239,6 +239,16 @@ TEST_F(PrintedAlgorithms, AMovingReferenceLetsThePolicyLearn) {
   });
 }
 
+// PPO whose policy is its critic too.
+TEST_F(PrintedAlgorithms, ATrunkOfActorAndCriticLearns) {
+  const std::map<std::string, std::string> lines = commands("critic.shared_trunk");
+  ASSERT_EQ(lines.size(), 1u);
+  run_all(lines, [](const std::string& run) {
+    EXPECT_GT(gain(metrics(run), "reward/raw_mean"), kLearned);
+    EXPECT_LT(gain(metrics(run), "critic/loss"), 0);
+  });
+}
+
 // Preferences of the data: the policy comes to give the chosen response more than the rejected one.
 TEST_F(PrintedAlgorithms, PreferencesAreLearnt) {
   std::map<std::string, std::string> lines = commands("preferences.yaml algorithm.name");

@@ -1,6 +1,8 @@
 // Jobs of several ranks whose reference moves (reference.sync_every, reference.ema) against the
 // same run in one process. BRAID_TEST_FULL=1 runs every layout.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/norm.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

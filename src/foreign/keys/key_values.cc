@@ -230,8 +230,8 @@ ForeignAdvice sync_of_reference(const std::string& value, const ForeignContext& 
 ForeignAdvice mix_of_reference(const std::string& value, const ForeignContext& context) {
   double share = 0;
   if (!parse_double(value, &share) || share <= 0 || share > 1) return {};
-  return lines_of(cat("reference.ema: ", format_double(1 - share), "' and 'reference.sync_every: ",
-                      steps_of_reference(context)));
+  return lines_of(cat("reference.ema: ", format_double(1 - share),
+                      "' and 'reference.sync_every: ", steps_of_reference(context)));
 }
 
 // A number of steps, or below 1 a share of all (transformers).
