@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/text.h"
 #include "dataflow/policy_graphs.h"
@@ -116,6 +117,16 @@ bool moves(const Graph& graph, const Call& a, const Call& b) {
   return moved_by(a, b) || moved_by(b, a);
 }
 
+// Whether a select comes after the call in its step.
+bool selects_later(const Graph& graph, const Call& call) {
+  const auto at = static_cast<int32_t>(&call - graph.calls.data());
+  for (int32_t i = at + 1; i < static_cast<int32_t>(graph.calls.size()); ++i) {
+    if (graph.calls[i].kind == CallKind::kFetch) return false;
+    if (graph.calls[i].kind == CallKind::kSelect) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 const char* call_kind_name(CallKind kind) {
@@ -134,6 +145,8 @@ const char* call_kind_name(CallKind kind) {
       return "train_step";
     case CallKind::kFollow:
       return "follow";
+    case CallKind::kSelect:
+      return "select";
   }
   return "unknown";
 }
@@ -168,6 +181,25 @@ bool changes(const Graph& graph, const RoleId& role) {
                      [&](const Call& call) { return changes(call, role); });
 }
 
+bool draws_again(const Graph& graph) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(),
+                     [](const Call& call) { return call.kind == CallKind::kSelect; });
+}
+
+CallId fetch_of(const Graph& graph, CallId select) {
+  int32_t at = select.value;
+  while (at >= 0 && graph.calls[at].kind != CallKind::kFetch) --at;
+  BRAID_CHECK(at >= 0, "a select has a fetch before it");
+  return CallId{at};
+}
+
+CallId select_around(const Graph& graph, CallId call) {
+  for (int32_t i = call.value; i < static_cast<int32_t>(graph.calls.size()); ++i)
+    if (graph.calls[i].kind == CallKind::kSelect)
+      return fetch_of(graph, CallId{i}).value <= call.value ? CallId{i} : CallId{-1};
+  return CallId{-1};
+}
+
 bool generates(const Graph& graph) {
   for (const Call& call : graph.calls)
     if (call.kind == CallKind::kGenerate) return true;
@@ -182,7 +214,7 @@ void declare_sizes(Graph* graph) {
       if (const auto found = counts.sizes.find(field); found != counts.sizes.end())
         read_too(&call, found->second);
     const bool deals = call.kind == CallKind::kInfer || call.kind == CallKind::kTrainStep ||
-                       call.kind == CallKind::kCompute;
+                       call.kind == CallKind::kCompute || call.kind == CallKind::kSelect;
     if (deals) read_too(&call, counts.groups);
   }
   // Of the samples that a reward call has dropped, whoever waits for it gets nothing.
@@ -200,10 +232,16 @@ void declare_sizes(Graph* graph) {
 }
 
 Status verify(const Graph& graph) {
+  bool fetched = false;  // since the last select
   std::set<std::string> calls;
   std::map<std::string, std::string> fields;  // with their sizes
   for (const Call& call : graph.calls) {
     const std::string where = cat("graph ", graph.name, ", call ", call.name);
+    if (call.kind == CallKind::kFetch) fetched = true;
+    if (call.kind == CallKind::kSelect && !std::exchange(fetched, false))
+      return invalid_input(cat(where, ": no fetch before it that it could have run again"));
+    if (call.kind == CallKind::kTrainStep && fetched && selects_later(graph, call))
+      return invalid_input(cat(where, ": trains before the select that may run it again"));
     if (!calls.insert(call.name).second) return invalid_input(cat(where, ": name occurs twice"));
     if (!call.role.value.empty() && find_role(graph, call.role) == nullptr)
       return invalid_input(cat(where, ": role '", call.role, "' is not declared"));
@@ -295,6 +333,20 @@ Status check_own_functions(const Graph& graph, const AlgorithmOptions& options) 
   return ok_status();
 }
 
+// What learns from the samples of a step waits until it has those with a signal.
+void draw_until_filled(Graph* graph) {
+  const auto reward = std::find_if(graph->calls.begin(), graph->calls.end(),
+                                   [](const Call& call) { return call.kind == CallKind::kReward; });
+  for (auto later = reward + 1; later != graph->calls.end(); ++later)
+    if (later->kind != CallKind::kFollow) later->reads.push_back("selected");
+  graph->calls.insert(reward + 1, {"select",
+                                   CallKind::kSelect,
+                                   {},
+                                   "signal",
+                                   {"rewards"},
+                                   {{"selected", FieldType::kCount, FieldShape::kPerSample}}});
+}
+
 }  // namespace
 
 bool has_values(const Graph& graph) {
@@ -314,6 +366,7 @@ Result<Graph> make_graph(const AlgorithmOptions& options) {
     if (options.name == entry.name) {
       Graph graph = entry.make(options);
       BRAID_TRY(check_own_functions(graph, options));
+      if (options.dynamic_sampling) draw_until_filled(&graph);
       declare_sizes(&graph);
       return graph;
     }

@@ -20,6 +20,8 @@ enum class CallKind {
   kCompute,    // an algorithm's function over the whole rollout
   kTrainStep,  // optimizer steps of the role's model on a loss
   kFollow,     // the weights of the role that `function` names move towards those it follows
+  kSelect,     // leaves out groups without a signal; where too few are left, its fetch and all
+               // calls since then run again with further prompts
 };
 const char* call_kind_name(CallKind kind);
 
@@ -87,6 +89,12 @@ std::vector<RoleId> used_roles(const Graph& graph, const Call& call);
 // Whether a call changes a role's weights, and whether any call of the graph does.
 bool changes(const Call& call, const RoleId& role);
 bool changes(const Graph& graph, const RoleId& role);
+// Whether the step has a select call.
+bool draws_again(const Graph& graph);
+// The fetch whose prompts a select call decides on: the last one before it. REQUIRES: there is one.
+CallId fetch_of(const Graph& graph, CallId select);
+// The select call that may run a call again; -1: none.
+CallId select_around(const Graph& graph, CallId call);
 
 // Whether the step generates text (an RL algorithm) or trains on the data as it is.
 bool generates(const Graph& graph);

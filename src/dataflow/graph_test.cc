@@ -49,6 +49,45 @@ TEST(Graph, ReferenceIsReadWhereThePenaltyIs) {
   EXPECT_EQ(find_call(*make_graph(sampled), "old_logprob")->kind, CallKind::kCompute);
 }
 
+// What learns from samples waits for the select; what makes them does not.
+TEST(Graph, FurtherPromptsAreDrawnBeforeWhatLearns) {
+  for (const char* name : {"grpo", "rloo", "online_dpo"}) {
+    AlgorithmOptions options = named(name);
+    EXPECT_FALSE(draws_again(*make_graph(options)));
+    options.dynamic_sampling = true;
+    const Graph graph = *make_graph(options);
+    ASSERT_TRUE(verify(graph).ok()) << verify(graph).message();
+    ASSERT_TRUE(draws_again(graph));
+    const auto waits = dependencies(graph);
+    const auto select = static_cast<int32_t>(find_call(graph, "select") - graph.calls.data());
+    EXPECT_EQ(graph.calls[select - 1].name, "reward");
+    EXPECT_EQ(fetch_of(graph, CallId{select}), CallId{0});
+    for (int32_t i = 0; i < static_cast<int32_t>(graph.calls.size()); ++i) {
+      EXPECT_EQ(select_around(graph, CallId{i}), i <= select ? CallId{select} : CallId{-1}) << i;
+      if (i <= select) continue;
+      EXPECT_THAT(waits[i], testing::Contains(CallId{select})) << graph.calls[i].name;
+    }
+    EXPECT_EQ(*parse_graph(graph_to_yaml(graph), "graph"), graph);
+  }
+}
+
+TEST(Graph, WhatMayRunAgainDoesNotTrain) {
+  AlgorithmOptions options = named("grpo");
+  options.dynamic_sampling = true;
+  Graph graph = *make_graph(options);
+  graph.calls.erase(graph.calls.begin());
+  for (Call& call : graph.calls) call.reads.clear();
+  EXPECT_NE(verify(graph).message().find("no fetch before it"), std::string::npos);
+  graph = *make_graph(options);
+  graph.calls.insert(graph.calls.begin() + 1, {"early",
+                                               CallKind::kTrainStep,
+                                               RoleId{"actor"},
+                                               "policy",
+                                               {"prompt_ids", "prompt_lens"},
+                                               {}});
+  EXPECT_NE(verify(graph).message().find("trains before the select"), std::string::npos);
+}
+
 TEST(Graph, ReferenceExistsOnlyWithKl) {
   EXPECT_EQ(make_graph(named("ppo", 0.1))->roles.size(), 3u);
   EXPECT_EQ(make_graph(named("ppo", 0))->roles.size(), 2u);

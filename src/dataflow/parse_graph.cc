@@ -12,7 +12,7 @@ namespace {
 
 constexpr CallKind kKinds[] = {CallKind::kFetch,  CallKind::kGenerate, CallKind::kInfer,
                                CallKind::kReward, CallKind::kCompute,  CallKind::kTrainStep,
-                               CallKind::kFollow};
+                               CallKind::kFollow, CallKind::kSelect};
 
 struct NamedType {
   const char* name;
@@ -145,7 +145,7 @@ Status check_call(const Graph& graph, const Call& call) {
     return invalid_input(
         cat("role is missing; a call of kind ", call_kind_name(call.kind), " runs a model"));
   if (uses_model(call) && (call.kind == CallKind::kFetch || call.kind == CallKind::kCompute ||
-                           call.kind == CallKind::kFollow))
+                           call.kind == CallKind::kFollow || call.kind == CallKind::kSelect))
     return invalid_input(
         cat("a call of kind ", call_kind_name(call.kind), " runs no model; remove its role"));
   const RoleSpec* role = find_role(graph, call.role);

@@ -138,6 +138,7 @@ Status add_workload(const Config& config, const ReadText& read, PlanningProblem*
                                                             : 1;
   work.minibatches = config.train.minibatches;
   work.epochs = config.train.epochs_per_rollout;
+  work.draws = config.workload.draws;
   BRAID_TRY(check_sequences(work).at("rollout.prompts_per_step"));
   const int64_t sequences = work.prompts * work.samples_per_prompt;
   if (sequences % work.minibatches != 0)

@@ -51,6 +51,8 @@ std::string not_of_this_graph(const std::string& key, const YamlNode& resolved,
   if (is_within(key, "teacher") && !has_role(problem, "teacher")) return "no call uses a teacher";
   if (key == "algorithm.tis_cap" && !is_read(problem.graph, "sampler_logprobs"))
     return "no call reads the sampler's log-probabilities";
+  if (key == "workload.draws" && !draws_again(problem.graph))
+    return "no call draws further prompts (algorithm.dynamic_sampling)";
   if (key == "algorithm.old_logprobs" && !is_read(problem.graph, "old_logprobs"))
     return "no call reads log-probabilities of before the update";
   const bool of_generation = is_within(key, "rollout") && key != "rollout.prompts_per_step" &&

@@ -186,6 +186,10 @@ std::string of_overlong(const std::string& key, const RunFacts& run) {
   return off ? "reward_total.overlong_buffer is 0" : of_generation(key, run);
 }
 
+std::string of_draws(const std::string&, const RunFacts& run) {
+  return draws_again(run.graph) ? "" : "algorithm.dynamic_sampling is false";
+}
+
 std::string of_resuming(const std::string&, const RunFacts& run) {
   return run.config.checkpoint.resume == "none" ? "checkpoint.resume is none" : "";
 }
@@ -248,6 +252,8 @@ Why why_of(ReadIf when) {
       return of_tensor_parallel;
     case ReadIf::kOverlong:
       return of_overlong;
+    case ReadIf::kDraws:
+      return of_draws;
     case ReadIf::kResuming:
       return of_resuming;
     case ReadIf::kTrackers:

@@ -79,14 +79,36 @@ class PlanCompiler {
   void run_all(const std::vector<CallId>& together) {
     for (const CallId id : together)
       for (const CallId before : shares_[id.value]) share(before, together.back());
-    for (const CallId id : together) {
+    for (const CallId id : brought_before(together)) {
       bring_state(id);
       bring_weights(id);
     }
     run(together);
     for (const CallId id : together)
       if (!ends_with_share(call(id))) exchange_after(id, id);
-    for (const CallId id : together) put_away(id);
+    for (const CallId id : put_away_after(together)) put_away(id);
+  }
+
+  // The calls that a select may run again, itself included.
+  std::vector<CallId> repeated_with(CallId select) const {
+    std::vector<CallId> out;
+    for (int32_t i = fetch_of(program_.graph, select).value; i <= select.value; ++i)
+      out.push_back(CallId{i});
+    return out;
+  }
+
+  // Weights of calls that may run again come before the first of them, and leave after the last:
+  // nothing moves them between.
+  std::vector<CallId> brought_before(const std::vector<CallId>& together) const {
+    const CallId select = select_around(program_.graph, together.front());
+    if (select.value < 0) return together;
+    const std::vector<CallId> repeated = repeated_with(select);
+    return repeated.front() == together.front() ? repeated : std::vector<CallId>{};
+  }
+  std::vector<CallId> put_away_after(const std::vector<CallId>& together) const {
+    const CallId select = select_around(program_.graph, together.front());
+    if (select.value < 0) return together;
+    return select == together.front() ? repeated_with(select) : std::vector<CallId>{};
   }
 
   // Those of some devices whose lists are compiled.
@@ -287,6 +309,8 @@ class PlanCompiler {
     for (Instruction& instruction : body)
       if (other_copy && (instruction.kind == OpKind::kCall || instruction.kind == OpKind::kRound))
         instruction.detail = where.copy;
+    if (body.back().kind == OpKind::kRepeat)
+      body.back().detail = last_[fetch_of(program_.graph, id).value][device.value];
     add_groups(id, groups, device, &body);
     add_waits(id, device, &body.front());
     return body;
@@ -373,6 +397,7 @@ class PlanCompiler {
   void append_body(DeviceId device, std::vector<Instruction> body) {
     const size_t rank = device.value;
     const bool uses = !roles_of(body.front().call).empty();
+    const bool repeats = body.back().kind == OpKind::kRepeat;
     int32_t at = -1;
     for (Instruction& each : body) {
       const CallId id = each.call;
@@ -380,6 +405,8 @@ class PlanCompiler {
       at = append(device, std::move(each)).value;
       last_[id.value][rank] = at;
     }
+    // What is repeated uses its memory until it is not.
+    if (repeats) used_before_[rank] = used_[rank] = at;
     if (!uses) return;
     used_before_[rank] = used_[rank];
     used_[rank] = at;

@@ -76,8 +76,8 @@ void place_follow(CallId id, Program* program) {
   program->calls[id.value] = {home.mesh, home.strategy, copy, 0};
 }
 
-// Every rank reads the data set itself.
-void place_fetch(CallId id, int devices, Program* program) {
+// Every rank reads the data set itself, and decides alike which samples go on.
+void place_everywhere(CallId id, int devices, Program* program) {
   Strategy strategy;
   strategy.tp = devices;  // all of them hold all samples
   DeviceMesh mesh;
@@ -131,8 +131,8 @@ void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Prog
     if (uses_model(call)) continue;
     if (call.kind == CallKind::kFollow)
       place_follow(id, program);
-    else if (call.kind == CallKind::kFetch)
-      place_fetch(id, plan.devices, program);
+    else if (call.kind == CallKind::kFetch || call.kind == CallKind::kSelect)
+      place_everywhere(id, plan.devices, program);
     else
       place_beside(id, program);
   }

@@ -170,6 +170,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       infers_(step_),
       rewards_(step_, infers_, account_, generation_, scoring_),
+      selects_(step_),
       trains_(step_),
       evaluation_(step_, infers_, scoring_, needs_, std::move(loaded.evaluator),
                   std::move(loaded.eval_models)),
@@ -226,6 +227,9 @@ Status Session::execute(const Instruction& instruction) {
       return trains_.update(call);
     case OpKind::kAllGather:
       return trains_.gather(instruction.call);
+    case OpKind::kRepeat:
+      selects_.give();
+      return ok_status();
     case OpKind::kShare:
       return share(instruction.detail);
     case OpKind::kExchange:
@@ -291,6 +295,8 @@ Status Session::execute_call(const Call& call) {
       return talk_.until_told(guarded([&] { return compute(call); }));
     case CallKind::kFollow:
       return follow(call);
+    case CallKind::kSelect:
+      return selects_.select();
     case CallKind::kGenerate:
     case CallKind::kTrainStep:
       break;
@@ -385,6 +391,7 @@ Status Session::offload(int32_t state) {
 }
 
 bool Session::region_done(const Instruction& end) const {
+  if (end.exit == ExitCondition::kFilled) return selects_.filled();
   return end.exit == ExitCondition::kDrained ? generation_.drained() : trains_.done(end.call);
 }
 

@@ -28,6 +28,7 @@
 #include "session/job_report.h"
 #include "session/open_step.h"
 #include "session/reward_calls.h"
+#include "session/select_calls.h"
 #include "session/train_calls.h"
 
 namespace braid::inline session {
@@ -182,6 +183,7 @@ class Session : public Executor {
   Generation generation_;
   InferCalls infers_;
   RewardCalls rewards_;
+  SelectCalls selects_;
   TrainCalls trains_;
   JobEvaluation evaluation_;
   JobReport report_;

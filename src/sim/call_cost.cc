@@ -106,6 +106,7 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
             : (cost.trains_ ? &Efficiency::rl_train_factor : &Efficiency::rl_infer_factor);
     cost.factor_ =
         cost.slowest([&](const DeviceModel& device) { return device.efficiency.*factor; });
+    cost.factor_ *= draws_of(problem, call.name);
   }
   return cost;
 }

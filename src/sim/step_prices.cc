@@ -78,6 +78,13 @@ Status StepPrices::prepare() {
       program_, lengths_, [this](CallId id) { return deals_[id.value]; },
       [this](DeviceId from, DeviceId to, double bytes) { return link(from, to, bytes); },
       [this](double bytes) { return share_s(bytes); });
+  for (size_t entry = 0; entry < exchanges_.size(); ++entry) {
+    const Exchange& each = program_.exchanges[entry];
+    const CallId reader = each.shared() ? each.producer : each.consumer;
+    const double draws = draws_of(problem_, program_.graph.calls[reader.value].name);
+    for (ExchangePrice& price : exchanges_[entry])
+      price.seconds *= draws, price.sent *= draws, price.received *= draws;
+  }
   add_base_memory();
   return ok_status();
 }
