@@ -166,14 +166,15 @@ constexpr double kLearned = 0.15;  // of the share of digits
 
 class PrintedAlgorithms : public RunProcess {
  protected:
-  // The commands of docs/algorithms.md that end in KEY=NAME, by those names.
+  // The commands of docs/algorithms.md that have KEY=NAME, by those names.
   static std::map<std::string, std::string> commands(const std::string& key) {
     const std::string text = *read_file(std::string(BRAID_SOURCE_DIR) + "/docs/algorithms.md");
     std::map<std::string, std::string> out;
     for (const std::string& line : split(text, '\n'))
       if (line.rfind("build/braid train examples/algorithms/", 0) == 0 &&
           line.find(key + "=") != std::string::npos)
-        out[line.substr(line.find(key) + key.size() + 1)] = line.substr(line.find(' ') + 1);
+        out[split(line.substr(line.find(key) + key.size() + 1), ' ').front()] =
+            line.substr(line.find(' ') + 1);
     return out;
   }
 
