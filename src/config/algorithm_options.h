@@ -91,7 +91,8 @@ void visit(V& v, AlgorithmOptions& o) {
     between(0, 1));
   v("clip_high", o.clip_high, "ratio may rise to 1 + clip_high", counted(0, kMostNumber));
   v("dual_clip", o.dual_clip,
-    "> 1: bound on the loss of negative advantages (Ye et al., 2020, zero_or_above(1)); 0 = off");
+    "> 1: bound on the loss of negative advantages (Ye et al., 2020); 0 = off",
+    zero_or_above(1));
   v("entropy_coef", o.entropy_coef, "weight of the entropy bonus; 0 = off", any_number());
   v("loss_agg", o.loss_agg, "how the losses of tokens become one (docs/algorithms.md)",
     one_of("token_mean | seq_mean_token_mean | seq_mean_token_sum | constant_norm"),
