@@ -194,72 +194,48 @@ std::string of_resuming(const std::string&, const RunFacts& run) {
   return run.config.checkpoint.resume == "none" ? "checkpoint.resume is none" : "";
 }
 
+struct WhenRead {
+  ReadIf when;
+  Why why;
+};
+constexpr WhenRead kWhenRead[] = {
+    {ReadIf::kAlways, always_read},
+    {ReadIf::kPlanning, of_planning},
+    {ReadIf::kPlan, of_plans},
+    {ReadIf::kPlanMemory, of_plan_memory},
+    {ReadIf::kPrices, of_workload},
+    {ReadIf::kAdapters, of_adapters},
+    {ReadIf::kTrainedAdapters, of_trained_adapters},
+    {ReadIf::kWithoutModelPath, of_model_config},
+    {ReadIf::kReference, of_reference},
+    {ReadIf::kTeacher, of_teacher},
+    {ReadIf::kCritic, of_critic},
+    {ReadIf::kCriticSource, of_critic_source},
+    {ReadIf::kGivenSamples, of_given_samples},
+    {ReadIf::kGeneration, of_generation},
+    {ReadIf::kEvaluation, of_evaluation},
+    {ReadIf::kKl, why_kl},
+    {ReadIf::kAdaptiveKl, why_adaptive_kl},
+    {ReadIf::kDiscounts, of_discounts},
+    {ReadIf::kTokenRewards, of_token_rewards},
+    {ReadIf::kConstantNorm, of_constant_norm},
+    {ReadIf::kPreferencesOrLabels, of_beta},
+    {ReadIf::kPairs, of_pairs},
+    {ReadIf::kLabels, of_labels},
+    {ReadIf::kOptimizer, why_optimizer},
+    {ReadIf::kCpu, of_cpu},
+    {ReadIf::kSkipping, of_skipping},
+    {ReadIf::kTensorParallel, of_tensor_parallel},
+    {ReadIf::kOverlong, of_overlong},
+    {ReadIf::kDraws, of_draws},
+    {ReadIf::kResuming, of_resuming},
+    {ReadIf::kTrackers, of_trackers},
+};
+
 Why why_of(ReadIf when) {
-  switch (when) {
-    case ReadIf::kAlways:
-      return always_read;
-    case ReadIf::kPlanning:
-      return of_planning;
-    case ReadIf::kPlan:
-      return of_plans;
-    case ReadIf::kPlanMemory:
-      return of_plan_memory;
-    case ReadIf::kPrices:
-      return of_workload;
-    case ReadIf::kAdapters:
-      return of_adapters;
-    case ReadIf::kTrainedAdapters:
-      return of_trained_adapters;
-    case ReadIf::kWithoutModelPath:
-      return of_model_config;
-    case ReadIf::kReference:
-      return of_reference;
-    case ReadIf::kTeacher:
-      return of_teacher;
-    case ReadIf::kCritic:
-      return of_critic;
-    case ReadIf::kCriticSource:
-      return of_critic_source;
-    case ReadIf::kGivenSamples:
-      return of_given_samples;
-    case ReadIf::kGeneration:
-      return of_generation;
-    case ReadIf::kEvaluation:
-      return of_evaluation;
-    case ReadIf::kKl:
-      return why_kl;
-    case ReadIf::kAdaptiveKl:
-      return why_adaptive_kl;
-    case ReadIf::kDiscounts:
-      return of_discounts;
-    case ReadIf::kTokenRewards:
-      return of_token_rewards;
-    case ReadIf::kConstantNorm:
-      return of_constant_norm;
-    case ReadIf::kPreferencesOrLabels:
-      return of_beta;
-    case ReadIf::kPairs:
-      return of_pairs;
-    case ReadIf::kLabels:
-      return of_labels;
-    case ReadIf::kOptimizer:
-      return why_optimizer;
-    case ReadIf::kCpu:
-      return of_cpu;
-    case ReadIf::kSkipping:
-      return of_skipping;
-    case ReadIf::kTensorParallel:
-      return of_tensor_parallel;
-    case ReadIf::kOverlong:
-      return of_overlong;
-    case ReadIf::kDraws:
-      return of_draws;
-    case ReadIf::kResuming:
-      return of_resuming;
-    case ReadIf::kTrackers:
-      return of_trackers;
-  }
-  return always_read;
+  for (const WhenRead& entry : kWhenRead)
+    if (entry.when == when) return entry.why;
+  BRAID_CHECK(false, "every condition has its reason");
 }
 
 // A key whose place the plan takes, and what of it is to be compared.
