@@ -10,6 +10,7 @@
 #include "algo/kl.h"
 #include "algo/statistics.h"
 #include "config/algorithm_check.h"
+#include "config/algorithm_traits.h"
 
 namespace braid::inline algo {
 namespace {
@@ -333,8 +334,10 @@ TEST(Registry, UnknownNamesListTheKnownOnes) {
   EXPECT_TRUE(find_compute("ppo_advantages").ok());
   EXPECT_THAT(find_compute("ppo_advantage").status().message(),
               HasSubstr("did you mean 'ppo_advantages'?"));
-  EXPECT_THAT(find_loss("dpo").status().message(),
-              HasSubstr("cispo, kto, odds_ratio, pairwise, policy, preference, sft, value"));
+  EXPECT_THAT(
+      find_loss("dpo").status().message(),
+      HasSubstr(
+          "cispo, kto, odds_ratio, pairwise, policy, policy_and_value, preference, sft, value"));
 }
 
 TEST(Validate, AcceptsTheDefaults) {
@@ -359,6 +362,19 @@ TEST(Validate, NamesKeyAndAllowedValues) {
   options = {};
   options.dual_clip = 0.5;
   EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.dual_clip"));
+}
+
+TEST(Validate, DrawsAgainOnlyWhereGroupsAreCompared) {
+  EXPECT_TRUE(default_options("dapo").dynamic_sampling);
+  for (const char* name : {"ppo", "reinforce", "remax", "dpo", "grpo", "rloo", "online_dpo"}) {
+    AlgorithmOptions options = default_options(name);
+    EXPECT_FALSE(options.dynamic_sampling) << name;
+    options.dynamic_sampling = true;
+    const Status status = validate(options);
+    EXPECT_EQ(status.ok(), compares_groups(options)) << name;
+    if (status.ok()) continue;
+    EXPECT_THAT(status.message(), testing::HasSubstr("algorithm.dynamic_sampling: "));
+  }
 }
 
 TEST(Validate, RefusesCombinationsThatWouldBeIgnored) {

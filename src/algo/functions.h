@@ -67,6 +67,11 @@ Result<LossResult> cispo_loss(const ModelOutputs&, const AlgoBatch&, const Denom
 Result<LossResult> value_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
                               const AlgorithmOptions&);
 
+// The sum of policy_loss() and value_loss() of one model with both heads (Schulman et al., 2017,
+// eq. 9, where critic_coef is c1). Fields of both.
+Result<LossResult> policy_and_value_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                                         const AlgorithmOptions&);
+
 // Negative log-likelihood of the response tokens, mean over the tokens that loss_mask [R] (optional
 // field, 0 or 1) keeps: Denominators::tokens counts kept tokens.
 Result<LossResult> sft_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,

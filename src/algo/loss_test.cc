@@ -340,8 +340,8 @@ TEST(Losses, DoNotDependOnTheSplitIntoMicroBatches) {
   const Case c(7);
   std::vector<AlgorithmOptions> variants = policy_variants();
   const std::set<std::string> on_pairs = {"pairwise", "preference", "odds_ratio"};
-  for (const char* name :
-       {"policy", "cispo", "value", "sft", "pairwise", "preference", "odds_ratio", "kto"}) {
+  for (const char* name : {"policy", "cispo", "value", "policy_and_value", "sft", "pairwise",
+                           "preference", "odds_ratio", "kto"}) {
     const LossFn loss = find_loss(name).value();
     for (const auto& options : variants) {
       const Split whole = run_split(c, loss, options, 6);
@@ -376,6 +376,32 @@ TEST(ValueLoss, EqualsReferenceAndFiniteDifferences) {
     EXPECT_NEAR(loss(double_tensor(c.x)).item<double>(), value_reference(c, options), 1e-12);
     expect_gradient(c.x, loss);
   }
+}
+
+// Of one model with two heads: the loss is the sum, and each head has the gradient of its own.
+TEST(PolicyAndValueLoss, EqualsReferencesAndFiniteDifferences) {
+  const Case c(14);
+  const Numbers values = Case(15).x;
+  Case critic = c;  // whose output is x
+  critic.x = values;
+  for (AlgorithmOptions options : policy_variants()) {
+    options.critic_coef = 0.7;
+    options.value_clip = 0.2;
+    const auto loss = [&](const at::Tensor& logprobs, const at::Tensor& of_critic) {
+      return policy_and_value_loss({logprobs, double_tensor(c.entropy), of_critic, {}}, c.batch(),
+                                   c.totals(), options)
+          .value();
+    };
+    const LossResult result = loss(double_tensor(c.x), double_tensor(values));
+    EXPECT_NEAR(result.loss.item<double>(),
+                policy_reference(c, options) + value_reference(critic, options), 1e-12);
+    EXPECT_EQ(result.metrics.count("policy/loss") + result.metrics.count("critic/loss"), 2u);
+    expect_gradient(c.x, [&](const at::Tensor& x) { return loss(x, double_tensor(values)).loss; });
+    expect_gradient(values, [&](const at::Tensor& x) { return loss(double_tensor(c.x), x).loss; });
+  }
+  const auto without = policy_and_value_loss({double_tensor(c.x), {}, {}, {}}, c.batch(),
+                                             c.totals(), AlgorithmOptions());
+  EXPECT_THAT(without.status().message(), testing::HasSubstr("values of the critic"));
 }
 
 TEST(SftLoss, CountsOnlyUnmaskedTokens) {

@@ -22,11 +22,15 @@ const std::map<std::string, ComputeFn>& computes() {
 }
 
 const std::map<std::string, LossFn>& losses() {
-  static const std::map<std::string, LossFn> table = {
-      {"policy", policy_loss},         {"cispo", cispo_loss},
-      {"value", value_loss},           {"sft", sft_loss},
-      {"pairwise", pairwise_loss},     {"preference", preference_loss},
-      {"odds_ratio", odds_ratio_loss}, {"kto", kto_loss}};
+  static const std::map<std::string, LossFn> table = {{"policy", policy_loss},
+                                                      {"cispo", cispo_loss},
+                                                      {"value", value_loss},
+                                                      {"sft", sft_loss},
+                                                      {"pairwise", pairwise_loss},
+                                                      {"preference", preference_loss},
+                                                      {"odds_ratio", odds_ratio_loss},
+                                                      {"kto", kto_loss},
+                                                      {"policy_and_value", policy_and_value_loss}};
   return table;
 }
 

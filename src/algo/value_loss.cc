@@ -33,4 +33,14 @@ Result<LossResult> value_loss(const ModelOutputs& outputs, const AlgoBatch& batc
   return result;
 }
 
+Result<LossResult> policy_and_value_loss(const ModelOutputs& outputs, const AlgoBatch& batch,
+                                         const Denominators& denominators,
+                                         const AlgorithmOptions& options) {
+  BRAID_ASSIGN(LossResult policy, policy_loss(outputs, batch, denominators, options));
+  BRAID_ASSIGN(const LossResult value, value_loss(outputs, batch, denominators, options));
+  policy.loss = policy.loss + value.loss;
+  merge(policy.metrics, value.metrics);
+  return policy;
+}
+
 }  // namespace braid::inline algo

@@ -53,6 +53,10 @@ Status check_combinations(const AlgorithmOptions& o) {
     return invalid_input(cat("algorithm.label_smoothing: preference_loss ", o.preference_loss,
                              " has none; use sigmoid or robust, or 0"));
   const AlgorithmTraits traits = algorithm_traits(o.name);
+  if (o.dynamic_sampling && !traits.compares_groups)
+    return invalid_input(cat("algorithm.dynamic_sampling: ", o.name,
+                             " does not compare the responses to a prompt, so that prompts whose "
+                             "responses are worth the same teach it too; remove it"));
   if (traits.compares_groups && !traits.rewards_tokens && penalized && o.kl.in == "reward") {
     return invalid_input(cat("algorithm.kl.in: ", o.name,
                              " has no per-token rewards; use kl.in: loss, or kl.coef: 0"));

@@ -55,6 +55,10 @@ struct AlgorithmOptions {
   double tis_cap = 0;
   bool mask_truncated = false;
 
+  bool dynamic_sampling = false;
+  int64_t max_draws = 10;
+  std::string on_shortage = "error";
+
   double beta = 0.1;
   std::string preference_loss = "sigmoid";
   double label_smoothing = 0;
@@ -113,6 +117,19 @@ void visit(V& v, AlgorithmOptions& o) {
   v("mask_truncated", o.mask_truncated,
     "responses cut at max_response_length are not trained on; their rewards still count in the "
     "advantages of the others");
+  v("dynamic_sampling", o.dynamic_sampling,
+    "groups whose rewards are all equal are left out, and further prompts are drawn until "
+    "rollout.prompts_per_step groups are left (DAPO, Yu et al., 2025, section 3.2)",
+    key::priced);
+  v("max_draws", o.max_draws,
+    "dynamic_sampling: draws of rollout.prompts_per_step prompts in a step at most, the first "
+    "included; 0 = as many as it takes",
+    counted(0, kMostCount), key::not_priced("workload.draws says how many draws a step takes"),
+    key::read_if(ReadIf::kDraws));
+  v("on_shortage", o.on_shortage,
+    "dynamic_sampling, where max_draws leave too few groups: error, the run ends; train, the step "
+    "learns from those that are left",
+    one_of("error | train"), key::read_if(ReadIf::kDraws));
   v("beta", o.beta,
     "dpo, online_dpo, kto: how far the policy may leave the reference, smaller is farther; orpo: "
     "weight "

@@ -13,11 +13,13 @@ void grpo_defaults(AlgorithmOptions& o) {
   o.kl.in = "loss";
 }
 
-// Yu et al., 2025, §3: no reference, a wider upper clip, the mean over tokens.
+// Yu et al., 2025, §3: no reference, a wider upper clip, the mean over tokens, prompts drawn until
+// enough of them teach something.
 void dapo_defaults(AlgorithmOptions& o) {
   grpo_defaults(o);
   o.kl.coef = 0;
   o.clip_high = 0.28;
+  o.dynamic_sampling = true;
 }
 
 // Liu et al., 2025, "Understanding R1-Zero-Like Training", §3: neither the spread of the group nor

@@ -46,6 +46,7 @@ enum class ReadIf {
   kSkipping,
   kTensorParallel,
   kOverlong,
+  kDraws,
   kResuming,
   kTrackers,
 };

@@ -151,6 +151,31 @@ Status check_run_name(const std::string& name) {
                            "line"));
 }
 
+Status check_reference(const Config& config) {
+  const ReferenceConfig& reference = config.reference;
+  if (reference.ema > 0 && reference.sync_every == 0)
+    return invalid_input(
+        "reference.ema: the reference never moves; set reference.sync_every to the steps after "
+        "which it does (1: each), or remove it");
+  if (reference.sync_every > 0 && config.lora.rank > 0)
+    return invalid_input(
+        "reference.sync_every: with lora.rank the reference is the base without adapters, which "
+        "has no weights that could become the policy's; remove one of them");
+  return ok_status();
+}
+
+// A trunk that is the policy's has no weights, size or time of its own.
+Status check_trunk(const CriticConfig& critic) {
+  const std::string beside = !critic.path.empty()        ? "path"
+                             : !critic.size.empty()      ? "size"
+                             : !critic.init_from.empty() ? "init_from"
+                             : critic.warmup_steps > 0   ? "warmup_steps"
+                                                         : "";
+  if (!critic.shared_trunk || beside.empty()) return ok_status();
+  return invalid_input(cat("critic.", beside, ": with critic.shared_trunk the critic is a head of ",
+                           "the policy's model and is trained with it; remove one of them"));
+}
+
 // Values that are right one by one but not together; messages begin with a key.
 Status check_together(const Config& config) {
   BRAID_TRY(check_run_name(config.run.name));
@@ -165,6 +190,8 @@ Status check_together(const Config& config) {
         cat("runtime.", stated, ": belongs to device=emulated, device is ", config.device));
   BRAID_TRY(check_rollout(config));
   BRAID_TRY(check_eval(config));
+  BRAID_TRY(check_reference(config));
+  BRAID_TRY(check_trunk(config.critic));
   BRAID_TRY(check_optimizer("actor", config.optim.actor));
   BRAID_TRY(check_optimizer("critic", config.optim.critic));
   BRAID_TRY(check_optimizer("reward", config.optim.reward));

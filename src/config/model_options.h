@@ -85,7 +85,25 @@ void visit(V& v, RoleConfig& o) {
     key::read_by_planning, key::priced);
 }
 
+struct ReferenceConfig : RoleConfig {
+  int64_t sync_every = 0;
+  double ema = 0;
+};
+
+template <class V>
+void visit(V& v, ReferenceConfig& o) {
+  visit(v, static_cast<RoleConfig&>(o));
+  v("sync_every", o.sync_every,
+    "after every so many steps the reference moves to the policy's weights; 0 = it stays",
+    counted(0, kMostSteps));
+  v("ema", o.ema,
+    "with sync_every: the share of its own weights that a reference keeps when it moves; 0 = it "
+    "becomes the policy",
+    from_to_below(0, 1));
+}
+
 struct CriticConfig : RoleConfig {
+  bool shared_trunk = false;
   std::string init_from;
   int64_t warmup_steps = 0;
 };
@@ -93,6 +111,11 @@ struct CriticConfig : RoleConfig {
 template <class V>
 void visit(V& v, CriticConfig& o) {
   visit(v, static_cast<RoleConfig&>(o));
+  v("shared_trunk", o.shared_trunk,
+    "the policy is the critic too: one model with two heads, one optimizer (optim.actor), one "
+    "update "
+    "with both losses",
+    key::priced);
   v("init_from", o.init_from, "where path is \"\": weights to start from; \"\" = policy",
     one_of("| policy | reward_model | random"), key::priced, key::read_if(ReadIf::kCriticSource));
   v("warmup_steps", o.warmup_steps, "steps at the start in which only the critic is trained",

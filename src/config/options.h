@@ -24,7 +24,7 @@ struct Config {
   RuntimeConfig runtime;
   LoraConfig lora;
   ExportConfig exports;
-  RoleConfig reference;
+  ReferenceConfig reference;
   RoleConfig teacher;
   CriticConfig critic;
   DataConfig data;

@@ -13,6 +13,7 @@ namespace braid::inline config {
 struct WorkloadConfig {
   YamlNode prompt_length;
   YamlNode response_length;
+  double draws = 1;
 };
 
 template <class V>
@@ -21,6 +22,10 @@ void visit(V& v, WorkloadConfig& o) {
     "tokens: a number, {mean, sigma} (lognormal) or {file}; null = data.max_prompt_length");
   v("response_length", o.response_length,
     "tokens: a number, {mean, sigma} (lognormal) or {file}; null = rollout.max_response_length");
+  v("draws", o.draws,
+    "draws of prompts that a step takes under algorithm.dynamic_sampling, in the mean "
+    "(sampling/draws of a run); 1 = every group has a signal",
+    counted(1, kMostCount));
 }
 
 struct PlanConfig {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/text.h"
 #include "dataflow/policy_graphs.h"
@@ -101,8 +102,29 @@ Counts write_sizes(Graph* graph) {
 
 // The role whose training decides the weights that a call computes with; empty without a model.
 RoleId weights_of(const Graph& graph, const Call& call) {
-  const RoleSpec* spec = find_role(graph, call.role);
+  const bool follows = call.kind == CallKind::kFollow;
+  const RoleSpec* spec = find_role(graph, follows ? RoleId{call.function} : call.role);
   return spec == nullptr || spec->weights_from.value.empty() ? call.role : spec->weights_from;
+}
+
+// Whether one of two calls moves weights that the other uses.
+bool moves(const Graph& graph, const Call& a, const Call& b) {
+  const auto moved_by = [&](const Call& call, const Call& other) {
+    const std::vector<RoleId> used = used_roles(graph, other);
+    return call.kind == CallKind::kFollow &&
+           std::find(used.begin(), used.end(), RoleId{call.function}) != used.end();
+  };
+  return moved_by(a, b) || moved_by(b, a);
+}
+
+// Whether a select comes after the call in its step.
+bool selects_later(const Graph& graph, const Call& call) {
+  const auto at = static_cast<int32_t>(&call - graph.calls.data());
+  for (int32_t i = at + 1; i < static_cast<int32_t>(graph.calls.size()); ++i) {
+    if (graph.calls[i].kind == CallKind::kFetch) return false;
+    if (graph.calls[i].kind == CallKind::kSelect) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -121,6 +143,10 @@ const char* call_kind_name(CallKind kind) {
       return "compute";
     case CallKind::kTrainStep:
       return "train_step";
+    case CallKind::kFollow:
+      return "follow";
+    case CallKind::kSelect:
+      return "select";
   }
   return "unknown";
 }
@@ -139,6 +165,41 @@ const RoleSpec* find_role(const Graph& graph, const RoleId& role) {
   return nullptr;
 }
 
+std::vector<RoleId> used_roles(const Graph& graph, const Call& call) {
+  if (uses_model(call)) return {call.role};
+  if (call.kind != CallKind::kFollow) return {};
+  return {weights_of(graph, call), RoleId{call.function}};
+}
+
+bool changes(const Call& call, const RoleId& role) {
+  return (call.kind == CallKind::kTrainStep && call.role == role) ||
+         (call.kind == CallKind::kFollow && call.function == role.value);
+}
+
+bool changes(const Graph& graph, const RoleId& role) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(),
+                     [&](const Call& call) { return changes(call, role); });
+}
+
+bool draws_again(const Graph& graph) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(),
+                     [](const Call& call) { return call.kind == CallKind::kSelect; });
+}
+
+CallId fetch_of(const Graph& graph, CallId select) {
+  int32_t at = select.value;
+  while (at >= 0 && graph.calls[at].kind != CallKind::kFetch) --at;
+  BRAID_CHECK(at >= 0, "a select has a fetch before it");
+  return CallId{at};
+}
+
+CallId select_around(const Graph& graph, CallId call) {
+  for (int32_t i = call.value; i < static_cast<int32_t>(graph.calls.size()); ++i)
+    if (graph.calls[i].kind == CallKind::kSelect)
+      return fetch_of(graph, CallId{i}).value <= call.value ? CallId{i} : CallId{-1};
+  return CallId{-1};
+}
+
 bool generates(const Graph& graph) {
   for (const Call& call : graph.calls)
     if (call.kind == CallKind::kGenerate) return true;
@@ -153,7 +214,7 @@ void declare_sizes(Graph* graph) {
       if (const auto found = counts.sizes.find(field); found != counts.sizes.end())
         read_too(&call, found->second);
     const bool deals = call.kind == CallKind::kInfer || call.kind == CallKind::kTrainStep ||
-                       call.kind == CallKind::kCompute;
+                       call.kind == CallKind::kCompute || call.kind == CallKind::kSelect;
     if (deals) read_too(&call, counts.groups);
   }
   // Of the samples that a reward call has dropped, whoever waits for it gets nothing.
@@ -165,18 +226,29 @@ void declare_sizes(Graph* graph) {
       before[i].insert(before[id.value].begin(), before[id.value].end());
     }
     for (const auto& [reward, kept] : counts.kept)
-      if (before[i].count(reward) > 0) read_too(&graph->calls[i], kept);
+      if (before[i].count(reward) > 0 && graph->calls[i].kind != CallKind::kFollow)
+        read_too(&graph->calls[i], kept);
   }
 }
 
 Status verify(const Graph& graph) {
+  bool fetched = false;  // since the last select
   std::set<std::string> calls;
   std::map<std::string, std::string> fields;  // with their sizes
   for (const Call& call : graph.calls) {
     const std::string where = cat("graph ", graph.name, ", call ", call.name);
+    if (call.kind == CallKind::kFetch) fetched = true;
+    if (call.kind == CallKind::kSelect && !std::exchange(fetched, false))
+      return invalid_input(cat(where, ": no fetch before it that it could have run again"));
+    if (call.kind == CallKind::kTrainStep && fetched && selects_later(graph, call))
+      return invalid_input(cat(where, ": trains before the select that may run it again"));
     if (!calls.insert(call.name).second) return invalid_input(cat(where, ": name occurs twice"));
     if (!call.role.value.empty() && find_role(graph, call.role) == nullptr)
       return invalid_input(cat(where, ": role '", call.role, "' is not declared"));
+    const RoleSpec* moved = find_role(graph, RoleId{call.function});
+    if (call.kind == CallKind::kFollow && (moved == nullptr || moved->weights_from.value.empty()))
+      return invalid_input(
+          cat(where, ": its function '", call.function, "' is no role with weights_from"));
     for (const std::string& field : call.reads) {
       const auto found = fields.find(field);
       if (found == fields.end())
@@ -202,8 +274,8 @@ std::vector<std::vector<CallId>> dependencies(const Graph& graph) {
     for (size_t j = 0; j < i; ++j) {
       const bool trains =
           call.kind == CallKind::kTrainStep || graph.calls[j].kind == CallKind::kTrainStep;
-      if (trains && uses_model(call) && weights_of(graph, graph.calls[j]) == weights)
-        before.insert(j);
+      const bool same = !weights.value.empty() && weights_of(graph, graph.calls[j]) == weights;
+      if (same && (trains || moves(graph, call, graph.calls[j]))) before.insert(j);
     }
     for (const size_t j : before) out[i].push_back(CallId{static_cast<int32_t>(j)});
     for (const Field& field : call.writes) producer[field.name] = i;
@@ -261,7 +333,27 @@ Status check_own_functions(const Graph& graph, const AlgorithmOptions& options) 
   return ok_status();
 }
 
+// What learns from the samples of a step waits until it has those with a signal.
+void draw_until_filled(Graph* graph) {
+  const auto reward = std::find_if(graph->calls.begin(), graph->calls.end(),
+                                   [](const Call& call) { return call.kind == CallKind::kReward; });
+  for (auto later = reward + 1; later != graph->calls.end(); ++later)
+    if (later->kind != CallKind::kFollow) later->reads.push_back("selected");
+  graph->calls.insert(reward + 1, {"select",
+                                   CallKind::kSelect,
+                                   {},
+                                   "signal",
+                                   {"rewards"},
+                                   {{"selected", FieldType::kCount, FieldShape::kPerSample}}});
+}
+
 }  // namespace
+
+bool has_values(const Graph& graph) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(), [](const Call& call) {
+    return call.kind == CallKind::kInfer && call.function == "values";
+  });
+}
 
 std::vector<std::string> algorithm_names() {
   std::vector<std::string> names;
@@ -274,12 +366,23 @@ Result<Graph> make_graph(const AlgorithmOptions& options) {
     if (options.name == entry.name) {
       Graph graph = entry.make(options);
       BRAID_TRY(check_own_functions(graph, options));
+      if (options.dynamic_sampling) draw_until_filled(&graph);
       declare_sizes(&graph);
       return graph;
     }
   const std::vector<std::string> names = algorithm_names();
   return invalid_input(cat("algorithm.name: unknown algorithm '", options.name, "'",
                            did_you_mean(options.name, names), "; known: ", join(names, ", ")));
+}
+
+Graph with_moving_reference(Graph graph, int64_t every_steps) {
+  for (RoleSpec& spec : graph.roles) {
+    if (every_steps == 0 || spec.role.value != "reference") continue;
+    spec.weights_from = RoleId{"actor"};
+    graph.calls.push_back({"sync_reference", CallKind::kFollow, {}, spec.role.value, {}, {}});
+    graph.calls.back().every_steps = every_steps;
+  }
+  return graph;
 }
 
 Call fetch_prompts_call() {

@@ -19,6 +19,9 @@ enum class CallKind {
   kReward,     // rewards from rules, services and reward models
   kCompute,    // an algorithm's function over the whole rollout
   kTrainStep,  // optimizer steps of the role's model on a loss
+  kFollow,     // the weights of the role that `function` names move towards those it follows
+  kSelect,     // leaves out groups without a signal; where too few are left, its fetch and all
+               // calls since then run again with further prompts
 };
 const char* call_kind_name(CallKind kind);
 
@@ -43,8 +46,9 @@ struct Field {
 struct Call {
   std::string name;  // unique in the graph; also the phase name of metrics ("time/NAME")
   CallKind kind = CallKind::kCompute;
-  RoleId role;           // the model it uses; empty for fetch, reward and compute
-  std::string function;  // infer: logprobs | values | scores; compute, train step: name in algo/
+  RoleId role;  // the model it uses; empty for fetch, reward and compute
+  // infer: logprobs | values | scores; compute, train step: name in algo/; follow: a role
+  std::string function;
   std::vector<std::string> reads;
   std::vector<Field> writes;
   std::string metrics =
@@ -52,6 +56,7 @@ struct Call {
   int64_t samples_per_prompt = 0;  // 0 = the workload's; ReMax's greedy responses: 1
   // Train step: its loss compares the samples of a group, which meet in a micro-batch.
   bool compares_samples = false;
+  int64_t every_steps = 1;  // follow: in the last of every so many steps of a run
   friend bool operator==(const Call&, const Call&) = default;
 };
 
@@ -61,6 +66,7 @@ struct RoleSpec {
   bool scalar_head = false;
   bool trained = false;
   RoleId weights_from = {};  // trained role whose weights this one follows: EMA reference, shadow
+  bool value_head = false;   // a scalar head beside that of a language model: shared trunk
   friend bool operator==(const RoleSpec&, const RoleSpec&) = default;
 };
 
@@ -76,6 +82,19 @@ bool uses_model(const Call& call);
 // The call of a name, or null.
 const Call* find_call(const Graph& graph, const std::string& name);
 const RoleSpec* find_role(const Graph& graph, const RoleId& role);
+
+// Roles whose weights a call uses: its own; of a follow call the one that it reads, then the one
+// that moves.
+std::vector<RoleId> used_roles(const Graph& graph, const Call& call);
+// Whether a call changes a role's weights, and whether any call of the graph does.
+bool changes(const Call& call, const RoleId& role);
+bool changes(const Graph& graph, const RoleId& role);
+// Whether the step has a select call.
+bool draws_again(const Graph& graph);
+// The fetch whose prompts a select call decides on: the last one before it. REQUIRES: there is one.
+CallId fetch_of(const Graph& graph, CallId select);
+// The select call that may run a call again; -1: none.
+CallId select_around(const Graph& graph, CallId call);
 
 // Whether the step generates text (an RL algorithm) or trains on the data as it is.
 bool generates(const Graph& graph);
@@ -110,6 +129,17 @@ Graph unroll(const Graph& graph, int steps);
 
 // The graph of options.name; an unknown name is an error that lists the known ones.
 Result<Graph> make_graph(const AlgorithmOptions& options);
+
+// The graph with a reference that follows the actor: at the end of every so many steps its weights
+// move towards the actor's. As it is where it has no reference, or for 0 steps.
+Graph with_moving_reference(Graph graph, int64_t every_steps);
+
+// A graph with a critic as one in which the actor is the critic too: its values are of a second
+// head over the last hidden states, and one update has both losses. An error where the graph has no
+// critic, or another policy loss than its own.
+Result<Graph> with_shared_trunk(Graph graph);
+// Whether a call of the graph gives values of tokens.
+bool has_values(const Graph& graph);
 
 // The names that make_graph() knows.
 std::vector<std::string> algorithm_names();

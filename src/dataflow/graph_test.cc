@@ -49,6 +49,45 @@ TEST(Graph, ReferenceIsReadWhereThePenaltyIs) {
   EXPECT_EQ(find_call(*make_graph(sampled), "old_logprob")->kind, CallKind::kCompute);
 }
 
+// What learns from samples waits for the select; what makes them does not.
+TEST(Graph, FurtherPromptsAreDrawnBeforeWhatLearns) {
+  for (const char* name : {"grpo", "rloo", "online_dpo"}) {
+    AlgorithmOptions options = named(name);
+    EXPECT_FALSE(draws_again(*make_graph(options)));
+    options.dynamic_sampling = true;
+    const Graph graph = *make_graph(options);
+    ASSERT_TRUE(verify(graph).ok()) << verify(graph).message();
+    ASSERT_TRUE(draws_again(graph));
+    const auto waits = dependencies(graph);
+    const auto select = static_cast<int32_t>(find_call(graph, "select") - graph.calls.data());
+    EXPECT_EQ(graph.calls[select - 1].name, "reward");
+    EXPECT_EQ(fetch_of(graph, CallId{select}), CallId{0});
+    for (int32_t i = 0; i < static_cast<int32_t>(graph.calls.size()); ++i) {
+      EXPECT_EQ(select_around(graph, CallId{i}), i <= select ? CallId{select} : CallId{-1}) << i;
+      if (i <= select) continue;
+      EXPECT_THAT(waits[i], testing::Contains(CallId{select})) << graph.calls[i].name;
+    }
+    EXPECT_EQ(*parse_graph(graph_to_yaml(graph), "graph"), graph);
+  }
+}
+
+TEST(Graph, WhatMayRunAgainDoesNotTrain) {
+  AlgorithmOptions options = named("grpo");
+  options.dynamic_sampling = true;
+  Graph graph = *make_graph(options);
+  graph.calls.erase(graph.calls.begin());
+  for (Call& call : graph.calls) call.reads.clear();
+  EXPECT_NE(verify(graph).message().find("no fetch before it"), std::string::npos);
+  graph = *make_graph(options);
+  graph.calls.insert(graph.calls.begin() + 1, {"early",
+                                               CallKind::kTrainStep,
+                                               RoleId{"actor"},
+                                               "policy",
+                                               {"prompt_ids", "prompt_lens"},
+                                               {}});
+  EXPECT_NE(verify(graph).message().find("trains before the select"), std::string::npos);
+}
+
 TEST(Graph, ReferenceExistsOnlyWithKl) {
   EXPECT_EQ(make_graph(named("ppo", 0.1))->roles.size(), 3u);
   EXPECT_EQ(make_graph(named("ppo", 0))->roles.size(), 2u);
@@ -178,6 +217,46 @@ TEST(Unroll, IterationsWaitForTheWeightsTheyUse) {
   EXPECT_FALSE(waits_for(graph, "ref_logprob@1", "ref_logprob@0"));
 }
 
+// One role with both heads, one update that reads what both losses need.
+TEST(SharedTrunk, TheActorGivesValuesAndOneUpdateHasBothLosses) {
+  const auto graph = with_shared_trunk(*make_graph(named("ppo")));
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  EXPECT_TRUE(verify(*graph).ok()) << verify(*graph).message();
+  EXPECT_EQ(find_role(*graph, RoleId{"critic"}), nullptr);
+  EXPECT_EQ(find_call(*graph, "update_critic"), nullptr);
+  EXPECT_TRUE(find_role(*graph, RoleId{"actor"})->value_head);
+  EXPECT_EQ(find_call(*graph, "values")->role.value, "actor");
+  EXPECT_EQ(find_call(*graph, "update_actor")->function, "policy_and_value");
+  for (const char* producer : {"values", "advantages", "old_logprob"})
+    EXPECT_TRUE(waits_for(*graph, "update_actor", producer)) << producer;
+  EXPECT_TRUE(has_values(*graph));
+  EXPECT_EQ(*parse_graph(graph_to_yaml(*graph), "g.yaml"), *graph);
+  EXPECT_THAT(with_shared_trunk(*make_graph(named("grpo"))).status().message(),
+              testing::HasSubstr("critic.shared_trunk: grpo has no critic"));
+  AlgorithmOptions own = named("ppo");
+  own.loss = "mine.so";
+  EXPECT_THAT(with_shared_trunk(*make_graph(own)).status().message(),
+              testing::HasSubstr("mine.so (algorithm.loss) has no place"));
+}
+
+TEST(MovingReference, MovesBehindTheUpdateAndBeforeItIsUsedAgain) {
+  const Graph whole = with_moving_reference(*make_graph(named("ppo")), 2);
+  EXPECT_TRUE(verify(whole).ok()) << verify(whole).message();
+  EXPECT_EQ(whole.calls.back().every_steps, 2);
+  EXPECT_TRUE(waits_for(whole, "sync_reference", "update_actor"));
+  EXPECT_FALSE(waits_for(whole, "sync_reference", "update_critic"));
+  const Graph graph = unroll(whole, 2);
+  EXPECT_TRUE(waits_for(graph, "ref_logprob@1", "sync_reference@0"));
+  EXPECT_TRUE(waits_for(graph, "update_actor@1", "sync_reference@0"));  // it reads the weights
+  EXPECT_FALSE(waits_for(graph, "generate@1", "sync_reference@0"));
+  EXPECT_TRUE(changes(whole, RoleId{"reference"}));
+  EXPECT_FALSE(changes(*make_graph(named("ppo")), RoleId{"reference"}));
+  EXPECT_EQ(*parse_graph(graph_to_yaml(whole), "g.yaml"), whole);
+  EXPECT_EQ(with_moving_reference(*make_graph(named("ppo")), 0), *make_graph(named("ppo")));
+  const Graph without = *make_graph(named("grpo", 0));
+  EXPECT_EQ(with_moving_reference(without, 1), without);
+}
+
 TEST(VersionEdges, LagIsOneWhereTrainingComesLaterInTheIteration) {
   const Graph graph = *make_graph(named("grpo"));
   const CallId update = id_of(graph, "update_actor");
@@ -267,6 +346,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadGraph{"name: g\ncalls:\n  a: {kind: fetch, writes: {b: token}}",
                  "calls.a.writes.b: 'token' must be tokens, real, flag or count"},
         BadGraph{"name: g\ncalls:\n  a: {kind: fetch, reads: b}", "reads must be a list"},
+        BadGraph{"name: g\nroles: {x: }\ncalls:\n  a: {kind: follow, function: x}",
+                 "its function 'x' is no role with weights_from"},
+        BadGraph{"name: g\ncalls:\n  a: {kind: follow, every_steps: 0}",
+                 "every_steps must be a whole number of at least 1"},
         BadGraph{"name: g\ncalls:\n  a: {kind: fetch, samples_per_prompt: -1}",
                  "samples_per_prompt must be a whole number"}));
 

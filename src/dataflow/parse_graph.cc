@@ -11,7 +11,8 @@ namespace braid::inline dataflow {
 namespace {
 
 constexpr CallKind kKinds[] = {CallKind::kFetch,  CallKind::kGenerate, CallKind::kInfer,
-                               CallKind::kReward, CallKind::kCompute,  CallKind::kTrainStep};
+                               CallKind::kReward, CallKind::kCompute,  CallKind::kTrainStep,
+                               CallKind::kFollow, CallKind::kSelect};
 
 struct NamedType {
   const char* name;
@@ -46,9 +47,11 @@ Result<RoleSpec> read_role(const std::string& name, const YamlNode& node) {
   role.role = RoleId{name};
   if (node.kind == YamlNode::Kind::kNull) return role;
   BRAID_TRY(require_map(node, cat("roles.", name)));
-  BRAID_TRY(require_known_keys(node, where, {"trained", "scalar_head", "weights_from"}));
+  BRAID_TRY(
+      require_known_keys(node, where, {"trained", "scalar_head", "value_head", "weights_from"}));
   BRAID_ASSIGN(role.trained, read_flag(node, "trained", where));
   BRAID_ASSIGN(role.scalar_head, read_flag(node, "scalar_head", where));
+  BRAID_ASSIGN(role.value_head, read_flag(node, "value_head", where));
   role.weights_from = RoleId{read_text(node, "weights_from")};
   return role;
 }
@@ -102,7 +105,7 @@ Result<Call> read_call(const std::string& name, const YamlNode& node) {
   BRAID_TRY(require_map(node, cat("calls.", name)));
   BRAID_TRY(require_known_keys(node, where,
                                {"kind", "role", "function", "reads", "writes", "metrics",
-                                "samples_per_prompt", "compares_samples"}));
+                                "samples_per_prompt", "compares_samples", "every_steps"}));
   Call call;
   call.name = name;
   BRAID_ASSIGN(call.kind, read_kind(node, where));
@@ -120,6 +123,11 @@ Result<Call> read_call(const std::string& name, const YamlNode& node) {
     if (!parse_int(samples->scalar, &call.samples_per_prompt) || call.samples_per_prompt < 0)
       return wrong_value(*samples, cat(where, "samples_per_prompt must be a whole number, not '",
                                        samples->scalar, "'"));
+  if (const YamlNode* every = node.find("every_steps"))
+    if (!parse_int(every->scalar, &call.every_steps) || call.every_steps < 1)
+      return wrong_value(*every,
+                         cat(where, "every_steps must be a whole number of at least 1, not '",
+                             every->scalar, "'"));
   if (const YamlNode* compares = node.find("compares_samples")) {
     if (compares->scalar != "true" && compares->scalar != "false")
       return wrong_value(*compares, cat(where, "compares_samples must be true or false, not '",
@@ -136,7 +144,8 @@ Status check_call(const Graph& graph, const Call& call) {
   if (needs_role && !uses_model(call))
     return invalid_input(
         cat("role is missing; a call of kind ", call_kind_name(call.kind), " runs a model"));
-  if (uses_model(call) && (call.kind == CallKind::kFetch || call.kind == CallKind::kCompute))
+  if (uses_model(call) && (call.kind == CallKind::kFetch || call.kind == CallKind::kCompute ||
+                           call.kind == CallKind::kFollow || call.kind == CallKind::kSelect))
     return invalid_input(
         cat("a call of kind ", call_kind_name(call.kind), " runs no model; remove its role"));
   const RoleSpec* role = find_role(graph, call.role);
@@ -193,6 +202,7 @@ std::string call_text(const Call& call) {
   if (!call.metrics.empty()) out += cat(", metrics: ", yaml_quoted(call.metrics));
   if (call.samples_per_prompt > 0) out += cat(", samples_per_prompt: ", call.samples_per_prompt);
   if (call.compares_samples) out += ", compares_samples: true";
+  if (call.every_steps > 1) out += cat(", every_steps: ", call.every_steps);
   return out + "}";
 }
 
@@ -233,6 +243,7 @@ std::string graph_to_yaml(const Graph& graph) {
     std::vector<std::string> parts;
     if (role.trained) parts.push_back("trained: true");
     if (role.scalar_head) parts.push_back("scalar_head: true");
+    if (role.value_head) parts.push_back("value_head: true");
     if (!role.weights_from.value.empty())
       parts.push_back(cat("weights_from: ", yaml_quoted(role.weights_from.value)));
     out += cat("  ", yaml_quoted(role.role.value), ": {", join(parts, ", "), "}\n");

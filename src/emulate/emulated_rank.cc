@@ -207,6 +207,7 @@ Status EmulatedRank::run_woven(const FusedCalls& fused) {
 }
 
 bool EmulatedRank::region_done(const Instruction& end) const {
+  if (end.exit == ExitCondition::kFilled) return true;  // its prices count all draws
   const EmulatedCall& work = work_.calls.at(end.call);
   return end.exit == ExitCondition::kDrained ? next_round_ >= work.rounds.size()
                                              : work.cursor.done();

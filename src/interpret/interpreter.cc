@@ -69,7 +69,8 @@ class CallRun {
     while (at < list_.size() && is_of(list_[at], calls)) {
       const Instruction& instruction = list_[at];
       if (starts_call(instruction.kind)) BRAID_TRY(begin_ahead(at));
-      const bool closes = instruction.kind == OpKind::kRegionEnd;
+      const bool closes =
+          instruction.kind == OpKind::kRegionEnd || instruction.kind == OpKind::kRepeat;
       const std::string place = cat("call ", call_of(instruction).name, ", instruction ", at);
       BRAID_TRY(guarded([&] {
                   if (observer_) observer_(at);
@@ -84,7 +85,7 @@ class CallRun {
       // Weights change in updates alone: a failure right after one must not repeat it.
       const bool passed = instruction.kind == OpKind::kCall || closes ||
                           instruction.kind == OpKind::kShare || completes_update(list_, at);
-      at = again ? body_of(at) : at + 1;
+      at = again ? body_of(at) : at + 1;  // of a repeat: instructions of other calls
       if (passed) executor_.passed(goes_on_at(at));
     }
     for (size_t i = 0; takes_part && i < calls.size(); ++i)
@@ -93,7 +94,11 @@ class CallRun {
   }
 
  private:
-  size_t body_of(size_t at) const { return body_behind(list_, *region_around(list_, at)); }
+  // Where to go on at an end whose exit condition does not hold.
+  size_t body_of(size_t end) const {
+    if (list_[end].kind == OpKind::kRepeat) return list_[end].detail;
+    return body_behind(list_, *region_around(list_, end));
+  }
 
   // Opens all calls again of the region that is entered within its body.
   Status reopen(size_t at) {
@@ -105,6 +110,7 @@ class CallRun {
 
   // Whether all calls of the region that ends here are done. REQUIRES: `at` is an end.
   bool region_done(size_t at) const {
+    if (list_[at].kind == OpKind::kRepeat) return executor_.region_done(list_[at]);
     for (; at < list_.size() && list_[at].kind == OpKind::kRegionEnd; ++at)
       if (!executor_.region_done(list_[at])) return false;
     return true;

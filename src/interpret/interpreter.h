@@ -22,8 +22,8 @@ class Executor {
   // An exchange or a reallocation has ended when this returns; what waits for it comes next. (Who
   // reads state from the host waits for its loads itself.)
   virtual Status wait_for(const Instruction& instruction) = 0;
-  // Whether the exit condition holds of a call whose region ends here; a pure function of what its
-  // agreement gathered.
+  // Whether the exit condition holds of a call whose region ends here, or whose repeat stands here;
+  // a pure function of what its agreement gathered, alike on all ranks.
   virtual bool region_done(const Instruction& end) const = 0;
   // Opens a call again whose region was left within its body; `begin`: of the call.
   virtual Status reopen(const Instruction& begin) = 0;

@@ -23,6 +23,7 @@ class Scribe : public Executor {
     const std::string call = program_.graph.calls[i.call.value].name;
     switch (i.kind) {
       case OpKind::kCall:
+        if (i.call.value == 0) ++draws_;
         return note("run " + call);
       case OpKind::kRegionBegin:
         rounds_ = 0;
@@ -52,7 +53,9 @@ class Scribe : public Executor {
   Status wait_for(const Instruction& i) override {
     return note(cat(i.kind == OpKind::kExchange ? "arrive " : "reallocated ", i.detail));
   }
-  bool region_done(const Instruction&) const override { return rounds_ == 2; }
+  bool region_done(const Instruction& end) const override {
+    return end.kind == OpKind::kRepeat ? draws_ == 3 : rounds_ == 2;
+  }
   Status reopen(const Instruction& i) override {
     rounds_ = 1;
     return note("reopen " + program_.graph.calls[i.call.value].name);
@@ -80,7 +83,7 @@ class Scribe : public Executor {
   }
 
   const Program& program_;
-  int rounds_ = 0;
+  int rounds_ = 0, draws_ = 0;
 };
 
 // The call that runs first from the first line on that begins so; "" for none.
@@ -122,6 +125,31 @@ TEST(Interpret, RepeatsARegionUntilItIsDone) {
   const size_t count = program.ranks[1].instructions.size();
   EXPECT_EQ(scribe.last_passed, count);
   EXPECT_EQ(seen.back(), count - 1);
+}
+
+// Calls with regions of their own, as often as the select says; weights come once.
+TEST(Interpret, RepeatsCallsUntilThereAreEnoughSamples) {
+  const PlanningProblem problem =
+      make_test_problem({.algorithm = "grpo", .devices = 2, .dynamic_sampling = true});
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  for (CallPlan& call : plan.calls)
+    if (call.call == "generate") call.strategy.dp = 1, call.strategy.tp = 2;
+  plan.roles = {{RoleId{"reference"}, Residency::kHost}};
+  const auto program = compile(plan, problem);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  Scribe scribe(*program);
+  ASSERT_TRUE(run_list(*program, 1, scribe, kNoTimer).ok());
+  std::vector<std::string> calls, moves;
+  for (const std::string& line : scribe.order) {
+    if (line.rfind("run ", 0) == 0 || line.rfind("begin ", 0) == 0) calls.push_back(line);
+    if (line.rfind("reallocate ", 0) == 0) moves.push_back(line);
+    if (line.rfind("load ", 0) != 0) continue;
+    EXPECT_GE(calls.size(), 9u) << "beside what may run again";
+  }
+  const std::vector<std::string> draw = {"run fetch", "begin generate", "run select"};
+  for (size_t i = 0; i < 9; ++i) EXPECT_EQ(calls.at(i), draw[i % 3]);
+  EXPECT_EQ(calls.at(9), "run old_logprob");
+  EXPECT_EQ(std::count(moves.begin(), moves.end(), "reallocate 0"), 1);
 }
 
 // A load begins with the first call before which all that it waits for has ended, and again at its

@@ -66,8 +66,9 @@ Status add_specs(const Config& config, PlanningProblem* problem) {
     if (found == problem->models.end()) continue;
     if (is_scorer(role) && !needs_rewards(config, problem->graph)) continue;
     BRAID_ASSIGN(const Origin origin, role_origin(config, role));
-    BRAID_ASSIGN(found->second.spec,
-                 origin_spec(origin, role.scalar_head).at(cat("role ", role.role)));
+    BRAID_ASSIGN(
+        found->second.spec,
+        origin_spec(origin, role.scalar_head, role.value_head).at(cat("role ", role.role)));
     found->second.lora_targets = config.lora.targets;
   }
   return ok_status();

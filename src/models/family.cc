@@ -116,6 +116,7 @@ std::vector<TensorSpec> model_tensors(const ModelSpec& spec, int64_t begin, int6
   } else if (begin > 0) {  // the last pipeline stage needs its own copy of a tied head
     list.add(family.names.prefix + family.names.embedding, {spec.vocab, spec.hidden});
   }
+  if (spec.value_head) list.add(kScoreName, {1, spec.hidden});
   return list.take();
 }
 

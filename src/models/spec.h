@@ -63,6 +63,7 @@ struct ModelSpec {
   bool learned_positions = false;  // gpt2
   bool tied_embeddings = false;
   bool scalar_head = false;  // score.weight [1, hidden] instead of a language-model head
+  bool value_head = false;   // the same beside it; no config.json says so
   RopeSpec rope;
   std::optional<RopeSpec> window_rope = {};  // gemma3: of windowed layers, where it is another
   std::vector<int64_t> bos_ids;

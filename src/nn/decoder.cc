@@ -235,6 +235,7 @@ void Decoder::allocate(const at::TensorOptions& tensor_options) {
   } else if (!has_first()) {
     head_ = build.tensor(names.prefix + names.embedding);
   }
+  if (spec_.value_head) value_ = build.tensor(kScoreName);
 }
 
 void Decoder::add_adapters(const at::TensorOptions& tensor_options) {
@@ -265,10 +266,10 @@ void Decoder::visit_base(const Visit& visit) {
   if (positions_.defined()) visit(names.prefix + names.positions, positions_);
   for (DecoderLayer& layer : layers_) visit_layer(layer, visit);
   visit_norm(final_norm_, visit);
-  if (!head_.defined()) return;
   const std::string lm_name =
       spec_.tied_embeddings ? names.prefix + names.embedding : std::string(kLmHeadName);
-  visit(spec_.scalar_head ? std::string(kScoreName) : lm_name, head_);
+  if (head_.defined()) visit(spec_.scalar_head ? std::string(kScoreName) : lm_name, head_);
+  if (value_.defined()) visit(kScoreName, value_);
 }
 
 void Decoder::visit_adapters(const Visit& visit) {
@@ -374,7 +375,7 @@ void Decoder::replace_storage(const Place& place) {
     if (tensor.defined()) tensor = place(tensor.detach(), at);
   };
   for (at::Tensor* tensor :
-       {&embedding_, &positions_, &head_, &final_norm_.weight, &final_norm_.bias})
+       {&embedding_, &positions_, &head_, &value_, &final_norm_.weight, &final_norm_.bias})
     replace(*tensor);
   for (DecoderLayer& layer : layers_) {
     ++at;
@@ -429,6 +430,12 @@ at::Tensor Decoder::head_weight() const {
   if (at::GradMode::is_enabled()) return head + at::mm(head_lora_b_, head_lora_a_) * scale;
   if (!adapted_head_.defined()) adapted_head_ = head + at::mm(head_lora_b_, head_lora_a_) * scale;
   return adapted_head_;
+}
+
+at::Tensor Decoder::value_weight() const {
+  if (!spec_.value_head) return Model::value_weight();
+  BRAID_CHECK(has_last(), "only the last range of layers has a head");
+  return value_;
 }
 
 void Decoder::drop_packed() {

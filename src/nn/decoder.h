@@ -35,6 +35,7 @@ class Decoder : public Model {
   at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
                      const at::Tensor& hidden_in, size_t range) override;
   at::Tensor head_weight() const override;
+  at::Tensor value_weight() const override;
   std::vector<Named> parameters() const override;
   void set_adapters(bool on) override { adapters_on_ = on; }
   void keep_packed(bool keep) override { keep_packed_ = keep; }
@@ -132,6 +133,7 @@ class Decoder : public Model {
 
   std::map<std::string, TensorShard> shards_;
   at::Tensor embedding_, positions_, head_;
+  at::Tensor value_;                      // a scalar head beside it; else undefined
   at::Tensor rope_, window_rope_;         // tables of full and of windowed layers, grown on demand
   at::Tensor head_lora_a_, head_lora_b_;  // [r, H] and [V, r]; undefined without adapter
   std::vector<DecoderLayer> layers_;      // of all ranges, one after another

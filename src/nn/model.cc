@@ -89,8 +89,12 @@ HeadOutput head_logprobs(const Model& model, const at::Tensor& h_NH, const at::T
 }
 
 at::Tensor scalar_outputs(const Model& model, const at::Tensor& hidden_NH) {
-  BRAID_CHECK(model.spec().scalar_head, "the model has no scalar head");
-  return braid::linear(hidden_NH, model.head_weight(), {}).squeeze(1).to(at::kFloat);
+  return braid::linear(hidden_NH, model.value_weight(), {}).squeeze(1).to(at::kFloat);
+}
+
+at::Tensor Model::value_weight() const {
+  BRAID_CHECK(spec_.scalar_head, "the model has no scalar head");
+  return head_weight();
 }
 
 Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const ModelOptions& options,

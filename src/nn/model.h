@@ -116,6 +116,8 @@ class Model {
   // The head matrix: [V, H] of a language model (tied or not; this rank's rows under tensor
   // parallelism), [1, H] of a scalar head.
   virtual at::Tensor head_weight() const = 0;
+  // The matrix [1, H] of a scalar head, alone or beside that of a language model.
+  virtual at::Tensor value_weight() const;
 
   // Parameters by their Hugging Face names ("model.layers.0.self_attn.q_proj.weight"), in file
   // order; adapters follow in PEFT's naming. Tied weights occur once.
@@ -197,6 +199,7 @@ struct LoadOptions {
   ModelOptions model = {};
   bool scalar_head = false;  // want score.weight: a language-model checkpoint gets a zero score
                              // head and drops lm_head
+  bool value_head = false;   // want score.weight beside lm_head, zero where the checkpoint has none
   ModelPlaced placed = {};
 };
 

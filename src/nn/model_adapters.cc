@@ -89,6 +89,9 @@ Status load_adapters(Model& model, const std::string& folder) {
   BRAID_TRY(status);
   // A range of layers needs only its own.
   const bool whole = decoder.ranges() == std::vector<LayerRange>{{0, decoder.spec().layers}};
+  // A language model does without the head of a critic that shared its trunk.
+  const bool has_head = decoder.spec().scalar_head || decoder.spec().value_head;
+  if (!has_head && file.entries().count(adapter_score_name()) > 0) ++used;
   if (whole && used != file.entries().size())
     return invalid_input(cat(file.path(), ": holds ", file.entries().size(),
                              " tensors, the model has ", used, " of them"));

@@ -278,6 +278,40 @@ TEST_F(ModelFilesTest, CriticOfLanguageModelExportsAsSequenceClassifier) {
   EXPECT_TRUE(hidden(*again).equal(hidden(*critic)));
 }
 
+// A policy whose trunk is the critic's too: an export keeps both heads, and is a language model to
+// whoever wants no more.
+TEST_F(ModelFilesTest, ValueHeadStandsBesideTheLanguageModels) {
+  for (const char* family : {"llama3", "qwen2", "gpt2"}) {
+    SCOPED_TRACE(family);
+    const at::NoGradGuard no_grad;
+    const std::string folder = golden_folder(family), out = join_path(folder_, family);
+    LoadOptions both;
+    both.value_head = true;
+    const auto plain = load_model(folder, {}), model = load_model(folder, both);
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    const TokenBatch tokens = pack_sequences({{1, 5, 6, 7}, {1, 9}}, at::kCPU);
+    const at::Tensor hidden = (*model)->forward(tokens, nullptr);
+    EXPECT_TRUE(hidden.equal((*plain)->forward(tokens, nullptr)));
+    EXPECT_TRUE(logits(**model, hidden).equal(logits(**plain, hidden)));
+    EXPECT_EQ(scalar_outputs(**model, hidden).abs().max().item<float>(), 0);
+    EXPECT_EQ((*model)->parameters().size(), (*plain)->parameters().size() + 1);
+    (*model)->value_weight().normal_(0, 1);
+    (*model)->weights_changed();
+    const at::Tensor values = scalar_outputs(**model, hidden);
+    const at::Tensor expected = hidden.matmul((*model)->value_weight().squeeze(0));
+    EXPECT_LE((values - expected).abs().max().item<float>(), 1e-4);
+    ASSERT_TRUE(save_model(**model, out, {.source_folder = folder, .dtype = at::kFloat}).ok());
+    const auto again = load_model(out, both), policy = load_model(out, {});
+    ASSERT_TRUE(again.ok() && policy.ok()) << again.status().message() << policy.status().message();
+    EXPECT_TRUE((*again)->value_weight().equal((*model)->value_weight()));
+    EXPECT_TRUE(logits(**policy, hidden).equal(logits(**plain, hidden)));
+    EXPECT_EQ((*policy)->parameters().size(), (*plain)->parameters().size());
+    const auto copy = copy_model(**model);
+    EXPECT_TRUE(copy->value_weight().equal((*model)->value_weight()));
+    EXPECT_NE(copy->value_weight().const_data_ptr(), (*model)->value_weight().const_data_ptr());
+  }
+}
+
 TEST_F(ModelFilesTest, ExportInAnotherDtypeStatesIt) {
   const std::string source = golden_folder("llama"), target = join_path(folder_, "f32");
   ASSERT_TRUE(

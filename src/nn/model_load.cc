@@ -54,6 +54,11 @@ Status check_tensor(const Source& source, const TensorSpec& tensor, const std::s
                            shape_text(found), ", config.json asks for ", shape_text(wanted)));
 }
 
+// Of a policy that shared its trunk with a critic; a language model does without it.
+bool has_value_head(const Source& source) {
+  return !source.spec.scalar_head && source.weights.has(kScoreName);
+}
+
 Status check_names(const Source& source, const std::string& folder) {
   std::set<std::string> expected;
   for (const TensorSpec& tensor : model_tensors(source.spec, 0, source.spec.layers)) {
@@ -61,6 +66,10 @@ Status check_names(const Source& source, const std::string& folder) {
     expected.insert(source.stored_name(tensor.name));
   }
   if (source.spec.tied_embeddings) expected.insert(kLmHeadName);  // an equal copy in some files
+  if (has_value_head(source)) {
+    BRAID_TRY(check_tensor(source, {kScoreName, {1, source.spec.hidden}}, folder));
+    expected.insert(kScoreName);
+  }
   const std::vector<std::string>& ignored = family_of(source.spec).names.ignored;
   for (const std::string& name : source.weights.names()) {
     const bool known = expected.count(name) > 0 ||
@@ -107,7 +116,8 @@ Status copy_tensor(const Source& source, const TensorSpec& tensor, const TensorS
 
 Status copy_weights(const Source& source, Decoder& decoder) {
   const at::NoGradGuard no_grad;
-  const bool new_head = decoder.spec().scalar_head && !source.spec.scalar_head;
+  const bool wanted = decoder.spec().scalar_head || decoder.spec().value_head;
+  const bool new_head = wanted && !source.spec.scalar_head && !has_value_head(source);
   const auto specs = decoder.tensors();
   Status status;
   size_t next = 0;
@@ -147,6 +157,7 @@ Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadO
     spec.scalar_head = true;
     spec.architecture = family_of(spec).score_architecture;
   }
+  spec.value_head = options.value_head && !spec.scalar_head;
   BRAID_TRY(Decoder::validate_options(spec, options.model).at(folder));
   auto decoder = std::make_unique<Decoder>(spec, options.model);
   if (options.placed) options.placed(*decoder, false);

@@ -75,6 +75,7 @@ class Inference : private PassEnds {
   Status outputs(int32_t micro_batch, const at::Tensor& hidden_TH) override;
   Result<at::Tensor> loss(int32_t micro_batch) override;
   std::optional<int64_t> head_rows(int32_t micro_batch) const override {
+    if (work_.what != Inferred::kLogprobs) return std::nullopt;
     return packed_.at(micro_batch).count();
   }
   void drop() override;

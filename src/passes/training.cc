@@ -273,6 +273,8 @@ Status Training::outputs(int32_t index, const at::Tensor& hidden_TH) {
                                           packed.targets_R, temperature);
     out.logprobs_R = head.logprobs_N;
     out.entropy_R = head.entropy_N;
+    if (model().spec().value_head)
+      out.values_R = scalar_outputs(model(), at::index_select(hidden_TH, 0, packed.rows_R));
   }
   packed_.erase(index);
   if (reports()) open_->computed += static_cast<int64_t>(micro_batch(index).size());

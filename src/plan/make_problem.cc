@@ -70,6 +70,24 @@ Result<ModelSize> size_of_role(const std::string& role, const Config& config,
   return policy_size(config, read);
 }
 
+// A role that follows another one takes its weights number by number.
+Status check_followers(const Config& config, PlanningProblem* problem) {
+  for (const RoleSpec& spec : problem->graph.roles) {
+    if (!changes(problem->graph, spec.role) || spec.weights_from.value.empty()) continue;
+    RoleModel& role = problem->models.at(spec.role.value);
+    const RoleModel& source = problem->models.at(spec.weights_from.value);
+    ModelSize named = role.size;
+    named.name = source.size.name;
+    if (named != source.size)
+      return invalid_input(cat(spec.role, ".sync_every: the ", spec.role, " (", role.size.name,
+                               ") has other sizes than the ", spec.weights_from, " (",
+                               source.size.name, ") and cannot take its weights; remove it, or ",
+                               spec.role, ".path"));
+    role.keeps_average = config.reference.ema > 0 && role.precision != Precision::kF32;
+  }
+  return ok_status();
+}
+
 Status add_models(const Config& config, const ReadText& read, PlanningProblem* problem) {
   BRAID_ASSIGN(const Precision precision, parse_precision(config.model.dtype).at("model.dtype"));
   for (const RoleSpec& spec : problem->graph.roles) {
@@ -84,7 +102,7 @@ Status add_models(const Config& config, const ReadText& read, PlanningProblem* p
   const bool own_weights = !config.reference.path.empty() || !config.reference.size.empty();
   if (actor != end && reference != end && actor->second.trainable.lora && !own_weights)
     reference->second.shares_weights_with = "actor";
-  return ok_status();
+  return check_followers(config, problem);
 }
 
 // Drawn lengths end at the limit of their configuration where they state no end of their own.
@@ -120,6 +138,7 @@ Status add_workload(const Config& config, const ReadText& read, PlanningProblem*
                                                             : 1;
   work.minibatches = config.train.minibatches;
   work.epochs = config.train.epochs_per_rollout;
+  work.draws = config.workload.draws;
   BRAID_TRY(check_sequences(work).at("rollout.prompts_per_step"));
   const int64_t sequences = work.prompts * work.samples_per_prompt;
   if (sequences % work.minibatches != 0)
@@ -284,7 +303,11 @@ Graph with_reward_models(Graph graph, size_t models) {
 
 Result<Graph> configured_graph(const Config& config) {
   BRAID_ASSIGN(Graph graph, make_graph(config.algorithm));
-  return with_reward_models(std::move(graph), static_cast<size_t>(reward_models(config)));
+  if (config.critic.shared_trunk) {
+    BRAID_ASSIGN(graph, with_shared_trunk(std::move(graph)));
+  }
+  graph = with_reward_models(std::move(graph), static_cast<size_t>(reward_models(config)));
+  return with_moving_reference(std::move(graph), config.reference.sync_every);
 }
 
 bool shares_prompts(const Config& config, const Graph& graph) {

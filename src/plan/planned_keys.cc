@@ -44,12 +44,15 @@ std::string not_of_this_graph(const std::string& key, const YamlNode& resolved,
   const YamlNode* graph_file = stated_at(resolved, {"plan", "graph"});
   if (is_within(key, "algorithm") && graph_file != nullptr && !graph_file->scalar.empty())
     return "plan.graph states the graph";
-  if (is_within(key, "critic") && !has_role(problem, "critic")) return "no call uses a critic";
+  const bool of_critic = is_within(key, "critic") && key != "critic.shared_trunk";
+  if (of_critic && !has_role(problem, "critic")) return "no call uses a critic";
   if (is_within(key, "reference") && !has_role(problem, "reference"))
     return "no call uses a reference";
   if (is_within(key, "teacher") && !has_role(problem, "teacher")) return "no call uses a teacher";
   if (key == "algorithm.tis_cap" && !is_read(problem.graph, "sampler_logprobs"))
     return "no call reads the sampler's log-probabilities";
+  if (key == "workload.draws" && !draws_again(problem.graph))
+    return "no call draws further prompts (algorithm.dynamic_sampling)";
   if (key == "algorithm.old_logprobs" && !is_read(problem.graph, "old_logprobs"))
     return "no call reads log-probabilities of before the update";
   const bool of_generation = is_within(key, "rollout") && key != "rollout.prompts_per_step" &&

@@ -14,6 +14,17 @@ int64_t call_samples(const PlanningProblem& problem, const Call& call) {
   return problem.workload.prompts * each;
 }
 
+double draws_of(const PlanningProblem& problem, const std::string& call) {
+  if (problem.workload.draws == 1) return 1;
+  const std::vector<Call>& calls = problem.graph.calls;
+  for (size_t i = 0; i < calls.size(); ++i)
+    if (calls[i].name == call)
+      return select_around(problem.graph, CallId{static_cast<int32_t>(i)}).value < 0
+                 ? 1
+                 : problem.workload.draws;
+  return 1;
+}
+
 double device_memory_bytes(const PlanningProblem& problem, const GpuSpec& gpu) {
   if (problem.memory_limit_gib <= 0) return gpu.hbm_bytes;
   return std::min(gpu.hbm_bytes, problem.memory_limit_gib * kGib);

@@ -34,6 +34,8 @@ struct Workload {
   LengthDistribution prompt, response;
   // Inference and training compute the prompt of a group once in a micro-batch, as Braid's runtime.
   bool share_prompts = false;
+  // How often what stands between a fetch and the select that may draw again runs, in the mean.
+  double draws = 1;
   friend bool operator==(const Workload&, const Workload&) = default;
 };
 
@@ -47,6 +49,7 @@ struct RoleModel {
   // Role whose frozen base weights these are: a reference that is the actor without its adapters.
   // The two share memory where their layouts coincide.
   std::string shares_weights_with = "";
+  bool keeps_average = false;  // beside its weights, in f32: it follows another role
   friend bool operator==(const RoleModel&, const RoleModel&) = default;
 };
 
@@ -78,6 +81,8 @@ struct PlanningProblem {
 // Sequences that a call handles in one step: the workload's, or fewer where the call says so
 // (ReMax's greedy responses).
 int64_t call_samples(const PlanningProblem& problem, const Call& call);
+// How often a call runs in a step, in the mean: workload.draws where a select may run it again.
+double draws_of(const PlanningProblem& problem, const std::string& call);
 // Bytes of a device that a plan may count on: what it has, or the problem's limit if that is lower.
 // The driver's context is part of both.
 double device_memory_bytes(const PlanningProblem& problem, const GpuSpec& gpu);

@@ -33,6 +33,8 @@ const OptimizerConfig& optimizer_of(const std::string& key, const Config& config
 std::string why_optimizer(const std::string& key, const RunFacts& run) {
   for (const char* role : {"actor", "critic", "reward"}) {
     if (!is_within(key, cat("optim.", role)) || trains_role(run.graph, role)) continue;
+    if (std::string(role) == "critic" && has_values(run.graph))
+      return "the critic is a head of the policy, which optim.actor trains (critic.shared_trunk)";
     const bool model = std::string(role) != "critic";
     return cat(run.config.algorithm.name, !model ? " has no critic"
                                           : std::string(role) == "actor"
@@ -78,7 +80,7 @@ std::string of_plan_memory(const std::string&, const RunFacts& run) {
 }
 
 std::string of_critic(const std::string&, const RunFacts& run) {
-  return graph_has(run.graph, "critic") ? "" : run.config.algorithm.name + " has no critic";
+  return has_values(run.graph) ? "" : run.config.algorithm.name + " has no critic";
 }
 
 std::string of_generation(const std::string&, const RunFacts& run) {
@@ -184,6 +186,10 @@ std::string of_overlong(const std::string& key, const RunFacts& run) {
   return off ? "reward_total.overlong_buffer is 0" : of_generation(key, run);
 }
 
+std::string of_draws(const std::string&, const RunFacts& run) {
+  return draws_again(run.graph) ? "" : "algorithm.dynamic_sampling is false";
+}
+
 std::string of_resuming(const std::string&, const RunFacts& run) {
   return run.config.checkpoint.resume == "none" ? "checkpoint.resume is none" : "";
 }
@@ -222,6 +228,7 @@ constexpr Reason kReasons[] = {
     {ReadIf::kSkipping, of_skipping},
     {ReadIf::kTensorParallel, of_tensor_parallel},
     {ReadIf::kOverlong, of_overlong},
+    {ReadIf::kDraws, of_draws},
     {ReadIf::kResuming, of_resuming},
     {ReadIf::kTrackers, of_trackers},
 };

@@ -15,12 +15,14 @@ struct TestProblem {
   int nodes = 1, devices = 8;
   int64_t prompts = 256, samples = 1, minibatches = 4;
   int64_t prompt_tokens = 128, response_tokens = 384;
+  bool dynamic_sampling = false;
 };
 
 inline PlanningProblem make_test_problem(const TestProblem& test = {}) {
   PlanningProblem problem;
   AlgorithmOptions options;
   options.name = test.algorithm;
+  options.dynamic_sampling = test.dynamic_sampling;
   problem.graph = *make_graph(options);
   for (Call& call : problem.graph.calls)
     if (call.kind == CallKind::kReward && test.algorithm == "ppo") call.role = RoleId{"reward"};

@@ -78,14 +78,36 @@ class PlanCompiler {
   void run_all(const std::vector<CallId>& together) {
     for (const CallId id : together)
       for (const CallId before : shares_[id.value]) share(before, together.back());
-    for (const CallId id : together) {
+    for (const CallId id : brought_before(together)) {
       bring_state(id);
       bring_weights(id);
     }
     run(together);
     for (const CallId id : together)
       if (!ends_with_share(call(id))) exchange_after(id, id);
-    for (const CallId id : together) put_away(id);
+    for (const CallId id : put_away_after(together)) put_away(id);
+  }
+
+  // The calls that a select may run again, itself included.
+  std::vector<CallId> repeated_with(CallId select) const {
+    std::vector<CallId> out;
+    for (int32_t i = fetch_of(program_.graph, select).value; i <= select.value; ++i)
+      out.push_back(CallId{i});
+    return out;
+  }
+
+  // Weights of calls that may run again come before the first of them, and leave after the last:
+  // nothing moves them between.
+  std::vector<CallId> brought_before(const std::vector<CallId>& together) const {
+    const CallId select = select_around(program_.graph, together.front());
+    if (select.value < 0) return together;
+    const std::vector<CallId> repeated = repeated_with(select);
+    return repeated.front() == together.front() ? repeated : std::vector<CallId>{};
+  }
+  std::vector<CallId> put_away_after(const std::vector<CallId>& together) const {
+    const CallId select = select_around(program_.graph, together.front());
+    if (select.value < 0) return together;
+    return select == together.front() ? repeated_with(select) : std::vector<CallId>{};
   }
 
   // Those of some devices whose lists are compiled.
@@ -107,9 +129,15 @@ class PlanCompiler {
     return at < 0 ? std::vector<InstructionId>{} : std::vector<InstructionId>{InstructionId{at}};
   }
 
-  std::optional<CallId> next_call(CallId id) const {
-    for (int32_t i = id.value + 1; i < static_cast<int32_t>(last_.size()); ++i)
-      if (call(CallId{i}).role == call(id).role) return CallId{i};
+  std::vector<RoleId> roles_of(CallId id) const { return used_roles(program_.graph, call(id)); }
+  const RoleId& role_of_copy(CallId id) const { return program_.copies[placement(id).copy].role; }
+
+  // The next call that uses the weights of a role.
+  std::optional<CallId> next_call(CallId id, const RoleId& role) const {
+    for (int32_t i = id.value + 1; i < static_cast<int32_t>(last_.size()); ++i) {
+      const std::vector<RoleId> used = roles_of(CallId{i});
+      if (std::find(used.begin(), used.end(), role) != used.end()) return CallId{i};
+    }
     return std::nullopt;
   }
 
@@ -132,14 +160,13 @@ class PlanCompiler {
   // Whether weights in host memory go back after this call: no later one of its step uses them.
   bool last_use(CallId id, const RolePlan& role) const {
     if (role.timing == OffloadTiming::kAfterEachCall) return true;
-    for (auto next = next_call(id); next; next = next_call(*next))
+    for (auto next = next_call(id, role.role); next; next = next_call(*next, role.role))
       if (step_of(*next) == step_of(id)) return false;
     return true;
   }
 
   // Weights that are prefetched come in runs of layers.
-  void load(CallId id, bool optimizer, bool prefetch) {
-    const RoleId role = call(id).role;
+  void load(CallId id, const RoleId& role, bool optimizer, bool prefetch) {
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
     const ParamLayout layout = program_.copies[copy].layout;
     for (const DeviceId device : compiled(layout.mesh.devices)) {
@@ -156,8 +183,7 @@ class PlanCompiler {
   }
 
   // Weights leave when they have come and all that is read from them has been sent.
-  void offload(CallId id, bool optimizer) {
-    const RoleId role = call(id).role;
+  void offload(CallId id, const RoleId& role, bool optimizer) {
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
     for (const DeviceId device : compiled(program_.copies[copy].layout.mesh.devices)) {
       auto after = after_model(device, false);
@@ -174,12 +200,13 @@ class PlanCompiler {
   }
 
   void bring_state(CallId id) {
-    if (!uses_model(call(id))) return;
-    const RolePlan role = role_plan(plan_, call(id).role);
-    if (role.weights == Residency::kHost && loaded_.insert(call(id).role).second)
-      load(id, false, role.prefetch);
-    if (role.optimizer == Residency::kHost && call(id).kind == CallKind::kTrainStep)
-      load(id, true, role.prefetch);
+    for (const RoleId& used : roles_of(id)) {
+      const RolePlan role = role_plan(plan_, used);
+      if (role.weights == Residency::kHost && loaded_.insert(used).second)
+        load(id, used, false, role.prefetch);
+      if (role.optimizer == Residency::kHost && call(id).kind == CallKind::kTrainStep)
+        load(id, used, true, role.prefetch);
+    }
   }
 
   // A copy in another layout than the home's is filled before its first use since the weights
@@ -189,7 +216,7 @@ class PlanCompiler {
     if (index < 0 || program_.copies[index].home || live_[index]) return;
     live_[index] = true;
     const WeightCopy& copy = program_.copies[index];
-    if (!is_trained(program_.graph, copy.role)) return;
+    if (!changes(program_.graph, copy.role)) return;
     const WeightCopy& home = program_.copies[home_copy(copy.role)];
     const RoleModel& model = model_of(problem_, copy.role);
     ReallocationOptions options;
@@ -237,10 +264,10 @@ class PlanCompiler {
   // What a sender of weights waits for: their way back from the host and training earlier in the
   // step.
   std::vector<InstructionId> weights_ready(CallId id, DeviceId sender) const {
-    std::vector<InstructionId> after = copy_ready_[home_copy(call(id).role)][sender.value];
+    const RoleId& role = role_of_copy(id);
+    std::vector<InstructionId> after = copy_ready_[home_copy(role)][sender.value];
     for (int32_t i = 0; i < id.value; ++i)
-      if (call(CallId{i}).role == call(id).role && call(CallId{i}).kind == CallKind::kTrainStep &&
-          last_[i][sender.value] >= 0)
+      if (changes(call(CallId{i}), role) && last_[i][sender.value] >= 0)
         after.push_back(InstructionId{last_[i][sender.value]});
     return after;
   }
@@ -258,7 +285,8 @@ class PlanCompiler {
                                       place_in_pair(program_, together.front()).entry));
     }
     for (const CallId id : together)
-      if (call(id).kind == CallKind::kTrainStep) forget_copies(call(id).role);
+      for (const RoleId& role : roles_of(id))
+        if (changes(call(id), role)) forget_copies(role);
   }
 
   // The program's groups that the ranks of a call are in, by device; -1: alone.
@@ -275,6 +303,8 @@ class PlanCompiler {
     for (Instruction& instruction : body)
       if (other_copy && (instruction.kind == OpKind::kCall || instruction.kind == OpKind::kRound))
         instruction.detail = where.copy;
+    if (body.back().kind == OpKind::kRepeat)
+      body.back().detail = last_[fetch_of(program_.graph, id).value][device.value];
     add_groups(id, groups, device, &body);
     add_waits(id, device, &body.front());
     return body;
@@ -347,14 +377,21 @@ class PlanCompiler {
     if (placement(id).copy >= 0)
       for (const InstructionId ready : copy_ready_[placement(id).copy][rank])
         (comes_within(id, device, ready) ? first->within : after).push_back(ready);
-    // What is on its way from these weights must have left before they change.
-    if (call(id).kind == CallKind::kTrainStep) take(&copy_reads_[placement(id).copy][rank], &after);
+    for (const RoleId& role : roles_of(id)) {
+      if (!changes(call(id), role)) continue;
+      const int32_t home = home_copy(role);
+      if (home != placement(id).copy)
+        after.insert(after.end(), copy_ready_[home][rank].begin(), copy_ready_[home][rank].end());
+      // What is on its way from these weights must have left before they change.
+      take(&copy_reads_[home][rank], &after);
+    }
   }
 
   // Calls begin when what they wait for has ended; in a body all follow each other.
   void append_body(DeviceId device, std::vector<Instruction> body) {
     const size_t rank = device.value;
-    const bool uses = uses_model(call(body.front().call));
+    const bool uses = !roles_of(body.front().call).empty();
+    const bool repeats = body.back().kind == OpKind::kRepeat;
     int32_t at = -1;
     for (Instruction& each : body) {
       const CallId id = each.call;
@@ -362,6 +399,8 @@ class PlanCompiler {
       at = append(device, std::move(each)).value;
       last_[id.value][rank] = at;
     }
+    // What is repeated uses its memory until it is not.
+    if (repeats) used_before_[rank] = used_[rank] = at;
     if (!uses) return;
     used_before_[rank] = used_[rank];
     used_[rank] = at;
@@ -450,9 +489,10 @@ class PlanCompiler {
 
   // Whether a later call reads this copy before the weights change.
   bool needed_later(CallId id, int32_t copy) const {
-    for (auto next = next_call(id); next; next = next_call(*next)) {
+    const RoleId& role = program_.copies[copy].role;
+    for (auto next = next_call(id, role); next; next = next_call(*next, role)) {
       if (placement(*next).copy == copy) return true;
-      if (call(*next).kind == CallKind::kTrainStep) return false;
+      if (changes(call(*next), role)) return false;
     }
     return false;
   }
@@ -467,17 +507,21 @@ class PlanCompiler {
   }
 
   void put_away(CallId id) {
-    if (!uses_model(call(id))) return;
     const int32_t index = placement(id).copy;
+    if (index < 0) return;
     if (!stays_resident(program_.copies[index], problem_) && !needed_later(id, index))
       release(id, index);
-    const RolePlan role = role_plan(plan_, call(id).role);
+    for (const RoleId& used : roles_of(id)) put_away_state(id, used);
+  }
+
+  void put_away_state(CallId id, const RoleId& used) {
+    const RolePlan role = role_plan(plan_, used);
     if (role.weights == Residency::kHost && last_use(id, role)) {
-      offload(id, false);
-      loaded_.erase(call(id).role);
+      offload(id, used, false);
+      loaded_.erase(used);
     }
     if (role.optimizer == Residency::kHost && call(id).kind == CallKind::kTrainStep)
-      offload(id, true);
+      offload(id, used, true);
   }
 
   const ExecutionPlan& plan_;

@@ -97,6 +97,47 @@ TEST(Compile, CopiesAreFilledBeforeAndReleasedAfterTheirCalls) {
   EXPECT_EQ(program_hash(program), program_hash(*compile(mixed_plan(problem), problem)));
 }
 
+// The actor's weights come to where the reference is, in its layout, after the update; what of the
+// reference lies in other layouts is filled anew in each step.
+TEST(Compile, ReferencesThatMoveGetTheWeightsInTheirLayout) {
+  TestProblem test;
+  test.algorithm = "kto";
+  PlanningProblem problem = make_test_problem(test);
+  problem.graph = with_moving_reference(problem.graph, 2);
+  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
+  place(plan, "mismatched_ref_logprob", range(4, 4), 2, 2, 1);
+  place(plan, "ref_logprob", range(4, 4), 1, 1, 4);
+  place(plan, "update_actor", range(0, 4), 1, 2, 2);
+  plan.roles.push_back({RoleId{"reference"}, Residency::kHost});
+  plan.roles.push_back({RoleId{"actor"}, Residency::kHost, Residency::kHost});
+  const auto compiled = compile(plan, problem);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  const CallId sync{static_cast<int32_t>(problem.graph.calls.size()) - 1};
+  const CallPlacement& where = compiled->calls[sync.value];
+  EXPECT_EQ(where.mesh, range(4, 4));
+  const WeightCopy& copy = compiled->copies[where.copy];
+  EXPECT_EQ(copy.role.value, "actor");
+  EXPECT_EQ(copy.layout, param_layout(range(4, 4), entry(plan, "mismatched_ref_logprob").strategy));
+  std::map<std::string, int> filled;  // by role: entries of the table
+  for (const Reallocation& each : compiled->reallocations)
+    ++filled[compiled->copies[each.copy].role.value];
+  EXPECT_EQ(filled["reference"], 1);
+  EXPECT_GE(filled["actor"], 2);
+  for (int rank = 4; rank < 8; ++rank) {
+    Program broken = *compiled;  // it moves to weights that may still be on their way
+    for (Instruction& i : broken.ranks[rank].instructions)
+      if (i.kind == OpKind::kCall && i.call == sync) i.after.clear();
+    EXPECT_FALSE(verify(broken).ok()) << rank;
+  }
+  Program stale = *compiled;  // the other layout keeps what it had
+  for (RankProgram& rank : stale.ranks)
+    std::erase_if(rank.instructions, [&](const Instruction& i) {
+      return i.kind == OpKind::kReallocate &&
+             stale.copies[stale.reallocations[i.detail].copy].role.value == "reference";
+    });
+  EXPECT_FALSE(verify(stale).ok());
+}
+
 // Samples with random lengths.
 std::vector<DealSample> random_samples(const CallPlacement& where, RandomStream* random) {
   std::vector<DealSample> out;
@@ -494,7 +535,8 @@ TEST(Compile, RandomPlansVerify) {
   for (int trial = 0; trial < 400; ++trial) {
     test.algorithm = trial % 2 == 0 ? "ppo" : "grpo";
     test.samples = trial % 2 == 0 ? 1 : 4;
-    const PlanningProblem problem = make_test_problem(test);
+    PlanningProblem problem = make_test_problem(test);
+    if (trial % 3 == 0) problem.graph = with_moving_reference(problem.graph, 1);
     ExecutionPlan plan = uniform_plan(problem, 16, 1, 1);
     for (CallPlan& call : plan.calls) {
       const auto& shape = kShapes[random.below(12)];
@@ -505,12 +547,13 @@ TEST(Compile, RandomPlansVerify) {
         call.strategy.zero_stage = shape[2] > 1 ? 1 : static_cast<int>(random.below(4));
     }
     if (trial % 4 == 0) plan.roles.push_back({RoleId{"actor"}, Residency::kHost, Residency::kHost});
+    if (trial % 6 == 0) plan.roles.push_back({RoleId{"reference"}, Residency::kHost});
     if (!validate(plan, problem).ok()) continue;  // heads that do not divide and the like
     const auto program = compile(plan, problem);
     ASSERT_TRUE(program.ok()) << program.status().message();
     expect_samples_once(*program, &random);
     for (size_t copy = 0; copy < program->copies.size(); ++copy)
-      if (!program->copies[copy].home && is_trained(problem.graph, program->copies[copy].role))
+      if (!program->copies[copy].home && changes(problem.graph, program->copies[copy].role))
         expect_weights_whole(*program, problem, copy);
     if (++compiled % 10 == 0) expect_ranks_alike(plan, problem);
   }

@@ -97,7 +97,8 @@ std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, C
   const Call& from = graph.calls[producer.value];
   const Call& to = graph.calls[consumer.value];
   std::vector<std::string> out;
-  if (from.kind == CallKind::kFetch || consumer.value <= producer.value) return out;
+  const bool everywhere = from.kind == CallKind::kFetch || from.kind == CallKind::kSelect;
+  if (everywhere || consumer.value <= producer.value) return out;
   const std::vector<std::string> shared =
       ends_with_share(from) ? shared_fields(from) : std::vector<std::string>{};
   for (const Field& field : from.writes)
@@ -107,15 +108,18 @@ std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, C
   return out;
 }
 
-// What a reward drops changes the rows of calls behind its share.
+// What a reward drops changes the rows of calls behind its share; what a select leaves, of those
+// behind it.
 CallId exchanged_after(const Graph& graph, const std::vector<int32_t>& shared, CallId producer,
                        CallId consumer) {
   CallId out = producer;
-  for (int32_t i = 0; i < consumer.value; ++i)
-    if (graph.calls[i].kind == CallKind::kReward && producer.value < shared[i] &&
-        shared[i] <= consumer.value && i != producer.value &&
-        same_step(graph.calls[i], graph.calls[consumer.value]))
-      out = CallId{i};
+  for (int32_t i = 0; i < consumer.value; ++i) {
+    if (!same_step(graph.calls[i], graph.calls[consumer.value])) continue;
+    const bool drops = graph.calls[i].kind == CallKind::kReward && producer.value < shared[i] &&
+                       shared[i] <= consumer.value && i != producer.value;
+    const bool selects = graph.calls[i].kind == CallKind::kSelect && producer.value < i;
+    if (drops || selects) out = CallId{i};
+  }
   return out;
 }
 
@@ -194,6 +198,15 @@ void FieldHoldings::retain(const std::vector<bool>& kept) {
       for (size_t row = 0; row < kept.size(); ++row)
         if (kept[row]) std::swap(rows[left++], rows[row]);
       rows.resize(left);
+    }
+}
+
+void FieldHoldings::append(const FieldHoldings& other, size_t rows) {
+  for (auto [own, more] : {std::pair(&written_, &other.written_), std::pair(&held_, &other.held_)})
+    for (const auto& [field, ranks] : *more) {
+      RanksByRow& by_row = (*own)[field];
+      by_row.resize(rows);
+      by_row.insert(by_row.end(), ranks.begin(), ranks.end());
     }
 }
 

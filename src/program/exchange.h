@@ -80,6 +80,8 @@ class FieldHoldings {
   int32_t first_holder(const std::string& field, int32_t row) const;
   // Drops the rows that are not marked: those behind them move up.
   void retain(const std::vector<bool>& kept);
+  // The rows of another account, of samples that follow this one's, which are `rows`.
+  void append(const FieldHoldings& other, size_t rows);
   // Moves that give every rank the rows that it needs, [rank], and lacks, in one order for all
   // ranks; of several members (none given: all ranks) that have written a row the one that sends
   // least so far sends. `sizes` are the values of each row. A row that none of them has written is

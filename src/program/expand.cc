@@ -217,9 +217,11 @@ class Expander {
 
   void add_tensor_parallel(OpBody* body) {
     const double hidden = static_cast<double>(model_.hidden) * widths_.activation;
-    list_tensor_exchanges({group(GroupKind::kTensor), s_.tp, s_.sequence_parallel, model_.reduction,
-                           widths_.activation, hidden},
-                          trained_, frame_.kind != CallKind::kGenerate && vocabulary() > 0, body);
+    list_tensor_exchanges(
+        {group(GroupKind::kTensor), s_.tp, s_.sequence_parallel, model_.reduction,
+         widths_.activation, hidden},
+        trained_, frame_.kind != CallKind::kGenerate && frame_.reads_vocabulary && vocabulary() > 0,
+        body);
   }
 
   // Tokens of the vocabulary; 0 without a language model's head.
@@ -521,9 +523,14 @@ CallFrame call_frame(const Program& program, CallId call) {
   for (const ModelShape& model : program.models)
     if (model.role == entry.role) out.model = &model;
   BRAID_CHECK(out.model != nullptr, "role " + entry.role.value + " has no model");
+  out.reads_vocabulary = reads_vocabulary(entry);
   const PlaceInPair place = place_in_pair(program, call);
   if (place.entry >= 0) out.fused = &program.fused[place.entry], out.of_pair = place.of_pair;
   return out;
+}
+
+bool reads_vocabulary(const Call& call) {
+  return call.kind != CallKind::kInfer || call.function != "values";
 }
 
 CallFrame alone(CallFrame frame) {

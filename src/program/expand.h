@@ -24,9 +24,12 @@ struct CallFrame {
   // its passes in its own order.
   const FusedCalls* fused = nullptr;
   int of_pair = 0;
+  bool reads_vocabulary = true;  // the call uses the head of a language model where it has one
 };
 // REQUIRES: the call uses a model; compile(plan, problem) made the program.
 CallFrame call_frame(const Program& program, CallId call);
+// Whether a call uses the head of a language model: not where it asks for values alone.
+bool reads_vocabulary(const Call& call);
 // The same with the call's own order of passes.
 CallFrame alone(CallFrame frame);
 // The position of a rank in the call's grid; -1 as dp_rank where it takes no part.

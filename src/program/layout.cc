@@ -46,7 +46,12 @@ void add_mlp(const ModelSize& m, std::vector<TensorKind>* out) {
 
 }  // namespace
 
-std::vector<TensorKind> tensor_kinds(const ModelSize& m, bool scalar_head) {
+std::vector<TensorKind> tensor_kinds(const ModelSize& model, const RoleSpec* role) {
+  return role == nullptr ? tensor_kinds(model, false)
+                         : tensor_kinds(model, role->scalar_head, role->value_head);
+}
+
+std::vector<TensorKind> tensor_kinds(const ModelSize& m, bool scalar_head, bool value_head) {
   const auto layers = static_cast<int32_t>(m.layers);
   std::vector<TensorKind> out;
   const int64_t rows = head_params(m);  // vocabulary rows
@@ -60,6 +65,7 @@ std::vector<TensorKind> tensor_kinds(const ModelSize& m, bool scalar_head) {
   out.push_back({"final_norm", m.hidden, 1, 0, 0, false, true});
   if (scalar_head) out.push_back({"scalar_head", m.hidden, 1, 0, 0, false, true});
   if (!scalar_head && !tied) out.push_back({"head", rows, m.vocab, 0, 0, false, true});
+  if (value_head) out.push_back({"scalar_head", m.hidden, 1, 0, 0, false, true});
   if (m.mtp_layers > 0 && !scalar_head) {
     const int64_t each = attention_params(m) + moe_layer_params(m) + 2 * m.hidden * m.hidden;
     out.push_back({"prediction_layers", m.mtp_layers * each, 1, 0, 0, false, true});

@@ -31,8 +31,12 @@ struct TensorKind {
   friend bool operator==(const TensorKind&, const TensorKind&) = default;
 };
 // All tensors of a model; their elements sum to total_params(). A scalar head replaces the
-// vocabulary's. Extra prediction layers count as one replicated tensor at the end.
-std::vector<TensorKind> tensor_kinds(const ModelSize& model, bool scalar_head);
+// vocabulary's, a value head is one beside it. Extra prediction layers count as one replicated
+// tensor at the end.
+std::vector<TensorKind> tensor_kinds(const ModelSize& model, bool scalar_head,
+                                     bool value_head = false);
+// Of a role's model; null: a language model.
+std::vector<TensorKind> tensor_kinds(const ModelSize& model, const RoleSpec* role);
 
 // What of a strategy places parameters. Context-parallel ranks hold the same and count as dp.
 struct ParamLayout {

@@ -48,6 +48,9 @@ std::vector<Instruction> lower(const Call& call, CallId id) {
     case CallKind::kTrainStep:
       return region(ExitCondition::kMinibatchesDone,
                     {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate});
+    case CallKind::kSelect:
+      return {{OpKind::kCall, id, ExitCondition::kNone, {}, -1},
+              {OpKind::kRepeat, id, ExitCondition::kFilled, {}, -1}};
     default:
       return {{OpKind::kCall, id, ExitCondition::kNone, {}, -1}};
   }

@@ -10,7 +10,7 @@ std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId&
   const RoleModel& model = model_of(problem, role);
   if (model.spec) return kinds_of(tensor_map(*model.spec));
   const RoleSpec* spec = find_role(problem.graph, role);
-  return tensor_kinds(model.size, spec != nullptr && spec->scalar_head);
+  return tensor_kinds(model.size, spec);
 }
 
 std::vector<TensorKind> changed_kinds(const PlanningProblem& problem, const RoleId& role) {
@@ -24,8 +24,7 @@ ModelShape model_shape(const PlanningProblem& problem, const RoleId& role) {
   ModelShape shape;
   shape.role = role;
   shape.kinds = role_kinds(problem, role);
-  const RoleSpec* spec = find_role(problem.graph, role);
-  if (spec != nullptr && spec->trained) shape.changed = changed_kinds(problem, role);
+  if (changes(problem.graph, role)) shape.changed = changed_kinds(problem, role);
   shape.layers = model.size.layers, shape.hidden = model.size.hidden;
   shape.cached = 2 * model.size.kv_heads * model.size.head_dim, shape.experts = model.size.experts,
   shape.routes = model.size.top_k;

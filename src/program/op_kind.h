@@ -41,6 +41,8 @@ enum class OpKind : int8_t {
   kLoad,         // state from host memory, or some layers of it
   kOffload,      // state to host memory, unless it is there as it was loaded; frees device memory
   kRelease,      // free a copy of weights
+  kRepeat,  // back to a fetch until the exit condition holds: the end of a region that has calls
+            // and their regions in it, of which the fetch is the begin
 };
 const char* op_kind_name(OpKind kind);
 
@@ -60,7 +62,7 @@ constexpr bool starts_call(OpKind kind) {
   return kind == OpKind::kCall || kind == OpKind::kRegionBegin;
 }
 constexpr bool inside_region(OpKind kind) {
-  return !stands_between_calls(kind) && !starts_call(kind);
+  return !stands_between_calls(kind) && !starts_call(kind) && kind != OpKind::kRepeat;
 }
 
 }  // namespace braid

@@ -23,18 +23,6 @@ const WeightCopy* home_of(const Program& program, const RoleId& role) {
   return nullptr;
 }
 
-// The call whose layout is a role's home: the first that trains it, else its first.
-const Call& home_call(const Graph& graph, const RoleId& role) {
-  const Call* home = nullptr;
-  for (const Call& call : graph.calls) {
-    if (call.role != role) continue;
-    if (call.kind == CallKind::kTrainStep) return call;
-    if (home == nullptr) home = &call;
-  }
-  BRAID_CHECK(home != nullptr, "role " + role.value + " has no call");
-  return *home;
-}
-
 int32_t find_or_add_copy(const RoleId& role, const ParamLayout& layout, Program* program) {
   for (size_t i = 0; i < program->copies.size(); ++i)
     if (program->copies[i].role == role && program->copies[i].layout == layout)
@@ -47,7 +35,8 @@ void place_model_calls(const ExecutionPlan& plan, Program* program) {
   for (size_t i = 0; i < program->graph.calls.size(); ++i) {
     const Call& call = program->graph.calls[i];
     if (!uses_model(call)) continue;
-    const CallPlan& home = call_plan(plan, home_call(program->graph, call.role).name);
+    const CallId home_id = home_call(program->graph, call.role);
+    const CallPlan& home = call_plan(plan, program->graph.calls[home_id.value].name);
     find_or_add_copy(call.role, param_layout(home.mesh, home.strategy), program);
     const CallPlan& entry = call_plan(plan, call.name);
     const int32_t copy =
@@ -79,8 +68,16 @@ void place_beside(CallId id, Program* program) {
   program->calls[id.value] = {DeviceMesh{std::move(devices)}, strategy, -1, 0};
 }
 
-// Every rank reads the data set itself.
-void place_fetch(CallId id, int devices, Program* program) {
+void place_follow(CallId id, Program* program) {
+  const Graph& graph = program->graph;
+  const std::vector<RoleId> roles = used_roles(graph, graph.calls[id.value]);
+  const CallPlacement home = program->calls[home_call(graph, roles[1]).value];
+  const int32_t copy = find_or_add_copy(roles[0], param_layout(home.mesh, home.strategy), program);
+  program->calls[id.value] = {home.mesh, home.strategy, copy, 0};
+}
+
+// Every rank reads the data set itself, and decides alike which samples go on.
+void place_everywhere(CallId id, int devices, Program* program) {
   Strategy strategy;
   strategy.tp = devices;  // all of them hold all samples
   DeviceMesh mesh;
@@ -97,8 +94,20 @@ bool is_trained(const Graph& graph, const RoleId& role) {
 }
 
 bool stays_resident(const WeightCopy& copy, const PlanningProblem& problem) {
-  return copy.home || !is_trained(problem.graph, copy.role) ||
+  return copy.home || !changes(problem.graph, copy.role) ||
          model_of(problem, copy.role).trainable.lora;
+}
+
+CallId home_call(const Graph& graph, const RoleId& role) {
+  CallId home{-1};
+  for (size_t i = 0; i < graph.calls.size(); ++i) {
+    if (graph.calls[i].role != role) continue;
+    const CallId id{static_cast<int32_t>(i)};
+    if (graph.calls[i].kind == CallKind::kTrainStep) return id;
+    if (home.value < 0) home = id;
+  }
+  BRAID_CHECK(home.value >= 0, "role " + role.value + " has no call");
+  return home;
 }
 
 CallId producer_of(const Graph& graph, const std::string& field) {
@@ -120,8 +129,12 @@ void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Prog
     const Call& call = problem.graph.calls[i];
     const CallId id{static_cast<int32_t>(i)};
     if (uses_model(call)) continue;
-    call.kind == CallKind::kFetch ? place_fetch(id, plan.devices, program)
-                                  : place_beside(id, program);
+    if (call.kind == CallKind::kFollow)
+      place_follow(id, program);
+    else if (call.kind == CallKind::kFetch || call.kind == CallKind::kSelect)
+      place_everywhere(id, plan.devices, program);
+    else
+      place_beside(id, program);
   }
   for (size_t i = 0; i < problem.graph.calls.size(); ++i)
     program->calls[i].samples = call_samples(problem, problem.graph.calls[i]);

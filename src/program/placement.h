@@ -7,10 +7,16 @@
 
 namespace braid::inline program {
 
-// Fills program.calls and program.copies. Calls without a model run beside the models whose results
-// they read: a reward on one rank of each data-parallel replica, an algorithm's function on one
-// rank, the data set on every rank. REQUIRES: validate(plan, problem) is ok.
+// Fills program.calls and program.copies. A role that follows another moves where its home is, with
+// a copy of the other's weights in the layout of its own. Other calls without a model run beside
+// the models whose results they read: a reward on one rank of each data-parallel replica, an
+// algorithm's function on one rank, the data set on every rank. REQUIRES: validate(plan, problem)
+// is ok.
 void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Program* program);
+
+// The call whose layout is a role's home: the first that trains it, else its first. REQUIRES: the
+// role has a call.
+CallId home_call(const Graph& graph, const RoleId& role);
 
 // The call that writes a field. REQUIRES: one does.
 CallId producer_of(const Graph& graph, const std::string& field);
@@ -18,6 +24,7 @@ CallId producer_of(const Graph& graph, const std::string& field);
 // Whether the copy stays on its devices: home copies, and others of weights that never change as a
 // whole (frozen roles, adapters over frozen weights).
 bool stays_resident(const WeightCopy& copy, const PlanningProblem& problem);
+// Whether a train step has the role; changes() of dataflow/graph.h counts roles that follow too.
 bool is_trained(const Graph& graph, const RoleId& role);
 
 }  // namespace braid::inline program

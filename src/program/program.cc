@@ -33,6 +33,7 @@ Program lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
     for (const CallId before : waits[id.value])
       if (last[before.value].value >= 0) block.front().after.push_back(last[before.value]);
     for (size_t i = 0; i < block.size(); ++i) {
+      if (block[i].kind == OpKind::kRepeat) block[i].detail = last[fetch_of(graph, id).value].value;
       if (i > 0) block[i].after.push_back(last[id.value]);
       last[id.value] = append(std::move(block[i]));
     }
@@ -95,6 +96,9 @@ void write_detail(const Program& program, const Instruction& instruction, Device
           << (program.states[instruction.detail].optimizer ? " optimizer" : " weights");
       if (instruction.layers.size() > 0) out << " layers " << interval_text(instruction.layers);
       return;
+    case OpKind::kRepeat:
+      out << " from " << instruction.detail;
+      return;
     case OpKind::kPasses:
       for (const CallId other : program.fused[instruction.detail].calls)
         if (other != instruction.call)
@@ -143,6 +147,8 @@ const char* exit_condition_name(ExitCondition condition) {
       return "drained";
     case ExitCondition::kMinibatchesDone:
       return "minibatches_done";
+    case ExitCondition::kFilled:
+      return "filled";
   }
   return "unknown";
 }

@@ -28,7 +28,7 @@
 namespace braid::inline program {
 
 // When a region ends.
-enum class ExitCondition { kNone, kDrained, kMinibatchesDone };
+enum class ExitCondition { kNone, kDrained, kMinibatchesDone, kFilled };
 const char* exit_condition_name(ExitCondition condition);
 
 struct Instruction {
@@ -40,7 +40,8 @@ struct Instruction {
   // What it is about. Reallocate: index into reallocations; share, exchange: into exchanges;
   // reduce, agree, all_gather: into groups, of the ranks that are in it together (-1: this one
   // alone); load, offload: into states; release, and call and round with another copy than the
-  // home's: into copies; passes of two calls that are woven: into fused. Else -1.
+  // home's: into copies; passes of two calls that are woven: into fused; repeat: the instruction of
+  // this list to go back to. Else -1.
   int32_t detail = -1;
   // Load of weights: of these layers, with the ends of the model that lie beside them. Empty: all.
   Interval layers = {};
@@ -162,8 +163,9 @@ Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& proble
 Result<Program> compile_rank(const ExecutionPlan& plan, const PlanningProblem& problem,
                              DeviceId rank);
 
-// Of one list: regions are closed and not nested (two calls that are fused share one), each with
-// all that its call consists of; `after` points backwards, every call occurs once, state that rests
+// Of one list: regions are closed and not nested (two calls that are fused share one; a repeat has
+// whole ones in what it repeats, and nothing that moves weights or trains), each with all that its
+// call consists of; `after` points backwards, every call occurs once, state that rests
 // on the host is loaded before each use and every use waits for it, reallocations bring all of a
 // copy and stand between the last change of its weights and its uses, what a call reads has come
 // from all who have it, by exchanges and shares that it waits for, and everything waits for what it

@@ -79,9 +79,12 @@ class StaticText {
     put("graph", program_.graph.name);
     for (const RoleSpec& role : program_.graph.roles)
       put("role", role.role.value, role.scalar_head, role.trained, role.weights_from.value);
+    for (const RoleSpec& role : program_.graph.roles)
+      if (role.value_head) put("value_head", role.role.value);
     for (const Call& call : program_.graph.calls) {
       put("call", call.name, call.kind, call.role.value, call.function, call.samples_per_prompt,
           call.compares_samples);
+      if (call.kind == CallKind::kFollow) put("every", call.every_steps);
       for (const std::string& field : call.reads) put("reads", field);
       for (const Field& field : call.writes)
         put("writes", field.name, field.type, field.shape, field.sizes);

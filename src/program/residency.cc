@@ -66,10 +66,6 @@ class ResidencyRun {
     bool all = false;
   };
 
-  const RoleId& role_of(const Instruction& i) const {
-    return program_.graph.calls[i.call.value].role;
-  }
-
   // Index of a role's state in the program's, or -1.
   int32_t state_of(const RoleId& role, bool optimizer) const {
     const auto found =
@@ -130,13 +126,14 @@ class ResidencyRun {
           list_[load.value].kind != OpKind::kLoad)
         return invalid_input(
             cat("waits within itself for instruction ", load, ", which loads nothing"));
-    const CallKind kind = program_.graph.calls[i.call.value].kind;
-    if (kind == CallKind::kGenerate && !i.within.empty())
+    const Call& call = program_.graph.calls[i.call.value];
+    if (call.kind == CallKind::kGenerate && !i.within.empty())
       return invalid_input("a generation waits for all of its weights");
     const int32_t copy = program_.calls[i.call.value].copy;
     const bool home = copy >= 0 && program_.copies[copy].home;
-    if (home) BRAID_TRY(uses(i, state_of(role_of(i), false)));
-    return kind == CallKind::kTrainStep ? uses(i, state_of(role_of(i), true)) : ok_status();
+    if (home) BRAID_TRY(uses(i, state_of(program_.copies[copy].role, false)));
+    if (call.kind == CallKind::kFollow) return uses(i, state_of(RoleId{call.function}, false));
+    return call.kind == CallKind::kTrainStep ? uses(i, state_of(call.role, true)) : ok_status();
   }
 
   Status uses(const Instruction& i, int32_t state) {

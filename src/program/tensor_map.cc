@@ -133,6 +133,7 @@ void MapBuilder::add_ends() {
     add_end("head", spec_.vocab, {cut_rows(kLmHeadName, spec_.vocab, spec_.hidden, spec_.vocab)},
             false, true);
   }
+  if (spec_.value_head) add_scalar_head();
 }
 
 TensorMap MapBuilder::weights() {
@@ -190,7 +191,8 @@ TensorMap MapBuilder::adapters(int64_t rank, const std::vector<std::string>& tar
 }
 
 void MapBuilder::add_adapter_ends(int64_t rank, bool head) {
-  if (spec_.scalar_head) return add_scalar_head();
+  if (spec_.scalar_head || spec_.value_head) add_scalar_head();
+  if (spec_.scalar_head) return;
   if (!head) return;
   const std::string module = std::string(kAdapterPrefix) + kLmHeadModule;
   add_end("head_adapter", spec_.vocab, {cut_rows(module + kB, spec_.vocab, rank, spec_.vocab)},

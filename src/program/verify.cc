@@ -1,6 +1,7 @@
 // verify(program): the properties of each list, which a rank can check of its own alone, and those
 // of all lists together.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -33,6 +34,8 @@ size_t table_size(const Program& program, OpKind kind) {
     case OpKind::kAgree:
     case OpKind::kAllGather:
       return program.groups.size();
+    case OpKind::kRepeat:
+      return std::numeric_limits<int32_t>::max();  // verify_repeat() looks at it
     case OpKind::kPasses:
       return program.fused.size();
     case OpKind::kLoad:
@@ -86,6 +89,37 @@ std::set<int32_t> expected_calls(const Program& program, size_t rank) {
   return out;
 }
 
+// Whether an instruction that is repeated would not do the same again.
+bool runs_once(OpKind kind) {
+  return moves_state(kind) || kind == OpKind::kReallocate || kind == OpKind::kRelease ||
+         kind == OpKind::kUpdate;
+}
+
+// A repeat follows its call, goes back to that call's fetch, and repeats what may be.
+Status verify_repeat(const Program& program, const std::vector<Instruction>& list, size_t at) {
+  const Instruction& i = list[at];
+  const bool selects = program.graph.calls[i.call.value].kind == CallKind::kSelect;
+  const bool follows = at > 0 && list[at - 1].kind == OpKind::kCall && list[at - 1].call == i.call;
+  if (!selects || !follows) return invalid_input("does not follow the call that it is of");
+  if (i.exit != ExitCondition::kFilled) return invalid_input("has no exit condition");
+  const bool begins = i.detail >= 0 && i.detail < static_cast<int32_t>(at) &&
+                      list[i.detail].kind == OpKind::kCall &&
+                      list[i.detail].call == fetch_of(program.graph, i.call);
+  if (!begins) return invalid_input(cat("goes back to ", i.detail, ", which is not its fetch"));
+  for (size_t between = i.detail; between < at; ++between)
+    if (runs_once(list[between].kind))
+      return invalid_input(
+          cat("repeats ", place(between, list[between]), ", which moves or changes weights"));
+  return ok_status();
+}
+
+// Whether the repeat of a call is where it should be: behind it.
+bool lacks_repeat(const Program& program, const std::vector<Instruction>& list, size_t at) {
+  if (list[at].kind != OpKind::kCall) return false;
+  if (program.graph.calls[list[at].call.value].kind != CallKind::kSelect) return false;
+  return at + 1 == list.size() || list[at + 1].kind != OpKind::kRepeat;
+}
+
 // Every call of a rank occurs once.
 Status verify_calls(const Program& program, size_t rank) {
   std::set<int32_t> missing = expected_calls(program, rank);
@@ -97,6 +131,10 @@ Status verify_calls(const Program& program, size_t rank) {
       return invalid_input(cat(place(i, list[i]), ": call ",
                                program.graph.calls[list[i].call.value].name,
                                " occurs twice or does not belong here"));
+    if (list[i].kind == OpKind::kRepeat)
+      BRAID_TRY(verify_repeat(program, list, i).at(place(i, list[i])));
+    if (lacks_repeat(program, list, i))
+      return invalid_input(cat(place(i, list[i]), ": is not followed by its repeat"));
   }
   if (missing.empty()) return ok_status();
   return invalid_input(

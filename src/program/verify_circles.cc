@@ -64,7 +64,8 @@ class Run {
         return &program_.reallocations[i.detail].members;
       case OpKind::kCall:
       case OpKind::kRegionBegin:
-        return program_.calls.empty() || !uses_model(program_.graph.calls[i.call.value])
+        return program_.calls.empty() ||
+                       used_roles(program_.graph, program_.graph.calls[i.call.value]).empty()
                    ? nullptr
                    : &program_.calls[i.call.value].mesh.devices;
       default:

@@ -55,6 +55,7 @@ class WaitWalk {
 
   Status step(int32_t at, const Instruction& i) {
     if (inside_region(i.kind)) return needs(i, at - 1, "which is before it in the region");
+    if (i.kind == OpKind::kRepeat) return needs(i, at - 1, "the call that it is of");
     switch (i.kind) {
       case OpKind::kCall:
       case OpKind::kRegionBegin:
@@ -110,8 +111,7 @@ class WaitWalk {
     for (const WeightCopy& home : program_.copies) {
       if (!home.home || home.role != copy.role || !place_in_mesh(home.layout, self_)) continue;
       for (size_t c = 0; c < ends_.size(); ++c) {
-        const Call& trains = program_.graph.calls[c];
-        if (trains.role == copy.role && trains.kind == CallKind::kTrainStep)
+        if (changes(program_.graph.calls[c], copy.role))
           BRAID_TRY(needs(i, ends_[c], "which changes what it reads"));
       }
     }
@@ -133,9 +133,11 @@ class WaitWalk {
   void note(int32_t at, const Instruction& i) {
     if (i.kind == OpKind::kOffload) offloaded_[i.detail] = at;
     if (i.kind == OpKind::kShare) shares_[program_.exchanges[i.detail].producer.value] = at;
-    if (i.kind != OpKind::kCall && i.kind != OpKind::kRegionEnd) return;
+    const bool repeats = i.kind == OpKind::kRepeat;  // what it repeats uses memory until then
+    if (i.kind != OpKind::kCall && i.kind != OpKind::kRegionEnd && !repeats) return;
     ends_[i.call.value] = at;
-    if (!uses_model(call(i.call))) return;
+    if (repeats) used_before_ = used_ = at;
+    if (used_roles(program_.graph, call(i.call)).empty()) return;
     // Calls that share a region use the memory together.
     const bool shared =
         at > 0 && i.kind == OpKind::kRegionEnd && list_[at - 1].kind == OpKind::kRegionEnd;

@@ -168,17 +168,19 @@ class CopyWalk {
     const Call& call = program_.graph.calls[i.call.value];
     const int32_t copy = program_.calls[i.call.value].copy;
     if (copy < 0) return ok_status();
-    const RoleSpec* role = find_role(program_.graph, call.role);
-    if (!program_.copies[copy].home && role != nullptr && role->trained) {
+    const RoleId& role = program_.copies[copy].role;
+    if (!program_.copies[copy].home && changes(program_.graph, role)) {
       const auto filled = filled_.find(copy);
       if (filled == filled_.end())
-        return invalid_input(cat("uses copy ", copy, " of ", call.role,
+        return invalid_input(cat("uses copy ", copy, " of ", role,
                                  ", which nothing has filled since its weights changed"));
       if (!waits_for(i, filled->second))
         return invalid_input(
             cat("does not wait for instruction ", filled->second, ", which fills its weights"));
     }
-    return call.kind == CallKind::kTrainStep ? change(i, call.role) : ok_status();
+    for (const RoleId& used : used_roles(program_.graph, call))
+      if (changes(call, used)) return change(i, used);
+    return ok_status();
   }
 
   // Weights go to the host, or change.

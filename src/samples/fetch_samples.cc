@@ -75,7 +75,9 @@ void note_bad_rows(const Config& config, const DataSet& data, const RunPosition&
     const int64_t ahead = data.next_position(row.index, position.cursor) - position.cursor;
     const int64_t step = position.step + ahead / per_step + 1;
     log_warning(cat("data.train: ", row.message, "; ",
-                    step > config.train.total_steps
+                    config.algorithm.dynamic_sampling
+                        ? "the run is saved and ends before the step that draws it"
+                    : step > config.train.total_steps
                         ? "no step of this run needs it"
                         : cat("step ", step, " of ", config.train.total_steps,
                               " is the first that needs it; the run is saved and ends before it")));

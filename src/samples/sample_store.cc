@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include <iterator>
 #include <numeric>
 
 #include "base/text.h"
@@ -22,6 +23,14 @@ std::vector<T> kept_of(std::vector<T>& values, const std::vector<bool>& kept) {
   for (size_t row = 0; row < kept.size(); ++row)
     if (kept[row]) out.push_back(std::move(values[row]));
   return out;
+}
+
+// The values of `more`, by row, behind those of `rows` rows.
+template <typename T>
+void add_rows(std::vector<T> more, size_t rows, std::vector<T>* values) {
+  values->resize(rows);
+  values->insert(values->end(), std::make_move_iterator(more.begin()),
+                 std::make_move_iterator(more.end()));
 }
 
 }  // namespace
@@ -209,6 +218,21 @@ void SampleStore::retain(const std::vector<bool>& kept) {
   for (auto& [name, lists] : tokens_) lists = kept_of(lists, kept);
   for (auto& [name, cells] : reals_) cells = kept_of(cells, kept);
   for (auto& [name, values] : counts_) values = kept_of(values, kept);
+}
+
+void SampleStore::append(SampleStore other) {
+  const size_t rows = samples_.size(), all = rows + other.samples_.size();
+  for (auto& [name, values] : other.counts_) {
+    // Before any were said here they follow from the tokens.
+    std::vector<int64_t> own = counts(name);
+    add_rows(std::move(values), rows, &own);
+    counts_[name] = std::move(own);
+  }
+  add_rows(std::move(other.samples_), rows, &samples_);
+  for (auto& [name, lists] : other.tokens_) add_rows(std::move(lists), rows, &tokens_[name]);
+  for (auto& [name, cells] : other.reals_) add_rows(std::move(cells), rows, &reals_[name]);
+  for (auto& [name, lists] : tokens_) lists.resize(all);
+  for (auto& [name, cells] : reals_) cells.resize(all);
 }
 
 }  // namespace braid::inline samples

@@ -94,6 +94,8 @@ class SampleStore {
 
   // Keeps only the rows that are marked; later calls see nothing of the others.
   void retain(const std::vector<bool>& kept);
+  // The rows of another store of the same graph behind its own.
+  void append(SampleStore other);
 
  private:
   Result<const Field*> declared(const std::string& field) const;

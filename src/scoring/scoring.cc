@@ -182,12 +182,14 @@ ScoredSamples Scoring::replayed(const std::map<int64_t, RolloutRow>& recorded,
   return scored;
 }
 
-// A step that is begun again is written again.
-Status Scoring::open_recorder(const std::string& responses, int64_t step) {
+// A step that is begun again is written again. A step may write several times: what other calls
+// wrote, and what it drew later.
+Status Scoring::open_recorder(const std::string& responses, SampleId first, int64_t step) {
+  const std::pair<std::string, SampleId> part(responses, first);
   const bool again =
-      step < recorded_step_ || (step == recorded_step_ && recorded_responses_.count(responses) > 0);
-  if (step != recorded_step_ || again) recorded_responses_.clear();
-  recorded_responses_.insert(responses);
+      step < recorded_step_ || (step == recorded_step_ && recorded_parts_.count(part) > 0);
+  if (step != recorded_step_ || again) recorded_parts_.clear();
+  recorded_parts_.insert(part);
   recorded_step_ = step;
   if (recorder_ && !again) return ok_status();
   const std::string folder = run_folder(config_);
@@ -200,7 +202,7 @@ Status Scoring::record(const Call& call, const ScoredSamples& scored, const Samp
                        const Rows& rows, int64_t step) {
   if (!config_.rollout.record) return ok_status();
   const std::string field = store.responses_of(call);
-  BRAID_TRY(open_recorder(field, step));
+  BRAID_TRY(open_recorder(field, store.sample(rows.front()).id, step));
   const bool drawn = field == "response_ids";  // from a distribution of which there are log-probs
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
   BRAID_ASSIGN(const TokenLists* responses, store.tokens(field));

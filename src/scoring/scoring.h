@@ -92,7 +92,7 @@ class Scoring {
   void keep_comparable(const SampleStore& store, const Rows& rows, RewardTotals& totals) const;
   Status add_penalties(const Call& call, const SampleStore& store, const Rows& rows,
                        ScoredSamples& scored) const;
-  Status open_recorder(const std::string& responses, int64_t step);
+  Status open_recorder(const std::string& responses, SampleId first, int64_t step);
 
   const Config& config_;
   const Tokenizer* tokenizer_;
@@ -100,8 +100,9 @@ class Scoring {
   RewardModels models_;
   RewardReaders readers_;
   std::optional<RolloutRecorder> recorder_;
-  int64_t recorded_step_ = -1;                // the last one
-  std::set<std::string> recorded_responses_;  // of it: fields
+  int64_t recorded_step_ = -1;  // the last one
+  // Of it: fields, and the first of the samples that were written together.
+  std::set<std::pair<std::string, SampleId>> recorded_parts_;
 };
 
 // reward/*: means of what was found, and failures.

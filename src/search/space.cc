@@ -59,7 +59,7 @@ int role_index(PlanSpace& space, const PlanningProblem& problem, const RoleId& r
   const double bytes = precision_bytes(model.precision) *
                        (model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1);
   added.layers = model.size.layers;
-  for (const TensorKind& kind : tensor_kinds(model.size, spec != nullptr && spec->scalar_head)) {
+  for (const TensorKind& kind : tensor_kinds(model.size, spec)) {
     const double moved = bytes * static_cast<double>(kind.elements);
     const auto layers = static_cast<double>(kind.layer_end - kind.layer_begin);
     added.layer_bytes += moved * layers / static_cast<double>(added.layers);

@@ -6,6 +6,7 @@
 #include "data/tokenizer/difference.h"
 #include "host/file.h"
 #include "nn/model.h"
+#include "program/tensor_map.h"
 #include "reward/reward.h"
 #include "session/session.h"
 #include "weights/load_models.h"
@@ -102,6 +103,24 @@ Status check_tokenizer(const Config& config, const ModelSpec& spec, const Tokeni
   return ok_status();
 }
 
+// A role that follows another takes its weights, number by number.
+Status check_follower(const Config& config, const Graph& graph, const RoleSpec& role) {
+  if (!changes(graph, role.role) || role.weights_from.value.empty()) return ok_status();
+  const std::string key = origin_key(config, role.role.value);
+  BRAID_ASSIGN(const Origin own, role_origin(config, role.role.value));
+  BRAID_ASSIGN(const Origin followed, role_origin(config, role.weights_from.value));
+  if (is_adapter_folder(own.folder))
+    return invalid_input(cat(
+        key, ": ", own.folder, " holds adapters over a base, which cannot take ",
+        "the weights of the ", role.weights_from, " (reference.sync_every); name a merged model"));
+  BRAID_ASSIGN(const ModelSpec mine, spec_of(own).at(key));
+  BRAID_ASSIGN(const ModelSpec theirs, spec_of(followed));
+  if (tensor_map(mine) == tensor_map(theirs)) return ok_status();
+  return invalid_input(cat(key, ": its tensors are not those of the ", role.weights_from,
+                           ", whose weights the ", role.role,
+                           " is to take (reference.sync_every); name a model of the same sizes"));
+}
+
 }  // namespace
 
 std::vector<std::string> trainable_algorithms() {
@@ -137,6 +156,8 @@ Status check_models(const Config& config, const Graph& graph,
   BRAID_ASSIGN(const ModelOptions options, model_options(config));
   for (const RoleSpec& role : graph.roles)
     if (!is_scorer(role)) BRAID_TRY(check_role(config, role, options).at(cat("role ", role.role)));
+  for (const RoleSpec& role : graph.roles)
+    BRAID_TRY(check_follower(config, graph, role).at(cat("role ", role.role)));
   if (generates(graph)) BRAID_TRY(check_reward_models(config.reward));
   BRAID_ASSIGN(const Origin origin, role_origin(config, "actor"));
   if (!origin.folder.empty() && is_adapter_folder(origin.folder)) return ok_status();

@@ -23,7 +23,9 @@ void FieldAccount::begin() {
 
 void FieldAccount::note_written(CallId id, int64_t step) {
   const Call& call = program_.graph.calls[id.value];
-  if (call.kind == CallKind::kFetch || !written_.insert(id).second) return;
+  if (call.kind == CallKind::kFetch || call.kind == CallKind::kSelect ||
+      !written_.insert(id).second)
+    return;
   const std::vector<SampleRows> rows = rows_.written_by_rank(id, step);
   for (const Field& field : call.writes)
     exchange_.holdings().note(field.name, rows, rows_.samples());

@@ -168,6 +168,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       infers_(step_),
       rewards_(step_, infers_, account_, generation_, scoring_),
+      selects_(step_),
       trains_(step_),
       evaluation_(step_, infers_, scoring_, needs_, std::move(loaded.evaluator),
                   std::move(loaded.eval_models)),
@@ -224,11 +225,15 @@ Status Session::execute(const Instruction& instruction) {
       return trains_.update(call);
     case OpKind::kAllGather:
       return trains_.gather(instruction.call);
+    case OpKind::kRepeat:
+      selects_.give();
+      return ok_status();
     case OpKind::kShare:
       return share(instruction.detail);
     case OpKind::kExchange:
       return account_.begin_exchange(instruction.detail, position_.step);
     case OpKind::kReallocate:
+      if (!due(call)) return ok_status();
       return moving_weights([&] { return models_->reallocate(instruction.detail); });
     case OpKind::kLoad:
       return begin_load(instruction);
@@ -244,12 +249,14 @@ Status Session::execute(const Instruction& instruction) {
 }
 
 Status Session::begin_ahead(const Instruction& instruction) {
-  return instruction.kind == OpKind::kLoad ? begin_load(instruction)
-                                           : models_->begin_reallocation(instruction.detail);
+  if (instruction.kind == OpKind::kLoad) return begin_load(instruction);
+  if (!due(program_.graph.calls[instruction.call.value])) return ok_status();
+  return models_->begin_reallocation(instruction.detail);
 }
 
 Status Session::wait_for(const Instruction& instruction) {
   if (instruction.kind == OpKind::kExchange) return exchange_.arrive(instruction.detail);
+  if (!due(program_.graph.calls[instruction.call.value])) return ok_status();
   return moving_weights([&] { return models_->reallocated(instruction.detail); });
 }
 
@@ -284,6 +291,10 @@ Status Session::execute_call(const Call& call) {
       return rewards_.reward(call);
     case CallKind::kCompute:
       return talk_.until_told(guarded([&] { return compute(call); }));
+    case CallKind::kFollow:
+      return follow(call);
+    case CallKind::kSelect:
+      return selects_.select();
     case CallKind::kGenerate:
     case CallKind::kTrainStep:
       break;
@@ -316,6 +327,13 @@ Status Session::fetch(const Call& call) {
   BRAID_TRY(fetched);
   position_.cursor += config_.rollout.prompts_per_step;
   return ok_status();
+}
+
+Status Session::follow(const Call& call) {
+  if (!due(call)) return ok_status();
+  const WorkSection section;
+  followed_ = true;
+  return models_->follow(step_.id_of(call), config_.reference.ema);
 }
 
 Status Session::compute(const Call& call) {
@@ -371,6 +389,7 @@ Status Session::offload(int32_t state) {
 }
 
 bool Session::region_done(const Instruction& end) const {
+  if (end.exit == ExitCondition::kFilled) return selects_.filled();
   return end.exit == ExitCondition::kDrained ? generation_.drained() : trains_.done(end.call);
 }
 

@@ -28,6 +28,7 @@
 #include "session/job_report.h"
 #include "session/open_step.h"
 #include "session/reward_calls.h"
+#include "session/select_calls.h"
 #include "session/train_calls.h"
 
 namespace braid::inline session {
@@ -138,6 +139,9 @@ class Session : public Executor {
   void leave_call(const Call& call);
   Status fetch(const Call& call);
   Status compute(const Call& call);
+  // Whether the call does anything in this step.
+  bool due(const Call& call) const { return (position_.step + 1) % call.every_steps == 0; }
+  Status follow(const Call& call);
   Status share_algo_state(CallId call);
   Status end_generation(const Call& call);
 
@@ -179,6 +183,7 @@ class Session : public Executor {
   Generation generation_;
   InferCalls infers_;
   RewardCalls rewards_;
+  SelectCalls selects_;
   TrainCalls trains_;
   JobEvaluation evaluation_;
   JobReport report_;
@@ -188,6 +193,7 @@ class Session : public Executor {
   int64_t updates_before_ = 0;
   size_t noted_ = 0;                  // the instruction that this rank has come to
   int64_t updates_passed_ = 0;        // those whose bookkeeping is complete
+  bool followed_ = false;             // a role has moved in the step
   std::optional<StepProgress> open_;  // after its last update; none before the first
 };
 

@@ -64,12 +64,12 @@ Result<EvalReport> Session::evaluate() {
 
 Status Session::rehearse() { return rehearse_step(step_, needs_); }
 
-// Of every trained role, in the graph's order on all ranks.
+// Of every role that a run changes, in the graph's order on all ranks.
 Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
   std::map<std::string, RoleTensors> out;
   const RankModels::Everything here(*models_);
   for (const RoleSpec& spec : program_.graph.roles) {
-    if (!spec.trained) continue;
+    if (!changes(program_.graph, spec.role)) continue;
     const std::string& name = spec.role.value;
     if (!models_->whole_on_first(name)) {
       BRAID_ASSIGN(out[name], models_->gather(name));
@@ -107,6 +107,8 @@ Result<CheckpointState> Session::save_state() const {
   for (const auto& [name, role] : roles())
     if (role.optimizer && role.optimizer->torn())
       return Status(Code::kDataLoss, cat("an update of ", name, " is half applied"));
+  for (const auto& [name, role] : roles())
+    if (role.torn) return Status(Code::kDataLoss, cat("a move of ", name, " is half done"));
   if (record_.trained.updates != updates_passed_)
     return Status(Code::kDataLoss, "the last update is applied, but not noted");
   if (open_ && exchange_.ranks() > 1)

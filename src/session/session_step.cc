@@ -23,9 +23,11 @@ void Session::begin_step() {
   record_.repeats.clear();
   record_.metrics = open_ ? open_->metrics : Metrics();
   record_.seconds = open_ ? open_->seconds : std::map<std::string, double>();
+  selects_.begin_step();
   trains_.begin_step();
   report_.begin_step(open_ ? open_->trained_tokens : 0);
   updates_before_ = record_.trained.updates;
+  followed_ = false;
   if (open_) return;
   start_ = {};
   start_.position = position_;
@@ -34,7 +36,7 @@ void Session::begin_step() {
 
 void Session::passed(size_t next) {
   updates_passed_ = record_.trained.updates;
-  if (!open_ && updates_passed_ == updates_before_) return;
+  if (!open_ && updates_passed_ == updates_before_ && !followed_) return;
   open_ = StepProgress{next,
                        position_,
                        record_.metrics,
@@ -76,7 +78,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   const double cpu_s = thread_cpu_s();
   const WorkCount counted = work_count();
   const CallSeconds timer = [&](const Call& call, double seconds) {
-    record_.seconds[call.name] = seconds;
+    record_.seconds[call.name] += seconds;  // calls may run several times
   };
   const InstructionObserver noted = [&](size_t index) {
     count_instruction();

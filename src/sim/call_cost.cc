@@ -80,10 +80,12 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
   cost.strategy_ = plan.strategy;
   cost.layout_ = param_layout(plan.mesh, plan.strategy);
   const RoleSpec* spec = find_role(problem.graph, call.role);
-  cost.scalar_head_ = spec != nullptr && spec->scalar_head;
+  cost.scalar_head_ = (spec != nullptr && spec->scalar_head) || !reads_vocabulary(call);
   const ModelShape model = model_shape(problem, call.role);
   const CallPlacement where{plan.mesh, plan.strategy, -1, 0};
-  cost.stages_ = expand_stages({CallId{-1}, call.kind, &where, &model});
+  CallFrame frame{CallId{-1}, call.kind, &where, &model};
+  frame.reads_vocabulary = reads_vocabulary(call);
+  cost.stages_ = expand_stages(frame);
   cost.kinds_ = model.kinds, cost.trained_share_ = model.trained_share;
   cost.device_ = std::move(kinds.front());
   cost.others_.assign(std::make_move_iterator(kinds.begin() + 1),
@@ -104,6 +106,7 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
             : (cost.trains_ ? &Efficiency::rl_train_factor : &Efficiency::rl_infer_factor);
     cost.factor_ =
         cost.slowest([&](const DeviceModel& device) { return device.efficiency.*factor; });
+    cost.factor_ *= draws_of(problem, call.name);
   }
   return cost;
 }

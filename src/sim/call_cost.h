@@ -172,7 +172,7 @@ class CallCost {
   int per_node_ = 1;
   std::vector<int> nodes_;  // by place in the mesh, where its devices are not in ascending order
   double nic_gbps_ = 0;
-  double factor_ = 1;  // of passes inside an RL step
+  double factor_ = 1;  // of passes inside an RL step, all draws of it
   double prompt_tokens_ = 0;
 };
 

@@ -411,6 +411,29 @@ TEST(Simulate, DataParallelSizesNeedNotDivideTheBatch) {
   EXPECT_LE(step_s(12), 1.0001 * step_s(16));
 }
 
+// What may be drawn again takes its time as often as the workload says, and nothing else does.
+TEST(Simulate, DrawsArePriced) {
+  PlanningProblem problem = make_test_problem(
+      {.algorithm = "grpo", .devices = 2, .samples = 4, .dynamic_sampling = true});
+  const ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  const auto seconds = [&](const Trace& trace, const char* call) {
+    const CallSummary& found = trace.calls[call_id(problem, call).value];
+    return found.end_s - found.start_s;
+  };
+  const Trace one = simulated(plan, problem);
+  problem.workload.draws = 1.5;
+  const Trace more = simulated(plan, problem);
+  EXPECT_NEAR(seconds(more, "generate"), 1.5 * seconds(one, "generate"), 1e-9);
+  for (const char* call : {"ref_logprob", "update_actor"})
+    EXPECT_NEAR(seconds(more, call), seconds(one, call), 1e-9) << call;
+  EXPECT_GT(more.step_s, one.step_s + 0.49 * seconds(one, "generate"));
+  PlanningProblem other = make_test_problem({.algorithm = "grpo", .devices = 2, .samples = 4});
+  const Trace plain = simulated(uniform_plan(other, 2, 1, 1), other);
+  EXPECT_NEAR(plain.step_s, one.step_s, 1e-3 * one.step_s);
+  other.workload.draws = 1.5;  // nothing is drawn again
+  EXPECT_EQ(simulated(uniform_plan(other, 2, 1, 1), other).step_s, plain.step_s);
+}
+
 TEST(Simulate, RecordedLengthsGiveTheOrder) {
   TestProblem test;
   test.algorithm = "grpo", test.devices = 1, test.prompts = 2, test.samples = 1;

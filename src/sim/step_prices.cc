@@ -78,6 +78,13 @@ Status StepPrices::prepare() {
       program_, lengths_, [this](CallId id) { return deals_[id.value]; },
       [this](DeviceId from, DeviceId to, double bytes) { return link(from, to, bytes); },
       [this](double bytes) { return share_s(bytes); });
+  for (size_t entry = 0; entry < exchanges_.size(); ++entry) {
+    const Exchange& each = program_.exchanges[entry];
+    const CallId reader = each.shared() ? each.producer : each.consumer;
+    const double draws = draws_of(problem_, program_.graph.calls[reader.value].name);
+    for (ExchangePrice& price : exchanges_[entry])
+      price.seconds *= draws, price.sent *= draws, price.received *= draws;
+  }
   add_base_memory();
   return ok_status();
 }
@@ -151,7 +158,11 @@ std::vector<double> StepPrices::op_seconds(const Expansion& ops, const Deal& dea
 }
 
 double StepPrices::host_call_s(CallId call, DeviceId rank) const {
-  const bool fetch = program_.graph.calls[call.value].kind == CallKind::kFetch;
+  const Call& entry = program_.graph.calls[call.value];
+  if (entry.kind == CallKind::kFollow)  // both are read, one is written
+    return 3 * state_bytes({RoleId{entry.function}, false}, rank) /
+           (gpu_of(problem_.cluster, rank).hbm_gbytes_per_s * 1e9 * efficiency(rank).stream_share);
+  const bool fetch = entry.kind == CallKind::kFetch;
   return fetch && generates(program_.graph) ? efficiency(rank).rl_step_host_s : 0;
 }
 

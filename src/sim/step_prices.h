@@ -41,7 +41,8 @@ class StepPrices {
   std::vector<double> op_seconds(const Expansion& ops, const Deal& deal) const;
   // Seconds of an update, with the fixed time of an optimizer step.
   double update_s(const Expansion& ops, const Op& op) const;
-  // A call without a model on a rank: the fixed time of a step is where its data come in.
+  // A call without a model on a rank: the fixed time of a step is where its data come in; a role
+  // that follows another moves at the speed of device memory, in every step that is priced.
   double host_call_s(CallId call, DeviceId rank) const;
 
   // Requests of a replica of a generation call, and the tokens that its cache has: what the plan

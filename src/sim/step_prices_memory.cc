@@ -11,6 +11,8 @@
 namespace braid::inline sim {
 namespace {
 
+constexpr double kF32Bytes = 4;
+
 std::optional<size_t> index_in(const DeviceMesh& mesh, DeviceId device) {
   const auto at = std::find(mesh.devices.begin(), mesh.devices.end(), device);
   if (at == mesh.devices.end()) return std::nullopt;
@@ -113,7 +115,7 @@ double StepPrices::moved_bytes(const Instruction& move, DeviceId device) const {
   const RoleSpec* spec = find_role(program_.graph, state.role);
   const GridPosition at = position_in(layout, *index);
   double moved = 0, held = 0;
-  for (const TensorKind& kind : tensor_kinds(model.size, spec != nullptr && spec->scalar_head)) {
+  for (const TensorKind& kind : tensor_kinds(model.size, spec)) {
     const auto elements = static_cast<double>(held_elements(kind, layout, at).size());
     const bool end = kind.layer_begin == kind.layer_end;
     const int64_t beside = kind.first ? 0 : model.size.layers - 1;  // of an end of the model
@@ -134,14 +136,14 @@ double StepPrices::copy_bytes(int32_t index, DeviceId device) const {
   const RoleModel& model = model_of(problem_, copy.role);
   if (copy.home) return state_bytes({copy.role, false}, device);
   const RoleSpec* spec = find_role(program_.graph, copy.role);
-  const auto kinds = tensor_kinds(model.size, spec != nullptr && spec->scalar_head);
+  const auto kinds = tensor_kinds(model.size, spec);
   const ParamLayout& home = program_.copies[home_copy(copy.role)].layout;
   return new_elements(kinds, model.size.layers, copy.layout, home, device) *
          widths_of(model.precision).weight;
 }
 
 bool StepPrices::comes_for_calls(const RoleId& role) const {
-  return problem_.maps_frozen && !is_trained(program_.graph, role);
+  return problem_.maps_frozen && !changes(program_.graph, role);
 }
 
 // What is there before the step and stays.
@@ -156,6 +158,10 @@ void StepPrices::add_base_memory() {
       if (!(copy.home && (lives_on_host({copy.role, false}) || comes_for_calls(copy.role))))
         base_[rank][copy.home ? MemoryOwner::kWeights : MemoryOwner::kCopies] +=
             copy_bytes(static_cast<int32_t>(i), device);
+      if (copy.home && model_of(problem_, copy.role).keeps_average)
+        base_[rank][MemoryOwner::kWeights] +=
+            state_bytes({copy.role, false}, device) * kF32Bytes /
+            widths_of(model_of(problem_, copy.role).precision).weight;
       if (copy.home && is_trained(program_.graph, copy.role) && !lives_on_host({copy.role, true}))
         base_[rank][MemoryOwner::kOptimizer] += state_bytes({copy.role, true}, device);
     }

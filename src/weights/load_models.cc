@@ -97,19 +97,20 @@ Result<Origin> role_origin(const Config& config, const RoleSpec& role) {
                        role.role.value);
 }
 
-Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head) {
+Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head, bool value_head) {
   const std::string path =
       origin.folder.empty() ? origin.config_path : join_path(origin.folder, "config.json");
   BRAID_ASSIGN(const std::string text, read_file(path));
   BRAID_ASSIGN(ModelSpec spec, parse_model_spec(text, path));
   if (scalar_head && !spec.scalar_head) spec.architecture = family_of(spec).score_architecture;
   spec.scalar_head = scalar_head;
+  spec.value_head = value_head;
   return spec;
 }
 
 Result<std::unique_ptr<Model>> load_weights(const Origin& origin, const LoadOptions& options) {
   if (!origin.folder.empty()) return load_model(origin.folder, options);
-  BRAID_ASSIGN(const ModelSpec spec, origin_spec(origin, options.scalar_head));
+  BRAID_ASSIGN(const ModelSpec spec, origin_spec(origin, options.scalar_head, options.value_head));
   return make_model(spec, options.model, options.placed);
 }
 

@@ -29,6 +29,11 @@ struct ModelInstance {
   std::string config_path;  // of random weights, for export; "" where weights were loaded
   std::string shares_with;  // the trained role whose weights these are until they change, or ""
   int64_t skipped = 0;      // updates refused in a row
+  // Of a role that follows another (weights/follow.h): its average in f32, where its weights are
+  // not it, of each parameter, or of each bucket of slices; and whether a move was left half done.
+  bool follows = false;
+  std::vector<at::Tensor> average;
+  bool torn = false;
 };
 
 using Roles = std::map<std::string, ModelInstance>;
@@ -77,7 +82,7 @@ inline bool is_scorer(const RoleSpec& role) {
 std::string origin_key(const Config& config, const std::string& role);
 
 // The architecture that a role of that origin has.
-Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head);
+Result<ModelSpec> origin_spec(const Origin& origin, bool scalar_head, bool value_head = false);
 
 Result<std::unique_ptr<Model>> load_weights(const Origin& origin, const LoadOptions& options);
 

@@ -9,6 +9,8 @@
 #include "interpret/interpreter.h"
 #include "nn/model_parts.h"
 #include "program/local_parts.h"
+#include "program/placement.h"
+#include "weights/follow.h"
 #include "weights/move_weights.h"
 #include "weights/roles.h"
 #include "weights/tensor_messages.h"
@@ -109,7 +111,8 @@ Status RankModels::load_models() {
   BRAID_ASSIGN(roles_, load_roles(config_, roles_at_home(program_, rank()), parts));
   for (const auto& [copy, call] : others) {
     const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
-    if (spec->trained && config_.lora.rank == 0) continue;  // a reallocation makes it
+    const bool changes_whole = changes(program_.graph, spec->role) && config_.lora.rank == 0;
+    if (changes_whole) continue;  // a reallocation makes it
     BRAID_TRY(load_copy(copy, call));
   }
   return ok_status();
@@ -118,7 +121,8 @@ Status RankModels::load_models() {
 Status RankModels::load_copy(int32_t copy, CallId call) {
   const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
   BRAID_ASSIGN(copies_[copy].instance,
-               load_role_copy(*spec, config_, part_of(call)).at(cat("role ", spec->role)));
+               load_role_copy(as_moved(program_.graph, *spec), config_, part_of(call))
+                   .at(cat("role ", spec->role)));
   return ok_status();
 }
 
@@ -130,10 +134,27 @@ Model& RankModels::model(CallId id) {
     return *roles_.at(call.role.value).model;
   }
   const auto found = copies_.find(copy);
-  const bool trained = find_role(program_.graph, call.role)->trained;
-  BRAID_CHECK(found != copies_.end() && (!trained || found->second.filled),
+  const bool stale = changes(program_.graph, call.role) && !found->second.filled;
+  BRAID_CHECK(found != copies_.end() && !stale,
               cat("call ", call.name, " would read weights of before the last update"));
   return *found->second.instance.model;
+}
+
+Status RankModels::follow(CallId id, double keep) {
+  const std::vector<RoleId> used = used_roles(program_.graph, program_.graph.calls[id.value]);
+  const RoleId &source = used[0], &target = used[1];
+  const int32_t copy = program_.calls.empty() ? -1 : program_.calls[id.value].copy;
+  const bool home = copy < 0 || program_.copies[copy].home;
+  BRAID_CHECK(home || copies_.at(copy).filled,
+              cat(target, " would follow weights of before the last update"));
+  for (auto& [state, resting] : states_)
+    if (program_.states[state] == RoleState{source, false} && home) resting.memory.wait();
+  note_update(target);
+  BRAID_TRY(follow_weights(roles_.at(target.value),
+                           home ? roles_.at(source.value) : copies_.at(copy).instance, keep)
+                .at(cat("weights of ", target)));
+  note_training(target);
+  return ok_status();
 }
 
 // What moves of a role: with adapters these alone, since every copy has loaded what is below them.
@@ -173,8 +194,12 @@ Status RankModels::begin_move(int32_t entry) {
 }
 
 CallId RankModels::user_of(int32_t copy) const {
-  for (size_t i = 0; i < program_.calls.size(); ++i)
-    if (program_.calls[i].copy == copy) return CallId{static_cast<int32_t>(i)};
+  for (size_t i = 0; i < program_.calls.size(); ++i) {
+    if (program_.calls[i].copy != copy) continue;
+    const Call& call = program_.graph.calls[i];
+    if (call.kind == CallKind::kFollow) return home_call(program_.graph, RoleId{call.function});
+    return CallId{static_cast<int32_t>(i)};
+  }
   BRAID_CHECK(false, "a copy is there for a call");
 }
 
@@ -379,6 +404,7 @@ bool RankModels::whole_on_first(const std::string& role) const {
         program_.calls[i].strategy.zero_stage > 0 && program_.calls[i].strategy.dp > 1)
       return false;
   const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
+  if (layout.sharded) return false;
   return layout.tp == 1 && layout.pp == 1 && place_in_mesh(layout, DeviceId{0}).has_value();
 }
 

@@ -50,6 +50,9 @@ class RankModels {
   Status end_moves();
   // Between two steps, on all ranks: fills the copy that a call uses, if it is not the home copy.
   Status fill_copy_of(CallId call);
+  // The role that a call names moves towards the one that it follows (weights/follow.h). All ranks
+  // of the call do so together.
+  Status follow(CallId call, double keep);
   // A role's weights have changed: its other copies on this rank are stale until they are filled.
   void note_training(const RoleId& role);
   // Whether memory of weights or state comes and goes, so that what the heap keeps of it is missed.
@@ -103,7 +106,7 @@ class RankModels {
   Status load_copy(int32_t copy, CallId call);
   ModelPart part_of(CallId call) const;
   int32_t home_of(const RoleId& role) const;
-  CallId user_of(int32_t copy) const;  // the first call that reads it
+  CallId user_of(int32_t copy) const;  // a call whose model has its layout
   Status begin_move(int32_t entry);
   const TensorMap& map_of(const RoleId& role, const ModelSpec& architecture);
   void find_states();

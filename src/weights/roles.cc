@@ -14,6 +14,7 @@
 #include "reward/reward.h"
 #include "samples/fetch_samples.h"
 #include "train/sharded_optimizer.h"
+#include "weights/follow.h"
 
 namespace braid::inline weights {
 namespace {
@@ -98,7 +99,7 @@ void cut_weights(const ModelPart& part, Model& model, bool loaded, ModelInstance
 // How to load a model of which ranks may share the weights.
 LoadOptions load_options(const ModelOptions& options, const RoleSpec& spec, const ModelPart& part,
                          ModelInstance& state) {
-  LoadOptions out{options, spec.scalar_head};
+  LoadOptions out{options, spec.scalar_head, spec.value_head};
   if (part.weights == nullptr) return out;
   out.placed = [&](Model& model, bool loaded) {
     if (spec.trained && part.several) add_gradients(part, model, state);
@@ -129,7 +130,8 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
   ModelInstance state;
   state.source_folder = origin.source_folder();
   state.config_path = origin.config_path;
-  state.alone = part.alone;
+  state.follows = !spec.weights_from.value.empty();
+  state.alone = part.alone || state.follows;
   if (spec.trained) {
     const LoadOptions load = load_options(options, spec, part, state);
     BRAID_ASSIGN(state.model, trained_model(others, origin, load, part));
@@ -140,7 +142,7 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
     load.scalar_head = false;  // a head that the checkpoint lacks would be a random one
     if (is_scorer(spec)) {
       BRAID_ASSIGN(state.model, load_reward_model(origin.folder, config, others, load, part.alone));
-    } else if (part.alone) {
+    } else if (state.alone) {
       BRAID_ASSIGN(state.model, load_weights(origin, load));
     } else {
       BRAID_TRY(set_reference(others, config, origin, options, state));
@@ -150,6 +152,7 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
     return invalid_input(cat(origin.folder, ": ", state.model->spec().architecture,
                              " has a scalar head; this role needs a language model"));
   BRAID_TRY(check_vocabulary(others, state.model->spec()).at(origin.source_folder()));
+  if (state.follows && config.reference.ema > 0) keep_average(state);
   log_role(name, *state.model, origin.text());
   return state;
 }
@@ -181,7 +184,8 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
   BRAID_ASSIGN(const Origin origin, role_origin(config, spec.role.value));
   take_part(part, options);
   if (!spec.trained) options.lora.rank = 0;
-  if (!spec.trained || options.lora.rank > 0) {
+  const bool filled = spec.trained || !spec.weights_from.value.empty();  // by a reallocation
+  if (!filled || options.lora.rank > 0) {
     ModelPart given = part;
     given.several = false;  // a copy is not trained
     BRAID_ASSIGN(copy.model, load_weights(origin, load_options(options, spec, given, copy)));
@@ -190,11 +194,17 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
     }
     return copy;
   }
-  BRAID_ASSIGN(const ModelSpec architecture, origin_spec(origin, spec.scalar_head));
+  BRAID_ASSIGN(const ModelSpec architecture,
+               origin_spec(origin, spec.scalar_head, spec.value_head));
   BRAID_TRY(Decoder::validate_options(architecture, options));
   copy.model = std::make_unique<Decoder>(architecture, options);
   if (part.weights != nullptr) cut_weights(part, *copy.model, false, copy);
   return copy;
+}
+
+RoleSpec as_moved(const Graph& graph, RoleSpec spec) {
+  if (!changes(graph, spec.role)) spec.weights_from = {};
+  return spec;
 }
 
 bool needs_rewards(const Config& config, const Graph& graph) {
@@ -205,7 +215,8 @@ bool needs_rewards(const Config& config, const Graph& graph) {
 Result<Roles> load_roles(const Config& config, const Graph& graph,
                          const std::map<std::string, ModelPart>& parts) {
   Roles roles;
-  for (const RoleSpec& spec : graph.roles) {
+  for (const RoleSpec& declared : graph.roles) {
+    const RoleSpec spec = as_moved(graph, declared);
     if (is_scorer(spec) && !needs_rewards(config, graph)) continue;
     const auto part = parts.find(spec.role.value);
     auto state = load_role(spec, config, part == parts.end() ? ModelPart() : part->second, roles);
@@ -272,7 +283,7 @@ Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config) {
   BRAID_ASSIGN(const Origin origin, role_origin(config, spec.role.value));
   whole.source_folder = origin.source_folder();
   whole.config_path = origin.config_path;
-  BRAID_ASSIGN(whole.model, load_weights(origin, {options, spec.scalar_head}));
+  BRAID_ASSIGN(whole.model, load_weights(origin, {options, spec.scalar_head, spec.value_head}));
   return whole;
 }
 

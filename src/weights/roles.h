@@ -20,6 +20,9 @@ inline bool evaluates(const Config& config) {
 // brings their values, or an evaluation.
 bool needs_rewards(const Config& config, const Graph& graph);
 
+// The role, with one that it follows only where a call of the graph moves it.
+RoleSpec as_moved(const Graph& graph, RoleSpec spec);
+
 // A model for each role of the graph, in its order, with an optimizer where it is trained. A reward
 // model is among them where the graph has a role for it and its scores are needed. `parts` says
 // which part of a role is wanted, all where it says nothing. Errors name the role.
@@ -27,7 +30,7 @@ Result<Roles> load_roles(const Config& config, const Graph& graph,
                          const std::map<std::string, ModelPart>& parts = {});
 
 // One more copy of a role's weights, which is not trained. The part of a frozen role is loaded,
-// that of a trained one is uninitialized.
+// that of one which the run changes is uninitialized.
 Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
                                      const ModelPart& part);
 

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "nn/model_parts.h"
+#include "weights/follow.h"
 #include "weights/roles.h"
 
 namespace braid::inline weights {
@@ -98,6 +99,26 @@ Status load_role_state(const std::string& name, const CheckpointState& state, co
   return ok_status();
 }
 
+// Of a role that follows another one.
+Status load_follower_state(const std::string& name, const CheckpointState& state,
+                           ModelInstance& role) {
+  const int64_t units = role.shards ? role.shards->units() : 0;
+  for (int64_t unit = 0; unit < units; ++unit) role.shards->open(unit);
+  BRAID_TRY(load_role_weights(name, state, *role.model));
+  for (int64_t unit = 0; unit < units; ++unit) role.shards->close(unit);
+  BRAID_ASSIGN(const NamedTensors saved, group(state, name + kOptimizer));
+  auto average = by_name(saved);
+  if (is_part(*role.model)) {
+    std::vector<std::string> names;
+    for (const auto& [tensor, value] : average) names.push_back(tensor);
+    std::erase_if(names, [&](const std::string& tensor) {
+      return parameter_names(*role.model).count(tensor.substr(0, tensor.rfind('.'))) == 0;
+    });
+    BRAID_ASSIGN(average, own_part(*role.model, names, average));
+  }
+  return load_average(role, average).at(name + kOptimizer);
+}
+
 }  // namespace
 
 Status load_role_weights(const std::string& name, const CheckpointState& state, Model& model) {
@@ -127,9 +148,14 @@ Result<RoleTensors> role_tensors(const ModelInstance& role, bool wanted) {
   RoleTensors out;
   out.skipped = role.skipped;
   if (role.shards) {
-    BRAID_ASSIGN(out.weights, role.shards->trained(wanted));
+    BRAID_ASSIGN(out.weights, role.follows ? role.shards->whole(role.shards->own_slices(), wanted)
+                                           : role.shards->trained(wanted));
   } else {
     out.weights = role.model->trainable_parameters();
+  }
+  if (role.follows) {
+    BRAID_ASSIGN(out.moments, average_tensors(role, wanted));
+    return out;
   }
   BRAID_ASSIGN(const OptimizerState state, role.optimizer->state(wanted));
   for (const auto& [key, tensor] : state) {
@@ -165,6 +191,8 @@ Status load_run_state(const CheckpointState& state, const Config& config, RunPos
                       Roles& roles) {
   for (const auto& [name, role] : roles)
     if (role.optimizer) BRAID_TRY(load_role_state(name, state, config, roles));
+  for (auto& [name, role] : roles)
+    if (role.follows) BRAID_TRY(load_follower_state(name, state, role));
   BRAID_ASSIGN(position.step, json_field<int64_t>(state.numbers, "step"));
   BRAID_ASSIGN(position.cursor, json_field<int64_t>(state.numbers, "cursor"));
   BRAID_ASSIGN(position.tokens_seen, json_field<int64_t>(state.numbers, "tokens_seen"));

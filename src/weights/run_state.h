@@ -11,9 +11,11 @@ namespace braid::inline weights {
 
 inline constexpr const char* kWeightsGroup = ".weights";  // ends the names of such groups
 
-// What a checkpoint keeps of a trained role.
+// What a checkpoint keeps of a role that a run changes.
 struct RoleTensors {
-  NamedTensors weights, moments;  // by parameter; by parameter and state of the optimizer
+  // By parameter; by parameter and state of the optimizer, or of a role that follows another
+  // without one its average.
+  NamedTensors weights, moments;
   int64_t updates = 0, skipped = 0;
 };
 // As it is on this rank; the tensors alias the role's. Where ranks share its state or weights, all

@@ -166,14 +166,15 @@ constexpr double kLearned = 0.15;  // of the share of digits
 
 class PrintedAlgorithms : public RunProcess {
  protected:
-  // The commands of docs/algorithms.md that end in KEY=NAME, by those names.
+  // The commands of docs/algorithms.md that have KEY=NAME, by those names.
   static std::map<std::string, std::string> commands(const std::string& key) {
     const std::string text = *read_file(std::string(BRAID_SOURCE_DIR) + "/docs/algorithms.md");
     std::map<std::string, std::string> out;
     for (const std::string& line : split(text, '\n'))
       if (line.rfind("build/braid train examples/algorithms/", 0) == 0 &&
           line.find(key + "=") != std::string::npos)
-        out[line.substr(line.find(key) + key.size() + 1)] = line.substr(line.find(' ') + 1);
+        out[split(line.substr(line.find(key) + key.size() + 1), ' ').front()] =
+            line.substr(line.find(' ') + 1);
     return out;
   }
 
@@ -226,6 +227,26 @@ TEST_F(PrintedAlgorithms, RunAsPrintedAndLearn) {
     EXPECT_EQ(lines.count(name), name == "ppo" ? 0u : 1u) << name << " has no printed command";
   run_all(lines, [](const std::string& run) {
     EXPECT_GT(gain(metrics(run), "reward/raw_mean"), kLearned);
+  });
+}
+
+// PPO with a reference that follows the policy.
+TEST_F(PrintedAlgorithms, AMovingReferenceLetsThePolicyLearn) {
+  const std::map<std::string, std::string> lines = commands("reference.ema");
+  ASSERT_EQ(lines.size(), 1u);
+  run_all(lines, [](const std::string& run) {
+    EXPECT_GT(gain(metrics(run), "reward/raw_mean"), kLearned);
+    EXPECT_TRUE(path_exists(path(run + "/checkpoints")));
+  });
+}
+
+// PPO whose policy is its critic too.
+TEST_F(PrintedAlgorithms, ATrunkOfActorAndCriticLearns) {
+  const std::map<std::string, std::string> lines = commands("critic.shared_trunk");
+  ASSERT_EQ(lines.size(), 1u);
+  run_all(lines, [](const std::string& run) {
+    EXPECT_GT(gain(metrics(run), "reward/raw_mean"), kLearned);
+    EXPECT_LT(gain(metrics(run), "critic/loss"), 0);
   });
 }
 

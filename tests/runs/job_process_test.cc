@@ -166,6 +166,7 @@ std::vector<LayoutCase> layouts() {
 std::vector<LayoutCase> algorithm_layouts() {
   const std::set<std::string> quick = {"reinforce_plus_plus_baseline-pp2",
                                        "cispo-zero3",
+                                       "dapo-pp2",
                                        "dpo-pp2",
                                        "online_dpo-dp2",
                                        "kto-pp2",
@@ -381,6 +382,23 @@ class JobProcess : public JobRun {
     }
   }
 };
+
+// Further prompts are drawn alike in every layout: weights for the draws come once, go back to the
+// host after them, and samples of all draws are where training wants them.
+TEST_F(JobProcess, DrawsFurtherPromptsAsOneProcessDoes) {
+  const std::string calls =
+      "  generate: {mesh: all, tp: 2}\n  old_logprob: {mesh: 1}\n  ref_logprob: {mesh: all, pp: "
+      "2}\n"
+      "  update_actor: {mesh: all, pp: 2, micro_batches: 2}\n";
+  const std::string roles =
+      "roles:\n  actor: {weights: host, optimizer: host, prefetch: true}\n"
+      "  reference: {weights: host, when: after_each_call}\n";
+  expect_equivalent({"draws-mixed", "dapo", "1x2", calls + roles}, "");
+  double most = 0;
+  for (const Json& row : metrics("job-draws-mixed"))
+    most = std::max(most, row.at("sampling/draws").get<double>());
+  EXPECT_GT(most, 1);
+}
 
 TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
   for (const LayoutCase& layout : layouts()) {

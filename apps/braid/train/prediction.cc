@@ -82,6 +82,8 @@ void RunPrediction::note(const Session& session, const std::map<std::string, dou
   if (!planned_.plan) return;
   steps_.push_back(row.at("time/step"));
   lengths_.push_back(lengths_of(session.store()));
+  if (const auto draws = row.find("sampling/draws"); draws != row.end())
+    draws_.push_back(draws->second);
   for (const Call& call : planned_.program.graph.calls)
     if (const auto found = row.find("time/" + call.name); found != row.end())
       calls_[call.name].push_back(found->second);
@@ -101,16 +103,23 @@ Result<const Program*> RunPrediction::program() const {
   return &*program_;
 }
 
+PlanningProblem RunPrediction::measured_problem() const {
+  PlanningProblem out = *planned_.problem;
+  if (!draws_.empty()) out.workload.draws = median(draws_);
+  return out;
+}
+
 Result<Trace> RunPrediction::predicted(const Calibration& calibration) const {
   BRAID_ASSIGN(const Program* const lists, program());
+  const PlanningProblem problem = measured_problem();
   const double middle = median(settled(steps_));
   SimOptions options;
   for (size_t step = 0; step < steps_.size(); ++step)
     if (steps_[step] == middle && !lengths_[step].prompt.empty()) options.lengths = lengths_[step];
-  auto trace = simulate(*lists, *planned_.problem, calibration, options);
+  auto trace = simulate(*lists, problem, calibration, options);
   if (trace.ok() || !options.lengths) return trace;
   options.lengths.reset();  // of a step that dropped samples: no longer those of the workload
-  return simulate(*lists, *planned_.problem, calibration, options);
+  return simulate(*lists, problem, calibration, options);
 }
 
 Result<std::map<std::string, double>> RunPrediction::measured_factors() const {
@@ -137,7 +146,7 @@ Result<std::map<std::string, double>> RunPrediction::measured_factors() const {
 
 void RunPrediction::begin_search() {
   const auto begin = [&]() -> Status {
-    SearchCase now{*planned_.problem, {}, {}, 0, run_folder(planned_.config)};
+    SearchCase now{measured_problem(), {}, {}, 0, run_folder(planned_.config)};
     BRAID_ASSIGN(now.calibration, runtime_calibration(now.problem));
     BRAID_ASSIGN(now.calibration.own_values, measured_factors());
     BRAID_ASSIGN(const Trace trace, predicted(now.calibration));

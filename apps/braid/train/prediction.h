@@ -24,10 +24,11 @@ class RunPrediction {
   // RUN/better_plan.yaml.
   void note(const Session& session, const std::map<std::string, double>& row);
   // Writes RUN/predicted.json and prints a summary. Medians over the steps after the first;
-  // predicted for the lengths of the step of median time.
+  // predicted for the lengths of the step of median time, and for the median of the draws.
   Status write(const std::string& folder);
 
  private:
+  PlanningProblem measured_problem() const;
   Result<Trace> predicted(const Calibration& calibration) const;
   // Measured over predicted seconds of each kind of call, as efficiencies.
   Result<std::map<std::string, double>> measured_factors() const;
@@ -43,6 +44,7 @@ class RunPrediction {
   std::map<std::string, std::vector<double>> calls_;
   std::vector<std::vector<double>> peaks_;  // [rank], bytes after each step
   std::vector<SampleLengths> lengths_;      // of each step
+  std::vector<double> draws_;               // likewise, where steps may draw again
   std::future<std::string> found_;          // what to say
 };
 

@@ -215,6 +215,25 @@ ForeignAdvice ratio_to_warmup(const std::string& value, const ForeignContext& co
                : rule_of(cat(value, " x the optimizer steps of the run"));
 }
 
+// TRL moves the reference every 512 steps where nothing else is said.
+std::string steps_of_reference(const ForeignContext& context) {
+  const auto steps = count_of(context.root, {"ref_model_sync_steps"});
+  return cat(steps ? *steps : 512);
+}
+
+ForeignAdvice sync_of_reference(const std::string& value, const ForeignContext& context) {
+  if (is_false(value)) return value_of("0");
+  return is_true(value) ? value_of(steps_of_reference(context)) : ForeignAdvice();
+}
+
+// What its share leaves to the reference.
+ForeignAdvice mix_of_reference(const std::string& value, const ForeignContext& context) {
+  double share = 0;
+  if (!parse_double(value, &share) || share <= 0 || share > 1) return {};
+  return lines_of(cat("reference.ema: ", format_double(1 - share),
+                      "' and 'reference.sync_every: ", steps_of_reference(context)));
+}
+
 // A number of steps, or below 1 a share of all (transformers).
 ForeignAdvice steps_or_share(const std::string& value, const ForeignContext& context) {
   double number = 0;

@@ -64,6 +64,8 @@ ForeignAdvice loss_mode(const std::string& value, const ForeignContext& context)
 ForeignAdvice strength_of_reference(const std::string& value, const ForeignContext& context);
 ForeignAdvice loss_aggregation(const std::string& value, const ForeignContext& context);
 ForeignAdvice ratio_level(const std::string& value, const ForeignContext& context);
+ForeignAdvice sync_of_reference(const std::string& value, const ForeignContext& context);
+ForeignAdvice mix_of_reference(const std::string& value, const ForeignContext& context);
 ForeignAdvice group_normalization(const std::string& value, const ForeignContext& context);
 ForeignAdvice kl_estimator(const std::string& value, const ForeignContext& context);
 ForeignAdvice kl_in_loss(const std::string& value, const ForeignContext& context);

@@ -174,6 +174,9 @@ void export_models(Exporter& e) {
   const std::string& graph = e.problem.graph.name;
   e.s.estimator = graph == "ppo" ? "gae" : graph == "grpo" ? "group_norm" : graph;
   if (graph != "ppo" && graph != "grpo" && graph != "rloo") e.lose(cat("graph ", graph));
+  if (changes(e.problem.graph, RoleId{"reference"})) e.lose("reference.sync_every");
+  if (find_role(e.problem.graph, RoleId{"critic"}) == nullptr && has_values(e.problem.graph))
+    e.lose("critic.shared_trunk");
   if (find_role(e.problem.graph, RoleId{"reference"}) == nullptr) e.s.init_kl_coef = 0;
   e.s.pretrain = name_of("actor");
   e.s.reward_pretrain = name_of("reward");

@@ -139,6 +139,9 @@ void export_algorithm(Exporter& e) {
   e.s.adv_estimator = name == "ppo" ? "gae" : name;
   if (name != "ppo" && name != "grpo" && name != "rloo" && name != "remax")
     e.lose(cat("graph ", name));
+  if (changes(e.problem.graph, RoleId{"reference"})) e.lose("reference.sync_every");
+  if (find_role(e.problem.graph, RoleId{"critic"}) == nullptr && has_values(e.problem.graph))
+    e.lose("critic.shared_trunk");
   e.s.kl_loss = name != "ppo" && find_role(e.problem.graph, RoleId{"reference"}) != nullptr;
   e.s.kl_in_reward = name == "ppo" && find_role(e.problem.graph, RoleId{"reference"}) != nullptr;
   e.s.reward_enabled = find_role(e.problem.graph, RoleId{"reward"}) != nullptr;

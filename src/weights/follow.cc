@@ -1,0 +1,129 @@
+#include "weights/follow.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/mul.h>
+
+#include "base/text.h"
+#include "nn/decoder.h"
+
+namespace braid::inline weights {
+namespace {
+
+constexpr const char* kAverage = ".average";
+
+// `own` in its type becomes the mean; `average`: its values in f32, undefined where it is them.
+void mix(at::Tensor own, at::Tensor average, const at::Tensor& other, double keep) {
+  if (keep == 0) {
+    own.copy_(other);
+    return;
+  }
+  at::Tensor mean = average.defined() ? average : own;
+  mean.mul_(keep).add_(at::mul(other.to(at::kFloat), 1 - keep));
+  if (average.defined()) own.copy_(mean);
+}
+
+std::string name_of(const std::string& parameter) { return parameter + kAverage; }
+
+// The source's tensors in the order of the target's; it may have more.
+std::vector<at::Tensor> tensors_of(const ModelInstance& source, const ModelInstance& target) {
+  std::map<std::string, at::Tensor> by_name;
+  for (const auto& [name, parameter] : source.model->parameters())
+    by_name[name] = parameter.detach();
+  std::vector<at::Tensor> out;
+  for (const auto& [name, parameter] : target.model->parameters()) out.push_back(by_name.at(name));
+  return out;
+}
+
+// The values of the source come into the target unit by unit, and what this rank keeps of them is
+// mixed there.
+Status follow_slices(ModelInstance& target, ModelInstance& source, double keep) {
+  WeightShards &to = *target.shards, &from = *source.shards;
+  const auto& decoder = dynamic_cast<const Decoder&>(*target.model);
+  const auto ours = target.model->parameters();
+  const std::vector<at::Tensor> theirs = tensors_of(source, target);
+  for (int64_t unit = 0; unit < to.units(); ++unit) {
+    std::vector<at::Tensor> before;
+    for (const size_t bucket : to.buckets_of(unit)) before.push_back(to.slice(bucket).clone());
+    BRAID_TRY(from.gather(unit));
+    to.open(unit);
+    for (size_t i = 0; i < ours.size(); ++i)
+      if (decoder.unit_of(ours[i].first) == unit) ours[i].second.detach().copy_(theirs[i]);
+    to.close(unit);
+    from.leave(unit);
+    for (size_t i = 0; i < before.size(); ++i) {
+      const size_t bucket = to.buckets_of(unit)[i];
+      at::Tensor own = to.slice(bucket);
+      const at::Tensor arrived = own.clone();
+      own.copy_(before[i]);
+      mix(own, target.average.empty() ? at::Tensor() : target.average[bucket], arrived, keep);
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+void keep_average(ModelInstance& role) {
+  const at::NoGradGuard no_grad;
+  if (role.model->options().dtype == at::kFloat) return;
+  if (role.shards)
+    for (size_t bucket = 0; bucket < role.shards->buckets(); ++bucket)
+      role.average.push_back(role.shards->slice(bucket).to(at::kFloat));
+  else
+    for (const auto& [name, parameter] : role.model->parameters())
+      role.average.push_back(parameter.detach().to(at::kFloat));
+}
+
+Status follow_weights(ModelInstance& target, ModelInstance& source, double keep) {
+  const at::NoGradGuard no_grad;
+  const auto ours = target.model->parameters();
+  const std::vector<at::Tensor> theirs = tensors_of(source, target);
+  BRAID_CHECK(!target.shards == !source.shards, "a role follows one of its own layout");
+  target.torn = true;
+  if (target.shards) {
+    BRAID_TRY(follow_slices(target, source, keep));
+  } else {
+    for (size_t i = 0; i < ours.size(); ++i)
+      mix(ours[i].second.detach(), target.average.empty() ? at::Tensor() : target.average[i],
+          theirs[i], keep);
+  }
+  target.model->weights_changed();
+  target.torn = false;
+  return ok_status();
+}
+
+Result<std::vector<std::pair<std::string, at::Tensor>>> average_tensors(const ModelInstance& role,
+                                                                        bool wanted) {
+  std::vector<std::pair<std::string, at::Tensor>> out;
+  if (role.average.empty()) return out;
+  if (role.shards) {
+    BRAID_ASSIGN(out, role.shards->whole(role.average, wanted));
+    for (auto& [name, tensor] : out) name = name_of(name);
+    return out;
+  }
+  const auto parameters = role.model->parameters();
+  for (size_t i = 0; wanted && i < parameters.size(); ++i)
+    out.emplace_back(name_of(parameters[i].first), role.average[i]);
+  return out;
+}
+
+Status load_average(ModelInstance& role, const std::map<std::string, at::Tensor>& saved) {
+  const at::NoGradGuard no_grad;
+  if (role.average.empty()) return ok_status();
+  const auto parameters = role.model->parameters();
+  std::map<std::string, at::Tensor> values;  // by parameter
+  for (const auto& [name, parameter] : parameters) {
+    const auto found = saved.find(name_of(name));
+    if (found == saved.end()) return invalid_input(cat("has no tensor ", name_of(name)));
+    if (found->second.sizes() != parameter.sizes() || found->second.scalar_type() != at::kFloat)
+      return invalid_input(cat("tensor ", name_of(name), " is ", found->second.scalar_type(),
+                               found->second.sizes(), ", not ", at::kFloat, parameter.sizes()));
+    values[name] = found->second;
+  }
+  for (size_t i = 0; i < role.average.size(); ++i)
+    role.average[i].copy_(role.shards ? role.shards->cut(i, values)
+                                      : values.at(parameters[i].first));
+  return ok_status();
+}
+
+}  // namespace braid::inline weights
