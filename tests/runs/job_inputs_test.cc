@@ -164,7 +164,9 @@ TEST_F(JobInputs, PlansThatDifferAreNamedByTheirHashes) {
         << "graph: grpo\ndevices: 1x2\ncalls:\n"
         << everywhere("grpo", "dp: 2", rank == 0 ? "dp: 2" : "tp: 2");
   }
-  const TwoEnds ends = run_two("plans", {"plan.file=plan.yaml", "parallel=null"});
+  const TwoEnds ends =
+      run_two("plans", {"plan.file=plan.yaml", "parallel=null",
+                        "reward=[{type: python, path: reward.py, function: score}]"});
   expect_refused(ends, "rank 1 has a plan and a compiler with hash ");
   EXPECT_THAT(ends.output(0), HasSubstr(", rank 0 with hash "));
 }
