@@ -57,9 +57,13 @@ Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
 Result<std::unique_ptr<EngineRanks>> CallWork::generation(CallId call) const {
   if (everyone_ == nullptr || models_.groups(call).replica == nullptr)
     return std::unique_ptr<EngineRanks>();
-  BRAID_ASSIGN(std::unique_ptr<ReplicaRound> out,
-               ReplicaRound::create(rows_.frame(call), self(), models_.groups(call), *everyone_));
-  return std::unique_ptr<EngineRanks>(std::move(out));
+  const CallFrame frame = rows_.frame(call);
+  // Ops of all rounds are alike: one look at them, which have the shape of no deal.
+  VerifiedShapes& verified = verified_[{call, false}];
+  if (verified.empty()) BRAID_TRY(verify_round_of(frame, self(), {1, 2, true, {1, 2}}));
+  verified.insert(DealShape());
+  return std::unique_ptr<EngineRanks>(
+      ReplicaRound::create(frame, self(), models_.groups(call), *everyone_));
 }
 
 }  // namespace braid::inline passes

@@ -21,10 +21,9 @@ class ReplicaRound : public EngineRanks, private PassEnds {
  public:
   // `rank` is one of the call's; `everyone` carries the messages between stages. REQUIRES: the
   // replica has several ranks; what the frame and the groups point to, and `everyone`, outlive
-  // this. Errors: the ops of the ranks do not fit each other.
-  static Result<std::unique_ptr<ReplicaRound>> create(const CallFrame& frame, DeviceId rank,
-                                                      const CallGroups& groups,
-                                                      Communicator& everyone);
+  // this; and the ops of the ranks fit each other (verify_round_of()).
+  static std::unique_ptr<ReplicaRound> create(const CallFrame& frame, DeviceId rank,
+                                              const CallGroups& groups, Communicator& everyone);
 
   // The ops of a round, and of the agreement after it.
   Result<EngineRound> round(Model& model, const EngineBatch& batch, const std::vector<KvLayer>& kv,

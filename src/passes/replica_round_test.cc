@@ -8,6 +8,7 @@
 #include "nn/test_models.h"
 #include "passes/transfer_check.h"
 #include "pricing/own_engine.h"
+#include "program/verify_ops.h"
 
 namespace braid::inline passes {
 namespace {
@@ -89,7 +90,8 @@ std::unique_ptr<Replica> replica_of(World& world, const Strategy& strategy, int6
   const DeviceId self{static_cast<int>(world.global_rank())};
   const GridPosition at = position_in(where, self);
   const CallGroups groups = *connect_groups(frame, at, &world);
-  out->round = *ReplicaRound::create(frame, self, groups, **world.everyone());
+  EXPECT_TRUE(verify_round_of(frame, self, {1, 2, true, {1, 2}}).ok());
+  out->round = ReplicaRound::create(frame, self, groups, **world.everyone());
   ModelOptions options;
   options.tensor_parallel = groups.tensor;
   const Interval layers = part_layers(strategy, spec.layers, at.stage);

@@ -120,13 +120,15 @@ class WaitWalk {
                : ok_status();
   }
 
-  // What is prefetched waits for the call before the last.
+  // What is prefetched, as weights in runs of layers and optimizers may be, waits for the call
+  // before the last.
   Status load(const Instruction& i) const {
+    const bool prefetched = i.layers.size() > 0 || program_.states[i.detail].optimizer;
     const auto left = offloaded_.find(i.detail);
     if (left != offloaded_.end())
       BRAID_TRY(needs(i, left->second, "which brings to the host what it loads"));
-    return used_ >= 0 && waits_for(i, used_)
-               ? ok_status()
+    return !prefetched || (used_ >= 0 && waits_for(i, used_))
+               ? needs(i, used_, "the last that uses the memory which it fills")
                : needs(i, used_before_, "the last but one that uses the memory which it fills");
   }
 
