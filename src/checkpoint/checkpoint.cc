@@ -29,7 +29,6 @@ constexpr const char* kRemovedPrefix = ".removed-";
 constexpr const char* kLockFile = ".lock";
 constexpr const char* kStateFile = "state.json";
 constexpr const char* kTensorSuffix = ".safetensors";
-constexpr int64_t kOverheadBytes = 1 << 20;  // headers, manifest, file system blocks
 
 std::string folder_name(const SavePoint& at) {
   std::string digits = std::to_string(at.step);
@@ -53,7 +52,7 @@ std::optional<SavePoint> point_of(const std::string& name) {
 }  // namespace
 
 int64_t size_bytes(const CheckpointState& state) {
-  int64_t total = kOverheadBytes + static_cast<int64_t>(state.numbers.dump().size());
+  int64_t total = kCheckpointOverheadBytes + static_cast<int64_t>(state.numbers.dump().size());
   for (const auto& [group, tensors] : state.tensors)
     for (const auto& [name, tensor] : tensors) total += static_cast<int64_t>(tensor.nbytes());
   return total;

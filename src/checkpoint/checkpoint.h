@@ -94,6 +94,8 @@ Status validate(const CheckpointConfig& config);
 Status apply_retention(const std::string& folder, const SavePoint& at,
                        const CheckpointConfig& config);
 
+// Of a checkpoint beside its tensors: numbers, headers, manifest, blocks of the file system.
+inline constexpr int64_t kCheckpointOverheadBytes = 1 << 20;
 // What a checkpoint of the state takes on the disk, rounded up.
 int64_t size_bytes(const CheckpointState& state);
 

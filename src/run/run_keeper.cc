@@ -268,8 +268,8 @@ Status after_lost_ranks(const Config& config, const Status& failure) {
 Status check_checkpoint_space(const Config& config, const Session& session) {
   const std::string folder = checkpoint_folder(config);
   BRAID_TRY(make_folder(folder));
-  BRAID_ASSIGN(const CheckpointState state, session.save_state());
-  return check_free_space(folder, size_bytes(state));
+  BRAID_ASSIGN(const int64_t bytes, session.saved_bytes());
+  return check_free_space(folder, bytes + kCheckpointOverheadBytes);
 }
 
 Result<bool> keep_step(const Config& config, const Session& session, const MetricsRow& row,

@@ -97,6 +97,8 @@ class Session : public Executor {
   // the difference, and after an error the session must not be used. Saving fails where a failure
   // came in the middle of an update, and where the algorithm's state is not finite (kStopped).
   Result<CheckpointState> save_state() const;
+  // Bytes of its tensors between two steps, on any rank alone.
+  Result<int64_t> saved_bytes() const;
   Status load_state(const CheckpointState& state);
 
   const Roles& roles() const { return models_->roles(); }

@@ -126,6 +126,16 @@ Result<CheckpointState> Session::save_state() const {
   return state;
 }
 
+Result<int64_t> Session::saved_bytes() const {
+  int64_t out = 0;
+  for (const RoleSpec& spec : program_.graph.roles) {
+    if (!changes(program_.graph, spec.role)) continue;
+    BRAID_ASSIGN(const int64_t bytes, whole_bytes(as_moved(program_.graph, spec), config_));
+    out += bytes;
+  }
+  return out;
+}
+
 Status Session::load_state(const CheckpointState& state) {
   const Json own = run_identity(config_, program_, own_data_identity());
   BRAID_TRY(check_same_run(state.numbers, own, config_.checkpoint.allow));

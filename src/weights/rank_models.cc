@@ -161,11 +161,7 @@ Status RankModels::follow(CallId id, double keep) {
 const TensorMap& RankModels::map_of(const RoleId& role, const ModelSpec& architecture) {
   const auto known = maps_.find(role.value);
   if (known != maps_.end()) return known->second;
-  const int64_t rank = config_.lora.rank;
-  return maps_
-      .emplace(role.value, rank > 0 ? adapter_map(architecture, rank, config_.lora.targets)
-                                    : tensor_map(architecture))
-      .first->second;
+  return maps_.emplace(role.value, changed_tensors(architecture, config_)).first->second;
 }
 
 // The messages of a copy and what the rank has of it. REQUIRES: the rank is a member.

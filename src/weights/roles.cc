@@ -70,11 +70,6 @@ Status set_reference(const Roles& roles, const Config& config, const Origin& ori
   return ok_status();
 }
 
-const OptimizerConfig& optimizer_config(const Config& config, const std::string& role) {
-  if (role == "critic") return config.optim.critic;
-  return role == "reward" ? config.optim.reward : config.optim.actor;
-}
-
 // Sums of bf16 gradients would round at each addition; those of ranks travel in buckets.
 void add_gradients(const ModelPart& part, const Model& model, ModelInstance& state) {
   MainGradientOptions options;
@@ -200,6 +195,16 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
   copy.model = std::make_unique<Decoder>(architecture, options);
   if (part.weights != nullptr) cut_weights(part, *copy.model, false, copy);
   return copy;
+}
+
+const OptimizerConfig& optimizer_config(const Config& config, const std::string& role) {
+  if (role == "critic") return config.optim.critic;
+  return role == "reward" ? config.optim.reward : config.optim.actor;
+}
+
+TensorMap changed_tensors(const ModelSpec& architecture, const Config& config) {
+  return config.lora.rank > 0 ? adapter_map(architecture, config.lora.rank, config.lora.targets)
+                              : tensor_map(architecture);
 }
 
 RoleSpec as_moved(const Graph& graph, RoleSpec spec) {

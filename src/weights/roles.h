@@ -7,6 +7,7 @@
 
 #include "config/options.h"
 #include "dataflow/graph.h"
+#include "program/tensor_map.h"
 #include "weights/load_models.h"
 
 namespace braid::inline weights {
@@ -19,6 +20,11 @@ inline bool evaluates(const Config& config) {
 // Whether somebody asks the rewards of the list: a call of the graph, unless a replayed rollout
 // brings their values, or an evaluation.
 bool needs_rewards(const Config& config, const Graph& graph);
+
+// Of a trained role.
+const OptimizerConfig& optimizer_config(const Config& config, const std::string& role);
+// The tensors of a role that its training changes: all, or with adapters those.
+TensorMap changed_tensors(const ModelSpec& architecture, const Config& config);
 
 // The role, with one that it follows only where a call of the graph moves it.
 RoleSpec as_moved(const Graph& graph, RoleSpec spec);

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -142,6 +143,23 @@ Result<ModelInstance> whole_with(const RoleSpec& spec, const Config& config,
   state.tensors[name + kWeightsGroup] = learnt.weights;
   BRAID_TRY(load_role_weights(name, state, *whole.model));
   return whole;
+}
+
+Result<int64_t> whole_bytes(const RoleSpec& role, const Config& config) {
+  BRAID_ASSIGN(const Origin origin, role_origin(config, role));
+  BRAID_ASSIGN(const ModelSpec spec, origin_spec(origin, role.scalar_head, role.value_head));
+  int64_t elements = 0;
+  for (const TensorKind& kind : kinds_of(changed_tensors(spec, config)))
+    elements += kind.elements * std::max(kind.layer_end - kind.layer_begin, 1);
+  const bool rounded = config.model.dtype == "bf16";
+  int64_t width = rounded ? 2 : 4;
+  if (role.trained) {
+    width += optimizer_config(config, role.role.value).name == "adamw" ? 8 : 0;
+    width += rounded ? 4 : 0;  // masters
+  } else if (config.reference.ema > 0) {
+    width += rounded ? 4 : 0;  // its average
+  }
+  return elements * width;
 }
 
 Result<RoleTensors> role_tensors(const ModelInstance& role, bool wanted) {

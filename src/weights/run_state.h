@@ -22,6 +22,10 @@ struct RoleTensors {
 // of them call it, and those that do not want the tensors get none of them.
 Result<RoleTensors> role_tensors(const ModelInstance& role, bool wanted = true);
 
+// Bytes of the tensors that a checkpoint keeps of a role that a run changes, in whole, whichever
+// ranks have them. REQUIRES: as as_moved() gives it. Errors: its architecture cannot be read.
+Result<int64_t> whole_bytes(const RoleSpec& role, const Config& config);
+
 // Everything that continuing needs, of trained roles in whole. `identity` becomes part of the
 // numbers. kStopped: the algorithm's state is not finite.
 Result<CheckpointState> run_state(const Json& identity, const RunPosition& position,
