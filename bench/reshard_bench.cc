@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "dataflow/graph.h"
 #include "program/local_parts.h"
 #include "rank_bench.h"
 #include "weights/reallocate.h"
