@@ -35,7 +35,7 @@ FENCE = re.compile(r"^ *(```+)([^\n]*)\n(.*?)^ *\1 *$", re.M | re.S)
 MARKER = re.compile(r"<!-- (output|slow output|measured): .*-->\s*\Z")
 NAMED_PAGE = re.compile(r"docs/[a-z_]+\.md(#[a-z0-9_-]+)?")
 MESSAGE = re.compile(r"^(?:    |\t)\s*(?:braid: error|warning |info |\d\d:\d\d:\d\d ).*", re.M)
-PRINTED = re.compile(r"<!-- text: .*?<!-- end -->", re.S)
+PRINTED = re.compile(r"<!-- (?:slow )?text: .*?<!-- end -->", re.S)
 
 
 def listed(*patterns):
@@ -159,9 +159,9 @@ def path_faults(page):
 
 def block_faults(page):
     text = page.read_text()
-    for match in re.finditer(r"^ *<!-- (?:(?:slow )?output|text): .*", text, re.M):
+    for match in re.finditer(r"^ *<!-- (?:slow )?(?:output|text): .*", text, re.M):
         rest = text[match.end():]
-        if not match.group(0).endswith("-->") or not (re.match(r"\n\n? *```\n", rest) or ("<!-- text" in match.group(0) and "<!-- end -->" in rest)):
+        if not match.group(0).endswith("-->") or not (re.match(r"\n\n? *```\n", rest) or ("text: " in match.group(0) and "<!-- end -->" in rest)):
             yield f"nothing stands below {match.group(0).strip()}: a block without a language, or text that <!-- end --> ends, is due"
     for match in FENCE.finditer(text):
         if not match.group(2).strip() and not MARKER.search(text[: match.start()]):

@@ -7,7 +7,8 @@ then a block without a language: what the command prints, standard error include
 `braid` being the program that is given; files go to the folder $OUT, whose name is left out of what is printed. Seconds that a
 search took and the time of day may differ. What a command prints as text of the
 page stands between <!-- text: COMMAND --> and <!-- end -->. `measured:` in place of `output:` marks numbers of one machine and time: not run.
-A planner alone (no braid-engine beside it) runs its own commands, and without --all those of `slow output:` are left out.
+A planner alone (no braid-engine beside it) runs its own commands, and without --all those of `slow output:` and `slow text:` are left
+out.
 
 Usage: check_outputs.py BRAID [--all] [--write] [PAGE...]       --write puts what is printed into the pages
 """
@@ -24,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^(?P<indent> *)<!-- (?P<slow>slow )?output: (?P<command>(?:(?!-->).)+?) -->\n\n?(?P=indent)```\n(?P<shown>.*?)^(?P=indent)```$", re.M | re.S)
-TEXT = re.compile(r"^<!-- text: (?P<command>(?:(?!-->).)+?) -->\n\n?(?P<shown>.*?)^<!-- end -->$", re.M | re.S)
+TEXT = re.compile(r"^<!-- (?P<slow>slow )?text: (?P<command>(?:(?!-->).)+?) -->\n\n?(?P<shown>.*?)^<!-- end -->$", re.M | re.S)
 NEEDS_ALL = re.compile(r"\bbraid (train|sft|rm|export|eval|generate|score|profile|doctor|config|data|tokenize|reward-test)\b")
 VARIES = re.compile(r"(?<= in )\d+(\.\d+)? (s|ms)$|^\d\d:\d\d:\d\d(?= )", re.M)
 LIMIT_S = 900  # of a command; on a busy machine the slowest takes minutes

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Wraps the running text of Markdown pages at 100 columns. Tables, blocks, comments, headings and indented lines stay; code in backticks
+is not broken.
+
+Usage: wrap_pages.py PAGE...
+"""
+import re
+import sys
+from pathlib import Path
+
+WIDTH = 100
+FENCE = re.compile(r"^ *```")
+ITEM = re.compile(r"^( {0,3})([*+-]|\d+\.) +(?=\S)")
+STAYS = re.compile(r"^(#|\||>|<|!\[|\s*$|    |\t)")
+BEGINS_SOMETHING = re.compile(r"^([*+-]|\d+[.)]|#+|[|>].*)$")  # a word that must not stand first in a line
+WORD = re.compile(r"(?:`[^`\n]*`|\S)+")
+
+
+def wrapped(text, first, rest):
+    """The words of a paragraph in lines of WIDTH columns; `first` and `rest`: what lines begin with."""
+    lines, line = [], first
+    for word in WORD.findall(text):
+        empty = line in (first, rest)
+        if not empty and len(line) + 1 + len(word) > WIDTH and not BEGINS_SOMETHING.match(word):
+            lines.append(line)
+            line, empty = rest, True
+        line += word if empty else " " + word
+    return [*lines, line]
+
+
+def paragraphs(lines):
+    """Yields (lines, whether they are a paragraph)."""
+    held, fenced, comment = [], False, False
+    for line in lines:
+        fence = bool(FENCE.match(line))
+        stays = fenced or fence or comment or bool(STAYS.match(line)) or line.lstrip().startswith("<!--")
+        if line.lstrip().startswith("<!--") or comment:
+            comment = "-->" not in line
+        if held and (stays or ITEM.match(line)):
+            yield held, True
+            held = []
+        if stays:
+            yield [line], False
+        else:
+            held.append(line)
+        fenced = fenced != fence
+    if held:
+        yield held, True
+
+
+def wrap(text):
+    out = []
+    for held, is_text in paragraphs(text.splitlines()):
+        if not is_text:
+            out += held
+            continue
+        item = ITEM.match(held[0])
+        indent = re.match(r" *", held[0])[0]
+        first = item[0] if item else indent
+        rest = " " * len(item[0]) if item else indent
+        if item is None and len(held) > 1 and not held[1].startswith(indent):
+            out += held
+            continue
+        words = " ".join([held[0][len(first):], *(line.strip() for line in held[1:])])
+        out += wrapped(words, first, rest)
+    return "\n".join(out) + "\n"
+
+
+def main():
+    for name in sys.argv[1:]:
+        page = Path(name)
+        page.write_text(wrap(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()
