@@ -5,8 +5,8 @@ the interval that holds the real step four times of five, and its memory.
 The interval is the one that `braid validate` gives for a step of an engine that the fit of the prices has not seen: half of its width,
 as a factor, from a row of the published RL steps under another engine's name.
 
-Usage: plan_sizes.py RUN.yaml [--ppo] [--models A,B] [--nodes 1,2] COMMAND       COMMAND is `braid`; --ppo: a critic and a reward model of
-                                                                               the same size
+Usage: plan_sizes.py RUN.yaml [--ppo] [--models A,B] [--nodes 1,2] COMMAND       COMMAND is `braid`; --ppo: PPO with a critic and a reward
+                                                                               model of the same size
 """
 import argparse
 import csv
@@ -73,7 +73,7 @@ def on_host(plan):
 def row(braid, args, model, nodes, factor):
     keys = [f"model.size={model}", f"cluster.nodes={nodes}"]
     if args.ppo:
-        keys += [f"critic.size={model}", f"reward=[{{type: model, size: {model}}}]"]
+        keys += ["algorithm.name=ppo", f"critic.size={model}", f"reward=[{{type: model, size: {model}}}]"]
     code, out, err = ran([braid, "plan", args.run, *keys, "--max-units", "1", "--json"])
     devices = 8 * nodes
     if code == 2:
