@@ -28,11 +28,11 @@ Status start_engine(char** argv) {
 
 // Threads of a parallel region wait for each other by spinning, by default for milliseconds: alone
 // on the machine that is fastest, but beside one other busy process they spin while the thread they
-// wait for has no core. A short spin keeps both cases fast (docs/benchmarks.md); a setting of the
-// user's stays. On processors with tile matrix units (AMX) oneDNN picks its kernel by the number of
-// rows, and a row's bits would depend on its batch; the vector kernels do not. Weights and caches
-// of keys are read from end to end all the time, and with small pages much of that is looking up
-// where they lie: the heap asks the system for huge ones.
+// wait for has no core. A short spin keeps both cases fast (docs/benchmarks_appendix.md); a setting
+// of the user's stays. On processors with tile matrix units (AMX) oneDNN picks its kernel by the
+// number of rows, and a row's bits would depend on its batch; the vector kernels do not. Weights
+// and caches of keys are read from end to end all the time, and with small pages much of that is
+// looking up where they lie: the heap asks the system for huge ones.
 void set_library_limits() {
   setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 0);
   setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 0);
