@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Wraps the running text of Markdown pages at 100 columns. Tables, blocks, comments, headings and indented lines stay; code in backticks
-is not broken.
+"""Wraps the running text of Markdown pages at 100 columns. Tables, blocks, comments, headings, indented lines and what a command prints
+(tools/check_outputs.py) stay; code in backticks is not broken.
 
 Usage: wrap_pages.py PAGE...
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 
 WIDTH = 100
 FENCE = re.compile(r"^ *```")
+PRINTED = re.compile(r"^<!-- (slow )?text: ")
 ITEM = re.compile(r"^( {0,3})([*+-]|\d+\.) +(?=\S)")
 STAYS = re.compile(r"^(#|\||>|<|!\[|\s*$|    |\t)")
 BEGINS_SOMETHING = re.compile(r"^([*+-]|\d+[.)]|#+|[|>].*)$")  # a word that must not stand first in a line
@@ -30,10 +31,11 @@ def wrapped(text, first, rest):
 
 def paragraphs(lines):
     """Yields (lines, whether they are a paragraph)."""
-    held, fenced, comment = [], False, False
+    held, fenced, comment, printed = [], False, False, False
     for line in lines:
         fence = bool(FENCE.match(line))
-        stays = fenced or fence or comment or bool(STAYS.match(line)) or line.lstrip().startswith("<!--")
+        printed = (printed or bool(PRINTED.match(line))) and line != "<!-- end -->"
+        stays = fenced or fence or comment or printed or bool(STAYS.match(line)) or line.lstrip().startswith("<!--")
         if line.lstrip().startswith("<!--") or comment:
             comment = "-->" not in line
         if held and (stays or ITEM.match(line)):
