@@ -6,7 +6,7 @@
   another page every mention). It looks like one if it exists seen from the page, the root or src/, begins with a folder of the
   root, or ends like a source file (.cc .h .py .sh .md .toml). Names with * < > { } $ or words in capitals stand for others.
 * Commands in code font and in blocks name files that exist, where these begin with a folder of the root.
-* docs/README.md links every page.
+* docs/README.md links every page, and every page of docs/ has a command that a test runs.
 * A block without a language shows an output: the comment before it says how it is made (tools/check_outputs.py), and such a
   comment has its block. Messages of the program do not stand in indented lines, which escape this.
 * Sources and scripts name pages and anchors that exist; their comments, and the words of pages outside code font, name C++ sources
@@ -35,6 +35,8 @@ FENCE = re.compile(r"^ *(```+)([^\n]*)\n(.*?)^ *\1 *$", re.M | re.S)
 MARKER = re.compile(r"<!-- (output|slow output|measured): .*-->\s*\Z")
 NAMED_PAGE = re.compile(r"docs/[a-z_]+\.md(#[a-z0-9_-]+)?")
 MESSAGE = re.compile(r"^(?:    |\t)\s*(?:braid: error|warning |info |\d\d:\d\d:\d\d ).*", re.M)
+RUN = re.compile(r"^ *<!-- (output|text): ", re.M)
+RUN_BY_OTHERS = {"algorithms.md"}  # tests/runs/algorithms_test.cc
 PRINTED = re.compile(r"<!-- (?:slow )?text: .*?<!-- end -->", re.S)
 
 
@@ -172,8 +174,15 @@ def block_faults(page):
         yield f"line {line}: a message of the program stands in a block below <!-- output: COMMAND --> or <!-- measured: … -->, not indented"
 
 
+def unrun(page):
+    """Pages of docs/ run a command in a test: an output, a printed text, or commands that a test takes from the page."""
+    if page.parent == INDEX.parent and page != INDEX and page.name not in RUN_BY_OTHERS and not RUN.search(page.read_text()):
+        yield "runs no command in a test: show what one prints below <!-- output: COMMAND -->"
+
+
 def faults(page):
     yield from link_faults(page)
+    yield from unrun(page)
     yield from path_faults(page)
     yield from (f"`{word}` is not a link" for _, word, _ in unlinked(page))
     yield from block_faults(page)
