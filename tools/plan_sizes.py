@@ -97,12 +97,11 @@ def main():
     parser.add_argument("--nodes", default="1,2,4,8,16")
     args = parser.parse_args()
     factor = interval_factor(args.braid)
-    print("\n| model | GPUs | generation | update of the actor | in host memory while it rests | step, s | 4 of 5 steps, s | peak, GiB |")
+    print("| model | GPUs | generation | update of the actor | in host memory while it rests | step, s | 4 of 5 steps, s | peak, GiB |")
     print("|---|---|---|---|---|---|---|---|")
     for model in args.models.split(","):
         for nodes in args.nodes.split(","):
             print(row(args.braid, args, model, int(nodes), factor), flush=True)
-    print()
 
 
 if __name__ == "__main__":

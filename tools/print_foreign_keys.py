@@ -114,8 +114,9 @@ def here(command, run, rows):
         if said is not None and f"here it is {expected}" not in said:
             sys.exit(f"{theirs}: the table says {ours}, the program: {said}")
         if row_part != part:
+            print("" if part is None else "\n", end="")
             part = row_part
-            print(f"\n**{part}**\n\n| theirs | here | unit, what to know | value |\n|---|---|---|---|")
+            print(f"**{part}**\n\n| theirs | here | unit, what to know | value |\n|---|---|---|---|")
         values = OWN_EXAMPLES.get(theirs, EXAMPLES[conversion] if conversion else [])
         shown = [example(answer(command, run, theirs, value) or "", value) for value in values]
         names = " and ".join(f"`{name}`" for name in ours.split(" and "))
@@ -124,7 +125,7 @@ def here(command, run, rows):
 
 
 def nothing(command, run, rows):
-    print("\n| theirs | what there is instead |\n|---|---|")
+    print("| theirs | what there is instead |\n|---|---|")
     for _, theirs, _, _, note, _ in rows:
         said = answer(command, run, theirs, "1")
         if said is None or "without a counterpart" not in said:
