@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Writes what pages take from the program: the picture of README.md, and all outputs of commands and generated tables
+# Writes what pages take from the program: the pictures of a plan and of a step, and all outputs of commands and generated tables
 # (tools/check_outputs.py); makes links of paths and checks the pages. Usage: make_docs.sh path/to/braid
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 tools/plot_plan.py "$1" docs/plan_timeline.svg
+python3 tools/plot_graph.py "$1" docs/ppo_step.svg
 python3 tools/check_outputs.py "$1" --all --write
+python3 tools/wrap_pages.py docs/*.md ./*.md examples/*/README.md
 python3 tools/check_docs.py --fix
