@@ -6,7 +6,7 @@
   another page every mention). It looks like one if it exists seen from the page, the root or src/, begins with a folder of the
   root, or ends like a source file (.cc .h .py .sh .md .toml). Names with * < > { } $ or words in capitals stand for others.
 * Commands in code font and in blocks name files that exist, where these begin with a folder of the root.
-* docs/README.md links every page, and every page of docs/ has a command that a test runs.
+* docs/README.md links every page, and every page of docs/ but appendices has a command that a test runs.
 * A block without a language shows an output: the comment before it says how it is made (tools/check_outputs.py), and such a
   comment has its block. Messages of the program do not stand in indented lines, which escape this.
 * Sources and scripts name pages and anchors that exist; their comments, and the words of pages outside code font, name C++ sources
@@ -176,7 +176,7 @@ def block_faults(page):
 
 def unrun(page):
     """Pages of docs/ run a command in a test: an output, a printed text, or commands that a test takes from the page."""
-    if page.parent == INDEX.parent and page != INDEX and page.name not in RUN_BY_OTHERS and not RUN.search(page.read_text()):
+    if page.parent == INDEX.parent and page != INDEX and page.name not in RUN_BY_OTHERS and not page.stem.endswith("_appendix") and not RUN.search(page.read_text()):
         yield "runs no command in a test: show what one prints below <!-- output: COMMAND -->"
 
 
