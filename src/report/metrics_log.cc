@@ -37,16 +37,17 @@ Result<int64_t> drop_rows_from(const std::string& path, int64_t first_step) {
 Result<MetricsLog> MetricsLog::open(const MetricsLogOptions& options, int64_t first_step) {
   BRAID_TRY(make_folder(options.folder));
   MetricsLog log(options);
+  // Before anything of an earlier run goes: a program that does not start ends this one.
+  for (const CommandLogOptions& command : options.commands) {
+    BRAID_ASSIGN(CommandLog child, CommandLog::start(command));
+    log.commands_.push_back(std::move(child));
+  }
   BRAID_TRY(drop_rows_from(join_path(options.folder, kSamplesFile), first_step).status());
   BRAID_ASSIGN(log.last_step_, drop_rows_from(join_path(options.folder, kMetricsFile), first_step));
   log.first_step_ = first_step;
   if (options.tensorboard) {
     BRAID_ASSIGN(log.events_,
                  EventFile::create(join_path(options.folder, "tensorboard"), first_step));
-  }
-  for (const CommandLogOptions& command : options.commands) {
-    BRAID_ASSIGN(CommandLog child, CommandLog::start(command));
-    log.commands_.push_back(std::move(child));
   }
   return log;
 }

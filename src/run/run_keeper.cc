@@ -197,19 +197,20 @@ Status restore_kernel_choices(const Config& config) {
   return ok_status();
 }
 
-Status begin_run(const Config& config, const Session& session) {
-  const std::string folder = run_folder(config);
-  if (config.checkpoint.resume == "none") {
-    BRAID_TRY(remove_checkpoints(checkpoint_folder(config)));
-    for (const char* file : {"better_plan.yaml", "predicted.json"})
-      std::filesystem::remove(join_path(folder, file));
-    return ok_status();
-  }
-  const std::string rows = join_path(folder, "metrics.jsonl");
-  if (session.step() == 0 && !session.step_open() && path_exists(rows))
+Status begin_run(const Config& config) {
+  if (config.checkpoint.resume != "none") return ok_status();
+  BRAID_TRY(remove_checkpoints(checkpoint_folder(config)));
+  for (const char* file : {"better_plan.yaml", "predicted.json"})
+    std::filesystem::remove(join_path(run_folder(config), file));
+  return ok_status();
+}
+
+void warn_of_lost_checkpoints(const Config& config, const Session& session) {
+  const std::string rows = join_path(run_folder(config), "metrics.jsonl");
+  const bool anew = session.step() == 0 && !session.step_open();
+  if (config.checkpoint.resume != "none" && anew && path_exists(rows))
     log_warning(cat("checkpoint.resume: ", checkpoint_folder(config),
                     " has no checkpoint; the run begins anew, in place of what ", rows, " says"));
-  return ok_status();
 }
 
 std::string place_of(const Session& session) {

@@ -48,9 +48,11 @@ Result<MetricsRow> resume_session(const Config& config, Session& session);
 Result<std::string> save_session(const Config& config, const Session& session,
                                  const MetricsRow& row);
 
-// Before the first step: a run that begins anew removes what an earlier one left in its folders
-// (run.overwrite), and one that was to continue but finds no checkpoint says so.
-Status begin_run(const Config& config, const Session& session);
+// Before the first step of a run that begins anew: removes what an earlier one left in its folders
+// (run.overwrite). After all that could refuse the run.
+Status begin_run(const Config& config);
+// Says of a run that was to continue that it has found no checkpoint.
+void warn_of_lost_checkpoints(const Config& config, const Session& session);
 
 // "after step 12" or, within an open step, "within step 13".
 std::string place_of(const Session& session);

@@ -105,6 +105,15 @@ TEST_F(RunCheckpoint, AUsedFolderIsNotBegunAnewByAccident) {
   EXPECT_THAT(refused.errors, AllOf(HasSubstr("checkpoint.resume=auto"),
                                     HasSubstr("run.overwrite=true"), HasSubstr("used")));
   EXPECT_EQ(hashes(path("used")), before);
+  // Neither does one that may begin anew, and is refused for something else.
+  for (const char* option : {"log.command=[no-such-program]", "log.wandb=x", "log.mlflow=x"}) {
+    const Finished other =
+        run_program(command("used", "grpo", {"train.total_steps=1", "run.overwrite=true", option}));
+    if (other.end == "exited with status 0") continue;  // where that package is installed
+    EXPECT_THAT(other.errors, HasSubstr(std::string(option).substr(0, 8)));
+    EXPECT_EQ(hashes(path("used")), before) << option;
+    EXPECT_FALSE(steps_of("used").empty());
+  }
   finish(command("used", "grpo", {"train.total_steps=1", "run.overwrite=true"}));
 }
 

@@ -29,6 +29,8 @@ Status check_reward_list(const std::vector<RewardConfig>& rewards, const YamlNod
 
 // The child processes that log.command, log.wandb and log.mlflow ask for.
 Result<std::vector<CommandLogOptions>> log_commands(const Config& config);
+// Whether those programs are there, without starting them.
+Status check_log_programs(const Config& config);
 
 // Everything that can be found wrong before weights are loaded: device, folders, models and their
 // config.json, adapters, tokenizer, data, rewards, programs.

@@ -133,10 +133,8 @@ Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& 
 
 // Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what
 // was done is saved.
-Status train_loop(const Run& run, MetricsRow row) {
+Status train_loop(const Run& run, MetricsLog& log, MetricsRow row) {
   const auto& [config, session, schedule, program, order, prediction, idle] = run;
-  BRAID_ASSIGN(const MetricsLogOptions options, log_options(config, run_folder(config)));
-  BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session.step()));
   if (config.eval.at_start && session.step() == 0) {
     BRAID_TRY(evaluate(session, row));
     BRAID_TRY(log.write(-1, row));
@@ -204,7 +202,10 @@ Status run_rank(LoadedConfig loaded, PlannedRun planned, const TrainArguments& a
   const Program& program = planned.program;
   const bool leads = world == nullptr || world->global_rank() == 0;
   BRAID_TRY(restore_kernel_choices(config));
-  if (leads) BRAID_TRY(check_eval_data(config));
+  if (leads) {
+    BRAID_TRY(check_log_programs(config));
+    BRAID_TRY(check_eval_data(config));
+  }
   std::unique_ptr<Session> session;
   BRAID_TRY(load_models(config, program, world, &session));
   if (world != nullptr) BRAID_TRY(agree_on_data(*world, session->data()));
@@ -224,14 +225,18 @@ Status run_rank(LoadedConfig loaded, PlannedRun planned, const TrainArguments& a
   }
   BRAID_TRY(
       guarded([&] { return check_checkpoint_space(config, *session); }).at("room for checkpoints"));
-  BRAID_TRY(begin_run(config, *session));
+  // What could still refuse the run comes before what an earlier one left goes.
+  BRAID_ASSIGN(const MetricsLogOptions options, log_options(config, run_folder(config)));
+  warn_of_lost_checkpoints(config, *session);
+  BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session->step()));
+  BRAID_TRY(begin_run(config));
   const std::string folder = run_folder(config);
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
   SaveSchedule schedule(config.checkpoint, now_s());
   RunPrediction prediction(planned);
   IdleWatch idle(config, program.graph);
-  const Status ended =
-      train_loop({config, *session, schedule, program, arguments.order, prediction, idle}, row);
+  const Status ended = train_loop(
+      {config, *session, schedule, program, arguments.order, prediction, idle}, log, row);
   *together = session->dismissed();
   BRAID_TRY(ended);
   BRAID_TRY(prediction.write(folder));
