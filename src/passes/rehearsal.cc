@@ -135,8 +135,23 @@ Status Rehearsal::reallocate(int32_t entry) {
   return models_.reallocate(entry);
 }
 
+// Data may be far shorter than they may be: prompts leave room for responses in the positions of
+// the models, as those of a step that does not fail do. The same on all ranks.
+Result<int64_t> Rehearsal::longest_prompt() const {
+  int64_t out = config_.data.max_prompt_length;
+  for (const RoleSpec& role : program_.graph.roles) {
+    if (is_scorer(role)) continue;  // may read texts in tokens of its own
+    BRAID_ASSIGN(const Origin origin, role_origin(config_, role));
+    BRAID_ASSIGN(const ModelSpec spec, origin_spec(origin, role.scalar_head, role.value_head));
+    if (spec.max_positions > 0)
+      out = std::min(out, spec.max_positions - config_.rollout.max_response_length);
+  }
+  return std::max<int64_t>(out, 1);
+}
+
 // As many samples as a step has, with prompts as long as they may be; those of a group are alike.
 Status Rehearsal::begin_samples() {
+  BRAID_ASSIGN(const int64_t prompt, longest_prompt());
   const Call& fetch = program_.graph.calls.front();
   const int64_t of_prompt = generates(program_.graph) ? config_.rollout.samples_per_prompt : 1;
   const int64_t copies = fetch.function == "pairs" ? 2 : of_prompt;
@@ -145,7 +160,7 @@ Status Rehearsal::begin_samples() {
   for (int64_t p = 0; p < config_.rollout.prompts_per_step; ++p)
     for (int64_t k = 0; k < copies; ++k) {
       samples.push_back({SampleId{p * copies + k}, GroupId{p}, "", Json::object(), {}});
-      prompts.emplace_back(config_.data.max_prompt_length, 0);
+      prompts.emplace_back(prompt, 0);
       // Prompts of two groups differ, or they would be computed once.
       int64_t rest = p;
       for (int32_t& token : prompts.back()) token = static_cast<int32_t>(rest % 2), rest /= 2;

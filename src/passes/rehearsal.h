@@ -66,6 +66,7 @@ class Rehearsal : public Executor {
   Status update(const Call& call);
   Status reallocate(int32_t entry);
   int64_t rank() const { return everyone_ == nullptr ? 0 : everyone_->index(); }
+  Result<int64_t> longest_prompt() const;
   Status begin_samples();
   Status put_fields(FieldShape shape, int64_t numbers);
   Status put_responses(int64_t tokens);

@@ -23,6 +23,13 @@ constexpr Column kColumns[] = {{"reward/raw_mean", "reward"},
                                {"sft/loss", "loss"},
                                {"rm/loss", "loss"},
                                {"rm/accuracy", "accuracy"},
+                               {"dpo/loss", "loss"},
+                               {"dpo/accuracy", "accuracy"},
+                               {"orpo/loss", "loss"},
+                               {"orpo/accuracy", "accuracy"},
+                               {"kto/loss", "loss"},
+                               {"kto/accuracy", "accuracy"},
+                               {"distill/reverse_kl", "reverse kl"},
                                {"critic/loss", "value loss"},
                                {"length/response_mean", "length"}};
 

@@ -60,6 +60,8 @@ TEST(Console, ShowsProgressTheLongestPhasesSpeedAndTimeLeft) {
             "0.25, reward 0.12)  1234 tokens/s  left 59 s");
   EXPECT_EQ(console_line({{"eval/accuracy", 0.25}}, -1, 8, -1),
             "step 0/8 [................] 0%  eval accuracy 0.25");
+  EXPECT_EQ(console_line({{"dpo/loss", 0.5}, {"dpo/accuracy", 0.75}}, 3, 8, -1),
+            "step 4/8 [########........] 50%  loss 0.5  accuracy 0.75");
   EXPECT_NE(console_line(row, 3, 8, 150).find("left 2 min"), std::string::npos);
 }
 
