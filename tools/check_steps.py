@@ -428,7 +428,7 @@ def main():
     parser.add_argument("--only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    logging.disable_progress_bar()
+    logging.disable_progress_bar(), logging.set_verbosity_error()
     found = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -1,5 +1,6 @@
 // Every trainable algorithm: the identities of a first step, and the commands that
 // docs/algorithms.md prints. BRAID_TEST_FULL=1 runs them to their end with three seeds: they learn.
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <functional>
 #include <set>
 
+#include "nn/model.h"
 #include "runs/process_testing.h"
 #include "session/check_models.h"
 #include "session/testing.h"
