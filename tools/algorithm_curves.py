@@ -17,39 +17,64 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "algorithms.md"
 SEEDS = (1, 2, 3)
-METRICS = {"dpo": "dpo/accuracy", "orpo": "orpo/accuracy", "kto": "kto/accuracy", "distill": "distill/reverse_kl"}
+METRICS = {"rm squared_error": "rm/error_abs_mean", "rm": "rm/accuracy", "dpo": "dpo/accuracy", "orpo": "orpo/accuracy", "kto": "kto/accuracy", "distill": "distill/reverse_kl"}
+# Keys whose value makes another variant of an algorithm.
+VARIANTS = ("algorithm.reward_loss", "algorithm.preference_loss", "algorithm.label_smoothing", "critic.shared_trunk", "reference.ema")
+# Those of which a command uses what they train.
+BEFORE = {"distill": ["grpo"], "reward_models": ["rm pairwise", "rm squared_error"]}
 COLUMNS, WIDTH, HEIGHT, GAP_X, GAP_Y, LEFT, TOP, SMOOTH = 5, 165, 90, 40, 50, 40, 30, 3
 COLORS = ["#1f77b4", "#d62728", "#2ca02c"]
 
 
+def title(words):
+    """The algorithm's name and what else of it a command chooses: `dpo ipo`, `ppo shared_trunk`."""
+    settings = dict(word.split("=", 1) for word in words[2:])
+    chosen = [value if value.replace("_", "").isalpha() and value != "true" else key.split(".")[-1] for key, value in settings.items() if key in VARIANTS]
+    return " ".join([settings.get("algorithm.name") or Path(words[1]).stem, *chosen])
+
+
 def commands():
-    """Words of the printed commands behind `braid`, by algorithm, in the order of the page."""
+    """Words of the printed commands behind `braid`, by title, in the order of the page."""
     out = {}
     for line in re.findall(r"^build/braid (train examples/algorithms/.*)$", PAGE.read_text(), re.M):
-        name = re.search(r"algorithm\.name=(\w+)", line)
-        out.setdefault(name.group(1) if name else "distill", line.split())
+        words = line.split()
+        if out.setdefault(title(words), words) != words:
+            sys.exit(f"{PAGE}: two commands are '{title(words)}': {line}; name the key that tells them apart in VARIANTS")
     return out
 
 
 def metric(name):
-    return METRICS.get(name, "reward/raw_mean")
+    return METRICS.get(name) or METRICS.get(name.split()[0], "reward/raw_mean")
 
 
-def run(braid, words, folder, name, seed, *more):
-    command = [braid, *words, f"run.dir={folder}", f"run.name={name}-{seed}", f"train.seed={seed}", "train.threads=1", "checkpoint.every_steps=0", *more]
+def train(braid, words, folder, seed, *more):
+    command = [braid, *words, f"run.dir={folder}", f"train.seed={seed}", "train.threads=1", "checkpoint.every_steps=0", *more]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-    rows = [json.loads(line) for line in (folder / f"{name}-{seed}" / "metrics.jsonl").read_text().splitlines()]
+
+
+def run(braid, words, folder, name, seed):
+    label = f"{name.replace(' ', '-')}-{seed}"
+    train(braid, words, folder, seed, f"run.name={label}")
+    rows = [json.loads(line) for line in (folder / label / "metrics.jsonl").read_text().splitlines()]
     return [round(row[metric(name)], 5) for row in rows], sum(row["time/step"] for row in rows)
 
 
+def after_others(braid, name, words, folder):
+    """Runs what the page prints before the command, and has its configuration read what that trained."""
+    if name not in BEFORE:
+        return words
+    for other in BEFORE[name]:
+        train(braid, commands()[other], folder, 0)
+    config = folder / Path(words[1]).name
+    config.write_text((ROOT / words[1]).read_text().replace("runs/algorithms", str(folder)))
+    return [words[0], str(config), *words[2:]]
+
+
 def curves_of(braid, name, words, folder):
-    teacher = []
-    if name == "distill":  # the command before it on the page trains the teacher
-        run(braid, commands()["grpo"], folder, "teacher", 0)
-        teacher = [f"teacher.path={folder}/teacher-0/export/actor"]
-    found = [run(braid, words, folder, name, seed, *teacher) for seed in SEEDS]
+    adapted = after_others(braid, name, words, folder)
+    found = [run(braid, adapted, folder, name, seed) for seed in SEEDS]
     print(f"{name:30} {metric(name)}: " + ", ".join(f"{curve[0]:.3f} to {curve[-1]:.3f}" for curve, _ in found) + f"; {sum(s for _, s in found):.0f} s", flush=True)
     return {"command": " ".join(words), "metric": metric(name), "seeds": list(SEEDS), "curves": [curve for curve, _ in found]}
 

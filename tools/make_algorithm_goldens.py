@@ -21,7 +21,7 @@ ALGORITHMS = {
     "dapo": {**GRPO, "high": 0.28},
     "dr_grpo": {**GRPO, "normalize": "none", "agg": "constant_norm"},
     "gspo": {**GRPO, "low": 3e-4, "high": 4e-4, "agg": "seq_mean_token_mean", "level": "sequence"},
-    "cispo": {**GRPO, "low": 1.0, "high": 4.0, "loss": "cispo"},
+    "cispo": {**GRPO, "low": 0.1, "high": 0.2, "loss": "cispo", "stated_clip": True},  # no ratio here reaches its defaults
     "rloo": {**RETURNS, "advantages": "rloo", "gamma": 1},
     "reinforce": {**RETURNS, "advantages": "returns"},
     "reinforce_plus_plus": {**RETURNS, "advantages": "returns", "normalize": "batch"},
@@ -127,7 +127,7 @@ def main():
             moved = new.astype(complex)
             moved[place] += 1e-30j
             gradient[place] = loss_of(o, moved, old, ref, advantages).imag / 1e-30
-        cases[name] = {"kl_coef": o["kl"], "gamma": o.get("gamma", 1), "advantages": packed(advantages),
+        cases[name] = {"kl_coef": o["kl"], "gamma": o.get("gamma", 1), **({"clip_low": o["low"], "clip_high": o["high"]} if o.get("stated_clip") else {}), "advantages": packed(advantages),
                        "loss": float(loss_of(o, new.astype(complex), old, ref, advantages).real), "gradient": packed(gradient)}
     batch = {"lengths": LENGTHS, "groups": GROUPS, "max_response_length": LONGEST, "rewards": REWARDS,
              "old_logprobs": packed(old), "ref_logprobs": packed(ref), "logprobs": packed(new)}

@@ -79,6 +79,8 @@ def suites(build):
     found["learning"] = ("examples/quickstart/seeds.sh build/braid " + " ".join(map(str, SEEDS)), lambda: run_command(quickstart))
     curves = ["python3", "tools/plan_curves.py", str(build / "braid"), "--out", str(EVIDENCE / "plan_curves_runs.json")]
     found["plan_curves"] = ("python3 tools/plan_curves.py build/braid --out docs/evidence/plan_curves_runs.json", lambda: run_command(curves))
+    steps = [os.environ.get("BRAID_PYTHON", "python3"), "tools/check_steps.py", str(build / "braid"), "--out", str(EVIDENCE / "steps_runs.json")]
+    found["steps"] = ("python3 tools/check_steps.py build/braid --out docs/evidence/steps_runs.json", lambda: run_command(steps))
     found["lint"] = ("make lint", lambda: run_command(["make", "lint"]))
     return found
 

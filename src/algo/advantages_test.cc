@@ -334,10 +334,9 @@ TEST(Registry, UnknownNamesListTheKnownOnes) {
   EXPECT_TRUE(find_compute("ppo_advantages").ok());
   EXPECT_THAT(find_compute("ppo_advantage").status().message(),
               HasSubstr("did you mean 'ppo_advantages'?"));
-  EXPECT_THAT(
-      find_loss("dpo").status().message(),
-      HasSubstr(
-          "cispo, kto, odds_ratio, pairwise, policy, policy_and_value, preference, sft, value"));
+  EXPECT_THAT(find_loss("dpo").status().message(),
+              HasSubstr("cispo, cross_entropy, kto, odds_ratio, pairwise, policy, "
+                        "policy_and_value, preference, sft, squared_error, value"));
 }
 
 TEST(Validate, AcceptsTheDefaults) {

@@ -62,6 +62,8 @@ class AlgorithmGoldens : public testing::TestWithParam<FunctionsOf> {
                       &config);
     config.algorithm.kl.coef = expected()["kl_coef"].get<double>();
     config.algorithm.gamma = expected()["gamma"].get<double>();
+    config.algorithm.clip_low = expected().value("clip_low", config.algorithm.clip_low);
+    config.algorithm.clip_high = expected().value("clip_high", config.algorithm.clip_high);
     EXPECT_TRUE(validate(config.algorithm).ok()) << validate(config.algorithm).message();
     return config.algorithm;
   }
@@ -91,6 +93,7 @@ TEST_P(AlgorithmGoldens, StepEqualsAnIndependentComputation) {
   result.loss.backward();
   EXPECT_THAT(to_doubles(logprobs.grad()),
               Pointwise(DoubleNear(1e-12), expected()["gradient"].get<GoldenNumbers>()));
+  EXPECT_GT(result.metrics.at("policy/clipfrac").mean(), 0);
 }
 
 // Ratio 1, KL 0, nothing clipped; the gradient is the advantage times the token's weight.

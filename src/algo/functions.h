@@ -82,6 +82,14 @@ Result<LossResult> sft_loss(const ModelOutputs&, const AlgoBatch&, const Denomin
 Result<LossResult> pairwise_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
                                  const AlgorithmOptions&);
 
+// Of single responses: the squared difference of score and `score` [S], and the binary
+// cross-entropy of sigmoid(score) under the label `wanted` [S] (1 or 0). Mean over
+// Denominators::samples.
+Result<LossResult> squared_error_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                                      const AlgorithmOptions&);
+Result<LossResult> cross_entropy_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
+                                      const AlgorithmOptions&);
+
 // DPO and its kin (algorithm.preference_loss) over pairs of samples of one group: those that
 // `preferred` [S] names where there is such a field, else each sample and the next. Mean over
 // Denominators::groups. Fields: ref_logprobs [R].

@@ -53,6 +53,7 @@ struct Case {
              {"returns", double_tensor(returns)},
              {"sampler_logprobs", double_tensor(sampler_logprobs)},
              {"wanted", double_tensor({1, 0, 1, 1, 0, 1})},
+             {"score", double_tensor({0.5, -1, 2, 0, 0.25, 1})},
              {"kl_baseline", double_tensor(Numbers(6, 0.4))}},
             lens,
             groups};
@@ -130,17 +131,21 @@ std::vector<AlgorithmOptions> policy_variants() {
        {"token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_norm"}) {
     for (const char* level : {"token", "sequence"}) {
       for (const char* estimator : {"k1", "k2", "k3"}) {
-        AlgorithmOptions o;
-        o.loss_agg = agg;
-        o.loss_norm_tokens = 7;
-        o.ratio_level = level;
-        o.kl = {0.3, estimator, "loss", "fixed", 6, 10000};
-        o.clip_low = 0.1;
-        o.clip_high = 0.25;
-        o.dual_clip = estimator[1] == '3' ? 1.3 : 0;
-        o.tis_cap = estimator[1] == '2' ? 1.2 : 0;
-        o.entropy_coef = 0.05;
-        variants.push_back(o);
+        for (const double dual_clip : {0.0, 1.3}) {
+          for (const double tis_cap : {0.0, 1.2}) {
+            AlgorithmOptions o;
+            o.loss_agg = agg;
+            o.loss_norm_tokens = 7;
+            o.ratio_level = level;
+            o.kl = {0.3, estimator, "loss", "fixed", 6, 10000};
+            o.clip_low = 0.1;
+            o.clip_high = 0.25;
+            o.dual_clip = dual_clip;
+            o.tis_cap = tis_cap;
+            o.entropy_coef = 0.05;
+            variants.push_back(o);
+          }
+        }
       }
     }
   }
@@ -338,12 +343,14 @@ void expect_same(const Split& a, const Split& b) {
 
 TEST(Losses, DoNotDependOnTheSplitIntoMicroBatches) {
   const Case c(7);
-  std::vector<AlgorithmOptions> variants = policy_variants();
+  const std::vector<AlgorithmOptions> all = policy_variants();
   const std::set<std::string> on_pairs = {"pairwise", "preference", "odds_ratio"};
+  const std::set<std::string> of_policies = {"policy", "cispo", "policy_and_value"};
   for (const char* name : {"policy", "cispo", "value", "policy_and_value", "sft", "pairwise",
-                           "preference", "odds_ratio", "kto"}) {
+                           "squared_error", "cross_entropy", "preference", "odds_ratio", "kto"}) {
     const LossFn loss = find_loss(name).value();
-    for (const auto& options : variants) {
+    const size_t count = of_policies.count(name) > 0 ? all.size() : 1;  // others do not read them
+    for (const auto& options : std::vector(all.begin(), all.begin() + count)) {
       const Split whole = run_split(c, loss, options, 6);
       expect_same(run_split(c, loss, options, 2), whole);
       if (on_pairs.count(name) == 0) expect_same(run_split(c, loss, options, 1), whole);
@@ -396,6 +403,8 @@ TEST(PolicyAndValueLoss, EqualsReferencesAndFiniteDifferences) {
     EXPECT_NEAR(result.loss.item<double>(),
                 policy_reference(c, options) + value_reference(critic, options), 1e-12);
     EXPECT_EQ(result.metrics.count("policy/loss") + result.metrics.count("critic/loss"), 2u);
+    // The gradient of either is tried in all variants by itself.
+    if (options.loss_agg != "token_mean" || options.ratio_level != "token") continue;
     expect_gradient(c.x, [&](const at::Tensor& x) { return loss(x, double_tensor(values)).loss; });
     expect_gradient(values, [&](const at::Tensor& x) { return loss(double_tensor(c.x), x).loss; });
   }
@@ -448,6 +457,48 @@ TEST(PairwiseLoss, RefusesSamplesThatAreNoPairs) {
       pairwise_loss({{}, {}, {}, double_tensor(Numbers(6))}, batch, c.totals(), AlgorithmOptions{});
   EXPECT_THAT(result.status().message(), testing::HasSubstr("samples 0 and 1"));
   EXPECT_FALSE(pairwise_loss({{}, {}, {}, double_tensor({1})}, {{}, {1}, {0}}, {}, {}).ok());
+}
+
+TEST(PointwiseLoss, EqualsReferenceAndFiniteDifferences) {
+  const Case c(11);
+  const Numbers scores = {0.5, -0.2, -1, 2, 0.1, 0.3}, said = {0.5, -1, 2, 0, 0.25, 1};
+  const Numbers wanted = {1, 0, 1, 1, 0, 1};
+  double squares = 0, entropy = 0, error = 0;
+  for (size_t i = 0; i < 6; ++i) {
+    squares += (scores[i] - said[i]) * (scores[i] - said[i]) / 6;
+    error += std::abs(scores[i] - said[i]) / 6;
+    const double p = 1 / (1 + std::exp(-scores[i]));  // that it is wanted
+    entropy -= (wanted[i] * std::log(p) + (1 - wanted[i]) * std::log(1 - p)) / 6;
+  }
+  const std::pair<LossFn, double> cases[] = {{squared_error_loss, squares},
+                                             {cross_entropy_loss, entropy}};
+  for (const auto& [loss, expected] : cases) {
+    const auto run = [&, loss = loss](const at::Tensor& x) {
+      return loss({{}, {}, {}, x}, c.batch(), c.totals(), {}).value();
+    };
+    const LossResult result = run(double_tensor(scores));
+    EXPECT_NEAR(result.loss.item<double>(), expected, 1e-12);
+    EXPECT_NEAR(result.metrics.at("rm/loss").mean(), expected, 1e-12);
+    expect_gradient(scores, [&](const at::Tensor& x) { return run(x).loss; });
+    AlgoBatch unrated = c.batch();
+    unrated.fields.erase("score"), unrated.fields.erase("wanted");
+    EXPECT_FALSE(loss({{}, {}, {}, double_tensor(scores)}, unrated, c.totals(), {}).ok());
+  }
+  const ModelOutputs outputs{{}, {}, {}, double_tensor(scores)};
+  const auto squared = squared_error_loss(outputs, c.batch(), c.totals(), {});
+  EXPECT_NEAR(squared->metrics.at("rm/error_abs_mean").mean(), error, 1e-12);
+  const auto labelled = cross_entropy_loss(outputs, c.batch(), c.totals(), {});
+  EXPECT_DOUBLE_EQ(labelled->metrics.at("rm/accuracy").mean(), 4.0 / 6);
+}
+
+// A score of 0 says nothing: half of the wanted and half of the others.
+TEST(PointwiseLoss, HasItsKnownValueWhereScoresAreZero) {
+  const Case c(11);
+  const ModelOutputs outputs{{}, {}, {}, double_tensor(Numbers(6, 0))};
+  EXPECT_NEAR(cross_entropy_loss(outputs, c.batch(), c.totals(), {})->loss.item<double>(),
+              std::log(2.0), 1e-12);
+  EXPECT_NEAR(squared_error_loss(outputs, c.batch(), c.totals(), {})->loss.item<double>(),
+              (0.25 + 1 + 4 + 0.0625 + 1) / 6, 1e-12);
 }
 
 // Sums, or means, of new - ref over the tokens of each sample.

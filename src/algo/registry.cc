@@ -27,6 +27,8 @@ const std::map<std::string, LossFn>& losses() {
                                                       {"value", value_loss},
                                                       {"sft", sft_loss},
                                                       {"pairwise", pairwise_loss},
+                                                      {"squared_error", squared_error_loss},
+                                                      {"cross_entropy", cross_entropy_loss},
                                                       {"preference", preference_loss},
                                                       {"odds_ratio", odds_ratio_loss},
                                                       {"kto", kto_loss},

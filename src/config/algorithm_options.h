@@ -64,6 +64,7 @@ struct AlgorithmOptions {
   double label_smoothing = 0;
   double wanted_weight = 1;
   double unwanted_weight = 1;
+  std::string reward_loss = "pairwise";
 
   std::string loss;
   std::string advantages;
@@ -145,6 +146,12 @@ void visit(V& v, AlgorithmOptions& o) {
     counted(0, kMostNumber), key::read_if(ReadIf::kLabels));
   v("unwanted_weight", o.unwanted_weight, "kto: weight of those that are not",
     counted(0, kMostNumber), key::read_if(ReadIf::kLabels));
+  v("reward_loss", o.reward_loss,
+    "rm: pairwise, of a chosen and a rejected response; squared_error, of a response and its "
+    "score; "
+    "cross_entropy, of a response that is wanted or not",
+    one_of("pairwise | squared_error | cross_entropy"), key::priced,
+    key::read_if(ReadIf::kRewardModel));
   v("loss", o.loss,
     "a library of 'braid build-loss' whose loss of a token stands for that of the policy "
     "(docs/own_losses.md); \"\" = the algorithm's");

@@ -41,6 +41,7 @@ enum class ReadIf {
   kPreferencesOrLabels,
   kPairs,
   kLabels,
+  kRewardModel,
   kOptimizer,
   kCpu,
   kSkipping,

@@ -374,7 +374,8 @@ std::string arithmetic_text(const Config& config, const BatchArithmetic& arithme
 }
 
 std::string algorithm_text(const AlgorithmOptions& algorithm) {
-  if (algorithm.name == "sft" || algorithm.name == "rm") return algorithm.name;
+  if (algorithm.name == "sft") return algorithm.name;
+  if (algorithm.name == "rm") return cat("rm: loss ", algorithm.reward_loss);
   if (algorithm.name == "kto")
     return cat("kto: beta ", algorithm.beta, ", weights ", algorithm.wanted_weight, "/",
                algorithm.unwanted_weight);
@@ -391,7 +392,9 @@ std::string algorithm_text(const AlgorithmOptions& algorithm) {
   const std::string penalty = kl.coef == 0 ? "reference model not loaded (algorithm.kl.coef = 0)"
                                            : cat("KL ", kl.coef, " (", kl.estimator, ", ",
                                                  kl.controller, ") in the ", kl.in);
-  return cat(algorithm.name, ": gamma ", algorithm.gamma, ", lambda ", algorithm.lam, ", clip ",
+  const bool discounts = algorithm_traits(algorithm.name).discounts;
+  return cat(algorithm.name, ": ", discounts ? cat("gamma ", algorithm.gamma, ", ") : "",
+             algorithm.name == "ppo" ? cat("lambda ", algorithm.lam, ", ") : "", "clip ",
              algorithm.clip_low, "/", algorithm.clip_high, ", advantages normalized by ",
              algorithm.normalize_advantages, ", losses averaged as ", algorithm.loss_agg, ", ",
              penalty);

@@ -274,6 +274,9 @@ TEST(Config, TheAlgorithmsSilentChoicesAreSaid) {
   EXPECT_EQ(algorithm_text(options),
             "ppo: gamma 1, lambda 0.95, clip 0.2/0.2, advantages normalized by batch, losses "
             "averaged as token_mean, KL 0.05 (k1, fixed) in the reward");
+  // What an algorithm does not read is not said.
+  EXPECT_TRUE(algorithm_text(default_options("reinforce")).starts_with("reinforce: gamma 1, clip"));
+  EXPECT_TRUE(algorithm_text(default_options("grpo")).starts_with("grpo: clip"));
   options.kl.coef = 0;
   EXPECT_NE(algorithm_text(options).find("reference model not loaded (algorithm.kl.coef = 0)"),
             std::string::npos);

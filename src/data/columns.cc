@@ -1,5 +1,6 @@
 #include "data/columns.h"
 
+#include <cmath>
 #include <vector>
 
 #include "base/text.h"
@@ -89,10 +90,12 @@ Result<RowColumns> sample_columns(const OrderedJson& row, RowColumns out,
 Result<RowColumns> pair_columns(const OrderedJson& row, RowColumns out) {
   for (const char* column : {"chosen", "rejected"})
     if (!has_column(row, column)) {
-      const char* hint = has_column(row, "completion")
-                             ? " (prompt + completion + label are single answers; this algorithm "
-                               "learns from pairs, sft from single ones)"
-                             : "";
+      const bool single = has_column(row, "completion") || has_column(row, "response");
+      const char* hint =
+          single ? " (these are single answers; this algorithm learns from pairs, sft from single "
+                   "ones, and so does rm with algorithm.reward_loss: squared_error, of scores, or "
+                   "cross_entropy, of labels)"
+                 : "";
       return missing_key(row, cat("'", column, "'"), hint);
     }
   out.answer = "chosen";
@@ -101,13 +104,22 @@ Result<RowColumns> pair_columns(const OrderedJson& row, RowColumns out) {
   return out;
 }
 
-// A completion and whether it is a good one; of a pair both are read.
-Result<RowColumns> labelled_columns(const OrderedJson& row, RowColumns out) {
-  if (has_column(row, "chosen") && has_column(row, "rejected")) return pair_columns(row, out);
+// A prompt and the one answer to it.
+Result<RowColumns> single_columns(const OrderedJson& row, RowColumns out, const DataConfig& config,
+                                  const char* hint) {
+  if (out.prompt.empty()) return no_prompt(row, config);
   out.answer =
       has_column(row, "completion") || !has_column(row, "response") ? "completion" : "response";
-  if (!has_column(row, out.answer))
-    return missing_key(row, "'completion'", " ('chosen' and 'rejected' would do as well)");
+  if (!has_column(row, out.answer)) return missing_key(row, "'completion' or 'response'", hint);
+  return out;
+}
+
+// A completion and whether it is a good one; of a pair both are read.
+Result<RowColumns> labelled_columns(const OrderedJson& row, RowColumns out,
+                                    const DataConfig& config) {
+  if (has_column(row, "chosen") && has_column(row, "rejected")) return pair_columns(row, out);
+  BRAID_ASSIGN(out,
+               single_columns(row, out, config, " ('chosen' and 'rejected' would do as well)"));
   const OrderedJson* label = out.label.empty() ? nullptr : find_column(row, out.label);
   if (label == nullptr || !truth_of(*label))
     return label == nullptr
@@ -115,6 +127,28 @@ Result<RowColumns> labelled_columns(const OrderedJson& row, RowColumns out) {
                : invalid_input(cat("key '", out.label, "' must be true or false, not ",
                                    label->dump(), ": whether the completion is a good one"));
   out.format = RowFormat::kUnpaired;
+  return out;
+}
+
+// A response and how good it is.
+Result<RowColumns> scored_columns(const OrderedJson& row, RowColumns out,
+                                  const DataConfig& config) {
+  const bool pair = has_column(row, "chosen") && has_column(row, "rejected");
+  BRAID_ASSIGN(
+      out, single_columns(row, out, config,
+                          pair ? " (chosen and rejected are for algorithm.reward_loss: pairwise or "
+                                 "cross_entropy)"
+                               : ""));
+  out.label = config.label_key == DataConfig().label_key ? "score" : config.label_key;
+  const OrderedJson* score = find_column(row, out.label);
+  if (score == nullptr)
+    return missing_key(row, "'score'",
+                       ", the number that says how good the response is (data.label_key names "
+                       "another column)");
+  if (!number_of(*score))
+    return invalid_input(cat("key '", out.label, "' must be a finite number, not ", score->dump(),
+                             ": how good the response is"));
+  out.format = RowFormat::kScored;
   return out;
 }
 
@@ -150,6 +184,8 @@ const char* row_format_name(RowFormat format) {
       return "conversations of from and value (ShareGPT)";
     case RowFormat::kAlpaca:
       return "instruction + input + output (Alpaca)";
+    case RowFormat::kScored:
+      return "prompt + response + score";
   }
   return "";
 }
@@ -168,6 +204,15 @@ std::optional<bool> truth_of(const OrderedJson& value) {
   const std::string text = lowered(value.get_ref<const std::string&>());
   if (text == "true") return true;
   return text == "false" ? std::optional<bool>(false) : std::nullopt;
+}
+
+std::optional<double> number_of(const OrderedJson& value) {
+  std::optional<double> number;
+  if (value.is_number()) number = value.get<double>();
+  if (double said = 0;
+      value.is_string() && parse_double(value.get_ref<const std::string&>(), &said))
+    number = said;
+  return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
 bool ends_with_assistant(const OrderedJson& messages) {
@@ -199,7 +244,8 @@ Result<RowColumns> recognise_columns(const OrderedJson& row, DataNeed need,
     out.label = kGroundTruth;
   }
   if (need == DataNeed::kSamples) return sample_columns(row, out, config);
-  if (need == DataNeed::kLabelled) return labelled_columns(row, out);
+  if (need == DataNeed::kLabelled) return labelled_columns(row, out, config);
+  if (need == DataNeed::kScored) return scored_columns(row, out, config);
   return need == DataNeed::kPairs ? pair_columns(row, out) : prompt_columns(row, out, config);
 }
 
@@ -209,7 +255,8 @@ std::string describe_columns(const OrderedJson& row, const RowColumns& columns) 
     if (!column->empty())
       parts.push_back(cat("'", *column, "' is ", kind_of(*find_column(row, *column))));
   if (!columns.label.empty() && columns.label != columns.answer)
-    parts.push_back(cat("'", columns.label, "' is the label"));
+    parts.push_back(cat("'", columns.label, "' is the ",
+                        columns.format == RowFormat::kScored ? "score" : "label"));
   return cat(row_format_name(columns.format), ": ", join(parts, ", "));
 }
 

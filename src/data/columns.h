@@ -16,6 +16,7 @@ enum class DataNeed {
   kSamples,
   kPairs,
   kLabelled,  // single responses, wanted or not; a pair is one of each
+  kScored,    // single responses, each with a number: how good it is
 };
 
 // How a row is read. In every format the prompt may be text, token ids or a conversation.
@@ -31,8 +32,9 @@ enum class RowFormat {
   kText,                // text, learnt as a whole
   kShareGpt,            // conversations of from and value, read as messages
   kAlpaca,              // instruction, input, output, read as prompt and response
+  kScored,              // prompt, response or completion, score
 };
-constexpr int kRowFormats = 11;
+constexpr int kRowFormats = 12;
 
 // "prompt + completion (TRL)": for people.
 const char* row_format_name(RowFormat format);
@@ -42,7 +44,7 @@ struct RowColumns {
   std::string prompt;    // "" where the prompt is a part of other columns
   std::string answer;    // what is learnt, or the better of two; "" for none
   std::string rejected;  // the worse of two
-  std::string label;     // column of the right answer, or a path to it (a.b); "" for none
+  std::string label;     // column of the right answer or the score, or a path (a.b); "" for none
 };
 
 // What the columns of a row, null ones left out, mean for `need`. A column that config.prompt_key
@@ -65,6 +67,8 @@ bool is_conversation(const OrderedJson& value);
 bool is_message_column(const std::string& name);
 // The value as true or false: text that says so counts, since tables hold it that way.
 std::optional<bool> truth_of(const OrderedJson& value);
+// The value as a finite number, which may be written as text too; nullopt for anything else.
+std::optional<double> number_of(const OrderedJson& value);
 // A conversation whose last message is the assistant's.
 bool ends_with_assistant(const OrderedJson& messages);
 

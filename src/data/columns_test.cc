@@ -56,6 +56,13 @@ TEST(Columns, EveryFormatIsToldByItsColumns) {
        DataNeed::kPairs,
        "chosen + rejected (TRL, preference with the prompt inside): 'chosen' is a conversation, "
        "'rejected' is a conversation"},
+      {{{"prompt", "a"}, {"response", "b"}, {"label", false}},
+       DataNeed::kLabelled,
+       "prompt + completion + label (TRL, unpaired preference): 'prompt' is text, 'response' is "
+       "text, 'label' is the label"},
+      {{{"prompt", "a"}, {"response", "b"}, {"score", -0.5}},
+       DataNeed::kScored,
+       "prompt + response + score: 'prompt' is text, 'response' is text, 'score' is the score"},
   };
   for (const auto& test : cases) EXPECT_EQ(recognised(test.row, test.need), test.description);
 }
@@ -90,7 +97,31 @@ TEST(Columns, PathsReachIntoNestedColumns) {
     EXPECT_EQ(find_column(row, absent), nullptr) << absent;
 }
 
+// As a number or as the text of one (tables), in `score` or in what data.label_key names.
+TEST(Columns, ScoresAreNumbers) {
+  const auto scored = [](const OrderedJson& score, const DataConfig& config = {}) {
+    return recognised({{"prompt", "a"}, {"completion", "b"}, {"score", score}, {"useful", 4}},
+                      DataNeed::kScored, config);
+  };
+  for (const OrderedJson& good : {OrderedJson(1), OrderedJson(-2.5), OrderedJson("0.25")})
+    EXPECT_THAT(scored(good), HasSubstr("'score' is the score")) << good;
+  for (const OrderedJson& bad :
+       {OrderedJson("good"), OrderedJson(true), OrderedJson("nan"), OrderedJson({1})})
+    EXPECT_THAT(scored(bad), HasSubstr("key 'score' must be a finite number")) << bad;
+  EXPECT_THAT(scored(nullptr), HasSubstr("missing key 'score'"));
+  DataConfig config;
+  config.label_key = "useful";
+  EXPECT_THAT(scored("good", config), HasSubstr("'useful' is the score"));
+}
+
 TEST(Columns, DataForAnotherAlgorithmSaySo) {
+  EXPECT_THAT(recognised({{"prompt", "a"}, {"response", "b"}, {"score", 1}}, DataNeed::kPairs),
+              HasSubstr("squared_error, of scores"));
+  EXPECT_THAT(recognised({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}}, DataNeed::kScored),
+              HasSubstr("are for algorithm.reward_loss: pairwise"));
+  for (const DataNeed need : {DataNeed::kLabelled, DataNeed::kScored})
+    EXPECT_THAT(recognised({{"response", "b"}, {"score", 1}, {"label", true}}, need),
+                HasSubstr("missing key 'prompt'"));
   EXPECT_THAT(recognised({{"chosen", "a"}, {"rejected", "b"}}, DataNeed::kPrompts),
               HasSubstr("for algorithm rm, dpo or orpo"));
   EXPECT_THAT(recognised({{"text", "a"}}, DataNeed::kPrompts),

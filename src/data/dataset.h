@@ -38,6 +38,7 @@ struct DataRecord {
   Json extra = Json::object();   // every other column of the row, "label" included
   RowFormat format = RowFormat::kPrompt;
   bool unwanted = false;  // the row says that its completion is a bad one
+  double score = 0;       // how good the row says that its response is
 };
 
 // Of the usable lines, in tokens.

@@ -320,6 +320,8 @@ Result<DataRecord> make_record(OrderedJson written, DataNeed need, const Tokeniz
   const std::string label = need == DataNeed::kLabelled ? columns.label : "label";
   if (columns.format == RowFormat::kUnpaired)
     record.unwanted = !*truth_of(*find_column(row, label));
+  if (columns.format == RowFormat::kScored)
+    record.score = *number_of(*find_column(row, columns.label));
   set_extra(row, columns, record);
   return record;
 }

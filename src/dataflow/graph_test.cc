@@ -206,6 +206,22 @@ TEST(Graph, LossesOnPairsCompareSamples) {
   }
 }
 
+// Single responses need no other in their micro-batch.
+TEST(Graph, RewardModelsReadWhatTheirLossIsOf) {
+  const auto graph = [](const char* loss) {
+    AlgorithmOptions options = named("rm");
+    options.reward_loss = loss;
+    const Graph out = *make_graph(options);
+    EXPECT_TRUE(verify(out).ok()) << verify(out).message();
+    EXPECT_EQ(find_call(out, "update_reward")->function, loss);
+    EXPECT_EQ(find_call(out, "update_reward")->compares_samples, std::string(loss) == "pairwise");
+    return out;
+  };
+  EXPECT_EQ(find_call(graph("pairwise"), "fetch")->function, "pairs");
+  EXPECT_TRUE(reads(graph("squared_error"), "update_reward", "score"));
+  EXPECT_TRUE(reads(graph("cross_entropy"), "update_reward", "wanted"));
+}
+
 TEST(Unroll, IterationsWaitForTheWeightsTheyUse) {
   const Graph graph = unroll(*make_graph(named("ppo")), 3);
   EXPECT_TRUE(verify(graph).ok()) << verify(graph).message();

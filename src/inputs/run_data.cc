@@ -128,6 +128,7 @@ DataNeed data_need(const Graph& graph) {
     if (call.function == "samples") return DataNeed::kSamples;
     if (call.function == "pairs") return DataNeed::kPairs;
     if (call.function == "labelled") return DataNeed::kLabelled;
+    if (call.function == "scored") return DataNeed::kScored;
   }
   return DataNeed::kPrompts;
 }

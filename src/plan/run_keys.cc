@@ -128,6 +128,10 @@ std::string of_labels(const std::string&, const RunFacts& run) {
   return of_names(run, {"kto"}, "has no labels of samples");
 }
 
+std::string of_reward_model(const std::string&, const RunFacts& run) {
+  return of_names(run, {"rm"}, "trains no reward model");
+}
+
 std::string of_model_config(const std::string&, const RunFacts& run) {
   return run.config.model.path.empty() ? "" : "model.path is set, and its config.json counts";
 }
@@ -223,6 +227,7 @@ constexpr Reason kReasons[] = {
     {ReadIf::kPreferencesOrLabels, of_beta},
     {ReadIf::kPairs, of_pairs},
     {ReadIf::kLabels, of_labels},
+    {ReadIf::kRewardModel, of_reward_model},
     {ReadIf::kOptimizer, why_optimizer},
     {ReadIf::kCpu, of_cpu},
     {ReadIf::kSkipping, of_skipping},

@@ -40,8 +40,8 @@ Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
   const int64_t copies = pairs ? 2 : (answered ? 1 : options.samples_per_prompt);
   std::vector<StoredSample> samples;
   TokenLists prompt_ids, response_ids;
-  std::vector<float> mask;    // of all response tokens, one sample after another
-  std::vector<float> wanted;  // of each sample
+  std::vector<float> mask;            // of all response tokens, one sample after another
+  std::vector<float> wanted, scores;  // of each sample
   for (int64_t p = 0; p < options.prompts_per_step; ++p) {
     BRAID_ASSIGN(const DataRecord record, data.at(cursor + p));
     for (int64_t k = 0; k < copies; ++k) {
@@ -51,6 +51,7 @@ Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
       prompt_ids.push_back(record.prompt_ids);
       response_ids.push_back(pairs && k == 1 ? record.rejected_ids : record.response_ids);
       wanted.push_back(record.unwanted ? 0.0f : 1.0f);
+      scores.push_back(static_cast<float>(record.score));
       mask.insert(mask.end(), record.learned.begin(), record.learned.end());
       if (record.learned.empty()) mask.resize(mask.size() + response_ids.back().size(), 1.0f);
     }
@@ -65,6 +66,7 @@ Status fetch_samples(const Call& call, const DataSet& data, int64_t cursor,
   }
   BRAID_TRY(store.put_tokens("response_ids", rows, std::move(response_ids)));
   if (writes("wanted")) BRAID_TRY(store.put_reals("wanted", rows, at::tensor(wanted)));
+  if (writes("score")) BRAID_TRY(store.put_reals("score", rows, at::tensor(scores)));
   return writes("loss_mask") ? store.put_reals("loss_mask", rows, at::tensor(mask)) : ok_status();
 }
 

@@ -145,23 +145,25 @@ Result<ScoredSamples> Scoring::score(const Call& call, const SampleStore& store,
   return scored;
 }
 
-// Clipping, the penalty of a truncated response, and the one that grows over the last tokens before
-// the limit (Yu et al., DAPO, 2025, section 3.4).
+double penalized(double raw, int64_t tokens, bool truncated, const RewardTotalOptions& options,
+                 int64_t most) {
+  double value = raw;
+  if (options.clip > 0) value = std::clamp(value, -options.clip, options.clip);
+  if (truncated) value -= options.missing_eos_penalty;
+  const auto buffer = static_cast<double>(options.overlong_buffer);
+  const double over = static_cast<double>(tokens - most) + buffer;
+  if (buffer > 0 && over > 0) value -= options.overlong_penalty * std::min(over / buffer, 1.0);
+  return value;
+}
+
 Status Scoring::add_penalties(const Call& call, const SampleStore& store, const Rows& rows,
                               ScoredSamples& scored) const {
-  const RewardTotalOptions& options = config_.reward_total;
   BRAID_ASSIGN(const at::Tensor truncated, store.reals(store.cut_flag_of(call), rows));
   const std::vector<int64_t> lens = store.lens_of(call);
-  const auto buffer = static_cast<double>(options.overlong_buffer);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    double value = scored.raw[i];
-    if (options.clip > 0) value = std::clamp(value, -options.clip, options.clip);
-    if (truncated[static_cast<int64_t>(i)].item<float>() != 0) value -= options.missing_eos_penalty;
-    const double over =
-        static_cast<double>(lens[rows[i]] - config_.rollout.max_response_length) + buffer;
-    if (buffer > 0 && over > 0) value -= options.overlong_penalty * std::min(over / buffer, 1.0);
-    scored.total.push_back(value);
-  }
+  for (size_t i = 0; i < rows.size(); ++i)
+    scored.total.push_back(penalized(scored.raw[i], lens[rows[i]],
+                                     truncated[static_cast<int64_t>(i)].item<float>() != 0,
+                                     config_.reward_total, config_.rollout.max_response_length));
   return ok_status();
 }
 

@@ -43,6 +43,12 @@ void retain(const std::vector<bool>& kept, FoundScores* found);
 // Of rewards that are roles of the graph, by their place in the list: a number for each row.
 using ModelScores = std::map<size_t, std::vector<double>>;
 
+// What training uses of a sample's sum of rewards: clipped, less the penalty of a response that was
+// cut off, less the one that grows over the last `overlong_buffer` of `most` tokens (Yu et al.,
+// DAPO, 2025, section 3.4, eq. 13).
+double penalized(double raw, int64_t tokens, bool truncated, const RewardTotalOptions& options,
+                 int64_t most);
+
 // Whether the rewards of the list are asked; a replayed rollout brings their values.
 bool asks_rewards(const Config& config, const Graph& graph);
 

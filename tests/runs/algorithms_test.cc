@@ -1,5 +1,6 @@
 // Every trainable algorithm: the identities of a first step, and the commands that
 // docs/algorithms.md prints. BRAID_TEST_FULL=1 runs them to their end with three seeds: they learn.
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <functional>
 #include <set>
 
+#include "nn/model.h"
 #include "runs/process_testing.h"
 #include "session/check_models.h"
 #include "session/testing.h"
@@ -81,6 +83,61 @@ TEST(PreferenceStep, TheFirstStartsAtTheReference) {
   }
 }
 
+// A run that begins at the weights of a policy, whose scores are all 0 at first.
+TEST(RewardModelStep, TheFirstStartsAtScoresOfZero) {
+  const std::string folder = join_path(testing::TempDir(), cat("policy-", ::getpid()));
+  ASSERT_TRUE(make_folder(folder).ok());
+  const Config policy = tiny_run("sft");
+  const Program program = program_of(policy);
+  ASSERT_TRUE(session_of(policy, program)->export_models(folder).ok());
+  double squares = 0;  // of the scores of a step
+  for (const char* loss : {"pairwise", "cross_entropy", "squared_error"}) {
+    SCOPED_TRACE(loss);
+    Config config = tiny_run("rm");
+    config.algorithm.reward_loss = loss;
+    config.model.path = join_path(folder, "actor");
+    config.model.config.clear();
+    config.train.minibatches = 1;
+    config.optim.reward.lr = 1e-3;
+    if (config.algorithm.reward_loss == "squared_error") {
+      config.data.train = cat(BRAID_SOURCE_DIR, "/examples/algorithms/scores.jsonl");
+      config.data.shuffle = false;
+      for (const double score : {1.0, 0.833, 0.833, 0.333}) squares += score * score / 4;
+    }
+    const Program of_rewards = program_of(config);
+    const auto session = session_of(config, of_rewards), before = session_of(config, of_rewards);
+    const auto row = session->run_step();
+    ASSERT_TRUE(row.ok()) << row.status().message();
+    EXPECT_EQ(row->at("rm/score_mean"), 0);
+    EXPECT_NEAR(row->at("rm/loss"), squares > 0 ? squares : std::log(2.0), 1e-6);
+    EXPECT_FALSE(same_weights(*session, *before));
+    const auto next = session->run_step();
+    ASSERT_TRUE(next.ok()) << next.status().message();
+    EXPECT_NE(next->at("rm/score_mean"), 0);
+  }
+}
+
+// Of a pair of two responses that are alike the odds are too: the loss is the negative
+// log-likelihood and beta log 2, and what is learnt is the response alone.
+TEST(OrpoStep, APairOfOneResponseIsLearntAsItIs) {
+  const std::string data = join_path(testing::TempDir(), cat("alike-", ::getpid(), ".jsonl"));
+  const std::string row =
+      R"({"prompt": "sort 3142=", "chosen": "1234", "rejected": "1234", "response": "1234"})";
+  ASSERT_TRUE(write_file_atomic(data, row + "\n").ok());
+  std::map<std::string, double> found;
+  for (const char* name : {"orpo", "sft"}) {
+    Config config = tiny_run(name);
+    config.data.train = data;
+    config.train.minibatches = 1;
+    const auto first = session_of(config, program_of(config))->run_step();
+    ASSERT_TRUE(first.ok()) << first.status().message();
+    found.insert(first->begin(), first->end());
+  }
+  EXPECT_EQ(found.at("orpo/margin_mean"), 0);
+  EXPECT_NEAR(found.at("orpo/loss"), found.at("sft/loss") + AlgorithmOptions().beta * std::log(2.0),
+              1e-6);
+}
+
 // The baseline is 0 then, and both kinds of samples cost half their weight.
 TEST(KtoStep, TheFirstStartsAtTheReference) {
   Config config = tiny_run("kto");
@@ -136,21 +193,37 @@ TEST(DistillStep, TheFirstIsOnPolicyAndMovesTowardsTheTeacher) {
   EXPECT_THAT(Session::create(config, program).status().message(), HasSubstr("teacher.path: no"));
 }
 
+// What the policy finds likeliest behind the prompt and `tokens` so far.
+int32_t likeliest(const Session& session, std::vector<int32_t> tokens) {
+  const at::NoGradGuard no_grad;
+  Model& model = *session.roles().at("actor").model;
+  const at::Tensor hidden_TH =
+      model.forward(pack_sequences({std::move(tokens)}, at::kCPU), nullptr);
+  return logits(model, hidden_TH.slice(0, -1)).argmax().item<int32_t>();
+}
+
 // All samples of a prompt have the reward of one greedy response, which a step of one sample each
 // has too.
 TEST(RemaxStep, TheGreedyResponseIsThePrompts) {
   Config config = tiny_run("remax");
   config.rollout.samples_per_prompt = 2;
   const Program program = program_of(config);
-  const auto session = session_of(config, program);
+  const auto session = session_of(config, program), before = session_of(config, program);
   const auto row = session->run_step();
   ASSERT_TRUE(row.ok()) << row.status().message();
   const SampleStore& store = session->store();
+  const TokenLists& prompts = **store.tokens("prompt_ids");
   const TokenLists& greedy = **store.tokens("greedy_ids");
   const at::Tensor worth = *store.reals("greedy_rewards", store.all_rows());
   ASSERT_EQ(store.size(), 8u);
   for (size_t i = 0; i < store.size(); i += 2) {
     EXPECT_EQ(greedy[i], greedy[i + 1]);
+    ASSERT_FALSE(greedy[i].empty());
+    std::vector<int32_t> tokens = prompts[i];
+    for (const int32_t token : greedy[i]) {
+      EXPECT_EQ(token, likeliest(*before, tokens)) << "behind " << tokens.size() << " tokens";
+      tokens.push_back(token);
+    }
     EXPECT_EQ(worth[static_cast<int64_t>(i)].item<float>(),
               worth[static_cast<int64_t>(i + 1)].item<float>());
   }
@@ -166,15 +239,26 @@ constexpr double kLearned = 0.15;  // of the share of digits
 
 class PrintedAlgorithms : public RunProcess {
  protected:
-  // The commands of docs/algorithms.md that have KEY=NAME, by those names.
-  static std::map<std::string, std::string> commands(const std::string& key) {
+  // The commands of docs/algorithms.md that have this text, without the program.
+  static std::vector<std::string> printed(const std::string& part) {
     const std::string text = *read_file(std::string(BRAID_SOURCE_DIR) + "/docs/algorithms.md");
-    std::map<std::string, std::string> out;
+    std::vector<std::string> out;
     for (const std::string& line : split(text, '\n'))
-      if (line.rfind("build/braid train examples/algorithms/", 0) == 0 &&
-          line.find(key + "=") != std::string::npos)
-        out[split(line.substr(line.find(key) + key.size() + 1), ' ').front()] =
-            line.substr(line.find(' ') + 1);
+      if (line.starts_with("build/braid train examples/algorithms/") &&
+          line.find(part) != std::string::npos)
+        out.push_back(line.substr(line.find(' ') + 1));
+    return out;
+  }
+
+  static std::string value_in(const std::string& line, const std::string& key) {
+    return split(line.substr(line.find(key) + key.size() + 1), ' ').front();
+  }
+  static std::string name_in(const std::string& line) { return value_in(line, "algorithm.name"); }
+
+  // Those that have KEY=NAME, by those names.
+  static std::map<std::string, std::string> commands(const std::string& key) {
+    std::map<std::string, std::string> out;
+    for (const std::string& line : printed(key + "=")) out[value_in(line, key)] = line;
     return out;
   }
 
@@ -252,13 +336,29 @@ TEST_F(PrintedAlgorithms, ATrunkOfActorAndCriticLearns) {
 
 // Preferences of the data: the policy comes to give the chosen response more than the rejected one.
 TEST_F(PrintedAlgorithms, PreferencesAreLearnt) {
-  std::map<std::string, std::string> lines = commands("preferences.yaml algorithm.name");
-  ASSERT_EQ(lines.size(), 3u);
-  for (const auto& [name, line] : lines) {
-    const std::string metric = name + "/accuracy";
-    run_all({{name, line}},
+  const std::vector<std::string> lines = printed("preferences.yaml");
+  ASSERT_EQ(lines.size(), 7u);  // five of dpo
+  for (const std::string& line : lines) {
+    const std::string name = name_in(line), metric = name + "/accuracy";
+    run_all({{cat(name, "-", std::hash<std::string>()(line)), line}},
             [&](const std::string& run) { EXPECT_GT(last(metrics(run), metric.c_str()), 0.9); });
   }
+}
+
+// Reward models: of pairs, of responses that are wanted or not, of scores.
+TEST_F(PrintedAlgorithms, RewardsAreLearnt) {
+  const std::map<std::string, std::string> lines = commands("algorithm.reward_loss");
+  ASSERT_EQ(lines.size(), 3u);
+  for (const auto& [loss, line] : lines)
+    run_all({{"rm-" + loss, line}}, [&, loss = loss](const std::string& run) {
+      const std::vector<Json> rows = metrics(run);
+      if (loss != "squared_error") {
+        EXPECT_GT(last(rows, "rm/accuracy"), 0.9);
+        return;
+      }
+      const double end = last(rows, "rm/error_abs_mean");
+      EXPECT_LT(end, 0.5 * (end - gain(rows, "rm/error_abs_mean")));
+    });
 }
 
 // The teacher is what the command before trains.
@@ -274,6 +374,30 @@ TEST_F(PrintedAlgorithms, TheTeacherIsApproached) {
             const double end = last(rows, "distill/reverse_kl");
             EXPECT_LT(end, 0.5 * (end - gain(rows, "distill/reverse_kl")));
           });
+}
+
+// The sum of two reward models, which other commands train.
+TEST_F(PrintedAlgorithms, TwoRewardModelsTeachAPolicy) {
+  const std::string line = "train examples/algorithms/reward_models.yaml";
+  ASSERT_EQ(printed("reward_models.yaml"), std::vector<std::string>{line});
+  const std::map<std::string, std::string> models = commands("algorithm.reward_loss");
+  const std::string few = full_tier() ? "" : "train.total_steps=1";
+  run(models.at("pairwise"), "reward_model", few);
+  run(models.at("squared_error"), "score_model", few);
+  std::string config = *read_file(BRAID_SOURCE_DIR "/examples/algorithms/reward_models.yaml");
+  const std::string of_models = "runs/algorithms";
+  for (size_t at = config.find(of_models); at != std::string::npos; at = config.find(of_models))
+    config.replace(at, of_models.size(), folder_);
+  ASSERT_TRUE(write_file_atomic(path("reward_models.yaml"), config).ok());
+  run_all({{"reward_models", "train " + path("reward_models.yaml")}}, [](const std::string& run) {
+    const std::vector<Json> rows = metrics(run);
+    EXPECT_GT(gain(rows, "reward/raw_mean"), kLearned);
+    for (const Json& row : rows)
+      EXPECT_NEAR(
+          row["reward/raw_mean"].get<double>(),
+          0.5 * row["reward/pairs_mean"].get<double>() + row["reward/scores_mean"].get<double>(),
+          1e-4);
+  });
 }
 
 // The shipped example is GRPO's loss: the same bytes of weights and the same metrics.

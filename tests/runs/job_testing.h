@@ -19,16 +19,16 @@
 namespace braid {
 
 struct LayoutCase {
-  std::string name, algorithm, devices;
-  std::string calls;                   // lines of the plan below `calls:`
-  bool full = false;                   // in the full tier alone
-  std::vector<std::string> more = {};  // configuration
+  std::string name, algorithm, devices;  // algorithm: a kind of run
+  std::string calls;                     // lines of the plan below `calls:`
+  bool full = false;                     // in the full tier alone
+  std::vector<std::string> more = {};    // configuration
 };
 
 // The lines of a plan in which every call has one layout.
 inline std::string everywhere(const std::string& algorithm, const std::string& generate,
                               const std::string& passes, const std::string& trains = "") {
-  AlgorithmOptions options = default_options(algorithm);
+  AlgorithmOptions options = default_options(algorithm_of(algorithm));
   if (options.kl.coef == 0)
     options.kl.coef = 0.01;  // as RunProcess has it: every plan has the reference
   std::string out;
@@ -119,6 +119,8 @@ class JobRun : public RunProcess {
         "rollout.samples_per_prompt=2", "optim.actor.name=sgd",     "optim.critic.name=sgd",
         "optim.actor.lr=0.05",          "optim.critic.lr=0.05",     "train.threads=1",
         "train.total_steps=5",          "checkpoint.every_steps=0", "data.max_prompt_length=64"};
+    if (algorithm_of(algorithm) == "rm")
+      options.insert(options.end(), {"optim.reward.name=sgd", "optim.reward.lr=0.05"});
     options.insert(options.end(), more.begin(), more.end());
     return command(name, algorithm, options);
   }
@@ -127,10 +129,11 @@ class JobRun : public RunProcess {
   static std::string recorded(const std::string& algorithm, const std::string& family) {
     const std::string name = cat("one-", algorithm, "-", family);
     if (!path_exists(path(name + "/export")))
-      finish(job_command(name, algorithm,
-                         with_model(family, generates(*make_graph(default_options(algorithm)))
-                                                ? std::vector<std::string>{"rollout.record=true"}
-                                                : std::vector<std::string>{})));
+      finish(job_command(
+          name, algorithm,
+          with_model(family, generates(*make_graph(default_options(algorithm_of(algorithm))))
+                                 ? std::vector<std::string>{"rollout.record=true"}
+                                 : std::vector<std::string>{})));
     return name;
   }
 
@@ -184,8 +187,8 @@ class JobRun : public RunProcess {
 
   static std::string write_plan(const LayoutCase& layout) {
     const std::string file = path(layout.name + ".plan.yaml");
-    const std::string text =
-        "graph: " + layout.algorithm + "\ndevices: " + layout.devices + "\ncalls:\n" + layout.calls;
+    const std::string text = "graph: " + algorithm_of(layout.algorithm) +
+                             "\ndevices: " + layout.devices + "\ncalls:\n" + layout.calls;
     EXPECT_TRUE(make_folder(folder_).ok());
     EXPECT_TRUE(write_file_atomic(file, text).ok());
     return file;

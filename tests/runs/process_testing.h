@@ -31,6 +31,9 @@ inline const std::string& runs_folder() {
   return folder;
 }
 
+// A kind of run is an algorithm, or one with more behind a '-'.
+inline std::string algorithm_of(const std::string& kind) { return kind.substr(0, kind.find('-')); }
+
 class RunProcess : public testing::TestWithParam<const char*> {
  protected:
   // An uninterrupted run of 4 steps that records its rollouts, made once for all tests; its name.
@@ -40,7 +43,7 @@ class RunProcess : public testing::TestWithParam<const char*> {
     return name;
   }
 
-  // What a kind adds to the algorithm that is the part of its name before the '-'.
+  // What a kind adds to its algorithm.
   static std::vector<std::string> options_of(const std::string& kind) {
     if (kind == "ppo-lora" || kind == "grpo-lora-bf16") {  // adapters need trained weights below
       std::vector<std::string> out = {"lora.rank=4",
@@ -48,6 +51,11 @@ class RunProcess : public testing::TestWithParam<const char*> {
       if (kind == "grpo-lora-bf16") out.push_back("model.dtype=bf16");
       return out;
     }
+    if (kind.starts_with("dpo-")) return {"algorithm.preference_loss=" + kind.substr(4)};
+    if (kind == "rm-squared_error")
+      return {"algorithm.reward_loss=squared_error",
+              cat("data.train=", BRAID_SOURCE_DIR, "/examples/algorithms/scores.jsonl")};
+    if (kind == "rm-cross_entropy") return {"algorithm.reward_loss=cross_entropy"};
     if (kind == "distill") return {"teacher.path=" + path(whole("ppo") + "/export/actor")};
     // A plan of all calls needs the reference that some algorithms lack by themselves.
     if (default_options(kind).kl.coef == 0 && kind != "online_dpo")
@@ -62,7 +70,7 @@ class RunProcess : public testing::TestWithParam<const char*> {
   // The command line of a tiny run; 4 steps with a checkpoint after each unless overridden.
   static std::vector<std::string> command(const std::string& name, const std::string& kind,
                                           const std::vector<std::string>& more = {}) {
-    const std::string algorithm = kind.substr(0, kind.find('-'));
+    const std::string algorithm = algorithm_of(kind);
     const std::string model = std::string(BRAID_SOURCE_DIR) + "/examples/quickstart/model";
     std::vector<std::string> out = {
         BRAID_BINARY,

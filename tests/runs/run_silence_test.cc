@@ -232,7 +232,7 @@ TEST_F(RunTokenizers, ScoresAreThoseOfBraidScore) {
   const Tokenizer tokenizer = *load_tokenizer(policy);
   for (const char* format : {"text", "chat"}) {
     const std::string name = cat("scored-", format);
-    // A second model is no role of the graph: both are asked in another way than one is.
+    // One model is asked by the call of the rewards, two by calls of their own.
     for (const int models : {1, 2}) {
       SCOPED_TRACE(cat(format, " ", models));
       const std::string run_name = cat(name, models);
