@@ -274,6 +274,11 @@ TEST(Config, TheAlgorithmsSilentChoicesAreSaid) {
   EXPECT_EQ(algorithm_text(options),
             "ppo: gamma 1, lambda 0.95, clip 0.2/0.2, advantages normalized by batch, losses "
             "averaged as token_mean, KL 0.05 (k1, fixed) in the reward");
+  options.advantages = "a.so";
+  options.kl.in = "own";
+  EXPECT_EQ(algorithm_text(options),
+            "ppo: advantages of a.so, clip 0.2/0.2, losses averaged as token_mean, KL left to your "
+            "functions");
   options.kl.coef = 0;
   EXPECT_NE(algorithm_text(options).find("reference model not loaded (algorithm.kl.coef = 0)"),
             std::string::npos);

@@ -330,6 +330,11 @@ Status check_own_functions(const Graph& graph, const AlgorithmOptions& options) 
     return invalid_input(cat("algorithm.advantages: those of ", graph.name,
                              " are no function of rewards alone that another could take the place "
                              "of; remove it"));
+  if (!options.advantages.empty() && options.kl.coef != 0 && options.kl.in == "reward")
+    return invalid_input(
+        "algorithm.kl.in: reward subtracts the penalty from rewards per token, which "
+        "algorithm.advantages does without; use own, where your function gets the reference's "
+        "log-probs, loss, or kl.coef: 0");
   return ok_status();
 }
 
