@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "dataflow/policy_graphs.h"
+#include "foreign/keys/names.h"
 
 namespace braid::inline dataflow {
 namespace {
@@ -377,7 +378,7 @@ Result<Graph> make_graph(const AlgorithmOptions& options) {
     }
   const std::vector<std::string> names = algorithm_names();
   return invalid_input(cat("algorithm.name: unknown algorithm '", options.name, "'",
-                           did_you_mean(options.name, names), "; known: ", join(names, ", ")));
+                           algorithm_hint(options.name, names), "; known: ", join(names, ", ")));
 }
 
 Graph with_moving_reference(Graph graph, int64_t every_steps) {
