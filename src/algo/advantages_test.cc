@@ -384,6 +384,11 @@ TEST(Validate, RefusesCombinationsThatWouldBeIgnored) {
   options.kl.coef = 0.1;
   options.kl.in = "reward";
   EXPECT_THAT(validate(options).message(), HasSubstr("dapo has no per-token rewards"));
+  options = default_options("grpo");
+  options.kl.in = "own";
+  EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.kl.in: own leaves the penalty to"));
+  options.advantages = "a.so";
+  EXPECT_EQ(validate(options).message(), "");
   options = default_options("cispo");
   options.dual_clip = 3;
   EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.dual_clip: cispo"));

@@ -17,11 +17,10 @@ Status check_own_functions(const AlgorithmOptions& o) {
       return invalid_input(cat("algorithm.", key, ": ", value,
                                " is no library; 'braid build-loss FILE.cc' makes FILE.so, which "
                                "goes here"));
-  if (o.kl.in == "own" && o.loss.empty())
+  if (o.kl.in == "own" && o.loss.empty() && o.advantages.empty())
     return invalid_input(
-        "algorithm.kl.in: own leaves the penalty to algorithm.loss, which is not set; use reward "
-        "or "
-        "loss");
+        "algorithm.kl.in: own leaves the penalty to algorithm.loss or algorithm.advantages, "
+        "neither of which is set; use reward or loss");
   return {};
 }
 

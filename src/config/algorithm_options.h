@@ -22,10 +22,10 @@ void visit(V& v, KlOptions& o) {
   v("coef", o.coef, "weight of the KL penalty; 0 = off, no reference model is loaded",
     counted(0, kMostNumber), key::priced, key::read_if(ReadIf::kGeneration));
   v("estimator", o.estimator, "Schulman, \"Approximating KL divergence\", 2020",
-    one_of("k1 | k2 | k3"));
+    one_of("k1 | k2 | k3"), key::read_if(ReadIf::kKlEstimate));
   v("in", o.in,
     "reward: subtracted per token from the reward | loss: added to the loss | own: left to the "
-    "function of algorithm.loss, which gets the reference's log-probs",
+    "functions of algorithm.loss and algorithm.advantages, which get the reference's log-probs",
     one_of("reward | loss | own"));
   v("controller", o.controller, "Ziegler et al., 2019, section 2.2", one_of("fixed | adaptive"));
   v("target", o.target, "adaptive: KL per sequence aimed at", key::read_if(ReadIf::kAdaptiveKl));
@@ -84,7 +84,7 @@ void visit(V& v, AlgorithmOptions& o) {
   v("lam", o.lam, "GAE lambda (Schulman et al., 2016)", between(0, 1),
     key::read_if(ReadIf::kCritic));
   v("normalize_advantages", o.normalize_advantages, "over which tokens they are whitened",
-    one_of("batch | group | none"));
+    one_of("batch | group | none"), key::read_if(ReadIf::kNormalization));
   v("whiten_rewards", o.whiten_rewards, "scale the rewards of a rollout to variance 1",
     key::read_if(ReadIf::kTokenRewards));
   v("kl", o.kl, "penalty for leaving the reference model", key::read_if(ReadIf::kKl));
@@ -92,7 +92,8 @@ void visit(V& v, AlgorithmOptions& o) {
     between(0, 1));
   v("clip_high", o.clip_high, "ratio may rise to 1 + clip_high", counted(0, kMostNumber));
   v("dual_clip", o.dual_clip,
-    "> 1: bound on the loss of negative advantages (Ye et al., 2020); 0 = off", zero_or_above(1));
+    "> 1: bound on the loss of negative advantages (Ye et al., 2020); 0 = off", zero_or_above(1),
+    key::read_if(ReadIf::kClippedLoss));
   v("entropy_coef", o.entropy_coef, "weight of the entropy bonus; 0 = off", any_number());
   v("loss_agg", o.loss_agg, "how the losses of tokens become one (docs/algorithms.md)",
     one_of("token_mean | seq_mean_token_mean | seq_mean_token_sum | constant_norm"),

@@ -26,6 +26,7 @@ constexpr Alias kAliases[] = {
     {"policy.ratio_level", "algorithm.ratio_level"},
     {"policy.tis.cap", "algorithm.tis_cap"},
     {"policy.mask_truncated", "algorithm.mask_truncated"},
+    {"policy.loss", "algorithm.loss"},
     {"critic.value_clip", "algorithm.value_clip"},
     {"critic.coef", "algorithm.critic_coef"},
     {"reward.clip", "reward_total.clip"},
@@ -390,14 +391,17 @@ std::string algorithm_text(const AlgorithmOptions& algorithm) {
                algorithm.gamma, ", clip ", algorithm.clip_low, "/", algorithm.clip_high,
                ", losses averaged as ", algorithm.loss_agg);
   const std::string penalty = kl.coef == 0 ? "reference model not loaded (algorithm.kl.coef = 0)"
-                                           : cat("KL ", kl.coef, " (", kl.estimator, ", ",
-                                                 kl.controller, ") in the ", kl.in);
+                              : kl.in == "own" ? "KL left to your functions"
+                                               : cat("KL ", kl.coef, " (", kl.estimator, ", ",
+                                                     kl.controller, ") in the ", kl.in);
+  const std::string clip = cat("clip ", algorithm.clip_low, "/", algorithm.clip_high);
+  const std::string end = cat("losses averaged as ", algorithm.loss_agg, ", ", penalty);
+  if (!algorithm.advantages.empty())
+    return cat(algorithm.name, ": advantages of ", algorithm.advantages, ", ", clip, ", ", end);
   const bool discounts = algorithm_traits(algorithm.name).discounts;
   return cat(algorithm.name, ": ", discounts ? cat("gamma ", algorithm.gamma, ", ") : "",
-             algorithm.name == "ppo" ? cat("lambda ", algorithm.lam, ", ") : "", "clip ",
-             algorithm.clip_low, "/", algorithm.clip_high, ", advantages normalized by ",
-             algorithm.normalize_advantages, ", losses averaged as ", algorithm.loss_agg, ", ",
-             penalty);
+             algorithm.name == "ppo" ? cat("lambda ", algorithm.lam, ", ") : "", clip,
+             ", advantages normalized by ", algorithm.normalize_advantages, ", ", end);
 }
 
 }  // namespace braid::inline config

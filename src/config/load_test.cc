@@ -277,6 +277,11 @@ TEST(Config, TheAlgorithmsSilentChoicesAreSaid) {
   // What an algorithm does not read is not said.
   EXPECT_TRUE(algorithm_text(default_options("reinforce")).starts_with("reinforce: gamma 1, clip"));
   EXPECT_TRUE(algorithm_text(default_options("grpo")).starts_with("grpo: clip"));
+  options.advantages = "a.so";
+  options.kl.in = "own";
+  EXPECT_EQ(algorithm_text(options),
+            "ppo: advantages of a.so, clip 0.2/0.2, losses averaged as token_mean, KL left to your "
+            "functions");
   options.kl.coef = 0;
   EXPECT_NE(algorithm_text(options).find("reference model not loaded (algorithm.kl.coef = 0)"),
             std::string::npos);

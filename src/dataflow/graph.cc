@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "dataflow/policy_graphs.h"
+#include "foreign/keys/names.h"
 
 namespace braid::inline dataflow {
 namespace {
@@ -330,6 +331,11 @@ Status check_own_functions(const Graph& graph, const AlgorithmOptions& options) 
     return invalid_input(cat("algorithm.advantages: those of ", graph.name,
                              " are no function of rewards alone that another could take the place "
                              "of; remove it"));
+  if (!options.advantages.empty() && options.kl.coef != 0 && options.kl.in == "reward")
+    return invalid_input(
+        "algorithm.kl.in: reward subtracts the penalty from rewards per token, which "
+        "algorithm.advantages does without; use own, where your function gets the reference's "
+        "log-probs, loss, or kl.coef: 0");
   return ok_status();
 }
 
@@ -372,7 +378,7 @@ Result<Graph> make_graph(const AlgorithmOptions& options) {
     }
   const std::vector<std::string> names = algorithm_names();
   return invalid_input(cat("algorithm.name: unknown algorithm '", options.name, "'",
-                           did_you_mean(options.name, names), "; known: ", join(names, ", ")));
+                           algorithm_hint(options.name, names), "; known: ", join(names, ", ")));
 }
 
 Graph with_moving_reference(Graph graph, int64_t every_steps) {

@@ -222,6 +222,29 @@ TEST(Graph, RewardModelsReadWhatTheirLossIsOf) {
   EXPECT_TRUE(reads(graph("cross_entropy"), "update_reward", "wanted"));
 }
 
+// Where a library's advantages stand for an algorithm's, nothing that went into those is left.
+TEST(Graph, OwnAdvantagesLeaveNothingThatTheyDoNotRead) {
+  const auto made = [](const std::string& name, const std::string& kl_in) {
+    AlgorithmOptions options = named(name);
+    options.kl.in = kl_in;
+    options.advantages = "a.so";
+    return make_graph(options);
+  };
+  for (const char* name : {"rloo", "reinforce", "reinforce_plus_plus"}) {
+    EXPECT_THAT(made(name, "reward").status().message(),
+                testing::HasSubstr("algorithm.kl.in: reward subtracts"))
+        << name;
+    const auto graph = made(name, "own");
+    ASSERT_TRUE(graph.ok()) << name << graph.status().message();
+    EXPECT_TRUE(reads(*graph, "advantages", "ref_logprobs")) << name;
+  }
+  EXPECT_TRUE(made("grpo", "loss").ok());
+  for (const char* name : {"ppo", "remax", "distill", "dpo", "online_dpo", "sft"})
+    EXPECT_THAT(made(name, "own").status().message(),
+                testing::HasSubstr(cat("algorithm.advantages: those of ", name)))
+        << name;
+}
+
 TEST(Unroll, IterationsWaitForTheWeightsTheyUse) {
   const Graph graph = unroll(*make_graph(named("ppo")), 3);
   EXPECT_TRUE(verify(graph).ok()) << verify(graph).message();

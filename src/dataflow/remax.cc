@@ -27,7 +27,9 @@ Call greedy_reward_call() {
 }  // namespace
 
 Graph remax_graph(const AlgorithmOptions& options) {
-  Graph graph = policy_graph(options, "remax_advantages");
+  AlgorithmOptions without = options;  // no library's advantages know of the greedy response
+  without.advantages.clear();
+  Graph graph = policy_graph(without, "remax_advantages");
   std::vector<Call>& calls = graph.calls;  // fetch, generate, reward, ...
   calls.insert(calls.begin() + 2, greedy_generate_call());
   calls.insert(calls.begin() + 4, greedy_reward_call());

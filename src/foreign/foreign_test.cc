@@ -20,6 +20,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 constexpr const char* kVerlScript = R"(
 set -x
@@ -187,6 +188,74 @@ TEST(Verl, ExportOfAnImportIsTheSameConfiguration) {
         call.strategy.kv_budget_tokens = strategy(imported->plan, "generate").kv_budget_tokens;
     EXPECT_THAT(diff(imported->plan, second), IsEmpty());
     EXPECT_EQ(again->problem, imported->problem);
+  }
+}
+
+// What a framework's words become, and that they are written again.
+void expect_algorithm(const char* name, const std::string& text,
+                      const std::vector<std::string>& words, const std::string& algorithm) {
+  SCOPED_TRACE(cat(name, " ", join(words, " ")));
+  const auto imported = import_text(name, text, words);
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  EXPECT_EQ(imported->problem.graph.name, algorithm);
+  EXPECT_THAT(imported->notes, Not(Contains(HasSubstr("nearest graph"))));
+  const Framework& framework = **find_framework(name);
+  const ExportedConfig exported = framework.export_plan(imported->problem, imported->plan);
+  const auto again = framework.import_keys(
+      *framework.parse(config_text(framework, exported), "export"), on("a100-80g"));
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(again->problem.graph, imported->problem.graph);
+}
+
+TEST(Verl, AlgorithmsKeepTheirNames) {
+  const std::string estimator = "algorithm.adv_estimator=";
+  const std::string loss = "actor_rollout_ref.actor.policy_loss.loss_mode=";
+  for (const char* name : {"rloo", "remax", "reinforce_plus_plus", "reinforce_plus_plus_baseline"})
+    for (const char* in_reward : {"True", "False"})
+      expect_algorithm(
+          "verl", kVerlScript,
+          {estimator + name, cat("algorithm.use_kl_in_reward=", in_reward),
+           cat("actor_rollout_ref.actor.use_kl_loss=", *in_reward == 'T' ? "False" : "True")},
+          name);
+  expect_algorithm("verl", kVerlScript, {estimator + "grpo_vectorized"}, "grpo");
+  for (const char* name : {"gspo", "cispo"}) {
+    expect_algorithm("verl", kVerlScript, {loss + name}, name);
+    expect_algorithm("verl", kVerlScript, {estimator + name}, name);
+  }
+  expect_algorithm("verl", kVerlScript, {"algorithm.filter_groups.enable=True"}, "dapo");
+  expect_algorithm("verl", kVerlScript, {loss + "vanilla"}, "grpo");
+}
+
+TEST(Verl, WhatIsNoAlgorithmHereIsTheNearestGraph) {
+  for (const auto& [theirs, ours] :
+       {std::pair("opo", "grpo"), std::pair("reinforce", "reinforce")}) {
+    const auto imported =
+        import_text("verl", kVerlScript, {cat("algorithm.adv_estimator=", theirs)});
+    ASSERT_TRUE(imported.ok()) << imported.status().message();
+    EXPECT_EQ(imported->problem.graph.name, ours);
+    EXPECT_THAT(imported->notes, Contains(HasSubstr(": the nearest graph")));
+  }
+}
+
+TEST(OpenRlhf, AlgorithmsKeepTheirNames) {
+  for (const auto& [theirs, ours] :
+       {std::pair("group_norm", "grpo"), std::pair("dr_grpo", "dr_grpo"), std::pair("rloo", "rloo"),
+        std::pair("reinforce", "reinforce_plus_plus"),
+        std::pair("reinforce_baseline", "reinforce_plus_plus_baseline")})
+    expect_algorithm("openrlhf", kOpenRlhf, {cat("advantage_estimator=", theirs)}, ours);
+}
+
+// Frameworks that cannot say an algorithm say so.
+TEST(Frameworks, AlgorithmsThatTheyLackAreLost) {
+  for (const auto& [framework, text, algorithm] :
+       {std::tuple("verl", kVerlScript, "reinforce"), std::tuple("verl", kVerlScript, "dpo"),
+        std::tuple("openrlhf", kOpenRlhf, "gspo")}) {
+    auto imported = import_text(framework, text);
+    ASSERT_TRUE(imported.ok()) << imported.status().message();
+    imported->problem.graph.name = algorithm;
+    EXPECT_THAT(
+        (*find_framework(framework))->export_plan(imported->problem, imported->plan).not_expressed,
+        Contains(HasSubstr(cat("graph ", algorithm))));
   }
 }
 

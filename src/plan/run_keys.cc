@@ -55,6 +55,11 @@ std::string why_kl(const std::string&, const RunFacts& run) {
   return kl.coef == 0 ? "algorithm.kl.coef is 0" : "";
 }
 
+std::string why_kl_estimate(const std::string& key, const RunFacts& run) {
+  if (std::string why = why_kl(key, run); !why.empty()) return why;
+  return run.config.algorithm.kl.in == "own" ? "algorithm.kl.in is own" : "";
+}
+
 std::string why_adaptive_kl(const std::string& key, const RunFacts& run) {
   if (std::string why = why_kl(key, run); !why.empty()) return why;
   return run.config.algorithm.kl.controller == "fixed" ? "algorithm.kl.controller is fixed" : "";
@@ -105,14 +110,27 @@ std::string of_trackers(const std::string&, const RunFacts& run) {
              : "";
 }
 
-std::string of_discounts(const std::string&, const RunFacts& run) {
-  const std::string& name = run.config.algorithm.name;
-  return algorithm_traits(name).discounts ? "" : name + " discounts no rewards";
+std::string of_normalization(const std::string& key, const RunFacts& run) {
+  if (std::string why = of_generation(key, run); !why.empty()) return why;
+  return run.config.algorithm.advantages.empty() ? ""
+                                                 : "algorithm.advantages gives them as they are";
 }
 
-std::string of_token_rewards(const std::string&, const RunFacts& run) {
+std::string of_clipped_loss(const std::string& key, const RunFacts& run) {
+  if (std::string why = of_generation(key, run); !why.empty()) return why;
+  return run.config.algorithm.loss.empty() ? "" : "algorithm.loss has bounds of its own";
+}
+
+std::string of_discounts(const std::string& key, const RunFacts& run) {
   const std::string& name = run.config.algorithm.name;
-  return algorithm_traits(name).rewards_tokens ? "" : name + " has no rewards per token";
+  return algorithm_traits(name).discounts ? of_normalization(key, run)
+                                          : name + " discounts no rewards";
+}
+
+std::string of_token_rewards(const std::string& key, const RunFacts& run) {
+  const std::string& name = run.config.algorithm.name;
+  return algorithm_traits(name).rewards_tokens ? of_normalization(key, run)
+                                               : name + " has no rewards per token";
 }
 
 std::string of_names(const RunFacts& run, const std::vector<std::string>& names, const char* why) {
@@ -220,9 +238,12 @@ constexpr Reason kReasons[] = {
     {ReadIf::kGeneration, of_generation},
     {ReadIf::kEvaluation, of_evaluation},
     {ReadIf::kKl, why_kl},
+    {ReadIf::kKlEstimate, why_kl_estimate},
     {ReadIf::kAdaptiveKl, why_adaptive_kl},
     {ReadIf::kDiscounts, of_discounts},
     {ReadIf::kTokenRewards, of_token_rewards},
+    {ReadIf::kNormalization, of_normalization},
+    {ReadIf::kClippedLoss, of_clipped_loss},
     {ReadIf::kConstantNorm, of_constant_norm},
     {ReadIf::kPreferencesOrLabels, of_beta},
     {ReadIf::kPairs, of_pairs},

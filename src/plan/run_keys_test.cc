@@ -100,6 +100,23 @@ TEST(RunKeys, WhatThePlanOverrulesIsSaidWithBothValues) {
   EXPECT_THAT(notes_of({"algorithm.name=grpo", "train.micro_tokens=512"}), IsEmpty());
 }
 
+// A library's advantages and loss are functions of what they are given, and of no key beside it.
+TEST(RunKeys, WhatALibraryTakesThePlaceOfIsNamed) {
+  EXPECT_THAT(
+      notes_of({"algorithm.name=reinforce", "algorithm.advantages=a.so", "algorithm.kl.in=own",
+                "algorithm.gamma=0.9", "algorithm.normalize_advantages=batch",
+                "algorithm.whiten_rewards=true", "algorithm.kl.estimator=k3"}),
+      UnorderedElementsAre(
+          "command line: algorithm.gamma, algorithm.normalize_advantages, "
+          "algorithm.whiten_rewards are not read: algorithm.advantages gives them as they "
+          "are",
+          "command line: algorithm.kl.estimator is not read: algorithm.kl.in is own"));
+  EXPECT_THAT(notes_of({"algorithm.name=ppo", "algorithm.loss=a.so", "algorithm.dual_clip=3",
+                        "algorithm.gamma=0.9"}),
+              ElementsAre("command line: algorithm.dual_clip is not read: algorithm.loss has "
+                          "bounds of its own"));
+}
+
 TEST(RunKeys, WhatOtherKeysSwitchOffIsNamed) {
   const auto note = [](std::vector<std::string> overrides) {
     overrides.insert(overrides.begin(), "algorithm.name=grpo");

@@ -39,7 +39,8 @@ std::string measured_engines(const Calibration& calibration) {
 }
 
 bool has_own_section(const std::string& role) {
-  return role == "actor" || role == "critic" || role == "reference" || role == "reward";
+  const auto roles = {"actor", "critic", "reference", "reward", "teacher"};
+  return std::find(roles.begin(), roles.end(), role) != roles.end();
 }
 
 std::string unmeasured_note(const Calibration& calibration, const std::string& key,
@@ -84,7 +85,7 @@ std::vector<std::string> pricing_notes(const Calibration& calibration,
     if (!has_own_section(spec.role.value))
       notes.push_back(cat("the graph's role ", spec.role.value,
                           " has the size of model.size: a size of its own can be stated for actor, "
-                          "critic, reference and reward"));
+                          "critic, reference, reward and teacher"));
   for (const auto& [key, engine] : {std::pair("plan.train_engine", &problem.train_engine),
                                     std::pair("plan.generate_engine", &problem.generate_engine)})
     if (!engine->empty() && !any_release_known(calibration, *engine))

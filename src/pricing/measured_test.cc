@@ -71,6 +71,17 @@ TEST(Measured, LayersThatWereNotMeasuredAreNamed) {
               ElementsAre(HasSubstr("a100-80g has no layers of the critic's shape (h4096")));
 }
 
+// A role whose size has no key has that of model.size, which is said of no other.
+TEST(Measured, RolesWithoutASizeOfTheirOwnAreNamed) {
+  PlanningProblem problem = profiled_problem();
+  problem.graph = *make_graph(default_options("distill"));
+  problem.models["teacher"] = problem.models.at("actor");
+  EXPECT_TRUE(pricing_notes(committed_calibration(), problem).empty());
+  problem.graph.roles.push_back({RoleId{"judge"}, false, false});
+  EXPECT_THAT(pricing_notes(committed_calibration(), problem),
+              ElementsAre(HasSubstr("role judge has the size of model.size")));
+}
+
 TEST(Measured, EnginesThatWereNeverMeasuredAreNamed) {
   PlanningProblem problem = profiled_problem();
   problem.train_engine = "megatron-bridge";

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "base/units.h"
+#include "config/algorithm_traits.h"
 #include "optimize/exhaustive.h"
 #include "plan/plan_text.h"
 #include "plan/test_problem.h"
@@ -137,6 +138,29 @@ TEST(PlanSearch, ProvesTheOptimumOfEnumeration) {
     EXPECT_EQ(found->lower_bound_us, found->best_cost_us);
     EXPECT_EQ(found->best_cost_us, enumerated_optimum(f.space)) << algorithm;
     EXPECT_TRUE(validate(found->plan, f.problem).ok());
+  }
+}
+
+// The search knows calls, not algorithms: each has a legal plan that is no slower than one layout
+// for all calls.
+TEST(PlanSearch, EveryAlgorithmHasALegalPlan) {
+  for (const std::string& name : algorithm_names()) {
+    SCOPED_TRACE(name);
+    PlanningProblem problem = tiny(name, 2);
+    problem.workload.samples_per_prompt = compares_groups(default_options(name)) ? 4 : 1;
+    const Result<Found> found = searched_plan(problem, 4, 0);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(validate(found->plan, problem).message(), "");
+    EXPECT_EQ(found->plan.graph, name);
+    EXPECT_LE(found->lower_bound_us, found->best_cost_us);
+    const Judge judge = simulator_judge(problem, committed_calibration());
+    for (const auto& [dp, tp] : {std::pair(2, 1), std::pair(1, 2)}) {
+      const auto uniform = judge(uniform_plan(problem, dp, tp, 1));
+      ASSERT_TRUE(uniform.ok()) << uniform.status().message();
+      if (uniform->peak_bytes <= uniform->capacity_bytes) {
+        EXPECT_LE(step_s(found), uniform->step_s) << dp;
+      }
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "data/tokenizer/difference.h"
+#include "foreign/keys/names.h"
 #include "host/file.h"
 #include "nn/model.h"
 #include "program/tensor_map.h"
@@ -147,7 +148,7 @@ Status check_trainable(const Config& config) {
   for (const std::string& other : algorithm_names())
     if (!has(trained, other)) planned.push_back(other);
   return invalid_input(
-      cat("algorithm.name: unknown algorithm '", name, "'", did_you_mean(name, trained), "; ",
+      cat("algorithm.name: unknown algorithm '", name, "'", algorithm_hint(name, trained), "; ",
           known, planned.empty() ? "" : cat("; 'braid plan' knows ", join(planned, ", "), " too")));
 }
 

@@ -138,6 +138,7 @@ std::vector<BadInput> bad_names() {
   return {
       refused("algorithm.name=pppo", "ppo"),
       refused("algorithm.name=ktoo", "unknown algorithm 'ktoo' (did you mean 'kto'?)"),
+      refused("algorithm.name=ipo", "write 'algorithm.name: dpo' and 'algorithm.preference_loss"),
       refused("algorithm.beta=0", "algorithm.beta"),
       refused("algorithm.preference_loss=ipoo", "did you mean 'ipo'"),
       refused("algorithm.label_smoothing=0.7", "algorithm.label_smoothing"),

@@ -9,14 +9,24 @@
 #include "config/load.h"
 #include "config/origin.h"
 #include "config/reference.h"
+#include "dataflow/graph.h"
 #include "reward/reward.h"
+#include "session/check_models.h"
 
 namespace braid {
 namespace {
 
+Status check_algorithm(const Config& config) {
+  BRAID_TRY(validate(config.algorithm));
+  if (!config.plan.graph.empty()) return ok_status();  // the file says which calls there are
+  const std::vector<std::string> names = algorithm_names();
+  const bool known = std::find(names.begin(), names.end(), config.algorithm.name) != names.end();
+  return known ? make_graph(config.algorithm).status() : check_trainable(config);
+}
+
 // Values that other modules check, each failure with the place of its key.
 Status check_values(const LoadedConfig& loaded) {
-  BRAID_TRY(at_place(loaded.resolved, validate(loaded.config.algorithm)));
+  BRAID_TRY(at_place(loaded.resolved, check_algorithm(loaded.config)));
   return check_reward_list(loaded.config.reward, *loaded.resolved.find("reward"));
 }
 

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/text.h"
+#include "foreign/keys/names.h"
 
 namespace braid::inline foreign_keys {
 namespace foreign {
@@ -94,8 +96,11 @@ bool knows(const ForeignContext& context, const std::string& algorithm) {
          context.algorithms.end();
 }
 
-ForeignAdvice no_algorithm(const std::string& what, const std::string& value,
-                           const ForeignContext& context) {
+// What is called an estimator or a loss there, where it is an algorithm here.
+ForeignAdvice named_algorithm(const std::string& what, const std::string& value,
+                              const ForeignContext& context) {
+  const ForeignAdvice advice = algorithm_advice(value, context.algorithms);
+  if (advice.kind != Kind::kNone) return advice;
   return nothing_as(cat("there is no ", what, " '", value, "'; algorithm.name may be ",
                         join(context.algorithms, ", ")));
 }
@@ -266,38 +271,55 @@ ForeignAdvice two_betas(const std::string& value, const ForeignContext& context)
 }
 
 ForeignAdvice estimator_to_algorithm(const std::string& value, const ForeignContext& context) {
-  static const Choices names = {{"gae", "ppo"},
-                                {"group_norm", "grpo"},
-                                {"grpo_vectorized", "grpo"},
-                                {"rloo_vectorized", "rloo"},
-                                // OpenRLHF's name of REINFORCE++
-                                {"reinforce", "reinforce_plus_plus"},
-                                {"reinforce_baseline", "reinforce_plus_plus_baseline"}};
-  const auto found = names.find(value);
-  const std::string ours = found == names.end() ? value : found->second;
-  return knows(context, ours) ? value_of(ours) : no_algorithm("estimator", value, context);
+  // OpenRLHF's name of REINFORCE++
+  const bool whitened = value == "reinforce" && knows(context, "reinforce_plus_plus");
+  return named_algorithm("estimator", whitened ? "reinforce_plus_plus" : value, context);
 }
 
-// Of verl's actor.policy_loss.
+// Of verl's actor.policy_loss and OpenRLHF's policy_loss_type.
 ForeignAdvice loss_mode(const std::string& value, const ForeignContext& context) {
-  if (value == "vanilla") return nothing_as("the clipped loss is the one that there is");
-  if (knows(context, value)) return value_of(value);
-  if (value == "gspo") return lines_of("algorithm.ratio_level: sequence");
-  return no_algorithm("loss", value, context);
+  if (value == "vanilla" || value == "ppo") return nothing_as("the clipped loss is the one that there is");
+  return named_algorithm("loss", value, context);
 }
 
-// TRL's beta: of DPO and its kin the loss's own number, else the weight of the KL penalty.
+// TRL's beta: of DPO and its kin the loss's own number, of distillation how much of the other
+// direction's divergence there is, else the weight of the KL penalty.
 ForeignAdvice strength_of_reference(const std::string& value, const ForeignContext& context) {
   const YamlNode* algorithm = context.root.find("algorithm");
   const YamlNode* node = algorithm == nullptr ? nullptr : algorithm->find("name");
   const std::string name = node == nullptr ? "" : node->scalar;
+  if (name == "distill")
+    return {Kind::kNoKey, "distill learns from the reverse KL alone, which is TRL's beta of 1"};
   const bool pairs = name == "dpo" || name == "orpo" || name == "online_dpo" || name == "kto";
-  return pairs ? lines_of("algorithm.beta: " + value) : value_of(value);
+  if (!pairs) return value_of(value);
+  return {Kind::kValue, value, "", "algorithm.beta"};
 }
 
+namespace {
+
+// TRL's names of losses of preferences.
+bool is_preference_loss(const std::string& name) {
+  static const std::set<std::string> names = {
+      "sigmoid",  "hinge",     "ipo",          "robust",           "exo_pair", "nca_pair",
+      "bco_pair", "sppo_hard", "aot",          "aot_unpaired",     "apo_zero", "apo_down",
+      "discopop", "sft",       "sigmoid_norm", "apo_zero_unpaired"};
+  return names.count(name) > 0;
+}
+
+ForeignAdvice preference_loss(const std::string& value) {
+  for (const char* ours : {"sigmoid", "ipo", "hinge", "robust"})
+    if (value == ours) return {Kind::kValue, value, "", "algorithm.preference_loss"};
+  return nothing_as(
+      "algorithm.preference_loss may be sigmoid, ipo, hinge or robust, and a run has one of them");
+}
+
+}  // namespace
+
 ForeignAdvice loss_aggregation(const std::string& value, const ForeignContext& context) {
-  for (const char* preference : {"sigmoid", "ipo", "hinge", "robust"})
-    if (value == preference) return lines_of("algorithm.preference_loss: " + value);
+  std::string one = value;  // of a list of one
+  if (value.size() > 2 && value.front() == '[' && value.find(',') == std::string::npos)
+    one = std::string(trim(value.substr(1, value.size() - 2)));
+  if (is_preference_loss(one) || one.rfind('[', 0) == 0) return preference_loss(one);
   const bool by_length = value == "dr_grpo" || value == "seq-mean-token-sum-norm";
   if (by_length) {
     const std::string mean = "algorithm.loss_agg: constant_norm' and 'algorithm.loss_norm_tokens: ";
@@ -313,9 +335,7 @@ ForeignAdvice loss_aggregation(const std::string& value, const ForeignContext& c
                                       {"grpo", "seq_mean_token_mean"},
                                       {"seq-mean-token-sum", "seq_mean_token_sum"}},
                                      value);
-  if (known.kind != Kind::kNone) return known;
-  return knows(context, value) ? lines_of("algorithm.name: " + value)
-                               : no_algorithm("loss", value, context);
+  return known.kind != Kind::kNone ? known : named_algorithm("loss", value, context);
 }
 
 ForeignAdvice ratio_level(const std::string& value, const ForeignContext&) {

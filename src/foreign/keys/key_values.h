@@ -24,10 +24,12 @@ struct ForeignAdvice {
     kLines,    // text: whole "key: value" lines, several joined by "' and '"
     kRule,     // text: how the value is found, where that takes more than the configuration
     kNothing,  // text: why nothing takes the place of this value
+    kNoKey,    // text: why nothing takes the place of the key in this configuration
   };
   Kind kind = Kind::kNone;
   std::string text;
   std::string remark = "";  // what else to know of a value
+  std::string key = "";     // what the key is in this configuration; "" = what the table says
 };
 
 // Our value for theirs.

@@ -19,18 +19,18 @@ size_t fit_of(const std::string& entry, const std::string& path) {
   const auto names = static_cast<size_t>(std::count(entry.begin(), entry.end(), '.'));
   if (ends_so(entry, ".*")) {
     const std::string group = entry.substr(0, entry.size() - 1);
-    return path.find("." + group) == std::string::npos ? 0 : 2 * names + 1;
+    return path.find(cat(".", group)) == std::string::npos ? 0 : 2 * names + 1;
   }
   if (entry.back() == '*') {
-    const std::string begin = "." + entry.substr(0, entry.size() - 1);
+    const std::string begin = cat(".", entry.substr(0, entry.size() - 1));
     return path.compare(path.rfind('.'), begin.size(), begin) == 0 ? 1 : 0;
   }
-  return ends_so(path, "." + entry) ? 2 * (names + 1) : 0;
+  return ends_so(path, cat(".", entry)) ? 2 * (names + 1) : 0;
 }
 
 const ForeignKey* find_entry(std::string path) {
   std::replace(path.begin(), path.end(), '-', '_');
-  path = "." + path;
+  path = cat(".", path);
   const ForeignKey* best = nullptr;
   size_t best_fit = 0;
   for (const ForeignKey& entry : foreign_key_table())
@@ -79,6 +79,7 @@ std::string advice_text(const ForeignAdvice& advice, const std::string& ours,
       return cat(": for ", value, " that is ", advice.text);
     case ForeignAdvice::Kind::kNone:
     case ForeignAdvice::Kind::kNothing:
+    case ForeignAdvice::Kind::kNoKey:
       break;
   }
   return "";
@@ -89,11 +90,17 @@ std::string describe(const ForeignKey& entry, const Leaf& leaf, const YamlNode& 
   const std::string head =
       cat(leaf.node->origin, ": '", leaf.path, "' is a key of ", entry.framework);
   const std::string ours = our_key(entry, leaf.path);
-  if (ours.empty()) return cat(head, " without a counterpart here: ", entry.note, "; remove it");
+  const auto without = [&](const std::string& why) {
+    return cat(head, " without a counterpart here: ", why, "; remove it");
+  };
+  if (ours.empty()) return without(entry.note);
   const std::string value = value_text(*leaf.node);
   const ForeignAdvice advice = entry.convert == nullptr
                                    ? ForeignAdvice{ForeignAdvice::Kind::kValue, value}
                                    : entry.convert(value, {leaf.path, root, algorithms});
+  if (advice.kind == ForeignAdvice::Kind::kNoKey) return without(advice.text);
+  if (!advice.key.empty())
+    return cat(head, "; here it is ", advice.key, advice_text(advice, advice.key, value));
   if (advice.kind == ForeignAdvice::Kind::kNothing)
     return cat(head, "; here it is ", ours, ", and ", value, " has no counterpart: ", advice.text);
   return cat(head, "; here it is ", ours, *entry.note == '\0' ? "" : cat(" (", entry.note, ")"),

@@ -166,14 +166,36 @@ void export_workload(Exporter& e) {
     e.lose(cat("staleness ", e.plan.staleness, "; async_train is one step"));
 }
 
+struct ExportedAlgorithm {
+  const char* name;
+  const char* estimator;
+};
+constexpr ExportedAlgorithm kAlgorithms[] = {
+    {"ppo", "gae"},
+    {"grpo", "group_norm"},
+    {"dr_grpo", "dr_grpo"},
+    {"rloo", "rloo"},
+    {"reinforce_plus_plus", "reinforce"},
+    {"reinforce_plus_plus_baseline", "reinforce_baseline"},
+};
+
+void export_estimator(Exporter& e) {
+  const std::string& name = e.problem.graph.name;
+  e.s.estimator = name;
+  for (const ExportedAlgorithm& entry : kAlgorithms)
+    if (name == entry.name) {
+      e.s.estimator = entry.estimator;
+      return;
+    }
+  e.lose(cat("graph ", name));
+}
+
 void export_models(Exporter& e) {
   const auto name_of = [&](const char* role) {
     const auto found = e.problem.models.find(role);
     return found == e.problem.models.end() ? std::string() : found->second.size.name;
   };
-  const std::string& graph = e.problem.graph.name;
-  e.s.estimator = graph == "ppo" ? "gae" : graph == "grpo" ? "group_norm" : graph;
-  if (graph != "ppo" && graph != "grpo" && graph != "rloo") e.lose(cat("graph ", graph));
+  export_estimator(e);
   if (changes(e.problem.graph, RoleId{"reference"})) e.lose("reference.sync_every");
   if (find_role(e.problem.graph, RoleId{"critic"}) == nullptr && has_values(e.problem.graph))
     e.lose("critic.shared_trunk");

@@ -20,9 +20,12 @@ struct Estimator {
   const char* theirs;
   const char* ours;
 };
-constexpr Estimator kEstimators[] = {{"gae", "ppo"},        {"group_norm", "grpo"},
-                                     {"dr_grpo", "grpo"},   {"rloo", "rloo"},
-                                     {"reinforce", "rloo"}, {"reinforce_baseline", "rloo"}};
+constexpr Estimator kEstimators[] = {{"gae", "ppo"},
+                                     {"group_norm", "grpo"},
+                                     {"dr_grpo", "dr_grpo"},
+                                     {"rloo", "rloo"},
+                                     {"reinforce", "reinforce_plus_plus"},
+                                     {"reinforce_baseline", "reinforce_plus_plus_baseline"}};
 
 // Another name is that of a newer method, which scores groups as GRPO does.
 const char* algorithm_of(const std::string& estimator) {
@@ -40,9 +43,6 @@ Result<Graph> graph_of(const S& s, Notes* notes) {
   if (!known)
     notes->push_back(
         cat("advantage_estimator ", s.estimator, " is planned as GRPO: the nearest graph"));
-  if (s.estimator.rfind("reinforce", 0) == 0)
-    notes->push_back(
-        cat("advantage_estimator ", s.estimator, " has the calls of RLOO and is planned as that"));
   BRAID_ASSIGN(Graph graph, make_graph(options));
   const bool rule = !s.remote_reward.empty() || !s.agent.empty() || s.reward_pretrain.empty();
   return rule ? graph : with_reward_model(std::move(graph));

@@ -134,16 +134,58 @@ void export_workload(Exporter& e) {
   e.s.prompt_length = e.s.max_prompt_length, e.s.response_length = e.s.max_response_length;
 }
 
-void export_algorithm(Exporter& e) {
+// An algorithm as verl says it, and what of it verl says by keys that no plan reads.
+struct ExportedAlgorithm {
+  const char* name;
+  const char* estimator;
+  const char* loss_mode = "vanilla";
+  bool filters = false;
+  const char* beside = "";
+};
+constexpr ExportedAlgorithm kAlgorithms[] = {
+    {"ppo", "gae"},
+    {"grpo", "grpo"},
+    {"dapo", "grpo", "vanilla", true},
+    {"dr_grpo", "grpo", "vanilla", false,
+     "algorithm.norm_adv_by_std_in_grpo=False and "
+     "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm"},
+    {"gspo", "grpo", "gspo"},
+    {"cispo", "grpo", "cispo"},
+    {"rloo", "rloo"},
+    {"remax", "remax"},
+    {"reinforce_plus_plus", "reinforce_plus_plus"},
+    {"reinforce_plus_plus_baseline", "reinforce_plus_plus_baseline"},
+};
+
+void export_estimator(Exporter& e) {
   const std::string& name = e.problem.graph.name;
-  e.s.adv_estimator = name == "ppo" ? "gae" : name;
-  if (name != "ppo" && name != "grpo" && name != "rloo" && name != "remax")
-    e.lose(cat("graph ", name));
+  e.s.adv_estimator = name;
+  for (const ExportedAlgorithm& entry : kAlgorithms) {
+    if (name != entry.name) continue;
+    e.s.adv_estimator = entry.estimator, e.s.loss_mode = entry.loss_mode;
+    e.s.filter_groups = entry.filters;
+    if (*entry.beside != '\0') e.lose(cat(name, ": it needs ", entry.beside, " too"));
+    return;
+  }
+  e.lose(cat("graph ", name));
+}
+
+// Whether advantages, or else the policy's loss, take the penalty.
+bool penalizes_rewards(const Graph& graph) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(), [](const Call& call) {
+    return call.kind == CallKind::kCompute &&
+           std::find(call.reads.begin(), call.reads.end(), "ref_logprobs") != call.reads.end();
+  });
+}
+
+void export_algorithm(Exporter& e) {
+  export_estimator(e);
   if (changes(e.problem.graph, RoleId{"reference"})) e.lose("reference.sync_every");
   if (find_role(e.problem.graph, RoleId{"critic"}) == nullptr && has_values(e.problem.graph))
     e.lose("critic.shared_trunk");
-  e.s.kl_loss = name != "ppo" && find_role(e.problem.graph, RoleId{"reference"}) != nullptr;
-  e.s.kl_in_reward = name == "ppo" && find_role(e.problem.graph, RoleId{"reference"}) != nullptr;
+  const bool penalty = find_role(e.problem.graph, RoleId{"reference"}) != nullptr;
+  e.s.kl_in_reward = penalty && penalizes_rewards(e.problem.graph);
+  e.s.kl_loss = penalty && !e.s.kl_in_reward;
   e.s.reward_enabled = find_role(e.problem.graph, RoleId{"reward"}) != nullptr;
   if (const auto actor = e.problem.models.find("actor");
       actor != e.problem.models.end() && actor->second.trainable.lora)

@@ -14,15 +14,26 @@ struct Estimator {
   const char* verl;
   const char* ours;
 };
-// Estimators with calls of their own. All others score groups of samples and cost what GRPO costs.
+// Estimators, of verl and of its recipes, that are algorithms here. All others score groups of
+// samples and cost what GRPO costs.
 constexpr Estimator kEstimators[] = {
-    {"gae", "ppo"}, {"grpo", "grpo"}, {"rloo", "rloo"}, {"remax", "remax"}};
+    {"gae", "ppo"},
+    {"grpo", "grpo"},
+    {"grpo_vectorized", "grpo"},
+    {"rloo", "rloo"},
+    {"rloo_vectorized", "rloo"},
+    {"remax", "remax"},
+    {"reinforce_plus_plus", "reinforce_plus_plus"},
+    {"reinforce_plus_plus_baseline", "reinforce_plus_plus_baseline"},
+    {"dapo", "dapo"},
+    {"gspo", "gspo"},
+    {"cispo", "cispo"},
+};
 
-// Estimators of verl and of its recipes that score groups of samples.
-constexpr const char* kGroupEstimators[] = {
-    "opo",  "gpg",   "gdpo",   "gvpo",       "spo",        "dapo",
-    "gspo", "sppo",  "spin",   "gmpo",       "cispo",      "sapo",
-    "dppo", "prime", "flowrl", "elliptical", "grpo_passk", "grpo_vectorized"};
+// Others that are known: no slips of the pen.
+constexpr const char* kGroupEstimators[] = {"opo",   "gpg",    "gdpo",       "gvpo",      "spo",
+                                            "sppo",  "spin",   "gmpo",       "sapo",      "dppo",
+                                            "prime", "flowrl", "elliptical", "grpo_passk"};
 
 // A word that is a slip away from an estimator with calls of its own, and no estimator itself.
 Status check_estimator(const std::string& name) {
@@ -43,17 +54,24 @@ Status check_estimator(const std::string& name) {
 
 bool is_true(const std::string& text) { return lowered(text) == "true"; }
 
+// What GRPO's advantages are used for, by its loss and by which samples it learns from.
+std::string kind_of_grpo(const VerlSettings& s) {
+  if (s.loss_mode == "gspo" || s.loss_mode == "cispo") return s.loss_mode;
+  return s.filter_groups ? "dapo" : "grpo";
+}
+
 std::string algorithm_of(const VerlSettings& s, Notes* notes) {
   if (is_true(s.critic_enabled)) return "ppo";
-  for (const Estimator& entry : kEstimators)
-    if (s.adv_estimator == entry.verl && s.critic_enabled == "null") return entry.ours;
-  for (const Estimator& entry : kEstimators)
-    if (s.adv_estimator == entry.verl && s.adv_estimator != "gae") return entry.ours;
+  for (const Estimator& entry : kEstimators) {
+    if (s.adv_estimator != entry.verl) continue;
+    const std::string ours = entry.ours;
+    if (ours == "grpo") return kind_of_grpo(s);
+    if (ours != "ppo" || s.critic_enabled == "null") return ours;
+  }
   const bool reinforce = s.adv_estimator.rfind("reinforce", 0) == 0;
-  notes->push_back(cat("algorithm.adv_estimator=", s.adv_estimator,
-                       reinforce ? " has the calls of RLOO and is planned as that"
-                                 : " is planned as GRPO: the nearest graph"));
-  return reinforce ? "rloo" : "grpo";
+  notes->push_back(cat("algorithm.adv_estimator=", s.adv_estimator, " is planned as ",
+                       reinforce ? "REINFORCE" : "GRPO", ": the nearest graph"));
+  return reinforce ? "reinforce" : "grpo";
 }
 
 // The teacher of distillation: a forward of its own over what was sampled, whose log-probs the
@@ -102,6 +120,7 @@ Result<Graph> verl_graph(const VerlSettings& s, std::vector<std::string>* notes)
   BRAID_TRY(check_estimator(s.adv_estimator));
   AlgorithmOptions options;
   options.kl.coef = s.kl_in_reward || s.kl_loss ? 0.001 : 0;
+  options.kl.in = s.kl_loss && !s.kl_in_reward ? "loss" : "reward";
   options.name = algorithm_of(s, notes);
   if (s.bypass) options.old_logprobs = "sampler";
   BRAID_ASSIGN(Graph graph, make_graph(options));

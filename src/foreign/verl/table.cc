@@ -193,6 +193,7 @@ void add_actor(Rows& rows) {
   rows.add(model + "enable_gradient_checkpointing", "update_actor.recompute", &S::actor,
            &VerlWorker::checkpointing);
   rows.add(actor + "use_kl_loss", "algorithm.kl.in: loss", &S::kl_loss);
+  rows.add(actor + "policy_loss.loss_mode", "algorithm.name: gspo, cispo", &S::loss_mode);
   const Place place{actor, "update_actor", &S::actor};
   add_training(rows, place);
   add_backends(rows, {actor + "fsdp_config."}, place);
@@ -279,7 +280,7 @@ void add_trainer(Rows& rows) {
   rows.add("algorithm.use_kl_in_reward", "algorithm.kl.in: reward", &S::kl_in_reward);
   rows.add("algorithm.rollout_correction.bypass_mode", "algorithm.old_logprobs: sampler",
            &S::bypass);
-  rows.add("algorithm.filter_groups.enable", "noted", &S::filter_groups);
+  rows.add("algorithm.filter_groups.enable", "algorithm.name: dapo", &S::filter_groups);
   rows.add("model_engine", "plan.train_engine", &S::model_engine);
   rows.add("trainer.balance_batch", "in_order: false of all calls but generate", &S::balance_batch);
   rows.add_pool("trainer.", "cluster", &S::trainer);

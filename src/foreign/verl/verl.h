@@ -75,6 +75,7 @@ struct VerlSettings {
   int64_t max_prompt_length = 512, max_response_length = 512;
   int64_t prompt_length = 512, response_length = 512, max_model_len = 0;  // of the engine
   std::string adv_estimator = "gae";
+  std::string loss_mode = "vanilla";
   std::string critic_enabled = "null";  // null: as the estimator needs
   bool kl_in_reward = false, kl_loss = false, filter_groups = false, bypass = false;
   int64_t lora_rank = 0, megatron_lora_rank = 0;

@@ -8,21 +8,18 @@
 
 #include "base/text.h"
 #include "config/load.h"
+#include "dataflow/graph.h"
+#include "foreign/keys/names.h"
 
-namespace braid::inline config {
+namespace braid::inline dataflow {
 namespace {
 
 using testing::HasSubstr;
 
-const std::vector<std::string>& algorithms() {
-  static const std::vector<std::string> names = {"ppo", "grpo", "rloo", "remax", "sft", "rm"};
-  return names;
-}
-
 Status load_overrides(std::vector<std::string> overrides) {
   ConfigSources sources;
   sources.overrides = std::move(overrides);
-  sources.algorithms = algorithms();
+  sources.algorithms = algorithm_names();
   return load_config(sources).status();
 }
 
@@ -50,8 +47,29 @@ constexpr Answer kTrl[] = {
     {"temperature=0.9", "write 'rollout.temperature: 0.9'"},
     {"top_k=-1", "write 'rollout.top_k: 0'"},
     {"beta=0.04", "write 'algorithm.kl.coef: 0.04'"},
-    {"beta=0.3", "write 'algorithm.beta: 0.3'", "algorithm.name=dpo"},
-    {"loss_type=ipo", "write 'algorithm.preference_loss: ipo'"},
+    {"beta=0.3", "here it is algorithm.beta: instead of 0.3 write 'algorithm.beta: 0.3'", "algorithm.name=dpo"},
+    {"beta=0.5", "without a counterpart here: distill learns from the reverse KL alone", "algorithm.name=distill"},
+    {"loss_type=ipo", "here it is algorithm.preference_loss: instead of ipo write 'algorithm.preference_loss: ipo'"},
+    {"loss_type=[hinge]", "write 'algorithm.preference_loss: hinge'"},
+    {"loss_type=[sigmoid, sft]", "sigmoid, ipo, hinge or robust, and a run has one of them"},
+    {"loss_type=apo_zero", "apo_zero has no counterpart: algorithm.preference_loss may be sigmoid, ipo, hinge or robust"},
+    {"loss_type=simpo", "simpo has no counterpart: of losses of preferences without a reference there is orpo"},
+    {"loss_type=cispo", "write 'algorithm.name: cispo'"},
+    {"loss_weights=[0.8, 0.2]", "a run has one loss of preferences"},
+    {"rloo_k=4", "write 'rollout.samples_per_prompt: 4'"},
+    {"rpo_alpha=1.0", "no likelihood of the chosen response is added to dpo"},
+    {"cpo_alpha=1.0", "no likelihood of the chosen response is added to dpo"},
+    {"simpo_gamma=0.5", "losses of preferences have no target margin"},
+    {"reference_free=true", "dpo has its reference always"},
+    {"f_divergence_type=js_divergence", "dpo's log-ratios are those of the reverse KL"},
+    {"use_weighting=true", "pairs weigh the same"},
+    {"ld_alpha=0.5", "all tokens of both responses count"},
+    {"precompute_ref_log_probs=true", "the reference's log-probs are computed in every step"},
+    {"token_level_kl=true", "the penalty is taken from the reward of each token"},
+    {"mixture_coef=0.5", "responses are the policy's own"},
+    {"judge=pair_rm", "here it is reward (entries that score responses"},
+    {"lmbda=0.5", "every response is the policy's own"},
+    {"seq_kd=true", "responses of a teacher are learned by sft"},
     {"label_smoothing=0.1", "write 'algorithm.label_smoothing: 0.1'"},
     {"epsilon=0.2", "write 'algorithm.clip_low: 0.2' and 'algorithm.clip_high: 0.2'"},
     {"epsilon_high=0.28", "write 'algorithm.clip_high: 0.28'"},
@@ -61,7 +79,8 @@ constexpr Answer kTrl[] = {
     {"loss_type=dapo", "write 'algorithm.loss_agg: token_mean'"},
     {"loss_type=dr_grpo", "for dr_grpo that is algorithm.loss_agg: constant_norm, with the longest"},
     {"loss_type=dr_grpo", "write 'algorithm.loss_agg: constant_norm' and 'algorithm.loss_norm_tokens: 256'", "max_completion_length=256"},
-    {"loss_type=sapo", "there is no loss 'sapo'; algorithm.name may be ppo, grpo, rloo"},
+    {"loss_type=sapo", "sapo has no counterpart: a loss of tokens may be one of your own (algorithm.loss"},
+    {"loss_type=nothing", "there is no loss 'nothing'; algorithm.name may be ppo, grpo, dapo, dr_grpo"},
     {"scale_rewards=false", "write 'algorithm.normalize_advantages: none'"},
     {"importance_sampling_level=sequence", "write 'algorithm.ratio_level: sequence'"},
     {"importance_sampling_level=sequence_token", "sequence_token has no counterpart"},
@@ -160,6 +179,7 @@ constexpr Answer kVerl[] = {
     {"data.train_files=['a.parquet', 'b.parquet']", "file (JSON lines, parquet, Arrow, CSV), folder, pattern"},
     {"data.val_files=test.parquet", "write 'data.eval: test.parquet'"},
     {"data.train_batch_size=1024", "write 'rollout.prompts_per_step: 1024'"},
+    {"data.gen_batch_size=1536", "a draw has as many prompts as a step learns from (rollout.prompts_per_step"},
     {"data.max_response_length=1024", "write 'rollout.max_response_length: 1024'"},
     {"data.truncation=left", "write 'data.overlong: truncate_left'"},
     {"data.truncation=right", "right has no counterpart: a prompt is cut at its begin"},
@@ -168,7 +188,10 @@ constexpr Answer kVerl[] = {
     {"data.reward_fn_key=data_source", "a reward function gets all columns"},
     {"algorithm.adv_estimator=gae", "write 'algorithm.name: ppo'"},
     {"algorithm.adv_estimator=rloo", "write 'algorithm.name: rloo'"},
-    {"algorithm.adv_estimator=opo", "there is no estimator 'opo'; algorithm.name may be ppo, grpo, rloo, remax, sft, rm"},
+    {"algorithm.adv_estimator=opo", "opo has no counterpart: advantages may be of your own (algorithm.advantages"},
+    {"algorithm.adv_estimator=reinforce_plus_plus", "write 'algorithm.name: reinforce_plus_plus'"},
+    {"algorithm.adv_estimator=grpo_vectorized", "write 'algorithm.name: grpo'"},
+    {"algorithm.adv_estimator=mine", "there is no estimator 'mine'; algorithm.name may be ppo, grpo, dapo"},
     {"algorithm.norm_adv_by_std_in_grpo=False", "write 'algorithm.normalize_advantages: none'"},
     {"algorithm.use_kl_in_reward=True", "write 'algorithm.kl.in: reward'"},
     {"algorithm.kl_penalty=low_var_kl", "write 'algorithm.kl.estimator: k3'"},
@@ -201,9 +224,10 @@ constexpr Answer kVerl[] = {
     {"actor_rollout_ref.actor.clip_ratio_c=10.0", "write 'algorithm.dual_clip: 10.0'"},
     {"actor_rollout_ref.actor.loss_agg_mode=token-mean", "write 'algorithm.loss_agg: token_mean'"},
     {"actor_rollout_ref.actor.policy_loss.loss_mode=vanilla", "vanilla has no counterpart: the clipped loss"},
-    {"actor_rollout_ref.actor.policy_loss.loss_mode=gspo", "write 'algorithm.ratio_level: sequence'"},
+    {"actor_rollout_ref.actor.policy_loss.loss_mode=gspo", "write 'algorithm.name: gspo'"},
+    {"actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean", "geo_mean has no counterpart: a loss of tokens may be one of your own"},
     {"actor_rollout_ref.actor.policy_loss.loss_mode=rloo", "write 'algorithm.name: rloo'"},
-    {"actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov", "there is no loss 'clip_cov'"},
+    {"actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov", "clip_cov has no counterpart: a loss of tokens may be one of your own"},
     {"actor_rollout_ref.actor.policy_loss.clip_cov_ratio=0.1", "keys of a loss are those of algorithm"},
     {"actor_rollout_ref.actor.strategy=fsdp2", "there is one engine for training"},
     {"actor_rollout_ref.actor.fsdp_config.param_offload=True", "here it is train.offload"},
@@ -231,6 +255,7 @@ constexpr Answer kVerl[] = {
     {"reward_model.enable=True", "for True that is reward: [{type: model, path: FOLDER}]"},
     {"reward_model.enable=False", "False has no counterpart"},
     {"reward_model.model.path=m", "write 'reward: [{type: model, path: m}]'"},
+    {"reward_model.model.input_tokenizer=null", "whose tokenizer is not the policy's gets texts by itself"},
     {"reward_model.reward_manager=dapo", "'signature' of the entry of type python"},
     {"reward_model.overlong_buffer.enable=True", "a number of tokens above 0"},
     {"reward_model.overlong_buffer.enable=False", "write 'reward_total.overlong_buffer: 0'"},
@@ -253,7 +278,11 @@ constexpr Answer kOpenRlhf[] = {
     {"--generate_max_len=1024", "write 'rollout.max_response_length: 1024'"},
     {"--prompt_max_len=1024", "write 'data.max_prompt_length: 1024'"},
     {"--advantage_estimator=group_norm", "write 'algorithm.name: grpo'"},
-    {"--advantage_estimator=reinforce", "there is no estimator 'reinforce'; algorithm.name may be ppo"},
+    {"--advantage_estimator=reinforce", "write 'algorithm.name: reinforce_plus_plus'"},
+    {"--advantage_estimator=reinforce_baseline", "write 'algorithm.name: reinforce_plus_plus_baseline'"},
+    {"--actor.policy_loss_type=gspo", "write 'algorithm.name: gspo'"},
+    {"--actor.policy_loss_type=ppo", "ppo has no counterpart: the clipped loss is the one that there is"},
+    {"--advantage_estimator=dr_grpo", "write 'algorithm.name: dr_grpo'"},
     {"--init_kl_coef=0.01", "write 'algorithm.kl.coef: 0.01'"},
     {"--kl_estimator=k3", "write 'algorithm.kl.estimator: k3'"},
     {"--eps_clip_low_high=[0.2, 0.28]", "one key each"},
@@ -344,5 +373,39 @@ TEST(ForeignKeys, EstimatorsBecomeAlgorithmsThatExist) {
   EXPECT_THAT(text("dr_grpo", few), HasSubstr("there is no estimator 'dr_grpo'"));
 }
 
+// What other frameworks and papers call an algorithm leads to what it is here.
+TEST(ForeignNames, AreAnsweredByAlgorithmName) {
+  const auto error = [](const std::string& name) {
+    AlgorithmOptions options;
+    options.name = name;
+    return make_graph(options).status().message();
+  };
+  for (const auto& [name, hint] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"ipo", "'; write 'algorithm.name: dpo' and 'algorithm.preference_loss: ipo'; known: "},
+           {"Dr.GRPO", "'; write 'algorithm.name: dr_grpo'; "},
+           {"reinforce++", "'; write 'algorithm.name: reinforce_plus_plus'; "},
+           {"reinforce++-baseline", "'; write 'algorithm.name: reinforce_plus_plus_baseline'; "},
+           {"gae", "'; write 'algorithm.name: ppo'; "},
+           {"gkd", "'; write 'algorithm.name: distill'; "},
+           {"reward", "'; write 'algorithm.name: rm'; "},
+           {"simpo", "', which has no counterpart: of losses of preferences without a reference"},
+           {"vapo", "', which has no counterpart: of algorithms with a critic there is ppo"},
+           {"sapo", "', which has no counterpart: a loss of tokens may be one of your own"},
+           {"remix", "' (did you mean 'remax'?); known: "},
+           {"something_else", "'; known: "}})
+    EXPECT_THAT(error(name), HasSubstr(cat("unknown algorithm '", name, hint)));
+}
+
+// Every line that a name is answered with can be written.
+TEST(ForeignNames, AreAnsweredByWhatCanBeWritten) {
+  for (const char* name : {"bnpo", "cdpo", "robust_dpo", "slic", "minillm", "GRPO"}) {
+    const std::string hint = algorithm_hint(name, algorithm_names());
+    std::vector<std::string> lines = advised(hint);
+    ASSERT_FALSE(lines.empty()) << hint;
+    lines.push_back("rollout.samples_per_prompt=2");
+    EXPECT_EQ(load_overrides(lines).message(), "") << hint;
+  }
+}
+
 }  // namespace
-}  // namespace braid::inline config
+}  // namespace braid::inline dataflow
