@@ -154,7 +154,8 @@ std::vector<KvLayer> Generation::room_for(int64_t tokens) const {
   const auto of = at::TensorOptions().dtype(options.dtype).device(options.device);
   const int64_t heads = model_->local_spec().kv_heads, width = model_->spec().head_dim;
   std::vector<KvLayer> out;
-  for (int64_t layer = 0; layer < model_->ranges().front().size(); ++layer)
+  const LayerRange held = model_->ranges().front();
+  for (int64_t layer = held.begin; layer < held.end; ++layer)
     out.push_back({at::empty({tokens, heads, width}, of), at::empty({tokens, heads, width}, of)});
   return out;
 }
