@@ -193,8 +193,11 @@ TEST(HandOver, PlansThatCannotAreRefused) {
       refusal(four,
               [](auto* plan) { plan->calls[0].strategy.dp = 1, plan->calls[0].strategy.tp = 4; }),
       HasSubstr("call generate has dp 1"));
-  EXPECT_THAT(refusal(four, [](auto* plan) { plan->fusion.migrate_below_samples = -1; }),
+  EXPECT_THAT(refusal(four, [](auto* plan) { plan->fusion.migrate_below_samples = -2; }),
               HasSubstr("must not be negative"));
+  EXPECT_THAT(
+      refusal(four, [](auto* plan) { plan->fusion.migrate_below_samples = kAutoMigration; }),
+      HasSubstr("nobody has chosen a number"));
   TestProblem draws = four;
   draws.algorithm = "grpo", draws.samples = 4, draws.dynamic_sampling = true;
   EXPECT_THAT(refusal(draws, [](ExecutionPlan*) {}), HasSubstr("drawn again"));

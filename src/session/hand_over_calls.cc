@@ -94,7 +94,7 @@ Status HandOverCalls::hand_over(CallId id) {
   const RolloutConfig& rollout = step_.config.rollout;
   const ReplicaLimits limits{rollout.max_concurrent, rollout.kv_budget_tokens,
                              rollout.max_response_length};
-  const HandOver handed = hand_over(
+  const HandOver handed = braid::hand_over(
       progress_, deal_requests(static_cast<int64_t>(step_.store.size()), strategy), limits);
   std::vector<int64_t> lens(progress_.size(), 0);
   for (const int32_t row : handed.early) lens[row] = progress_[row].produced;
