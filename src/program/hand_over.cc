@@ -84,6 +84,12 @@ std::vector<CallId> early_scorers(const Graph& graph, CallId generate,
   return out;
 }
 
+ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas) {
+  const int64_t share = std::max<int64_t>(1, parts_of(samples, replicas));
+  engine.sequences = engine.sequences > 0 ? std::min(engine.sequences, share) : share;
+  return engine;
+}
+
 HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector<SampleRows>& owned,
                    const ReplicaLimits& limits) {
   HandOver out;

@@ -37,6 +37,10 @@ struct ReplicaLimits {
   int64_t sequences = 0, cache_tokens = 0, longest_response = 0;
 };
 
+// The limits of an engine, and no more sequences than a replica has at the begin of the step: with
+// those a token takes no longer than it did.
+ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas);
+
 // A sample that another replica goes on with.
 struct SampleMove {
   int32_t row = 0;

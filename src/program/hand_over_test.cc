@@ -51,6 +51,8 @@ TEST(HandOver, AsManyGoOnAsHaveRoom) {
   EXPECT_EQ(going_on({1, 0, 20}), 3);    // there are no more
   EXPECT_EQ(going_on({0, 150, 20}), 1);  // 5 x (10 + 20) tokens
   EXPECT_EQ(going_on({0, 149, 20}), 2);
+  EXPECT_EQ(going_on({0, 7, 8}, 9, 2).sequences, 5);
+  EXPECT_EQ(going_on({4, 7, 8}, 9, 2).sequences, 4);
   const HandOver none = hand_over(progress_of({1, 2, 3, 4, 5, 6, 7, 8, 9}), owned, {});
   EXPECT_THAT(none.moves, IsEmpty());
   EXPECT_THAT(none.goes_on, ElementsAre(false, false, false));

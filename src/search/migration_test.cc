@@ -22,7 +22,8 @@ PlanningProblem tailed_problem(double sigma) {
 
 ExecutionPlan plan_of(const PlanningProblem& problem) {
   ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
-  for (CallPlan& call : plan.calls) call.strategy.micro_tokens = 4096;
+  for (CallPlan& call : plan.calls)
+    if (call.call != "generate") call.strategy.micro_tokens = 4096;
   plan.fusion.migrate_below_samples = kAutoMigration;
   return plan;
 }

@@ -92,10 +92,11 @@ Status HandOverCalls::hand_over(CallId id) {
   const Strategy& strategy = step_.program.calls[id.value].strategy;
   BRAID_ASSIGN(progress_, share_progress(id));
   const RolloutConfig& rollout = step_.config.rollout;
-  const ReplicaLimits limits{rollout.max_concurrent, rollout.kv_budget_tokens,
-                             rollout.max_response_length};
-  const HandOver handed = braid::hand_over(
-      progress_, deal_requests(static_cast<int64_t>(step_.store.size()), strategy), limits);
+  const auto samples = static_cast<int64_t>(step_.store.size());
+  const ReplicaLimits limits =
+      going_on({rollout.max_concurrent, rollout.kv_budget_tokens, rollout.max_response_length},
+               samples, strategy.dp);
+  const HandOver handed = braid::hand_over(progress_, deal_requests(samples, strategy), limits);
   std::vector<int64_t> lens(progress_.size(), 0);
   for (const int32_t row : handed.early) lens[row] = progress_[row].produced;
   step_.store.set_lens_of(call, std::move(lens));

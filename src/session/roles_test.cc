@@ -14,6 +14,7 @@
 #include "config/load.h"
 #include "host/file.h"
 #include "nn/model_share.h"
+#include "plan/make_problem.h"
 #include "scoring/evaluate.h"
 #include "session/session.h"
 #include "test_paths.h"

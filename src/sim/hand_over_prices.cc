@@ -43,7 +43,7 @@ PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, int64_t be
   std::vector<SampleProgress> progress(samples);
   std::vector<SampleRows> owned;
   std::vector<BatchRequest> at(samples);
-  ReplicaLimits limits;
+  ReplicaLimits engine;
   for (const ReplicaWork& replica : replicas) {
     int64_t rounds = 0;
     const std::vector<BatchRequest> reached =
@@ -57,10 +57,11 @@ PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, int64_t be
       progress[replica.rows[i]] = {request.prompt, request.produced,
                                    request.produced >= request.response};
     }
-    limits = {replica.options.max_concurrent, replica.options.kv_budget_tokens,
+    engine = {replica.options.max_concurrent, replica.options.kv_budget_tokens,
               replica.options.most_response};
   }
-  out.handed = hand_over(progress, owned, limits);
+  out.handed = hand_over(progress, owned,
+                         going_on(engine, static_cast<int64_t>(samples), std::ssize(replicas)));
   out.left.resize(replicas.size());
   for (size_t replica = 0; replica < replicas.size(); ++replica)
     for (const int32_t row : out.handed.left[replica]) out.left[replica].push_back(at[row]);

@@ -68,6 +68,7 @@ Status StepPrices::prepare() {
                                                           problem_.train_engine,
                                                           problem_.generate_engine));
   }
+  add_base_memory();
   if (program_.scoring.is_on()) take_hand_over();
   deal_calls();
   exchanges_ = price_exchanges(
@@ -81,7 +82,6 @@ Status StepPrices::prepare() {
     for (ExchangePrice& price : exchanges_[entry])
       price.seconds *= draws, price.sent *= draws, price.received *= draws;
   }
-  add_base_memory();
   return ok_status();
 }
 
