@@ -79,7 +79,9 @@ class CallRun {
       const Clock::time_point started = Clock::now();
       const bool again = closes && !region_done(at);
       if (!again) BRAID_TRY(guarded([&] { return executor_.execute(instruction); }).at(place));
-      const bool moves = moves_fields(instruction.kind) || instruction.kind == OpKind::kReallocate;
+      const bool moves = moves_fields(instruction.kind) ||
+                         instruction.kind == OpKind::kReallocate ||
+                         instruction.kind == OpKind::kHandOver;
       if (!moves) own_s += std::chrono::duration<double>(Clock::now() - started).count();
       takes_part = takes_part || !moves;
       // Weights change in updates alone: a failure right after one must not repeat it.

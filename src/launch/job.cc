@@ -18,6 +18,7 @@
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
+#include "search/migration.h"
 #include "sim/simulate.h"
 #include "weights/load_models.h"
 #include "weights/roles.h"
@@ -205,6 +206,12 @@ Result<PlannedRun> plan_run(const Config& config, const std::optional<Membership
           cat("cluster: has ", devices,
               " devices, and no plan says how to use them; 'braid plan CONFIG --out "
               "PLAN.yaml' proposes one for plan.file, or set placement or parallel"));
+  }
+  if (out.plan && out.plan->fusion.migrate_below_samples == kAutoMigration) {
+    BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*out.problem));
+    BRAID_ASSIGN(out.plan, with_chosen_migration(*out.plan, *out.problem, calibration));
+    log_info(cat("plan: fusion.migrate_below_samples: auto is ",
+                 out.plan->fusion.migrate_below_samples, " here"));
   }
   if (out.plan) return with_program(std::move(out), membership);
   BRAID_ASSIGN(const Graph graph, configured_graph(config));

@@ -33,7 +33,7 @@ Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
   return work;
 }
 
-Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
+Result<InferWork> CallWork::inference(CallId call, const Deal& deal, bool alone) const {
   InferWork work;
   work.call = &program_.graph.calls[call.value];
   work.model = &models_.model(call);
@@ -51,6 +51,7 @@ Result<InferWork> CallWork::inference(CallId call, const Deal& deal) const {
   const CallGroups& groups = models_.groups(call);
   work.weights = groups.weights;
   if (groups.weights != nullptr || groups.replica != nullptr) work.agrees = groups.call;
+  if (alone) work.agrees = groups.replica;
   return work;
 }
 

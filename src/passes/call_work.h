@@ -34,7 +34,8 @@ class CallWork {
   // Of a call that this rank takes part in, and a deal of its samples, which must outlive the work.
   // Errors: ops of the ranks that do not fit each other.
   Result<TrainWork> training(CallId call, const Deal& deal) const;
-  Result<InferWork> inference(CallId call, const Deal& deal) const;
+  // `alone`: of data-parallel ranks that do not wait for the others of the call.
+  Result<InferWork> inference(CallId call, const Deal& deal, bool alone = false) const;
   // Null where this rank generates alone.
   Result<std::unique_ptr<EngineRanks>> generation(CallId call) const;
 

@@ -1,6 +1,9 @@
 #include "passes/generation.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+
+#include <algorithm>
 
 #include "base/text.h"
 #include "rollout/stop_strings.h"
@@ -94,10 +97,10 @@ Status Generation::begin(const Call& call, Model& model, std::unique_ptr<EngineR
   return submit(store);
 }
 
-Status Generation::round() { return engine_ ? engine_->round() : ok_status(); }
+Status Generation::round() { return drained() ? ok_status() : engine_->round(); }
 
 Status Generation::settle() {
-  if (!engine_) return ok_status();
+  if (drained()) return ok_status();
   BRAID_ASSIGN(std::vector<Generated> finished, engine_->settle());
   for (Generated& sample : finished) finished_[sample.sample.value] = std::move(sample);
   return ok_status();
@@ -113,25 +116,77 @@ void Generation::abandon() {
   model_ = nullptr;
 }
 
-Status Generation::finish(SampleStore& store) {
+const Generated* Generation::finished(const SampleStore& store, size_t row) const {
+  const auto found = finished_.find(engine_ ? drawn_for(store, row) : store.sample(row).id.value);
+  return found == finished_.end() ? nullptr : &found->second;
+}
+
+int64_t Generation::left(const SampleStore& store) const {
+  return std::count_if(rows_.begin(), rows_.end(),
+                       [&](size_t row) { return finished(store, row) == nullptr; });
+}
+
+SampleProgress Generation::progress(const SampleStore& store, size_t row) const {
+  SampleProgress out;
+  out.prompt = static_cast<int64_t>((**store.tokens("prompt_ids"))[row].size());
+  const Generated* const done = finished(store, row);
+  out.finished = done != nullptr;
+  out.produced = out.finished ? static_cast<int64_t>(done->response_ids.size())
+                              : engine_->produced(store.sample(row).id).value_or(0);
+  return out;
+}
+
+Result<Engine::Exported> Generation::give(const SampleStore& store, size_t row) {
+  std::erase(rows_, row);
+  return engine_->export_sequence(store.sample(row).id);
+}
+
+Status Generation::take(const SampleStore& store, size_t row, Generated progress,
+                        std::vector<KvLayer> kv) {
+  rows_.push_back(row);
+  std::sort(rows_.begin(), rows_.end());
+  Request request{store.sample(row).id, progress.prompt_ids, sampling(*model_)};
+  return engine_->import_sequence({std::move(request), std::move(progress), std::move(kv)});
+}
+
+std::vector<KvLayer> Generation::room_for(int64_t tokens) const {
+  const ModelOptions& options = model_->options();
+  const auto of = at::TensorOptions().dtype(options.dtype).device(options.device);
+  const int64_t heads = model_->local_spec().kv_heads, width = model_->spec().head_dim;
+  std::vector<KvLayer> out;
+  const LayerRange held = model_->ranges().front();
+  for (int64_t layer = held.begin; layer < held.end; ++layer)
+    out.push_back({at::empty({tokens, heads, width}, of), at::empty({tokens, heads, width}, of)});
+  return out;
+}
+
+Status Generation::write(SampleStore& store, const Rows& rows) {
   TokenLists responses;
   std::vector<float> logprobs, truncated;
-  for (const size_t row : rows_) {
-    const int64_t own = store.sample(row).id.value, drawn = drawn_for(store, row);
-    const Generated& sample = finished_.at(engine_ ? drawn : own);
+  for (const size_t row : rows) {
+    const Generated* const done = finished(store, row);
+    BRAID_CHECK(done != nullptr, "a sample is written that has not finished");
+    const Generated& sample = *done;
     logprobs.insert(logprobs.end(), sample.logprobs.begin(), sample.logprobs.end());
     truncated.push_back(sample.finish == Finish::kLength ? 1 : 0);
     if (engine_ && !greedy_)
       history_.note(sample.prompt_ids, static_cast<int64_t>(sample.response_ids.size()));
     responses.push_back(sample.response_ids);
   }
-  BRAID_TRY(store.put_tokens(responses_, rows_, std::move(responses)));
+  BRAID_TRY(store.put_tokens(responses_, rows, std::move(responses)));
   for (const Field& field : call_->writes) {
     if (field.type == FieldType::kReal)
-      BRAID_TRY(store.put_reals(field.name, rows_, at::tensor(logprobs)));
+      BRAID_TRY(store.put_reals(field.name, rows, at::tensor(logprobs)));
     if (field.type == FieldType::kFlag)
-      BRAID_TRY(store.put_reals(field.name, rows_, at::tensor(truncated)));
+      BRAID_TRY(store.put_reals(field.name, rows, at::tensor(truncated)));
   }
+  std::erase_if(rows_,
+                [&](size_t row) { return std::find(rows.begin(), rows.end(), row) != rows.end(); });
+  return ok_status();
+}
+
+Status Generation::finish(SampleStore& store) {
+  BRAID_TRY(write(store, Rows(rows_)));
   engine_.reset();
   ranks_.reset();
   finished_.clear();

@@ -1,6 +1,8 @@
 // The generation of one rank: which samples it draws now and what they have become. begin(), then
-// round() and settle() until drained(), then finish(). Its state lives from begin() to finish();
-// the responses of a recorded rollout come through the same door. Not thread-safe.
+// round() and settle() until drained(), then finish(). In between it may be handed over: what has
+// finished is written, and samples go to ranks of other replicas or come from them. Its state lives
+// from begin() to finish(); the responses of a recorded rollout come through the same door. Not
+// thread-safe.
 #pragma once
 
 #include <map>
@@ -10,6 +12,7 @@
 
 #include "config/options.h"
 #include "data/tokenizer/tokenizer.h"
+#include "program/hand_over.h"
 #include "rollout/engine.h"
 #include "rollout/length_history.h"
 #include "samples/rollout_file.h"
@@ -31,7 +34,7 @@ class Generation {
                const SampleStore& store, const Rows& rows, int64_t step);
 
   // One scheduling round and forward; what it drew counts after settle(), which executes the ops of
-  // an agreement. Nothing under rollout.replay.
+  // an agreement. Nothing once drained, as under rollout.replay.
   Status round();
   Status settle();
   // Allocates the cache at the size that the requests may need, before rounds do.
@@ -46,8 +49,20 @@ class Generation {
   void abandon();
   bool drained() const { return !engine_ || engine_->drained(); }
 
-  // Writes what the call says of the rows of begin(): their tokens, whether they were cut and,
-  // where it wants them, the sampler's log-probs; the model rests.
+  // Of the rows that are not written yet: how many have not finished, and how far each is.
+  int64_t left(const SampleStore& store) const;
+  SampleProgress progress(const SampleStore& store, size_t row) const;
+  // Writes what the call says of these rows, which have finished: their tokens, whether they were
+  // cut and, where it wants them, the sampler's log-probs.
+  Status write(SampleStore& store, const Rows& rows);
+  // A row that has not finished, with its cache, leaves this rank.
+  Result<Engine::Exported> give(const SampleStore& store, size_t row);
+  // One comes. `progress` has the sample's id, prompt, tokens and log-probs so far, `kv` its cache.
+  Status take(const SampleStore& store, size_t row, Generated progress, std::vector<KvLayer> kv);
+  // Room for the cache of so many tokens of one sequence on this rank: keys and values by layer.
+  std::vector<KvLayer> room_for(int64_t tokens) const;
+
+  // Writes all rows that are not written; the model rests.
   // REQUIRES: drained().
   Status finish(SampleStore& store);
 
@@ -61,6 +76,7 @@ class Generation {
   Status replay(const SampleStore& store, int64_t step);
   SamplingOptions sampling(const Model& model) const;
   Status submit(const SampleStore& store);
+  const Generated* finished(const SampleStore& store, size_t row) const;
   // The sample whose response a row has: its own, or the first of its group on this rank.
   int64_t drawn_for(const SampleStore& store, size_t row) const;
 

@@ -28,7 +28,6 @@ Status check_executable(const ExecutionPlan& plan, const Graph& graph) {
     const Call* call = find_call(graph, entry.call);
     if (call != nullptr && uses_model(*call)) BRAID_TRY(check_executable(*call, entry.strategy));
   }
-  if (plan.fusion.migrate_below_samples > 0) return refused("fusion", "migrate_below_samples");
   if (plan.staleness > 0) return refused("staleness", cat(plan.staleness));
   return ok_status();
 }

@@ -95,10 +95,13 @@ struct RolePlan {
 // The most units of a fused order's search: each takes a few tenths of a second.
 inline constexpr int64_t kMaxFusionUnits = 10'000;
 
-// Fused schedules (program/fused.h), and streaming between stages, which is refused so far.
+// fusion.migrate_below_samples: auto, the number with which a step is fastest (search/migration.h).
+inline constexpr int64_t kAutoMigration = -1;
+
+// Fused schedules (program/fused.h), and a generation that is handed over (program/hand_over.h).
 struct Fusion {
   bool train_schedules = false;       // weave the pipelines of two train calls
-  int64_t migrate_below_samples = 0;  // hand samples on when fewer are unfinished; 0 = off
+  int64_t migrate_below_samples = 0;  // hand it over when at most so many are left; 0: off
   int64_t seed = 1, units = 16;       // of the search for the order (fuse/fuse.h)
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };

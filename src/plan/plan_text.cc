@@ -151,8 +151,13 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
   if (const YamlNode* value = node.find("migrate_below_samples")) {
-    BRAID_ASSIGN(fusion->migrate_below_samples,
-                 read_number(*value, "fusion.migrate_below_samples"));
+    const char* const where = "fusion.migrate_below_samples";
+    fusion->migrate_below_samples = kAutoMigration;
+    if (value->kind != YamlNode::Kind::kScalar || value->scalar != "auto") {
+      BRAID_ASSIGN(fusion->migrate_below_samples, read_number(*value, where));
+      if (fusion->migrate_below_samples < 0)
+        return wrong_value(*value, cat(where, " must be a number of samples, 0 or auto"));
+    }
   }
   if (const YamlNode* value = node.find("seed")) {
     BRAID_ASSIGN(fusion->seed, read_number(*value, "fusion.seed"));
@@ -264,6 +269,10 @@ std::string role_line(const RolePlan& role) {
 
 }  // namespace
 
+std::string migration_text(int64_t below) {
+  return below == kAutoMigration ? "auto" : std::to_string(below);
+}
+
 std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
   std::string out = cat("graph: ", quoted_if_needed(plan.graph),
                         "\ndevices: ", devices_text(plan.devices, cluster), "\n");
@@ -275,7 +284,7 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
     out += cat("  ", quoted_if_needed(role.role.value), ": ", role_line(role), "\n");
   if (plan.fusion != Fusion{})
     out += cat("fusion: {train_schedules: ", plan.fusion.train_schedules ? "true" : "false",
-               ", migrate_below_samples: ", plan.fusion.migrate_below_samples,
+               ", migrate_below_samples: ", migration_text(plan.fusion.migrate_below_samples),
                ", seed: ", plan.fusion.seed, ", units: ", plan.fusion.units, "}\n");
   if (plan.staleness != 0) out += cat("staleness: ", plan.staleness, "\n");
   return out;

@@ -24,6 +24,9 @@ Result<DeviceMesh> read_mesh(const YamlNode& node, const std::string& key, const
 // The shortest form of numbers: "0-7,12".
 std::string mesh_text(const DeviceMesh& mesh);
 
+// fusion.migrate_below_samples: a number, or auto.
+std::string migration_text(int64_t below);
+
 // One line per call and role; fields with neutral values are left out. With a cluster of equal
 // nodes `devices` says them ("8x8"), so that a reader without the cluster knows nodes by name.
 std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster = nullptr);

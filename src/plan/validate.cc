@@ -387,13 +387,34 @@ Status check_train_schedules(const ExecutionPlan& plan, const PlanningProblem& p
   return ok_status();
 }
 
+// One generation, by several replicas, whose samples stay those that were fetched.
+Status check_hand_over(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  const auto refused = [](const std::string& why) {
+    return invalid_input(cat("fusion.migrate_below_samples: ", why, "; set it to 0"));
+  };
+  if (plan.fusion.migrate_below_samples < kAutoMigration) return refused("must not be negative");
+  const Call* generate = nullptr;
+  for (const Call& call : problem.graph.calls) {
+    if (call.kind == CallKind::kSelect)
+      return refused("groups that are drawn again are generated in several rounds of the step");
+    if (call.kind != CallKind::kGenerate) continue;
+    if (generate != nullptr)
+      return refused(cat("graph ", problem.graph.name, " generates twice, in ", generate->name,
+                         " and ", call.name));
+    generate = &call;
+  }
+  if (generate == nullptr) return refused(cat("graph ", problem.graph.name, " generates nothing"));
+  if (call_plan(plan, generate->name).strategy.dp < 2)
+    return refused(
+        cat("call ", generate->name, " has dp 1, so no replica could take over another's samples"));
+  if (plan.staleness > 0) return refused("is not available with staleness");
+  return ok_status();
+}
+
 Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
-  if (plan.fusion.migrate_below_samples != 0)
-    return invalid_input(
-        "fusion.migrate_below_samples: scoring finished samples while others are generated "
-        "(inter-stage fusion) is not available yet; set it to 0");
+  if (plan.fusion.migrate_below_samples != 0) BRAID_TRY(check_hand_over(plan, problem));
   if (plan.fusion.train_schedules) return check_train_schedules(plan, problem);
-  if (plan.fusion == Fusion{}) return ok_status();
+  if (plan.fusion.seed == Fusion().seed && plan.fusion.units == Fusion().units) return ok_status();
   return invalid_input(
       "fusion: seed and units are of the search for fused training, and train_schedules is false; "
       "remove them");

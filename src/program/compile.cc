@@ -1,6 +1,7 @@
 // compile(plan, problem): walks the calls in the graph's order and appends to the list of every
 // rank what it has to do, which makes all lists projections of one sequence.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include "program/exchange.h"
 #include "program/expand.h"
 #include "program/fused.h"
+#include "program/hand_over.h"
 #include "program/local_parts.h"
 #include "program/lower.h"
 #include "program/placement.h"
@@ -64,6 +66,22 @@ class PlanCompiler {
     return ok_status();
   }
 
+  // The generation is handed over when few of its samples are left.
+  Status fuse_scoring() {
+    FusedScoring fused;
+    for (size_t i = 0; i < program_.graph.calls.size(); ++i)
+      if (program_.graph.calls[i].kind == CallKind::kGenerate)
+        fused.generate = CallId{static_cast<int32_t>(i)};
+    fused.scorers = early_scorers(program_.graph, fused.generate, program_.calls);
+    fused.below = plan_.fusion.migrate_below_samples;
+    if (fused.scorers.empty())
+      return invalid_input(
+          "fusion.migrate_below_samples: no call can score samples before all are there: one that "
+          "only reads prompts and responses, and not under ZeRO-3; set it to 0");
+    program_.scoring = std::move(fused);
+    return ok_status();
+  }
+
  private:
   const Call& call(CallId id) const { return program_.graph.calls[id.value]; }
   const CallPlacement& placement(CallId id) const { return program_.calls[id.value]; }
@@ -82,10 +100,60 @@ class PlanCompiler {
       bring_state(id);
       bring_weights(id);
     }
-    run(together);
+    if (program_.scoring.is_on() && together.front() == program_.scoring.generate) {
+      run_handed_over(together.front());
+    } else {
+      run(together,
+          runs_in_parts(program_, together.front()) ? SamplePart::kLate : SamplePart::kAll);
+    }
     for (const CallId id : together)
       if (!ends_with_share(call(id))) exchange_after(id, id);
     for (const CallId id : put_away_after(together)) put_away(id);
+  }
+
+  // The generation until few samples are left, and from there on; in between what has finished goes
+  // to those who score it. Weights that come from other ranks are there before, since those may
+  // still generate.
+  void run_handed_over(CallId generate) {
+    const std::vector<CallId>& scorers = program_.scoring.scorers;
+    for (const CallId scorer : scorers)
+      if (const int32_t copy = placement(scorer).copy; !program_.copies[copy].home) {
+        bring_state(scorer);
+        bring_weights(scorer);
+      }
+    run({generate}, SamplePart::kEarly);
+    std::vector<int32_t> handed;
+    for (size_t rank = 0; rank < program_.ranks.size(); ++rank) handed.push_back(-1);
+    for (const DeviceId rank : compiled(all_ranks())) {
+      std::vector<InstructionId> after = end_on(generate, rank.value);
+      handed[rank.value] =
+          append(rank, {OpKind::kHandOver, generate, ExitCondition::kNone, std::move(after)}).value;
+    }
+    handed_ = std::move(handed);
+    for (const CallId scorer : scorers) exchange_early(generate, scorer);
+    run({generate}, SamplePart::kLate);
+    for (const CallId scorer : scorers) {
+      bring_state(scorer);
+      run({scorer}, SamplePart::kEarly);
+      for (auto& arriving : arrivals_[scorer.value]) arriving.clear();
+    }
+  }
+
+  std::vector<DeviceId> all_ranks() const {
+    std::vector<DeviceId> out;
+    for (size_t rank = 0; rank < program_.ranks.size(); ++rank)
+      out.push_back(DeviceId{static_cast<int32_t>(rank)});
+    return out;
+  }
+
+  // What a generation has finished when it is handed over.
+  void exchange_early(CallId generate, CallId scorer) {
+    Exchange out{generate, scorer, exchanged_fields(program_.graph, generate, scorer), {}};
+    out.part = SamplePart::kEarly;
+    out.members = exchange_members(program_, generate, scorer);
+    add_exchange(std::move(out), generate, [&](DeviceId device) {
+      return std::vector<InstructionId>{InstructionId{handed_[device.value]}};
+    });
   }
 
   // The calls that a select may run again, itself included.
@@ -272,13 +340,13 @@ class PlanCompiler {
     return after;
   }
 
-  void run(const std::vector<CallId>& together) {
+  void run(const std::vector<CallId>& together, SamplePart part) {
     std::vector<BodyGroups> groups;
     for (const CallId id : together) groups.push_back(body_groups(id));
     for (const DeviceId device : compiled(placement(together.front()).mesh.devices)) {
       std::vector<std::vector<Instruction>> bodies;
       for (size_t i = 0; i < together.size(); ++i)
-        bodies.push_back(body_on(together[i], groups[i], device));
+        bodies.push_back(body_on(together[i], groups[i], device, part));
       append_body(device, bodies.size() == 1
                               ? std::move(bodies[0])
                               : weave({bodies[0], bodies[1]},
@@ -293,11 +361,13 @@ class PlanCompiler {
   using GroupOfRank = std::map<DeviceId, int32_t>;
   struct BodyGroups {
     GroupOfRank agree, copies;  // copies: empty where no sums are needed
+    GroupOfRank tally = {};     // of a generation
   };
 
   // The call's instructions on a rank, the first with what it waits for.
-  std::vector<Instruction> body_on(CallId id, const BodyGroups& groups, DeviceId device) {
-    std::vector<Instruction> body = lower(call(id), id);
+  std::vector<Instruction> body_on(CallId id, const BodyGroups& groups, DeviceId device,
+                                   SamplePart part) {
+    std::vector<Instruction> body = lower(call(id), id, part);
     const CallPlacement& where = placement(id);
     const bool other_copy = where.copy >= 0 && !program_.copies[where.copy].home;
     for (Instruction& instruction : body)
@@ -307,6 +377,9 @@ class PlanCompiler {
       body.back().detail = last_[fetch_of(program_.graph, id).value][device.value];
     add_groups(id, groups, device, &body);
     add_waits(id, device, &body.front());
+    const bool handed = part == SamplePart::kEarly && id != program_.scoring.generate;
+    if (handed || (part == SamplePart::kLate && id == program_.scoring.generate))
+      body.front().after.push_back(InstructionId{handed_[device.value]});
     return body;
   }
 
@@ -316,6 +389,9 @@ class PlanCompiler {
     const CallKind kind = call(id).kind;
     if (kind != CallKind::kTrainStep && kind != CallKind::kGenerate) return {};
     const CallFrame frame = call_frame(program_, id);
+    if (kind == CallKind::kGenerate && program_.scoring.generate == id)
+      return {
+          group_indices(frame, GroupKind::kReplica), {}, group_indices(frame, GroupKind::kCall)};
     if (kind == CallKind::kGenerate) return {group_indices(frame, GroupKind::kReplica), {}};
     BodyGroups out = {group_indices(frame, GroupKind::kCall), {}};
     const Strategy& s = frame.where->strategy;
@@ -351,6 +427,8 @@ class PlanCompiler {
                   std::vector<Instruction>* body) const {
     for (Instruction& each : *body)
       if (each.kind == OpKind::kAgree) each.detail = groups.agree.at(device);
+    for (Instruction& each : *body)
+      if (each.kind == OpKind::kTally) each.detail = groups.tally.at(device);
     if (groups.copies.empty()) return;
     const auto insert_after = [&](OpKind before, OpKind added) {
       const auto spot = std::find_if(body->begin(), body->end(),
@@ -469,22 +547,28 @@ class PlanCompiler {
 
   void exchange(CallId id, CallId place, CallId producer, CallId reader) {
     Exchange out{producer, reader, exchanged_fields(program_.graph, producer, reader), {}};
-    if (out.fields.empty()) return;
     out.members = exchange_members(program_, producer, reader);
-    if (out.members.size() < 2) return;
-    const auto entry = static_cast<int32_t>(program_.exchanges.size());
-    for (const DeviceId device : compiled(out.members)) {
+    add_exchange(std::move(out), place, [&](DeviceId device) {
       std::vector<InstructionId> after = end_on(producer, device.value);
       if (producer != id)
         for (const InstructionId end : end_on(id, device.value)) after.push_back(end);
+      return after;
+    });
+  }
+
+  using WaitsOf = std::function<std::vector<InstructionId>(DeviceId)>;
+  void add_exchange(Exchange exchange, CallId place, const WaitsOf& waits) {
+    if (exchange.fields.empty() || exchange.members.size() < 2) return;
+    const auto entry = static_cast<int32_t>(program_.exchanges.size());
+    for (const DeviceId device : compiled(exchange.members)) {
       // What the reader lacks may be on its way since an exchange for another.
-      std::vector<InstructionId>& begun = begun_[producer.value][device.value];
-      begun.push_back(append(
-          device, {OpKind::kExchange, place, ExitCondition::kNone, std::move(after), entry}));
-      auto& arriving = arrivals_[reader.value][device.value];
+      std::vector<InstructionId>& begun = begun_[exchange.producer.value][device.value];
+      begun.push_back(
+          append(device, {OpKind::kExchange, place, ExitCondition::kNone, waits(device), entry}));
+      auto& arriving = arrivals_[exchange.consumer.value][device.value];
       arriving.insert(arriving.end(), begun.begin(), begun.end());
     }
-    program_.exchanges.push_back(std::move(out));
+    program_.exchanges.push_back(std::move(exchange));
   }
 
   // Whether a later call reads this copy before the weights change.
@@ -541,6 +625,7 @@ class PlanCompiler {
   std::vector<bool> live_;                                           // copies filled now
   std::set<RoleId> loaded_;  // roles whose weights are back from the host now
   std::map<std::pair<int32_t, DeviceId>, InstructionId> offloaded_;  // the last of a state
+  std::vector<int32_t> handed_;              // [rank]: where the generation is handed over
   std::vector<int32_t> used_, used_before_;  // [rank]: ends of the last two calls with a model
 };
 
@@ -557,6 +642,13 @@ Result<Program> compile_lists(const ExecutionPlan& plan, const PlanningProblem& 
         trains.push_back(CallId{static_cast<int32_t>(i)});
     for (size_t i = 0; i + 1 < trains.size(); i += 2)
       BRAID_TRY(compiler.fuse({trains[i], trains[i + 1]}));
+  }
+  if (plan.fusion.migrate_below_samples == kAutoMigration)
+    return invalid_input(
+        "fusion.migrate_below_samples: auto: nobody has chosen a number for these lists");
+  if (plan.fusion.migrate_below_samples > 0) {
+    BRAID_CHECK(steps.empty(), "a generation is handed over within one step");
+    BRAID_TRY(compiler.fuse_scoring());
   }
   return compiler.compile();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cluster/cluster.h"
+#include "dataflow/graph.h"
 #include "models/size.h"
 #include "plan/execution_plan.h"
 

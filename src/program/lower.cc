@@ -15,6 +15,7 @@ int region_phase(OpKind kind) {
       return 3;
     case OpKind::kUpdate:
     case OpKind::kAllGather:
+    case OpKind::kTally:
       return 4;
     default:
       return 5;
@@ -35,16 +36,29 @@ std::vector<Instruction> weave(const std::array<std::vector<Instruction>, 2>& re
   return out;
 }
 
-std::vector<Instruction> lower(const Call& call, CallId id) {
-  const auto region = [&](ExitCondition exit, std::vector<OpKind> body) {
+ExitCondition generation_exit(SamplePart part) {
+  return part == SamplePart::kEarly ? ExitCondition::kFewLeft : ExitCondition::kDrained;
+}
+
+std::vector<OpKind> generation_body(SamplePart part) {
+  if (part == SamplePart::kEarly) return {OpKind::kRound, OpKind::kAgree, OpKind::kTally};
+  return {OpKind::kRound, OpKind::kAgree};
+}
+
+std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part) {
+  const auto of_part = [&](std::vector<Instruction> body) {
+    for (Instruction& each : body) each.part = part;
+    return body;
+  };
+  const auto region = [&](ExitCondition exit, const std::vector<OpKind>& body) {
     std::vector<Instruction> out = {{OpKind::kRegionBegin, id, exit, {}, -1}};
     for (const OpKind kind : body) out.push_back({kind, id, ExitCondition::kNone, {}, -1});
     out.push_back({OpKind::kRegionEnd, id, exit, {}, -1});
-    return out;
+    return of_part(std::move(out));
   };
   switch (call.kind) {
     case CallKind::kGenerate:
-      return region(ExitCondition::kDrained, {OpKind::kRound, OpKind::kAgree});
+      return region(generation_exit(part), generation_body(part));
     case CallKind::kTrainStep:
       return region(ExitCondition::kMinibatchesDone,
                     {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate});
@@ -52,7 +66,7 @@ std::vector<Instruction> lower(const Call& call, CallId id) {
       return {{OpKind::kCall, id, ExitCondition::kNone, {}, -1},
               {OpKind::kRepeat, id, ExitCondition::kFilled, {}, -1}};
     default:
-      return {{OpKind::kCall, id, ExitCondition::kNone, {}, -1}};
+      return of_part({{OpKind::kCall, id, ExitCondition::kNone, {}, -1}});
   }
 }
 

@@ -8,8 +8,13 @@
 
 namespace braid::inline program {
 
-// The instructions that one call becomes on each of its ranks, without what they wait for.
-std::vector<Instruction> lower(const Call& call, CallId id);
+// The instructions that one call becomes on each of its ranks, without what they wait for: of all
+// samples, or of a part of them where a generation is handed over.
+std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part = SamplePart::kAll);
+
+// When the region of a generation ends, and what it repeats.
+ExitCondition generation_exit(SamplePart part);
+std::vector<OpKind> generation_body(SamplePart part);
 
 // Where a kind of instruction stands in a region: those of a lower phase come first, of all of its
 // calls. Updated weights come back to all who hold them before another call's update.

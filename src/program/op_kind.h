@@ -43,6 +43,10 @@ enum class OpKind : int8_t {
   kRelease,      // free a copy of weights
   kRepeat,  // back to a fetch until the exit condition holds: the end of a region that has calls
             // and their regions in it, of which the fetch is the begin
+
+  // Of a generation that is handed over (program/hand_over.h).
+  kTally,     // in its region: how many samples are left on all of its ranks, every few rounds
+  kHandOver,  // some replicas go on with what is left, and all ranks know what has finished
 };
 const char* op_kind_name(OpKind kind);
 
@@ -55,7 +59,7 @@ constexpr bool moves_state(OpKind kind) {
 }
 constexpr bool stands_between_calls(OpKind kind) {
   return moves_fields(kind) || moves_state(kind) || kind == OpKind::kReallocate ||
-         kind == OpKind::kRelease;
+         kind == OpKind::kRelease || kind == OpKind::kHandOver;
 }
 // Whether it is the first instruction of a call; whether it lies in a region, its end included.
 constexpr bool starts_call(OpKind kind) {

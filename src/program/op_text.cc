@@ -46,8 +46,8 @@ const char* op_kind_name(OpKind kind) {
       "all_gather", "all_reduce",   "reduce_scatter", "all_to_all", "norm",    "agree",
       "zero",       "update",       "sample",         "call",       "passes",  "reduce",
       "round",      "region_begin", "region_end",     "reallocate", "share",   "exchange",
-      "load",       "offload",      "release",        "repeat"};
-  static_assert(std::size(kNames) == static_cast<size_t>(OpKind::kRepeat) + 1);
+      "load",       "offload",      "release",        "repeat",     "tally",   "hand_over"};
+  static_assert(std::size(kNames) == static_cast<size_t>(OpKind::kHandOver) + 1);
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -1,5 +1,6 @@
 #include "program/program.h"
 
+#include <algorithm>
 #include <set>
 #include <sstream>
 
@@ -86,6 +87,7 @@ void write_detail(const Program& program, const Instruction& instruction, Device
       return write_exchange(program, program.exchanges[instruction.detail], out);
     case OpKind::kReduce:
     case OpKind::kAgree:
+    case OpKind::kTally:
     case OpKind::kAllGather:
       out << " over ranks";
       for (const DeviceId member : program.groups[instruction.detail].members) out << " " << member;
@@ -123,6 +125,8 @@ void write_instruction(const Program& program, const Instruction& instruction, D
         << (call.function.empty() ? "" : " " + call.function) << ")";
   if (instruction.exit != ExitCondition::kNone)
     out << " until " << exit_condition_name(instruction.exit);
+  if (instruction.part != SamplePart::kAll)
+    out << ", " << part_name(instruction.part) << " samples";
   write_detail(program, instruction, rank, out);
   if (!instruction.after.empty()) out << " after";
   for (const InstructionId before : instruction.after) out << " " << before;
@@ -139,6 +143,24 @@ PlaceInPair place_in_pair(const Program& program, CallId call) {
   return {};
 }
 
+bool runs_in_parts(const Program& program, CallId call) {
+  const FusedScoring& fused = program.scoring;
+  return fused.is_on() && (fused.generate == call ||
+                           std::binary_search(fused.scorers.begin(), fused.scorers.end(), call));
+}
+
+const char* part_name(SamplePart part) {
+  switch (part) {
+    case SamplePart::kAll:
+      return "all";
+    case SamplePart::kEarly:
+      return "early";
+    case SamplePart::kLate:
+      return "late";
+  }
+  return "unknown";
+}
+
 const char* exit_condition_name(ExitCondition condition) {
   switch (condition) {
     case ExitCondition::kNone:
@@ -149,6 +171,8 @@ const char* exit_condition_name(ExitCondition condition) {
       return "minibatches_done";
     case ExitCondition::kFilled:
       return "filled";
+    case ExitCondition::kFewLeft:
+      return "few_left";
   }
   return "unknown";
 }

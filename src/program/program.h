@@ -28,8 +28,13 @@
 namespace braid::inline program {
 
 // When a region ends.
-enum class ExitCondition { kNone, kDrained, kMinibatchesDone, kFilled };
+enum class ExitCondition { kNone, kDrained, kMinibatchesDone, kFilled, kFewLeft };
 const char* exit_condition_name(ExitCondition condition);
+
+// Which samples of a step an instruction works on, where a generation is handed over
+// (program/hand_over.h): those that had finished by then, or the others.
+enum class SamplePart : int8_t { kAll, kEarly, kLate };
+const char* part_name(SamplePart part);
 
 struct Instruction {
   OpKind kind = OpKind::kCall;
@@ -48,6 +53,8 @@ struct Instruction {
   // First instruction of a call: loads that its first pass waits for where it comes to their
   // layers, and its first update where they bring the optimizer.
   std::vector<InstructionId> within = {};
+  // Of a generation that is handed over, and of its scorers, which occur once for each part.
+  SamplePart part = SamplePart::kAll;
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
@@ -86,7 +93,8 @@ struct Exchange {
   CallId producer;
   CallId consumer = {-1};  // -1: a share
   std::vector<std::string> fields;
-  std::vector<DeviceId> members;  // ascending
+  std::vector<DeviceId> members;       // ascending
+  SamplePart part = SamplePart::kAll;  // kEarly: what has finished goes to a scorer before
   bool shared() const { return consumer.value < 0; }
   friend bool operator==(const Exchange&, const Exchange&) = default;
 };
@@ -125,6 +133,16 @@ struct FusedCalls {
   friend bool operator==(const FusedCalls&, const FusedCalls&) = default;
 };
 
+// A generation that is handed over when few samples are left, and the calls that begin with what
+// has finished (program/hand_over.h).
+struct FusedScoring {
+  CallId generate = {-1};
+  std::vector<CallId> scorers;  // ascending
+  int64_t below = 0;            // handed over when at most so many samples are left; 0: none is
+  bool is_on() const { return below > 0; }
+  friend bool operator==(const FusedScoring&, const FusedScoring&) = default;
+};
+
 struct Program {
   Graph graph;
   std::vector<RankProgram> ranks;
@@ -137,6 +155,7 @@ struct Program {
   std::vector<RankGroup> groups = {};
   std::vector<RoleState> states = {};
   std::vector<FusedCalls> fused = {};
+  FusedScoring scoring = {};
   friend bool operator==(const Program&, const Program&) = default;
 };
 
@@ -147,6 +166,9 @@ struct PlaceInPair {
   bool second() const { return entry >= 0 && of_pair == 1; }
 };
 PlaceInPair place_in_pair(const Program& program, CallId call);
+
+// Whether the list has the call once for each part of the samples.
+bool runs_in_parts(const Program& program, CallId call);
 
 // Compiles one step of the graph for a single device that holds everything, in the graph's order.
 Result<Program> compile(const Graph& graph);

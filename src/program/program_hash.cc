@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "program/deal.h"
 #include "program/expand.h"
+#include "program/hand_over.h"
 #include "program/op.h"
 #include "program/program.h"
 
@@ -32,6 +33,7 @@ class StaticText {
     for (const RankGroup& group : program_.groups) write_devices("group", group.members);
     for (const RoleState& state : program_.states) put("state", state.role.value, state.optimizer);
     for (const FusedCalls& fused : program_.fused) write_fused(fused);
+    write_scoring(program_.scoring);
     put("ranks", program_.ranks.size());
     return out_.str();
   }
@@ -135,6 +137,7 @@ class StaticText {
 
   void write_exchange(const Exchange& exchange) {
     put("exchange", exchange.producer.value, exchange.consumer.value);
+    if (exchange.part != SamplePart::kAll) put("part", exchange.part);
     for (const std::string& field : exchange.fields) put("field", field);
     write_devices("among", exchange.members);
   }
@@ -145,7 +148,14 @@ class StaticText {
       put("do", i.kind, i.call.value, i.exit, i.detail, numbers_of(i.after));
       if (i.layers.size() > 0) put("layers", i.layers);
       if (!i.within.empty()) put("within", numbers_of(i.within));
+      if (i.part != SamplePart::kAll) put("part", i.part);
     }
+  }
+
+  void write_scoring(const FusedScoring& scoring) {
+    if (!scoring.is_on()) return;
+    put("scoring", scoring.generate.value, scoring.below, kRoundsBetweenTallies);
+    for (const CallId scorer : scoring.scorers) put("scorer", scorer.value);
   }
 
   void write_fused(const FusedCalls& fused) {

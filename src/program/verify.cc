@@ -32,6 +32,7 @@ size_t table_size(const Program& program, OpKind kind) {
       return program.exchanges.size();
     case OpKind::kReduce:
     case OpKind::kAgree:
+    case OpKind::kTally:
     case OpKind::kAllGather:
       return program.groups.size();
     case OpKind::kRepeat:
@@ -77,16 +78,48 @@ Status verify_references(const Program& program, const Instruction& instruction,
   return verify_copy(program, instruction);
 }
 
-std::set<int32_t> expected_calls(const Program& program, size_t rank) {
-  std::set<int32_t> out;
+// A call, or one part of its samples.
+using PartOfCall = std::pair<int32_t, SamplePart>;
+
+std::set<PartOfCall> expected_calls(const Program& program, size_t rank) {
+  std::set<PartOfCall> out;
   for (size_t i = 0; i < program.graph.calls.size(); ++i) {
     bool here = program.calls.empty();
     if (!here)
       for (const DeviceId device : program.calls[i].mesh.devices)
         here = here || device.value == static_cast<int32_t>(rank);
-    if (here) out.insert(static_cast<int32_t>(i));
+    const auto id = static_cast<int32_t>(i);
+    if (here && runs_in_parts(program, CallId{id}))
+      out.insert({{id, SamplePart::kEarly}, {id, SamplePart::kLate}});
+    else if (here)
+      out.insert({id, SamplePart::kAll});
   }
   return out;
+}
+
+// A generation is handed over once on every rank, between its two parts; the early part of a call
+// comes before the late one.
+Status verify_hand_over(const Program& program, const std::vector<Instruction>& list) {
+  if (!program.scoring.is_on()) return ok_status();
+  size_t handed = list.size();
+  std::set<int32_t> early;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].kind == OpKind::kHandOver) {
+      if (handed < list.size()) return invalid_input("the generation is handed over twice");
+      if (list[i].call != program.scoring.generate)
+        return invalid_input(cat(place(i, list[i]), ": is of another call than the generation"));
+      handed = i;
+    }
+    if (!starts_call(list[i].kind)) continue;
+    const bool generates = list[i].call == program.scoring.generate;
+    const bool before = generates && list[i].part == SamplePart::kEarly;
+    if (list[i].part != SamplePart::kAll && before != (handed == list.size()))
+      return invalid_input(cat(place(i, list[i]), ": stands on the wrong side of the hand-over"));
+    if (list[i].part == SamplePart::kEarly) early.insert(list[i].call.value);
+    if (list[i].part == SamplePart::kLate && early.count(list[i].call.value) == 0)
+      return invalid_input(cat(place(i, list[i]), ": comes before the samples that have finished"));
+  }
+  return handed < list.size() ? ok_status() : invalid_input("the generation is not handed over");
 }
 
 // Whether an instruction that is repeated would not do the same again.
@@ -122,12 +155,12 @@ bool lacks_repeat(const Program& program, const std::vector<Instruction>& list, 
 
 // Every call of a rank occurs once.
 Status verify_calls(const Program& program, size_t rank) {
-  std::set<int32_t> missing = expected_calls(program, rank);
+  std::set<PartOfCall> missing = expected_calls(program, rank);
   const auto& list = program.ranks[rank].instructions;
   for (size_t i = 0; i < list.size(); ++i) {
     if (const Status references = verify_references(program, list[i], i); !references.ok())
       return references.at(place(i, list[i]));
-    if (starts_call(list[i].kind) && missing.erase(list[i].call.value) == 0)
+    if (starts_call(list[i].kind) && missing.erase({list[i].call.value, list[i].part}) == 0)
       return invalid_input(cat(place(i, list[i]), ": call ",
                                program.graph.calls[list[i].call.value].name,
                                " occurs twice or does not belong here"));
@@ -136,9 +169,9 @@ Status verify_calls(const Program& program, size_t rank) {
     if (lacks_repeat(program, list, i))
       return invalid_input(cat(place(i, list[i]), ": is not followed by its repeat"));
   }
-  if (missing.empty()) return ok_status();
-  return invalid_input(
-      cat("call ", program.graph.calls[*missing.begin()].name, " of the graph does not occur"));
+  if (missing.empty()) return verify_hand_over(program, list);
+  return invalid_input(cat("call ", program.graph.calls[missing.begin()->first].name,
+                           " of the graph does not occur"));
 }
 
 // A copy is freed on all ranks that have it, or on none.

@@ -16,7 +16,10 @@ class Run {
       : program_(program),
         next_(program.ranks.size(), 0),
         come_(program.ranks.size(), false),
-        exchanging_(program.exchanges.size(), 0) {}
+        exchanging_(program.exchanges.size(), 0) {
+    for (size_t rank = 0; rank < program.ranks.size(); ++rank)
+      everyone_.push_back(DeviceId{static_cast<int32_t>(rank)});
+  }
 
   Status run() {
     for (bool moved = true; moved;) {
@@ -35,7 +38,8 @@ class Run {
   }
 
  private:
-  using Meeting = std::tuple<OpKind, int32_t, int32_t>;  // what, of which table entry, for a call
+  // What, of which table entry, for a call, of which of its samples.
+  using Meeting = std::tuple<OpKind, int32_t, int32_t, SamplePart>;
 
   const Instruction& current(size_t rank) const {
     return program_.ranks[rank].instructions[next_[rank]];
@@ -56,10 +60,13 @@ class Run {
     switch (i.kind) {
       case OpKind::kReduce:
       case OpKind::kAgree:
+      case OpKind::kTally:
       case OpKind::kAllGather:
         return i.detail < 0 ? nullptr : &program_.groups[i.detail].members;
       case OpKind::kShare:
         return &program_.exchanges[i.detail].members;
+      case OpKind::kHandOver:
+        return &everyone_;
       case OpKind::kReallocate:
         return &program_.reallocations[i.detail].members;
       case OpKind::kCall:
@@ -81,13 +88,14 @@ class Run {
     if (i.kind == OpKind::kExchange) ++exchanging_[i.detail];
     const std::vector<DeviceId>* members = meeting(i);
     if (members == nullptr) return true;
-    size_t& met = met_[{i.kind, i.detail, i.call.value}];
+    size_t& met = met_[{i.kind, i.detail, i.call.value, i.part}];
     if (!come_[rank]) ++met;
     come_[rank] = true;
     return met == members->size();
   }
 
   const Program& program_;
+  std::vector<DeviceId> everyone_;
   std::vector<size_t> next_;
   std::vector<bool> come_;          // [rank]: to its current meeting
   std::map<Meeting, size_t> met_;   // ranks that have come to it

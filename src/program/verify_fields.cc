@@ -52,6 +52,11 @@ Status verify_exchange(const Program& program, const Exchange& e) {
   const auto calls = static_cast<int32_t>(program.graph.calls.size());
   if (e.producer.value < 0 || e.producer.value >= calls || e.consumer.value >= calls)
     return invalid_input("names a call that the graph does not have");
+  const std::vector<CallId>& scorers = program.scoring.scorers;
+  const bool early = e.producer == program.scoring.generate &&
+                     std::binary_search(scorers.begin(), scorers.end(), e.consumer);
+  if (e.part != SamplePart::kAll && (e.part != SamplePart::kEarly || !early))
+    return invalid_input("is of a part of the samples that its calls do not have");
   const Call& from = program.graph.calls[e.producer.value];
   for (const std::string& name : e.fields)
     if (std::none_of(from.writes.begin(), from.writes.end(),
@@ -71,10 +76,11 @@ Status verify_exchange(const Program& program, const Exchange& e) {
 
 // Every field that one call gives and another takes is in an entry.
 Status verify_need(const Program& program, CallId producer, CallId reader,
-                   const std::vector<std::string>& fields) {
+                   const std::vector<std::string>& fields, SamplePart part = SamplePart::kAll) {
   for (const std::string& field : fields)
     if (std::none_of(program.exchanges.begin(), program.exchanges.end(), [&](const Exchange& e) {
-          return e.producer == producer && e.consumer == reader && contains(e.fields, field);
+          return e.producer == producer && e.consumer == reader && e.part == part &&
+                 contains(e.fields, field);
         }))
       return invalid_input(
           cat("no exchange brings ", field, " of ", program.graph.calls[producer.value].name,
@@ -97,7 +103,9 @@ class FieldWalk {
         return status.at(
             cat("rank ", self_, ", instruction ", i, " (", op_kind_name(list_[i].kind), ")"));
       const Instruction& done = list_[i];
-      if (done.kind == OpKind::kCall || done.kind == OpKind::kRegionEnd)
+      if (done.kind == OpKind::kHandOver) handed_ = true;
+      if ((done.kind == OpKind::kCall || done.kind == OpKind::kRegionEnd) &&
+          done.part != SamplePart::kEarly)
         ended_[done.call.value] = true;
       if (done.kind == OpKind::kShare)
         shared_[program_.exchanges[done.detail].producer.value] = true;
@@ -115,6 +123,7 @@ class FieldWalk {
 
   Status give(const Exchange& exchange) const {
     const CallId from = exchange.producer;
+    if (exchange.part == SamplePart::kEarly && handed_) return ok_status();
     if (ended_[from.value] || !has(program_.calls[from.value].mesh.devices, self_))
       return ok_status();
     return invalid_input(cat("gives away what ", name(from), " writes before that"));
@@ -128,7 +137,10 @@ class FieldWalk {
       if (!fields.empty() && on_several(program_, producer, reader) &&
           !waits_for_exchange(at, producer))
         return invalid_input(cat("reads ", fields.front(), " without waiting for its exchange"));
-      if (shares_with(producer, reader) && !shared_[p])
+      // Of what has finished all ranks are told when the generation is handed over.
+      const bool told =
+          list_[at].part == SamplePart::kEarly && handed_ && producer == program_.scoring.generate;
+      if (shares_with(producer, reader) && !shared_[p] && !told)
         return invalid_input(cat("reads what ", name(producer), " shares before that is shared"));
     }
     return ok_status();
@@ -144,7 +156,9 @@ class FieldWalk {
       if (exchange.producer != producer) continue;
       const InstructionId id{static_cast<int32_t>(before)};
       if (std::find(after.begin(), after.end(), id) == after.end()) return false;
-      if (exchange.consumer == list_[at].call) return true;
+      const bool early = list_[at].part == SamplePart::kEarly;
+      if (exchange.consumer == list_[at].call && early == (exchange.part == SamplePart::kEarly))
+        return true;
     }
     return false;
   }
@@ -162,6 +176,7 @@ class FieldWalk {
   const DeviceId self_;
   const std::vector<Instruction>& list_;
   std::vector<bool> ended_, shared_;  // by call
+  bool handed_ = false;
 };
 
 }  // namespace
@@ -172,7 +187,8 @@ Status verify_exchange_table(const Program& program) {
   for (size_t i = 0; i < program.exchanges.size(); ++i)
     for (size_t before = 0; before < i; ++before)
       if (program.exchanges[i].producer == program.exchanges[before].producer &&
-          program.exchanges[i].consumer == program.exchanges[before].consumer)
+          program.exchanges[i].consumer == program.exchanges[before].consumer &&
+          program.exchanges[i].part == program.exchanges[before].part)
         return invalid_input(cat("exchange ", i, ": is between the calls of exchange ", before));
   const auto calls = static_cast<int32_t>(program.graph.calls.size());
   for (CallId producer{0}; producer.value < calls; ++producer.value) {
@@ -184,6 +200,10 @@ Status verify_exchange_table(const Program& program) {
         BRAID_TRY(verify_need(program, producer, reader,
                               exchanged_fields(program.graph, producer, reader)));
   }
+  for (const CallId scorer : program.scoring.scorers)
+    BRAID_TRY(verify_need(program, program.scoring.generate, scorer,
+                          exchanged_fields(program.graph, program.scoring.generate, scorer),
+                          SamplePart::kEarly));
   return ok_status();
 }
 

@@ -13,9 +13,8 @@ namespace {
 
 // What a call's region consists of. Reductions and gathers where copies of weights take part; not
 // in a program of one rank.
-std::vector<OpKind> parts_of(const Program& program, CallId id) {
-  if (program.graph.calls[id.value].kind == CallKind::kGenerate)
-    return {OpKind::kRound, OpKind::kAgree};
+std::vector<OpKind> parts_of(const Program& program, CallId id, SamplePart part) {
+  if (program.graph.calls[id.value].kind == CallKind::kGenerate) return generation_body(part);
   std::vector<OpKind> out = {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate};
   if (program.calls.empty() || !sums_copies(program.calls[id.value].strategy)) return out;
   const int zero = program.calls[id.value].strategy.zero_stage;
@@ -28,14 +27,16 @@ std::vector<OpKind> parts_of(const Program& program, CallId id) {
 // agree, or a replica that generates; those that hold the same parameters sum gradients and give
 // each other what they updated.
 Status verify_group(const Program& program, size_t rank, const Instruction& i) {
-  const bool agrees = i.kind == OpKind::kAgree;
+  const bool agrees = i.kind == OpKind::kAgree || i.kind == OpKind::kTally;
   if (!agrees && i.kind != OpKind::kReduce && i.kind != OpKind::kAllGather) return ok_status();
   std::vector<DeviceId> expected = {DeviceId{static_cast<int32_t>(rank)}};
   if (!program.calls.empty()) {
     const CallFrame frame = call_frame(program, i.call);
     const bool dense = dense_copies(frame.where->strategy) > 1;
     GroupKind kind = dense ? GroupKind::kData : GroupKind::kExpertData;
-    if (agrees) kind = frame.kind == CallKind::kGenerate ? GroupKind::kReplica : GroupKind::kCall;
+    if (agrees)
+      kind = i.kind == OpKind::kAgree && frame.kind == CallKind::kGenerate ? GroupKind::kReplica
+                                                                           : GroupKind::kCall;
     expected = group_of(frame, kind, position_in(*frame.where, expected[0])).members;
   }
   const bool right =
@@ -60,7 +61,7 @@ class RegionWalk {
 
   Status verify_exit(const Instruction& i) const {
     const bool trains = program_.graph.calls[i.call.value].kind == CallKind::kTrainStep;
-    const ExitCondition right = trains ? ExitCondition::kMinibatchesDone : ExitCondition::kDrained;
+    const ExitCondition right = trains ? ExitCondition::kMinibatchesDone : generation_exit(i.part);
     if (i.exit == right && i.detail < 0) return ok_status();
     return invalid_input(cat("is not until ", exit_condition_name(right)));
   }
@@ -91,7 +92,7 @@ class RegionWalk {
       pair_ = place.entry;
       if (place.second())
         return invalid_input(cat(name(i.call), " begins before the call that it is fused with"));
-      seen_.clear(), ended_ = 0, last_ = {0, 0};
+      seen_.clear(), ended_ = 0, last_ = {0, 0}, part_ = i.part;
     }
     calls_.push_back(i.call);
     return verify_exit(i);
@@ -101,6 +102,7 @@ class RegionWalk {
   Status in_place(const Instruction& i) {
     const auto call = std::find(calls_.begin(), calls_.end(), i.call);
     if (call == calls_.end()) return invalid_input(cat(name(i.call), " has no open region"));
+    if (i.part != part_) return invalid_input("is of other samples than its region");
     const Place place{region_phase(i.kind), static_cast<size_t>(call - calls_.begin())};
     if (place < last_)
       return invalid_input(cat("stands behind ", op_kind_name(list_[at_ - 1].kind), " of ",
@@ -112,7 +114,7 @@ class RegionWalk {
   Status verify_part(const Instruction& i) {
     if (pair_ >= 0 && calls_.size() < 2)
       return invalid_input(cat("the region is without ", name(program_.fused[pair_].calls[1])));
-    const std::vector<OpKind> parts = parts_of(program_, i.call);
+    const std::vector<OpKind> parts = parts_of(program_, i.call, i.part);
     if (std::find(parts.begin(), parts.end(), i.kind) == parts.end())
       return invalid_input(cat(name(i.call), " has none"));
     if (!seen_.insert({i.call, i.kind}).second) return invalid_input("is there twice");
@@ -126,7 +128,7 @@ class RegionWalk {
 
   Status end(const Instruction& i) {
     BRAID_TRY(verify_exit(i));
-    for (const OpKind part : parts_of(program_, i.call)) {
+    for (const OpKind part : parts_of(program_, i.call, i.part)) {
       const CallId call = part == OpKind::kPasses ? calls_.front() : i.call;
       if (seen_.count({call, part}) == 0)
         return invalid_input(cat("the region lacks ", op_kind_name(part), " of ", name(call)));
@@ -145,6 +147,7 @@ class RegionWalk {
   std::set<std::pair<CallId, OpKind>> seen_;
   size_t ended_ = 0;
   Place last_;
+  SamplePart part_ = SamplePart::kAll;
 };
 
 }  // namespace

@@ -63,6 +63,8 @@ class WaitWalk {
       case OpKind::kShare:
       case OpKind::kExchange:
         return move_fields(i, program_.exchanges[i.detail]);
+      case OpKind::kHandOver:
+        return needs(i, begun_, "after which few samples are left");
       case OpKind::kReallocate:
         return reallocate(i);
       case OpKind::kLoad:
@@ -76,6 +78,9 @@ class WaitWalk {
   }
 
   Status start_call(const Instruction& i) const {
+    const bool generates = i.call == program_.scoring.generate;
+    if (i.part == (generates ? SamplePart::kLate : SamplePart::kEarly))
+      BRAID_TRY(needs(i, handed_, "which says what has finished"));
     for (const CallId before : waits_.reads[i.call.value])
       if (ends_[before.value] < 0 && runs_here(before))
         return invalid_input(cat("stands before ", call(before).name, ", which it waits for"));
@@ -92,6 +97,8 @@ class WaitWalk {
 
   Status move_fields(const Instruction& i, const Exchange& exchange) const {
     const CallId from = exchange.producer;
+    if (exchange.part == SamplePart::kEarly)
+      return needs(i, handed_, "which says what has finished");
     if (exchange.shared() && ends_[from.value] < 0 && runs_here(from))
       return invalid_input(cat("shares what ", call(from).name, " finds before that"));
     BRAID_TRY(needs_call(i, from, "which makes what it moves"));
@@ -134,10 +141,14 @@ class WaitWalk {
 
   void note(int32_t at, const Instruction& i) {
     if (i.kind == OpKind::kOffload) offloaded_[i.detail] = at;
+    if (i.kind == OpKind::kHandOver) handed_ = at;
     if (i.kind == OpKind::kShare) shares_[program_.exchanges[i.detail].producer.value] = at;
     const bool repeats = i.kind == OpKind::kRepeat;  // what it repeats uses memory until then
     if (i.kind != OpKind::kCall && i.kind != OpKind::kRegionEnd && !repeats) return;
-    ends_[i.call.value] = at;
+    if (i.part == SamplePart::kEarly && i.kind == OpKind::kRegionEnd)
+      begun_ = at;
+    else if (i.part != SamplePart::kEarly)
+      ends_[i.call.value] = at;
     if (repeats) used_before_ = used_ = at;
     if (used_roles(program_.graph, call(i.call)).empty()) return;
     // Calls that share a region use the memory together.
@@ -153,6 +164,8 @@ class WaitWalk {
   const CallWaits& waits_;
   std::vector<int32_t> ends_, shares_;    // by call: the instruction, or -1
   std::map<int32_t, int32_t> offloaded_;  // by state: the last
+  int32_t begun_ = -1;                    // the end of a generation's early part
+  int32_t handed_ = -1;                   // where it is handed over
   int32_t used_ = -1, used_before_ = -1;  // ends of the last two calls with a model
 };
 

@@ -81,6 +81,11 @@ class PagedEngine : public Engine {
   Status make_room() override { return provide_pool(page_limit(scheduler_.sequences())); }
   int64_t cache_bytes() const override { return pool_.bytes(page_limit(scheduler_.sequences())); }
   const std::string& shortage() const override { return shortage_; }
+  std::optional<int64_t> produced(SampleId sample) const override {
+    const auto found = sequences_.find(sample.value);
+    if (found == sequences_.end()) return std::nullopt;
+    return static_cast<int64_t>(found->second.progress.response_ids.size());
+  }
   Result<Exported> export_sequence(SampleId sample) override;
   Status import_sequence(Exported exported) override;
   const EngineStats& stats() const override { return stats_; }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -148,6 +149,8 @@ class Engine {
   // Where memory ran out on this rank, the last time; "": it did not.
   virtual const std::string& shortage() const = 0;
 
+  // New tokens of an unfinished sequence so far; none where it is not in this engine.
+  virtual std::optional<int64_t> produced(SampleId sample) const = 0;
   // An unfinished sequence with its cache, for migration to another engine; it leaves this one.
   struct Exported {
     Request request;

@@ -52,12 +52,23 @@ int64_t most_tokens(const MiniBatch& batch) {
   return most;
 }
 
-const Deal& CallRows::deal(CallId call, int64_t step) {
-  const auto known = deals_.find(call.value);
+const Deal& CallRows::deal(CallId call, int64_t step, SamplePart part) {
+  const auto known = deals_.find({call.value, part});
   if (known != deals_.end()) return known->second;
+  if (part == SamplePart::kAll && in_parts(call)) {
+    Deal both{{}, deal(call, step, SamplePart::kEarly).owned};
+    const Deal& late = deal(call, step, SamplePart::kLate);
+    for (size_t rank = 0; rank < both.owned.size(); ++rank) {
+      SampleRows& rows = both.owned[rank];
+      rows.insert(rows.end(), late.owned[rank].begin(), late.owned[rank].end());
+      std::sort(rows.begin(), rows.end());
+    }
+    return deals_.emplace(std::pair(call.value, part), std::move(both)).first->second;
+  }
   const auto lowered = micro_tokens_.find(call.value);
   const int64_t tokens = lowered == micro_tokens_.end() ? 0 : lowered->second;
-  return deals_.emplace(call.value, deal_anew(call, step, tokens)).first->second;
+  return deals_.emplace(std::pair(call.value, part), deal_anew(call, step, tokens, part))
+      .first->second;
 }
 
 std::vector<DealSample> CallRows::samples_of(const SampleStore& store, CallId call) const {
@@ -70,14 +81,24 @@ std::vector<DealSample> CallRows::samples_of(const SampleStore& store, CallId ca
   return out;
 }
 
-Deal CallRows::deal_of(const SampleStore& read, CallId call, int64_t step, int64_t rank) {
-  Deal out = deal(call, step);
+Deal CallRows::deal_of(const SampleStore& read, CallId call, int64_t step, int64_t rank,
+                       SamplePart part) {
+  Deal out = deal(call, step, part);
   if (const int own = dp_rank(call, rank); own >= 0)
     set_lengths(samples_of(read, call), own, shares_prompts(config_, program_.graph), &out);
   return out;
 }
 
-Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens) const {
+Deal CallRows::deal_part(const std::vector<DealSample>& samples, CallId call,
+                         const Strategy& strategy, const DealOptions& options,
+                         SamplePart part) const {
+  const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
+  const std::vector<bool> free = free_ranks(program_.calls[call.value], generate, *handed_);
+  PartDeals parts = deal_parts(samples, strategy, options, free, *handed_);
+  return std::move(part == SamplePart::kEarly ? parts.early : parts.late);
+}
+
+Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens, SamplePart part) const {
   std::vector<DealSample> samples = samples_of(store_, call);
   // The mask comes with the data, so that every rank has it.
   if (store_.has("loss_mask"))
@@ -97,35 +118,53 @@ Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens) const 
   options.share_prompts = shares_prompts(config_, program_.graph);
   Strategy strategy = placement(call).strategy;
   if (micro_tokens > 0) strategy.micro_tokens = micro_tokens;
+  if (part != SamplePart::kAll) return deal_part(samples, call, strategy, options, part);
   return braid::deal(samples, strategy, options);
 }
 
-std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t minibatch) {
-  const MiniBatch& before = deal(call, step).minibatches[minibatch];
+std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t minibatch,
+                                             SamplePart part) {
+  const MiniBatch& before = deal(call, step, part).minibatches[minibatch];
   int64_t most = most_tokens(before);
   const auto lowered = micro_tokens_.find(call.value);
   if (lowered != micro_tokens_.end()) most = std::min(most, lowered->second);
   for (int64_t tokens = most / 2; tokens > 0; tokens /= 2) {
-    Deal smaller = deal_anew(call, step, tokens);
+    Deal smaller = deal_anew(call, step, tokens, part);
     if (smaller.minibatches[minibatch].micro_batches == before.micro_batches) continue;
-    deals_[call.value] = std::move(smaller);
+    deals_[{call.value, part}] = std::move(smaller);
     micro_tokens_[call.value] = tokens;
     return tokens;
   }
   return std::nullopt;
 }
 
-std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step) {
+// Of the generation that was handed over.
+std::vector<SampleRows> CallRows::generated_by_rank(CallId call, SamplePart part) const {
+  const CallPlacement& where = program_.calls[call.value];
+  std::vector<SampleRows> out(program_.ranks.size());
+  for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
+    const int replica = grid_position(where.strategy, i).dp_rank;
+    SampleRows& rows = out[where.mesh.devices[i].value];
+    if (part != SamplePart::kLate) rows = handed_->finished[replica];
+    if (part != SamplePart::kEarly)
+      rows.insert(rows.end(), handed_->left[replica].begin(), handed_->left[replica].end());
+    std::sort(rows.begin(), rows.end());
+  }
+  return out;
+}
+
+std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step, SamplePart part) {
   const Call& entry = program_.graph.calls[call.value];
+  if (entry.kind == CallKind::kGenerate && in_parts(call)) return generated_by_rank(call, part);
   const auto samples = static_cast<int64_t>(store_.size());
   const bool dealt = uses_model(entry) && entry.kind != CallKind::kGenerate;
-  const Deal* const deal = dealt ? &this->deal(call, step) : nullptr;
+  const Deal* const deal = dealt ? &this->deal(call, step, part) : nullptr;
   if (placed()) return rows_by_rank(program_, call, samples, deal);
   return {deal != nullptr ? deal->owned.front() : deal_requests(samples, alone_.strategy).front()};
 }
 
-std::vector<SampleRows> CallRows::read_by_rank(CallId call, int64_t step) {
-  std::vector<SampleRows> rows = by_rank(call, step);
+std::vector<SampleRows> CallRows::read_by_rank(CallId call, int64_t step, SamplePart part) {
+  std::vector<SampleRows> rows = by_rank(call, step, part);
   const bool replayed =
       program_.graph.calls[call.value].kind == CallKind::kReward && !config_.rollout.replay.empty();
   if (replayed) return std::vector<SampleRows>(rows.size());

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "algo/algorithm.h"
@@ -12,6 +13,7 @@
 #include "program/deal.h"
 #include "program/exchange.h"
 #include "program/expand.h"
+#include "program/hand_over.h"
 #include "program/program.h"
 #include "samples/sample_store.h"
 
@@ -27,34 +29,44 @@ class CallRows {
 
   size_t samples() const { return store_.size(); }
   // The samples have changed: another step, or some were dropped.
-  void forget() { deals_.clear(); }
+  void forget() { deals_.clear(), handed_.reset(); }
+  // The generation of the step is handed over: its rows and those of its scorers come in parts.
+  void hand_over(HandOver handed) { handed_ = std::move(handed); }
+  const std::optional<HandOver>& handed() const { return handed_; }
 
-  // The deal of an infer, reward or train call in step `step`. REQUIRES: lengths are known.
-  const Deal& deal(CallId call, int64_t step);
+  // The deal of an infer, reward or train call in step `step`. Of a call that runs in parts all
+  // samples are what its ranks own alone. REQUIRES: lengths of the part are known.
+  const Deal& deal(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
   // The same with the lengths that the samples of this rank have in another store, whose rows have
   // the numbers of these.
-  Deal deal_of(const SampleStore& read, CallId call, int64_t step, int64_t rank);
+  Deal deal_of(const SampleStore& read, CallId call, int64_t step, int64_t rank,
+               SamplePart part = SamplePart::kAll);
   // Lowers, for this and all later deals of the call, the most tokens of a micro-batch until those
   // of a mini-batch are others, and returns that; none where each has one sample. Which samples a
   // rank has and what mini-batches consist of does not change, so ranks of other calls need not
   // know.
-  std::optional<int64_t> cut_smaller(CallId call, int64_t step, size_t minibatch);
+  std::optional<int64_t> cut_smaller(CallId call, int64_t step, size_t minibatch,
+                                     SamplePart part = SamplePart::kAll);
   // From here on the call runs its passes in its own order, where they were woven with another's.
   void run_alone(CallId call) { alone_calls_.insert(call.value); }
   // What cut_smaller() has lowered it to, by call.
   const std::map<int32_t, int64_t>& lowered() const { return micro_tokens_; }
   // Rows that each rank works on, [rank]: rows_by_rank() of the samples here.
-  std::vector<SampleRows> by_rank(CallId call, int64_t step);
+  std::vector<SampleRows> by_rank(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
   // What this rank works on.
-  Rows mine(CallId call, int64_t step, int64_t rank) { return rows_of(by_rank(call, step)[rank]); }
+  Rows mine(CallId call, int64_t step, int64_t rank, SamplePart part = SamplePart::kAll) {
+    return rows_of(by_rank(call, step, part)[rank]);
+  }
   // Of those the rows whose results a rank has.
-  std::vector<SampleRows> written_by_rank(CallId call, int64_t step) {
-    return placed() ? braid::written_by_rank(program_, call, by_rank(call, step))
-                    : by_rank(call, step);
+  std::vector<SampleRows> written_by_rank(CallId call, int64_t step,
+                                          SamplePart part = SamplePart::kAll) {
+    return placed() ? braid::written_by_rank(program_, call, by_rank(call, step, part))
+                    : by_rank(call, step, part);
   }
   // The rows that each rank must have of what the call reads. Replayed rewards are asked where
   // their rollouts were read, of which nothing has to come.
-  std::vector<SampleRows> read_by_rank(CallId call, int64_t step);
+  std::vector<SampleRows> read_by_rank(CallId call, int64_t step,
+                                       SamplePart part = SamplePart::kAll);
   // Rows whose rewards each rank finds: one rank all of them, since a reward may look at groups; of
   // a replayed rollout each rank those that it has read.
   std::vector<Rows> scored_by_rank(CallId call, int64_t step);
@@ -72,7 +84,11 @@ class CallRows {
 
  private:
   std::vector<DealSample> samples_of(const SampleStore& store, CallId call) const;
-  Deal deal_anew(CallId call, int64_t step, int64_t micro_tokens) const;
+  Deal deal_anew(CallId call, int64_t step, int64_t micro_tokens, SamplePart part) const;
+  Deal deal_part(const std::vector<DealSample>& samples, CallId call, const Strategy& strategy,
+                 const DealOptions& options, SamplePart part) const;
+  std::vector<SampleRows> generated_by_rank(CallId call, SamplePart part) const;
+  bool in_parts(CallId call) const { return handed_ && runs_in_parts(program_, call); }
   bool placed() const { return !program_.calls.empty(); }
   const CallPlacement& placement(CallId call) const {
     return placed() ? program_.calls[call.value] : alone_;
@@ -81,9 +97,10 @@ class CallRows {
   const Config& config_;
   const Program& program_;
   const SampleStore& store_;
-  CallPlacement alone_;                      // one rank with all of every model
-  ModelShape whole_;                         // of those models: what a single rank's ops depend on
-  std::map<int32_t, Deal> deals_;            // by call
+  CallPlacement alone_;  // one rank with all of every model
+  ModelShape whole_;     // of those models: what a single rank's ops depend on
+  std::optional<HandOver> handed_;
+  std::map<std::pair<int32_t, SamplePart>, Deal> deals_;
   std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller
   std::set<int32_t> alone_calls_;
 };

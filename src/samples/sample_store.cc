@@ -85,7 +85,11 @@ Status SampleStore::put_tokens(const std::string& field, const Rows& rows, Token
   BRAID_CHECK(values.size() == rows.size(), "one token list per row");
   TokenLists& lists = tokens_[field];
   lists.resize(samples_.size());
-  for (size_t i = 0; i < rows.size(); ++i) lists[rows[i]] = std::move(values[i]);
+  const auto said = counts_.find(spec->sizes);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (said != counts_.end()) said->second[rows[i]] = static_cast<int64_t>(values[i].size());
+    lists[rows[i]] = std::move(values[i]);
+  }
   return ok_status();
 }
 

@@ -44,7 +44,8 @@ class SampleStore {
   Rows all_rows() const;
 
   // Values of some rows, in their order: a list for each, or f32 packed one row after another
-  // ([S] or [R] as declared). REQUIRES: of a field per token, the responses are there.
+  // ([S] or [R] as declared). Tokens say their rows' counts anew where those were said. REQUIRES:
+  // of a field per token, the responses are there.
   Status put_tokens(const std::string& field, const Rows& rows, TokenLists values);
   Status put_reals(const std::string& field, const Rows& rows, const at::Tensor& packed);
 

@@ -21,12 +21,12 @@ void FieldAccount::begin() {
   written_.clear();
 }
 
-void FieldAccount::note_written(CallId id, int64_t step) {
+void FieldAccount::note_written(CallId id, int64_t step, SamplePart part) {
   const Call& call = program_.graph.calls[id.value];
   if (call.kind == CallKind::kFetch || call.kind == CallKind::kSelect ||
-      !written_.insert(id).second)
+      !written_.insert({id, part}).second)
     return;
-  const std::vector<SampleRows> rows = rows_.written_by_rank(id, step);
+  const std::vector<SampleRows> rows = rows_.written_by_rank(id, step, part);
   for (const Field& field : call.writes)
     exchange_.holdings().note(field.name, rows, rows_.samples());
 }
@@ -35,8 +35,8 @@ void FieldAccount::account(int32_t entry, int64_t step) {
   for (; accounted_ < entry; ++accounted_) {
     const Exchange& before = program_.exchanges[accounted_];
     BRAID_CHECK(!before.shared(), "all ranks take part in every share");
-    note_written(before.producer, step);
-    const std::vector<SampleRows> needed = rows_.read_by_rank(before.consumer, step);
+    note_written(before.producer, step, before.part);
+    const std::vector<SampleRows> needed = rows_.read_by_rank(before.consumer, step, before.part);
     for (const std::string& name : before.fields)
       exchange_.moves(field_of(program_.graph, name), needed, before.members);
   }
@@ -45,8 +45,8 @@ void FieldAccount::account(int32_t entry, int64_t step) {
 Status FieldAccount::begin_exchange(int32_t entry, int64_t step) {
   account(entry, step);
   const Exchange& exchange = program_.exchanges[entry];
-  note_written(exchange.producer, step);
-  const std::vector<SampleRows> needed = rows_.read_by_rank(exchange.consumer, step);
+  note_written(exchange.producer, step, exchange.part);
+  const std::vector<SampleRows> needed = rows_.read_by_rank(exchange.consumer, step, exchange.part);
   for (const std::string& name : exchange.fields) {
     const Field& field = field_of(program_.graph, name);
     exchange_.start(entry, field, exchange_.moves(field, needed, exchange.members));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <set>
+#include <utility>
 
 #include "program/program.h"
 #include "samples/call_rows.h"
@@ -25,8 +26,9 @@ class FieldAccount {
   void note_shared(int32_t entry, int64_t step);
   // Gives all rows of the fields of a share to all ranks.
   Status share(const Exchange& shared, int64_t step);
-  // What a call has written is on the ranks that it was computed on. Once for each call.
-  void note_written(CallId call, int64_t step);
+  // What a call has written is on the ranks that it was computed on. Once for each call, or part of
+  // its samples.
+  void note_written(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
 
  private:
   // All of the program's exchanges before an entry.
@@ -35,8 +37,8 @@ class FieldAccount {
   const Program& program_;
   CallRows& rows_;
   FieldExchange& exchange_;
-  int32_t accounted_ = 0;     // exchanges of the step that the account has
-  std::set<CallId> written_;  // calls whose results it has
+  int32_t accounted_ = 0;                            // exchanges of the step that the account has
+  std::set<std::pair<CallId, SamplePart>> written_;  // whose results it has
 };
 
 }  // namespace braid::inline session

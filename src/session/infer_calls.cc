@@ -13,16 +13,18 @@ InferCalls::InferCalls(const StepContext& step)
 
 Result<InferWork> InferCalls::work_of(const InferOf& what) {
   const CallId id = step_.id_of(what.call);
-  if (!what.own_lengths) return what.work.inference(id, what.rows.deal(id, what.step));
-  read_ = what.rows.deal_of(what.store, id, what.step, step_.rank());
-  return what.work.inference(id, read_);
+  const bool early = what.part == SamplePart::kEarly;
+  if (!what.own_lengths)
+    return what.work.inference(id, what.rows.deal(id, what.step, what.part), early);
+  read_ = what.rows.deal_of(what.store, id, what.step, step_.rank(), what.part);
+  return what.work.inference(id, read_, early);
 }
 
 Result<InferWork> InferCalls::reserved(const InferOf& what) {
   BRAID_ASSIGN(InferWork work, work_of(what));
   while (true) {
     BRAID_ASSIGN(const bool fits, Inference::reserve(work));
-    if (fits || !cut_smaller(step_, what.call, what.rows, 0, kDeclared)) return work;
+    if (fits || !cut_smaller(step_, what.call, what.rows, 0, kDeclared, what.part)) return work;
     BRAID_ASSIGN(work, work_of(what));
   }
 }
@@ -31,19 +33,27 @@ Result<InferredRows> InferCalls::run(const InferOf& what) {
   BRAID_ASSIGN(InferWork work, reserved(what));
   BRAID_ASSIGN(InferredRows done, inference_.run(std::move(work), what.store));
   while (done.ran_out) {
-    if (!cut_smaller(step_, what.call, what.rows, 0, done.why)) return too_little_memory(done.why);
+    if (!cut_smaller(step_, what.call, what.rows, 0, done.why, what.part))
+      return too_little_memory(done.why);
     BRAID_ASSIGN(work, reserved(what));
     BRAID_ASSIGN(done, inference_.run(std::move(work), what.store));
   }
   return done;
 }
 
-Result<InferredRows> InferCalls::run_in_step(const Call& call, const SampleStore& store) {
+Result<InferredRows> InferCalls::run_in_step(const Call& call, const SampleStore& store,
+                                             SamplePart part) {
+  const CallId id = step_.id_of(call);
+  // Ranks that still generate have none of what has finished.
+  if (part == SamplePart::kEarly &&
+      step_.rows.mine(id, step_.position.step, step_.rank(), part).empty())
+    return InferredRows();
   BRAID_ASSIGN(InferredRows done, run({call, store, step_.rows, step_.work, step_.position.step,
-                                       &store != &step_.store}));
+                                       &store != &step_.store, part}));
   SampleLedger& ledger = step_.record.ledger;
-  ledger.expect(call.name, static_cast<int64_t>(step_.store.size()));
-  if (step_.rows.at(step_.id_of(call), step_.rank()).tp_rank == 0)
+  if (part != SamplePart::kEarly)
+    ledger.expect(call.name, static_cast<int64_t>(step_.store.size()));
+  if (step_.rows.at(id, step_.rank()).tp_rank == 0)
     ledger.computed(call.name, static_cast<int64_t>(done.rows.size()));
   return done;
 }

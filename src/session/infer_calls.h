@@ -15,6 +15,7 @@ struct InferOf {
   const CallWork& work;
   int64_t step = 0;
   bool own_lengths = false;  // samples are longer or shorter in `store` than `rows` knows
+  SamplePart part = SamplePart::kAll;
 };
 
 class InferCalls {
@@ -26,7 +27,7 @@ class InferCalls {
   Result<InferredRows> run(const InferOf& what);
   // Of the step's samples, as `store` has them, which may be texts read in other tokens: they count
   // as computed.
-  Result<InferredRows> run_in_step(const Call& call, const SampleStore& store);
+  Result<InferredRows> run_in_step(const Call& call, const SampleStore& store, SamplePart part);
   // Frees what a failure left.
   void abandon() { inference_.abandon(); }
 

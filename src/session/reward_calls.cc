@@ -22,19 +22,19 @@ Status share_values(FieldExchange& exchange, std::map<size_t, double>* by_row) {
   return ok_status();
 }
 
-Result<InferredRows> RewardCalls::scored_by_model(const Call& call) {
-  if (!scoring_.reader_of(call.role.value)) return infer_.run_in_step(call, step_.store);
-  const Rows own = step_.rows.mine(step_.id_of(call), step_.position.step, step_.rank());
+Result<InferredRows> RewardCalls::scored_by_model(const Call& call, SamplePart part) {
+  if (!scoring_.reader_of(call.role.value)) return infer_.run_in_step(call, step_.store, part);
+  const Rows own = step_.rows.mine(step_.id_of(call), step_.position.step, step_.rank(), part);
   BRAID_ASSIGN(const SampleStore read,
                scoring_.as_read_by(call, step_.program.graph, step_.store, own));
-  return infer_.run_in_step(call, read);
+  return infer_.run_in_step(call, read, part);
 }
 
-Status RewardCalls::infer(const Call& call) {
+Status RewardCalls::infer(const Call& call, SamplePart part) {
   // Replayed rollouts bring what reward models would say.
   const bool asks = asks_rewards(step_.config, step_.program.graph);
   if (is_reward_role(call.role.value) && !asks) return ok_status();
-  BRAID_ASSIGN(const InferredRows done, scored_by_model(call));
+  BRAID_ASSIGN(const InferredRows done, scored_by_model(call, part));
   const std::string& field = call.writes.front().name;
   if (done.values.defined()) BRAID_TRY(step_.store.put_reals(field, done.rows, done.values));
   const bool own = field == "old_logprobs";  // not the reference's

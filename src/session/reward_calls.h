@@ -19,8 +19,9 @@ class RewardCalls {
               Generation& generation, Scoring& scoring)
       : step_(step), infer_(infer), account_(account), generation_(generation), scoring_(scoring) {}
 
-  // An infer call, whose model may be a reward model that reads texts: writes its field.
-  Status infer(const Call& call);
+  // An infer call, whose model may be a reward model that reads texts: writes its field, of the
+  // samples of the part.
+  Status infer(const Call& call, SamplePart part);
   // A reward call: what its model gives, and the list of rewards where nobody has to be waited for.
   Status reward(const Call& call);
   // What one rank or several found becomes everyone's: rewards, and who is dropped.
@@ -30,7 +31,7 @@ class RewardCalls {
 
  private:
   // What the model of a reward call gives, which may read texts.
-  Result<InferredRows> scored_by_model(const Call& call);
+  Result<InferredRows> scored_by_model(const Call& call, SamplePart part = SamplePart::kAll);
   // Whether the list of rewards is asked when all ranks of the call have said what its model gave.
   bool asks_beside_model(const Call& call) const;
   // What the reward models of the graph gave these rows.

@@ -14,6 +14,7 @@
 #include "config/load.h"
 #include "host/file.h"
 #include "nn/model_share.h"
+#include "plan/make_problem.h"
 #include "scoring/evaluate.h"
 #include "session/session.h"
 #include "test_paths.h"
@@ -190,6 +191,33 @@ TEST_F(RolesTest, TheReferenceIsTheActorUntilItChanges) {
       EXPECT_TRUE(at::equal(hidden(model_of(*session, "reference")), hidden(*load(base_))));
       EXPECT_FALSE(at::equal(hidden(model_of(*session, "actor")), hidden(*load(base_))));
     }
+}
+
+// Of whole trainings, of adapters and of a role that follows, in both types.
+TEST_F(RolesTest, BytesOfACheckpointAreKnownWithoutIt) {
+  for (const char* algorithm : {"ppo", "grpo", "rm"})
+    for (const char* dtype : {"f32", "bf16"})
+      for (const int64_t rank : {0, 2}) {
+        SCOPED_TRACE(cat(algorithm, " ", dtype, ", lora ", rank));
+        Config config = config_for(algorithm);
+        config.model.dtype = dtype;
+        config.lora.rank = rank;
+        config.optim.critic.name = "sgd";
+        const bool follows = rank == 0 && config.algorithm.name == "grpo";
+        config.algorithm.kl.coef = follows ? 0.01 : config.algorithm.kl.coef;
+        config.reference.ema = follows ? 0.5 : 0;
+        config.reference.sync_every = follows ? 1 : 0;
+        const auto graph = configured_graph(config);
+        ASSERT_TRUE(graph.ok()) << graph.status().message();
+        const auto session = Session::create(config, *compile(*graph));
+        ASSERT_TRUE(session.ok()) << session.status().message();
+        const auto state = (*session)->save_state();
+        ASSERT_TRUE(state.ok()) << state.status().message();
+        int64_t bytes = 0;
+        for (const auto& [group, tensors] : state->tensors)
+          for (const auto& [name, tensor] : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+        EXPECT_EQ(*(*session)->saved_bytes(), bytes);
+      }
 }
 
 // A checkpoint changes the actor too: the reference of a continued run is the initial policy.

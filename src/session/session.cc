@@ -166,6 +166,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       step_(context()),
       account_(program_, rows_, exchange_),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
+      hand_over_(step_, generation_),
       infers_(step_),
       rewards_(step_, infers_, account_, generation_, scoring_),
       selects_(step_),
@@ -205,11 +206,15 @@ Status Session::execute(const Instruction& instruction) {
   const Call& call = program_.graph.calls[instruction.call.value];
   switch (instruction.kind) {
     case OpKind::kCall:
-      return run_call(call);
+      return run_call(call, instruction.part);
     case OpKind::kRegionBegin:
-      return begin_region(call);
+      return begin_region(call, instruction.part);
     case OpKind::kRegionEnd:
-      return end_region(call);
+      return end_region(call, instruction.part);
+    case OpKind::kTally:
+      return hand_over_.tally(instruction.call);
+    case OpKind::kHandOver:
+      return hand_over_.hand_over(instruction.call);
     case OpKind::kRound:
       return generating(call, [&] { return generation_.round(); });
     case OpKind::kPasses:
@@ -274,19 +279,19 @@ Status Session::share(int32_t entry) {
   return account_.share(shared, position_.step);
 }
 
-Status Session::run_call(const Call& call) {
-  BRAID_TRY(execute_call(call));
+Status Session::run_call(const Call& call, SamplePart part) {
+  BRAID_TRY(execute_call(call, part));
   leave_call(call);
   return ok_status();
 }
 
-Status Session::execute_call(const Call& call) {
+Status Session::execute_call(const Call& call, SamplePart part) {
   switch (call.kind) {
     case CallKind::kFetch:
       BRAID_TRY(talk_.until_told(fetch(call)));
       return talk_.gather_or_fail("", "the end of fetching").status();
     case CallKind::kInfer:
-      return rewards_.infer(call);
+      return rewards_.infer(call, part);
     case CallKind::kReward:
       return rewards_.reward(call);
     case CallKind::kCompute:
@@ -358,7 +363,8 @@ Status Session::share_algo_state(CallId call) {
   return ok_status();
 }
 
-Status Session::begin_region(const Call& call) {
+Status Session::begin_region(const Call& call, SamplePart part) {
+  if (part == SamplePart::kLate) return ok_status();  // goes on with what was begun
   const CallId id = step_.id_of(call);
   if (call.kind == CallKind::kGenerate) {
     BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
@@ -390,10 +396,12 @@ Status Session::offload(int32_t state) {
 
 bool Session::region_done(const Instruction& end) const {
   if (end.exit == ExitCondition::kFilled) return selects_.filled();
+  if (end.exit == ExitCondition::kFewLeft) return hand_over_.few_left();
   return end.exit == ExitCondition::kDrained ? generation_.drained() : trains_.done(end.call);
 }
 
-Status Session::end_region(const Call& call) {
+Status Session::end_region(const Call& call, SamplePart part) {
+  if (part == SamplePart::kEarly) return ok_status();
   if (call.kind == CallKind::kGenerate) {
     BRAID_TRY(end_generation(call));
   } else {

@@ -23,6 +23,7 @@
 #include "samples/fetch_samples.h"
 #include "scoring/evaluate.h"
 #include "session/field_account.h"
+#include "session/hand_over_calls.h"
 #include "session/infer_calls.h"
 #include "session/job_evaluation.h"
 #include "session/job_report.h"
@@ -127,17 +128,17 @@ class Session : public Executor {
 
   // Instructions, by their kinds.
   Status share(int32_t entry);
-  Status run_call(const Call& call);
-  Status begin_region(const Call& call);
+  Status run_call(const Call& call, SamplePart part);
+  Status begin_region(const Call& call, SamplePart part);
   Status generating(const Call& call, const std::function<Status()>& act);
-  Status end_region(const Call& call);
+  Status end_region(const Call& call, SamplePart part);
   Status begin_load(const Instruction& load);
   Status offload(int32_t state);
   // Where the rank is meanwhile is told to those who watch it.
   Status moving_weights(const std::function<Status()>& move);
   void note_instruction(size_t index);
 
-  Status execute_call(const Call& call);
+  Status execute_call(const Call& call, SamplePart part);
   void leave_call(const Call& call);
   Status fetch(const Call& call);
   Status compute(const Call& call);
@@ -183,6 +184,7 @@ class Session : public Executor {
   // The parts that instructions are given to.
   FieldAccount account_;
   Generation generation_;
+  HandOverCalls hand_over_;
   InferCalls infers_;
   RewardCalls rewards_;
   SelectCalls selects_;

@@ -24,6 +24,7 @@ void Session::begin_step() {
   record_.metrics = open_ ? open_->metrics : Metrics();
   record_.seconds = open_ ? open_->seconds : std::map<std::string, double>();
   selects_.begin_step();
+  hand_over_.begin_step();
   trains_.begin_step();
   report_.begin_step(open_ ? open_->trained_tokens : 0);
   updates_before_ = record_.trained.updates;
@@ -59,6 +60,7 @@ Status Session::reopen(const Instruction& begin) {
 void Session::abandon_step() {
   exchange_.abandon();
   rewards_.abandon();
+  hand_over_.abandon();
   generation_.abandon();
   infers_.abandon();
   trains_.abandon();

@@ -212,26 +212,6 @@ TEST(Session, SupervisedLossFalls) {
   EXPECT_LT(last, 0.9 * first);
 }
 
-// The ones of whole trainings, of adapters and of a role that follows, in both types.
-TEST_P(EveryAlgorithm, BytesOfACheckpointAreKnownWithoutIt) {
-  for (const char* dtype : {"f32", "bf16"})
-    for (const int64_t rank : {0, 2}) {
-      Config config = tiny_run(GetParam());
-      config.model.dtype = dtype;
-      config.lora.rank = rank;
-      config.optim.critic.name = "sgd";
-      config.reference.ema = rank == 0 && GetParam() == "grpo" ? 0.5 : 0;
-      const auto graph = configured_graph(config);
-      ASSERT_TRUE(graph.ok()) << graph.status().message();
-      const auto session = session_of(config, *compile(*graph));
-      const CheckpointState state = *session->save_state();
-      int64_t bytes = 0;
-      for (const auto& [group, tensors] : state.tensors)
-        for (const auto& [name, tensor] : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
-      EXPECT_EQ(*session->saved_bytes(), bytes) << dtype << ", lora " << rank;
-    }
-}
-
 TEST(Session, StateOfAnotherRunIsRefused) {
   const Config config = tiny_run("ppo");
   const Program program = program_of(config);

@@ -26,9 +26,9 @@ Status too_little_memory(const std::string& why) {
 }
 
 bool cut_smaller(const StepContext& step, const Call& call, CallRows& rows, size_t minibatch,
-                 const std::string& why) {
+                 const std::string& why, SamplePart part) {
   const CallId id = step.id_of(call);
-  const std::optional<int64_t> tokens = rows.cut_smaller(id, step.position.step, minibatch);
+  const std::optional<int64_t> tokens = rows.cut_smaller(id, step.position.step, minibatch, part);
   if (!tokens) return false;
   ++step.record.repeats[call.name];
   if (step.leads(id))

@@ -63,6 +63,6 @@ Status too_little_memory(const std::string& why);
 // micro-batches from here on, and whether there are any. All ranks of the call come here. `rows`
 // are those of the step, or of an evaluation.
 bool cut_smaller(const StepContext& step, const Call& call, CallRows& rows, size_t minibatch,
-                 const std::string& why);
+                 const std::string& why, SamplePart part = SamplePart::kAll);
 
 }  // namespace braid::inline session

@@ -12,21 +12,28 @@ namespace {
 BatchScheduler queued(const std::vector<BatchRequest>& requests, const BatchOptions& options) {
   BatchScheduler scheduler({options.max_concurrent, options.max_batch_tokens});
   int64_t longest = 1;
+  std::vector<ScheduledSequence> coming;        // with what they have in the cache
   std::unordered_map<int64_t, int64_t> number;  // of a group
   for (const BatchRequest& request : requests) {
     ScheduledSequence sequence;
-    sequence.id = scheduler.sequences();
+    sequence.id = &request - requests.data();
     sequence.prompt = request.prompt;
     sequence.response = request.response;
     const auto numbers = static_cast<int64_t>(number.size());
     sequence.group = number.emplace(request.group, numbers).first->second;
-    scheduler.submit(sequence);
+    sequence.produced = request.produced;
+    request.cached == 0 ? scheduler.submit(sequence) : coming.push_back(sequence);
     const int64_t most = std::max(options.most_response, request.response);
     longest = std::max(longest, pages_for(request.prompt + most));
   }
-  int64_t pages = std::min(options.max_concurrent, scheduler.sequences()) * longest;
+  int64_t pages = std::min(options.max_concurrent, std::ssize(requests)) * longest;
   if (options.kv_budget_tokens > 0) pages = std::min(pages, options.kv_budget_tokens / kPageTokens);
   scheduler.set_capacity(pages);
+  for (const ScheduledSequence& sequence : coming) {
+    const int64_t cached = requests[sequence.id].cached;
+    scheduler.has_place(cached) ? scheduler.resume(sequence, cached)
+                                : scheduler.submit_first(sequence);
+  }
   return scheduler;
 }
 
@@ -55,19 +62,22 @@ BatchRound counted(const BatchScheduler& scheduler, const ScheduledRound& round)
 }  // namespace
 
 bool same_work(const std::vector<BatchRequest>& a, const std::vector<BatchRequest>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](const BatchRequest& x, const BatchRequest& y) {
-                      return x.prompt == y.prompt && x.response == y.response &&
-                             x.group - a.front().group == y.group - b.front().group;
-                    });
+  return std::equal(
+      a.begin(), a.end(), b.begin(), b.end(), [&](const BatchRequest& x, const BatchRequest& y) {
+        return x.prompt == y.prompt && x.response == y.response && x.produced == y.produced &&
+               x.cached == y.cached && x.group - a.front().group == y.group - b.front().group;
+      });
 }
 
-int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOptions& options,
-                    const std::function<void(const BatchRound&)>& visit) {
-  BatchScheduler scheduler = queued(requests, options);
+namespace {
+
+// Rounds of a scheduler, until it is drained or has made so many (-1: any number, several in a
+// row).
+int64_t run(BatchScheduler& scheduler, int64_t most,
+            const std::function<void(const BatchRound&)>& visit) {
   int64_t rounds = 0;
-  while (!scheduler.drained()) {
-    const ScheduledRound& next = scheduler.next_round(/*in_a_row=*/true);
+  while (!scheduler.drained() && rounds != most) {
+    const ScheduledRound& next = scheduler.next_round(/*in_a_row=*/most < 0);
     BatchRound round = counted(scheduler, next);
     BRAID_CHECK(round.decoding + round.prefill_tokens > 0, "the cache holds no sequence");
     scheduler.advance(next);
@@ -77,6 +87,27 @@ int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOption
     rounds += round.rounds;
   }
   return rounds;
+}
+
+}  // namespace
+
+int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOptions& options,
+                    const std::function<void(const BatchRound&)>& visit) {
+  BatchScheduler scheduler = queued(requests, options);
+  return run(scheduler, -1, visit);
+}
+
+std::vector<BatchRequest> run_batches_until(const std::vector<BatchRequest>& requests,
+                                            const BatchOptions& options, int64_t rounds,
+                                            const std::function<void(const BatchRound&)>& visit) {
+  BatchScheduler scheduler = queued(requests, options);
+  run(scheduler, rounds, visit);
+  std::vector<BatchRequest> out = requests;
+  for (BatchRequest& request : out) request.produced = request.response, request.cached = 0;
+  for (const ScheduledSequence& s : scheduler.waiting()) out[s.id].produced = s.produced;
+  for (const ScheduledSequence& s : scheduler.running())
+    out[s.id].produced = s.produced, out[s.id].cached = s.cached;
+  return out;
 }
 
 }  // namespace braid::inline sim

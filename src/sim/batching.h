@@ -14,6 +14,8 @@ namespace braid::inline sim {
 struct BatchRequest {
   int64_t prompt = 0, response = 0;  // tokens, both at least 1
   int64_t group = 0;                 // requests of one group have the same prompt
+  // New tokens that it has already, of `response`, and tokens in the cache with which it comes.
+  int64_t produced = 0, cached = 0;
 };
 
 // Equal up to the groups' numbers, where those are consecutive: both take the same rounds.
@@ -45,5 +47,11 @@ struct BatchRound {
 // of rounds. REQUIRES: the budget holds the longest request.
 int64_t run_batches(const std::vector<BatchRequest>& requests, const BatchOptions& options,
                     const std::function<void(const BatchRound&)>& visit);
+
+// The same for at most so many rounds, one at a time. Returns how far each request is then: one
+// with all of its response has finished, else `cached` is what it has in the cache.
+std::vector<BatchRequest> run_batches_until(const std::vector<BatchRequest>& requests,
+                                            const BatchOptions& options, int64_t rounds,
+                                            const std::function<void(const BatchRound&)>& visit);
 
 }  // namespace braid::inline sim

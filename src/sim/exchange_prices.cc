@@ -13,20 +13,20 @@ constexpr double kBytesPerNumber = 4;  // of the sample store
 // Follows the table of exchanges as the runtime does, over the samples of the step.
 class Walk {
  public:
-  Walk(const Program& program, const SampleLengths& lengths,
-       const std::function<Deal(CallId)>& deal, const LinkOf& link)
+  Walk(const Program& program, const SampleLengths& lengths, const RowsOf& worked_on,
+       const LinkOf& link)
       : program_(program),
         lengths_(lengths),
-        deal_(deal),
+        worked_on_(worked_on),
         link_(link),
         holdings_(program.ranks.size()) {}
 
   std::vector<ExchangePrice> exchange(const Exchange& entry) {
-    note_written(entry.producer);
+    note_written(entry.producer, entry.part);
     const size_t ranks = program_.ranks.size();
     const std::vector<SampleRows> needed =
         in_step(entry.consumer, read_by_rank(program_, entry.consumer, samples_of(entry.consumer),
-                                             worked_on(entry.consumer)));
+                                             worked_on_(entry.consumer, entry.part)));
     std::vector<ExchangePrice> out(ranks);
     // Seconds by rank: to others and from them, inside the node and beyond it.
     std::vector<std::array<double, 4>> busy(ranks, {0, 0, 0, 0});
@@ -59,14 +59,6 @@ class Walk {
  private:
   int64_t samples_of(CallId call) const { return program_.calls[call.value].samples; }
 
-  std::vector<SampleRows> worked_on(CallId id) const {
-    const Call& call = program_.graph.calls[id.value];
-    const bool dealt = uses_model(call) && call.kind != CallKind::kGenerate;
-    if (!dealt) return rows_by_rank(program_, id, samples_of(id), nullptr);
-    const Deal deal = deal_(id);
-    return rows_by_rank(program_, id, samples_of(id), &deal);
-  }
-
   // Rows of a call with fewer samples (groups that are dropped) as samples of the step.
   std::vector<SampleRows> in_step(CallId id, std::vector<SampleRows> rows) const {
     const auto all = static_cast<int64_t>(lengths_.prompt.size());
@@ -75,9 +67,9 @@ class Walk {
     return rows;
   }
 
-  void note_written(CallId id) {
-    if (!written_.insert(id).second) return;
-    const auto rows = in_step(id, written_by_rank(program_, id, worked_on(id)));
+  void note_written(CallId id, SamplePart part) {
+    if (!written_.insert({id, part}).second) return;
+    const auto rows = in_step(id, written_by_rank(program_, id, worked_on_(id, part)));
     for (const Field& field : program_.graph.calls[id.value].writes)
       holdings_.note(field.name, rows, lengths_.prompt.size());
   }
@@ -98,19 +90,19 @@ class Walk {
 
   const Program& program_;
   const SampleLengths& lengths_;
-  const std::function<Deal(CallId)>& deal_;
+  const RowsOf& worked_on_;
   const LinkOf& link_;
   FieldHoldings holdings_;
-  std::set<CallId> written_;
+  std::set<std::pair<CallId, SamplePart>> written_;
   std::vector<int64_t> sizes_;  // of the field at hand
 };
 
 }  // namespace
 
 std::vector<std::vector<ExchangePrice>> price_exchanges(
-    const Program& program, const SampleLengths& lengths, const std::function<Deal(CallId)>& deal,
+    const Program& program, const SampleLengths& lengths, const RowsOf& worked_on,
     const LinkOf& link, const std::function<double(double bytes)>& share_s) {
-  Walk walk(program, lengths, deal, link);
+  Walk walk(program, lengths, worked_on, link);
   std::vector<std::vector<ExchangePrice>> out;
   for (const Exchange& entry : program.exchanges) {
     if (!entry.shared()) {

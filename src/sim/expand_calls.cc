@@ -14,12 +14,14 @@ constexpr int64_t kCachePoints = 48;
 
 }  // namespace
 
-void StepSimulation::enter(CallId id, StagePoint at, TaskId task) {
-  for (const DeviceId device : stage_devices(id, at)) tasks_.wait(task, block(id, device).begin);
+void StepSimulation::enter(CallId id, StagePoint at, TaskId task, SamplePart part) {
+  for (const DeviceId device : stage_devices(id, at))
+    tasks_.wait(task, block(id, device, part).begin);
 }
 
-void StepSimulation::leave(CallId id, StagePoint at, TaskId task) {
-  for (const DeviceId device : stage_devices(id, at)) tasks_.wait(block(id, device).end, task);
+void StepSimulation::leave(CallId id, StagePoint at, TaskId task, SamplePart part) {
+  for (const DeviceId device : stage_devices(id, at))
+    tasks_.wait(block(id, device, part).end, task);
 }
 
 void StepSimulation::expand_call(CallId id) {
@@ -27,10 +29,15 @@ void StepSimulation::expand_call(CallId id) {
   rounds_[id.value] = 1;
   add_field_memory(id);
   if (!uses_model(call)) return expand_host(id);
-  add_call_memory(id);
-  if (call.kind == CallKind::kGenerate) return expand_generate(id);
+  if (!runs_in_parts(program_, id)) return expand_part(id, SamplePart::kAll);
+  for (const SamplePart part : {SamplePart::kEarly, SamplePart::kLate}) expand_part(id, part);
+}
+
+void StepSimulation::expand_part(CallId id, SamplePart part) {
+  add_call_memory(id, part);
+  if (program_.graph.calls[id.value].kind == CallKind::kGenerate) return expand_generate(id, part);
   const PlaceInPair place = place_in_pair(program_, id);
-  if (place.entry < 0) return expand_passes(id);
+  if (place.entry < 0) return expand_passes(id, part);
   if (place.second()) expand_fused(program_.fused[place.entry]);
 }
 
@@ -51,12 +58,12 @@ void StepSimulation::expand_host(CallId id) {
   }
 }
 
-StepSimulation::CallRuns StepSimulation::start_runs(CallId id) {
-  CallRuns out{id, prices_.deal(id), prices_.samples(id), {}, {}};
+StepSimulation::CallRuns StepSimulation::start_runs(CallId id, SamplePart part) {
+  CallRuns out{id, prices_.deal(id, part), prices_.samples(id), {}, {}, part};
   const Strategy& s = program_.calls[id.value].strategy;
   for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
     for (int stage = 0; stage < s.pp; ++stage)
-      out.stages.push_back({{dp_rank, stage}, {}, {}, 0, 0, -1, 0});
+      out.stages.emplace_back(StageRun{{dp_rank, stage}, {}, {}, 0, 0, -1, 0}).part = part;
   return out;
 }
 
@@ -93,13 +100,13 @@ void StepSimulation::end_runs(const CallRuns& call) {
   rounds_[call.id.value] =
       std::max<int64_t>(1, static_cast<int64_t>(call.dealt.minibatches.size()));
   for (const StageRun& run : call.stages)
-    if (run.last >= 0) leave(call.id, run.at, run.last);
+    if (run.last >= 0) leave(call.id, run.at, run.last, call.part);
 }
 
 // What the call's ranks do, one optimizer step after the other, so that of what waits for a link
 // since the same moment the earlier step goes first.
-void StepSimulation::expand_passes(CallId id) {
-  CallRuns call = start_runs(id);
+void StepSimulation::expand_passes(CallId id, SamplePart part) {
+  CallRuns call = start_runs(id, part);
   const CallFrame frame = call_frame(program_, id);
   for (StageRun& run : call.stages) {
     run.ops = expand(frame, stage_devices(id, run.at)[0], call.dealt);
@@ -126,7 +133,7 @@ void StepSimulation::expand_passes(CallId id) {
 
 // The ops of both calls as their ranks list them.
 void StepSimulation::start_fused(const FusedCalls& fused, std::vector<CallRuns>* calls) {
-  for (const CallId id : fused.calls) calls->push_back(start_runs(id));
+  for (const CallId id : fused.calls) calls->push_back(start_runs(id, SamplePart::kAll));
   std::map<DeviceId, std::vector<std::pair<int, StageRun*>>> on_device;
   for (int c = 0; c < 2; ++c)
     for (StageRun& run : (*calls)[c].stages) {
@@ -203,7 +210,7 @@ void StepSimulation::add_pass(StageRun* run, size_t index, const Work& work) {
   const bool forward = op.kind == OpKind::kForward;
   if (!forward && op.minibatch == 0) run->window_s = seconds;
   remember_op({tasks, forward ? EventKind::kForward : EventKind::kBackward, id, run->at.dp_rank,
-               run->at.stage, op.micro_batch, op.run},
+               run->at.stage, op.micro_batch, op.run, run->part},
               seconds);
   remember_pass(*run, op, tasks, work.batch);
 }
@@ -213,7 +220,7 @@ std::vector<std::pair<double, TaskId>> StepSimulation::layer_waits(const StageRu
                                                                    const OpBody& body) const {
   std::vector<std::pair<double, TaskId>> out;
   for (const DeviceId device : stage_devices(run.ops.call, run.at)) {
-    const int32_t first = blocks_[run.ops.call.value].at(device.value).first;
+    const int32_t first = block(run.ops.call, device, run.part).first;
     for (const auto& wait : prices_.layer_waits(instruction(device, first), device, body))
       out.emplace_back(wait.share, ends_[device.value][wait.load.value]);
   }
@@ -245,7 +252,7 @@ StepSimulation::PassTasks StepSimulation::add_pass_tasks(StageRun* run, const Op
 
 void StepSimulation::wait_for_optimizer(const StageRun& run, TaskId update) {
   for (const DeviceId device : stage_devices(run.ops.call, run.at)) {
-    const int32_t first = blocks_[run.ops.call.value].at(device.value).first;
+    const int32_t first = block(run.ops.call, device, run.part).first;
     for (const InstructionId load : prices_.update_waits(instruction(device, first), device))
       tasks_.wait(update, ends_[device.value][load.value]);
   }
@@ -253,7 +260,7 @@ void StepSimulation::wait_for_optimizer(const StageRun& run, TaskId update) {
 
 // What computes waits for what its devices computed before.
 void StepSimulation::wait_for_devices(const StageRun& run, TaskId task) {
-  run.last < 0 ? enter(run.ops.call, run.at, task) : tasks_.wait(task, run.last);
+  run.last < 0 ? enter(run.ops.call, run.at, task, run.part) : tasks_.wait(task, run.last);
   for (const StageRun* other : run.beside)
     if (other->last >= 0) tasks_.wait(task, other->last);
 }
@@ -318,9 +325,15 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
         wait_for_devices(run, update);
         if (!std::exchange(run.updated, true)) wait_for_optimizer(run, update);
         run.last = run.tasks[at] = update;
-        remember_op(
-            {{update, update}, EventKind::kOptimizer, id, run.at.dp_rank, run.at.stage, -1, op.run},
-            update_s);
+        remember_op({{update, update},
+                     EventKind::kOptimizer,
+                     id,
+                     run.at.dp_rank,
+                     run.at.stage,
+                     -1,
+                     op.run,
+                     run.part},
+                    update_s);
         const Strategy& s = prices_.cost(id).strategy();
         instructions_ += 2 * s.cp * s.tp;  // agreement, end of the body
       } else if (op.group >= 0) {
@@ -334,7 +347,8 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
                        run.at.dp_rank,
                        run.at.stage,
                        -1,
-                       op.run},
+                       op.run,
+                       run.part},
                       0);
       }
     }
@@ -342,60 +356,67 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
 }
 
 // Replicas with equal work and caches take the same rounds, so those are run once.
-void StepSimulation::expand_generate(CallId id) {
+void StepSimulation::expand_generate(CallId id, SamplePart part) {
   const CallPlacement& call = program_.calls[id.value];
-  rounds_[id.value] = 0;
+  if (part != SamplePart::kLate) rounds_[id.value] = 0;
   ReplicaRounds run;
   for (int dp_rank = 0; dp_rank < call.strategy.dp; ++dp_rank) {
-    auto work = prices_.requests(id, dp_rank);
-    const int64_t budget = prices_.cache_budget(id, dp_rank, work);
-    if (dp_rank == 0 || budget != run.budget_tokens || !same_work(work, run.work))
-      run = run_rounds(id, std::move(work), budget);
-    expand_replica(id, dp_rank, run);
+    auto work = prices_.requests(id, dp_rank, part);
+    // The cache stays what it was at the begin.
+    const int64_t budget = prices_.cache_budget(id, dp_rank, prices_.requests(id, dp_rank));
+    const int64_t most = part == SamplePart::kEarly ? prices_.handed()->rounds[dp_rank] : -1;
+    if (dp_rank == 0 || part != SamplePart::kAll || budget != run.budget_tokens ||
+        !same_work(work, run.work))
+      run = run_rounds(id, std::move(work), budget, most);
+    expand_replica(id, dp_rank, run, part);
   }
 }
 
 StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, std::vector<BatchRequest> work,
-                                                         int64_t budget_tokens) const {
+                                                         int64_t budget_tokens,
+                                                         int64_t most) const {
   ReplicaRounds run{std::move(work), budget_tokens};
   const int64_t reserved = reserved_pages(problem_, prices_.cost(id).strategy());
-  run.rounds =
-      prices_.run_rounds(id, run.work, budget_tokens,
-                         [&](const BatchRound& round, double seconds, double agreement_s) {
-                           run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
-                           run.seconds += seconds + agreement_s;
-                           run.agreement_s += agreement_s;
-                         });
+  run.rounds = prices_.run_rounds(
+      id, run.work, budget_tokens,
+      [&](const BatchRound& round, double seconds, double agreement_s) {
+        run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
+        run.seconds += seconds + agreement_s;
+        run.agreement_s += agreement_s;
+      },
+      most);
   return run;
 }
 
 bool StepSimulation::executes(const StageRun& run, OpKind kind) const {
-  return instruction_of(run.ops.call, run.ops.rank, kind) >= 0;
+  return instruction_of(run.ops.call, run.ops.rank, kind, run.part) >= 0;
 }
 
 // All ranks of a replica run its rounds together. The cache grows and shrinks with the sequences in
 // flight.
-void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds& run) {
+void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds& run,
+                                    SamplePart part) {
   const Strategy& s = prices_.cost(id).strategy();
   rounds_[id.value] = std::max(rounds_[id.value], run.rounds);
   const DeviceId first = stage_devices(id, {dp_rank, 0}).front();
   double seconds = 0;
-  if (instruction_of(id, first, OpKind::kRound) >= 0) seconds += run.seconds - run.agreement_s;
-  if (instruction_of(id, first, OpKind::kAgree) >= 0) seconds += run.agreement_s;
+  if (instruction_of(id, first, OpKind::kRound, part) >= 0)
+    seconds += run.seconds - run.agreement_s;
+  if (instruction_of(id, first, OpKind::kAgree, part) >= 0) seconds += run.agreement_s;
   const TaskId task = tasks_.add(seconds);
   for (int stage = 0; stage < s.pp; ++stage) {
-    enter(id, {dp_rank, stage}, task);
-    leave(id, {dp_rank, stage}, task);
-    remember_op({{task, task}, EventKind::kGenerate, id, dp_rank, stage, -1, OpKind::kRound},
+    enter(id, {dp_rank, stage}, task, part);
+    leave(id, {dp_rank, stage}, task, part);
+    remember_op({{task, task}, EventKind::kGenerate, id, dp_rank, stage, -1, OpKind::kRound, part},
                 seconds);
     instructions_ += s.tp * (2 * run.rounds + 1);
-    remember_cache(id, {dp_rank, stage}, task, run);
+    remember_cache(id, {dp_rank, stage}, task, run, part);
   }
 }
 
 // The most pages of each piece of the curve.
-void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task,
-                                    const ReplicaRounds& run) {
+void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task, const ReplicaRounds& run,
+                                    SamplePart part) {
   const auto& curve = run.curve;
   const double page = prices_.cost(id).cache_bytes_per_token() * kPageTokens;
   const auto size = static_cast<int64_t>(curve.size());
@@ -413,7 +434,7 @@ void StepSimulation::remember_cache(CallId id, StagePoint at, TaskId task,
     held += bytes;
     for (const DeviceId device : stage_devices(id, at))
       change(device, {task, share, MemoryOwner::kKvCache,
-                      find_instruction(id, device, OpKind::kRound), bytes});
+                      find_instruction(id, device, OpKind::kRound, part), bytes});
   }
 }
 

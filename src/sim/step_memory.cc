@@ -15,24 +15,25 @@ void StepSimulation::hold(DeviceId device, const Block& block, MemoryOwner owner
 }
 
 // Whether a rank computes several micro-batches with the same weights.
-bool StepSimulation::has_several_passes(CallId id) const {
-  for (const MiniBatch& batch : prices_.deal(id).minibatches)
+bool StepSimulation::has_several_passes(CallId id, SamplePart part) const {
+  for (const MiniBatch& batch : prices_.deal(id, part).minibatches)
     for (const auto& micro_batches : batch.micro_batches)
       if (micro_batches.size() > 1) return true;
   return false;
 }
 
-void StepSimulation::add_call_memory(CallId id) {
+void StepSimulation::add_call_memory(CallId id, SamplePart part) {
   const CallCost& cost = prices_.cost(id);
   const CallPlacement& where = program_.calls[id.value];
   const CallKind kind = program_.graph.calls[id.value].kind;
   const RoleId& role = program_.graph.calls[id.value].role;
   const auto tokens =
       static_cast<double>(engine_batch_tokens(problem_, options_.generate_batch_tokens));
-  const bool several = kind == CallKind::kGenerate || (cost.packs() && has_several_passes(id));
+  const bool several =
+      kind == CallKind::kGenerate || (cost.packs() && has_several_passes(id, part));
   for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
     const DeviceId device = where.mesh.devices[i];
-    const Block& block = this->block(id, device);
+    const Block& block = this->block(id, device, part);
     hold(device, block, MemoryOwner::kCopies, cost.packed_bytes(i, several));
     if (prices_.comes_for_calls(role))
       hold(device, block, MemoryOwner::kWeights, cost.weight_bytes(i));
@@ -55,7 +56,8 @@ void StepSimulation::add_field_memory(CallId id) {
     bytes += field_bytes(problem_.workload, field) * static_cast<double>(where.samples);
   for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
     const DeviceId device = where.mesh.devices[i];
-    const Block& block = this->block(id, device);
+    const SamplePart last = runs_in_parts(program_, id) ? SamplePart::kLate : SamplePart::kAll;
+    const Block& block = this->block(id, device, last);
     if (generates || grid_position(where.strategy, i).stage == where.strategy.pp - 1)
       change(device, {block.end, 1, MemoryOwner::kFields, block.last, bytes / where.strategy.dp});
   }
@@ -70,7 +72,7 @@ void StepSimulation::remember_pass(const StageRun& run, const Op& op, const Pass
   const double working = cost.working_bytes(batch);
   const double logits = body.head ? cost.logit_bytes(batch) : 0;
   for (const DeviceId device : stage_devices(id, run.at)) {
-    const int32_t at = find_instruction(id, device, op.run);
+    const int32_t at = find_instruction(id, device, op.run, run.part);
     change(device,
            {tasks.first, 0, MemoryOwner::kActivations, at, working + (op.holds > 0 ? kept : 0)});
     change(device, {tasks.first, 0, MemoryOwner::kLogits, at, logits});
@@ -119,8 +121,8 @@ void StepSimulation::add_list_memory(DeviceId rank) {
     } else if (kind == OpKind::kRelease) {
       live[list[i].detail] = false;
       change(rank, {task, 1, MemoryOwner::kCopies, at, -prices_.copy_bytes(list[i].detail, rank)});
-    } else if (kind != OpKind::kShare) {
-      const Block& block = blocks_[list[i].call.value].at(rank.value);
+    } else if (kind != OpKind::kShare && kind != OpKind::kHandOver) {
+      const Block& block = this->block(list[i].call, rank, list[i].part);
       if (block.first == at) take_copy(program_.calls[list[i].call.value].copy, block.begin, 0, at);
     }
   }

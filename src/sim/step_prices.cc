@@ -68,14 +68,11 @@ Status StepPrices::prepare() {
                                                           problem_.train_engine,
                                                           problem_.generate_engine));
   }
-  deals_.resize(calls);
-  for (size_t i = 0; i < calls; ++i) {
-    const Call& call = program_.graph.calls[i];
-    const CallId id{static_cast<int32_t>(i)};
-    if (uses_model(call) && call.kind != CallKind::kGenerate) deals_[i] = deal_anew(id);
-  }
+  add_base_memory();
+  if (program_.scoring.is_on()) take_hand_over();
+  deal_calls();
   exchanges_ = price_exchanges(
-      program_, lengths_, [this](CallId id) { return deals_[id.value]; },
+      program_, lengths_, [this](CallId id, SamplePart part) { return worked_on(id, part); },
       [this](DeviceId from, DeviceId to, double bytes) { return link(from, to, bytes); },
       [this](double bytes) { return share_s(bytes); });
   for (size_t entry = 0; entry < exchanges_.size(); ++entry) {
@@ -85,8 +82,83 @@ Status StepPrices::prepare() {
     for (ExchangePrice& price : exchanges_[entry])
       price.seconds *= draws, price.sent *= draws, price.received *= draws;
   }
-  add_base_memory();
   return ok_status();
+}
+
+// How the generation's replicas are when it is handed over.
+void StepPrices::take_hand_over() {
+  const CallId id = program_.scoring.generate;
+  const Strategy& strategy = program_.calls[id.value].strategy;
+  const std::vector<SampleRows> owned = deal_requests(program_.calls[id.value].samples, strategy);
+  std::vector<ReplicaWork> replicas;
+  for (int replica = 0; replica < strategy.dp; ++replica) {
+    ReplicaWork& work = replicas.emplace_back();
+    work.rows = owned[replica];
+    work.requests = requests(id, replica);
+    work.options = batch_options(problem_, cost(id).strategy(), options_);
+    work.options.kv_budget_tokens = cache_budget(id, replica, work.requests);
+  }
+  handed_ = hand_over_of(replicas, program_.scoring.below);
+}
+
+void StepPrices::deal_calls() {
+  const size_t calls = program_.graph.calls.size();
+  deals_.resize(calls);
+  for (size_t i = 0; i < calls; ++i) {
+    const Call& call = program_.graph.calls[i];
+    const CallId id{static_cast<int32_t>(i)};
+    if (!uses_model(call) || call.kind == CallKind::kGenerate) continue;
+    if (!runs_in_parts(program_, id)) {
+      deals_[i] = deal_anew(id);
+      continue;
+    }
+    const CallPlacement& where = program_.calls[i];
+    const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
+    const PartDeals& parts = parts_[id] =
+        deal_parts(samples(id), where.strategy, deal_options(problem_, call),
+                   free_ranks(where, generate, handed_->handed), handed_->handed);
+    deals_[i].owned = parts.early.owned;
+    for (size_t rank = 0; rank < parts.late.owned.size(); ++rank) {
+      SampleRows& rows = deals_[i].owned[rank];
+      rows.insert(rows.end(), parts.late.owned[rank].begin(), parts.late.owned[rank].end());
+      std::sort(rows.begin(), rows.end());
+    }
+  }
+}
+
+const Deal& StepPrices::deal(CallId call, SamplePart part) const {
+  if (part == SamplePart::kAll) return deals_[call.value];
+  const PartDeals& parts = parts_.at(call);
+  return part == SamplePart::kEarly ? parts.early : parts.late;
+}
+
+std::vector<SampleRows> StepPrices::worked_on(CallId id, SamplePart part) const {
+  const Call& call = program_.graph.calls[id.value];
+  const int64_t samples = program_.calls[id.value].samples;
+  const bool generates = call.kind == CallKind::kGenerate;
+  if (!uses_model(call) || (generates && !handed_))
+    return rows_by_rank(program_, id, samples, nullptr);
+  if (!generates) return rows_by_rank(program_, id, samples, &deal(id, part));
+  Deal drawn;
+  for (size_t replica = 0; replica < handed_->handed.finished.size(); ++replica) {
+    SampleRows& rows = drawn.owned.emplace_back();
+    const SampleRows& early = handed_->handed.finished[replica];
+    const SampleRows& late = handed_->handed.left[replica];
+    if (part != SamplePart::kLate) rows = early;
+    if (part != SamplePart::kEarly) rows.insert(rows.end(), late.begin(), late.end());
+    std::sort(rows.begin(), rows.end());
+  }
+  return rows_by_rank(program_, id, samples, &drawn);
+}
+
+double StepPrices::hand_over_s() const {
+  constexpr double kBytesOfCount = 8;
+  return share_s(kBytesOfCount * static_cast<double>(lengths_.prompt.size()));
+}
+
+double StepPrices::moved_bytes(size_t move) const {
+  return cost(program_.scoring.generate).cache_bytes_per_token() *
+         static_cast<double>(handed_->moved_tokens[move]);
 }
 
 std::vector<DealSample> StepPrices::samples(CallId call) const {
@@ -166,24 +238,29 @@ double StepPrices::host_call_s(CallId call, DeviceId rank) const {
   return fetch && generates(program_.graph) ? efficiency(rank).rl_step_host_s : 0;
 }
 
-std::vector<BatchRequest> StepPrices::requests(CallId call, int dp_rank) const {
+std::vector<BatchRequest> StepPrices::requests(CallId call, int dp_rank, SamplePart part) const {
+  if (part == SamplePart::kLate) return handed_->left[dp_rank];
   const CallPlacement& where = program_.calls[call.value];
   return requests_of(problem_, where.strategy, lengths_, where.samples, dp_rank);
 }
 
 int64_t StepPrices::run_rounds(
     CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
-    const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit) const {
+    const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit,
+    int64_t most) const {
   const CallCost& cost = this->cost(call);
   BatchOptions options = batch_options(problem_, cost.strategy(), options_);
   options.kv_budget_tokens = budget_tokens;
   const double agreement_s = cost.round_agreement_s();
   int64_t before = 0;
-  return run_batches(requests, options, [&](const BatchRound& round) {
+  const auto priced = [&](const BatchRound& round) {
     const auto agreements = static_cast<double>(agreements_in(before, round.rounds));
     before += round.rounds;
     visit(round, cost.rounds_s(round), agreements * agreement_s);
-  });
+  };
+  if (most < 0) return run_batches(requests, options, priced);
+  run_batches_until(requests, options, most, priced);
+  return before;
 }
 
 // All ranks bring what they have and get it all.

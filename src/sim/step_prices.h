@@ -5,11 +5,13 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "sim/call_work.h"
 #include "sim/exchange_prices.h"
+#include "sim/hand_over_prices.h"
 #include "sim/simulate.h"
 #include "sim/trace.h"
 
@@ -32,7 +34,14 @@ class StepPrices {
   // The samples of a call, and its deal: all epochs, which repeat the mini-batches of the first;
   // no mini-batch of a training call that stays idle.
   std::vector<DealSample> samples(CallId call) const;
-  const Deal& deal(CallId call) const { return deals_[call.value]; }
+  // Of a call that runs in parts all samples are what its ranks own alone.
+  const Deal& deal(CallId call, SamplePart part = SamplePart::kAll) const;
+  // Of a program that hands its generation over; else null.
+  const PricedHandOver* handed() const { return handed_ ? &*handed_ : nullptr; }
+  // Seconds until all ranks know what has finished.
+  double hand_over_s() const;
+  // Bytes of the cache that each rank of a replica sends in a move.
+  double moved_bytes(size_t move) const;
   // What the samples of a micro-batch are to a call.
   MicroBatch micro_batch(CallId call, const SampleRows& rows,
                          const std::vector<DealSample>& samples) const;
@@ -47,13 +56,15 @@ class StepPrices {
 
   // Requests of a replica of a generation call, and the tokens that its cache has: what the plan
   // says, else what memory leaves on its fullest device; at least the longest request.
-  std::vector<BatchRequest> requests(CallId call, int dp_rank) const;
+  std::vector<BatchRequest> requests(CallId call, int dp_rank,
+                                     SamplePart part = SamplePart::kAll) const;
   int64_t cache_budget(CallId call, int dp_rank, const std::vector<BatchRequest>& requests) const;
-  // Calls `visit` for all rounds with their seconds and those of the agreements after them; returns
-  // their number.
-  int64_t run_rounds(CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
-                     const std::function<void(const BatchRound&, double seconds,
-                                              double agreement_s)>& visit) const;
+  // Calls `visit` for all rounds with their seconds and those of the agreements after them, until
+  // so many are made (-1: all); returns their number.
+  int64_t run_rounds(
+      CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
+      const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit,
+      int64_t most = -1) const;
 
   // What an entry of the program's exchanges takes on a rank.
   const ExchangePrice& exchange(int32_t entry, DeviceId rank) const {
@@ -99,6 +110,9 @@ class StepPrices {
   double held_before(DeviceId device, int32_t instruction) const;
   double window_s(const Expansion& ops, const Deal& deal) const;
   Deal deal_anew(CallId call) const;
+  void deal_calls();
+  void take_hand_over();
+  std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
   double share_s(double bytes) const;
 
   const Program& program_;
@@ -106,8 +120,10 @@ class StepPrices {
   const Calibration& calibration_;
   const SimOptions& options_;
   SampleLengths lengths_;
-  std::vector<std::optional<CallCost>> costs_;         // by call
-  std::vector<Deal> deals_;                            // by call; of those with a model
+  std::vector<std::optional<CallCost>> costs_;  // by call
+  std::vector<Deal> deals_;                     // by call; of those with a model
+  std::map<CallId, PartDeals> parts_;           // of those that run in parts
+  std::optional<PricedHandOver> handed_;
   std::vector<std::vector<ExchangePrice>> exchanges_;  // [entry][rank]
   std::vector<Efficiency> efficiencies_;               // by device
   std::vector<MemoryUse> base_;                        // by device

@@ -22,7 +22,7 @@ Status StepSimulation::prepare() {
   ends_.resize(ranks);
   for (size_t rank = 0; rank < ranks; ++rank)
     ends_[rank].assign(program_.ranks[rank].instructions.size(), -1);
-  blocks_.resize(calls);
+  blocks_.resize(2 * calls);
   busy_.assign(ranks, 0);
   call_busy_.assign(calls, 0);
   rounds_.assign(calls, 0);
@@ -38,8 +38,12 @@ const Instruction& StepSimulation::instruction(DeviceId rank, int32_t index) con
   return program_.ranks[rank.value].instructions[index];
 }
 
-StepSimulation::Block& StepSimulation::block(CallId call, DeviceId device) {
-  return blocks_[call.value].at(device.value);
+StepSimulation::Block& StepSimulation::block(CallId call, DeviceId device, SamplePart part) {
+  return blocks_[slot(call, part)].at(device.value);
+}
+const StepSimulation::Block& StepSimulation::block(CallId call, DeviceId device,
+                                                   SamplePart part) const {
+  return blocks_[slot(call, part)].at(device.value);
 }
 
 // The tasks of messages have the order of the program, so that of those that wait for a port since
@@ -116,6 +120,32 @@ void StepSimulation::add_exchange(DeviceId rank, int32_t index) {
   ends_[rank.value][index] = event.task;
 }
 
+// All ranks come to the hand-over and go on; samples that move are on their way from there, and the
+// replicas that take them wait.
+void StepSimulation::add_hand_over(DeviceId rank, int32_t index) {
+  if (handed_ < 0) {
+    handed_ = tasks_.add(prices_.hand_over_s());
+    moved_.assign(prices_.handed()->handed.moves.size(), -1);
+  }
+  const CallId id = program_.scoring.generate;
+  const CallPlacement& where = program_.calls[id.value];
+  const TaskId end = ends_[rank.value][index] = tasks_.add(0);
+  tasks_.wait(end, handed_);
+  GridPosition at = position_in(where, rank);
+  const int own = at.dp_rank;
+  for (size_t i = 0; own >= 0 && i < moved_.size(); ++i) {
+    const SampleMove& move = prices_.handed()->handed.moves[i];
+    if (move.to != own) continue;
+    at.dp_rank = move.from;
+    MessageEvent event;
+    event.kind = EventKind::kExchange, event.call = id, event.instruction = index;
+    const DeviceId from = where.mesh.devices[mesh_index(where.strategy, at)];
+    const TaskId message = link_task(from, rank, prices_.moved_bytes(i), event);
+    tasks_.wait(message, handed_);
+    tasks_.wait(end, message);
+  }
+}
+
 // Creates the tasks of every list entry; a call is a pair of gates.
 void StepSimulation::add_blocks() {
   add_reallocations();
@@ -133,10 +163,12 @@ void StepSimulation::add_blocks() {
         add_exchange(rank, index);
       } else if (moves_state(list[i].kind)) {
         add_state_move(rank, index);
+      } else if (list[i].kind == OpKind::kHandOver) {
+        add_hand_over(rank, index);
       } else if (list[i].kind == OpKind::kRelease) {
         ends_[r][i] = tasks_.add(0);
       } else {
-        Block& block = blocks_[list[i].call.value][rank.value];
+        Block& block = blocks_[slot(list[i].call, list[i].part)][rank.value];
         if (block.first < 0) {
           block = {index, index, tasks_.add(0), tasks_.add(0)};
           tasks_.wait(block.end, block.begin);
@@ -155,7 +187,7 @@ bool StepSimulation::fused_with_previous(CallId id) const {
 
 // The end of the first fetch on any rank, which carries the step's time on the host; -1 for none.
 TaskId StepSimulation::first_fetch() const {
-  for (size_t i = 0; i < blocks_.size(); ++i)
+  for (size_t i = 0; i < program_.graph.calls.size(); ++i)
     if (program_.graph.calls[i].kind == CallKind::kFetch && !blocks_[i].empty())
       return blocks_[i].begin()->second.end;
   return -1;
@@ -171,7 +203,8 @@ void StepSimulation::add_edges() {
     for (size_t i = 0; i < list.size(); ++i) {
       TaskId task = ends_[r][i];
       if (!stands_between_calls(list[i].kind)) {
-        const Block& block = blocks_[list[i].call.value].at(static_cast<int32_t>(r));
+        const Block& block =
+            this->block(list[i].call, DeviceId{static_cast<int32_t>(r)}, list[i].part);
         if (block.first != static_cast<int32_t>(i)) continue;
         task = block.begin;
         if (fused_with_previous(list[i].call)) {
@@ -182,6 +215,9 @@ void StepSimulation::add_edges() {
           before_that = computed;
         }
         computed = block.end;
+      } else if (list[i].kind == OpKind::kHandOver) {
+        task = handed_;
+        tasks_.wait(task, computed);
       } else if (moves_fields(list[i].kind)) {
         task = gates_[list[i].detail];
         tasks_.wait(task, computed);
@@ -252,8 +288,9 @@ void StepSimulation::remember_op(OpEvent op, double busy_s) {
   if (options_.events) ops_.push_back(op);
 }
 
-int32_t StepSimulation::instruction_of(CallId call, DeviceId device, OpKind kind) const {
-  const Block& block = blocks_[call.value].at(device.value);
+int32_t StepSimulation::instruction_of(CallId call, DeviceId device, OpKind kind,
+                                       SamplePart part) const {
+  const Block& block = this->block(call, device, part);
   // Passes that are woven have one instruction, which may stand behind the begin of either.
   const auto of_call = [&](const Instruction& i) {
     if (i.kind != OpKind::kPasses || i.detail < 0) return i.call == call;
@@ -265,9 +302,10 @@ int32_t StepSimulation::instruction_of(CallId call, DeviceId device, OpKind kind
   return -1;
 }
 
-int32_t StepSimulation::find_instruction(CallId call, DeviceId device, OpKind kind) const {
-  const int32_t found = instruction_of(call, device, kind);
-  return found < 0 ? blocks_[call.value].at(device.value).first : found;
+int32_t StepSimulation::find_instruction(CallId call, DeviceId device, OpKind kind,
+                                         SamplePart part) const {
+  const int32_t found = instruction_of(call, device, kind, part);
+  return found < 0 ? block(call, device, part).first : found;
 }
 
 Trace StepSimulation::run() {
@@ -276,18 +314,21 @@ Trace StepSimulation::run() {
 }
 
 void StepSimulation::summarise_calls(Trace* trace) const {
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  const size_t calls = program_.graph.calls.size();
+  for (size_t i = 0; i < calls; ++i) {
     CallSummary call;
     call.call = CallId{static_cast<int32_t>(i)};
     call.rounds = rounds_[i];
     bool first = true;
-    for (const auto& [device, block] : blocks_[i]) {
-      const double start = tasks_.start(block.begin), end = tasks_.end(block.end);
-      call.start_s = first ? start : std::min(call.start_s, start);
-      call.end_s = std::max(call.end_s, end);
-      call.spans[DeviceId{device}] = {start, end};
-      first = false;
-    }
+    for (const auto* blocks : {&blocks_[i], &blocks_[calls + i]})  // of a part of it each
+      for (const auto& [device, block] : *blocks) {
+        const double start = tasks_.start(block.begin), end = tasks_.end(block.end);
+        call.start_s = first ? start : std::min(call.start_s, start);
+        call.end_s = std::max(call.end_s, end);
+        auto& span = call.spans.try_emplace(DeviceId{device}, start, end).first->second;
+        span.second = end;
+        first = false;
+      }
     if (!blocks_[i].empty()) call.busy_s = call_busy_[i] / static_cast<double>(blocks_[i].size());
     trace->calls.push_back(call);
   }
@@ -299,7 +340,7 @@ void StepSimulation::add_events(Trace* trace) const {
       TraceEvent event;
       event.kind = op.kind, event.device = device, event.call = op.call;
       event.start_s = tasks_.start(op.tasks.first), event.end_s = tasks_.end(op.tasks.last);
-      event.instruction = find_instruction(op.call, device, op.run);
+      event.instruction = find_instruction(op.call, device, op.run, op.part);
       event.micro_batch = op.micro_batch;
       trace->events.push_back(event);
     }

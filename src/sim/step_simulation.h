@@ -45,6 +45,7 @@ class StepSimulation {
     int dp_rank = 0, stage = 0;
     int32_t micro_batch = -1;
     OpKind run = OpKind::kCall;  // the instruction of the call that executes it
+    SamplePart part = SamplePart::kAll;
   };
   struct MessageEvent {
     TaskId task = -1;
@@ -76,27 +77,34 @@ class StepSimulation {
   bool fused_with_previous(CallId id) const;
   void add_messages(const Reallocation& reallocation, std::map<int32_t, ReallocatedOn>& ranks);
   void add_exchanges();
+  void add_hand_over(DeviceId rank, int32_t instruction);
   void add_exchange(DeviceId rank, int32_t instruction);
   void add_state_move(DeviceId rank, int32_t instruction);
   TaskId link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event);
   std::vector<int32_t> replica_ports(CallId call, int stage) const;
   const Instruction& instruction(DeviceId rank, int32_t index) const;
-  Block& block(CallId call, DeviceId device);
+  // A call has a block for all or the early part of its samples, and one for the late part.
+  size_t slot(CallId call, SamplePart part) const {
+    return call.value + (part == SamplePart::kLate ? program_.graph.calls.size() : 0);
+  }
+  Block& block(CallId call, DeviceId device, SamplePart part);
+  const Block& block(CallId call, DeviceId device, SamplePart part) const;
   std::vector<DeviceId> stage_devices(CallId call, StagePoint at) const;
   // -1: the device's list has none of that kind in the call.
-  int32_t instruction_of(CallId call, DeviceId device, OpKind kind) const;
-  int32_t find_instruction(CallId call, DeviceId device, OpKind kind) const;
+  int32_t instruction_of(CallId call, DeviceId device, OpKind kind, SamplePart part) const;
+  int32_t find_instruction(CallId call, DeviceId device, OpKind kind, SamplePart part) const;
   Trace make_trace();
   void add_events(Trace* trace) const;
   void summarise_calls(Trace* trace) const;
 
   // expand_calls.cc: what happens inside calls.
   void expand_call(CallId id);
+  void expand_part(CallId id, SamplePart part);
   void expand_host(CallId id);
-  void expand_passes(CallId id);
-  void expand_generate(CallId id);
-  void enter(CallId id, StagePoint at, TaskId task);
-  void leave(CallId id, StagePoint at, TaskId task);
+  void expand_passes(CallId id, SamplePart part);
+  void expand_generate(CallId id, SamplePart part);
+  void enter(CallId id, StagePoint at, TaskId task, SamplePart part);
+  void leave(CallId id, StagePoint at, TaskId task, SamplePart part);
   // The ops of a stage of one data-parallel rank: its first tensor-parallel rank stands for all,
   // which do the same at the same time.
   struct StageRun {
@@ -111,6 +119,7 @@ class StepSimulation {
     // Of the call that this one is fused with: they share devices, and one computes at a time.
     std::vector<StageRun*> beside = {};
     size_t next = 0;  // of its ops, where passes have an order of several calls
+    SamplePart part = SamplePart::kAll;
   };
   // What the micro-batches of a data-parallel rank take.
   struct Work {
@@ -127,8 +136,9 @@ class StepSimulation {
     std::vector<DealSample> samples;
     std::vector<StageRun> stages;  // [dp rank * pp + stage]
     std::vector<Works> works;      // [dp rank], of the mini-batch at hand
+    SamplePart part = SamplePart::kAll;
   };
-  CallRuns start_runs(CallId id);
+  CallRuns start_runs(CallId id, SamplePart part);
   // Whether an instruction executes such ops there: what no instruction names takes no time.
   bool executes(const StageRun& run, OpKind kind) const;
   void start_fused(const FusedCalls& fused, std::vector<CallRuns>* calls);
@@ -154,14 +164,16 @@ class StepSimulation {
     double seconds = 0, agreement_s = 0;                 // of all, and of that what agreements take
     std::vector<std::pair<double, int64_t>> curve = {};  // seconds so far, pages
   };
-  ReplicaRounds run_rounds(CallId id, std::vector<BatchRequest> work, int64_t budget_tokens) const;
-  void expand_replica(CallId id, int dp_rank, const ReplicaRounds& run);
-  void remember_cache(CallId id, StagePoint at, TaskId task, const ReplicaRounds& run);
+  ReplicaRounds run_rounds(CallId id, std::vector<BatchRequest> work, int64_t budget_tokens,
+                           int64_t most) const;
+  void expand_replica(CallId id, int dp_rank, const ReplicaRounds& run, SamplePart part);
+  void remember_cache(CallId id, StagePoint at, TaskId task, const ReplicaRounds& run,
+                      SamplePart part);
   void remember_op(OpEvent op, double busy_s);
 
   // step_memory.cc: who holds what.
-  bool has_several_passes(CallId id) const;
-  void add_call_memory(CallId id);
+  bool has_several_passes(CallId id, SamplePart part) const;
+  void add_call_memory(CallId id, SamplePart part);
   void add_field_memory(CallId id);
   void remember_pass(const StageRun& run, const Op& op, const PassTasks& tasks,
                      const MicroBatch& batch);
@@ -179,9 +191,11 @@ class StepSimulation {
   StepPrices prices_;
   TaskGraph tasks_;
   std::vector<std::vector<TaskId>> ends_;                      // [rank][instruction]
-  std::vector<std::map<int32_t, Block>> blocks_;               // [call], by device
+  std::vector<std::map<int32_t, Block>> blocks_;               // [slot], by device
   std::vector<std::map<int32_t, ReallocatedOn>> reallocated_;  // [entry], by member
   std::vector<TaskId> gates_;  // of exchanges: all members have come; of shares the whole
+  TaskId handed_ = -1;         // of a hand-over: all ranks have come, and know
+  std::vector<TaskId> moved_;  // [move]: the cache of its sample is there
   std::vector<OpEvent> ops_;
   std::vector<MessageEvent> message_events_;
   std::vector<double> busy_;       // by device

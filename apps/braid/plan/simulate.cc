@@ -16,6 +16,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 #include "pricing/measured.h"
+#include "search/migration.h"
 #include "sim/overlap.h"
 #include "sim/recorded.h"
 #include "sim/simulate.h"
@@ -80,6 +81,10 @@ SimOptions sim_options(const SimulateArguments& arguments, const Config& config,
 }
 
 Status check_order_rank(int64_t rank, const Program& program) {
+  if (rank >= 0 && program.scoring.is_on())
+    return invalid_input(
+        "--order: of a generation that is handed over the order of a rank depends on the others; "
+        "--program prints the lists, --trace the step");
   if (rank < -1 || rank >= static_cast<int64_t>(program.ranks.size()))
     return invalid_input(cat("--order ", rank, ": the plan has ranks 0 to ",
                              static_cast<int64_t>(program.ranks.size()) - 1));
@@ -250,6 +255,14 @@ Status run_simulate(const SimulateArguments& arguments) {
   BRAID_ASSIGN(ExecutionPlan plan, chosen_plan(arguments, loaded.config, problem));
   BRAID_ASSIGN(const std::optional<RecordedStep> recorded, recorded_step(arguments));
   take_engine_limits(loaded.config.rollout, recorded ? &*recorded : nullptr, &problem, &plan);
+  BRAID_ASSIGN(Calibration fitted, load_calibration(arguments.calibration));
+  BRAID_ASSIGN(const Calibration calibration,
+               with_profiles(std::move(fitted), problem, file_reader()));
+  if (plan.fusion.migrate_below_samples == kAutoMigration) {
+    BRAID_ASSIGN(plan, with_chosen_migration(plan, problem, calibration));
+    std::fprintf(stderr, "note: fusion.migrate_below_samples: auto is %lld here\n",
+                 static_cast<long long>(plan.fusion.migrate_below_samples));
+  }
   BRAID_ASSIGN(const Program program, compile(plan, problem));
   if (arguments.print_program) {
     std::printf("%shash %s\n", program_text(program).c_str(), program_hash(program).c_str());
@@ -257,9 +270,6 @@ Status run_simulate(const SimulateArguments& arguments) {
   }
   BRAID_TRY(check_order_rank(arguments.order_rank, program));
   const SimOptions options = sim_options(arguments, loaded.config, problem.graph, recorded);
-  BRAID_ASSIGN(Calibration fitted, load_calibration(arguments.calibration));
-  BRAID_ASSIGN(const Calibration calibration,
-               with_profiles(std::move(fitted), problem, file_reader()));
   for (const std::string& note : pricing_notes(calibration, problem))
     std::fprintf(stderr, "note: %s\n", note.c_str());
   if (recorded && loaded.config.algorithm.stop_kl > 0)

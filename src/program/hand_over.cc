@@ -1,0 +1,154 @@
+#include "program/hand_over.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "program/expand.h"
+
+namespace braid::inline program {
+namespace {
+
+// Names of what data and the generation give.
+std::set<std::string> early_fields(const Graph& graph, CallId generate) {
+  std::set<std::string> out;
+  for (int32_t i = 0; i <= generate.value; ++i) {
+    const Call& call = graph.calls[i];
+    if (call.kind == CallKind::kFetch || i == generate.value)
+      for (const Field& field : call.writes) out.insert(field.name);
+  }
+  return out;
+}
+
+std::vector<int32_t> by_most_left(const std::vector<SampleRows>& left) {
+  std::vector<int32_t> out(left.size());
+  std::iota(out.begin(), out.end(), 0);
+  std::stable_sort(out.begin(), out.end(),
+                   [&](int32_t a, int32_t b) { return left[a].size() > left[b].size(); });
+  return out;
+}
+
+int64_t parts_of(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
+
+// How many replicas go on with R samples.
+int64_t needed_replicas(const std::vector<SampleProgress>& samples, const SampleRows& late,
+                        const ReplicaLimits& limits) {
+  int64_t out = late.empty() ? 0 : 1;
+  const auto left = static_cast<int64_t>(late.size());
+  if (limits.sequences > 0) out = std::max(out, parts_of(left, limits.sequences));
+  int64_t tokens = 0;
+  for (const int32_t row : late) tokens += samples[row].prompt + limits.longest_response;
+  if (limits.cache_tokens > 0) out = std::max(out, parts_of(tokens, limits.cache_tokens));
+  return out;
+}
+
+// The deal of the samples that are marked, on the data-parallel ranks that are.
+Deal deal_on(std::vector<DealSample> samples, const SampleRows& rows, Strategy strategy,
+             const DealOptions& options, const std::vector<bool>& ranks) {
+  const std::set<int32_t> meant(rows.begin(), rows.end());
+  for (size_t row = 0; row < samples.size(); ++row)
+    samples[row].kept = samples[row].kept && meant.count(static_cast<int32_t>(row)) > 0;
+  strategy.dp = static_cast<int>(std::count(ranks.begin(), ranks.end(), true));
+  Deal dealt;
+  if (strategy.dp > 0) dealt = deal(samples, strategy, options);
+  if (dealt.minibatches.empty()) dealt.minibatches.emplace_back();
+  Deal out = dealt;
+  out.owned.assign(ranks.size(), {});
+  MiniBatch& all = out.minibatches.front();
+  all.micro_batches.assign(ranks.size(), {});
+  all.tokens.assign(ranks.size(), {});
+  size_t next = 0;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (!ranks[rank] || next >= dealt.owned.size()) continue;
+    out.owned[rank] = dealt.owned[next];
+    all.micro_batches[rank] = dealt.minibatches.front().micro_batches[next];
+    all.tokens[rank] = dealt.minibatches.front().tokens[next];
+    ++next;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<CallId> early_scorers(const Graph& graph, CallId generate,
+                                  const std::vector<CallPlacement>& calls) {
+  const std::set<std::string> given = early_fields(graph, generate);
+  std::vector<CallId> out;
+  for (auto i = static_cast<size_t>(generate.value) + 1; i < graph.calls.size(); ++i) {
+    const Call& call = graph.calls[i];
+    const bool reads = std::all_of(call.reads.begin(), call.reads.end(),
+                                   [&](const std::string& name) { return given.count(name) > 0; });
+    if (call.kind == CallKind::kInfer && reads && !passes_meet(calls[i].strategy, false))
+      out.push_back(CallId{static_cast<int32_t>(i)});
+  }
+  return out;
+}
+
+ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas) {
+  const int64_t share = std::max<int64_t>(1, parts_of(samples, replicas));
+  engine.sequences = engine.sequences > 0 ? std::min(engine.sequences, share) : share;
+  return engine;
+}
+
+HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector<SampleRows>& owned,
+                   const ReplicaLimits& limits) {
+  HandOver out;
+  out.goes_on.assign(owned.size(), false);
+  out.finished.resize(owned.size());
+  out.left.resize(owned.size());
+  for (size_t replica = 0; replica < owned.size(); ++replica)
+    for (const int32_t row : owned[replica])
+      (samples[row].finished ? out.finished : out.left)[replica].push_back(row);
+  for (size_t row = 0; row < samples.size(); ++row)
+    (samples[row].finished ? out.early : out.late).push_back(static_cast<int32_t>(row));
+  const int64_t wanted = needed_replicas(samples, out.late, limits);
+  const std::vector<int32_t> order = by_most_left(out.left);
+  for (int64_t i = 0; i < std::min<int64_t>(wanted, std::ssize(owned)); ++i)
+    out.goes_on[order[i]] = true;
+  std::vector<SampleMove> homeless;
+  for (size_t replica = 0; replica < owned.size(); ++replica)
+    if (!out.goes_on[replica])
+      for (const int32_t row : std::exchange(out.left[replica], {}))
+        homeless.push_back({row, static_cast<int32_t>(replica), -1});
+  // New tokens so far: the fewest have the most before them.
+  std::stable_sort(homeless.begin(), homeless.end(), [&](const SampleMove& a, const SampleMove& b) {
+    return samples[a.row].produced < samples[b.row].produced;
+  });
+  for (SampleMove& move : homeless) {
+    for (size_t replica = 0; replica < owned.size(); ++replica)
+      if (out.goes_on[replica] &&
+          (move.to < 0 || out.left[replica].size() < out.left[move.to].size()))
+        move.to = static_cast<int32_t>(replica);
+    out.left[move.to].push_back(move.row);
+  }
+  std::sort(homeless.begin(), homeless.end(),
+            [](const SampleMove& a, const SampleMove& b) { return a.row < b.row; });
+  for (SampleRows& rows : out.left) std::sort(rows.begin(), rows.end());
+  out.moves = std::move(homeless);
+  return out;
+}
+
+std::vector<bool> free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
+                             const HandOver& handed) {
+  std::set<DeviceId> busy;
+  for (size_t i = 0; i < generate.mesh.devices.size(); ++i)
+    if (handed.goes_on[grid_position(generate.strategy, i).dp_rank])
+      busy.insert(generate.mesh.devices[i]);
+  std::vector<bool> out(scorer.strategy.dp, true);
+  for (size_t i = 0; i < scorer.mesh.devices.size(); ++i)
+    if (busy.count(scorer.mesh.devices[i]) > 0)
+      out[grid_position(scorer.strategy, i).dp_rank] = false;
+  return out;
+}
+
+PartDeals deal_parts(const std::vector<DealSample>& samples, const Strategy& strategy,
+                     const DealOptions& options, const std::vector<bool>& free,
+                     const HandOver& handed) {
+  const bool any = std::find(free.begin(), free.end(), true) != free.end();
+  SampleRows later = handed.late;
+  if (!any) later.insert(later.end(), handed.early.begin(), handed.early.end());
+  return {deal_on(samples, any ? handed.early : SampleRows{}, strategy, options, free),
+          deal_on(samples, later, strategy, options, std::vector<bool>(strategy.dp, true))};
+}
+
+}  // namespace braid::inline program

@@ -1,0 +1,80 @@
+// Stage fusion of generation and scoring, at the level of samples (RLHFuse, arXiv 2409.13221,
+// section 4; formulas in the notes of its authors): when few samples are left, the replicas that
+// have the most of them take over the others' and go on, and the ranks of the other replicas score
+// what has finished. Every rank, the simulator and the emulation call these with equal arguments
+// and get equal results. Pure; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "program/deal.h"
+#include "program/program.h"
+
+namespace braid::inline program {
+
+// Rounds of a replica between two counts of what is left. A count is begun in one of them and read
+// at the next, so that no replica waits for another that is at most so many rounds behind.
+inline constexpr int64_t kRoundsBetweenTallies = 4;
+
+// The infer calls that may begin with the samples that have finished: they read nothing but what
+// data and the generation give, sample by sample, and the ranks of one data-parallel rank need no
+// other's.
+std::vector<CallId> early_scorers(const Graph& graph, CallId generate,
+                                  const std::vector<CallPlacement>& calls);
+
+// How far a sample of the step is.
+struct SampleProgress {
+  int64_t prompt = 0;    // tokens
+  int64_t produced = 0;  // new ones
+  bool finished = false;
+  friend bool operator==(const SampleProgress&, const SampleProgress&) = default;
+};
+
+// What a replica goes on with at most: sequences that it decodes at a time (0: any number), tokens
+// of its cache (0: enough), new tokens of a sample.
+struct ReplicaLimits {
+  int64_t sequences = 0, cache_tokens = 0, longest_response = 0;
+};
+
+// The limits of an engine, and no more sequences than a replica has at the begin of the step: with
+// those a token takes no longer than it did.
+ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas);
+
+// A sample that another replica goes on with.
+struct SampleMove {
+  int32_t row = 0;
+  int32_t from = 0, to = 0;  // replicas
+  friend bool operator==(const SampleMove&, const SampleMove&) = default;
+};
+
+struct HandOver {
+  std::vector<bool> goes_on;         // by replica
+  std::vector<SampleMove> moves;     // by row
+  SampleRows early, late;            // what has finished, and what has not
+  std::vector<SampleRows> finished;  // by replica: what it has generated
+  std::vector<SampleRows> left;      // by replica: what it generates from here on
+  friend bool operator==(const HandOver&, const HandOver&) = default;
+};
+
+// As few replicas go on as have room for what is left: max(ceil(R / sequences), ceil(tokens that R
+// samples may come to / tokens of a cache)) of R samples. They are those with the most samples left
+// (of equally many the first), so that the fewest move; a sample goes to the one that has least to
+// do, the one with the most tokens left first. `owned`: the rows of each replica.
+HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector<SampleRows>& owned,
+                   const ReplicaLimits& limits);
+
+// Whether a data-parallel rank of a scorer has no rank that generates on.
+std::vector<bool> free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
+                             const HandOver& handed);
+
+// What a scorer does with the samples that have finished, on its ranks that are free, and with all
+// others later, on all; both have all data-parallel ranks. Without a free rank it does all later.
+struct PartDeals {
+  Deal early, late;
+};
+PartDeals deal_parts(const std::vector<DealSample>& samples, const Strategy& strategy,
+                     const DealOptions& options, const std::vector<bool>& free,
+                     const HandOver& handed);
+
+}  // namespace braid::inline program

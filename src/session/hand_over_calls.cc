@@ -1,0 +1,173 @@
+#include "session/hand_over_calls.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <cstring>
+
+#include "base/text.h"
+#include "host/work_section.h"
+
+namespace braid::inline session {
+namespace {
+
+// Between those of fields, passes and weights.
+constexpr int32_t kTokensChannel = 3, kCacheChannel = 4;
+
+// A sample's numbers in one message: tokens in the cache, its new tokens, and the bits of their
+// log-probs.
+at::Tensor packed(const Generated& progress, int64_t cached) {
+  const auto count = static_cast<int64_t>(progress.response_ids.size());
+  at::Tensor out = at::empty({1 + 2 * count}, at::kInt);
+  auto* const numbers = out.mutable_data_ptr<int32_t>();
+  numbers[0] = static_cast<int32_t>(cached);
+  std::memcpy(numbers + 1, progress.response_ids.data(), count * sizeof(int32_t));
+  std::memcpy(numbers + 1 + count, progress.logprobs.data(), count * sizeof(float));
+  return out;
+}
+
+int64_t unpack(const at::Tensor& message, Generated* progress) {
+  const int64_t count = (message.numel() - 1) / 2;
+  const auto* const numbers = message.const_data_ptr<int32_t>();
+  progress->response_ids.assign(numbers + 1, numbers + 1 + count);
+  progress->logprobs.resize(count);
+  std::memcpy(progress->logprobs.data(), numbers + 1 + count, count * sizeof(float));
+  return numbers[0];
+}
+
+}  // namespace
+
+void HandOverCalls::begin_step() {
+  abandon();
+  rounds_ = 0;
+  few_left_ = false;
+}
+
+void HandOverCalls::abandon() {
+  counting_.reset();
+  count_.reset();
+  sending_.clear();
+}
+
+Status HandOverCalls::tally(CallId call) {
+  if (++rounds_ % kRoundsBetweenTallies != 0) return ok_status();
+  if (counting_) {
+    BRAID_TRY(counting_->wait());
+    counting_.reset();
+    few_left_ = count_.item<int64_t>() <= step_.program.scoring.below;
+    if (few_left_) return ok_status();
+  }
+  const bool counts = step_.rows.leads_replica(call, step_.rank());
+  count_ = at::tensor({counts ? generation_.left(step_.store) : int64_t{0}}, at::kLong);
+  counting_ = step_.models.groups(call).call->all_reduce(count_, Reduce::kSum, "samples left");
+  return ok_status();
+}
+
+// Each sample is told by the rank that leads its replica: new tokens and 1, less than 0 of one that
+// has not finished.
+Result<std::vector<SampleProgress>> HandOverCalls::share_progress(CallId call) {
+  const SampleStore& store = step_.store;
+  const at::Tensor told = at::zeros({static_cast<int64_t>(store.size())}, at::kLong);
+  auto* const numbers = told.mutable_data_ptr<int64_t>();
+  if (step_.takes_part(call) && step_.rows.leads_replica(call, step_.rank()))
+    for (const size_t row : step_.rows.mine(call, step_.position.step, step_.rank())) {
+      const SampleProgress own = generation_.progress(store, row);
+      numbers[row] = own.finished ? own.produced + 1 : -own.produced - 1;
+    }
+  BRAID_TRY(step_.exchange.everyone()->all_reduce(told, Reduce::kSum, "finished samples").wait());
+  const TokenLists& prompts = **store.tokens("prompt_ids");
+  std::vector<SampleProgress> out;
+  for (size_t row = 0; row < store.size(); ++row)
+    out.push_back(
+        {static_cast<int64_t>(prompts[row].size()), std::abs(numbers[row]) - 1, numbers[row] > 0});
+  return out;
+}
+
+Status HandOverCalls::hand_over(CallId id) {
+  const WorkSection section;
+  const Call& call = step_.call(id);
+  const Strategy& strategy = step_.program.calls[id.value].strategy;
+  BRAID_ASSIGN(progress_, share_progress(id));
+  const RolloutConfig& rollout = step_.config.rollout;
+  const auto samples = static_cast<int64_t>(step_.store.size());
+  const ReplicaLimits limits =
+      going_on({rollout.max_concurrent, rollout.kv_budget_tokens, rollout.max_response_length},
+               samples, strategy.dp);
+  const HandOver handed = braid::hand_over(progress_, deal_requests(samples, strategy), limits);
+  std::vector<int64_t> lens(progress_.size(), 0);
+  for (const int32_t row : handed.early) lens[row] = progress_[row].produced;
+  step_.store.set_lens_of(call, std::move(lens));
+  step_.rows.hand_over(handed);
+  if (step_.rank() == 0) {
+    step_.record.metrics["rollout/handed_over"].add(static_cast<double>(handed.late.size()));
+    step_.record.metrics["rollout/migrated"].add(static_cast<double>(handed.moves.size()));
+  }
+  if (!step_.takes_part(id)) return ok_status();
+  BRAID_TRY(generation_.write(
+      step_.store, step_.rows.mine(id, step_.position.step, step_.rank(), SamplePart::kEarly)));
+  return migrate(id, handed);
+}
+
+// Ranks of equal places in two replicas hold the same of a cache.
+Status HandOverCalls::migrate(CallId call, const HandOver& handed) {
+  const CallPlacement& where = step_.program.calls[call.value];
+  GridPosition at = step_.rows.at(call, step_.rank());
+  const int own = at.dp_rank;
+  const auto peer = [&](int32_t replica) {
+    at.dp_rank = replica;
+    return where.mesh.devices[mesh_index(where.strategy, at)];
+  };
+  for (const SampleMove& move : handed.moves)
+    if (move.from == own) BRAID_TRY(give(move, progress_[move.row], peer(move.to)));
+  for (const SampleMove& move : handed.moves)
+    if (move.to == own) BRAID_TRY(take(move, progress_[move.row], peer(move.from)));
+  for (auto& [tensor, pending] : sending_) BRAID_TRY(pending.wait());
+  sending_.clear();
+  return ok_status();
+}
+
+Status HandOverCalls::give(const SampleMove& move, const SampleProgress&, DeviceId to) {
+  Communicator& everyone = *step_.exchange.everyone();
+  BRAID_ASSIGN(const Engine::Exported left, generation_.give(step_.store, move.row));
+  const int64_t cached = left.kv.empty() ? 0 : left.kv.front().keys.size(0);
+  const auto send = [&](const at::Tensor& tensor, int32_t channel, const char* name) {
+    sending_.emplace_back(tensor, everyone.send(tensor, to.value, channel, name));
+  };
+  send(packed(left.progress, cached), kTokensChannel, "tokens of a sample");
+  if (cached == 0) return ok_status();
+  std::vector<at::Tensor> parts;
+  for (const KvLayer& layer : left.kv)
+    for (const at::Tensor& tensor : {layer.keys, layer.values}) parts.push_back(tensor.flatten());
+  send(at::cat(parts), kCacheChannel, "cache of a sample");
+  return ok_status();
+}
+
+Status HandOverCalls::take(const SampleMove& move, const SampleProgress& progress, DeviceId from) {
+  Communicator& everyone = *step_.exchange.everyone();
+  const at::Tensor tokens = at::empty({1 + 2 * progress.produced}, at::kInt);
+  BRAID_TRY(everyone.receive(tokens, from.value, kTokensChannel, "tokens of a sample").wait());
+  Generated drawn;
+  drawn.sample = step_.store.sample(move.row).id;
+  drawn.prompt_ids = (**step_.store.tokens("prompt_ids"))[move.row];
+  const int64_t cached = unpack(tokens, &drawn);
+  std::vector<KvLayer> kv;
+  if (cached > 0) {
+    kv = generation_.room_for(cached);
+    const int64_t each = kv.front().keys.numel();
+    const at::Tensor all =
+        at::empty({each * 2 * static_cast<int64_t>(kv.size())}, kv.front().keys.options());
+    BRAID_TRY(everyone.receive(all, from.value, kCacheChannel, "cache of a sample").wait());
+    int64_t begin = 0;
+    for (KvLayer& layer : kv)
+      for (at::Tensor* tensor : {&layer.keys, &layer.values}) {
+        tensor->copy_(all.narrow(0, begin, each).view(tensor->sizes()));
+        begin += each;
+      }
+  }
+  return generation_.take(step_.store, move.row, std::move(drawn), std::move(kv));
+}
+
+}  // namespace braid::inline session

@@ -1,0 +1,72 @@
+#include "sim/hand_over_prices.h"
+
+#include <algorithm>
+
+namespace braid::inline sim {
+namespace {
+
+// What is left of a replica's requests at each count.
+std::vector<int64_t> counts_of(const ReplicaWork& replica) {
+  std::vector<int64_t> out;
+  int64_t rounds = 0, left = std::ssize(replica.requests);
+  run_batches(replica.requests, replica.options, [&](const BatchRound& round) {
+    const auto next = [&] { return (std::ssize(out) + 1) * kRoundsBetweenTallies; };
+    // Of several rounds in a row requests finish in the last.
+    while (next() < rounds + round.rounds) out.push_back(left);
+    rounds += round.rounds;
+    left = round.unfinished;
+    if (next() == rounds) out.push_back(left);
+  });
+  return out;
+}
+
+}  // namespace
+
+PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, int64_t below) {
+  std::vector<std::vector<int64_t>> counts;
+  size_t longest = 0, samples = 0;
+  for (const ReplicaWork& replica : replicas) {
+    counts.push_back(counts_of(replica));
+    longest = std::max(longest, counts.back().size());
+    samples += replica.rows.size();
+  }
+  const auto left_at = [&](size_t tally) {
+    int64_t sum = 0;
+    for (const auto& of_replica : counts)
+      if (tally < of_replica.size()) sum += of_replica[tally];
+    return sum;
+  };
+  size_t tally = 0;
+  while (tally < longest && left_at(tally) > below) ++tally;
+  const auto most = static_cast<int64_t>(tally + 2) * kRoundsBetweenTallies;
+  PricedHandOver out;
+  std::vector<SampleProgress> progress(samples);
+  std::vector<SampleRows> owned;
+  std::vector<BatchRequest> at(samples);
+  ReplicaLimits engine;
+  for (const ReplicaWork& replica : replicas) {
+    int64_t rounds = 0;
+    const std::vector<BatchRequest> reached =
+        run_batches_until(replica.requests, replica.options, most,
+                          [&](const BatchRound& round) { rounds += round.rounds; });
+    out.rounds.push_back(rounds);
+    owned.push_back(replica.rows);
+    for (size_t i = 0; i < replica.rows.size(); ++i) {
+      const BatchRequest& request = reached[i];
+      at[replica.rows[i]] = request;
+      progress[replica.rows[i]] = {request.prompt, request.produced,
+                                   request.produced >= request.response};
+    }
+    engine = {replica.options.max_concurrent, replica.options.kv_budget_tokens,
+              replica.options.most_response};
+  }
+  out.handed = hand_over(progress, owned,
+                         going_on(engine, static_cast<int64_t>(samples), std::ssize(replicas)));
+  out.left.resize(replicas.size());
+  for (size_t replica = 0; replica < replicas.size(); ++replica)
+    for (const int32_t row : out.handed.left[replica]) out.left[replica].push_back(at[row]);
+  for (const SampleMove& move : out.handed.moves) out.moved_tokens.push_back(at[move.row].cached);
+  return out;
+}
+
+}  // namespace braid::inline sim

@@ -1,0 +1,31 @@
+// When a generation is handed over (program/hand_over.h) with the lengths of one step, and what
+// then goes on where. Pure; thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "program/hand_over.h"
+#include "sim/batching.h"
+
+namespace braid::inline sim {
+
+// The replicas of a generation as they begin: rows of the step, their requests in that order, and
+// the limits of each one's engine.
+struct ReplicaWork {
+  SampleRows rows;
+  std::vector<BatchRequest> requests;
+  BatchOptions options;
+};
+
+struct PricedHandOver {
+  HandOver handed;
+  std::vector<int64_t> rounds;                  // by replica: made until then
+  std::vector<std::vector<BatchRequest>> left;  // by replica: what it goes on with
+  std::vector<int64_t> moved_tokens;            // by move: in the cache that moves
+};
+
+// Counts every kRoundsBetweenTallies rounds what is left; of the first count that is at most
+// `below` the replicas know at the next.
+PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, int64_t below);
+
+}  // namespace braid::inline sim

@@ -1,0 +1,124 @@
+// Generations that are handed over, priced: when, and what a step gains by it.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "base/rng.h"
+#include "plan/test_problem.h"
+#include "program/program.h"
+#include "sim/hand_over_prices.h"
+#include "sim/simulate.h"
+
+namespace braid::inline sim {
+namespace {
+
+// Replicas with requests of random lengths.
+std::vector<ReplicaWork> random_replicas(uint64_t seed, int replicas, int each) {
+  RandomStream random(seed, 0);
+  std::vector<ReplicaWork> out;
+  int32_t row = 0;
+  for (int r = 0; r < replicas; ++r) {
+    ReplicaWork& work = out.emplace_back();
+    work.options.max_concurrent = 3 + static_cast<int64_t>(random.below(4));
+    work.options.most_response = 40;
+    for (int i = 0; i < each; ++i) {
+      work.rows.push_back(row);
+      work.requests.push_back({static_cast<int64_t>(1 + random.below(50)),
+                               static_cast<int64_t>(1 + random.below(40)), row});
+      ++row;
+    }
+  }
+  return out;
+}
+
+// Round by round, as the ranks of a job count.
+TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const int64_t below = 1 + static_cast<int64_t>(seed % 12);
+    const std::vector<ReplicaWork> replicas = random_replicas(seed, 3, 5);
+    std::vector<std::vector<int64_t>> left;  // [replica][round]
+    for (const ReplicaWork& work : replicas) {
+      auto& rounds = left.emplace_back();
+      run_batches_until(work.requests, work.options, 100'000,
+                        [&](const BatchRound& round) { rounds.push_back(round.unfinished); });
+    }
+    bool known = false;
+    int64_t stop = 0, counted = -1;
+    while (!known) {
+      ++stop;
+      if (stop % kRoundsBetweenTallies != 0) continue;
+      known = counted >= 0 && counted <= below;
+      counted = 0;
+      for (const auto& rounds : left) counted += stop <= std::ssize(rounds) ? rounds[stop - 1] : 0;
+    }
+    const PricedHandOver priced = hand_over_of(replicas, below);
+    size_t unfinished = 0;
+    for (size_t r = 0; r < replicas.size(); ++r) {
+      EXPECT_EQ(priced.rounds[r], std::min<int64_t>(stop, std::ssize(left[r]))) << seed;
+      unfinished += stop <= std::ssize(left[r]) ? left[r][stop - 1] : 0;
+      EXPECT_EQ(priced.left[r].size(), priced.handed.left[r].size());
+    }
+    EXPECT_EQ(priced.handed.late.size(), unfinished) << seed;
+    EXPECT_LE(unfinished, static_cast<size_t>(below));
+  }
+}
+
+// What is moved with its cache goes on where it was: the rounds of all parts compute each token
+// once.
+TEST(HandOverPrices, EveryTokenIsComputedOnce) {
+  const std::vector<ReplicaWork> replicas = random_replicas(7, 4, 6);
+  const PricedHandOver priced = hand_over_of(replicas, 8);
+  ASSERT_FALSE(priced.handed.moves.empty());
+  int64_t decoded = 0, wanted = 0;
+  const auto count = [&](const BatchRound& round) { decoded += round.rounds * round.decoding; };
+  for (size_t r = 0; r < replicas.size(); ++r) {
+    BatchOptions options = replicas[r].options;
+    run_batches_until(replicas[r].requests, options, priced.rounds[r], count);
+    run_batches(priced.left[r], options, count);
+    // The first new token comes with the prompt.
+    for (const BatchRequest& request : replicas[r].requests) wanted += request.response - 1;
+  }
+  EXPECT_EQ(decoded, wanted);
+}
+
+struct Step {
+  double seconds = 0, scored = 0;  // of all, and until the last sample is scored
+};
+
+Step step_with(const PlanningProblem& problem, ExecutionPlan plan, int64_t below) {
+  plan.fusion.migrate_below_samples = below;
+  const auto program = compile(plan, problem);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  const auto trace = simulate(*program, problem, committed_calibration(), {});
+  EXPECT_TRUE(trace.ok()) << trace.status().message();
+  Step out{trace->step_s, 0};
+  for (const CallSummary& call : trace->calls)
+    if (program->graph.calls[call.call.value].kind == CallKind::kInfer)
+      out.scored = std::max(out.scored, call.end_s);
+  return out;
+}
+
+// 512 samples of lengths with a tail on 16 devices: scoring begins while the tail is generated.
+TEST(HandOverPrices, ScoringHidesBehindTheTail) {
+  PlanningProblem problem =
+      make_test_problem({.nodes = 2, .prompts = 512, .prompt_tokens = 256, .response_tokens = 256});
+  problem.workload.response.kind = LengthDistribution::Kind::kLognormal;
+  problem.workload.response.sigma = 1;
+  problem.workload.response.longest = 2048;
+  ExecutionPlan plan = uniform_plan(problem, 16, 1, 1);
+  for (CallPlan& call : plan.calls)
+    if (call.call != "generate") call.strategy.micro_tokens = 8192;
+  const Step apart = step_with(problem, plan, 0);
+  Step best = apart;
+  for (const int64_t below : {16, 32, 64, 96, 128, 160}) {
+    const Step step = step_with(problem, plan, below);
+    std::printf("%lld: %.2f s\n", static_cast<long long>(below), step.scored);
+    if (step.scored < best.scored) best = step;
+  }
+  EXPECT_LT(best.scored, 0.95 * apart.scored);
+  EXPECT_LT(best.seconds, apart.seconds);
+  std::printf("scored after %.2f s, handed over %.2f s\n", apart.scored, best.scored);
+}
+
+}  // namespace
+}  // namespace braid::inline sim
