@@ -20,7 +20,9 @@ def functions(path):
         if not found or "(" not in "".join(lines[max(0, index - 4) : index + 1]):
             index += 1
             continue
-        end = next((i for i in range(index + 1, len(lines)) if re.match(rf"^{found[1]}\}}", lines[i])), index)
+        # An initializer list stands four columns behind its constructor, where the body ends.
+        indent = found[1][4:] if lines[index].lstrip().startswith(": ") else found[1]
+        end = next((i for i in range(index + 1, len(lines)) if re.match(rf"^{indent}\}}", lines[i])), index)
         body = lines[index : end + 1]
         if not any("NOLINT(size)" in line for line in body):
             yield index + 1, len(body)
