@@ -120,7 +120,7 @@ class JobRun : public RunProcess {
         "optim.actor.lr=0.05",          "optim.critic.lr=0.05",     "train.threads=1",
         "train.total_steps=5",          "checkpoint.every_steps=0", "data.max_prompt_length=64"};
     if (algorithm_of(algorithm) == "rm")
-      options.insert(options.end(), {"optim.reward.name=sgd", "optim.reward.lr=0.05"});
+      options.insert(options.end(), {"optim.reward.name=sgd", "optim.reward.lr=0.01"});
     options.insert(options.end(), more.begin(), more.end());
     return command(name, algorithm, options);
   }
