@@ -28,8 +28,9 @@ constexpr double kTolerance = 1e-6;  // of gradients, relative to 1 or their own
 
 // First words of Braid's metrics.
 constexpr const char* kMetricGroups[] = {
-    "adv",      "critic", "data", "distill", "dpo",    "eval",     "kl",  "kto", "length", "memory",
-    "mismatch", "orpo",   "perf", "policy",  "reward", "sampling", "sft", "rm",  "step",   "time",
+    "adv",    "critic",  "data",     "distill",  "dpo",  "eval", "kl",
+    "kto",    "length",  "memory",   "mismatch", "orpo", "perf", "policy",
+    "reward", "rollout", "sampling", "sft",      "rm",   "step", "time",
 };
 
 // dlopen() searches other folders for a name without one.
