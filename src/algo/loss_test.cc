@@ -712,7 +712,53 @@ TEST(OwnLoss, WhatItMayNotGiveIsNamed) {
   EXPECT_THAT(own_loss_error(nothing), testing::HasSubstr("gives no losses"));
   const auto throws = [](const OwnLossInput&) -> OwnLoss { throw std::runtime_error("odd"); };
   EXPECT_THAT(own_loss_error(throws), testing::HasSubstr("f.so: odd"));
+  const auto taken = [](const OwnLossInput& in) -> OwnLoss {
+    OwnLoss out = plain_own_loss(in);
+    out.metrics["policy/ratio_mean"] = in.mask_R;
+    return out;
+  };
+  EXPECT_THAT(own_loss_error(taken), testing::HasSubstr("'policy/ratio_mean' has a name of Braid"));
   EXPECT_THAT(find_loss("/none.so").status().message(), testing::HasSubstr("algorithm.loss"));
+}
+
+// The reward of a sample at each of its tokens.
+OwnAdvantages plain_own_advantages(const OwnAdvantagesInput& in) {
+  const at::Tensor lens = at::tensor(in.response_lens, at::kLong);
+  return {.advantages_R = at::repeat_interleave(in.rewards_S, lens)};
+}
+
+TEST(OwnAdvantages, AreTriedBeforeARunBegins) {
+  const auto error = [](OwnAdvantages (*advantages)(const OwnAdvantagesInput&)) {
+    return check_own_advantages("f.so", {.advantages = advantages}).message();
+  };
+  EXPECT_EQ(error(plain_own_advantages), "");
+  EXPECT_THAT(error([](const OwnAdvantagesInput& in) -> OwnAdvantages {
+                return {.advantages_R = in.rewards_S};
+              }),
+              testing::HasSubstr("f.so: it gives 8 advantages for 21 tokens"));
+  EXPECT_THAT(error([](const OwnAdvantagesInput& in) -> OwnAdvantages {
+                return {.advantages_R = in.old_logprobs_R / 0.0};
+              }),
+              testing::HasSubstr("f.so: an advantage is not finite"));
+  EXPECT_THAT(error([](const OwnAdvantagesInput&) -> OwnAdvantages { return {}; }),
+              testing::HasSubstr("f.so: it gives no advantages"));
+  EXPECT_THAT(
+      error([](const OwnAdvantagesInput&) -> OwnAdvantages { throw std::runtime_error("odd"); }),
+      testing::HasSubstr("f.so: odd"));
+  EXPECT_THAT(error([](const OwnAdvantagesInput& in) -> OwnAdvantages {
+                static int calls = 0;
+                return {.advantages_R = in.old_logprobs_R + ++calls};
+              }),
+              testing::HasSubstr("differ from call to call"));
+  EXPECT_THAT(error([](const OwnAdvantagesInput& in) -> OwnAdvantages {
+                OwnAdvantages out = plain_own_advantages(in);
+                out.metrics["adv/mean"] = in.rewards_S;
+                return out;
+              }),
+              testing::HasSubstr("'adv/mean' has a name of Braid"));
+  EXPECT_FALSE(is_metric_of_braid("own/mean"));
+  EXPECT_THAT(find_compute("/none.so").status().message(),
+              testing::HasSubstr("algorithm.advantages: /none.so"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <ATen/ops/tensor.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <mutex>
@@ -24,6 +25,13 @@ namespace {
 constexpr const char* kBuild = "; build it again with 'braid build-loss'";
 constexpr double kStep = 1e-6;       // of central differences
 constexpr double kTolerance = 1e-6;  // of gradients, relative to 1 or their own size
+
+// First words of Braid's metrics.
+constexpr const char* kMetricGroups[] = {
+    "adv",    "critic",  "data",     "distill",  "dpo",  "eval", "kl",
+    "kto",    "length",  "memory",   "mismatch", "orpo", "perf", "policy",
+    "reward", "rollout", "sampling", "sft",      "rm",   "step", "time",
+};
 
 // dlopen() searches other folders for a name without one.
 std::string place_of(const std::string& path) {
@@ -64,6 +72,14 @@ Status check_size(const std::string& path, const at::Tensor& values, int64_t siz
                            " tokens; it must be one each, [R]"));
 }
 
+Status check_metrics(const std::string& path, const std::map<std::string, at::Tensor>& own) {
+  for (const auto& [name, unused] : own)
+    if (is_metric_of_braid(name))
+      return invalid_input(cat(path, ": its metric '", name, "' has a name of Braid's own; begin ",
+                               "it with another word, as own/NAME"));
+  return ok_status();
+}
+
 void add_own_metrics(const std::map<std::string, at::Tensor>& own, Metrics& metrics) {
   for (const auto& [name, values] : own)
     if (values.defined()) metrics[name] = distribution(to_doubles(values));
@@ -73,6 +89,7 @@ Result<at::Tensor> own_losses_of(const std::string& path, const OwnLossEntry& en
                                  const OwnLossInput& input, Metrics* metrics) {
   BRAID_ASSIGN(const OwnLoss own, guarded_call(path, [&] { return entry.loss(input); }));
   BRAID_TRY(check_size(path, own.losses_R, input.logprobs_R.numel(), "losses"));
+  BRAID_TRY(check_metrics(path, own.metrics));
   if (metrics != nullptr) add_own_metrics(own.metrics, *metrics);
   return own.losses_R;
 }
@@ -150,15 +167,16 @@ Status check_own_loss(const std::string& path, const OwnLossEntry& entry) {
 
 namespace {
 
-// The entry of a library whose loss was tried; once in a process.
-Result<const OwnLossEntry*> tried_entry(const std::string& path) {
+// The entry of a library that was tried; once in a process.
+template <typename Entry>
+Result<const Entry*> tried_entry(const std::string& path, const char* symbol, const char* macro,
+                                 Status (*check)(const std::string&, const Entry&)) {
   static std::mutex mutex;
-  static std::map<std::string, const OwnLossEntry*> tried;
+  static std::map<std::string, const Entry*> tried;
   const std::lock_guard lock(mutex);
   if (const auto known = tried.find(path); known != tried.end()) return known->second;
-  BRAID_ASSIGN(const auto* entry,
-               open_entry<OwnLossEntry>(path, "braid_own_loss_entry", "BRAID_LOSS"));
-  BRAID_TRY(check_own_loss(path, *entry));
+  BRAID_ASSIGN(const auto* entry, open_entry<Entry>(path, symbol, macro));
+  BRAID_TRY(check(path, *entry));
   return tried[path] = entry;
 }
 
@@ -170,7 +188,9 @@ at::Tensor field_or_none(const AlgoBatch& batch, const char* name, at::ScalarTyp
 }  // namespace
 
 Result<LossFn> own_loss(const std::string& path) {
-  BRAID_ASSIGN(const OwnLossEntry* entry, tried_entry(path).at("algorithm.loss"));
+  BRAID_ASSIGN(
+      const OwnLossEntry* entry,
+      tried_entry(path, "braid_own_loss_entry", "BRAID_LOSS", check_own_loss).at("algorithm.loss"));
   return LossFn([path, entry](const ModelOutputs& outputs, const AlgoBatch& batch,
                               const Denominators& denominators, const AlgorithmOptions& options) {
     PolicyObjective objective;
@@ -194,28 +214,84 @@ Result<LossFn> own_loss(const std::string& path) {
   });
 }
 
+bool is_metric_of_braid(const std::string& name) {
+  const std::string group = name.substr(0, name.find('/'));
+  return std::find(std::begin(kMetricGroups), std::end(kMetricGroups), group) !=
+         std::end(kMetricGroups);
+}
+
+namespace {
+
+// What the library says of the samples, and its advantages as numbers.
+struct CheckedAdvantages {
+  OwnAdvantages own;
+  std::vector<double> values;
+};
+
+Result<CheckedAdvantages> own_advantages_of(const std::string& path,
+                                            const OwnAdvantagesEntry& entry,
+                                            const OwnAdvantagesInput& input, int64_t tokens) {
+  CheckedAdvantages out;
+  BRAID_ASSIGN(out.own, guarded_call(path, [&] { return entry.advantages(input); }));
+  BRAID_TRY(check_size(path, out.own.advantages_R, tokens, "advantages"));
+  BRAID_TRY(check_metrics(path, out.own.metrics));
+  out.values = to_doubles(out.own.advantages_R);
+  for (const double advantage : out.values)
+    if (!std::isfinite(advantage)) return invalid_input(cat(path, ": an advantage is not finite"));
+  return out;
+}
+
+// Two prompts with four samples each.
+OwnAdvantagesInput drawn_samples() {
+  OwnAdvantagesInput out;
+  out.response_lens = {3, 1, 4, 2, 2, 5, 1, 3};
+  out.groups = {0, 0, 0, 0, 1, 1, 1, 1};
+  RandomStream random(7, 2);
+  std::vector<float> rewards, old, ref;
+  for (const int64_t tokens : out.response_lens) {
+    rewards.push_back(static_cast<float>(random.unit()));
+    for (int64_t t = 0; t < tokens; ++t) {
+      old.push_back(static_cast<float>(-3 * random.unit() - 0.1));
+      ref.push_back(old.back() + static_cast<float>(0.6 * random.unit() - 0.3));
+    }
+  }
+  out.rewards_S = at::tensor(rewards, at::kFloat);
+  out.old_logprobs_R = at::tensor(old, at::kFloat);
+  out.ref_logprobs_R = at::tensor(ref, at::kFloat);
+  return out;
+}
+
+}  // namespace
+
+Status check_own_advantages(const std::string& path, const OwnAdvantagesEntry& entry) {
+  const OwnAdvantagesInput input = drawn_samples();
+  const int64_t tokens = input.old_logprobs_R.numel();
+  BRAID_ASSIGN(const CheckedAdvantages once, own_advantages_of(path, entry, input, tokens));
+  BRAID_ASSIGN(const CheckedAdvantages again,
+               own_advantages_of(path, entry, drawn_samples(), tokens));
+  if (once.values == again.values) return ok_status();
+  return invalid_input(cat(path, ": its advantages of the same samples differ from call to call, ",
+                           "so that ranks would not agree on them"));
+}
+
 Result<ComputeFn> own_advantages(const std::string& path) {
-  BRAID_ASSIGN(const auto* entry, open_entry<OwnAdvantagesEntry>(path, "braid_own_advantages_entry",
-                                                                 "BRAID_ADVANTAGES")
-                                      .at("algorithm.advantages"));
+  BRAID_ASSIGN(
+      const OwnAdvantagesEntry* entry,
+      tried_entry(path, "braid_own_advantages_entry", "BRAID_ADVANTAGES", check_own_advantages)
+          .at("algorithm.advantages"));
   return ComputeFn([path, entry](const AlgoBatch& batch, const AlgorithmOptions&,
                                  AlgoState&) -> Result<ComputeResult> {
     BRAID_ASSIGN(const at::Tensor rewards_S, sample_field(batch, "rewards"));
     const OwnAdvantagesInput input{rewards_S, field_or_none(batch, "old_logprobs", at::kFloat),
                                    field_or_none(batch, "ref_logprobs", at::kFloat),
                                    batch.response_lens, batch.groups};
-    BRAID_ASSIGN(const OwnAdvantages own,
-                 guarded_call(path, [&] { return entry->advantages(input); }));
-    BRAID_TRY(check_size(path, own.advantages_R, token_count(batch), "advantages"));
+    BRAID_ASSIGN(const CheckedAdvantages checked,
+                 own_advantages_of(path, *entry, input, token_count(batch)));
     ComputeResult result;
-    const std::vector<double> advantages = to_doubles(own.advantages_R);
-    for (const double advantage : advantages)
-      if (!std::isfinite(advantage))
-        return invalid_input(cat(path, ": an advantage is not finite"));
     result.metrics["reward/total_mean"] = distribution(to_doubles(rewards_S));
-    add_advantage_metrics(result.metrics, advantages);
-    add_own_metrics(own.metrics, result.metrics);
-    result.fields["advantages"] = from_doubles(advantages, rewards_S);
+    add_advantage_metrics(result.metrics, checked.values);
+    add_own_metrics(checked.own.metrics, result.metrics);
+    result.fields["advantages"] = from_doubles(checked.values, rewards_S);
     return result;
   });
 }

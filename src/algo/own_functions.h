@@ -9,6 +9,7 @@
 namespace braid::inline algo {
 
 struct OwnLossEntry;
+struct OwnAdvantagesEntry;
 
 // Whether a graph's function is a library and no name.
 inline bool is_own_function(const std::string& name) { return name.ends_with(".so"); }
@@ -23,8 +24,16 @@ Result<LossFn> own_loss(const std::string& path);
 // That trial of a loss; `path` is its name in errors.
 Status check_own_loss(const std::string& path, const OwnLossEntry& entry);
 
-// Advantages of a library. In: rewards [S], and old_logprobs [R], ref_logprobs [R] where the graph
-// has them. Out: advantages [R].
+// Whether a metric's name is, or may become, one of Braid's own (docs/metrics.md): no function of a
+// library may give it.
+bool is_metric_of_braid(const std::string& name);
+
+// Advantages of a library, tried like a loss at the first call. In: rewards [S], and old_logprobs
+// [R], ref_logprobs [R] where the graph has them. Out: advantages [R].
 Result<ComputeFn> own_advantages(const std::string& path);
+
+// The trial of advantages: of drawn samples of two prompts they must be finite, one for each token,
+// and the same for the same samples.
+Status check_own_advantages(const std::string& path, const OwnAdvantagesEntry& entry);
 
 }  // namespace braid

@@ -20,6 +20,7 @@
 namespace braid {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr double kChange = 1e-3;  // of what training changed
@@ -762,6 +763,28 @@ TEST_F(JobProcess, SearchesAPlanThatItExecutes) {
       "",
       job_command("job-auto-both", "ppo", {"plan.auto=true", cluster, "placement={generate: 0}"}));
   EXPECT_THAT(both.output, HasSubstr("plan.auto: plan.file, placement or parallel states a plan"));
+}
+
+TEST_F(JobProcess, SearchesPlansOfEveryAlgorithmThatItExecutes) {
+  const std::set<std::string> quick = {"distill", "remax", "kto", "dpo"};
+  for (const std::string& algorithm : algorithm_names()) {
+    if (quick.count(algorithm) == 0 && !full_tier()) continue;
+    SCOPED_TRACE(algorithm);
+    const std::string name = "job-auto-one-" + algorithm;
+    finish(job_command(name, algorithm,
+                       {"plan.auto=true", "train.total_steps=1",
+                        "cluster={gpu: this-machine, nodes: 1, gpus_per_node: 2}"}));
+    if (HasFatalFailure()) return;
+    const std::string plan = *read_file(path(name + "/plan.yaml"));
+    EXPECT_THAT(plan, AllOf(HasSubstr("graph: " + algorithm), HasSubstr("devices: 1x2")));
+    for (const Call& call : make_graph(default_options(algorithm))->calls)
+      EXPECT_EQ(plan.find(cat("  ", call.name, ":")) != std::string::npos, uses_model(call))
+          << call.name;
+    const Json predicted = *parse_json(*read_file(path(name + "/predicted.json")), "");
+    EXPECT_EQ(predicted["ranks"].size(), 2u);
+    EXPECT_GT(predicted["step"]["measured_s"].get<double>(), 0);
+    EXPECT_GT(predicted["step"]["predicted_s"].get<double>(), 0);
+  }
 }
 
 TEST_F(JobProcess, ExampleOfAClusterRuns) {

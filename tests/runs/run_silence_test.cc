@@ -283,7 +283,7 @@ TEST_F(RunTokenizers, ACriticBeginsAsARewardModelOfThePolicysTokenizer) {
   EXPECT_THAT(refused.errors, HasSubstr("critic.init_from: " + other + " has another tokenizer"));
 }
 
-TEST_F(RunTokenizers, AReferenceAndACriticOfAnotherTokenizerAreRefused) {
+TEST_F(RunTokenizers, RolesOfAnotherTokenizerAreRefused) {
   const std::string policy = path("tokenizers-policy/export/actor");
   finish(command("tokenizers-policy", "grpo", {"train.total_steps=1", "checkpoint.every_steps=0"}));
   const std::string other = path("other-policy");
@@ -293,14 +293,18 @@ TEST_F(RunTokenizers, AReferenceAndACriticOfAnotherTokenizerAreRefused) {
   std::swap(json["model"]["vocab"]["a"], json["model"]["vocab"]["b"]);
   ASSERT_TRUE(write_file_atomic(file, json.dump()).ok());
   for (const bool dry : {true, false})
-    for (const char* key : {"reference.path", "critic.path"}) {
+    for (const auto& [key, algorithm] :
+         {std::pair("reference.path", "ppo"), std::pair("critic.path", "ppo"),
+          std::pair("teacher.path", "distill")}) {
       SCOPED_TRACE(cat(key, dry));
-      const Finished refused = run("roles-other", "ppo", cat(key, "=", other), dry);
+      const Finished refused = run("roles-other", algorithm, cat(key, "=", other), dry);
       EXPECT_EQ(refused.end, "exited with status 2") << refused.errors;
       EXPECT_THAT(refused.errors, AllOf(HasSubstr(cat(key, ": ", other, " has another tokenizer")),
                                         HasSubstr("token 15 is 'a' here and 'b' there")));
     }
   EXPECT_EQ(run("roles-same", "ppo", "reference.path=" + policy, true).end, "exited with status 0");
+  EXPECT_EQ(run("roles-same", "distill", "teacher.path=" + policy, true).end,
+            "exited with status 0");
 }
 
 }  // namespace

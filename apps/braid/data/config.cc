@@ -11,17 +11,20 @@
 #include "config/reference.h"
 #include "dataflow/graph.h"
 #include "reward/reward.h"
-#include "session/check_models.h"
 
 namespace braid {
 namespace {
 
+bool is_known(const AlgorithmOptions& algorithm) {
+  const std::vector<std::string> names = algorithm_names();
+  return std::find(names.begin(), names.end(), algorithm.name) != names.end();
+}
+
+// An unknown name is for the command to refuse: it knows which names it takes.
 Status check_algorithm(const Config& config) {
   BRAID_TRY(validate(config.algorithm));
-  if (!config.plan.graph.empty()) return ok_status();  // the file says which calls there are
-  const std::vector<std::string> names = algorithm_names();
-  const bool known = std::find(names.begin(), names.end(), config.algorithm.name) != names.end();
-  return known ? make_graph(config.algorithm).status() : check_trainable(config);
+  const bool graph = config.plan.graph.empty() && is_known(config.algorithm);
+  return graph ? make_graph(config.algorithm).status() : ok_status();
 }
 
 // Values that other modules check, each failure with the place of its key.
@@ -41,6 +44,8 @@ Status print_config(const ConfigArguments& arguments, const std::vector<std::str
     return ok_status();
   }
   BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
+  if (loaded.config.plan.graph.empty())  // else the file says which calls there are
+    BRAID_TRY(at_place(loaded.resolved, make_graph(loaded.config.algorithm).status()));
   if (arguments.resolve) {
     std::printf("%s", yaml_text(loaded.resolved, true).c_str());
     return ok_status();

@@ -267,6 +267,7 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   const auto arithmetic = batch_arithmetic(loaded.config);
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
   BRAID_TRY(check_executable(planned.program));
+  BRAID_TRY(check_functions(graph));
   BRAID_TRY(check_run_state(config, graph));
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
   if (membership && membership->world_size != ranks)

@@ -99,10 +99,12 @@ bool knows(const ForeignContext& context, const std::string& algorithm) {
 // What is called an estimator or a loss there, where it is an algorithm here.
 ForeignAdvice named_algorithm(const std::string& what, const std::string& value,
                               const ForeignContext& context) {
-  const ForeignAdvice advice = algorithm_advice(value, context.algorithms);
-  if (advice.kind != Kind::kNone) return advice;
-  return nothing_as(cat("there is no ", what, " '", value, "'; algorithm.name may be ",
-                        join(context.algorithms, ", ")));
+  ForeignAdvice advice = algorithm_advice(value, context.algorithms);
+  if (advice.kind == Kind::kNone)
+    advice = nothing_as(cat("there is no ", what, " '", value, "'; algorithm.name may be ",
+                            join(context.algorithms, ", ")));
+  advice.key = "algorithm.name";
+  return advice;
 }
 
 // The last but one name of a path: "actor" of "actor_rollout_ref.actor.megatron.NAME" is two up.
@@ -278,7 +280,8 @@ ForeignAdvice estimator_to_algorithm(const std::string& value, const ForeignCont
 
 // Of verl's actor.policy_loss and OpenRLHF's policy_loss_type.
 ForeignAdvice loss_mode(const std::string& value, const ForeignContext& context) {
-  if (value == "vanilla" || value == "ppo") return nothing_as("the clipped loss is the one that there is");
+  if (value == "vanilla" || value == "ppo")
+    return nothing_as("the clipped loss is the one that there is");
   return named_algorithm("loss", value, context);
 }
 
@@ -309,8 +312,8 @@ bool is_preference_loss(const std::string& name) {
 ForeignAdvice preference_loss(const std::string& value) {
   for (const char* ours : {"sigmoid", "ipo", "hinge", "robust"})
     if (value == ours) return {Kind::kValue, value, "", "algorithm.preference_loss"};
-  return nothing_as(
-      "algorithm.preference_loss may be sigmoid, ipo, hinge or robust, and a run has one of them");
+  return {Kind::kNothing, "it may be sigmoid, ipo, hinge or robust, and a run has one of them", "",
+          "algorithm.preference_loss"};
 }
 
 }  // namespace
@@ -320,6 +323,8 @@ ForeignAdvice loss_aggregation(const std::string& value, const ForeignContext& c
   if (value.size() > 2 && value.front() == '[' && value.find(',') == std::string::npos)
     one = std::string(trim(value.substr(1, value.size() - 2)));
   if (is_preference_loss(one) || one.rfind('[', 0) == 0) return preference_loss(one);
+  if (value == "nll" || value == "chunked_nll" || value == "dft")
+    return nothing_as("sft learns the log-likelihood of tokens as it is, which is nll");
   const bool by_length = value == "dr_grpo" || value == "seq-mean-token-sum-norm";
   if (by_length) {
     const std::string mean = "algorithm.loss_agg: constant_norm' and 'algorithm.loss_norm_tokens: ";

@@ -99,12 +99,12 @@ std::string describe(const ForeignKey& entry, const Leaf& leaf, const YamlNode& 
                                    ? ForeignAdvice{ForeignAdvice::Kind::kValue, value}
                                    : entry.convert(value, {leaf.path, root, algorithms});
   if (advice.kind == ForeignAdvice::Kind::kNoKey) return without(advice.text);
-  if (!advice.key.empty())
-    return cat(head, "; here it is ", advice.key, advice_text(advice, advice.key, value));
+  const std::string key = advice.key.empty() ? ours : advice.key;
   if (advice.kind == ForeignAdvice::Kind::kNothing)
-    return cat(head, "; here it is ", ours, ", and ", value, " has no counterpart: ", advice.text);
-  return cat(head, "; here it is ", ours, *entry.note == '\0' ? "" : cat(" (", entry.note, ")"),
-             advice_text(advice, ours, value));
+    return cat(head, "; here it is ", key, ", and ", value, " has no counterpart: ", advice.text);
+  const bool noted = advice.key.empty() && *entry.note != '\0';
+  return cat(head, "; here it is ", key, noted ? cat(" (", entry.note, ")") : "",
+             advice_text(advice, key, value));
 }
 
 }  // namespace
