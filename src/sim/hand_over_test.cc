@@ -100,8 +100,12 @@ Step step_with(const PlanningProblem& problem, ExecutionPlan plan, int64_t below
 
 // 512 samples of lengths with a tail on 16 devices: scoring begins while the tail is generated.
 TEST(HandOverPrices, ScoringHidesBehindTheTail) {
-  PlanningProblem problem =
-      make_test_problem({.nodes = 2, .prompts = 512, .prompt_tokens = 256, .response_tokens = 256});
+  PlanningProblem problem = make_test_problem({.actor = "qwen2.5-7b",
+                                               .critic = "qwen2.5-7b",
+                                               .nodes = 2,
+                                               .prompts = 512,
+                                               .prompt_tokens = 1024,
+                                               .response_tokens = 256});
   problem.workload.response.kind = LengthDistribution::Kind::kLognormal;
   problem.workload.response.sigma = 1;
   problem.workload.response.longest = 2048;
