@@ -40,17 +40,17 @@ TEST(HandOver, FewestSamplesMove) {
 TEST(HandOver, AsManyGoOnAsHaveRoom) {
   const std::vector<SampleRows> owned = {{0, 1, 2}, {3, 4, 5}, {6, 7, 8}};
   const auto samples = progress_of({-1, -2, 9, -3, -4, 9, -5, 9, 9});
-  const auto going_on = [&](const ReplicaLimits& limits) {
+  const auto replicas_for = [&](const ReplicaLimits& limits) {
     const HandOver handed = hand_over(samples, owned, limits);
     return std::count(handed.goes_on.begin(), handed.goes_on.end(), true);
   };
-  EXPECT_EQ(going_on({0, 0, 20}), 1);
-  EXPECT_EQ(going_on({5, 0, 20}), 1);
-  EXPECT_EQ(going_on({4, 0, 20}), 2);  // 5 samples
-  EXPECT_EQ(going_on({2, 0, 20}), 3);
-  EXPECT_EQ(going_on({1, 0, 20}), 3);    // there are no more
-  EXPECT_EQ(going_on({0, 150, 20}), 1);  // 5 x (10 + 20) tokens
-  EXPECT_EQ(going_on({0, 149, 20}), 2);
+  EXPECT_EQ(replicas_for({0, 0, 20}), 1);
+  EXPECT_EQ(replicas_for({5, 0, 20}), 1);
+  EXPECT_EQ(replicas_for({4, 0, 20}), 2);  // 5 samples
+  EXPECT_EQ(replicas_for({2, 0, 20}), 3);
+  EXPECT_EQ(replicas_for({1, 0, 20}), 3);    // there are no more
+  EXPECT_EQ(replicas_for({0, 150, 20}), 1);  // 5 x (10 + 20) tokens
+  EXPECT_EQ(replicas_for({0, 149, 20}), 2);
   EXPECT_EQ(going_on({0, 7, 8}, 9, 2).sequences, 5);
   EXPECT_EQ(going_on({4, 7, 8}, 9, 2).sequences, 4);
   const HandOver none = hand_over(progress_of({1, 2, 3, 4, 5, 6, 7, 8, 9}), owned, {});
