@@ -51,7 +51,7 @@ TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
       counted = 0;
       for (const auto& rounds : left) counted += stop <= std::ssize(rounds) ? rounds[stop - 1] : 0;
     }
-    const PricedHandOver priced = hand_over_of(replicas, below);
+    const PricedHandOver priced = hand_over_of(replicas, {.below = below});
     size_t unfinished = 0;
     for (size_t r = 0; r < replicas.size(); ++r) {
       EXPECT_EQ(priced.rounds[r], std::min<int64_t>(stop, std::ssize(left[r]))) << seed;
@@ -67,7 +67,7 @@ TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
 // once.
 TEST(HandOverPrices, EveryTokenIsComputedOnce) {
   const std::vector<ReplicaWork> replicas = random_replicas(7, 4, 6);
-  const PricedHandOver priced = hand_over_of(replicas, 8);
+  const PricedHandOver priced = hand_over_of(replicas, {.below = 8});
   ASSERT_FALSE(priced.handed.moves.empty());
   int64_t decoded = 0, wanted = 0;
   const auto count = [&](const BatchRound& round) { decoded += round.rounds * round.decoding; };
