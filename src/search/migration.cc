@@ -31,6 +31,7 @@ Result<std::vector<MigrationPoint>> migration_curve(const ExecutionPlan& plan,
   const auto add = [&](int64_t below) -> Status {
     ExecutionPlan handed = plan;
     handed.fusion.migrate_below_samples = below;
+    if (below == 0) handed.fusion.migrate_to_samples = 0, handed.fusion.migrate_cache = true;
     BRAID_ASSIGN(const Verdict verdict, simulate_plan(handed, problem, calibration, options));
     out.push_back({below, verdict.step_s, verdict.fits});
     return ok_status();

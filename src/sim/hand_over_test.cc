@@ -32,6 +32,12 @@ std::vector<ReplicaWork> random_replicas(uint64_t seed, int replicas, int each) 
   return out;
 }
 
+FusedScoring below_of(int64_t samples) {
+  FusedScoring out;
+  out.below = samples;
+  return out;
+}
+
 // Round by round, as the ranks of a job count.
 TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -52,7 +58,7 @@ TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
       counted = 0;
       for (const auto& rounds : left) counted += stop <= std::ssize(rounds) ? rounds[stop - 1] : 0;
     }
-    const PricedHandOver priced = hand_over_of(replicas, {.below = below});
+    const PricedHandOver priced = hand_over_of(replicas, below_of(below));
     size_t unfinished = 0;
     for (size_t r = 0; r < replicas.size(); ++r) {
       EXPECT_EQ(priced.rounds[r], std::min<int64_t>(stop, std::ssize(left[r]))) << seed;
@@ -68,7 +74,7 @@ TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
 // once.
 TEST(HandOverPrices, EveryTokenIsComputedOnce) {
   const std::vector<ReplicaWork> replicas = random_replicas(7, 4, 6);
-  const PricedHandOver priced = hand_over_of(replicas, {.below = 8});
+  const PricedHandOver priced = hand_over_of(replicas, below_of(8));
   ASSERT_FALSE(priced.handed.moves.empty());
   int64_t decoded = 0, wanted = 0;
   const auto count = [&](const BatchRound& round) { decoded += round.rounds * round.decoding; };
@@ -132,8 +138,10 @@ TEST(HandOverPrices, ScoringHidesBehindTheTail) {
   problem.workload.response.sigma = 1;
   problem.workload.response.longest = 2048;
   ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
-  for (CallPlan& call : plan.calls)
+  for (CallPlan& call : plan.calls) {
     if (call.call != "generate") call.strategy.micro_tokens = 8192;
+    if (call.call.starts_with("update")) call.strategy.zero_stage = 3;  // room for caches
+  }
   const Step apart = step_with(problem, plan, 0);
   Step best = apart;
   for (const int64_t below : {8, 16, 32, 40, 48, 64}) {
